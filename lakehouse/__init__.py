@@ -1,0 +1,1 @@
+"""A lakehouse that looks after itself: Delta tables as Dagster assets, each with its own upkeep."""

@@ -1,0 +1,1 @@
+"""Decides. Standard library only: no clock, no file, no environment, no logging."""

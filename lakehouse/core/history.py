@@ -1,0 +1,38 @@
+"""What happened to a table before, folded from its commits."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Commit:
+    """One commit, as its `commitInfo` and actions tell it. `changed_data`: it added or removed rows, not only files."""
+
+    version: int
+    committed_ms: int
+    operation: str
+    changed_data: bool
+    added_paths: tuple[str, ...] = ()
+    removed_paths: tuple[str, ...] = ()
+    added_bytes: int = 0
+    removed_bytes: int = 0
+    user_metadata: str | None = None
+    parameters: Mapping[str, str] = field(default_factory=dict)
+    metrics: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class History:
+    """The commits that the log still holds, oldest first, without gaps."""
+
+    table: str
+    commits: tuple[Commit, ...]
+
+    def data_changed_after(self, version: int) -> bool | None:
+        """Whether rows changed after `version`; `None` (unknown) if the commits after it are not all here."""
+        later = [commit for commit in self.commits if commit.version > version]
+        if later and later[0].version != version + 1:
+            return None
+        if not self.commits or self.commits[-1].version < version:
+            return None
+        return any(commit.changed_data for commit in later)

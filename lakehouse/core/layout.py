@@ -1,0 +1,95 @@
+"""What a table is made of at one version: live files, tombstones, log debt, properties."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+type_of_partition = tuple[tuple[str, str | None], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DataFile:
+    """One live file, as its `add` action has it. Source: PROTOCOL.md, "Add File and Remove File".
+
+    `path` is relative to the table and URL-encoded. `partition` pairs columns with values as the log spells
+    them, in the order of the table's partition columns. `row_count` is physical and `None` where the log has
+    no statistics. `compacted`: a commit without data change (OPTIMIZE) wrote it; false also where the commit is
+    no longer there to tell.
+    """
+
+    path: str
+    size_bytes: int
+    modified_ms: int
+    partition: type_of_partition = ()
+    row_count: int | None = None
+    deletion_vector: str | None = None
+    deleted_row_count: int = 0
+    compacted: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tombstone:
+    """A file removed from the table that may still lie in storage; sizes and times may be unknown (`None`)."""
+
+    path: str
+    deleted_ms: int | None = None
+    size_bytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogDebt:
+    """What a reader must fold on top of the newest checkpoint; `checkpoint_version` is `None` where there is none."""
+
+    checkpoint_version: int | None
+    commit_count: int
+    commit_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Column:
+    """A column of the table's schema; `type` in Spark's simple spelling (`bigint`, `struct<a:int>`)."""
+
+    name: str
+    type: str
+    nullable: bool = True
+    comment: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Layout:
+    """A table at one version, folded from its log. `committed_ms` is the time of the newest commit."""
+
+    table: str
+    uri: str
+    version: int
+    committed_ms: int
+    files: tuple[DataFile, ...]
+    tombstones: tuple[Tombstone, ...] = ()
+    log: LogDebt
+    columns: tuple[Column, ...] = ()
+    partition_columns: tuple[str, ...] = ()
+    properties: Mapping[str, str] = field(default_factory=dict)
+    features: frozenset[str] = frozenset()
+    transactions: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def file_count(self) -> int:
+        """Live files."""
+        return len(self.files)
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of the live files."""
+        return sum(file.size_bytes for file in self.files)
+
+    @property
+    def row_count(self) -> int | None:
+        """Live rows, deletion vectors taken off; `None` if any file lacks statistics."""
+        counts = [file.row_count for file in self.files]
+        if any(count is None for count in counts):
+            return None
+        return sum(count for count in counts if count is not None) - sum(file.deleted_row_count for file in self.files)
+
+    @property
+    def tombstone_bytes(self) -> int:
+        """Bytes of tombstones whose size the log knows."""
+        return sum(stone.size_bytes or 0 for stone in self.tombstones)

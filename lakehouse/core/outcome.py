@@ -1,0 +1,61 @@
+"""What really happened: the measured side of every plan."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from lakehouse.core.compaction import CompactionPlan
+from lakehouse.core.ingest import SetAside
+from lakehouse.core.reason import Reason
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WriteOutcome:
+    """One run of a table's write. `version_after` equals `version_before` where nothing was committed; `None` is no table."""
+
+    table: str
+    reason: Reason
+    sentence: str
+    version_before: int | None
+    version_after: int | None
+    rows_written: int = 0
+    rows_quarantined: int = 0
+    files_read: int = 0
+    set_aside: tuple[SetAside, ...] = ()
+    seconds: float = 0.0
+
+    @property
+    def committed(self) -> bool:
+        """Whether the run added a version to the table."""
+        return self.version_after != self.version_before
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompactionOutcome:
+    """What a compaction did, beside its plan; zeros and no `version_after` where the plan was to do nothing.
+
+    `seconds_optimize` is the bare statement, `seconds_verify` the comparison of the rows before and after.
+    """
+
+    plan: CompactionPlan
+    version_after: int | None
+    files_removed: int = 0
+    files_added: int = 0
+    bytes_removed: int = 0
+    bytes_added: int = 0
+    rows_verified: int | None = None
+    seconds_optimize: float = 0.0
+    seconds_verify: float = 0.0
+
+    def as_json(self) -> dict[str, Any]:
+        """The plan's shape, and the actual figures under the same names with the prefix `actual_`."""
+        return {
+            **self.plan.as_json(),
+            "version_after": self.version_after,
+            "actual_files_removed": self.files_removed,
+            "actual_files_added": self.files_added,
+            "actual_bytes_removed": self.bytes_removed,
+            "actual_bytes_added": self.bytes_added,
+            "actual_seconds": round(self.seconds_optimize, 3),
+            "verify_seconds": round(self.seconds_verify, 3),
+            "rows_verified": self.rows_verified,
+        }

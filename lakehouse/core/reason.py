@@ -1,0 +1,40 @@
+"""The closed list of reasons for doing something or nothing, one sentence each.
+
+A decision carries a `Reason` and the numbers that its sentence names; the terminal, a sensor's text, a
+check's description and a commit's metadata all print the same sentence.
+"""
+
+from enum import Enum
+
+
+class Reason(Enum):
+    """Why a decision fell as it did; the value is the sentence, with the numbers it needs as fields."""
+
+    # What a compaction plan says of one table.
+    MERGEABLE_FILES = "{files_removed} files of {bytes_removed} bytes merge into {files_added} in {partitions} partition(s)"
+    NO_FILES = "the table has no files"
+    NOTHING_SMALL = "none of its {files} files is under {candidate_bytes} bytes, three quarters of the target, or needs its deleted rows removed"
+    NOTHING_SHARES_A_BIN = "its {candidates} small file(s) lie alone in their partitions, so a merge would rewrite without reducing"
+    ALREADY_COMPACTED = "its {candidates} small file(s) hold too few that no compaction has written yet: a bin needs two of those"
+
+    # What the sensor says of one table.
+    DUE = "{mergeable} mergeable files reach the threshold of {threshold}"
+    BELOW_THRESHOLD = "{mergeable} mergeable files, {threshold} wanted"
+    NO_FACTS = "no file count is known yet: it was never materialized or observed"
+    RUN_IN_FLIGHT = "a run of it is under way ({runs})"
+    ASKED_BEFORE = "version {version} was compacted or tried before ({attempts} of {attempts_allowed} tries); the next write makes a new one"
+    NO_SLOT = "{mergeable} mergeable files reach the threshold of {threshold}, but {slots} compaction(s) at once are allowed"
+
+    # What the choice of a batch says of one landing prefix.
+    BATCH_READY = "{files} landed file(s) of {bytes} bytes make batch {batch}"
+    BATCH_UNFINISHED = "batch {batch} of {files} file(s) was planned but did not reach the table: it is done again, unchanged"
+    NOTHING_LANDED = "nothing new has landed; {seen} file(s) are in the table already"
+
+    # What a derived table says of its inputs.
+    INPUTS_UNCHANGED = "no input has changed since version(s) {versions}"
+    INPUTS_CHANGED = "input(s) changed: {versions}"
+    INPUT_HISTORY_LOST = "the changes of {table} after version {consumed} are gone, so all of it is read"
+
+    def say(self, **numbers: object) -> str:
+        """The sentence with its numbers; a missing number is a programming error (KeyError)."""
+        return self.value.format(**numbers)

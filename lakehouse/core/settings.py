@@ -1,0 +1,152 @@
+"""Where the lake lives and runs, read from a mapping of environment values.
+
+`parse_settings` never looks at the environment itself: `definitions.py` and `cli.py` hand it over, once.
+"""
+
+import difflib
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+
+from lakehouse.core.errors import Refused
+
+_S3_ROOT = re.compile(r"s3://(?P<bucket>[a-z0-9][a-z0-9.-]{1,61}[a-z0-9])(?:/(?P<prefix>[^?#]*))?")
+_SPARK = re.compile(r"server|local\[(\d+|\*)\]|spark://\S+|sc://\S+")
+_MEMORY = re.compile(r"[1-9]\d*[mg]")
+_MODULE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
+
+# name -> (default, what is accepted)
+ACCEPTED = {
+    "LAKEHOUSE_ROOT": ("<LAKEHOUSE_HOME>/lake", "a folder, or s3://bucket/prefix"),
+    "LAKEHOUSE_HOME": (".lakehouse", "a folder for all state of this lake"),
+    "LAKEHOUSE_SPARK": ("server", "server, local[N], spark://host:port or sc://host:port"),
+    "LAKEHOUSE_PORT": ("3000", "a TCP port, 1 to 65535, for the page"),
+    "LAKEHOUSE_SPARK_PORT": ("15002", "a TCP port, 1 to 65535, for the Spark Connect server"),
+    "LAKEHOUSE_SPARK_MEMORY": ("2g", "a whole number followed by m or g, at least 512m"),
+    "LAKEHOUSE_TABLES": ("lakehouse.tables", "the dotted name of the package that declares the tables"),
+    "LAKEHOUSE_REPLAY": ("on", "on or off: whether the year of flights is played into the landing area"),
+    "LAKEHOUSE_REPLAY_START": ("2013-01-01", "a date in 2013, like 2013-01-01"),
+    "LAKEHOUSE_REPLAY_HOURS": ("12", "simulated hours per tick, 1 to 744"),
+    "LAKEHOUSE_REPLAY_SECONDS": ("45", "seconds between ticks, 5 to 86400"),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """What is in force. `root` is an absolute folder or `s3://bucket/prefix`, never ending in a slash."""
+
+    root: str
+    home: Path
+    spark: str
+    port: int
+    spark_port: int
+    spark_memory: str
+    tables: str
+    replay: bool
+    replay_start: datetime
+    replay_hours: int
+    replay_seconds: int
+
+    @property
+    def on_s3(self) -> bool:
+        """Whether the lake lives on S3 (or a server that speaks its protocol)."""
+        return self.root.startswith("s3://")
+
+    @property
+    def spark_root(self) -> str:
+        """The root as Spark spells it, and the only spelling that Spark may ever see: `file:` paths bare, S3 as `s3a://`."""
+        return self.root.replace("s3://", "s3a://", 1) if self.on_s3 else self.root
+
+    def table_uri(self, key: str) -> str:
+        """Where a table lies, as Spark spells it."""
+        return f"{self.spark_root}/{key}"
+
+
+def parse_settings(environ: Mapping[str, str], *, base: Path) -> Settings:
+    """Settings from environment values; relative folders start at `base`, an absolute path.
+
+    Raises:
+        Refused: a value, or the name of a LAKEHOUSE_ variable, is not accepted.
+    """
+    _refuse_unknown(environ)
+    values = {name: environ.get(name) or default for name, (default, _) in ACCEPTED.items()}
+    home = _folder(values["LAKEHOUSE_HOME"], base=base)
+    return Settings(
+        root=_root(environ.get("LAKEHOUSE_ROOT") or str(home / "lake"), base=base),
+        home=home,
+        spark=_matching(values, "LAKEHOUSE_SPARK", _SPARK),
+        port=_whole(values, "LAKEHOUSE_PORT", 1, 65535),
+        spark_port=_whole(values, "LAKEHOUSE_SPARK_PORT", 1, 65535),
+        spark_memory=_memory(values),
+        tables=_matching(values, "LAKEHOUSE_TABLES", _MODULE),
+        replay=_switch(values, "LAKEHOUSE_REPLAY"),
+        replay_start=_day(values, "LAKEHOUSE_REPLAY_START"),
+        replay_hours=_whole(values, "LAKEHOUSE_REPLAY_HOURS", 1, 744),
+        replay_seconds=_whole(values, "LAKEHOUSE_REPLAY_SECONDS", 5, 86400),
+    )
+
+
+def _refused(name: str, value: str) -> Refused:
+    return Refused(f"{name} is {value!r}; accepted: {ACCEPTED[name][1]} (default {ACCEPTED[name][0]})")
+
+
+def _refuse_unknown(environ: Mapping[str, str]) -> None:
+    for name in environ:
+        if name.startswith("LAKEHOUSE_") and name not in ACCEPTED:
+            near = difflib.get_close_matches(name, ACCEPTED, n=1)
+            hint = f"did you mean {near[0]}?" if near else f"known: {', '.join(ACCEPTED)}"
+            raise Refused(f"{name} is not a setting; {hint}")
+
+
+def _folder(value: str, *, base: Path) -> Path:
+    return Path(value) if Path(value).is_absolute() else base / value
+
+
+def _root(value: str, *, base: Path) -> str:
+    if value.startswith("s3://"):
+        match = _S3_ROOT.fullmatch(value.rstrip("/"))
+        parts = (match["prefix"] or "").split("/") if match else [".."]
+        if ".." in parts or "." in parts or "" in parts[:-1]:
+            raise _refused("LAKEHOUSE_ROOT", value)
+        return value.rstrip("/")
+    if "://" in value or value.startswith("file:"):
+        raise _refused("LAKEHOUSE_ROOT", value)
+    return str(_folder(value, base=base)).rstrip("/") or "/"
+
+
+def _matching(values: Mapping[str, str], name: str, pattern: re.Pattern[str]) -> str:
+    if not pattern.fullmatch(values[name]):
+        raise _refused(name, values[name])
+    return values[name]
+
+
+def _whole(values: Mapping[str, str], name: str, least: int, most: int) -> int:
+    value = values[name]
+    if not value.isascii() or not value.isdigit() or not least <= int(value) <= most:
+        raise _refused(name, value)
+    return int(value)
+
+
+def _memory(values: Mapping[str, str]) -> str:
+    value = _matching(values, "LAKEHOUSE_SPARK_MEMORY", _MEMORY)
+    if int(value[:-1]) * (1024 if value.endswith("g") else 1) < 512:
+        raise _refused("LAKEHOUSE_SPARK_MEMORY", value)
+    return value
+
+
+def _switch(values: Mapping[str, str], name: str) -> bool:
+    if values[name] not in ("on", "off"):
+        raise _refused(name, values[name])
+    return values[name] == "on"
+
+
+def _day(values: Mapping[str, str], name: str) -> datetime:
+    try:
+        day = datetime.strptime(values[name], "%Y-%m-%d")
+    except ValueError as error:
+        raise _refused(name, values[name]) from error
+    if day.year != 2013:
+        raise _refused(name, values[name])
+    return day

@@ -1,0 +1,1 @@
+"""Shows. Dagster only wires: one factory per noun."""

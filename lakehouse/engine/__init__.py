@@ -1,0 +1,1 @@
+"""Does. Spark, Delta, S3 and disk: takes a plan, returns an outcome; knows no Dagster."""

@@ -1,0 +1,24 @@
+"""One lake: its settings and its store, and what lies where in it."""
+
+from dataclasses import dataclass
+
+from lakehouse.core.settings import Settings
+from lakehouse.engine.log_reader import TableFacts, read_facts
+from lakehouse.engine.store import Store, open_store
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lake:
+    """Settings and the store at their root; names in the store are relative to that root."""
+
+    settings: Settings
+    store: Store
+
+    def facts(self, key: str) -> TableFacts | None:
+        """What the log of a table says now; `None` where there is no table yet."""
+        return read_facts(self.store, key, uri=self.settings.table_uri(key))
+
+
+def open_lake(settings: Settings) -> Lake:
+    """The lake that the settings name; nothing is created and, on S3, nothing is asked yet."""
+    return Lake(settings=settings, store=open_store(settings))
