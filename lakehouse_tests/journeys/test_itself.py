@@ -1,0 +1,73 @@
+"""The lake by itself: a real page, a real server, real flights, and nobody touching it."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from lakehouse_tests.journeys.world import World, wait_until
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    home: Path = tmp_path_factory.mktemp("world")
+    world = World(home, LAKEHOUSE_REPLAY_HOURS="24", LAKEHOUSE_REPLAY_SECONDS="15")
+    with world:
+        yield world
+    assert world.processes() == []
+
+
+def compacted(world: World) -> set[str]:
+    return {key for run in world.page.runs() if run["status"] == "SUCCESS" for key in run["assets"] if key.startswith("compaction/")}
+
+
+def test_files_land_tables_follow_and_the_sensor_compacts_two_of_them(world: World) -> None:
+    wait_until("two tables compacted by the sensor", lambda: len(compacted(world)) >= 2, seconds=420)
+    started = [run for run in world.page.runs() if any(key.startswith("compaction/") for key in run["assets"])]
+    assert all(run["tags"].get("dagster/sensor_name") for run in started)
+    for key in (name.removeprefix("compaction/") for name in compacted(world)):
+        counts = world.page.file_counts(key)
+        assert any(later < earlier for earlier, later in zip(counts, counts[1:])), (key, counts)
+
+
+def test_gold_is_there_and_nothing_failed(world: World) -> None:
+    wait_until(
+        "gold is materialized",
+        lambda: {"gold/carrier_daily", "gold/route_delays"} <= {key for run in world.page.runs() if run["status"] == "SUCCESS" for key in run["assets"]},
+        seconds=240,
+    )
+    assert [run for run in world.page.runs() if run["status"] in ("FAILURE", "CANCELED")] == []
+    assert [tick for sensor in world.page.sensors().values() for tick in sensor["ticks"] if tick["error"]] == []
+    checks = world.page.checks()
+    assert checks and [name for name, passed in checks.items() if not passed] == []
+
+
+def test_a_compaction_refires_nothing_downstream(world: World) -> None:
+    for name in ("replay_sensor", "compaction_sensor"):
+        world.page.stop_sensor(name)
+    wait_until("nothing runs and nothing waits", lambda: quiet(world), seconds=240)
+    before = {run["runId"] for run in world.page.runs()}
+    launched = world.page.materialize("compaction/bronze/weather")
+    wait_until("the compaction ran", lambda: run_status(world, launched) == "SUCCESS", seconds=90)
+    seen = {name: newest_tick(world, name) for name in ("landing_sensor", "automation_sensor")}
+    wait_until("both sensors ticked again", lambda: all(newest_tick(world, name) > at for name, at in seen.items()), seconds=120)
+    wait_until("nothing runs and nothing waits", lambda: quiet(world), seconds=120)
+    assert {run["runId"] for run in world.page.runs()} - before == {launched}
+
+
+def quiet(world: World) -> bool:
+    """No run is under way and the last tick of every sensor that is on asked for none, after the last run ended."""
+    runs = world.page.runs()
+    if any(run["status"] in ("QUEUED", "NOT_STARTED", "STARTING", "STARTED") for run in runs):
+        return False
+    ended = max(run["endTime"] for run in runs)
+    ticking = [state for state in world.page.sensors().values() if state["status"] == "RUNNING"]
+    return all(state["ticks"] and state["ticks"][0]["timestamp"] > ended and state["ticks"][0]["status"] == "SKIPPED" for state in ticking)
+
+
+def run_status(world: World, run_id: str) -> str:
+    return next(run["status"] for run in world.page.runs() if run["runId"] == run_id)
+
+
+def newest_tick(world: World, sensor: str) -> float:
+    return world.page.sensors()[sensor]["ticks"][0]["timestamp"]

@@ -1,0 +1,90 @@
+"""A whole lakehouse as a person starts it, in processes of its own."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from lakehouse_tests.journeys.page import Page
+
+
+def free_port() -> int:
+    """A TCP port that nobody listens on now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def wait_until(what: str, holds: Callable[[], object], *, seconds: float) -> None:
+    """Returns when `holds()` does; fails with `what` after `seconds`."""
+    deadline = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < deadline, f"not seen within {seconds:.0f} s: {what}"
+        time.sleep(1)  # between two questions to another process; nothing is assumed of the time that passes
+
+
+class World:
+    """`lakehouse up` with a home of its own; leaves nothing behind."""
+
+    def __init__(self, home: Path, **settings: str) -> None:
+        self.home = home
+        self.port = free_port()
+        self.environment = {
+            **os.environ,
+            "LAKEHOUSE_HOME": str(home),
+            "LAKEHOUSE_PORT": str(self.port),
+            "LAKEHOUSE_SPARK_PORT": str(free_port()),
+            "LAKEHOUSE_SPARK_MEMORY": "1g",
+            **settings,
+        }
+        self.page = Page(f"http://127.0.0.1:{self.port}")
+        self.process: subprocess.Popen[bytes] | None = None
+
+    def command(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        """Runs `lakehouse …` to its end."""
+        return subprocess.run(
+            [sys.executable, "-m", "lakehouse", *arguments], env=self.environment, capture_output=True, text=True, timeout=600, check=False
+        )
+
+    def __enter__(self) -> "World":
+        self.home.mkdir(parents=True, exist_ok=True)
+        with (self.home / "up.log").open("wb") as log:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "lakehouse", "up"], env=self.environment, stdout=log, stderr=subprocess.STDOUT, start_new_session=True
+            )
+        try:
+            wait_until("the page answers and its code is loaded", lambda: self._alive() and self.page.is_up(), seconds=120)
+        except BaseException:
+            self.stop()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def stop(self) -> None:
+        """Ctrl-C, as a person presses it; waits for the end."""
+        if self.process is not None and self.process.poll() is None:
+            self.process.send_signal(signal.SIGINT)
+            self.process.wait(timeout=60)
+
+    def processes(self) -> list[str]:
+        """The command lines of all processes that carry this world's home in their environment."""
+        found: list[str] = []
+        for folder in Path("/proc").iterdir():
+            if not folder.name.isdigit() or int(folder.name) == os.getpid():
+                continue
+            try:
+                if f"LAKEHOUSE_HOME={self.home}".encode() in (folder / "environ").read_bytes().split(b"\0"):
+                    found.append((folder / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace"))
+            except OSError:
+                continue
+        return found
+
+    def _alive(self) -> bool:
+        assert self.process is not None and self.process.poll() is None, (self.home / "up.log").read_text()
+        return True
