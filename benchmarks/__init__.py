@@ -1,0 +1,1 @@
+"""Longer proofs and measurements than the tests have time for: `make bench`."""

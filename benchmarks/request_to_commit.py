@@ -1,0 +1,61 @@
+"""Where the seconds go between the sensor's request for a compaction and its commit, in a running lake.
+
+Give the page's address and the lake's home of a lake that has compacted: `python -m benchmarks.request_to_commit http://127.0.0.1:3000 .lakehouse`.
+"""
+
+import json
+import statistics
+import sys
+from pathlib import Path
+
+from lakehouse_tests.journeys.page import Page
+
+STEPS = ("queued", "launched", "started", "session", "optimize")
+
+
+def main(url: str, home: str) -> int:
+    """Prints, for every compaction that a sensor asked for, the seconds of each step; then their medians."""
+    page, rows = Page(url), []
+    for run in page.runs():
+        if run["status"] == "SUCCESS" and run["tags"].get("dagster/sensor_name") == "compaction_sensor":
+            rows.extend(_steps(page, run, Path(home)))
+    for row in rows:
+        print(" ".join(f"{name} {value:6.2f}" if isinstance(value, float) else f"{value:32}" for name, value in row.items()))
+    for name in ("to_start", "start_to_step", "step_to_commit", "optimize", "over_optimize"):
+        if rows:
+            print(f"median {name}: {statistics.median(row[name] for row in rows):.2f} s")
+    return 0 if rows else 1
+
+
+def _steps(page: Page, run: dict, home: Path) -> list[dict]:
+    events = page.ask(
+        """query($id: ID!) { logsForRun(runId: $id) { ... on EventConnection { events { ... on MessageEvent { timestamp eventType }
+        ... on MaterializationEvent { assetKey { path } metadataEntries { label ... on FloatMetadataEntry { floatValue } ... on IntMetadataEntry { intValue } } } } } } }""",
+        id=run["runId"],
+    )["logsForRun"]["events"]
+    at = {event["eventType"]: int(event["timestamp"]) / 1000 for event in reversed(events) if "eventType" in event}
+    rows = []
+    for event in (event for event in events if event.get("assetKey")):
+        key = "/".join(event["assetKey"]["path"]).removeprefix("compaction/")
+        figures = {entry["label"]: entry.get("floatValue", entry.get("intValue")) for entry in event["metadataEntries"]}
+        version, optimize = figures.get("lakehouse/version_after"), figures.get("lakehouse/actual_seconds")
+        commit = home / "lake" / key / "_delta_log" / f"{version or 0:020d}.json"
+        if not version or optimize is None or not commit.exists():
+            continue
+        info = next(action["commitInfo"] for action in map(json.loads, commit.read_text().splitlines()) if "commitInfo" in action)
+        committed = info["timestamp"] / 1000
+        rows.append(
+            {
+                "table": key,
+                "to_start": at["RUN_START"] - run["creationTime"],
+                "start_to_step": at["STEP_START"] - at["RUN_START"],
+                "step_to_commit": committed - at["STEP_START"],
+                "optimize": float(optimize),
+                "over_optimize": committed - run["creationTime"] - float(optimize),
+            }
+        )
+    return rows
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:3]))
