@@ -1,0 +1,65 @@
+"""What every store promises, and which names it takes."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Protocol
+
+from lakehouse.core.errors import Refused
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredFile:
+    """A file in a store: its name relative to the root (raw, never URL-encoded), its size, when it was last modified."""
+
+    name: str
+    size_bytes: int
+    modified_ms: int
+
+
+class Store(Protocol):
+    """Whole files under one root, by names with `/` between the parts.
+
+    Raises:
+        Refused: from any method: a name that is empty, absolute or has `..` in it, or a right that is missing.
+        Transient: from any method: the storage throttles, times out or is full for now.
+    """
+
+    def list(self, prefix: str) -> list[StoredFile]:
+        """Every file in the folder `prefix` and below, sorted by name; `""` is the root, a folder that is not there is empty."""
+        ...
+
+    def read(self, name: str) -> bytes:
+        """The whole content of one file; FileNotFoundError if there is none."""
+        ...
+
+    def put(self, name: str, data: bytes) -> None:
+        """Write one file, replacing one that is there; a reader sees the old content or the new, never a part."""
+        ...
+
+    def put_if_absent(self, name: str, data: bytes) -> bool:
+        """Write one file unless the name is taken, and whether this call wrote it; of several at once, one does."""
+        ...
+
+    def delete(self, names: Iterable[str]) -> None:
+        """Remove files; those that are not there are fine, and the others go even if one fails."""
+        ...
+
+
+def checked_name(name: str) -> str:
+    """`name`, if it names a file inside a store.
+
+    Raises:
+        Refused: it is empty, absolute, ends in `/`, has an empty, `.` or `..` part, or a NUL.
+    """
+    if "\0" in name or not {"", ".", ".."}.isdisjoint(name.split("/")):
+        raise Refused(f"store: {name!r} names no file inside the lake; accepted: a relative path without empty, '.' or '..' parts")
+    return name
+
+
+def folder_prefix(prefix: str) -> str:
+    """`prefix` as a folder, ending in `/` (`""` for the root), so that `a/b` never takes in `a/bc`.
+
+    Raises:
+        Refused: as for `checked_name`.
+    """
+    return f"{checked_name(prefix.removesuffix('/'))}/" if prefix else ""

@@ -1,0 +1,147 @@
+"""A store in a folder of this machine.
+
+Safety properties:
+- A file appears under its name whole and on the disk, or not at all: it is written under a private name beside it,
+  flushed, then renamed (`put`) or linked (`put_if_absent`, which link(2) makes atomic).
+- No symbolic link leads out of the root: links are not listed, and a name that leaves the root through one is refused.
+"""
+
+import errno
+import os
+import re
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from uuid import uuid4
+
+from lakehouse.core.errors import Refused, Transient
+from lakehouse.engine.store.contract import StoredFile, checked_name, folder_prefix
+
+_UNFINISHED = re.compile(r"\.[0-9a-f]{32}\.lakehouse-put")
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE)
+_NO_RIGHT = (errno.EACCES, errno.EPERM, errno.EROFS)
+
+
+class DiskStore:
+    """A `Store` below `root`, which is made by the first write."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+
+    def list(self, prefix: str) -> list[StoredFile]:
+        """See `Store.list`."""
+        folder = folder_prefix(prefix)
+        with _translated(self.root / folder, "list"):
+            return sorted(self._walk(folder), key=lambda file: file.name)
+
+    def read(self, name: str) -> bytes:
+        """See `Store.read`."""
+        path = self._path(name)
+        with _translated(path, "read"):
+            if not self._is_inside(path):
+                raise Refused(f"store: {path} is a link that leads out of {self.root}; accepted: files inside it")
+            try:
+                return path.read_bytes()
+            except (IsADirectoryError, NotADirectoryError) as error:
+                raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path)) from error
+
+    def put(self, name: str, data: bytes) -> None:
+        """See `Store.put`."""
+        path = self._path(name)
+        with _translated(path, "write"), _unfinished(path, data) as unfinished:
+            os.replace(unfinished, path)
+            _flush_folder(path.parent)
+
+    def put_if_absent(self, name: str, data: bytes) -> bool:
+        """See `Store.put_if_absent`."""
+        path = self._path(name)
+        with _translated(path, "write"), _unfinished(path, data) as unfinished:
+            try:
+                os.link(unfinished, path)
+            except FileExistsError:
+                return False
+            _flush_folder(path.parent)
+            return True
+
+    def delete(self, names: Iterable[str]) -> None:
+        """See `Store.delete`."""
+        failed: list[OSError] = []
+        for path in [self._path(name) for name in names]:
+            try:
+                path.unlink()
+            except (FileNotFoundError, NotADirectoryError):
+                continue
+            except OSError as error:
+                failed.append(error)
+        if failed:
+            with _translated(failed[0].filename, f"delete ({len(failed)} file(s) failed)"):
+                raise failed[0]
+
+    def _path(self, name: str) -> Path:
+        path = self.root / checked_name(name)
+        if not self._is_inside(path.parent):
+            raise Refused(f"store: {path} leads out of {self.root} through a link; accepted: names that stay inside it")
+        return path
+
+    def _is_inside(self, path: Path) -> bool:
+        root = os.path.realpath(self.root)
+        return os.path.commonpath((root, os.path.realpath(path))) == root
+
+    def _walk(self, folder: str) -> Iterator[StoredFile]:
+        """Files below `folder` (ending in `/`), as found; what vanishes meanwhile is left out."""
+        if not self._is_inside(self.root / folder):
+            raise Refused(f"store: {self.root / folder} leads out of {self.root} through a link; accepted: folders inside it")
+        pending = [folder]
+        while pending:
+            inside = pending.pop()
+            with suppress(FileNotFoundError, NotADirectoryError), os.scandir(self.root / inside) as entries:
+                for entry in entries:
+                    if entry.is_dir(follow_symlinks=False):
+                        pending.append(f"{inside}{entry.name}/")
+                    elif entry.is_file(follow_symlinks=False) and not _UNFINISHED.fullmatch(entry.name):
+                        yield from _stored(f"{inside}{entry.name}", entry)
+
+
+def _stored(name: str, entry: os.DirEntry[str]) -> Iterator[StoredFile]:
+    with suppress(FileNotFoundError):
+        status = entry.stat(follow_symlinks=False)
+        yield StoredFile(name=name, size_bytes=status.st_size, modified_ms=status.st_mtime_ns // 1_000_000)
+
+
+@contextmanager
+def _unfinished(path: Path, data: bytes) -> Iterator[Path]:
+    """A private file beside `path` that holds `data` on the disk; it is gone afterwards, unless renamed."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    private = path.with_name(f".{uuid4().hex}.lakehouse-put")
+    try:
+        with private.open("xb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        yield private
+    finally:
+        private.unlink(missing_ok=True)
+
+
+def _flush_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
+def _translated(path: Path | str, action: str) -> Iterator[None]:
+    """The operating system's errors as ours; FileNotFoundError passes, it is an answer."""
+    try:
+        yield
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        text = f"store: cannot {action} {path}: {error.strerror}"
+        if error.errno in _NO_RIGHT:
+            raise Refused(f"{text}; this user needs the right to do so on a file system that takes hard links") from error
+        if error.errno in _NO_ROOM:
+            raise Transient(f"{text}; free some, then try again") from error
+        raise Refused(f"{text} (errno {error.errno}); accepted: a folder on a working file system") from error

@@ -1,0 +1,50 @@
+"""A store in a dictionary, for tests."""
+
+import threading
+import time
+from collections.abc import Iterable
+
+from lakehouse.engine.store.contract import StoredFile, checked_name, folder_prefix
+
+
+class MemoryStore:
+    """A `Store` that lasts as long as the object."""
+
+    def __init__(self) -> None:
+        self._files: dict[str, tuple[bytes, int]] = {}
+        self._lock = threading.Lock()
+
+    def list(self, prefix: str) -> list[StoredFile]:
+        """See `Store.list`."""
+        folder = folder_prefix(prefix)
+        with self._lock:
+            found = sorted((name, *entry) for name, entry in self._files.items() if name.startswith(folder))
+        return [StoredFile(name=name, size_bytes=len(data), modified_ms=modified_ms) for name, data, modified_ms in found]
+
+    def read(self, name: str) -> bytes:
+        """See `Store.read`."""
+        try:
+            return self._files[checked_name(name)][0]
+        except KeyError:
+            raise FileNotFoundError(name) from None
+
+    def put(self, name: str, data: bytes) -> None:
+        """See `Store.put`."""
+        with self._lock:
+            self._files[checked_name(name)] = (data, _now_ms())
+
+    def put_if_absent(self, name: str, data: bytes) -> bool:
+        """See `Store.put_if_absent`."""
+        entry = (data, _now_ms())
+        with self._lock:
+            return self._files.setdefault(checked_name(name), entry) is entry
+
+    def delete(self, names: Iterable[str]) -> None:
+        """See `Store.delete`."""
+        for name in [checked_name(name) for name in names]:
+            with self._lock:
+                self._files.pop(name, None)
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000

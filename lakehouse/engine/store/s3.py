@@ -1,0 +1,171 @@
+"""A store in an S3 bucket, or in a server that speaks its protocol.
+
+boto3 finds endpoint, region and keys by its own rules (the AWS_ variables); nothing of it is loaded before the first
+request, so that a lake on disk never pays for it.
+
+Safety properties:
+- `put_if_absent` is S3's conditional write. A retry that finds the name taken looks whether an earlier try of the same
+  call took it, so that a lost answer is not mistaken for a lost race.
+- `delete` reads the errors that S3 reports by key inside a successful answer.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import cached_property
+from typing import Any
+from uuid import uuid4
+
+from lakehouse.core.errors import LakehouseError, Refused, Transient
+from lakehouse.engine.store.contract import StoredFile, checked_name, folder_prefix
+
+# Source: AWS, DeleteObjects: "The request can contain a list of up to 1,000 keys".
+_DELETE_BATCH = 1_000
+_TRIES = 5
+_PASSING = frozenset({"SlowDown", "InternalError", "ServiceUnavailable", "RequestTimeout", "Throttling", "OperationAborted"})
+_PERMISSIONS = {"list": "s3:ListBucket", "read": "s3:GetObject (and s3:ListBucket)", "write": "s3:PutObject", "delete": "s3:DeleteObject"}
+
+
+class S3Store:
+    """A `Store` of the keys below `prefix` in `bucket`; without a `client`, boto3's own is made by the first request."""
+
+    def __init__(self, bucket: str, prefix: str, client: Any | None = None) -> None:
+        self.bucket = bucket
+        self.prefix = folder_prefix(prefix)
+        if client is not None:
+            self.client = client
+
+    @cached_property
+    def client(self) -> Any:
+        """The S3 client in use; safe in several threads."""
+        import boto3
+        from botocore.config import Config
+
+        # Other S3 servers know no trailing checksums; a TLS connection to S3 needs none.
+        config = Config(
+            retries={"mode": "standard"},
+            max_pool_connections=32,
+            connect_timeout=5,
+            request_checksum_calculation="when_required",
+            response_checksum_validation="when_required",
+        )
+        return boto3.session.Session().client("s3", config=config)
+
+    def list(self, prefix: str) -> list[StoredFile]:
+        """See `Store.list`. Keys that end in `/` mark folders and are no files."""
+        key = self.prefix + folder_prefix(prefix)
+        with self._translated("list", key):
+            pages = self.client.get_paginator("list_objects_v2").paginate(Bucket=self.bucket, Prefix=key)
+            objects = [entry for page in pages for entry in page.get("Contents", ()) if not entry["Key"].endswith("/")]
+        return sorted((self._stored(entry) for entry in objects), key=lambda file: file.name)
+
+    def read(self, name: str) -> bytes:
+        """See `Store.read`."""
+        key = self._key(name)
+        with self._translated("read", key):
+            return self.client.get_object(Bucket=self.bucket, Key=key)["Body"].read()
+
+    def put(self, name: str, data: bytes) -> None:
+        """See `Store.put`."""
+        key = self._key(name)
+        with self._translated("write", key):
+            self.client.put_object(Bucket=self.bucket, Key=key, Body=data)
+
+    def put_if_absent(self, name: str, data: bytes) -> bool:
+        """See `Store.put_if_absent`."""
+        key, writer = self._key(name), uuid4().hex
+        with self._translated("write", key):
+            for _ in range(_TRIES):
+                answer = self._put_conditionally(key, data, writer)
+                if answer is not None:
+                    return answer
+        raise Transient(f"store: s3://{self.bucket}/{key} could not be written: {_TRIES} conflicting writes at once; try again")
+
+    def delete(self, names: Iterable[str]) -> None:
+        """See `Store.delete`."""
+        keys = [self._key(name) for name in names]
+        failed: dict[str, str] = {}
+        for start in range(0, len(keys), _DELETE_BATCH):
+            failed |= self._delete_batch(keys[start : start + _DELETE_BATCH])
+        if failed:
+            raise self._not_deleted(failed, asked=len(keys))
+
+    def _key(self, name: str) -> str:
+        return self.prefix + checked_name(name)
+
+    def _stored(self, entry: Mapping[str, Any]) -> StoredFile:
+        modified_ms = round(entry["LastModified"].timestamp() * 1_000)
+        return StoredFile(name=entry["Key"].removeprefix(self.prefix), size_bytes=entry["Size"], modified_ms=modified_ms)
+
+    def _put_conditionally(self, key: str, data: bytes, writer: str) -> bool | None:
+        """Whether this call wrote the key; `None` where S3 answers that another write of it is under way."""
+        from botocore.exceptions import ClientError
+
+        try:
+            self.client.put_object(Bucket=self.bucket, Key=key, Body=data, IfNoneMatch="*", Metadata={"writer": writer})
+            return True
+        except ClientError as error:
+            code, _, answer = _parts(error)
+            if code == "ConditionalRequestConflict":
+                return None
+            if code not in ("PreconditionFailed", "412"):
+                raise
+            return answer.get("RetryAttempts", 0) > 0 and self._writer(key) == writer
+
+    def _writer(self, key: str) -> str | None:
+        return self.client.head_object(Bucket=self.bucket, Key=key)["Metadata"].get("writer")
+
+    def _delete_batch(self, keys: Sequence[str]) -> dict[str, str]:
+        """What S3 could not delete of at most 1,000 keys: key -> error code; passing errors are asked again, alone."""
+        final: dict[str, str] = {}
+        pending: Sequence[str] = keys
+        for _ in range(_TRIES):
+            with self._translated("delete", pending[0]):
+                request = {"Objects": [{"Key": key} for key in pending], "Quiet": True}
+                errors = self.client.delete_objects(Bucket=self.bucket, Delete=request).get("Errors", [])
+            failed = {error["Key"]: error["Code"] for error in errors}
+            final |= {key: code for key, code in failed.items() if code not in _PASSING}
+            pending = [key for key, code in failed.items() if code in _PASSING]
+            if not pending:
+                return final
+        return final | {key: failed[key] for key in pending}
+
+    def _not_deleted(self, failed: Mapping[str, str], *, asked: int) -> LakehouseError:
+        key, code = next(((key, code) for key, code in failed.items() if code not in _PASSING), next(iter(failed.items())))
+        text = f"store: {len(failed)} of {asked} keys were not deleted, for one s3://{self.bucket}/{key}: {code}"
+        if code in _PASSING:
+            return Transient(f"{text}; the others are gone, try again")
+        return Refused(f"{text}; the others are gone; needed is {_PERMISSIONS['delete']} on every key of the lake")
+
+    @contextmanager
+    def _translated(self, action: str, key: str) -> Iterator[None]:
+        """botocore's errors as ours, once; a missing key is FileNotFoundError."""
+        from botocore.exceptions import BotoCoreError, ClientError, ConnectionError, HTTPClientError, IncompleteReadError
+
+        where = f"store: cannot {action} s3://{self.bucket}/{key}"
+        try:
+            yield
+        except ClientError as error:
+            raise _from_answer(error, where, action) from error
+        except (ConnectionError, HTTPClientError, IncompleteReadError) as error:
+            raise Transient(f"{where}: {error}; try again") from error
+        except BotoCoreError as error:
+            raise Refused(f"{where}: {error}; accepted: boto3's AWS_ variables for keys, region and AWS_ENDPOINT_URL") from error
+
+
+def _parts(error: Any) -> tuple[str, int, Mapping[str, Any]]:
+    answer = error.response.get("ResponseMetadata", {})
+    return str(error.response.get("Error", {}).get("Code", "")), answer.get("HTTPStatusCode", 0), answer
+
+
+def _from_answer(error: Any, where: str, action: str) -> Exception:
+    code, status, _ = _parts(error)
+    if code in ("NoSuchKey", "404"):
+        return FileNotFoundError(where)
+    if code == "NoSuchBucket":
+        return Refused(f"{where}: there is no such bucket; make it first, or change LAKEHOUSE_ROOT")
+    if code in _PASSING or status >= 500 or status == 429:
+        return Transient(f"{where}: S3 answers {code} ({status}); try again")
+    if status == 403:
+        return Refused(f"{where}: S3 answers {code}; needed is {_PERMISSIONS[action]}, with keys that are valid now")
+    said = error.response.get("Error", {}).get("Message", "")
+    return Refused(f"{where}: S3 answers {code} ({status}): {said}; check bucket, region and AWS_ENDPOINT_URL")

@@ -1,0 +1,332 @@
+"""One contract for every store, and what is special about each."""
+
+import os
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import boto3
+import pytest
+from botocore.config import Config
+from botocore.exceptions import ClientError
+from moto.server import ThreadedMotoServer
+
+from lakehouse.core.errors import Refused, Transient
+from lakehouse.core.settings import parse_settings
+from lakehouse.engine.store import DiskStore, MemoryStore, S3Store, Store, open_store
+
+
+@pytest.fixture(scope="module")
+def endpoint() -> Iterator[str]:
+    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    server.start()
+    host, port = server.get_host_and_port()
+    yield f"http://{host}:{port}"
+    server.stop()
+
+
+@pytest.fixture
+def aws(endpoint: str, monkeypatch: pytest.MonkeyPatch) -> str:
+    for name, value in {
+        "AWS_ENDPOINT_URL": endpoint,
+        "AWS_ACCESS_KEY_ID": "test",
+        "AWS_SECRET_ACCESS_KEY": "test",
+        "AWS_DEFAULT_REGION": "us-east-1",
+        "AWS_EC2_METADATA_DISABLED": "true",
+    }.items():
+        monkeypatch.setenv(name, value)
+    return endpoint
+
+
+@pytest.fixture
+def bucket(aws: str, request: pytest.FixtureRequest) -> str:
+    name = f"lake-{abs(hash(request.node.nodeid)):x}"
+    boto3.client("s3").create_bucket(Bucket=name)
+    return name
+
+
+@pytest.fixture(params=["disk", "s3", "memory"])
+def store(request: pytest.FixtureRequest) -> Store:
+    match request.param:
+        case "disk":
+            return DiskStore(request.getfixturevalue("tmp_path") / "lake")
+        case "s3":
+            return S3Store(request.getfixturevalue("bucket"), "some/lake")
+        case _:
+            return MemoryStore()
+
+
+def names(store: Store, prefix: str = "") -> list[str]:
+    return [file.name for file in store.list(prefix)]
+
+
+def test_what_is_put_is_read_and_listed_with_its_size(store: Store) -> None:
+    store.put("a/b/one.json", b"12345")
+    assert store.read("a/b/one.json") == b"12345"
+    (file,) = store.list("a")
+    assert (file.name, file.size_bytes) == ("a/b/one.json", 5)
+    assert file.modified_ms > 1_700_000_000_000
+
+
+def test_put_replaces(store: Store) -> None:
+    store.put("a", b"old")
+    store.put("a", b"new")
+    assert store.read("a") == b"new"
+    assert names(store) == ["a"]
+
+
+def test_a_list_is_sorted_recursive_and_bounded_by_whole_folders(store: Store) -> None:
+    for name in ("t/b", "t/a/z", "t2/x", "t/.hidden", "t/_log/0", "other"):
+        store.put(name, b"")
+    assert names(store, "t") == names(store, "t/") == ["t/.hidden", "t/_log/0", "t/a/z", "t/b"]
+    assert names(store) == ["other", "t/.hidden", "t/_log/0", "t/a/z", "t/b", "t2/x"]
+    assert names(store, "absent") == []
+
+
+def test_odd_names_survive(store: Store) -> None:
+    odd = ["d=a b/x", "d=100%/x", "d=a%2Fb/x", "d=ä€😀/x", "d=a+b/x", "d=#?&=/x", "d='\"/x"]
+    for name in odd:
+        store.put(name, name.encode())
+    assert names(store) == sorted(odd)
+    assert [store.read(name).decode() for name in odd] == odd
+    store.delete(odd)
+    assert names(store) == []
+
+
+def test_a_missing_file_is_file_not_found(store: Store) -> None:
+    store.put("folder/file", b"")
+    for name in ("absent", "folder", "folder/file/below"):
+        with pytest.raises(FileNotFoundError):
+            store.read(name)
+
+
+def test_put_if_absent_writes_once(store: Store) -> None:
+    assert store.put_if_absent("m/1", b"first") is True
+    assert store.put_if_absent("m/1", b"second") is False
+    assert store.read("m/1") == b"first"
+    assert names(store) == ["m/1"]
+
+
+def test_of_many_put_if_absent_at_once_exactly_one_wins(store: Store) -> None:
+    barrier, won = threading.Barrier(8), []
+
+    def race(number: int) -> None:
+        barrier.wait()
+        if store.put_if_absent("m/1", str(number).encode()):
+            won.append(str(number).encode())
+
+    threads = [threading.Thread(target=race, args=(number,)) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert won == [store.read("m/1")]
+
+
+def test_delete_takes_thousands_and_does_not_mind_what_is_gone(store: Store) -> None:
+    for number in range(1_005):
+        store.put(f"d/{number:04}", b"")
+    store.put("kept", b"")
+    store.delete([*(f"d/{number:04}" for number in range(1_005)), "never/there"])
+    assert names(store) == ["kept"]
+    store.delete([])
+
+
+@pytest.mark.parametrize("name", ["", "/", "/etc/passwd", "a/../b", "..", "a//b", "./a", "a/", "a\0b"])
+def test_names_that_leave_the_root_are_refused(store: Store, name: str) -> None:
+    for call in (
+        lambda: store.read(name),
+        lambda: store.put(name, b""),
+        lambda: store.put_if_absent(name, b""),
+        lambda: store.delete([name]),
+    ):
+        with pytest.raises(Refused, match="names no file inside the lake"):
+            call()
+
+
+@pytest.mark.parametrize("prefix", ["..", "a/../..", "/", "/etc"])
+def test_prefixes_that_leave_the_root_are_refused(store: Store, prefix: str) -> None:
+    with pytest.raises(Refused):
+        store.list(prefix)
+
+
+def test_a_disk_write_that_was_cut_off_is_not_seen(tmp_path: Path) -> None:
+    store = DiskStore(tmp_path)
+    store.put("a/done", b"x")
+    (tmp_path / "a" / f".{'0' * 32}.lakehouse-put").write_bytes(b"half")
+    assert names(store) == ["a/done"]
+
+
+def test_a_failing_disk_write_leaves_the_old_content_and_no_rest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = DiskStore(tmp_path)
+    store.put("a/done", b"old")
+
+    def full(descriptor: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(Transient, match="No space left"):
+        store.put("a/done", b"new")
+    assert store.read("a/done") == b"old"
+    assert os.listdir(tmp_path / "a") == ["done"]
+
+
+def test_links_out_of_the_root_are_neither_listed_nor_followed(tmp_path: Path) -> None:
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "secret").write_bytes(b"x")
+    lake = tmp_path / "lake"
+    lake.mkdir()
+    (lake / "folder").symlink_to(outside)
+    (lake / "file").symlink_to(outside / "secret")
+    store = DiskStore(lake)
+    assert names(store) == []
+    for call in (
+        lambda: store.read("folder/secret"),
+        lambda: store.read("file"),
+        lambda: store.put("folder/new", b""),
+        lambda: store.delete(["folder/secret"]),
+        lambda: store.list("folder"),
+    ):
+        with pytest.raises(Refused, match="link"):
+            call()
+    assert (outside / "secret").read_bytes() == b"x"
+
+
+def test_a_root_that_is_itself_a_link_works(tmp_path: Path) -> None:
+    (tmp_path / "real").mkdir()
+    (tmp_path / "lake").symlink_to(tmp_path / "real")
+    store = DiskStore(tmp_path / "lake")
+    store.put("a/b", b"x")
+    assert store.read("a/b") == b"x"
+    assert names(store) == ["a/b"]
+
+
+def test_folder_markers_are_no_files(bucket: str) -> None:
+    boto3.client("s3").put_object(Bucket=bucket, Key="lake/t/_delta_log/", Body=b"")
+    assert S3Store(bucket, "lake").list("t") == []
+
+
+def test_two_lakes_in_one_bucket_do_not_see_each_other(bucket: str) -> None:
+    S3Store(bucket, "lake").put("x", b"1")
+    S3Store(bucket, "lake2").put("y", b"2")
+    assert names(S3Store(bucket, "lake")) == ["x"]
+    assert names(S3Store(bucket, "")) == ["lake/x", "lake2/y"]
+
+
+def test_a_missing_bucket_is_refused_by_name(aws: str) -> None:
+    with pytest.raises(Refused, match="s3://no-such-bucket/lake/x: there is no such bucket"):
+        S3Store("no-such-bucket", "lake").read("x")
+
+
+def test_a_server_that_is_down_is_transient(monkeypatch: pytest.MonkeyPatch) -> None:
+    client = boto3.client(
+        "s3",
+        endpoint_url="http://127.0.0.1:1",
+        region_name="us-east-1",
+        aws_access_key_id="a",
+        aws_secret_access_key="b",
+        config=Config(retries={"total_max_attempts": 1}),
+    )
+    with pytest.raises(Transient, match="s3://b/lake/x"):
+        S3Store("b", "lake", client).read("x")
+
+
+def answering(client: Any, operation: str, *answers: tuple[int, bytes]) -> None:
+    """Plant HTTP answers in front of the server: each request of `operation` takes the next, then the server's own come."""
+    from botocore.awsrequest import AWSResponse
+
+    waiting = list(answers)
+
+    class Raw:
+        def __init__(self, body: bytes) -> None:
+            self.body = body
+
+        def stream(self, *_: Any, **__: Any) -> Iterator[bytes]:
+            yield self.body
+
+        def read(self, *_: Any, **__: Any) -> bytes:
+            return self.body
+
+    def answer(request: Any, **_: Any) -> AWSResponse | None:
+        if not waiting:
+            return None
+        status, body = waiting.pop(0)
+        return AWSResponse(request.url, status, {"content-type": "application/xml"}, Raw(body))
+
+    client.meta.events.register(f"before-send.s3.{operation}", answer)
+
+
+def error_xml(code: str) -> bytes:
+    return f"<?xml version='1.0'?><Error><Code>{code}</Code><Message>planted</Message></Error>".encode()
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "expected", "text"),
+    [
+        (403, "AccessDenied", Refused, r"s3://{bucket}/lake/x: S3 answers AccessDenied; needed is s3:GetObject"),
+        (503, "SlowDown", Transient, "S3 answers SlowDown"),
+        (500, "InternalError", Transient, "S3 answers InternalError"),
+        (301, "PermanentRedirect", Refused, "check bucket, region"),
+    ],
+)
+def test_errors_of_s3_are_told_apart(bucket: str, status: int, code: str, expected: type[Exception], text: str) -> None:
+    client = boto3.client("s3", config=Config(retries={"total_max_attempts": 1}))
+    answering(client, "GetObject", *[(status, error_xml(code))] * 3)
+    with pytest.raises(expected, match=text.format(bucket=bucket)):
+        S3Store(bucket, "lake", client).read("x")
+
+
+def test_a_conflicting_conditional_write_is_tried_again(bucket: str) -> None:
+    client = boto3.client("s3")
+    answering(client, "PutObject", (409, error_xml("ConditionalRequestConflict")))
+    assert S3Store(bucket, "", client).put_if_absent("x", b"1") is True
+
+
+def test_a_conditional_write_whose_answer_was_lost_knows_its_own_work(bucket: str) -> None:
+    client = boto3.client("s3", config=Config(retries={"mode": "standard"}))
+    store, lost = S3Store(bucket, "", client), []
+
+    def lose_first_answer(response: Any, **_: Any) -> int | None:
+        if response and response[0].status_code == 200 and not lost:
+            lost.append(response)
+            return 0
+        return None
+
+    client.meta.events.register_first("needs-retry.s3.PutObject", lose_first_answer)
+    assert store.put_if_absent("x", b"1") is True
+    assert len(lost) == 1
+    assert store.put_if_absent("x", b"1") is False
+
+
+def test_keys_that_s3_fails_to_delete_are_asked_again_and_the_rest_is_named(bucket: str) -> None:
+    client = boto3.client("s3")
+    store = S3Store(bucket, "", client)
+    store.put("a", b"")
+    failed = "<?xml version='1.0'?><DeleteResult><Error><Key>a</Key><Code>{}</Code></Error></DeleteResult>"
+    answering(client, "DeleteObjects", (200, failed.format("InternalError").encode()))
+    store.delete(["a"])
+    assert names(store) == []
+    answering(client, "DeleteObjects", (200, failed.format("AccessDenied").encode()))
+    with pytest.raises(Refused, match=f"1 of 2 keys were not deleted, for one s3://{bucket}/a: AccessDenied; .*s3:DeleteObject"):
+        store.delete(["a", "b"])
+    answering(client, "DeleteObjects", *[(200, failed.format("SlowDown").encode())] * 5)
+    with pytest.raises(Transient, match="SlowDown"):
+        store.delete(["a"])
+
+
+def test_errors_keep_their_cause(aws: str) -> None:
+    with pytest.raises(Refused) as caught:
+        S3Store("no-such-bucket", "lake").list("")
+    assert isinstance(caught.value.__cause__, ClientError)
+
+
+def test_settings_choose_the_store(bucket: str, tmp_path: Path) -> None:
+    disk = open_store(parse_settings({"LAKEHOUSE_ROOT": str(tmp_path / "lake")}, base=tmp_path))
+    assert isinstance(disk, DiskStore)
+    disk.put("x", b"")
+    assert (tmp_path / "lake" / "x").exists()
+    on_s3 = open_store(parse_settings({"LAKEHOUSE_ROOT": f"s3://{bucket}/my/lake"}, base=tmp_path))
+    on_s3.put("x", b"")
+    assert names(S3Store(bucket, "my")) == ["lake/x"]
