@@ -63,6 +63,22 @@ class Settings:
         """Where a table lies, as Spark spells it."""
         return f"{self.spark_root}/{key}"
 
+    def as_environ(self) -> dict[str, str]:
+        """The environment values that give exactly these settings to another process, wherever it starts."""
+        return {
+            "LAKEHOUSE_ROOT": self.root,
+            "LAKEHOUSE_HOME": str(self.home),
+            "LAKEHOUSE_SPARK": self.spark,
+            "LAKEHOUSE_PORT": str(self.port),
+            "LAKEHOUSE_SPARK_PORT": str(self.spark_port),
+            "LAKEHOUSE_SPARK_MEMORY": self.spark_memory,
+            "LAKEHOUSE_TABLES": self.tables,
+            "LAKEHOUSE_REPLAY": "on" if self.replay else "off",
+            "LAKEHOUSE_REPLAY_START": f"{self.replay_start:%Y-%m-%d}",
+            "LAKEHOUSE_REPLAY_HOURS": str(self.replay_hours),
+            "LAKEHOUSE_REPLAY_SECONDS": str(self.replay_seconds),
+        }
+
 
 def parse_settings(environ: Mapping[str, str], *, base: Path) -> Settings:
     """Settings from environment values; relative folders start at `base`, an absolute path.

@@ -1,0 +1,58 @@
+"""A Java that runs Spark: JAVA_HOME, then `java` on PATH, then the one that a wheel brings."""
+
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator, Mapping
+from functools import lru_cache
+from pathlib import Path
+
+from lakehouse.core.errors import Refused
+
+# Spark 4.2 is compiled for 17 and tested on 17 and 21. Source: Spark's documentation, "Downloading"
+_VERSIONS = ("17", "21")
+_PROPERTY = re.compile(r"^\s+(java\.home|java\.specification\.version) = (.+?)\s*$", re.MULTILINE)
+
+
+def find_java(environ: Mapping[str, str] = os.environ) -> Path:
+    """The home folder of a Java 17 or 21, with `bin/java` in it.
+
+    Raises:
+        Refused: there is none; the text names what was found and what to install.
+    """
+    return _find(environ.get("JAVA_HOME", ""), environ.get("PATH", ""))
+
+
+@lru_cache
+def _find(java_home: str, path: str) -> Path:
+    seen: list[str] = []
+    for origin, java in _candidates(java_home, path):
+        version, home = _ask(java)
+        if home is not None and version in _VERSIONS:
+            return home
+        seen.append(f"{origin}: {f'Java {version}' if version else f'{java} does not start'}")
+    raise Refused(
+        f"Spark needs Java 17 or 21; found {'; '.join(seen) or 'none'}. Install one (Debian, Ubuntu: apt install openjdk-17-jre-headless; "
+        "macOS: brew install openjdk@17) and let JAVA_HOME name its folder"
+    )
+
+
+def _candidates(java_home: str, path: str) -> Iterator[tuple[str, Path]]:
+    if java_home:
+        yield "JAVA_HOME", Path(java_home) / "bin" / "java"
+    if found := shutil.which("java", path=path):
+        yield "PATH", Path(found)
+
+
+def _ask(java: Path) -> tuple[str | None, Path | None]:
+    """Version and true home, asked of Java itself: `java` on PATH is often a link or a stub."""
+    try:
+        answer = subprocess.run(
+            [java, "-XshowSettings:properties", "-version"], capture_output=True, text=True, timeout=60, check=False
+        ).stderr
+    except OSError:
+        return None, None
+    found = dict(_PROPERTY.findall(answer))
+    home = Path(found["java.home"]) if "java.home" in found else None
+    return found.get("java.specification.version"), home

@@ -1,0 +1,232 @@
+"""A Spark session from settings, and Spark's failures in our words."""
+
+import contextlib
+import os
+import time
+import uuid
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from lakehouse.core.errors import Refused, Transient
+from lakehouse.core.settings import Settings
+from lakehouse.engine import jars, server
+from lakehouse.engine.java import find_java
+from lakehouse.engine.process import port_answers
+from lakehouse.engine.spark_conf import scratch_folder, session_conf
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from pyspark.sql.connect.client import SparkConnectClient
+
+_DEFAULT_PORT = 15002  # Source: Spark's client connection string, "port"
+_SETTLE_SECONDS = 120
+_GONE = ("INVALID_HANDLE.", "NO_ACTIVE_SESSION", "RESPONSE_ALREADY_RECEIVED")
+_CONFLICT_STATE = "2D521"  # Delta's SQL state for all of its commit conflicts
+
+
+def prepare(settings: Settings) -> None:
+    """Makes this process ready to open a session: probes the server, puts its token into the environment; or finds Java and jars.
+
+    Raises:
+        Transient: nothing answers; the text says how to start it.
+        Refused: the setting, or this machine, cannot give a session.
+    """
+    os.environ["SPARK_CONNECT_RELEASE_SESSION_ON_EXIT"] = "true"  # else each session stays on the server for an hour
+    if settings.spark == "server":
+        _prepare_server(settings)
+    elif settings.spark.startswith("sc://"):
+        _prepare_remote(settings)
+    else:
+        os.environ["JAVA_HOME"] = str(find_java())
+        os.environ.pop("SPARK_CONNECT_MODE_ENABLED", None)
+        jars.fetch()
+        scratch_folder(settings).mkdir(parents=True, exist_ok=True)
+
+
+def session_config(settings: Settings) -> dict[str, str]:
+    """What a session builder is given. No secret is among it; for a Connect server it names a session of its own, new with every call."""
+    if settings.spark == "server" or settings.spark.startswith("sc://"):
+        return {"spark.remote": _remote(settings, str(uuid.uuid4()))}
+    return session_conf(settings, jars.fetch())
+
+
+def connect(settings: Settings) -> "SparkSession":
+    """A session that answers.
+
+    Raises:
+        Transient, Refused: as for `prepare`.
+    """
+    from pyspark.sql import SparkSession
+
+    prepare(settings)
+    builder = SparkSession.builder
+    for name, value in session_config(settings).items():
+        builder = builder.config(name, value)
+    with translated():
+        try:
+            return adopt(builder.getOrCreate())
+        except Exception as error:
+            if not _is_gone(error):
+                raise
+            # The session that PySpark kept belonged to a server that is gone; now it knows, and gives a new one.
+            return adopt(builder.getOrCreate())
+
+
+def adopt(spark: "SparkSession") -> "SparkSession":
+    """The same session, made to fail soon and in Delta's own words; every session should pass here before its first statement.
+
+    The call it makes also fixes the server's identity in the client: without it, PySpark would send the first statement a second
+    time to a server that was restarted in between.
+    """
+    from pyspark.sql.connect.session import SparkSession as ConnectSession
+
+    if isinstance(spark, ConnectSession):
+        import delta.connect
+
+        _fail_soon(spark.client)
+        spark.conf.get("spark.sql.session.timeZone")
+    else:
+        import delta.exceptions
+    return spark
+
+
+def session_id(spark: "SparkSession") -> str:
+    """The identity under which a session's statements can be interrupted from elsewhere."""
+    from pyspark.sql.connect.session import SparkSession as ConnectSession
+
+    return spark.session_id if isinstance(spark, ConnectSession) else str(spark.sparkContext.applicationId)
+
+
+def interrupt_session(settings: Settings, session_id: str) -> tuple[str, ...]:
+    """Interrupts whatever runs in that session and waits for its end; the ids of the operations.
+
+    A session that the server does not know, or a driver that died with its process, gives `()`.
+
+    Raises:
+        Transient: the server does not answer, or an operation does not end.
+    """
+    if settings.spark != "server" and not settings.spark.startswith("sc://"):
+        return ()
+    from pyspark.sql.connect.client import SparkConnectClient
+
+    prepare(settings)
+    client = SparkConnectClient(connection=_remote(settings, session_id))
+    _fail_soon(client)
+    try:
+        with translated():
+            operations = tuple(client.interrupt_all() or ())
+            _wait_until_ended(client, operations)
+            return operations
+    except Transient as error:
+        if error.__cause__ is not None and _is_gone(error.__cause__):
+            return ()
+        raise
+    finally:
+        client.close()
+
+
+@contextlib.contextmanager
+def translated() -> Iterator[None]:
+    """Raises `Transient` for a server that died, a session that it ended, and a lost race for a commit; the rest passes as it is."""
+    try:
+        yield
+    except Exception as error:
+        if _is_conflict(error):
+            raise Transient(f"another writer changed the table first: {_first_line(error)}") from error
+        if _is_unreachable(error):
+            raise Transient(f"the Spark server stopped answering in the middle of a statement: {_first_line(error)}") from error
+        if _is_gone(error):
+            raise Transient(f"the Spark server ended this session, or was started again: {_first_line(error)}") from error
+        if _is_token_refused(error):
+            raise Refused(f"the Spark Connect server refused the token in {server.TOKEN_VARIABLE}") from error
+        raise
+
+
+def _prepare_server(settings: Settings) -> None:
+    state, token = server.status(settings), server.read_token(settings)
+    if not state.is_running or state.port != settings.spark_port or token is None:
+        raise Transient(
+            f"Spark Connect server of this lake is not running at localhost:{settings.spark_port}; "
+            "start it with: lakehouse server start (or make run)"
+        )
+    os.environ[server.TOKEN_VARIABLE] = token
+
+
+def _prepare_remote(settings: Settings) -> None:
+    url = urlsplit(settings.spark)
+    if "session_id=" in settings.spark or "token=" in settings.spark:
+        raise Refused(
+            f"LAKEHOUSE_SPARK names a token or a session_id; accepted: sc://host:port/;name=value without these two "
+            f"(each run has a session of its own, the token belongs into {server.TOKEN_VARIABLE})"
+        )
+    host, port = url.hostname or "", url.port or _DEFAULT_PORT
+    if not port_answers(port, host, seconds=5):
+        raise Transient(f"no Spark Connect server answers at {host}:{port} (LAKEHOUSE_SPARK)")
+
+
+def _remote(settings: Settings, session: str) -> str:
+    # The literal name localhost: only with it PySpark sends a token over a local channel without TLS.
+    base = f"sc://localhost:{settings.spark_port}/" if settings.spark == "server" else settings.spark.rstrip(";")
+    separator = "" if urlsplit(base).path else "/"
+    named = "" if ";user_id=" in base else ";user_id=lakehouse"
+    return f"{base}{separator}{named};session_id={session}"
+
+
+def _fail_soon(client: "SparkConnectClient") -> None:
+    """About ten seconds of retries, in place of PySpark's ten minutes."""
+    from pyspark.sql.connect.client.retries import DefaultPolicy
+
+    client.set_retry_policies([DefaultPolicy(max_retries=6, initial_backoff=100, backoff_multiplier=3.0, max_backoff=4000, jitter=100)])
+
+
+def _wait_until_ended(client: "SparkConnectClient", operations: tuple[str, ...]) -> None:
+    """An interrupt is a request: the operation may still be in its commit."""
+    from pyspark.sql.connect.proto.base_pb2 import GetStatusResponse
+
+    status = GetStatusResponse.OperationStatus
+    busy = (status.OPERATION_STATE_RUNNING, status.OPERATION_STATE_TERMINATING)
+    deadline = time.monotonic() + _SETTLE_SECONDS
+    while operations:
+        answer = client._get_operation_statuses(list(operations))  # no public call asks for it
+        operations = tuple(each.operation_id for each in answer.operation_statuses if each.state in busy)
+        if operations and time.monotonic() > deadline:
+            raise Transient(f"operation {operations[0]} of an interrupted session has not ended after {_SETTLE_SECONDS} s")
+        time.sleep(0.1 if operations else 0)
+
+
+def _condition(error: BaseException) -> str:
+    from pyspark.errors import PySparkException
+
+    return (error.getCondition() or "") if isinstance(error, PySparkException) else ""
+
+
+def _is_conflict(error: BaseException) -> bool:
+    from pyspark.errors import PySparkException
+
+    return isinstance(error, PySparkException) and (
+        error.getSqlState() == _CONFLICT_STATE or _condition(error).startswith("DELTA_CONCURRENT_")
+    )
+
+
+def _is_unreachable(error: BaseException) -> bool:
+    return _grpc_code(error) == "UNAVAILABLE" or type(error).__name__ == "Py4JNetworkError"
+
+
+def _is_gone(error: BaseException) -> bool:
+    return _condition(error).startswith(_GONE) or "incorrect server side session identifier" in str(error)
+
+
+def _is_token_refused(error: BaseException) -> bool:
+    return _grpc_code(error) == "UNAUTHENTICATED"
+
+
+def _grpc_code(error: BaseException) -> str | None:
+    from pyspark.errors.exceptions.connect import SparkConnectException
+
+    code = error.getGrpcStatusCode() if isinstance(error, SparkConnectException) else None
+    return code.name if code is not None else None
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0][:300]
