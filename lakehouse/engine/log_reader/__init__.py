@@ -1,0 +1,83 @@
+"""A table's log, read without Spark: what the table is made of, and what happened to it.
+
+The log is replayed here, through the lake's own store, because deltalake's reader knows no tombstones, no transaction
+ids and not how many rows a deletion vector deletes, without which neither plan nor health can be exact. What cannot be
+counted rightly is refused by name.
+
+Safety properties:
+- Nothing is written.
+- A layout is of one version: a log that changes while it is read is listed again from the start.
+"""
+
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+from lakehouse.core.errors import Transient
+from lakehouse.core.history import History
+from lakehouse.core.layout import Layout
+from lakehouse.engine.log_reader.actions import parse_actions
+from lakehouse.engine.log_reader.checkpoint import Checkpoint, read_checkpoint
+from lakehouse.engine.log_reader.fold import ReadCommit, fold_history, fold_layout
+from lakehouse.engine.log_reader.missing import missing_files, vector_file
+from lakehouse.engine.log_reader.segment import LogChanged, Segment, find_segment, gap, version_of
+from lakehouse.engine.store import Store, StoredFile
+
+__all__ = ["TableFacts", "missing_files", "read_facts", "vector_file"]
+
+_TRIES = 5
+_READERS = 16
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableFacts:
+    """What the log says at one version."""
+
+    layout: Layout
+    history: History
+
+
+def read_facts(store: Store, key: str, *, uri: str, newest_commits: int = 500) -> TableFacts | None:
+    """The facts of the table in folder `key`, `None` where there is no table; `uri` is how Spark spells that folder.
+
+    The history, and with it `DataFile.compacted`, goes back as far as the log still has commits in JSON, at most
+    `newest_commits`.
+
+    Raises:
+        Broken: a commit is missing or damaged, or so is the checkpoint.
+        Refused: a table feature under which the log cannot be counted.
+        Transient: the log changed under every try to read it.
+    """
+    folder = f"{key}/_delta_log/"
+    for attempt in range(_TRIES):
+        try:
+            segment = find_segment(store.list(folder), key, folder=folder, newest_commits=newest_commits)
+            return None if segment is None else _read(store, segment, folder=folder, uri=uri, newest_commits=newest_commits)
+        except LogChanged as error:
+            if attempt == _TRIES - 1:
+                raise gap(error) from error
+        except FileNotFoundError as error:
+            if attempt == _TRIES - 1:
+                raise Transient(
+                    f"log of {key}: {error.filename or error} vanished while it was read, {_TRIES} times over; try again"
+                ) from error
+    raise AssertionError("unreachable: the last try returns or raises")
+
+
+def _read(store: Store, segment: Segment, *, folder: str, uri: str, newest_commits: int) -> TableFacts:
+    commits = list(_read_commits(store, (*segment.older, *segment.tail)))
+    checkpoint = (
+        read_checkpoint([file.name for file in segment.checkpoint], store.read, folder=folder) if segment.checkpoint else Checkpoint()
+    )
+    return TableFacts(
+        layout=fold_layout(segment, checkpoint, commits, uri=uri),
+        history=fold_history(segment.table, commits[-newest_commits:]),
+    )
+
+
+def _read_commits(store: Store, files: Sequence[StoredFile]) -> Iterator[ReadCommit]:
+    with ThreadPoolExecutor(max_workers=_READERS) as readers:
+        for file, data in zip(files, readers.map(store.read, [file.name for file in files]), strict=True):
+            actions = parse_actions(data, file.name)
+            stamp = actions.info.get("inCommitTimestamp") or actions.info.get("timestamp") or file.modified_ms
+            yield ReadCommit(version=version_of(file), committed_ms=int(stamp), actions=actions)

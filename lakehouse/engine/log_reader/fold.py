@@ -1,0 +1,156 @@
+"""Checkpoint and commits, folded: newer actions win by file, application and domain.
+
+Source: PROTOCOL.md, "Action Reconciliation". A file is told apart by its path and deletion vector together: a DELETE
+with vectors removes and adds the same path.
+"""
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from typing import Any
+
+from lakehouse.core.errors import Broken
+from lakehouse.core.history import Commit, History
+from lakehouse.core.layout import DataFile, Layout, LogDebt, Tombstone
+from lakehouse.engine.log_reader.actions import Actions, AddedFile, RemovedFile
+from lakehouse.engine.log_reader.checkpoint import Checkpoint
+from lakehouse.engine.log_reader.schema import columns_of, features_of, partitioner
+from lakehouse.engine.log_reader.segment import Segment
+
+type_of_later = Mapping[tuple[str, str | None], AddedFile | RemovedFile]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadCommit:
+    """One commit file's actions, with its version, and its time: in-commit timestamp, else commitInfo's, else the file's."""
+
+    version: int
+    committed_ms: int
+    actions: Actions
+
+
+def fold_layout(segment: Segment, checkpoint: Checkpoint, commits: Sequence[ReadCommit], *, uri: str) -> Layout:
+    """The table at the segment's version; `commits` are all that were read, oldest first, those before the checkpoint included.
+
+    Raises:
+        Broken: the log has no metaData or no protocol.
+        Refused: see `features_of` and `partitioner`.
+    """
+    tail = commits[len(commits) - len(segment.tail) :]
+    later = _later(tail)
+    protocol, metadata = _newest(segment.table, checkpoint.small, tail)
+    features = features_of(protocol, table=segment.table)
+    files = tuple(_live_files(segment.table, metadata, checkpoint, later, compacted=_compacted_paths(commits)))
+    return Layout(
+        table=segment.table,
+        uri=uri,
+        version=segment.version,
+        committed_ms=commits[-1].committed_ms if commits else segment.checkpoint[0].modified_ms,
+        files=files,
+        tombstones=tuple(_tombstones(checkpoint, later, live={file.path for file in files})),
+        log=LogDebt(
+            checkpoint_version=segment.checkpoint_version,
+            commit_count=len(segment.tail),
+            commit_bytes=sum(file.size_bytes for file in segment.tail),
+        ),
+        columns=columns_of(metadata),
+        partition_columns=tuple(metadata["partitionColumns"]),
+        properties=dict(metadata.get("configuration") or {}),
+        features=features,
+        transactions=dict(chain.from_iterable(actions.transactions.items() for actions in (checkpoint.small, *_actions(tail)))),
+    )
+
+
+def fold_history(table: str, commits: Sequence[ReadCommit]) -> History:
+    """The commits, oldest first, as they tell of themselves."""
+    return History(table=table, commits=tuple(_commit(commit) for commit in commits))
+
+
+def _actions(commits: Iterable[ReadCommit]) -> Iterator[Actions]:
+    return (commit.actions for commit in commits)
+
+
+def _later(tail: Sequence[ReadCommit]) -> type_of_later:
+    """The last word of the commits on each file they touch; in one commit no file is both added and removed."""
+    later: dict[tuple[str, str | None], AddedFile | RemovedFile] = {}
+    for actions in _actions(tail):
+        for action in chain(actions.removes, actions.adds):
+            key = (action.path, action.vector)
+            later.pop(key, None)
+            later[key] = action
+    return later
+
+
+def _newest(table: str, small: Actions, tail: Sequence[ReadCommit]) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
+    protocol, metadata = small.protocol, small.metadata
+    for actions in _actions(tail):
+        protocol, metadata = actions.protocol or protocol, actions.metadata or metadata
+    if protocol is None or metadata is None:
+        raise Broken(
+            f"log of {table}: it has no {'protocol' if protocol is None else 'metaData'}; its first commit or its checkpoint is damaged"
+        )
+    return protocol, metadata
+
+
+def _compacted_paths(commits: Sequence[ReadCommit]) -> frozenset[str]:
+    """What commits without data change wrote in place of other files; commits that only add anew what is there do not count."""
+    written: set[str] = set()
+    for actions in _actions(commits):
+        replaced = any(not remove.data_change for remove in actions.removes)
+        written.update(add.path for add in actions.adds if replaced and not add.data_change)
+        written.difference_update(add.path for add in actions.adds if add.data_change)
+    return frozenset(written)
+
+
+def _live_files(
+    table: str, metadata: Mapping[str, Any], checkpoint: Checkpoint, later: type_of_later, *, compacted: frozenset[str]
+) -> Iterator[DataFile]:
+    partition_of = partitioner(metadata, table=table)
+    before = (add for adds in checkpoint.adds for add in adds if (add[0], add[1]) not in later)
+    after = (action for action in later.values() if isinstance(action, AddedFile))
+    for path, vector, size_bytes, modified_ms, pairs, row_count, deleted_row_count, _ in chain(before, after):
+        yield DataFile(
+            path=path,
+            size_bytes=size_bytes,
+            modified_ms=modified_ms,
+            partition=partition_of(pairs),
+            row_count=row_count,
+            deletion_vector=vector,
+            deleted_row_count=deleted_row_count,
+            compacted=path in compacted,
+        )
+
+
+def _tombstones(checkpoint: Checkpoint, later: type_of_later, *, live: set[str]) -> Iterable[Tombstone]:
+    """One per path that no live file has, with its last deletion: a path is removed once for each vector it ever had."""
+    before = (remove for removes in checkpoint.removes for remove in removes if (remove.path, remove.vector) not in later)
+    after = (action for action in later.values() if isinstance(action, RemovedFile))
+    stones: dict[str, Tombstone] = {}
+    for remove in chain(before, after):
+        known = stones.get(remove.path)
+        if remove.path in live or (known and (known.deleted_ms or 0) > (remove.deleted_ms or 0)):
+            continue
+        stones[remove.path] = Tombstone(path=remove.path, deleted_ms=remove.deleted_ms, size_bytes=remove.size_bytes)
+    return stones.values()
+
+
+def _commit(commit: ReadCommit) -> Commit:
+    actions, info = commit.actions, commit.actions.info
+    return Commit(
+        version=commit.version,
+        committed_ms=commit.committed_ms,
+        operation=str(info.get("operation", "UNKNOWN")),
+        changed_data=any(action.data_change for action in chain(actions.adds, actions.removes)),
+        added_paths=tuple(add.path for add in actions.adds),
+        removed_paths=tuple(remove.path for remove in actions.removes),
+        added_bytes=sum(add.size_bytes for add in actions.adds),
+        removed_bytes=sum(remove.size_bytes or 0 for remove in actions.removes),
+        user_metadata=info.get("userMetadata"),
+        parameters=_texts(info.get("operationParameters")),
+        metrics=_texts(info.get("operationMetrics")),
+    )
+
+
+def _texts(values: Mapping[str, Any] | None) -> dict[str, str]:
+    return {name: value if isinstance(value, str) else json.dumps(value) for name, value in (values or {}).items()}

@@ -1,0 +1,104 @@
+"""Which files of a `_delta_log` folder make the newest version: one checkpoint and the commits after it."""
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from lakehouse.core.errors import Broken
+from lakehouse.engine.store import StoredFile
+
+_COMMIT = re.compile(r"(?P<version>\d{20})\.json")
+# Source: PROTOCOL.md, "Checkpoints": classic, multi-part, and UUID-named (V2).
+_CHECKPOINT = re.compile(
+    r"(?P<version>\d{20})\.checkpoint(?:\.(?P<part>\d{10})\.(?P<parts>\d{10})|\.(?P<uuid>[0-9a-fA-F-]{36}))?\.(?:parquet|json)"
+)
+
+
+class LogChanged(Exception):
+    """The listing does not hang together, which a commit or a cleanup during the listing also causes: list again."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Segment:
+    """The files to read. `tail`: the commits after the checkpoint; `older`: contiguous ones before the tail, newest kept."""
+
+    table: str
+    version: int
+    checkpoint_version: int | None
+    checkpoint: tuple[StoredFile, ...]
+    tail: tuple[StoredFile, ...]
+    older: tuple[StoredFile, ...]
+
+
+def version_of(file: StoredFile) -> int:
+    """The version that a commit file makes."""
+    return int(file.name.rpartition("/")[2][:20])
+
+
+def find_segment(listing: Iterable[StoredFile], table: str, *, folder: str, newest_commits: int) -> Segment | None:
+    """The segment of the newest version in a listing of `folder`; `None` where it holds no commit and no checkpoint.
+
+    Raises:
+        LogChanged: a version between the checkpoint and the newest is missing, or the first ones without a checkpoint.
+    """
+    commits: dict[int, StoredFile] = {}
+    parts: dict[tuple[int, str], list[StoredFile]] = defaultdict(list)
+    for file in listing:
+        name = file.name.removeprefix(folder)
+        if _COMMIT.fullmatch(name):
+            commits[int(name[:20])] = file
+        elif match := _CHECKPOINT.fullmatch(name):
+            parts[int(match["version"]), match["parts"] or match["uuid"] or ""].append(file)
+    found = _newest_complete(parts)
+    if found is None and not commits:
+        return None
+    checkpoint_version, checkpoint = found or (-1, ())
+    version = max(checkpoint_version, *commits) if commits else checkpoint_version
+    tail = _after(commits, checkpoint_version, version, table=table)
+    older = _before(commits, checkpoint_version, most=newest_commits - len(tail))
+    return Segment(
+        table=table,
+        version=version,
+        checkpoint_version=checkpoint_version if found else None,
+        checkpoint=tuple(checkpoint),
+        tail=tail,
+        older=older,
+    )
+
+
+def _newest_complete(parts: Mapping[tuple[int, str], Sequence[StoredFile]]) -> tuple[int, Sequence[StoredFile]] | None:
+    """The newest checkpoint of which every part is there; parts of an unfinished one do not count."""
+    complete = [
+        (version, kind) for (version, kind), files in parts.items() if not (kind.isdigit() and len(kind) == 10) or len(files) == int(kind)
+    ]
+    if not complete:
+        return None
+    newest = max(complete)
+    return newest[0], sorted(parts[newest], key=lambda file: file.name)
+
+
+def _after(commits: Mapping[int, StoredFile], checkpoint_version: int, version: int, *, table: str) -> tuple[StoredFile, ...]:
+    wanted = range(checkpoint_version + 1, version + 1)
+    missing = [number for number in wanted if number not in commits]
+    if missing:
+        after = f"after its checkpoint of version {checkpoint_version}" if checkpoint_version >= 0 else "and has no whole checkpoint"
+        raise LogChanged(
+            f"log of {table}: it reaches version {version} {after}, but {len(missing)} commit(s) are missing, first {missing[0]}"
+        )
+    return tuple(commits[number] for number in wanted)
+
+
+def _before(commits: Mapping[int, StoredFile], checkpoint_version: int, *, most: int) -> tuple[StoredFile, ...]:
+    """Commits up to the checkpoint's version, oldest first, without a gap."""
+    kept: list[StoredFile] = []
+    number = checkpoint_version
+    while number in commits and len(kept) < most:
+        kept.append(commits[number])
+        number -= 1
+    return tuple(reversed(kept))
+
+
+def gap(error: LogChanged) -> Broken:
+    """What a listing that never hangs together means."""
+    return Broken(f"{error}; the table cannot be read at any newer version: restore the missing file(s)")
