@@ -4,6 +4,7 @@ import contextlib
 import os
 import time
 import uuid
+import warnings
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
@@ -177,6 +178,7 @@ def _fail_soon(client: "SparkConnectClient") -> None:
     """About ten seconds of retries, in place of PySpark's ten minutes."""
     from pyspark.sql.connect.client.retries import DefaultPolicy
 
+    warnings.filterwarnings("ignore", message=r"\[RETRIES_EXCEEDED\]")  # the error that follows says it
     client.set_retry_policies([DefaultPolicy(max_retries=6, initial_backoff=100, backoff_multiplier=3.0, max_backoff=4000, jitter=100)])
 
 
@@ -222,10 +224,9 @@ def _is_token_refused(error: BaseException) -> bool:
 
 
 def _grpc_code(error: BaseException) -> str | None:
-    from pyspark.errors.exceptions.connect import SparkConnectException
+    from pyspark.errors.exceptions.connect import SparkConnectGrpcException
 
-    code = error.getGrpcStatusCode() if isinstance(error, SparkConnectException) else None
-    return code.name if code is not None else None
+    return error.getGrpcStatusCode().name if isinstance(error, SparkConnectGrpcException) else None
 
 
 def _first_line(error: BaseException) -> str:
