@@ -13,7 +13,9 @@ class Reason(Enum):
     # What a compaction plan says of one table.
     MERGEABLE_FILES = "{files_removed} files of {bytes_removed} bytes merge into {files_added} in {partitions} partition(s)"
     NO_FILES = "the table has no files"
-    NOTHING_SMALL = "none of its {files} files is under {candidate_bytes} bytes, three quarters of the target, or needs its deleted rows removed"
+    NOTHING_SMALL = (
+        "none of its {files} files is under {candidate_bytes} bytes, three quarters of the target, or needs its deleted rows removed"
+    )
     NOTHING_SHARES_A_BIN = "its {candidates} small file(s) lie alone in their partitions, so a merge would rewrite without reducing"
     ALREADY_COMPACTED = "its {candidates} small file(s) hold too few that no compaction has written yet: a bin needs two of those"
 
@@ -22,12 +24,14 @@ class Reason(Enum):
     BELOW_THRESHOLD = "{mergeable} mergeable files, {threshold} wanted"
     NO_FACTS = "no file count is known yet: it was never materialized or observed"
     RUN_IN_FLIGHT = "a run of it is under way ({runs})"
-    ASKED_BEFORE = "version {version} was compacted or tried before ({attempts} of {attempts_allowed} tries); the next write makes a new one"
+    ASKED_BEFORE = "its {mergeable} mergeable files were counted at version {version}, whose compaction was asked for already; the next write makes a new version"
+    TRIES_USED_UP = "the compaction of version {version} failed {tries} of {tries_allowed} times, {mergeable} mergeable files stay; it is tried again after the next write"
     NO_SLOT = "{mergeable} mergeable files reach the threshold of {threshold}, but {slots} compaction(s) at once are allowed"
 
     # What the choice of a batch says of one landing prefix.
     BATCH_READY = "{files} landed file(s) of {bytes} bytes make batch {batch}"
     BATCH_UNFINISHED = "batch {batch} of {files} file(s) was planned but did not reach the table: it is done again, unchanged"
+    TRIED_BEFORE = "batch {batch} was tried {tries} time(s) and did not arrive; it is tried again in {seconds} s"
     NOTHING_LANDED = "nothing new has landed; {seen} file(s) are in the table already"
 
     # What a derived table says of its inputs.

@@ -97,7 +97,9 @@ class Table:
     def __post_init__(self) -> None:
         parts = self.key.split("/")
         if len(parts) != 2 or not all(_NAME.fullmatch(part) for part in parts) or parts[0] not in LAYERS:
-            raise Refused(f"Table.key is {self.key!r}; accepted: layer/name with a layer of {', '.join(LAYERS)} and a name of a-z, 0-9 and _")
+            raise Refused(
+                f"Table.key is {self.key!r}; accepted: layer/name with a layer of {', '.join(LAYERS)} and a name of a-z, 0-9 and _"
+            )
         if (self.source is None) == (self.transform is None):
             raise Refused(f"Table {self.key}: give either source= (landed files) or a transform with inputs=, not both or neither")
         if self.transform is not None and not self.inputs:
@@ -125,7 +127,7 @@ def table(*, key: str, inputs: Iterable[Table], write: type_of_write, **options:
     """A decorator that turns a transform of DataFrames into a `Table`; the docstring becomes its description."""
 
     def declare(transform: Callable[..., Any]) -> Table:
-        described = {"description": (transform.__doc__ or "").strip(), **options}
+        described: dict[str, Any] = {"description": (transform.__doc__ or "").strip(), **options}
         return Table(key=key, inputs=tuple(inputs), write=write, transform=transform, **described)
 
     return declare
