@@ -1,0 +1,144 @@
+"""The append-only record of what the Delta log does not keep, below `_lakehouse/` in the store.
+
+Batch manifests: `_lakehouse/ingest/<layer>/<name>/<number>.json`, numbered from 1 without a gap, each written once and
+never changed. Every 64th also carries all names seen so far, so that a ledger costs at most 64 reads however long the
+lake has run; it is derived from the others, which stay.
+
+Session records: `_lakehouse/sessions/<layer>/<name>.json`, which Spark session writes the table now, replaced by its successor.
+"""
+
+import json
+import re
+import time
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from lakehouse.core.errors import Broken, Transient
+from lakehouse.core.ingest import Batch, LandedFile, Ledger, SetAside
+from lakehouse.engine.store import Store
+
+_SNAPSHOT_EVERY = 64
+_MANIFEST = re.compile(r"(\d{20})\.json")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionRecord:
+    """A Spark session that writes a table, or did when its process died; `owner` says what for."""
+
+    session_id: str
+    owner: str
+    started_ms: int
+
+
+class Journal:
+    """The journal of one lake."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def ledger(self, table_key: str) -> Ledger:
+        """What batches were planned for a table, whether or not they arrived in it.
+
+        Raises:
+            Broken: a manifest is missing or damaged.
+        """
+        newest = self._newest_number(table_key)
+        if newest == 0:
+            return Ledger(newest=None, seen={})
+        snapshot = newest - newest % _SNAPSHOT_EVERY
+        seen: dict[str, int] = {}
+        batch = None
+        for number in range(max(snapshot, 1), newest + 1):
+            batch, snapshot_names = self._read_manifest(table_key, number)
+            seen |= snapshot_names | _names(batch)
+        return Ledger(newest=batch, seen=seen)
+
+    def plan_batch(self, table_key: str, batch: Batch) -> None:
+        """Write a batch's manifest, before its rows are written.
+
+        Raises:
+            Transient: another process planned a batch since the ledger was read.
+            Broken: the batch's number leaves a gap, or an older manifest is damaged.
+        """
+        newest = self._newest_number(table_key)
+        if batch.number > newest + 1:
+            raise Broken(
+                f"ingest of {table_key}: batch {batch.number} was to be planned, but the newest manifest is {newest}: manifests are lost"
+            )
+        content: dict[str, Any] = asdict(batch)
+        if batch.number % _SNAPSHOT_EVERY == 0:
+            content["seen"] = {**self.ledger(table_key).seen, **_names(batch)}
+        name = _manifest_name(table_key, batch.number)
+        if not self._store.put_if_absent(name, _encoded(content)):
+            raise Transient(f"ingest of {table_key}: batch {batch.number} was planned by another process meanwhile ({name}); try again")
+
+    def record_session(self, table_key: str, session_id: str, owner: str) -> None:
+        """Note that a session is about to write a table, in place of the session noted before."""
+        record = SessionRecord(session_id=session_id, owner=owner, started_ms=time.time_ns() // 1_000_000)
+        self._store.put(_session_name(table_key), _encoded(asdict(record)))
+
+    def session(self, table_key: str) -> SessionRecord | None:
+        """The session noted last, `None` if it ended in good order.
+
+        Raises:
+            Broken: the record is damaged.
+        """
+        name = _session_name(table_key)
+        try:
+            data = self._store.read(name)
+        except FileNotFoundError:
+            return None
+        try:
+            return SessionRecord(**json.loads(data))
+        except (ValueError, TypeError) as error:
+            raise _damaged(name, error) from error
+
+    def forget_session(self, table_key: str) -> None:
+        """Note that the session noted last has ended."""
+        self._store.delete([_session_name(table_key)])
+
+    def _newest_number(self, table_key: str) -> int:
+        names = (file.name.rpartition("/")[2] for file in self._store.list(_manifest_folder(table_key)))
+        return max((int(match[1]) for name in names if (match := _MANIFEST.fullmatch(name))), default=0)
+
+    def _read_manifest(self, table_key: str, number: int) -> tuple[Batch, Mapping[str, int]]:
+        """One batch, and the names that its manifest carries of those before it."""
+        name = _manifest_name(table_key, number)
+        try:
+            content = json.loads(self._store.read(name))
+            batch = Batch(
+                number=content["number"],
+                files=tuple(LandedFile(**file) for file in content["files"]),
+                set_aside=tuple(SetAside(**aside) for aside in content["set_aside"]),
+            )
+            seen = dict(content["seen"]) if number % _SNAPSHOT_EVERY == 0 else {}
+        except (FileNotFoundError, ValueError, TypeError, KeyError) as error:
+            raise _damaged(name, error) from error
+        if batch.number != number:
+            raise Broken(f"journal: {name} holds batch {batch.number}; restore it from a copy of the lake")
+        return batch, seen
+
+
+def _manifest_folder(table_key: str) -> str:
+    return f"_lakehouse/ingest/{table_key}"
+
+
+def _manifest_name(table_key: str, number: int) -> str:
+    return f"{_manifest_folder(table_key)}/{number:020}.json"
+
+
+def _session_name(table_key: str) -> str:
+    return f"_lakehouse/sessions/{table_key}.json"
+
+
+def _encoded(content: Mapping[str, Any]) -> bytes:
+    return json.dumps(content, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "surrogatepass")
+
+
+def _names(batch: Batch) -> dict[str, int]:
+    return {file.name: file.size_bytes for file in (*batch.set_aside, *batch.files)}
+
+
+def _damaged(name: str, error: Exception) -> Broken:
+    return Broken(f"journal: {name} cannot be read ({type(error).__name__}: {error}); restore it from a copy of the lake")

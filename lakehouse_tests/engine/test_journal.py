@@ -1,0 +1,184 @@
+"""What the journal remembers."""
+
+from pathlib import Path
+
+import pytest
+
+from lakehouse.core.errors import Broken, Refused, Transient
+from lakehouse.core.ingest import Batch, LandedFile, Ledger, SetAside
+from lakehouse.engine.journal import Journal
+from lakehouse.engine.store import DiskStore, MemoryStore, StoredFile
+
+KEY = "bronze/events"
+
+
+def batch(number: int, *names: str, size_bytes: int = 10) -> Batch:
+    return Batch(number=number, files=tuple(LandedFile(name=name, size_bytes=size_bytes, modified_ms=1) for name in names))
+
+
+class CountingStore(MemoryStore):
+    """A store that knows how often it was read."""
+
+    reads = 0
+
+    def read(self, name: str) -> bytes:
+        self.reads += 1
+        return super().read(name)
+
+
+def test_a_table_without_batches_has_an_empty_ledger() -> None:
+    assert Journal(MemoryStore()).ledger(KEY) == Ledger(newest=None, seen={})
+
+
+def test_a_ledger_gives_back_the_newest_batch_and_every_name() -> None:
+    journal = Journal(MemoryStore())
+    journal.plan_batch(KEY, batch(1, "a", "b"))
+    second = Batch(
+        number=2,
+        files=(LandedFile(name="c ä%", size_bytes=3, modified_ms=7),),
+        set_aside=(SetAside(name="x.pdf", size_bytes=5, why="foreign"),),
+    )
+    journal.plan_batch(KEY, second)
+    assert journal.ledger(KEY) == Ledger(newest=second, seen={"a": 10, "b": 10, "c ä%": 3, "x.pdf": 5})
+
+
+def test_tables_do_not_share_batches() -> None:
+    journal = Journal(MemoryStore())
+    journal.plan_batch("bronze/a", batch(1, "x"))
+    assert journal.ledger("bronze/ab") == Ledger(newest=None, seen={})
+
+
+def test_manifests_lie_where_the_documents_say(tmp_path: Path) -> None:
+    journal = Journal(DiskStore(tmp_path))
+    journal.plan_batch(KEY, batch(1, "a"))
+    journal.record_session(KEY, "s", "write")
+    assert (tmp_path / "_lakehouse/ingest/bronze/events/00000000000000000001.json").is_file()
+    assert (tmp_path / "_lakehouse/sessions/bronze/events.json").is_file()
+
+
+def test_a_name_that_changed_its_size_is_known_by_the_last_one() -> None:
+    journal = Journal(MemoryStore())
+    journal.plan_batch(KEY, batch(1, "a", size_bytes=1))
+    journal.plan_batch(KEY, Batch(number=2, files=(), set_aside=(SetAside(name="a", size_bytes=2, why="changed"),)))
+    assert journal.ledger(KEY).seen == {"a": 2}
+
+
+def test_a_batch_that_another_process_planned_meanwhile_is_a_lost_race() -> None:
+    journal = Journal(MemoryStore())
+    journal.plan_batch(KEY, batch(1, "theirs"))
+    with pytest.raises(Transient, match="batch 1 was planned by another process"):
+        journal.plan_batch(KEY, batch(1, "ours"))
+    assert journal.ledger(KEY).seen == {"theirs": 10}
+
+
+def test_a_batch_beyond_the_next_is_broken() -> None:
+    journal = Journal(MemoryStore())
+    journal.plan_batch(KEY, batch(1, "a"))
+    with pytest.raises(Broken, match="batch 3 was to be planned, but the newest manifest is 1"):
+        journal.plan_batch(KEY, batch(3, "b"))
+
+
+@pytest.mark.parametrize("last", [1, 63, 64, 65, 128, 200])
+def test_a_long_ledger_costs_few_reads_and_forgets_nothing(last: int) -> None:
+    store = CountingStore()
+    journal = Journal(store)
+    for number in range(1, last + 1):
+        journal.plan_batch(KEY, batch(number, f"f{number}", size_bytes=number))
+    store.reads = 0
+    ledger = journal.ledger(KEY)
+    assert ledger.newest == batch(last, f"f{last}", size_bytes=last)
+    assert ledger.seen == {f"f{number}": number for number in range(1, last + 1)}
+    assert store.reads <= 64
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"", b"{", b"[]", b"null", b'{"number": 2}', b'{"number": 1, "files": [{"name": "a"}], "set_aside": []}', b"\xff"],
+    ids=["empty", "cut", "list", "null", "no files", "no size", "not utf-8"],
+)
+def test_a_damaged_manifest_is_broken_and_named(content: bytes) -> None:
+    store = MemoryStore()
+    store.put("_lakehouse/ingest/bronze/events/00000000000000000001.json", content)
+    with pytest.raises(Broken, match=r"_lakehouse/ingest/bronze/events/00000000000000000001\.json"):
+        Journal(store).ledger(KEY)
+
+
+def test_a_manifest_under_another_number_is_broken() -> None:
+    store = MemoryStore()
+    store.put("_lakehouse/ingest/bronze/events/00000000000000000001.json", b'{"number": 2, "files": [], "set_aside": []}')
+    with pytest.raises(Broken, match="holds batch 2"):
+        Journal(store).ledger(KEY)
+
+
+def test_a_missing_manifest_is_broken_and_named() -> None:
+    store = MemoryStore()
+    journal = Journal(store)
+    for number in range(1, 4):
+        journal.plan_batch(KEY, batch(number, f"f{number}"))
+    store.delete(["_lakehouse/ingest/bronze/events/00000000000000000002.json"])
+    with pytest.raises(Broken, match=r"00000000000000000002\.json"):
+        journal.ledger(KEY)
+
+
+def test_a_snapshot_without_its_names_is_broken() -> None:
+    store = MemoryStore()
+    journal = Journal(store)
+    for number in range(1, 65):
+        journal.plan_batch(KEY, batch(number, f"f{number}"))
+    store.put("_lakehouse/ingest/bronze/events/00000000000000000064.json", b'{"number": 64, "files": [], "set_aside": []}')
+    with pytest.raises(Broken, match="'seen'"):
+        journal.ledger(KEY)
+
+
+def test_foreign_files_beside_manifests_are_not_read() -> None:
+    store = MemoryStore()
+    journal = Journal(store)
+    journal.plan_batch(KEY, batch(1, "a"))
+    store.put("_lakehouse/ingest/bronze/events/.DS_Store", b"x")
+    assert journal.ledger(KEY).seen == {"a": 10}
+
+
+def test_a_session_is_remembered_until_it_is_forgotten() -> None:
+    journal = Journal(MemoryStore())
+    assert journal.session(KEY) is None
+    journal.record_session(KEY, "11111111-2222-3333-4444-555555555555", "write")
+    journal.record_session(KEY, "66666666-7777-8888-9999-000000000000", "compaction")
+    record = journal.session(KEY)
+    assert record is not None
+    assert (record.session_id, record.owner) == ("66666666-7777-8888-9999-000000000000", "compaction")
+    assert record.started_ms > 1_700_000_000_000
+    journal.forget_session(KEY)
+    journal.forget_session(KEY)
+    assert journal.session(KEY) is None
+
+
+@pytest.mark.parametrize("content", [b"", b"{}", b"[1]", b'{"session_id": "x", "owner": "y", "started_ms": 1, "more": 2}'])
+def test_a_damaged_session_record_is_broken_and_named(content: bytes) -> None:
+    store = MemoryStore()
+    store.put("_lakehouse/sessions/bronze/events.json", content)
+    with pytest.raises(Broken, match=r"_lakehouse/sessions/bronze/events\.json"):
+        Journal(store).session(KEY)
+
+
+def test_keys_that_leave_the_journal_are_refused() -> None:
+    with pytest.raises(Refused):
+        Journal(MemoryStore()).ledger("../../etc")
+
+
+def test_of_a_race_for_one_number_only_one_manifest_stays() -> None:
+    class Late(MemoryStore):
+        """Another process plans the same number between this one's listing and its write."""
+
+        def list(self, prefix: str) -> list[StoredFile]:
+            listing = super().list(prefix)
+            if not listing:
+                Journal(self._other).plan_batch(KEY, batch(1, "theirs"))
+                self._files |= self._other._files
+            return listing
+
+        _other = MemoryStore()
+
+    journal = Journal(Late())
+    with pytest.raises(Transient):
+        journal.plan_batch(KEY, batch(1, "ours"))
+    assert journal.ledger(KEY).seen == {"theirs": 10}
