@@ -17,13 +17,12 @@ import tempfile
 from functools import cache
 from pathlib import Path
 
-import lakehouse
 from lakehouse.core.errors import Broken, LakehouseError, Transient
 from lakehouse.engine.java import find_java
 from lakehouse.engine.process import hold_lock
+from lakehouse.engine.project import STATE
 
-PROJECT = Path(lakehouse.__file__).resolve().parents[1]
-FOLDER = PROJECT / ".lakehouse" / "jars"
+FOLDER = STATE / "jars"
 _HERE = Path(__file__).resolve().parent
 
 

