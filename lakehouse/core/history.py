@@ -17,8 +17,8 @@ class Commit:
     added_bytes: int = 0
     removed_bytes: int = 0
     user_metadata: str | None = None
-    parameters: Mapping[str, str] = field(default_factory=dict)
-    metrics: Mapping[str, str] = field(default_factory=dict)
+    parameters: Mapping[str, str] = field(default_factory=dict[str, str])
+    metrics: Mapping[str, str] = field(default_factory=dict[str, str])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -62,9 +62,7 @@ def ingest_app_id(table_key: str) -> str:
     return f"lakehouse/ingest/{table_key}"
 
 
-def choose_batch(
-    listing: Sequence[LandedFile], ledger: Ledger, landing: Landing, write: type_of_write, *, arrived: int
-) -> BatchPlan:
+def choose_batch(listing: Sequence[LandedFile], ledger: Ledger, landing: Landing, write: type_of_write, *, arrived: int) -> BatchPlan:
     """The next batch of `listing`; `arrived` is the number of the last batch that the table's log knows, 0 if none.
 
     Names that start with `.` or `_`, at any level, are unfinished or private and never looked at. An `Overwrite` takes only the newest
@@ -72,8 +70,14 @@ def choose_batch(
     """
     if ledger.newest is not None and ledger.newest.number > arrived:
         return _plan(ledger.newest, is_new=False, reason=Reason.BATCH_UNFINISHED)
-    fresh = [file for file in sorted(listing, key=lambda file: file.name) if _is_public(file.name) and ledger.seen.get(file.name) != file.size_bytes]
-    foreign = [SetAside(name=file.name, size_bytes=file.size_bytes, why=why) for file in fresh if (why := _why_foreign(file, ledger, landing))]
+    fresh = [
+        file
+        for file in sorted(listing, key=lambda file: file.name)
+        if _is_public(file.name) and ledger.seen.get(file.name) != file.size_bytes
+    ]
+    foreign = [
+        SetAside(name=file.name, size_bytes=file.size_bytes, why=why) for file in fresh if (why := _why_foreign(file, ledger, landing))
+    ]
     refused = {aside.name for aside in foreign}
     good = [file for file in fresh if file.name not in refused]
     taken, superseded = _take(good, write, most=landing.max_batch_files)
@@ -85,7 +89,9 @@ def choose_batch(
 
 def _plan(batch: Batch, *, is_new: bool, reason: Reason) -> BatchPlan:
     total = sum(file.size_bytes for file in batch.files)
-    return BatchPlan(batch=batch, is_new=is_new, reason=reason, sentence=reason.say(files=len(batch.files), bytes=total, batch=batch.number))
+    return BatchPlan(
+        batch=batch, is_new=is_new, reason=reason, sentence=reason.say(files=len(batch.files), bytes=total, batch=batch.number)
+    )
 
 
 def _is_public(name: str) -> bool:
@@ -102,5 +108,7 @@ def _why_foreign(file: LandedFile, ledger: Ledger, landing: Landing) -> str | No
 
 def _take(good: Sequence[LandedFile], write: type_of_write, *, most: int) -> tuple[Sequence[LandedFile], Sequence[SetAside]]:
     if isinstance(write, Overwrite) and good:
-        return good[-1:], [SetAside(name=file.name, size_bytes=file.size_bytes, why=f"{good[-1].name} is newer and replaces it") for file in good[:-1]]
+        return good[-1:], [
+            SetAside(name=file.name, size_bytes=file.size_bytes, why=f"{good[-1].name} is newer and replaces it") for file in good[:-1]
+        ]
     return good[:most], []

@@ -67,9 +67,9 @@ class Layout:
     log: LogDebt
     columns: tuple[Column, ...] = ()
     partition_columns: tuple[str, ...] = ()
-    properties: Mapping[str, str] = field(default_factory=dict)
+    properties: Mapping[str, str] = field(default_factory=dict[str, str])
     features: frozenset[str] = frozenset()
-    transactions: Mapping[str, int] = field(default_factory=dict)
+    transactions: Mapping[str, int] = field(default_factory=dict[str, int])
 
     @property
     def file_count(self) -> int:

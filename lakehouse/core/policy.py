@@ -20,7 +20,9 @@ class Compaction:
         if self.target_file_bytes is not None and self.target_file_bytes < 4096:
             raise Refused(f"Compaction.target_file_bytes is {self.target_file_bytes}; accepted: 4096 or more")
         if self.min_small_files is not None and self.min_small_files < 2:
-            raise Refused(f"Compaction.min_small_files is {self.min_small_files}; accepted: 2 or more, since one file has nothing to merge with")
+            raise Refused(
+                f"Compaction.min_small_files is {self.min_small_files}; accepted: 2 or more, since one file has nothing to merge with"
+            )
         if self.max_deleted_rows_ratio is not None and not 0 < self.max_deleted_rows_ratio <= 1:
             raise Refused(f"Compaction.max_deleted_rows_ratio is {self.max_deleted_rows_ratio}; accepted: more than 0, at most 1")
 

@@ -87,12 +87,13 @@ def describe(decisions: Sequence[Decision]) -> str:
 
 
 def _decide(state: TableState, policy: CompactionPolicy, runs: RunState, *, free: int, slots: int, tries_allowed: int) -> Decision:
+    threshold = policy.min_small_files
     names = [run.name for run in runs.in_flight if run.table == state.table]
     if names:
         return _wait(state, Reason.RUN_IN_FLIGHT, runs=", ".join(names))
     if state.version is None or state.mergeable_file_count is None:
-        return _wait(state, Reason.NO_FACTS)
-    mergeable, threshold = state.mergeable_file_count, policy.min_small_files
+        return _wait(state, Reason.NO_FACTS, threshold=threshold)
+    mergeable = state.mergeable_file_count
     if mergeable < threshold:
         return _wait(state, Reason.BELOW_THRESHOLD, mergeable=mergeable, threshold=threshold)
     tries = [past for past in runs.tries if past.table == state.table and past.version == state.version]

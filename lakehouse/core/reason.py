@@ -12,17 +12,19 @@ class Reason(Enum):
 
     # What a compaction plan says of one table.
     MERGEABLE_FILES = "{files_removed} files of {bytes_removed} bytes merge into {files_added} in {partitions} partition(s)"
-    NO_FILES = "the table has no files"
+    NO_FILES = "the table has 0 files at version {version}"
     NOTHING_SMALL = (
         "none of its {files} files is under {candidate_bytes} bytes, three quarters of the target, or needs its deleted rows removed"
     )
-    NOTHING_SHARES_A_BIN = "its {candidates} small file(s) lie alone in their partitions, so a merge would rewrite without reducing"
-    ALREADY_COMPACTED = "its {candidates} small file(s) hold too few that no compaction has written yet: a bin needs two of those"
+    NOTHING_SHARES_A_BIN = "no two of its {candidates} small file(s) share a partition and fit into one file of {target_bytes} bytes"
+    ALREADY_COMPACTED = (
+        "of its {candidates} small file(s) compactions wrote all but {fresh}, and no bin holds two of those, so a merge would gain nothing"
+    )
 
     # What the sensor says of one table.
     DUE = "{mergeable} mergeable files reach the threshold of {threshold}"
     BELOW_THRESHOLD = "{mergeable} mergeable files, {threshold} wanted"
-    NO_FACTS = "no file count is known yet: it was never materialized or observed"
+    NO_FACTS = "no file count is known yet: it was never materialized or observed; {threshold} mergeable files are wanted"
     RUN_IN_FLIGHT = "a run of it is under way ({runs})"
     ASKED_BEFORE = "its {mergeable} mergeable files were counted at version {version}, whose compaction was asked for already; the next write makes a new version"
     TRIES_USED_UP = "the compaction of version {version} failed {tries} of {tries_allowed} times, {mergeable} mergeable files stay; it is tried again after the next write"

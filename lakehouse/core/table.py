@@ -27,7 +27,7 @@ class Landing:
     prefix: str
     format: str
     schema: str
-    derived: dict[str, str] = field(default_factory=dict)
+    derived: dict[str, str] = field(default_factory=dict[str, str])
     required: tuple[str, ...] = ()
     null_value: str | None = None
     max_batch_files: int = 2_000
@@ -90,7 +90,7 @@ class Table:
     inputs: tuple["Table", ...] = ()
     transform: Callable[..., Any] | None = None
     compaction: Compaction = field(default_factory=Compaction)
-    properties: dict[str, str] = field(default_factory=dict)
+    properties: dict[str, str] = field(default_factory=dict[str, str])
     fresh_within_hours: float | None = None
     description: str = ""
 

@@ -1,0 +1,61 @@
+"""When two spellings of partition values are one partition.
+
+Source: delta-io/delta v4.4.0, `PartitionUtils.parsePartitionValues`: values are cast to the column's type and compared as such;
+where one of them cannot be cast, all values of that file are compared as they are spelled.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from types import MappingProxyType
+
+from lakehouse.core.layout import Column, type_of_partition
+
+type_of_typed_partition = tuple[object, ...]
+
+
+def typed_partition(partition: type_of_partition, columns: Mapping[str, Column]) -> type_of_typed_partition:
+    """A value that is equal for exactly those partitions that Delta takes for one; `columns` are the table's, by name."""
+    spelled = tuple(value for _, value in partition)
+    try:
+        return tuple(None if value is None else _CASTS.get(_type_of(name, columns), str)(value) for name, value in partition)
+    except (ValueError, ArithmeticError):
+        return spelled
+
+
+def by_name(columns: Sequence[Column]) -> Mapping[str, Column]:
+    """Columns by their names."""
+    return {column.name: column for column in columns}
+
+
+def _type_of(name: str, columns: Mapping[str, Column]) -> str:
+    return columns[name].type.split("(")[0] if name in columns else "string"
+
+
+def _timestamp(value: str) -> datetime:
+    """Without a zone it is one of the session's zone, and every session here has UTC."""
+    parsed = datetime.fromisoformat(value)
+    return parsed if parsed.tzinfo else parsed.replace(tzinfo=UTC)
+
+
+def _boolean(value: str) -> bool:
+    if value.lower() not in ("true", "false"):
+        raise ValueError(value)
+    return value.lower() == "true"
+
+
+_CASTS: Mapping[str, Callable[[str], object]] = MappingProxyType(
+    {
+        "tinyint": int,
+        "smallint": int,
+        "int": int,
+        "bigint": int,
+        "decimal": Decimal,
+        "float": float,
+        "double": float,
+        "boolean": _boolean,
+        "date": date.fromisoformat,
+        "timestamp": _timestamp,
+        "timestamp_ntz": datetime.fromisoformat,
+    }
+)
