@@ -13,14 +13,14 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
-from lakehouse.core.errors import Transient
+from lakehouse.core.errors import Broken, Transient
 from lakehouse.core.history import History
 from lakehouse.core.layout import Layout
 from lakehouse.engine.log_reader.actions import parse_actions
 from lakehouse.engine.log_reader.checkpoint import Checkpoint, read_checkpoint
 from lakehouse.engine.log_reader.fold import ReadCommit, fold_history, fold_layout
 from lakehouse.engine.log_reader.missing import missing_files, vector_file
-from lakehouse.engine.log_reader.segment import LogChanged, Segment, find_segment, gap, version_of
+from lakehouse.engine.log_reader.segment import LogChanged, Segment, find_segment, version_of
 from lakehouse.engine.store import Store, StoredFile
 
 __all__ = ["TableFacts", "missing_files", "read_facts", "vector_file"]
@@ -49,19 +49,16 @@ def read_facts(store: Store, key: str, *, uri: str, newest_commits: int = 500) -
         Transient: the log changed under every try to read it.
     """
     folder = f"{key}/_delta_log/"
-    for attempt in range(_TRIES):
+    problem: Exception | None = None
+    for _ in range(_TRIES):
         try:
             segment = find_segment(store.list(folder), key, folder=folder, newest_commits=newest_commits)
             return None if segment is None else _read(store, segment, folder=folder, uri=uri, newest_commits=newest_commits)
-        except LogChanged as error:
-            if attempt == _TRIES - 1:
-                raise gap(error) from error
-        except FileNotFoundError as error:
-            if attempt == _TRIES - 1:
-                raise Transient(
-                    f"log of {key}: {error.filename or error} vanished while it was read, {_TRIES} times over; try again"
-                ) from error
-    raise AssertionError("unreachable: the last try returns or raises")
+        except (LogChanged, FileNotFoundError) as error:
+            problem = error
+    if isinstance(problem, LogChanged):
+        raise Broken(f"{problem}; so no newer version can be read: restore what is missing") from problem
+    raise Transient(f"log of {key}: it changed {_TRIES} times while it was read ({problem}); try again") from problem
 
 
 def _read(store: Store, segment: Segment, *, folder: str, uri: str, newest_commits: int) -> TableFacts:

@@ -6,7 +6,7 @@ files. Source: PROTOCOL.md, "Checkpoints" and "V2 Spec".
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from itertools import starmap
+from itertools import pairwise, starmap
 from typing import Any
 from urllib.parse import unquote
 
@@ -170,10 +170,7 @@ def _pairs(column: pa.MapArray) -> list[type_of_pairs]:
         return [()] * len(column)
     offsets = column.offsets.to_pylist()
     known: dict[type_of_pairs, type_of_pairs] = {}
-    return [
-        known.setdefault(pairs, pairs)
-        for pairs in (tuple(zip(keys[a:b], values[a:b], strict=True)) for a, b in zip(offsets, offsets[1:], strict=False))
-    ]
+    return [known.setdefault(pairs, pairs) for pairs in (tuple(zip(keys[a:b], values[a:b], strict=True)) for a, b in pairwise(offsets))]
 
 
 def _row_counts(file: pq.ParquetFile, rows: pa.StructArray) -> list[int | None]:

@@ -99,7 +99,6 @@ def _compacted_paths(commits: Sequence[ReadCommit]) -> frozenset[str]:
     for actions in _actions(commits):
         replaced = any(not remove.data_change for remove in actions.removes)
         written.update(add.path for add in actions.adds if replaced and not add.data_change)
-        written.difference_update(add.path for add in actions.adds if add.data_change)
     return frozenset(written)
 
 

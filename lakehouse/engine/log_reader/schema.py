@@ -86,9 +86,9 @@ def partitioner(metadata: Mapping[str, Any], *, table: str) -> Callable[[type_of
         if pairs not in known:
             values = dict(pairs)
             if values.keys() != {physical_name for _, physical_name in wanted}:
+                found, own = ", ".join(values) or "nothing", ", ".join(physical_name for _, physical_name in wanted) or "nothing"
                 raise Refused(
-                    f"log of {table}: a file is partitioned by {', '.join(sorted(values)) or 'nothing'}, the table by "
-                    f"{', '.join(physical_name for _, physical_name in wanted) or 'nothing'}; accepted: files of the table's own partitioning"
+                    f"log of {table}: a file is partitioned by {found}, the table by {own}; accepted: files of the table's partitioning"
                 )
             known[pairs] = tuple((name, values[physical_name] or None) for name, physical_name in wanted)
         return known[pairs]

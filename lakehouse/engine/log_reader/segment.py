@@ -5,7 +5,6 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from lakehouse.core.errors import Broken
 from lakehouse.engine.store import StoredFile
 
 _COMMIT = re.compile(r"(?P<version>\d{20})\.json")
@@ -40,18 +39,22 @@ def find_segment(listing: Iterable[StoredFile], table: str, *, folder: str, newe
     """The segment of the newest version in a listing of `folder`; `None` where it holds no commit and no checkpoint.
 
     Raises:
-        LogChanged: a version between the checkpoint and the newest is missing, or the first ones without a checkpoint.
+        LogChanged: a version after the checkpoint is missing, or all of them, or the first ones without a checkpoint.
     """
     commits: dict[int, StoredFile] = {}
     parts: dict[tuple[int, str], list[StoredFile]] = defaultdict(list)
+    pointed = False
     for file in listing:
         name = file.name.removeprefix(folder)
+        pointed |= name == "_last_checkpoint"
         if _COMMIT.fullmatch(name):
             commits[int(name[:20])] = file
         elif match := _CHECKPOINT.fullmatch(name):
             parts[int(match["version"]), match["parts"] or match["uuid"] or ""].append(file)
     found = _newest_complete(parts)
     if found is None and not commits:
+        if pointed:
+            raise LogChanged(f"log of {table}: it names a last checkpoint, but holds neither checkpoint nor commits")
         return None
     checkpoint_version, checkpoint = found or (-1, ())
     version = max(checkpoint_version, *commits) if commits else checkpoint_version
@@ -97,8 +100,3 @@ def _before(commits: Mapping[int, StoredFile], checkpoint_version: int, *, most:
         kept.append(commits[number])
         number -= 1
     return tuple(reversed(kept))
-
-
-def gap(error: LogChanged) -> Broken:
-    """What a listing that never hangs together means."""
-    return Broken(f"{error}; the table cannot be read at any newer version: restore the missing file(s)")
