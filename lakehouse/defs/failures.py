@@ -1,0 +1,30 @@
+"""Our three errors in Dagster's words: `Transient` is tried again by Dagster, `Refused` and `Broken` are not."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import dagster as dg
+
+from lakehouse.core.errors import LakehouseError, Transient
+
+# A Connect server that died is back after 5 to 15 s: three more tries, 5, 15 and 35 s apart, outlive that.
+MAX_RETRIES = 3
+_FIRST_DELAY_SECONDS = 5
+
+
+def as_dagster_error(error: LakehouseError, *, attempt: int) -> dg.RetryRequested | dg.Failure:
+    """What Dagster is to be told of `error` in the try number `attempt`, counted from 0."""
+    if isinstance(error, Transient) and attempt < MAX_RETRIES:
+        return dg.RetryRequested(max_retries=MAX_RETRIES, seconds_to_wait=(2 ** (attempt + 1) - 1) * _FIRST_DELAY_SECONDS)
+    return dg.Failure(description=str(error), metadata={"lakehouse/error": type(error).__name__}, allow_retries=False)
+
+
+@contextmanager
+def dagster_words(context: dg.AssetExecutionContext | dg.AssetCheckExecutionContext) -> Iterator[None]:
+    """Turns the errors that leave its body into Dagster's; any other error is a bug and goes through, untried."""
+    try:
+        yield
+    except LakehouseError as error:
+        if isinstance(error, Transient):
+            context.log.warning(f"{type(error).__name__}: {error}")
+        raise as_dagster_error(error, attempt=context.op_execution_context.retry_number) from error

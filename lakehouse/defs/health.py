@@ -1,0 +1,140 @@
+"""The checks of a table: the same verdicts after a write, after a compaction, and whenever a person asks.
+
+They read the table's log and list its folder; no Spark.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import dagster as dg
+
+from lakehouse.core.errors import Broken, Refused
+from lakehouse.core.health import log_debt_ok, small_files_ok
+from lakehouse.core.table import Table
+from lakehouse.defs.failures import dagster_words
+from lakehouse.defs.keys import table_key
+from lakehouse.defs.metadata import health_of
+from lakehouse.engine.lake import Lake
+from lakehouse.engine.log_reader import TableFacts, missing_files
+
+_DESCRIPTIONS = {
+    "readable": "The log folds, and every file that the table needs is in storage.",
+    "small_files": "Compaction keeps up with the small files.",
+    "log_debt": "The log is checkpointed often enough.",
+    "quarantine": "No landed line was refused.",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableVerdict:
+    """The result of one check of one table, before it is put into Dagster's words."""
+
+    name: str
+    ok: bool
+    sentence: str
+    severity: dg.AssetCheckSeverity = dg.AssetCheckSeverity.WARN
+    numbers: dict[str, int | float] = field(default_factory=dict)
+
+
+def health_check(table: Table, lake: Lake) -> dg.AssetChecksDefinition:
+    """All checks of a table, each of which can be run alone."""
+    key = table_key(table)
+
+    @dg.multi_asset_check(
+        name=f"{table.layer}_{table.name}_checks",
+        specs=[dg.AssetCheckSpec(name, asset=key, description=_DESCRIPTIONS[name]) for name in check_names(table)],
+        can_subset=True,
+    )
+    def check(context: dg.AssetCheckExecutionContext) -> Iterator[dg.AssetCheckResult]:
+        wanted = {selected.name for selected in context.selected_asset_check_keys}
+        with dagster_words(context):
+            found = [verdict for verdict in judge(table, lake) if verdict.name in wanted]
+        for verdict in found:
+            yield dg.AssetCheckResult(
+                asset_key=key,
+                check_name=verdict.name,
+                passed=verdict.ok,
+                severity=verdict.severity,
+                description=verdict.sentence,
+                metadata={**verdict.numbers},
+            )
+
+    return check
+
+
+def check_names(table: Table) -> tuple[str, ...]:
+    """The checks that a table has: quarantine only where lines are read from files."""
+    names = ("readable", "small_files", "log_debt")
+    return names if table.source is None else (*names, "quarantine")
+
+
+def judge(table: Table, lake: Lake) -> tuple[TableVerdict, ...]:
+    """The verdicts on a table as it is now, one per name of `check_names`.
+
+    A log that cannot be read is the verdict of `readable` and fails the others with it.
+
+    Raises:
+        Transient: storage did not answer.
+    """
+    try:
+        facts = lake.facts(table.key)
+        missing = () if facts is None else missing_files(lake.store, facts.layout)
+    except (Broken, Refused) as error:
+        return tuple(_unreadable(name, error) for name in check_names(table))
+    if facts is None:
+        return tuple(TableVerdict(name=name, ok=True, sentence="there is no table yet") for name in check_names(table))
+    quarantine = () if table.source is None else (_quarantine(table, lake),)
+    return (_readable(facts, missing), *_of_health(table, facts), *quarantine)
+
+
+def report_checks(context: dg.AssetExecutionContext, table: Table, lake: Lake) -> None:
+    """Writes the verdicts on another asset's table into the events of this run, as if the check had run."""
+    for verdict in judge(table, lake):
+        context.log_event(
+            dg.AssetCheckEvaluation(
+                asset_key=table_key(table),
+                check_name=verdict.name,
+                passed=verdict.ok,
+                severity=verdict.severity,
+                description=verdict.sentence,
+                metadata={**verdict.numbers},
+                blocking=False,
+            )
+        )
+
+
+def _readable(facts: TableFacts, missing: tuple[str, ...]) -> TableVerdict:
+    layout = facts.layout
+    sentence = f"version {layout.version} folds into {layout.file_count} file(s) of {layout.size_bytes} bytes, all in storage"
+    if missing:
+        named = ", ".join(missing[:5]) + (", …" if len(missing) > 5 else "")
+        sentence = f"{len(missing)} of the files of version {layout.version} are not in storage: {named}"
+    return TableVerdict(
+        name="readable", ok=not missing, sentence=sentence, severity=dg.AssetCheckSeverity.ERROR, numbers={"missing_files": len(missing)}
+    )
+
+
+def _of_health(table: Table, facts: TableFacts) -> tuple[TableVerdict, ...]:
+    health = health_of(table, facts)
+    small, debt = small_files_ok(health), log_debt_ok(health)
+    return (
+        TableVerdict(name="small_files", ok=small.ok, sentence=small.sentence, numbers={"mergeable_files": health.mergeable_file_count}),
+        TableVerdict(name="log_debt", ok=debt.ok, sentence=debt.sentence, numbers={"commits": health.log.commit_count}),
+    )
+
+
+def _quarantine(table: Table, lake: Lake) -> TableVerdict:
+    key = f"quarantine/{table.key}"
+    try:
+        facts = lake.facts(key)
+    except (Broken, Refused) as error:
+        return _unreadable("quarantine", error)
+    rows = 0 if facts is None else facts.layout.row_count
+    if rows is None:
+        return TableVerdict(name="quarantine", ok=False, sentence=f"{key} holds lines, but its log does not say how many")
+    sentence = "no line was refused" if rows == 0 else f"{rows} line(s) were refused; {key} has them with file, line, reason and text"
+    return TableVerdict(name="quarantine", ok=rows == 0, sentence=sentence, numbers={"lines": rows})
+
+
+def _unreadable(name: str, error: Broken | Refused) -> TableVerdict:
+    return TableVerdict(name=name, ok=False, sentence=str(error), severity=dg.AssetCheckSeverity.ERROR)

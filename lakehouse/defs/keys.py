@@ -1,0 +1,25 @@
+"""What Dagster calls a table and the things that belong to it."""
+
+import dagster as dg
+
+from lakehouse.core.table import Landing, Table
+
+
+def table_key(table: Table) -> dg.AssetKey:
+    """The asset key of a table: layer, name."""
+    return dg.AssetKey(table.key.split("/"))
+
+
+def compaction_key(table: Table) -> dg.AssetKey:
+    """The asset key of a table's compaction: compaction, layer, name."""
+    return dg.AssetKey(["compaction", *table.key.split("/")])
+
+
+def landing_key(landing: Landing) -> dg.AssetKey:
+    """The asset key of the files below a landing prefix."""
+    return dg.AssetKey(["landing", *(part for part in landing.prefix.removeprefix("landing/").split("/") if part)])
+
+
+def pool_of(table: Table) -> str:
+    """The pool that all who write a table share: its own run and its compaction, one at a time."""
+    return f"table_{table.key.replace('/', '_')}"

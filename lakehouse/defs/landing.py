@@ -1,0 +1,146 @@
+"""The landing areas, as assets from outside, and the one sensor that watches all of them."""
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import dagster as dg
+
+from lakehouse.core.ingest import BatchPlan, LandedFile, Ledger, choose_batch
+from lakehouse.core.reason import Reason
+from lakehouse.core.table import Landing, Table
+from lakehouse.defs.instance import NewestFacts, earlier_tries, newest_facts, runs_in_flight
+from lakehouse.defs.keys import landing_key, table_key
+from lakehouse.engine.journal import Journal
+from lakehouse.engine.lake import Lake
+
+# Listing a bucket costs money and a folder does not.
+_SECONDS_ON_DISK, _SECONDS_ON_S3 = 10, 30
+_FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 30, 3600
+
+
+def landing_assets(tables: Sequence[Table], lake: Lake) -> list[dg.AssetSpec]:
+    """One asset from outside per landing prefix, whatever number of tables reads it."""
+    specs = {landing_key(table.source): _spec(table.source, lake) for table in tables if table.source is not None}
+    return list(specs.values())
+
+
+def landing_sensor(tables: Sequence[Table], lake: Lake) -> dg.SensorDefinition:
+    """Asks for one run of all landed tables that have something to load, and says of each why or why not.
+
+    It decides by the very function that the run decides by, from the listing and the table's ledger; it reads no
+    table. A batch that failed is asked for again, with growing pauses, for as long as it takes.
+    """
+    landed = [table for table in tables if table.source is not None]
+    watch = _Watch(lake)
+
+    @dg.sensor(
+        name="landing_sensor",
+        target=dg.AssetSelection.assets(*(table_key(table) for table in landed)),
+        default_status=dg.DefaultSensorStatus.RUNNING,
+        minimum_interval_seconds=_SECONDS_ON_S3 if lake.settings.on_s3 else _SECONDS_ON_DISK,
+        description="Looks below the landing prefixes and has the tables loaded whose files are not in them yet.",
+    )
+    def look(context: dg.SensorEvaluationContext) -> dg.SensorResult:
+        looks = watch.look(context.instance, landed, now=time.time())
+        text = "; ".join(f"{found.table.key}: {found.sentence}" for found in looks)
+        due = [found for found in looks if found.is_due]
+        if not due:
+            return dg.SensorResult(skip_reason=text)
+        context.log.info(text)
+        return dg.SensorResult(run_requests=[_request(due)])
+
+    return look
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Look:
+    """What one tick saw of one table; `tries` are the runs that were asked for this very batch and ended, newest first."""
+
+    table: Table
+    sentence: str
+    batch: int | None = None
+    tries: tuple[dg.RunRecord, ...] = ()
+
+    @property
+    def is_due(self) -> bool:
+        """Whether a run is to be asked for."""
+        return self.batch is not None
+
+
+class _Watch:
+    """Keeps a ledger in memory until a run may have changed it: the manifests of a long-lived lake are many.
+
+    A ledger that is older than the table does no harm: the batch that it leads to has the same number.
+    """
+
+    def __init__(self, lake: Lake) -> None:
+        self._lake = lake
+        self._journal = Journal(lake.store)
+        self._ledgers: dict[str, tuple[int, Ledger]] = {}
+
+    def look(self, instance: dg.DagsterInstance, tables: Sequence[Table], *, now: float) -> list[_Look]:
+        in_flight = runs_in_flight(instance, tables)
+        return [self._look_at(instance, table, [run.name for run in in_flight if run.table == table.key], now=now) for table in tables]
+
+    def _look_at(self, instance: dg.DagsterInstance, table: Table, running: Sequence[str], *, now: float) -> _Look:
+        if running:
+            self._ledgers.pop(table.key, None)
+            return _Look(table=table, sentence=Reason.RUN_IN_FLIGHT.say(runs=", ".join(running)))
+        plan = self._plan(table, newest_facts(instance, table))
+        if plan.batch is None:
+            return _Look(table=table, sentence=plan.sentence)
+        number = plan.batch.number
+        tries = tuple(earlier_tries(instance, {_batch_tag(table): str(number)}))
+        pause = _seconds_left(tries, now=now)
+        if pause > 0:
+            return _Look(table=table, sentence=Reason.TRIED_BEFORE.say(batch=number, tries=len(tries), seconds=round(pause)))
+        self._ledgers.pop(table.key, None)
+        return _Look(table=table, sentence=plan.sentence, batch=number, tries=tries)
+
+    def _plan(self, table: Table, facts: NewestFacts | None) -> BatchPlan:
+        assert table.source is not None  # the sensor is given landed tables only
+        event = facts.storage_id if facts else 0
+        known = self._ledgers.get(table.key)
+        if known is None or known[0] != event:
+            known = (event, self._journal.ledger(table.key))
+            self._ledgers[table.key] = known
+        arrived = (facts.whole("lakehouse/landed_batch") if facts else None) or 0
+        return choose_batch(_listing(self._lake, table.source), known[1], table.source, table.write, arrived=arrived)
+
+
+def _listing(lake: Lake, landing: Landing) -> list[LandedFile]:
+    return [
+        LandedFile(name=file.name.removeprefix(landing.prefix), size_bytes=file.size_bytes, modified_ms=file.modified_ms)
+        for file in lake.store.list(landing.prefix)
+    ]
+
+
+def _seconds_left(tries: Sequence[dg.RunRecord], *, now: float) -> float:
+    if not tries:
+        return 0.0
+    pause = min(_LONGEST_PAUSE_SECONDS, _FIRST_PAUSE_SECONDS * 2 ** (len(tries) - 1))
+    return (tries[0].end_time or now) + pause - now
+
+
+def _request(due: Sequence[_Look]) -> dg.RunRequest:
+    # The last try is part of the key: Dagster remembers a key for ever, also that of a run which failed.
+    return dg.RunRequest(
+        run_key=" ".join(f"{look.table.key}:{look.batch}:{look.tries[0].dagster_run.run_id if look.tries else 'first'}" for look in due),
+        asset_selection=[table_key(look.table) for look in due],
+        tags={_batch_tag(look.table): str(look.batch) for look in due},
+    )
+
+
+def _batch_tag(table: Table) -> str:
+    return f"lakehouse/batch.{table.layer}.{table.name}"
+
+
+def _spec(landing: Landing, lake: Lake) -> dg.AssetSpec:
+    return dg.AssetSpec(
+        key=landing_key(landing),
+        group_name="landing",
+        kinds={"source", "s3" if lake.settings.on_s3 else "file"},
+        description=f"Files that arrive from outside: {landing.format} under {landing.prefix}",
+        metadata={"dagster/uri": f"{lake.settings.root}/{landing.prefix}"},
+    )

@@ -1,0 +1,93 @@
+"""One asset per table: what it is made from, what it is called, and the write itself."""
+
+from collections.abc import Iterator
+from datetime import timedelta
+from typing import Any
+
+import dagster as dg
+from dagster_pyspark import LazyPySparkResource
+
+from lakehouse.core.history import History
+from lakehouse.core.table import Table
+from lakehouse.defs.failures import dagster_words
+from lakehouse.defs.keys import landing_key, pool_of, table_key
+from lakehouse.defs.metadata import declared_metadata, table_metadata, write_metadata
+from lakehouse.engine.lake import Lake
+from lakehouse.engine.log_reader import TableFacts
+from lakehouse.engine.spark import session_id
+
+
+def table_asset(table: Table, lake: Lake) -> dg.AssetsDefinition:
+    """The asset of a table: a run of it loads what has landed, or what is new in its inputs.
+
+    A run that changes no row is still recorded, under the data version it had before, so that nothing downstream
+    follows it. A run that finds no table, since nothing has landed yet, records nothing.
+    """
+
+    @dg.asset(
+        key=table_key(table),
+        deps=_deps(table),
+        group_name=table.layer,
+        kinds={"deltalake", "pyspark", table.layer},
+        pool=pool_of(table),
+        description=table.description or None,
+        freshness_policy=_freshness(table),
+        automation_condition=follows_rows() if table.inputs else None,
+        metadata=declared_metadata(table, lake),
+        output_required=False,
+    )
+    def write(context: dg.AssetExecutionContext, spark: LazyPySparkResource) -> Iterator[dg.MaterializeResult[Any]]:
+        from lakehouse.engine.write import write_table
+
+        with dagster_words(context):
+            session = spark.spark_session
+            tag_session(context, session_id(session))
+            outcome = write_table(lake, session, table)
+            facts = lake.facts(table.key)
+        context.log.info(f"{table.key}: {outcome.sentence}")
+        if facts is not None:
+            metadata = {**table_metadata(table, facts), **write_metadata(outcome)}
+            yield dg.MaterializeResult(metadata=metadata, data_version=dg.DataVersion(data_version(facts)))
+
+    return write
+
+
+def follows_rows() -> dg.AutomationCondition[dg.AssetKey]:
+    """Eager, but deaf to an input that ran without a change in its rows."""
+    changed = (
+        dg.AutomationCondition.newly_updated()
+        & dg.AutomationCondition.data_version_changed()
+        & ~dg.AutomationCondition.executed_with_root_target()
+    )
+    any_rows_changed = dg.AutomationCondition.any_deps_match(changed | dg.AutomationCondition.will_be_requested())
+    return dg.AutomationCondition.eager().replace("any_deps_updated", any_rows_changed).with_label("follows_rows")
+
+
+def data_version(facts: TableFacts) -> str:
+    """The last version of the table that changed a row; a compaction leaves it as it is.
+
+    Where the log no longer holds a commit that did, the oldest commit still known stands for it.
+    """
+    return str(_last_change(facts.history, facts.layout.version))
+
+
+def tag_session(context: dg.AssetExecutionContext, session: str) -> None:
+    """Writes the Spark session into the run's tags, where a person finds what to look for on the server."""
+    context.instance.add_run_tags(context.run_id, {"lakehouse/session": session})
+
+
+def _last_change(history: History, version: int) -> int:
+    changes = [commit.version for commit in history.commits if commit.changed_data]
+    if changes:
+        return changes[-1]
+    return history.commits[0].version if history.commits else version
+
+
+def _deps(table: Table) -> list[dg.AssetKey]:
+    return [table_key(source) for source in table.inputs] if table.source is None else [landing_key(table.source)]
+
+
+def _freshness(table: Table) -> dg.FreshnessPolicy | None:
+    if table.fresh_within_hours is None:
+        return None
+    return dg.FreshnessPolicy.time_window(fail_window=timedelta(hours=table.fresh_within_hours))

@@ -1,0 +1,167 @@
+"""Layout, health, plan and outcome as Dagster metadata: the one place that knows the keys.
+
+Numbers stand under keys that never change, so that Dagster plots them over time; what Dagster has a key for uses
+Dagster's. No value comes from the environment: metadata is shown to everybody.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import dagster as dg
+
+from lakehouse.core.compaction import plan_compaction
+from lakehouse.core.health import Health, assess_health
+from lakehouse.core.ingest import ingest_app_id
+from lakehouse.core.layout import Layout
+from lakehouse.core.outcome import CompactionOutcome, WriteOutcome
+from lakehouse.core.policy import policy_for
+from lakehouse.core.table import Table
+from lakehouse.defs.picture import histogram_picture
+from lakehouse.engine.lake import Lake
+from lakehouse.engine.log_reader import TableFacts
+
+type_of_metadata = dict[str, Any]
+
+
+def declared_metadata(table: Table, lake: Lake) -> type_of_metadata:
+    """What is known of a table before it exists: where it lies, what it is called, its policy."""
+    policy = policy_for(table.layer, table.compaction)
+    return {
+        "dagster/uri": lake.settings.table_uri(table.key),
+        "dagster/table_name": f"{table.layer}.{table.name}",
+        "dagster/storage_kind": "deltalake",
+        "lakehouse/policy": dg.MetadataValue.json(
+            {
+                "target_file_bytes": policy.target_file_bytes,
+                "min_small_files": policy.min_small_files,
+                "max_deleted_rows_ratio": policy.max_deleted_rows_ratio,
+            }
+        ),
+    }
+
+
+def health_of(table: Table, facts: TableFacts) -> Health:
+    """The table's health under the policy in force."""
+    return assess_health(facts.layout, plan_compaction(facts.layout, policy_for(table.layer, table.compaction)))
+
+
+def table_metadata(table: Table, facts: TableFacts) -> type_of_metadata:
+    """What a table is made of at one version, for its materializations and observations alike."""
+    layout, health = facts.layout, health_of(table, facts)
+    return {
+        "lakehouse/version": layout.version,
+        **health_numbers(health),
+        **({} if health.row_count is None else {"dagster/row_count": health.row_count}),
+        **_landed_batch(table, layout),
+        "dagster/uri": layout.uri,
+        "dagster/column_schema": column_schema(layout),
+        "lakehouse/sizes": dg.MetadataValue.md(_picture(health)),
+        "lakehouse/health": health.sentence,
+        "lakehouse/health_parts": dg.MetadataValue.md(_parts_table(health)),
+        "lakehouse/plan": health.plan.sentence,
+    }
+
+
+def health_numbers(health: Health) -> dict[str, int | float]:
+    """The numbers that are plotted and that the sensor decides by."""
+    return {
+        "lakehouse/file_count": health.file_count,
+        "lakehouse/small_file_count": health.small_file_count,
+        "lakehouse/mergeable_file_count": health.mergeable_file_count,
+        "lakehouse/size_bytes": health.size_bytes,
+        "lakehouse/average_file_bytes": health.average_file_bytes,
+        "lakehouse/tombstone_count": health.tombstone_count,
+        "lakehouse/tombstone_bytes": health.tombstone_bytes,
+        "lakehouse/log_commits": health.log.commit_count,
+        "lakehouse/log_bytes": health.log.commit_bytes,
+        "lakehouse/health_score": health.score,
+    }
+
+
+def column_schema(layout: Layout) -> dg.TableSchema:
+    """The columns for Dagster's Columns page."""
+    return dg.TableSchema(
+        columns=[
+            dg.TableColumn(
+                name=column.name,
+                type=column.type,
+                description=column.comment or None,
+                constraints=dg.TableColumnConstraints(nullable=column.nullable),
+            )
+            for column in layout.columns
+        ]
+    )
+
+
+def write_metadata(outcome: WriteOutcome) -> type_of_metadata:
+    """What one run of a table's write did."""
+    return {
+        "lakehouse/outcome": outcome.sentence,
+        "lakehouse/rows_written": outcome.rows_written,
+        "lakehouse/rows_quarantined": outcome.rows_quarantined,
+        "lakehouse/files_read": outcome.files_read,
+        "lakehouse/seconds": round(outcome.seconds, 3),
+        **_set_aside(outcome),
+    }
+
+
+def compaction_metadata(outcome: CompactionOutcome) -> type_of_metadata:
+    """Predicted beside actual, and where the seconds went."""
+    plan = outcome.plan
+    pairs = {
+        "files_removed": (plan.files_removed, outcome.files_removed),
+        "files_added": (plan.files_added, outcome.files_added),
+        "bytes_removed": (plan.bytes_removed, outcome.bytes_removed),
+    }
+    return {
+        "lakehouse/plan": plan.sentence,
+        "lakehouse/reason": plan.reason.name,
+        "lakehouse/version_before": plan.version,
+        **({} if outcome.version_after is None else {"lakehouse/version_after": outcome.version_after}),
+        **{f"lakehouse/predicted_{name}": predicted for name, (predicted, _) in pairs.items()},
+        **{f"lakehouse/actual_{name}": actual for name, (_, actual) in pairs.items()},
+        "lakehouse/bytes_added": outcome.bytes_added,
+        "lakehouse/optimize_seconds": round(outcome.seconds_optimize, 3),
+        "lakehouse/verify_seconds": round(outcome.seconds_verify, 3),
+        **({} if outcome.rows_verified is None else {"lakehouse/rows_verified": outcome.rows_verified}),
+        "lakehouse/account": dg.MetadataValue.md(_account_table(pairs)),
+    }
+
+
+def _landed_batch(table: Table, layout: Layout) -> type_of_metadata:
+    """The last batch that is in the table; the landing sensor holds the ledger against it."""
+    return {} if table.source is None else {"lakehouse/landed_batch": layout.transactions.get(ingest_app_id(table.key), 0)}
+
+
+def _set_aside(outcome: WriteOutcome) -> type_of_metadata:
+    if not outcome.set_aside:
+        return {"lakehouse/files_set_aside": 0}
+    # A landing area may be full of foreign files; the journal names all of them, the page the first.
+    named = "\n".join(f"- `{aside.name}` ({aside.size_bytes} bytes): {aside.why}" for aside in outcome.set_aside[:20])
+    return {"lakehouse/files_set_aside": len(outcome.set_aside), "lakehouse/set_aside": dg.MetadataValue.md(named)}
+
+
+def _picture(health: Health) -> str:
+    counts = [size.file_count for size in health.histogram]
+    filled = [place for place, count in enumerate(counts) if count]
+    if not filled:
+        return "no files"
+    shown = health.histogram[filled[0] : filled[-1] + 1]
+    candidate = health.plan.policy.candidate_bytes
+    bars = [(size.label, size.file_count, size.below_bytes is not None and size.below_bytes <= candidate) for size in shown]
+    return f"{histogram_picture(bars)}\n\n{_markdown_table(['size', 'files'], [[label, str(count)] for label, count, _ in bars])}"
+
+
+def _parts_table(health: Health) -> str:
+    rows = [[part.name, str(part.weight), f"{part.value:.2f}", part.sentence] for part in health.parts]
+    return _markdown_table(["part", "weight", "value", "why"], rows)
+
+
+def _account_table(pairs: Mapping[str, tuple[int, int]]) -> str:
+    rows = [[name.replace("_", " "), str(predicted), str(actual)] for name, (predicted, actual) in pairs.items()]
+    return _markdown_table(["", "predicted", "actual"], rows)
+
+
+def _markdown_table(heads: list[str], rows: list[list[str]]) -> str:
+    lines = [heads, ["---"] * len(heads), *rows]
+    return "\n".join(f"| {' | '.join(cell.replace('|', '/') for cell in line)} |" for line in lines)

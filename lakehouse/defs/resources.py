@@ -1,0 +1,40 @@
+"""Settings as Dagster resources. Nothing is opened when one is made, only when a run asks for its session."""
+
+import os
+
+from dagster_pyspark import LazyPySparkResource
+
+from lakehouse.core.settings import Settings
+from lakehouse.engine.lake import Lake, open_lake
+from lakehouse.engine.server import TOKEN_VARIABLE
+from lakehouse.engine.spark import connect, prepare
+
+
+def lake_of(settings: Settings) -> Lake:
+    """The lake that every factory is given; it touches nothing until it is asked."""
+    return open_lake(settings)
+
+
+def spark_resource(settings: Settings) -> LazyPySparkResource:
+    """A lazy Spark session that notices a dead server at once, and a server that was started again.
+
+    Its configuration, which Dagster's page shows, says where Spark is and nothing else: no token, and no session
+    id, since each process that asks for a session gets one of its own.
+    """
+
+    # Dagster makes a copy of the resource for each run and drops its private fields: the settings come in by closure.
+    class LakeSpark(LazyPySparkResource):
+        def _init_session(self) -> None:
+            token = os.environ.get(TOKEN_VARIABLE)
+            prepare(settings)
+            if self._spark_session is not None and os.environ.get(TOKEN_VARIABLE) != token:
+                self._spark_session.stop()  # it belongs to a server that is gone: each start has a token of its own
+            self._spark_session = connect(settings)
+
+    return LakeSpark(spark_config=_place(settings))
+
+
+def _place(settings: Settings) -> dict[str, str]:
+    if settings.spark == "server":
+        return {"spark.remote": f"sc://localhost:{settings.spark_port}/"}
+    return {"spark.remote" if settings.spark.startswith("sc://") else "spark.master": settings.spark.partition(";")[0]}
