@@ -20,8 +20,10 @@ for argument in "$@"; do
     shift
     [ "$argument" = --add-modules=jdk.incubator.vector ] || set -- "$@" "$argument"
 done
-exec {java} "$@"
+exec {java} {trust}"$@"
 """
+# Certificate authorities that this machine trusts beside the well-known ones, as Debian's and Red Hat's own Java find them.
+_TRUST_STORES = ("/etc/ssl/certs/java/cacerts", "/etc/pki/java/cacerts")
 _PROPERTY = re.compile(r"^\s+(java\.home|java\.specification\.version) = (.+?)\s*$", re.MULTILINE)
 
 
@@ -68,7 +70,8 @@ def _from_wheel() -> Path | None:
         return None
     real = Path(spec.origin).parent / "java-runtime" / "bin" / "java"
     home = STATE / "java"
-    script = _SCRIPT.format(java=shlex.quote(str(real)))
+    trust = next((f"-Djavax.net.ssl.trustStore={store} " for store in _TRUST_STORES if Path(store).exists()), "")
+    script = _SCRIPT.format(java=shlex.quote(str(real)), trust=trust)
     wrapper = home / "bin" / "java"
     if not wrapper.exists() or wrapper.read_text() != script:
         wrapper.parent.mkdir(parents=True, exist_ok=True)

@@ -1,0 +1,50 @@
+# Two commands are enough: `make run` and `make test`. All state lies in .venv/ and .lakehouse/.
+SHELL := /bin/sh
+BIN := .venv/bin
+READY := .venv/.ready
+# 3.11 first: it is what the lock was tried with.
+PYTHON ?= $(shell for each in python3.11 python3.12 python3.13 python3.14 python3; do \
+	$$each -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1 && echo $$each && break; done)
+
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+export DAGSTER_DISABLE_TELEMETRY := 1
+
+.DEFAULT_GOAL := help
+.PHONY: help setup run test fast check bench clean
+
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-6s %s\n", $$1, $$2 }' Makefile
+
+setup: $(READY) ## everything that running needs: Python packages, jars, Java
+
+run: $(READY) ## set up, start the lake, print the page's address; Ctrl-C stops all of it
+	@$(BIN)/lakehouse up
+
+test: $(READY) ## the whole suite
+	@$(BIN)/python -m pytest
+
+fast: $(READY) ## the core's tests only: seconds, no Java
+	@$(BIN)/python -m pytest lakehouse_tests/core
+
+check: $(READY) ## ruff, and pyright (strict on the core)
+	@$(BIN)/ruff check .
+	@$(BIN)/pyright
+
+bench: $(READY) ## the long measurements; LAKEHOUSE_ settings apply
+	@$(BIN)/python -m benchmarks
+
+clean: ## remove environment, jars and caches; never a lake
+	rm -rf .venv .lakehouse/jars .lakehouse/jars.lock .lakehouse/java .pytest_cache .ruff_cache .hypothesis build *.egg-info
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+	@echo "kept: .lakehouse/lake (the tables) and .lakehouse/dagster (the runs); delete them yourself if you want to start over"
+
+$(READY): requirements.txt pyproject.toml lakehouse/engine/ivy.xml lakehouse/engine/jars.sha256
+	@test -n "$(PYTHON)" || { echo "make: Python 3.11 or newer with its venv module was not found (Debian, Ubuntu: apt install python3 python3-venv); make PYTHON=/path/to/python3 names one" >&2; exit 1; }
+	@$(BIN)/python -c 'import pip' 2>/dev/null || { echo "making .venv with $(PYTHON)"; $(PYTHON) -m venv --clear .venv; }
+	@mkdir -p .venv/tmp
+	@echo "installing Python packages (the first time 500 MB and some minutes; Spark is large) ..."
+	@TMPDIR="$(CURDIR)/.venv/tmp" $(BIN)/python -m pip install --quiet --no-cache-dir --no-deps --require-hashes -r requirements.txt
+	@TMPDIR="$(CURDIR)/.venv/tmp" $(BIN)/python -m pip install --quiet --no-cache-dir --no-deps --no-build-isolation --editable .
+	@rm -rf .venv/tmp
+	@$(BIN)/python -m lakehouse.engine.jars
+	@touch $(READY)
