@@ -8,6 +8,7 @@ Source: the parts are what others weigh, too: Apache Amoro's health score (small
 reduction of the file count, and Delta's checkpoint interval for the log. The weights are ours: what costs a reader most weighs most.
 """
 
+from bisect import bisect_right
 from collections import Counter
 from dataclasses import dataclass
 from typing import Any
@@ -217,9 +218,9 @@ def _log_commit_limit(layout: Layout) -> int:
 
 
 def _histogram(layout: Layout) -> tuple[SizeBin, ...]:
+    counts = Counter(bisect_right(_HISTOGRAM_BYTES, file.size_bytes) for file in layout.files)
     bounds = (*_HISTOGRAM_BYTES, None)
-    counts = Counter(next(bound for bound in bounds if bound is None or file.size_bytes < bound) for file in layout.files)
-    return tuple(SizeBin(label=_label(bound), below_bytes=bound, file_count=counts[bound]) for bound in bounds)
+    return tuple(SizeBin(label=_label(bound), below_bytes=bound, file_count=counts[place]) for place, bound in enumerate(bounds))
 
 
 def _label(bound: int | None) -> str:

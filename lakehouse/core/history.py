@@ -28,11 +28,12 @@ class History:
     table: str
     commits: tuple[Commit, ...]
 
+    def between(self, version: int, upto: int) -> tuple[Commit, ...] | None:
+        """The commits after `version` up to and with `upto`; `None` (unknown) if they are not all here, or `upto` is before `version`."""
+        commits = tuple(commit for commit in self.commits if version < commit.version <= upto)
+        return commits if len(commits) == upto - version else None
+
     def data_changed_after(self, version: int) -> bool | None:
         """Whether rows changed after `version`; `None` (unknown) if the commits after it are not all here."""
-        later = [commit for commit in self.commits if commit.version > version]
-        if later and later[0].version != version + 1:
-            return None
-        if not self.commits or self.commits[-1].version < version:
-            return None
-        return any(commit.changed_data for commit in later)
+        later = self.between(version, self.commits[-1].version) if self.commits else None
+        return None if later is None else any(commit.changed_data for commit in later)

@@ -39,7 +39,8 @@ class Reason(Enum):
     # What a derived table says of its inputs.
     INPUTS_UNCHANGED = "no input has changed since version(s) {versions}"
     INPUTS_CHANGED = "input(s) changed: {versions}"
-    INPUT_HISTORY_LOST = "the changes of {table} after version {consumed} are gone, so all of it is read"
+    INPUT_UNREAD = "{table} was never read before, so all of its version {version} is"
+    INPUT_HISTORY_LOST = "the changes of {table} after version {consumed} are gone, so all of its version {version} is read"
 
     def say(self, **numbers: object) -> str:
         """The sentence with its numbers; a missing number is a programming error (KeyError)."""

@@ -1,0 +1,64 @@
+"""What a derived table reads of one input: all of it, the changes since the version it consumed last, or nothing.
+
+The consumed version is a transaction id in the commit that wrote the rows (`docs/decisions/0005-increments.md`), so it is never ahead of
+them. Whatever is decided, `upto` is the version to record with that commit. For `NothingNew` there is nothing to record: the commits in between are
+looked at again next time, and found to change nothing again.
+"""
+
+from dataclasses import dataclass
+
+from lakehouse.core.history import History
+from lakehouse.core.reason import Reason
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadAll:
+    """Read the input whole, at version `upto`."""
+
+    upto: int
+    reason: Reason
+    sentence: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadChanges:
+    """Read the input's change data feed from version `first` to version `upto`, both included; `first` is the oldest that changed rows."""
+
+    first: int
+    upto: int
+    reason: Reason
+    sentence: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NothingNew:
+    """Read nothing: no commit up to `upto` changed a row since the version consumed last."""
+
+    upto: int
+    reason: Reason
+    sentence: str
+
+
+type_of_increment = ReadAll | ReadChanges | NothingNew
+
+
+def plan_increment(consumed: int | None, input_version: int, history: History) -> type_of_increment:
+    """What to read of the input that `history` tells of, pinned to `input_version`; `consumed` is `None` where it was never read.
+
+    Commits newer than `input_version` are ignored. Where the history does not hold every commit since `consumed`, or the input is
+    older than what was consumed (it was dropped and made anew), all of it is read.
+    """
+    table = history.table
+    if consumed is None:
+        return ReadAll(upto=input_version, reason=Reason.INPUT_UNREAD, sentence=Reason.INPUT_UNREAD.say(table=table, version=input_version))
+    commits = history.between(consumed, input_version)
+    if commits is None:
+        lost = Reason.INPUT_HISTORY_LOST
+        return ReadAll(upto=input_version, reason=lost, sentence=lost.say(table=table, consumed=consumed, version=input_version))
+    changed = [commit.version for commit in commits if commit.changed_data]
+    if not changed:
+        same = Reason.INPUTS_UNCHANGED
+        return NothingNew(upto=input_version, reason=same, sentence=same.say(versions=f"{table} {consumed}"))
+    news = Reason.INPUTS_CHANGED
+    sentence = news.say(versions=f"{table} {consumed} to {input_version}")
+    return ReadChanges(first=changed[0], upto=input_version, reason=news, sentence=sentence)
