@@ -84,7 +84,9 @@ def _import(name: str) -> ModuleType:
     try:
         return importlib.import_module(name)
     except Exception as error:
-        raise Refused(f"tables module {name} cannot be imported: {type(error).__name__}: {error} (LAKEHOUSE_TABLES names its package)") from error
+        raise Refused(
+            f"tables module {name} cannot be imported: {type(error).__name__}: {error} (LAKEHOUSE_TABLES names its package)"
+        ) from error
 
 
 defs = define(parse_settings(os.environ, base=PROJECT))

@@ -12,7 +12,7 @@ from dagster import DagsterRunStatus
 from dagster_pyspark import LazyPySparkResource
 
 from lakehouse.core.policy import policy_for
-from lakehouse.core.rank import Decision, RunInFlight, RunState, TableState, Try, choose_compactions, describe
+from lakehouse.core.rank import Decision, RunState, TableState, Try, choose_compactions, describe
 from lakehouse.core.table import Table
 from lakehouse.defs.failures import dagster_words
 from lakehouse.defs.health import report_checks
@@ -112,7 +112,9 @@ def _result(status: DagsterRunStatus) -> Literal["succeeded", "failed"]:
 
 def _request(decision: Decision, state: TableState) -> dg.RunRequest:
     key = dg.AssetKey(["compaction", *decision.table.split("/")])
-    return dg.RunRequest(run_key=decision.run_key, asset_selection=[key], tags={**_tags(state), _MERGEABLE_TAG: str(state.mergeable_file_count)})
+    return dg.RunRequest(
+        run_key=decision.run_key, asset_selection=[key], tags={**_tags(state), _MERGEABLE_TAG: str(state.mergeable_file_count)}
+    )
 
 
 def _tags(state: TableState) -> dict[str, str]:

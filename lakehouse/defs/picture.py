@@ -25,8 +25,9 @@ def _bar(place: int, bar: tuple[str, int, bool], tallest: int) -> str:
     height = round(count / tallest * (_HEIGHT - 16))
     middle = left + _BAR_WIDTH // 2
     text = f'text-anchor="middle" fill="{_TEXT_COLOUR}"'
+    fill = _SMALL_COLOUR if is_small else _BAR_COLOUR
     return (
-        f'<rect x="{left}" y="{_HEIGHT - height}" width="{_BAR_WIDTH}" height="{height}" fill="{_SMALL_COLOUR if is_small else _BAR_COLOUR}"/>'
+        f'<rect x="{left}" y="{_HEIGHT - height}" width="{_BAR_WIDTH}" height="{height}" fill="{fill}"/>'
         f'<text x="{middle}" y="{_HEIGHT - height - 4}" {text}>{count}</text>'
         f'<text x="{middle}" y="{_HEIGHT + 14}" {text}>{escape(label)}</text>'
     )

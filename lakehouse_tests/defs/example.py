@@ -1,0 +1,60 @@
+"""A small lake for the tests of what Dagster shows: three tables in a row, in a folder, with no data yet."""
+
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+
+from lakehouse.core.policy import Compaction
+from lakehouse.core.settings import Settings, parse_settings
+from lakehouse.core.table import Append, Landing, Merge, Overwrite, Table, table
+from lakehouse.defs.keys import table_key
+from lakehouse.engine.lake import Lake
+from lakehouse.engine.store import MemoryStore
+
+orders = Table(
+    key="bronze/orders",
+    source=Landing(prefix="landing/orders/", format="json", schema="id STRING, amount BIGINT", required=("id",)),
+    write=Append(),
+    compaction=Compaction(min_small_files=4),
+    fresh_within_hours=2,
+    description="Orders as they land.",
+)
+
+
+@table(key="silver/orders", inputs=[orders], write=Merge(keys=("id",), order_by=("amount",)), compaction=Compaction(min_small_files=2))
+def latest_orders(orders: Any) -> Any:
+    """One row per order."""
+    return orders.select("id", "amount")
+
+
+@table(key="gold/totals", inputs=[latest_orders], write=Overwrite(), compaction=Compaction(min_small_files=2))
+def totals(orders: Any) -> Any:
+    """One row for all."""
+    return orders.groupBy().count()
+
+
+TABLES = (orders, latest_orders, totals)
+
+
+def example_settings(home: Path, **values: str) -> Settings:
+    """Settings of a lake in `home` that nobody serves."""
+    return parse_settings({"LAKEHOUSE_HOME": str(home), "LAKEHOUSE_SPARK_PORT": "1", "LAKEHOUSE_REPLAY": "off", **values}, base=home)
+
+
+def example_lake(home: Path) -> Lake:
+    """A lake whose files are in memory."""
+    return Lake(settings=example_settings(home), store=MemoryStore())
+
+
+def materialized(instance: dg.DagsterInstance, of: Table, *, data_version: str | None = None, **numbers: int) -> None:
+    """An event of the instance: the table was materialized, with numbers under `lakehouse/` keys."""
+    metadata = {f"lakehouse/{name}": value for name, value in numbers.items()}
+    tags = {"dagster/data_version": data_version} if data_version is not None else None
+    instance.report_runless_asset_event(dg.AssetMaterialization(table_key(of), metadata=metadata, tags=tags))
+
+
+def observed(instance: dg.DagsterInstance, of: Table, **numbers: int) -> None:
+    """An event of the instance: the table was observed."""
+    metadata = {f"lakehouse/{name}": value for name, value in numbers.items()}
+    instance.report_runless_asset_event(dg.AssetObservation(table_key(of), metadata=metadata))
