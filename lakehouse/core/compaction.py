@@ -137,7 +137,10 @@ def _is_candidate(file: DataFile, policy: CompactionPolicy) -> bool:
 
 
 def _has_too_many_deleted_rows(file: DataFile, policy: CompactionPolicy) -> bool:
-    """Delta's own arithmetic, floating point included: 5 of 100 rows are more than 0.05 (1 - 95 / 100). Source: actions.scala, HasNumRecords."""
+    """Delta's own arithmetic, floating point included: 5 of 100 rows are more than 0.05, since 1 - 95 / 100 is.
+
+    Source: delta-io/delta v4.4.0, `actions.scala`, HasNumRecords; `OptimizeTableCommand.scala`, filterCandidateFileList.
+    """
     if file.deletion_vector is None:
         return False
     if file.row_count is None:

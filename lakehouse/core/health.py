@@ -207,7 +207,7 @@ def _tombstones(layout: Layout) -> HealthPart:
         name="tombstones",
         weight=15,
         value=_halving(layout.tombstone_bytes, limit=max(1, layout.size_bytes)),
-        sentence=f"{len(layout.tombstones)} removed file(s) of {layout.tombstone_bytes} bytes beside {layout.size_bytes} live bytes, half value at as many",
+        sentence=f"{len(layout.tombstones)} removed file(s) of {layout.tombstone_bytes} bytes, half value at {max(1, layout.size_bytes)}",
     )
 
 

@@ -1,8 +1,8 @@
 """What a derived table reads of one input: all of it, the changes since the version it consumed last, or nothing.
 
-The consumed version is a transaction id in the commit that wrote the rows (`docs/decisions/0005-increments.md`), so it is never ahead of
-them. Whatever is decided, `upto` is the version to record with that commit. For `NothingNew` there is nothing to record: the commits in between are
-looked at again next time, and found to change nothing again.
+The consumed version is a transaction id in the commit that writes the rows (`docs/decisions/0005-increments.md`), so it is never ahead
+of them. Whatever is decided, `upto` is the version to record with that commit. For `NothingNew` there need not be one: the commits in
+between are looked at again next time, and found to change nothing again.
 """
 
 from dataclasses import dataclass

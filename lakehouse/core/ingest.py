@@ -7,6 +7,7 @@ arrive is done again with the very same files, and one that arrived is never don
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 
 from lakehouse.core.reason import Reason
 from lakehouse.core.table import Landing, Overwrite, type_of_write
@@ -65,50 +66,59 @@ def ingest_app_id(table_key: str) -> str:
 def choose_batch(listing: Sequence[LandedFile], ledger: Ledger, landing: Landing, write: type_of_write, *, arrived: int) -> BatchPlan:
     """The next batch of `listing`; `arrived` is the number of the last batch that the table's log knows, 0 if none.
 
-    Names that start with `.` or `_`, at any level, are unfinished or private and never looked at. An `Overwrite` takes only the newest
-    file by name and sets the older ones aside. A file whose size changed after it was taken is set aside, too.
+    Names that start with `.` or `_`, at any level, are unfinished or private and never looked at. Set aside are files of another kind,
+    files over the landing's limit, files whose size changed after they were taken and, for an `Overwrite`, all but the newest by
+    name, be they landed now or before. A batch may hold nothing but files set aside: then its manifest is all, and nothing is to arrive.
     """
-    if ledger.newest is not None and ledger.newest.number > arrived:
-        return _plan(ledger.newest, is_new=False, reason=Reason.BATCH_UNFINISHED)
-    fresh = [
-        file
-        for file in sorted(listing, key=lambda file: file.name)
-        if _is_public(file.name) and ledger.seen.get(file.name) != file.size_bytes
-    ]
-    foreign = [
-        SetAside(name=file.name, size_bytes=file.size_bytes, why=why) for file in fresh if (why := _why_foreign(file, ledger, landing))
-    ]
-    refused = {aside.name for aside in foreign}
-    good = [file for file in fresh if file.name not in refused]
-    taken, superseded = _take(good, write, most=landing.max_batch_files)
-    if not taken and not foreign:
+    newest = ledger.newest
+    if newest is not None and newest.files and newest.number > arrived:
+        return _plan(newest, is_new=False, reason=Reason.BATCH_UNFINISHED)
+    fresh = [file for file in sorted(listing, key=attrgetter("name")) if _is_public(file.name) and not _is_known(file, ledger)]
+    if not fresh:
         return BatchPlan(batch=None, is_new=False, reason=Reason.NOTHING_LANDED, sentence=Reason.NOTHING_LANDED.say(seen=len(ledger.seen)))
-    number = 1 if ledger.newest is None else ledger.newest.number + 1
+    foreign = [_set_aside(file, why) for file in fresh if (why := _why_foreign(file, ledger, landing))]
+    refused = {aside.name for aside in foreign}
+    taken, superseded = _take([file for file in fresh if file.name not in refused], ledger, landing, write)
+    number = 1 if newest is None else newest.number + 1
     return _plan(Batch(number=number, files=tuple(taken), set_aside=(*foreign, *superseded)), is_new=True, reason=Reason.BATCH_READY)
 
 
 def _plan(batch: Batch, *, is_new: bool, reason: Reason) -> BatchPlan:
     total = sum(file.size_bytes for file in batch.files)
-    return BatchPlan(
-        batch=batch, is_new=is_new, reason=reason, sentence=reason.say(files=len(batch.files), bytes=total, batch=batch.number)
-    )
+    sentence = reason.say(files=len(batch.files), bytes=total, batch=batch.number, set_aside=len(batch.set_aside))
+    return BatchPlan(batch=batch, is_new=is_new, reason=reason, sentence=sentence)
 
 
 def _is_public(name: str) -> bool:
     return not any(part.startswith((".", "_")) for part in name.split("/"))
 
 
+def _is_known(file: LandedFile, ledger: Ledger) -> bool:
+    return ledger.seen.get(file.name) == file.size_bytes
+
+
+def _set_aside(file: LandedFile, why: str) -> SetAside:
+    return SetAside(name=file.name, size_bytes=file.size_bytes, why=why)
+
+
 def _why_foreign(file: LandedFile, ledger: Ledger, landing: Landing) -> str | None:
     if file.name in ledger.seen:
-        return f"it was taken at {ledger.seen[file.name]} bytes and has {file.size_bytes} now; landed files must not change, land it under a new name"
+        before = ledger.seen[file.name]
+        return (
+            f"it had {before} bytes when it was taken and has {file.size_bytes} now; landed files must not change, land it under a new name"
+        )
     if not file.name.endswith(landing.suffixes):
         return f"its name ends in none of {', '.join(landing.suffixes)}"
+    if file.size_bytes > landing.max_file_bytes:
+        return f"it has {file.size_bytes} bytes, at most {landing.max_file_bytes} are read; land it in smaller files"
     return None
 
 
-def _take(good: Sequence[LandedFile], write: type_of_write, *, most: int) -> tuple[Sequence[LandedFile], Sequence[SetAside]]:
-    if isinstance(write, Overwrite) and good:
-        return good[-1:], [
-            SetAside(name=file.name, size_bytes=file.size_bytes, why=f"{good[-1].name} is newer and replaces it") for file in good[:-1]
-        ]
-    return good[:most], []
+def _take(
+    good: Sequence[LandedFile], ledger: Ledger, landing: Landing, write: type_of_write
+) -> tuple[Sequence[LandedFile], Sequence[SetAside]]:
+    if not isinstance(write, Overwrite) or not good:
+        return good[: landing.max_batch_files], []
+    newest = max([good[-1].name, *(name for name in ledger.seen if name.endswith(landing.suffixes))])
+    taken = [file for file in good if file.name == newest]
+    return taken, [_set_aside(file, f"{newest} is newer and replaces it") for file in good if file.name != newest]

@@ -17,14 +17,9 @@ class Compaction:
     max_deleted_rows_ratio: float | None = None
 
     def __post_init__(self) -> None:
-        if self.target_file_bytes is not None and self.target_file_bytes < 4096:
-            raise Refused(f"Compaction.target_file_bytes is {self.target_file_bytes}; accepted: 4096 or more")
-        if self.min_small_files is not None and self.min_small_files < 2:
-            raise Refused(
-                f"Compaction.min_small_files is {self.min_small_files}; accepted: 2 or more, since one file has nothing to merge with"
-            )
-        if self.max_deleted_rows_ratio is not None and not 0 < self.max_deleted_rows_ratio <= 1:
-            raise Refused(f"Compaction.max_deleted_rows_ratio is {self.max_deleted_rows_ratio}; accepted: more than 0, at most 1")
+        _check_whole("target_file_bytes", self.target_file_bytes, least=4096)
+        _check_whole("min_small_files", self.min_small_files, least=2)
+        _check_share("max_deleted_rows_ratio", self.max_deleted_rows_ratio)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,3 +51,13 @@ def policy_for(layer: str, declared: Compaction) -> CompactionPolicy:
     default = _DEFAULTS[layer]
     chosen = {knob.name: getattr(declared, knob.name) for knob in fields(declared)}
     return CompactionPolicy(**{name: getattr(default, name) if value is None else value for name, value in chosen.items()})
+
+
+def _check_whole(name: str, value: object, *, least: int) -> None:
+    if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < least):
+        raise Refused(f"Compaction.{name} is {value!r}; accepted: a whole number, {least} or more")
+
+
+def _check_share(name: str, value: object) -> None:
+    if value is not None and (isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= 1):
+        raise Refused(f"Compaction.{name} is {value!r}; accepted: a number above 0, at most 1")

@@ -26,12 +26,16 @@ class Reason(Enum):
     BELOW_THRESHOLD = "{mergeable} mergeable files, {threshold} wanted"
     NO_FACTS = "no file count is known yet: it was never materialized or observed; {threshold} mergeable files are wanted"
     RUN_IN_FLIGHT = "a run of it is under way ({runs})"
-    ASKED_BEFORE = "its {mergeable} mergeable files were counted at version {version}, whose compaction was asked for already; the next write makes a new version"
-    TRIES_USED_UP = "the compaction of version {version} failed {tries} of {tries_allowed} times, {mergeable} mergeable files stay; it is tried again after the next write"
+    ASKED_BEFORE = (
+        "the compaction of version {version} ({mergeable} mergeable files) was asked for already; the next write makes a new version"
+    )
+    TRIES_USED_UP = (
+        "the compaction of version {version} failed {tries} of {tries_allowed} times; {mergeable} mergeable files wait for the next write"
+    )
     NO_SLOT = "{mergeable} mergeable files reach the threshold of {threshold}, but {slots} compaction(s) at once are allowed"
 
     # What the choice of a batch says of one landing prefix.
-    BATCH_READY = "{files} landed file(s) of {bytes} bytes make batch {batch}"
+    BATCH_READY = "{files} landed file(s) of {bytes} bytes make batch {batch}, {set_aside} file(s) are set aside"
     BATCH_UNFINISHED = "batch {batch} of {files} file(s) was planned but did not reach the table: it is done again, unchanged"
     TRIED_BEFORE = "batch {batch} was tried {tries} time(s) and did not arrive; it is tried again in {seconds} s"
     NOTHING_LANDED = "nothing new has landed; {seen} file(s) are in the table already"

@@ -4,6 +4,7 @@
 """
 
 import difflib
+import posixpath
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -12,9 +13,16 @@ from pathlib import Path
 
 from lakehouse.core.errors import Refused
 
-_S3_ROOT = re.compile(r"s3://(?P<bucket>[a-z0-9][a-z0-9.-]{1,61}[a-z0-9])(?:/(?P<prefix>[^?#]*))?")
-_SPARK = re.compile(r"server|local\[(\d+|\*)\]|spark://\S+|sc://\S+")
-_MEMORY = re.compile(r"[1-9]\d*[mg]")
+# Bucket names: Amazon S3 user guide, "General purpose bucket naming rules". Prefixes: of its "safe characters" those that need no
+# escape in a URL, and the signs that Hive folders need.
+_BUCKET = re.compile(r"(?=.{3,63}$)[a-z0-9]([a-z0-9-]*[a-z0-9])?(\.[a-z0-9]([a-z0-9-]*[a-z0-9])?)*")
+_IP_ADDRESS = re.compile(r"[0-9]+(\.[0-9]+){3}")
+_PREFIX = re.compile(r"[A-Za-z0-9_.=-]+(/[A-Za-z0-9_.=-]+)*")
+_SCHEME = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]+):(?P<rest>.*)", re.DOTALL)
+_UNSAFE_IN_FOLDER = re.compile(r"[*?\[\]{}\\\x00-\x1f]")
+_SPARK = re.compile(r"server|local\[([1-9][0-9]*|\*)\]|spark://[^\s/;]+:[0-9]+|sc://[^\s/;]\S*")
+_MEMORY = re.compile(r"[1-9][0-9]{0,8}[mg]")
+_WHOLE = re.compile(r"[0-9]{1,9}")
 _MODULE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
 
 # name -> (default, what is accepted)
@@ -88,13 +96,14 @@ def parse_settings(environ: Mapping[str, str], *, base: Path) -> Settings:
     """
     _refuse_unknown(environ)
     values = {name: environ.get(name) or default for name, (default, _) in ACCEPTED.items()}
-    home = _folder(values["LAKEHOUSE_HOME"], base=base)
+    home = _folder("LAKEHOUSE_HOME", values["LAKEHOUSE_HOME"], base=base)
+    port, spark_port = _ports(values)
     return Settings(
-        root=_root(environ.get("LAKEHOUSE_ROOT") or str(home / "lake"), base=base),
-        home=home,
+        root=_root(environ.get("LAKEHOUSE_ROOT") or f"{home}/lake", base=base),
+        home=Path(home),
         spark=_matching(values, "LAKEHOUSE_SPARK", _SPARK),
-        port=_whole(values, "LAKEHOUSE_PORT", 1, 65535),
-        spark_port=_whole(values, "LAKEHOUSE_SPARK_PORT", 1, 65535),
+        port=port,
+        spark_port=spark_port,
         spark_memory=_memory(values),
         tables=_matching(values, "LAKEHOUSE_TABLES", _MODULE),
         replay=_switch(values, "LAKEHOUSE_REPLAY"),
@@ -104,8 +113,9 @@ def parse_settings(environ: Mapping[str, str], *, base: Path) -> Settings:
     )
 
 
-def _refused(name: str, value: str) -> Refused:
-    return Refused(f"{name} is {value!r}; accepted: {ACCEPTED[name][1]} (default {ACCEPTED[name][0]})")
+def _refused(name: str, value: str, *, near: str | None = None) -> Refused:
+    nearest = f"; did you mean {near}?" if near else ""
+    return Refused(f"{name} is {value!r}; accepted: {ACCEPTED[name][1]} (default {ACCEPTED[name][0]}){nearest}")
 
 
 def _refuse_unknown(environ: Mapping[str, str]) -> None:
@@ -116,20 +126,53 @@ def _refuse_unknown(environ: Mapping[str, str]) -> None:
             raise Refused(f"{name} is not a setting; {hint}")
 
 
-def _folder(value: str, *, base: Path) -> Path:
-    return Path(value) if Path(value).is_absolute() else base / value
+def _folder(name: str, value: str, *, base: Path) -> str:
+    """The absolute folder, `..` taken out by its spelling, so that Spark, Python and the log name it alike."""
+    if scheme := _SCHEME.fullmatch(value):
+        raise _refused(name, value, near=f"/{scheme['rest'].lstrip('/')}" if scheme["scheme"].lower() == "file" else None)
+    if value == "/" or value.startswith("~") or _UNSAFE_IN_FOLDER.search(value):
+        raise _refused(name, value, near=_UNSAFE_IN_FOLDER.sub("-", value.replace("~", "$HOME", 1)) if value != "/" else "/lake")
+    return posixpath.normpath(f"{base}/{value}" if not value.startswith("/") else f"/{value.lstrip('/')}")
 
 
 def _root(value: str, *, base: Path) -> str:
-    if value.startswith("s3://"):
-        match = _S3_ROOT.fullmatch(value.rstrip("/"))
-        parts = (match["prefix"] or "").split("/") if match else [".."]
-        if ".." in parts or "." in parts or "" in parts[:-1]:
-            raise _refused("LAKEHOUSE_ROOT", value)
-        return value.rstrip("/")
-    if "://" in value or value.startswith("file:"):
-        raise _refused("LAKEHOUSE_ROOT", value)
-    return str(_folder(value, base=base)).rstrip("/") or "/"
+    scheme = _SCHEME.fullmatch(value)
+    if scheme is None or scheme["scheme"].lower() == "file":
+        return _folder("LAKEHOUSE_ROOT", value, base=base)
+    if not value.startswith("s3://"):
+        raise _refused("LAKEHOUSE_ROOT", value, near=_nearest_s3(scheme["rest"]) if _means_s3(scheme["scheme"], scheme["rest"]) else None)
+    bucket, _, prefix = value.removeprefix("s3://").rstrip("/").partition("/")
+    if not _is_bucket(bucket) or (prefix and not _is_prefix(prefix)):
+        raise _refused("LAKEHOUSE_ROOT", value, near=_nearest_s3(scheme["rest"]))
+    return value.rstrip("/")
+
+
+def _is_bucket(name: str) -> bool:
+    return bool(_BUCKET.fullmatch(name)) and not _IP_ADDRESS.fullmatch(name)
+
+
+def _is_prefix(prefix: str) -> bool:
+    return bool(_PREFIX.fullmatch(prefix)) and not {".", ".."} & set(prefix.split("/"))
+
+
+def _means_s3(scheme: str, rest: str) -> bool:
+    return scheme.lower() in ("s3", "s3a", "s3n") or (scheme.lower() in ("http", "https") and ".s3" in rest)
+
+
+def _nearest_s3(rest: str) -> str | None:
+    """The root that a misspelled S3 address most likely means; of a web address, the bucket is what stands before `.s3`."""
+    host, _, path = rest.strip("/").partition("/")
+    bucket = re.sub(r"[^a-z0-9.-]+", "-", host.split(".s3")[0].lower()).strip("-.")
+    parts = [re.sub(r"[^A-Za-z0-9_.=-]+", "-", part) for part in path.split("/") if part.strip(".")]
+    return "/".join(["s3:/", bucket, *parts]) if _is_bucket(bucket) else None
+
+
+def _ports(values: Mapping[str, str]) -> tuple[int, int]:
+    port, spark_port = _whole(values, "LAKEHOUSE_PORT", 1, 65535), _whole(values, "LAKEHOUSE_SPARK_PORT", 1, 65535)
+    if port == spark_port:
+        near = str(port + 1 if port < 65535 else port - 1)
+        raise Refused(f"LAKEHOUSE_SPARK_PORT is {port}, as is LAKEHOUSE_PORT; accepted: two different ports, for instance {near}")
+    return port, spark_port
 
 
 def _matching(values: Mapping[str, str], name: str, pattern: re.Pattern[str]) -> str:
@@ -140,7 +183,7 @@ def _matching(values: Mapping[str, str], name: str, pattern: re.Pattern[str]) ->
 
 def _whole(values: Mapping[str, str], name: str, least: int, most: int) -> int:
     value = values[name]
-    if not value.isascii() or not value.isdigit() or not least <= int(value) <= most:
+    if not _WHOLE.fullmatch(value) or not least <= int(value) <= most:
         raise _refused(name, value)
     return int(value)
 

@@ -6,13 +6,17 @@ A `Table` is a value: nothing happens when one is made, but what is wrong with i
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from inspect import signature
+from math import inf
 from types import ModuleType
 from typing import Any
 
+from lakehouse.core.columns import check_columns, field_names
 from lakehouse.core.errors import Refused
-from lakehouse.core.policy import LAYERS, Compaction
+from lakehouse.core.policy import LAYERS, MIB, Compaction
 
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,99}")
+_PREFIX = re.compile(r"(?:[A-Za-z0-9][A-Za-z0-9_.=-]*/)+")
 _LANDING_SUFFIXES = {"json": (".json", ".jsonl", ".json.gz", ".jsonl.gz"), "csv": (".csv", ".csv.gz")}
 
 
@@ -21,7 +25,8 @@ class Landing:
     """Files that arrive from outside under `prefix`, relative to the lake's root.
 
     `schema` is a Spark DDL string of the fields in the files. `derived` adds columns by SQL expressions over
-    them. A row whose `required` field is missing goes to quarantine, as does one that does not parse.
+    them. A row whose `required` field is missing goes to quarantine, as does one that does not parse. Files of more than
+    `max_file_bytes` are set aside, since lines are counted by reading a file as a whole. Names that start with `_` are the lake's own.
     """
 
     prefix: str
@@ -31,19 +36,38 @@ class Landing:
     required: tuple[str, ...] = ()
     null_value: str | None = None
     max_batch_files: int = 2_000
+    max_file_bytes: int = 256 * MIB
 
     def __post_init__(self) -> None:
         if self.format not in _LANDING_SUFFIXES:
             raise Refused(f"Landing.format is {self.format!r}; accepted: {', '.join(sorted(_LANDING_SUFFIXES))}")
-        if not self.prefix.endswith("/") or self.prefix.startswith("/") or ".." in self.prefix.split("/"):
-            raise Refused(f"Landing.prefix is {self.prefix!r}; accepted: a path below the lake's root that ends with '/'")
-        if self.max_batch_files < 1:
-            raise Refused(f"Landing.max_batch_files is {self.max_batch_files}; accepted: 1 or more")
+        if not _PREFIX.fullmatch(self.prefix) or {".", ".."} & set(self.prefix.split("/")):
+            near = _near_prefix(self.prefix)
+            raise Refused(f"Landing.prefix is {self.prefix!r}; accepted: a path below the lake's root that ends with '/', like {near}")
+        if min(self.max_batch_files, self.max_file_bytes) < 1:
+            raise Refused(f"Landing.max_batch_files is {self.max_batch_files}, max_file_bytes {self.max_file_bytes}; accepted: 1 or more")
+        self._check_columns()
+
+    def _check_columns(self) -> None:
+        fields = field_names(self.schema)
+        if not fields:
+            raise Refused(f"Landing.schema is {self.schema!r}; accepted: a Spark DDL string, like 'order_id STRING, placed_at TIMESTAMP'")
+        check_columns("Landing.schema and derived", (*fields, *self.derived))
+        check_columns("Landing.required", self.required, among=fields)
+        if own := [name for name in (*fields, *self.derived) if name.startswith("_")]:
+            raise Refused(f"Landing column {own[0]!r} starts with _, as the lake's own columns do; accepted: {own[0].lstrip('_')!r}")
+        if empty := [name for name, expression in self.derived.items() if not expression.strip()]:
+            raise Refused(f"Landing.derived[{empty[0]!r}] is empty; accepted: an SQL expression over the fields")
 
     @property
     def suffixes(self) -> tuple[str, ...]:
         """The endings of the file names that this landing takes; any other file is foreign."""
         return _LANDING_SUFFIXES[self.format]
+
+    @property
+    def column_names(self) -> tuple[str, ...]:
+        """The columns that a transform finds, without the lake's own: the schema's fields, then the derived ones."""
+        return (*field_names(self.schema), *self.derived)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,6 +75,9 @@ class Append:
     """Each batch or increment adds rows."""
 
     partition_by: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        check_columns("Append.partition_by", self.partition_by)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,6 +92,10 @@ class Merge:
             raise Refused("Merge.keys is empty; accepted: at least one column that tells rows apart")
         if not self.order_by:
             raise Refused("Merge.order_by is empty; accepted: at least one column that tells an older row from a newer")
+        check_columns("Merge.keys", self.keys)
+        check_columns("Merge.order_by", self.order_by)
+        if both := sorted(set(self.keys) & set(self.order_by)):
+            raise Refused(f"Merge.order_by holds the key {both[0]!r}, which is the same in all rows of one key; accepted: other columns")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,17 +128,42 @@ class Table:
     def __post_init__(self) -> None:
         parts = self.key.split("/")
         if len(parts) != 2 or not all(_NAME.fullmatch(part) for part in parts) or parts[0] not in LAYERS:
-            raise Refused(
-                f"Table.key is {self.key!r}; accepted: layer/name with a layer of {', '.join(LAYERS)} and a name of a-z, 0-9 and _"
-            )
+            layers = ", ".join(LAYERS)
+            raise Refused(f"Table.key is {self.key!r}; accepted: layer/name, a layer of {layers}, a name of a-z, 0-9 and _ after a letter")
         if (self.source is None) == (self.transform is None):
             raise Refused(f"Table {self.key}: give either source= (landed files) or a transform with inputs=, not both or neither")
-        if self.transform is not None and not self.inputs:
-            raise Refused(f"Table {self.key}: inputs is empty; accepted: the tables that its transform reads")
-        if self.source is not None and isinstance(self.write, Merge):
-            raise Refused(f"Table {self.key}: landed files are written by Append or Overwrite; merge them in a table downstream")
-        if self.fresh_within_hours is not None and self.fresh_within_hours <= 0:
+        if self.fresh_within_hours is not None and not 0 < self.fresh_within_hours < inf:
             raise Refused(f"Table {self.key}: fresh_within_hours is {self.fresh_within_hours}; accepted: more than 0")
+        if self.source is not None:
+            self._check_landed(self.source)
+        else:
+            self._check_derived()
+
+    def _check_landed(self, source: Landing) -> None:
+        if self.inputs:
+            raise Refused(f"Table {self.key}: inputs is given beside source=; accepted: inputs only beside a transform")
+        if isinstance(self.write, Merge):
+            raise Refused(f"Table {self.key}: landed files are written by Append or Overwrite; merge them in a table downstream")
+        if isinstance(self.write, Append):
+            columns = source.column_names
+            check_columns(f"Table {self.key}: Append.partition_by", self.write.partition_by, among=columns)
+            if len(self.write.partition_by) == len(columns):
+                raise Refused(f"Table {self.key}: all {len(columns)} columns are in partition_by; accepted: at least one that is not")
+
+    def _check_derived(self) -> None:
+        if not self.inputs:
+            raise Refused(f"Table {self.key}: inputs is empty; accepted: the tables that its transform reads")
+        names = [source.name for source in self.inputs]
+        if twice := [name for name in names if names.count(name) > 1]:
+            raise Refused(
+                f"Table {self.key}: inputs holds the name {twice[0]!r} twice; accepted: inputs of different names, as its transform takes"
+            )
+        assert self.transform is not None  # __post_init__ has seen to it
+        try:
+            signature(self.transform).bind(**dict.fromkeys(names))
+        except TypeError as error:
+            found = f"{getattr(self.transform, '__name__', 'transform')}{signature(self.transform)}"
+            raise Refused(f"Table {self.key}: its transform is {found}; accepted: one that takes {', '.join(names)} ({error})") from error
 
     def __hash__(self) -> int:
         return hash(self.key)
@@ -154,7 +210,13 @@ def _add_after_inputs(wanted: Table, *, found: dict[str, Table], ordered: dict[s
     if wanted.key in ordered:
         return
     for source in wanted.inputs:
-        if source.key not in found:
-            raise Refused(f"Table {wanted.key}: its input {source.key} is declared in no module of the tables package")
+        if found.get(source.key) is not source:
+            where = "in no module of the tables package" if source.key not in found else "there as another table of that key"
+            raise Refused(f"Table {wanted.key}: its input {source.key} is declared {where}")
         _add_after_inputs(source, found=found, ordered=ordered)
     ordered[wanted.key] = wanted
+
+
+def _near_prefix(prefix: str) -> str:
+    parts = (re.sub(r"[^A-Za-z0-9_.=-]+", "-", part).lstrip("._=-") for part in prefix.split("/"))
+    return "/".join([part for part in parts if part] or ["landing"]) + "/"

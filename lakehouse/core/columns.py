@@ -1,0 +1,59 @@
+"""Names of columns: which ones a Spark DDL string declares, and whether a list of them can be meant."""
+
+import difflib
+import re
+from collections.abc import Sequence
+
+from lakehouse.core.errors import Refused
+
+_FIELD = re.compile(r"(?:`((?:[^`]|``)+)`|(\w+))\s*:?\s*\S", re.DOTALL)
+_OPENING, _CLOSING = "<(", ">)"
+
+
+def field_names(ddl: str) -> tuple[str, ...]:
+    """The top-level fields of a Spark DDL string, in order; empty where it declares none or a field lacks its name or type.
+
+    >>> field_names("id BIGINT, `a b` STRUCT<x: INT, y: DECIMAL(10, 2)> COMMENT 'x, y', at TIMESTAMP NOT NULL")
+    ('id', 'a b', 'at')
+    """
+    matches = [_FIELD.match(part.strip()) for part in _top_level_parts(ddl)]
+    if any(match is None for match in matches):
+        return ()
+    return tuple((match[1] or "").replace("``", "`") or match[2] for match in matches if match)
+
+
+def check_columns(what: str, names: Sequence[str], *, among: Sequence[str] | None = None) -> None:
+    """Refuse a lone string, an empty name, the same column twice (Spark knows no upper and lower case), or one not `among` those there are.
+
+    Raises:
+        Refused: with `what` and the name.
+    """
+    if isinstance(names, str):
+        raise Refused(f"{what} is {names!r}, which is one string; accepted: a tuple of names, like ({names!r},)")
+    seen: set[str] = set()
+    for name in names:
+        if not name.strip():
+            raise Refused(f"{what} holds the empty name {name!r}; accepted: names of columns")
+        if name.lower() in seen:
+            raise Refused(f"{what} holds {name!r} twice; accepted: each column once, upper and lower case being the same")
+        seen.add(name.lower())
+        if among is not None and name not in among:
+            near = difflib.get_close_matches(name, among, n=1)
+            raise Refused(f"{what} holds {name!r}; accepted: {f'did you mean {near[0]!r}?' if near else ', '.join(among)}")
+
+
+def _top_level_parts(ddl: str) -> list[str]:
+    """The string cut at the commas that stand in no brackets and no quotes."""
+    parts: list[str] = []
+    depth, quote, start = 0, "", 0
+    for place, sign in enumerate(ddl):
+        if quote:
+            quote = "" if sign == quote else quote
+        elif sign in "`'\"":
+            quote = sign
+        elif sign in _OPENING + _CLOSING:
+            depth += 1 if sign in _OPENING else -1
+        elif sign == "," and depth == 0:
+            parts.append(ddl[start:place])
+            start = place + 1
+    return [*parts, ddl[start:]]
