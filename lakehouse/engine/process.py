@@ -57,14 +57,30 @@ def identify(pid: int) -> Process | None:
     return None if born is None else Process(pid=pid, born=born)
 
 
+def group_members(group: int) -> list[int]:
+    """The living processes of a process group, by their pids."""
+    if sys.platform == "linux":
+        pids = [int(folder.name) for folder in Path("/proc").iterdir() if folder.name.isdigit()]
+        fields = {pid: _stat(pid) for pid in pids}
+        return sorted(pid for pid, stat in fields.items() if stat and stat[0] not in "ZX" and int(stat[2]) == group)
+    shown = subprocess.run(["ps", "-A", "-o", "pid=,pgid=,stat="], capture_output=True, text=True, check=False).stdout
+    rows = (line.split() for line in shown.splitlines())
+    return sorted(int(pid) for pid, pgid, stat in rows if int(pgid) == group and not stat.startswith("Z"))
+
+
+def _stat(pid: int) -> list[str] | None:
+    """The fields of /proc/<pid>/stat from the third, the state, on; `None` if there is no such process. Source: proc(5)"""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].split()
+    except OSError:
+        return None
+
+
 def _born(pid: int) -> str | None:
     """When the process started, in a form that only equality is asked of; `None` if it is gone or a zombie."""
     if sys.platform == "linux":
-        try:
-            state, *rest = Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].split()
-        except OSError:
-            return None
-        return None if state in "ZX" else rest[18]  # starttime is field 22, state is field 3. Source: proc(5)
+        stat = _stat(pid)
+        return None if stat is None or stat[0] in "ZX" else stat[19]  # field 22, starttime
     shown = subprocess.run(["ps", "-o", "stat=,lstart=", "-p", str(pid)], capture_output=True, text=True, check=False).stdout.split(None, 1)
     return shown[1].strip() if len(shown) == 2 and not shown[0].startswith("Z") else None
 

@@ -118,7 +118,7 @@ def stop(settings: Settings) -> bool:
 
 
 @contextlib.contextmanager
-def supervised(settings: Settings, tell: Callable[[str], None] = lambda line: None) -> Iterator["Supervision"]:
+def supervised(settings: Settings, tell: Callable[[str], None] = lambda _line: None) -> Iterator["Supervision"]:
     """A running server for as long as the block lasts: brought back with the same token when it dies, ended at the end.
 
     A server that `start` brought up before is used, and left as it was found. `tell` gets a sentence for each thing that

@@ -88,7 +88,7 @@ def adopt(spark: "SparkSession") -> "SparkSession":
         _fail_soon(spark.client)
         spark.conf.get("spark.sql.session.timeZone")
     else:
-        import delta.exceptions
+        import delta.exceptions  # noqa: F401
     return spark
 
 
