@@ -1,13 +1,24 @@
-"""Settings as Dagster resources. Nothing is opened when one is made, only when a run asks for its session."""
+"""What the settings stand for: the tables, the lake, and Spark as a Dagster resource. Nothing is opened before a run asks for it."""
 
 import os
 
 from dagster_pyspark import LazyPySparkResource
 
 from lakehouse.core.settings import Settings
+from lakehouse.core.table import Table
+from lakehouse.engine.declared import declared_tables
 from lakehouse.engine.lake import Lake, open_lake
 from lakehouse.engine.server import TOKEN_VARIABLE
 from lakehouse.engine.spark import connect, prepare
+
+
+def tables_of(settings: Settings) -> tuple[Table, ...]:
+    """Every declared table, inputs before what reads them.
+
+    Raises:
+        Refused: a module of the tables package cannot be imported, or declares what cannot be.
+    """
+    return tuple(declared_tables(settings).values())
 
 
 def lake_of(settings: Settings) -> Lake:

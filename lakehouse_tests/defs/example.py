@@ -1,9 +1,13 @@
 """A small lake for the tests of what Dagster shows: three tables in a row, in a folder, with no data yet."""
 
+import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import dagster as dg
+from dagster import DagsterEvent, DagsterEventType
 
 from lakehouse.core.policy import Compaction
 from lakehouse.core.settings import Settings, parse_settings
@@ -58,3 +62,26 @@ def observed(instance: dg.DagsterInstance, of: Table, **numbers: int) -> None:
     """An event of the instance: the table was observed."""
     metadata = {f"lakehouse/{name}": value for name, value in numbers.items()}
     instance.report_runless_asset_event(dg.AssetObservation(table_key(of), metadata=metadata))
+
+
+def begun(instance: dg.DagsterInstance, *keys: dg.AssetKey, tags: Mapping[str, str] | None = None) -> dg.DagsterRun:
+    """A run of these assets that is under way in the instance's records."""
+    new = dg.DagsterRun(
+        job_name=_JOB, run_id=str(uuid4()), status=dg.DagsterRunStatus.STARTED, tags=dict(tags or {}), asset_selection=frozenset(keys)
+    )
+    return instance.add_run(new)
+
+
+def ended(instance: dg.DagsterInstance, run: dg.DagsterRun, how: DagsterEventType, *, seconds_ago: float = 0) -> dg.DagsterRun:
+    """The same run at its end."""
+    event = DagsterEvent(event_type_value=how.value, job_name=_JOB)
+    instance.report_dagster_event(event, run_id=run.run_id, timestamp=time.time() - seconds_ago)
+    return run
+
+
+def requested(instance: dg.DagsterInstance, request: dg.RunRequest) -> dg.DagsterRun:
+    """The run that Dagster makes of a sensor's request, under way."""
+    return begun(instance, *(request.asset_selection or ()), tags={**request.tags, "dagster/run_key": request.run_key or ""})
+
+
+_JOB = "__ASSET_JOB"

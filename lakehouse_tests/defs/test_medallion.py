@@ -1,6 +1,5 @@
 """Derived tables follow rows, and nothing else."""
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import dagster as dg
@@ -21,12 +20,6 @@ def definitions(tmp_path: Path) -> dg.Definitions:
     lake = example_lake(tmp_path)
     assets = [*landing_assets(TABLES, lake), *(table_asset(table, lake) for table in TABLES)]
     return dg.Definitions(assets=assets, resources={"spark": spark_resource(lake.settings)})
-
-
-@pytest.fixture
-def instance() -> Iterator[dg.DagsterInstance]:
-    with dg.DagsterInstance.ephemeral() as instance:
-        yield instance
 
 
 class Automation:

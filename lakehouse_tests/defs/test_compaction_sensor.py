@@ -1,0 +1,100 @@
+"""The compaction sensor: what it reads, when it asks, and that it asks once."""
+
+import dagster as dg
+import pytest
+from dagster import DagsterEventType, SensorResult
+
+from lakehouse.defs.compaction import compaction_sensor
+from lakehouse.defs.keys import compaction_key, table_key
+from lakehouse_tests.defs.example import TABLES, begun, ended, latest_orders, materialized, observed, orders, requested, totals
+
+pytestmark = pytest.mark.usefixtures("no_java")
+
+
+def tick(instance: dg.DagsterInstance) -> SensorResult:
+    sensor = compaction_sensor(TABLES)
+    with dg.build_sensor_context(instance=instance) as context:
+        result = sensor(context)
+    assert isinstance(result, SensorResult)
+    return result
+
+
+def asked(instance: dg.DagsterInstance) -> list[str]:
+    return [key.to_user_string() for request in tick(instance).run_requests or [] for key in request.asset_selection or []]
+
+
+def test_it_says_of_every_table_why_it_waits(instance: dg.DagsterInstance) -> None:
+    materialized(instance, orders, version=3, mergeable_file_count=3)
+    materialized(instance, latest_orders, version=1, mergeable_file_count=0)
+    reason = tick(instance).skip_reason
+    assert reason is not None
+    assert reason.skip_message == (
+        "bronze/orders: 3 mergeable files, 4 wanted\n"
+        "silver/orders: 0 mergeable files, 2 wanted\n"
+        "gold/totals: no file count is known yet: it was never materialized or observed; 2 mergeable files are wanted"
+    )
+
+
+def test_it_asks_when_the_threshold_is_reached(instance: dg.DagsterInstance) -> None:
+    materialized(instance, orders, version=7, mergeable_file_count=4)
+    requests = tick(instance).run_requests or []
+    assert [(request.asset_selection, request.run_key) for request in requests] == [
+        ([compaction_key(orders)], "compaction/bronze/orders/version=7/try=1")
+    ]
+    assert requests[0].tags == {"lakehouse/table": "bronze/orders", "lakehouse/version": "7", "lakehouse/mergeable_files": "4"}
+
+
+def test_an_observation_newer_than_the_materialization_is_believed(instance: dg.DagsterInstance) -> None:
+    materialized(instance, orders, version=7, mergeable_file_count=40)
+    observed(instance, orders, version=8, mergeable_file_count=0)
+    assert asked(instance) == []
+
+
+def test_a_materialization_newer_than_the_observation_is_believed(instance: dg.DagsterInstance) -> None:
+    observed(instance, orders, version=8, mergeable_file_count=0)
+    materialized(instance, orders, version=9, mergeable_file_count=40)
+    assert asked(instance) == ["compaction/bronze/orders"]
+
+
+def test_the_table_with_the_most_to_merge_goes_first_and_the_other_waits_for_the_slot(instance: dg.DagsterInstance) -> None:
+    materialized(instance, orders, version=7, mergeable_file_count=5)
+    materialized(instance, totals, version=7, mergeable_file_count=50)
+    assert asked(instance) == ["compaction/gold/totals"]
+
+
+def test_one_state_is_never_asked_for_twice(instance: dg.DagsterInstance) -> None:
+    materialized(instance, orders, version=7, mergeable_file_count=4)
+    [request] = tick(instance).run_requests or []
+    run = requested(instance, request)
+    assert asked(instance) == []
+    ended(instance, run, DagsterEventType.RUN_SUCCESS)
+    assert asked(instance) == []
+    materialized(instance, orders, version=8, mergeable_file_count=5)
+    assert asked(instance) == ["compaction/bronze/orders"]
+
+
+@pytest.mark.parametrize("how", [DagsterEventType.RUN_FAILURE, DagsterEventType.RUN_CANCELED])
+def test_a_failed_try_is_asked_again_under_a_key_of_its_own_three_times_at_most(
+    instance: dg.DagsterInstance, how: DagsterEventType
+) -> None:
+    materialized(instance, orders, version=7, mergeable_file_count=4)
+    keys: list[str | None] = []
+    while requests := tick(instance).run_requests:
+        keys.append(requests[0].run_key)
+        ended(instance, requested(instance, requests[0]), how)
+    assert keys == [f"compaction/bronze/orders/version=7/try={number}" for number in (1, 2, 3)]
+
+
+@pytest.mark.parametrize("key", [table_key(orders), compaction_key(orders)])
+def test_a_run_that_a_person_started_is_waited_for(instance: dg.DagsterInstance, key: dg.AssetKey) -> None:
+    materialized(instance, orders, version=7, mergeable_file_count=4)
+    run = begun(instance, key)
+    reason = tick(instance).skip_reason
+    assert reason is not None
+    assert f"bronze/orders: a run of it is under way ({run.run_id[:8]})" in (reason.skip_message or "")
+
+
+def test_a_run_of_another_table_does_not_hold_it_up(instance: dg.DagsterInstance) -> None:
+    materialized(instance, orders, version=7, mergeable_file_count=4)
+    begun(instance, table_key(latest_orders))
+    assert asked(instance) == ["compaction/bronze/orders"]

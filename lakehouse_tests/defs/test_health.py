@@ -1,0 +1,115 @@
+"""The checks of a table, run by Dagster on logs written like stories."""
+
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import pytest
+
+from lakehouse.defs.health import check_names, health_check, judge, report_checks
+from lakehouse.defs.keys import table_key
+from lakehouse.engine.lake import Lake
+from lakehouse_tests.defs.example import example_lake, latest_orders, orders
+from lakehouse_tests.log_builder import LogBuilder
+
+pytestmark = pytest.mark.usefixtures("no_java")
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Lake:
+    return example_lake(tmp_path)
+
+
+@pytest.fixture
+def story(lake: Lake) -> LogBuilder:
+    return LogBuilder(lake.store, orders.key).create()
+
+
+def verdicts(lake: Lake) -> dict[str, bool]:
+    return {verdict.name: verdict.ok for verdict in judge(orders, lake)}
+
+
+def sentence(lake: Lake, name: str) -> str:
+    return next(verdict.sentence for verdict in judge(orders, lake) if verdict.name == name)
+
+
+def small_files(count: int) -> list[tuple[str, int, int | None]]:
+    return [(f"f{number}", 100, 1) for number in range(count)]
+
+
+def test_a_table_has_its_checks_and_a_derived_one_no_quarantine() -> None:
+    assert check_names(orders) == ("readable", "small_files", "log_debt", "quarantine")
+    assert check_names(latest_orders) == ("readable", "small_files", "log_debt")
+
+
+def test_a_sound_table_passes_all(lake: Lake, story: LogBuilder) -> None:
+    story.append(small_files(3)).store_data()
+    assert verdicts(lake) == dict.fromkeys(check_names(orders), True)
+
+
+def test_a_table_that_does_not_exist_yet_passes_and_says_so(lake: Lake) -> None:
+    assert {verdict.sentence for verdict in judge(orders, lake)} == {"there is no table yet"}
+    assert all(verdicts(lake).values())
+
+
+@pytest.mark.parametrize(("count", "passes"), [(4, True), (7, True), (8, False)])
+def test_small_files_pass_until_twice_the_threshold_of_a_compaction(lake: Lake, story: LogBuilder, count: int, passes: bool) -> None:
+    story.append(small_files(count)).store_data()
+    assert verdicts(lake)["small_files"] is passes
+    assert f"{count} mergeable file(s), a compaction is due at 4, 8 are too many" in sentence(lake, "small_files")
+
+
+def test_a_file_that_is_gone_is_an_error_that_names_it(lake: Lake, story: LogBuilder) -> None:
+    story.append(small_files(3)).store_data()
+    lake.store.delete(["bronze/orders/f1"])
+    readable = judge(orders, lake)[0]
+    assert (readable.ok, readable.severity) == (False, dg.AssetCheckSeverity.ERROR)
+    assert readable.sentence == "1 of the files of version 1 are not in storage: f1"
+
+
+def test_a_log_that_cannot_be_read_fails_every_check_with_the_reason(lake: Lake, story: LogBuilder) -> None:
+    story.append(small_files(3)).append([("g", 1)]).append([("h", 1)]).lose(2)
+    found = judge(orders, lake)
+    assert [verdict.ok for verdict in found] == [False] * 4
+    assert len({verdict.sentence for verdict in found}) == 1
+
+
+def test_quarantined_lines_are_counted(lake: Lake, story: LogBuilder) -> None:
+    story.append(small_files(1)).store_data()
+    LogBuilder(lake.store, "quarantine/bronze/orders").create().append([("q", 10, 3)])
+    verdict = judge(orders, lake)[-1]
+    assert (verdict.name, verdict.ok, verdict.severity) == ("quarantine", False, dg.AssetCheckSeverity.WARN)
+    assert verdict.sentence == "3 line(s) were refused; quarantine/bronze/orders has them with file, line, reason and text"
+
+
+def test_each_check_can_be_run_alone(lake: Lake, story: LogBuilder, instance: dg.DagsterInstance) -> None:
+    story.append(small_files(3)).store_data()
+    only = dg.AssetSelection.checks(dg.AssetCheckKey(table_key(orders), "log_debt"))
+    result = dg.materialize([health_check(orders, lake)], selection=only, instance=instance)
+    assert [evaluation.check_name for evaluation in result.get_asset_check_evaluations()] == ["log_debt"]
+
+
+def test_another_run_reports_the_very_verdicts_of_the_checks(lake: Lake, story: LogBuilder, instance: dg.DagsterInstance) -> None:
+    story.append(small_files(8)).store_data()
+
+    @dg.asset
+    def upkeep(context: dg.AssetExecutionContext) -> None:
+        report_checks(context, orders, lake)
+
+    dg.materialize([health_check(orders, lake)], selection=dg.AssetSelection.all_asset_checks(), instance=instance)
+    first = latest(instance)
+    run = dg.materialize([upkeep], instance=instance).run_id
+    second = latest(instance)
+    assert {name: found[1:] for name, found in second.items()} == {name: found[1:] for name, found in first.items()}
+    assert {found[0] for found in second.values()} == {run}
+
+
+def latest(instance: dg.DagsterInstance) -> dict[str, tuple[Any, ...]]:
+    keys = [dg.AssetCheckKey(table_key(orders), name) for name in check_names(orders)]
+    records = instance.event_log_storage.get_latest_asset_check_execution_by_key(keys)
+    evaluations = {key.name: record.evaluation for key, record in records.items()}
+    return {
+        name: (records[dg.AssetCheckKey(table_key(orders), name)].run_id, found.passed, found.severity, found.description)
+        for name, found in evaluations.items()
+        if found is not None
+    }

@@ -1,0 +1,134 @@
+"""The landing sensor: what it sees, one run for all, and no file asked for while it is being loaded."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import dagster as dg
+import pytest
+from dagster import DagsterEventType, SensorResult
+
+from lakehouse.core.ingest import Batch, LandedFile
+from lakehouse.core.table import Append, Landing, Overwrite, Table
+from lakehouse.defs.keys import table_key
+from lakehouse.defs.landing import landing_assets, landing_sensor
+from lakehouse.engine.journal import Journal
+from lakehouse.engine.lake import Lake
+from lakehouse_tests.defs.example import TABLES, begun, ended, example_lake, latest_orders, materialized, orders, requested
+
+pytestmark = pytest.mark.usefixtures("no_java")
+
+shops = Table(key="bronze/shops", source=Landing(prefix="landing/shops/", format="csv", schema="shop STRING"), write=Overwrite())
+type_of_tick = Callable[[], SensorResult]
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Lake:
+    return example_lake(tmp_path)
+
+
+@pytest.fixture
+def tick(lake: Lake, instance: dg.DagsterInstance) -> type_of_tick:
+    """Ticks of one long-lived sensor."""
+    sensor = landing_sensor((*TABLES, shops), lake)
+
+    def one() -> SensorResult:
+        with dg.build_sensor_context(instance=instance) as context:
+            result = sensor(context)
+        assert isinstance(result, SensorResult)
+        return result
+
+    return one
+
+
+def land(lake: Lake, name: str) -> None:
+    lake.store.put(f"landing/{name}", b"{}")
+
+
+def text(result: SensorResult) -> str:
+    assert result.skip_reason is not None
+    return result.skip_reason.skip_message or ""
+
+
+def loaded(lake: Lake, instance: dg.DagsterInstance, number: int, *names: str) -> None:
+    """A batch of orders that was planned and arrived."""
+    files = tuple(LandedFile(name=name, size_bytes=2, modified_ms=1) for name in names)
+    Journal(lake.store).plan_batch("bronze/orders", Batch(number=number, files=files))
+    materialized(instance, orders, landed_batch=number)
+
+
+def test_an_empty_landing_area_is_waited_for_in_words(tick: type_of_tick) -> None:
+    assert text(tick()) == (
+        "bronze/orders: nothing new has landed; 0 file(s) are in the table already; "
+        "bronze/shops: nothing new has landed; 0 file(s) are in the table already"
+    )
+
+
+def test_one_run_is_asked_for_all_tables_with_new_files(lake: Lake, tick: type_of_tick) -> None:
+    land(lake, "orders/1.json")
+    land(lake, "shops/1.csv")
+    [request] = tick().run_requests or []
+    assert request.asset_selection == [table_key(orders), table_key(shops)]
+
+
+def test_only_the_tables_with_new_files_are_asked_for(lake: Lake, tick: type_of_tick) -> None:
+    land(lake, "shops/1.csv")
+    [request] = tick().run_requests or []
+    assert request.asset_selection == [table_key(shops)]
+
+
+def test_files_that_are_in_the_table_are_not_asked_for(lake: Lake, instance: dg.DagsterInstance, tick: type_of_tick) -> None:
+    land(lake, "orders/1.json")
+    loaded(lake, instance, 1, "1.json")
+    assert "bronze/orders: nothing new has landed; 1 file(s) are in the table already" in text(tick())
+    land(lake, "orders/0.json")
+    assert tick().run_requests
+
+
+def test_a_batch_that_was_planned_and_did_not_arrive_is_asked_for(lake: Lake, tick: type_of_tick) -> None:
+    Journal(lake.store).plan_batch("bronze/orders", Batch(number=1, files=(LandedFile(name="1.json", size_bytes=2, modified_ms=1),)))
+    assert tick().run_requests
+
+
+@pytest.mark.parametrize("key", [table_key(orders), dg.AssetKey(["compaction", "bronze", "orders"])])
+def test_nothing_is_asked_for_while_a_run_writes_the_table(
+    lake: Lake, instance: dg.DagsterInstance, tick: type_of_tick, key: dg.AssetKey
+) -> None:
+    land(lake, "orders/1.json")
+    begun(instance, key)
+    assert "bronze/orders: a run of it is under way" in text(tick())
+
+
+def test_a_run_of_a_table_downstream_does_not_hold_it_up(lake: Lake, instance: dg.DagsterInstance, tick: type_of_tick) -> None:
+    land(lake, "orders/1.json")
+    begun(instance, table_key(latest_orders))
+    assert tick().run_requests
+
+
+def test_a_batch_that_failed_is_asked_for_again_later_under_another_key(
+    lake: Lake, instance: dg.DagsterInstance, tick: type_of_tick
+) -> None:
+    land(lake, "orders/1.json")
+    keys: list[str | None] = []
+    for pause in (30, 60, 120, 240):
+        [request] = tick().run_requests or []
+        keys.append(request.run_key)
+        run = ended(instance, requested(instance, request), DagsterEventType.RUN_FAILURE, seconds_ago=pause - 5)
+        assert f"batch 1 was tried {len(keys)} time(s) and did not arrive" in text(tick())
+        instance.delete_run(run.run_id)
+        ended(instance, requested(instance, request), DagsterEventType.RUN_FAILURE, seconds_ago=pause + 5)
+    assert len(set(keys)) == 4
+
+
+def test_a_batch_after_one_that_failed_often_starts_without_a_pause(lake: Lake, instance: dg.DagsterInstance, tick: type_of_tick) -> None:
+    land(lake, "orders/1.json")
+    [request] = tick().run_requests or []
+    ended(instance, requested(instance, request), DagsterEventType.RUN_FAILURE)
+    loaded(lake, instance, 1, "1.json")
+    land(lake, "orders/2.json")
+    assert tick().run_requests
+
+
+def test_two_tables_on_one_prefix_hang_on_one_landing_area(lake: Lake) -> None:
+    twin = Table(key="bronze/twin", source=orders.source, write=Append())
+    specs = landing_assets((orders, twin, shops, latest_orders), lake)
+    assert [spec.key.to_user_string() for spec in specs] == ["landing/orders", "landing/shops"]
