@@ -52,7 +52,7 @@ def table_asset(table: Table, lake: Lake) -> dg.AssetsDefinition:
     return write
 
 
-def follows_rows() -> dg.AutomationCondition[dg.AssetKey]:
+def follows_rows() -> dg.AutomationCondition[dg.AssetKey | dg.AssetCheckKey]:
     """Eager, but deaf to an input that ran without a change in its rows."""
     changed = (
         dg.AutomationCondition.newly_updated()
