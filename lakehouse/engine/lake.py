@@ -14,9 +14,9 @@ class Lake:
     settings: Settings
     store: Store
 
-    def facts(self, key: str) -> TableFacts | None:
-        """What the log of a table says now; `None` where there is no table yet."""
-        return read_facts(self.store, key, uri=self.settings.table_uri(key))
+    def facts(self, key: str, *, version: int | None = None) -> TableFacts | None:
+        """What the log of a table says now, or said at `version`; `None` where there is no table yet."""
+        return read_facts(self.store, key, uri=self.settings.table_uri(key), version=version)
 
 
 def open_lake(settings: Settings) -> Lake:

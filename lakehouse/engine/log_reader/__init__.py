@@ -10,7 +10,6 @@ Safety properties:
 """
 
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from lakehouse.core.errors import Broken, Transient
@@ -26,7 +25,6 @@ from lakehouse.engine.store import Store, StoredFile
 __all__ = ["TableFacts", "missing_files", "read_facts", "vector_file"]
 
 _TRIES = 5
-_READERS = 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,8 +35,10 @@ class TableFacts:
     history: History
 
 
-def read_facts(store: Store, key: str, *, uri: str, newest_commits: int = 500) -> TableFacts | None:
+def read_facts(store: Store, key: str, *, uri: str, newest_commits: int = 500, version: int | None = None) -> TableFacts | None:
     """The facts of the table in folder `key`, `None` where there is no table; `uri` is how Spark spells that folder.
+
+    With `version`, the facts as they were then, for as long as the log goes back that far.
 
     The history, and with it `DataFile.compacted`, goes back as far as the log still has commits in JSON, at most
     `newest_commits`.
@@ -52,7 +52,9 @@ def read_facts(store: Store, key: str, *, uri: str, newest_commits: int = 500) -
     problem: Exception | None = None
     for _ in range(_TRIES):
         try:
-            segment = find_segment(store.list(folder), key, folder=folder, newest_commits=newest_commits)
+            listing = store.list(folder)
+            listing = listing if version is None else until(listing, version, folder=folder)
+            segment = find_segment(listing, key, folder=folder, newest_commits=newest_commits)
             return None if segment is None else _read(store, segment, folder=folder, uri=uri, newest_commits=newest_commits)
         except (LogChanged, FileNotFoundError) as error:
             problem = error
@@ -73,8 +75,7 @@ def _read(store: Store, segment: Segment, *, folder: str, uri: str, newest_commi
 
 
 def _read_commits(store: Store, files: Sequence[StoredFile]) -> Iterator[ReadCommit]:
-    with ThreadPoolExecutor(max_workers=_READERS) as readers:
-        for file, data in zip(files, readers.map(store.read, [file.name for file in files]), strict=True):
-            actions = parse_actions(data, file.name)
-            stamp = actions.info.get("inCommitTimestamp") or actions.info.get("timestamp") or file.modified_ms
-            yield ReadCommit(version=version_of(file), committed_ms=int(stamp), actions=actions)
+    for file, data in zip(files, store.read_many([file.name for file in files]), strict=True):
+        actions = parse_actions(data, file.name)
+        stamp = actions.info.get("inCommitTimestamp") or actions.info.get("timestamp") or file.modified_ms
+        yield ReadCommit(version=version_of(file), committed_ms=int(stamp), actions=actions)

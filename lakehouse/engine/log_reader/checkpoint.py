@@ -6,7 +6,7 @@ files. Source: PROTOCOL.md, "Checkpoints" and "V2 Spec".
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise, starmap
+from itertools import pairwise, repeat, starmap
 from typing import Any
 from urllib.parse import unquote
 
@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from lakehouse.core.errors import Broken, Refused
-from lakehouse.engine.log_reader.actions import Actions, AddedFile, RemovedFile, parse_actions, row_count_of, type_of_pairs, vector_id
+from lakehouse.engine.log_reader.actions import Actions, RemovedFile, parse_actions, row_count_of, type_of_pairs, vector_id
 
 _VECTOR = ("storageType", "pathOrInlineDv", "offset", "cardinality")
 _ADD = ("path", "size", "modificationTime", "partitionValues", "stats_parsed.numRecords", *(f"deletionVector.{leaf}" for leaf in _VECTOR))
@@ -24,9 +24,9 @@ _SMALL = ("metaData", "protocol", "txn", "domainMetadata", "sidecar")
 
 @dataclass(slots=True)
 class Checkpoint:
-    """The adds as rows (path, vector, size, modified, pairs, rows, deleted rows, -), made only when iterated."""
+    """What a checkpoint holds; `adds` yield the fields of an `AddedFile` each, as plain tuples, once."""
 
-    adds: list[Iterable[AddedFile]] = field(default_factory=list)
+    adds: list[Iterable[tuple[Any, ...]]] = field(default_factory=list)
     removes: list[Iterable[RemovedFile]] = field(default_factory=list)
     small: Actions = field(default_factory=Actions)
 
@@ -100,22 +100,19 @@ def _plain(action: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _adds(file: pq.ParquetFile) -> Iterable[AddedFile]:
+def _adds(file: pq.ParquetFile) -> Iterable[tuple[Any, ...]]:
     rows = _present(file, "add", _ADD)
     vectors, deleted = _vectors(rows)
-    return starmap(
-        AddedFile,
-        zip(
-            rows.field("path").to_pylist(),
-            vectors,
-            _numbers(rows.field("size")),
-            _numbers(rows.field("modificationTime")),
-            _pairs(rows.field("partitionValues")),
-            _row_counts(file, rows),
-            deleted,
-            [False] * len(rows),
-            strict=True,
-        ),
+    return zip(
+        rows.field("path").to_pylist(),
+        vectors,
+        _numbers(rows.field("size")),
+        _numbers(rows.field("modificationTime")),
+        _pairs(rows.field("partitionValues")),
+        _row_counts(file, rows),
+        deleted,
+        repeat(False, len(rows)),
+        strict=True,
     )
 
 
@@ -127,7 +124,7 @@ def _removes(file: pq.ParquetFile) -> Iterable[RemovedFile]:
         _numbers_or_none(rows, "deletionTimestamp"),
         _numbers_or_none(rows, "size"),
     )
-    return starmap(RemovedFile, zip(*columns, [False] * len(rows), strict=True))
+    return starmap(RemovedFile, zip(*columns, repeat(False, len(rows)), strict=True))
 
 
 def _has(rows: pa.StructArray, name: str) -> bool:
@@ -137,14 +134,13 @@ def _has(rows: pa.StructArray, name: str) -> bool:
 def _numbers(column: pa.Array) -> list[int]:
     if column.null_count:
         raise ValueError(f"{column.null_count} file(s) without a size or time")
-    return column.to_numpy(zero_copy_only=False).tolist()
+    return column.to_pylist()
 
 
 def _numbers_or_none(rows: pa.StructArray, name: str) -> list[int | None]:
     if not _has(rows, name):
         return [None] * len(rows)
-    column = rows.field(name)
-    return column.to_pylist() if column.null_count else _numbers(column)
+    return rows.field(name).to_pylist()
 
 
 def _vectors(rows: pa.StructArray) -> tuple[list[str | None], list[int]]:
@@ -163,22 +159,29 @@ def _vectors(rows: pa.StructArray) -> tuple[list[str | None], list[int]]:
     return ids, deleted
 
 
-def _pairs(column: pa.MapArray) -> list[type_of_pairs]:
-    """The partition of each row; rows of one partition share one value."""
-    keys, values = column.keys.to_pylist(), column.items.to_pylist()
-    if not keys:
-        return [()] * len(column)
+def _pairs(column: pa.MapArray) -> Iterable[type_of_pairs]:
+    """The partition of each row."""
+    pairs = zip(_shared(column.keys), _shared(column.items), strict=True)
     offsets = column.offsets.to_pylist()
-    known: dict[type_of_pairs, type_of_pairs] = {}
-    return [known.setdefault(pairs, pairs) for pairs in (tuple(zip(keys[a:b], values[a:b], strict=True)) for a, b in pairwise(offsets))]
+    width = len(column.keys) // max(len(column), 1)
+    if width and offsets == list(range(0, len(column.keys) + 1, width)):
+        return zip(*[pairs] * width, strict=True)
+    listed = list(pairs)
+    return (tuple(listed[start:end]) for start, end in pairwise(offsets))
+
+
+def _shared(column: pa.Array) -> Iterable[str | None]:
+    """The texts of a column that has few distinct ones, each made once."""
+    encoded = column.dictionary_encode()
+    texts = [*encoded.dictionary.to_pylist(), None]
+    return map(texts.__getitem__, encoded.indices.fill_null(len(texts) - 1).to_pylist())
 
 
 def _row_counts(file: pq.ParquetFile, rows: pa.StructArray) -> list[int | None]:
     """numRecords from the parsed statistics; where those lack it, from the JSON text."""
     counts: list[int | None] = [None] * len(rows)
     if _has(rows, "stats_parsed") and rows.field("stats_parsed").type.num_fields:
-        parsed = rows.field("stats_parsed").flatten()[0]
-        counts = parsed.to_pylist() if parsed.null_count else _numbers(parsed)
+        counts = rows.field("stats_parsed").flatten()[0].to_pylist()
     if None in counts:
         texts = _present(file, "add", ("path", "stats"))
         if _has(texts, "stats"):

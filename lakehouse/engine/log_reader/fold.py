@@ -152,4 +152,4 @@ def _commit(commit: ReadCommit) -> Commit:
 
 
 def _texts(values: Mapping[str, Any] | None) -> dict[str, str]:
-    return {name: value if isinstance(value, str) else json.dumps(value) for name, value in (values or {}).items()}
+    return {name: value if isinstance(value, str) else json.dumps(value) for name, value in (values or {}).items() if value is not None}

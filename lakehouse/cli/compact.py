@@ -1,0 +1,87 @@
+"""`lakehouse compact`: one table compacted through Dagster, predicted beside actual."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import click
+
+from lakehouse.cli.driver import driver_for_command
+from lakehouse.cli.opened import Found, Opened, complete_table, open_declared
+from lakehouse.cli.output import bytes_text, count_text, json_option, print_grid, write_json
+from lakehouse.cli.plan import plan_document, plan_of, print_plans
+from lakehouse.core.errors import Broken, Refused
+from lakehouse.core.outcome import CompactionOutcome
+from lakehouse.core.table import Table
+
+
+@click.command(
+    "compact",
+    short_help="Merge a table's small files; predicted beside actual.",
+    epilog="Example: lakehouse compact silver/flights --dry-run",
+)
+@click.argument("table", shell_complete=complete_table)
+@click.option("--dry-run", is_flag=True, help="Only the plan; no JVM is started.")
+@json_option
+def compact_command(table: str, dry_run: bool, as_json: bool) -> None:
+    """Merge the small files of TABLE, through Dagster, and show what was predicted beside what happened.
+
+    A table with nothing worth merging is left alone, and the reason is told. No row changes, so nothing downstream follows.
+    """
+    opened = open_declared()
+    [wanted] = opened.choose([table])
+    plan = plan_of(opened.lake, wanted)
+    if plan is None:
+        raise Refused(f"compact {table}: the table is declared and does not exist yet; write it first: lakehouse materialize {table}")
+    if dry_run:
+        found = Found(table=wanted, value=plan)
+        write_json(plan_document(found)) if as_json else print_plans([found], verbose=True)
+        return
+    outcome = _compact(opened, wanted)
+    write_json(outcome.as_json()) if as_json else _print(outcome)
+
+
+def _compact(opened: Opened, table: Table) -> CompactionOutcome:
+    from lakehouse.cli.recorder import open_recorder
+
+    with open_recorder(opened.lake.settings) as recorder, driver_for_command(opened.lake.settings):
+        [run] = recorder.materialize([f"compaction/{table.key}"])
+    if run.error:
+        raise run.error
+    if run.state != "done":
+        raise Broken(f"compact {table.key}: run {run.run_id} ended without an outcome; the page shows it under Runs")
+    return _outcome(opened, table, run.metadata)
+
+
+def _outcome(opened: Opened, table: Table, metadata: Mapping[str, Any]) -> CompactionOutcome:
+    """The outcome as Dagster recorded it. Its plan is made again: at the version that it was made at, it can only be the same."""
+    plan = plan_of(opened.lake, table, version=metadata["lakehouse/version_before"])
+    if plan is None:
+        raise Broken(f"compact {table.key}: it ran, but the log no longer goes back to version {metadata['lakehouse/version_before']}")
+    return CompactionOutcome(
+        plan=plan,
+        version_after=metadata.get("lakehouse/version_after"),
+        files_removed=metadata["lakehouse/actual_files_removed"],
+        files_added=metadata["lakehouse/actual_files_added"],
+        bytes_removed=metadata["lakehouse/actual_bytes_removed"],
+        bytes_added=metadata["lakehouse/bytes_added"],
+        rows_verified=metadata.get("lakehouse/rows_verified"),
+        seconds_optimize=metadata["lakehouse/optimize_seconds"],
+        seconds_verify=metadata["lakehouse/verify_seconds"],
+    )
+
+
+def _print(outcome: CompactionOutcome) -> None:
+    plan = outcome.plan
+    if outcome.version_after is None:
+        click.echo(f"{plan.table}: nothing to do at version {plan.version}: {plan.sentence}")
+        return
+    rows = [
+        ("files removed", count_text(plan.files_removed), count_text(outcome.files_removed)),
+        ("files added", count_text(plan.files_added), count_text(outcome.files_added)),
+        ("bytes removed", bytes_text(plan.bytes_removed), bytes_text(outcome.bytes_removed)),
+        ("bytes added", "-", bytes_text(outcome.bytes_added)),
+    ]
+    click.echo(f"{plan.table}: version {plan.version} -> {outcome.version_after}, {plan.reason.name}: {plan.sentence}")
+    print_grid(("", "predicted", "actual"), rows, numbers=("predicted", "actual"))
+    verified = "" if outcome.rows_verified is None else f", {outcome.rows_verified:,} rows verified in {outcome.seconds_verify:.1f} s"
+    click.echo(f"{outcome.seconds_optimize:.1f} s{verified}")

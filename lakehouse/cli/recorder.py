@@ -1,0 +1,172 @@
+"""Assets materialized in this process through Dagster, recorded in the lake's own instance, as the page shows them.
+
+1. Runs of terminals that died are closed first: Dagster does not look whether a run's process lives, so such a run would hold
+   the pools of its tables, and the sensors' attention, for hours.
+2. A run executes here; what happens in it is told line by line while it happens.
+3. What it left in Dagster's events (metadata, failures) is the result.
+"""
+
+import sys
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from os import getpid
+from typing import Any, Literal
+from uuid import uuid4
+
+import dagster as dg
+from dagster import DagsterEventType, DagsterRunStatus, EventLogEntry, RunsFilter
+
+from lakehouse.cli.output import console, tell
+from lakehouse.core.errors import Broken, LakehouseError, Refused, Transient
+from lakehouse.core.settings import Settings
+from lakehouse.definitions import define
+from lakehouse.engine.dagster_home import dagster_home
+from lakehouse.engine.process import Process, identify
+
+_KINDS: dict[str, type[LakehouseError]] = {kind.__name__: kind for kind in (Refused, Transient, Broken)}
+_PROCESS_TAGS = ("lakehouse/terminal_pid", "lakehouse/terminal_born")
+_UNFINISHED = [DagsterRunStatus.NOT_STARTED, DagsterRunStatus.STARTING, DagsterRunStatus.STARTED, DagsterRunStatus.CANCELING]
+# No colours and no debug lines of Dagster's among ours; the page has them.
+_QUIET = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
+
+
+@dataclass(slots=True, kw_only=True)
+class AssetRun:
+    """What one run did with one asset; `skipped` is also one that found nothing to record."""
+
+    key: str
+    state: Literal["done", "failed", "skipped"] = "skipped"
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+    error: LakehouseError | None = None
+    run_id: str = ""
+
+
+class Recorder:
+    """Dagster's instance and definitions of one lake."""
+
+    def __init__(self, instance: dg.DagsterInstance, defs: dg.Definitions) -> None:
+        self._instance = instance
+        self._defs = defs
+
+    def select(self, text: str) -> set[str]:
+        """The keys (`layer/name`) that an expression of Dagster's asset selection names.
+
+        Raises:
+            Refused: it is none.
+        """
+        try:
+            with _no_warnings():
+                selected = dg.AssetSelection.from_string(text).resolve(self._defs.resolve_asset_graph())
+        except dg.DagsterError as error:
+            raise Refused(f"materialize {text!r}: not a selection that Dagster knows: {error}") from error
+        return {"/".join(key.path) for key in selected}
+
+    def materialize(self, keys: Sequence[str]) -> list[AssetRun]:
+        """One run of these assets, in Dagster's order, inputs first; failures are in the result, not raised.
+
+        Raises:
+            KeyboardInterrupt: the run was stopped; Dagster knows it as canceled.
+        """
+        assets = [dg.AssetKey(key.split("/")) for key in keys]
+        run_id = str(uuid4())
+        watch = _Watch(run_id, keys)
+        with watch.spinner, _no_warnings():
+            job = self._defs.resolve_implicit_global_asset_job_def()
+            self._instance.add_event_listener(run_id, watch.see)
+            result = job.execute_in_process(
+                instance=self._instance, asset_selection=assets, run_id=run_id, run_config=_QUIET, tags=_tags(), raise_on_error=False
+            )
+        if result.dagster_run.status is DagsterRunStatus.CANCELED:
+            raise KeyboardInterrupt
+        return list(watch.found.values())
+
+
+@contextmanager
+def open_recorder(settings: Settings) -> Iterator[Recorder]:
+    """The recorder of a lake; runs that died with their terminal are closed."""
+    with _no_warnings():
+        defs = define(settings)
+    with dg.DagsterInstance.from_config(str(dagster_home(settings))) as instance:
+        close_dead_runs(instance)
+        yield Recorder(instance, defs)
+
+
+def close_dead_runs(instance: dg.DagsterInstance) -> None:
+    """Fails the runs whose terminal is gone, and frees the pools that they hold."""
+    for run in instance.get_runs(RunsFilter(statuses=_UNFINISHED)):
+        pid, born = (run.tags.get(name) for name in _PROCESS_TAGS)
+        if pid is None or born is None or Process(pid=int(pid), born=born).is_alive:
+            continue
+        instance.report_run_failed(run, f"the terminal that ran it (process {pid}) is gone")
+        instance.event_log_storage.free_concurrency_slots_for_run(run.run_id)
+        tell(f"run {run.run_id[:8]} of a terminal that is gone was closed")
+
+
+class _Watch:
+    """Tells what happens in a run while it happens, and keeps what matters of it."""
+
+    def __init__(self, run_id: str, keys: Sequence[str]) -> None:
+        self.found = {key: AssetRun(key=key, run_id=run_id) for key in keys}
+        self.spinner = console(sys.stderr).status("opening a Spark session")
+
+    def see(self, entry: EventLogEntry) -> None:
+        """One event of the run, as it is stored."""
+        event = entry.dagster_event
+        if event is None:
+            return
+        run = self.found.get((event.step_key or "").replace("__", "/"))
+        match event.event_type:
+            case DagsterEventType.ASSET_MATERIALIZATION:
+                self._keep(event.step_materialization_data.materialization)
+            case DagsterEventType.STEP_START if run:
+                self.spinner.update(run.key)
+            case DagsterEventType.STEP_UP_FOR_RETRY if run:
+                tell(f"{run.key}: {_innermost(event.step_retry_data.error)[1]}; it is tried again")
+            case DagsterEventType.STEP_FAILURE if run:
+                run.state, run.error = "failed", _failure(event.step_failure_data)
+            case DagsterEventType.ENGINE_EVENT if run and "blocked by limit for pool" in (event.message or ""):
+                tell(f"{run.key}: waits, another run of this table is under way")
+            case _:
+                pass
+
+    def _keep(self, materialization: dg.AssetMaterialization) -> None:
+        run = self.found["/".join(materialization.asset_key.path)]
+        run.state, run.metadata = "done", {name: entry.value for name, entry in materialization.metadata.items()}
+        tell(f"{run.key}: {run.metadata.get('lakehouse/outcome') or run.metadata.get('lakehouse/plan')}")
+
+
+def _failure(data: Any) -> LakehouseError:
+    """The error as it was raised: `dagster_words` leaves its kind in the metadata; anything else is a defect."""
+    if data.user_failure_data is not None:
+        kind = data.user_failure_data.metadata.get("lakehouse/error")
+        if kind is not None and kind.value in _KINDS:
+            return _KINDS[kind.value](data.user_failure_data.description)
+    name, message = _innermost(data.error)
+    return _KINDS[name](message) if name in _KINDS else Broken(f"a defect: {name}: {message}")
+
+
+def _innermost(error: Any) -> tuple[str, str]:
+    """The class and the first line of the error at the bottom of a chain of causes."""
+    while error is not None and error.cause is not None:
+        error = error.cause
+    if error is None:
+        return "unknown", "Dagster recorded no error"
+    text = error.message.strip()
+    prefix = f"{error.cls_name}: "
+    short = text.splitlines()[0] if text else ""
+    return (error.cls_name or "unknown").rpartition(".")[2], short.rpartition(prefix)[2] if prefix in short else short
+
+
+def _tags() -> dict[str, str]:
+    process = identify(getpid())
+    return {} if process is None else dict(zip(_PROCESS_TAGS, (str(process.pid), process.born), strict=True))
+
+
+@contextmanager
+def _no_warnings() -> Iterator[None]:
+    """Without Dagster's notes on what of it is in beta, which no person at a terminal can do anything about."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", (dg.BetaWarning, dg.PreviewWarning))
+        yield

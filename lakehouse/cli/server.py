@@ -1,0 +1,97 @@
+"""`lakehouse server start|status|stop`: the life of this lake's Spark Connect server, by hand."""
+
+import time
+from typing import Any
+
+import click
+
+from lakehouse.cli.opened import settings_in_force
+from lakehouse.cli.output import json_option, tell, write_json
+from lakehouse.core.errors import Refused
+from lakehouse.core.settings import Settings
+from lakehouse.engine import server
+from lakehouse.engine.server import ServerState
+
+_MEANING = {
+    "running": "it answers",
+    "starting": "its process lives and does not answer yet",
+    "died": "its process is gone, though nobody stopped it; start it again with: lakehouse server start",
+    "stopped": "it was never started, or stopped in order; start it with: lakehouse server start",
+}
+
+
+@click.group("server", short_help="The Spark Connect server: start, status, stop.", epilog="Example: lakehouse server start")
+def server_command() -> None:
+    """Start, look at, or stop this lake's Spark Connect server.
+
+    Without it, materialize and compact start one of their own for as long as they run.
+    """
+
+
+@server_command.command("start", epilog="Example: lakehouse server start --json")
+@json_option
+def start_command(as_json: bool) -> None:
+    """Start the server unless it runs; it stays until `lakehouse server stop`."""
+    settings = settings_in_force()
+    _check_it_is_used(settings)
+    if server.status(settings).condition in ("stopped", "died"):
+        tell("starting the Spark Connect server (a few seconds)")
+    _show(settings, server.start(settings), as_json=as_json)
+
+
+@server_command.command("status", epilog="Example: lakehouse server status")
+@json_option
+def status_command(as_json: bool) -> None:
+    """Tell whether the server runs, where, since when, and where its log is. Exit code 0 whatever the answer."""
+    settings = settings_in_force()
+    _show(settings, server.status(settings), as_json=as_json)
+
+
+@server_command.command("stop", epilog="Example: lakehouse server stop")
+@json_option
+def stop_command(as_json: bool) -> None:
+    """Stop the server in order. One that `lakehouse up` (make run) keeps is refused: Ctrl-C there stops it."""
+    settings = settings_in_force()
+    if not server.stop(settings):
+        tell("there was no server to stop")
+    _show(settings, server.status(settings), as_json=as_json)
+
+
+def _check_it_is_used(settings: Settings) -> None:
+    if settings.spark != "server":
+        raise Refused(
+            "server start: LAKEHOUSE_SPARK names another Spark, so nothing would use this server; accepted: LAKEHOUSE_SPARK=server"
+        )
+
+
+def _show(settings: Settings, state: ServerState, *, as_json: bool) -> None:
+    document = _document(settings, state)
+    if as_json:
+        write_json(document)
+        return
+    click.echo(f"Spark Connect server: {state.condition} ({_MEANING[state.condition]})")
+    click.echo(f"  address  localhost:{state.port}")
+    if state.pid is not None:
+        click.echo(f"  process  {state.pid}, up for {document['uptime_seconds']} s{', kept by lakehouse up' if state.keeper else ''}")
+    click.echo(f"  log      {state.log}")
+
+
+def _document(settings: Settings, state: ServerState) -> dict[str, Any]:
+    return {
+        "condition": state.condition,
+        "pid": state.pid,
+        "port": state.port,
+        "uptime_seconds": _uptime_seconds(settings, state),
+        "keeper_pid": state.keeper.pid if state.keeper else None,
+        "log": str(state.log),
+    }
+
+
+def _uptime_seconds(settings: Settings, state: ServerState) -> int | None:
+    """Since the pid file, which every start writes anew."""
+    if state.pid is None:
+        return None
+    try:
+        return max(0, int(time.time() - (server.folder(settings) / "pid").stat().st_mtime))
+    except FileNotFoundError:
+        return None
