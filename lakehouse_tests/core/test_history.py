@@ -1,0 +1,27 @@
+"""A history answers only for the commits that it holds."""
+
+import pytest
+
+from lakehouse.core.history import History
+from lakehouse_tests.core.made import history
+
+CHANGED = {
+    "rows after it": (history(True, False, True), 1, True),
+    "compactions after it": (history(True, False, False), 0, False),
+    "nothing after it": (history(True, True), 1, False),
+    "the commits right after it are gone": (history(True, True, first=5), 3, None),
+    "just not gone": (history(False, True, first=5), 4, True),
+    "it is newer than all": (history(True, True), 5, None),
+    "no commit is left": (history(), 0, None),
+}
+
+
+@pytest.mark.parametrize(("past", "version", "changed"), CHANGED.values(), ids=CHANGED)
+def test_whether_rows_changed_after_a_version(past: History, version: int, changed: bool | None) -> None:
+    assert past.data_changed_after(version) is changed
+
+
+@pytest.mark.parametrize(("version", "upto", "found"), [(4, 6, [5, 6]), (5, 5, []), (6, 5, None), (3, 6, None), (5, 8, None), (6, 7, [7])])
+def test_the_commits_between_two_versions_are_all_there_or_unknown(version: int, upto: int, found: list[int] | None) -> None:
+    between = history(True, True, True, first=5).between(version, upto)
+    assert (None if between is None else [commit.version for commit in between]) == found

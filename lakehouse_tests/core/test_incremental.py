@@ -1,0 +1,33 @@
+"""What is read of an input, for every state that its history can be in."""
+
+import pytest
+
+from lakehouse.core.history import History
+from lakehouse.core.incremental import NothingNew, ReadAll, ReadChanges, plan_increment
+from lakehouse.core.reason import Reason
+from lakehouse_tests.core.made import history
+
+# consumed, pinned version, history -> (what is read, from, up to, why)
+STORIES = {
+    "never read": (None, 2, history(True, True, True), (ReadAll, None, 2, Reason.INPUT_UNREAD)),
+    "never read, and its log begins late": (None, 9, history(True, first=9), (ReadAll, None, 9, Reason.INPUT_UNREAD)),
+    "the same version": (2, 2, history(True, True, True), (NothingNew, None, 2, Reason.INPUTS_UNCHANGED)),
+    "one commit more": (1, 2, history(True, True, True), (ReadChanges, 2, 2, Reason.INPUTS_CHANGED)),
+    "many commits more": (0, 2, history(True, True, True), (ReadChanges, 1, 2, Reason.INPUTS_CHANGED)),
+    "compactions only": (0, 2, history(True, False, False), (NothingNew, None, 2, Reason.INPUTS_UNCHANGED)),
+    "rows between compactions": (0, 3, history(True, False, True, False), (ReadChanges, 2, 3, Reason.INPUTS_CHANGED)),
+    "commits newer than the pinned version": (1, 1, history(True, True, True), (NothingNew, None, 1, Reason.INPUTS_UNCHANGED)),
+    "the log still holds just enough": (4, 6, history(True, True, first=5), (ReadChanges, 5, 6, Reason.INPUTS_CHANGED)),
+    "the log begins too late": (3, 6, history(True, True, first=5), (ReadAll, None, 6, Reason.INPUT_HISTORY_LOST)),
+    "the log tells nothing": (3, 6, history(), (ReadAll, None, 6, Reason.INPUT_HISTORY_LOST)),
+    "nothing told, nothing needed": (6, 6, history(), (NothingNew, None, 6, Reason.INPUTS_UNCHANGED)),
+    "the table was made anew": (9, 2, history(True, True, True), (ReadAll, None, 2, Reason.INPUT_HISTORY_LOST)),
+    "the history is older than the pinned version": (1, 5, history(True, True, True), (ReadAll, None, 5, Reason.INPUT_HISTORY_LOST)),
+}
+
+
+@pytest.mark.parametrize(("consumed", "version", "past", "wanted"), STORIES.values(), ids=STORIES)
+def test_an_increment(consumed: int | None, version: int, past: History, wanted: tuple[type, int | None, int, Reason]) -> None:
+    found = plan_increment(consumed, version, past)
+    assert (type(found), getattr(found, "first", None), found.upto, found.reason) == wanted
+    assert "bronze/t" in found.sentence and str(version if consumed is None else consumed) in found.sentence
