@@ -119,10 +119,11 @@ def _refused(name: str, value: str, *, near: str | None = None) -> Refused:
 
 
 def _refuse_unknown(environ: Mapping[str, str]) -> None:
+    known = {name.removeprefix("LAKEHOUSE_"): name for name in ACCEPTED}
     for name in environ:
         if name.startswith("LAKEHOUSE_") and name not in ACCEPTED:
-            near = difflib.get_close_matches(name, ACCEPTED, n=1)
-            hint = f"did you mean {near[0]}?" if near else f"known: {', '.join(ACCEPTED)}"
+            near = difflib.get_close_matches(name.removeprefix("LAKEHOUSE_"), known, n=1)
+            hint = f"did you mean {known[near[0]]}?" if near else f"known: {', '.join(ACCEPTED)}"
             raise Refused(f"{name} is not a setting; {hint}")
 
 
@@ -131,8 +132,14 @@ def _folder(name: str, value: str, *, base: Path) -> str:
     if scheme := _SCHEME.fullmatch(value):
         raise _refused(name, value, near=f"/{scheme['rest'].lstrip('/')}" if scheme["scheme"].lower() == "file" else None)
     if value == "/" or value.startswith("~") or _UNSAFE_IN_FOLDER.search(value):
-        raise _refused(name, value, near=_UNSAFE_IN_FOLDER.sub("-", value.replace("~", "$HOME", 1)) if value != "/" else "/lake")
+        raise _refused(name, value, near=_nearest_folder(value))
     return posixpath.normpath(f"{base}/{value}" if not value.startswith("/") else f"/{value.lstrip('/')}")
+
+
+def _nearest_folder(value: str) -> str | None:
+    if value == "/" or "\\" in value:
+        return "/lake" if value == "/" else None
+    return _UNSAFE_IN_FOLDER.sub("-", value.replace("~", "$HOME", 1) if value.startswith("~") else value)
 
 
 def _root(value: str, *, base: Path) -> str:

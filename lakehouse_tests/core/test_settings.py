@@ -1,0 +1,175 @@
+"""Settings are read from a mapping, and what cannot be meant is refused with what is accepted."""
+
+import re
+from datetime import datetime
+from pathlib import Path
+
+import pytest
+
+from lakehouse.core.errors import Refused
+from lakehouse.core.settings import ACCEPTED, Settings, parse_settings
+
+BASE = Path("/base")
+
+
+def parse(**environ: str) -> Settings:
+    return parse_settings(environ, base=BASE)
+
+
+def test_the_defaults() -> None:
+    assert parse() == Settings(
+        root="/base/.lakehouse/lake",
+        home=Path("/base/.lakehouse"),
+        spark="server",
+        port=3000,
+        spark_port=15002,
+        spark_memory="2g",
+        tables="lakehouse.tables",
+        replay=True,
+        replay_start=datetime(2013, 1, 1),
+        replay_hours=12,
+        replay_seconds=45,
+    )
+
+
+def test_an_empty_value_is_the_default() -> None:
+    assert parse(**dict.fromkeys(ACCEPTED, "")) == parse()
+
+
+def test_other_programs_variables_are_none_of_ours() -> None:
+    assert parse(AWS_ENDPOINT_URL="http://127.0.0.1:9000", HOME="/home/x") == parse()
+
+
+ROOTS = {
+    "x": ("/base/x", "/base/x"),
+    "../x": ("/x", "/x"),
+    "/a//b/./c/../": ("/a/b", "/a/b"),
+    "/a b/ä": ("/a b/ä", "/a b/ä"),
+    "s3://bucket": ("s3://bucket", "s3a://bucket"),
+    "s3://bucket/": ("s3://bucket", "s3a://bucket"),
+    "s3://my.bucket-1/a/b=1/c_d.e/": ("s3://my.bucket-1/a/b=1/c_d.e", "s3a://my.bucket-1/a/b=1/c_d.e"),
+}
+
+
+@pytest.mark.parametrize(("value", "root", "spark_root"), [(value, *wanted) for value, wanted in ROOTS.items()])
+def test_a_root_has_one_spelling_for_spark_and_one_for_everyone_else(value: str, root: str, spark_root: str) -> None:
+    found = parse(LAKEHOUSE_ROOT=value)
+    assert (found.root, found.spark_root, found.table_uri("bronze/t")) == (root, spark_root, f"{spark_root}/bronze/t")
+    assert found.on_s3 is value.startswith("s3:")
+
+
+def test_the_root_lies_in_the_home_unless_it_is_said() -> None:
+    assert parse(LAKEHOUSE_HOME="other/").root == "/base/other/lake"
+
+
+# A root that is refused, and what the refusal takes to be meant.
+REFUSED_ROOTS = {
+    "s3a://bucket/p": "s3://bucket/p",
+    "s3n://bucket": "s3://bucket",
+    "S3://bucket/p": "s3://bucket/p",
+    "s3:/bucket/p": "s3://bucket/p",
+    "s3:bucket": "s3://bucket",
+    "s3://Bucket_/a b": "s3://bucket/a-b",
+    "s3://bucket/a//b": "s3://bucket/a/b",
+    "s3://bucket/../b": "s3://bucket/b",
+    "s3://bucket/a?b": "s3://bucket/a-b",
+    "https://My-Bucket.s3.eu-west-1.amazonaws.com/x/y": "s3://my-bucket/x/y",
+    "file:///x/y": "/x/y",
+    "~/x": "$HOME/x",
+    "a[b]*": "a-b--",
+    "/": "/lake",
+    "s3://": None,
+    "s3://ab": None,
+    "s3://a..b/x": None,
+    "s3://1.2.3.4/x": None,
+    "s3://" + "a" * 64: None,
+    "http://example.com/x": None,
+    "gs://bucket/x": None,
+    "C:\\lake": None,
+}
+
+
+@pytest.mark.parametrize(("value", "near"), REFUSED_ROOTS.items())
+def test_a_root_that_cannot_be_meant_is_refused_with_the_nearest_that_can(value: str, near: str | None) -> None:
+    with pytest.raises(Refused, match=r"^LAKEHOUSE_ROOT is .*accepted: a folder, or s3://bucket/prefix") as refusal:
+        parse(LAKEHOUSE_ROOT=value)
+    meant = re.search(r"did you mean (.*)\?$", str(refusal.value))
+    assert (meant and meant[1]) == near
+    if near is not None:
+        parse(LAKEHOUSE_ROOT=near)
+
+
+ACCEPTED_VALUES = [
+    ("LAKEHOUSE_SPARK", "local[1]"),
+    ("LAKEHOUSE_SPARK", "local[*]"),
+    ("LAKEHOUSE_SPARK", "spark://a:7077,b:7077"),
+    ("LAKEHOUSE_SPARK", "sc://host:15002/;use_ssl=true"),
+    ("LAKEHOUSE_PORT", "1"),
+    ("LAKEHOUSE_PORT", "65535"),
+    ("LAKEHOUSE_SPARK_MEMORY", "512m"),
+    ("LAKEHOUSE_SPARK_MEMORY", "1g"),
+    ("LAKEHOUSE_TABLES", "my.own_tables"),
+    ("LAKEHOUSE_REPLAY", "off"),
+    ("LAKEHOUSE_REPLAY_START", "2013-12-31"),
+    ("LAKEHOUSE_REPLAY_HOURS", "744"),
+    ("LAKEHOUSE_REPLAY_SECONDS", "5"),
+]
+REFUSED_VALUES = [
+    ("LAKEHOUSE_HOME", "s3://bucket/home"),
+    ("LAKEHOUSE_HOME", "~/home"),
+    ("LAKEHOUSE_SPARK", "local"),
+    ("LAKEHOUSE_SPARK", "local[0]"),
+    ("LAKEHOUSE_SPARK", "Server"),
+    ("LAKEHOUSE_SPARK", "spark://host"),
+    ("LAKEHOUSE_SPARK", "sc://"),
+    ("LAKEHOUSE_SPARK", "yarn"),
+    ("LAKEHOUSE_PORT", "0"),
+    ("LAKEHOUSE_PORT", "65536"),
+    ("LAKEHOUSE_PORT", "-1"),
+    ("LAKEHOUSE_PORT", "3e3"),
+    ("LAKEHOUSE_PORT", "٣٠٠٠"),
+    ("LAKEHOUSE_PORT", "9" * 5_000),
+    ("LAKEHOUSE_SPARK_PORT", "http"),
+    ("LAKEHOUSE_SPARK_MEMORY", "511m"),
+    ("LAKEHOUSE_SPARK_MEMORY", "2G"),
+    ("LAKEHOUSE_SPARK_MEMORY", "2"),
+    ("LAKEHOUSE_SPARK_MEMORY", "1.5g"),
+    ("LAKEHOUSE_TABLES", "my-tables"),
+    ("LAKEHOUSE_TABLES", "a..b"),
+    ("LAKEHOUSE_REPLAY", "yes"),
+    ("LAKEHOUSE_REPLAY_START", "2014-01-01"),
+    ("LAKEHOUSE_REPLAY_START", "2013-02-30"),
+    ("LAKEHOUSE_REPLAY_HOURS", "745"),
+    ("LAKEHOUSE_REPLAY_SECONDS", "4"),
+]
+
+
+@pytest.mark.parametrize(("name", "value"), ACCEPTED_VALUES)
+def test_a_value_is_taken_and_handed_on_as_it_was_said(name: str, value: str) -> None:
+    assert parse(**{name: value}).as_environ()[name] == value
+
+
+@pytest.mark.parametrize(("name", "value"), REFUSED_VALUES)
+def test_a_value_is_refused_with_its_name_and_what_is_accepted(name: str, value: str) -> None:
+    with pytest.raises(Refused, match=f"^{name} is {re.escape(repr(value))}; accepted: {re.escape(ACCEPTED[name][1])}"):
+        parse(**{name: value})
+
+
+def test_two_servers_cannot_share_a_port() -> None:
+    with pytest.raises(Refused, match="LAKEHOUSE_SPARK_PORT is 4000, as is LAKEHOUSE_PORT; accepted: two different ports"):
+        parse(LAKEHOUSE_PORT="4000", LAKEHOUSE_SPARK_PORT="4000")
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"), [("LAKEHOUSE_ROT", "did you mean LAKEHOUSE_ROOT?"), ("LAKEHOUSE_X_Y_Z_Q", "known: LAKEHOUSE_ROOT,")]
+)
+def test_an_unknown_name_is_refused_with_the_nearest_known(name: str, hint: str) -> None:
+    with pytest.raises(Refused, match=re.escape(hint)):
+        parse(**{name: "x"})
+
+
+@pytest.mark.parametrize("root", ["", "lake", "s3://bucket/p"])
+def test_another_process_gets_the_same_settings_wherever_it_starts(root: str) -> None:
+    found = parse(LAKEHOUSE_ROOT=root, LAKEHOUSE_HOME="h", LAKEHOUSE_PORT="4000", LAKEHOUSE_REPLAY="off", LAKEHOUSE_SPARK="local[2]")
+    assert set(found.as_environ()) == set(ACCEPTED)
+    assert parse_settings(found.as_environ(), base=Path("/elsewhere")) == found
