@@ -1,0 +1,73 @@
+"""A terminal in this process, and a lake on disk whose tables are written like stories."""
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from lakehouse.cli.front import commands
+from lakehouse.engine.store import DiskStore
+from lakehouse_tests.log_builder import LogBuilder
+
+type_of_prediction = dict[str, int | str]
+
+
+class Terminal:
+    """`lakehouse …` with settings of its own; nothing of this process's environment gets in."""
+
+    def __init__(self, home: Path, **settings: str) -> None:
+        self.home = home
+        self.root = home / "lake"
+        self.environ = {
+            "LAKEHOUSE_HOME": str(home),
+            "LAKEHOUSE_TABLES": "lakehouse_tests.cli.example",
+            "LAKEHOUSE_SPARK_PORT": "1",
+            **settings,
+        }
+
+    def run(self, *arguments: str, **environ: str) -> Result:
+        """One command line, to its end."""
+        ours: dict[str, str | None] = {name: None for name in os.environ if name.startswith(("LAKEHOUSE_", "AWS_", "SPARK_"))}
+        return CliRunner(env={**ours, **self.environ, **environ}).invoke(commands, arguments, prog_name="lakehouse")
+
+    def json(self, *arguments: str, exit_code: int = 0, **environ: str) -> Any:
+        """The one document that `--json` gives."""
+        result = self.run(*arguments, "--json", **environ)
+        assert result.exit_code == exit_code, (result.exit_code, result.stdout, result.stderr)
+        return json.loads(result.stdout)
+
+
+@pytest.fixture
+def terminal(tmp_path: Path) -> Terminal:
+    """The terminal of a lake in which nothing happened yet."""
+    return Terminal(tmp_path / "home")
+
+
+@pytest.fixture
+def story(terminal: Terminal) -> Callable[[str], LogBuilder]:
+    """Begins the log of a table of that lake."""
+    return lambda key: LogBuilder(DiskStore(terminal.root), key)
+
+
+@pytest.fixture
+def told(terminal: Terminal, story: Callable[[str], LogBuilder]) -> Terminal:
+    """The same lake with a table full of small files, one that was compacted, and one that is declared only."""
+    small = [(f"d=1/small-{number}", 100 + number, 10) for number in range(3)]
+    story("bronze/orders").create(partition_by=["d"]).append(small).append([("d=2/alone", 500, 50), ("d=2/large", 4000, 400)])
+    silver = story("silver/orders").create().append([("a", 100, 1)]).append([("b", 200, 2)])
+    silver.optimize(["a", "b"], into=("c", 280, 3), user_metadata=json.dumps(PREDICTION))
+    return terminal
+
+
+PREDICTION = {
+    "owner": "run 1234",
+    "reason": "MERGEABLE_FILES",
+    "sentence": "why it ran",
+    "files_removed": 2,
+    "files_added": 1,
+    "bytes_removed": 300,
+}

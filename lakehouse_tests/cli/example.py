@@ -1,0 +1,26 @@
+"""Three declared tables for the tests of the terminal: one from files, one merged, one that nothing was ever written to."""
+
+from typing import Any
+
+from lakehouse.core.policy import Compaction
+from lakehouse.core.table import Append, Landing, Merge, Overwrite, Table, table
+
+orders = Table(
+    key="bronze/orders",
+    source=Landing(prefix="landing/orders/", format="json", schema="id STRING, amount BIGINT, d STRING", required=("id",)),
+    write=Append(partition_by=("d",)),
+    compaction=Compaction(min_small_files=4, target_file_bytes=4096),
+    description="Orders as they land.",
+)
+
+
+@table(key="silver/orders", inputs=[orders], write=Merge(keys=("id",), order_by=("amount",)), compaction=Compaction(min_small_files=2))
+def latest_orders(orders: Any) -> Any:
+    """One row per order."""
+    return orders.select("id", "amount")
+
+
+@table(key="gold/totals", inputs=[latest_orders], write=Overwrite(), compaction=Compaction(min_small_files=2))
+def totals(orders: Any) -> Any:
+    """One row for all."""
+    return orders.groupBy().count()

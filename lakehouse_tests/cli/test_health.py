@@ -1,0 +1,85 @@
+"""`lakehouse health` and `lakehouse tables`."""
+
+from lakehouse_tests.cli.conftest import Terminal
+
+HEALTH = {
+    "table",
+    "version",
+    "committed_ms",
+    "file_count",
+    "small_file_count",
+    "mergeable_file_count",
+    "size_bytes",
+    "average_file_bytes",
+    "row_count",
+    "tombstone_count",
+    "tombstone_bytes",
+    "log_commit_count",
+    "log_bytes",
+    "score",
+    "sentence",
+    "parts",
+    "histogram",
+}
+
+
+def test_health_has_the_numbers_of_each_table_under_stable_names(told: Terminal) -> None:
+    orders, latest, totals = told.json("health")
+    assert orders.keys() == latest.keys() == totals.keys() == HEALTH
+    assert {name: orders[name] for name in ("version", "file_count", "small_file_count", "mergeable_file_count")} == {
+        "version": 2,
+        "file_count": 5,
+        "small_file_count": 4,
+        "mergeable_file_count": 3,
+    }
+    assert (orders["size_bytes"], orders["average_file_bytes"], orders["row_count"]) == (4803, 960, 480)
+    assert (latest["tombstone_count"], latest["tombstone_bytes"], latest["log_commit_count"]) == (2, 300, 4)
+    assert orders["parts"].keys() == {"small files", "average size", "log debt", "tombstones"}
+    assert sum(orders["histogram"].values()) == 5
+
+
+def test_a_table_that_does_not_exist_yet_has_no_score(told: Terminal) -> None:
+    [totals] = told.json("health", "gold/totals")
+    unknown = {name for name, value in totals.items() if value is None}
+    assert unknown == {"version", "committed_ms", "row_count", "score"}
+    assert totals["sentence"] == "the table is declared and does not exist yet: nothing was written to it"
+
+
+def test_the_worst_table_comes_first_and_what_does_not_exist_last(told: Terminal) -> None:
+    lines = told.run("health").stdout.splitlines()
+    scores = [line.split()[0] for line in lines[2:]]
+    assert scores[-1] == "-" and [float(score) for score in scores[:-1]] == sorted(float(score) for score in scores[:-1])
+    assert "3 files of 303 bytes merge into 1 in 1 partition(s)" in "\n".join(lines)
+
+
+def test_verbose_shows_the_parts_and_the_sizes(told: Terminal) -> None:
+    shown = told.run("health", "bronze/orders", "-v").stdout
+    assert "small files" in shown and "half value at 4" in shown
+    assert "< 4 KiB" in shown and "█" in shown
+
+
+def test_tables_lists_what_is_declared_and_what_there_is_of_it(told: Terminal) -> None:
+    orders, latest, totals = told.json("tables")
+    assert orders == {
+        "table": "bronze/orders",
+        "description": "Orders as they land.",
+        "landing": "landing/orders/",
+        "inputs": [],
+        "write": "append",
+        "partition_by": ["d"],
+        "merge_keys": [],
+        "version": 2,
+        "file_count": 5,
+        "size_bytes": 4803,
+        "row_count": 480,
+        "committed_ms": 1_700_000_120_000,
+    }
+    assert (latest["landing"], latest["inputs"], latest["write"], latest["merge_keys"]) == (None, ["bronze/orders"], "merge", ["id"])
+    assert (totals["write"], totals["version"], totals["file_count"], totals["row_count"]) == ("overwrite", None, 0, None)
+    shown = told.run("tables").stdout
+    assert "append by d" in shown and "merge on id" in shown and "not there yet" in shown
+
+
+def test_a_lake_without_tables_gives_empty_lists(told: Terminal) -> None:
+    for command in ("tables", "health", "plan"):
+        assert told.json(command, LAKEHOUSE_TABLES="lakehouse_tests.log_builder") == []
