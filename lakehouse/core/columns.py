@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from lakehouse.core.errors import Refused
 
-_FIELD = re.compile(r"(?:`((?:[^`]|``)+)`|(\w+))\s*:?\s*\S", re.DOTALL)
+_FIELD = re.compile(r"(?:`((?:[^`]|``)+)`|(\w+))(?:\s*:\s*|\s+)\S", re.DOTALL)
 _OPENING, _CLOSING = "<(", ">)"
 
 

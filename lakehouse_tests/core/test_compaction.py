@@ -179,7 +179,7 @@ def day_of(file: DataFile) -> int | None:
     return None if value is None else int(value)
 
 
-ALWAYS_THE_SAME = settings(derandomize=True, max_examples=150, deadline=None, database=None)
+ALWAYS_THE_SAME = settings(derandomize=True, max_examples=100, deadline=None, database=None)
 
 
 @ALWAYS_THE_SAME
