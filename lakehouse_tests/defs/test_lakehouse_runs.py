@@ -1,0 +1,142 @@
+"""Dagster runs a small lake for real: landed files, bronze, silver, compaction, and what the events say afterwards."""
+
+import json
+from collections.abc import Sequence
+
+import dagster as dg
+import pytest
+from dagster import SensorResult
+
+from lakehouse.core.table import Table
+from lakehouse.defs.compaction import compaction_asset, compaction_sensor
+from lakehouse.defs.health import health_check
+from lakehouse.defs.instance import newest_facts
+from lakehouse.defs.keys import compaction_key, table_key
+from lakehouse.defs.landing import landing_sensor
+from lakehouse.defs.medallion import table_asset
+from lakehouse.defs.resources import spark_resource
+from lakehouse.engine.lake import Lake
+from lakehouse.engine.server import TOKEN_VARIABLE
+from lakehouse_tests.defs.example import TABLES, latest_orders, orders, totals
+
+pytestmark = pytest.mark.spark
+
+
+class Runs:
+    """Runs of the example's tables on one lake and one instance."""
+
+    def __init__(self, lake: Lake, instance: dg.DagsterInstance) -> None:
+        self.lake, self.instance = lake, instance
+        self.resources = {"spark": spark_resource(lake.settings)}
+        self.assets = [make(table, lake) for table in TABLES for make in (table_asset, compaction_asset, health_check)]
+
+    def land(self, name: str, *ids: str) -> None:
+        """A landed file with one order per id."""
+        lines = "".join(json.dumps({"id": each, "amount": len(each)}) + "\n" for each in ids)
+        self.lake.store.put(f"landing/orders/{name}", lines.encode())
+
+    def of(self, *keys: dg.AssetKey) -> dg.ExecuteInProcessResult:
+        """One run of these assets, with the checks that come with them."""
+        return dg.materialize(self.assets, selection=list(keys), resources=self.resources, instance=self.instance)
+
+    def definitions(self) -> dg.Definitions:
+        return dg.Definitions(assets=self.assets, resources=self.resources)
+
+    def data_version(self, table: Table) -> str | None:
+        record = self.instance.fetch_materializations(table_key(table), limit=1).records[0]
+        event = record.asset_materialization
+        return (event.tags or {}).get("dagster/data_version") if event else None
+
+    def file_count(self, table: Table) -> int | None:
+        facts = newest_facts(self.instance, table)
+        return facts.whole("lakehouse/file_count") if facts else None
+
+
+@pytest.fixture
+def runs(lake: Lake, instance: dg.DagsterInstance) -> Runs:
+    return Runs(lake, instance)
+
+
+def passed(result: dg.ExecuteInProcessResult) -> dict[str, bool]:
+    return {evaluation.check_name: evaluation.passed for evaluation in result.get_asset_check_evaluations()}
+
+
+def ask(sensor: dg.SensorDefinition, instance: dg.DagsterInstance) -> Sequence[dg.RunRequest]:
+    with dg.build_sensor_context(instance=instance) as context:
+        result = sensor(context)
+    assert isinstance(result, SensorResult)
+    return result.run_requests or []
+
+
+def test_a_table_without_any_landed_file_records_nothing_and_fails_nothing(runs: Runs) -> None:
+    result = runs.of(table_key(orders))
+    assert result.success
+    assert newest_facts(runs.instance, orders) is None
+
+
+def test_landed_files_become_rows_and_checked_events(runs: Runs) -> None:
+    runs.land("1.json", "a", "bb")
+    result = runs.of(*(table_key(table) for table in TABLES))
+    [event] = [event for event in result.get_asset_materialization_events() if event.asset_key == table_key(orders)]
+    metadata = event.materialization.metadata
+    assert (metadata["dagster/row_count"].value, metadata["lakehouse/landed_batch"].value) == (2, 1)
+    assert passed(result) == {"readable": True, "small_files": True, "log_debt": True, "quarantine": True}
+    assert {table.key: runs.file_count(table) is not None for table in TABLES} == {table.key: True for table in TABLES}
+
+
+def test_a_line_that_does_not_parse_turns_the_quarantine_check(runs: Runs) -> None:
+    runs.land("1.json", "a")
+    runs.lake.store.put("landing/orders/2.json", b'{"id": "b", "amount": 1}\nnot json\n')
+    assert passed(runs.of(table_key(orders)))["quarantine"] is False
+
+
+def test_a_second_run_with_nothing_new_keeps_the_data_version(runs: Runs) -> None:
+    runs.land("1.json", "a")
+    runs.of(*(table_key(table) for table in TABLES))
+    before = {table.key: runs.data_version(table) for table in TABLES}
+    assert runs.of(*(table_key(table) for table in TABLES)).success
+    assert {table.key: runs.data_version(table) for table in TABLES} == before
+
+
+def test_a_compaction_is_asked_for_runs_as_predicted_and_sets_off_nothing(runs: Runs) -> None:
+    for number in range(4):
+        runs.land(f"{number}.json", f"order-{number}")
+        runs.of(table_key(orders))
+    runs.of(table_key(latest_orders), table_key(totals))
+    cursor = dg.evaluate_automation_conditions(runs.definitions(), runs.instance).cursor
+    [request] = ask(compaction_sensor(TABLES), runs.instance)
+    assert request.asset_selection == [compaction_key(orders)]
+    versions = {table.key: runs.data_version(table) for table in TABLES}
+
+    result = runs.of(compaction_key(orders))
+
+    [event] = result.get_asset_materialization_events()
+    shown = {name.removeprefix("lakehouse/"): entry.value for name, entry in event.materialization.metadata.items()}
+    assert shown["predicted_files_removed"] == shown["actual_files_removed"] == 4
+    assert shown["predicted_files_added"] == shown["actual_files_added"] == 1
+    assert shown["predicted_bytes_removed"] == shown["actual_bytes_removed"] > 0
+    assert runs.file_count(orders) == 1
+    assert passed(result) == {"readable": True, "small_files": True, "log_debt": True, "quarantine": True}
+    assert ask(compaction_sensor(TABLES), runs.instance) == []
+    assert dg.evaluate_automation_conditions(runs.definitions(), runs.instance, cursor=cursor).total_requested == 0
+    runs.of(*(table_key(table) for table in TABLES))
+    assert {table.key: runs.data_version(table) for table in TABLES} == versions
+
+
+def test_what_was_loaded_is_not_asked_for_again(runs: Runs) -> None:
+    runs.land("1.json", "a")
+    sensor = landing_sensor(TABLES, runs.lake)
+    assert ask(sensor, runs.instance)
+    runs.of(table_key(orders))
+    assert not ask(sensor, runs.instance)
+    runs.land("2.json", "b")
+    assert ask(sensor, runs.instance)
+
+
+def test_the_session_is_in_the_runs_tags_and_no_secret_in_its_events(runs: Runs) -> None:
+    runs.land("1.json", "a")
+    run = runs.instance.get_run_by_id(runs.of(table_key(orders)).run_id)
+    assert run is not None and run.tags["lakehouse/session"]
+    token = (runs.lake.settings.home / "server" / "token").read_text().strip()
+    events = "\n".join(entry.to_json() for entry in runs.instance.all_logs(run.run_id))
+    assert token not in events and TOKEN_VARIABLE not in events
