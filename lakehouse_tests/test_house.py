@@ -1,0 +1,211 @@
+"""The house's law: who may import whom, and how code in it is built. Each rule is shown to catch what it forbids."""
+
+import ast
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+HOUSE = Path(__file__).resolve().parent.parent
+
+# room -> what it may import beside the standard library; a name allows all below it. `None` is anything.
+DOORS: dict[str, tuple[str, ...] | None] = {
+    "core": ("lakehouse.core",),
+    "tables": ("lakehouse.core", "lakehouse.tables", "pyspark.sql"),
+    "engine": ("lakehouse.core", "lakehouse.engine", "pyspark", "delta", "deltalake", "pyarrow", "boto3", "botocore"),
+    "defs": ("lakehouse.core", "lakehouse.engine", "lakehouse.defs", "dagster", "dagster_aws", "dagster_pyspark", "matplotlib"),
+    "definitions": ("lakehouse.core", "lakehouse.tables", "lakehouse.defs", "lakehouse.replay", "dagster"),
+    "cli": (
+        "lakehouse.core",
+        "lakehouse.tables",
+        "lakehouse.engine",
+        "lakehouse.replay",
+        "lakehouse.definitions",
+        "lakehouse.cli",
+        "click",
+        "rich",
+        "dagster",
+    ),
+    "replay": None,
+    "__init__": (),
+    "__main__": ("lakehouse.cli",),
+}
+FUNCTION_LINES = 45
+FILE_LINES = 300
+# Only what Dagster inspects must have real annotations: it resolves them when a definition is made.
+EVALUATED = ("defs", "definitions", "replay")
+# The brackets keep this file from breaking its own rule.
+PLACES = re.compile(r"/[w]ork/|/[r]oot/|/tmp/[d]ev|[i]ndex-url|python[h]osted|arti[f]actory|nex[u]s")
+TEXTS = {".py", ".md", ".toml", ".yaml", ".xml", ".txt", ".properties", ".sha256", ""}
+HIDDEN = {".venv", ".git", ".lakehouse", ".hypothesis", ".pytest_cache", ".ruff_cache", "__pycache__", "build"}
+
+type_of_rule = Callable[[Path], Iterator[str]]
+
+
+def room_of(path: Path, root: Path) -> str:
+    return path.relative_to(root / "lakehouse").parts[0].removesuffix(".py")
+
+
+def parsed(root: Path, rooms: tuple[str, ...] | None = None) -> Iterator[tuple[Path, ast.Module]]:
+    for path in sorted((root / "lakehouse").rglob("*.py")):
+        if rooms is None or room_of(path, root) in rooms:
+            yield path, ast.parse(path.read_text(), str(path))
+
+
+def imports(tree: ast.Module) -> Iterator[tuple[int, str]]:
+    """Every module that is named in an import, wherever it stands, and those that `import_module` gets as plain text."""
+    for node in ast.walk(tree):
+        match node:
+            case ast.Import():
+                yield from ((node.lineno, name.name) for name in node.names)
+            case ast.ImportFrom(level=0, module="lakehouse"):
+                yield from ((node.lineno, f"lakehouse.{name.name}") for name in node.names)
+            case ast.ImportFrom():
+                yield node.lineno, "." * node.level + (node.module or "")
+            case ast.Call(func=ast.Attribute(attr="import_module"), args=[ast.Constant(value=str(name)), *_]):
+                yield node.lineno, name
+
+
+def is_let_in(name: str, allowed: tuple[str, ...]) -> bool:
+    """The bare package holds nothing, so it opens no door."""
+    return (
+        name == "lakehouse"
+        or name.split(".")[0] in sys.stdlib_module_names
+        or any(name == each or name.startswith(f"{each}.") for each in allowed)
+    )
+
+
+def unlawful_imports(root: Path) -> Iterator[str]:
+    for path, tree in parsed(root):
+        allowed = DOORS.get(room_of(path, root), ())
+        if allowed is not None:
+            yield from (f"{path}:{line} imports {name}" for line, name in imports(tree) if not is_let_in(name, allowed))
+
+
+def long_functions(root: Path) -> Iterator[str]:
+    for path, tree in parsed(root):
+        for node in ast.walk(tree):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                lines = (node.end_lineno or node.lineno) - node.lineno + 1
+                if lines > FUNCTION_LINES:
+                    yield f"{path}:{node.lineno} {node.name} has {lines} lines"
+
+
+def long_files(root: Path) -> Iterator[str]:
+    for path, _ in parsed(root):
+        lines = len(path.read_text().splitlines())
+        if lines > FILE_LINES:
+            yield f"{path} has {lines} lines"
+
+
+def postponed_annotations(root: Path) -> Iterator[str]:
+    for path, tree in parsed(root, EVALUATED):
+        if any(name == "__future__" for _, name in imports(tree)):
+            yield f"{path} postpones its annotations"
+
+
+def undescribed(root: Path) -> Iterator[str]:
+    for path, tree in parsed(root):
+        if not ast.get_docstring(tree):
+            yield f"{path} has no docstring"
+        yield from (f"{path}:{node.lineno} {node.name} has no docstring" for node in public(tree) if not ast.get_docstring(node))
+
+
+def public(within: ast.Module | ast.ClassDef) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef]:
+    for node in within.body:
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) and not node.name.startswith("_"):
+            yield node
+            if isinstance(node, ast.ClassDef):
+                yield from public(node)
+
+
+def places_of_one_machine(root: Path) -> Iterator[str]:
+    for path in texts(root):
+        for number, line in enumerate(path.read_text().splitlines(), start=1):
+            if PLACES.search(line):
+                yield f"{path}:{number} names a place of one machine: {line.strip()[:80]}"
+
+
+def texts(folder: Path) -> Iterator[Path]:
+    for path in sorted(folder.iterdir()):
+        if path.name in HIDDEN or path.is_symlink():
+            continue
+        if path.is_dir():
+            yield from texts(path)
+        elif path.suffix in TEXTS:
+            yield path
+
+
+# A rule, and a file that breaks it: where it lies, and what it says.
+RULES: dict[str, tuple[type_of_rule, str, str]] = {
+    "core imports the standard library alone": (unlawful_imports, "core/x.py", "import pyarrow"),
+    "core does not import engine": (unlawful_imports, "core/x.py", "def f():\n    from lakehouse.engine.store import Store"),
+    "core does not import engine by its package": (unlawful_imports, "core/x.py", "from lakehouse import engine"),
+    "core has no relative imports": (unlawful_imports, "core/x.py", "from ..engine import store"),
+    "engine knows no Dagster": (unlawful_imports, "engine/a/x.py", "def f():\n    import dagster as dg"),
+    "engine does not import tables by name": (
+        unlawful_imports,
+        "engine/x.py",
+        "import importlib\nimportlib.import_module('lakehouse.tables')",
+    ),
+    "defs does not import tables": (unlawful_imports, "defs/x.py", "import lakehouse.tables.bronze"),
+    "defs does not import the world outside": (unlawful_imports, "defs/x.py", "from lakehouse.replay import flights"),
+    "defs does not import Spark": (unlawful_imports, "defs/x.py", "if 0:\n    import pyspark"),
+    "tables see pyspark.sql alone": (unlawful_imports, "tables/x.py", "import pyspark.pandas"),
+    "a room that is not in the law has no doors": (unlawful_imports, "utils/x.py", "import lakehouse.core"),
+    "functions are short": (long_functions, "core/x.py", "def f():\n" + "    pass\n" * FUNCTION_LINES),
+    "methods are short": (long_functions, "core/x.py", "class A:\n    def f(self):\n" + "        pass\n" * FUNCTION_LINES),
+    "files are short": (long_files, "core/x.py", "x = 1\n" * (FILE_LINES + 1)),
+    "Dagster sees real annotations": (postponed_annotations, "defs/x.py", "from __future__ import annotations"),
+    "so do the definitions": (postponed_annotations, "definitions.py", "from __future__ import annotations"),
+    "a module says what it is for": (undescribed, "core/x.py", "x = 1"),
+    "a public function says what one gets": (undescribed, "core/x.py", '"""X."""\ndef f(): ...'),
+    "a public method does, too": (undescribed, "core/x.py", '"""X."""\nclass A:\n    """A."""\n    def f(self): ...'),
+    "no code names a place of one machine": (places_of_one_machine, "core/x.py", "x = '/work" + "/shared'"),
+    "no requirement names where it comes from": (places_of_one_machine, "requirements.txt", "--index" + "-url https://x"),
+}
+
+
+@pytest.mark.parametrize("rule", sorted({rule for rule, _, _ in RULES.values()}, key=lambda rule: rule.__name__))
+def test_the_house_keeps_its_law(rule: type_of_rule) -> None:
+    assert list(rule(HOUSE)) == []
+
+
+@pytest.mark.parametrize(("rule", "name", "text"), RULES.values(), ids=RULES)
+def test_a_breach_is_caught(rule: type_of_rule, name: str, text: str, tmp_path: Path) -> None:
+    planted = tmp_path / "lakehouse" / name
+    planted.parent.mkdir(parents=True)
+    planted.write_text(text)
+    assert len(list(rule(tmp_path))) == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("core/x.py", "import json\nfrom lakehouse.core.errors import Refused\nfrom lakehouse.core import layout"),
+        ("engine/x.py", "import boto3\nfrom botocore.config import Config\nfrom pyspark.sql import functions"),
+        ("replay/x.py", "import pandas\nfrom lakehouse.defs import keys"),
+        ("tables/silver.py", "from lakehouse.tables import bronze\nfrom pyspark.sql.functions import col"),
+    ],
+)
+def test_what_the_law_allows_is_let_in(name: str, text: str, tmp_path: Path) -> None:
+    planted = tmp_path / "lakehouse" / name
+    planted.parent.mkdir(parents=True)
+    planted.write_text(text)
+    assert list(unlawful_imports(tmp_path)) == []
+
+
+def test_every_room_is_in_the_law() -> None:
+    assert {room_of(path, HOUSE) for path, _ in parsed(HOUSE)} - set(DOORS) == set()
+
+
+def test_core_loads_nothing_from_outside() -> None:
+    """In a fresh interpreter, all of core at once."""
+    modules = [".".join(path.relative_to(HOUSE).with_suffix("").parts) for path, _ in parsed(HOUSE, ("core",))]
+    foreign = ("pyspark", "deltalake", "dagster", "boto3", "pyarrow", "pandas", "lakehouse.engine", "lakehouse.defs")
+    script = f"import sys, {', '.join(modules)}; print([name for name in {foreign!r} if name in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", script], cwd=HOUSE, capture_output=True, text=True, check=True)
+    assert len(modules) > 10 and done.stdout.strip() == "[]"
