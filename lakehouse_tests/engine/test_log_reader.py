@@ -434,6 +434,24 @@ def test_a_sidecar_outside_the_log_is_refused() -> None:
         story.facts()
 
 
+def test_a_table_is_read_as_it_was_at_a_version() -> None:
+    story = LogBuilder().create().append([("a", 1)]).checkpoint().optimize(["a"], into=("b", 1)).append([("c", 1)]).checkpoint()
+    for version, expected in ((0, []), (1, ["a"]), (2, ["b"]), (3, ["b", "c"])):
+        facts = read_facts(story.store, "bronze/t", uri="x", version=version)
+        assert facts is not None
+        assert ([file.path for file in facts.layout.files], facts.layout.version) == (expected, version)
+        assert [commit.version for commit in facts.history.commits] == list(range(version + 1))
+
+
+def test_a_version_that_the_log_does_not_reach_is_refused() -> None:
+    story = LogBuilder().create().append([("a", 1)]).append([("b", 1)]).checkpoint()
+    with pytest.raises(Refused, match="newest version up to 9 is 2, so version 9 cannot be told"):
+        read_facts(story.store, "bronze/t", uri="x", version=9)
+    story.forget_before(1)
+    with pytest.raises(Refused, match=r"reaches version 1 and has no whole checkpoint, .* so version 1 cannot be told"):
+        read_facts(story.store, "bronze/t", uri="x", version=1)
+
+
 class CleaningStore(MemoryStore):
     """A store in which a cleanup takes the oldest commits between a listing and the reads that follow, some times over."""
 

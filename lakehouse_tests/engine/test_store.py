@@ -101,6 +101,15 @@ def test_a_missing_file_is_file_not_found(store: Store) -> None:
             store.read(name)
 
 
+def test_many_are_read_in_the_order_of_their_names(store: Store) -> None:
+    for number in range(40):
+        store.put(f"n/{number}", str(number).encode())
+    assert list(store.read_many([f"n/{number}" for number in range(39, -1, -1)])) == [str(number).encode() for number in range(39, -1, -1)]
+    assert list(store.read_many([])) == []
+    with pytest.raises(FileNotFoundError):
+        list(store.read_many(["n/1", "absent", "n/2"]))
+
+
 def test_put_if_absent_writes_once(store: Store) -> None:
     assert store.put_if_absent("m/1", b"first") is True
     assert store.put_if_absent("m/1", b"second") is False

@@ -12,14 +12,14 @@ Safety properties:
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from lakehouse.core.errors import Broken, Transient
+from lakehouse.core.errors import Broken, Refused, Transient
 from lakehouse.core.history import History
 from lakehouse.core.layout import Layout
 from lakehouse.engine.log_reader.actions import parse_actions
 from lakehouse.engine.log_reader.checkpoint import Checkpoint, read_checkpoint
 from lakehouse.engine.log_reader.fold import ReadCommit, fold_history, fold_layout
 from lakehouse.engine.log_reader.missing import missing_files, vector_file
-from lakehouse.engine.log_reader.segment import LogChanged, Segment, find_segment, version_of
+from lakehouse.engine.log_reader.segment import LogChanged, Segment, find_segment, until, version_of
 from lakehouse.engine.store import Store, StoredFile
 
 __all__ = ["TableFacts", "missing_files", "read_facts", "vector_file"]
@@ -38,29 +38,31 @@ class TableFacts:
 def read_facts(store: Store, key: str, *, uri: str, newest_commits: int = 500, version: int | None = None) -> TableFacts | None:
     """The facts of the table in folder `key`, `None` where there is no table; `uri` is how Spark spells that folder.
 
-    With `version`, the facts as they were then, for as long as the log goes back that far.
+    With `version`, the facts as they were then; a log whose cleanup went past it, or that is not there yet, is refused.
 
     The history, and with it `DataFile.compacted`, goes back as far as the log still has commits in JSON, at most
     `newest_commits`.
 
     Raises:
         Broken: a commit is missing or damaged, or so is the checkpoint.
-        Refused: a table feature under which the log cannot be counted.
+        Refused: a table feature under which the log cannot be counted; a `version` that it does not reach.
         Transient: the log changed under every try to read it.
     """
     folder = f"{key}/_delta_log/"
     problem: Exception | None = None
     for _ in range(_TRIES):
         try:
-            listing = store.list(folder)
-            listing = listing if version is None else until(listing, version, folder=folder)
-            segment = find_segment(listing, key, folder=folder, newest_commits=newest_commits)
+            segment = find_segment(until(store.list(folder), version, folder=folder), key, folder=folder, newest_commits=newest_commits)
+            if segment is not None and version not in (None, segment.version):
+                raise LogChanged(f"log of {key}: its newest version up to {version} is {segment.version}")
             return None if segment is None else _read(store, segment, folder=folder, uri=uri, newest_commits=newest_commits)
         except (LogChanged, FileNotFoundError) as error:
             problem = error
-    if isinstance(problem, LogChanged):
-        raise Broken(f"{problem}; so no newer version can be read: restore what is missing") from problem
-    raise Transient(f"log of {key}: it changed {_TRIES} times while it was read ({problem}); try again") from problem
+    if not isinstance(problem, LogChanged):
+        raise Transient(f"log of {key}: it changed {_TRIES} times while it was read ({problem}); try again") from problem
+    if version is not None:
+        raise Refused(f"{problem}, so version {version} cannot be told; accepted: a version that the log still reaches") from problem
+    raise Broken(f"{problem}, so its newest version cannot be told: restore what is missing") from problem
 
 
 def _read(store: Store, segment: Segment, *, folder: str, uri: str, newest_commits: int) -> TableFacts:

@@ -35,9 +35,11 @@ def version_of(file: StoredFile) -> int:
     return int(file.name.rpartition("/")[2][:20])
 
 
-def until(listing: Iterable[StoredFile], version: int, *, folder: str) -> list[StoredFile]:
-    """A listing as it was when `version` was the newest; later commits and checkpoints left out."""
-    return [file for file in listing if not (name := file.name.removeprefix(folder))[:20].isdigit() or int(name[:20]) <= version]
+def until(listing: Iterable[StoredFile], version: int | None, *, folder: str) -> Iterable[StoredFile]:
+    """A listing as it was when `version` was the newest (`None`: now): later commits and checkpoints left out."""
+    if version is None:
+        return listing
+    return [file for file in listing if not (number := file.name.removeprefix(folder)[:20]).isdigit() or int(number) <= version]
 
 
 def find_segment(listing: Iterable[StoredFile], table: str, *, folder: str, newest_commits: int) -> Segment | None:

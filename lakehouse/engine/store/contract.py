@@ -1,6 +1,6 @@
 """What every store promises, and which names it takes."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -30,6 +30,10 @@ class Store(Protocol):
 
     def read(self, name: str) -> bytes:
         """The whole content of one file; FileNotFoundError if there is none."""
+        ...
+
+    def read_many(self, names: Sequence[str]) -> Iterator[bytes]:
+        """The contents of many files in the order of their names, several at a time where that is faster; errors as `read`."""
         ...
 
     def put(self, name: str, data: bytes) -> None:

@@ -2,7 +2,7 @@
 
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 
 from lakehouse.engine.store.contract import StoredFile, checked_name, folder_prefix
 
@@ -27,6 +27,10 @@ class MemoryStore:
             return self._files[checked_name(name)][0]
         except KeyError:
             raise FileNotFoundError(name) from None
+
+    def read_many(self, names: Sequence[str]) -> Iterator[bytes]:
+        """See `Store.read_many`."""
+        return map(self.read, names)
 
     def put(self, name: str, data: bytes) -> None:
         """See `Store.put`."""

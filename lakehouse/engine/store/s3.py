@@ -10,6 +10,7 @@ Safety properties:
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import cached_property
 from typing import Any
@@ -21,6 +22,7 @@ from lakehouse.engine.store.contract import StoredFile, checked_name, folder_pre
 # Source: AWS, DeleteObjects: "The request can contain a list of up to 1,000 keys".
 _DELETE_BATCH = 1_000
 _TRIES = 5
+_READERS = 16
 _PASSING = frozenset({"SlowDown", "InternalError", "ServiceUnavailable", "RequestTimeout", "Throttling", "OperationAborted"})
 _PERMISSIONS = {"list": "s3:ListBucket", "read": "s3:GetObject (and s3:ListBucket)", "write": "s3:PutObject", "delete": "s3:DeleteObject"}
 
@@ -43,7 +45,7 @@ class S3Store:
         # Other S3 servers know no trailing checksums; a TLS connection to S3 needs none.
         config = Config(
             retries={"mode": "standard"},
-            max_pool_connections=32,
+            max_pool_connections=2 * _READERS,
             connect_timeout=5,
             request_checksum_calculation="when_required",
             response_checksum_validation="when_required",
@@ -63,6 +65,11 @@ class S3Store:
         key = self._key(name)
         with self._translated("read", key):
             return self.client.get_object(Bucket=self.bucket, Key=key)["Body"].read()
+
+    def read_many(self, names: Sequence[str]) -> Iterator[bytes]:
+        """See `Store.read_many`."""
+        with ThreadPoolExecutor(max_workers=_READERS) as readers:
+            yield from readers.map(self.read, names)
 
     def put(self, name: str, data: bytes) -> None:
         """See `Store.put`."""

@@ -1,0 +1,304 @@
+"""The log reader against real tables: what it folds is what Spark, Delta's version checksum and deltalake say."""
+
+import json
+from pathlib import Path
+
+import deltalake
+import pyarrow
+import pytest
+from pyspark.sql import SparkSession
+
+from lakehouse.core.layout import Layout
+from lakehouse.engine.log_reader import TableFacts, missing_files, read_facts
+from lakehouse.engine.store import DiskStore
+
+KEY = "bronze/t"
+
+
+class RealTable:
+    """A Delta table in a folder of the test's own, written by Spark."""
+
+    def __init__(self, spark: SparkSession, root: Path) -> None:
+        self.spark = spark
+        self.path = root / KEY
+        self.name = f"delta.`{self.path}`"
+        self.store = DiskStore(root)
+
+    def sql(self, statement: str) -> None:
+        self.spark.sql(statement.replace("{t}", self.name)).collect()
+
+    def append(self, rows: int, *expressions: str, files: int = 1) -> None:
+        frame = self.spark.range(0, rows, 1, files).selectExpr(*(expressions or ("id",)))
+        frame.write.format("delta").mode("append").save(str(self.path))
+
+    def facts(self) -> TableFacts:
+        facts = read_facts(self.store, KEY, uri=str(self.path))
+        assert facts is not None
+        return facts
+
+    def remove_from_log(self, pattern: str) -> None:
+        found = list((self.path / "_delta_log").glob(pattern))
+        assert found
+        for file in found:
+            file.unlink()
+
+    def checked(self) -> Layout:
+        """The layout, after it was held against every other source there is."""
+        layout = self.facts().layout
+        detail = self.spark.sql(f"DESCRIBE DETAIL {self.name}").collect()[0]
+        assert (layout.file_count, layout.size_bytes) == (detail.numFiles, detail.sizeInBytes)
+        assert layout.partition_columns == tuple(detail.partitionColumns)
+        assert dict(layout.properties) == dict(detail.properties)
+        assert set(detail.tableFeatures) <= layout.features
+        frame = self.spark.read.format("delta").load(str(self.path))
+        assert layout.row_count == frame.count()
+        assert [(column.name, column.type) for column in layout.columns] == [(f.name, f.dataType.simpleString()) for f in frame.schema]
+        self._check_against_deltalake(layout)
+        self._check_against_checksum(layout)
+        assert missing_files(self.store, layout) == ()
+        return layout
+
+    def _check_against_deltalake(self, layout: Layout) -> None:
+        table = deltalake.DeltaTable(str(self.path))
+        adds = pyarrow.table(table.get_add_actions(flatten=True)).to_pylist()
+        assert layout.version == table.version()
+        assert {(file.path, file.size_bytes, file.modified_ms, file.row_count) for file in layout.files} == {
+            (add["path"], add["size_bytes"], add["modification_time"], add["num_records"]) for add in adds
+        }
+
+    def _check_against_checksum(self, layout: Layout) -> None:
+        file = self.path / f"_delta_log/{layout.version:020}.crc"
+        if not file.exists():  # Delta writes none after a RESTORE.
+            return
+        checksum = json.loads(file.read_text())
+        assert (layout.file_count, layout.size_bytes) == (checksum["numFiles"], checksum["tableSizeBytes"])
+        assert sum(file.deleted_row_count for file in layout.files) == checksum.get("numDeletedRecordsOpt", 0)
+        assert sum(file.deletion_vector is not None for file in layout.files) == checksum.get("numDeletionVectorsOpt", 0)
+        assert layout.committed_ms == checksum.get("inCommitTimestampOpt", layout.committed_ms)
+
+
+@pytest.fixture
+def table(spark: SparkSession, tmp_path: Path) -> RealTable:
+    return RealTable(spark, tmp_path)
+
+
+@pytest.mark.parametrize("with_checkpoint", [False, True])
+def test_odd_partition_values_come_back_as_they_were_written(table: RealTable, with_checkpoint: bool) -> None:
+    values = ["a b", "a/b", "100%", "a%20b", "ä€😀", "x=y", "q?#&+", "it's", "Tab\t", ":*|<>", "{b}", "null", " lead"]
+    rows = ", ".join(f"({number}, {json.dumps(value)})" for number, value in enumerate(values))
+    table.sql("CREATE TABLE {t} (id BIGINT, p STRING, n INT) USING delta PARTITIONED BY (p, n)")
+    table.sql(f"INSERT INTO {{t}} SELECT id, p, IF(id % 2 = 0, NULL, 7) FROM VALUES {rows}, (98, NULL), (99, '') AS v(id, p)")
+    if with_checkpoint:
+        table.sql("ALTER TABLE {t} SET TBLPROPERTIES ('delta.checkpointInterval' = '1')")
+        table.append(1, "id", "'late' AS p", "1 AS n")
+        table.remove_from_log("*0.json")
+    written = {(value, "7" if number % 2 else None) for number, value in enumerate(values)} | {(None, None), (None, "7")}
+    found = {(dict(file.partition)["p"], dict(file.partition)["n"]) for file in table.checked().files}
+    assert found == written | ({("late", "1")} if with_checkpoint else set())
+
+
+def test_dates_and_timestamps_as_partitions(table: RealTable) -> None:
+    table.sql("CREATE TABLE {t} (id BIGINT, day DATE, hour TIMESTAMP, price DECIMAL(6,2)) USING delta PARTITIONED BY (day, hour, price)")
+    table.sql("INSERT INTO {t} VALUES (1, DATE'2013-01-02', TIMESTAMP'2013-01-02 03:04:05.5Z', 1.50), (2, NULL, NULL, NULL)")
+    days = {dict(file.partition)["day"] for file in table.checked().files}
+    assert days == {"2013-01-02", None}
+
+
+def test_deletion_vectors_are_counted_to_the_row(table: RealTable) -> None:
+    table.sql("CREATE TABLE {t} (id BIGINT) USING delta TBLPROPERTIES ('delta.enableDeletionVectors' = 'true')")
+    table.append(1_000, files=4)
+    table.sql("DELETE FROM {t} WHERE id % 10 = 3")
+    assert table.checked().row_count == 900
+    table.sql("DELETE FROM {t} WHERE id % 10 = 4 AND id < 500")
+    table.sql("UPDATE {t} SET id = -id WHERE id = 998")
+    layout = table.checked()
+    assert layout.row_count == 850
+    assert {file.deleted_row_count for file in layout.files if file.deletion_vector} == {50, 26, 25}
+    assert layout.tombstones == ()
+    table.sql("ALTER TABLE {t} SET TBLPROPERTIES ('delta.checkpointInterval' = '1')")
+    table.sql("INSERT INTO {t} VALUES (5000)")
+    assert table.checked().log.commit_count == 0
+    table.sql("REORG TABLE {t} APPLY (PURGE)")
+    purged = table.checked()
+    assert all(file.deletion_vector is None for file in purged.files)
+    assert len(purged.tombstones) >= 4
+
+
+def test_a_lost_deletion_vector_or_data_file_is_missing(table: RealTable) -> None:
+    table.sql(
+        "CREATE TABLE {t} (id BIGINT, p STRING) USING delta PARTITIONED BY (p) TBLPROPERTIES ('delta.enableDeletionVectors' = 'true')"
+    )
+    table.append(100, "id", "'50% x/y' AS p")
+    table.sql("DELETE FROM {t} WHERE id = 3")
+    (vector,) = table.path.glob("deletion_vector_*.bin")
+    vector.unlink()
+    (data,) = table.path.glob("p=*/*.parquet")
+    data.unlink()
+    expected = tuple(sorted((vector.name, str(data.relative_to(table.path)))))
+    assert missing_files(table.store, table.facts().layout) == expected
+
+
+def test_vectors_under_random_prefixes_are_found(table: RealTable) -> None:
+    properties = "'delta.enableDeletionVectors' = 'true', 'delta.randomizeFilePrefixes' = 'true'"
+    table.sql(f"CREATE TABLE {{t}} (id BIGINT) USING delta TBLPROPERTIES ({properties})")
+    table.append(100)
+    table.sql("DELETE FROM {t} WHERE id = 3")
+    (vector,) = table.path.glob("*/deletion_vector_*.bin")
+    assert table.checked().row_count == 99
+    vector.unlink()
+    assert missing_files(table.store, table.facts().layout) == (str(vector.relative_to(table.path)),)
+
+
+@pytest.mark.parametrize("policy", ["classic", "v2"])
+@pytest.mark.parametrize("part_size", [None, 3])
+def test_checkpoints_of_every_policy_fold_to_the_same_table(table: RealTable, policy: str, part_size: int | None) -> None:
+    table.sql(f"CREATE TABLE {{t}} (id BIGINT, p INT) USING delta PARTITIONED BY (p) TBLPROPERTIES ('delta.checkpointPolicy' = '{policy}')")
+    table.sql("ALTER TABLE {t} SET TBLPROPERTIES ('delta.checkpointInterval' = '4')")
+    if part_size:
+        table.spark.conf.set("spark.databricks.delta.checkpoint.partSize", str(part_size))
+    try:
+        for _ in range(3):
+            table.append(40, "id", "CAST(id % 4 AS INT) AS p", files=2)
+        table.sql("DELETE FROM {t} WHERE p = 3")
+        table.append(10, "id", "9 AS p")
+    finally:
+        table.spark.conf.unset("spark.databricks.delta.checkpoint.partSize")
+    layout = table.checked()
+    assert layout.log.checkpoint_version == 4
+    names = [file.name for file in (table.path / "_delta_log").glob("[0-9]*.checkpoint*")]
+    assert len(names) > 1 if part_size and policy == "classic" else len(names) == 1
+    assert any((table.path / "_delta_log/_sidecars").glob("*.parquet")) == (policy == "v2")
+    table.remove_from_log("0000000000000000000[0-4].json")
+    assert table.facts().layout.files == layout.files
+    assert table.facts().layout.tombstones == layout.tombstones
+    assert len(layout.tombstones) == 6
+
+
+def test_history_and_compacted_marks_follow_optimize_restore_and_vacuum(table: RealTable) -> None:
+    for _ in range(5):
+        table.append(10)
+    table.sql("OPTIMIZE {t}")
+    optimized = table.checked()
+    assert [file.compacted for file in optimized.files] == [True]
+    assert len(optimized.tombstones) == 5
+    assert table.facts().history.data_changed_after(4) is False
+    table.append(10)
+    table.sql("RESTORE TABLE {t} TO VERSION AS OF 3")
+    restored = table.checked()
+    assert (restored.file_count, restored.row_count) == (4, 40)
+    assert len(restored.tombstones) == 3
+    table.sql("VACUUM {t}")
+    assert table.checked().file_count == 4
+    commits = table.facts().history.commits
+    described = {row.version: row for row in table.spark.sql(f"DESCRIBE HISTORY {table.name}").collect()}
+    assert [commit.version for commit in commits] == sorted(described)
+    for commit in commits:
+        row = described[commit.version]
+        known = {name: value for name, value in row.operationParameters.items() if value is not None}
+        assert (commit.operation, commit.parameters, commit.metrics) == (row.operation, known, row.operationMetrics)
+    operations = {commit.operation: commit.changed_data for commit in commits}
+    assert operations == {"WRITE": True, "OPTIMIZE": False, "RESTORE": True, "VACUUM START": False, "VACUUM END": False}
+
+
+def test_a_transaction_id_and_user_metadata_are_read(table: RealTable) -> None:
+    for version in (7, 8, 8):
+        writer = table.spark.range(3).write.format("delta").mode("append")
+        writer.option("txnAppId", "lakehouse/ingest/x").option("txnVersion", version).option("userMetadata", f"batch {version}").save(
+            str(table.path)
+        )
+    layout = table.checked()
+    assert (layout.transactions, layout.version) == ({"lakehouse/ingest/x": 8}, 1)
+    assert [commit.user_metadata for commit in table.facts().history.commits] == ["batch 7", "batch 8"]
+
+
+def test_an_empty_append_changes_no_data(table: RealTable) -> None:
+    table.append(3)
+    writer = table.spark.range(0).write.format("delta").mode("append")
+    writer.option("txnAppId", "lakehouse/ingest/x").option("txnVersion", 1).save(str(table.path))
+    assert [commit.changed_data for commit in table.facts().history.commits] == [True, False]
+
+
+@pytest.mark.parametrize("mode", ["name", "id"])
+def test_column_mapping_keeps_logical_names(table: RealTable, mode: str) -> None:
+    properties = f"'delta.columnMapping.mode' = '{mode}'"
+    table.sql(f"CREATE TABLE {{t}} (id BIGINT, `the day` DATE) USING delta PARTITIONED BY (`the day`) TBLPROPERTIES ({properties})")
+    table.sql("INSERT INTO {t} VALUES (1, DATE'2013-01-01'), (2, NULL)")
+    assert {file.partition for file in table.checked().files} == {(("the day", "2013-01-01"),), (("the day", None),)}
+    table.sql("ALTER TABLE {t} RENAME COLUMN `the day` TO tag")
+    table.sql("ALTER TABLE {t} SET TBLPROPERTIES ('delta.checkpointInterval' = '1')")
+    table.sql("INSERT INTO {t} VALUES (3, DATE'2013-01-03')")
+    assert ("tag", "2013-01-03") in {pair for file in table.checked().files for pair in file.partition}
+
+
+def test_an_old_table_upgraded_to_column_mapping_keeps_its_partitions(table: RealTable) -> None:
+    table.sql("CREATE TABLE {t} (id BIGINT, p STRING) USING delta PARTITIONED BY (p)")
+    table.append(4, "id", "CAST(id % 2 AS STRING) AS p")
+    versions = "'delta.minReaderVersion' = '2', 'delta.minWriterVersion' = '5'"
+    table.sql(f"ALTER TABLE {{t}} SET TBLPROPERTIES ('delta.columnMapping.mode' = 'name', {versions})")
+    table.sql("ALTER TABLE {t} RENAME COLUMN p TO q")
+    assert {file.partition for file in table.checked().files} == {(("q", "0"),), (("q", "1"),)}
+
+
+def test_row_tracking_type_widening_and_in_commit_timestamps(table: RealTable) -> None:
+    table.sql("CREATE TABLE {t} (id BIGINT, n SMALLINT) USING delta TBLPROPERTIES ('delta.enableTypeWidening' = 'true')")
+    table.sql("INSERT INTO {t} VALUES (1, 1)")
+    table.sql("ALTER TABLE {t} ALTER COLUMN n TYPE INT")
+    table.sql("INSERT INTO {t} VALUES (2, 100000)")
+    table.sql("ALTER TABLE {t} SET TBLPROPERTIES ('delta.enableInCommitTimestamps' = 'true', 'delta.enableChangeDataFeed' = 'true')")
+    table.sql("UPDATE {t} SET n = 3 WHERE id = 1")
+    table.sql("ALTER TABLE {t} SET TBLPROPERTIES ('delta.enableRowTracking' = 'true')")
+    table.sql("OPTIMIZE {t}")
+    layout = table.facts().layout
+    detail = table.spark.sql(f"DESCRIBE DETAIL {table.name}").collect()[0]
+    assert (layout.file_count, layout.size_bytes, layout.row_count) == (detail.numFiles, detail.sizeInBytes, 2)
+    assert {"typeWidening", "inCommitTimestamp", "rowTracking", "domainMetadata"} <= layout.features
+    assert [column.type for column in layout.columns] == ["bigint", "int"]
+    newest = json.loads((table.path / f"_delta_log/{layout.version:020}.json").read_text().splitlines()[0])
+    assert layout.committed_ms == newest["commitInfo"]["inCommitTimestamp"]
+
+
+def test_clustering_shows_as_a_feature(table: RealTable) -> None:
+    table.sql("CREATE TABLE {t} (id BIGINT, n INT) USING delta CLUSTER BY (id)")
+    table.append(10, "id", "CAST(1 AS INT) AS n")
+    assert {"clustering", "domainMetadata"} <= table.checked().features
+
+
+def test_nested_columns_and_comments(table: RealTable) -> None:
+    table.sql(
+        "CREATE TABLE {t} (id BIGINT NOT NULL COMMENT 'key', s STRUCT<a: INT, b: ARRAY<MAP<STRING, DECIMAL(10,2)>>>, "
+        "c CHAR(3), v VARCHAR(9), b BINARY, t TIMESTAMP, n TIMESTAMP_NTZ, y TINYINT, x VARIANT) USING delta"
+    )
+    layout = table.facts().layout
+    frame = table.spark.read.format("delta").load(str(table.path))
+    assert [(column.name, column.type) for column in layout.columns] == [(f.name, f.dataType.simpleString()) for f in frame.schema]
+    assert (layout.columns[0].nullable, layout.columns[0].comment) == (False, "key")
+
+
+def test_a_merge_an_overwrite_and_a_dropped_partition_column(table: RealTable) -> None:
+    table.append(20, "id", "CAST(id % 3 AS STRING) AS p", files=2)
+    table.spark.range(10, 30).selectExpr("id", "'m' AS p").createOrReplaceTempView("log_reader_source")
+    table.sql("MERGE INTO {t} t USING log_reader_source s ON t.id = s.id WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *")
+    assert table.checked().row_count == 30
+    frame = table.spark.range(5).selectExpr("id", "CAST(id AS STRING) AS other")
+    frame.write.format("delta").mode("overwrite").option("overwriteSchema", "true").partitionBy("other").save(str(table.path))
+    layout = table.checked()
+    assert (layout.file_count, layout.partition_columns) == (5, ("other",))
+
+
+def test_a_table_written_by_deltalake_reads_the_same(table: RealTable) -> None:
+    values = ["a b", "x/y", "5%", None]
+    for number, value in enumerate(values * 3):
+        deltalake.write_deltalake(
+            str(table.path),
+            pyarrow.table({"id": [number], "p": pyarrow.array([value], pyarrow.string())}),
+            partition_by=["p"],
+            mode="append",
+        )
+    handle = deltalake.DeltaTable(str(table.path))
+    handle.create_checkpoint()
+    handle.delete("id = 0")
+    layout = table.facts().layout
+    assert (layout.file_count, layout.row_count, layout.version) == (11, 11, 12)
+    assert {file.partition for file in layout.files} == {(("p", value),) for value in values}
+    assert layout.log.checkpoint_version == 11
+    assert missing_files(table.store, layout) == ()
