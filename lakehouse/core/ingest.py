@@ -63,11 +63,13 @@ def ingest_app_id(table_key: str) -> str:
     return f"lakehouse/ingest/{table_key}"
 
 
-def choose_batch(listing: Sequence[LandedFile], ledger: Ledger, landing: Landing, write: type_of_write, *, arrived: int) -> BatchPlan:
+def choose_batch(
+    listing: Sequence[LandedFile], ledger: Ledger, landing: Landing, write: type_of_write, *, arrived: int, unreadable: str = ""
+) -> BatchPlan:
     """The next batch of `listing`; `arrived` is the number of the last batch that the table's log knows, 0 if none.
 
     Names that start with `.` or `_`, at any level, are unfinished or private and never looked at. Set aside are files of another kind,
-    files over the landing's limit, files whose size changed after they were taken and, for an `Overwrite`, all but the newest by
+    files over the landing's limit, files with a sign of `unreadable` in their names, files whose size changed after they were taken and, for an `Overwrite`, all but the newest by
     name, be they landed now or before. A batch may hold nothing but files set aside: then its manifest is all, and nothing is to arrive.
     """
     newest = ledger.newest
@@ -76,7 +78,7 @@ def choose_batch(listing: Sequence[LandedFile], ledger: Ledger, landing: Landing
     fresh = [file for file in sorted(listing, key=attrgetter("name")) if _is_public(file.name) and not _is_known(file, ledger)]
     if not fresh:
         return BatchPlan(batch=None, is_new=False, reason=Reason.NOTHING_LANDED, sentence=Reason.NOTHING_LANDED.say(seen=len(ledger.seen)))
-    foreign = [_set_aside(file, why) for file in fresh if (why := _why_foreign(file, ledger, landing))]
+    foreign = [_set_aside(file, why) for file in fresh if (why := _why_foreign(file, ledger, landing, unreadable))]
     refused = {aside.name for aside in foreign}
     taken, superseded = _take([file for file in fresh if file.name not in refused], ledger, landing, write)
     number = 1 if newest is None else newest.number + 1
@@ -101,7 +103,7 @@ def _set_aside(file: LandedFile, why: str) -> SetAside:
     return SetAside(name=file.name, size_bytes=file.size_bytes, why=why)
 
 
-def _why_foreign(file: LandedFile, ledger: Ledger, landing: Landing) -> str | None:
+def _why_foreign(file: LandedFile, ledger: Ledger, landing: Landing, unreadable: str) -> str | None:
     if file.name in ledger.seen:
         before = ledger.seen[file.name]
         return (
@@ -109,6 +111,8 @@ def _why_foreign(file: LandedFile, ledger: Ledger, landing: Landing) -> str | No
         )
     if not file.name.endswith(landing.suffixes):
         return f"its name ends in none of {', '.join(landing.suffixes)}"
+    if signs := [sign for sign in unreadable if sign in file.name]:
+        return f"its name holds {signs[0]!r}, which Spark cannot read here; land it under another name"
     if file.size_bytes > landing.max_file_bytes:
         return f"it has {file.size_bytes} bytes, at most {landing.max_file_bytes} are read; land it in smaller files"
     return None

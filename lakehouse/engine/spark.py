@@ -1,5 +1,6 @@
 """A Spark session from settings, and Spark's failures in our words."""
 
+import atexit
 import contextlib
 import os
 import time
@@ -133,7 +134,7 @@ def translated() -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        if _is_conflict(error):
+        if is_conflict(error):
             raise Transient(f"another writer changed the table first: {_first_line(error)}") from error
         if _is_unreachable(error):
             raise Transient(f"the Spark server stopped answering in the middle of a statement: {_first_line(error)}") from error
@@ -175,11 +176,12 @@ def _remote(settings: Settings, session: str) -> str:
 
 
 def _fail_soon(client: "SparkConnectClient") -> None:
-    """About ten seconds of retries, in place of PySpark's ten minutes."""
+    """About ten seconds of retries in place of PySpark's ten minutes, and none when the process ends."""
     from pyspark.sql.connect.client.retries import DefaultPolicy
 
     warnings.filterwarnings("ignore", message=r"\[RETRIES_EXCEEDED\]")  # the error that follows says it
     client.set_retry_policies([DefaultPolicy(max_retries=6, initial_backoff=100, backoff_multiplier=3.0, max_backoff=4000, jitter=100)])
+    atexit.register(client.set_retry_policies, [])  # runs before the client's own farewells to a server that may be gone
 
 
 def _wait_until_ended(client: "SparkConnectClient", operations: tuple[str, ...]) -> None:
@@ -203,7 +205,8 @@ def _condition(error: BaseException) -> str:
     return (error.getCondition() or "") if isinstance(error, PySparkException) else ""
 
 
-def _is_conflict(error: BaseException) -> bool:
+def is_conflict(error: BaseException) -> bool:
+    """Whether another writer won the race for a commit."""
     from pyspark.errors import PySparkException
 
     return isinstance(error, PySparkException) and (

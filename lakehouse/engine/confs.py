@@ -1,0 +1,44 @@
+"""Session settings for the length of one block, by names that are known to exist: Spark takes a misspelt one without a word."""
+
+import contextlib
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+TRANSACTION_APP = "spark.databricks.delta.write.txnAppId"
+TRANSACTION_VERSION = "spark.databricks.delta.write.txnVersion"
+USER_METADATA = "spark.databricks.delta.commitInfo.userMetadata"
+SMALLER_THAN = "spark.databricks.delta.optimize.minFileSize"
+UP_TO = "spark.databricks.delta.optimize.maxFileSize"
+DELETED_ROWS = "spark.databricks.delta.optimize.maxDeletedRowsRatio"
+RECORDS_PER_FILE = "spark.sql.files.maxRecordsPerFile"
+# What a file costs beside its bytes, when files are packed into tasks; 4 MB by default, which makes a task of each 32 small files.
+OPEN_COST = "spark.sql.files.openCostInBytes"
+# Off: an expression over a row that is odd gives null; on, it ends the whole statement, and one row would block its batch for ever.
+ANSI = "spark.sql.ansi.enabled"
+# A content hash compares a map as it is stored, entry by entry, which a rewrite of files leaves alone.
+HASH_MAPS = "spark.sql.legacy.allowHashOnMapType"
+# On: a version older than the retention of deleted files cannot be read, even if its files are all there.
+# Source: Delta Lake 4.4.0, DeltaSQLConf
+OLD_VERSIONS_REFUSED = "spark.databricks.delta.vacuum.enforceTimeTravelWithinDeletedFileRetentionDuration"
+
+
+@contextlib.contextmanager
+def session_confs(spark: "SparkSession", values: Mapping[str, str]) -> Iterator[None]:
+    """The session has these settings inside the `with`, and those it had by default after it."""
+    try:
+        for name, value in values.items():
+            spark.conf.set(name, value)
+        yield
+    except BaseException:
+        with contextlib.suppress(Exception):  # a session that is gone has no settings left; its own error is the one to tell
+            _unset(spark, values)
+        raise
+    _unset(spark, values)
+
+
+def _unset(spark: "SparkSession", values: Mapping[str, str]) -> None:
+    for name in values:
+        spark.conf.unset(name)

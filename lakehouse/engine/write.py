@@ -1,0 +1,227 @@
+"""One run of a table's write: landed files are loaded, derived tables follow their inputs.
+
+1. The guard is taken, and held to the end.
+2. The facts of the inputs are read from their logs, and each input is pinned at that version.
+3. The first input of a `Merge` or `Append` is read by its changes since the version consumed before; everything else whole.
+4. The rows and the version that they stand for are written in one commit.
+
+**Safety properties**
+- A run that finds no new rows in its inputs makes no commit.
+- However often it is killed and run again, no row is lost and none is there twice.
+"""
+
+import json
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, assert_never
+
+from lakehouse.core.errors import Broken, Refused
+from lakehouse.core.history import History
+from lakehouse.core.incremental import NothingNew, ReadAll, ReadChanges, plan_increment, type_of_increment
+from lakehouse.core.layout import Layout
+from lakehouse.core.outcome import WriteOutcome
+from lakehouse.core.reason import Reason
+from lakehouse.core.table import Append, Merge, Overwrite, Table
+from lakehouse.engine import rows
+from lakehouse.engine.confs import HASH_MAPS, OLD_VERSIONS_REFUSED, session_confs
+from lakehouse.engine.guard import hold, retry_conflicts
+from lakehouse.engine.ingest import load
+from lakehouse.engine.lake import Lake
+from lakehouse.engine.log_reader import TableFacts
+from lakehouse.engine.spark import translated
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_CHANGES_GONE = ("DELTA_MISSING_CHANGE_DATA", "DELTA_CHANGE_DATA_FILE_NOT_FOUND", "FAILED_READ_FILE", "DELTA_FILE_NOT_FOUND")
+_CHANGE_COLUMNS = ("_change_type", "_commit_version", "_commit_timestamp")
+
+
+def write_table(lake: Lake, spark: "SparkSession", table: Table) -> WriteOutcome:
+    """What one run of the table's write did, or why it did nothing.
+
+    Raises:
+        Refused: an input is not there yet, or the table that is there has other columns than its declaration.
+        Transient: the table is held by somebody else, the server is gone, or others won every race for a commit.
+        Broken: the rows to read are gone, and reading the others again would double some.
+    """
+    started = time.monotonic()
+    confs = session_confs(spark, {OLD_VERSIONS_REFUSED: "false", HASH_MAPS: "true"})
+    with hold(lake, spark, table.key, owner=f"write of {table.key}"), translated(), confs:
+        outcome = retry_conflicts(lambda: load(lake, spark, table) if table.source else _derive(lake, spark, table))
+    return replace(outcome, seconds=time.monotonic() - started)
+
+
+def consume_app_id(input_key: str) -> str:
+    """The transaction id under which a table records the version of its first input that its rows stand for."""
+    return f"lakehouse/consume/{input_key}"
+
+
+def _derive(lake: Lake, spark: "SparkSession", table: Table) -> WriteOutcome:
+    inputs = _pinned(lake, table)
+    target = lake.facts(table.key)
+    if target is not None and rows.apply_properties(spark, table, target.layout):
+        target = lake.facts(table.key)
+    if isinstance(table.write, Overwrite):
+        reason, sentence = _replace(spark, lake, table, inputs, target)
+    else:
+        reason, sentence = _follow(spark, lake, table, table.write, inputs, target)
+    return rows.outcome_of(lake, spark, table, before=target, reason=reason, sentence=sentence)
+
+
+def _pinned(lake: Lake, table: Table) -> dict[str, TableFacts]:
+    pinned: dict[str, TableFacts] = {}
+    for source in table.inputs:
+        facts = lake.facts(source.key)
+        if facts is None:
+            raise Refused(f"write of {table.key}: its input {source.key} has no table yet; accepted: materialize {source.key} first")
+        pinned[source.key] = facts
+    return pinned
+
+
+def _follow(
+    spark: "SparkSession", lake: Lake, table: Table, write: Append | Merge, inputs: Mapping[str, TableFacts], target: TableFacts | None
+) -> tuple[Reason, str]:
+    driver = inputs[table.inputs[0].key]
+    app_id = consume_app_id(table.inputs[0].key)
+    consumed = None if target is None else target.layout.transactions.get(app_id)
+    _check_not_made_anew(table, driver.layout, consumed)
+    increment = plan_increment(consumed, driver.layout.version, driver.history)
+    if isinstance(increment, NothingNew):
+        return increment.reason, increment.sentence
+    transaction = rows.Transaction(app_id=app_id, version=increment.upto)
+    try:
+        _write_increment(spark, lake, table, write, inputs, target, increment, transaction)
+    except Exception as error:
+        if not isinstance(increment, ReadChanges) or not _changes_are_gone(error):
+            raise
+        lost = Reason.INPUT_HISTORY_LOST
+        sentence = lost.say(table=driver.layout.table, consumed=consumed, version=increment.upto)
+        increment = ReadAll(upto=increment.upto, reason=lost, sentence=sentence)
+        _write_increment(spark, lake, table, write, inputs, target, increment, transaction)
+    return increment.reason, increment.sentence
+
+
+def _write_increment(
+    spark: "SparkSession",
+    lake: Lake,
+    table: Table,
+    write: Append | Merge,
+    inputs: Mapping[str, TableFacts],
+    target: TableFacts | None,
+    increment: ReadAll | ReadChanges,
+    transaction: rows.Transaction,
+) -> None:
+    if isinstance(write, Append) and isinstance(increment, ReadAll) and target is not None:
+        raise Broken(
+            f"write of {table.key}: {increment.sentence}, and appending it again would double rows; "
+            "accepted: delete the table's folder and materialize it again"
+        )
+    frames = {key: _whole(spark, facts.layout) for key, facts in inputs.items()}
+    frame = _transformed(table, frames | _first(spark, table, inputs, increment))
+    rows.check_shape(frame, table, None if target is None else target.layout)
+    match write:
+        case Merge():
+            _check_has(frame, table, (*write.keys, *write.order_by))
+            newest = rows.newest_per_key(frame, write)
+            if target is not None:
+                rows.merge_rows(spark, newest, target.layout, write, transaction)
+                return
+            _make(newest, lake, table, transaction)
+        case Append():
+            _check_has(frame, table, write.partition_by)
+            _make(frame, lake, table, transaction)
+        case _:
+            assert_never(write)
+
+
+def _make(frame: "DataFrame", lake: Lake, table: Table, transaction: rows.Transaction) -> None:
+    rows.write_frame(
+        frame,
+        lake.settings.table_uri(table.key),
+        mode="append",
+        transaction=transaction,
+        partition_by=rows.partition_columns(table),
+        properties=rows.declared_properties(table),
+    )
+
+
+def _replace(
+    spark: "SparkSession", lake: Lake, table: Table, inputs: Mapping[str, TableFacts], target: TableFacts | None
+) -> tuple[Reason, str]:
+    consumed = {} if target is None else _consumed_by_overwrite(target.history)
+    increments = {key: _increment_of(consumed.get(key), facts) for key, facts in inputs.items()}
+    news = [increment for increment in increments.values() if not isinstance(increment, NothingNew)]
+    if not news:
+        versions = ", ".join(f"{key} {consumed[key]}" for key in inputs)
+        return Reason.INPUTS_UNCHANGED, Reason.INPUTS_UNCHANGED.say(versions=versions)
+    frame = _transformed(table, {key: _whole(spark, facts.layout) for key, facts in inputs.items()})
+    rows.check_shape(frame, table, None if target is None else target.layout)
+    rows.write_frame(
+        frame,
+        lake.settings.table_uri(table.key),
+        mode="overwrite",
+        properties=rows.declared_properties(table),
+        user_metadata=json.dumps({"inputs": {key: facts.layout.version for key, facts in inputs.items()}}, separators=(",", ":")),
+    )
+    return news[0].reason, "; ".join(increment.sentence for increment in news)
+
+
+def _increment_of(consumed: int | None, facts: TableFacts) -> type_of_increment:
+    return plan_increment(consumed, facts.layout.version, facts.history)
+
+
+def _consumed_by_overwrite(history: History) -> dict[str, int]:
+    """The versions that the newest overwrite read, as its commit says; nothing if the log no longer tells."""
+    for commit in reversed(history.commits):
+        if not commit.changed_data and commit.operation != "WRITE":
+            continue
+        try:
+            found = json.loads(commit.user_metadata or "{}")["inputs"]
+            return {str(key): int(version) for key, version in found.items()}
+        except (ValueError, KeyError, TypeError, AttributeError):
+            return {}  # somebody else wrote the table since: its rows are no longer what our inputs give
+    return {}
+
+
+def _first(
+    spark: "SparkSession", table: Table, inputs: Mapping[str, TableFacts], increment: ReadAll | ReadChanges
+) -> dict[str, "DataFrame"]:
+    key = table.inputs[0].key
+    if isinstance(increment, ReadAll):
+        return {}
+    reader = spark.read.format("delta").option("readChangeFeed", "true")
+    reader = reader.option("startingVersion", increment.first).option("endingVersion", increment.upto)
+    changes = reader.load(inputs[key].layout.uri).where("_change_type IN ('insert', 'update_postimage')")
+    return {key: changes.drop(*_CHANGE_COLUMNS)}
+
+
+def _whole(spark: "SparkSession", layout: Layout) -> "DataFrame":
+    """A table at the version of its facts: over Spark Connect a DataFrame without a version shows what is there when it is run."""
+    return spark.read.format("delta").option("versionAsOf", layout.version).load(layout.uri)
+
+
+def _transformed(table: Table, frames: Mapping[str, "DataFrame"]) -> "DataFrame":
+    assert table.transform is not None
+    return table.transform(**{source.name: frames[source.key] for source in table.inputs})
+
+
+def _check_has(frame: "DataFrame", table: Table, names: tuple[str, ...]) -> None:
+    if missing := [name for name in names if name not in frame.columns]:
+        found = ", ".join(frame.columns)
+        raise Refused(f"write of {table.key}: its transform gives no column {missing[0]}, which its write= names; it gives {found}")
+
+
+def _check_not_made_anew(table: Table, driver: Layout, consumed: int | None) -> None:
+    if consumed is not None and consumed > driver.version:
+        raise Broken(
+            f"write of {table.key}: it has consumed version {consumed} of {driver.table}, which is at version {driver.version}: that table "
+            f"was made anew; accepted: delete the folder of {table.key} and materialize it again"
+        )
+
+
+def _changes_are_gone(error: Exception) -> bool:
+    from pyspark.errors import PySparkException
+
+    return isinstance(error, PySparkException) and (error.getCondition() or "").startswith(_CHANGES_GONE)
