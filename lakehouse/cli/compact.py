@@ -73,7 +73,8 @@ def _outcome(opened: Opened, table: Table, metadata: Mapping[str, Any]) -> Compa
 def _print(outcome: CompactionOutcome) -> None:
     plan = outcome.plan
     if outcome.version_after is None:
-        click.echo(f"{plan.table}: nothing to do at version {plan.version}: {plan.sentence}")
+        why = "its files were merged or gone when OPTIMIZE looked; planned was" if plan.bins else "nothing to do"
+        click.echo(f"{plan.table}: {why} at version {plan.version}: {plan.sentence}")
         return
     rows = [
         ("files removed", count_text(plan.files_removed), count_text(outcome.files_removed)),

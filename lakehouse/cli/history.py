@@ -43,12 +43,12 @@ def is_compaction(commit: Commit) -> bool:
 
 
 def prediction(commit: Commit) -> dict[str, Any] | None:
-    """What our compaction wrote about itself into the commit; `None` for commits of others."""
+    """The plan that our compaction wrote into its commit; `None` for commits of others."""
     try:
-        told = json.loads(commit.user_metadata or "")
-    except ValueError:
+        plan = json.loads(commit.user_metadata or "")["plan"]
+    except (ValueError, KeyError, TypeError):
         return None
-    return told if isinstance(told, dict) and all(isinstance(told.get(name), int) for name in _PREDICTED) else None
+    return plan if isinstance(plan, dict) and all(isinstance(plan.get(name), int) for name in _PREDICTED) else None
 
 
 def _document(commit: Commit) -> dict[str, Any]:
@@ -68,7 +68,6 @@ def _document(commit: Commit) -> dict[str, Any]:
 def _compaction(commit: Commit) -> dict[str, Any]:
     told = prediction(commit) or {}
     return {
-        "owner": told.get("owner"),
         "reason": told.get("reason"),
         "sentence": told.get("sentence"),
         **{f"predicted_{name}": told.get(name) for name in _PREDICTED},
@@ -102,5 +101,4 @@ def _account(commit: Commit) -> str:
         return "not by this program: no prediction"
     pairs = {name: (told[f"predicted_{name}"], told[f"actual_{name}"]) for name in _PREDICTED}
     wrong = [f"{name.replace('_', ' ')} {said:,}" for name, (said, was) in pairs.items() if said != was]
-    by = f" ({told['owner']})" if told["owner"] else ""
-    return f"{told['sentence']}{by}; {'predicted otherwise: ' + ', '.join(wrong) if wrong else 'as predicted'}"
+    return f"{told['sentence']}; {'predicted otherwise: ' + ', '.join(wrong) if wrong else 'as predicted'}"

@@ -57,7 +57,8 @@ def _select(selection: str | None, opened: Opened, recorder: "Recorder") -> list
         keys = recorder.select(selection)
         chosen = [table for table in opened.tables.values() if table.key in keys]
     if not chosen:
-        raise Refused(f"materialize {selection!r}: no declared table is selected; {nearest(selection, opened.tables)}")
+        near = nearest(selection, opened.tables)
+        raise Refused(f"materialize {selection!r}: neither a layer nor a table nor a selection of Dagster's with tables in it; {near}")
     return chosen
 
 

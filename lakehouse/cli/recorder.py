@@ -51,16 +51,12 @@ class Recorder:
         self._defs = defs
 
     def select(self, text: str) -> set[str]:
-        """The keys (`layer/name`) that an expression of Dagster's asset selection names.
-
-        Raises:
-            Refused: it is none.
-        """
+        """The keys (`layer/name`) that an expression of Dagster's asset selection names; none where it is no expression, or names none."""
         try:
             with _no_warnings():
                 selected = dg.AssetSelection.from_string(text).resolve(self._defs.resolve_asset_graph())
-        except dg.DagsterError as error:
-            raise Refused(f"materialize {text!r}: not a selection that Dagster knows: {error}") from error
+        except dg.DagsterError:
+            return set()
         return {"/".join(key.path) for key in selected}
 
     def materialize(self, keys: Sequence[str]) -> list[AssetRun]:
@@ -134,7 +130,13 @@ class _Watch:
     def _keep(self, materialization: dg.AssetMaterialization) -> None:
         run = self.found["/".join(materialization.asset_key.path)]
         run.state, run.metadata = "done", {name: entry.value for name, entry in materialization.metadata.items()}
-        tell(f"{run.key}: {run.metadata.get('lakehouse/outcome') or run.metadata.get('lakehouse/plan')}")
+        tell(f"{run.key}: {_told(run.metadata)}")
+
+
+def _told(metadata: Mapping[str, Any]) -> str:
+    if "lakehouse/outcome" not in metadata:
+        return str(metadata.get("lakehouse/plan", "done"))
+    return f"{metadata['lakehouse/rows_written']:,} rows in {metadata['lakehouse/seconds']:.1f} s; {metadata['lakehouse/outcome']}"
 
 
 def _failure(data: Any) -> LakehouseError:

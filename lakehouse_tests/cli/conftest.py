@@ -13,8 +13,6 @@ from lakehouse.cli.front import commands
 from lakehouse.engine.store import DiskStore
 from lakehouse_tests.log_builder import LogBuilder
 
-type_of_prediction = dict[str, int | str]
-
 
 class Terminal:
     """`lakehouse …` with settings of its own; nothing of this process's environment gets in."""
@@ -63,11 +61,7 @@ def told(terminal: Terminal, story: Callable[[str], LogBuilder]) -> Terminal:
     return terminal
 
 
-PREDICTION = {
-    "owner": "run 1234",
-    "reason": "MERGEABLE_FILES",
-    "sentence": "why it ran",
-    "files_removed": 2,
-    "files_added": 1,
-    "bytes_removed": 300,
+PREDICTION: dict[str, Any] = {
+    "compaction": "a mark of its own",
+    "plan": {"reason": "MERGEABLE_FILES", "sentence": "why it ran", "files_removed": 2, "files_added": 1, "bytes_removed": 300},
 }
