@@ -69,8 +69,9 @@ def choose_batch(
     """The next batch of `listing`; `arrived` is the number of the last batch that the table's log knows, 0 if none.
 
     Names that start with `.` or `_`, at any level, are unfinished or private and never looked at. Set aside are files of another kind,
-    files over the landing's limit, files with a sign of `unreadable` in their names, files whose size changed after they were taken and, for an `Overwrite`, all but the newest by
-    name, be they landed now or before. A batch may hold nothing but files set aside: then its manifest is all, and nothing is to arrive.
+    files over the landing's limit, files with a sign of `unreadable` in their names, files whose size changed after they were taken and,
+    for an `Overwrite`, all but the newest by name, be they landed now or before. A batch may hold nothing but files set aside: then its
+    manifest is all, and nothing is to arrive.
     """
     newest = ledger.newest
     if newest is not None and newest.files and newest.number > arrived:

@@ -119,6 +119,14 @@ def test_a_file_is_set_aside_with_the_reason(listing: list[LandedFile], seen: di
     assert found is not None and why in found.set_aside[0].why
 
 
+@pytest.mark.parametrize(("unreadable", "taken"), [("", ["05:00.json", "a.json"]), (":", ["a.json"])])
+def test_a_name_that_cannot_be_read_is_set_aside(unreadable: str, taken: list[str]) -> None:
+    empty = Ledger(newest=None, seen={})
+    found = choose_batch(landed("05:00.json", "a.json"), empty, LANDING, APPEND, arrived=0, unreadable=unreadable).batch
+    assert found is not None and [file.name for file in found.files] == taken
+    assert len(found.files) + len(found.set_aside) == 2
+
+
 def test_everything_landed_is_taken_once_and_only_once_over_any_number_of_batches() -> None:
     listing = landed(*(f"{place:02}.json" for place in range(10)), "x.csv")
     ledger, taken = Ledger(newest=None, seen={}), []
