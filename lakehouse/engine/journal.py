@@ -51,7 +51,7 @@ class Journal:
         batch = None
         for number in range(max(snapshot, 1), newest + 1):
             batch, snapshot_names = self._read_manifest(table_key, number)
-            seen |= snapshot_names | _names(batch)
+            seen |= {**snapshot_names, **_names(batch)}
         return Ledger(newest=batch, seen=seen)
 
     def plan_batch(self, table_key: str, batch: Batch) -> None:

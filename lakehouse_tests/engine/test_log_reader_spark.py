@@ -12,6 +12,8 @@ from lakehouse.core.layout import Layout
 from lakehouse.engine.log_reader import TableFacts, missing_files, read_facts
 from lakehouse.engine.store import DiskStore
 
+pytestmark = pytest.mark.spark
+
 KEY = "bronze/t"
 
 
@@ -149,25 +151,37 @@ def test_vectors_under_random_prefixes_are_found(table: RealTable) -> None:
     assert missing_files(table.store, table.facts().layout) == (str(vector.relative_to(table.path)),)
 
 
-@pytest.mark.parametrize("policy", ["classic", "v2"])
-@pytest.mark.parametrize("part_size", [None, 3])
-def test_checkpoints_of_every_policy_fold_to_the_same_table(table: RealTable, policy: str, part_size: int | None) -> None:
+@pytest.mark.parametrize(
+    ("policy", "confs", "name", "sidecars"),
+    [
+        ("classic", {}, "*.checkpoint.parquet", 0),
+        ("classic", {"checkpoint.partSize": "3"}, "*.checkpoint.0000000002.*.parquet", 0),
+        ("v2", {"checkpointV2.topLevelFileFormat": "parquet"}, "*.checkpoint.*.parquet", 1),
+        ("v2", {"checkpointV2.topLevelFileFormat": "json", "checkpoint.partSize": "3"}, "*.checkpoint.*.json", 2),
+    ],
+)
+def test_checkpoints_of_every_policy_fold_to_the_same_table(
+    table: RealTable, policy: str, confs: dict[str, str], name: str, sidecars: int
+) -> None:
     table.sql(f"CREATE TABLE {{t}} (id BIGINT, p INT) USING delta PARTITIONED BY (p) TBLPROPERTIES ('delta.checkpointPolicy' = '{policy}')")
     table.sql("ALTER TABLE {t} SET TBLPROPERTIES ('delta.checkpointInterval' = '4')")
-    if part_size:
-        table.spark.conf.set("spark.databricks.delta.checkpoint.partSize", str(part_size))
+    confs = {f"spark.databricks.delta.{conf}": value for conf, value in confs.items()}
+    for conf, value in confs.items():
+        table.spark.conf.set(conf, value)
     try:
         for _ in range(3):
             table.append(40, "id", "CAST(id % 4 AS INT) AS p", files=2)
         table.sql("DELETE FROM {t} WHERE p = 3")
         table.append(10, "id", "9 AS p")
     finally:
-        table.spark.conf.unset("spark.databricks.delta.checkpoint.partSize")
+        for conf in confs:
+            table.spark.conf.unset(conf)
     layout = table.checked()
     assert layout.log.checkpoint_version == 4
-    names = [file.name for file in (table.path / "_delta_log").glob("[0-9]*.checkpoint*")]
-    assert len(names) > 1 if part_size and policy == "classic" else len(names) == 1
-    assert any((table.path / "_delta_log/_sidecars").glob("*.parquet")) == (policy == "v2")
+    log = table.path / "_delta_log"
+    assert any(log.glob(f"[!.]{name}"))
+    assert len(list(log.glob("_sidecars/[!.]*.parquet"))) >= sidecars
+    assert any(log.glob("_sidecars/*")) == (sidecars > 0)
     table.remove_from_log("0000000000000000000[0-4].json")
     assert table.facts().layout.files == layout.files
     assert table.facts().layout.tombstones == layout.tombstones

@@ -170,7 +170,7 @@ def _pairs(column: pa.MapArray) -> Iterable[type_of_pairs]:
     return (tuple(listed[start:end]) for start, end in pairwise(offsets))
 
 
-def _shared(column: pa.Array) -> Iterable[str | None]:
+def _shared(column: pa.Array) -> Iterable[Any]:
     """The texts of a column that has few distinct ones, each made once."""
     encoded = column.dictionary_encode()
     texts = [*encoded.dictionary.to_pylist(), None]

@@ -50,7 +50,7 @@ def vector_file(vector: str) -> str | None:
 def _names(layout: Layout) -> Iterator[str]:
     for file in layout.files:
         yield _relative(unquote(file.path), layout)
-    for vector in {file.deletion_vector for file in layout.files} - {None}:
+    for vector in {file.deletion_vector for file in layout.files if file.deletion_vector is not None}:
         name = vector_file(vector)
         if name is not None:
             yield _relative(unquote(name) if vector.startswith("p") else name, layout)

@@ -76,7 +76,7 @@ def partitioner(metadata: Mapping[str, Any], *, table: str) -> Callable[[type_of
     Under column mapping, actions name columns physically. An empty value is null, as the protocol has it.
     Source: PROTOCOL.md, "Column Mapping" and "Partition Value Serialization".
     """
-    names = tuple(metadata["partitionColumns"])
+    names: list[str] = metadata["partitionColumns"]
     mapped = metadata.get("configuration", {}).get("delta.columnMapping.mode", "none") != "none"
     physical = _physical_names(metadata) if mapped else {}
     wanted = tuple((name, physical.get(name, name)) for name in names)

@@ -50,7 +50,7 @@ class S3Store:
             request_checksum_calculation="when_required",
             response_checksum_validation="when_required",
         )
-        return boto3.session.Session().client("s3", config=config)
+        return boto3.Session().client("s3", config=config)
 
     def list(self, prefix: str) -> list[StoredFile]:
         """See `Store.list`. Keys that end in `/` mark folders and are no files."""
