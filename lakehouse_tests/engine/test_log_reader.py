@@ -1,11 +1,14 @@
 """Stories of logs, each with what the reader must make of it; real tables are in test_log_reader_spark.py."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from uuid import UUID
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from lakehouse.core.errors import Broken, Refused, Transient
 from lakehouse.core.layout import Column, DataFile, LogDebt, Tombstone
@@ -89,6 +92,39 @@ def test_every_kind_of_checkpoint_folds_to_the_same_layout(checkpoint: dict[str,
     }
     assert layout.tombstones == (Tombstone(path="d=1/b", deleted_ms=START_MS + 3 * MINUTE_MS, size_bytes=20),)
     assert (layout.version, layout.transactions, layout.partition_columns) == (5, {"app": 4}, ("d",))
+
+
+@given(st.lists(st.tuples(st.sampled_from("awdorc"), st.integers(0, 2**16)), max_size=25), st.data())
+@settings(deadline=None, max_examples=60, derandomize=True)
+def test_where_checkpoints_lie_changes_nothing(steps: list[tuple[str, int]], data: st.DataObject) -> None:
+    plain, checkpointed = LogBuilder().create(partition_by=["d"]), LogBuilder().create(partition_by=["d"])
+    for number, (step, seed) in enumerate(steps):
+        live = sorted(file.path for file in plain.layout().files)
+        chosen = live[seed % 3 :: 2]
+        for story in (plain, checkpointed):
+            match step:
+                case "a":
+                    story.append(
+                        [(f"d={seed % 3}/f{number}-{part}", seed + part) for part in range(1 + seed % 3)], transaction=("app", number)
+                    )
+                case "w":
+                    story.overwrite([(f"d=0/w{number}", seed)])
+                case "d":
+                    story.delete(chosen)
+                case "o":
+                    story.optimize(chosen, into=[(f"d={seed % 3}/o{number}", seed)])
+                case "r":
+                    story.delete_rows(dict.fromkeys(chosen, seed % 7))
+                case _:
+                    story.readd(chosen)
+        if data.draw(st.booleans()):
+            checkpointed.checkpoint(**data.draw(st.sampled_from([kind for kind in CHECKPOINTS.values() if kind is not None])))
+    one, other = plain.facts(), checkpointed.facts()
+    assert one.history == other.history
+    assert set(one.layout.files) == set(other.layout.files)
+    assert set(one.layout.tombstones) == set(other.layout.tombstones)
+    unordered = {"files": (), "tombstones": (), "log": LogDebt(checkpoint_version=None, commit_count=0, commit_bytes=0)}
+    assert replace(one.layout, **unordered) == replace(other.layout, **unordered)  # type: ignore[arg-type]
 
 
 def test_a_checkpoint_without_statistics_leaves_rows_unknown() -> None:
