@@ -53,6 +53,11 @@ def quarantined_lines(lines: "DataFrame", *, batch: int) -> "DataFrame":
     )
 
 
+def literal_path(path: str) -> str:
+    """A path as Spark's file readers take it for itself and not for a pattern."""
+    return _GLOB.sub(r"\\\g<0>", path)
+
+
 def _numbered(spark: "SparkSession", *, root: str, names: Sequence[str]) -> "DataFrame":
     """Every line with its file and its number there, counted from 1.
 
@@ -62,7 +67,7 @@ def _numbered(spark: "SparkSession", *, root: str, names: Sequence[str]) -> "Dat
     from pyspark.sql import Window
     from pyspark.sql import functions as F  # noqa: N812
 
-    text = spark.read.text([_GLOB.sub(r"\\\g<0>", f"{root}/{name}") for name in names])
+    text = spark.read.text([literal_path(f"{root}/{name}") for name in names])
     lines = text.select(
         F.col("value").alias(_RAW),
         F.col("_metadata.file_path").alias("_path"),
