@@ -10,7 +10,7 @@ happens `v` minutes after `START_MS`. Source of every shape: what Delta 4.4.0 wr
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Self
-from urllib.parse import unquote
+from urllib.parse import quote, unquote
 
 from lakehouse.core.layout import Layout
 from lakehouse.engine.log_reader import TableFacts, read_facts
@@ -232,8 +232,8 @@ class LogBuilder:
         files = [row for row in rows if row.keys() & {"add", "remove"}]
         kept = [row for row in rows if not row.keys() & {"add", "remove"}]
         for number in range(count):
-            name = f"{self.version}-{number}.parquet"
+            name = f"{self.version} {number}.parquet"
             data = checkpoint_parquet(files[number::count], stats=stats)
             self.store.put(f"{self.key}/_delta_log/_sidecars/{name}", data)
-            kept.append({"sidecar": {"path": name, "sizeInBytes": len(data), "modificationTime": START_MS}})
+            kept.append({"sidecar": {"path": quote(name), "sizeInBytes": len(data), "modificationTime": START_MS}})
         return kept

@@ -186,8 +186,15 @@ def test_a_file_that_goes_with_its_vectors_is_one_tombstone() -> None:
     story = LogBuilder().create().append([("a", 10)]).delete_rows({"a": 2}).delete_rows({"a": 5}).delete(["a"])
     stone = Tombstone(path="a", deleted_ms=START_MS + 4 * MINUTE_MS, size_bytes=10)
     assert story.layout().tombstones == (stone,)
-    assert story.checkpoint().layout().tombstones == (stone,)
+    assert story.checkpoint(parts=2).layout().tombstones == (stone,)
     assert story.layout().tombstone_bytes == 10
+
+
+def test_a_file_with_a_vector_in_the_checkpoint_can_go_and_change_after_it() -> None:
+    story = LogBuilder().create().append([("a", 10), ("b", 10)]).delete_rows({"a": 2, "b": 3}).checkpoint()
+    story.delete(["a"]).delete_rows({"b": 4})
+    assert [(file.path, file.deleted_row_count) for file in story.layout().files] == [("b", 4)]
+    assert [stone.path for stone in story.layout().tombstones] == ["a"]
 
 
 def test_a_file_that_was_restored_is_live_again_and_no_tombstone() -> None:
@@ -250,6 +257,7 @@ def test_history_goes_back_as_far_as_asked_or_as_the_log_holds_without_a_gap() -
     story = LogBuilder().create()
     for number in range(1, 11):
         story.append([(f"f{number}", 1)])
+    assert [commit.version for commit in story.facts(newest_commits=4).history.commits] == [7, 8, 9, 10]
     story.checkpoint().append([("last", 1)])
     assert [commit.version for commit in story.facts(newest_commits=4).history.commits] == [8, 9, 10, 11]
     story.lose(6)

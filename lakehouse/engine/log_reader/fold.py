@@ -123,7 +123,7 @@ def _live_files(
 
 def _tombstones(checkpoint: Checkpoint, later: type_of_later, *, live: set[str]) -> Iterable[Tombstone]:
     """One per path that no live file has, with its last deletion: a path is removed once for each vector it ever had."""
-    before = (remove for removes in checkpoint.removes for remove in removes if (remove.path, remove.vector) not in later)
+    before = chain.from_iterable(checkpoint.removes)
     after = (action for action in later.values() if isinstance(action, RemovedFile))
     stones: dict[str, Tombstone] = {}
     for remove in chain(before, after):
