@@ -3,6 +3,7 @@
 import atexit
 import contextlib
 import os
+import threading
 import time
 import uuid
 import warnings
@@ -14,7 +15,7 @@ from lakehouse.core.errors import Refused, Transient
 from lakehouse.core.settings import Settings
 from lakehouse.engine import jars, server
 from lakehouse.engine.java import find_java
-from lakehouse.engine.process import port_answers
+from lakehouse.engine.process import Process, port_answers
 from lakehouse.engine.spark_conf import scratch_folder, session_conf
 
 if TYPE_CHECKING:
@@ -24,6 +25,9 @@ if TYPE_CHECKING:
 _DEFAULT_PORT = 15002  # Source: Spark's client connection string, "port"
 _SETTLE_SECONDS = 120
 _GONE = ("INVALID_HANDLE.", "NO_ACTIVE_SESSION", "RESPONSE_ALREADY_RECEIVED")
+# PySpark itself keeps one session per process and hands it out whatever server is asked for, also when that one is gone.
+_opened: dict[tuple[str, int, Process | None], "SparkSession"] = {}
+_OPENING = threading.Lock()
 _CONFLICT_STATE = "2D521"  # Delta's SQL state for all of its commit conflicts
 
 
@@ -54,25 +58,27 @@ def session_config(settings: Settings) -> dict[str, str]:
 
 
 def connect(settings: Settings) -> "SparkSession":
-    """A session that answers.
+    """The session of this process for these settings, one that answers: opened, or opened anew if its server is gone.
 
     Raises:
         Transient, Refused: as for `prepare`.
     """
-    from pyspark.sql import SparkSession
-
     prepare(settings)
-    builder = SparkSession.builder
-    for name, value in session_config(settings).items():
-        builder = builder.config(name, value)
-    with translated():
-        try:
-            return adopt(builder.getOrCreate())
-        except Exception as error:
-            if not _is_gone(error):
-                raise
-            # The session that PySpark kept belonged to a server that is gone; now it knows, and gives a new one.
-            return adopt(builder.getOrCreate())
+    if settings.spark.startswith(("local[", "spark://")):
+        return adopt(_builder(settings).getOrCreate())
+    place = (settings.spark, settings.spark_port, server.status(settings).process if settings.spark == "server" else None)
+    with _OPENING, translated():
+        for kept in [each for each in _opened if each != place and each[:2] == place[:2]]:
+            _let_go(_opened.pop(kept))
+        if place in _opened and not _opened[place].is_stopped:  # type: ignore[attr-defined]  # of Connect sessions only
+            try:
+                return adopt(_opened[place])
+            except Exception as error:
+                if not (_is_gone(error) or _is_unreachable(error)):
+                    raise
+                _let_go(_opened[place])
+        _opened[place] = adopt(_builder(settings).create())
+        return _opened[place]
 
 
 def adopt(spark: "SparkSession") -> "SparkSession":
@@ -145,6 +151,21 @@ def translated() -> Iterator[None]:
         raise
 
 
+def _builder(settings: Settings) -> "SparkSession.Builder":
+    from pyspark.sql import SparkSession
+
+    builder = SparkSession.builder
+    for name, value in session_config(settings).items():
+        builder = builder.config(name, value)
+    return builder
+
+
+def _let_go(stale: "SparkSession") -> None:
+    """Closes a session whose server is gone, without knocking there for long."""
+    stale.client.set_retry_policies([])  # type: ignore[attr-defined]  # of Connect sessions only
+    stale.stop()
+
+
 def _prepare_server(settings: Settings) -> None:
     state, token = server.status(settings), server.read_token(settings)
     if not state.is_running or state.port != settings.spark_port or token is None:
@@ -180,7 +201,7 @@ def _fail_soon(client: "SparkConnectClient") -> None:
     from pyspark.sql.connect.client.retries import DefaultPolicy
 
     warnings.filterwarnings("ignore", message=r"\[RETRIES_EXCEEDED\]")  # the error that follows says it
-    client.set_retry_policies([DefaultPolicy(max_retries=6, initial_backoff=100, backoff_multiplier=3.0, max_backoff=4000, jitter=100)])
+    client.set_retry_policies([DefaultPolicy(max_retries=5, initial_backoff=100, backoff_multiplier=3.0, max_backoff=4000, jitter=100)])
     atexit.register(client.set_retry_policies, [])  # runs before the client's own farewells to a server that may be gone
 
 
