@@ -10,6 +10,8 @@ from lakehouse.core.errors import LakehouseError, Transient
 # A Connect server that died is back after 5 to 15 s: three more tries, 5, 15 and 35 s apart, outlive that.
 MAX_RETRIES = 3
 _FIRST_DELAY_SECONDS = 5
+# The tag of a run whose starter decides about another try: a terminal, which tells it by its exit code.
+ONCE_TAG = "lakehouse/once"
 
 
 def as_dagster_error(error: LakehouseError, *, attempt: int) -> dg.RetryRequested | dg.Failure:
@@ -27,4 +29,5 @@ def dagster_words(context: dg.AssetExecutionContext | dg.AssetCheckExecutionCont
     except LakehouseError as error:
         if isinstance(error, Transient):
             context.log.warning(f"{type(error).__name__}: {error}")
-        raise as_dagster_error(error, attempt=context.op_execution_context.retry_number) from error
+        attempt = MAX_RETRIES if ONCE_TAG in context.run.tags else context.op_execution_context.retry_number
+        raise as_dagster_error(error, attempt=attempt) from error

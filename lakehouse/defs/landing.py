@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import dagster as dg
 
+from lakehouse.core.errors import Transient
 from lakehouse.core.ingest import BatchPlan, LandedFile, Ledger, choose_batch
 from lakehouse.core.reason import Reason
 from lakehouse.core.table import Landing, Table
@@ -42,7 +43,10 @@ def landing_sensor(tables: Sequence[Table], lake: Lake) -> dg.SensorDefinition:
         description="Looks below the landing prefixes and has the tables loaded whose files are not in them yet.",
     )
     def look(context: dg.SensorEvaluationContext) -> dg.SensorResult:
-        looks = watch.look(context.instance, landed, now=time.time())
+        try:
+            looks = watch.look(context.instance, landed, now=time.time())
+        except Transient as error:
+            return dg.SensorResult(skip_reason=f"nothing could be looked at: {error}")
         text = "; ".join(f"{found.table.key}: {found.sentence}" for found in looks)
         due = [found for found in looks if found.is_due]
         if not due:

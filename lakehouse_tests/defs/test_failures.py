@@ -4,7 +4,7 @@ import dagster as dg
 import pytest
 
 from lakehouse.core.errors import Broken, LakehouseError, Refused, Transient
-from lakehouse.defs.failures import MAX_RETRIES, as_dagster_error, dagster_words
+from lakehouse.defs.failures import MAX_RETRIES, ONCE_TAG, as_dagster_error, dagster_words
 
 
 @pytest.mark.parametrize(("attempt", "seconds"), [(0, 5), (1, 15), (2, 35)])
@@ -36,3 +36,16 @@ def test_a_run_that_is_not_worth_another_try_has_one(error: Exception, tries: in
 
     assert not dg.materialize([failing], raise_on_error=False).success
     assert len(seen) == tries
+
+
+def test_a_run_whose_starter_decides_has_one_try_even_for_a_transient_error() -> None:
+    seen: list[int] = []
+
+    @dg.asset
+    def failing(context: dg.AssetExecutionContext) -> None:
+        seen.append(context.op_execution_context.retry_number)
+        with dagster_words(context):
+            raise Transient("the server is away")
+
+    assert not dg.materialize([failing], raise_on_error=False, tags={ONCE_TAG: "true"}).success
+    assert seen == [0]

@@ -7,13 +7,25 @@ import dagster as dg
 import pytest
 from dagster import DagsterEventType, SensorResult
 
+from lakehouse.core.errors import Transient
 from lakehouse.core.ingest import Batch, LandedFile
 from lakehouse.core.table import Append, Landing, Overwrite, Table
 from lakehouse.defs.keys import table_key
 from lakehouse.defs.landing import landing_assets, landing_sensor
 from lakehouse.engine.journal import Journal
 from lakehouse.engine.lake import Lake
-from lakehouse_tests.defs.example import TABLES, begun, ended, example_lake, latest_orders, materialized, orders, requested
+from lakehouse.engine.store import MemoryStore, StoredFile
+from lakehouse_tests.defs.example import (
+    TABLES,
+    begun,
+    ended,
+    example_lake,
+    example_settings,
+    latest_orders,
+    materialized,
+    orders,
+    requested,
+)
 
 pytestmark = pytest.mark.usefixtures("no_java")
 
@@ -126,6 +138,21 @@ def test_a_batch_after_one_that_failed_often_starts_without_a_pause(lake: Lake, 
     loaded(lake, instance, 1, "1.json")
     land(lake, "orders/2.json")
     assert tick().run_requests
+
+
+class AwayStore(MemoryStore):
+    """A store that does not answer."""
+
+    def list(self, prefix: str) -> list[StoredFile]:
+        raise Transient(f"{prefix} cannot be listed now")
+
+
+def test_storage_that_does_not_answer_is_waited_for(tmp_path: Path, instance: dg.DagsterInstance) -> None:
+    sensor = landing_sensor(TABLES, Lake(settings=example_settings(tmp_path), store=AwayStore()))
+    with dg.build_sensor_context(instance=instance) as context:
+        result = sensor(context)
+    assert isinstance(result, SensorResult)
+    assert text(result).startswith("nothing could be looked at: ")
 
 
 def test_two_tables_on_one_prefix_hang_on_one_landing_area(lake: Lake) -> None:

@@ -7,6 +7,7 @@ import pytest
 
 from lakehouse.core.history import Commit, History
 from lakehouse.core.table import Table
+from lakehouse.defs.compaction import compaction_asset
 from lakehouse.defs.keys import pool_of, table_key
 from lakehouse.defs.landing import landing_assets
 from lakehouse.defs.medallion import data_version, table_asset
@@ -98,11 +99,11 @@ def test_a_compaction_leaves_the_data_version_as_it_is() -> None:
     assert data_version(story.append([("d", 1)]).facts()) == "3"
 
 
-def test_every_writer_of_a_table_shares_one_pool(definitions: dg.Definitions) -> None:
-    graph = definitions.resolve_asset_graph()
-    assert {graph.get(table_key(table)).pools and next(iter(graph.get(table_key(table)).pools)) for table in TABLES} == {
-        pool_of(table) for table in TABLES
-    }
+@pytest.mark.parametrize("table", TABLES)
+def test_a_table_and_its_compaction_share_one_pool(tmp_path: Path, table: Table) -> None:
+    lake = example_lake(tmp_path)
+    assert table_asset(table, lake).op.pool == compaction_asset(table, lake).op.pool == pool_of(table)
+    assert len({pool_of(each) for each in TABLES}) == len(TABLES)
 
 
 @pytest.mark.parametrize(("table", "hours"), [(orders, 2), (totals, None)])
