@@ -1,0 +1,45 @@
+"""The replay in Dagster: a sensor of its own that lands some simulated hours per tick.
+
+They land in the tick itself, since a run would be dear for some small files and no Spark. It asks for no runs: the landing sensor finds
+the files.
+"""
+
+import dagster as dg
+
+from lakehouse.core.errors import Transient
+from lakehouse.core.settings import Settings
+from lakehouse.engine.store import open_store
+from lakehouse.replay.play import play
+
+# More unfinished runs than this: the lake is behind the world, and the world waits.
+_MOST_RUNS = 8
+_UNFINISHED = [
+    dg.DagsterRunStatus.QUEUED,
+    dg.DagsterRunStatus.NOT_STARTED,
+    dg.DagsterRunStatus.STARTING,
+    dg.DagsterRunStatus.STARTED,
+]
+
+
+def replay_sensor(settings: Settings) -> dg.SensorDefinition:
+    """Plays the year: `replay_hours` per tick, a tick every `replay_seconds`, until the year is over."""
+    store = open_store(settings)
+
+    @dg.sensor(
+        name="replay_sensor",
+        default_status=dg.DefaultSensorStatus.RUNNING,
+        minimum_interval_seconds=settings.replay_seconds,
+        description="Plays a real year of flights into the landing area; LAKEHOUSE_REPLAY=off leaves it out.",
+    )
+    def replay(context: dg.SensorEvaluationContext) -> dg.SkipReason:
+        runs = context.instance.get_runs_count(dg.RunsFilter(statuses=_UNFINISHED))
+        if runs > _MOST_RUNS:
+            return dg.SkipReason(f"landed nothing: {runs} runs are unfinished, more than {_MOST_RUNS}; the world waits for the lake")
+        try:
+            played = play(store, settings.home, start=settings.replay_start, hours=settings.replay_hours)
+        except Transient as error:
+            return dg.SkipReason(f"landed nothing: {error}")
+        context.update_cursor(f"{played.until:%Y-%m-%dT%H}")
+        return dg.SkipReason(played.sentence)
+
+    return replay

@@ -1,0 +1,102 @@
+"""Each flight as a story of events: announced, then cancelled, or departed and, if it came down anywhere, arrived.
+
+When things happen, in UTC:
+- A flight is announced 3 to 9 hours before its scheduled departure, to the minute; how long before is drawn from its id.
+- A cancelled flight (no departure time) is cancelled at its scheduled departure.
+- It departs at its scheduled departure plus its delay, which is never below -43 minutes: after it was announced.
+- It arrives after the minutes in the air and those on the ground. The data give arrivals by the destination's clock; all zones there are
+  whole hours from UTC, so the minute is known, and a taxi time of 5 to 64 minutes is what makes it fit. A flight with an arrival time and
+  no minutes in the air was diverted and flew on: it is taken to need two hours more than its distance does at 7 miles a minute.
+- A flight that departed and has no arrival time never arrives: its departure is the last that is heard of it.
+"""
+
+from typing import TYPE_CHECKING
+
+import numpy
+import pandas
+import pyarrow
+
+from lakehouse.replay import chance
+from lakehouse.replay.package import read_flights
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+# Cancelled and departed share a rank: no flight does both.
+RANKS = {"scheduled": 0, "cancelled": 1, "departed": 1, "arrived": 2}
+_TEXT = pandas.ArrowDtype(pyarrow.string())
+_AS_THEY_ARE = ("carrier", "flight", "tailnum", "origin", "dest", "distance")
+_DELAYS = ("dep_delay", "arr_delay", "air_time")
+
+
+def tell_flights() -> pandas.DataFrame:
+    """One row per flight of the year with all that its events say, and `announced_at`, which none says; times are UTC without a zone."""
+    raw = read_flights()
+    date = _digits(raw.year, 4) + "-" + _digits(raw.month, 2) + "-" + _digits(raw.day, 2)
+    clock = _digits(raw.hour * 100 + raw.minute, 4)
+    flight_id = date + "-" + raw.carrier.astype(_TEXT) + "-" + raw.flight.astype(_TEXT) + "-" + raw.origin.astype(_TEXT) + "-" + clock
+    scheduled = pandas.to_datetime(raw.time_hour, format="%Y-%m-%dT%H:%M:%SZ").dt.as_unit("s") + _minutes(raw.minute)
+    departed = scheduled + _minutes(raw.dep_delay)
+    return pandas.DataFrame(
+        {
+            "flight_id": flight_id,
+            **{name: raw[name] for name in _AS_THEY_ARE},
+            "flight_date": date,
+            "scheduled_departure": scheduled,
+            "departed_at": departed,
+            "arrived_at": departed + _minutes(_minutes_to_arrival(raw)),
+            **{name: raw[name].astype("Int64") for name in _DELAYS},
+            "announced_at": scheduled - _minutes(pandas.Series(180 + chance.draw(as_bytes(flight_id), "announced") % 361)),
+        }
+    )
+
+
+def tell_events(flights: pandas.DataFrame) -> pandas.DataFrame:
+    """One row per event of the year: the `row` of its flight, `event_id`, `event_type`, `event_rank`, `event_time`."""
+    times = {
+        "scheduled": flights.announced_at,
+        "cancelled": flights.scheduled_departure[flights.departed_at.isna()],
+        "departed": flights.departed_at.dropna(),
+        "arrived": flights.arrived_at.dropna(),
+    }
+    events = [
+        pandas.DataFrame(
+            {
+                "row": at.index,
+                "event_id": (flights.flight_id[at.index] + f"-{event_type}").array,
+                "event_type": event_type,
+                "event_rank": RANKS[event_type],
+                "event_time": at.array,
+            }
+        )
+        for event_type, at in times.items()
+    ]
+    return pandas.concat(events, ignore_index=True).astype({"event_type": "category"})
+
+
+def as_bytes(names: pandas.Series) -> "NDArray[numpy.bytes_]":
+    """ASCII names as fixed bytes, which is what chance is drawn from."""
+    return names.to_numpy().astype("S")
+
+
+def _minutes_to_arrival(raw: pandas.DataFrame) -> pandas.Series:
+    flying = raw.air_time.fillna(raw.distance // 7 + 120)
+    shortest = flying + 5
+    by_the_clock = _minute_of_day(raw.arr_time) - _minute_of_day(raw.dep_time)
+    return shortest + (by_the_clock - shortest) % 60
+
+
+def _minute_of_day(clock: pandas.Series) -> pandas.Series:
+    """Of local times written as 1735 for 17:35."""
+    return clock // 100 * 60 + clock % 100
+
+
+def _minutes(count: pandas.Series) -> "NDArray[numpy.timedelta64]":
+    """As durations; NaN is not a time."""
+    seconds = numpy.nan_to_num(count.to_numpy() * 60).astype("timedelta64[s]")
+    seconds[count.isna().to_numpy()] = numpy.timedelta64("NaT")
+    return seconds
+
+
+def _digits(number: pandas.Series, width: int) -> pandas.Series:
+    return number.astype(_TEXT).str.pad(width, fillchar="0")

@@ -1,0 +1,49 @@
+"""The year's deliveries, row by row, in the order of landing."""
+
+from collections.abc import Iterator
+
+import pandas
+
+from lakehouse.replay.delivery import deliver
+from lakehouse.replay.package import read_weather
+from lakehouse.replay.story import tell_events, tell_flights
+
+_FLIGHT = ("flight_id", "flight_date", "carrier", "flight", "tailnum", "origin", "dest", "distance", "scheduled_departure")
+_KNOWN_FROM_DEPARTURE = ("departed_at", "dep_delay")
+_KNOWN_FROM_ARRIVAL = ("arrived_at", "arr_delay", "air_time")
+_STATION_CLOCK = ["year", "month", "day", "hour"]  # local, and the same twice when summer time ends; time_hour says it in UTC
+_SLICE_ROWS = 1 << 16
+
+
+def delivered_events() -> Iterator[pandas.DataFrame]:
+    """Every delivery of an event in slices: the `hour` whose file it is in, and what it tells; by hour, origin and time."""
+    flights = tell_flights()
+    deliveries = deliver(tell_events(flights))
+    deliveries["origin"] = flights.origin.astype("category").take(deliveries.row).to_numpy()
+    deliveries = deliveries.sort_values(["delivered", "origin", "event_time", "row", "event_rank"], ignore_index=True)
+    for first in range(0, len(deliveries), _SLICE_ROWS):
+        yield _told(flights, deliveries.iloc[first : first + _SLICE_ROWS].reset_index(drop=True))
+
+
+def observations() -> pandas.DataFrame:
+    """Every observation of a station: its `hour`, and what it sends; by hour and station."""
+    weather = read_weather()
+    hour = pandas.to_datetime(weather.time_hour, format="%Y-%m-%dT%H:%M:%SZ").dt.as_unit("s")
+    sent = weather.drop(columns=_STATION_CLOCK)
+    sent.insert(0, "hour", hour)
+    return sent.sort_values(["hour", "origin"], ignore_index=True)
+
+
+def _told(flights: pandas.DataFrame, deliveries: pandas.DataFrame) -> pandas.DataFrame:
+    """Each event with the whole state of its flight, as far as it was known when it happened."""
+    about = flights.take(deliveries.row).reset_index(drop=True)
+    has_arrived = deliveries.event_type == "arrived"
+    has_departed = has_arrived | (deliveries.event_type == "departed")
+    told = deliveries[["event_id", "event_type", "event_rank", "event_time"]]
+    told.insert(0, "hour", deliveries.delivered)
+    known = {
+        **{name: about[name] for name in _FLIGHT},
+        **{name: about[name].where(has_departed) for name in _KNOWN_FROM_DEPARTURE},
+        **{name: about[name].where(has_arrived) for name in _KNOWN_FROM_ARRIVAL},
+    }
+    return told.assign(**known, cancelled=deliveries.event_type == "cancelled")
