@@ -1,0 +1,1 @@
+"""Your room: one declaration per table, and nothing else."""
