@@ -104,6 +104,7 @@ def _parsed(landing: Landing) -> "Column":
     options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _CORRUPT}
     if landing.format == "json":
         return F.from_json(_RAW, schema, options)
+    options |= {"escape": '"'}  # RFC 4180, section 2.7: a quote inside quotes is doubled
     return F.from_csv(F.col(_RAW), schema, options if landing.null_value is None else {**options, "nullValue": landing.null_value})
 
 

@@ -11,17 +11,18 @@ from lakehouse.core.errors import Refused
 from lakehouse.core.layout import Column, type_of_partition
 
 _TYPE = re.compile(r"[a-z_]+(\(\d+(,\s*\d+)?\))?")
-_UNSAFE = re.compile(r"[\\'\x00-\x1f\x7f]")
+# A dollar, because Spark replaces ${name} by a setting's value before it parses. Source: Spark 4.2.0, VariableSubstitution.scala
+_UNSAFE = re.compile(r"[\\'$\x00-\x1f\x7f]")
 
 
 def quote(name: str) -> str:
     """A name between backticks.
 
     Raises:
-        Refused: it is empty or holds a NUL or a line break, which no table or column can have.
+        Refused: it is empty or holds a NUL or a line break, which no table or column can have, or `${`, which Spark replaces.
     """
-    if not name or set(name) & set("\0\n\r"):
-        raise Refused(f"the name {name!r} cannot be used in SQL; accepted: names without NUL and line breaks")
+    if not name or set(name) & set("\0\n\r") or "${" in name:
+        raise Refused(f"the name {name!r} cannot be used in SQL; accepted: names without NUL, line breaks and ${{")
     return f"`{name.replace('`', '``')}`"
 
 

@@ -1,0 +1,84 @@
+"""What the tests let clients of their own do, in processes that they kill."""
+
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+from lakehouse.core.policy import Compaction
+from lakehouse.core.settings import Settings, parse_settings
+from lakehouse.core.table import Append, Table
+from lakehouse.engine.compaction import compact
+from lakehouse.engine.lake import Lake, open_lake
+from lakehouse.engine.spark import connect
+from lakehouse.engine.write import write_table
+from lakehouse_tests.engine.example import events, rows_of
+
+WAIT = "java_method('java.lang.Thread', 'sleep', {milliseconds}L)"
+
+
+def append_rows(key: str, name: str, count: int) -> None:
+    """Appends `count` rows to a table, each in a commit of its own, as soon as a line comes in."""
+    settings, _ = here()
+    spark = connect(settings)
+    print("ready", flush=True)
+    sys.stdin.readline()
+    for number in range(count):
+        frame = spark.createDataFrame([(name, number)], "name STRING, number INT")
+        frame.write.format("delta").mode("append").save(settings.table_uri(key))
+
+
+def write_slowly(milliseconds: int) -> None:
+    """One run of `slow_copies`, of which a part is written at once and the rest takes its time."""
+    settings, lake = here()
+    write_table(lake, connect(settings), slow_copies(milliseconds))
+
+
+def write_and_tell() -> None:
+    """One run of the table that `write_slowly` wrote, without the wait, and its rows."""
+    settings, lake = here()
+    spark = connect(settings)
+    write_table(lake, spark, slow_copies(0))
+    print(rows_of(spark, lake, "silver/copies", "id"), flush=True)
+
+
+def make_input(count: int) -> None:
+    """The input of `slow_copies`: `count` rows, in a partition each, written twice."""
+    settings, _ = here()
+    spark = connect(settings)
+    for _ in range(2):
+        frame = spark.range(0, count, 1, count).selectExpr("id", "id AS part")
+        frame.write.format("delta").partitionBy("part").mode("append").save(settings.table_uri(events.key))
+
+
+def compact_input() -> None:
+    """One compaction of the input, with figures."""
+    settings, lake = here()
+    spark = connect(settings)
+    outcome = compact(lake, spark, small_events())
+    print((outcome.files_removed, outcome.files_added, len(rows_of(spark, lake, events.key, "id"))), flush=True)
+
+
+def slow_copies(milliseconds: int) -> Table:
+    """A copy of the events: rows with an odd id wait, each for so long."""
+
+    def transform(events: Any) -> Any:
+        # A row waits in a task of its own, so that the other tasks have written their files meanwhile.
+        spread = events.select("id").repartitionByRange(2, (events["id"] % 2))
+        if milliseconds == 0:
+            return spread
+        wait = WAIT.format(milliseconds=milliseconds)
+        return spread.where(f"id % 2 = 0 OR coalesce({wait}, 'waited') = 'waited'")
+
+    return Table(key="silver/copies", inputs=(small_events(),), write=Append(), transform=transform)
+
+
+def small_events() -> Table:
+    """The events' table, unpartitioned by declaration; only its upkeep and its rows matter here."""
+    return Table(key=events.key, source=events.source, write=Append(), compaction=Compaction(min_small_files=2))
+
+
+def here() -> tuple[Settings, Lake]:
+    """The lake of this process's environment."""
+    settings = parse_settings(os.environ, base=Path.cwd())
+    return settings, open_lake(settings)

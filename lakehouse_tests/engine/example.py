@@ -1,0 +1,66 @@
+"""A small lake for the tests of what the engine does: events land, their newest state is kept, and counted."""
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from lakehouse.core.table import Append, Landing, Merge, Overwrite, Table, table
+from lakehouse.engine.lake import Lake
+
+events = Table(
+    key="bronze/events",
+    source=Landing(
+        prefix="landing/events/",
+        format="json",
+        schema="id BIGINT, at TIMESTAMP, state STRING",
+        derived={"day": "to_date(at)"},
+        required=("id",),
+    ),
+    write=Append(partition_by=("day",)),
+)
+
+
+@table(key="silver/states", inputs=[events], write=Merge(keys=("id",), order_by=("at",)))
+def states(events: Any) -> Any:
+    """The newest state of each id."""
+    return events.select("id", "at", "state")
+
+
+@table(key="gold/counts", inputs=[states], write=Overwrite())
+def counts(states: Any) -> Any:
+    """How many ids are in each state."""
+    return states.groupBy("state").count()
+
+
+@table(key="silver/copies", inputs=[events], write=Append())
+def copies(events: Any) -> Any:
+    """Every event, once."""
+    return events.select("id", "state")
+
+
+def event(id_: int, hour: int, state: str, day: int = 1) -> dict[str, Any]:
+    """One event of January 2013."""
+    return {"id": id_, "at": f"2013-01-{day:02}T{hour:02}:00:00Z", "state": state}
+
+
+def land(lake: Lake, name: str, lines: Sequence[object], *, prefix: str = "landing/events/") -> None:
+    """A file in the landing area; a line that is text is taken as it is."""
+    texts = [line if isinstance(line, str) else json.dumps(line) for line in lines]
+    lake.store.put(prefix + name, "\n".join(texts).encode())
+
+
+def rows_of(spark: Any, lake: Lake, key: str, *columns: str) -> list[tuple[Any, ...]]:
+    """The rows of a table now, sorted."""
+    frame = spark.read.format("delta").load(lake.settings.table_uri(key))
+    return sorted((tuple(row) for row in frame.select(*columns).collect()), key=str)
+
+
+def version_of(lake: Lake, key: str) -> int | None:
+    """A table's version now."""
+    facts = lake.facts(key)
+    return None if facts is None else facts.layout.version
+
+
+def session_settings(spark: Any) -> dict[str, str]:
+    """The settings of a session that are set by those who use it; Delta keeps its last commit's number among them."""
+    return {name: value for name, value in spark.conf.getAll.items() if not name.endswith(".lastCommitVersionInSession")}

@@ -1,0 +1,56 @@
+"""Two who write one table at once lose nothing; two who want to be its only writer take turns."""
+
+import os
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import pytest
+
+from lakehouse.core.errors import Transient
+from lakehouse.engine.guard import hold
+from lakehouse.engine.journal import Journal
+from lakehouse.engine.lake import Lake
+from lakehouse.engine.spark import session_id
+from lakehouse_tests.engine.example import rows_of
+
+if TYPE_CHECKING:
+    import subprocess
+
+    from pyspark.sql import SparkSession
+
+APPEND = "import sys; from lakehouse_tests.engine.clients import append_rows; append_rows('bronze/race', sys.argv[1], int(sys.argv[2]))"
+
+
+def test_two_clients_of_sixty_appends_each_lose_no_row(
+    lake: Lake, spark: "SparkSession", new_client: Callable[..., "subprocess.Popen[str]"]
+) -> None:
+    both = [new_client(APPEND, lake.settings, name, "60") for name in ("left", "right")]
+    assert [client.stdout.readline() for client in both if client.stdout] == ["ready\n"] * 2
+    for client in both:
+        client.communicate("go\n")
+    assert [client.returncode for client in both] == [0, 0]
+    wanted = sorted(((name, number) for name in ("left", "right") for number in range(60)), key=str)
+    assert rows_of(spark, lake, "bronze/race", "name", "number") == wanted
+
+
+def test_a_table_that_is_held_makes_others_wait_and_names_its_holder(lake: Lake, spark: "SparkSession") -> None:
+    held = rf"compaction of bronze/t: bronze/t has been held for more than 0 s by process {os.getpid()} \(write of bronze/t\)"
+    with hold(lake, spark, "bronze/t", owner="write of bronze/t"):
+        with pytest.raises(Transient, match=held), hold(lake, spark, "bronze/t", owner="compaction of bronze/t", wait_seconds=0):
+            pass
+        with hold(lake, spark, "bronze/other", owner="write of bronze/other", wait_seconds=0):
+            pass
+    with hold(lake, spark, "bronze/t", owner="compaction of bronze/t", wait_seconds=0):
+        pass
+
+
+def test_the_session_is_on_record_for_as_long_as_the_table_is_held(lake: Lake, spark: "SparkSession") -> None:
+    journal = Journal(lake.store)
+    with hold(lake, spark, "bronze/t", owner="write of bronze/t"):
+        record = journal.session("bronze/t")
+        assert record is not None
+        assert (record.session_id, record.owner) == (session_id(spark), "write of bronze/t")
+    assert journal.session("bronze/t") is None
+    with pytest.raises(ZeroDivisionError), hold(lake, spark, "bronze/t", owner="write of bronze/t"):
+        raise ZeroDivisionError
+    assert journal.session("bronze/t") is None

@@ -1,0 +1,64 @@
+"""A compaction whose rows differ does not stay, and nobody's rows are lost in undoing it."""
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from lakehouse.core.errors import Broken
+from lakehouse.engine import compaction, sql
+from lakehouse.engine.compaction import compact
+from lakehouse.engine.lake import Lake
+from lakehouse_tests.engine.example import events, rows_of, version_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@pytest.mark.parametrize("fault", ["loses a row", "changes a value", "swaps partitions"])
+def test_a_compaction_that_changes_rows_is_undone_and_said(
+    lake: Lake, spark: "SparkSession", monkeypatch: pytest.MonkeyPatch, fault: str
+) -> None:
+    uri = _three_files(lake, spark)
+    monkeypatch.setattr(compaction.sql, "optimize", lambda uri, predicate: _faulty(uri, fault))
+    with pytest.raises(Broken, match=r"version 3 was to have the rows of version 2, but 30 rows .* became .*; version 2 is restored"):
+        compact(lake, spark, events)
+    assert version_of(lake, events.key) == 4
+    assert rows_of(spark, lake, events.key, "id", "part") == sorted(((number, number % 2) for number in range(30)), key=str)
+    monkeypatch.undo()
+    assert compact(lake, spark, events).rows_verified == 30
+    assert spark.read.format("delta").load(uri).count() == 30
+
+
+def test_a_version_that_somebody_wrote_after_a_faulty_compaction_is_kept(
+    lake: Lake, spark: "SparkSession", monkeypatch: pytest.MonkeyPatch
+) -> None:
+    uri = _three_files(lake, spark)
+    real = compaction.verify
+
+    def after_another_write(*arguments: object) -> int:
+        spark.range(1000, 1001).selectExpr("id", "0 AS part").write.format("delta").mode("append").save(uri)
+        return real(*arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(compaction.sql, "optimize", lambda uri, predicate: _faulty(uri, "loses a row"))
+    monkeypatch.setattr(compaction, "verify", after_another_write)
+    with pytest.raises(Broken, match="nothing is restored, since version 4 was written after it; look at versions 2 and 4"):
+        compact(lake, spark, events)
+    assert (version_of(lake, events.key), (1000, 0) in rows_of(spark, lake, events.key, "id", "part")) == (4, True)
+
+
+def _three_files(lake: Lake, spark: "SparkSession") -> str:
+    uri = lake.settings.table_uri(events.key)
+    for start in (0, 10, 20):
+        frame = spark.range(start, start + 10).selectExpr("id", "INT(id % 2) AS part")
+        frame.coalesce(1).write.format("delta").partitionBy("part").mode("append").save(uri)
+    return uri
+
+
+def _faulty(uri: str, fault: str) -> str:
+    """A statement in place of OPTIMIZE, in one commit that rewrites all files."""
+    rows = {
+        "loses a row": f"SELECT * FROM {sql.path_table(uri)} WHERE id <> 17",
+        "changes a value": f"SELECT IF(id = 17, 18, id) AS id, part FROM {sql.path_table(uri)}",
+        "swaps partitions": f"SELECT id, IF(id IN (16, 17), 1 - part, part) AS part FROM {sql.path_table(uri)}",
+    }[fault]
+    return f"INSERT OVERWRITE {sql.path_table(uri)} {rows}"

@@ -1,0 +1,163 @@
+"""Derived tables follow their inputs: nothing twice, nothing lost, and nothing at all where nothing is new."""
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from lakehouse.core.errors import Broken, Refused
+from lakehouse.core.policy import Compaction
+from lakehouse.core.reason import Reason
+from lakehouse.engine import rows, write
+from lakehouse.engine.compaction import compact
+from lakehouse.engine.lake import Lake
+from lakehouse.engine.write import write_table
+from lakehouse_tests.engine.example import copies, counts, event, events, land, rows_of, session_settings, states, version_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+ALL = (events, states, copies, counts)
+
+
+def test_late_repeated_and_out_of_order_events_leave_the_newest_state(lake: Lake, spark: "SparkSession") -> None:
+    land(lake, "1.json", [event(1, 7, "left"), event(1, 5, "planned"), event(2, 5, "planned"), event(2, 5, "planned")])
+    _run(lake, spark)
+    land(
+        lake,
+        "2.json",
+        [event(1, 6, "late"), event(1, 7, "again"), event(2, 9, "left"), {"id": 2, "state": "no time"}, event(3, 5, "planned")],
+    )
+    outcome = _run(lake, spark)[states.key]
+    assert outcome.rows_written == 2
+    assert rows_of(spark, lake, states.key, "id", "state") == [(1, "left"), (2, "left"), (3, "planned")]
+    assert rows_of(spark, lake, counts.key, "state", "count") == [("left", 2), ("planned", 1)]
+    assert len(rows_of(spark, lake, copies.key, "id")) == 9
+
+
+def test_events_that_change_nothing_touch_no_file_and_nothing_downstream(lake: Lake, spark: "SparkSession") -> None:
+    land(lake, "1.json", [event(1, 7, "left")])
+    _run(lake, spark)
+    land(lake, "2.json", [event(1, 7, "left"), event(1, 6, "late")])
+    outcomes = _run(lake, spark)
+    facts = lake.facts(states.key)
+    assert facts is not None
+    assert (outcomes[states.key].rows_written, facts.history.data_changed_after(0)) == (0, False)
+    assert (outcomes[counts.key].reason, outcomes[counts.key].committed) == (Reason.INPUTS_UNCHANGED, False)
+
+
+def test_a_rerun_makes_no_commit(lake: Lake, spark: "SparkSession") -> None:
+    land(lake, "1.json", [event(1, 7, "left")])
+    first = _run(lake, spark)
+    assert [first[table.key].reason for table in ALL] == [Reason.BATCH_READY, *[Reason.INPUT_UNREAD] * 3]
+    again = _run(lake, spark)
+    assert [again[table.key].committed for table in ALL] == [False] * 4
+    assert [again[table.key].reason for table in ALL] == [Reason.NOTHING_LANDED, *[Reason.INPUTS_UNCHANGED] * 3]
+
+
+def test_a_compaction_upstream_changes_nothing_downstream(lake: Lake, spark: "SparkSession") -> None:
+    eager = replace(events, compaction=Compaction(min_small_files=2))
+    for number in range(2):
+        land(lake, f"{number}.json", [event(number, 7, "left")])
+        write_table(lake, spark, eager)
+    for table in ALL:
+        write_table(lake, spark, table)
+    assert compact(lake, spark, eager).files_removed == 2
+    assert [outcome.committed for outcome in _run(lake, spark).values()] == [False] * 4
+    land(lake, "3.json", [event(3, 7, "left")])
+    outcomes = _run(lake, spark)
+    assert [outcomes[table.key].rows_written for table in ALL] == [1, 1, 1, 1]
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_a_run_killed_at_its_commit_leaves_each_row_once(
+    lake: Lake, spark: "SparkSession", monkeypatch: pytest.MonkeyPatch, when: str
+) -> None:
+    land(lake, "1.json", [event(1, 5, "planned")])
+    _run(lake, spark)
+    land(lake, "2.json", [event(1, 6, "left"), event(2, 6, "planned")])
+    write_table(lake, spark, events)
+    for name, table in (("merge_rows", states), ("write_frame", copies)):
+        _kill_at(monkeypatch, name, when)
+        with pytest.raises(KeyboardInterrupt):
+            write_table(lake, spark, table)
+        monkeypatch.undo()
+        outcome = write_table(lake, spark, table)
+        assert outcome.committed == (when == "before")
+    assert rows_of(spark, lake, states.key, "id", "state") == [(1, "left"), (2, "planned")]
+    assert rows_of(spark, lake, copies.key, "id", "state") == [(1, "left"), (1, "planned"), (2, "planned")]
+
+
+def test_an_input_without_a_table_is_refused_with_what_to_do_first(lake: Lake, spark: "SparkSession") -> None:
+    with pytest.raises(Refused, match="its input bronze/events has no table yet; accepted: materialize bronze/events first"):
+        write_table(lake, spark, states)
+
+
+def test_changes_that_are_gone_are_merged_from_the_whole_input_and_never_appended_again(lake: Lake, spark: "SparkSession") -> None:
+    land(lake, "1.json", [event(1, 5, "planned")])
+    _run(lake, spark)
+    spark.sql(f"ALTER TABLE delta.`{lake.settings.table_uri(events.key)}` SET TBLPROPERTIES ('delta.enableChangeDataFeed' = 'false')")
+    silent = replace(events, properties={"delta.enableChangeDataFeed": "false"})
+    land(lake, "2.json", [event(1, 6, "left"), event(2, 6, "planned")])
+    write_table(lake, spark, silent)
+    outcome = write_table(lake, spark, states)
+    assert (outcome.reason, outcome.rows_written) == (Reason.INPUT_HISTORY_LOST, 2)
+    with pytest.raises(Broken, match="appending it again would double rows"):
+        write_table(lake, spark, copies)
+    assert rows_of(spark, lake, states.key, "id", "state") == [(1, "left"), (2, "planned")]
+    assert rows_of(spark, lake, copies.key, "id") == [(1,)]
+
+
+def test_an_input_that_was_made_anew_is_noticed(lake: Lake, spark: "SparkSession") -> None:
+    for number in range(2):
+        land(lake, f"{number}.json", [event(number, 5, "planned")])
+        write_table(lake, spark, events)
+    write_table(lake, spark, states)
+    lake.store.delete([file.name for prefix in (events.key, "_lakehouse") for file in lake.store.list(prefix)])
+    write_table(lake, spark, events)
+    with pytest.raises(Broken, match=r"consumed version 1 of bronze/events, which is at version 0.*made anew"):
+        write_table(lake, spark, states)
+
+
+def test_an_overwrite_follows_each_of_its_inputs_and_somebody_elses_write(lake: Lake, spark: "SparkSession") -> None:
+    both = replace(counts, inputs=(states, copies), transform=lambda states, copies: states.join(copies, "id").groupBy().count())
+    land(lake, "1.json", [event(1, 5, "planned")])
+    _run(lake, spark, (events, states, copies, both))
+    land(lake, "2.json", [event(1, 5, "planned")])
+    outcomes = _run(lake, spark, (events, states, copies, both))
+    assert (outcomes[states.key].rows_written, outcomes[both.key].reason) == (0, Reason.INPUTS_CHANGED)
+    assert rows_of(spark, lake, both.key, "count") == [(2,)]
+    spark.sql(f"DELETE FROM delta.`{lake.settings.table_uri(both.key)}`")
+    write_table(lake, spark, both)
+    assert rows_of(spark, lake, both.key, "count") == [(2,)]
+
+
+def test_a_transform_without_the_columns_that_its_write_names_is_refused(lake: Lake, spark: "SparkSession") -> None:
+    land(lake, "1.json", [event(1, 5, "planned")])
+    write_table(lake, spark, events)
+    with pytest.raises(Refused, match="its transform gives no column at, which its write= names; it gives id"):
+        write_table(lake, spark, replace(states, transform=lambda events: events.select("id")))
+    assert version_of(lake, states.key) is None
+
+
+def test_no_setting_of_a_run_stays_in_its_session(lake: Lake, spark: "SparkSession") -> None:
+    before = session_settings(spark)
+    land(lake, "1.json", [event(1, 5, "planned")])
+    _run(lake, spark)
+    assert session_settings(spark) == before
+
+
+def _run(lake: Lake, spark: "SparkSession", tables: Any = ALL) -> dict[str, Any]:
+    return {table.key: write_table(lake, spark, table) for table in tables}
+
+
+def _kill_at(monkeypatch: pytest.MonkeyPatch, name: str, when: str) -> None:
+    """The person at the terminal ends the run before or after its commit."""
+    real = getattr(rows, name)
+
+    def killed(*arguments: Any, **options: Any) -> None:
+        if when == "after":
+            real(*arguments, **options)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(write.rows, name, killed)
