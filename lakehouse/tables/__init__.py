@@ -1,1 +1,1 @@
-"""Your room: one declaration per table, and nothing else."""
+"""Your room: the declarations of the lake's tables, and nothing else."""

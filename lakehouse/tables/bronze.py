@@ -1,4 +1,4 @@
-"""Bronze: what landed, row by row, with its source file and landing time."""
+"""Bronze: what landed, row by row, as it was sent."""
 
 from lakehouse.core.policy import Compaction
 from lakehouse.core.table import Append, Landing, Overwrite, Table
@@ -8,18 +8,22 @@ flight_events = Table(
     source=Landing(
         prefix="landing/flight_events/",
         format="json",
-        schema=(
-            "event_id STRING, event_type STRING, event_rank INT, event_time TIMESTAMP, flight_id STRING, flight_date DATE, carrier STRING, "
-            "flight INT, tailnum STRING, origin STRING, dest STRING, distance INT, scheduled_departure TIMESTAMP, departed_at TIMESTAMP, "
-            "dep_delay INT, arrived_at TIMESTAMP, arr_delay INT, air_time INT, cancelled BOOLEAN"
-        ),
+        schema="""
+            event_id STRING, event_type STRING, event_rank INT, event_time TIMESTAMP,
+            flight_id STRING, flight_date DATE, carrier STRING, flight INT, tailnum STRING, origin STRING, dest STRING, distance INT,
+            scheduled_departure TIMESTAMP, departed_at TIMESTAMP, arrived_at TIMESTAMP,
+            dep_delay INT, arr_delay INT, air_time INT, cancelled BOOLEAN
+        """,
         derived={"event_date": "to_date(event_time)", "event_hour": "hour(event_time)"},
-        required=("event_id", "event_type", "event_time", "flight_id"),
+        required=("event_id", "event_type", "event_rank", "event_time", "flight_id"),
     ),
     write=Append(partition_by=("event_date", "event_hour")),
     compaction=Compaction(min_small_files=40),
     fresh_within_hours=24,
-    description="Every event of every flight as it was delivered: scheduled, departed, cancelled, arrived; some late, some twice.",
+    description="""Every event of a flight as it was delivered: scheduled, cancelled, departed, arrived; some late, some twice.
+
+Each tells the whole state of its flight as far as it was known by then. Partitioned by the hour (UTC) in which the event happened, so
+late events make small second files in hours long past. Delays and minutes in the air are minutes.""",
 )
 
 weather = Table(
@@ -27,16 +31,16 @@ weather = Table(
     source=Landing(
         prefix="landing/weather/",
         format="json",
-        schema=(
-            "origin STRING, temp STRING, dewp STRING, humid STRING, wind_dir STRING, wind_speed STRING, wind_gust STRING, precip STRING, "
-            "pressure STRING, visib STRING, time_hour TIMESTAMP"
-        ),
+        schema="""
+            origin STRING, time_hour TIMESTAMP, temp STRING, dewp STRING, humid STRING, wind_dir STRING, wind_speed STRING,
+            wind_gust STRING, precip STRING, pressure STRING, visib STRING
+        """,
         required=("origin", "time_hour"),
     ),
     write=Append(),
-    compaction=Compaction(min_small_files=8),
+    compaction=Compaction(min_small_files=6),
     fresh_within_hours=24,
-    description="Hourly weather as the stations send it: text, with NA where an instrument was silent.",
+    description="Hourly observations of the three airports' weather stations as they sent them: values are text, NA where one is missing.",
 )
 
 planes = Table(
@@ -45,11 +49,11 @@ planes = Table(
         prefix="landing/reference/planes/",
         format="csv",
         schema="tailnum STRING, year INT, type STRING, manufacturer STRING, model STRING, engines INT, seats INT, speed INT, engine STRING",
-        null_value="NA",
         required=("tailnum",),
+        null_value="NA",
     ),
     write=Overwrite(),
-    description="The planes by tail number; the newest file is the table.",
+    description="Planes by tail number, as in the newest file; a fifth of the tail numbers that flew are not among them.",
 )
 
 airports = Table(
@@ -58,18 +62,22 @@ airports = Table(
         prefix="landing/reference/airports/",
         format="csv",
         schema="faa STRING, name STRING, lat DOUBLE, lon DOUBLE, alt INT, tz INT, dst STRING, tzone STRING",
-        null_value="NA",
         required=("faa",),
+        null_value="NA",
     ),
     write=Overwrite(),
-    description="The airports by FAA code; the newest file is the table.",
+    description="Airports by FAA code, as in the newest file; altitude in feet, time zone in hours from UTC.",
 )
 
 airlines = Table(
     key="bronze/airlines",
     source=Landing(
-        prefix="landing/reference/airlines/", format="csv", schema="carrier STRING, name STRING", null_value="NA", required=("carrier",)
+        prefix="landing/reference/airlines/",
+        format="csv",
+        schema="carrier STRING, name STRING",
+        required=("carrier",),
+        null_value="NA",
     ),
     write=Overwrite(),
-    description="The airlines by carrier code; the newest file is the table.",
+    description="Airlines by carrier code, as in the newest file.",
 )

@@ -1,4 +1,4 @@
-"""Silver: one row per thing, typed, newest state."""
+"""Silver: one row per thing, typed, in its newest state."""
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
@@ -7,21 +7,33 @@ from lakehouse.core.policy import Compaction
 from lakehouse.core.table import Merge, table
 from lakehouse.tables import bronze
 
+_MEASURES = {
+    "temp": "DECIMAL(5,2)",
+    "dewp": "DECIMAL(5,2)",
+    "humid": "DECIMAL(5,2)",
+    "wind_dir": "INT",
+    "wind_speed": "DECIMAL(9,5)",
+    "wind_gust": "DECIMAL(9,5)",
+    "precip": "DECIMAL(5,2)",
+    "pressure": "DECIMAL(6,1)",
+    "visib": "DECIMAL(5,2)",
+}
+
 
 @table(
     key="silver/flights",
     inputs=[bronze.flight_events],
     write=Merge(keys=("flight_id",), order_by=("event_time", "event_rank")),
-    compaction=Compaction(min_small_files=8),
+    compaction=Compaction(min_small_files=12),
     fresh_within_hours=24,
 )
 def flights(flight_events: DataFrame) -> DataFrame:
-    """One row per flight with its latest known state, right under late, repeated and out-of-order events."""
+    """One row per flight, its latest known state: right under late, repeated and out-of-order events.
+
+    `status` is the last thing that happened, `event_time` when. Times are UTC, `flight_date` is the local day of the scheduled departure.
+    """
     return flight_events.select(
         "flight_id",
-        F.col("event_type").alias("status"),
-        "event_time",
-        "event_rank",
         "flight_date",
         "carrier",
         "flight",
@@ -29,28 +41,35 @@ def flights(flight_events: DataFrame) -> DataFrame:
         "origin",
         "dest",
         "distance",
+        F.col("event_type").alias("status"),
+        "cancelled",
         "scheduled_departure",
         "departed_at",
-        "dep_delay",
         "arrived_at",
+        "dep_delay",
         "arr_delay",
         "air_time",
+        "event_time",
+        "event_rank",
     )
 
 
 @table(
     key="silver/weather",
     inputs=[bronze.weather],
-    write=Merge(keys=("origin", "observed_at"), order_by=("landed_at",)),
-    compaction=Compaction(min_small_files=8),
+    write=Merge(keys=("origin", "observed_at"), order_by=("source_file", "source_line")),
+    compaction=Compaction(min_small_files=6),
     fresh_within_hours=24,
 )
 def weather(weather: DataFrame) -> DataFrame:
-    """Hourly weather per airport: numbers, with null where an instrument was silent; the last delivery of an hour counts."""
-    numbers = ("temp", "dewp", "humid", "wind_dir", "wind_speed", "wind_gust", "precip", "pressure", "visib")
+    """One row per airport and hour (UTC), in numbers, null where a value is missing; what was sent last counts.
+
+    Degrees Fahrenheit, miles per hour, inches, millibars, miles. An observation that was sent twice is the one in the later file, by name.
+    """
     return weather.select(
         "origin",
         F.col("time_hour").alias("observed_at"),
-        *(F.expr(f"try_cast(nullif({name}, 'NA') AS DECIMAL(12, 6))").alias(name) for name in numbers),
-        F.col("_landed_at").alias("landed_at"),
+        *[F.expr(f"try_cast({name} AS {type_name})").alias(name) for name, type_name in _MEASURES.items()],
+        F.col("_source_file").alias("source_file"),
+        F.col("_source_line").alias("source_line"),
     )
