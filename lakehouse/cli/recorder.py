@@ -17,16 +17,18 @@ from uuid import uuid4
 
 import dagster as dg
 from dagster import DagsterEventType, DagsterRunStatus, EventLogEntry, RunsFilter
+from dagster._core.events import RunFailureReason  # not public, and nothing public tells an interrupt from a failure
+from dagster._core.execution.plan.objects import ErrorSource
 
 from lakehouse.cli.output import console, tell
 from lakehouse.core.errors import Broken, LakehouseError, Refused, Transient
 from lakehouse.core.settings import Settings
-from lakehouse.definitions import define
+from lakehouse.defs.failures import ONCE_TAG
 from lakehouse.engine.dagster_home import dagster_home
-from lakehouse.engine.process import Process, identify
+from lakehouse.engine.process import Process, hold_lock, identify
 
 _KINDS: dict[str, type[LakehouseError]] = {kind.__name__: kind for kind in (Refused, Transient, Broken)}
-_PROCESS_TAGS = ("lakehouse/terminal_pid", "lakehouse/terminal_born")
+_PID_TAG, _BORN_TAG = "lakehouse/terminal_pid", "lakehouse/terminal_born"
 _UNFINISHED = [DagsterRunStatus.NOT_STARTED, DagsterRunStatus.STARTING, DagsterRunStatus.STARTED, DagsterRunStatus.CANCELING]
 # No colours and no debug lines of Dagster's among ours; the page has them.
 _QUIET = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
@@ -67,14 +69,14 @@ class Recorder:
         """
         assets = [dg.AssetKey(key.split("/")) for key in keys]
         run_id = str(uuid4())
-        watch = _Watch(run_id, keys)
+        watch = _Watch(self._instance, run_id, keys)
         with watch.spinner, _no_warnings():
             job = self._defs.resolve_implicit_global_asset_job_def()
             self._instance.add_event_listener(run_id, watch.see)
-            result = job.execute_in_process(
+            job.execute_in_process(
                 instance=self._instance, asset_selection=assets, run_id=run_id, run_config=_QUIET, tags=_tags(), raise_on_error=False
             )
-        if result.dagster_run.status is DagsterRunStatus.CANCELED:
+        if watch.interrupted:
             raise KeyboardInterrupt
         return list(watch.found.values())
 
@@ -82,9 +84,14 @@ class Recorder:
 @contextmanager
 def open_recorder(settings: Settings) -> Iterator[Recorder]:
     """The recorder of a lake; runs that died with their terminal are closed."""
+    from lakehouse.definitions import define  # reads the environment when it is imported
+
     with _no_warnings():
         defs = define(settings)
-    with dg.DagsterInstance.from_config(str(dagster_home(settings))) as instance:
+    home = dagster_home(settings)
+    with hold_lock(home / "terminal.lock"):  # two processes that make Dagster's databases at once fail
+        instance = dg.DagsterInstance.from_config(str(home))
+    with instance:
         close_dead_runs(instance)
         yield Recorder(instance, defs)
 
@@ -92,7 +99,7 @@ def open_recorder(settings: Settings) -> Iterator[Recorder]:
 def close_dead_runs(instance: dg.DagsterInstance) -> None:
     """Fails the runs whose terminal is gone, and frees the pools that they hold."""
     for run in instance.get_runs(RunsFilter(statuses=_UNFINISHED)):
-        pid, born = (run.tags.get(name) for name in _PROCESS_TAGS)
+        pid, born = run.tags.get(_PID_TAG), run.tags.get(_BORN_TAG)
         if pid is None or born is None or Process(pid=int(pid), born=born).is_alive:
             continue
         instance.report_run_failed(run, f"the terminal that ran it (process {pid}) is gone")
@@ -103,7 +110,10 @@ def close_dead_runs(instance: dg.DagsterInstance) -> None:
 class _Watch:
     """Tells what happens in a run while it happens, and keeps what matters of it."""
 
-    def __init__(self, run_id: str, keys: Sequence[str]) -> None:
+    def __init__(self, instance: dg.DagsterInstance, run_id: str, keys: Sequence[str]) -> None:
+        self._instance = instance
+        self._run_id = run_id
+        self.interrupted = False
         self.found = {key: AssetRun(key=key, run_id=run_id) for key in keys}
         self.spinner = console(sys.stderr).status("opening a Spark session")
 
@@ -118,14 +128,23 @@ class _Watch:
                 self._keep(event.step_materialization_data.materialization)
             case DagsterEventType.STEP_START if run:
                 self.spinner.update(run.key)
-            case DagsterEventType.STEP_UP_FOR_RETRY if run:
-                tell(f"{run.key}: {_innermost(event.step_retry_data.error)[1]}; it is tried again")
+            case DagsterEventType.STEP_FAILURE if event.step_failure_data.error_source is ErrorSource.INTERRUPT:
+                self._cancel()
             case DagsterEventType.STEP_FAILURE if run:
                 run.state, run.error = "failed", _failure(event.step_failure_data)
+            case DagsterEventType.RUN_FAILURE:
+                self.interrupted |= event.job_failure_data.failure_reason is RunFailureReason.UNEXPECTED_TERMINATION
             case DagsterEventType.ENGINE_EVENT if run and "blocked by limit for pool" in (event.message or ""):
                 tell(f"{run.key}: waits, another run of this table is under way")
             case _:
                 pass
+
+    def _cancel(self) -> None:
+        """Without this word of it beforehand, Dagster calls an interrupted run a failed one."""
+        self.interrupted = True
+        run = self._instance.get_run_by_id(self._run_id)
+        if run is not None:
+            self._instance.report_run_canceling(run, "interrupted at the terminal")
 
     def _keep(self, materialization: dg.AssetMaterialization) -> None:
         run = self.found["/".join(materialization.asset_key.path)]
@@ -163,7 +182,7 @@ def _innermost(error: Any) -> tuple[str, str]:
 
 def _tags() -> dict[str, str]:
     process = identify(getpid())
-    return {} if process is None else dict(zip(_PROCESS_TAGS, (str(process.pid), process.born), strict=True))
+    return {ONCE_TAG: "true"} if process is None else {ONCE_TAG: "true", _PID_TAG: str(process.pid), _BORN_TAG: process.born}
 
 
 @contextmanager

@@ -24,6 +24,7 @@ class Terminal:
             "LAKEHOUSE_HOME": str(home),
             "LAKEHOUSE_TABLES": "lakehouse_tests.cli.example",
             "LAKEHOUSE_SPARK_PORT": "1",
+            "LAKEHOUSE_REPLAY": "off",
             **settings,
         }
 

@@ -1,0 +1,164 @@
+"""`materialize` and `compact`: real processes, real Spark, and what Dagster's records say afterwards."""
+
+import fcntl
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import pytest
+from dagster import DagsterEventType, DagsterRunStatus
+
+from lakehouse.core.settings import Settings
+from lakehouse.engine.dagster_home import dagster_home
+
+pytestmark = pytest.mark.spark
+
+ORDERS, LATEST, TOTALS = "bronze/orders", "silver/orders", "gold/totals"
+
+
+@pytest.fixture
+def settings(settings: Settings, tmp_path: Path) -> Settings:
+    """A fresh lake on the shared server, with the tables of the example and Dagster's records of its own."""
+    home = tmp_path / "home"
+    home.mkdir()
+    (home / "server").symlink_to(settings.home / "server")
+    own = replace(settings, home=home, tables="lakehouse_tests.cli.example")
+    dagster_home(own)
+    with records(own) as instance:
+        assert instance.get_runs() == []  # made here, since Dagster cannot make its files in two processes at once
+    return own
+
+
+def environ_of(settings: Settings) -> dict[str, str]:
+    """The environment of a terminal with these settings."""
+    return {**{name: value for name, value in os.environ.items() if not name.startswith("LAKEHOUSE_")}, **settings.as_environ()}
+
+
+def start(settings: Settings, *arguments: str) -> "subprocess.Popen[str]":
+    """`lakehouse …` under way."""
+    command = [sys.executable, "-m", "lakehouse", *arguments]
+    return subprocess.Popen(command, env=environ_of(settings), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def run(settings: Settings, *arguments: str, exit_code: int = 0) -> Any:
+    """What `lakehouse … --json` gives."""
+    process = start(settings, *arguments, "--json")
+    out, err = process.communicate(timeout=300)
+    assert process.returncode == exit_code, (process.returncode, out, err)
+    return json.loads(out)
+
+
+def land(settings: Settings, name: str, *rows: Mapping[str, object]) -> None:
+    """A file of orders lands."""
+    folder = Path(settings.root) / "landing" / "orders"
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / name).write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
+@contextmanager
+def records(settings: Settings) -> Iterator[dg.DagsterInstance]:
+    """Dagster's records of the lake."""
+    with dg.DagsterInstance.from_config(str(settings.home / "dagster")) as instance:
+        yield instance
+
+
+@contextmanager
+def somebody_holds(settings: Settings, key: str) -> Iterator[None]:
+    """A table is locked by another process of this machine."""
+    path = settings.home / "locks" / f"{key.replace('/', '.')}.lock"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("a+") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def wait_until_it_writes(settings: Settings, process: "subprocess.Popen[str]", key: str) -> str:
+    """The id of the run in which the table's step has started: it holds the table's pool, and waits for its lock."""
+    deadline = time.monotonic() + 120
+    while time.monotonic() < deadline:
+        assert process.poll() is None, process.communicate()
+        with records(settings) as instance:
+            for started in instance.get_runs():
+                steps = [entry.dagster_event for entry in instance.all_logs(started.run_id, of_type=DagsterEventType.STEP_START)]
+                if any(event and event.step_key == key.replace("/", "__") for event in steps):
+                    return started.run_id
+        time.sleep(0.2)  # between two looks at another process; nothing is assumed of the time that passes
+    raise AssertionError("no step started")
+
+
+def test_landing_to_gold_and_compaction_as_planned(settings: Settings) -> None:
+    land(settings, "1.json", {"id": "a", "amount": 1, "d": "1"}, {"id": "b", "amount": 2, "d": "2"}, {"amount": 3})
+    first = {each["table"]: each for each in run(settings, "materialize")}
+    assert [(each["table"], each["state"], each["version"]) for each in first.values()] == [
+        (ORDERS, "done", 0),
+        (LATEST, "done", 0),
+        (TOTALS, "done", 0),
+    ]
+    assert (first[ORDERS]["rows_written"], first[ORDERS]["rows_quarantined"], first[ORDERS]["files_read"]) == (2, 1, 1)
+    for again in run(settings, "materialize"):
+        assert (again["state"], again["rows_written"], again["version"]) == ("done", 0, 0), again
+
+    land(settings, "2.json", {"id": "c", "amount": 1, "d": "1"})
+    assert [each["table"] for each in run(settings, "materialize", "bronze")] == [ORDERS]
+    [plan] = run(settings, "plan", ORDERS)
+    assert (plan["files_removed"], plan["files_added"]) == (2, 1)
+    done = run(settings, "compact", ORDERS)
+    assert {name: done[name] for name in plan} == plan
+    for name in ("files_removed", "files_added", "bytes_removed"):
+        assert done[f"actual_{name}"] == plan[name]
+    assert done["version_after"] == plan["version"] + 1
+    assert done["rows_verified"] == 2
+
+    again = run(settings, "compact", ORDERS)
+    assert (again["version_after"], again["actual_files_removed"], again["files_removed"]) == (None, 0, 0)
+    newest = run(settings, "history", ORDERS, "--limit", "1")["commits"][0]
+    assert newest["compaction"]["predicted_files_removed"] == newest["compaction"]["actual_files_removed"] == 2
+    assert newest["compaction"]["sentence"] == plan["sentence"]
+    assert_dagster_knows(settings)
+
+
+def assert_dagster_knows(settings: Settings) -> None:
+    """Every run of the story above is in Dagster's records, the compaction as an observation of its table, and the checks."""
+    with records(settings) as instance:
+        runs = instance.get_runs()
+        assert [each.status for each in runs] == [DagsterRunStatus.SUCCESS] * 5
+        observed = instance.fetch_observations(dg.AssetKey(ORDERS.split("/")), limit=1).records[0].asset_observation
+        assert observed is not None
+        assert observed.metadata["lakehouse/file_count"].value == 2
+        evaluated = instance.all_logs(runs[-1].run_id, of_type=DagsterEventType.ASSET_CHECK_EVALUATION)
+        checked = {entry.dagster_event.asset_check_evaluation_data.asset_key for entry in evaluated if entry.dagster_event}
+        assert checked == {dg.AssetKey(key.split("/")) for key in (ORDERS, LATEST, TOTALS)}
+
+
+def test_a_terminal_that_was_killed_blocks_nobody(settings: Settings) -> None:
+    land(settings, "1.json", {"id": "a", "amount": 1, "d": "1"})
+    with somebody_holds(settings, ORDERS):
+        process = start(settings, "materialize", ORDERS)
+        dead = wait_until_it_writes(settings, process, ORDERS)
+        process.kill()
+        process.communicate()
+    assert [each["rows_written"] for each in run(settings, "materialize", ORDERS)] == [1]
+    with records(settings) as instance:
+        assert instance.get_run_by_id(dead).status is DagsterRunStatus.FAILURE
+
+
+def test_a_terminal_that_is_interrupted_says_so_and_leaves_nothing_broken(settings: Settings) -> None:
+    land(settings, "1.json", {"id": "a", "amount": 1, "d": "1"})
+    with somebody_holds(settings, ORDERS):
+        process = start(settings, "materialize", ORDERS, "--json")
+        stopped = wait_until_it_writes(settings, process, ORDERS)
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=60)
+    assert (process.returncode, json.loads(out)["error"]["kind"]) == (130, "Interrupted"), err
+    with records(settings) as instance:
+        assert instance.get_run_by_id(stopped).status is DagsterRunStatus.CANCELED
+    assert [each["rows_written"] for each in run(settings, "materialize", ORDERS)] == [1]
