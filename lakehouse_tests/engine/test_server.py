@@ -14,7 +14,7 @@ import pytest
 
 from lakehouse.core.errors import Broken, Refused, Transient
 from lakehouse.core.settings import Settings
-from lakehouse.engine import server, spark
+from lakehouse.engine import java, server, spark
 from lakehouse.engine.process import Process, identify
 from lakehouse_tests.conftest import free_port, own_settings
 
@@ -31,8 +31,11 @@ with server.supervised(parse_settings(os.environ, base=Path.cwd())):
 
 @pytest.fixture(scope="module")
 def started(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Settings]:
+    """A server started as on a machine without Java, in a home with a space."""
     settings = own_settings(tmp_path_factory.mktemp("started") / "home with a space")
-    server.start(settings)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(java, "_find", lambda _java_home, _path: java.java_from_wheel())
+        server.start(settings)
     yield settings
     server.stop(settings)
 
@@ -93,8 +96,8 @@ def test_one_lake_has_one_server_whatever_the_port_says(started: Settings) -> No
 def test_nothing_is_written_outside_of_home_and_what_is_left_after_a_kill_is_cleared(tmp_path: Path, started: Settings) -> None:
     before = set(Path.cwd().iterdir())
     session = spark.connect(started)
-    session.range(10).write.format("delta").save(str(tmp_path / "table"))
-    session.sql("CREATE OR REPLACE TEMP VIEW seen AS SELECT 1 AS one")
+    session.range(10).repartition(2).write.format("delta").save(str(tmp_path / "table"))
+    assert session.sql(f"OPTIMIZE delta.`{tmp_path / 'table'}`").collect()[0].metrics.numFilesAdded == 1
     assert set(Path.cwd().iterdir()) == before
 
     state = server.status(started)
