@@ -76,16 +76,13 @@ def _document(played: "Played") -> dict[str, Any]:
         "until": played.until.isoformat(),
         "files": played.files,
         "events": played.events,
+        "share": round(played.share, 4),
         "finished": played.finished,
+        "sentence": played.sentence,
     }
 
 
 def _print(played: "Played") -> None:
-    stands = "the year is over" if played.finished else f"it stands at {played.until:%Y-%m-%d %H:00}"
-    if played.since == played.until:
-        click.echo(f"nothing to land: {stands}")
-        return
-    click.echo(
-        f"landed {played.since:%Y-%m-%d %H:00} to {played.until:%Y-%m-%d %H:00}: {played.files:,} files, {played.events:,} rows; {stands}"
-    )
-    click.echo("next: lakehouse materialize")
+    click.echo(played.sentence)
+    if played.files:
+        click.echo("next: lakehouse materialize")

@@ -1,0 +1,56 @@
+"""docs/terminal.md shows, for each command, exactly the names that the command gives."""
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lakehouse.core.compaction import plan_compaction
+from lakehouse.core.outcome import CompactionOutcome
+from lakehouse.core.policy import Compaction, policy_for
+from lakehouse_tests.cli.conftest import Terminal
+from lakehouse_tests.log_builder import LogBuilder
+
+PAGE = (Path(__file__).parents[2] / "docs" / "terminal.md").read_text()
+SHOWN: dict[str, Any] = {name: json.loads(text) for name, text in re.findall(r"```json (\w+)\n(.*?)```", PAGE, flags=re.DOTALL)}
+# Their names are data: the parts of a score, and the sizes of a histogram.
+OPEN = {"parts", "histogram"}
+
+
+def shape(document: Any) -> Any:
+    """The names of a document, at every level; of a list of documents, those of the first."""
+    match document:
+        case dict():
+            return {name: None if name in OPEN else shape(value) for name, value in document.items()}
+        case [dict() | list() as first, *_]:
+            return [shape(first)]
+        case _:
+            return None
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments"),
+    [
+        ("tables", ("tables",)),
+        ("health", ("health",)),
+        ("plan", ("plan",)),
+        ("history", ("history", "silver/orders", "--compactions")),
+        ("server", ("server", "status")),
+        ("config", ("config",)),
+    ],
+)
+def test_the_page_shows_what_the_command_gives(told: Terminal, name: str, arguments: tuple[str, ...]) -> None:
+    assert shape(told.json(*arguments)) == shape(SHOWN[name])
+
+
+def test_the_page_shows_errors_as_they_are(told: Terminal) -> None:
+    assert shape(told.json("plan", "nothing", exit_code=2)) == shape(SHOWN["error"])
+
+
+def test_the_page_shows_the_account_of_a_compaction(story: Callable[[str], LogBuilder]) -> None:
+    layout = story("bronze/t").create().append([("a", 1), ("b", 1)]).layout()
+    plan = plan_compaction(layout, policy_for("bronze", Compaction()))
+    assert shape(CompactionOutcome(plan=plan, version_after=None).as_json()) == shape(SHOWN["compact"])
