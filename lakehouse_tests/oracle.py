@@ -22,7 +22,7 @@ _MOST_DIFFERENCES = 20
 
 def gold(start: datetime, until: datetime) -> dict[str, pandas.DataFrame]:
     """`carrier_daily` and `route_delays` after a replay that landed the hours from `start` to before `until` (UTC), and all layers."""
-    flights = _known_flights(start, until)
+    flights = known_flights(start, until)
     return {"carrier_daily": _carrier_daily(flights), "route_delays": _route_delays(flights, _weather(start, until))}
 
 
@@ -56,7 +56,7 @@ def _package() -> tuple[pandas.DataFrame, pandas.DataFrame]:
     return flights, pandas.DataFrame({"flight_id": flight_id, "what": deliveries.event_type.astype(str), "hour": deliveries.delivered})
 
 
-def _known_flights(start: datetime, until: datetime) -> pandas.DataFrame:
+def known_flights(start: datetime, until: datetime) -> pandas.DataFrame:
     """The flights of which any event was delivered, and of each what the furthest of those events tells."""
     flights, deliveries = _package()
     within = deliveries[(deliveries.hour >= start) & (deliveries.hour < until)]

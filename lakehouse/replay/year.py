@@ -1,8 +1,12 @@
-"""The year's deliveries, row by row, in the order of landing."""
+"""The year's deliveries, row by row, in the order of landing; as a program, it writes them to the folder that it is given."""
 
-from collections.abc import Iterator
+import sys
+from collections.abc import Iterable, Iterator
+from pathlib import Path
 
 import pandas
+import pyarrow
+from pyarrow import parquet
 
 from lakehouse.replay.delivery import deliver
 from lakehouse.replay.package import read_weather
@@ -13,6 +17,14 @@ _KNOWN_FROM_DEPARTURE = ("departed_at", "dep_delay")
 _KNOWN_FROM_ARRIVAL = ("arrived_at", "arr_delay", "air_time")
 _STATION_CLOCK = ["year", "month", "day", "hour"]  # local, and the same twice when summer time ends; time_hour says it in UTC
 _SLICE_ROWS = 1 << 16
+# A day or two of events: few enough that an hour is read in milliseconds.
+_ROW_GROUP_ROWS = 1 << 12
+
+
+def write_year(folder: Path) -> None:
+    """Writes `events.parquet` and `weather.parquet`."""
+    _write(folder / "events.parquet", delivered_events())
+    _write(folder / "weather.parquet", [observations()])
 
 
 def delivered_events() -> Iterator[pandas.DataFrame]:
@@ -47,3 +59,16 @@ def _told(flights: pandas.DataFrame, deliveries: pandas.DataFrame) -> pandas.Dat
         **{name: about[name].where(has_arrived) for name in _KNOWN_FROM_ARRIVAL},
     }
     return told.assign(**known, cancelled=deliveries.event_type == "cancelled")
+
+
+def _write(path: Path, slices: Iterable[pandas.DataFrame]) -> None:
+    tables = (pyarrow.Table.from_pandas(part, preserve_index=False) for part in slices)
+    first = next(tables)
+    with parquet.ParquetWriter(path, first.schema, compression="zstd") as writer:
+        writer.write_table(first, row_group_size=_ROW_GROUP_ROWS)
+        for table in tables:
+            writer.write_table(table, row_group_size=_ROW_GROUP_ROWS)
+
+
+if __name__ == "__main__":
+    write_year(Path(sys.argv[1]))

@@ -1,0 +1,45 @@
+"""The year, prepared once for all tests of the replay."""
+
+import shutil
+from pathlib import Path
+
+import pandas
+import pytest
+
+from lakehouse.replay.delivery import deliver
+from lakehouse.replay.story import tell_events, tell_flights
+from lakehouse.replay.world import World, prepare
+
+
+@pytest.fixture(scope="session")
+def prepared_home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    home = tmp_path_factory.mktemp("prepared")
+    prepare(home)
+    return home
+
+
+@pytest.fixture
+def home(prepared_home: Path, tmp_path: Path) -> Path:
+    """A state folder of its own that holds the prepared year already."""
+    shutil.copytree(prepared_home, tmp_path / "home", copy_function=lambda source, target: Path(target).hardlink_to(source))
+    return tmp_path / "home"
+
+
+@pytest.fixture(scope="session")
+def world(prepared_home: Path) -> World:
+    return prepare(prepared_home)
+
+
+@pytest.fixture(scope="session")
+def flights() -> pandas.DataFrame:
+    return tell_flights()
+
+
+@pytest.fixture(scope="session")
+def events(flights: pandas.DataFrame) -> pandas.DataFrame:
+    return tell_events(flights)
+
+
+@pytest.fixture(scope="session")
+def deliveries(events: pandas.DataFrame) -> pandas.DataFrame:
+    return deliver(events)

@@ -1,0 +1,63 @@
+"""The replay's sensor, ticked."""
+
+from pathlib import Path
+
+import dagster as dg
+import pytest
+from dagster import DagsterRun, DagsterRunStatus
+
+from lakehouse.core.settings import Settings, parse_settings
+from lakehouse.engine.store import open_store
+from lakehouse.replay.definitions import replay_sensor
+from lakehouse.replay.play import STATE, play
+
+
+@pytest.fixture
+def settings(home: Path) -> Settings:
+    return parse_settings({"LAKEHOUSE_HOME": str(home), "LAKEHOUSE_REPLAY_SECONDS": "20", "LAKEHOUSE_REPLAY_HOURS": "6"}, base=home)
+
+
+def tick(settings: Settings, instance: dg.DagsterInstance) -> tuple[str, str | None]:
+    context = dg.build_sensor_context(instance=instance)
+    data = replay_sensor(settings).evaluate_tick(context)
+    assert not data.run_requests
+    return data.skip_message or "", data.cursor
+
+
+def test_it_is_on_by_itself_at_the_pace_of_the_settings(settings: Settings) -> None:
+    sensor = replay_sensor(settings)
+    assert (sensor.name, sensor.default_status) == ("replay_sensor", dg.DefaultSensorStatus.RUNNING)
+    assert sensor.minimum_interval_seconds == 20
+
+
+def test_each_tick_lands_the_next_hours_and_says_so(settings: Settings) -> None:
+    with dg.instance_for_test() as instance:
+        first, cursor = tick(settings, instance)
+        assert first.startswith("landed 2013-01-01T00 to 2013-01-01T05: ") and cursor == "2013-01-01T06"
+        second, cursor = tick(settings, instance)
+        assert second.startswith("landed 2013-01-01T06 to 2013-01-01T11: ") and cursor == "2013-01-01T12"
+
+
+def test_it_waits_while_many_runs_are_unfinished(settings: Settings) -> None:
+    with dg.instance_for_test() as instance:
+        for number in range(9):
+            instance.add_run(
+                DagsterRun(job_name="__ASSET_JOB", run_id=f"00000000-0000-0000-0000-{number:012}", status=DagsterRunStatus.STARTED)
+            )
+        assert tick(settings, instance)[0] == "landed nothing: 9 runs are unfinished, more than 8; the world waits for the lake"
+    assert open_store(settings).list("") == []
+
+
+def test_it_stops_with_the_year(settings: Settings, home: Path) -> None:
+    open_store(settings).put(STATE, b'{"start": "2013-01-01T00", "next": "2014-01-01T11"}')
+    with dg.instance_for_test() as instance:
+        assert tick(settings, instance)[0] == "landed nothing: the year is over"
+    assert open_store(settings).list("landing") == []
+
+
+def test_it_leaves_the_terminal_at_work(settings: Settings, home: Path) -> None:
+    with dg.instance_for_test() as instance:
+        said: list[str] = []
+        store = open_store(settings)
+        play(store, home, start=settings.replay_start, hours=1, on_progress=lambda _: said.append(tick(settings, instance)[0]))
+    assert said[0].startswith("landed nothing: another replay")

@@ -1,0 +1,173 @@
+"""Landing: every hour once, wherever it was stopped."""
+
+from datetime import datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from lakehouse.core.errors import Broken, Refused, Transient
+from lakehouse.engine.store import DiskStore, MemoryStore
+from lakehouse.replay.package import data_folder
+from lakehouse.replay.play import STATE, next_hour, play
+from lakehouse.replay.world import World
+
+START = datetime(2013, 1, 1)
+HOUR = timedelta(hours=1)
+
+
+def landed(store: MemoryStore) -> dict[str, bytes]:
+    return {file.name: store.read(file.name) for file in store.list("landing")}
+
+
+class Dying(MemoryStore):
+    """A store whose process ends with the write of one name, before or after it."""
+
+    def __init__(self, at: str, *, after: bool) -> None:
+        super().__init__()
+        self.at, self.after, self.alive = at, after, True
+
+    def put_if_absent(self, name: str, data: bytes) -> bool:
+        return self._dies_at(name, lambda: super(Dying, self).put_if_absent(name, data))
+
+    def put(self, name: str, data: bytes) -> None:
+        self._dies_at(f"{name} {data.decode()}", lambda: super(Dying, self).put(name, data))
+
+    def _dies_at(self, name, write):
+        dies = self.alive and self.at in name
+        if dies and not self.after:
+            self.alive = False
+            raise KeyboardInterrupt
+        answer = write()
+        if dies:
+            self.alive = False
+            raise KeyboardInterrupt
+        return answer
+
+
+def test_a_replay_lands_what_the_world_holds_and_the_references(home: Path, world: World) -> None:
+    store = MemoryStore()
+    played = play(store, home, start=START, until=datetime(2013, 1, 3))
+    files = landed(store)
+    references = {
+        f"landing/reference/{name}/2013-01-01T00.csv": (data_folder() / f"{name}.csv").read_bytes()
+        for name in ("airlines", "airports", "planes")
+    }
+    assert files == {file.name: file.content for file in world.files(START, datetime(2013, 1, 3))} | references
+    lines = sum(len(data.splitlines()) for name, data in files.items() if name.startswith("landing/flight_events/"))
+    assert (played.since, played.until, played.files, played.events) == (START, datetime(2013, 1, 3), len(files), lines)
+    assert not played.finished
+
+
+@pytest.mark.parametrize("hours", [1, 7, 48])
+def test_in_steps_or_at_once_the_same_lands(home: Path, hours: int) -> None:
+    at_once, in_steps = MemoryStore(), MemoryStore()
+    play(at_once, home, start=START, until=datetime(2013, 1, 3))
+    while (next_hour(in_steps) or START) < datetime(2013, 1, 3):
+        play(in_steps, home, start=START, until=datetime(2013, 1, 3), hours=hours)
+    assert landed(in_steps) == landed(at_once)
+
+
+@pytest.mark.parametrize("after", [False, True])
+@pytest.mark.parametrize(
+    "at", ["weather/2013-01-02T12-JFK", "flight_events/2013-01-02T12-EWR", '"next": "2013-01-02T13"', "reference/planes"]
+)
+def test_a_replay_that_was_killed_goes_on_where_it_stopped(home: Path, at: str, after: bool) -> None:
+    whole, killed = MemoryStore(), Dying(at, after=after)
+    play(whole, home, start=START, until=datetime(2013, 1, 3))
+    with pytest.raises(KeyboardInterrupt):
+        play(killed, home, start=START, until=datetime(2013, 1, 3))
+    played = play(killed, home, start=START, until=datetime(2013, 1, 3))
+    assert landed(killed) == landed(whole)
+    assert played.since == (START if "planes" in at else datetime(2013, 1, 2, 13 if after and "next" in at else 12))
+
+
+def test_an_hour_that_has_landed_never_lands_again(home: Path) -> None:
+    store = MemoryStore()
+    play(store, home, start=START, hours=24)
+    store.delete([file.name for file in store.list("landing")])
+    play(store, home, start=START, hours=1)
+    assert all("2013-01-02T00" in name for name in landed(store)) and landed(store)
+
+
+def test_a_file_that_is_there_already_is_left_as_it_is(home: Path) -> None:
+    store = MemoryStore()
+    store.put("landing/weather/2013-01-01T06-EWR.json", b"mine")
+    all_files = play(MemoryStore(), home, start=START, hours=24).files
+    assert play(store, home, start=START, hours=24).files == all_files - 1
+    assert store.read("landing/weather/2013-01-01T06-EWR.json") == b"mine"
+
+
+def test_a_later_start_lands_what_is_delivered_from_then_on(home: Path, world: World) -> None:
+    store, start = MemoryStore(), datetime(2013, 6, 1)
+    play(store, home, start=start, hours=12)
+    events = {file.name: file.content for file in world.files(start, start + 12 * HOUR)}
+    assert {name: data for name, data in landed(store).items() if "reference" not in name} == events
+    assert "landing/reference/planes/2013-06-01T00.csv" in landed(store)
+
+
+def test_the_year_ends_with_its_last_delivery(home: Path, world: World) -> None:
+    store, start = MemoryStore(), datetime(2013, 12, 31)
+    played = play(store, home, start=start, until=datetime(2014, 2, 1))
+    assert (played.until, played.finished, played.share) == (world.end, True, 1)
+    again = play(store, home, start=start, hours=12)
+    assert (again.files, again.events, again.finished, again.sentence) == (0, 0, True, "landed nothing: the year is over")
+
+
+def test_nothing_lands_where_until_is_past(home: Path) -> None:
+    store = MemoryStore()
+    play(store, home, start=START, hours=30)
+    played = play(store, home, start=START, until=datetime(2013, 1, 2))
+    assert (played.files, played.sentence) == (0, "landed nothing: 2013-01-02T06 is next")
+    assert next_hour(store) == datetime(2013, 1, 2, 6)
+
+
+def test_the_sentence_has_the_numbers(home: Path) -> None:
+    assert play(MemoryStore(), home, start=START, hours=24).sentence == (
+        "landed 2013-01-01T00 to 2013-01-01T23: 122 files, 2,037 events; 0.3% of the year"
+    )
+
+
+def test_progress_is_heard_hour_by_hour(home: Path) -> None:
+    heard = []
+    played = play(MemoryStore(), home, start=START, hours=30, on_progress=heard.append)
+    assert [each.until for each in heard] == [START + hours * HOUR for hours in range(1, 31)]
+    assert heard[-1] == played
+
+
+def test_a_start_other_than_the_lakes_own_is_refused_with_both(home: Path) -> None:
+    store = MemoryStore()
+    play(store, home, start=START, hours=5)
+    with pytest.raises(
+        Refused, match=r"LAKEHOUSE_REPLAY_START is 2013-02-01.* started at 2013-01-01 and is at 2013-01-01T05; accepted: 2013-01-01"
+    ):
+        play(store, home, start=datetime(2013, 2, 1), hours=5)
+
+
+@pytest.mark.parametrize("text", [b"", b"[]", b"{}", b'{"start": "2013-01-01T00", "next": 3}', b'{"start": "x", "next": "2013-01-01T00"}'])
+def test_a_state_that_says_nothing_is_told_from_none(home: Path, text: bytes) -> None:
+    store = MemoryStore()
+    store.put(STATE, text)
+    with pytest.raises(Broken, match=STATE):
+        play(store, home, start=START, hours=1)
+    assert landed(store) == {}
+
+
+def test_no_state_is_no_hour() -> None:
+    assert next_hour(MemoryStore()) is None
+
+
+def test_two_replays_of_one_lake_do_not_run_at_once(home: Path) -> None:
+    store = MemoryStore()
+
+    def second(_: object) -> None:
+        with pytest.raises(Transient, match="another replay"):
+            play(store, home, start=START, hours=1)
+
+    assert play(store, home, start=START, hours=1, on_progress=second).until == START + HOUR
+
+
+def test_a_replay_on_disk_leaves_landed_files_and_its_state_alone(home: Path, tmp_path: Path) -> None:
+    store = DiskStore(tmp_path / "lake")
+    played = play(store, home, start=START, hours=12)
+    there = sorted(path.relative_to(store.root).as_posix() for path in store.root.rglob("*") if path.is_file())
+    assert len(there) == played.files + 1 and there[0] == STATE
