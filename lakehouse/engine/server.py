@@ -191,17 +191,15 @@ def read_token(settings: Settings) -> str | None:
 
 
 def make_token(settings: Settings) -> str:
-    """A fresh token, in a file that only the owner of the lake can read; the log of the server before is set aside."""
+    """A fresh token for `launch`; the log of the server before is set aside."""
     log = folder(settings) / "server.log"
     if log.exists():
         log.replace(log.with_suffix(".log.1"))
-    token = secrets.token_urlsafe(32)
-    _write_private(folder(settings) / "token", token)
-    return token
+    return secrets.token_urlsafe(32)
 
 
 def launch(settings: Settings, *, token: str, keeper: Process | None) -> None:
-    """A JVM on its way to serve; the caller waits with `wait_until_running`.
+    """A JVM on its way to serve, its token in a file for the owner of the lake; the caller waits with `wait_until_running`.
 
     With a `keeper`, which must be the calling process, the kernel kills the JVM when the keeper dies (on Linux).
 
@@ -235,6 +233,7 @@ def launch(settings: Settings, *, token: str, keeper: Process | None) -> None:
             start_new_session=keeper is None,
             preexec_fn=None if keeper is None else die_with_parent,
         )
+    _write_private(here / "token", token)
     _remember(settings, jvm, keeper)
 
 

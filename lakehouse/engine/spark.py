@@ -3,6 +3,7 @@
 import atexit
 import contextlib
 import os
+import re
 import threading
 import time
 import uuid
@@ -254,4 +255,5 @@ def _grpc_code(error: BaseException) -> str | None:
 
 
 def _first_line(error: BaseException) -> str:
-    return (str(error).splitlines() or [type(error).__name__])[0][:300]
+    told = re.search(r'details = "(.+?)"\n', str(error))  # gRPC's own text begins with the name of a Python class
+    return (told[1] if told else (str(error).splitlines() or [type(error).__name__])[0])[:300]

@@ -21,7 +21,7 @@ from lakehouse.core.errors import Broken, Refused
 from lakehouse.core.settings import Settings
 from lakehouse.engine import server
 from lakehouse.engine.dagster_home import dagster_home
-from lakehouse.engine.process import port_is_free
+from lakehouse.engine.process import claim_lock, port_is_free
 from lakehouse.engine.project import ROOT
 from lakehouse.engine.server import Supervision, supervised
 
@@ -44,37 +44,39 @@ def run_all(settings: Settings, tell: Callable[[str], None] | None = None) -> in
         Broken, Transient: the server or the page did not come up; nothing is left running.
     """
     say = tell or _say
-    _check_free(settings)
-    home = dagster_home(settings)
+    with claim_lock(settings.home / "up.lock") as is_ours:
+        if not is_ours:
+            raise Refused(f"this lake is up already: its home is {settings.home}; another lake wants another LAKEHOUSE_HOME")
+        _check_ports(settings)
+        home = dagster_home(settings)
+        try:
+            with _stopped_by_signals(), _spark(settings, say) as supervision, _dagster(settings, home) as page:
+                _show(settings, page, supervision, home / "dagster.log", say)
+        except _Stopped:
+            say("stopped")
+            return 0
+        return 1
+
+
+def _show(
+    settings: Settings, page: "subprocess.Popen[bytes]", supervision: Supervision | None, log: Path, say: Callable[[str], None]
+) -> None:
     try:
-        with _stopped_by_signals(), _spark(settings, say) as supervision, _dagster(settings, home) as page:
-            log = home / "dagster.log"
-            try:
-                _wait_for_page(settings, page, log)
-                say(f"page at http://127.0.0.1:{settings.port}  (Ctrl-C stops everything)")
-                _watch(page, supervision, log, say)
-            finally:
-                say("stopping ...")
-    except _Stopped:
-        say("stopped")
-        return 0
-    return 1
+        _wait_for_page(settings, page, log)
+        say(f"page at http://127.0.0.1:{settings.port}  (Ctrl-C stops everything)")
+        _watch(page, supervision, log, say)
+    finally:
+        say("stopping ...")
 
 
 def _say(line: str) -> None:
     print(line, flush=True)
 
 
-def _check_free(settings: Settings) -> None:
-    state = server.status(settings)
-    if state.keeper is not None:
-        raise Refused(
-            f"this lake is up already, kept by process {state.keeper.pid}; its home is {settings.home}, "
-            "another lake wants another LAKEHOUSE_HOME"
-        )
+def _check_ports(settings: Settings) -> None:
     if not port_is_free(settings.port):
         raise Refused(f"port {settings.port} is taken by another program; set LAKEHOUSE_PORT to a free one for the page")
-    if settings.spark == "server" and state.pid is None:
+    if settings.spark == "server" and server.status(settings).pid is None:
         server.check_port_is_free(settings)
 
 

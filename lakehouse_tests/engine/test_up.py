@@ -15,7 +15,7 @@ from lakehouse.core.errors import Refused
 from lakehouse.core.settings import parse_settings
 from lakehouse.engine import server
 from lakehouse.engine.dagster_home import dagster_home
-from lakehouse.engine.process import group_members
+from lakehouse.engine.process import claim_lock, group_members
 from lakehouse.engine.project import ROOT
 from lakehouse.engine.up import run_all
 from lakehouse_tests.conftest import free_port, own_settings
@@ -58,6 +58,14 @@ def test_a_taken_port_is_refused_with_its_setting_before_anything_starts(name: s
         with pytest.raises(Refused, match=f"port {port} is taken .*{setting}"):
             run_all(settings)
     assert server.status(settings).condition == "stopped"
+
+
+def test_a_lake_is_up_once(tmp_path: Path) -> None:
+    settings = replace(own_settings(tmp_path), port=free_port())
+    with claim_lock(settings.home / "up.lock") as is_ours:
+        assert is_ours
+        with pytest.raises(Refused, match="up already"):
+            run_all(settings)
 
 
 def test_dagster_keeps_everything_in_the_home_of_its_lake_and_is_told_the_rest_by_the_project(tmp_path: Path) -> None:
