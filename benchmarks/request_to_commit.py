@@ -1,6 +1,7 @@
 """Where the seconds go between the sensor's request for a compaction and its commit, in a running lake.
 
-Give the page's address and the lake's home of a lake that has compacted: `python -m benchmarks.request_to_commit http://127.0.0.1:3000 .lakehouse`.
+Give the page's address and the home of a lake that has compacted:
+`python -m benchmarks.request_to_commit http://127.0.0.1:3000 .lakehouse`.
 """
 
 import json
@@ -9,8 +10,6 @@ import sys
 from pathlib import Path
 
 from lakehouse_tests.journeys.page import Page
-
-STEPS = ("queued", "launched", "started", "session", "optimize")
 
 
 def main(url: str, home: str) -> int:
@@ -30,7 +29,8 @@ def main(url: str, home: str) -> int:
 def _steps(page: Page, run: dict, home: Path) -> list[dict]:
     events = page.ask(
         """query($id: ID!) { logsForRun(runId: $id) { ... on EventConnection { events { ... on MessageEvent { timestamp eventType }
-        ... on MaterializationEvent { assetKey { path } metadataEntries { label ... on FloatMetadataEntry { floatValue } ... on IntMetadataEntry { intValue } } } } } } }""",
+        ... on MaterializationEvent { assetKey { path }
+        metadataEntries { label ... on FloatMetadataEntry { floatValue } ... on IntMetadataEntry { intValue } } } } } } }""",
         id=run["runId"],
     )["logsForRun"]["events"]
     at = {event["eventType"]: int(event["timestamp"]) / 1000 for event in reversed(events) if "eventType" in event}

@@ -22,16 +22,19 @@ class Page:
     def is_up(self) -> bool:
         """Whether the page answers and every code location has loaded."""
         try:
-            entries = self.ask("{ workspaceOrError { ... on Workspace { locationEntries { loadStatus locationOrLoadError { __typename } } } } }")
+            entries = self.ask(
+                "{ workspaceOrError { ... on Workspace { locationEntries { loadStatus locationOrLoadError { __typename } } } } }"
+            )
         except requests.RequestException:
             return False
         found = entries["workspaceOrError"]["locationEntries"]
-        return bool(found) and all(e["loadStatus"] == "LOADED" and e["locationOrLoadError"]["__typename"] == "RepositoryLocation" for e in found)
+        return bool(found) and all((entry["locationOrLoadError"] or {}).get("__typename") == "RepositoryLocation" for entry in found)
 
     def runs(self) -> list[dict[str, Any]]:
         """Every run, newest first: runId, status, times, tags as a dict, assets as keys."""
         found = self.ask(
-            "{ runsOrError(limit: 1000) { ... on Runs { results { runId status startTime endTime creationTime tags { key value } assetSelection { path } } } } }"
+            """{ runsOrError(limit: 1000) { ... on Runs { results {
+            runId status startTime endTime creationTime tags { key value } assetSelection { path } } } } }"""
         )["runsOrError"]["results"]
         for run in found:
             run["tags"] = {tag["key"]: tag["value"] for tag in run["tags"]}
@@ -69,10 +72,10 @@ class Page:
             executionForLatestMaterialization { status evaluation { success } } } } } } }"""
         )["assetNodes"]
         return {
-            f"{'/'.join(node['assetKey']['path'])}:{check['name']}": bool(check["executionForLatestMaterialization"]["evaluation"]["success"])
+            f"{'/'.join(node['assetKey']['path'])}:{check['name']}": bool(latest["evaluation"]["success"])
             for node in nodes
             for check in node["assetChecksOrError"].get("checks", [])
-            if check["executionForLatestMaterialization"] and check["executionForLatestMaterialization"]["evaluation"]
+            if (latest := check["executionForLatestMaterialization"]) and latest["evaluation"]
         }
 
     def file_counts(self, key: str) -> list[int]:

@@ -1,6 +1,7 @@
 """The lake by itself: a real page, a real server, real flights, and nobody touching it."""
 
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -17,8 +18,12 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     assert world.processes() == []
 
 
+def succeeded(world: World) -> set[str]:
+    return {key for run in world.page.runs() if run["status"] == "SUCCESS" for key in run["assets"]}
+
+
 def compacted(world: World) -> set[str]:
-    return {key for run in world.page.runs() if run["status"] == "SUCCESS" for key in run["assets"] if key.startswith("compaction/")}
+    return {key for key in succeeded(world) if key.startswith("compaction/")}
 
 
 def test_files_land_tables_follow_and_the_sensor_compacts_two_of_them(world: World) -> None:
@@ -27,15 +32,11 @@ def test_files_land_tables_follow_and_the_sensor_compacts_two_of_them(world: Wor
     assert all(run["tags"].get("dagster/sensor_name") for run in started)
     for key in (name.removeprefix("compaction/") for name in compacted(world)):
         counts = world.page.file_counts(key)
-        assert any(later < earlier for earlier, later in zip(counts, counts[1:])), (key, counts)
+        assert any(later < earlier for earlier, later in pairwise(counts)), (key, counts)
 
 
 def test_gold_is_there_and_nothing_failed(world: World) -> None:
-    wait_until(
-        "gold is materialized",
-        lambda: {"gold/carrier_daily", "gold/route_delays"} <= {key for run in world.page.runs() if run["status"] == "SUCCESS" for key in run["assets"]},
-        seconds=240,
-    )
+    wait_until("gold is materialized", lambda: {"gold/carrier_daily", "gold/route_delays"} <= succeeded(world), seconds=240)
     assert [run for run in world.page.runs() if run["status"] in ("FAILURE", "CANCELED")] == []
     assert [tick for sensor in world.page.sensors().values() for tick in sensor["ticks"] if tick["error"]] == []
     checks = world.page.checks()

@@ -2,21 +2,14 @@
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 
+from lakehouse_tests.conftest import free_port
 from lakehouse_tests.journeys.page import Page
-
-
-def free_port() -> int:
-    """A TCP port that nobody listens on now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 def wait_until(what: str, holds: Callable[[], object], *, seconds: float) -> None:
@@ -53,9 +46,8 @@ class World:
     def __enter__(self) -> "World":
         self.home.mkdir(parents=True, exist_ok=True)
         with (self.home / "up.log").open("wb") as log:
-            self.process = subprocess.Popen(
-                [sys.executable, "-m", "lakehouse", "up"], env=self.environment, stdout=log, stderr=subprocess.STDOUT, start_new_session=True
-            )
+            command = [sys.executable, "-m", "lakehouse", "up"]
+            self.process = subprocess.Popen(command, env=self.environment, stdout=log, stderr=subprocess.STDOUT, start_new_session=True)
         try:
             wait_until("the page answers and its code is loaded", lambda: self._alive() and self.page.is_up(), seconds=120)
         except BaseException:
