@@ -25,7 +25,8 @@ from lakehouse.core.table import Table
 def compact_command(table: str, dry_run: bool, as_json: bool) -> None:
     """Merge the small files of TABLE, through Dagster, and show what was predicted beside what happened.
 
-    A table with nothing worth merging is left alone, and the reason is told. No row changes, so nothing downstream follows.
+    A table with nothing worth merging is left alone, no JVM is started for it, and the reason is told. No row changes, so nothing
+    downstream follows.
     """
     opened = open_declared()
     [wanted] = opened.choose([table])
@@ -36,7 +37,7 @@ def compact_command(table: str, dry_run: bool, as_json: bool) -> None:
         found = Found(table=wanted, value=plan)
         write_json(plan_document(found)) if as_json else print_plans([found], verbose=True)
         return
-    outcome = _compact(opened, wanted)
+    outcome = _compact(opened, wanted) if plan.bins else CompactionOutcome(plan=plan, version_after=None)
     write_json(outcome.as_json()) if as_json else _print(outcome)
 
 

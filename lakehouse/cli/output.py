@@ -9,11 +9,14 @@ from typing import IO, Any
 import click
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
+from rich.padding import Padding
 from rich.table import Table as Grid
 from rich.text import Text
 
 # What a table is given where nobody looks at it: wide enough that no sentence is broken for a program that greps.
 _PIPE_WIDTH = 220
+# Between two columns, and what a sentence needs to be read in.
+_GAP, _LEAST_ROOM = 2, 45
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 
 
@@ -47,16 +50,36 @@ def print_grid(
     numbers: Sequence[str] = (),
     style: Callable[[Sequence[str]], str] | None = None,
 ) -> None:
-    """A table on standard output; columns in `numbers` are right-aligned, `style` colours a row."""
-    grid = Grid(box=SIMPLE_HEAD, pad_edge=False, header_style="bold")
-    for place, head in enumerate(heads):
-        grid.add_column(head, justify="right" if head in numbers else "left", no_wrap=place < len(heads) - 1, overflow="fold")
-    for row in rows:
-        grid.add_row(*(Text(cell) for cell in row), style=style(row) if style else None)
+    """A table on standard output; columns in `numbers` are right-aligned, `style` colours a row.
+
+    The last column may be long: where the terminal leaves it too little room it goes below its row. No cell is ever cut.
+    """
+    kept = [list(row) for row in rows]
+    widths = [max(len(row[place]) for row in [heads, *kept]) for place in range(len(heads))]
+    room = console().width - sum(widths[:-1]) - _GAP * len(heads)
+    below = room < min(widths[-1], _LEAST_ROOM)
+    shown = len(heads) - below
+    grid = Grid(box=SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, _GAP - 1, 0, 0), header_style="bold")
+    for head, width in zip(heads[:shown], widths, strict=False):
+        grid.add_column(
+            head, justify="right" if head in numbers else "left", min_width=width if head != heads[-1] else None, overflow="fold"
+        )
+    for row in kept:
+        grid.add_row(*(Text(cell) for cell in row[:shown]), style=style(row) if style else None)
+    lines = _lines(grid, at_least=sum(widths[:shown]) + _GAP * len(heads) if below else 0)
+    notes = ["", "", *(row[-1] for row in kept)] if below else [""] * len(lines)
+    for line, note in zip(lines, notes, strict=True):
+        click.echo(line)
+        if note:
+            console().print(Padding(Text(note, style="dim"), (0, 0, 0, 4)))
+
+
+def _lines(grid: Grid, *, at_least: int) -> list[str]:
     out = console()
+    out.width = max(out.width, at_least)
     with out.capture() as printed:
         out.print(grid)
-    click.echo("\n".join(line.rstrip() for line in printed.get().splitlines() if line.strip()))
+    return [line.rstrip() for line in printed.get().splitlines() if line.strip()]
 
 
 def bytes_text(count: int | None) -> str:

@@ -83,3 +83,11 @@ def test_a_table_that_does_not_exist_yet_is_not_compacted(told: Terminal) -> Non
     result = told.run("compact", "gold/totals")
     assert (result.exit_code, result.stdout) == (2, "")
     assert "lakehouse materialize gold/totals" in result.stderr
+
+
+def test_a_table_with_nothing_to_merge_is_left_alone_at_once_and_told_why(told: Terminal) -> None:
+    plan = told.json("plan", "silver/orders")[0]
+    done = told.json("compact", "silver/orders", LAKEHOUSE_SPARK="sc://nowhere:1")
+    assert {name: done[name] for name in plan} == plan
+    assert (done["version_after"], done["actual_files_removed"], done["actual_files_added"]) == (None, 0, 0)
+    assert plan["sentence"] in told.run("compact", "silver/orders", LAKEHOUSE_SPARK="sc://nowhere:1").stdout

@@ -59,7 +59,7 @@ def test_what_follows_a_failure_is_skipped_and_what_does_not_is_done() -> None:
     assert runs["silver/other"].metadata == {"lakehouse/plan": "a sentence"}
 
 
-@pytest.mark.parametrize("arguments", [("materialize",), ("compact", "silver/orders")])
+@pytest.mark.parametrize("arguments", [("materialize",), ("compact", "bronze/orders")])
 def test_a_server_that_died_is_not_hidden_by_another_one(told: Terminal, arguments: tuple[str, ...]) -> None:
     folder = told.home / "server"
     folder.mkdir()
