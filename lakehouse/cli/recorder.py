@@ -134,7 +134,7 @@ class _Watch:
                 run.state, run.error = "failed", _failure(event.step_failure_data)
             case DagsterEventType.RUN_FAILURE:
                 self.interrupted |= event.job_failure_data.failure_reason is RunFailureReason.UNEXPECTED_TERMINATION
-            case DagsterEventType.ENGINE_EVENT if run and "blocked by limit for pool" in (event.message or ""):
+            case DagsterEventType.ENGINE_EVENT if run and (event.message or "").startswith("Step blocked by"):
                 tell(f"{run.key}: waits, another run of this table is under way")
             case _:
                 pass
