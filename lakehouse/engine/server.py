@@ -20,7 +20,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Literal
@@ -30,7 +30,7 @@ from lakehouse.core.settings import Settings
 from lakehouse.engine import jars
 from lakehouse.engine.java import find_java
 from lakehouse.engine.process import Process, die_with_parent, hold_lock, identify, port_answers, port_is_free
-from lakehouse.engine.spark_conf import scratch_folder, server_conf
+from lakehouse.engine.spark_conf import scratch_folder, server_conf, write_conf
 
 TOKEN_VARIABLE = "SPARK_CONNECT_AUTHENTICATE_TOKEN"
 _START_SECONDS = 120  # it takes 5 s on 2 free cores; CI machines under load were seen to need ten times that
@@ -210,7 +210,7 @@ def launch(settings: Settings, *, token: str, keeper: Process | None) -> None:
     here = folder(settings)
     shutil.rmtree(scratch_folder(settings), ignore_errors=True)
     scratch_folder(settings).mkdir(parents=True)
-    _write_conf(here / "conf", server_conf(settings, jars.fetch()))
+    write_conf(here / "conf", server_conf(settings, jars.fetch()))
     spark_home = jars.spark_home()
     environment = {
         **{name: value for name, value in os.environ.items() if name not in ("SPARK_REMOTE", "SPARK_CONNECT_MODE_ENABLED")},
@@ -259,13 +259,6 @@ def _remember(settings: Settings, jvm: subprocess.Popen[bytes], keeper: Process 
         raise Broken(f"the Spark Connect server ended at once; the end of its log:\n{_tail(folder(settings) / 'server.log')}")
     kept = {"process": asdict(process), "keeper": asdict(keeper) if keeper else None, "port": settings.spark_port}
     _write_private(folder(settings) / "pid", json.dumps(kept))
-
-
-def _write_conf(conf: Path, values: Mapping[str, str]) -> None:
-    conf.mkdir(exist_ok=True)
-    escaped = {name: value.replace("\\", "\\\\") for name, value in values.items()}
-    (conf / "spark-defaults.conf").write_text("".join(f"{name} {value}\n" for name, value in escaped.items()))
-    shutil.copyfile(Path(__file__).with_name("log4j2.properties"), conf / "log4j2.properties")
 
 
 def _write_private(path: Path, text: str) -> None:

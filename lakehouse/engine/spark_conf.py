@@ -1,6 +1,7 @@
 """What Spark is told at its start: Delta, S3A and sizes that fit a small machine."""
 
 import os
+import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -54,6 +55,15 @@ def s3a_conf(environ: Mapping[str, str]) -> dict[str, str]:
             "fs.s3a.connection.ssl.enabled": "false" if endpoint.startswith("http://") else "true",
         }
     return {f"spark.hadoop.{name}": value for name, value in conf.items()}
+
+
+def write_conf(folder: Path, conf: Mapping[str, str]) -> None:
+    """A folder for SPARK_CONF_DIR with these confs, and logging of warnings only."""
+    folder.mkdir(exist_ok=True)
+    escaped = {name: value.replace("\\", "\\\\") for name, value in conf.items()}
+    lines = (f"{name} {value}\n" for name, value in escaped.items())
+    (folder / "spark-defaults.conf").write_text("".join(lines))
+    shutil.copyfile(Path(__file__).with_name("log4j2.properties"), folder / "log4j2.properties")
 
 
 def scratch_folder(settings: Settings) -> Path:
