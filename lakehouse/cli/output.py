@@ -39,8 +39,8 @@ def tell(line: str) -> None:
 
 def console(stream: IO[str] | None = None) -> Console:
     """Where to print to, standard output as it is now unless a stream is given."""
-    stream = stream or sys.stdout
-    return Console(file=stream, highlight=False, markup=False, emoji=False, width=None if stream.isatty() else _PIPE_WIDTH)
+    target = stream or sys.stdout
+    return Console(file=target, highlight=False, markup=False, emoji=False, width=None if target.isatty() else _PIPE_WIDTH)
 
 
 def print_grid(
