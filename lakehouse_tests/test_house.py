@@ -15,8 +15,8 @@ HOUSE = Path(__file__).resolve().parent.parent
 DOORS: dict[str, tuple[str, ...] | None] = {
     "core": ("lakehouse.core",),
     "tables": ("lakehouse.core", "lakehouse.tables", "pyspark.sql"),
-    "engine": ("lakehouse.core", "lakehouse.engine", "pyspark", "delta", "deltalake", "pyarrow", "boto3", "botocore"),
-    "defs": ("lakehouse.core", "lakehouse.engine", "lakehouse.defs", "dagster", "dagster_aws", "dagster_pyspark", "matplotlib"),
+    "engine": ("lakehouse.core", "lakehouse.engine", "pyspark", "delta", "pyarrow", "boto3", "botocore"),
+    "defs": ("lakehouse.core", "lakehouse.engine", "lakehouse.defs", "dagster", "dagster_aws", "dagster_pyspark"),
     "definitions": ("lakehouse.core", "lakehouse.tables", "lakehouse.defs", "lakehouse.replay", "dagster"),
     "cli": (
         "lakehouse.core",
@@ -39,7 +39,7 @@ FILE_LINES = 300
 # Only what Dagster inspects must have real annotations: it resolves them when a definition is made.
 EVALUATED = ("defs", "definitions", "replay")
 # The brackets keep this file from breaking its own rule.
-PLACES = re.compile(r"/[w]ork/|/[r]oot/|/tmp/[d]ev|[i]ndex-url|python[h]osted|arti[f]actory|nex[u]s")
+PLACES = re.compile(r"(?<![\w.-])/(?:[r]oot|[U]sers|[w]ork)/|--(?:extra-)?[i]ndex-url|--[f]ind-links")
 TEXTS = {".py", ".md", ".toml", ".yaml", ".xml", ".txt", ".properties", ".sha256", ""}
 HIDDEN = {".venv", ".git", ".lakehouse", ".hypothesis", ".pytest_cache", ".ruff_cache", "__pycache__", "build"}
 
