@@ -39,7 +39,7 @@ FILE_LINES = 300
 # Only what Dagster inspects must have real annotations: it resolves them when a definition is made.
 EVALUATED = ("defs", "definitions", "replay")
 # The brackets keep this file from breaking its own rule.
-PLACES = re.compile(r"(?<![\w.-])/(?:[r]oot|[U]sers|[w]ork)/|--(?:extra-)?[i]ndex-url|--[f]ind-links")
+PLACES = re.compile(r"(?<![\w.-])/(?:[r]oot|[U]sers|[w]ork)/|--(?:extra-)?[i]ndex-url")
 TEXTS = {".py", ".md", ".toml", ".yaml", ".xml", ".txt", ".properties", ".sha256", ""}
 HIDDEN = {".venv", ".git", ".lakehouse", ".hypothesis", ".pytest_cache", ".ruff_cache", "__pycache__", "build"}
 

@@ -246,6 +246,7 @@ def check_port_is_free(settings: Settings) -> None:
 
 
 def check_same_port(settings: Settings, state: ServerState) -> None:
+    """Refuses to go on with a server of this lake that runs at another port."""
     if state.port != settings.spark_port:
         raise Refused(
             f"the Spark Connect server of this lake runs at port {state.port}, LAKEHOUSE_SPARK_PORT is {settings.spark_port}; "
