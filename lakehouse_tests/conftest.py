@@ -39,9 +39,8 @@ def own_settings(home: Path, **values: str) -> Settings:
 def shared_settings(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Settings]:
     """Settings of the shared server, which runs until the last test has ended."""
     settings = own_settings(tmp_path_factory.mktemp("shared"))
-    server.start(settings)
-    yield settings
-    server.stop(settings)
+    with server.supervised(settings):  # so that not even a test run that is killed leaves a server behind
+        yield settings
 
 
 @pytest.fixture(scope="session")

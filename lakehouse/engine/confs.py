@@ -4,6 +4,8 @@ import contextlib
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
+from lakehouse.engine.spark import is_lost
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
@@ -32,9 +34,10 @@ def session_confs(spark: "SparkSession", values: Mapping[str, str]) -> Iterator[
         for name, value in values.items():
             spark.conf.set(name, value)
         yield
-    except BaseException:
-        with contextlib.suppress(Exception):  # a session that is gone has no settings left; its own error is the one to tell
-            _unset(spark, values)
+    except BaseException as error:
+        if not is_lost(error):
+            with contextlib.suppress(Exception):  # the first error is the one to tell
+                _unset(spark, values)
         raise
     _unset(spark, values)
 

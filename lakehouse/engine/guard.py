@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, TextIO, TypeVar
 from lakehouse.core.errors import Transient
 from lakehouse.engine.journal import Journal
 from lakehouse.engine.lake import Lake
-from lakehouse.engine.spark import adopt, interrupt_session, is_conflict, session_id
+from lakehouse.engine.spark import adopt, interrupt_session, is_conflict, is_lost, session_id
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -48,8 +48,8 @@ def hold(lake: Lake, spark: "SparkSession", table_key: str, *, owner: str, wait_
         journal.record_session(table_key, session_id(spark), owner)
         try:
             yield
-        except BaseException:
-            if _interrupted(spark):
+        except BaseException as error:
+            if not is_lost(error) and _interrupted(spark):
                 journal.forget_session(table_key)
             raise
         journal.forget_session(table_key)

@@ -236,6 +236,11 @@ def is_conflict(error: BaseException) -> bool:
     )
 
 
+def is_lost(error: BaseException) -> bool:
+    """Whether the server, or our session on it, is gone, so that each further call would only wait for nothing."""
+    return any(each is not None and (_is_unreachable(each) or _is_gone(each)) for each in (error, error.__cause__))
+
+
 def _is_unreachable(error: BaseException) -> bool:
     return _grpc_code(error) == "UNAVAILABLE" or type(error).__name__ == "Py4JNetworkError"
 

@@ -62,7 +62,7 @@ def test_a_server_killed_in_the_middle_of_a_write_and_of_a_compaction_loses_and_
     own_lake: Lake, new_client: type_of_client
 ) -> None:
     settings = own_lake.settings
-    _finish(new_client(PROGRAM, settings, "make_input", "12"))
+    _finish(new_client(PROGRAM, settings, "make_input", "8"))
     writer = new_client(PROGRAM, settings, "write_slowly", "60000")
     _wait_until(lambda: _data_files(settings, "silver/copies"))
     _kill_server(settings)
@@ -70,7 +70,7 @@ def test_a_server_killed_in_the_middle_of_a_write_and_of_a_compaction_loses_and_
     assert version_of(own_lake, "silver/copies") is None
 
     server.start(settings)
-    assert _finish(new_client(PROGRAM, settings, "write_and_tell")) == str(sorted([(number,) for number in range(12)] * 2, key=str))
+    assert _finish(new_client(PROGRAM, settings, "write_and_tell")) == str(sorted([(number,) for number in range(8)] * 2, key=str))
 
     before = _data_files(settings, events.key)
     compactor = new_client(PROGRAM, settings, "compact_input")
@@ -80,7 +80,7 @@ def test_a_server_killed_in_the_middle_of_a_write_and_of_a_compaction_loses_and_
     assert version_of(own_lake, events.key) == 1
 
     server.start(settings)
-    assert _finish(new_client(PROGRAM, settings, "compact_input")) == "(24, 12, 24)"
+    assert _finish(new_client(PROGRAM, settings, "compact_input")) == "(16, 8, 16)"
 
 
 def _kill_server(settings: Settings) -> None:
@@ -103,4 +103,4 @@ def _wait_until(holds: Callable[[], object], *, seconds: float = 120) -> None:
     deadline = time.monotonic() + seconds
     while not holds():
         assert time.monotonic() < deadline
-        time.sleep(0.02)
+        time.sleep(0.2)

@@ -1,0 +1,64 @@
+"""The write path on S3, as moto speaks it: landed, merged, compacted; and two writers at once."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import boto3
+import pytest
+from moto.server import ThreadedMotoServer
+
+from lakehouse.core.settings import Settings
+from lakehouse.engine import server
+from lakehouse.engine.compaction import compact
+from lakehouse.engine.lake import open_lake
+from lakehouse.engine.spark import connect
+from lakehouse.engine.write import write_table
+from lakehouse_tests.conftest import own_settings
+from lakehouse_tests.engine.example import event, events, land, rows_of, states
+from lakehouse_tests.engine.test_races import race
+
+if TYPE_CHECKING:
+    import subprocess
+
+
+@pytest.fixture(scope="module")
+def on_s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Settings]:
+    """Settings of a lake in a bucket of its own, with its own server, which knows where the bucket is."""
+    moto = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    moto.start()
+    host, port = moto.get_host_and_port()
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in {
+            "AWS_ENDPOINT_URL": f"http://{host}:{port}",
+            "AWS_ACCESS_KEY_ID": "test",
+            "AWS_SECRET_ACCESS_KEY": "test",
+            "AWS_DEFAULT_REGION": "us-east-1",
+        }.items():
+            patch.setenv(name, value)
+        boto3.client("s3").create_bucket(Bucket="lake")
+        settings = own_settings(tmp_path_factory.mktemp("s3"), LAKEHOUSE_ROOT="s3://lake/some/where")
+        with server.supervised(settings):
+            yield settings
+    moto.stop()
+
+
+def test_landed_files_are_loaded_merged_and_compacted_once(on_s3: Settings) -> None:
+    lake, spark = open_lake(on_s3), connect(on_s3)
+    for number in range(2):
+        land(lake, f"a [b] {number}: 100%+ü.json", [event(number, 5, "planned"), event(0, 6, "left"), "nope"])
+        write_table(lake, spark, events)
+        write_table(lake, spark, states)
+    assert [write_table(lake, spark, table).committed for table in (events, states)] == [False, False]
+    assert rows_of(spark, lake, states.key, "id", "state") == [(0, "left"), (1, "planned")]
+    name = "landing/events/a [b] 0: 100%+ü.json"
+    assert rows_of(spark, lake, "quarantine/bronze/events", "source_file", "line")[0] == (name, 3)
+    outcome = compact(lake, spark, events)
+    assert (outcome.files_removed, outcome.files_added, outcome.rows_verified) == (2, 1, 4)
+    assert outcome.bytes_removed == outcome.plan.bytes_removed
+    assert not compact(lake, spark, events).plan.bins
+
+
+def test_two_clients_of_sixty_appends_each_lose_no_row(on_s3: Settings, new_client: Callable[..., "subprocess.Popen[str]"]) -> None:
+    race(open_lake(on_s3), connect(on_s3), new_client)
+    assert Path(on_s3.home, "lake").exists() is False
