@@ -38,7 +38,7 @@ def _steps(page: Page, run: dict, home: Path) -> list[dict]:
     for event in (event for event in events if event.get("assetKey")):
         key = "/".join(event["assetKey"]["path"]).removeprefix("compaction/")
         figures = {entry["label"]: entry.get("floatValue", entry.get("intValue")) for entry in event["metadataEntries"]}
-        version, optimize = figures.get("lakehouse/version_after"), figures.get("lakehouse/actual_seconds")
+        version, optimize = figures.get("lakehouse/version_after"), figures.get("lakehouse/optimize_seconds")
         commit = home / "lake" / key / "_delta_log" / f"{version or 0:020d}.json"
         if not version or optimize is None or not commit.exists():
             continue

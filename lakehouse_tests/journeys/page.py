@@ -66,16 +66,18 @@ class Page:
         return answer["run"]["runId"]
 
     def checks(self) -> dict[str, bool]:
-        """The latest verdict of every check that ran: `asset:check` -> passed."""
+        """Every check that there is, `asset:check`, and whether its latest verdict is that it passed; false also if it never ran."""
         nodes = self.ask(
             """{ assetNodes { assetKey { path } assetChecksOrError { ... on AssetChecks { checks { name
             executionForLatestMaterialization { status evaluation { success } } } } } } }"""
         )["assetNodes"]
         return {
-            f"{'/'.join(node['assetKey']['path'])}:{check['name']}": bool(latest["evaluation"]["success"])
+            f"{'/'.join(node['assetKey']['path'])}:{check['name']}": bool(
+                latest and latest["evaluation"] and latest["evaluation"]["success"]
+            )
             for node in nodes
             for check in node["assetChecksOrError"].get("checks", [])
-            if (latest := check["executionForLatestMaterialization"]) and latest["evaluation"]
+            for latest in [check["executionForLatestMaterialization"]]
         }
 
     def file_counts(self, key: str) -> list[int]:

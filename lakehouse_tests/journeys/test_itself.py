@@ -39,13 +39,17 @@ def test_gold_is_there_and_nothing_failed(world: World) -> None:
     wait_until("gold is materialized", lambda: {"gold/carrier_daily", "gold/route_delays"} <= succeeded(world), seconds=240)
     assert [run for run in world.page.runs() if run["status"] in ("FAILURE", "CANCELED")] == []
     assert [tick for sensor in world.page.sensors().values() for tick in sensor["ticks"] if tick["error"]] == []
+    wait_until("nothing runs", lambda: not under_way(world), seconds=120)
     checks = world.page.checks()
-    assert checks and [name for name, passed in checks.items() if not passed] == []
+    assert len(checks) >= 3 * 9
+    assert [name for name, passed in checks.items() if not passed] == []
 
 
 def test_a_compaction_refires_nothing_downstream(world: World) -> None:
-    for name in ("replay_sensor", "compaction_sensor"):
-        world.page.stop_sensor(name)
+    world.page.stop_sensor("compaction_sensor")
+    wait_until("nothing compacts", lambda: not any(key.startswith("compaction/") for key in under_way(world)), seconds=120)
+    wait_until("small files gather", lambda: world.page.file_counts("bronze/weather")[-1] >= 3, seconds=240)
+    world.page.stop_sensor("replay_sensor")
     wait_until("nothing runs and nothing waits", lambda: quiet(world), seconds=240)
     before = {run["runId"] for run in world.page.runs()}
     launched = world.page.materialize("compaction/bronze/weather")
@@ -54,16 +58,23 @@ def test_a_compaction_refires_nothing_downstream(world: World) -> None:
     wait_until("both sensors ticked again", lambda: all(newest_tick(world, name) > at for name, at in seen.items()), seconds=120)
     wait_until("nothing runs and nothing waits", lambda: quiet(world), seconds=120)
     assert {run["runId"] for run in world.page.runs()} - before == {launched}
+    *_, small, merged = world.page.file_counts("bronze/weather")
+    assert merged < small
 
 
 def quiet(world: World) -> bool:
     """No run is under way and the last tick of every sensor that is on asked for none, after the last run ended."""
-    runs = world.page.runs()
-    if any(run["status"] in ("QUEUED", "NOT_STARTED", "STARTING", "STARTED") for run in runs):
+    if under_way(world):
         return False
-    ended = max(run["endTime"] for run in runs)
+    ended = max(run["endTime"] for run in world.page.runs())
     ticking = [state for state in world.page.sensors().values() if state["status"] == "RUNNING"]
     return all(state["ticks"] and state["ticks"][0]["timestamp"] > ended and state["ticks"][0]["status"] == "SKIPPED" for state in ticking)
+
+
+def under_way(world: World) -> set[str]:
+    """The assets of all runs that have not ended."""
+    waiting = ("QUEUED", "NOT_STARTED", "STARTING", "STARTED", "CANCELING")
+    return {key for run in world.page.runs() if run["status"] in waiting for key in run["assets"]}
 
 
 def run_status(world: World, run_id: str) -> str:

@@ -62,7 +62,7 @@ class World:
         """Ctrl-C, as a person presses it; waits for the end."""
         if self.process is not None and self.process.poll() is None:
             self.process.send_signal(signal.SIGINT)
-            self.process.wait(timeout=60)
+            self.process.wait(timeout=120)
 
     def processes(self) -> list[str]:
         """The command lines of all processes that carry this world's home in their environment."""
