@@ -1,5 +1,7 @@
 """The documents keep up with the code: what a person can set or be told stands in them."""
 
+import importlib
+import re
 from dataclasses import fields
 from pathlib import Path
 
@@ -8,8 +10,10 @@ import pytest
 from lakehouse.core.policy import Compaction
 from lakehouse.core.reason import Reason
 from lakehouse.core.settings import ACCEPTED
+from lakehouse.core.table import find_tables
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
+PAGES = [DOCS.parent / "README.md", DOCS.parent / "CHANGELOG.md", *sorted(DOCS.rglob("*.md"))]
 
 
 @pytest.mark.parametrize("knob", [knob.name for knob in fields(Compaction)])
@@ -31,3 +35,21 @@ def test_every_decision_is_listed() -> None:
     index = (DOCS / "decisions" / "README.md").read_text()
     pages = sorted(page.name for page in (DOCS / "decisions").glob("0*.md"))
     assert pages and [page for page in pages if f"({page})" not in index] == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_link_leads_somewhere(page: Path) -> None:
+    links = re.findall(r"\]\(([^)#]+)\)", page.read_text())
+    assert [link for link in links if not link.startswith("http") and not (page.parent / link).exists()] == []
+
+
+def test_the_guide_s_tables_are_tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    bronze, silver = re.findall(r"```python\n(.*?)```", (DOCS / "guide.md").read_text(), flags=re.DOTALL)
+    package = tmp_path / "from_the_guide"
+    package.mkdir()
+    (package / "__init__.py").touch()
+    (package / "bronze.py").write_text(bronze)
+    (package / "silver.py").write_text(silver.replace("lakehouse.tables", "from_the_guide"))
+    monkeypatch.syspath_prepend(tmp_path)
+    modules = [importlib.import_module(f"from_the_guide.{name}") for name in ("bronze", "silver")]
+    assert list(find_tables(modules)) == ["bronze/orders", "silver/orders"]
