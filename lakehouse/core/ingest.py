@@ -5,6 +5,7 @@ log says which of them arrived (txnVersion of the app id `ingest_app_id`). So a 
 arrive is done again with the very same files, and one that arrived is never done twice.
 """
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
@@ -69,7 +70,7 @@ def choose_batch(
     """The next batch of `listing`; `arrived` is the number of the last batch that the table's log knows, 0 if none.
 
     Names that start with `.` or `_`, at any level, are unfinished or private and never looked at. Set aside are files of another kind,
-    files over the landing's limit, files with a sign of `unreadable` in their names, files whose size changed after they were taken and,
+    files over the landing's limit, files whose names match the pattern `unreadable`, files whose size changed after they were taken and,
     for an `Overwrite`, all but the newest by name, be they landed now or before. A batch may hold nothing but files set aside: then its
     manifest is all, and nothing is to arrive.
     """
@@ -112,8 +113,8 @@ def _why_foreign(file: LandedFile, ledger: Ledger, landing: Landing, unreadable:
         )
     if not file.name.endswith(landing.suffixes):
         return f"its name ends in none of {', '.join(landing.suffixes)}"
-    if signs := [sign for sign in unreadable if sign in file.name]:
-        return f"its name holds {signs[0]!r}, which Spark cannot read here; land it under another name"
+    if unreadable and (match := re.search(unreadable, file.name)):
+        return f"its name holds {match[0]!r}, which Spark cannot read here; land it under another name"
     if file.size_bytes > landing.max_file_bytes:
         return f"it has {file.size_bytes} bytes, at most {landing.max_file_bytes} are read; land it in smaller files"
     return None

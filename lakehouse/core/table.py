@@ -26,7 +26,7 @@ class Landing:
 
     `schema` is a Spark DDL string of the fields in the files. `derived` adds columns by SQL expressions over
     them. A row whose `required` field is missing goes to quarantine, as does one that does not parse. Files of more than
-    `max_file_bytes` are set aside, since lines are counted by reading a file as a whole. Names that start with `_` are the lake's own.
+    `max_file_bytes` are set aside. Names that start with `_` are the lake's own.
     """
 
     prefix: str

@@ -33,7 +33,9 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 _OUTPUT_BYTES = 128 * MIB
-_UNREADABLE_ON_DISK = ":\n\r"  # Hadoop takes what is before a colon for a scheme: HADOOP-14217
+# Hadoop takes what is before a colon for a scheme: always on disk, and on S3 where it must look for a pattern (HADOOP-14217).
+_UNREADABLE_ON_DISK = r"[:\n\r]"
+_UNREADABLE_ON_S3 = r"[\n\r]|:(?=.*[\[\]{}*?\\])|[\[\]{}*?\\](?=.*:)"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,7 +60,7 @@ def load(lake: Lake, spark: "SparkSession", table: Table) -> WriteOutcome:
     if before is not None and rows.apply_properties(spark, table, before.layout):
         before = lake.facts(table.key)
     loaded: list[_Loaded] = []
-    unreadable = "\n\r" if lake.settings.on_s3 else _UNREADABLE_ON_DISK
+    unreadable = _UNREADABLE_ON_S3 if lake.settings.on_s3 else _UNREADABLE_ON_DISK
     with session_confs(spark, {ANSI: "false", OPEN_COST: "65536"}):
         while True:
             facts = lake.facts(table.key)

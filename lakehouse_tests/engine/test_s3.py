@@ -46,13 +46,15 @@ def on_s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Settings]:
 def test_landed_files_are_loaded_merged_and_compacted_once(on_s3: Settings) -> None:
     lake, spark = open_lake(on_s3), connect(on_s3)
     for number in range(2):
-        land(lake, f"a [b] {number}: 100%+ü.json", [event(number, 5, "planned"), event(0, 6, "left"), "nope"])
+        land(lake, ("T05:30 100%+ü.json", "a [b]*.json")[number], [event(number, 5, "planned"), event(0, 6, "left"), "nope"])
         write_table(lake, spark, events)
         write_table(lake, spark, states)
     assert [write_table(lake, spark, table).committed for table in (events, states)] == [False, False]
     assert rows_of(spark, lake, states.key, "id", "state") == [(0, "left"), (1, "planned")]
-    name = "landing/events/a [b] 0: 100%+ü.json"
+    name = "landing/events/T05:30 100%+ü.json"
     assert rows_of(spark, lake, "quarantine/bronze/events", "source_file", "line")[0] == (name, 3)
+    land(lake, "[05:30].json", [event(0, 7, "left")])
+    assert [aside.name for aside in write_table(lake, spark, events).set_aside] == ["[05:30].json"]
     outcome = compact(lake, spark, events)
     assert (outcome.files_removed, outcome.files_added, outcome.rows_verified) == (2, 1, 4)
     assert outcome.bytes_removed == outcome.plan.bytes_removed
