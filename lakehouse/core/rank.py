@@ -82,8 +82,8 @@ def choose_compactions(
 
 
 def describe(decisions: Sequence[Decision]) -> str:
-    """The decisions for a person, one line per table."""
-    return "\n".join(f"{decision.table}: {decision.sentence}" for decision in decisions)
+    """The decisions for a person, one line per table; the semicolons hold them apart on a page that folds lines."""
+    return ";\n".join(f"{decision.table}: {decision.sentence}" for decision in decisions)
 
 
 def _decide(state: TableState, policy: CompactionPolicy, runs: RunState, *, free: int, slots: int, tries_allowed: int) -> Decision:

@@ -91,7 +91,7 @@ def test_no_state_is_asked_for_twice_however_often_the_sensor_ticks() -> None:
 
 def test_the_text_has_one_line_per_table_with_numbers() -> None:
     assert describe(choose([state("a", 3), state("b", 5), state("c", 4)], slots=1)).splitlines() == [
-        "b: 5 mergeable files reach the threshold of 4",
-        "c: 4 mergeable files reach the threshold of 4, but 1 compaction(s) at once are allowed",
+        "b: 5 mergeable files reach the threshold of 4;",
+        "c: 4 mergeable files reach the threshold of 4, but 1 compaction(s) at once are allowed;",
         "a: 3 mergeable files, 4 wanted",
     ]
