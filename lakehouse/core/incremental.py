@@ -42,15 +42,16 @@ class NothingNew:
 type_of_increment = ReadAll | ReadChanges | NothingNew
 
 
-def plan_increment(consumed: int | None, input_version: int, history: History) -> type_of_increment:
+def plan_increment(consumed: int | None, input_version: int, history: History, *, is_anew: bool = False) -> type_of_increment:
     """What to read of the input that `history` tells of, pinned to `input_version`; `consumed` is `None` where it was never read.
 
-    Commits newer than `input_version` are ignored. Where the history does not hold every commit since `consumed`, or the input is
-    older than what was consumed (it was dropped and made anew), all of it is read.
+    `is_anew`: what was read before is not this table but one of the same name that was deleted. Commits newer than `input_version` are
+    ignored. Where the history does not hold every commit since `consumed`, all of the input is read.
     """
     table = history.table
     if consumed is None:
-        return ReadAll(upto=input_version, reason=Reason.INPUT_UNREAD, sentence=Reason.INPUT_UNREAD.say(table=table, version=input_version))
+        unread = Reason.INPUT_MADE_ANEW if is_anew else Reason.INPUT_UNREAD
+        return ReadAll(upto=input_version, reason=unread, sentence=unread.say(table=table, version=input_version))
     commits = history.between(consumed, input_version)
     if commits is None:
         lost = Reason.INPUT_HISTORY_LOST

@@ -56,7 +56,10 @@ class Column:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layout:
-    """A table at one version, folded from its log. `committed_ms` is the time of the newest commit."""
+    """A table at one version, folded from its log. `committed_ms` is the time of the newest commit.
+
+    `table_id` is the identity that the table was given when it was made; one that is deleted and made anew has another.
+    """
 
     table: str
     uri: str
@@ -70,6 +73,7 @@ class Layout:
     properties: Mapping[str, str] = field(default_factory=dict[str, str])
     features: frozenset[str] = frozenset()
     transactions: Mapping[str, int] = field(default_factory=dict[str, int])
+    table_id: str = ""
 
     @property
     def file_count(self) -> int:

@@ -44,6 +44,7 @@ class Reason(Enum):
     INPUTS_UNCHANGED = "no input has changed since version(s) {versions}"
     INPUTS_CHANGED = "input(s) changed: {versions}"
     INPUT_UNREAD = "{table} was never read before, so all of its version {version} is"
+    INPUT_MADE_ANEW = "{table} was made anew since it was read, so all of its version {version} is read"
     INPUT_HISTORY_LOST = "the changes of {table} after version {consumed} are gone, so all of its version {version} is read"
 
     def say(self, **numbers: object) -> str:

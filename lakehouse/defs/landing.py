@@ -3,11 +3,12 @@
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import dagster as dg
 
 from lakehouse.core.errors import Transient
-from lakehouse.core.ingest import BatchPlan, LandedFile, Ledger, choose_batch
+from lakehouse.core.ingest import Batch, BatchPlan, LandedFile, Ledger, choose_batch, find_unfinished
 from lakehouse.core.reason import Reason
 from lakehouse.core.table import Landing, Table
 from lakehouse.defs.instance import NewestFacts, earlier_tries, newest_facts, runs_in_flight
@@ -73,7 +74,7 @@ class _Look:
 
 
 class _Watch:
-    """Keeps a ledger in memory until a run may have changed it: the manifests of a long-lived lake are many.
+    """Keeps a ledger, and the batch to do again, in memory until a run may have changed them: the manifests of a long-lived lake are many.
 
     A ledger that is older than the table does no harm: the batch that it leads to has the same number.
     """
@@ -81,7 +82,7 @@ class _Watch:
     def __init__(self, lake: Lake) -> None:
         self._lake = lake
         self._journal = Journal(lake.store)
-        self._ledgers: dict[str, tuple[int, Ledger]] = {}
+        self._ledgers: dict[str, tuple[int, Ledger, Batch | None]] = {}
 
     def look(self, instance: dg.DagsterInstance, tables: Sequence[Table], *, now: float) -> list[_Look]:
         in_flight = runs_in_flight(instance, tables)
@@ -107,10 +108,13 @@ class _Watch:
         event = facts.storage_id if facts else 0
         known = self._ledgers.get(table.key)
         if known is None or known[0] != event:
-            known = (event, self._journal.ledger(table.key))
+            ledger = self._journal.ledger(table.key)
+            arrived = (facts.whole("lakehouse/landed_batch") if facts else None) or 0
+            read = partial(self._journal.batch, table.key)
+            known = (event, ledger, find_unfinished(ledger, table.write, arrived=arrived, read=read))
             self._ledgers[table.key] = known
-        arrived = (facts.whole("lakehouse/landed_batch") if facts else None) or 0
-        return choose_batch(_listing(self._lake, table.source), known[1], table.source, table.write, arrived=arrived)
+        _, ledger, unfinished = known
+        return choose_batch(_listing(self._lake, table.source), ledger, table.source, table.write, unfinished=unfinished)
 
 
 def _listing(lake: Lake, landing: Landing) -> list[LandedFile]:

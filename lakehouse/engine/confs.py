@@ -4,7 +4,7 @@ import contextlib
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
-from lakehouse.engine.spark import is_lost
+from lakehouse.engine.spark import discard, is_lost
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -29,13 +29,18 @@ OLD_VERSIONS_REFUSED = "spark.databricks.delta.vacuum.enforceTimeTravelWithinDel
 
 @contextlib.contextmanager
 def session_confs(spark: "SparkSession", values: Mapping[str, str]) -> Iterator[None]:
-    """The session has these settings inside the `with`, and those it had by default after it."""
+    """The session has these settings inside the `with`, and those it had by default after it.
+
+    A session that cannot be given them back is discarded: the next to use it would write under its predecessor's transaction id.
+    """
     try:
         for name, value in values.items():
             spark.conf.set(name, value)
         yield
     except BaseException as error:
-        if not is_lost(error):
+        if is_lost(error):
+            discard(spark)
+        else:
             with contextlib.suppress(Exception):  # the first error is the one to tell
                 _unset(spark, values)
         raise
@@ -43,5 +48,9 @@ def session_confs(spark: "SparkSession", values: Mapping[str, str]) -> Iterator[
 
 
 def _unset(spark: "SparkSession", values: Mapping[str, str]) -> None:
-    for name in values:
-        spark.conf.unset(name)
+    try:
+        for name in values:
+            spark.conf.unset(name)
+    except BaseException:
+        discard(spark)
+        raise

@@ -1,7 +1,7 @@
 """Landed files into a table, exactly once.
 
 1. The landing prefix is listed, and held against the ledger of the batches before.
-2. The next batch gets a number and a manifest. One that was planned and did not arrive is done again, with the same files.
+2. The next batch gets a number and a manifest. Those that were planned and did not arrive are done again first, with the same files.
 3. Lines that are no rows go to the quarantine table, under the batch's number.
 4. The rows go to the table, under the batch's number; with this commit the batch has arrived.
 5. The same again, until nothing of the listing is left.
@@ -15,10 +15,11 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from lakehouse.core.errors import Broken
-from lakehouse.core.ingest import Batch, LandedFile, SetAside, choose_batch, ingest_app_id
+from lakehouse.core.ingest import Batch, LandedFile, Ledger, SetAside, choose_batch, find_unfinished, ingest_app_id
 from lakehouse.core.outcome import WriteOutcome
 from lakehouse.core.policy import MIB
 from lakehouse.core.reason import Reason
@@ -51,7 +52,7 @@ def load(lake: Lake, spark: "SparkSession", table: Table) -> WriteOutcome:
     """Everything that has landed for `table` so far, in one or more batches; the caller holds the table's guard.
 
     Raises:
-        Broken: a file of a batch that did not arrive is gone.
+        Broken: a file of a batch that did not arrive is gone, or the manifest of one that did.
         Refused: the table that is there has other columns than its declaration.
     """
     landing = _landing(table)
@@ -60,18 +61,18 @@ def load(lake: Lake, spark: "SparkSession", table: Table) -> WriteOutcome:
     if before is not None and rows.apply_properties(spark, table, before.layout):
         before = lake.facts(table.key)
     loaded: list[_Loaded] = []
+    journal = Journal(lake.store)
     unreadable = _UNREADABLE_ON_S3 if lake.settings.on_s3 else _UNREADABLE_ON_DISK
     with session_confs(spark, {ANSI: "false", OPEN_COST: "65536"}):
         while True:
-            facts = lake.facts(table.key)
-            arrived = 0 if facts is None else facts.layout.transactions.get(ingest_app_id(table.key), 0)
-            plan = choose_batch(
-                listing, Journal(lake.store).ledger(table.key), landing, table.write, arrived=arrived, unreadable=unreadable
-            )
+            ledger = journal.ledger(table.key)
+            arrived = _arrived(lake, table, ledger)
+            unfinished = find_unfinished(ledger, table.write, arrived=arrived, read=partial(journal.batch, table.key))
+            plan = choose_batch(listing, ledger, landing, table.write, unfinished=unfinished, unreadable=unreadable)
             if plan.batch is None:
                 break
             if plan.is_new:
-                Journal(lake.store).plan_batch(table.key, plan.batch)
+                journal.plan_batch(table.key, plan.batch)
             quarantined = _load_batch(lake, spark, table, plan.batch, listing) if plan.batch.files else 0
             loaded.append(_Loaded(batch=plan.batch, reason=plan.reason, quarantined=quarantined))
     reason, sentence = (plan.reason, plan.sentence) if not loaded else _told(loaded)
@@ -92,6 +93,19 @@ def quarantine_key(table_key: str) -> str:
 def quarantine_app_id(table_key: str) -> str:
     """The transaction id under which a batch's quarantined lines are written."""
     return f"lakehouse/quarantine/{table_key}"
+
+
+def _arrived(lake: Lake, table: Table, ledger: Ledger) -> int:
+    """The number of the last batch in the table, 0 if there is none."""
+    facts = lake.facts(table.key)
+    arrived = 0 if facts is None else facts.layout.transactions.get(ingest_app_id(table.key), 0)
+    newest = 0 if ledger.newest is None else ledger.newest.number
+    if arrived > newest:
+        raise Broken(
+            f"load of {table.key}: batch {arrived} is in the table, but the newest manifest below _lakehouse/ingest/{table.key} is "
+            f"{newest}: what was loaded is no longer known; accepted: restore the manifests from a copy of the lake"
+        )
+    return arrived
 
 
 def _load_batch(lake: Lake, spark: "SparkSession", table: Table, batch: Batch, listing: Sequence[LandedFile]) -> int:

@@ -1,8 +1,8 @@
 """The append-only record of what the Delta log does not keep, below `_lakehouse/` in the store.
 
 Batch manifests: `_lakehouse/ingest/<layer>/<name>/<number>.json`, numbered from 1 without a gap, each written once and
-never changed. Every 64th also carries all names seen so far, so that a ledger costs at most 64 reads however long the
-lake has run; it is derived from the others, which stay.
+never changed. Every 64th also carries all names seen so far, and the last one taken, so that a ledger costs at most 64 reads however
+long the lake has run; it is derived from the others, which stay.
 
 Session records: `_lakehouse/sessions/<layer>/<name>.json`, which Spark session writes the table now, replaced by its successor.
 """
@@ -47,12 +47,19 @@ class Journal:
         if newest == 0:
             return Ledger(newest=None, seen={})
         snapshot = newest - newest % _SNAPSHOT_EVERY
-        seen: dict[str, int] = {}
-        batch = None
+        ledger = Ledger(newest=None, seen={})
         for number in range(max(snapshot, 1), newest + 1):
-            batch, snapshot_names = self._read_manifest(table_key, number)
-            seen |= {**snapshot_names, **_names(batch)}
-        return Ledger(newest=batch, seen=seen)
+            batch, carried = self._read_manifest(table_key, number)
+            ledger = _with(batch, carried if carried is not None else ledger)
+        return ledger
+
+    def batch(self, table_key: str, number: int) -> Batch:
+        """The batch that was planned under a number.
+
+        Raises:
+            Broken: its manifest is missing or damaged.
+        """
+        return self._read_manifest(table_key, number)[0]
 
     def plan_batch(self, table_key: str, batch: Batch) -> None:
         """Write a batch's manifest, before its rows are written.
@@ -68,7 +75,8 @@ class Journal:
             )
         content: dict[str, Any] = asdict(batch)
         if batch.number % _SNAPSHOT_EVERY == 0:
-            content["seen"] = {**self.ledger(table_key).seen, **_names(batch)}
+            ledger = _with(batch, self.ledger(table_key))
+            content |= {"seen": ledger.seen, "last_taken": ledger.last_taken}
         name = _manifest_name(table_key, batch.number)
         if not self._store.put_if_absent(name, _encoded(content)):
             raise Transient(f"ingest of {table_key}: batch {batch.number} was planned by another process meanwhile ({name}); try again")
@@ -102,8 +110,8 @@ class Journal:
         names = (file.name.rpartition("/")[2] for file in self._store.list(_manifest_folder(table_key)))
         return max((int(match[1]) for name in names if (match := _MANIFEST.fullmatch(name))), default=0)
 
-    def _read_manifest(self, table_key: str, number: int) -> tuple[Batch, Mapping[str, int]]:
-        """One batch, and the names that its manifest carries of those before it."""
+    def _read_manifest(self, table_key: str, number: int) -> tuple[Batch, Ledger | None]:
+        """One batch, and the ledger up to it if its manifest carries that."""
         name = _manifest_name(table_key, number)
         try:
             content = json.loads(self._store.read(name))
@@ -112,12 +120,14 @@ class Journal:
                 files=tuple(LandedFile(**file) for file in content["files"]),
                 set_aside=tuple(SetAside(**aside) for aside in content["set_aside"]),
             )
-            seen = dict(content["seen"]) if number % _SNAPSHOT_EVERY == 0 else {}
+            carried = None
+            if number % _SNAPSHOT_EVERY == 0:
+                carried = Ledger(newest=batch, seen=dict(content["seen"]), last_taken=str(content.get("last_taken", "")))
         except (FileNotFoundError, ValueError, TypeError, KeyError) as error:
             raise _damaged(name, error) from error
         if batch.number != number:
             raise Broken(f"journal: {name} holds batch {batch.number}; restore it from a copy of the lake")
-        return batch, seen
+        return batch, carried
 
 
 def _manifest_folder(table_key: str) -> str:
@@ -136,8 +146,10 @@ def _encoded(content: Mapping[str, Any]) -> bytes:
     return json.dumps(content, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "surrogatepass")
 
 
-def _names(batch: Batch) -> dict[str, int]:
-    return {file.name: file.size_bytes for file in (*batch.set_aside, *batch.files)}
+def _with(batch: Batch, before: Ledger) -> Ledger:
+    names = {file.name: file.size_bytes for file in (*batch.set_aside, *batch.files)}
+    last_taken = max([before.last_taken, *(file.name for file in batch.files)])
+    return Ledger(newest=batch, seen={**before.seen, **names}, last_taken=last_taken)
 
 
 def _damaged(name: str, error: Exception) -> Broken:

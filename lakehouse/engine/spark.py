@@ -29,6 +29,7 @@ _GONE = ("INVALID_HANDLE.", "NO_ACTIVE_SESSION", "RESPONSE_ALREADY_RECEIVED")
 # PySpark itself keeps one session per process and hands it out whatever server is asked for, also when that one is gone.
 _opened: dict[tuple[str, int, Process | None], "SparkSession"] = {}
 _OPENING = threading.Lock()
+_discarded: list["SparkSession"] = []
 _CONFLICT_STATE = "2D521"  # Delta's SQL state for all of its commit conflicts
 
 
@@ -69,6 +70,8 @@ def connect(settings: Settings) -> "SparkSession":
         return adopt(_builder(settings).getOrCreate())
     place = (settings.spark, settings.spark_port, server.status(settings).process if settings.spark == "server" else None)
     with _OPENING, translated():
+        while _discarded:
+            _let_go(_discarded.pop())
         for kept in [each for each in _opened if each != place and each[:2] == place[:2]]:
             _let_go(_opened.pop(kept))
         if place in _opened and not _opened[place].is_stopped:  # type: ignore[attr-defined]  # of Connect sessions only
@@ -98,6 +101,13 @@ def adopt(spark: "SparkSession") -> "SparkSession":
     else:
         import delta.exceptions  # noqa: F401
     return spark
+
+
+def discard(spark: "SparkSession") -> None:
+    """`connect` does not hand this session out again; it is closed there, since whoever works with it now may not be done."""
+    with _OPENING:
+        for place in [each for each, kept in _opened.items() if kept is spark]:
+            _discarded.append(_opened.pop(place))
 
 
 def session_id(spark: "SparkSession") -> str:
@@ -142,11 +152,11 @@ def translated() -> Iterator[None]:
         yield
     except Exception as error:
         if is_conflict(error):
-            raise Transient(f"another writer changed the table first: {_first_line(error)}") from error
+            raise Transient(f"another writer changed the table first: {first_line(error)}") from error
         if _is_unreachable(error):
-            raise Transient(f"the Spark server stopped answering in the middle of a statement: {_first_line(error)}") from error
+            raise Transient(f"the Spark server stopped answering in the middle of a statement: {first_line(error)}") from error
         if _is_gone(error):
-            raise Transient(f"the Spark server ended this session, or was started again: {_first_line(error)}") from error
+            raise Transient(f"the Spark server ended this session, or was started again: {first_line(error)}") from error
         if _is_token_refused(error):
             raise Refused(f"the Spark Connect server refused the token in {server.TOKEN_VARIABLE}") from error
         raise
@@ -259,6 +269,7 @@ def _grpc_code(error: BaseException) -> str | None:
     return error.getGrpcStatusCode().name if isinstance(error, SparkConnectGrpcException) else None
 
 
-def _first_line(error: BaseException) -> str:
+def first_line(error: BaseException) -> str:
+    """What an error says in short."""
     told = re.search(r'details = "(.+?)"\n', str(error))  # gRPC's own text begins with the name of a Python class
     return (told[1] if told else (str(error).splitlines() or [type(error).__name__])[0])[:300]

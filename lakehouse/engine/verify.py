@@ -3,7 +3,7 @@
 1. The rows of the files removed are read at the version before the commit, those of the files added at the commit's own version.
 2. Both are counted, and summed by a hash of their content that does not depend on their order, for each partition.
 3. Are they the same, the compaction stands.
-4. Are they not, the version before is restored, and the error says what was found.
+4. Are they not, or cannot the files added be read, the version before is restored, and the error says what was found.
 
 **Safety properties**
 - Nothing is restored over a version that somebody else has written after the compaction: that would lose their rows.
@@ -24,6 +24,7 @@ from lakehouse.engine.lake import Lake
 from lakehouse.engine.lines import literal_path
 from lakehouse.engine.log_reader import read_facts
 from lakehouse.engine.rows import content_hash
+from lakehouse.engine.spark import first_line, is_conflict, is_lost
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -38,16 +39,21 @@ def verify(lake: Lake, spark: "SparkSession", before: Layout, commit: Commit) ->
     """The number of rows compared; `before` is the table as the compaction was planned, `commit` what it committed.
 
     Raises:
-        Broken: they differ; the version before is restored if nobody has written since.
+        Broken: they differ, or the files added cannot be read; the version before is restored if nobody has written since.
     """
     after = lake.facts(before.table)
     removed_files = _files_at(lake, before, commit.version - 1, commit.removed_paths)
     added_files = _files_at(lake, before if after is None else after.layout, commit.version, commit.added_paths)
     with session_confs(spark, {OLD_VERSIONS_REFUSED: "false", HASH_MAPS: "true"}):
         removed = _sums(spark, before, removed_files, version=commit.version - 1)
-        added = _sums(spark, before, added_files, version=commit.version)
+        try:
+            added = _sums(spark, before, added_files, version=commit.version)
+        except Exception as error:
+            if not _is_unreadable(error):
+                raise
+            raise Broken(_undone(lake, spark, before, commit, f"its files cannot be read ({first_line(error)})")) from error
         if removed != added:
-            raise Broken(_undone(lake, spark, before, commit, removed, added))
+            raise Broken(_undone(lake, spark, before, commit, _difference(removed, added)))
     return sum(count for count, _ in added.values())
 
 
@@ -98,13 +104,20 @@ def _within_partitions(table: "DataFrame", layout: Layout, files: Sequence[DataF
     return table.where(sql.partition_predicate(layout.columns, partitions))
 
 
-def _undone(lake: Lake, spark: "SparkSession", before: Layout, commit: Commit, removed: type_of_sums, added: type_of_sums) -> str:
-    """What happened, after the version before was restored, where that loses nobody's rows."""
+def _is_unreadable(error: Exception) -> bool:
+    from pyspark.errors import PySparkException
+
+    return isinstance(error, PySparkException) and not is_lost(error) and not is_conflict(error)
+
+
+def _difference(removed: type_of_sums, added: type_of_sums) -> str:
     differing = [key for key in removed.keys() | added.keys() if removed.get(key) != added.get(key)]
-    found = (
-        f"compaction of {before.table}: version {commit.version} was to have the rows of version {commit.version - 1}, but "
-        f"{_told(removed)} became {_told(added)}, differing in {len(differing)} partition(s)"
-    )
+    return f"{_told(removed)} became {_told(added)}, differing in {len(differing)} partition(s)"
+
+
+def _undone(lake: Lake, spark: "SparkSession", before: Layout, commit: Commit, why: str) -> str:
+    """What happened, after the version before was restored, where that loses nobody's rows."""
+    found = f"compaction of {before.table}: version {commit.version} was to have the rows of version {commit.version - 1}, but {why}"
     now = lake.facts(before.table)
     newest = commit.version if now is None else now.layout.version
     if newest != commit.version:

@@ -53,9 +53,16 @@ def write_table(lake: Lake, spark: "SparkSession", table: Table) -> WriteOutcome
     return replace(outcome, seconds=time.monotonic() - started)
 
 
-def consume_app_id(input_key: str) -> str:
-    """The transaction id under which a table records the version of its first input that its rows stand for."""
-    return f"lakehouse/consume/{input_key}"
+def consume_app_id(read: Layout) -> str:
+    """The transaction id under which a table records the version of its first input that its rows stand for.
+
+    It names the input's identity, since a version tells nothing of an input that was deleted and made anew.
+    """
+    return f"{_consume_prefix(read)}{read.table_id}"
+
+
+def _consume_prefix(read: Layout) -> str:
+    return f"lakehouse/consume/{read.table}/"
 
 
 def _derive(lake: Lake, spark: "SparkSession", table: Table) -> WriteOutcome:
@@ -84,10 +91,12 @@ def _follow(
     spark: "SparkSession", lake: Lake, table: Table, write: Append | Merge, inputs: Mapping[str, TableFacts], target: TableFacts | None
 ) -> tuple[Reason, str]:
     driver = inputs[table.inputs[0].key]
-    app_id = consume_app_id(table.inputs[0].key)
-    consumed = None if target is None else target.layout.transactions.get(app_id)
-    _check_not_made_anew(table, driver.layout, consumed)
-    increment = plan_increment(consumed, driver.layout.version, driver.history)
+    app_id = consume_app_id(driver.layout)
+    known = {} if target is None else target.layout.transactions
+    consumed = known.get(app_id)
+    _check_not_older(table, driver.layout, consumed)
+    is_anew = any(each.startswith(_consume_prefix(driver.layout)) for each in known)
+    increment = plan_increment(consumed, driver.layout.version, driver.history, is_anew=is_anew)
     if isinstance(increment, NothingNew):
         return increment.reason, increment.sentence
     transaction = rows.Transaction(app_id=app_id, version=increment.upto)
@@ -151,10 +160,10 @@ def _replace(
     spark: "SparkSession", lake: Lake, table: Table, inputs: Mapping[str, TableFacts], target: TableFacts | None
 ) -> tuple[Reason, str]:
     consumed = {} if target is None else _consumed_by_overwrite(target.history)
-    increments = {key: _increment_of(consumed.get(key), facts) for key, facts in inputs.items()}
+    increments = {key: _increment_of(consumed, facts) for key, facts in inputs.items()}
     news = [increment for increment in increments.values() if not isinstance(increment, NothingNew)]
     if not news:
-        versions = ", ".join(f"{key} {consumed[key]}" for key in inputs)
+        versions = ", ".join(f"{key} {consumed[key, facts.layout.table_id]}" for key, facts in inputs.items())
         return Reason.INPUTS_UNCHANGED, Reason.INPUTS_UNCHANGED.say(versions=versions)
     frame = _transformed(table, {key: _whole(spark, facts.layout) for key, facts in inputs.items()})
     rows.check_shape(frame, table, None if target is None else target.layout)
@@ -163,23 +172,30 @@ def _replace(
         lake.settings.table_uri(table.key),
         mode="overwrite",
         properties=rows.declared_properties(table),
-        user_metadata=json.dumps({"inputs": {key: facts.layout.version for key, facts in inputs.items()}}, separators=(",", ":")),
+        user_metadata=_inputs_told(inputs),
     )
     return news[0].reason, "; ".join(increment.sentence for increment in news)
 
 
-def _increment_of(consumed: int | None, facts: TableFacts) -> type_of_increment:
-    return plan_increment(consumed, facts.layout.version, facts.history)
+def _inputs_told(inputs: Mapping[str, TableFacts]) -> str:
+    told = {key: [facts.layout.table_id, facts.layout.version] for key, facts in inputs.items()}
+    return json.dumps({"inputs": told}, separators=(",", ":"))
 
 
-def _consumed_by_overwrite(history: History) -> dict[str, int]:
-    """The versions that the newest overwrite read, as its commit says; nothing if the log no longer tells."""
+def _increment_of(consumed: Mapping[tuple[str, str], int], facts: TableFacts) -> type_of_increment:
+    layout = facts.layout
+    is_anew = any(key == layout.table for key, _ in consumed)
+    return plan_increment(consumed.get((layout.table, layout.table_id)), layout.version, facts.history, is_anew=is_anew)
+
+
+def _consumed_by_overwrite(history: History) -> dict[tuple[str, str], int]:
+    """The version of each input, by key and identity, that the newest overwrite read, as its commit says; nothing if none tells."""
     for commit in reversed(history.commits):
         if not commit.changed_data and commit.operation != "WRITE":
             continue
         try:
             found = json.loads(commit.user_metadata or "{}")["inputs"]
-            return {str(key): int(version) for key, version in found.items()}
+            return {(str(key), str(table_id)): int(version) for key, (table_id, version) in found.items()}
         except (ValueError, KeyError, TypeError, AttributeError):
             return {}  # somebody else wrote the table since: its rows are no longer what our inputs give
     return {}
@@ -213,11 +229,11 @@ def _check_has(frame: "DataFrame", table: Table, names: tuple[str, ...]) -> None
         raise Refused(f"write of {table.key}: its transform gives no column {missing[0]}, which its write= names; it gives {found}")
 
 
-def _check_not_made_anew(table: Table, driver: Layout, consumed: int | None) -> None:
+def _check_not_older(table: Table, driver: Layout, consumed: int | None) -> None:
     if consumed is not None and consumed > driver.version:
         raise Broken(
-            f"write of {table.key}: it has consumed version {consumed} of {driver.table}, which is at version {driver.version}: that table "
-            f"was made anew; accepted: delete the folder of {table.key} and materialize it again"
+            f"write of {table.key}: it has consumed version {consumed} of {driver.table}, which is at version {driver.version}: an "
+            f"older copy was put in its place; accepted: delete the folder of {table.key} and materialize it again"
         )
 
 

@@ -31,3 +31,9 @@ def test_an_increment(consumed: int | None, version: int, past: History, wanted:
     found = plan_increment(consumed, version, past)
     assert (type(found), getattr(found, "first", None), found.upto, found.reason) == wanted
     assert "bronze/t" in found.sentence and str(version if consumed is None else consumed) in found.sentence
+
+
+def test_an_input_that_was_made_anew_is_read_whole_and_the_sentence_says_so() -> None:
+    found = plan_increment(None, 5, history(*[True] * 6), is_anew=True)
+    assert (type(found), found.upto, found.reason) == (ReadAll, 5, Reason.INPUT_MADE_ANEW)
+    assert found.sentence == "bronze/t was made anew since it was read, so all of its version 5 is read"

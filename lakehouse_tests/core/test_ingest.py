@@ -4,7 +4,7 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
-from lakehouse.core.ingest import Batch, BatchPlan, LandedFile, Ledger, choose_batch, ingest_app_id
+from lakehouse.core.ingest import Batch, BatchPlan, LandedFile, Ledger, choose_batch, find_unfinished, ingest_app_id
 from lakehouse.core.reason import Reason
 from lakehouse.core.table import Append, Landing, Overwrite, type_of_write
 
@@ -26,6 +26,7 @@ class Story:
     """What lies there and what is known, and what comes of it."""
 
     listing: list[LandedFile]
+    older: list[Batch] = field(default_factory=list[Batch])
     newest: Batch | None = None
     seen: dict[str, int] = field(default_factory=dict[str, int])
     arrived: int = 0
@@ -37,11 +38,22 @@ class Story:
     is_new: bool = True
 
     def plan(self) -> BatchPlan:
-        return choose_batch(self.listing, Ledger(newest=self.newest, seen=self.seen), LANDING, self.write, arrived=self.arrived)
+        taken = [file.name for known in (*self.older, self.newest) if known for file in known.files]
+        ledger = Ledger(newest=self.newest, seen=self.seen, last_taken=max(taken, default=""))
+        numbered = {known.number: known for known in self.older}
+        unfinished = find_unfinished(ledger, self.write, arrived=self.arrived, read=numbered.__getitem__)
+        return choose_batch(self.listing, ledger, LANDING, self.write, unfinished=unfinished)
 
 
 NOTHING = {"reason": Reason.NOTHING_LANDED, "number": None, "is_new": False}
 KNOWN = {"newest": batch(4, "a.json"), "seen": {"a.json": 10}, "arrived": 4}
+AGAIN = {"reason": Reason.BATCH_UNFINISHED, "is_new": False}
+DELETED = {
+    "listing": landed("a.json", "b.csv", "c.json", "new.json"),
+    "older": [batch(1, "a.json"), Batch(number=2, files=())],
+    "newest": batch(3, "c.json"),
+    "seen": {"a.json": 10, "b.csv": 10, "c.json": 10},
+}
 STORIES = {
     "the first files": Story(listing=landed("b.json", "a.jsonl.gz"), taken=["a.jsonl.gz", "b.json"]),
     "an empty folder": Story(listing=[], **NOTHING),
@@ -71,6 +83,12 @@ STORIES = {
         taken=["a.json"],
         is_new=False,
     ),
+    "none of three batches arrived, the oldest comes first": Story(**DELETED, **AGAIN, arrived=0, number=1, taken=["a.json"]),
+    "then the next with files, whatever is set aside in between": Story(**DELETED, **AGAIN, arrived=1, number=3, taken=["c.json"]),
+    "then what is new": Story(**DELETED, arrived=3, number=4, taken=["new.json"]),
+    "of an overwrite the newest is done again, since it replaces the others": Story(
+        **DELETED, **AGAIN, write=Overwrite(), arrived=0, number=3, taken=["c.json"]
+    ),
     "a batch of files set aside alone has nothing to arrive": Story(
         listing=landed("a.json", "b.json"), newest=batch(4), seen={"a.json": 10}, arrived=3, number=5, taken=["b.json"]
     ),
@@ -87,6 +105,16 @@ STORIES = {
     ),
     "an overwrite takes no late file that is older than the one taken": Story(
         listing=landed("0.json", "a.json"), **KNOWN, write=Overwrite(), number=5, aside=["0.json"]
+    ),
+    "an overwrite is not held up by a larger file": Story(
+        listing=landed("z.json", size_bytes=1_001) + landed("b.json"),
+        newest=Batch(number=2, files=()),
+        older=[batch(1, "a.json")],
+        seen={"a.json": 10, "z.json": 1_001},
+        arrived=1,
+        write=Overwrite(),
+        number=3,
+        taken=["b.json"],
     ),
     "an overwrite is not held up by a foreign name": Story(
         listing=landed("b.json"), newest=batch(1), seen={"z.csv": 10}, write=Overwrite(), number=2, taken=["b.json"]
@@ -122,15 +150,21 @@ def test_a_file_is_set_aside_with_the_reason(listing: list[LandedFile], seen: di
 @pytest.mark.parametrize(("unreadable", "taken"), [("", ["05:00.json", "a.json"]), (":", ["a.json"])])
 def test_a_name_that_cannot_be_read_is_set_aside(unreadable: str, taken: list[str]) -> None:
     empty = Ledger(newest=None, seen={})
-    found = choose_batch(landed("05:00.json", "a.json"), empty, LANDING, APPEND, arrived=0, unreadable=unreadable).batch
+    found = choose_batch(landed("05:00.json", "a.json"), empty, LANDING, APPEND, unfinished=None, unreadable=unreadable).batch
     assert found is not None and [file.name for file in found.files] == taken
     assert len(found.files) + len(found.set_aside) == 2
+
+
+def test_no_manifest_is_read_where_the_newest_batch_alone_may_be_unfinished() -> None:
+    ledger = Ledger(newest=batch(7, "a.json"), seen={"a.json": 10})
+    assert find_unfinished(ledger, APPEND, arrived=7, read={}.__getitem__) is None
+    assert find_unfinished(ledger, APPEND, arrived=6, read={}.__getitem__) is ledger.newest
 
 
 def test_everything_landed_is_taken_once_and_only_once_over_any_number_of_batches() -> None:
     listing = landed(*(f"{place:02}.json" for place in range(10)), "x.csv")
     ledger, taken = Ledger(newest=None, seen={}), []
-    while (found := choose_batch(listing, ledger, LANDING, Append(), arrived=ledger.newest.number if ledger.newest else 0)).batch:
+    while (found := choose_batch(listing, ledger, LANDING, Append(), unfinished=None)).batch:
         names = (*found.batch.files, *found.batch.set_aside)
         taken.extend(file.name for file in names)
         ledger = replace(ledger, newest=found.batch, seen={**ledger.seen, **{file.name: file.size_bytes for file in names}})

@@ -101,6 +101,14 @@ def test_a_batch_that_was_planned_and_did_not_arrive_is_asked_for(lake: Lake, ti
     assert tick().run_requests
 
 
+def test_the_oldest_batch_that_did_not_arrive_is_asked_for(lake: Lake, instance: dg.DagsterInstance, tick: type_of_tick) -> None:
+    for number in (1, 2, 3):
+        loaded(lake, instance, number, f"{number}.json")
+    materialized(instance, orders, landed_batch=1)
+    [request] = tick().run_requests or []
+    assert request.tags["lakehouse/batch.bronze.orders"] == "2"
+
+
 @pytest.mark.parametrize("key", [table_key(orders), dg.AssetKey(["compaction", "bronze", "orders"])])
 def test_nothing_is_asked_for_while_a_run_writes_the_table(
     lake: Lake, instance: dg.DagsterInstance, tick: type_of_tick, key: dg.AssetKey

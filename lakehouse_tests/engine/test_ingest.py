@@ -132,6 +132,29 @@ def test_a_file_of_an_unfinished_batch_that_is_gone_is_named(lake: Lake, spark: 
         write_table(lake, spark, events)
 
 
+def test_a_table_whose_folder_was_deleted_is_made_of_all_its_batches_again(lake: Lake, spark: "SparkSession") -> None:
+    for number in range(3):
+        land(lake, f"{number}.json", [event(number, 5, "new"), f"nope {number}"])
+        write_table(lake, spark, events)
+    rows_before = rows_of(spark, lake, events.key, "id", "_source_file")
+    lake.store.delete([file.name for file in lake.store.list(events.key)])
+    land(lake, "3.json", [event(3, 5, "new")])
+    outcome = write_table(lake, spark, events)
+    assert (outcome.files_read, outcome.rows_written) == (4, 4)
+    assert rows_of(spark, lake, events.key, "id", "_source_file") == [*rows_before, (3, "landing/events/3.json")]
+    assert rows_of(spark, lake, QUARANTINE, "raw", "batch") == [(f"nope {number}", number + 1) for number in range(3)]
+    assert write_table(lake, spark, events).reason is Reason.NOTHING_LANDED
+
+
+def test_a_table_whose_manifests_are_lost_is_not_loaded_again(lake: Lake, spark: "SparkSession") -> None:
+    land(lake, "a.json", [event(1, 5, "new")])
+    write_table(lake, spark, events)
+    lake.store.delete([file.name for file in lake.store.list("_lakehouse/ingest")])
+    with pytest.raises(Broken, match=r"batch 1 is in the table, but the newest manifest .* is 0.*restore the manifests"):
+        write_table(lake, spark, events)
+    assert (version_of(lake, events.key), lake.store.list("_lakehouse/ingest")) == (0, [])
+
+
 def test_lines_are_numbered_rightly_where_a_file_is_read_in_parts(lake: Lake, spark: "SparkSession") -> None:
     land(lake, "long.json", [event(number, number % 24, "x" * (number % 50)) for number in range(1, 2001)])
     spark.conf.set("spark.sql.files.maxPartitionBytes", "9000")

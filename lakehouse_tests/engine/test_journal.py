@@ -39,7 +39,8 @@ def test_a_ledger_gives_back_the_newest_batch_and_every_name() -> None:
         set_aside=(SetAside(name="x.pdf", size_bytes=5, why="foreign"),),
     )
     journal.plan_batch(KEY, second)
-    assert journal.ledger(KEY) == Ledger(newest=second, seen={"a": 10, "b": 10, "c ä%": 3, "x.pdf": 5})
+    assert journal.ledger(KEY) == Ledger(newest=second, seen={"a": 10, "b": 10, "c ä%": 3, "x.pdf": 5}, last_taken="c ä%")
+    assert journal.batch(KEY, 1) == batch(1, "a", "b")
 
 
 def test_tables_do_not_share_batches() -> None:
@@ -88,6 +89,7 @@ def test_a_long_ledger_costs_few_reads_and_forgets_nothing(last: int) -> None:
     ledger = journal.ledger(KEY)
     assert ledger.newest == batch(last, f"f{last}", size_bytes=last)
     assert ledger.seen == {f"f{number}": number for number in range(1, last + 1)}
+    assert ledger.last_taken == max(ledger.seen)
     assert store.reads <= 64
 
 

@@ -5,6 +5,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from lakehouse.core.errors import Broken
+from lakehouse.core.history import Commit
+from lakehouse.core.layout import Layout
 from lakehouse.engine import compaction, sql
 from lakehouse.engine.compaction import compact
 from lakehouse.engine.lake import Lake
@@ -27,6 +29,23 @@ def test_a_compaction_that_changes_rows_is_undone_and_said(
     monkeypatch.undo()
     assert compact(lake, spark, events).rows_verified == 30
     assert spark.read.format("delta").load(uri).count() == 30
+
+
+def test_a_compaction_whose_files_cannot_be_read_is_undone_and_said(
+    lake: Lake, spark: "SparkSession", monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _three_files(lake, spark)
+    real = compaction.verify
+
+    def after_damage(lake: Lake, spark: "SparkSession", before: Layout, commit: Commit) -> int:
+        lake.store.put(f"{events.key}/{commit.added_paths[0]}", b"no Parquet")
+        return real(lake, spark, before, commit)
+
+    monkeypatch.setattr(compaction, "verify", after_damage)
+    with pytest.raises(Broken, match=r"version 3 was to .*, but its files cannot be read \(.*; version 2 is restored"):
+        compact(lake, spark, events)
+    assert version_of(lake, events.key) == 4
+    assert len(rows_of(spark, lake, events.key, "id", "part")) == 30
 
 
 def test_a_version_that_somebody_wrote_after_a_faulty_compaction_is_kept(

@@ -108,14 +108,35 @@ def test_changes_that_are_gone_are_merged_from_the_whole_input_and_never_appende
     assert rows_of(spark, lake, copies.key, "id") == [(1,)]
 
 
-def test_an_input_that_was_made_anew_is_noticed(lake: Lake, spark: "SparkSession") -> None:
+def test_an_input_that_was_made_anew_at_a_higher_version_is_read_whole(lake: Lake, spark: "SparkSession") -> None:
+    plain = replace(counts, key="gold/plain", inputs=(events,), transform=lambda events: events.select("id", "state"))
+    tables = (events, states, copies, plain)
+    land(lake, "0.json", [event(0, 5, "planned")])
+    _run(lake, spark, tables)
+    lake.store.delete([file.name for prefix in (events.key, "_lakehouse", "landing") for file in lake.store.list(prefix)])
+    for number in (1, 2, 3):
+        land(lake, f"{number}.json", [event(number, 5, "anew")])
+        write_table(lake, spark, events)
+    outcome = write_table(lake, spark, states)
+    assert (outcome.reason, outcome.rows_written) == (Reason.INPUT_MADE_ANEW, 3)
+    assert rows_of(spark, lake, states.key, "id", "state") == [(0, "planned"), (1, "anew"), (2, "anew"), (3, "anew")]
+    with pytest.raises(Broken, match=r"bronze/events was made anew .*appending it again would double rows; accepted: delete"):
+        write_table(lake, spark, copies)
+    assert write_table(lake, spark, plain).reason is Reason.INPUT_MADE_ANEW
+    assert rows_of(spark, lake, plain.key, "id") == [(1,), (2,), (3,)]
+    assert [write_table(lake, spark, table).committed for table in (states, plain)] == [False, False]
+    land(lake, "4.json", [event(1, 6, "left")])
+    write_table(lake, spark, events)
+    assert (write_table(lake, spark, states).reason, version_of(lake, states.key)) == (Reason.INPUTS_CHANGED, 2)
+
+
+def test_an_older_copy_of_an_input_is_noticed(lake: Lake, spark: "SparkSession") -> None:
     for number in range(2):
         land(lake, f"{number}.json", [event(number, 5, "planned")])
         write_table(lake, spark, events)
     write_table(lake, spark, states)
-    lake.store.delete([file.name for prefix in (events.key, "_lakehouse") for file in lake.store.list(prefix)])
-    write_table(lake, spark, events)
-    with pytest.raises(Broken, match=r"consumed version 1 of bronze/events, which is at version 0.*made anew"):
+    lake.store.delete([file.name for file in lake.store.list(f"{events.key}/_delta_log") if "0001." in file.name])
+    with pytest.raises(Broken, match=r"consumed version 1 of bronze/events, which is at version 0: an older copy"):
         write_table(lake, spark, states)
 
 

@@ -59,6 +59,7 @@ def fold_layout(segment: Segment, checkpoint: Checkpoint, commits: Sequence[Read
         properties=dict(metadata.get("configuration") or {}),
         features=features,
         transactions=dict(chain.from_iterable(actions.transactions.items() for actions in (checkpoint.small, *_actions(tail)))),
+        table_id=str(metadata.get("id", "")),
     )
 
 
