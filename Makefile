@@ -20,8 +20,8 @@ setup: $(READY) ## everything that running needs: Python packages, jars, Java
 run: $(READY) ## set up, start the lake, print the page's address; Ctrl-C stops all of it
 	@$(BIN)/lakehouse up
 
-test: $(READY) ## the whole suite
-	@$(BIN)/python -m pytest
+test: $(READY) ## the whole suite, two files at once
+	@$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 fast: $(READY) ## the core's tests only: seconds, no Java
 	@$(BIN)/python -m pytest lakehouse_tests/core

@@ -85,3 +85,8 @@ def new_client() -> Iterator[type_of_client]:
     for client in clients:
         client.kill()
         client.communicate()
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The journeys first: they are the longest, and nothing may be left to wait for alone at the end."""
+    items.sort(key=lambda item: "journeys" not in item.path.parts)
