@@ -240,9 +240,7 @@ def launch(settings: Settings, *, token: str, keeper: Process | None) -> None:
 def check_port_is_free(settings: Settings) -> None:
     """Refuses a Spark port that somebody else listens on."""
     if not port_is_free(settings.spark_port):
-        raise Refused(
-            f"port {settings.spark_port} is taken by another program; set LAKEHOUSE_SPARK_PORT to a free one for the Spark Connect server"
-        )
+        raise Refused(f"port {settings.spark_port}, the Spark Connect server's, is taken; set LAKEHOUSE_SPARK_PORT to a free one")
 
 
 def check_same_port(settings: Settings, state: ServerState) -> None:
