@@ -24,6 +24,7 @@ DOORS: dict[str, tuple[str, ...] | None] = {
         "lakehouse.engine",
         "lakehouse.replay",
         "lakehouse.definitions",
+        "lakehouse.defs.carriers",
         "lakehouse.defs.failures",
         "lakehouse.cli",
         "click",

@@ -1,7 +1,6 @@
 """Assets materialized in this process through Dagster, recorded in the lake's own instance, as the page shows them.
 
-1. Runs of terminals that died are closed first: Dagster does not look whether a run's process lives, so such a run would hold
-   the pools of its tables, and the sensors' attention, for hours.
+1. Runs whose process died are closed first: they would hold the pools of their tables, and the sensors' attention, for hours.
 2. A run executes here; what happens in it is told line by line while it happens.
 3. What it left in Dagster's events (metadata, failures) is the result.
 """
@@ -11,25 +10,23 @@ import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from os import getpid
 from typing import Any, Literal
 from uuid import uuid4
 
 import dagster as dg
-from dagster import DagsterEventType, DagsterRunStatus, EventLogEntry, RunsFilter
+from dagster import DagsterEventType, EventLogEntry
 from dagster._core.events import RunFailureReason  # not public, and nothing public tells an interrupt from a failure
 from dagster._core.execution.plan.objects import ErrorSource
 
 from lakehouse.cli.output import console, tell
 from lakehouse.core.errors import Broken, LakehouseError, Refused, Transient
 from lakehouse.core.settings import Settings
+from lakehouse.defs.carriers import close_dead_runs, process_tag
 from lakehouse.defs.failures import ONCE_TAG
 from lakehouse.engine.dagster_home import dagster_home
-from lakehouse.engine.process import Process, hold_lock, identify
+from lakehouse.engine.process import hold_lock
 
 _KINDS: dict[str, type[LakehouseError]] = {kind.__name__: kind for kind in (Refused, Transient, Broken)}
-_PID_TAG, _BORN_TAG = "lakehouse/terminal_pid", "lakehouse/terminal_born"
-_UNFINISHED = [DagsterRunStatus.NOT_STARTED, DagsterRunStatus.STARTING, DagsterRunStatus.STARTED, DagsterRunStatus.CANCELING]
 # No colours and no debug lines of Dagster's among ours; the page has them.
 _QUIET = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
 
@@ -69,12 +66,13 @@ class Recorder:
         """
         assets = [dg.AssetKey(key.split("/")) for key in keys]
         run_id = str(uuid4())
+        tags = {ONCE_TAG: "true", **process_tag(run_id)}
         watch = _Watch(self._instance, run_id, keys)
         with watch.spinner, _no_warnings():
             job = self._defs.resolve_implicit_global_asset_job_def()
             self._instance.add_event_listener(run_id, watch.see)
             job.execute_in_process(
-                instance=self._instance, asset_selection=assets, run_id=run_id, run_config=_QUIET, tags=_tags(), raise_on_error=False
+                instance=self._instance, asset_selection=assets, run_id=run_id, run_config=_QUIET, tags=tags, raise_on_error=False
             )
         if watch.interrupted:
             raise KeyboardInterrupt
@@ -83,7 +81,7 @@ class Recorder:
 
 @contextmanager
 def open_recorder(settings: Settings) -> Iterator[Recorder]:
-    """The recorder of a lake; runs that died with their terminal are closed."""
+    """The recorder of a lake; runs whose process died are closed."""
     from lakehouse.definitions import define  # reads the environment when it is imported
 
     with _no_warnings():
@@ -92,19 +90,9 @@ def open_recorder(settings: Settings) -> Iterator[Recorder]:
     with hold_lock(home / "terminal.lock"):  # two processes that make Dagster's databases at once fail
         instance = dg.DagsterInstance.from_config(str(home))
     with instance:
-        close_dead_runs(instance)
+        for run_id in close_dead_runs(instance, nothing_is_up=False):
+            tell(f"run {run_id[:8]}, whose process is gone, was closed")
         yield Recorder(instance, defs)
-
-
-def close_dead_runs(instance: dg.DagsterInstance) -> None:
-    """Fails the runs whose terminal is gone, and frees the pools that they hold."""
-    for run in instance.get_runs(RunsFilter(statuses=_UNFINISHED)):
-        pid, born = run.tags.get(_PID_TAG), run.tags.get(_BORN_TAG)
-        if pid is None or born is None or Process(pid=int(pid), born=born).is_alive:
-            continue
-        instance.report_run_failed(run, f"the terminal that ran it (process {pid}) is gone")
-        instance.event_log_storage.free_concurrency_slots_for_run(run.run_id)
-        tell(f"run {run.run_id[:8]} of a terminal that is gone was closed")
 
 
 class _Watch:
@@ -178,11 +166,6 @@ def _innermost(error: Any) -> tuple[str, str]:
     prefix = f"{error.cls_name}: "
     short = text.splitlines()[0] if text else ""
     return (error.cls_name or "unknown").rpartition(".")[2], short.rpartition(prefix)[2] if prefix in short else short
-
-
-def _tags() -> dict[str, str]:
-    process = identify(getpid())
-    return {ONCE_TAG: "true"} if process is None else {ONCE_TAG: "true", _PID_TAG: str(process.pid), _BORN_TAG: process.born}
 
 
 @contextmanager

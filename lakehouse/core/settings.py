@@ -21,6 +21,7 @@ _PREFIX = re.compile(r"[A-Za-z0-9_.=-]+(/[A-Za-z0-9_.=-]+)*")
 _SCHEME = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]+):(?P<rest>.*)", re.DOTALL)
 _UNSAFE_IN_FOLDER = re.compile(r"[*?\[\]{}\\\x00-\x1f]")
 _SPARK = re.compile(r"server|local\[([1-9][0-9]*|\*)\]|spark://[^\s/;]+:[0-9]+|sc://[^\s/;]\S*")
+_NOT_IN_SPARK = re.compile(r"(token|session_id)\s*=", re.IGNORECASE)
 _MEMORY = re.compile(r"[1-9][0-9]{0,8}[mg]")
 _WHOLE = re.compile(r"[0-9]{1,9}")
 _MODULE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
@@ -63,6 +64,14 @@ class Settings:
         return self.root.startswith("s3://")
 
     @property
+    def unreadable_names(self) -> str:
+        """A pattern found in the names of those landed files that Spark cannot read below this root.
+
+        Hadoop takes what is before a colon for a scheme: always on disk, and on S3 where it must look for a pattern (HADOOP-14217).
+        """
+        return r"[\n\r]|:(?=.*[\[\]{}*?\\])|[\[\]{}*?\\](?=.*:)" if self.on_s3 else r"[:\n\r]"
+
+    @property
     def spark_root(self) -> str:
         """The root as Spark spells it, and the only spelling that Spark may ever see: `file:` paths bare, S3 as `s3a://`."""
         return self.root.replace("s3://", "s3a://", 1) if self.on_s3 else self.root
@@ -101,7 +110,7 @@ def parse_settings(environ: Mapping[str, str], *, base: Path) -> Settings:
     return Settings(
         root=_root(environ.get("LAKEHOUSE_ROOT") or f"{home}/lake", base=base),
         home=Path(home),
-        spark=_matching(values, "LAKEHOUSE_SPARK", _SPARK),
+        spark=_spark(values),
         port=port,
         spark_port=spark_port,
         spark_memory=_memory(values),
@@ -186,6 +195,16 @@ def _matching(values: Mapping[str, str], name: str, pattern: re.Pattern[str]) ->
     if not pattern.fullmatch(values[name]):
         raise _refused(name, values[name])
     return values[name]
+
+
+def _spark(values: Mapping[str, str]) -> str:
+    """The value, unless it names what belongs elsewhere; such a value is not repeated, it may hold a secret."""
+    if found := _NOT_IN_SPARK.search(values["LAKEHOUSE_SPARK"]):
+        raise Refused(
+            f"LAKEHOUSE_SPARK names a {found[1].lower()}; accepted: sc://host:port/;name=value without token and session_id "
+            "(the token belongs into SPARK_CONNECT_AUTHENTICATE_TOKEN, and each run has a session of its own)"
+        )
+    return _matching(values, "LAKEHOUSE_SPARK", _SPARK)
 
 
 def _whole(values: Mapping[str, str], name: str, least: int, most: int) -> int:

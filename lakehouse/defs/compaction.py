@@ -11,6 +11,7 @@ import dagster as dg
 from dagster import DagsterRunStatus
 from dagster_pyspark import LazyPySparkResource
 
+from lakehouse.core.errors import LakehouseError
 from lakehouse.core.policy import policy_for
 from lakehouse.core.rank import Decision, RunState, TableState, Try, choose_compactions, describe
 from lakehouse.core.table import Table
@@ -46,14 +47,25 @@ def compaction_asset(table: Table, lake: Lake) -> dg.AssetsDefinition:
             session = spark.spark_session
             tag_session(context, session_id(session))
             outcome = compact(lake, session, table, owner=f"run {context.run_id}")
-            facts = lake.facts(table.key)
-            if facts is not None:
-                context.log_event(dg.AssetObservation(table_key(table), metadata=table_metadata(table, facts)))
-            report_checks(context, table, lake)
+        report_table(context, table, lake)
         context.log.info(f"{table.key}: {outcome.plan.sentence}")
         yield dg.MaterializeResult(metadata=compaction_metadata(outcome))
 
     return compaction
+
+
+def report_table(context: dg.AssetExecutionContext, table: Table, lake: Lake) -> None:
+    """The table as the compaction left it: an observation and the checks. What is in their way is told, and fails nothing.
+
+    A failure would have Dagster try again, and the next compaction, with nothing left to do, would take the place of this one's account.
+    """
+    try:
+        facts = lake.facts(table.key)
+        if facts is not None:
+            context.log_event(dg.AssetObservation(table_key(table), metadata=table_metadata(table, facts)))
+        report_checks(context, table, lake)
+    except LakehouseError as error:
+        context.log.warning(f"{table.key} was compacted; what it is like now could not be told: {type(error).__name__}: {error}")
 
 
 def compaction_sensor(tables: Sequence[Table]) -> dg.SensorDefinition:

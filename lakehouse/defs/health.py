@@ -16,6 +16,7 @@ from lakehouse.defs.keys import table_key
 from lakehouse.defs.metadata import health_of
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.log_reader import TableFacts, missing_files
+from lakehouse.engine.sql import delete_lines
 
 _DESCRIPTIONS = {
     "readable": "The log folds, and every file that the table needs is in storage.",
@@ -132,7 +133,10 @@ def _quarantine(table: Table, lake: Lake) -> TableVerdict:
     rows = 0 if facts is None else facts.layout.row_count
     if rows is None:
         return TableVerdict(name="quarantine", ok=False, sentence=f"{key} holds lines, but its log does not say how many")
-    sentence = "no line was refused" if rows == 0 else f"{rows} line(s) were refused; {key} has them with file, line, reason and text"
+    sentence = "no line was refused"
+    if rows:
+        settle = delete_lines(lake.settings.table_uri(key), "…")
+        sentence = f"{rows} line(s) were refused; {key} has them with file, line, reason and text. Once looked at, settle them: {settle}"
     return TableVerdict(name="quarantine", ok=rows == 0, sentence=sentence, numbers={"lines": rows})
 
 

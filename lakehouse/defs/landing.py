@@ -114,7 +114,10 @@ class _Watch:
             known = (event, ledger, find_unfinished(ledger, table.write, arrived=arrived, read=read))
             self._ledgers[table.key] = known
         _, ledger, unfinished = known
-        return choose_batch(_listing(self._lake, table.source), ledger, table.source, table.write, unfinished=unfinished)
+        unreadable = self._lake.settings.unreadable_names
+        return choose_batch(
+            _listing(self._lake, table.source), ledger, table.source, table.write, unfinished=unfinished, unreadable=unreadable
+        )
 
 
 def _listing(lake: Lake, landing: Landing) -> list[LandedFile]:

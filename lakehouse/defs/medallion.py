@@ -1,6 +1,6 @@
 """One asset per table: what it is made from, what it is called, and the write itself."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -8,13 +8,17 @@ import dagster as dg
 from dagster_pyspark import LazyPySparkResource
 
 from lakehouse.core.history import History
+from lakehouse.core.ingest import SetAside
 from lakehouse.core.table import Table
+from lakehouse.defs.carriers import process_tag
 from lakehouse.defs.failures import dagster_words
 from lakehouse.defs.keys import landing_key, pool_of, table_key
 from lakehouse.defs.metadata import declared_metadata, table_metadata, write_metadata
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.log_reader import TableFacts
 from lakehouse.engine.spark import session_id
+
+_NAMED = 100
 
 
 def table_asset(table: Table, lake: Lake) -> dg.AssetsDefinition:
@@ -45,6 +49,8 @@ def table_asset(table: Table, lake: Lake) -> dg.AssetsDefinition:
             outcome = write_table(lake, session, table)
             facts = lake.facts(table.key)
         context.log.info(f"{table.key}: {outcome.sentence}")
+        if outcome.set_aside:
+            context.log.warning(set_aside_text(table, outcome.set_aside))
         if facts is not None:
             metadata = {**table_metadata(table, facts), **write_metadata(outcome)}
             yield dg.MaterializeResult(metadata=metadata, data_version=dg.DataVersion(data_version(facts)))
@@ -72,8 +78,15 @@ def data_version(facts: TableFacts) -> str:
 
 
 def tag_session(context: dg.AssetExecutionContext, session: str) -> None:
-    """Writes the Spark session into the run's tags, where a person finds what to look for on the server."""
-    context.instance.add_run_tags(context.run_id, {"lakehouse/session": session})
+    """Writes process and Spark session into the run's tags: what carries the run, and what to look for on the server."""
+    context.instance.add_run_tags(context.run_id, {**process_tag(context.run_id), "lakehouse/session": session})
+
+
+def set_aside_text(table: Table, files: Sequence[SetAside]) -> str:
+    """The landed files that were not read, by name and with the reason: all, or the first of very many."""
+    named = [f"{aside.name} ({aside.size_bytes} bytes): {aside.why}" for aside in files[:_NAMED]]
+    more = [f"and {len(files) - _NAMED} more; the manifests below _lakehouse/ingest/{table.key} name all"] if len(files) > _NAMED else []
+    return "\n".join([f"{table.key}: {len(files)} landed file(s) were set aside", *named, *more])
 
 
 def _last_change(history: History, version: int) -> int:

@@ -34,9 +34,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 _OUTPUT_BYTES = 128 * MIB
-# Hadoop takes what is before a colon for a scheme: always on disk, and on S3 where it must look for a pattern (HADOOP-14217).
-_UNREADABLE_ON_DISK = r"[:\n\r]"
-_UNREADABLE_ON_S3 = r"[\n\r]|:(?=.*[\[\]{}*?\\])|[\[\]{}*?\\](?=.*:)"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,7 +59,7 @@ def load(lake: Lake, spark: "SparkSession", table: Table) -> WriteOutcome:
         before = lake.facts(table.key)
     loaded: list[_Loaded] = []
     journal = Journal(lake.store)
-    unreadable = _UNREADABLE_ON_S3 if lake.settings.on_s3 else _UNREADABLE_ON_DISK
+    unreadable = lake.settings.unreadable_names
     with session_confs(spark, {ANSI: "false", OPEN_COST: "65536"}):
         while True:
             ledger = journal.ledger(table.key)

@@ -13,7 +13,7 @@ import sys
 import time
 from pathlib import Path
 
-from lakehouse.core.errors import LakehouseError, Refused
+from lakehouse.core.errors import LakehouseError, Transient
 from lakehouse.core.settings import Settings, parse_settings
 from lakehouse.engine import server
 from lakehouse.engine.process import Process, hold_lock, identify
@@ -50,7 +50,9 @@ def _first(settings: Settings, keeper: Process) -> tuple[str, Process]:
     with hold_lock(server.folder(settings) / "lock"):
         state = server.status(settings)
         if state.keeper is not None:
-            raise Refused(f"this lake is already up: process {state.keeper.pid} keeps its Spark Connect server (log: {state.log})")
+            raise Transient(
+                f"this lake is already up: process {state.keeper.pid} keeps its Spark Connect server (log: {state.log}); try again"
+            )
         if state.pid is not None:
             server.check_same_port(settings, state)
             state = server.wait_until_running(settings, abandoned=_is_abandoned)

@@ -9,9 +9,10 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO
 
 _PR_SET_PDEATHSIG = 1  # Source: linux/prctl.h
 
@@ -118,6 +119,32 @@ def hold_lock(path: Path) -> Iterator[None]:
     with path.open("a") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
+
+
+@contextlib.contextmanager
+def share_lock(path: Path) -> Iterator[IO[str]]:
+    """Holds such a lock together with all others who share it; waits for one who holds it alone."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("a") as file:
+        fcntl.flock(file, fcntl.LOCK_SH)
+        yield file
+
+
+def make_it_ours(shared: IO[str], *, seconds: float, say: Callable[[], None] = lambda: None) -> bool:
+    """Waits until nobody else shares the lock, and holds it alone from then on; `False` after `seconds`. `say` tells of a wait."""
+    deadline, told = time.monotonic() + seconds, False
+    while True:
+        try:
+            fcntl.flock(shared, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if not told:
+                say()
+                told = True
+        else:
+            return True
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.1)  # between two looks at other processes; nothing is assumed of the time that passes
 
 
 @contextlib.contextmanager

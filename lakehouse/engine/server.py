@@ -125,7 +125,8 @@ def supervised(settings: Settings, tell: Callable[[str], None] = lambda _line: N
     happens, from another thread. A supervisor that is killed leaves no server: the keeper sees its pipe close.
 
     Raises:
-        Refused, Broken, Transient: as for `start`; also if another supervisor holds the server.
+        Refused, Broken: as for `start`.
+        Transient: another supervisor holds the server; it may end, or the server be used.
     """
     keeper = subprocess.Popen(
         [sys.executable, "-m", "lakehouse.engine.keeper"],

@@ -189,11 +189,6 @@ def _prepare_server(settings: Settings) -> None:
 
 def _prepare_remote(settings: Settings) -> None:
     url = urlsplit(settings.spark)
-    if "session_id=" in settings.spark or "token=" in settings.spark:
-        raise Refused(
-            f"LAKEHOUSE_SPARK names a token or a session_id; accepted: sc://host:port/;name=value without these two "
-            f"(each run has a session of its own, the token belongs into {server.TOKEN_VARIABLE})"
-        )
     host, port = url.hostname or "", url.port or _DEFAULT_PORT
     if not port_answers(port, host, seconds=5):
         raise Transient(f"no Spark Connect server answers at {host}:{port} (LAKEHOUSE_SPARK)")

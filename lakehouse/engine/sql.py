@@ -72,6 +72,11 @@ def set_properties(uri: str, properties: Mapping[str, str]) -> str:
     return f"ALTER TABLE {path_table(uri)} SET TBLPROPERTIES ({pairs})"
 
 
+def delete_lines(uri: str, source_file: str) -> str:
+    """Takes the lines of a landed file out of a quarantine table."""
+    return f"DELETE FROM {path_table(uri)} WHERE source_file = {literal(source_file)}"  # noqa: S608  # both are quoted
+
+
 def restore(uri: str, version: int) -> str:
     """A new version of a table that equals an older one."""
     return f"RESTORE TABLE {path_table(uri)} TO VERSION AS OF {int(version)}"

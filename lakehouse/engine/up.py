@@ -36,8 +36,10 @@ class _Stopped(BaseException):
     """A person, or the system, asked for the end."""
 
 
-def run_all(settings: Settings, tell: Callable[[str], None] | None = None) -> int:
+def run_all(settings: Settings, tell: Callable[[str], None] | None = None, *, prepare: Callable[[Path], None] = lambda _home: None) -> int:
     """Runs everything until SIGINT, SIGTERM or SIGHUP: 0 if it was asked to end, 1 if a part of it ended by itself.
+
+    `prepare` gets Dagster's folder while nothing is up in it, right before Dagster is started.
 
     Raises:
         Refused: a port is taken, or this lake is up already; nothing was started.
@@ -50,8 +52,10 @@ def run_all(settings: Settings, tell: Callable[[str], None] | None = None) -> in
         _check_ports(settings)
         home = dagster_home(settings)
         try:
-            with _stopped_by_signals(), _spark(settings, say) as supervision, _dagster(settings, home) as page:
-                _show(settings, page, supervision, home / "dagster.log", say)
+            with _stopped_by_signals(), _spark(settings, say) as supervision:
+                prepare(home)
+                with _dagster(settings, home) as page:
+                    _show(settings, page, supervision, home / "dagster.log", say)
         except _Stopped:
             say("stopped")
             return 0

@@ -76,7 +76,7 @@ def test_config_tells_where_each_value_comes_from_and_no_secret(terminal: Termin
         "AWS_SECRET_ACCESS_KEY": "hush",
         "AWS_SOMETHING_NEW": "hush",
         "AWS_ENDPOINT_URL": "http://me:hush@127.0.0.1:9000",
-        "LAKEHOUSE_SPARK": "sc://me:hush@cluster:15002/;token=hush;user_id=x",
+        "LAKEHOUSE_SPARK": "sc://me:hush@cluster:15002/;password=hush;user_id=x",
     }
     for arguments in (["config"], ["config", "--json"]):
         result = terminal.run(*arguments, **secrets)
@@ -84,7 +84,7 @@ def test_config_tells_where_each_value_comes_from_and_no_secret(terminal: Termin
         assert "hush" not in result.stdout + result.stderr
     document = terminal.json("config", **secrets)
     by_name = {each["name"]: each for each in document["settings"]}
-    assert by_name["LAKEHOUSE_SPARK"]["value"] == "sc://***@cluster:15002/;token=***;user_id=x"
+    assert by_name["LAKEHOUSE_SPARK"]["value"] == "sc://***@cluster:15002/;password=***;user_id=x"
     assert (by_name["LAKEHOUSE_HOME"]["source"], by_name["LAKEHOUSE_PORT"]["source"]) == ("environment", "default")
     assert by_name["LAKEHOUSE_PORT"] == {
         "name": "LAKEHOUSE_PORT",

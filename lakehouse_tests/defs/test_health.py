@@ -79,7 +79,11 @@ def test_quarantined_lines_are_counted(lake: Lake, story: LogBuilder) -> None:
     LogBuilder(lake.store, "quarantine/bronze/orders").create().append([("q", 10, 3)])
     verdict = judge(orders, lake)[-1]
     assert (verdict.name, verdict.ok, verdict.severity) == ("quarantine", False, dg.AssetCheckSeverity.WARN)
-    assert verdict.sentence == "3 line(s) were refused; quarantine/bronze/orders has them with file, line, reason and text"
+    uri = lake.settings.table_uri("quarantine/bronze/orders")
+    assert verdict.sentence == (
+        "3 line(s) were refused; quarantine/bronze/orders has them with file, line, reason and text. "
+        f"Once looked at, settle them: DELETE FROM delta.`{uri}` WHERE source_file = '…'"
+    )
 
 
 def test_each_check_can_be_run_alone(lake: Lake, story: LogBuilder, instance: dg.DagsterInstance) -> None:

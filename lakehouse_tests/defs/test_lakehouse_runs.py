@@ -1,6 +1,7 @@
 """Dagster runs a small lake for real: landed files, bronze, silver, compaction, and what the events say afterwards."""
 
 import json
+import logging
 from collections.abc import Sequence
 
 import dagster as dg
@@ -72,6 +73,13 @@ def test_a_table_without_any_landed_file_records_nothing_and_fails_nothing(runs:
     result = runs.of(table_key(orders))
     assert result.success
     assert newest_facts(runs.instance, orders) is None
+
+
+def test_files_that_are_not_read_are_named_in_the_log_also_where_there_is_no_table_yet(runs: Runs) -> None:
+    runs.lake.store.put("landing/orders/readme.txt", b"x")
+    run_id = runs.of(table_key(orders)).run_id
+    warnings = [entry.user_message for entry in runs.instance.all_logs(run_id) if entry.level == logging.WARNING]
+    assert any("readme.txt (1 bytes): its name ends in none of" in warning for warning in warnings)
 
 
 def test_landed_files_become_rows_and_checked_events(runs: Runs) -> None:

@@ -23,7 +23,7 @@ def test_a_server_that_is_down_is_noticed_at_once(tmp_path: Path) -> None:
     ("spark", "shown"),
     [
         ("server", {"spark.remote": "sc://localhost:1/"}),
-        ("sc://far:15002/;token=tok-8391", {"spark.remote": "sc://far:15002/"}),
+        ("sc://far:15002/;x-password=tok-8391", {"spark.remote": "sc://far:15002/"}),
         ("local[2]", {"spark.master": "local[2]"}),
         ("spark://far:7077", {"spark.master": "spark://far:7077"}),
     ],

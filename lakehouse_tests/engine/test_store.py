@@ -57,6 +57,13 @@ def store(request: pytest.FixtureRequest) -> Store:
             return MemoryStore()
 
 
+@pytest.mark.parametrize("name", ["AWS_REGION", "AWS_DEFAULT_REGION"])
+def test_either_name_of_the_region_is_read(name: str, aws: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("AWS_DEFAULT_REGION")
+    monkeypatch.setenv(name, "eu-west-3")
+    assert S3Store("bucket", "lake").client.meta.region_name == "eu-west-3"
+
+
 def names(store: Store, prefix: str = "") -> list[str]:
     return [file.name for file in store.list(prefix)]
 

@@ -9,6 +9,7 @@ Safety properties:
 - `delete` reads the errors that S3 reports by key inside a successful answer.
 """
 
+import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -50,7 +51,9 @@ class S3Store:
             request_checksum_calculation="when_required",
             response_checksum_validation="when_required",
         )
-        return boto3.Session().client("s3", config=config)
+        # boto3 itself reads the first name only, the JVM the second.
+        region = os.environ.get("AWS_DEFAULT_REGION") or os.environ.get("AWS_REGION") or None
+        return boto3.Session(region_name=region).client("s3", config=config)
 
     def list(self, prefix: str) -> list[StoredFile]:
         """See `Store.list`. Keys that end in `/` mark folders and are no files."""
