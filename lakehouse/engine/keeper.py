@@ -54,7 +54,7 @@ def _first(settings: Settings, keeper: Process) -> tuple[str, Process]:
                 f"this lake is already up: process {state.keeper.pid} keeps its Spark Connect server (log: {state.log}); try again"
             )
         if state.pid is not None:
-            server.check_same_port(settings, state)
+            server.check_serves(settings, state)
             state = server.wait_until_running(settings, abandoned=_is_abandoned)
         else:
             server.launch(settings, token=server.make_token(settings), keeper=keeper)

@@ -21,15 +21,14 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Literal
 
 from lakehouse.core.errors import Broken, LakehouseError, Refused, Transient
 from lakehouse.core.settings import Settings
 from lakehouse.engine import jars
 from lakehouse.engine.java import find_java
-from lakehouse.engine.process import Process, die_with_parent, hold_lock, identify, port_answers, port_is_free
+from lakehouse.engine.process import Process, die_with_parent, hold_lock, identify, port_is_free
+from lakehouse.engine.server_state import ServerState, check_serves, folder, remember, status, write_private
 from lakehouse.engine.spark_conf import scratch_folder, server_conf, write_conf
 
 TOKEN_VARIABLE = "SPARK_CONNECT_AUTHENTICATE_TOKEN"
@@ -38,64 +37,19 @@ _END_SECONDS = 15
 _ERRORS: dict[str, type[LakehouseError]] = {kind.__name__: kind for kind in (Refused, Transient, Broken)}
 _MAIN = "org.apache.spark.sql.connect.service.SparkConnectServer"
 
-Condition = Literal["running", "starting", "died", "stopped"]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ServerState:
-    """What is known of the lake's server. `died`: it should be there, and is not; `stopped`: never started, or ended in order."""
-
-    condition: Condition
-    port: int
-    log: Path
-    process: Process | None = None
-    keeper: Process | None = None
-
-    @property
-    def is_running(self) -> bool:
-        """Whether the process lives and its port answers."""
-        return self.condition == "running"
-
-    @property
-    def pid(self) -> int | None:
-        """The JVM's process id, if it lives."""
-        return self.process.pid if self.process and self.condition in ("running", "starting") else None
-
-
-def folder(settings: Settings) -> Path:
-    """Where token, pid file, log and scratch files of the server lie."""
-    return settings.home / "server"
-
-
-def status(settings: Settings) -> ServerState:
-    """How the server is now: its process is looked at, and its port is probed."""
-    log = folder(settings) / "server.log"
-    try:
-        kept = json.loads((folder(settings) / "pid").read_text())
-    except FileNotFoundError:
-        return ServerState(condition="stopped", port=settings.spark_port, log=log)
-    process, port = Process(**kept["process"]), int(kept["port"])
-    keeper = Process(**kept["keeper"]) if kept["keeper"] else None
-    if not process.is_alive:
-        condition: Condition = "died"
-    else:
-        condition = "running" if port_answers(port) else "starting"
-    return ServerState(
-        condition=condition, port=port, log=log, process=process, keeper=keeper if keeper is not None and keeper.is_alive else None
-    )
-
 
 def start(settings: Settings) -> ServerState:
     """The server of this lake, started unless it runs; it stays until `stop`.
 
     Raises:
-        Refused: the port is taken by somebody else, the server runs elsewhere than the settings say, or there is no Java.
+        Refused: the port is taken by somebody else, the server runs elsewhere or for another storage than the settings say, or there
+            is no Java.
         Broken: the JVM ended, or did not answer in time.
     """
     with hold_lock(folder(settings) / "lock"):
         state = status(settings)
         if state.condition in ("running", "starting"):
-            check_same_port(settings, state)
+            check_serves(settings, state)
             return wait_until_running(settings)
         launch(settings, token=make_token(settings), keeper=None)
         return wait_until_running(settings)
@@ -234,40 +188,17 @@ def launch(settings: Settings, *, token: str, keeper: Process | None) -> None:
             start_new_session=keeper is None,
             preexec_fn=None if keeper is None else die_with_parent,
         )
-    _write_private(here / "token", token)
-    _remember(settings, jvm, keeper)
+    write_private(here / "token", token)
+    process = identify(jvm.pid)
+    if process is None:
+        raise Broken(f"the Spark Connect server ended at once; the end of its log:\n{_tail(here / 'server.log')}")
+    remember(settings, process, keeper)
 
 
 def check_port_is_free(settings: Settings) -> None:
     """Refuses a Spark port that somebody else listens on."""
     if not port_is_free(settings.spark_port):
         raise Refused(f"port {settings.spark_port}, the Spark Connect server's, is taken; set LAKEHOUSE_SPARK_PORT to a free one")
-
-
-def check_same_port(settings: Settings, state: ServerState) -> None:
-    """Refuses to go on with a server of this lake that runs at another port."""
-    if state.port != settings.spark_port:
-        raise Refused(
-            f"the Spark Connect server of this lake runs at port {state.port}, LAKEHOUSE_SPARK_PORT is {settings.spark_port}; "
-            "one lake has one server: stop it first (lakehouse server stop) or use its port"
-        )
-
-
-def _remember(settings: Settings, jvm: subprocess.Popen[bytes], keeper: Process | None) -> None:
-    process = identify(jvm.pid)
-    if process is None:
-        raise Broken(f"the Spark Connect server ended at once; the end of its log:\n{_tail(folder(settings) / 'server.log')}")
-    kept = {"process": asdict(process), "keeper": asdict(keeper) if keeper else None, "port": settings.spark_port}
-    _write_private(folder(settings) / "pid", json.dumps(kept))
-
-
-def _write_private(path: Path, text: str) -> None:
-    """Written whole or not at all, readable by the owner only from its first byte."""
-    fresh = path.with_name(f"{path.name}.{os.getpid()}")
-    fresh.unlink(missing_ok=True)
-    with open(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
-        file.write(text)
-    fresh.replace(path)
 
 
 def _tail(log: Path, lines: int = 15) -> str:

@@ -17,6 +17,7 @@ from lakehouse.core.settings import Settings
 from lakehouse.engine import jars, server
 from lakehouse.engine.java import find_java
 from lakehouse.engine.process import Process, port_answers
+from lakehouse.engine.server_state import check_serves
 from lakehouse.engine.spark_conf import scratch_folder, session_conf
 
 if TYPE_CHECKING:
@@ -184,6 +185,7 @@ def _prepare_server(settings: Settings) -> None:
             f"Spark Connect server of this lake is not running at localhost:{settings.spark_port}; "
             "start it with: lakehouse server start (or make run)"
         )
+    check_serves(settings, state)
     os.environ[server.TOKEN_VARIABLE] = token
 
 

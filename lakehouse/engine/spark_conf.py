@@ -1,6 +1,7 @@
 """What Spark is told at its start: Delta, S3A and sizes that fit a small machine."""
 
 import os
+import re
 import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -9,6 +10,7 @@ from lakehouse.core.settings import Settings
 
 _ENDPOINTS = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")  # in boto3's order
 _REGIONS = ("AWS_DEFAULT_REGION", "AWS_REGION")
+_DEFAULT_REGION = "us-east-1"
 
 
 def server_conf(settings: Settings, jars: Sequence[Path]) -> dict[str, str]:
@@ -43,10 +45,10 @@ def session_conf(settings: Settings, jars: Sequence[Path]) -> dict[str, str]:
 
 def s3a_conf(environ: Mapping[str, str]) -> dict[str, str]:
     """S3A's confs for what boto3 reads from these variables. Keys and tokens stay in the environment, where the AWS SDK finds them."""
-    endpoint = next((environ[name] for name in _ENDPOINTS if environ.get(name)), None)
+    endpoint = _first(environ, _ENDPOINTS)
     conf = {
         "fs.s3a.aws.credentials.provider": "software.amazon.awssdk.auth.credentials.DefaultCredentialsProvider",
-        "fs.s3a.endpoint.region": next((environ[name] for name in _REGIONS if environ.get(name)), "us-east-1"),
+        "fs.s3a.endpoint.region": _first(environ, _REGIONS) or _DEFAULT_REGION,
     }
     if endpoint is not None:
         conf |= {
@@ -55,6 +57,15 @@ def s3a_conf(environ: Mapping[str, str]) -> dict[str, str]:
             "fs.s3a.connection.ssl.enabled": "false" if endpoint.startswith("http://") else "true",
         }
     return {f"spark.hadoop.{name}": value for name, value in conf.items()}
+
+
+def storage_of(settings: Settings) -> str:
+    """What a server that starts now is told of storage, in words: a server for the disk knows nothing of S3."""
+    if not settings.on_s3:
+        return "a lake on disk"
+    # An address may hold a name and a password; neither belongs into a file or a message.
+    endpoint = re.sub(r"(?<=://)[^/@]*@", "", _first(os.environ, _ENDPOINTS) or "AWS")
+    return f"S3 at {endpoint}, region {_first(os.environ, _REGIONS) or _DEFAULT_REGION}"
 
 
 def write_conf(folder: Path, conf: Mapping[str, str]) -> None:
@@ -69,6 +80,11 @@ def write_conf(folder: Path, conf: Mapping[str, str]) -> None:
 def scratch_folder(settings: Settings) -> Path:
     """Where Spark keeps what it needs only while it runs."""
     return settings.home / "server" / "scratch"
+
+
+def _first(environ: Mapping[str, str], names: Sequence[str]) -> str | None:
+    """The value of the first of these variables that has one."""
+    return next((environ[name] for name in names if environ.get(name)), None)
 
 
 def _cores() -> int:

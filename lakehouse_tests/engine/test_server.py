@@ -93,6 +93,17 @@ def test_one_lake_has_one_server_whatever_the_port_says(started: Settings) -> No
 
 
 @pytest.mark.spark
+def test_a_server_started_for_the_disk_is_refused_to_a_lake_on_s3(started: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://me:secret@127.0.0.1:9")
+    monkeypatch.setenv("AWS_DEFAULT_REGION", "eu-central-1")
+    moved = replace(started, root="s3://bucket/lake")
+    words = r"was started for a lake on disk, .* name S3 at http://127.0.0.1:9, region eu-central-1; stop it first"
+    for use in (server.start, spark.connect):
+        with pytest.raises(Refused, match=words):
+            use(moved)
+
+
+@pytest.mark.spark
 def test_nothing_is_written_outside_of_home_and_what_is_left_after_a_kill_is_cleared(tmp_path: Path, started: Settings) -> None:
     before = set(Path.cwd().iterdir())
     session = spark.connect(started)
@@ -115,7 +126,7 @@ def test_nothing_is_written_outside_of_home_and_what_is_left_after_a_kill_is_cle
 def test_a_port_of_somebody_else_is_refused_by_number_and_setting(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
         settings = replace(own_settings(tmp_path), spark_port=other.getsockname()[1])
-        with pytest.raises(Refused, match=f"{settings.spark_port} is taken .* LAKEHOUSE_SPARK_PORT"):
+        with pytest.raises(Refused, match=f"port {settings.spark_port}, .* is taken; set LAKEHOUSE_SPARK_PORT"):
             server.start(settings)
     assert server.status(settings).condition == "stopped"
 
