@@ -8,9 +8,8 @@ import click
 from lakehouse.cli.opened import Found, complete_table, look_at_each, open_declared
 from lakehouse.cli.output import bytes_text, console, count_text, json_option, print_grid, write_json
 from lakehouse.cli.verdict import absent_sentence, exit_code, tell_errors
-from lakehouse.core.compaction import plan_compaction
+from lakehouse.core.compaction import plan_table
 from lakehouse.core.health import Health, assess_health
-from lakehouse.core.policy import policy_for
 from lakehouse.core.table import Table
 from lakehouse.engine.lake import Lake
 
@@ -39,7 +38,7 @@ def health_command(tables: tuple[str, ...], verbose: bool, as_json: bool) -> int
 
 def _health_of(lake: Lake, table: Table) -> Health | None:
     facts = lake.facts(table.key)
-    return assess_health(facts.layout, plan_compaction(facts.layout, policy_for(table.layer, table.compaction))) if facts else None
+    return assess_health(facts.layout, plan_table(table, facts.layout)) if facts else None
 
 
 def _document(found: Found[Health]) -> dict[str, Any]:

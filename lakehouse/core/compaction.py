@@ -27,8 +27,9 @@ from typing import Any
 from lakehouse.core.errors import Refused
 from lakehouse.core.layout import DataFile, Layout, type_of_partition
 from lakehouse.core.partition import by_name, type_of_typed_partition, typed_partition
-from lakehouse.core.policy import CompactionPolicy
+from lakehouse.core.policy import CompactionPolicy, policy_for
 from lakehouse.core.reason import Reason
+from lakehouse.core.table import Table
 
 # Clustered tables are packed by Z-cube, not by this rule. Source: OptimizeTableStrategy.scala, ClusteringStrategy.
 # Catalog-managed ones refuse. Source: OptimizeTableCommand.scala, run; TableFeature.scala.
@@ -94,6 +95,11 @@ class CompactionPlan:
             "bytes_removed": self.bytes_removed,
             "bins": [[file.path for file in bin_.files] for bin_ in self.bins],
         }
+
+
+def plan_table(table: Table, layout: Layout) -> CompactionPlan:
+    """The compaction of a declared table, under the policy that is in force for it; raises as `plan_compaction`."""
+    return plan_compaction(layout, policy_for(table.layer, table.compaction))
 
 
 def plan_compaction(layout: Layout, policy: CompactionPolicy) -> CompactionPlan:

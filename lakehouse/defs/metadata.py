@@ -9,7 +9,7 @@ from typing import Any
 
 import dagster as dg
 
-from lakehouse.core.compaction import plan_compaction
+from lakehouse.core.compaction import plan_table
 from lakehouse.core.health import Health, assess_health
 from lakehouse.core.ingest import ingest_app_id
 from lakehouse.core.layout import Layout
@@ -42,7 +42,7 @@ def declared_metadata(table: Table, lake: Lake) -> type_of_metadata:
 
 def health_of(table: Table, facts: TableFacts) -> Health:
     """The table's health under the policy in force."""
-    return assess_health(facts.layout, plan_compaction(facts.layout, policy_for(table.layer, table.compaction)))
+    return assess_health(facts.layout, plan_table(table, facts.layout))
 
 
 def table_metadata(table: Table, facts: TableFacts) -> type_of_metadata:

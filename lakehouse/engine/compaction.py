@@ -16,18 +16,16 @@ import time
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
-from lakehouse.core.compaction import CompactionPlan, plan_compaction
+from lakehouse.core.compaction import CompactionPlan, plan_table
 from lakehouse.core.errors import Refused
 from lakehouse.core.history import Commit
 from lakehouse.core.layout import Layout
 from lakehouse.core.outcome import CompactionOutcome
-from lakehouse.core.policy import policy_for
 from lakehouse.core.table import Table
 from lakehouse.engine import sql
 from lakehouse.engine.confs import DELETED_ROWS, RECORDS_PER_FILE, SMALLER_THAN, UP_TO, USER_METADATA, session_confs
 from lakehouse.engine.guard import hold, retry_conflicts
 from lakehouse.engine.lake import Lake
-from lakehouse.engine.log_reader import TableFacts
 from lakehouse.engine.spark import translated
 from lakehouse.engine.verify import verify
 
@@ -38,7 +36,7 @@ if TYPE_CHECKING:
 def plan(lake: Lake, table: Table) -> CompactionPlan | None:
     """What a compaction would do now, from the log alone; `None` where there is no table."""
     facts = lake.facts(table.key)
-    return None if facts is None else _planned(table, facts)
+    return None if facts is None else plan_table(table, facts.layout)
 
 
 def compact(lake: Lake, spark: "SparkSession", table: Table, *, owner: str | None = None) -> CompactionOutcome:
@@ -57,7 +55,7 @@ def _compact(lake: Lake, spark: "SparkSession", table: Table) -> CompactionOutco
     before = lake.facts(table.key)
     if before is None:
         raise Refused(f"compaction of {table.key}: there is no table yet; accepted: materialize {table.key} first")
-    planned = _planned(table, before)
+    planned = plan_table(table, before.layout)
     if not planned.bins:
         return CompactionOutcome(plan=planned, version_after=None)
     mark = uuid4().hex
@@ -80,10 +78,6 @@ def _compact(lake: Lake, spark: "SparkSession", table: Table) -> CompactionOutco
         seconds_optimize=seconds_optimize,
         seconds_verify=time.monotonic() - started,
     )
-
-
-def _planned(table: Table, facts: TableFacts) -> CompactionPlan:
-    return plan_compaction(facts.layout, policy_for(table.layer, table.compaction))
 
 
 def _optimize(spark: "SparkSession", layout: Layout, planned: CompactionPlan, mark: str) -> None:

@@ -66,7 +66,7 @@ def retry_conflicts(work: Callable[[], T]) -> T:
         except Exception as error:
             if not is_conflict(error):
                 raise
-        time.sleep(seconds)
+        time.sleep(seconds)  # lets the winner of the race finish; the work then starts from fresh facts
     return work()
 
 
@@ -80,7 +80,7 @@ def _locked(path: Path, table_key: str, owner: str, wait_seconds: float) -> Iter
                 file.seek(0)
                 holder = file.read().strip() or "an unknown process"
                 raise Transient(f"{owner}: {table_key} has been held for more than {wait_seconds:.0f} s by {holder}; try again later")
-            time.sleep(0.05)
+            time.sleep(0.05)  # between two tries of a lock whose wait must be bounded, which flock itself cannot
         file.seek(0)
         file.truncate()
         file.write(f"process {os.getpid()} ({owner})")

@@ -48,7 +48,7 @@ class Process:
         while self.is_alive:
             if time.monotonic() > deadline:
                 return False
-            time.sleep(0.05)
+            time.sleep(0.05)  # between two looks at another process; nothing is assumed of the time that passes
         return True
 
 

@@ -177,7 +177,7 @@ def _watch(page: subprocess.Popen[bytes], supervision: Supervision | None, log: 
             if supervision is not None and not supervision.is_kept:
                 say("the keeper of the Spark Connect server ended by itself")
                 return
-            time.sleep(0.5)
+            time.sleep(0.5)  # between two looks at the log and the processes; nothing is assumed of the time that passes
 
 
 def _tail(log: Path, lines: int = 15) -> str:
