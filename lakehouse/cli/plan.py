@@ -10,6 +10,7 @@ from lakehouse.cli.output import bytes_text, console, count_text, json_option, p
 from lakehouse.cli.verdict import absent_sentence, exit_code, tell_errors
 from lakehouse.core.compaction import CompactionPlan, plan_table
 from lakehouse.core.table import Table
+from lakehouse.engine.clock import now_ms
 from lakehouse.engine.lake import Lake
 
 
@@ -35,7 +36,7 @@ def plan_command(tables: tuple[str, ...], verbose: bool, as_json: bool) -> int:
 def plan_of(lake: Lake, table: Table, *, version: int | None = None) -> CompactionPlan | None:
     """The compaction of a table as it is now, or was at `version`; `None` where there is no table."""
     facts = lake.facts(table.key, version=version)
-    return plan_table(table, facts.layout) if facts else None
+    return plan_table(table, facts.layout, facts.history, now_ms=now_ms()) if facts else None
 
 
 def plan_document(found: Found[CompactionPlan]) -> dict[str, Any]:

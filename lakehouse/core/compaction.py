@@ -24,7 +24,9 @@ from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any
 
+from lakehouse.core.cost import DEFAULT_RATES, Estimate, Rates, estimate, fit_rates
 from lakehouse.core.errors import Refused
+from lakehouse.core.history import History
 from lakehouse.core.layout import DataFile, Layout, type_of_partition
 from lakehouse.core.partition import by_name, type_of_typed_partition, typed_partition
 from lakehouse.core.policy import CompactionPolicy, policy_for
@@ -67,6 +69,7 @@ class CompactionPlan:
     bins: tuple[Bin, ...]
     partitions: tuple[type_of_partition, ...] | None
     policy: CompactionPolicy
+    estimate: Estimate
 
     @property
     def files_removed(self) -> int:
@@ -97,13 +100,15 @@ class CompactionPlan:
         }
 
 
-def plan_table(table: Table, layout: Layout) -> CompactionPlan:
-    """The compaction of a declared table, under the policy that is in force for it; raises as `plan_compaction`."""
-    return plan_compaction(layout, policy_for(table.layer, table.compaction))
+def plan_table(table: Table, layout: Layout, history: History, *, now_ms: int) -> CompactionPlan:
+    """The compaction of a declared table, under the policy in force, priced by its own history; raises as `plan_compaction`."""
+    return plan_compaction(layout, policy_for(table.layer, table.compaction), rates=fit_rates(history), now_ms=now_ms)
 
 
-def plan_compaction(layout: Layout, policy: CompactionPolicy) -> CompactionPlan:
+def plan_compaction(layout: Layout, policy: CompactionPolicy, *, rates: Rates = DEFAULT_RATES, now_ms: int | None = None) -> CompactionPlan:
     """The compaction of `layout` under `policy`, or a plan that does nothing and says why.
+
+    Without `now_ms`, the plan is of the moment of the newest commit.
 
     Raises:
         Refused: the table has a feature that changes how OPTIMIZE selects files.
@@ -116,6 +121,8 @@ def plan_compaction(layout: Layout, policy: CompactionPolicy) -> CompactionPlan:
     worthwhile = [bins for bins in by_partition.values() if any(_is_worthwhile(bin_) for bin_ in bins)]
     chosen = tuple(bin_ for bins in worthwhile for bin_ in bins)
     reason = _reason(layout, candidates, shared=any(by_partition.values()), chosen=chosen)
+    files_removed, bytes_removed = sum(len(bin_.files) for bin_ in chosen), sum(bin_.size_bytes for bin_ in chosen)
+    del now_ms
     return CompactionPlan(
         table=layout.table,
         version=layout.version,
@@ -127,14 +134,15 @@ def plan_compaction(layout: Layout, policy: CompactionPolicy) -> CompactionPlan:
             fresh=sum(_is_fresh(file) for file in candidates),
             candidate_bytes=policy.candidate_bytes,
             target_bytes=policy.target_file_bytes,
-            files_removed=sum(len(bin_.files) for bin_ in chosen),
+            files_removed=files_removed,
             files_added=len(chosen),
-            bytes_removed=sum(bin_.size_bytes for bin_ in chosen),
+            bytes_removed=bytes_removed,
             partitions=len(worthwhile),
         ),
         bins=chosen,
         partitions=tuple(bins[0].partition for bins in worthwhile) if layout.partition_columns and chosen else None,
         policy=policy,
+        estimate=estimate(rates, files_removed=files_removed, bytes_removed=bytes_removed),
     )
 
 

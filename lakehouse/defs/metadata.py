@@ -17,6 +17,7 @@ from lakehouse.core.outcome import CompactionOutcome, WriteOutcome
 from lakehouse.core.policy import policy_for
 from lakehouse.core.table import Table
 from lakehouse.defs.picture import histogram_picture
+from lakehouse.engine.clock import now_ms
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.log_reader import TableFacts
 
@@ -42,7 +43,7 @@ def declared_metadata(table: Table, lake: Lake) -> type_of_metadata:
 
 def health_of(table: Table, facts: TableFacts) -> Health:
     """The table's health under the policy in force."""
-    return assess_health(facts.layout, plan_table(table, facts.layout))
+    return assess_health(facts.layout, plan_table(table, facts.layout, facts.history, now_ms=now_ms()))
 
 
 def table_metadata(table: Table, facts: TableFacts) -> type_of_metadata:

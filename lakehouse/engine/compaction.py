@@ -23,6 +23,7 @@ from lakehouse.core.layout import Layout
 from lakehouse.core.outcome import CompactionOutcome
 from lakehouse.core.table import Table
 from lakehouse.engine import sql
+from lakehouse.engine.clock import now_ms
 from lakehouse.engine.confs import DELETED_ROWS, RECORDS_PER_FILE, SMALLER_THAN, UP_TO, USER_METADATA, session_confs
 from lakehouse.engine.guard import hold, retry_conflicts
 from lakehouse.engine.lake import Lake
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
 def plan(lake: Lake, table: Table) -> CompactionPlan | None:
     """What a compaction would do now, from the log alone; `None` where there is no table."""
     facts = lake.facts(table.key)
-    return None if facts is None else plan_table(table, facts.layout)
+    return None if facts is None else plan_table(table, facts.layout, facts.history, now_ms=now_ms())
 
 
 def compact(lake: Lake, spark: "SparkSession", table: Table, *, owner: str | None = None) -> CompactionOutcome:
@@ -55,7 +56,7 @@ def _compact(lake: Lake, spark: "SparkSession", table: Table) -> CompactionOutco
     before = lake.facts(table.key)
     if before is None:
         raise Refused(f"compaction of {table.key}: there is no table yet; accepted: materialize {table.key} first")
-    planned = plan_table(table, before.layout)
+    planned = plan_table(table, before.layout, before.history, now_ms=now_ms())
     if not planned.bins:
         return CompactionOutcome(plan=planned, version_after=None)
     mark = uuid4().hex

@@ -9,13 +9,13 @@ Session records: `_lakehouse/sessions/<layer>/<name>.json`, which Spark session 
 
 import json
 import re
-import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from lakehouse.core.errors import Broken, Transient
 from lakehouse.core.ingest import Batch, LandedFile, Ledger, SetAside
+from lakehouse.engine.clock import now_ms
 from lakehouse.engine.store import Store
 
 _SNAPSHOT_EVERY = 64
@@ -83,7 +83,7 @@ class Journal:
 
     def record_session(self, table_key: str, session_id: str, owner: str) -> None:
         """Note that a session is about to write a table, in place of the session noted before."""
-        record = SessionRecord(session_id=session_id, owner=owner, started_ms=time.time_ns() // 1_000_000)
+        record = SessionRecord(session_id=session_id, owner=owner, started_ms=now_ms())
         self._store.put(_session_name(table_key), _encoded(asdict(record)))
 
     def session(self, table_key: str) -> SessionRecord | None:
