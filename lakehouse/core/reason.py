@@ -20,6 +20,13 @@ class Reason(Enum):
     ALREADY_COMPACTED = (
         "of its {candidates} small file(s) compactions wrote all but {fresh}, and no bin holds two of those, so a merge would gain nothing"
     )
+    # ... and of what is merged into what.
+    SECOND_TIER = (
+        "{files_removed} files of {bytes_removed} bytes, right for an earlier target of an eighth, merge into {files_added} of up to "
+        "{target_bytes} bytes in {partitions} partition(s), once"
+    )
+    CORES_KEPT_BUSY = "its {files} file(s) of {bytes} bytes keep {cores} cores busy at a scan, and any merge would leave too few of them"
+    ALL_WARM = "{warm} partition(s) have mergeable files, and each was written to within the last {hours} h"
 
     # What the sensor says of one table.
     DUE = "{mergeable} mergeable files reach the threshold of {threshold}"
