@@ -32,7 +32,15 @@ class Reason(Enum):
     TRIES_USED_UP = (
         "the compaction of version {version} failed {tries} of {tries_allowed} times; {mergeable} mergeable files wait for the next write"
     )
-    NO_SLOT = "{mergeable} mergeable files reach the threshold of {threshold}, but {slots} compaction(s) at once are allowed"
+    NO_SLOT = "{why}, but {slots} compaction(s) at once are allowed"
+    # The sensor's other triggers, and what else may hold a due table up.
+    DUE_BYTES = "{bytes} mergeable bytes reach the threshold of {threshold}"
+    DUE_AGE = "the oldest of its {mergeable} mergeable files is {hours} h old, {limit} h are allowed"
+    DUE_READS = "a full read would open {saved} of its {files} files less ({share}, {limit} are allowed)"
+    DUE_DELETED_ROWS = "{share} of its rows are deleted and still stored, {limit} are allowed"
+    COOLING_DOWN = "{why}, but it was compacted {minutes} min ago, at most once in {cooldown} min"
+    OVER_BUDGET = "{why}, but it takes {usd} USD, and {left} of the {budget} USD an hour are left"
+    OTHER_STRATEGY = "its strategy is {strategy}, so the sensor does not ask for it"
 
     # What the choice of a batch says of one landing prefix.
     BATCH_READY = "{files} landed file(s) of {bytes} bytes make batch {batch}, {set_aside} file(s) are set aside"

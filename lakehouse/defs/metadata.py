@@ -16,12 +16,18 @@ from lakehouse.core.layout import Layout
 from lakehouse.core.outcome import CompactionOutcome, WriteOutcome
 from lakehouse.core.policy import policy_for
 from lakehouse.core.table import Table
+from lakehouse.core.trigger import TableState, state_of
 from lakehouse.defs.picture import histogram_picture
 from lakehouse.engine.clock import now_ms
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.log_reader import TableFacts
 
 type_of_metadata = dict[str, Any]
+
+# The fields of a TableState that stand in a table's metadata under their own names.
+_STATE_NUMBERS = ("mergeable_bytes", "files_after", "oldest_small_ms", "deleted_rows_share", "estimate_seconds", "estimate_usd")
+_WHOLE_NUMBERS = ("version", "mergeable_file_count", "mergeable_bytes", "file_count", "files_after", "size_bytes", "oldest_small_ms")
+_SHARES = ("deleted_rows_share", "estimate_seconds", "estimate_usd", "health_score")
 
 
 def declared_metadata(table: Table, lake: Lake) -> type_of_metadata:
@@ -52,6 +58,7 @@ def table_metadata(table: Table, facts: TableFacts) -> type_of_metadata:
     return {
         "lakehouse/version": layout.version,
         **health_numbers(health),
+        **state_numbers(state_of(layout, health)),
         **({} if health.row_count is None else {"dagster/row_count": health.row_count}),
         **_landed_batch(table, layout),
         "dagster/uri": layout.uri,
@@ -77,6 +84,18 @@ def health_numbers(health: Health) -> dict[str, int | float]:
         "lakehouse/log_bytes": health.log.commit_bytes,
         "lakehouse/health_score": health.score,
     }
+
+
+def state_numbers(state: TableState) -> dict[str, int | float]:
+    """What the fleet is ranked by beside the health: gain, age and predicted cost; what is unknown has no entry."""
+    numbers = {name: getattr(state, name) for name in _STATE_NUMBERS}
+    return {f"lakehouse/{name}": number for name, number in numbers.items() if number is not None}
+
+
+def sensed_state(table: str, numbers: Mapping[str, int | float]) -> TableState:
+    """The state of a table as the numbers of its newest event tell it."""
+    whole = {name: None if (found := numbers.get(f"lakehouse/{name}")) is None else int(found) for name in _WHOLE_NUMBERS}
+    return TableState(table=table, **whole, **{name: numbers.get(f"lakehouse/{name}") for name in _SHARES})
 
 
 def column_schema(layout: Layout) -> dg.TableSchema:
