@@ -74,7 +74,7 @@ class Bounds:
 class Decision:
     """What is done about one table in this tick, and why; `run_key` is set where a run is requested.
 
-    `due`: a trigger is reached and a compaction could serve it, now or later; then `due_since_ms` says since when.
+    `due_since_ms` is set where a trigger is reached and a compaction could serve it, now or later.
     """
 
     table: str
@@ -144,6 +144,11 @@ def choose_compactions(
     return tuple(_serve(each, till) for each in sorted(weighed, key=_order))
 
 
+def run_key(state: TableState, number: int) -> str:
+    """The run key of a table's try of that number at its present version, counted from 1."""
+    return f"compaction/{state.table}/version={state.version}/try={number}"
+
+
 def describe(decisions: Sequence[Decision], *, lines: int = _LINES_TOLD) -> str:
     """The decisions for a person, one line per table, best first; the semicolons hold them apart on a page that folds lines.
 
@@ -194,7 +199,7 @@ def _weigh(
             table=state.table,
             reason=reason,
             sentence=sentence,
-            run_key=None if waits else f"compaction/{state.table}/version={state.version}/try={len(now_tried) + 1}",
+            run_key=None if waits else run_key(state, len(now_tried) + 1),
             worth=weigh_worth(reads_per_day=state.reads_per_day, openings_saved=state.openings_saved, cost_usd=state.estimate_usd),
             due_since_ms=since,
         ),
