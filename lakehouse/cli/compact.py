@@ -12,6 +12,7 @@ from lakehouse.cli.plan import plan_document, plan_of, print_plans
 from lakehouse.core.errors import Broken, Refused
 from lakehouse.core.outcome import CompactionOutcome
 from lakehouse.core.table import Table
+from lakehouse.engine.hands import refuse_hands_off
 
 
 @click.command(
@@ -21,11 +22,13 @@ from lakehouse.core.table import Table
 )
 @click.argument("table", shell_complete=complete_table)
 @click.option("--dry-run", is_flag=True, help="Only the plan; no JVM is started.")
+@click.option("--anyway", is_flag=True, help="Also a table that is paused, or whose declaration opts out.")
 @json_option
-def compact_command(table: str, dry_run: bool, as_json: bool) -> None:
+def compact_command(table: str, dry_run: bool, anyway: bool, as_json: bool) -> None:
     """Merge the small files of TABLE, through Dagster, and show what was predicted beside what happened.
 
-    A table with nothing worth merging is left alone, no JVM is started for it, and the reason is told. No row changes, so nothing
+    A table that is paused, or whose declaration opts out, is refused unless --anyway says that it is meant. A table with nothing worth
+    merging is left alone, no JVM is started for it, and the reason is told. No row changes, so nothing
     downstream follows.
     """
     opened = open_declared()
@@ -37,15 +40,17 @@ def compact_command(table: str, dry_run: bool, as_json: bool) -> None:
         found = Found(table=wanted, value=plan)
         write_json(plan_document(found)) if as_json else print_plans([found], verbose=True)
         return
-    outcome = _compact(opened, wanted) if plan.bins else CompactionOutcome(plan=plan, version_after=None)
+    if not anyway:
+        refuse_hands_off(opened.lake, wanted)
+    outcome = _compact(opened, wanted, anyway=anyway) if plan.bins else CompactionOutcome(plan=plan, version_after=None)
     write_json(outcome.as_json()) if as_json else _print(outcome)
 
 
-def _compact(opened: Opened, table: Table) -> CompactionOutcome:
+def _compact(opened: Opened, table: Table, *, anyway: bool) -> CompactionOutcome:
     from lakehouse.cli.recorder import open_recorder
 
     with open_recorder(opened.lake.settings) as recorder, driver_for_command(opened.lake.settings):
-        [run] = recorder.materialize([f"compaction/{table.key}"])
+        [run] = recorder.materialize([f"compaction/{table.key}"], config={"anyway": anyway})
     if run.error:
         raise run.error
     if run.state != "done":

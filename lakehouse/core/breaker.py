@@ -161,6 +161,15 @@ def hands_off(table: str, policy: CompactionPolicy, pause: Pause | None, breaker
     return None
 
 
+def persons_hands_off(table: str, policy: CompactionPolicy, pause: Pause | None, now_ms: int) -> HandsOff | None:
+    """Why even a person's ask has to be insisted on: somebody said so of this very table. All other reasons bind the sensor alone."""
+    if policy.mode == "off":
+        return _off(table, Reason.OPTED_OUT, mode=policy.mode)
+    if pause is not None and pause.holds(now_ms):
+        return HandsOff(table=table, reason=Reason.PAUSED, sentence=pause.sentence)
+    return None
+
+
 def tries_of(history: History, failures: Iterable[CompactionTry]) -> tuple[CompactionTry, ...]:
     """The tries of a table: those of our compactions that the log shows, and the failures that it does not.
 

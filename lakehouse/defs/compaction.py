@@ -22,11 +22,18 @@ from lakehouse.defs.maintenance import report_ranking
 from lakehouse.defs.medallion import tag_session
 from lakehouse.defs.metadata import compaction_metadata, table_metadata
 from lakehouse.engine.clock import now_ms
+from lakehouse.engine.hands import refuse_hands_off
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.spark import session_id
 
 # Two runs go at once on a small machine (dagster.yaml): one of them stays with the writers.
 _SLOTS = 1
+
+
+class CompactionConfig(dg.Config):
+    """What a person may say of one run. `anyway`: also if the table is paused, or its declaration opts out."""
+
+    anyway: bool = False
 
 
 def compaction_asset(table: Table, lake: Lake) -> dg.AssetsDefinition:
@@ -40,10 +47,14 @@ def compaction_asset(table: Table, lake: Lake) -> dg.AssetsDefinition:
         pool=pool_of(table),
         description=f"Merges the small files of {table.key}. Changes no row, so nothing downstream follows.",
     )
-    def compaction(context: dg.AssetExecutionContext, spark: LazyPySparkResource) -> Iterator[dg.MaterializeResult[Any]]:
+    def compaction(
+        context: dg.AssetExecutionContext, config: CompactionConfig, spark: LazyPySparkResource
+    ) -> Iterator[dg.MaterializeResult[Any]]:
         from lakehouse.engine.compaction import compact
 
         with dagster_words(context):
+            if not config.anyway:
+                refuse_hands_off(lake, table)
             session = spark.spark_session
             tag_session(context, session_id(session))
             outcome = compact(lake, session, table, owner=f"run {context.run_id}")

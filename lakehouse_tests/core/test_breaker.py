@@ -15,6 +15,7 @@ from lakehouse.core.breaker import (
     Scan,
     assess_breaker,
     hands_off,
+    persons_hands_off,
     tries_of,
 )
 from lakehouse.core.history import Commit, History
@@ -212,6 +213,7 @@ def test_a_loop_in_one_partition_is_seen_beside_others_and_a_useful_compaction_o
     log = Log().append(4, "d=1/").append(4, "d=2/").optimize(1, folder="d=1/").optimize(1, folder="d=2/")
     for _ in range(3):
         log.optimize(1, folder="d=1/")
+    assert Rewrites.from_numbers(log.rewrites.as_numbers()) == log.rewrites
     assert log.rewrites == Rewrites(times=3, bytes_rewritten=300, version=6, last_ms=NOON + 6)
     log.append(4, "d=2/").optimize(1, folder="d=2/")
     assert log.rewrites.times == 3
@@ -292,6 +294,19 @@ def test_the_first_reason_in_order_is_told(
 def test_a_table_is_served_where_no_reason_holds(state: BreakerState | None) -> None:
     over = Pause(table="bronze/t", since_ms=0, until_ms=NOON)
     assert hands_off("bronze/t", policy(windows=(WINDOW, Window(start="11:00", end="13:00"))), over, state, NOON) is None
+
+
+@pytest.mark.parametrize(
+    ("knobs", "pause", "reason"),
+    [
+        (policy(mode="off"), None, Reason.OPTED_OUT),
+        (policy(strategy=NoCompaction(), mode="recommend"), PAUSE, Reason.PAUSED),
+        (policy(strategy=NoCompaction(), mode="recommend", windows=(WINDOW,)), None, None),
+    ],
+)
+def test_a_person_is_bound_by_an_opt_out_and_a_pause_alone(knobs: CompactionPolicy, pause: Pause | None, reason: Reason | None) -> None:
+    found = persons_hands_off("bronze/t", knobs, pause, NOON)
+    assert (found and found.reason) == reason
 
 
 def test_a_pause_without_an_end_says_how_it_ends() -> None:
