@@ -8,7 +8,7 @@ from typing import Literal
 import dagster as dg
 from dagster import DagsterRunStatus
 
-from lakehouse.core.breaker import BreakerState, CompactionTry, Pause, assess_breaker, hands_off
+from lakehouse.core.breaker import BreakerState, CompactionTry, assess_breaker, hands_off
 from lakehouse.core.policy import CompactionPolicy, policy_for
 from lakehouse.core.rank import CYCLE_MS, Bounds, Decision, RunState, Try, choose_compactions, run_key
 from lakehouse.core.readers import count_reads
@@ -27,6 +27,7 @@ from lakehouse.defs.instance import (
     spent_usd,
 )
 from lakehouse.defs.metadata import sensed_rewrites, sensed_state
+from lakehouse.engine.journal import Journal
 from lakehouse.engine.lake import Lake
 
 COST_TAG = "lakehouse/estimate_usd"
@@ -130,7 +131,8 @@ def _held(
     lake: Lake, policies: Mapping[str, CompactionPolicy], facts: Mapping[str, NewestFacts], compacted_ms: Mapping[str, int], *, now_ms: int
 ) -> Mapping[str, tuple[Reason, str]]:
     """The tables to keep hands off, with the reason and its sentence."""
-    pauses, failures = _noted(lake)
+    journal = Journal(lake.store)
+    pauses, failures = journal.pauses(), journal.tries_since(compacted_ms)
     found: dict[str, tuple[Reason, str]] = {}
     for key, policy in policies.items():
         breaker = _breaker(policy, failures.get(key, ()), facts.get(key), compacted_ms.get(key), now_ms=now_ms)
@@ -138,11 +140,6 @@ def _held(
         if held is not None:
             found[key] = (held.reason, held.sentence)
     return found
-
-
-def _noted(lake: Lake) -> tuple[Mapping[str, Pause], Mapping[str, Sequence[CompactionTry]]]:
-    """What the journal holds against tables."""
-    return {}, {}
 
 
 def _breaker(

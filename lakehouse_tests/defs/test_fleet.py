@@ -9,6 +9,7 @@ import dagster as dg
 import pytest
 from dagster import DagsterEventType, SensorResult
 
+from lakehouse.core.breaker import CompactionTry, Pause
 from lakehouse.core.policy import Compaction
 from lakehouse.core.strategy import AfterWrite
 from lakehouse.core.table import Table
@@ -17,6 +18,7 @@ from lakehouse.defs.fleet import COST_TAG, Memory, read_memory
 from lakehouse.defs.keys import compaction_key, table_key
 from lakehouse.defs.maintenance import PLAN_KEY
 from lakehouse.engine.clock import now_ms
+from lakehouse.engine.journal import Journal
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.store import MemoryStore
 from lakehouse_tests.defs.example import TABLES, begun, ended, example_settings, latest_orders, materialized, orders, totals
@@ -113,16 +115,22 @@ def test_tables_that_are_to_be_left_alone_say_why_and_the_others_are_served(inst
     recommend = replace(orders, compaction=Compaction(mode="recommend"))
     after_write = replace(latest_orders, compaction=Compaction(strategy=AfterWrite()))
     looping = replace(totals, key="gold/looping")
-    tables = (recommend, after_write, looping, totals)
-    for each in tables:
-        materialized(instance, each, version=7, **(FACTS | {"mergeable_file_count": 99}))
+    tables = (recommend, after_write, looping)
+    paused, sick = replace(totals, key="gold/paused"), replace(totals, key="gold/sick")
+    tables = (*tables[:3], paused, sick, totals)
+    journal = Journal(lake.store)
+    journal.pause(Pause(table="gold/paused", since_ms=0, why="an audit"))
+    for number in range(3):
+        journal.record_try("gold/sick", CompactionTry(ended_ms=now_ms() - number, result="failed", why="disk full"))
     loop = {"rewrites_times": 3, "rewrites_bytes_rewritten": 900, "rewrites_version": 6, "rewrites_last_ms": now_ms()}
-    materialized(instance, looping, version=7, **FACTS, **loop)
-    result = tick(instance, lake, tables)
-    assert asked(result) == ["compaction/gold/totals"]
-    text = tick(instance, lake, tables[:3])
-    for line in ("mode recommend", "its strategy is AfterWrite", "the same bytes were rewritten 3 time(s)"):
-        assert line in told(text)
+    for each in tables:
+        materialized(instance, each, version=7, **FACTS, **(loop if each is looping else {}))
+    assert asked(tick(instance, lake, tables)) == ["compaction/gold/totals"]
+    text = told(tick(instance, lake, tables[:-1]))
+    strategy = "silver/orders: its strategy is AfterWrite"
+    loops, failed = "gold/looping: the same bytes were rewritten 3 time(s)", "gold/sick: 3 compaction(s) in a row did not succeed"
+    for line in ("bronze/orders: its declaration says mode recommend", strategy, loops, failed, "gold/paused: paused since 1970-01-01"):
+        assert line in text
 
 
 def test_the_ranking_is_reported_when_it_changes_and_not_more_than_once_a_minute(instance: dg.DagsterInstance, lake: Lake) -> None:
