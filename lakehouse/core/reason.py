@@ -39,7 +39,39 @@ class Reason(Enum):
     TRIES_USED_UP = (
         "the compaction of version {version} failed {tries} of {tries_allowed} times; {mergeable} mergeable files wait for the next write"
     )
-    NO_SLOT = "{mergeable} mergeable files reach the threshold of {threshold}, but {slots} compaction(s) at once are allowed"
+    NO_SLOT = "{why}, but {slots} compaction(s) at once are allowed"
+    # The sensor's other triggers, and what else may hold a due table up.
+    DUE_BYTES = "{bytes} mergeable bytes reach the threshold of {threshold}"
+    DUE_AGE = "the oldest of its {mergeable} mergeable files is {hours} h old, {limit} h are allowed"
+    DUE_READS = "a full read would open {saved} of its {files} files less ({share}, {limit} are allowed)"
+    DUE_DELETED_ROWS = "{share} of its rows are deleted and still stored, {limit} are allowed"
+    COOLING_DOWN = "{why}, but it was compacted {minutes} min ago, at most once in {cooldown} min"
+    OVER_BUDGET = "{why}, but it takes {usd} USD, and {left} of the {budget} USD an hour are left"
+    OTHER_STRATEGY = "its strategy is {strategy}, so the sensor does not ask for it"
+
+    # Why a table is left alone, whatever it would gain.
+    OPTED_OUT = "its declaration says mode {mode}: nothing is compacted unless a person asks for it"
+    NO_STRATEGY = "its declaration says strategy {strategy}: nothing is compacted unless a person asks for it"
+    PAUSED = "paused since {since}, {until}{why}"
+    RECOMMEND_ONLY = "its declaration says mode {mode}: the plan is shown, a person runs it: lakehouse compact {table}"
+    BREAKER_CLOSED = (
+        "the breaker is closed: {failures} failure(s) and {slower} slower scan(s) in a row, {limit} open it; "
+        "the same bytes were rewritten for nothing {times} time(s), {max_rewrites} open it"
+    )
+    BREAKER_OPEN = (
+        "{count} compaction(s) in a row did not succeed, {conflicts} of them lost to other writers ({bytes} bytes and {seconds} s spent, "
+        "{limit} open the breaker): hands off for {hours} h, until {until}; the last said: {why}"
+    )
+    REWRITE_LOOP = (
+        "the same bytes were rewritten {count} time(s) in a row for nothing, {bytes} bytes in all, last by version {version} "
+        "({limit} open the breaker): hands off for {hours} h, until {until}"
+    )
+    MEASURED_HARM = (
+        "a scan took longer after each of the last {count} compaction(s), at last {after} s after {before} s "
+        "({limit} open the breaker): hands off for {hours} h, until {until}"
+    )
+    HALF_OPEN = "one try is let through since {retry_at}: a success closes the breaker, a failure opens it for longer; before: {why}"
+    WINDOW_CLOSED = "no window is open at {now} (windows: {windows}); the next opens at {opens}"
 
     # Why a table is left alone, whatever it would gain.
     OPTED_OUT = "its declaration says mode {mode}: nothing is compacted unless a person asks for it"

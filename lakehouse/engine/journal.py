@@ -154,6 +154,17 @@ class Journal:
         names = [name for name in listed if _TRY.fullmatch(name.rpartition("/")[2])][-_TRIES_READ:]
         return tuple(_try(name, data) for name, data in zip(names, self._store.read_many(names), strict=True))
 
+    def tries_since(self, succeeded_ms: Mapping[str, int]) -> dict[str, tuple[CompactionTry, ...]]:
+        """The newest noted tries of all tables, of each those after its time in `succeeded_ms`: one listing, and a read for each."""
+        names: dict[str, list[str]] = {}
+        for file in self._store.list(_TRIES):
+            table, _, name = file.name.removeprefix(f"{_TRIES}/").rpartition("/")
+            if int(name.partition("-")[0]) > succeeded_ms.get(table, 0):
+                names.setdefault(table, []).append(file.name)
+        kept = [name for each in names.values() for name in each[-_TRIES_READ:]]
+        data = dict(zip(kept, self._store.read_many(kept), strict=True))
+        return {table: tuple(_try(name, data[name]) for name in each[-_TRIES_READ:]) for table, each in names.items()}
+
     def _newest_number(self, table_key: str) -> int:
         names = (file.name.rpartition("/")[2] for file in self._store.list(_manifest_folder(table_key)))
         return max((int(match[1]) for name in names if (match := _MANIFEST.fullmatch(name))), default=0)
