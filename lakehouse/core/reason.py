@@ -97,6 +97,23 @@ class Reason(Enum):
     HALF_OPEN = "one try is let through since {retry_at}: a success closes the breaker, a failure opens it for longer; before: {why}"
     WINDOW_CLOSED = "no window is open at {now} (windows: {windows}); the next opens at {opens}"
 
+    # What the choice of a strategy says: who keeps a table's files large, and when.
+    STRATEGY_DECLARED = "its declaration says {name}"
+    BEFORE_WRITE_CHOSEN = (
+        "before the write: each batch of {batch_bytes} bytes fills the {files_needed} file(s) that it needs, has written {batch_files}, "
+        "and to shuffle it takes {seconds} s of the {latency_seconds} s that readers wait"
+    )
+    AFTER_WRITE_CHOSEN = (
+        "after each write: to merge a batch of {batch_bytes} bytes in {batch_files} file(s), {arrivals_per_hour} an hour, takes {seconds} "
+        "s of the {latency_seconds} s that readers wait, and the sensor would come after {sensor_seconds} s"
+    )
+    SENSOR_CHOSEN = (
+        "by the sensor: its threshold is reached in {sensor_seconds} s, a merge after each write takes {seconds} s of the "
+        "{interval_seconds} s between two, readers wait {latency_seconds} s"
+    )
+    BATCHES_FIT = "by the sensor: each batch of {batch_bytes} bytes writes {batch_files} file(s), and needs as many"
+    WRITES_UNKNOWN = "by the sensor: {known} commit(s) with new rows are known, with times, {wanted} are wanted to choose by"
+
     # What the choice of a batch says of one landing prefix.
     BATCH_READY = "{files} landed file(s) of {bytes} bytes make batch {batch}, {set_aside} file(s) are set aside"
     BATCH_UNFINISHED = "batch {batch} of {files} file(s) was planned but did not reach the table: it is done again, unchanged"
