@@ -34,6 +34,10 @@ class Reason(Enum):
     )
     NO_SLOT = "{mergeable} mergeable files reach the threshold of {threshold}, but {slots} compaction(s) at once are allowed"
 
+    # What a back-test says where nobody looks at a table.
+    NOBODY_COMPACTS = "nobody compacts under the strategy none; {mergeable} mergeable files stay"
+    SCHEDULE_NOT_YET = "the schedule {cron} did not come round before the next commit"
+
     # What the choice of a batch says of one landing prefix.
     BATCH_READY = "{files} landed file(s) of {bytes} bytes make batch {batch}, {set_aside} file(s) are set aside"
     BATCH_UNFINISHED = "batch {batch} of {files} file(s) was planned but did not reach the table: it is done again, unchanged"
