@@ -11,6 +11,7 @@ from typing import Any, NoReturn
 
 import click
 
+from lakehouse.cli.backtest import backtest_command
 from lakehouse.cli.compact import compact_command
 from lakehouse.cli.config import config_command
 from lakehouse.cli.health import health_command
@@ -86,6 +87,7 @@ for _command in (
     pause_command,
     resume_command,
     history_command,
+    backtest_command,
     replay_command,
     server_command,
     config_command,

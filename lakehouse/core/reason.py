@@ -114,6 +114,10 @@ class Reason(Enum):
     BATCHES_FIT = "by the sensor: each batch of {batch_bytes} bytes writes {batch_files} file(s), and needs as many"
     WRITES_UNKNOWN = "by the sensor: {known} commit(s) with new rows are known, with times, {wanted} are wanted to choose by"
 
+    # What a back-test says where nobody looks at a table.
+    NOBODY_COMPACTS = "nobody compacts under the strategy none; {mergeable} mergeable files stay"
+    SCHEDULE_NOT_YET = "the schedule {cron} did not come round before the next commit"
+
     # What the choice of a batch says of one landing prefix.
     BATCH_READY = "{files} landed file(s) of {bytes} bytes make batch {batch}, {set_aside} file(s) are set aside"
     BATCH_UNFINISHED = "batch {batch} of {files} file(s) was planned but did not reach the table: it is done again, unchanged"
