@@ -73,30 +73,6 @@ class Reason(Enum):
     HALF_OPEN = "one try is let through since {retry_at}: a success closes the breaker, a failure opens it for longer; before: {why}"
     WINDOW_CLOSED = "no window is open at {now} (windows: {windows}); the next opens at {opens}"
 
-    # Why a table is left alone, whatever it would gain.
-    OPTED_OUT = "its declaration says mode {mode}: nothing is compacted unless a person asks for it"
-    NO_STRATEGY = "its declaration says strategy {strategy}: nothing is compacted unless a person asks for it"
-    PAUSED = "paused since {since}, {until}{why}"
-    RECOMMEND_ONLY = "its declaration says mode {mode}: the plan is shown, a person runs it: lakehouse compact {table}"
-    BREAKER_CLOSED = (
-        "the breaker is closed: {failures} failure(s) and {slower} slower scan(s) in a row, {limit} open it; "
-        "the same bytes were rewritten for nothing {times} time(s), {max_rewrites} open it"
-    )
-    BREAKER_OPEN = (
-        "{count} compaction(s) in a row did not succeed, {conflicts} of them lost to other writers ({bytes} bytes and {seconds} s spent, "
-        "{limit} open the breaker): hands off for {hours} h, until {until}; the last said: {why}"
-    )
-    REWRITE_LOOP = (
-        "the same bytes were rewritten {count} time(s) in a row for nothing, {bytes} bytes in all, last by version {version} "
-        "({limit} open the breaker): hands off for {hours} h, until {until}"
-    )
-    MEASURED_HARM = (
-        "a scan took longer after each of the last {count} compaction(s), at last {after} s after {before} s "
-        "({limit} open the breaker): hands off for {hours} h, until {until}"
-    )
-    HALF_OPEN = "one try is let through since {retry_at}: a success closes the breaker, a failure opens it for longer; before: {why}"
-    WINDOW_CLOSED = "no window is open at {now} (windows: {windows}); the next opens at {opens}"
-
     # What the choice of a strategy says: who keeps a table's files large, and when.
     STRATEGY_DECLARED = "its declaration says {name}"
     BEFORE_WRITE_CHOSEN = (
