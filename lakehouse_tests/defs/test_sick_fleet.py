@@ -12,9 +12,10 @@ import pytest
 from lakehouse.core.breaker import Pause
 from lakehouse.core.settings import Settings
 from lakehouse.core.table import Table
-from lakehouse.defs.compaction import compaction_asset
+from lakehouse.defs.compaction import compaction_asset, compaction_sensor
 from lakehouse.defs.health import health_check
 from lakehouse.defs.keys import compaction_key, table_key
+from lakehouse.defs.metadata import table_metadata
 from lakehouse.defs.resources import spark_resource
 from lakehouse.engine.clock import now_ms
 from lakehouse.engine.hands import hands_off_now
@@ -89,7 +90,12 @@ def test_each_is_left_alone_for_its_reason_and_the_others_are_served(
     reasons = {advised.key: "RECOMMEND_ONLY", sick.key: "BREAKER_OPEN", paused.key: "PAUSED", looped.key: "REWRITE_LOOP"}
     assert held(lake) == reasons
     check_the_terminal(lake, reasons)
+    for table in FLEET:
+        observe(lake, instance, table)
+    [request] = tick(lake, instance).run_requests or []
+    assert request.asset_selection == [compaction_key(healthy)]
     assert compacted(healthy).success
+    check_the_sensors_text(tick(lake, instance).skip_reason)
 
     assert breaker_check(lake, instance, sick) == (False, "2 compaction(s) in a row did not succeed")
     assert breaker_check(lake, instance, looped) == (False, "the same bytes were rewritten 2 time(s) in a row for nothing")
@@ -113,6 +119,30 @@ def spoil(lake: Lake, table: Table) -> Callable[[], int]:
     path.write_bytes(b"x" * len(data))
     path.with_name(f".{path.name}.crc").unlink(missing_ok=True)
     return lambda: path.write_bytes(data)
+
+
+def observe(lake: Lake, instance: dg.DagsterInstance, table: Table) -> None:
+    """The event that every write of ours leaves."""
+    facts = lake.facts(table.key)
+    assert facts is not None
+    instance.report_runless_asset_event(dg.AssetObservation(table_key(table), metadata=table_metadata(table, facts)))
+
+
+def tick(lake: Lake, instance: dg.DagsterInstance) -> dg.SensorResult:
+    with dg.build_sensor_context(instance=instance) as context:
+        result = compaction_sensor(FLEET, lake)(context)
+    assert isinstance(result, dg.SensorResult)
+    return result
+
+
+def check_the_sensors_text(reason: dg.SkipReason | None) -> None:
+    assert reason is not None
+    told = dict(line.split(": ", 1) for line in (reason.skip_message or "").split(";\n"))
+    assert told[healthy.key].startswith("0 mergeable files")
+    assert told[sick.key].startswith("2 compaction(s) in a row did not succeed")
+    assert told[paused.key].startswith("paused since")
+    assert told[advised.key].startswith("its declaration says mode recommend")
+    assert told[looped.key].startswith("the same bytes were rewritten 2 time(s) in a row for nothing")
 
 
 def check_the_terminal(lake: Lake, reasons: dict[str, str]) -> None:
