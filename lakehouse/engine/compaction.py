@@ -22,6 +22,7 @@ from lakehouse.core.outcome import CompactionOutcome
 from lakehouse.core.table import Table
 from lakehouse.engine.clock import now_ms
 from lakehouse.engine.guard import hold, retry_conflicts
+from lakehouse.engine.hands import failure_noted
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.rewrite import run_statement
 from lakehouse.engine.spark import translated
@@ -45,7 +46,11 @@ def compact(lake: Lake, spark: "SparkSession", table: Table, *, owner: str | Non
         Transient: the table is held by somebody else, or the server is gone.
         Broken: the rows after it are not those before it.
     """
-    with hold(lake, spark, table.key, owner=owner or f"compaction of {table.key}"), translated():
+    with (
+        hold(lake, spark, table.key, owner=owner or f"compaction of {table.key}"),
+        failure_noted(lake, table.key, run=owner or ""),
+        translated(),
+    ):
         return retry_conflicts(lambda: _compact(lake, spark, table))
 
 
