@@ -251,12 +251,12 @@ def _cooling(state: TableState, policy: CompactionPolicy, finding: Finding, *, n
 
 
 def _order(weighed: _Weighed) -> tuple[object, ...]:
-    """Overdue tables by how long they wait; then by worth, the sicker first, the one with more to merge first; without facts last."""
+    """Overdue tables by how long they wait; then those with a trigger reached, by worth, the sicker and the fuller first; no facts last."""
     decision, state = weighed.decision, weighed.state
     ratio = decision.worth.ratio if decision.worth else 0.0
     health = 100.0 if state.health_score is None else state.health_score
     waited = (0, decision.due_since_ms or 0) if weighed.overdue else (1, 0)
-    return (*waited, weighed.mergeable < 0, -ratio, health, -weighed.mergeable, state.table)
+    return (*waited, not weighed.finding.fired, weighed.mergeable < 0, -ratio, health, -weighed.mergeable, state.table)
 
 
 def _serve(weighed: _Weighed, till: _Till) -> Decision:
