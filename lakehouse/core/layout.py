@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import cast
 
 type_of_partition = tuple[tuple[str, str | None], ...]
 
@@ -91,9 +92,9 @@ class Layout:
     def row_count(self) -> int | None:
         """Live rows, deletion vectors taken off; `None` if any file lacks statistics."""
         counts = [file.row_count for file in self.files]
-        if any(count is None for count in counts):
+        if None in counts:
             return None
-        return sum(count for count in counts if count is not None) - sum(file.deleted_row_count for file in self.files)
+        return sum(cast("list[int]", counts)) - sum(file.deleted_row_count for file in self.files)
 
     @property
     def tombstone_bytes(self) -> int:
