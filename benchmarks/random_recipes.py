@@ -18,16 +18,22 @@ PARTITIONS: Mapping[str, tuple[str, tuple[str, ...]]] = MappingProxyType(
             "p STRING",
             ("'a b'", r"'it\'s'", "'ü%20日'", "NULL", "'x/y=z'", "'q\"u`o\\\\te'", "'[b]*?{c}'", "'plus+&#'", "''", "' lead'", "'a\\tb'"),
         ),
-        "partitions: int": ("p INT", ("1", "2", "-3", "NULL", "2147483647")),
-        "partitions: date": ("p DATE", ("DATE'2013-01-01'", "DATE'0099-12-31'", "NULL", "DATE'2024-02-29'")),
+        "partitions: int and date": (
+            "p INT, q DATE",
+            ("1, DATE'2013-01-01'", "-3, DATE'2013-01-01'", "NULL, DATE'0099-12-31'", "2147483647, NULL", "1, DATE'2024-02-29'"),
+        ),
         "partitions: timestamp": (
             "p TIMESTAMP",
             ("TIMESTAMP'2013-01-01 05:00:00'", "TIMESTAMP'2013-01-01 05:00:00.5'", "NULL", "TIMESTAMP'1969-12-31 23:59:59.000001'"),
         ),
-        "partitions: timestamp_ntz": ("p TIMESTAMP_NTZ", ("TIMESTAMP_NTZ'2013-01-01 05:00:00.123'", "NULL", "TIMESTAMP_NTZ'2013-01-02'")),
-        "partitions: decimal": ("p DECIMAL(6,2)", ("1.5", "-0.05", "NULL", "1000")),
-        "partitions: double": ("p DOUBLE", ("DOUBLE('NaN')", "0D", "-0D", "NULL", "1E300D", "0.1D")),
-        "partitions: boolean": ("p BOOLEAN", ("true", "false", "NULL")),
+        "partitions: timestamp_ntz and decimal": (
+            "p TIMESTAMP_NTZ, q DECIMAL(6,2)",
+            ("TIMESTAMP_NTZ'2013-01-01 05:00:00.123', 1.5", "NULL, -0.05", "TIMESTAMP_NTZ'2013-01-02', NULL", "NULL, 1000"),
+        ),
+        "partitions: double and boolean": (
+            "p DOUBLE, q BOOLEAN",
+            ("DOUBLE('NaN'), true", "0D, false", "-0D, false", "NULL, NULL", "1E300D, true", "0.1D, NULL", "DOUBLE('-Infinity'), true"),
+        ),
         "partitions: string and int": ("p STRING, q INT", ("'a', 1", "'a', NULL", "NULL, 1", "'b ü', 2", "NULL, NULL")),
     }
 )
@@ -99,6 +105,7 @@ class _Draw:
             _STEPS[step](self)
         target = self._random.choice([6, 8, 12, 16, 24, 48, 128]) * _KIB
         batch_bytes = self._has("several commits") * self._random.choice([1, target // 2, target, 3 * target]) if self._chance(0.35) else 0
+        forgets_commits = self._chance(0.15) and bool(self._has("commits forgotten"))
         return Recipe(
             name=self._name,
             features=tuple(self._features),
@@ -107,7 +114,7 @@ class _Draw:
                 target_file_bytes=target, min_small_files=2, max_deleted_rows_ratio=self._random.choice([0.01, 0.05, 0.05, 0.2, 0.5, 1])
             ),
             batch_bytes=batch_bytes,
-            forgets_commits=self._chance(0.15) and bool(self._has("commits forgotten")),
+            forgets_commits=forgets_commits,
         )
 
     def _chance(self, share: float) -> bool:
@@ -164,6 +171,8 @@ class _Draw:
 
     def _insert(self, rows: str, **confs: str) -> None:
         names = ", ".join(("id", self._text, *self._partition_names))
+        if "auto compaction" in self._features:
+            confs = {**confs, "autoCompact__minNumFiles": "2", "autoCompact__maxFileSize": str(32 * _KIB)}
         self._do(f"INSERT INTO {{t}} ({names}) {rows}", **confs)
 
     def _append(self) -> None:

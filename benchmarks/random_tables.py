@@ -67,7 +67,7 @@ def compare(lake: Lake, spark: "SparkSession", recipe: Recipe) -> Compared:
             _optimize(spark, before.layout, planned, mark)
     after = _facts(lake, key)
     commits = [commit for commit in after.history.commits if mark in (commit.user_metadata or "")]
-    tied, wrong = _compared_paths(before.layout, planned, commits)
+    told = differences(before.layout, planned, commits, batch_bytes=recipe.batch_bytes)
     return Compared(
         recipe=recipe,
         reason=planned.reason,
@@ -76,14 +76,18 @@ def compare(lake: Lake, spark: "SparkSession", recipe: Recipe) -> Compared:
         files_added=sum(len(commit.added_paths) for commit in commits),
         bytes_removed=sum(commit.removed_bytes for commit in commits),
         commits=len(commits),
-        tied=tied,
+        tied=not told and {path for commit in commits for path in commit.removed_paths} != _planned_paths(planned),
         seconds=time.monotonic() - began,
-        differences=(
-            *_compared_figures(planned, commits),
-            *wrong,
-            *_compared_batches(recipe, planned, commits),
-            *_not_fixed(after, recipe),
-        ),
+        differences=(*told, *_not_fixed(after, recipe)),
+    )
+
+
+def differences(before: Layout, planned: CompactionPlan, commits: Sequence[Commit], *, batch_bytes: int = 0) -> tuple[str, ...]:
+    """Where the commits of a compaction are not what the plan says, in words."""
+    return (
+        *_compared_figures(planned, commits),
+        *_compared_paths(before, planned, commits),
+        *_compared_batches(planned, commits, batch_bytes),
     )
 
 
@@ -98,33 +102,34 @@ def _compared_figures(planned: CompactionPlan, commits: Sequence[Commit]) -> Ite
             yield f"{name}: planned {predicted}, was {found}"
 
 
-def _compared_paths(layout: Layout, planned: CompactionPlan, commits: Sequence[Commit]) -> tuple[bool, tuple[str, ...]]:
-    """Whether equal sizes made the paths differ, which is no difference; and the paths that differ for another cause."""
-    expected = {file.path for bin_ in planned.bins for file in bin_.files}
+def _compared_paths(layout: Layout, planned: CompactionPlan, commits: Sequence[Commit]) -> Iterator[str]:
+    """That other files of the same partition and the same size were removed is no difference: Delta does not tell which it takes first."""
+    expected = _planned_paths(planned)
     removed = {path for commit in commits for path in commit.removed_paths}
-    if expected == removed:
-        return False, ()
     files, columns = {file.path: file for file in layout.files}, by_name(layout.columns)
 
-    def sizes(paths: set[str]) -> Counter[object]:
+    def alike(paths: set[str]) -> Counter[object]:
         return Counter((typed_partition(files[path].partition, columns), files[path].size_bytes) for path in paths)
 
-    if removed <= files.keys() and sizes(expected) == sizes(removed):
-        return True, ()
-    lines = [f"planned, not removed: {_told(files[path])}" for path in sorted(expected - removed)]
-    lines += [f"removed, not planned: {_told(files[path]) if path in files else path}" for path in sorted(removed - expected)]
-    return False, tuple(lines)
+    if removed <= files.keys() and alike(expected) == alike(removed):
+        return
+    yield from (f"planned, not removed: {_told(files[path])}" for path in sorted(expected - removed))
+    yield from (f"removed, not planned: {_told(files[path]) if path in files else path}" for path in sorted(removed - expected))
+
+
+def _planned_paths(planned: CompactionPlan) -> set[str]:
+    return {file.path for bin_ in planned.bins for file in bin_.files}
 
 
 def _told(file: DataFile) -> str:
     return f"{file.size_bytes} bytes, {file.deleted_row_count} of {file.row_count} rows deleted, in {dict(file.partition)}"
 
 
-def _compared_batches(recipe: Recipe, planned: CompactionPlan, commits: Sequence[Commit]) -> Iterator[str]:
+def _compared_batches(planned: CompactionPlan, commits: Sequence[Commit], batch_bytes: int) -> Iterator[str]:
     """Bins by size, into batches up to the size. Source: delta-io/delta v4.4.0, `BinPackingUtils.binPackBySize`."""
     batches, open_bytes = 0, 0
     for size in sorted(bin_.size_bytes for bin_ in planned.bins):
-        if not batches or (recipe.batch_bytes and open_bytes + size > recipe.batch_bytes):
+        if not batches or (batch_bytes and open_bytes + size > batch_bytes):
             batches, open_bytes = batches + 1, 0
         open_bytes += size
     if batches != len(commits):
