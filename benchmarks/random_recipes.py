@@ -105,13 +105,17 @@ class _Draw:
             _STEPS[step](self)
         target = self._random.choice([6, 8, 12, 16, 24, 48, 128]) * _KIB
         batch_bytes = self._has("several commits") * self._random.choice([1, target // 2, target, 3 * target]) if self._chance(0.35) else 0
+        bound = self._has("bounded run") * self._random.choice([1, target, 5 * target]) if self._chance(0.25) else 0
         forgets_commits = self._chance(0.15) and bool(self._has("commits forgotten"))
         return Recipe(
             name=self._name,
             features=tuple(self._features),
             made=tuple(self._made),
             policy=CompactionPolicy(
-                target_file_bytes=target, min_small_files=2, max_deleted_rows_ratio=self._random.choice([0.01, 0.05, 0.05, 0.2, 0.5, 1])
+                target_file_bytes=target,
+                min_small_files=2,
+                max_deleted_rows_ratio=self._random.choice([0.01, 0.05, 0.05, 0.2, 0.5, 1]),
+                max_bytes_per_run=bound,
             ),
             batch_bytes=batch_bytes,
             forgets_commits=forgets_commits,

@@ -2,7 +2,10 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import cast
+
+_SIZE = attrgetter("size_bytes")
 
 type_of_partition = tuple[tuple[str, str | None], ...]
 
@@ -86,7 +89,7 @@ class Layout:
     @property
     def size_bytes(self) -> int:
         """Bytes of the live files."""
-        return sum(file.size_bytes for file in self.files)
+        return sum(map(_SIZE, self.files))
 
     @property
     def row_count(self) -> int | None:

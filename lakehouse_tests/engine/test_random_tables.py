@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 SEED = 1
 # The fewest tables that have every feature between them, found by trying; the shortest where there was a choice.
-CHOSEN = (185, 4072, 2747, 498, 3479, 4209, 4302, 644)
+CHOSEN = (3460, 5322, 333, 2709, 238, 3479, 965)
 
 
 def test_the_chosen_tables_have_every_feature() -> None:
