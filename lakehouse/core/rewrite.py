@@ -14,7 +14,6 @@ from lakehouse.core.policy import CompactionPolicy
 from lakehouse.core.reason import Reason
 from lakehouse.core.target import Memory
 
-
 _SIZE, _SIZE_AND_PATH = attrgetter("size_bytes"), attrgetter("size_bytes", "path")
 
 

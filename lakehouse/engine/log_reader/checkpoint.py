@@ -11,7 +11,6 @@ from typing import Any
 from urllib.parse import unquote
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from lakehouse.core.errors import Broken, Refused
@@ -172,18 +171,22 @@ def _vectors(rows: pa.StructArray) -> tuple[list[str | None], list[int]]:
 
 
 def _partitions(column: pa.MapArray) -> tuple[Sequence[int], list[type_of_pairs]]:
-    """For each row a place in the second list, which holds every partition once. An entry is one number: its name's, its value's."""
+    """For each row a place in the second list, which holds every partition, and perhaps one more for null."""
     names, values = column.keys.dictionary_encode(), column.items.dictionary_encode()
     known_names, known_values = names.dictionary.to_pylist(), [*values.dictionary.to_pylist(), None]
-    base = len(known_values)
-    first = pc.call_function("multiply", [names.indices.cast(pa.int64()), pa.scalar(base)])
-    entries = pc.call_function("add", [first, values.indices.fill_null(base - 1)])
+    valued = values.indices.fill_null(len(known_values) - 1).to_pylist()
     offsets = column.offsets.to_pylist()
-    if offsets == list(range(len(entries) + 1)):
-        distinct = entries.dictionary_encode()
-        places, rows = distinct.indices.to_pylist(), [(entry,) for entry in distinct.dictionary.to_pylist()]
-    else:
-        listed, known = entries.to_pylist(), dict[tuple[int, ...], int]()
-        places = [known.setdefault(tuple(listed[start:end]), len(known)) for start, end in pairwise(offsets)]
-        rows = list(known)
-    return places, [tuple((known_names[entry // base], known_values[entry % base]) for entry in row) for row in rows]
+    if len(known_names) == 1 and offsets == list(range(len(valued) + 1)):
+        return valued, [((known_names[0], value),) for value in known_values]
+    entries = list(zip(names.indices.to_pylist(), valued, strict=True))
+    known: dict[tuple[tuple[int, int], ...], int] = {}
+    places = [known.setdefault(row, len(known)) for row in _rows_of(entries, offsets)]
+    return places, [tuple((known_names[name], known_values[value]) for name, value in row) for row in known]
+
+
+def _rows_of(entries: Sequence[tuple[int, int]], offsets: Sequence[int]) -> Iterable[tuple[tuple[int, int], ...]]:
+    """The entries of each map; nearly always all maps have the same number of them."""
+    width = len(entries) // max(len(offsets) - 1, 1)
+    if width and offsets == list(range(0, len(entries) + 1, width)):
+        return zip(*[iter(entries)] * width, strict=True)
+    return (tuple(entries[start:end]) for start, end in pairwise(offsets))
