@@ -35,6 +35,7 @@ class CompactionOutcome:
 
     `seconds_optimize` is the bare statement, `seconds_verify` the comparison of the rows before and after. `conflicts` are the tries that
     other writers made it lose, before or within the one that is told here; the wasted figures are what those rewrote for nothing.
+    `seconds_waited` is the time spent before the start, for a moment in which it would make no other writer lose.
     """
 
     plan: CompactionPlan
@@ -49,6 +50,7 @@ class CompactionOutcome:
     conflicts: int = 0
     wasted_bytes: int = 0
     wasted_seconds: float = 0.0
+    seconds_waited: float = 0.0
 
     def as_json(self) -> dict[str, Any]:
         """The plan's shape, and the actual figures under the same names with the prefix `actual_`."""
@@ -65,4 +67,5 @@ class CompactionOutcome:
             "conflicts": self.conflicts,
             "wasted_bytes": self.wasted_bytes,
             "wasted_seconds": round(self.wasted_seconds, 3),
+            "waited_seconds": round(self.seconds_waited, 3),
         }

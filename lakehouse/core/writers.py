@@ -25,6 +25,7 @@ class Loss:
     """
 
     partitions: frozenset[type_of_typed_partition]
+    wasted_files: int
     planned_bytes: int
     wasted_bytes: int
     wasted_seconds: float

@@ -1,6 +1,6 @@
 """One compaction: what the plan says, done, and held against what happened.
 
-1. The guard is taken, and held to the end.
+1. Where foreign statements come at intervals, the gap after the next one is waited for. Then the guard is taken, and held to the end.
 2. Facts are read from the log, and the plan is made from them; a plan that does nothing ends here.
 3. OPTIMIZE runs, limited to the plan's partitions and with its sizes; the plan's figures go into its commits.
 4. If another writer changed a file of the plan first, 2 and 3 are done again with less, after a pause; what was wasted is counted.
@@ -12,26 +12,30 @@
 - A compaction whose rows differ does not stay, unless somebody has written after it; either way it ends in `Broken`.
 """
 
+import contextlib
 import time
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
+from lakehouse.core.breaker import CompactionTry
 from lakehouse.core.compaction import CompactionPlan, plan_table
 from lakehouse.core.cost import fit_rates
-from lakehouse.core.errors import Refused
+from lakehouse.core.errors import LakehouseError, Refused
 from lakehouse.core.history import Commit
 from lakehouse.core.outcome import CompactionOutcome
 from lakehouse.core.partition import type_of_typed_partition
+from lakehouse.core.rhythm import rhythm_of
 from lakehouse.core.table import Table
 from lakehouse.core.writers import Loss, half_of, partitions_removed_from, without_partitions
 from lakehouse.engine.clock import now_ms
 from lakehouse.engine.guard import hold, retry_conflicts
+from lakehouse.engine.journal import Journal
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.log_reader import TableFacts
 from lakehouse.engine.rewrite import run_statement
-from lakehouse.engine.spark import is_conflict, translated
+from lakehouse.engine.spark import first_line, is_conflict, translated
 from lakehouse.engine.verify import verify
 
 if TYPE_CHECKING:
@@ -54,12 +58,35 @@ def compact(lake: Lake, spark: "SparkSession", table: Table, *, owner: str | Non
         Transient: the table is held by somebody else, other writers made every try lose, or the server is gone.
         Broken: the rows after it are not those before it.
     """
-    losses: list[Loss] = []
+    losses, run = list[Loss](), owner or uuid4().hex
+    waited = await_quiet(lake, table)
     with hold(lake, spark, table.key, owner=owner or f"compaction of {table.key}"), translated():
-        return retry_conflicts(lambda: _compact(lake, spark, table, losses))
+        outcome = retry_conflicts(lambda: _compact(lake, spark, table, losses, run=run))
+    return replace(outcome, seconds_waited=waited)
 
 
-def _compact(lake: Lake, spark: "SparkSession", table: Table, losses: list[Loss]) -> CompactionOutcome:
+def await_quiet(lake: Lake, table: Table) -> float:
+    """The seconds it took until a compaction would probably end before the next statement of somebody else begins; a few at most.
+
+    Nobody is held up meanwhile: the guard is taken after it.
+    """
+    facts = lake.facts(table.key)
+    rhythm = None if facts is None else rhythm_of(facts.history)
+    if facts is None or rhythm is None:
+        return 0.0
+    planned, started = plan_table(table, facts.layout, facts.history, now_ms=now_ms()), time.monotonic()
+    seconds = planned.estimate.seconds
+    if not planned.bins:
+        return 0.0
+    deadline = started + rhythm.seconds_to_wait(now_ms=now_ms(), seconds=seconds)
+    while time.monotonic() < deadline and rhythm.seconds_to_wait(now_ms=now_ms(), seconds=seconds):
+        time.sleep(0.2)  # between two looks for a commit that nobody announces
+        facts = lake.facts(table.key)
+        rhythm = (None if facts is None else rhythm_of(facts.history)) or rhythm
+    return time.monotonic() - started
+
+
+def _compact(lake: Lake, spark: "SparkSession", table: Table, losses: list[Loss], *, run: str) -> CompactionOutcome:
     before = lake.facts(table.key)
     if before is None:
         raise Refused(f"compaction of {table.key}: there is no table yet; accepted: materialize {table.key} first")
@@ -80,6 +107,7 @@ def _compact(lake: Lake, spark: "SparkSession", table: Table, losses: list[Loss]
     commits = [commit for commit in after.history.commits if commit.user_metadata is not None and mark in commit.user_metadata]
     if conflict is not None:
         losses.append(_loss(before, after, planned, commits, seconds_optimize))
+        _record(lake, table, losses[-1], run=run, why=first_line(conflict))
         seconds_optimize -= losses[-1].wasted_seconds
         if not commits:
             raise conflict
@@ -105,10 +133,25 @@ def _loss(before: TableFacts, after: TableFacts, planned: CompactionPlan, commit
     wasted_bytes = max(0, planned.bytes_removed - sum(commit.removed_bytes for commit in commits))
     return Loss(
         partitions=partitions_removed_from(before.layout, meanwhile),
+        wasted_files=max(0, planned.files_removed - sum(len(commit.removed_paths) for commit in commits)),
         planned_bytes=planned.bytes_removed,
         wasted_bytes=wasted_bytes,
         wasted_seconds=seconds * wasted_bytes / max(1, planned.bytes_removed),
     )
+
+
+def _record(lake: Lake, table: Table, loss: Loss, *, run: str, why: str) -> None:
+    ended = CompactionTry(
+        ended_ms=now_ms(),
+        result="conflict",
+        bytes_rewritten=loss.wasted_bytes,
+        files_rewritten=loss.wasted_files,
+        seconds=loss.wasted_seconds,
+        why=why,
+        run=run,
+    )
+    with contextlib.suppress(LakehouseError):  # storage that does not answer must not end what may still succeed
+        Journal(lake.store).record_try(table.key, ended)
 
 
 def _outcome(planned: CompactionPlan, commits: Sequence[Commit], losses: Sequence[Loss]) -> CompactionOutcome:

@@ -54,7 +54,9 @@ def test_a_table_without_partitions_has_no_rest() -> None:
 
 def test_after_a_loss_the_next_try_is_bound_to_half_of_its_bytes_and_never_to_none() -> None:
     bound = [
-        half_of(TABLE, [Loss(partitions=frozenset(), planned_bytes=bytes_, wasted_bytes=0, wasted_seconds=0)]).compaction.max_bytes_per_run
+        half_of(
+            TABLE, [Loss(partitions=frozenset(), wasted_files=0, planned_bytes=bytes_, wasted_bytes=0, wasted_seconds=0)]
+        ).compaction.max_bytes_per_run
         for bytes_ in (1000, 1)
     ]
     assert bound == [500, 1]

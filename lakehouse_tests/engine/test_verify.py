@@ -23,7 +23,7 @@ def test_a_compaction_that_changes_rows_is_undone_and_said(
     lake: Lake, spark: "SparkSession", monkeypatch: pytest.MonkeyPatch, fault: str
 ) -> None:
     uri = _three_files(lake, spark)
-    monkeypatch.setattr(compaction.sql, "optimize", lambda uri, predicate: _faulty(uri, fault))
+    monkeypatch.setattr(sql, "optimize", lambda uri, predicate: _faulty(uri, fault))
     with pytest.raises(Broken, match=r"version 3 was to have the rows of version 2, but 30 rows .* became .*; version 2 is restored"):
         compact(lake, spark, events)
     assert version_of(lake, events.key) == 4
@@ -60,7 +60,7 @@ def test_a_version_that_somebody_wrote_after_a_faulty_compaction_is_kept(
         spark.range(1000, 1001).selectExpr("id", "0 AS part").write.format("delta").mode("append").save(uri)
         return real(*arguments)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(compaction.sql, "optimize", lambda uri, predicate: _faulty(uri, "loses a row"))
+    monkeypatch.setattr(sql, "optimize", lambda uri, predicate: _faulty(uri, "loses a row"))
     monkeypatch.setattr(compaction, "verify", after_another_write)
     with pytest.raises(Broken, match="nothing is restored, since version 4 was written after it; look at versions 2 and 4"):
         compact(lake, spark, events)
