@@ -175,6 +175,7 @@ def _commit(commit: ReadCommit) -> Commit:
         user_metadata=info.get("userMetadata"),
         parameters=_texts(info.get("operationParameters")),
         metrics=_texts(info.get("operationMetrics")),
+        applications=tuple(actions.transactions),
     )
 
 
