@@ -74,7 +74,7 @@ def backtests_of(
     story, facts = read_story(lake.store, key, uri=lake.settings.table_uri(key)), lake.facts(key)
     if story is None or facts is None:
         raise Refused(
-            f"backtest of {key}: there is no Delta table at {lake.settings.root}/{key}; accepted: a declared table, a path or a URI"
+            f"backtest of {key}: there is no Delta table at {lake.settings.table_uri(key)}; accepted: a declared table, a path or a URI"
         )
     rates = fit_rates(facts.history)
     found = {name: replay_story(story, policy, rates=rates) for name, policy in policies.items()}
@@ -88,12 +88,12 @@ def _subject(opened: Opened, table: str) -> _Subject:
     if not is_place:
         [wanted] = opened.choose([table])
         return _Subject(lake=opened.lake, key=wanted.key, layer=wanted.layer, declared=wanted.compaction)
-    if not place.startswith("s3://"):
+    if "://" not in place:
         place = str(Path(place).expanduser().resolve())
     root, _, key = place.rpartition("/")
-    if "://" in place and root in ("s3:/", ""):
+    if ("://" in place and not place.startswith("s3://")) or root == "s3:/":
         raise Refused(f"backtest of {table}: accepted: s3://bucket/path/of/table, a folder, or a declared table")
-    settings = replace(opened.lake.settings, root=root or "/")
+    settings = replace(opened.lake.settings, root=root)
     return _Subject(lake=open_lake(settings), key=key, layer="bronze", declared=Compaction())
 
 
