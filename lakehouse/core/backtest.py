@@ -11,6 +11,8 @@ replay does not have, all files of the replay that hold its rows are removed; wh
 copy-on-write does it. That is an estimate, and each is counted.
 """
 
+import json
+from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -19,14 +21,19 @@ from typing import Any
 
 from lakehouse.core.compaction import CompactionPlan, plan_compaction
 from lakehouse.core.cost import DEFAULT_RATES, Estimate, Rates, estimate
-from lakehouse.core.layout import DataFile
+from lakehouse.core.history import Commit, History
+from lakehouse.core.layout import DataFile, Layout
 from lakehouse.core.lineage import Deed, Lineage, live_rows, trace
 from lakehouse.core.looks import Look, look, look_times, next_look_ms, not_looked_at
 from lakehouse.core.policy import CompactionPolicy
 from lakehouse.core.reason import Reason
 from lakehouse.core.replayed import ReplayedTable, sum_known
+from lakehouse.core.rewrite import files_added
 from lakehouse.core.story import Story, StoryCommit
+from lakehouse.core.target import Memory, target_in_force
 
+# As many as a real plan is given (`read_facts`).
+_COMMITS_REMEMBERED = 500
 # A plan whose outcome is planned anew ends by itself; a policy that never comes to rest shall not keep a terminal busy for ever.
 _RUNS_PER_COMMIT = 100
 
@@ -177,28 +184,36 @@ class _Replay:
 
     def __init__(self, table: ReplayedTable, policy: CompactionPolicy, rates: Rates) -> None:
         self._table, self._policy, self._rates = table, policy, rates
+        self._past: deque[Commit] = deque(maxlen=_COMMITS_REMEMBERED)
+        self._version = 0
         self._last_run_ms: int | None = None
 
     def live(self, deed: Deed, following: Deed | None) -> Moment:
         """The time from one commit of a writer to the next: every look at the table, and what it led to."""
         self._table.apply(deed)
+        commit = deed.commit
+        self._remember(commit.committed_ms, added=[file.path for file in commit.added])
         until_ms = following.commit.committed_ms if following else None
-        seen, runs = not_looked_at(self._policy), list[PastRun]()
-        times = list(look_times(self._policy, deed.commit.committed_ms, until_ms))
+        seen, runs, layout = not_looked_at(self._policy), list[PastRun](), commit.shape
+        cooled_ms = None if self._last_run_ms is None else next_look_ms(self._policy, self._last_run_ms)
+        times = list(look_times(self._policy, commit.committed_ms, until_ms))
+        if cooled_ms is not None and commit.committed_ms < cooled_ms and (until_ms is None or cooled_ms < until_ms):
+            times = sorted({*times, cooled_ms})
         plan = None
         while times and len(runs) < _RUNS_PER_COMMIT:
             now_ms = times.pop(0)
             if plan is None or self._policy.cold_hours:
-                plan = plan_compaction(self._table.layout(deed.commit.shape), self._policy, rates=self._rates, now_ms=now_ms)
-            found = look(plan, version=deed.commit.version, now_ms=now_ms, last_run_ms=self._last_run_ms)
+                layout = self._table.layout(commit.shape)
+                plan = self._plan(layout, now_ms)
+            found = look(layout, plan, now_ms=now_ms, last_run_ms=self._last_run_ms)
             seen = seen if runs else found
-            if found.runs and plan.bins:
+            if found.runs:
                 runs.append(self._run(plan, found, now_ms))
                 again_ms = next_look_ms(self._policy, runs[-1].ended_ms)
                 later = {time for time in (*times, again_ms) if time is not None and time >= runs[-1].ended_ms}
                 times = sorted(time for time in later if until_ms is None or time < until_ms)
                 plan = None
-        return _moment(deed.commit, self._table.files, self._policy, reason=seen.reason, sentence=seen.sentence, runs=tuple(runs))
+        return _moment(commit, self._table.files, self._policy, reason=seen.reason, sentence=seen.sentence, runs=tuple(runs))
 
     def doubts(self, lineage: Lineage) -> Doubts:
         """What had to be estimated until now."""
@@ -211,12 +226,32 @@ class _Replay:
             shrink_ratio=lineage.shrink_ratio,
         )
 
+    def _plan(self, layout: Layout, now_ms: int) -> CompactionPlan:
+        history = History(table=layout.table, commits=tuple(self._past))
+        return plan_compaction(layout, self._policy, rates=self._rates, now_ms=now_ms, history=history)
+
+    def _remember(self, time_ms: int, *, added: Sequence[str], plan: CompactionPlan | None = None) -> None:
+        """A commit of the replay, for the plans that go by what was written and compacted before."""
+        self._version += 1
+        figures = plan.as_json() if plan else {}
+        told = json.dumps({"plan": {name: value for name, value in figures.items() if name != "bins"}}) if plan else None
+        past = Commit(
+            version=self._version,
+            committed_ms=time_ms,
+            operation="OPTIMIZE" if plan else "WRITE",
+            changed_data=plan is None,
+            added_paths=tuple(added),
+            user_metadata=told,
+        )
+        self._past.append(past)
+
     def _run(self, plan: CompactionPlan, found: Look, now_ms: int) -> PastRun:
         removed = [file for bin_ in plan.bins for file in bin_.files]
-        added = [self._table.merge(bin_, now_ms=now_ms) for bin_ in plan.bins]
+        added = [file for bin_ in plan.bins for file in self._table.merge(bin_, into=files_added(plan.statement, [bin_]), now_ms=now_ms)]
         sentence = found.sentence if found.sentence == plan.sentence else f"{found.sentence}: {plan.sentence}"
         run = _past_run(sentence, removed, added, now_ms, plan.estimate)
         self._last_run_ms = run.ended_ms
+        self._remember(run.ended_ms, added=run.added_paths, plan=plan)
         return run
 
 
@@ -235,14 +270,16 @@ def _past_run(sentence: str, removed: Sequence[DataFile], added: Sequence[DataFi
 
 def _moment(commit: StoryCommit, files: Iterable[DataFile], policy: CompactionPolicy, **more: Any) -> Moment:
     live = list(files)
+    size_bytes = sum(file.size_bytes for file in live)
+    in_force = replace(policy, target_file_bytes=target_in_force(size_bytes, policy, Memory()))
     changed = set(commit.removed_paths)
     return Moment(
         version=commit.version,
         committed_ms=commit.committed_ms,
         operation=commit.operation,
         file_count=len(live),
-        small_file_count=sum(file.size_bytes < policy.candidate_bytes for file in live),
-        size_bytes=sum(file.size_bytes for file in live),
+        small_file_count=sum(file.size_bytes < in_force.candidate_bytes for file in live),
+        size_bytes=size_bytes,
         row_count=sum_known([live_rows(file) for file in live]),
         bytes_ingested=sum(file.size_bytes for file in commit.added if file.path not in changed) if commit.changed_data else 0,
         **more,
