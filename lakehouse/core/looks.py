@@ -57,21 +57,18 @@ def look_times(policy: CompactionPolicy, committed_ms: int, until_ms: int | None
             assert_never(policy.strategy)
 
 
+def held_back(table: str, policy: CompactionPolicy, *, now_ms: int) -> Look | None:
+    """Why a table is left alone whatever lies in it: its mode, its strategy, a closed window; `None`: it is looked at."""
+    held = hands_off(table, policy, None, None, now_ms)
+    return Look(runs=False, reason=held.reason, sentence=held.sentence) if held else None
+
+
 def look(layout: Layout, plan: CompactionPlan, *, now_ms: int, last_run_ms: int | None) -> Look:
     """What a look at a table with this plan decides: the sensor's own decision, under the other strategies the plan's."""
-    policy = plan.policy
-    held = hands_off(plan.table, policy, None, None, now_ms)
-    if not isinstance(policy.strategy, BySensor):
-        return Look(runs=not held and bool(plan.bins), reason=(held or plan).reason, sentence=(held or plan).sentence)
+    if not isinstance(plan.policy.strategy, BySensor):
+        return Look(runs=bool(plan.bins), reason=plan.reason, sentence=plan.sentence)
     state = replace(state_of(layout, assess_health(layout, plan)), last_compaction_ms=last_run_ms)
-    [decision] = choose_compactions(
-        [state],
-        {plan.table: policy},
-        RunState(),
-        bounds=Bounds(slots=1),
-        now_ms=now_ms,
-        hands_off={plan.table: (held.reason, held.sentence)} if held else None,
-    )
+    [decision] = choose_compactions([state], {plan.table: plan.policy}, RunState(), bounds=Bounds(slots=1), now_ms=now_ms)
     return Look(runs=decision.request and bool(plan.bins), reason=decision.reason, sentence=decision.sentence)
 
 

@@ -10,6 +10,12 @@ import deltalake
 import pyarrow as pa
 import pytest
 
+from lakehouse.cli.backtest import backtests_of
+from lakehouse.core.errors import Refused
+from lakehouse.core.policy import Compaction
+from lakehouse.core.settings import parse_settings
+from lakehouse.core.strategy import OptimizedWrite
+from lakehouse.engine.lake import open_lake
 from lakehouse_tests.cli.conftest import Terminal
 from lakehouse_tests.log_builder import LogBuilder
 
@@ -106,3 +112,18 @@ def test_what_is_no_table_is_refused(terminal: Terminal, table: str, said: str) 
 def test_a_knob_that_there_is_not_is_refused_with_the_nearest(full: Terminal) -> None:
     result = full.run("backtest", "bronze/orders", "--policy", "min_smal_files=3")
     assert (result.exit_code, result.stdout) == (2, "") and "did you mean min_small_files" in result.stderr
+
+
+def test_a_policy_in_force_that_cannot_be_replayed_is_left_out_of_a_comparison(full: Terminal, capsys: pytest.CaptureFixture[str]) -> None:
+    lake = open_lake(parse_settings(full.environ, base=full.home))
+    declared = Compaction(strategy=OptimizedWrite(), min_small_files=4)
+    found = backtests_of(lake, "bronze/orders", layer="bronze", declared=declared, words=["strategy=by_sensor"], compare=True)
+    assert (list(found), len(found["given"].runs)) == (["given", "really"], 2)
+    assert "in force is left out: strategy optimized_write" in capsys.readouterr().err
+    with pytest.raises(Refused, match="optimized_write"):
+        backtests_of(lake, "bronze/orders", layer="bronze", declared=declared)
+
+
+def test_a_strategy_that_is_to_be_chosen_is_replayed_as_what_is_chosen(full: Terminal) -> None:
+    found = full.json("backtest", "bronze/orders", "--policy", "strategy=chosen:1000000")
+    assert found["replays"][0]["run_count"] == 2

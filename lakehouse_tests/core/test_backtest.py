@@ -7,9 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lakehouse.core.backtest import Backtest, real_past, replay_story
+from lakehouse.core.backtest import real_past, replay_story
 from lakehouse.core.compaction import plan_compaction
 from lakehouse.core.errors import Refused
+from lakehouse.core.past import Backtest
 from lakehouse.core.policy import CompactionPolicy
 from lakehouse.core.rank import Bounds, RunState, choose_compactions
 from lakehouse.core.reason import Reason

@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from lakehouse.core.backtest import Backtest, Moment, real_past, replay_story
+from lakehouse.core.backtest import real_past, replay_story
 from lakehouse.core.compaction import plan_table
 from lakehouse.core.errors import Broken
 from lakehouse.core.looks import look
+from lakehouse.core.past import Backtest, Moment
 from lakehouse.core.policy import Compaction, CompactionPolicy, policy_for
 from lakehouse.core.story import Story
 from lakehouse.core.strategy import NoCompaction
