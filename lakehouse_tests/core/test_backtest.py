@@ -143,6 +143,12 @@ def test_a_partition_by_row_counts_and_where_they_do_not_tell_it_is_counted() ->
     assert replayed(log.optimize(["a", "b", "c", "d"], into=[("y", 5_000, 50), ("x", 5_000, 50)])).doubts.unclear_compactions == 1
 
 
+def test_a_purge_of_single_files_is_told_by_their_rows_too() -> None:
+    log = LogBuilder().create().append([("a", 1_000, 10), ("b", 2_000, 20)]).delete_rows({"a": 1, "b": 2})
+    found = replayed(log.optimize(["a", "b"], into=[("y", 1_800, 18), ("x", 900, 9)]), NONE)
+    assert (found.doubts.unclear_compactions, found.moments[-1].row_count, found.moments[-1].file_count) == (0, 27, 2)
+
+
 sizes = st.integers(min_value=10, max_value=9_000)
 deeds = st.tuples(st.sampled_from(["append", "rewrite", "delete", "vector", "optimize"]), st.lists(sizes, min_size=1, max_size=4))
 
