@@ -16,7 +16,7 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from itertools import pairwise
-from typing import Any
+from typing import Any, assert_never
 
 from lakehouse.core.compaction import CompactionPlan, plan_compaction
 from lakehouse.core.cost import DEFAULT_RATES, Estimate, Rates, estimate
@@ -27,7 +27,7 @@ from lakehouse.core.looks import Look, held_back, look, look_times, next_look_ms
 from lakehouse.core.past import Backtest, Doubts, Moment, PastRun
 from lakehouse.core.policy import CompactionPolicy
 from lakehouse.core.replayed import ReplayedTable, sum_known
-from lakehouse.core.rewrite import files_added
+from lakehouse.core.rewrite import Clustering, Packing, Purge, ZOrdering, files_added, type_of_statement
 from lakehouse.core.story import Story, StoryCommit
 from lakehouse.core.target import Memory, target_in_force
 
@@ -129,14 +129,14 @@ class _Replay:
         """A commit of the replay, for the plans that go by what was written and compacted before."""
         self._version += 1
         figures = plan.as_json() if plan else {}
-        told = json.dumps({"plan": {name: value for name, value in figures.items() if name != "bins"}}) if plan else None
         past = Commit(
             version=self._version,
             committed_ms=time_ms,
             operation="OPTIMIZE" if plan else "WRITE",
             changed_data=plan is None,
             added_paths=tuple(added),
-            user_metadata=told,
+            user_metadata=json.dumps({"plan": {name: value for name, value in figures.items() if name != "bins"}}) if plan else None,
+            parameters=_parameters(plan.statement) if plan else {},
         )
         self._past.append(past)
 
@@ -148,6 +148,19 @@ class _Replay:
         self._last_run_ms = run.ended_ms
         self._remember(run.ended_ms, added=run.added_paths, plan=plan)
         return run
+
+
+def _parameters(statement: type_of_statement) -> dict[str, str]:
+    """What Delta tells of a statement in its commit, as far as a later plan goes by it."""
+    match statement:
+        case ZOrdering(columns=columns):
+            return {"zOrderBy": json.dumps(columns)}
+        case Clustering(columns=columns):
+            return {"clusterBy": json.dumps(columns)}
+        case Packing() | Purge():
+            return {}
+        case _:
+            assert_never(statement)
 
 
 def _past_run(sentence: str, removed: Sequence[DataFile], added: Sequence[DataFile], at_ms: int, figures: Estimate) -> PastRun:
