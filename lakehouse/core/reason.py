@@ -108,7 +108,6 @@ class Reason(Enum):
     WRITES_UNKNOWN = "by the sensor: {known} commit(s) with new rows are known, with times, {wanted} are wanted to choose by"
 
     # What a back-test says where nobody looks at a table.
-    NOBODY_COMPACTS = "nobody compacts under the strategy none; {mergeable} mergeable files stay"
     SCHEDULE_NOT_YET = "the schedule {cron} did not come round before the next commit"
 
     # What the choice of a batch says of one landing prefix.

@@ -135,6 +135,6 @@ def text_chart(series: Sequence[Series], *, width: int = 72, height: int = 12, s
     rows = [f"{head:>{margin}} |{''.join(row).rstrip()}" for head, row in zip(heads, cells, strict=True)]
     feet = f"{low:,.10g}", f"{high:,.10g}"
     rows.append(f"{'':>{margin}} +{'-' * width}")
-    rows.append(f"{'':>{margin}}  {feet[0]}{feet[1]:>{max(1, width - len(feet[0]))}}")
+    rows.append(f"{'':>{margin}}  {feet[0]}{feet[1]:>{max(len(feet[1]) + 1, width - len(feet[0]))}}")
     rows.append(f"{'':>{margin}}  {'   '.join(f'{sign} {each.name}' for each, sign in zip(series, signs, strict=False))}")
     return rows
