@@ -16,6 +16,8 @@ from lakehouse.core.policy import policy_for
 from lakehouse.core.rank import Bounds, Decision, RunState, choose_compactions
 from lakehouse.core.readers import DAY_MS, ReaderRun, count_reads
 from lakehouse.core.reason import Reason
+from lakehouse.core.strategy import BySensor
+from lakehouse.core.strategy_choice import strategy_of
 from lakehouse.core.table import Table
 from lakehouse.core.trigger import TableState, state_of
 from lakehouse.engine.clock import now_ms
@@ -74,7 +76,11 @@ def _look(lake: Lake, table: Table, now: int) -> _Looked | None:
     plan = plan_table(table, facts.layout, facts.history, now_ms=now)
     held = hands_off_now(lake, table, facts.history)
     compacted = [commit.committed_ms for commit in facts.history.commits if commit.operation == "OPTIMIZE"]
-    state = replace(state_of(facts.layout, assess_health(facts.layout, plan)), last_compaction_ms=max(compacted, default=None))
+    state = replace(
+        state_of(facts.layout, assess_health(facts.layout, plan)),
+        last_compaction_ms=max(compacted, default=None),
+        sensor_driven=isinstance(strategy_of(plan.policy, facts.layout, facts.history).strategy, BySensor),
+    )
     return _Looked(plan=plan, state=state, history=facts.history, held=(held.reason, held.sentence) if held else None)
 
 

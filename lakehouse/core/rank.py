@@ -20,7 +20,7 @@ from typing import Literal
 
 from lakehouse.core.policy import CompactionPolicy
 from lakehouse.core.reason import Reason
-from lakehouse.core.strategy import BySensor
+from lakehouse.core.strategy import BySensor, Chosen
 from lakehouse.core.trigger import Finding, TableState, find_trigger
 from lakehouse.core.worth import Worth, weigh_worth
 
@@ -189,7 +189,7 @@ def _weigh(
     in_flight, tries = runs_of.get(state.table, ([], []))
     finding = find_trigger(state, policy, now_ms=now_ms)
     now_tried = [past for past in tries if past.version == state.version]
-    waits = _left_alone(policy, held) or _busy(in_flight) or _unripe(state, finding, now_tried, bounds)
+    waits = _left_alone(state, policy, held) or _busy(in_flight) or _unripe(state, finding, now_tried, bounds)
     is_due = finding.fired and not any(run.is_compaction for run in in_flight) and not _unripe(state, finding, now_tried, bounds)
     since = (now_ms if state.due_since_ms is None else state.due_since_ms) if is_due else None
     waits = waits or _cooling(state, policy, finding, now_ms=now_ms)
@@ -216,8 +216,9 @@ def _worth(state: TableState, bounds: Bounds) -> Worth | None:
     )
 
 
-def _left_alone(policy: CompactionPolicy, held: tuple[Reason, str] | None) -> tuple[Reason, str] | None:
-    if held is None and not isinstance(policy.strategy, BySensor):
+def _left_alone(state: TableState, policy: CompactionPolicy, held: tuple[Reason, str] | None) -> tuple[Reason, str] | None:
+    ours = isinstance(policy.strategy, BySensor) or (isinstance(policy.strategy, Chosen) and state.sensor_driven)
+    if held is None and not ours:
         return Reason.OTHER_STRATEGY, Reason.OTHER_STRATEGY.say(strategy=type(policy.strategy).__name__)
     return held
 

@@ -27,7 +27,8 @@ class TableState:
 
     `files_after` are the live files that would remain. `oldest_small_ms` is when the oldest file was written that a compaction would
     merge and none has written. `slowdown` is the share by which the table's readers take longer than they used to. `backoff` is 1, or
-    more where compactions gave nothing. `due_since_ms` is since when it has been waiting for its turn.
+    more where compactions gave nothing. `due_since_ms` is since when it has been waiting for its turn. `sensor_driven` tells whether a
+    strategy that is chosen by the table's past is the sensor's at present.
     """
 
     table: str
@@ -47,6 +48,7 @@ class TableState:
     backoff: float = 1.0
     last_compaction_ms: int | None = None
     due_since_ms: int | None = None
+    sensor_driven: bool | None = None
 
     @property
     def openings_saved(self) -> int | None:

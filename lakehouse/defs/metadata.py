@@ -17,12 +17,14 @@ from lakehouse.core.layout import Layout
 from lakehouse.core.outcome import CompactionOutcome, WriteOutcome
 from lakehouse.core.policy import policy_for
 from lakehouse.core.rewrites import Rewrites, find_rewrites
+from lakehouse.core.strategy import BySensor
 from lakehouse.core.table import Table
 from lakehouse.core.trigger import TableState, state_of
 from lakehouse.defs.picture import histogram_picture
 from lakehouse.engine.clock import now_ms
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.log_reader import TableFacts
+from lakehouse.engine.strategy import strategy_in_force
 
 type_of_metadata = dict[str, Any]
 
@@ -61,6 +63,7 @@ def table_metadata(table: Table, facts: TableFacts) -> type_of_metadata:
         "lakehouse/version": layout.version,
         **health_numbers(health),
         **state_numbers(state_of(layout, health)),
+        "lakehouse/sensor_driven": int(isinstance(strategy_in_force(table, facts).strategy, BySensor)),
         **rewrite_numbers(find_rewrites(facts.history)),
         **({} if health.row_count is None else {"dagster/row_count": health.row_count}),
         **_landed_batch(table, layout),
@@ -99,7 +102,8 @@ def sensed_state(table: str, numbers: Mapping[str, int | float]) -> TableState:
     """The state of a table as the numbers of its newest event tell it."""
     found: dict[str, Any] = {name: numbers.get(f"lakehouse/{name}") for name in (*_WHOLE_NUMBERS, *_SHARES)}
     found |= {name: int(found[name]) for name in _WHOLE_NUMBERS if found[name] is not None}
-    return TableState(table=table, **found)
+    driven = numbers.get("lakehouse/sensor_driven")
+    return TableState(table=table, sensor_driven=None if driven is None else bool(driven), **found)
 
 
 def rewrite_numbers(rewrites: Rewrites) -> dict[str, int]:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from lakehouse.core.rank import CYCLE_MS, Bounds, Decision, RunInFlight, RunState, Try, choose_compactions, describe
 from lakehouse.core.reason import Reason
-from lakehouse.core.strategy import NoCompaction
+from lakehouse.core.strategy import Chosen, NoCompaction
 from lakehouse.core.trigger import TableState
 from lakehouse_tests.core.made import POLICY
 
@@ -173,6 +173,14 @@ def test_who_is_left_alone_is_told_so_and_takes_no_slot() -> None:
         ("b", "its strategy is NoCompaction, so the sensor does not ask for it", False),
         ("c", "5 mergeable files reach the threshold of 4", True),
     ]
+
+
+@pytest.mark.parametrize(("sensor_driven", "requested"), [(True, True), (False, False), (None, False)])
+def test_a_strategy_chosen_by_the_past_is_the_sensor_s_only_where_it_is_known_to_be(sensor_driven: bool | None, requested: bool) -> None:
+    policy = replace(POLICY, strategy=Chosen(latency_seconds=60))
+    state = worthy("a", sensor_driven=sensor_driven)
+    [found] = choose_compactions([state], {"a": policy}, RunState(), bounds=Bounds(), now_ms=NOW)
+    assert found.request is requested
 
 
 def test_the_clock_of_waiting_starts_when_a_table_is_due_and_stops_when_it_is_not() -> None:
