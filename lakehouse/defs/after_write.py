@@ -5,9 +5,8 @@
 3. What the compaction did is recorded under its own asset, as if it had been a run of its own.
 """
 
-from typing import TYPE_CHECKING
-
 import dagster as dg
+from dagster_pyspark import LazyPySparkResource
 
 from lakehouse.core.errors import Refused, Transient
 from lakehouse.core.outcome import CompactionOutcome, WriteOutcome
@@ -20,12 +19,9 @@ from lakehouse.defs.metadata import compaction_metadata
 from lakehouse.engine.clock import now_ms
 from lakehouse.engine.lake import Lake
 
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
 
 def compact_after_write(
-    context: dg.AssetExecutionContext, table: Table, lake: Lake, session: "SparkSession", written: WriteOutcome
+    context: dg.AssetExecutionContext, table: Table, lake: Lake, spark: LazyPySparkResource, written: WriteOutcome
 ) -> Exception | None:
     """Compacts where the strategy says so and the plan finds something; an error that a person must see, to be raised once all is told.
 
@@ -36,7 +32,7 @@ def compact_after_write(
     from lakehouse.engine.compaction import compact
 
     try:
-        outcome = compact(lake, session, table, owner=f"run {context.run_id}")
+        outcome = compact(lake, spark.spark_session, table, owner=f"run {context.run_id}")
     except (Transient, Refused) as error:
         context.log.warning(f"{table.key} was written, and not compacted: {type(error).__name__}: {error}")
         return None

@@ -50,7 +50,7 @@ def table_asset(table: Table, lake: Lake) -> dg.AssetsDefinition:
             session = spark.spark_session
             tag_session(context, session_id(session))
             outcome = write_table(lake, session, table)
-            problem = compact_after_write(context, table, lake, session, outcome)
+            problem = compact_after_write(context, table, lake, spark, outcome)
             facts = lake.facts(table.key)
         _tell(context, table, outcome)
         if facts is not None:
