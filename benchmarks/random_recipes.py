@@ -108,6 +108,8 @@ class _Draw:
         self._append()
         for step in self._random.choices(STEPS, _WEIGHTS, k=self._random.randint(2, 4)):
             _STEPS[step](self)
+        if self._chance(0.8):  # else every other table ends with nothing to do
+            self._append()
         target = self._random.choice([6, 8, 12, 16, 24, 48, 128]) * _KIB
         batch_bytes = self._has("several commits") * self._random.choice([1, target // 2, target, 3 * target]) if self._chance(0.35) else 0
         bound = self._has("bounded run") * self._random.choice([1, target, 5 * target]) if self._chance(0.25) else 0
