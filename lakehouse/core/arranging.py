@@ -1,8 +1,8 @@
 """Rows laid out along a curve, by ZORDER BY or by liquid clustering: what is out of order, and when that is worth a rewrite.
 
 Both rewrite everything they look at, so what they look at must be worth it: a quarter of the bytes of a partition (so that a byte is
-rewritten four times while its partition doubles, not at each batch), or as many files as a plain compaction would wait for; and at least two. The files
-removed are exact. The files added are the most that can come of it, since a range of the curve may stay empty.
+rewritten four times while its partition doubles, not at each batch), or as many files as a plain compaction would wait for; and at least
+two files. The files removed are exact. The files added are the most that can come of it, since a range of the curve may stay empty.
 
 What is in order is remembered by the log: a commit tells the columns in its operationParameters. A file older than the commits that
 the log still holds is in order if the newest of them that laid out rows by these columns left nothing.
