@@ -1,8 +1,8 @@
 """Rows laid out along a curve, by ZORDER BY or by liquid clustering: what is out of order, and when that is worth a rewrite.
 
 Both rewrite everything they look at, so what they look at must be worth it: a quarter of the bytes of a partition (so that a byte is
-rewritten four times while its partition doubles, not at each batch), or as many files as a plain compaction would wait for. The files
-removed are exact. The files added are the most that can come of it, since a range of the curve may stay empty.
+rewritten four times while its partition doubles, not at each batch), or as many files as a plain compaction would wait for; and at least
+two files. The files removed are exact. The files added are the most that can come of it, since a range of the curve may stay empty.
 
 What is in order is remembered by the log: a commit tells the columns in its operationParameters. A file older than the commits that
 the log still holds is in order if the newest of them that laid out rows by these columns left nothing.
@@ -159,10 +159,9 @@ def _zorder_shares(now: Situation, columns: tuple[str, ...]) -> tuple[list[Share
 
 
 def _is_worth_it(now: Situation, changed: Sequence[DataFile], among: Sequence[DataFile]) -> bool:
-    """One file alone is in no order with others, so two are the least."""
-    if not changed or len(among) < 2:
-        return False
-    return len(changed) >= now.policy.min_small_files or 4 * _bytes(changed) >= _bytes(among)
+    """Two files are the least, as for any merge: a single one has no other to be in order with, or waits for the next."""
+    enough = len(changed) >= now.policy.min_small_files or 4 * _bytes(changed) >= _bytes(among)
+    return enough and len(changed) >= 2
 
 
 def _is_in_order(file: DataFile, now: Situation, columns: tuple[str, ...]) -> bool:

@@ -58,7 +58,9 @@ def test_a_z_order_takes_every_file_of_the_partitions_once_and_then_waits_for_a_
     )
     table, past = done(table, past, first)
     assert (zordered(table, past).reason, zordered(table, past).bins) == (Reason.IN_ORDER, ())
-    table, past = written(table, past, [*daily(1, 100, name="new"), *daily(2, 300, name="new")])
+    table, past = written(table, past, [*daily(1, 100, name="new"), *daily(2, 150, name="new")])
+    assert zordered(table, past).reason is Reason.IN_ORDER
+    table, past = written(table, past, daily(2, 150, name="newer"))
     assert zordered(table, past).partitions == ((("day", "2"),),)
 
 
