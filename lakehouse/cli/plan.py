@@ -52,6 +52,7 @@ def plan_document(found: Found[CompactionPlan]) -> dict[str, Any]:
         "files_removed": 0,
         "files_added": 0,
         "bytes_removed": 0,
+        "estimate": None,
         "bins": [],
     }
 
@@ -61,7 +62,8 @@ def print_plans(found: Sequence[Found[CompactionPlan]], *, verbose: bool) -> Non
     ordered = sorted(found, key=lambda each: each.value.files_removed - each.value.files_added if each.value else -1, reverse=True)
     heads = ("table", "version", "files", "into", "bytes", "reason", "")
     print_grid(heads, [_row(each) for each in ordered], numbers=heads[1:5])
-    for plan in [each.value for each in ordered if each.value and verbose]:
+    for plan in [each.value for each in ordered if each.value and each.value.bins and verbose]:
+        console().print(f"{plan.table}: {plan.estimate.sentence}")
         for bin_ in plan.bins:
             where = ", ".join(f"{column}={value}" for column, value in bin_.partition) or "whole table"
             console().print(f"{plan.table}, {where}: {len(bin_.files)} files, {bytes_text(bin_.size_bytes)}")

@@ -96,6 +96,7 @@ class CompactionPlan:
             "files_removed": self.files_removed,
             "files_added": self.files_added,
             "bytes_removed": self.bytes_removed,
+            "estimate": self.estimate.as_json(),
             "bins": [[file.path for file in bin_.files] for bin_ in self.bins],
         }
 
@@ -142,7 +143,13 @@ def plan_compaction(layout: Layout, policy: CompactionPolicy, *, rates: Rates = 
         bins=chosen,
         partitions=tuple(bins[0].partition for bins in worthwhile) if layout.partition_columns and chosen else None,
         policy=policy,
-        estimate=estimate(rates, files_removed=files_removed, bytes_removed=bytes_removed),
+        estimate=estimate(
+            rates,
+            files_removed=files_removed,
+            bytes_removed=bytes_removed,
+            files_added=len(chosen),
+            on_s3=layout.uri.startswith("s3"),
+        ),
     )
 
 

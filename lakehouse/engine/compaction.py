@@ -95,9 +95,12 @@ def _optimize(spark: "SparkSession", layout: Layout, planned: CompactionPlan, ma
 
 
 def _metadata(planned: CompactionPlan, mark: str) -> str:
-    """The plan's figures for the commit: a few hundred bytes, however many files it names."""
+    """The plan's figures for the commit: a few hundred bytes, however many files it names.
+
+    `started_ms` goes with them, since what the log knows of an OPTIMIZE ends with its commit and begins nowhere.
+    """
     figures = {name: value for name, value in planned.as_json().items() if name != "bins"}
-    return json.dumps({"compaction": mark, "plan": figures}, separators=(",", ":"))
+    return json.dumps({"compaction": mark, "started_ms": now_ms(), "plan": figures}, separators=(",", ":"))
 
 
 def _commit_of(lake: Lake, table: Table, mark: str) -> Commit | None:

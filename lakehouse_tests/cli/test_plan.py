@@ -4,7 +4,14 @@ from lakehouse_tests.cli.conftest import Terminal
 
 
 def test_a_plan_is_a_list_with_every_declared_table_in_order(told: Terminal) -> None:
-    assert told.json("plan") == [
+    plans = told.json("plan")
+    estimates = [plan.pop("estimate") for plan in plans]
+    assert [estimate and (estimate["seconds"], estimate["usd"], estimate["source"]) for estimate in estimates] == [
+        (0.612, 0.000037401, "defaults"),
+        (0.0, 0.0, "defaults"),
+        None,
+    ]
+    assert plans == [
         {
             "table": "bronze/orders",
             "version": 2,
@@ -50,6 +57,7 @@ def test_a_dry_run_is_exactly_the_plan(told: Terminal) -> None:
 def test_a_person_sees_the_largest_gain_first_and_the_files_on_request(told: Terminal) -> None:
     lines = told.run("plan", "--verbose").stdout.splitlines()
     assert [line.split()[0] for line in lines[2:5]] == ["bronze/orders", "silver/orders", "gold/totals"]
+    assert "bronze/orders: about 0.6 s and 0.000037 USD, by defaults" in lines
     assert "bronze/orders, d=1: 3 files, 303 B" in lines
     assert lines[-1].split() == ["102", "B", "d=1/small-2"]
 

@@ -147,6 +147,7 @@ def test_the_sentence_and_the_json_hold_the_same_figures() -> None:
         "files_removed": 2,
         "files_added": 1,
         "bytes_removed": 3_000,
+        "estimate": found.estimate.as_json(),
         "bins": [["part-0", "part-1"]],
     }
 
