@@ -9,6 +9,7 @@ from lakehouse.cli.driver import driver_for_command
 from lakehouse.cli.opened import Found, Opened, complete_table, open_declared
 from lakehouse.cli.output import bytes_text, count_text, json_option, print_grid, write_json
 from lakehouse.cli.plan import plan_document, plan_of, print_plans
+from lakehouse.core.account import account_for
 from lakehouse.core.errors import Broken, Refused
 from lakehouse.core.outcome import CompactionOutcome
 from lakehouse.core.table import Table
@@ -58,9 +59,11 @@ def _outcome(opened: Opened, table: Table, metadata: Mapping[str, Any]) -> Compa
     plan = plan_of(opened.lake, table, version=metadata["lakehouse/version_before"])
     if plan is None:
         raise Broken(f"compact {table.key}: it ran, but the log no longer goes back to version {metadata['lakehouse/version_before']}")
+    version_after = metadata.get("lakehouse/version_after")
+    after = None if version_after is None else opened.lake.facts(table.key, version=version_after)
     return CompactionOutcome(
         plan=plan,
-        version_after=metadata.get("lakehouse/version_after"),
+        version_after=version_after,
         files_removed=metadata["lakehouse/actual_files_removed"],
         files_added=metadata["lakehouse/actual_files_added"],
         bytes_removed=metadata["lakehouse/actual_bytes_removed"],
@@ -68,6 +71,7 @@ def _outcome(opened: Opened, table: Table, metadata: Mapping[str, Any]) -> Compa
         rows_verified=metadata.get("lakehouse/rows_verified"),
         seconds_optimize=metadata["lakehouse/optimize_seconds"],
         seconds_verify=metadata["lakehouse/verify_seconds"],
+        account=account_for(after.history, on_s3=after.layout.uri.startswith("s3")) if after else None,
     )
 
 
@@ -77,13 +81,23 @@ def _print(outcome: CompactionOutcome) -> None:
         why = "its files were merged or gone when OPTIMIZE looked; planned was" if plan.bins else "nothing to do"
         click.echo(f"{plan.table}: {why} at version {plan.version}: {plan.sentence}")
         return
+    entry = outcome.entry
     rows = [
         ("files removed", count_text(plan.files_removed), count_text(outcome.files_removed)),
         ("files added", count_text(plan.files_added), count_text(outcome.files_added)),
         ("bytes removed", bytes_text(plan.bytes_removed), bytes_text(outcome.bytes_removed)),
-        ("bytes added", "-", bytes_text(outcome.bytes_added)),
+        ("bytes added", bytes_text(plan.estimate.bytes_written), bytes_text(outcome.bytes_added)),
+        ("seconds", f"{plan.estimate.seconds:.2f}", _number(entry and entry.compaction.seconds, 2)),
+        ("USD", f"{plan.estimate.usd:.6f}", _number(entry and entry.usd, 6)),
     ]
     click.echo(f"{plan.table}: version {plan.version} -> {outcome.version_after}, {plan.reason.name}: {plan.sentence}")
     print_grid(("", "predicted", "actual"), rows, numbers=("predicted", "actual"))
     verified = "" if outcome.rows_verified is None else f", {outcome.rows_verified:,} rows verified in {outcome.seconds_verify:.1f} s"
-    click.echo(f"{outcome.seconds_optimize:.1f} s{verified}")
+    click.echo(f"predicted by {plan.estimate.basis}")
+    click.echo(f"OPTIMIZE {outcome.seconds_optimize:.1f} s{verified}")
+    for sentence in outcome.account.sentences if outcome.account else ():
+        click.echo(sentence)
+
+
+def _number(value: float | None, digits: int) -> str:
+    return "-" if value is None else f"{value:.{digits}f}"

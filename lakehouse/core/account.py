@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import Any, Protocol
 
-from lakehouse.core.cost import DEFAULT_PRICES, Prices, price
+from lakehouse.core.cost import DEFAULT_PRICES, Prices, price, requests
 from lakehouse.core.history import History, PastCompaction
 
 # The running means are over so many newest runs: over all, a cold start years ago would never be forgotten.
@@ -102,13 +102,13 @@ class Account:
         }
 
 
-def account_for(history: History, wasted: Sequence[Wasted] = (), *, prices: Prices = DEFAULT_PRICES) -> Account:
-    """The account of a table from its commits, and from what is on record of runs that came to nothing."""
+def account_for(history: History, wasted: Sequence[Wasted] = (), *, prices: Prices = DEFAULT_PRICES, on_s3: bool = False) -> Account:
+    """The account of a table from its commits, and from what is on record of runs that came to nothing; requests cost something `on_s3`."""
     entries: list[Entry] = []
     for compaction in history.compactions():
         errors = _errors(compaction)
         latest = [*(entry.errors for entry in entries[1 - _MEAN_OF :]), errors]
-        usd = None if compaction.seconds is None else price(prices, seconds=compaction.seconds)
+        usd = _usd(compaction, prices, on_s3=on_s3)
         entries.append(Entry(compaction=compaction, errors=errors, mean_errors=_means(latest), usd=usd))
     return Account(
         table=history.table,
@@ -120,6 +120,13 @@ def account_for(history: History, wasted: Sequence[Wasted] = (), *, prices: Pric
         wasted_seconds=sum(each.seconds for each in wasted),
         wasted_bytes=sum(each.bytes_removed for each in wasted),
     )
+
+
+def _usd(run: PastCompaction, prices: Prices, *, on_s3: bool) -> float | None:
+    if run.seconds is None:
+        return None
+    gets, puts = requests(run.files_removed, run.files_added, run.bytes_removed, run.bytes_added) if on_s3 else (0, 0)
+    return price(prices, seconds=run.seconds, get_requests=gets, put_requests=puts)
 
 
 def _errors(run: PastCompaction) -> Errors:

@@ -145,7 +145,7 @@ def estimate(rates: Rates, *, files_removed: int, bytes_removed: int, files_adde
     run = files_removed > 0
     seconds = _dot(_rates_of(rates), _features(files_removed, bytes_removed)) if run else 0.0
     bytes_written = round(bytes_removed * rates.written_share)
-    gets, puts = _requests(files_removed, files_added, bytes_removed, bytes_written) if run and on_s3 else (0, 0)
+    gets, puts = requests(files_removed, files_added, bytes_removed, bytes_written) if run and on_s3 else (0, 0)
     prices = rates.prices
     vcpu_hours = seconds * prices.vcpus / 3600
     return Estimate(
@@ -166,6 +166,15 @@ def price(prices: Prices, *, seconds: float, get_requests: int = 0, put_requests
     """What so many seconds of the driver and so many requests cost, in USD."""
     requests = get_requests * prices.usd_per_1000_gets + put_requests * prices.usd_per_1000_puts
     return seconds * prices.vcpus / 3600 * prices.usd_per_vcpu_hour + requests / 1000
+
+
+def requests(files_removed: int, files_added: int, bytes_read: int, bytes_written: int) -> tuple[int, int]:
+    """GET and PUT requests of a compaction and of its verification."""
+    gets_read = files_removed * _GETS_PER_FILE + ceil(bytes_read / _BYTES_PER_GET)
+    gets_checked = gets_read + files_added * _GETS_PER_FILE + ceil(bytes_written / _BYTES_PER_GET)
+    parts = ceil(bytes_written / _BYTES_PER_PUT)
+    puts = files_added if parts <= files_added else parts + 2 * files_added
+    return gets_read + gets_checked + _GETS_PER_COMMIT, puts + _PUTS_PER_COMMIT
 
 
 def _features(files_removed: int, bytes_removed: int) -> type_of_features:
@@ -235,12 +244,3 @@ def _weighted_median(values: Sequence[float], weights: Sequence[float]) -> float
         if seen >= half:
             return value
     return 0.0
-
-
-def _requests(files_removed: int, files_added: int, bytes_read: int, bytes_written: int) -> tuple[int, int]:
-    """GET and PUT requests of a compaction and of its verification."""
-    gets_read = files_removed * _GETS_PER_FILE + ceil(bytes_read / _BYTES_PER_GET)
-    gets_checked = gets_read + files_added * _GETS_PER_FILE + ceil(bytes_written / _BYTES_PER_GET)
-    parts = ceil(bytes_written / _BYTES_PER_PUT)
-    puts = files_added if parts <= files_added else parts + 2 * files_added
-    return gets_read + gets_checked + _GETS_PER_COMMIT, puts + _PUTS_PER_COMMIT

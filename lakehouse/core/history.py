@@ -75,6 +75,16 @@ class History:
         later = self.between(version, self.commits[-1].version) if self.commits else None
         return None if later is None else any(commit.changed_data for commit in later)
 
+    def file_counts(self, newest: int) -> tuple[int, ...]:
+        """How many files there were after each commit, where there are `newest` after the last one."""
+        counts, count = list[int](), newest
+        for commit in reversed(self.commits):
+            counts.append(count)
+            # Files added anew without a change of data or a removal, as a backfill does it, were there before.
+            if commit.changed_data or commit.removed_paths:
+                count -= len(commit.added_paths) - len(commit.removed_paths)
+        return tuple(reversed(counts))
+
     def compactions(self) -> tuple[PastCompaction, ...]:
         """The compactions, oldest first, ours and others'."""
         groups: dict[str, list[Commit]] = {}

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
+from lakehouse.core.account import Account, Entry, Errors
 from lakehouse.core.compaction import CompactionPlan
 from lakehouse.core.ingest import SetAside
 from lakehouse.core.reason import Reason
@@ -33,7 +34,8 @@ class WriteOutcome:
 class CompactionOutcome:
     """What a compaction did, beside its plan; zeros and no `version_after` where the plan was to do nothing.
 
-    `seconds_optimize` is the bare statement, `seconds_verify` the comparison of the rows before and after.
+    `seconds_optimize` is the bare statement, `seconds_verify` the comparison of the rows before and after. `account` is the table's up to
+    and with this compaction, `None` where there was none.
     """
 
     plan: CompactionPlan
@@ -45,9 +47,18 @@ class CompactionOutcome:
     rows_verified: int | None = None
     seconds_optimize: float = 0.0
     seconds_verify: float = 0.0
+    account: Account | None = None
+
+    @property
+    def entry(self) -> Entry | None:
+        """This compaction in the account: its seconds until the commit, its money, its errors."""
+        entries = self.account.entries if self.account else ()
+        return next((entry for entry in entries if entry.compaction.version == self.version_after), None)
 
     def as_json(self) -> dict[str, Any]:
         """The plan's shape, and the actual figures under the same names with the prefix `actual_`."""
+        entry, account = self.entry, self.account
+        means = (entry.mean_errors if entry else Errors()).as_json()
         return {
             **self.plan.as_json(),
             "version_after": self.version_after,
@@ -55,7 +66,11 @@ class CompactionOutcome:
             "actual_files_added": self.files_added,
             "actual_bytes_removed": self.bytes_removed,
             "actual_bytes_added": self.bytes_added,
-            "actual_seconds": round(self.seconds_optimize, 3),
+            "actual_seconds": entry.compaction.seconds if entry else None,
+            "actual_usd": None if entry is None or entry.usd is None else round(entry.usd, 9),
+            **{f"mean_error_{name}": share for name, share in means.items()},
+            "write_amplification": account.as_json()["write_amplification"] if account else None,
+            "optimize_seconds": round(self.seconds_optimize, 3),
             "verify_seconds": round(self.seconds_verify, 3),
             "rows_verified": self.rows_verified,
         }

@@ -108,11 +108,14 @@ def write_metadata(outcome: WriteOutcome) -> type_of_metadata:
 
 def compaction_metadata(outcome: CompactionOutcome) -> type_of_metadata:
     """Predicted beside actual, and where the seconds went."""
-    plan = outcome.plan
+    plan, entry = outcome.plan, outcome.entry
     pairs = {
         "files_removed": (plan.files_removed, outcome.files_removed),
         "files_added": (plan.files_added, outcome.files_added),
         "bytes_removed": (plan.bytes_removed, outcome.bytes_removed),
+        "bytes_added": (plan.estimate.bytes_written, outcome.bytes_added),
+        "seconds": (round(plan.estimate.seconds, 3), entry.compaction.seconds if entry else None),
+        "usd": (round(plan.estimate.usd, 9), round(entry.usd, 9) if entry and entry.usd is not None else None),
     }
     return {
         "lakehouse/plan": plan.sentence,
@@ -120,13 +123,25 @@ def compaction_metadata(outcome: CompactionOutcome) -> type_of_metadata:
         "lakehouse/version_before": plan.version,
         **({} if outcome.version_after is None else {"lakehouse/version_after": outcome.version_after}),
         **{f"lakehouse/predicted_{name}": predicted for name, (predicted, _) in pairs.items()},
-        **{f"lakehouse/actual_{name}": actual for name, (_, actual) in pairs.items()},
+        **{f"lakehouse/actual_{name}": actual for name, (_, actual) in pairs.items() if actual is not None},
+        "lakehouse/predicted_by": plan.estimate.basis,
         "lakehouse/bytes_added": outcome.bytes_added,
         "lakehouse/optimize_seconds": round(outcome.seconds_optimize, 3),
         "lakehouse/verify_seconds": round(outcome.seconds_verify, 3),
         **({} if outcome.rows_verified is None else {"lakehouse/rows_verified": outcome.rows_verified}),
         "lakehouse/account": dg.MetadataValue.md(_account_table(pairs)),
+        **_account_numbers(outcome),
     }
+
+
+def _account_numbers(outcome: CompactionOutcome) -> type_of_metadata:
+    """The means of the errors, write amplification and wasted work; what is unknown is left out, for a plot of zeros would lie."""
+    if outcome.account is None:
+        return {}
+    told = outcome.account.as_json()
+    means = {f"mean_error_{name}": share for name, share in told["mean_errors"].items()}
+    figures = {**means, **{name: told[name] for name in ("write_amplification", "wasted_runs", "wasted_seconds", "wasted_bytes")}}
+    return {f"lakehouse/{name}": figure for name, figure in figures.items() if figure is not None}
 
 
 def _landed_batch(table: Table, layout: Layout) -> type_of_metadata:
@@ -158,8 +173,8 @@ def _parts_table(health: Health) -> str:
     return _markdown_table(["part", "weight", "value", "why"], rows)
 
 
-def _account_table(pairs: Mapping[str, tuple[int, int]]) -> str:
-    rows = [[name.replace("_", " "), str(predicted), str(actual)] for name, (predicted, actual) in pairs.items()]
+def _account_table(pairs: Mapping[str, tuple[float, float | None]]) -> str:
+    rows = [[name.replace("_", " "), f"{predicted}", "-" if actual is None else f"{actual}"] for name, (predicted, actual) in pairs.items()]
     return _markdown_table(["", "predicted", "actual"], rows)
 
 
