@@ -10,6 +10,7 @@ from lakehouse.cli.opened import Found, Opened, complete_table, open_declared
 from lakehouse.cli.output import bytes_text, count_text, json_option, print_grid, write_json
 from lakehouse.cli.plan import plan_document, plan_of, print_plans
 from lakehouse.core.account import account_for
+from lakehouse.core.benefit import PROBE_TAG
 from lakehouse.core.errors import Broken, Refused
 from lakehouse.core.outcome import CompactionOutcome
 from lakehouse.core.table import Table
@@ -22,8 +23,9 @@ from lakehouse.core.table import Table
 )
 @click.argument("table", shell_complete=complete_table)
 @click.option("--dry-run", is_flag=True, help="Only the plan; no JVM is started.")
+@click.option("--probe", is_flag=True, help="Also scan the table as it was and as it is, up to 30 s, and tell what was gained.")
 @json_option
-def compact_command(table: str, dry_run: bool, as_json: bool) -> None:
+def compact_command(table: str, dry_run: bool, probe: bool, as_json: bool) -> None:
     """Merge the small files of TABLE, through Dagster, and show what was predicted beside what happened.
 
     A table with nothing worth merging is left alone, no JVM is started for it, and the reason is told. No row changes, so nothing
@@ -38,15 +40,15 @@ def compact_command(table: str, dry_run: bool, as_json: bool) -> None:
         found = Found(table=wanted, value=plan)
         write_json(plan_document(found)) if as_json else print_plans([found], verbose=True)
         return
-    outcome = _compact(opened, wanted) if plan.bins else CompactionOutcome(plan=plan, version_after=None)
+    outcome = _compact(opened, wanted, probe=probe) if plan.bins else CompactionOutcome(plan=plan, version_after=None)
     write_json(outcome.as_json()) if as_json else _print(outcome)
 
 
-def _compact(opened: Opened, table: Table) -> CompactionOutcome:
+def _compact(opened: Opened, table: Table, *, probe: bool) -> CompactionOutcome:
     from lakehouse.cli.recorder import open_recorder
 
     with open_recorder(opened.lake.settings) as recorder, driver_for_command(opened.lake.settings):
-        [run] = recorder.materialize([f"compaction/{table.key}"])
+        [run] = recorder.materialize([f"compaction/{table.key}"], tags={PROBE_TAG: "true"} if probe else None)
     if run.error:
         raise run.error
     if run.state != "done":
@@ -61,6 +63,8 @@ def _outcome(opened: Opened, table: Table, metadata: Mapping[str, Any]) -> Compa
         raise Broken(f"compact {table.key}: it ran, but the log no longer goes back to version {metadata['lakehouse/version_before']}")
     version_after = metadata.get("lakehouse/version_after")
     after = None if version_after is None else opened.lake.facts(table.key, version=version_after)
+    from lakehouse.engine.probe import probes
+
     return CompactionOutcome(
         plan=plan,
         version_after=version_after,
@@ -72,6 +76,7 @@ def _outcome(opened: Opened, table: Table, metadata: Mapping[str, Any]) -> Compa
         seconds_optimize=metadata["lakehouse/optimize_seconds"],
         seconds_verify=metadata["lakehouse/verify_seconds"],
         account=account_for(after.history, on_s3=after.layout.uri.startswith("s3")) if after else None,
+        probe=next((each for each in reversed(probes(opened.lake, table.key)) if each.version_after == version_after), None),
     )
 
 
@@ -95,6 +100,8 @@ def _print(outcome: CompactionOutcome) -> None:
     verified = "" if outcome.rows_verified is None else f", {outcome.rows_verified:,} rows verified in {outcome.seconds_verify:.1f} s"
     click.echo(f"predicted by {plan.estimate.basis}")
     click.echo(f"OPTIMIZE {outcome.seconds_optimize:.1f} s{verified}")
+    if outcome.probe:
+        click.echo(f"probe: {outcome.probe.sentence}")
     for sentence in outcome.account.sentences if outcome.account else ():
         click.echo(sentence)
 

@@ -8,11 +8,13 @@ import click
 
 from lakehouse.cli.opened import complete_table, open_declared
 from lakehouse.cli.output import bytes_text, console, count_text, json_option, print_grid, tell, time_text, write_json
-from lakehouse.core.account import Account, Entry, account_for
+from lakehouse.core.account import Entry, account_for
+from lakehouse.core.benefit import assess_benefit
 from lakehouse.core.errors import Refused
 from lakehouse.core.history import Commit, is_compaction
 from lakehouse.engine.chart import Chart, Series
 from lakehouse.engine.log_reader import TableFacts
+from lakehouse.engine.probe import probes
 
 _IN_TERMINAL = "-"
 _COUNTED = ("files_removed", "files_added", "bytes_removed")
@@ -46,13 +48,17 @@ def history_command(table: str, limit: int | None, compactions: bool, plot: str 
     if facts is None:
         raise Refused(f"history {table}: the table is declared and does not exist yet; write it first: lakehouse materialize {table}")
     account = account_for(facts.history, on_s3=facts.layout.uri.startswith("s3"))
+    benefit = assess_benefit(probes(opened.lake, wanted.key))
     entries = {entry.compaction.version: entry for entry in account.entries}
     commits = [commit for commit in reversed(facts.history.commits) if not compactions or is_compaction(commit)][:limit]
     if as_json:
         documents = [_document(commit, entries) for commit in commits]
-        write_json({"table": table, "version": facts.layout.version, "commits": documents, "account": account.as_json()})
+        told = {"account": account.as_json(), "benefit": {"verdict": benefit.verdict, "sentence": benefit.sentence}}
+        write_json({"table": table, "version": facts.layout.version, "commits": documents, **told})
     else:
-        _print(commits, account, entries)
+        _print(commits, entries)
+        for sentence in (*account.sentences, f"benefit: {benefit.verdict}: {benefit.sentence}"):
+            click.echo(sentence)
     if plot is not None:
         _plot(facts, plot, as_json=as_json)
 
@@ -84,15 +90,13 @@ def _compaction(entry: Entry) -> dict[str, Any]:
     }
 
 
-def _print(commits: list[Commit], account: Account, entries: type_of_entries) -> None:
+def _print(commits: list[Commit], entries: type_of_entries) -> None:
     if not commits:
         tell("no such commit in the log")
         return
     heads = ("version", "time", "operation", "files +", "files -", "bytes +", "bytes -", "")
     rows = [_row(commit, entries) for commit in commits]
     print_grid(heads, rows, numbers=("version", *heads[3:7]), style=lambda row: "cyan" if row[2] == "OPTIMIZE" else "")
-    for sentence in account.sentences:
-        click.echo(sentence)
 
 
 def _row(commit: Commit, entries: type_of_entries) -> tuple[str, ...]:

@@ -58,21 +58,21 @@ class Recorder:
             return set()
         return {"/".join(key.path) for key in selected}
 
-    def materialize(self, keys: Sequence[str]) -> list[AssetRun]:
-        """One run of these assets, in Dagster's order, inputs first; failures are in the result, not raised.
+    def materialize(self, keys: Sequence[str], *, tags: Mapping[str, str] | None = None) -> list[AssetRun]:
+        """One run of these assets, in Dagster's order, inputs first, under these tags too; failures are in the result, not raised.
 
         Raises:
             KeyboardInterrupt: the run was stopped; Dagster knows it as canceled.
         """
         assets = [dg.AssetKey(key.split("/")) for key in keys]
         run_id = str(uuid4())
-        tags = {ONCE_TAG: "true", **process_tag(run_id)}
+        all_tags = {**(tags or {}), ONCE_TAG: "true", **process_tag(run_id)}
         watch = _Watch(self._instance, run_id, keys)
         with watch.spinner, _no_warnings():
             job = self._defs.resolve_implicit_global_asset_job_def()
             self._instance.add_event_listener(run_id, watch.see)
             job.execute_in_process(
-                instance=self._instance, asset_selection=assets, run_id=run_id, run_config=_QUIET, tags=tags, raise_on_error=False
+                instance=self._instance, asset_selection=assets, run_id=run_id, run_config=_QUIET, tags=all_tags, raise_on_error=False
             )
         if watch.interrupted:
             raise KeyboardInterrupt

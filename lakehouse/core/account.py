@@ -21,8 +21,8 @@ class Wasted(Protocol):
         ...
 
     @property
-    def bytes_removed(self) -> int:
-        """The bytes that it was to rewrite."""
+    def bytes_rewritten(self) -> int:
+        """The bytes that it rewrote, or was to."""
         ...
 
 
@@ -118,7 +118,7 @@ def account_for(history: History, wasted: Sequence[Wasted] = (), *, prices: Pric
         bytes_rewritten=sum(commit.added_bytes for commit in history.commits if not commit.changed_data and commit.removed_paths),
         wasted_runs=len(wasted),
         wasted_seconds=sum(each.seconds for each in wasted),
-        wasted_bytes=sum(each.bytes_removed for each in wasted),
+        wasted_bytes=sum(each.bytes_rewritten for each in wasted),
     )
 
 

@@ -3,9 +3,10 @@
 Seconds of a compaction are `fixed + per file removed + per byte removed`. The rates are fitted to the compactions in the table's log, in
 two steps, so that one run already helps and ten leave little of the defaults:
 
-1. How fast this machine is against the defaults: one factor, the median over the runs.
-2. Which part is fixed, per file and per byte: least squares of the relative error, no rate below zero, held by a light pull to the
-   defaults times that factor. Runs far off (a cold start, a busy machine) lose weight with every round; older runs weigh less.
+1. How fast this machine is against the defaults: one factor, the median over the runs, with few runs part of the way there.
+2. From the third run on, which part is fixed, per file and per byte: least squares of the relative error, no rate below zero, held by a
+   light pull to the defaults times that factor. Runs far off (a cold start, a busy machine) lose weight with every round; older runs
+   weigh less.
 """
 
 from collections.abc import Sequence
@@ -22,9 +23,11 @@ _DEFAULT_SECONDS = 0.6
 _DEFAULT_SECONDS_PER_FILE = 0.004
 _DEFAULT_SECONDS_PER_BYTE = 1 / 30e6
 
-# How the fit forgets and forgives: a run weighs half after so many newer ones, older ones than the last so many are left out,
-# the defaults' shape weighs so much of one run, and an error counts in full up to so many times the usual one.
+# How the fit forgets and forgives: a run weighs half after so many newer ones, older ones than the last so many are left out, fewer than
+# so many say nothing of the shape (the first is often a cold start), the defaults' shape weighs so much of one run, and an error counts in
+# full up to so many times the usual one.
 _HALF_LIFE_RUNS, _RUNS = 6, 40
+_LEAST_RUNS = 3
 _PULL = 0.05
 _FORGIVEN = 1.5
 _ROUNDS, _SWEEPS = 6, 60
@@ -202,7 +205,7 @@ def _fit(
     shares = [[value / was for value in row] for row, was in zip(rows, seconds, strict=True)]
     means = [sum(row[place] for row in shares) / len(shares) for place in range(3)]
     rates = list(start)
-    for _ in range(_ROUNDS):
+    for _ in range(_ROUNDS if len(rows) >= _LEAST_RUNS else 0):
         errors = [abs(_dot(rates, row) - 1) for row in shares]
         usual = max(1.4826 * _weighted_median(errors, weights), 0.02)
         trust = [

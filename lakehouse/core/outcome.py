@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from lakehouse.core.account import Account, Entry, Errors
+from lakehouse.core.benefit import Probe
 from lakehouse.core.compaction import CompactionPlan
 from lakehouse.core.ingest import SetAside
 from lakehouse.core.reason import Reason
@@ -35,7 +36,7 @@ class CompactionOutcome:
     """What a compaction did, beside its plan; zeros and no `version_after` where the plan was to do nothing.
 
     `seconds_optimize` is the bare statement, `seconds_verify` the comparison of the rows before and after. `account` is the table's up to
-    and with this compaction, `None` where there was none.
+    and with this compaction, `None` where there was none; `probe` what scans before and after it took, `None` where it was not probed.
     """
 
     plan: CompactionPlan
@@ -48,6 +49,7 @@ class CompactionOutcome:
     seconds_optimize: float = 0.0
     seconds_verify: float = 0.0
     account: Account | None = None
+    probe: Probe | None = None
 
     @property
     def entry(self) -> Entry | None:
@@ -73,4 +75,5 @@ class CompactionOutcome:
             "optimize_seconds": round(self.seconds_optimize, 3),
             "verify_seconds": round(self.seconds_verify, 3),
             "rows_verified": self.rows_verified,
+            "probe": self.probe.as_json() if self.probe else None,
         }

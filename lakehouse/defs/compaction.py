@@ -5,13 +5,16 @@ set off everything downstream. On the table's own key it leaves an observation w
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Literal
 
 import dagster as dg
 from dagster import DagsterRunStatus
 from dagster_pyspark import LazyPySparkResource
 
+from lakehouse.core.benefit import PROBE_TAG, Probe
 from lakehouse.core.errors import LakehouseError
+from lakehouse.core.outcome import CompactionOutcome
 from lakehouse.core.policy import policy_for
 from lakehouse.core.rank import Decision, RunState, TableState, Try, choose_compactions, describe
 from lakehouse.core.table import Table
@@ -48,10 +51,22 @@ def compaction_asset(table: Table, lake: Lake) -> dg.AssetsDefinition:
             tag_session(context, session_id(session))
             outcome = compact(lake, session, table, owner=f"run {context.run_id}")
         report_table(context, table, lake)
+        outcome = replace(outcome, probe=_probe(context, lake, session, outcome))
         context.log.info(f"{table.key}: {outcome.plan.sentence}")
         yield dg.MaterializeResult(metadata=compaction_metadata(outcome))
 
     return compaction
+
+
+def _probe(context: dg.AssetExecutionContext, lake: Lake, session: Any, outcome: CompactionOutcome) -> Probe | None:
+    """The probe of a compaction that is due for one; whatever goes wrong in it, the compaction is done and its account is told."""
+    from lakehouse.engine.probe import probe_compaction
+
+    try:
+        return probe_compaction(lake, session, outcome, asked=PROBE_TAG in context.run.tags)
+    except Exception as error:
+        context.log.warning(f"{outcome.plan.table} was compacted; what that gained could not be measured: {type(error).__name__}: {error}")
+        return None
 
 
 def report_table(context: dg.AssetExecutionContext, table: Table, lake: Lake) -> None:

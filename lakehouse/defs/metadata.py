@@ -9,6 +9,7 @@ from typing import Any
 
 import dagster as dg
 
+from lakehouse.core.benefit import Probe
 from lakehouse.core.compaction import plan_table
 from lakehouse.core.health import Health, assess_health
 from lakehouse.core.ingest import ingest_app_id
@@ -131,6 +132,7 @@ def compaction_metadata(outcome: CompactionOutcome) -> type_of_metadata:
         **({} if outcome.rows_verified is None else {"lakehouse/rows_verified": outcome.rows_verified}),
         "lakehouse/account": dg.MetadataValue.md(_account_table(pairs)),
         **_account_numbers(outcome),
+        **_probe_numbers(outcome.probe),
     }
 
 
@@ -142,6 +144,15 @@ def _account_numbers(outcome: CompactionOutcome) -> type_of_metadata:
     means = {f"mean_error_{name}": share for name, share in told["mean_errors"].items()}
     figures = {**means, **{name: told[name] for name in ("write_amplification", "wasted_runs", "wasted_seconds", "wasted_bytes")}}
     return {f"lakehouse/{name}": figure for name, figure in figures.items() if figure is not None}
+
+
+def _probe_numbers(probe: Probe | None) -> type_of_metadata:
+    if probe is None:
+        return {}
+    told = probe.as_json()
+    names = ("before_seconds", "after_seconds", "gained_share", "low_share", "high_share", "spent_seconds")
+    figures = {f"lakehouse/probe_{name}": told[name] for name in names if told[name] is not None}
+    return {"lakehouse/probe": probe.sentence, **figures}
 
 
 def _landed_batch(table: Table, layout: Layout) -> type_of_metadata:

@@ -54,6 +54,7 @@ def test_a_person_reads_when_and_why(told: Terminal) -> None:
         "1 compaction(s); mean error of the newest 1: files 0.0%, bytes added unknown, seconds unknown",
         "write amplification 0.93: 280 bytes rewritten for 300 bytes ingested",
         "wasted: 0 run(s), 0.0 s, 0 bytes",
+        "benefit: not known: 0 probe(s) were made yet; every 10th compaction is probed",
     ]
     assert "2023-11-14 22:16:20 UTC" in shown[2]
     assert shown[2].endswith("why it ran; as predicted")

@@ -16,7 +16,7 @@ class Thrown:
     """A run that came to nothing."""
 
     seconds: float
-    bytes_removed: int
+    bytes_rewritten: int
 
 
 def test_predicted_beside_actual_with_the_error_of_each_and_the_mean_so_far() -> None:
