@@ -17,6 +17,7 @@ from lakehouse.defs.compaction import compaction_asset, compaction_sensor
 from lakehouse.defs.health import health_check
 from lakehouse.defs.keys import table_key
 from lakehouse.defs.landing import landing_assets, landing_sensor
+from lakehouse.defs.maintenance import maintenance_plan
 from lakehouse.defs.medallion import table_asset
 from lakehouse.defs.resources import lake_of, spark_resource, tables_of
 
@@ -36,11 +37,12 @@ def define(settings: Settings) -> dg.Definitions:
             *landing_assets(tables, lake),
             *(table_asset(table, lake) for table in tables),
             *(compaction_asset(table, lake) for table in tables),
+            *([maintenance_plan()] if tables else []),
         ],
         asset_checks=[health_check(table, lake) for table in tables],
         sensors=[
             *([landing_sensor(tables, lake)] if any(table.source is not None for table in tables) else []),
-            *([automation_sensor(tables), compaction_sensor(tables)] if tables else []),
+            *([automation_sensor(tables), compaction_sensor(tables, lake)] if tables else []),
             *replay_sensors(settings),
         ],
         resources={"spark": spark_resource(settings)},

@@ -82,6 +82,15 @@ class LogBuilder:
         """Whole files removed with their rows."""
         return self.commit("DELETE", *(self._remove(path, data_change=True) for path in paths))
 
+    def rewrite(self, paths: Iterable[str], into: Iterable[type_of_file]) -> Self:
+        """Files replaced by others with changed rows, as a MERGE does it."""
+        removes = [self._remove(path, data_change=True) for path in paths]
+        return self.commit("MERGE", *removes, *({"add": self._add(file, data_change=True)} for file in into))
+
+    def vectors(self) -> set[str]:
+        """The live files that have a deletion vector."""
+        return {path for path, add in self._live.items() if "deletionVector" in add}
+
     def delete_rows(self, rows: Mapping[str, int]) -> Self:
         """Rows of files marked deleted: each file gets a new deletion vector of that many rows in all."""
         actions: list[type_of_action] = []

@@ -10,10 +10,10 @@ from lakehouse.cli.opened import Found, Opened, complete_table, open_declared
 from lakehouse.cli.output import bytes_text, count_text, json_option, print_grid, write_json
 from lakehouse.cli.plan import plan_document, plan_of, print_plans
 from lakehouse.core.account import account_for
-from lakehouse.core.benefit import PROBE_TAG
 from lakehouse.core.errors import Broken, Refused
 from lakehouse.core.outcome import CompactionOutcome
 from lakehouse.core.table import Table
+from lakehouse.engine.hands import refuse_hands_off
 
 
 @click.command(
@@ -23,12 +23,14 @@ from lakehouse.core.table import Table
 )
 @click.argument("table", shell_complete=complete_table)
 @click.option("--dry-run", is_flag=True, help="Only the plan; no JVM is started.")
+@click.option("--anyway", is_flag=True, help="Also a table that is paused, or whose declaration opts out.")
 @click.option("--probe", is_flag=True, help="Also scan the table as it was and as it is, up to 30 s, and tell what was gained.")
 @json_option
-def compact_command(table: str, dry_run: bool, probe: bool, as_json: bool) -> None:
+def compact_command(table: str, dry_run: bool, anyway: bool, probe: bool, as_json: bool) -> None:
     """Merge the small files of TABLE, through Dagster, and show what was predicted beside what happened.
 
-    A table with nothing worth merging is left alone, no JVM is started for it, and the reason is told. No row changes, so nothing
+    A table that is paused, or whose declaration opts out, is refused unless --anyway says that it is meant. A table with nothing worth
+    merging is left alone, no JVM is started for it, and the reason is told. No row changes, so nothing
     downstream follows.
     """
     opened = open_declared()
@@ -40,15 +42,18 @@ def compact_command(table: str, dry_run: bool, probe: bool, as_json: bool) -> No
         found = Found(table=wanted, value=plan)
         write_json(plan_document(found)) if as_json else print_plans([found], verbose=True)
         return
-    outcome = _compact(opened, wanted, probe=probe) if plan.bins else CompactionOutcome(plan=plan, version_after=None)
+    if not anyway:
+        refuse_hands_off(opened.lake, wanted)
+    config = {"anyway": anyway, "probe": probe}
+    outcome = _compact(opened, wanted, config) if plan.bins else CompactionOutcome(plan=plan, version_after=None)
     write_json(outcome.as_json()) if as_json else _print(outcome)
 
 
-def _compact(opened: Opened, table: Table, *, probe: bool) -> CompactionOutcome:
+def _compact(opened: Opened, table: Table, config: Mapping[str, bool]) -> CompactionOutcome:
     from lakehouse.cli.recorder import open_recorder
 
     with open_recorder(opened.lake.settings) as recorder, driver_for_command(opened.lake.settings):
-        [run] = recorder.materialize([f"compaction/{table.key}"], tags={PROBE_TAG: "true"} if probe else None)
+        [run] = recorder.materialize([f"compaction/{table.key}"], config=config)
     if run.error:
         raise run.error
     if run.state != "done":

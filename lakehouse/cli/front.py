@@ -11,12 +11,14 @@ from typing import Any, NoReturn
 
 import click
 
+from lakehouse.cli.backtest import backtest_command
 from lakehouse.cli.compact import compact_command
 from lakehouse.cli.config import config_command
 from lakehouse.cli.health import health_command
 from lakehouse.cli.history import history_command
 from lakehouse.cli.materialize import materialize_command
 from lakehouse.cli.output import tell, write_json
+from lakehouse.cli.pause import pause_command, resume_command
 from lakehouse.cli.plan import plan_command
 from lakehouse.cli.replay import replay_command
 from lakehouse.cli.server import server_command
@@ -82,7 +84,10 @@ for _command in (
     health_command,
     plan_command,
     compact_command,
+    pause_command,
+    resume_command,
     history_command,
+    backtest_command,
     replay_command,
     server_command,
     config_command,

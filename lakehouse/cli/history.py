@@ -7,12 +7,13 @@ from typing import Any
 import click
 
 from lakehouse.cli.opened import complete_table, open_declared
-from lakehouse.cli.output import bytes_text, console, count_text, json_option, print_grid, tell, time_text, write_json
+from lakehouse.cli.output import bytes_text, count_text, json_option, print_grid, tell, time_text, write_json
+from lakehouse.cli.plot import check_plot, files_picture
 from lakehouse.core.account import Entry, account_for
 from lakehouse.core.benefit import assess_benefit
 from lakehouse.core.errors import Refused
 from lakehouse.core.history import Commit, is_compaction
-from lakehouse.engine.chart import Chart, Series
+from lakehouse.engine.chart import Series, text_chart
 from lakehouse.engine.log_reader import TableFacts
 from lakehouse.engine.probe import probes
 
@@ -30,9 +31,7 @@ type_of_entries = Mapping[int, Entry]
 @click.argument("table", shell_complete=complete_table)
 @click.option("--limit", type=click.IntRange(min=1), help="Only so many of the newest commits.")
 @click.option("--compactions", is_flag=True, help="Only compactions.")
-@click.option(
-    "--plot", metavar="[FILE.svg]", is_flag=False, flag_value=_IN_TERMINAL, help="The file count over versions: here, or as a file."
-)
+@click.option("--plot", metavar="[FILE]", is_flag=False, flag_value=_IN_TERMINAL, help="Files over versions: here, or drawn, .png or .svg.")
 @json_option
 def history_command(table: str, limit: int | None, compactions: bool, plot: str | None, as_json: bool) -> None:
     """Show the commits of TABLE that its log still holds, newest first; no JVM is started.
@@ -40,8 +39,8 @@ def history_command(table: str, limit: int | None, compactions: bool, plot: str 
     Of each compaction: when and why it ran, and what was predicted beside what happened. Below them the account of all commits: the mean
     error of the predictions, bytes rewritten per byte ingested, work that was wasted.
     """
-    if plot not in (None, _IN_TERMINAL) and Path(plot or "").suffix != ".svg":
-        raise Refused(f"history {table}: --plot {plot}: no such kind of picture; accepted: a name that ends in .svg, or none, after TABLE")
+    if plot is not None and plot != _IN_TERMINAL:
+        check_plot(Path(plot))
     opened = open_declared()
     [wanted] = opened.choose([table])
     facts = opened.lake.facts(wanted.key)
@@ -121,21 +120,12 @@ def _plot(facts: TableFacts, where: str, *, as_json: bool) -> None:
     """The file count over versions; a file that is there is replaced."""
     commits = facts.history.commits
     counts = facts.history.file_counts(facts.layout.file_count)
-    chart = Chart(
-        title=f"{facts.layout.table}: files over versions",
-        x_name="version",
-        y_name="files",
-        series=[Series(name="files", points=[(commit.version, count) for commit, count in zip(commits, counts, strict=True)])],
-        marks=[commit.version for commit in commits if is_compaction(commit)],
-        marked="compactions",
-    )
+    series = [Series(name="files", points=[(commit.version, count) for commit, count in zip(commits, counts, strict=True)])]
+    marks = [commit.version for commit in commits if is_compaction(commit)]
     if where == _IN_TERMINAL:
-        click.echo(chart.as_text(width=min(console().width, 120)), err=as_json)
+        for line in text_chart(series, marks, marked="compaction"):
+            click.echo(line, err=as_json)
         return
-    try:
-        Path(where).write_text(chart.as_svg(), encoding="utf-8")
-    except OSError as error:
-        raise Refused(
-            f"history {facts.layout.table}: {where} cannot be written: {error.strerror}; accepted: a file in a folder that is there"
-        ) from error
+    title = f"{facts.layout.table}: files after each version; a tick at each compaction"
+    Path(where).write_bytes(files_picture(Path(where), title, series, marks))
     tell(f"the picture is in {where}")

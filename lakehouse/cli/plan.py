@@ -49,9 +49,12 @@ def plan_document(found: Found[CompactionPlan]) -> dict[str, Any]:
         "version": None,
         "reason": reason,
         "sentence": sentence,
+        "statement": None,
+        "target_file_bytes": None,
         "files_removed": 0,
         "files_added": 0,
         "bytes_removed": 0,
+        "files_left": 0,
         "estimate": None,
         "bins": [],
     }

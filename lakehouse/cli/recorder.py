@@ -58,21 +58,26 @@ class Recorder:
             return set()
         return {"/".join(key.path) for key in selected}
 
-    def materialize(self, keys: Sequence[str], *, tags: Mapping[str, str] | None = None) -> list[AssetRun]:
-        """One run of these assets, in Dagster's order, inputs first, under these tags too; failures are in the result, not raised.
+    def materialize(self, keys: Sequence[str], *, config: Mapping[str, Any] | None = None) -> list[AssetRun]:
+        """One run of these assets, in Dagster's order, inputs first; failures are in the result, not raised. `config` is that of each.
 
         Raises:
             KeyboardInterrupt: the run was stopped; Dagster knows it as canceled.
         """
         assets = [dg.AssetKey(key.split("/")) for key in keys]
         run_id = str(uuid4())
-        all_tags = {**(tags or {}), ONCE_TAG: "true", **process_tag(run_id)}
+        tags = {ONCE_TAG: "true", **process_tag(run_id)}
         watch = _Watch(self._instance, run_id, keys)
         with watch.spinner, _no_warnings():
             job = self._defs.resolve_implicit_global_asset_job_def()
             self._instance.add_event_listener(run_id, watch.see)
             job.execute_in_process(
-                instance=self._instance, asset_selection=assets, run_id=run_id, run_config=_QUIET, tags=all_tags, raise_on_error=False
+                instance=self._instance,
+                asset_selection=assets,
+                run_id=run_id,
+                run_config=_run_config(keys, config),
+                tags=tags,
+                raise_on_error=False,
             )
         if watch.interrupted:
             raise KeyboardInterrupt
@@ -138,6 +143,10 @@ class _Watch:
         run = self.found["/".join(materialization.asset_key.path)]
         run.state, run.metadata = "done", {name: entry.value for name, entry in materialization.metadata.items()}
         tell(f"{run.key}: {_told(run.metadata)}")
+
+
+def _run_config(keys: Sequence[str], config: Mapping[str, Any] | None) -> dict[str, Any]:
+    return _QUIET if config is None else {**_QUIET, "ops": {key.replace("/", "__"): {"config": dict(config)} for key in keys}}
 
 
 def _told(metadata: Mapping[str, Any]) -> str:

@@ -1,25 +1,37 @@
 """`lakehouse tables`: what is declared, and what there is of it."""
 
+from dataclasses import dataclass
 from typing import Any
 
 import click
 
 from lakehouse.cli.opened import Found, look_at_each, open_declared
-from lakehouse.cli.output import bytes_text, count_text, json_option, print_grid, time_text, write_json
+from lakehouse.cli.output import bytes_text, console, count_text, json_option, print_grid, time_text, write_json
 from lakehouse.cli.verdict import exit_code, tell_errors
+from lakehouse.core.breaker import HandsOff
 from lakehouse.core.layout import Layout
 from lakehouse.core.table import Append, Merge, Overwrite, Table, type_of_write
+from lakehouse.engine.hands import hands_off_now
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Looked:
+    """What there is of a table (`None`: nothing yet), and why it is left alone, where it is."""
+
+    layout: Layout | None
+    held: HandsOff | None
 
 
 @click.command("tables", short_help="What is declared, and what there is of it.", epilog="Example: lakehouse tables")
 @json_option
 def tables_command(as_json: bool) -> int:
-    """List the declared tables: where their rows come from, and what there is of each."""
+    """List the declared tables: where their rows come from, what there is of each, and which are left alone, and why."""
     opened = open_declared()
 
-    def look(table: Table) -> Layout | None:
+    def look(table: Table) -> _Looked:
         facts = opened.lake.facts(table.key)
-        return facts.layout if facts else None
+        held = hands_off_now(opened.lake, table, facts.history if facts else None)
+        return _Looked(layout=facts.layout if facts else None, held=held)
 
     found = look_at_each(opened.choose(()), look)
     if as_json:
@@ -27,12 +39,15 @@ def tables_command(as_json: bool) -> int:
     else:
         heads = ("table", "from", "write", "version", "files", "bytes", "rows", "last commit")
         print_grid(heads, [_row(each) for each in found], numbers=heads[3:7])
+        for held in [each.value.held for each in found if each.value and each.value.held]:
+            console().print(f"{held.table} is left alone, {held.reason.name}: {held.sentence}", soft_wrap=True)
     tell_errors(found)
     return exit_code(found)
 
 
-def _document(found: Found[Layout]) -> dict[str, Any]:
-    table, layout = found.table, found.value
+def _document(found: Found[_Looked]) -> dict[str, Any]:
+    table, layout = found.table, found.value.layout if found.value else None
+    held = found.value.held if found.value else None
     return {
         "table": table.key,
         "description": table.description,
@@ -46,11 +61,12 @@ def _document(found: Found[Layout]) -> dict[str, Any]:
         "size_bytes": layout.size_bytes if layout else 0,
         "row_count": layout.row_count if layout else None,
         "committed_ms": layout.committed_ms if layout else None,
+        "hands_off": {"reason": held.reason.name, "sentence": held.sentence} if held else None,
     }
 
 
-def _row(found: Found[Layout]) -> tuple[str, ...]:
-    table, layout = found.table, found.value
+def _row(found: Found[_Looked]) -> tuple[str, ...]:
+    table, layout = found.table, found.value.layout if found.value else None
     source = table.source.prefix if table.source else ", ".join(each.key for each in table.inputs)
     if layout is None:
         return (table.key, source, _write_text(table.write), "-", "-", "-", "-", _absent(found))
@@ -58,7 +74,7 @@ def _row(found: Found[Layout]) -> tuple[str, ...]:
     return (table.key, source, _write_text(table.write), *counts, time_text(layout.committed_ms))
 
 
-def _absent(found: Found[Layout]) -> str:
+def _absent(found: Found[_Looked]) -> str:
     return type(found.error).__name__ if found.error else "not there yet"
 
 

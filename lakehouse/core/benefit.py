@@ -15,8 +15,6 @@ from lakehouse.core.reason import Reason
 # Every so many compactions one is probed, for at most so much of what they all took: a tenth of the seconds goes into knowing.
 PROBE_EVERY = 10
 PROBE_SHARE = 0.1
-# Marks a run whose compaction a person wants probed, due or not.
-PROBE_TAG = "lakehouse/probe"
 
 # So many of the newest probes are put together; from so many on, a gain under this share is none.
 _PROBES, _LEAST_PROBES = 5, 3

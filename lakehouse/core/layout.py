@@ -59,6 +59,7 @@ class Layout:
     """A table at one version, folded from its log. `committed_ms` is the time of the newest commit.
 
     `table_id` is the identity that the table was given when it was made; one that is deleted and made anew has another.
+    `clustering_columns` are those of liquid clustering; a table that lost them keeps the feature.
     """
 
     table: str
@@ -70,6 +71,7 @@ class Layout:
     log: LogDebt
     columns: tuple[Column, ...] = ()
     partition_columns: tuple[str, ...] = ()
+    clustering_columns: tuple[str, ...] = ()
     properties: Mapping[str, str] = field(default_factory=dict[str, str])
     features: frozenset[str] = frozenset()
     transactions: Mapping[str, int] = field(default_factory=dict[str, int])

@@ -126,11 +126,11 @@ _EVERY_LAYER: dict[str, Any] = {
     "cooldown_minutes": 2.0,
     "max_bytes_per_run": 16 * 1024 * MIB,
 }
-# 128 MiB: Delta's own auto compaction target (DeltaSQLConf autoCompact.maxFileSize).
+# A target of 0 follows the table's size: `core/target.py`.
 _DEFAULTS = {
-    "bronze": CompactionPolicy(target_file_bytes=128 * MIB, min_small_files=40, **_EVERY_LAYER),
-    "silver": CompactionPolicy(target_file_bytes=128 * MIB, min_small_files=16, **_EVERY_LAYER),
-    "gold": CompactionPolicy(target_file_bytes=128 * MIB, min_small_files=8, **_EVERY_LAYER),
+    "bronze": CompactionPolicy(target_file_bytes=0, min_small_files=40, **_EVERY_LAYER),
+    "silver": CompactionPolicy(target_file_bytes=0, min_small_files=16, **_EVERY_LAYER),
+    "gold": CompactionPolicy(target_file_bytes=0, min_small_files=8, **_EVERY_LAYER),
 }
 
 

@@ -20,6 +20,13 @@ class Reason(Enum):
     ALREADY_COMPACTED = (
         "of its {candidates} small file(s) compactions wrote all but {fresh}, and no bin holds two of those, so a merge would gain nothing"
     )
+    # ... and of what is merged into what.
+    SECOND_TIER = (
+        "{files_removed} files of {bytes_removed} bytes, right for an earlier target of an eighth, merge into {files_added} of up to "
+        "{target_bytes} bytes in {partitions} partition(s), once"
+    )
+    CORES_KEPT_BUSY = "its {files} file(s) of {bytes} bytes keep {cores} cores busy at a scan, and any merge would leave too few of them"
+    ALL_WARM = "{warm} partition(s) have mergeable files, and each was written to within the last {hours} h"
 
     # What the sensor says of one table.
     DUE = "{mergeable} mergeable files reach the threshold of {threshold}"
@@ -32,7 +39,60 @@ class Reason(Enum):
     TRIES_USED_UP = (
         "the compaction of version {version} failed {tries} of {tries_allowed} times; {mergeable} mergeable files wait for the next write"
     )
-    NO_SLOT = "{mergeable} mergeable files reach the threshold of {threshold}, but {slots} compaction(s) at once are allowed"
+    NO_SLOT = "{why}, but {slots} compaction(s) at once are allowed"
+    # The sensor's other triggers, and what else may hold a due table up.
+    DUE_BYTES = "{bytes} mergeable bytes reach the threshold of {threshold}"
+    DUE_AGE = "the oldest of its {mergeable} mergeable files is {hours} h old, {limit} h are allowed"
+    DUE_READS = "a full read would open {saved} of its {files} files less ({share}, {limit} are allowed)"
+    DUE_DELETED_ROWS = "{share} of its rows are deleted and still stored, {limit} are allowed"
+    COOLING_DOWN = "{why}, but it was compacted {minutes} min ago, at most once in {cooldown} min"
+    OVER_BUDGET = "{why}, but it takes {usd} USD, and {left} of the {budget} USD an hour are left"
+    OTHER_STRATEGY = "its strategy is {strategy}, so the sensor does not ask for it"
+
+    # Why a table is left alone, whatever it would gain.
+    OPTED_OUT = "its declaration says mode {mode}: nothing is compacted unless a person asks for it"
+    NO_STRATEGY = "its declaration says strategy {strategy}: nothing is compacted unless a person asks for it"
+    PAUSED = "paused since {since}, {until}{why}"
+    RECOMMEND_ONLY = "its declaration says mode {mode}: the plan is shown, a person runs it: lakehouse compact {table}"
+    BREAKER_CLOSED = (
+        "the breaker is closed: {failures} failure(s) and {slower} slower scan(s) in a row, {limit} open it; "
+        "the same bytes were rewritten for nothing {times} time(s), {max_rewrites} open it"
+    )
+    BREAKER_OPEN = (
+        "{count} compaction(s) in a row did not succeed, {conflicts} of them lost to other writers ({bytes} bytes and {seconds} s spent, "
+        "{limit} open the breaker): hands off for {hours} h, until {until}; the last said: {why}"
+    )
+    REWRITE_LOOP = (
+        "the same bytes were rewritten {count} time(s) in a row for nothing, {bytes} bytes in all, last by version {version} "
+        "({limit} open the breaker): hands off for {hours} h, until {until}"
+    )
+    MEASURED_HARM = (
+        "a scan took longer after each of the last {count} compaction(s), at last {after} s after {before} s "
+        "({limit} open the breaker): hands off for {hours} h, until {until}"
+    )
+    HALF_OPEN = "one try is let through since {retry_at}: a success closes the breaker, a failure opens it for longer; before: {why}"
+    WINDOW_CLOSED = "no window is open at {now} (windows: {windows}); the next opens at {opens}"
+
+    # What the choice of a strategy says: who keeps a table's files large, and when.
+    STRATEGY_DECLARED = "its declaration says {name}"
+    BEFORE_WRITE_CHOSEN = (
+        "before the write: each batch of {batch_bytes} bytes fills the {files_needed} file(s) that it needs, has written {batch_files}, "
+        "and to shuffle it takes {seconds} s of the {latency_seconds} s that readers wait"
+    )
+    AFTER_WRITE_CHOSEN = (
+        "after each write: to merge a batch of {batch_bytes} bytes in {batch_files} file(s), {arrivals_per_hour} an hour, takes {seconds} "
+        "s of the {latency_seconds} s that readers wait, and the sensor would come after {sensor_seconds} s"
+    )
+    SENSOR_CHOSEN = (
+        "by the sensor: its threshold is reached in {sensor_seconds} s, a merge after each write takes {seconds} s of the "
+        "{interval_seconds} s between two, readers wait {latency_seconds} s"
+    )
+    BATCHES_FIT = "by the sensor: each batch of {batch_bytes} bytes writes {batch_files} file(s), and needs as many"
+    WRITES_UNKNOWN = "by the sensor: {known} commit(s) with new rows are known, with times, {wanted} are wanted to choose by"
+
+    # What a back-test says where nobody looks at a table.
+    NOBODY_COMPACTS = "nobody compacts under the strategy none; {mergeable} mergeable files stay"
+    SCHEDULE_NOT_YET = "the schedule {cron} did not come round before the next commit"
 
     # What the choice of a batch says of one landing prefix.
     BATCH_READY = "{files} landed file(s) of {bytes} bytes make batch {batch}, {set_aside} file(s) are set aside"

@@ -24,6 +24,7 @@ _SPARK = re.compile(r"server|local\[([1-9][0-9]*|\*)\]|spark://[^\s/;]+:[0-9]+|s
 _NOT_IN_SPARK = re.compile(r"(token|session_id)\s*=", re.IGNORECASE)
 _MEMORY = re.compile(r"[1-9][0-9]{0,8}[mg]")
 _WHOLE = re.compile(r"[0-9]{1,9}")
+_USD = re.compile(r"[0-9]{1,6}(\.[0-9]{1,6})?")
 _MODULE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
 
 # name -> (default, what is accepted)
@@ -34,6 +35,7 @@ ACCEPTED = {
     "LAKEHOUSE_PORT": ("3000", "a TCP port, 1 to 65535, for the page"),
     "LAKEHOUSE_SPARK_PORT": ("15002", "a TCP port, 1 to 65535, for the Spark Connect server"),
     "LAKEHOUSE_SPARK_MEMORY": ("2g", "a whole number followed by m or g, at least 512m"),
+    "LAKEHOUSE_COMPACTION_BUDGET_USD": ("0", "USD an hour that compactions may be predicted to cost, like 0.25; 0 for no bound"),
     "LAKEHOUSE_TABLES": ("lakehouse.tables", "the dotted name of the package that declares the tables"),
     "LAKEHOUSE_REPLAY": ("on", "on or off: whether the year of flights is played into the landing area"),
     "LAKEHOUSE_REPLAY_START": ("2013-01-01", "a date in 2013, like 2013-01-01"),
@@ -52,6 +54,7 @@ class Settings:
     port: int
     spark_port: int
     spark_memory: str
+    compaction_budget_usd: float
     tables: str
     replay: bool
     replay_start: datetime
@@ -89,6 +92,7 @@ class Settings:
             "LAKEHOUSE_PORT": str(self.port),
             "LAKEHOUSE_SPARK_PORT": str(self.spark_port),
             "LAKEHOUSE_SPARK_MEMORY": self.spark_memory,
+            "LAKEHOUSE_COMPACTION_BUDGET_USD": f"{self.compaction_budget_usd:.6f}".rstrip("0").rstrip("."),
             "LAKEHOUSE_TABLES": self.tables,
             "LAKEHOUSE_REPLAY": "on" if self.replay else "off",
             "LAKEHOUSE_REPLAY_START": f"{self.replay_start:%Y-%m-%d}",
@@ -114,6 +118,7 @@ def parse_settings(environ: Mapping[str, str], *, base: Path) -> Settings:
         port=port,
         spark_port=spark_port,
         spark_memory=_memory(values),
+        compaction_budget_usd=float(_matching(values, "LAKEHOUSE_COMPACTION_BUDGET_USD", _USD)),
         tables=_matching(values, "LAKEHOUSE_TABLES", _MODULE),
         replay=_switch(values, "LAKEHOUSE_REPLAY"),
         replay_start=_day(values, "LAKEHOUSE_REPLAY_START"),

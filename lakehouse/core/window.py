@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, time, timedelta
 
 from lakehouse.core.errors import Refused
 
@@ -31,6 +31,28 @@ def is_open(windows: Iterable[Window], now_ms: int) -> bool:
     """Whether one of the windows is open at `now_ms`; without any window, always."""
     windows = tuple(windows)
     return not windows or any(_holds(window, datetime.fromtimestamp(now_ms / 1000, tz=UTC)) for window in windows)
+
+
+def next_opening(windows: Iterable[Window], now_ms: int) -> int:
+    """When the next of the windows starts after `now_ms`; ValueError without any window."""
+    now = datetime.fromtimestamp(now_ms / 1000, tz=UTC)
+    days = [now.date() + timedelta(days=ahead) for ahead in range(8)]
+    starts = [
+        datetime.combine(day, time.fromisoformat(window.start), tzinfo=UTC)
+        for window in windows
+        for day in days
+        if DAYS[day.weekday()] in window.days
+    ]
+    return int(min(start for start in starts if start > now).timestamp() * 1000)
+
+
+def windows_text(windows: Iterable[Window]) -> str:
+    """`22:00-04:00 UTC on sat, sun`, and so on."""
+    return "; ".join(f"{window.start}-{window.end} UTC {_days_text(window.days)}" for window in windows)
+
+
+def _days_text(days: tuple[str, ...]) -> str:
+    return "daily" if set(days) == set(DAYS) else f"on {', '.join(days)}"
 
 
 def _holds(window: Window, now: datetime) -> bool:

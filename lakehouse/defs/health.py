@@ -10,10 +10,12 @@ import dagster as dg
 
 from lakehouse.core.errors import Broken, Refused
 from lakehouse.core.health import log_debt_ok, small_files_ok
+from lakehouse.core.rewrites import find_rewrites
 from lakehouse.core.table import Table
 from lakehouse.defs.failures import dagster_words
 from lakehouse.defs.keys import table_key
 from lakehouse.defs.metadata import health_of
+from lakehouse.engine.hands import breaker_of
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.log_reader import TableFacts, missing_files
 from lakehouse.engine.sql import delete_lines
@@ -21,6 +23,7 @@ from lakehouse.engine.sql import delete_lines
 _DESCRIPTIONS = {
     "readable": "The log folds, and every file that the table needs is in storage.",
     "small_files": "Compaction keeps up with the small files.",
+    "breaker": "Nothing in the table's past speaks against another compaction.",
     "log_debt": "The log is checkpointed often enough.",
     "quarantine": "No landed line was refused.",
 }
@@ -65,7 +68,7 @@ def health_check(table: Table, lake: Lake) -> dg.AssetChecksDefinition:
 
 def check_names(table: Table) -> tuple[str, ...]:
     """The checks that a table has: quarantine only where lines are read from files."""
-    names = ("readable", "small_files", "log_debt")
+    names = ("readable", "small_files", "log_debt", "breaker")
     return names if table.source is None else (*names, "quarantine")
 
 
@@ -85,7 +88,7 @@ def judge(table: Table, lake: Lake) -> tuple[TableVerdict, ...]:
     if facts is None:
         return tuple(TableVerdict(name=name, ok=True, sentence="there is no table yet") for name in check_names(table))
     quarantine = () if table.source is None else (_quarantine(table, lake),)
-    return (_readable(facts, missing), *_of_health(table, facts), *quarantine)
+    return (_readable(facts, missing), *_of_health(table, facts), _breaker(table, lake, facts), *quarantine)
 
 
 def report_checks(context: dg.AssetExecutionContext, table: Table, lake: Lake) -> None:
@@ -122,6 +125,13 @@ def _of_health(table: Table, facts: TableFacts) -> tuple[TableVerdict, ...]:
         TableVerdict(name="small_files", ok=small.ok, sentence=small.sentence, numbers={"mergeable_files": health.mergeable_file_count}),
         TableVerdict(name="log_debt", ok=debt.ok, sentence=debt.sentence, numbers={"commits": health.log.commit_count}),
     )
+
+
+def _breaker(table: Table, lake: Lake, facts: TableFacts) -> TableVerdict:
+    state = breaker_of(lake, table, facts.history)
+    retry = {} if state.retry_at_ms is None else {"retry_at_ms": state.retry_at_ms}
+    numbers = {**find_rewrites(facts.history).as_numbers(), **retry}
+    return TableVerdict(name="breaker", ok=state.position == "closed", sentence=state.sentence, numbers={**numbers})
 
 
 def _quarantine(table: Table, lake: Lake) -> TableVerdict:

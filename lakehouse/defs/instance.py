@@ -1,12 +1,17 @@
-"""What Dagster's own records tell of a table: its newest facts, what runs on it now, and what was tried before."""
+"""What Dagster's own records tell of the tables: newest facts, runs under way, earlier tries, readers, and what was spent.
 
-from collections.abc import Mapping, Sequence
+A fleet is looked up in few queries. One of them cannot be shared: Dagster's storage keeps no newest observation for many assets at once.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 
 import dagster as dg
 from dagster import DagsterRunStatus, RunRecord, RunsFilter
 
 from lakehouse.core.rank import RunInFlight
+from lakehouse.core.readers import DAY_MS, ReaderRun
 from lakehouse.core.table import Table
 from lakehouse.defs.keys import compaction_key, table_key
 
@@ -17,8 +22,12 @@ _UNFINISHED = [
     DagsterRunStatus.STARTED,
     DagsterRunStatus.CANCELING,
 ]
+_FINISHED = [DagsterRunStatus.SUCCESS, DagsterRunStatus.FAILURE, DagsterRunStatus.CANCELED]
 # The tries of one state follow each other closely; so many of the newest runs hold all of those that still matter.
 _TRIES_LOOKED_AT = 100
+# A day of a small lake, some hours of a busy one: enough to tell a rate by, and read in well under a tenth of a second.
+_RUNS_LOOKED_AT = 500
+_RUN_KEY_TAG = "dagster/run_key"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,26 +43,38 @@ class NewestFacts:
         return None if value is None else int(value)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecentRuns:
+    """The newest runs, of whatever state, and since when they are all there."""
+
+    since_ms: int
+    records: tuple[RunRecord, ...]
+
+
 def newest_facts(instance: dg.DagsterInstance, table: Table) -> NewestFacts | None:
-    """The numbers of the newest materialization or observation, whichever is newer; `None` if there was neither.
+    """The numbers of the newest materialization or observation of one table; `None` if there was neither."""
+    return newest_facts_of(instance, [table]).get(table.key)
+
+
+def newest_facts_of(instance: dg.DagsterInstance, tables: Sequence[Table]) -> Mapping[str, NewestFacts]:
+    """The numbers of each table's newest materialization or observation, whichever is newer; a table with neither is left out.
 
     Most of Dagster's helpers read materializations only, and would show the file count from before a compaction.
     """
-    found = [
-        *instance.fetch_materializations(table_key(table), limit=1).records,
-        *instance.fetch_observations(table_key(table), limit=1).records,
-    ]
-    if not found:
-        return None
-    newest = max(found, key=lambda record: record.storage_id)
-    event = newest.asset_materialization or newest.event_log_entry.asset_observation
-    metadata = event.metadata if event else {}
-    numbers = {
-        name: entry.value
-        for name, entry in metadata.items()
-        if isinstance(entry, (dg.IntMetadataValue, dg.FloatMetadataValue)) and entry.value is not None
-    }
-    return NewestFacts(storage_id=newest.storage_id, numbers=numbers)
+    materialized = _last_materializations(instance, [table_key(table) for table in tables])
+    found: dict[str, NewestFacts] = {}
+    for table in tables:
+        records = [*instance.fetch_observations(table_key(table), limit=1).records, *_one(materialized.get(table_key(table)))]
+        if records:
+            newest = max(records, key=lambda record: record.storage_id)
+            found[table.key] = NewestFacts(storage_id=newest.storage_id, numbers=_numbers(newest))
+    return found
+
+
+def last_compactions_ms(instance: dg.DagsterInstance, tables: Sequence[Table]) -> Mapping[str, int]:
+    """When each table's newest compaction ended well; a table without one is left out."""
+    found = _last_materializations(instance, [compaction_key(table) for table in tables])
+    return {table.key: int(found[key].timestamp * 1000) for table in tables if (key := compaction_key(table)) in found}
 
 
 def runs_in_flight(instance: dg.DagsterInstance, tables: Sequence[Table]) -> tuple[RunInFlight, ...]:
@@ -71,5 +92,61 @@ def runs_in_flight(instance: dg.DagsterInstance, tables: Sequence[Table]) -> tup
 
 def earlier_tries(instance: dg.DagsterInstance, tags: Mapping[str, str]) -> list[RunRecord]:
     """The newest finished runs that carry these tags, newest first."""
-    finished = [DagsterRunStatus.SUCCESS, DagsterRunStatus.FAILURE, DagsterRunStatus.CANCELED]
-    return list(instance.get_run_records(RunsFilter(statuses=finished, tags=tags), limit=_TRIES_LOOKED_AT))
+    return list(instance.get_run_records(RunsFilter(statuses=_FINISHED, tags=tags), limit=_TRIES_LOOKED_AT))
+
+
+def ended_requests(instance: dg.DagsterInstance, run_keys: Sequence[str]) -> list[tuple[str, DagsterRunStatus]]:
+    """The ended runs that a sensor asked for under these keys: the key, and how the run ended."""
+    if not run_keys:
+        return []
+    records = instance.get_run_records(RunsFilter(statuses=_FINISHED, tags={_RUN_KEY_TAG: list(run_keys)}))
+    return [(record.dagster_run.tags[_RUN_KEY_TAG], record.dagster_run.status) for record in records]
+
+
+def recent_runs(instance: dg.DagsterInstance, *, now_ms: int) -> RecentRuns:
+    """The runs of the last day, or as many of the newest as are looked at."""
+    since_ms = now_ms - DAY_MS
+    after = datetime.fromtimestamp(since_ms / 1000, tz=UTC)
+    records = tuple(instance.get_run_records(RunsFilter(created_after=after), limit=_RUNS_LOOKED_AT))
+    if len(records) == _RUNS_LOOKED_AT:
+        since_ms = int(records[-1].create_timestamp.timestamp() * 1000)
+    return RecentRuns(since_ms=since_ms, records=records)
+
+
+def reader_runs(runs: RecentRuns, tables: Sequence[Table]) -> tuple[ReaderRun, ...]:
+    """Those of the runs that succeeded and wrote tables, with the tables they wrote and the seconds they took."""
+    keys = {table_key(table): table.key for table in tables}
+    found: list[ReaderRun] = []
+    for record in runs.records:
+        selected = record.dagster_run.asset_selection
+        wrote = frozenset(keys.values() if selected is None else (keys[key] for key in selected if key in keys))
+        if wrote and record.dagster_run.status is DagsterRunStatus.SUCCESS and record.end_time is not None:
+            seconds = None if record.start_time is None else record.end_time - record.start_time
+            found.append(ReaderRun(tables=wrote, ended_ms=int(record.end_time * 1000), seconds=seconds))
+    return tuple(found)
+
+
+def spent_usd(runs: RecentRuns, *, tag: str, since_ms: int) -> float:
+    """The sum of the predicted costs that runs made since then carry under `tag`, however the runs ended."""
+    made = [record for record in runs.records if record.create_timestamp.timestamp() * 1000 >= since_ms]
+    return sum(float(record.dagster_run.tags.get(tag, 0)) for record in made)
+
+
+def _last_materializations(instance: dg.DagsterInstance, keys: Sequence[dg.AssetKey]) -> dict[dg.AssetKey, dg.EventLogRecord]:
+    records = instance.get_asset_records(list(keys)) if keys else ()
+    found = {record.asset_entry.asset_key: record.asset_entry.last_materialization_record for record in records}
+    return {key: record for key, record in found.items() if record is not None}
+
+
+def _one(record: dg.EventLogRecord | None) -> Iterable[dg.EventLogRecord]:
+    return () if record is None else (record,)
+
+
+def _numbers(record: dg.EventLogRecord) -> dict[str, int | float]:
+    event = record.asset_materialization or record.event_log_entry.asset_observation
+    metadata = event.metadata if event else {}
+    return {
+        name: entry.value
+        for name, entry in metadata.items()
+        if isinstance(entry, (dg.IntMetadataValue, dg.FloatMetadataValue)) and entry.value is not None
+    }

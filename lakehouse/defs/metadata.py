@@ -5,6 +5,7 @@ Dagster's. No value comes from the environment: metadata is shown to everybody.
 """
 
 from collections.abc import Mapping
+from dataclasses import fields
 from typing import Any
 
 import dagster as dg
@@ -16,13 +17,20 @@ from lakehouse.core.ingest import ingest_app_id
 from lakehouse.core.layout import Layout
 from lakehouse.core.outcome import CompactionOutcome, WriteOutcome
 from lakehouse.core.policy import policy_for
+from lakehouse.core.rewrites import Rewrites, find_rewrites
 from lakehouse.core.table import Table
+from lakehouse.core.trigger import TableState, state_of
 from lakehouse.defs.picture import histogram_picture
 from lakehouse.engine.clock import now_ms
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.log_reader import TableFacts
 
 type_of_metadata = dict[str, Any]
+
+# The fields of a TableState that stand in a table's metadata under their own names.
+_STATE_NUMBERS = ("mergeable_bytes", "files_after", "oldest_small_ms", "deleted_rows_share", "estimate_seconds", "estimate_usd")
+_WHOLE_NUMBERS = ("version", "mergeable_file_count", "mergeable_bytes", "file_count", "files_after", "size_bytes", "oldest_small_ms")
+_SHARES = ("deleted_rows_share", "estimate_seconds", "estimate_usd", "health_score")
 
 
 def declared_metadata(table: Table, lake: Lake) -> type_of_metadata:
@@ -53,6 +61,8 @@ def table_metadata(table: Table, facts: TableFacts) -> type_of_metadata:
     return {
         "lakehouse/version": layout.version,
         **health_numbers(health),
+        **state_numbers(state_of(layout, health)),
+        **rewrite_numbers(find_rewrites(facts.history)),
         **({} if health.row_count is None else {"dagster/row_count": health.row_count}),
         **_landed_batch(table, layout),
         "dagster/uri": layout.uri,
@@ -78,6 +88,29 @@ def health_numbers(health: Health) -> dict[str, int | float]:
         "lakehouse/log_bytes": health.log.commit_bytes,
         "lakehouse/health_score": health.score,
     }
+
+
+def state_numbers(state: TableState) -> dict[str, int | float]:
+    """What the fleet is ranked by beside the health: gain, age and predicted cost; what is unknown has no entry."""
+    numbers = {name: getattr(state, name) for name in _STATE_NUMBERS}
+    return {f"lakehouse/{name}": number for name, number in numbers.items() if number is not None}
+
+
+def sensed_state(table: str, numbers: Mapping[str, int | float]) -> TableState:
+    """The state of a table as the numbers of its newest event tell it."""
+    found: dict[str, Any] = {name: numbers.get(f"lakehouse/{name}") for name in (*_WHOLE_NUMBERS, *_SHARES)}
+    found |= {name: int(found[name]) for name in _WHOLE_NUMBERS if found[name] is not None}
+    return TableState(table=table, **found)
+
+
+def rewrite_numbers(rewrites: Rewrites) -> dict[str, int]:
+    """What a breaker is told of bytes that were rewritten for nothing."""
+    return {f"lakehouse/rewrites_{each.name}": getattr(rewrites, each.name) for each in fields(rewrites)}
+
+
+def sensed_rewrites(numbers: Mapping[str, int | float]) -> Rewrites:
+    """The same as the numbers of a table's newest event tell it; none where they do not."""
+    return Rewrites(**{each.name: int(numbers.get(f"lakehouse/rewrites_{each.name}", 0)) for each in fields(Rewrites)})
 
 
 def column_schema(layout: Layout) -> dg.TableSchema:
@@ -136,6 +169,12 @@ def compaction_metadata(outcome: CompactionOutcome) -> type_of_metadata:
     }
 
 
+def markdown_table(heads: list[str], rows: list[list[str]]) -> str:
+    """A table in Markdown, as Dagster's page shows it."""
+    lines = [heads, ["---"] * len(heads), *rows]
+    return "\n".join(f"| {' | '.join(cell.replace('|', '/') for cell in line)} |" for line in lines)
+
+
 def _account_numbers(outcome: CompactionOutcome) -> type_of_metadata:
     """The means of the errors, write amplification and wasted work; what is unknown is left out, for a plot of zeros would lie."""
     if outcome.account is None:
@@ -176,19 +215,14 @@ def _picture(health: Health) -> str:
     shown = health.histogram[filled[0] : filled[-1] + 1]
     candidate = health.plan.policy.candidate_bytes
     bars = [(size.label, size.file_count, size.below_bytes is not None and size.below_bytes <= candidate) for size in shown]
-    return f"{histogram_picture(bars)}\n\n{_markdown_table(['size', 'files'], [[label, str(count)] for label, count, _ in bars])}"
+    return f"{histogram_picture(bars)}\n\n{markdown_table(['size', 'files'], [[label, str(count)] for label, count, _ in bars])}"
 
 
 def _parts_table(health: Health) -> str:
     rows = [[part.name, str(part.weight), f"{part.value:.2f}", part.sentence] for part in health.parts]
-    return _markdown_table(["part", "weight", "value", "why"], rows)
+    return markdown_table(["part", "weight", "value", "why"], rows)
 
 
 def _account_table(pairs: Mapping[str, tuple[float, float | None]]) -> str:
     rows = [[name.replace("_", " "), f"{predicted}", "-" if actual is None else f"{actual}"] for name, (predicted, actual) in pairs.items()]
-    return _markdown_table(["", "predicted", "actual"], rows)
-
-
-def _markdown_table(heads: list[str], rows: list[list[str]]) -> str:
-    lines = [heads, ["---"] * len(heads), *rows]
-    return "\n".join(f"| {' | '.join(cell.replace('|', '/') for cell in line)} |" for line in lines)
+    return markdown_table(["", "predicted", "actual"], rows)

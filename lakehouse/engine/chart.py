@@ -1,137 +1,153 @@
-"""Figures over versions or time as a chart, in text for a terminal and as SVG for everything else; no plotting library is loaded."""
+"""A line chart as a list of shapes, as SVG, and in letters, without a plotting library; `png` draws the same shapes as pixels."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from html import escape
+from math import ceil, log10
 
-_WIDTH, _HEIGHT = 860, 320
-_LEFT, _RIGHT, _TOP, _BOTTOM = 70, 20, 46, 44
-# Read on a light and on a dark background; told apart also without red and green.
-_COLOURS = ("#4f7cd6", "#e0913a", "#8a5cc2", "#2a9d8f", "#c2557a", "#808080")
-_TEXT_COLOUR, _GRID_COLOUR = "#808080", "#80808040"
-_SIGNS = "*o+x#%"
-_TICKS = 4
+WIDTH, HEIGHT = 960, 420
+_LEFT, _RIGHT, _TOP, _BOTTOM = 70, 20, 70, 50
+# Told apart by those who see no red and green, too. Source: Okabe and Ito's palette.
+COLOURS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00")
+_INK, _GRID, _PAPER = "#404040", "#d8d8d8", "#ffffff"
+
+type_of_point = tuple[float, float]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Series:
-    """A named figure at rising places; between two places it keeps the value of the first."""
+    """A line with its name, from left to right; a point is an x and a y, both of any size."""
 
     name: str
-    points: Sequence[tuple[float, float]]
+    points: Sequence[type_of_point]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Chart:
-    """Series from zero up over one axis, and places on that axis that are marked, `marked` saying what they are."""
+class Line:
+    """A line through points of the picture."""
 
-    title: str
-    x_name: str
-    y_name: str
-    series: Sequence[Series]
-    marks: Sequence[float] = ()
-    marked: str = ""
-
-    def as_text(self, *, width: int = 100, height: int = 12) -> str:
-        """The chart in so many columns and rows of plain signs, a line of marks and a legend below it."""
-        low, high, top = self._extent()
-        middle = (height - 1) // 2
-        labels = {0: _short(top), middle: _short(top * (1 - middle / (height - 1))), height - 1: "0"}
-        label_width = max(map(len, labels.values()))
-        columns = max(width - label_width - 2, 10)
-        rows = [[" "] * columns for _ in range(height)]
-        for place, series in enumerate(self.series):
-            for column, least, most in _columns(series.points, low, high, columns):
-                for row in range(round(least / top * (height - 1)), round(most / top * (height - 1)) + 1):
-                    rows[height - 1 - row][column] = _SIGNS[place % len(_SIGNS)]
-        lines = [f"{labels.get(number, ''):>{label_width}} |{''.join(row).rstrip()}" for number, row in enumerate(rows)]
-        return "\n".join([self.title, *lines, *self._text_below(low, high, label_width, columns)])
-
-    def as_svg(self) -> str:
-        """The chart as one SVG document."""
-        low, high, top = self._extent()
-        parts = [*self._svg_grid(low, high, top), *self._svg_marks(low, high)]
-        for place, series in enumerate(self.series):
-            colour = _COLOURS[place % len(_COLOURS)]
-            corners = [(_x(x, low, high), _y(y, top)) for x, y in series.points]
-            steps = "".join(f"H{x:.1f}V{y:.1f}" for x, y in corners[1:])
-            if corners:
-                start = f"M{corners[0][0]:.1f} {corners[0][1]:.1f}"
-                parts.append(f'<path d="{start}{steps}H{_x(high, low, high):.1f}" fill="none" stroke="{colour}" stroke-width="1.6"/>')
-            parts.append(_svg_text(_LEFT + 150 * place, _TOP - 10, f"■ {series.name}", colour))
-        parts.append(_svg_text(_LEFT, 18, self.title, _TEXT_COLOUR, size=14))
-        size = f'width="{_WIDTH}" height="{_HEIGHT}" viewBox="0 0 {_WIDTH} {_HEIGHT}"'
-        return f'<svg xmlns="http://www.w3.org/2000/svg" {size} font-family="sans-serif" font-size="11">{"".join(parts)}</svg>\n'
-
-    def _extent(self) -> tuple[float, float, float]:
-        """The first and last place, and the largest value; never the same twice, so that nothing is divided by zero."""
-        points = [point for series in self.series for point in series.points] or [(0.0, 0.0)]
-        low, high = min(x for x, _ in points), max(x for x, _ in points)
-        return low, high if high > low else low + 1, max(y for _, y in points) or 1
-
-    def _text_below(self, low: float, high: float, label_width: int, columns: int) -> Iterator[str]:
-        indent = " " * (label_width + 1)
-        yield f"{indent}+{'-' * columns}"
-        if self.marks:
-            signs = [" "] * columns
-            for mark in self.marks:
-                signs[_column(mark, low, high, columns)] = "^"
-            yield f"{indent} {''.join(signs).rstrip()}"
-        first, last = f"{self.x_name} {_short(low)}", _short(high)
-        yield f"{indent} {first}{last:>{max(columns - len(first), len(last) + 1)}}"
-        legend = [f"{_SIGNS[place % len(_SIGNS)]} {series.name}" for place, series in enumerate(self.series)]
-        yield f"{indent} {'   '.join([*legend, *([f'^ {self.marked}'] if self.marks else [])])}"
-
-    def _svg_grid(self, low: float, high: float, top: float) -> Iterator[str]:
-        for tick in range(_TICKS + 1):
-            share = tick / _TICKS
-            y, x = _y(top * share, top), _x(low + (high - low) * share, low, high)
-            yield f'<line x1="{_LEFT}" x2="{_WIDTH - _RIGHT}" y1="{y:.1f}" y2="{y:.1f}" stroke="{_GRID_COLOUR}"/>'
-            yield _svg_text(_LEFT - 6, y + 4, _short(top * share), _TEXT_COLOUR, anchor="end")
-            yield _svg_text(x, _HEIGHT - _BOTTOM + 16, _short(low + (high - low) * share), _TEXT_COLOUR, anchor="middle")
-        yield _svg_text(_WIDTH - _RIGHT, _HEIGHT - 10, self.x_name, _TEXT_COLOUR, anchor="end")
-        yield _svg_text(6, _TOP - 10, self.y_name, _TEXT_COLOUR)
-
-    def _svg_marks(self, low: float, high: float) -> Iterator[str]:
-        bottom = _HEIGHT - _BOTTOM
-        for mark in self.marks:
-            x = _x(mark, low, high)
-            yield f'<line x1="{x:.1f}" x2="{x:.1f}" y1="{_TOP}" y2="{bottom}" stroke="{_COLOURS[1]}" stroke-opacity="0.35"/>'
-        if self.marks:
-            yield _svg_text(_LEFT, _HEIGHT - 10, f"| {self.marked} ({len(self.marks)})", _COLOURS[1])
+    points: tuple[type_of_point, ...]
+    colour: str
+    width: int = 1
 
 
-def _columns(points: Sequence[tuple[float, float]], low: float, high: float, columns: int) -> Iterator[tuple[int, float, float]]:
-    """Each column that the series touches, with the least and the most it is there."""
-    ends = [*points[1:], (high, points[-1][1])] if points else []
-    ranges: dict[int, tuple[float, float]] = {}
-    for (x, y), (next_x, _) in zip(points, ends, strict=True):
-        for column in range(_column(x, low, high, columns), _column(next_x, low, high, columns) + 1):
-            least, most = ranges.get(column, (y, y))
-            ranges[column] = (min(least, y), max(most, y))
-    for column, (least, most) in ranges.items():
-        yield column, least, most
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Words:
+    """A text whose baseline starts, has its middle or ends at a point, by `anchor`."""
+
+    at: type_of_point
+    text: str
+    anchor: str = "start"
+    large: bool = False
 
 
-def _column(x: float, low: float, high: float, columns: int) -> int:
-    return min(max(round((x - low) / (high - low) * (columns - 1)), 0), columns - 1)
+type_of_shape = Line | Words
 
 
-def _x(x: float, low: float, high: float) -> float:
-    return _LEFT + (x - low) / (high - low) * (_WIDTH - _LEFT - _RIGHT)
+def line_chart(title: str, series: Sequence[Series], marks: Iterable[float] = (), *, x_name: str = "", y_name: str = "") -> str:
+    """The chart as SVG: one line per series, from 0 upwards, and a tick below it at every x of `marks`."""
+    drawn = "".join(map(_svg, chart_shapes(title, series, marks, x_name=x_name, y_name=y_name)))
+    size = f'viewBox="0 0 {WIDTH} {HEIGHT}" width="{WIDTH}" height="{HEIGHT}"'
+    paper = f'<rect width="{WIDTH}" height="{HEIGHT}" fill="{_PAPER}"/>'
+    return f'<svg xmlns="http://www.w3.org/2000/svg" {size} font-family="sans-serif">{paper}{drawn}</svg>\n'
 
 
-def _y(y: float, top: float) -> float:
-    return _HEIGHT - _BOTTOM - y / top * (_HEIGHT - _TOP - _BOTTOM)
+def chart_shapes(
+    title: str, series: Sequence[Series], marks: Iterable[float] = (), *, x_name: str = "", y_name: str = ""
+) -> Iterator[type_of_shape]:
+    """What `line_chart` consists of, from the back to the front."""
+    points = [point for each in series for point in each.points]
+    low, high = min((x for x, _ in points), default=0), max((x for x, _ in points), default=1)
+    step = tick_step(max((y for _, y in points), default=1))
+    top = max(1, ceil(max((y for _, y in points), default=1) / step)) * step
+
+    def at(x: float, y: float) -> type_of_point:
+        across = (x - low) / (high - low) if high > low else 0.5
+        return _LEFT + across * (WIDTH - _LEFT - _RIGHT), HEIGHT - _BOTTOM - y / top * (HEIGHT - _TOP - _BOTTOM)
+
+    yield Words(at=(_LEFT, 24), text=title, large=True)
+    yield from _legend(series)
+    for number in range(round(top / step) + 1):
+        y = number * step
+        yield Line(
+            points=(at(low, y), at(high, y)) if high > low else ((_LEFT, at(low, y)[1]), (WIDTH - _RIGHT, at(low, y)[1])), colour=_GRID
+        )
+        yield Words(at=(_LEFT - 8, at(low, y)[1] + 4), text=f"{y:,.10g}", anchor="end")
+    for mark in marks:
+        x, y = at(mark, 0)
+        yield Line(points=((x, y + 2), (x, y + 9)), colour=_INK)
+    yield Words(at=(_LEFT, HEIGHT - 14), text=f"{low:,.10g}")
+    yield Words(at=(WIDTH - _RIGHT, HEIGHT - 14), text=f"{high:,.10g}", anchor="end")
+    yield Words(at=((WIDTH + _LEFT) / 2, HEIGHT - 14), text=x_name, anchor="middle")
+    yield Words(at=(8, _TOP - 14), text=y_name)
+    for each, colour in zip(series, _colours(series), strict=True):
+        yield Line(points=tuple(at(x, y) for x, y in each.points), colour=colour, width=2)
 
 
-def _svg_text(x: float, y: float, text: str, colour: str, *, anchor: str = "start", size: int = 11) -> str:
-    return f'<text x="{x:.1f}" y="{y:.1f}" fill="{colour}" text-anchor="{anchor}" font-size="{size}">{escape(text)}</text>'
+def tick_step(most: float) -> float:
+    """The distance of ticks, 1, 2 or 5 times a power of ten, of which about five reach `most`."""
+    rough = max(most, 1e-9) / 5
+    power = 10.0 ** int(log10(rough) // 1)
+    return next(factor * power for factor in (1, 2, 5, 10) if factor * power >= rough * 0.999)
 
 
-def _short(value: float) -> str:
-    """`1.2M`: a number in as few signs as a chart has room for."""
-    for unit, name in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
-        if abs(value) >= unit * 10:
-            return f"{value / unit:.4g}{name}"
-    return f"{value:.4g}"
+def _legend(series: Sequence[Series]) -> Iterator[type_of_shape]:
+    left = _LEFT
+    for each, colour in zip(series, _colours(series), strict=True):
+        yield Line(points=((left, 42), (left + 22, 42)), colour=colour, width=2)
+        yield Words(at=(left + 28, 46), text=each.name)
+        left += 28 + 8 * len(each.name) + 24
+
+
+def _colours(series: Sequence[Series]) -> list[str]:
+    return [COLOURS[place % len(COLOURS)] for place in range(len(series))]
+
+
+def _svg(shape: type_of_shape) -> str:
+    match shape:
+        case Line(points=points, colour=colour, width=width):
+            path = " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
+            return f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="{width}"/>'
+        case Words(at=(x, y), text=text, anchor=anchor, large=large):
+            size = 16 if large else 12
+            return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}" font-size="{size}" fill="{_INK}">{escape(text)}</text>'
+
+
+def text_chart(
+    series: Sequence[Series], marks: Iterable[float] = (), *, marked: str = "", width: int = 72, height: int = 12, signs: str = "*o+x"
+) -> list[str]:
+    """The same lines in letters, one sign per series, those named first on top; a column shows the mean of what falls into it.
+
+    Below it is a `^` at every x of `marks`, and `marked` says what they are.
+    """
+    points = [point for each in series for point in each.points]
+    if not points:
+        return []
+    low, high = min(x for x, _ in points), max(x for x, _ in points)
+    most = max(1.0, *(y for _, y in points))
+    width = min(width, max(len(each.points) for each in series))
+    cells = [[" "] * width for _ in range(height)]
+
+    def column(x: float) -> int:
+        return min(width - 1, int((x - low) / (high - low) * width) if high > low else 0)
+
+    for each, sign in reversed(list(zip(series, signs, strict=False))):
+        columns: list[list[float]] = [[] for _ in range(width)]
+        for x, y in each.points:
+            columns[column(x)].append(y)
+        for place, values in enumerate(columns):
+            if values:
+                level = min(height - 1, round(sum(values) / len(values) / most * (height - 1)))
+                cells[height - 1 - level][place] = sign
+    margin = len(f"{most:,.0f}")
+    heads = [f"{most:,.0f}", *[""] * (height - 2), "0"]
+    rows = [f"{head:>{margin}} |{''.join(row).rstrip()}" for head, row in zip(heads, cells, strict=True)]
+    feet = f"{low:,.10g}", f"{high:,.10g}"
+    rows.append(f"{'':>{margin}} +{'-' * width}")
+    places = {column(mark) for mark in marks}
+    if places:
+        rows.append(f"{'':>{margin}}  {''.join('^' if place in places else ' ' for place in range(width)).rstrip()}")
+    rows.append(f"{'':>{margin}}  {feet[0]}{feet[1]:>{max(1, width - len(feet[0]))}}")
+    legend = [f"{sign} {each.name}" for each, sign in zip(series, signs, strict=False)] + ([f"^ {marked}"] if places else [])
+    rows.append(f"{'':>{margin}}  {'   '.join(legend)}")
+    return rows

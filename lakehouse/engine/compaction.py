@@ -11,7 +11,6 @@
 - A compaction whose rows differ does not stay, unless somebody has written after it; either way it ends in `Broken`.
 """
 
-import json
 import time
 from typing import TYPE_CHECKING
 from uuid import uuid4
@@ -20,14 +19,12 @@ from lakehouse.core.account import account_for
 from lakehouse.core.compaction import CompactionPlan, plan_table
 from lakehouse.core.errors import Refused
 from lakehouse.core.history import Commit, History
-from lakehouse.core.layout import Layout
 from lakehouse.core.outcome import CompactionOutcome
 from lakehouse.core.table import Table
-from lakehouse.engine import sql
 from lakehouse.engine.clock import now_ms
-from lakehouse.engine.confs import DELETED_ROWS, RECORDS_PER_FILE, SMALLER_THAN, UP_TO, USER_METADATA, session_confs
 from lakehouse.engine.guard import hold, retry_conflicts
 from lakehouse.engine.lake import Lake
+from lakehouse.engine.rewrite import run_statement
 from lakehouse.engine.spark import translated
 from lakehouse.engine.verify import verify
 
@@ -62,7 +59,7 @@ def _compact(lake: Lake, spark: "SparkSession", table: Table) -> CompactionOutco
         return CompactionOutcome(plan=planned, version_after=None)
     mark = uuid4().hex
     started = time.monotonic()
-    _optimize(spark, before.layout, planned, mark)
+    run_statement(spark, before.layout, planned, mark)
     seconds_optimize = time.monotonic() - started
     history = _history(lake, table)
     commit = _commit_of(history, mark)
@@ -82,28 +79,6 @@ def _compact(lake: Lake, spark: "SparkSession", table: Table) -> CompactionOutco
         seconds_verify=time.monotonic() - started,
         account=account_for(history, on_s3=before.layout.uri.startswith("s3")),
     )
-
-
-def _optimize(spark: "SparkSession", layout: Layout, planned: CompactionPlan, mark: str) -> None:
-    confs = {
-        SMALLER_THAN: str(planned.policy.candidate_bytes),
-        UP_TO: str(planned.policy.target_file_bytes),
-        DELETED_ROWS: str(planned.policy.max_deleted_rows_ratio),
-        RECORDS_PER_FILE: "0",  # no limit, so that a bin becomes one file
-        USER_METADATA: _metadata(planned, mark),
-    }
-    predicate = None if planned.partitions is None else sql.partition_predicate(layout.columns, planned.partitions)
-    with session_confs(spark, confs):
-        spark.sql(sql.optimize(layout.uri, predicate))
-
-
-def _metadata(planned: CompactionPlan, mark: str) -> str:
-    """The plan's figures for the commit: a few hundred bytes, however many files it names.
-
-    `started_ms` goes with them, since what the log knows of an OPTIMIZE ends with its commit and begins nowhere.
-    """
-    figures = {name: value for name, value in planned.as_json().items() if name != "bins"}
-    return json.dumps({"compaction": mark, "started_ms": now_ms(), "plan": figures}, separators=(",", ":"))
 
 
 def _history(lake: Lake, table: Table) -> History:

@@ -5,6 +5,10 @@ never changed. Every 64th also carries all names seen so far, and the last one t
 long the lake has run; it is derived from the others, which stay.
 
 Session records: `_lakehouse/sessions/<layer>/<name>.json`, which Spark session writes the table now, replaced by its successor.
+
+Pauses: `_lakehouse/pauses/<layer>/<name>.json`, a person's word that a table is to be left alone; gone when the table is resumed.
+
+Tries: `_lakehouse/tries/<layer>/<name>/<ms>-<id>.json`, a compaction that failed, or whose work was lost to another writer; written once.
 """
 
 import json
@@ -12,7 +16,9 @@ import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
+from uuid import uuid4
 
+from lakehouse.core.breaker import CompactionTry, Pause
 from lakehouse.core.errors import Broken, Transient
 from lakehouse.core.ingest import Batch, LandedFile, Ledger, SetAside
 from lakehouse.engine.clock import now_ms
@@ -20,6 +26,10 @@ from lakehouse.engine.store import Store
 
 _SNAPSHOT_EVERY = 64
 _MANIFEST = re.compile(r"(\d{20})\.json")
+_TRY = re.compile(r"(\d{15})-[0-9a-f]{32}\.json")
+_PAUSES, _TRIES = "_lakehouse/pauses", "_lakehouse/tries"
+# A breaker asks for a few failures in a row; beyond these it could only count how hopeless a table is.
+_TRIES_READ = 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,6 +116,55 @@ class Journal:
         """Note that the session noted last has ended."""
         self._store.delete([_session_name(table_key)])
 
+    def pause(self, pause: Pause) -> None:
+        """Note that a table is paused, in place of an earlier pause."""
+        content = asdict(pause)
+        del content["table"]
+        self._store.put(_pause_name(pause.table), _encoded(content))
+
+    def resume(self, table_key: str) -> None:
+        """Note that a table is no longer paused."""
+        self._store.delete([_pause_name(table_key)])
+
+    def pauses(self) -> dict[str, Pause]:
+        """Every pause by its table, those whose time is over among them: one listing, and a read for each.
+
+        A record that is damaged is a pause without an end: what a person asked for is unknown, and unknown never acts.
+        """
+        names = [file.name for file in self._store.list(_PAUSES)]
+        found = (_pause(name, data) for name, data in zip(names, self._store.read_many(names), strict=True))
+        return {pause.table: pause for pause in found}
+
+    def pause_of(self, table_key: str) -> Pause | None:
+        """The pause of one table, whether or not its time is over; read as by `pauses`."""
+        name = _pause_name(table_key)
+        try:
+            return _pause(name, self._store.read(name))
+        except FileNotFoundError:
+            return None
+
+    def record_try(self, table_key: str, ended: CompactionTry) -> None:
+        """Note a compaction that did not succeed."""
+        name = f"{_TRIES}/{table_key}/{ended.ended_ms:015}-{uuid4().hex}.json"
+        self._store.put_if_absent(name, _encoded(asdict(ended)))
+
+    def tries(self, table_key: str) -> tuple[CompactionTry, ...]:
+        """The newest of the noted tries of a table, oldest first; one that is damaged counts as a failure."""
+        listed = [file.name for file in self._store.list(f"{_TRIES}/{table_key}")]
+        names = [name for name in listed if _TRY.fullmatch(name.rpartition("/")[2])][-_TRIES_READ:]
+        return tuple(_try(name, data) for name, data in zip(names, self._store.read_many(names), strict=True))
+
+    def tries_since(self, succeeded_ms: Mapping[str, int]) -> dict[str, tuple[CompactionTry, ...]]:
+        """The newest noted tries of all tables, of each those after its time in `succeeded_ms`: one listing, and a read for each."""
+        names: dict[str, list[str]] = {}
+        for file in self._store.list(_TRIES):
+            table, _, name = file.name.removeprefix(f"{_TRIES}/").rpartition("/")
+            if int(name.partition("-")[0]) > succeeded_ms.get(table, 0):
+                names.setdefault(table, []).append(file.name)
+        kept = [name for each in names.values() for name in each[-_TRIES_READ:]]
+        data = dict(zip(kept, self._store.read_many(kept), strict=True))
+        return {table: tuple(_try(name, data[name]) for name in each[-_TRIES_READ:]) for table, each in names.items()}
+
     def _newest_number(self, table_key: str) -> int:
         names = (file.name.rpartition("/")[2] for file in self._store.list(_manifest_folder(table_key)))
         return max((int(match[1]) for name in names if (match := _MANIFEST.fullmatch(name))), default=0)
@@ -140,6 +199,33 @@ def _manifest_name(table_key: str, number: int) -> str:
 
 def _session_name(table_key: str) -> str:
     return f"_lakehouse/sessions/{table_key}.json"
+
+
+def _pause_name(table_key: str) -> str:
+    return f"{_PAUSES}/{table_key}.json"
+
+
+def _pause(name: str, data: bytes) -> Pause:
+    table = name.removeprefix(f"{_PAUSES}/").removesuffix(".json")
+    try:
+        content = json.loads(data)
+        until_ms = content["until_ms"]
+        return Pause(
+            table=table,
+            since_ms=int(content["since_ms"]),
+            until_ms=None if until_ms is None else int(until_ms),
+            why=str(content["why"]),
+        )
+    except (ValueError, TypeError, KeyError) as error:
+        return Pause(table=table, since_ms=0, why=f"{name} cannot be read ({type(error).__name__})")
+
+
+def _try(name: str, data: bytes) -> CompactionTry:
+    try:
+        return CompactionTry(**json.loads(data))
+    except (ValueError, TypeError) as error:
+        ended_ms = int(name.rpartition("/")[2].partition("-")[0])
+        return CompactionTry(ended_ms=ended_ms, result="failed", why=f"{name} cannot be read ({type(error).__name__})")
 
 
 def _encoded(content: Mapping[str, Any]) -> bytes:

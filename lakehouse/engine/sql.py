@@ -45,9 +45,15 @@ def partition_predicate(columns: Sequence[Column], partitions: Sequence[type_of_
     return _any_of([tuple(partition) for partition in partitions], types)
 
 
-def optimize(uri: str, predicate: str | None) -> str:
-    """Compaction of a table, or of those partitions that the predicate names."""
-    return f"OPTIMIZE {path_table(uri)}" + (f" WHERE {predicate}" if predicate else "")
+def optimize(uri: str, predicate: str | None, *, zorder_by: Sequence[str] = ()) -> str:
+    """Compaction of a table, or of those partitions that the predicate names; with columns, every row of them is laid out anew."""
+    ordered = f" ZORDER BY ({', '.join(map(quote, zorder_by))})" if zorder_by else ""
+    return f"OPTIMIZE {path_table(uri)}{_where(predicate)}{ordered}"
+
+
+def purge(uri: str, predicate: str | None) -> str:
+    """Every file with deleted rows rewritten without them, in the whole table or those partitions that the predicate names."""
+    return f"REORG TABLE {path_table(uri)}{_where(predicate)} APPLY (PURGE)"
 
 
 def merge(uri: str, source: str, *, keys: Sequence[str], order_by: Sequence[str]) -> str:
@@ -80,6 +86,10 @@ def delete_lines(uri: str, source_file: str) -> str:
 def restore(uri: str, version: int) -> str:
     """A new version of a table that equals an older one."""
     return f"RESTORE TABLE {path_table(uri)} TO VERSION AS OF {int(version)}"
+
+
+def _where(predicate: str | None) -> str:
+    return f" WHERE {predicate}" if predicate else ""
 
 
 def _ordering(alias: str, columns: Sequence[str]) -> str:

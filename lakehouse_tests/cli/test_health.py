@@ -73,6 +73,7 @@ def test_tables_lists_what_is_declared_and_what_there_is_of_it(told: Terminal) -
         "size_bytes": 4803,
         "row_count": 480,
         "committed_ms": 1_700_000_120_000,
+        "hands_off": None,
     }
     assert (latest["landing"], latest["inputs"], latest["write"], latest["merge_keys"]) == (None, ["bronze/orders"], "merge", ["id"])
     assert (totals["write"], totals["version"], totals["file_count"], totals["row_count"]) == ("overwrite", None, 0, None)

@@ -82,9 +82,9 @@ def test_seconds_and_money_stand_beside_their_prediction(terminal: Terminal, sto
 
 def test_the_plot_shows_the_file_count_falling_where_a_compaction_is_marked(told: Terminal) -> None:
     *_, axis, marks, versions, legend = told.run("history", "silver/orders", "--plot").stdout.splitlines()
-    assert axis.strip().startswith("+---") and versions.split() == ["version", "0", "3"]
+    assert axis.strip().startswith("+---") and versions.split() == ["0", "3"]
     assert len(marks) == len(axis) and marks.strip() == "^"
-    assert legend.split() == ["*", "files", "^", "compactions"]
+    assert legend.split() == ["*", "files", "^", "compaction"]
 
 
 def test_the_plot_goes_into_a_file_and_with_json_leaves_the_document_alone(told: Terminal) -> None:
@@ -94,7 +94,7 @@ def test_the_plot_goes_into_a_file_and_with_json_leaves_the_document_alone(told:
     assert json.loads(told.run("history", "silver/orders", "--json", "--plot").stdout)["account"]["compaction_count"] == 1
 
 
-@pytest.mark.parametrize("where", ["files.png", "silver", "nowhere/files.svg"])
+@pytest.mark.parametrize("where", ["files.pdf", "silver", "nowhere/files.svg"])
 def test_a_picture_that_cannot_be_made_is_refused(told: Terminal, where: str) -> None:
     result = told.run("history", "silver/orders", "--plot", where)
     assert (result.exit_code, "accepted: " in result.stderr) == (2, True)

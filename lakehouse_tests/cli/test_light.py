@@ -34,6 +34,8 @@ finally:
         ("tables", "--json"),
         ("health", "--json"),
         ("plan", "--json"),
+        ("pause", "bronze/orders", "--json"),
+        ("resume", "bronze/orders", "--json"),
         ("history", "silver/orders", "--json"),
         ("compact", "bronze/orders", "--dry-run", "--json"),
         ("server", "status", "--json"),

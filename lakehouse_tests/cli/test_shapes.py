@@ -34,7 +34,7 @@ def shape(document: Any) -> Any:
 @pytest.mark.parametrize(
     ("name", "arguments"),
     [
-        ("tables", ("tables",)),
+        ("pause", ("pause", "bronze/orders")),
         ("health", ("health",)),
         ("plan", ("plan",)),
         ("history", ("history", "silver/orders", "--compactions")),
@@ -44,6 +44,11 @@ def shape(document: Any) -> Any:
 )
 def test_the_page_shows_what_the_command_gives(told: Terminal, name: str, arguments: tuple[str, ...]) -> None:
     assert shape(told.json(*arguments)) == shape(SHOWN[name])
+
+
+def test_the_page_shows_tables_one_of_them_left_alone(told: Terminal) -> None:
+    told.run("pause", "bronze/orders")
+    assert shape(told.json("tables")) == shape(SHOWN["tables"])
 
 
 def test_the_page_shows_errors_as_they_are(told: Terminal) -> None:

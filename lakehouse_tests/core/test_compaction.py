@@ -2,8 +2,7 @@
 
 import re
 from collections import defaultdict
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
 from random import Random
 
 import pytest
@@ -14,6 +13,7 @@ from lakehouse.core.compaction import CompactionPlan, plan_compaction
 from lakehouse.core.errors import Refused
 from lakehouse.core.layout import Column, DataFile, Layout
 from lakehouse.core.reason import Reason
+from lakehouse_tests.core.delta import NO_PAST, after, day_of, delta_bins
 from lakehouse_tests.core.made import POLICY, TARGET, data_file, layout, plan
 
 # Whole-table sizes of a bin, smallest first. The target is 8,000 bytes, files below 6,000 are candidates.
@@ -144,9 +144,12 @@ def test_the_sentence_and_the_json_hold_the_same_figures() -> None:
         "version": 7,
         "reason": "MERGEABLE_FILES",
         "sentence": found.sentence,
+        "statement": "packing",
+        "target_file_bytes": TARGET,
         "files_removed": 2,
         "files_added": 1,
         "bytes_removed": 3_000,
+        "files_left": 0,
         "estimate": found.estimate.as_json(),
         "bins": [["part-0", "part-1"]],
     }
@@ -175,11 +178,6 @@ def tables(draw: st.DrawFn) -> Layout:
     return layout(files, columns=[Column(name="day", type="int")], partition_columns=["day"])
 
 
-def day_of(file: DataFile) -> int | None:
-    value = file.partition[0][1]
-    return None if value is None else int(value)
-
-
 ALWAYS_THE_SAME = settings(derandomize=True, max_examples=100, deadline=None, database=None)
 
 
@@ -205,44 +203,11 @@ def test_two_bins_of_one_partition_always_pass_the_target_together(table: Layout
         assert all(one + other > TARGET for place, one in enumerate(found) for other in found[place + 1 :])
 
 
-def optimized(table: Layout, done: CompactionPlan, *, ties: Callable[[DataFile], int]) -> list[list[DataFile]]:
-    """The bins that Delta makes in the plan's partitions, told step by step from its source; it knows no order among files of one size."""
-    days = {day_of(bin_.files[0]) for bin_ in done.bins}
-    found: list[list[DataFile]] = []
-    for day in days:
-        small = [file for file in table.files if day_of(file) == day and delta_selects(file)]
-        bins: list[list[DataFile]] = [[]]
-        for file in sorted(small, key=lambda file: (file.size_bytes, ties(file))):
-            if sum(other.size_bytes for other in bins[-1]) + file.size_bytes > POLICY.target_file_bytes:
-                bins.append([])
-            bins[-1].append(file)
-        found.extend(bin_ for bin_ in bins if len(bin_) > 1)
-    return found
-
-
-def delta_selects(file: DataFile) -> bool:
-    if file.size_bytes < 6_000:
-        return True
-    if file.deletion_vector is None:
-        return False
-    return file.row_count is None or 1.0 - float(file.row_count - file.deleted_row_count) / file.row_count > 0.05
-
-
-def after(table: Layout, bins: Sequence[Sequence[DataFile]], outputs: Sequence[int]) -> Layout:
-    """The table once these bins were rewritten into outputs of these sizes, which have no deletion vectors."""
-    removed = {file.path for bin_ in bins for file in bin_}
-    added = tuple(
-        DataFile(path=f"out{place}", size_bytes=size, modified_ms=1, partition=bin_[0].partition, row_count=10, compacted=True)
-        for place, (bin_, size) in enumerate(zip(bins, outputs, strict=True))
-    )
-    return replace(table, files=(*(file for file in table.files if file.path not in removed), *added), version=table.version + 1)
-
-
 @ALWAYS_THE_SAME
 @given(tables(), st.randoms(use_true_random=False))
 def test_the_plan_predicts_what_delta_does_whatever_its_order_among_equal_sizes(table: Layout, random: Random) -> None:
     done = plan_compaction(table, POLICY)
-    actual = optimized(table, done, ties=lambda _: random.randrange(100))
+    actual = delta_bins(table, done, ties=lambda _: random.randrange(100))
     assert sorted([file.size_bytes for file in bin_] for bin_ in actual) == sorted(sizes(done))
     assert sum(len(bin_) for bin_ in actual) == done.files_removed
 
@@ -250,10 +215,10 @@ def test_the_plan_predicts_what_delta_does_whatever_its_order_among_equal_sizes(
 @ALWAYS_THE_SAME
 @given(tables(), st.data(), st.randoms(use_true_random=False))
 def test_planning_the_outcome_of_a_plan_yields_nothing_to_do(table: Layout, data: st.DataObject, random: Random) -> None:
-    done = optimized(table, plan_compaction(table, POLICY), ties=lambda _: random.randrange(100))
-    before = [sum(file.size_bytes for file in bin_) for bin_ in done]
-    outputs = [data.draw(st.sampled_from([1, size // 2 or 1, size])) for size in before]
-    again = plan_compaction(after(table, done, outputs), POLICY)
+    done = plan_compaction(table, POLICY)
+    bins = delta_bins(table, done, ties=lambda _: random.randrange(100))
+    outputs = [data.draw(st.sampled_from([1, size // 2 or 1, size])) for size in (sum(file.size_bytes for file in bin_) for bin_ in bins)]
+    again = plan_compaction(after(table, NO_PAST, done, bins, outputs)[0], POLICY)
     assert (again.bins, again.partitions) == ((), None)
     assert again.reason in {Reason.NO_FILES, Reason.NOTHING_SMALL, Reason.NOTHING_SHARES_A_BIN, Reason.ALREADY_COMPACTED}
     assert re.search(r"\d", again.sentence)

@@ -13,7 +13,7 @@ from lakehouse.core.strategy import BySensor, Chosen, Scheduled
 @pytest.mark.parametrize(("layer", "min_small_files"), [("bronze", 40), ("silver", 16), ("gold", 8)])
 def test_the_defaults_of_a_layer(layer: str, min_small_files: int) -> None:
     policy = policy_for(layer, Compaction())
-    assert (policy.min_small_files, policy.target_file_bytes, policy.max_deleted_rows_ratio) == (min_small_files, 128 * MIB, 0.05)
+    assert (policy.min_small_files, policy.target_file_bytes, policy.max_deleted_rows_ratio) == (min_small_files, 0, 0.05)
     assert (policy.strategy, policy.mode, policy.windows, policy.data_layout) == (BySensor(), "automatic", (), BinPacking())
 
 

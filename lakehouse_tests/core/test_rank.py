@@ -2,12 +2,19 @@
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from lakehouse.core.rank import Decision, RunInFlight, RunState, TableState, Try, choose_compactions, describe
+from lakehouse.core.rank import CYCLE_MS, Bounds, Decision, RunInFlight, RunState, Try, choose_compactions, describe
 from lakehouse.core.reason import Reason
+from lakehouse.core.strategy import NoCompaction
+from lakehouse.core.trigger import TableState
 from lakehouse_tests.core.made import POLICY
+
+NOW = 1_700_000_000_000
 
 
 def state(table: str, mergeable: int | None, version: int | None = 7) -> TableState:
@@ -15,7 +22,7 @@ def state(table: str, mergeable: int | None, version: int | None = 7) -> TableSt
 
 
 def choose(states: Sequence[TableState], runs: RunState | None = None, *, slots: int = 9) -> tuple[Decision, ...]:
-    return choose_compactions(states, {each.table: POLICY for each in states}, runs or RunState(), slots=slots)
+    return choose_compactions(states, {each.table: POLICY for each in states}, runs or RunState(), bounds=Bounds(slots=slots), now_ms=NOW)
 
 
 def flying(table: str, *, compaction: bool = True) -> RunInFlight:
@@ -95,3 +102,118 @@ def test_the_text_has_one_line_per_table_with_numbers() -> None:
         "c: 4 mergeable files reach the threshold of 4, but 1 compaction(s) at once are allowed;",
         "a: 3 mergeable files, 4 wanted",
     ]
+
+
+def worthy(table: str, *, reads: float = 24, usd: float | None = 0.01, since: int | None = None, **more: object) -> TableState:
+    """A due table; what it is worth is set by how often it is read."""
+    made = TableState(table=table, version=7, mergeable_file_count=5, file_count=9, files_after=5, reads_per_day=reads, estimate_usd=usd)
+    return replace(made, due_since_ms=since, **more)  # type: ignore[arg-type]
+
+
+def served(states: Sequence[TableState], bounds: Bounds) -> list[str]:
+    found = choose_compactions(states, {each.table: POLICY for each in states}, RunState(), bounds=bounds, now_ms=NOW)
+    return [decision.table for decision in found if decision.request]
+
+
+def test_what_gives_most_for_its_cost_goes_first_and_health_breaks_the_tie() -> None:
+    states = [
+        worthy("dear", reads=90, usd=0.1),
+        worthy("cheap", reads=20, usd=0.01),
+        worthy("well", health_score=90.0),
+        worthy("sick", health_score=40.0),
+        replace(worthy("unknown"), reads_per_day=None),
+    ]
+    assert [decision.table for decision in choose(states)] == ["sick", "well", "cheap", "dear", "unknown"]
+
+
+def test_a_table_that_has_waited_longer_than_the_patience_goes_before_all_others() -> None:
+    states = [worthy("rich", reads=1e9), worthy("poor", reads=0, since=NOW - CYCLE_MS), worthy("poorer", reads=0, since=NOW - CYCLE_MS - 1)]
+    assert served(states, Bounds(slots=3)) == ["poorer", "poor", "rich"]
+    assert served([worthy("rich", reads=1e9), worthy("poor", since=NOW - CYCLE_MS + 1)], Bounds(slots=1)) == ["rich"]
+
+
+def test_no_more_is_asked_for_than_the_budget_pays() -> None:
+    states = [worthy("a", usd=0.5, reads=900), worthy("b", usd=0.6, reads=800), worthy("c", usd=0.4), worthy("d", usd=None)]
+    assert served(states, Bounds(slots=9, budget_usd=1.0)) == ["a", "c"]
+    assert served(states, Bounds(slots=9, budget_usd=1.0, spent_usd=0.45)) == ["a"]
+    assert served(states, Bounds(slots=9)) == ["a", "b", "c", "d"]
+
+
+def test_a_table_dearer_than_the_budget_is_served_at_its_bound_and_overdraws_it_alone() -> None:
+    dear, cheap = worthy("dear", usd=5.0, since=NOW - CYCLE_MS), worthy("cheap", usd=0.01)
+    bounds = Bounds(slots=9, budget_usd=1.0)
+    assert served([dear, cheap], replace(bounds, spent_usd=0.9)) == ["dear"]
+    assert served([dear, cheap], replace(bounds, spent_usd=1.0)) == []
+    assert served([replace(dear, due_since_ms=None), cheap], bounds) == ["cheap"]
+    refused = choose_compactions([dear], {"dear": POLICY}, RunState(), bounds=replace(bounds, spent_usd=1.0), now_ms=NOW)[0]
+    assert refused.sentence == "5 mergeable files reach the threshold of 4, but it takes 5 USD, and 0 of the 1 USD an hour are left"
+    assert (refused.reason, refused.due_since_ms) == (Reason.OVER_BUDGET, dear.due_since_ms)
+
+
+def test_a_table_that_was_just_compacted_cools_down_and_keeps_its_place() -> None:
+    policy = replace(POLICY, cooldown_minutes=2)
+    state = worthy("a", since=NOW - 1, last_compaction_ms=NOW - 119_000)
+    for later, reason in ((0, Reason.COOLING_DOWN), (1_000, Reason.DUE)):
+        [found] = choose_compactions([state], {"a": policy}, RunState(), bounds=Bounds(slots=1), now_ms=NOW + later)
+        assert (found.reason, found.due_since_ms) == (reason, NOW - 1)
+
+
+def test_who_is_left_alone_is_told_so_and_takes_no_slot() -> None:
+    policies = {"a": POLICY, "b": replace(POLICY, strategy=NoCompaction()), "c": POLICY}
+    found = choose_compactions(
+        [worthy(table) for table in policies],
+        policies,
+        RunState(),
+        bounds=Bounds(slots=1),
+        now_ms=NOW,
+        hands_off={"a": (Reason.NO_FACTS, "paused since noon")},
+    )
+    assert [(each.table, each.sentence, each.request) for each in found] == [
+        ("a", "paused since noon", False),
+        ("b", "its strategy is NoCompaction, so the sensor does not ask for it", False),
+        ("c", "5 mergeable files reach the threshold of 4", True),
+    ]
+
+
+def test_the_clock_of_waiting_starts_when_a_table_is_due_and_stops_when_it_is_not() -> None:
+    due, waiting, idle = worthy("due"), worthy("waiting", since=5), replace(worthy("idle"), mergeable_file_count=0, due_since_ms=5)
+    runs = RunState(in_flight=(flying("waiting", compaction=False),))
+    assert {each.table: each.due_since_ms for each in choose([due, waiting, idle], runs)} == {"due": NOW, "waiting": 5, "idle": None}
+    assert choose([waiting], RunState(in_flight=(flying("waiting"),)))[0].due_since_ms is None
+
+
+def test_of_a_fleet_the_first_are_told_and_the_rest_counted() -> None:
+    text = describe(choose([state(f"t{number:03}", number % 2 * 9) for number in range(100)], slots=1), lines=10)
+    assert text.splitlines()[-1] == "and 90 more: 50 BELOW_THRESHOLD, 40 NO_SLOT"
+    assert len(text.splitlines()) == 11
+
+
+COSTS = [0.001, 0.4, 1.0, 7.0]
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    reads=st.lists(st.lists(st.sampled_from([0, 1, 50, 1e6]), min_size=6, max_size=6), min_size=12, max_size=12),
+    costs=st.lists(st.sampled_from(COSTS), min_size=1, max_size=6),
+    slots=st.integers(1, 3),
+    budget_usd=st.sampled_from([0.0, 0.5, 1.0]),
+)
+def test_nobody_starves(reads: list[list[float]], costs: list[float], slots: int, budget_usd: float) -> None:
+    """However the benefits move, each of n tables that are always due is served within its bound, one after the other."""
+    patience = 2
+    bound = patience + (len(costs) if budget_usd else -(-len(costs) // slots))
+    since: dict[str, int] = {}
+    waited = dict.fromkeys([f"t{place}" for place in range(len(costs))], 0)
+    bounds = Bounds(slots=slots, budget_usd=budget_usd, patience_ms=patience * CYCLE_MS)
+    for cycle, benefits in enumerate(reads * 2):
+        now = NOW + cycle * CYCLE_MS
+        states = [worthy(table, reads=benefits[place], usd=costs[place], since=since.get(table)) for place, table in enumerate(waited)]
+        found = choose_compactions(states, {each.table: POLICY for each in states}, RunState(), bounds=bounds, now_ms=now)
+        for decision in found:
+            waited[decision.table] = 0 if decision.request else waited[decision.table] + 1
+            if decision.request:
+                since.pop(decision.table, None)
+            else:
+                since[decision.table] = decision.due_since_ms or now
+        assert sum(decision.request for decision in found) <= slots
+        assert max(waited.values()) <= bound

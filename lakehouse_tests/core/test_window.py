@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 import pytest
 
 from lakehouse.core.errors import Refused
-from lakehouse.core.window import Window, is_open
+from lakehouse.core.window import Window, is_open, next_opening, windows_text
 
 NIGHT = Window(start="22:00", end="06:00", days=("fri",))
 NOON = Window(start="12:00", end="13:00")
@@ -38,3 +38,20 @@ def test_a_window_is_open_from_its_start_to_before_its_end(windows: tuple[Window
 def test_a_window_that_cannot_be_meant_is_refused_by_name(field: str, value: object) -> None:
     with pytest.raises(Refused, match=rf"^Window\.{field} is .*; accepted: "):
         Window(**{"start": "22:00", "end": "06:00", field: value})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("windows", "now", "opens"),
+    [
+        ((NOON,), "2026-11-20T11:59", "2026-11-20T12:00"),
+        ((NOON,), "2026-11-20T12:00", "2026-11-21T12:00"),
+        ((NIGHT,), "2026-11-20T22:00", "2026-11-27T22:00"),
+        ((NIGHT, NOON), "2026-11-20T13:00", "2026-11-20T22:00"),
+    ],
+)
+def test_the_next_opening_is_told(windows: tuple[Window, ...], now: str, opens: str) -> None:
+    assert next_opening(windows, _ms(now)) == _ms(opens)
+
+
+def test_windows_are_told_in_words() -> None:
+    assert windows_text((NOON, NIGHT)) == "12:00-13:00 UTC daily; 22:00-06:00 UTC on fri"

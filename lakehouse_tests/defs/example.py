@@ -51,14 +51,14 @@ def example_lake(home: Path) -> Lake:
     return Lake(settings=example_settings(home), store=MemoryStore())
 
 
-def materialized(instance: dg.DagsterInstance, of: Table, *, data_version: str | None = None, **numbers: int) -> None:
+def materialized(instance: dg.DagsterInstance, of: Table, *, data_version: str | None = None, **numbers: float) -> None:
     """An event of the instance: the table was materialized, with numbers under `lakehouse/` keys."""
     metadata = {f"lakehouse/{name}": value for name, value in numbers.items()}
     tags = {"dagster/data_version": data_version} if data_version is not None else None
     instance.report_runless_asset_event(dg.AssetMaterialization(table_key(of), metadata=metadata, tags=tags))
 
 
-def observed(instance: dg.DagsterInstance, of: Table, **numbers: int) -> None:
+def observed(instance: dg.DagsterInstance, of: Table, **numbers: float) -> None:
     """An event of the instance: the table was observed."""
     metadata = {f"lakehouse/{name}": value for name, value in numbers.items()}
     instance.report_runless_asset_event(dg.AssetObservation(table_key(of), metadata=metadata))

@@ -45,7 +45,7 @@ def test_the_table_is_observed_and_checked_after_a_compaction(tmp_path: Path, in
     done = run_of(lake, instance)
     facts = newest_facts(instance, orders)
     assert facts is not None and facts.whole("lakehouse/file_count") == 1
-    assert len(done.get_asset_check_evaluations()) == 4
+    assert len(done.get_asset_check_evaluations()) == 5
 
 
 @pytest.mark.parametrize(("count", "lines"), [(1, 2), (100, 101), (101, 102), (5000, 102)])

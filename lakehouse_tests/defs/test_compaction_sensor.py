@@ -1,18 +1,32 @@
 """The compaction sensor: what it reads, when it asks, and that it asks once."""
 
+from pathlib import Path
+
 import dagster as dg
 import pytest
 from dagster import DagsterEventType, SensorResult
 
 from lakehouse.defs.compaction import compaction_sensor
 from lakehouse.defs.keys import compaction_key, table_key
-from lakehouse_tests.defs.example import TABLES, begun, ended, latest_orders, materialized, observed, orders, requested, totals
+from lakehouse_tests.defs.example import (
+    TABLES,
+    begun,
+    ended,
+    example_lake,
+    latest_orders,
+    materialized,
+    observed,
+    orders,
+    requested,
+    totals,
+)
 
+LAKE = example_lake(Path("/lake"))
 pytestmark = pytest.mark.usefixtures("no_java")
 
 
 def tick(instance: dg.DagsterInstance) -> SensorResult:
-    sensor = compaction_sensor(TABLES)
+    sensor = compaction_sensor(TABLES, LAKE)
     with dg.build_sensor_context(instance=instance) as context:
         result = sensor(context)
     assert isinstance(result, SensorResult)

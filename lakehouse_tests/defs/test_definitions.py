@@ -30,7 +30,7 @@ SILVER = """
     def latest(events):
         return events
 """
-CHECKS = ("log_debt", "readable", "small_files")
+CHECKS = ("breaker", "log_debt", "readable", "small_files")
 
 
 @pytest.fixture

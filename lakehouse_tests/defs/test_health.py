@@ -6,8 +6,11 @@ from typing import Any
 import dagster as dg
 import pytest
 
-from lakehouse.defs.health import check_names, health_check, judge, report_checks
+from lakehouse.core.breaker import CompactionTry
+from lakehouse.defs.health import TableVerdict, check_names, health_check, judge, report_checks
 from lakehouse.defs.keys import table_key
+from lakehouse.engine.clock import now_ms
+from lakehouse.engine.journal import Journal
 from lakehouse.engine.lake import Lake
 from lakehouse_tests.defs.example import example_lake, latest_orders, orders
 from lakehouse_tests.log_builder import LogBuilder
@@ -38,8 +41,8 @@ def small_files(count: int) -> list[tuple[str, int, int | None]]:
 
 
 def test_a_table_has_its_checks_and_a_derived_one_no_quarantine() -> None:
-    assert check_names(orders) == ("readable", "small_files", "log_debt", "quarantine")
-    assert check_names(latest_orders) == ("readable", "small_files", "log_debt")
+    assert check_names(orders) == ("readable", "small_files", "log_debt", "breaker", "quarantine")
+    assert check_names(latest_orders) == ("readable", "small_files", "log_debt", "breaker")
 
 
 def test_a_sound_table_passes_all(lake: Lake, story: LogBuilder) -> None:
@@ -70,8 +73,36 @@ def test_a_file_that_is_gone_is_an_error_that_names_it(lake: Lake, story: LogBui
 def test_a_log_that_cannot_be_read_fails_every_check_with_the_reason(lake: Lake, story: LogBuilder) -> None:
     story.append(small_files(3)).append([("g", 1)]).append([("h", 1)]).lose(2)
     found = judge(orders, lake)
-    assert [verdict.ok for verdict in found] == [False] * 4
+    assert [verdict.ok for verdict in found] == [False] * 5
     assert len({verdict.sentence for verdict in found}) == 1
+
+
+def breaker(lake: Lake) -> TableVerdict:
+    return next(verdict for verdict in judge(orders, lake) if verdict.name == "breaker")
+
+
+def test_an_open_breaker_is_a_warning_with_its_sentence_and_numbers(lake: Lake, story: LogBuilder) -> None:
+    story.append(small_files(2)).store_data()
+    journal = Journal(lake.store)
+    for minutes in (3, 2, 1):
+        assert breaker(lake).ok
+        ended_ms = now_ms() - minutes * 60_000
+        journal.record_try(orders.key, CompactionTry(ended_ms=ended_ms, result="failed", why="f1 is not a Parquet file"))
+    found = breaker(lake)
+    assert (found.ok, found.severity) == (False, dg.AssetCheckSeverity.WARN)
+    assert "3 compaction(s) in a row did not succeed" in found.sentence and found.sentence.endswith(
+        "the last said: f1 is not a Parquet file"
+    )
+    assert found.numbers["retry_at_ms"] == ended_ms + 6 * 3_600_000
+
+
+def test_a_rewrite_loop_opens_the_breaker(lake: Lake, story: LogBuilder) -> None:
+    story.append(small_files(2)).optimize(["f0", "f1"], into=("c0", 190, 2)).store_data()
+    for number in range(3):
+        assert breaker(lake).ok
+        story.optimize([f"c{number}"], into=(f"c{number + 1}", 190, 2)).store_data()
+    found = breaker(lake)
+    assert not found.ok and found.numbers["rewrites_in_a_row"] == 3 and found.numbers["rewritten_bytes"] == 570
 
 
 def test_quarantined_lines_are_counted(lake: Lake, story: LogBuilder) -> None:

@@ -112,7 +112,7 @@ def test_a_compaction_is_asked_for_runs_as_predicted_and_sets_off_nothing(runs: 
         runs.of(table_key(orders))
     runs.of(table_key(latest_orders), table_key(totals))
     cursor = dg.evaluate_automation_conditions(runs.definitions(), runs.instance).cursor
-    [request] = ask(compaction_sensor(TABLES), runs.instance)
+    [request] = ask(compaction_sensor(TABLES, runs.lake), runs.instance)
     assert request.asset_selection == [compaction_key(orders)]
     versions = {table.key: runs.data_version(table) for table in TABLES}
 
@@ -125,7 +125,7 @@ def test_a_compaction_is_asked_for_runs_as_predicted_and_sets_off_nothing(runs: 
     assert shown["predicted_bytes_removed"] == shown["actual_bytes_removed"] > 0
     assert runs.file_count(orders) == 1
     assert passed(result) == {"readable": True, "small_files": True, "log_debt": True, "quarantine": True}
-    assert ask(compaction_sensor(TABLES), runs.instance) == []
+    assert ask(compaction_sensor(TABLES, runs.lake), runs.instance) == []
     assert dg.evaluate_automation_conditions(runs.definitions(), runs.instance, cursor=cursor).total_requested == 0
     runs.of(*(table_key(table) for table in TABLES))
     assert {table.key: runs.data_version(table) for table in TABLES} == versions

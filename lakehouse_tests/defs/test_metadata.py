@@ -15,7 +15,8 @@ from lakehouse.core.ingest import SetAside
 from lakehouse.core.outcome import CompactionOutcome, WriteOutcome
 from lakehouse.core.policy import policy_for
 from lakehouse.core.reason import Reason
-from lakehouse.defs.metadata import compaction_metadata, declared_metadata, table_metadata, write_metadata
+from lakehouse.core.trigger import state_of
+from lakehouse.defs.metadata import compaction_metadata, declared_metadata, health_of, sensed_state, table_metadata, write_metadata
 from lakehouse.defs.picture import histogram_picture
 from lakehouse.engine.log_reader import TableFacts
 from lakehouse_tests.core.ran import compaction
@@ -27,6 +28,8 @@ NUMBERS = {
     "lakehouse/file_count": 3,
     "lakehouse/small_file_count": 2,
     "lakehouse/mergeable_file_count": 2,
+    "lakehouse/mergeable_bytes": 300,
+    "lakehouse/files_after": 2,
     "lakehouse/size_bytes": 200_000_300,
     "lakehouse/average_file_bytes": 66_666_766,
     "lakehouse/tombstone_count": 0,
@@ -49,6 +52,13 @@ def test_the_numbers_stand_under_their_keys(facts: TableFacts) -> None:
     assert {name: metadata[name] for name in NUMBERS} == NUMBERS
     assert all(isinstance(metadata[name], int) for name in NUMBERS)
     assert isinstance(metadata["lakehouse/health_score"], float)
+
+
+def test_the_sensor_reads_back_what_the_log_told(facts: TableFacts) -> None:
+    metadata = table_metadata(orders, facts)
+    told = state_of(facts.layout, health_of(orders, facts))
+    assert sensed_state("bronze/orders", {name: value for name, value in metadata.items() if isinstance(value, (int, float))}) == told
+    assert None not in (told.oldest_small_ms, told.estimate_seconds, told.estimate_usd, told.deleted_rows_share, told.health_score)
 
 
 def test_dagster_gets_what_it_has_a_page_for(facts: TableFacts) -> None:

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from lakehouse.core.breaker import CompactionTry, Pause
 from lakehouse.core.errors import Broken, Refused, Transient
 from lakehouse.core.ingest import Batch, LandedFile, Ledger, SetAside
 from lakehouse.engine.journal import Journal
@@ -53,8 +54,12 @@ def test_manifests_lie_where_the_documents_say(tmp_path: Path) -> None:
     journal = Journal(DiskStore(tmp_path))
     journal.plan_batch(KEY, batch(1, "a"))
     journal.record_session(KEY, "s", "write")
+    journal.pause(Pause(table=KEY, since_ms=1))
+    journal.record_try(KEY, CompactionTry(ended_ms=7, result="failed"))
     assert (tmp_path / "_lakehouse/ingest/bronze/events/00000000000000000001.json").is_file()
     assert (tmp_path / "_lakehouse/sessions/bronze/events.json").is_file()
+    assert (tmp_path / "_lakehouse/pauses/bronze/events.json").is_file()
+    assert [file.name[:16] for file in (tmp_path / "_lakehouse/tries/bronze/events").iterdir()] == ["000000000000007-"]
 
 
 def test_a_name_that_changed_its_size_is_known_by_the_last_one() -> None:
@@ -184,3 +189,45 @@ def test_of_a_race_for_one_number_only_one_manifest_stays() -> None:
     with pytest.raises(Transient):
         journal.plan_batch(KEY, batch(1, "ours"))
     assert journal.ledger(KEY).seen == {"theirs": 10}
+
+
+def test_pauses_are_kept_until_they_are_taken_back_the_last_one_counts() -> None:
+    journal = Journal(MemoryStore())
+    assert (journal.pauses(), journal.pause_of(KEY)) == ({}, None)
+    journal.pause(Pause(table=KEY, since_ms=1, until_ms=2, why="wörk"))
+    journal.pause(Pause(table="silver/events", since_ms=3))
+    journal.pause(Pause(table=KEY, since_ms=4, why="more"))
+    kept = Pause(table=KEY, since_ms=4, why="more")
+    assert journal.pauses() == {KEY: kept, "silver/events": Pause(table="silver/events", since_ms=3)}
+    journal.resume("silver/events")
+    journal.resume("silver/events")
+    assert (journal.pauses(), journal.pause_of(KEY)) == ({KEY: kept}, kept)
+
+
+@pytest.mark.parametrize(
+    "data", [b"{", b"[]", b"7", b'{"since_ms": 1, "more": 2}', b'{"since_ms": "x"}', b'{"since_ms": 1, "until_ms": "y"}', b"\xff"]
+)
+def test_a_damaged_pause_is_one_without_an_end_and_hides_no_other(data: bytes) -> None:
+    store = MemoryStore()
+    journal = Journal(store)
+    journal.pause(Pause(table="silver/events", since_ms=3))
+    store.put(f"_lakehouse/pauses/{KEY}.json", data)
+    found = journal.pauses()
+    assert set(found) == {KEY, "silver/events"}
+    assert found[KEY].holds(10**15) and f"_lakehouse/pauses/{KEY}.json cannot be read" in found[KEY].sentence
+    assert journal.pause_of(KEY) == found[KEY]
+
+
+def test_the_newest_tries_are_read_and_a_damaged_one_is_a_failure() -> None:
+    store = CountingStore()
+    journal = Journal(store)
+    assert journal.tries(KEY) == ()
+    for ended_ms in range(100, 0, -1):
+        journal.record_try(KEY, CompactionTry(ended_ms=ended_ms, result="conflict", bytes_rewritten=5, seconds=1.5, why="a race", run="r"))
+    journal.record_try("bronze/events_too", CompactionTry(ended_ms=1, result="failed"))
+    store.put(f"_lakehouse/tries/{KEY}/000000000000101-{'0' * 32}.json", b"{")
+    store.put(f"_lakehouse/tries/{KEY}/notes.txt", b"a person's")
+    found = journal.tries(KEY)
+    assert (store.reads, [each.ended_ms for each in found]) == (20, list(range(82, 102)))
+    assert found[0] == CompactionTry(ended_ms=82, result="conflict", bytes_rewritten=5, seconds=1.5, why="a race", run="r")
+    assert found[-1].result == "failed" and "cannot be read" in found[-1].why

@@ -15,7 +15,7 @@ from lakehouse.core.history import Commit, History
 from lakehouse.core.layout import DataFile, Layout, LogDebt, Tombstone
 from lakehouse.engine.log_reader.actions import Actions, AddedFile, RemovedFile
 from lakehouse.engine.log_reader.checkpoint import Checkpoint
-from lakehouse.engine.log_reader.schema import columns_of, features_of, partitioner
+from lakehouse.engine.log_reader.schema import clustering_of, columns_of, features_of, partitioner
 from lakehouse.engine.log_reader.segment import Segment
 
 type_of_later = Mapping[tuple[str, str | None], AddedFile | RemovedFile]
@@ -56,6 +56,7 @@ def fold_layout(segment: Segment, checkpoint: Checkpoint, commits: Sequence[Read
         ),
         columns=columns_of(metadata),
         partition_columns=tuple(metadata["partitionColumns"]),
+        clustering_columns=clustering_of(_newest_domain("delta.clustering", checkpoint.small, tail), metadata),
         properties=dict(metadata.get("configuration") or {}),
         features=features,
         transactions=dict(chain.from_iterable(actions.transactions.items() for actions in (checkpoint.small, *_actions(tail)))),
@@ -92,6 +93,11 @@ def _newest(table: str, small: Actions, tail: Sequence[ReadCommit]) -> tuple[Map
             f"log of {table}: it has no {'protocol' if protocol is None else 'metaData'}; its first commit or its checkpoint is damaged"
         )
     return protocol, metadata
+
+
+def _newest_domain(name: str, small: Actions, tail: Sequence[ReadCommit]) -> str | None:
+    said = [actions.domains[name] for actions in (small, *_actions(tail)) if name in actions.domains]
+    return said[-1] if said else None
 
 
 def _compacted_paths(commits: Sequence[ReadCommit]) -> frozenset[str]:

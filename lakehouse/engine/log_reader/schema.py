@@ -70,6 +70,16 @@ def columns_of(metadata: Mapping[str, Any]) -> tuple[Column, ...]:
     )
 
 
+def clustering_of(domain: str | None, metadata: Mapping[str, Any]) -> tuple[str, ...]:
+    """The columns of liquid clustering by their logical names, of a field within one the whole path; `domain` is `delta.clustering`."""
+    if domain is None:
+        return ()
+    mapped = metadata.get("configuration", {}).get("delta.columnMapping.mode", "none") != "none"
+    logical = {physical: name for name, physical in _physical_names(metadata).items()} if mapped else {}
+    paths: list[list[str]] = json.loads(domain)["clusteringColumns"]
+    return tuple(".".join([logical.get(path[0], path[0]), *path[1:]]) for path in paths)
+
+
 def partitioner(metadata: Mapping[str, Any], *, table: str) -> Callable[[type_of_pairs], type_of_partition]:
     """A function from a file's partition values, as its action has them, to those of a `DataFile`.
 

@@ -1,0 +1,119 @@
+"""`lakehouse backtest`: a table's own log replayed under another policy; any Delta table's, also one that nobody here wrote."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import click
+
+from lakehouse.cli.backtest_shape import backtest_document, print_backtests
+from lakehouse.cli.opened import Opened, complete_table, open_declared
+from lakehouse.cli.output import json_option, tell, write_json
+from lakehouse.cli.plot import check_plot, files_picture
+from lakehouse.core.backtest import Backtest, real_past, replay_story
+from lakehouse.core.cost import fit_rates
+from lakehouse.core.errors import Refused
+from lakehouse.core.policy import Compaction, policy_for
+from lakehouse.core.policy_words import parse_policy
+from lakehouse.engine.chart import Series
+from lakehouse.engine.lake import Lake, open_lake
+from lakehouse.engine.log_reader.story import read_story
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Subject:
+    """A table whose log is replayed: where it lies, and what is declared of it."""
+
+    lake: Lake
+    key: str
+    layer: str
+    declared: Compaction
+
+
+@click.command(
+    "backtest",
+    short_help="A table's log replayed under another policy; no JVM.",
+    epilog="Example: lakehouse backtest bronze/weather --policy min_small_files=8 --compare",
+)
+@click.argument("table", shell_complete=complete_table)
+@click.option("--policy", "words", metavar="NAME=VALUE", multiple=True, help="A knob of the policy to replay, like min_small_files=8.")
+@click.option("--compare", is_flag=True, help="Beside it the policy in force, and what really happened.")
+@click.option("--plot", metavar="FILE", type=click.Path(dir_okay=False, path_type=Path), help="Draw files over versions, .png or .svg.")
+@click.option("-v", "--verbose", is_flag=True, help="Every version, not only those with a compaction.")
+@json_option
+def backtest_command(table: str, words: tuple[str, ...], compare: bool, plot: Path | None, verbose: bool, as_json: bool) -> None:
+    """Tell what would have been compacted, when, and at what cost, had TABLE had another policy from the beginning.
+
+    TABLE is a declared table, or the path or s3:// URI of any Delta table, which gets the defaults of bronze. Nothing is touched and no
+    JVM is started.
+    """
+    draw = _drawer(plot) if plot else None
+    subject = _subject(open_declared(), table)
+    found = backtests_of(subject.lake, subject.key, layer=subject.layer, declared=subject.declared, words=words, compare=compare)
+    if as_json:
+        write_json(backtest_document(found))
+    else:
+        print_backtests(found, verbose=verbose)
+    if plot and draw:
+        plot.write_bytes(draw(found))
+        tell(f"drawn: {plot}")
+
+
+def backtests_of(
+    lake: Lake, key: str, *, layer: str, declared: Compaction, words: Sequence[str] = (), compare: bool = False
+) -> dict[str, Backtest]:
+    """The replays by their names: `given` (or `in_force` without words), with `compare` also the policy in force, and `really`.
+
+    Raises:
+        Refused: there is no table; what the words say is no policy, or one that no log can tell about.
+    """
+    policies = {"in_force": policy_for(layer, declared)}
+    if words:
+        given = {"given": policy_for(layer, parse_policy(words, declared))}
+        policies = given | policies if compare else given
+    story, facts = read_story(lake.store, key, uri=lake.settings.table_uri(key)), lake.facts(key)
+    if story is None or facts is None:
+        raise Refused(
+            f"backtest of {key}: there is no Delta table at {lake.settings.root}/{key}; accepted: a declared table, a path or a URI"
+        )
+    rates = fit_rates(facts.history)
+    found = {name: replay_story(story, policy, rates=rates) for name, policy in policies.items()}
+    return found | {"really": real_past(story, next(iter(policies.values())), rates=rates)} if compare else found
+
+
+def _subject(opened: Opened, table: str) -> _Subject:
+    """A declared table by its key, otherwise one by its place, if that looks like one."""
+    place = table.replace("s3a://", "s3://", 1).removeprefix("file://").rstrip("/")
+    is_place = table not in opened.tables and ("://" in table or table.startswith(("/", ".", "~")) or Path(place, "_delta_log").is_dir())
+    if not is_place:
+        [wanted] = opened.choose([table])
+        return _Subject(lake=opened.lake, key=wanted.key, layer=wanted.layer, declared=wanted.compaction)
+    if not place.startswith("s3://"):
+        place = str(Path(place).expanduser().resolve())
+    root, _, key = place.rpartition("/")
+    if "://" in place and root in ("s3:/", ""):
+        raise Refused(f"backtest of {table}: accepted: s3://bucket/path/of/table, a folder, or a declared table")
+    settings = replace(opened.lake.settings, root=root or "/")
+    return _Subject(lake=open_lake(settings), key=key, layer="bronze", declared=Compaction())
+
+
+def _drawer(plot: Path) -> Callable[[dict[str, Backtest]], bytes]:
+    """What draws into a file of this name; said before the work is done."""
+    check_plot(plot)
+
+    def draw(found: dict[str, Backtest]) -> bytes:
+        first = next(iter(found.values()))
+        series = series_of(found)
+        marks = [moment.version for moment in first.moments if moment.runs]
+        title = f"{first.table}: files after each version; a tick where {series[0].name} compacts"
+        return files_picture(plot, title, series, marks)
+
+    return draw
+
+
+def series_of(found: dict[str, Backtest]) -> list[Series]:
+    """One line per replay: its file count over the versions."""
+    return [
+        Series(name=name.replace("_", " "), points=[(moment.version, moment.file_count) for moment in backtest.moments])
+        for name, backtest in found.items()
+    ]

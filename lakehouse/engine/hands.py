@@ -1,0 +1,37 @@
+"""Whether a table is left alone now: its policy, the journal and the log, read and put to `core.breaker`."""
+
+from lakehouse.core.breaker import BreakerState, HandsOff, assess_breaker, hands_off, persons_hands_off, tries_of
+from lakehouse.core.errors import Refused
+from lakehouse.core.history import History
+from lakehouse.core.policy import policy_for
+from lakehouse.core.rewrites import Rewrites, find_rewrites
+from lakehouse.core.table import Table
+from lakehouse.engine.clock import now_ms
+from lakehouse.engine.journal import Journal
+from lakehouse.engine.lake import Lake
+
+
+def breaker_of(lake: Lake, table: Table, history: History | None) -> BreakerState:
+    """The table's breaker: the failures that the journal holds, and what the log shows; without a log, the failures alone."""
+    failures = Journal(lake.store).tries(table.key)
+    tries = failures if history is None else tries_of(history, failures)
+    rewrites = Rewrites() if history is None else find_rewrites(history)
+    return assess_breaker(tries, rewrites, policy_for(table.layer, table.compaction), now_ms())
+
+
+def hands_off_now(lake: Lake, table: Table, history: History | None) -> HandsOff | None:
+    """Why nothing but a person compacts the table now; `None`: it may be compacted."""
+    pause = Journal(lake.store).pause_of(table.key)
+    return hands_off(table.key, policy_for(table.layer, table.compaction), pause, breaker_of(lake, table, history), now_ms())
+
+
+def refuse_hands_off(lake: Lake, table: Table) -> None:
+    """Nothing, if a person may compact the table without insisting.
+
+    Raises:
+        Refused: its declaration opts out, or it is paused.
+    """
+    pause = Journal(lake.store).pause_of(table.key)
+    held = persons_hands_off(table.key, policy_for(table.layer, table.compaction), pause, now_ms())
+    if held is not None:
+        raise Refused(f"compact {table.key}: {held.sentence}; accepted: lakehouse compact {table.key} --anyway")

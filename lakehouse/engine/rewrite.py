@@ -1,0 +1,47 @@
+"""The statement of a plan, run with the very settings that the plan was made for."""
+
+import json
+from typing import TYPE_CHECKING, assert_never
+
+from lakehouse.core.compaction import CompactionPlan
+from lakehouse.core.layout import Layout
+from lakehouse.core.rewrite import Clustering, Packing, Purge, ZOrdering
+from lakehouse.engine import sql
+from lakehouse.engine.clock import now_ms
+from lakehouse.engine.confs import DELETED_ROWS, RECORDS_PER_FILE, SMALLER_THAN, UP_TO, USER_METADATA, session_confs
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def run_statement(spark: "SparkSession", layout: Layout, planned: CompactionPlan, mark: str) -> None:
+    """The plan's statement done; its commit carries the plan's figures and `mark`, by which it is found again."""
+    predicate = None if planned.partitions is None else sql.partition_predicate(layout.columns, planned.partitions)
+    confs = {
+        UP_TO: str(planned.statement.up_to_bytes),
+        RECORDS_PER_FILE: "0",  # no limit, so that a bin becomes one file
+        USER_METADATA: _metadata(planned, mark),
+    }
+    match planned.statement:
+        case Packing(smaller_than_bytes=smaller_than_bytes, max_deleted_rows_ratio=ratio):
+            confs |= {SMALLER_THAN: str(smaller_than_bytes), DELETED_ROWS: str(ratio)}
+            statement = sql.optimize(layout.uri, predicate)
+        case ZOrdering(columns=columns):
+            statement = sql.optimize(layout.uri, predicate, zorder_by=columns)
+        case Clustering():
+            statement = sql.optimize(layout.uri, None)
+        case Purge():
+            statement = sql.purge(layout.uri, predicate)
+        case _:
+            assert_never(planned.statement)
+    with session_confs(spark, confs):
+        spark.sql(statement)
+
+
+def _metadata(planned: CompactionPlan, mark: str) -> str:
+    """The plan's figures for the commit: a few hundred bytes, however many files it names.
+
+    `started_ms` goes with them, since what the log knows of an OPTIMIZE ends with its commit and begins nowhere.
+    """
+    figures = {name: value for name, value in planned.as_json().items() if name != "bins"}
+    return json.dumps({"compaction": mark, "started_ms": now_ms(), "plan": figures}, separators=(",", ":"))

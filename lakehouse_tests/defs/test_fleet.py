@@ -1,0 +1,159 @@
+"""What the sensor weighs the fleet by: readers, waiting, budget, hands off; and the ranking that it reports."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import dagster as dg
+import pytest
+from dagster import DagsterEventType, SensorResult
+
+from lakehouse.core.breaker import CompactionTry, Pause
+from lakehouse.core.policy import Compaction
+from lakehouse.core.strategy import AfterWrite
+from lakehouse.core.table import Table
+from lakehouse.defs.compaction import compaction_sensor
+from lakehouse.defs.fleet import COST_TAG, Memory, read_memory
+from lakehouse.defs.keys import compaction_key, table_key
+from lakehouse.defs.maintenance import PLAN_KEY
+from lakehouse.engine.clock import now_ms
+from lakehouse.engine.journal import Journal
+from lakehouse.engine.lake import Lake
+from lakehouse.engine.store import MemoryStore
+from lakehouse_tests.defs.example import TABLES, begun, ended, example_settings, latest_orders, materialized, orders, totals
+
+pytestmark = pytest.mark.usefixtures("no_java")
+FACTS = {"file_count": 20, "mergeable_file_count": 10, "files_after": 11, "mergeable_bytes": 1_000, "estimate_usd": 0.01}
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Lake:
+    """A lake of which nothing but its settings and its journal is looked at."""
+    return Lake(settings=example_settings(tmp_path), store=MemoryStore())
+
+
+def tick(instance: dg.DagsterInstance, lake: Lake, tables: Sequence[Table] = TABLES, cursor: str | None = None) -> SensorResult:
+    with dg.build_sensor_context(instance=instance, cursor=cursor) as context:
+        result = compaction_sensor(tables, lake)(context)
+    assert isinstance(result, SensorResult)
+    return result
+
+
+def asked(result: SensorResult) -> list[str]:
+    return [key.to_user_string() for request in result.run_requests or [] for key in request.asset_selection or []]
+
+
+def told(result: SensorResult) -> str:
+    assert result.skip_reason is not None
+    return result.skip_reason.skip_message or ""
+
+
+def read_by(instance: dg.DagsterInstance, reader: Table, times: int) -> None:
+    for _ in range(times):
+        ended(instance, begun(instance, table_key(reader)), DagsterEventType.RUN_SUCCESS)
+
+
+def test_the_table_whose_readers_gain_most_for_the_cost_goes_first(instance: dg.DagsterInstance, lake: Lake) -> None:
+    materialized(instance, orders, version=7, **FACTS)
+    materialized(instance, latest_orders, version=7, **(FACTS | {"mergeable_file_count": 90}))
+    read_by(instance, totals, 2)
+    assert asked(tick(instance, lake)) == ["compaction/silver/orders"]
+    read_by(instance, latest_orders, 3)
+    assert asked(tick(instance, lake)) == ["compaction/bronze/orders"]
+
+
+def test_readers_outside_are_those_that_the_declaration_tells_of(instance: dg.DagsterInstance, lake: Lake) -> None:
+    read_often = replace(totals, compaction=Compaction(min_small_files=2, reads_per_day=100))
+    tables = (orders, latest_orders, read_often)
+    for each in tables:
+        materialized(instance, each, version=7, **FACTS)
+    read_by(instance, latest_orders, 3)
+    assert asked(tick(instance, lake, tables)) == ["compaction/gold/totals"]
+
+
+def test_slower_readers_halve_the_threshold(instance: dg.DagsterInstance, lake: Lake) -> None:
+    materialized(instance, orders, version=7, mergeable_file_count=3)
+    for seconds in [2.0] * 5 + [3.0] * 5:
+        run = begun(instance, table_key(latest_orders))
+        ended(instance, run, DagsterEventType.RUN_START, seconds_ago=10 + seconds)
+        ended(instance, run, DagsterEventType.RUN_SUCCESS, seconds_ago=10)
+    assert asked(tick(instance, lake)) == ["compaction/bronze/orders"]
+
+
+def test_waiting_outlasts_a_tick_and_ends_with_the_request(instance: dg.DagsterInstance, lake: Lake) -> None:
+    materialized(instance, orders, version=7, **FACTS)
+    materialized(instance, totals, version=7, **FACTS)
+    first = tick(instance, lake)
+    assert asked(first) == ["compaction/bronze/orders"]
+    waiting = read_memory(first.cursor).due_since_ms
+    assert set(waiting) == {"gold/totals"}
+    read_by(instance, latest_orders, 3)
+    long_ago = Memory(due_since_ms={"gold/totals": now_ms() - 3_600_001}).as_cursor()
+    assert asked(tick(instance, lake, cursor=first.cursor)) == ["compaction/bronze/orders"]
+    assert read_memory(tick(instance, lake, cursor=first.cursor).cursor).due_since_ms["gold/totals"] == waiting["gold/totals"]
+    assert asked(tick(instance, lake, cursor=long_ago)) == ["compaction/gold/totals"]
+
+
+def test_what_was_asked_for_within_the_hour_is_taken_off_the_budget(instance: dg.DagsterInstance, tmp_path: Path) -> None:
+    lake = Lake(settings=example_settings(tmp_path, LAKEHOUSE_COMPACTION_BUDGET_USD="0.015"), store=MemoryStore())
+    materialized(instance, orders, version=7, **FACTS)
+    [request] = tick(instance, lake).run_requests or []
+    assert request.tags[COST_TAG] == "0.010000"
+    run = begun(instance, compaction_key(latest_orders), tags=request.tags)
+    ended(instance, run, DagsterEventType.RUN_SUCCESS)
+    assert "it takes 0.01 USD, and 0.005 of the 0.015 USD an hour are left" in told(tick(instance, lake))
+
+
+def test_a_table_that_was_just_compacted_cools_down(instance: dg.DagsterInstance, lake: Lake) -> None:
+    materialized(instance, orders, version=7, **FACTS)
+    instance.report_runless_asset_event(dg.AssetMaterialization(compaction_key(orders)))
+    assert "but it was compacted 0.0 min ago, at most once in 2 min" in told(tick(instance, lake))
+
+
+def test_tables_that_are_to_be_left_alone_say_why_and_the_others_are_served(instance: dg.DagsterInstance, lake: Lake) -> None:
+    recommend = replace(orders, compaction=Compaction(mode="recommend"))
+    after_write = replace(latest_orders, compaction=Compaction(strategy=AfterWrite()))
+    looping = replace(totals, key="gold/looping")
+    tables = (recommend, after_write, looping)
+    paused, sick = replace(totals, key="gold/paused"), replace(totals, key="gold/sick")
+    tables = (*tables[:3], paused, sick, totals)
+    journal = Journal(lake.store)
+    journal.pause(Pause(table="gold/paused", since_ms=0, why="an audit"))
+    for number in range(3):
+        journal.record_try("gold/sick", CompactionTry(ended_ms=now_ms() - number, result="failed", why="disk full"))
+    loop = {"rewrites_times": 3, "rewrites_bytes_rewritten": 900, "rewrites_version": 6, "rewrites_last_ms": now_ms()}
+    for each in tables:
+        materialized(instance, each, version=7, **FACTS, **(loop if each is looping else {}))
+    assert asked(tick(instance, lake, tables)) == ["compaction/gold/totals"]
+    text = told(tick(instance, lake, tables[:-1]))
+    strategy = "silver/orders: its strategy is AfterWrite"
+    loops, failed = "gold/looping: the same bytes were rewritten 3 time(s)", "gold/sick: 3 compaction(s) in a row did not succeed"
+    for line in ("bronze/orders: its declaration says mode recommend", strategy, loops, failed, "gold/paused: paused since 1970-01-01"):
+        assert line in text
+
+
+def test_the_ranking_is_reported_when_it_changes_and_not_more_than_once_a_minute(instance: dg.DagsterInstance, lake: Lake) -> None:
+    materialized(instance, orders, version=7, **FACTS)
+    first = tick(instance, lake)
+    [event] = first.asset_events
+    assert event.asset_key == PLAN_KEY
+    assert {name: event.metadata[f"lakehouse/{name}"].value for name in ("tables", "tables_due", "mergeable_bytes", "estimate_usd")} == {
+        "tables": 3,
+        "tables_due": 1,
+        "mergeable_bytes": 1_000,
+        "estimate_usd": 0.01,
+    }
+    assert str(event.metadata["lakehouse/ranking"].value).splitlines()[2].startswith("| 1 | bronze/orders | DUE | 10 | 1,000 |")
+    memory = read_memory(first.cursor)
+    later = replace(memory, reported_ms=memory.reported_ms - 61_000).as_cursor()
+    assert tick(instance, lake, cursor=later).asset_events == []
+    materialized(instance, orders, version=8, mergeable_file_count=0)
+    assert tick(instance, lake, cursor=first.cursor).asset_events == []
+    assert len(tick(instance, lake, cursor=later).asset_events) == 1
+
+
+@pytest.mark.parametrize("cursor", ["", "not json", "[1]", json.dumps({"another": 1})])
+def test_a_cursor_that_cannot_be_read_is_forgotten(instance: dg.DagsterInstance, lake: Lake, cursor: str) -> None:
+    materialized(instance, orders, version=7, **FACTS)
+    assert asked(tick(instance, lake, cursor=cursor)) == ["compaction/bronze/orders"]
