@@ -9,10 +9,10 @@ from lakehouse.cli.driver import driver_for_command
 from lakehouse.cli.opened import Found, Opened, complete_table, open_declared
 from lakehouse.cli.output import bytes_text, count_text, json_option, print_grid, write_json
 from lakehouse.cli.plan import plan_document, plan_of, print_plans
-from lakehouse.core.account import account_for
 from lakehouse.core.errors import Broken, Refused
 from lakehouse.core.outcome import CompactionOutcome
 from lakehouse.core.table import Table
+from lakehouse.engine.account import with_account
 from lakehouse.engine.hands import refuse_hands_off
 
 
@@ -66,11 +66,10 @@ def _outcome(opened: Opened, table: Table, metadata: Mapping[str, Any]) -> Compa
     plan = plan_of(opened.lake, table, version=metadata["lakehouse/version_before"])
     if plan is None:
         raise Broken(f"compact {table.key}: it ran, but the log no longer goes back to version {metadata['lakehouse/version_before']}")
-    version_after = metadata.get("lakehouse/version_after")
-    after = None if version_after is None else opened.lake.facts(table.key, version=version_after)
     from lakehouse.engine.probe import probes
 
-    return CompactionOutcome(
+    version_after = metadata.get("lakehouse/version_after")
+    outcome = CompactionOutcome(
         plan=plan,
         version_after=version_after,
         files_removed=metadata["lakehouse/actual_files_removed"],
@@ -80,9 +79,9 @@ def _outcome(opened: Opened, table: Table, metadata: Mapping[str, Any]) -> Compa
         rows_verified=metadata.get("lakehouse/rows_verified"),
         seconds_optimize=metadata["lakehouse/optimize_seconds"],
         seconds_verify=metadata["lakehouse/verify_seconds"],
-        account=account_for(after.history, on_s3=after.layout.uri.startswith("s3")) if after else None,
         probe=next((each for each in reversed(probes(opened.lake, table.key)) if each.version_after == version_after), None),
     )
+    return with_account(opened.lake, outcome)
 
 
 def _print(outcome: CompactionOutcome) -> None:

@@ -9,10 +9,11 @@ import click
 from lakehouse.cli.opened import complete_table, open_declared
 from lakehouse.cli.output import bytes_text, count_text, json_option, print_grid, tell, time_text, write_json
 from lakehouse.cli.plot import check_plot, files_picture
-from lakehouse.core.account import Entry, account_for
+from lakehouse.core.account import Entry
 from lakehouse.core.benefit import assess_benefit
 from lakehouse.core.errors import Refused
 from lakehouse.core.history import Commit, is_compaction
+from lakehouse.engine.account import account_of
 from lakehouse.engine.chart import Series, text_chart
 from lakehouse.engine.log_reader import TableFacts
 from lakehouse.engine.probe import probes
@@ -46,7 +47,7 @@ def history_command(table: str, limit: int | None, compactions: bool, plot: str 
     facts = opened.lake.facts(wanted.key)
     if facts is None:
         raise Refused(f"history {table}: the table is declared and does not exist yet; write it first: lakehouse materialize {table}")
-    account = account_for(facts.history, on_s3=facts.layout.uri.startswith("s3"))
+    account = account_of(opened.lake, facts)
     benefit = assess_benefit(probes(opened.lake, wanted.key))
     entries = {entry.compaction.version: entry for entry in account.entries}
     commits = [commit for commit in reversed(facts.history.commits) if not compactions or is_compaction(commit)][:limit]

@@ -11,7 +11,6 @@ from typing import Any
 import dagster as dg
 from dagster_pyspark import LazyPySparkResource
 
-from lakehouse.core.benefit import Probe
 from lakehouse.core.errors import LakehouseError
 from lakehouse.core.outcome import CompactionOutcome
 from lakehouse.core.rank import Decision, describe
@@ -24,6 +23,7 @@ from lakehouse.defs.keys import compaction_key, pool_of, table_key
 from lakehouse.defs.maintenance import report_ranking
 from lakehouse.defs.medallion import tag_session
 from lakehouse.defs.metadata import compaction_metadata, table_metadata
+from lakehouse.engine.account import with_account
 from lakehouse.engine.clock import now_ms
 from lakehouse.engine.hands import refuse_hands_off
 from lakehouse.engine.lake import Lake
@@ -63,22 +63,23 @@ def compaction_asset(table: Table, lake: Lake) -> dg.AssetsDefinition:
             tag_session(context, session_id(session))
             outcome = compact(lake, session, table, owner=f"run {context.run_id}")
         report_table(context, table, lake)
-        outcome = replace(outcome, probe=_probe(context, lake, session, outcome, asked=config.probe))
+        outcome = _measured(context, lake, session, outcome, asked=config.probe)
         context.log.info(f"{table.key}: {outcome.plan.sentence}")
         yield dg.MaterializeResult(metadata=compaction_metadata(outcome))
 
     return compaction
 
 
-def _probe(context: dg.AssetExecutionContext, lake: Lake, session: Any, outcome: CompactionOutcome, *, asked: bool) -> Probe | None:
-    """The probe of a compaction that is due for one; whatever goes wrong in it, the compaction is done and its account is told."""
+def _measured(context: dg.AssetExecutionContext, lake: Lake, session: Any, outcome: CompactionOutcome, *, asked: bool) -> CompactionOutcome:
+    """The outcome with the table's account, and a probe if one is due; whatever is in their way, the compaction is done and is told."""
     from lakehouse.engine.probe import probe_compaction
 
     try:
-        return probe_compaction(lake, session, outcome, asked=asked)
+        outcome = with_account(lake, outcome)
+        return replace(outcome, probe=probe_compaction(lake, session, outcome, asked=asked))
     except Exception as error:
-        context.log.warning(f"{outcome.plan.table} was compacted; what that gained could not be measured: {type(error).__name__}: {error}")
-        return None
+        context.log.warning(f"{outcome.plan.table} was compacted; what that gained could not be told: {type(error).__name__}: {error}")
+        return outcome
 
 
 def report_table(context: dg.AssetExecutionContext, table: Table, lake: Lake) -> None:

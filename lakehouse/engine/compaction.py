@@ -15,10 +15,9 @@ import time
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
-from lakehouse.core.account import account_for
 from lakehouse.core.compaction import CompactionPlan, plan_table
 from lakehouse.core.errors import Refused
-from lakehouse.core.history import Commit, History
+from lakehouse.core.history import Commit
 from lakehouse.core.outcome import CompactionOutcome
 from lakehouse.core.table import Table
 from lakehouse.engine.clock import now_ms
@@ -61,8 +60,7 @@ def _compact(lake: Lake, spark: "SparkSession", table: Table) -> CompactionOutco
     started = time.monotonic()
     run_statement(spark, before.layout, planned, mark)
     seconds_optimize = time.monotonic() - started
-    history = _history(lake, table)
-    commit = _commit_of(history, mark)
+    commit = _commit_of(lake, table, mark)
     if commit is None:
         return CompactionOutcome(plan=planned, version_after=None, seconds_optimize=seconds_optimize)
     started = time.monotonic()
@@ -77,17 +75,12 @@ def _compact(lake: Lake, spark: "SparkSession", table: Table) -> CompactionOutco
         rows_verified=row_count,
         seconds_optimize=seconds_optimize,
         seconds_verify=time.monotonic() - started,
-        account=account_for(history, on_s3=before.layout.uri.startswith("s3")),
     )
 
 
-def _history(lake: Lake, table: Table) -> History:
+def _commit_of(lake: Lake, table: Table, mark: str) -> Commit | None:
+    """The commit that carries our mark; `None` if the files of the plan were gone before OPTIMIZE looked, and it found nothing to do."""
     after = lake.facts(table.key)
     assert after is not None
-    return after.history
-
-
-def _commit_of(history: History, mark: str) -> Commit | None:
-    """The commit that carries our mark; `None` if the files of the plan were gone before OPTIMIZE looked, and it found nothing to do."""
-    found = [commit for commit in history.commits if commit.user_metadata is not None and mark in commit.user_metadata]
+    found = [commit for commit in after.history.commits if commit.user_metadata is not None and mark in commit.user_metadata]
     return found[-1] if found else None

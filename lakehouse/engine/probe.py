@@ -42,6 +42,8 @@ _READ_BACK = 20
 def probe_compaction(lake: Lake, spark: "SparkSession", outcome: CompactionOutcome, *, asked: bool = False) -> Probe | None:
     """What the compaction changed for readers, journalled; `None` where it did nothing, or is not due for a probe and none was `asked` for.
 
+    The outcome has its account.
+
     Raises:
         Transient: the server is gone.
     """

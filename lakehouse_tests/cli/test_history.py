@@ -6,6 +6,9 @@ from xml.etree import ElementTree
 
 import pytest
 
+from lakehouse.core.breaker import CompactionTry
+from lakehouse.engine.journal import Journal
+from lakehouse.engine.store import DiskStore
 from lakehouse_tests.cli.conftest import PREDICTION, Terminal
 from lakehouse_tests.log_builder import MINUTE_MS, START_MS, LogBuilder
 
@@ -78,6 +81,14 @@ def test_seconds_and_money_stand_beside_their_prediction(terminal: Terminal, sto
     assert told["account"]["mean_errors"] == {"files": 0.0, "bytes": 0.25, "seconds": 0.2}
     assert (told["account"]["bytes_ingested"], told["account"]["write_amplification"]) == (300, 0.8)
     assert "as predicted; 2.5 s, 3.0 predicted" in terminal.run("history", "gold/totals").stdout
+
+
+def test_tries_that_came_to_nothing_are_in_the_account(told: Terminal) -> None:
+    journal = Journal(DiskStore(told.root))
+    for result in ("failed", "conflict"):
+        journal.record_try("silver/orders", CompactionTry(ended_ms=1, result=result, bytes_rewritten=300, seconds=1.5))
+    account = told.json("history", "silver/orders")["account"]
+    assert (account["wasted_runs"], account["wasted_seconds"], account["wasted_bytes"]) == (2, 3.0, 600)
 
 
 def test_the_plot_shows_the_file_count_falling_where_a_compaction_is_marked(told: Terminal) -> None:

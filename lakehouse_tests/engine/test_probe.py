@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from lakehouse.core.errors import Broken
+from lakehouse.engine.account import with_account
 from lakehouse.engine.compaction import compact
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.probe import probe_compaction, probes, take_pairs
@@ -62,7 +63,7 @@ def test_a_compaction_is_probed_and_the_pairs_are_in_the_journal(lake: Lake, spa
     uri = lake.settings.table_uri(events.key)
     spark.range(0, 4_000, 1, 40).selectExpr("id", "INT(id % 2) AS half").write.format("delta").partitionBy("half").save(uri)
     settings = session_settings(spark)
-    outcome = compact(lake, spark, events)
+    outcome = with_account(lake, compact(lake, spark, events))
     assert probe_compaction(lake, spark, outcome) is None and probes(lake, events.key) == ()
     probe = probe_compaction(lake, spark, outcome, asked=True)
     assert probe is not None and probes(lake, events.key) == (probe,)
