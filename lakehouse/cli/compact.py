@@ -81,7 +81,7 @@ def _outcome(opened: Opened, table: Table, metadata: Mapping[str, Any]) -> Compa
         seconds_verify=metadata["lakehouse/verify_seconds"],
         probe=next((each for each in reversed(probes(opened.lake, table.key)) if each.version_after == version_after), None),
     )
-    return with_account(opened.lake, outcome)
+    return with_account(opened.lake, table, outcome)
 
 
 def _print(outcome: CompactionOutcome) -> None:

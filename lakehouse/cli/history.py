@@ -47,7 +47,7 @@ def history_command(table: str, limit: int | None, compactions: bool, plot: str 
     facts = opened.lake.facts(wanted.key)
     if facts is None:
         raise Refused(f"history {table}: the table is declared and does not exist yet; write it first: lakehouse materialize {table}")
-    account = account_of(opened.lake, facts)
+    account = account_of(opened.lake, wanted, facts)
     benefit = assess_benefit(probes(opened.lake, wanted.key))
     entries = {entry.compaction.version: entry for entry in account.entries}
     commits = [commit for commit in reversed(facts.history.commits) if not compactions or is_compaction(commit)][:limit]

@@ -85,7 +85,7 @@ class CompactionPlan:
 def plan_table(table: Table, layout: Layout, history: History, *, now_ms: int) -> CompactionPlan:
     """The compaction of a declared table, under the policy in force, priced by its own history; raises as `plan_compaction`."""
     policy = policy_for(table.layer, table.compaction)
-    return plan_compaction(layout, policy, rates=fit_rates(history), now_ms=now_ms, history=history)
+    return plan_compaction(layout, policy, rates=fit_rates(history, prices=table.prices), now_ms=now_ms, history=history)
 
 
 def plan_compaction(

@@ -63,19 +63,21 @@ def compaction_asset(table: Table, lake: Lake) -> dg.AssetsDefinition:
             tag_session(context, session_id(session))
             outcome = compact(lake, session, table, owner=f"run {context.run_id}")
         report_table(context, table, lake)
-        outcome = _measured(context, lake, session, outcome, asked=config.probe)
+        outcome = _measured(context, lake, table, session, outcome, asked=config.probe)
         context.log.info(f"{table.key}: {outcome.plan.sentence}")
         yield dg.MaterializeResult(metadata=compaction_metadata(outcome))
 
     return compaction
 
 
-def _measured(context: dg.AssetExecutionContext, lake: Lake, session: Any, outcome: CompactionOutcome, *, asked: bool) -> CompactionOutcome:
+def _measured(
+    context: dg.AssetExecutionContext, lake: Lake, table: Table, session: Any, outcome: CompactionOutcome, *, asked: bool
+) -> CompactionOutcome:
     """The outcome with the table's account, and a probe if one is due; whatever is in their way, the compaction is done and is told."""
     from lakehouse.engine.probe import probe_compaction
 
     try:
-        outcome = with_account(lake, outcome)
+        outcome = with_account(lake, table, outcome)
         return replace(outcome, probe=probe_compaction(lake, session, outcome, asked=asked))
     except Exception as error:
         context.log.warning(f"{outcome.plan.table} was compacted; what that gained could not be told: {type(error).__name__}: {error}")

@@ -9,9 +9,12 @@ from typing import Any
 
 import pytest
 
+from lakehouse.core.compaction import plan_table
 from lakehouse.core.cost import DEFAULT_PRICES, DEFAULT_RATES, Prices, estimate, fit_rates, price
 from lakehouse.core.errors import Refused
 from lakehouse.core.history import Commit
+from lakehouse.core.table import Append, Landing, Table
+from lakehouse_tests.core.made import layout
 from lakehouse_tests.core.ran import compaction, past, write
 
 MB = 1_000_000
@@ -118,3 +121,10 @@ def test_money_is_the_driver_s_time_and_on_s3_its_requests() -> None:
 def test_prices_that_cannot_be_meant_are_refused_by_name(field: str, value: Any) -> None:
     with pytest.raises(Refused, match=rf"Prices\.{field} is .*accepted: "):
         replace(DEFAULT_PRICES, **{field: value})
+
+
+def test_a_table_s_own_prices_are_in_its_plan() -> None:
+    landed = Landing(prefix="landing/t/", format="json", schema="id BIGINT")
+    table = Table(key="bronze/t", source=landed, write=Append(), prices=Prices(usd_per_vcpu_hour=3600, vcpus=1))
+    found = plan_table(table, layout([1_000, 2_000]), past([]), now_ms=0).estimate
+    assert found.seconds > 0 and found.usd == pytest.approx(found.seconds)

@@ -63,7 +63,7 @@ def test_a_compaction_is_probed_and_the_pairs_are_in_the_journal(lake: Lake, spa
     uri = lake.settings.table_uri(events.key)
     spark.range(0, 4_000, 1, 40).selectExpr("id", "INT(id % 2) AS half").write.format("delta").partitionBy("half").save(uri)
     settings = session_settings(spark)
-    outcome = with_account(lake, compact(lake, spark, events))
+    outcome = with_account(lake, events, compact(lake, spark, events))
     assert probe_compaction(lake, spark, outcome) is None and probes(lake, events.key) == ()
     probe = probe_compaction(lake, spark, outcome, asked=True)
     assert probe is not None and probes(lake, events.key) == (probe,)
