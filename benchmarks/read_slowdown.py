@@ -1,7 +1,8 @@
 """How much slower a table reads over a long run of small writes, with upkeep on and without, than the same rows laid out at best.
 
 `python -m benchmarks.read_slowdown [WRITES] [SECONDS]` starts a Spark Connect server of its own. Two tables take the same small appends;
-one is compacted as soon as its policy's threshold is reached. Now and then each is scanned in turn with a copy of its rows in a file per core.
+one is compacted as soon as its policy's threshold is reached. Now and then each is scanned in turn with a copy of its rows, a file per
+core.
 """
 
 import os
