@@ -79,6 +79,10 @@ def _outcome(opened: Opened, table: Table, metadata: Mapping[str, Any]) -> Compa
         rows_verified=metadata.get("lakehouse/rows_verified"),
         seconds_optimize=metadata["lakehouse/optimize_seconds"],
         seconds_verify=metadata["lakehouse/verify_seconds"],
+        conflicts=metadata["lakehouse/conflicts"],
+        wasted_bytes=metadata["lakehouse/wasted_bytes"],
+        wasted_seconds=metadata["lakehouse/wasted_seconds"],
+        seconds_waited=metadata["lakehouse/waited_seconds"],
         probe=next((each for each in reversed(probes(opened.lake, table.key)) if each.version_after == version_after), None),
     )
     return with_account(opened.lake, table, outcome)

@@ -14,6 +14,7 @@ from lakehouse.core.settings import Settings, parse_settings
 from lakehouse.core.table import Table
 from lakehouse.engine.declared import declared_tables
 from lakehouse.engine.lake import Lake, open_lake
+from lakehouse.engine.log_reader import garbage_uncollected
 from lakehouse.engine.project import ROOT
 
 _READERS = 8
@@ -69,7 +70,7 @@ def look_at_each(tables: Sequence[Table], look: Callable[[Table], type_of_found 
         except LakehouseError as error:
             return Found(table=table, error=error)
 
-    with ThreadPoolExecutor(max_workers=_READERS) as readers:
+    with garbage_uncollected(), ThreadPoolExecutor(max_workers=_READERS) as readers:
         return list(readers.map(one, tables))
 
 

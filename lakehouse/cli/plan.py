@@ -5,10 +5,12 @@ from typing import Any
 
 import click
 
-from lakehouse.cli.opened import Found, complete_table, look_at_each, open_declared
+from lakehouse.cli.fleet import fleet_document, look_at_fleet
+from lakehouse.cli.opened import Found, complete_table, open_declared
 from lakehouse.cli.output import bytes_text, console, count_text, json_option, print_grid, write_json
 from lakehouse.cli.verdict import absent_sentence, exit_code, tell_errors
 from lakehouse.core.compaction import CompactionPlan, plan_table
+from lakehouse.core.rank import Decision
 from lakehouse.core.table import Table
 from lakehouse.engine.clock import now_ms
 from lakehouse.engine.lake import Lake
@@ -19,16 +21,19 @@ from lakehouse.engine.lake import Lake
 @click.option("-v", "--verbose", is_flag=True, help="Also the files of every bin.")
 @json_option
 def plan_command(tables: tuple[str, ...], verbose: bool, as_json: bool) -> int:
-    """Show what a compaction of each TABLE (default: all) would do, and why, or why nothing.
+    """Show what a compaction of each TABLE (default: all) would do, and why, or why nothing, and what the sensor makes of it.
 
-    Nothing is touched and no JVM is started. Tables with the most to gain come first.
+    Nothing is touched and no JVM is started. Tables come in the order in which the sensor would serve them: by what a compaction gives
+    readers a day over what it costs. Reads are counted by the commits downstream; of runs and waiting the terminal knows nothing.
     """
     opened = open_declared()
-    found = look_at_each(opened.choose(tables), lambda table: plan_of(opened.lake, table))
+    found, decisions = look_at_fleet(opened, opened.choose(tables))
     if as_json:
-        write_json([plan_document(each) for each in found])
+        places = {decision.table: place for place, decision in enumerate(decisions, start=1)}
+        fleet = {decision.table: fleet_document(decision, rank=places[decision.table]) for decision in decisions}
+        write_json([{**plan_document(each), "fleet": fleet[each.table.key]} for each in found])
     else:
-        print_plans(found, verbose=verbose)
+        print_plans(found, verbose=verbose, decisions=decisions)
     tell_errors(found)
     return exit_code(found)
 
@@ -60,11 +65,16 @@ def plan_document(found: Found[CompactionPlan]) -> dict[str, Any]:
     }
 
 
-def print_plans(found: Sequence[Found[CompactionPlan]], *, verbose: bool) -> None:
-    """A table, those with the most to gain first; with `verbose`, the bins below it."""
-    ordered = sorted(found, key=lambda each: each.value.files_removed - each.value.files_added if each.value else -1, reverse=True)
-    heads = ("table", "version", "files", "into", "bytes", "reason", "")
-    print_grid(heads, [_row(each) for each in ordered], numbers=heads[1:5])
+def print_plans(found: Sequence[Found[CompactionPlan]], *, verbose: bool, decisions: Sequence[Decision] = ()) -> None:
+    """A table, with `decisions` in their order and with their money; with `verbose`, the bins below it."""
+    places = {decision.table: decision for decision in decisions}
+    order = list(places)
+    ordered = sorted(found, key=lambda each: order.index(each.table.key)) if order else list(found)
+    money = ("USD a day", "USD", "ratio") if order else ()
+    heads = ("table", "version", "files", "into", "bytes", *money, "reason", *(("sensor",) if order else ()), "")
+    print_grid(heads, [_row(each, places.get(each.table.key)) for each in ordered], numbers=heads[1 : 5 + len(money)])
+    for decision in decisions if verbose else ():
+        console().print(f"{decision.table}: sensor: {decision.sentence}", soft_wrap=True)
     for plan in [each.value for each in ordered if each.value and each.value.bins and verbose]:
         console().print(f"{plan.table}: {plan.estimate.sentence}")
         for bin_ in plan.bins:
@@ -74,9 +84,19 @@ def print_plans(found: Sequence[Found[CompactionPlan]], *, verbose: bool) -> Non
                 console().print(f"  {bytes_text(file.size_bytes):>10}  {file.path}", soft_wrap=True)
 
 
-def _row(found: Found[CompactionPlan]) -> tuple[str, ...]:
+def _row(found: Found[CompactionPlan], decision: Decision | None) -> tuple[str, ...]:
     plan = found.value
-    if plan is None:
-        return (found.table.key, "-", "-", "-", "-", *absent_sentence(found))
-    counts = (count_text(plan.files_removed), count_text(plan.files_added), bytes_text(plan.bytes_removed))
-    return (plan.table, str(plan.version), *counts, plan.reason.name, plan.sentence)
+    counts = ("-",) * 4 if plan is None else _counts(plan)
+    reason, sentence = absent_sentence(found) if plan is None else (plan.reason.name, plan.sentence)
+    if decision is None:
+        return (found.table.key, *counts, reason, sentence)
+    return (found.table.key, *counts, *_money(decision), reason, decision.reason.name, sentence)
+
+
+def _counts(plan: CompactionPlan) -> tuple[str, ...]:
+    return (str(plan.version), count_text(plan.files_removed), count_text(plan.files_added), bytes_text(plan.bytes_removed))
+
+
+def _money(decision: Decision) -> tuple[str, ...]:
+    worth = decision.worth
+    return ("-",) * 3 if worth is None else tuple(f"{usd:.3g}" for usd in (worth.benefit_usd_per_day, worth.cost_usd, worth.ratio))

@@ -11,6 +11,8 @@ reduction of the file count, and Delta's checkpoint interval for the log. The we
 from bisect import bisect_right
 from collections import Counter
 from dataclasses import dataclass
+from itertools import repeat
+from operator import attrgetter
 from typing import Any
 
 from lakehouse.core.compaction import CompactionPlan
@@ -22,6 +24,7 @@ _CHECKPOINT_INTERVAL = 10
 _LATE_CHECKPOINTS = 10
 _LATE_COMPACTIONS = 2
 _KIB = 1024
+_SIZE = attrgetter("size_bytes")
 _HISTOGRAM_BYTES = tuple(4 * _KIB * 4**step for step in range(10))
 
 
@@ -128,7 +131,7 @@ def assess_health(layout: Layout, plan: CompactionPlan) -> Health:
         version=layout.version,
         committed_ms=layout.committed_ms,
         file_count=layout.file_count,
-        small_file_count=sum(file.size_bytes < plan.policy.candidate_bytes for file in layout.files),
+        small_file_count=sum(map(plan.policy.candidate_bytes.__gt__, map(_SIZE, layout.files))),
         size_bytes=layout.size_bytes,
         row_count=layout.row_count,
         tombstone_count=len(layout.tombstones),
@@ -218,7 +221,7 @@ def _log_commit_limit(layout: Layout) -> int:
 
 
 def _histogram(layout: Layout) -> tuple[SizeBin, ...]:
-    counts = Counter(bisect_right(_HISTOGRAM_BYTES, file.size_bytes) for file in layout.files)
+    counts = Counter(map(bisect_right, repeat(_HISTOGRAM_BYTES), map(_SIZE, layout.files)))
     bounds = (*_HISTOGRAM_BYTES, None)
     return tuple(SizeBin(label=_label(bound), below_bytes=bound, file_count=counts[place]) for place, bound in enumerate(bounds))
 

@@ -8,7 +8,10 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Commit:
-    """One commit, as its `commitInfo` and actions tell it. `changed_data`: it added or removed rows, not only files."""
+    """One commit, as its `commitInfo` and actions tell it. `changed_data`: it added or removed rows, not only files.
+
+    `applications` are those whose transaction ids it carries.
+    """
 
     version: int
     committed_ms: int
@@ -21,6 +24,7 @@ class Commit:
     user_metadata: str | None = None
     parameters: Mapping[str, str] = field(default_factory=dict[str, str])
     metrics: Mapping[str, str] = field(default_factory=dict[str, str])
+    applications: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,6 +2,10 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from operator import attrgetter
+from typing import cast
+
+_SIZE = attrgetter("size_bytes")
 
 type_of_partition = tuple[tuple[str, str | None], ...]
 
@@ -85,15 +89,15 @@ class Layout:
     @property
     def size_bytes(self) -> int:
         """Bytes of the live files."""
-        return sum(file.size_bytes for file in self.files)
+        return sum(map(_SIZE, self.files))
 
     @property
     def row_count(self) -> int | None:
         """Live rows, deletion vectors taken off; `None` if any file lacks statistics."""
         counts = [file.row_count for file in self.files]
-        if any(count is None for count in counts):
+        if None in counts:
             return None
-        return sum(count for count in counts if count is not None) - sum(file.deleted_row_count for file in self.files)
+        return sum(cast("list[int]", counts)) - sum(file.deleted_row_count for file in self.files)
 
     @property
     def tombstone_bytes(self) -> int:

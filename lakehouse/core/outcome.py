@@ -35,8 +35,10 @@ class WriteOutcome:
 class CompactionOutcome:
     """What a compaction did, beside its plan; zeros and no `version_after` where the plan was to do nothing.
 
-    `seconds_optimize` is the bare statement, `seconds_verify` the comparison of the rows before and after. `account` is the table's up to
-    and with this compaction, `None` where there was none; `probe` what scans before and after it took, `None` where it was not probed.
+    `seconds_optimize` is the bare statement, `seconds_verify` the comparison of the rows before and after. `conflicts` are the tries that
+    other writers made it lose, before or within the one that is told here; the wasted figures are what those rewrote for nothing.
+    `seconds_waited` is the time spent before the start, for a moment in which it would make no other writer lose. `account` is the table's
+    up to and with this compaction, `None` where there was none; `probe` what scans before and after it took, `None` without any.
     """
 
     plan: CompactionPlan
@@ -48,6 +50,10 @@ class CompactionOutcome:
     rows_verified: int | None = None
     seconds_optimize: float = 0.0
     seconds_verify: float = 0.0
+    conflicts: int = 0
+    wasted_bytes: int = 0
+    wasted_seconds: float = 0.0
+    seconds_waited: float = 0.0
     account: Account | None = None
     probe: Probe | None = None
 
@@ -75,5 +81,9 @@ class CompactionOutcome:
             "optimize_seconds": round(self.seconds_optimize, 3),
             "verify_seconds": round(self.seconds_verify, 3),
             "rows_verified": self.rows_verified,
+            "conflicts": self.conflicts,
+            "wasted_bytes": self.wasted_bytes,
+            "wasted_seconds": round(self.wasted_seconds, 3),
+            "waited_seconds": round(self.seconds_waited, 3),
             "probe": self.probe.as_json() if self.probe else None,
         }

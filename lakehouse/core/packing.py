@@ -110,7 +110,7 @@ def _find(now: Situation, target: int) -> _Found:
 
 def _share_of(now: Situation, files: tuple[DataFile, ...], target: int) -> tuple[Share, Sequence[DataFile]]:
     """What packing would do to the files of one partition, and the candidates that it does it with."""
-    right = [(file, under) for file in files if (under := _right_under(file, now, target))]
+    right = [(file, under) for file in files if (under := _right_under(file, now, target))] if now.memory.targets else []
     first_tier = [file.size_bytes for file, under in right if under * _TIER <= target]
     promoted = len(first_tier) >= _TIER and 4 * sum(first_tier) >= 3 * target
     shields = [under for _, under in right if not (promoted and under * _TIER <= target)]

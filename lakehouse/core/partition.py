@@ -1,7 +1,7 @@
 """When two spellings of partition values are one partition.
 
-Source: delta-io/delta v4.4.0, `PartitionUtils.parsePartitionValues`: values are cast to the column's type and compared as such;
-where one of them cannot be cast, all values of that file are compared as they are spelled.
+Source: delta-io/delta v4.4.0, `PartitionUtils.parsePartitionValue`: a value is cast to its column's type and compared as such; one
+that cannot be cast is compared as it is spelled.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -16,11 +16,7 @@ type_of_typed_partition = tuple[object, ...]
 
 def typed_partition(partition: type_of_partition, columns: Mapping[str, Column]) -> type_of_typed_partition:
     """A value that is equal for exactly those partitions that Delta takes for one; `columns` are the table's, by name."""
-    spelled = tuple(value for _, value in partition)
-    try:
-        return tuple(None if value is None else _CASTS.get(_type_of(name, columns), str)(value) for name, value in partition)
-    except (ValueError, ArithmeticError):
-        return spelled
+    return tuple(None if value is None else _cast(value, _type_of(name, columns)) for name, value in partition)
 
 
 def by_name(columns: Sequence[Column]) -> Mapping[str, Column]:
@@ -30,6 +26,13 @@ def by_name(columns: Sequence[Column]) -> Mapping[str, Column]:
 
 def _type_of(name: str, columns: Mapping[str, Column]) -> str:
     return columns[name].type.split("(")[0] if name in columns else "string"
+
+
+def _cast(value: str, type_name: str) -> object:
+    try:
+        return _CASTS.get(type_name, str)(value)
+    except (ValueError, ArithmeticError):
+        return value
 
 
 def _timestamp(value: str) -> datetime:

@@ -60,14 +60,16 @@ class RunState:
 class Bounds:
     """What a cycle has to give: `slots` compactions at once, and a budget of predicted USD per hour, 0 for no bound.
 
-    `spent_usd` of the budget is gone already. A table that has been due for `patience_ms` goes first.
+    `spent_usd` of the budget is gone already. A table that has been due for `patience_ms` goes first. `on_s3`: openings cost requests.
     """
 
-    slots: int
+    # Two runs go at once on a small machine (dagster.yaml): one of them stays with the writers.
+    slots: int = 1
     budget_usd: float = 0.0
     spent_usd: float = 0.0
     patience_ms: int = CYCLE_MS
     tries_allowed: int = 3
+    on_s3: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -200,11 +202,17 @@ def _weigh(
             reason=reason,
             sentence=sentence,
             run_key=None if waits else run_key(state, len(now_tried) + 1),
-            worth=weigh_worth(reads_per_day=state.reads_per_day, openings_saved=state.openings_saved, cost_usd=state.estimate_usd),
+            worth=_worth(state, bounds),
             due_since_ms=since,
         ),
         overdue=waits is None and since is not None and now_ms - since >= bounds.patience_ms,
         mergeable=-1 if finding.reason is Reason.NO_FACTS else state.mergeable_file_count or 0,
+    )
+
+
+def _worth(state: TableState, bounds: Bounds) -> Worth | None:
+    return weigh_worth(
+        reads_per_day=state.reads_per_day, openings_saved=state.openings_saved, cost_usd=state.estimate_usd, on_s3=bounds.on_s3
     )
 
 
@@ -243,12 +251,12 @@ def _cooling(state: TableState, policy: CompactionPolicy, finding: Finding, *, n
 
 
 def _order(weighed: _Weighed) -> tuple[object, ...]:
-    """Overdue tables by how long they wait; then by worth, the sicker first, the one with more to merge first; without facts last."""
+    """Overdue tables by how long they wait; then those with a trigger reached, by worth, the sicker and the fuller first; no facts last."""
     decision, state = weighed.decision, weighed.state
     ratio = decision.worth.ratio if decision.worth else 0.0
     health = 100.0 if state.health_score is None else state.health_score
     waited = (0, decision.due_since_ms or 0) if weighed.overdue else (1, 0)
-    return (*waited, weighed.mergeable < 0, -ratio, health, -weighed.mergeable, state.table)
+    return (*waited, not weighed.finding.fired, weighed.mergeable < 0, -ratio, health, -weighed.mergeable, state.table)
 
 
 def _serve(weighed: _Weighed, till: _Till) -> Decision:

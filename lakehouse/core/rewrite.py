@@ -14,6 +14,8 @@ from lakehouse.core.policy import CompactionPolicy
 from lakehouse.core.reason import Reason
 from lakehouse.core.target import Memory
 
+_SIZE, _SIZE_AND_PATH = attrgetter("size_bytes"), attrgetter("size_bytes", "path")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Packing:
@@ -60,11 +62,11 @@ class Bin:
 
     partition: type_of_partition
     files: tuple[DataFile, ...]
+    # Bytes that go in; what comes out is usually less. Summed once: a plan of many files asks for it again and again.
+    size_bytes: int = field(init=False)
 
-    @property
-    def size_bytes(self) -> int:
-        """Bytes that go in; what comes out is usually less."""
-        return sum(file.size_bytes for file in self.files)
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "size_bytes", sum(map(_SIZE, self.files)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,7 +135,12 @@ def files_by_partition(files: Iterable[DataFile], layout: Layout) -> Mapping[typ
     typed: defaultdict[type_of_typed_partition, list[DataFile]] = defaultdict(list)
     for partition in sorted(spelled, key=str):
         typed[typed_partition(partition, columns)].extend(spelled[partition])
-    return {key: tuple(sorted(found, key=attrgetter("size_bytes", "path"))) for key, found in typed.items()}
+    return {key: tuple(_ascending(found)) for key, found in typed.items()}
+
+
+def _ascending(files: Sequence[DataFile]) -> Sequence[DataFile]:
+    """By size, and by path where sizes are equal, which is asked only then: it takes three times as long."""
+    return sorted(files, key=_SIZE if len(set(map(_SIZE, files))) == len(files) else _SIZE_AND_PATH)
 
 
 def pack(files: Iterable[DataFile], *, up_to_bytes: int, least_files: int = 2) -> tuple[Bin, ...]:

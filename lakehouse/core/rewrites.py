@@ -1,7 +1,7 @@
 """Bytes that are rewritten again and again for nothing, found in a table's commits."""
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,21 +16,6 @@ class Rewrites:
     bytes_rewritten: int = 0
     version: int = 0
     last_ms: int = 0
-
-    def as_numbers(self) -> dict[str, int]:
-        """What a sensor needs to know of it without the log, by names that never change."""
-        return {
-            "rewrites_in_a_row": self.times,
-            "rewritten_bytes": self.bytes_rewritten,
-            "rewritten_version": self.version,
-            "rewritten_ms": self.last_ms,
-        }
-
-    @staticmethod
-    def from_numbers(numbers: Mapping[str, float]) -> "Rewrites":
-        """The value that `as_numbers` told; what is not among the numbers is 0."""
-        times, size_bytes, version, last_ms = (int(numbers.get(name, 0)) for name in Rewrites().as_numbers())
-        return Rewrites(times=times, bytes_rewritten=size_bytes, version=version, last_ms=last_ms)
 
 
 def find_rewrites(history: History) -> Rewrites:

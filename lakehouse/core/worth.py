@@ -15,7 +15,7 @@ from lakehouse.core.cost import DEFAULT_RATES, Rates, estimate
 _SECONDS_PER_OPENING = DEFAULT_RATES.seconds_per_file
 # A reader of Parquet asks for the footer, then for the columns: two GETs at least.
 _REQUESTS_PER_OPENING = 2
-# Amazon S3 Standard, us-east-1: 0.0004 USD per 1,000 GET requests. Storage that asks for nothing makes this an upper bound.
+# Amazon S3 Standard, us-east-1: 0.0004 USD per 1,000 GET requests; a disk asks for nothing.
 _USD_PER_REQUEST = 0.0004 / 1000
 
 
@@ -37,14 +37,15 @@ class Worth:
         return f"worth {self.benefit_usd_per_day:.3g} USD a day for {self.cost_usd:.3g} USD, ratio {self.ratio:.3g}"
 
 
-def weigh_worth(*, reads_per_day: float | None, openings_saved: int | None, cost_usd: float | None) -> Worth | None:
+def weigh_worth(*, reads_per_day: float | None, openings_saved: int | None, cost_usd: float | None, on_s3: bool = False) -> Worth | None:
     """The worth of a compaction; `None` where one of the three is unknown."""
     if reads_per_day is None or openings_saved is None or cost_usd is None:
         return None
-    return Worth(benefit_usd_per_day=reads_per_day * openings_saved * usd_per_opening(), cost_usd=cost_usd)
+    return Worth(benefit_usd_per_day=reads_per_day * openings_saved * usd_per_opening(on_s3=on_s3), cost_usd=cost_usd)
 
 
-def usd_per_opening() -> float:
-    """What it costs to open one file: its seconds at the price that a compaction's seconds have, and its requests."""
+def usd_per_opening(*, on_s3: bool) -> float:
+    """What it costs to open one file: its seconds at the price that a compaction's seconds have, and on S3 its requests."""
     seconds = Rates(seconds_fixed=_SECONDS_PER_OPENING, seconds_per_file=0, seconds_per_byte=0)
-    return estimate(seconds, files_removed=1, bytes_removed=0).usd + _REQUESTS_PER_OPENING * _USD_PER_REQUEST
+    requests_usd = _REQUESTS_PER_OPENING * _USD_PER_REQUEST if on_s3 else 0.0
+    return estimate(seconds, files_removed=1, bytes_removed=0).usd + requests_usd

@@ -29,9 +29,6 @@ from lakehouse.engine.hands import refuse_hands_off
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.spark import session_id
 
-# Two runs go at once on a small machine (dagster.yaml): one of them stays with the writers.
-_SLOTS = 1
-
 
 class CompactionConfig(dg.Config):
     """What a person may say of one run. `anyway`: also if the table is paused, or its declaration opts out; `probe`: measure its gain."""
@@ -114,7 +111,7 @@ def compaction_sensor(tables: Sequence[Table], lake: Lake) -> dg.SensorDefinitio
     )
     def weigh(context: dg.SensorEvaluationContext) -> dg.SensorResult:
         now, memory = now_ms(), read_memory(context.cursor)
-        fleet = weigh_fleet(context.instance, tables, lake, memory, slots=_SLOTS, now_ms=now)
+        fleet = weigh_fleet(context.instance, tables, lake, memory, now_ms=now)
         text = describe(fleet.decisions)
         after, events = report_ranking(fleet, memory, now_ms=now)
         requests = [_request(decision, fleet.states[decision.table]) for decision in fleet.decisions if decision.request]

@@ -68,7 +68,7 @@ def read_memory(cursor: str | None) -> Memory:
         return Memory()
 
 
-def weigh_fleet(instance: dg.DagsterInstance, tables: Sequence[Table], lake: Lake, memory: Memory, *, slots: int, now_ms: int) -> Fleet:
+def weigh_fleet(instance: dg.DagsterInstance, tables: Sequence[Table], lake: Lake, memory: Memory, *, now_ms: int) -> Fleet:
     """Every table's state and the decision about it."""
     policies = {table.key: policy_for(table.layer, table.compaction) for table in tables}
     facts, recent = newest_facts_of(instance, tables), recent_runs(instance, now_ms=now_ms)
@@ -76,10 +76,10 @@ def weigh_fleet(instance: dg.DagsterInstance, tables: Sequence[Table], lake: Lak
     states = _with_readers(_states(tables, facts, compacted_ms, memory), tables, policies, recent, now_ms=now_ms)
     runs = RunState(in_flight=runs_in_flight(instance, tables), tries=_tries(instance, states))
     bounds = Bounds(
-        slots=slots,
         budget_usd=lake.settings.compaction_budget_usd,
         spent_usd=spent_usd(recent, tag=COST_TAG, since_ms=now_ms - CYCLE_MS),
         tries_allowed=_TRIES_ALLOWED,
+        on_s3=lake.settings.on_s3,
     )
     held = _held(lake, policies, facts, compacted_ms, now_ms=now_ms)
     decisions = choose_compactions(states.values(), policies, runs, bounds=bounds, now_ms=now_ms, hands_off=held)

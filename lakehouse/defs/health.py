@@ -130,7 +130,8 @@ def _of_health(table: Table, facts: TableFacts) -> tuple[TableVerdict, ...]:
 def _breaker(table: Table, lake: Lake, facts: TableFacts) -> TableVerdict:
     state = breaker_of(lake, table, facts.history)
     retry = {} if state.retry_at_ms is None else {"retry_at_ms": state.retry_at_ms}
-    numbers = {**find_rewrites(facts.history).as_numbers(), **retry}
+    rewrites = find_rewrites(facts.history)
+    numbers = {"rewrites_in_a_row": rewrites.times, "rewritten_bytes": rewrites.bytes_rewritten, **retry}
     return TableVerdict(name="breaker", ok=state.position == "closed", sentence=state.sentence, numbers={**numbers})
 
 

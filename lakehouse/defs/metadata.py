@@ -162,6 +162,10 @@ def compaction_metadata(outcome: CompactionOutcome) -> type_of_metadata:
         "lakehouse/bytes_added": outcome.bytes_added,
         "lakehouse/optimize_seconds": round(outcome.seconds_optimize, 3),
         "lakehouse/verify_seconds": round(outcome.seconds_verify, 3),
+        "lakehouse/waited_seconds": round(outcome.seconds_waited, 3),
+        "lakehouse/conflicts": outcome.conflicts,
+        "lakehouse/wasted_bytes": outcome.wasted_bytes,
+        "lakehouse/wasted_seconds": round(outcome.wasted_seconds, 3),
         **({} if outcome.rows_verified is None else {"lakehouse/rows_verified": outcome.rows_verified}),
         "lakehouse/account": dg.MetadataValue.md(_account_table(pairs)),
         **_account_numbers(outcome),
@@ -181,7 +185,8 @@ def _account_numbers(outcome: CompactionOutcome) -> type_of_metadata:
         return {}
     told = outcome.account.as_json()
     means = {f"mean_error_{name}": share for name, share in told["mean_errors"].items()}
-    figures = {**means, **{name: told[name] for name in ("write_amplification", "wasted_runs", "wasted_seconds", "wasted_bytes")}}
+    wasted = {f"total_{name}": told[name] for name in ("wasted_runs", "wasted_seconds", "wasted_bytes")}
+    figures = {**means, "write_amplification": told["write_amplification"], **wasted}
     return {f"lakehouse/{name}": figure for name, figure in figures.items() if figure is not None}
 
 

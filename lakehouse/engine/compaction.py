@@ -1,30 +1,42 @@
 """One compaction: what the plan says, done, and held against what happened.
 
-1. The guard is taken, and held to the end.
+1. Where foreign statements come at intervals, the gap after the next one is waited for. Then the guard is taken, and held to the end.
 2. Facts are read from the log, and the plan is made from them; a plan that does nothing ends here.
-3. OPTIMIZE runs, limited to the plan's partitions and with its sizes; the plan's figures go into its commit.
-4. The commit is read from the log: what was really removed and added.
-5. The rows of the removed files and of the added files are compared (`verify`).
+3. OPTIMIZE runs, limited to the plan's partitions and with its sizes; the plan's figures go into its commits.
+4. If another writer changed a file of the plan first, 2 and 3 are done again with less, after a pause; what was wasted is counted.
+5. The commits are read from the log: what was really removed and added.
+6. The rows of the removed files and of the added files are compared (`verify`).
 
 **Safety properties**
 - Files are only ever replaced by Delta's own OPTIMIZE, whose commit changes no data and deletes nothing from storage.
 - A compaction whose rows differ does not stay, unless somebody has written after it; either way it ends in `Broken`.
 """
 
+import contextlib
 import time
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
+from lakehouse.core.breaker import CompactionTry
 from lakehouse.core.compaction import CompactionPlan, plan_table
-from lakehouse.core.errors import Refused
+from lakehouse.core.cost import fit_rates
+from lakehouse.core.errors import LakehouseError, Refused
 from lakehouse.core.history import Commit
 from lakehouse.core.outcome import CompactionOutcome
+from lakehouse.core.partition import type_of_typed_partition
+from lakehouse.core.rhythm import rhythm_of
 from lakehouse.core.table import Table
+from lakehouse.core.writers import Loss, half_of, partitions_removed_from, without_partitions
 from lakehouse.engine.clock import now_ms
 from lakehouse.engine.guard import hold, retry_conflicts
+from lakehouse.engine.hands import failure_noted
+from lakehouse.engine.journal import Journal
 from lakehouse.engine.lake import Lake
+from lakehouse.engine.log_reader import TableFacts
 from lakehouse.engine.rewrite import run_statement
-from lakehouse.engine.spark import translated
+from lakehouse.engine.spark import first_line, is_conflict, translated
 from lakehouse.engine.verify import verify
 
 if TYPE_CHECKING:
@@ -40,47 +52,120 @@ def plan(lake: Lake, table: Table) -> CompactionPlan | None:
 def compact(lake: Lake, spark: "SparkSession", table: Table, *, owner: str | None = None) -> CompactionOutcome:
     """What a compaction of `table` did, beside its plan; a plan that does nothing is not an error. `owner` says who asks.
 
+    Where another writer changes a file first, it is tried again with less, a few times; what that wasted is in the outcome.
+
     Raises:
         Refused: there is no table yet, or it has a feature under which OPTIMIZE cannot be planned.
-        Transient: the table is held by somebody else, or the server is gone.
+        Transient: the table is held by somebody else, other writers made every try lose, or the server is gone.
         Broken: the rows after it are not those before it.
     """
-    with hold(lake, spark, table.key, owner=owner or f"compaction of {table.key}"), translated():
-        return retry_conflicts(lambda: _compact(lake, spark, table))
+    losses, run = list[Loss](), owner or uuid4().hex
+    waited = await_quiet(lake, table)
+    asked = owner or f"compaction of {table.key}"
+    with hold(lake, spark, table.key, owner=asked), failure_noted(lake, table.key, run=run), translated():
+        outcome = retry_conflicts(lambda: _compact(lake, spark, table, losses, run=run))
+    return replace(outcome, seconds_waited=waited)
 
 
-def _compact(lake: Lake, spark: "SparkSession", table: Table) -> CompactionOutcome:
+def await_quiet(lake: Lake, table: Table) -> float:
+    """The seconds it took until a compaction would probably end before the next statement of somebody else begins; a few at most.
+
+    Nobody is held up meanwhile: the guard is taken after it.
+    """
+    facts = lake.facts(table.key)
+    rhythm = None if facts is None else rhythm_of(facts.history)
+    if facts is None or rhythm is None:
+        return 0.0
+    planned, started = plan_table(table, facts.layout, facts.history, now_ms=now_ms()), time.monotonic()
+    seconds = planned.estimate.seconds
+    if not planned.bins:
+        return 0.0
+    deadline = started + rhythm.seconds_to_wait(now_ms=now_ms(), seconds=seconds)
+    while time.monotonic() < deadline and rhythm.seconds_to_wait(now_ms=now_ms(), seconds=seconds):
+        time.sleep(0.2)  # between two looks for a commit that nobody announces
+        facts = lake.facts(table.key)
+        rhythm = (None if facts is None else rhythm_of(facts.history)) or rhythm
+    return time.monotonic() - started
+
+
+def _compact(lake: Lake, spark: "SparkSession", table: Table, losses: list[Loss], *, run: str) -> CompactionOutcome:
     before = lake.facts(table.key)
     if before is None:
         raise Refused(f"compaction of {table.key}: there is no table yet; accepted: materialize {table.key} first")
-    planned = plan_table(table, before.layout, before.history, now_ms=now_ms())
+    planned = _plan(table, before, losses)
     if not planned.bins:
-        return CompactionOutcome(plan=planned, version_after=None)
-    mark = uuid4().hex
-    started = time.monotonic()
-    run_statement(spark, before.layout, planned, mark)
+        return _outcome(planned, [], losses)
+    mark, started = uuid4().hex, time.monotonic()
+    conflict: Exception | None = None
+    try:
+        run_statement(spark, before.layout, planned, mark)
+    except Exception as error:
+        if not is_conflict(error):
+            raise
+        conflict = error
     seconds_optimize = time.monotonic() - started
-    commit = _commit_of(lake, table, mark)
-    if commit is None:
-        return CompactionOutcome(plan=planned, version_after=None, seconds_optimize=seconds_optimize)
+    after = lake.facts(table.key)
+    assert after is not None
+    commits = [commit for commit in after.history.commits if commit.user_metadata is not None and mark in commit.user_metadata]
+    if conflict is not None:
+        losses.append(_loss(before, after, planned, commits, seconds_optimize))
+        _record(lake, table, losses[-1], run=run, why=first_line(conflict))
+        seconds_optimize -= losses[-1].wasted_seconds
+        if not commits:
+            raise conflict
     started = time.monotonic()
-    row_count = verify(lake, spark, before.layout, commit)
-    return CompactionOutcome(
-        plan=planned,
-        version_after=commit.version,
-        files_removed=len(commit.removed_paths),
-        files_added=len(commit.added_paths),
-        bytes_removed=commit.removed_bytes,
-        bytes_added=commit.added_bytes,
-        rows_verified=row_count,
-        seconds_optimize=seconds_optimize,
-        seconds_verify=time.monotonic() - started,
+    row_count = verify(lake, spark, before.layout, after, commits) if commits else None
+    told = _outcome(planned, commits, losses)
+    return replace(told, rows_verified=row_count, seconds_optimize=seconds_optimize, seconds_verify=time.monotonic() - started)
+
+
+def _plan(table: Table, facts: TableFacts, losses: Sequence[Loss]) -> CompactionPlan:
+    """The plan of now; after a loss without the partitions that others write, or with half of the bytes where that leaves nothing."""
+    whole = plan_table(table, facts.layout, facts.history, now_ms=now_ms())
+    if not losses:
+        return whole
+    contested = frozenset[type_of_typed_partition]().union(*(loss.partitions for loss in losses))
+    rest = without_partitions(whole, facts.layout, contested, rates=fit_rates(facts.history))
+    return rest if rest.bins else plan_table(half_of(table, losses), facts.layout, facts.history, now_ms=now_ms())
+
+
+def _loss(before: TableFacts, after: TableFacts, planned: CompactionPlan, commits: Sequence[Commit], seconds: float) -> Loss:
+    """What a conflict cost: all of the plan but what was committed before it, and that share of the time."""
+    meanwhile = after.history.between(before.layout.version, after.layout.version) or ()
+    wasted_bytes = max(0, planned.bytes_removed - sum(commit.removed_bytes for commit in commits))
+    return Loss(
+        partitions=partitions_removed_from(before.layout, meanwhile),
+        wasted_files=max(0, planned.files_removed - sum(len(commit.removed_paths) for commit in commits)),
+        planned_bytes=planned.bytes_removed,
+        wasted_bytes=wasted_bytes,
+        wasted_seconds=seconds * wasted_bytes / max(1, planned.bytes_removed),
     )
 
 
-def _commit_of(lake: Lake, table: Table, mark: str) -> Commit | None:
-    """The commit that carries our mark; `None` if the files of the plan were gone before OPTIMIZE looked, and it found nothing to do."""
-    after = lake.facts(table.key)
-    assert after is not None
-    found = [commit for commit in after.history.commits if commit.user_metadata is not None and mark in commit.user_metadata]
-    return found[-1] if found else None
+def _record(lake: Lake, table: Table, loss: Loss, *, run: str, why: str) -> None:
+    ended = CompactionTry(
+        ended_ms=now_ms(),
+        result="conflict",
+        bytes_rewritten=loss.wasted_bytes,
+        files_rewritten=loss.wasted_files,
+        seconds=loss.wasted_seconds,
+        why=why,
+        run=run,
+    )
+    with contextlib.suppress(LakehouseError):  # storage that does not answer must not end what may still succeed
+        Journal(lake.store).record_try(table.key, ended)
+
+
+def _outcome(planned: CompactionPlan, commits: Sequence[Commit], losses: Sequence[Loss]) -> CompactionOutcome:
+    """The measured figures of one or several commits; none at all if the files of the plan were gone before OPTIMIZE looked."""
+    return CompactionOutcome(
+        plan=planned,
+        version_after=commits[-1].version if commits else None,
+        files_removed=sum(len(commit.removed_paths) for commit in commits),
+        files_added=sum(len(commit.added_paths) for commit in commits),
+        bytes_removed=sum(commit.removed_bytes for commit in commits),
+        bytes_added=sum(commit.added_bytes for commit in commits),
+        conflicts=len(losses),
+        wasted_bytes=sum(loss.wasted_bytes for loss in losses),
+        wasted_seconds=sum(loss.wasted_seconds for loss in losses),
+    )

@@ -1,7 +1,12 @@
-"""Whether a table is left alone now: its policy, the journal and the log, read and put to `core.breaker`."""
+"""Whether a table is left alone now: its policy, the journal and the log put to `core.breaker`; and what goes into the journal."""
 
-from lakehouse.core.breaker import BreakerState, HandsOff, assess_breaker, hands_off, persons_hands_off, tries_of
-from lakehouse.core.errors import Refused
+import contextlib
+import time
+from collections.abc import Iterator
+from typing import Literal
+
+from lakehouse.core.breaker import BreakerState, CompactionTry, HandsOff, assess_breaker, hands_off, persons_hands_off, tries_of
+from lakehouse.core.errors import LakehouseError, Refused, Transient
 from lakehouse.core.history import History
 from lakehouse.core.policy import policy_for
 from lakehouse.core.rewrites import Rewrites, find_rewrites
@@ -9,6 +14,7 @@ from lakehouse.core.table import Table
 from lakehouse.engine.clock import now_ms
 from lakehouse.engine.journal import Journal
 from lakehouse.engine.lake import Lake
+from lakehouse.engine.spark import first_line, is_conflict, is_lost
 
 
 def breaker_of(lake: Lake, table: Table, history: History | None) -> BreakerState:
@@ -35,3 +41,25 @@ def refuse_hands_off(lake: Lake, table: Table) -> None:
     held = persons_hands_off(table.key, policy_for(table.layer, table.compaction), pause, now_ms())
     if held is not None:
         raise Refused(f"compact {table.key}: {held.sentence}; accepted: lakehouse compact {table.key} --anyway")
+
+
+@contextlib.contextmanager
+def failure_noted(lake: Lake, table_key: str, *, run: str) -> Iterator[None]:
+    """What is raised inside goes into the journal as a try of `run`, unless it speaks of the caller or the server and not of the table."""
+    started = time.monotonic()
+    try:
+        yield
+    except Exception as error:
+        result = _result(error)
+        if result is not None:
+            why = str(error) if isinstance(error, LakehouseError) else first_line(error)
+            ended = CompactionTry(ended_ms=now_ms(), result=result, seconds=time.monotonic() - started, why=why, run=run)
+            with contextlib.suppress(LakehouseError):  # storage that does not answer must not hide what went wrong
+                Journal(lake.store).record_try(table_key, ended)
+        raise
+
+
+def _result(error: Exception) -> Literal["failed", "conflict"] | None:
+    if any(each is not None and is_conflict(each) for each in (error, error.__cause__)):
+        return "conflict"
+    return None if isinstance(error, Refused | Transient) or is_lost(error) else "failed"

@@ -150,20 +150,21 @@ class Journal:
 
     def tries(self, table_key: str) -> tuple[CompactionTry, ...]:
         """The newest of the noted tries of a table, oldest first; one that is damaged counts as a failure."""
-        listed = [file.name for file in self._store.list(f"{_TRIES}/{table_key}")]
-        names = [name for name in listed if _TRY.fullmatch(name.rpartition("/")[2])][-_TRIES_READ:]
-        return tuple(_try(name, data) for name, data in zip(names, self._store.read_many(names), strict=True))
+        return self._read_tries(table_key, after_ms={}).get(table_key, ())
 
     def tries_since(self, succeeded_ms: Mapping[str, int]) -> dict[str, tuple[CompactionTry, ...]]:
-        """The newest noted tries of all tables, of each those after its time in `succeeded_ms`: one listing, and a read for each."""
+        """The same of all tables, of each those after its time in `succeeded_ms`: one listing, and a read for each."""
+        return self._read_tries("", after_ms=succeeded_ms)
+
+    def _read_tries(self, under: str, *, after_ms: Mapping[str, int]) -> dict[str, tuple[CompactionTry, ...]]:
         names: dict[str, list[str]] = {}
-        for file in self._store.list(_TRIES):
-            table, _, name = file.name.removeprefix(f"{_TRIES}/").rpartition("/")
-            if int(name.partition("-")[0]) > succeeded_ms.get(table, 0):
-                names.setdefault(table, []).append(file.name)
-        kept = [name for each in names.values() for name in each[-_TRIES_READ:]]
-        data = dict(zip(kept, self._store.read_many(kept), strict=True))
-        return {table: tuple(_try(name, data[name]) for name in each[-_TRIES_READ:]) for table, each in names.items()}
+        for file in self._store.list(f"{_TRIES}/{under}".removesuffix("/")):
+            table_key, _, name = file.name.removeprefix(f"{_TRIES}/").rpartition("/")
+            if (match := _TRY.fullmatch(name)) and int(match[1]) > after_ms.get(table_key, -1):
+                names.setdefault(table_key, []).append(file.name)
+        newest = {table_key: each[-_TRIES_READ:] for table_key, each in names.items()}
+        read = self._store.read_many([name for each in newest.values() for name in each])
+        return {table_key: tuple(_try(name, next(read)) for name in each) for table_key, each in newest.items()}
 
     def _newest_number(self, table_key: str) -> int:
         names = (file.name.rpartition("/")[2] for file in self._store.list(_manifest_folder(table_key)))

@@ -1,16 +1,17 @@
 """The rows that a compaction wrote are those that it read.
 
-1. The rows of the files removed are read at the version before the commit, those of the files added at the commit's own version.
-2. Both are counted, and summed by a hash of their content that does not depend on their order, for each partition.
+1. The rows of the files removed are read as they were just before their commit, those of the files added as their commit made them.
+2. Both are counted, and summed by a hash of their content that does not depend on their order, for each commit and partition.
 3. Are they the same, the compaction stands.
 4. Are they not, or cannot the files added be read, the version before is restored, and the error says what was found.
 
 **Safety properties**
 - Nothing is restored over a version that somebody else has written after the compaction: that would lose their rows.
-- What is compared is pinned by version and by file, so that other writers cannot make it differ.
+- What is compared is pinned by version, file and deletion vector, so that other writers cannot make it differ.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
@@ -19,89 +20,125 @@ from lakehouse.core.history import Commit
 from lakehouse.core.layout import DataFile, Layout
 from lakehouse.core.partition import by_name, type_of_typed_partition, typed_partition
 from lakehouse.engine import sql
-from lakehouse.engine.confs import HASH_MAPS, OLD_VERSIONS_REFUSED, session_confs
+from lakehouse.engine.confs import HASH_MAPS, OLD_VERSIONS_REFUSED, OPEN_COST, session_confs
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.lines import literal_path
-from lakehouse.engine.log_reader import read_facts
+from lakehouse.engine.log_reader import TableFacts
 from lakehouse.engine.rows import content_hash
 from lakehouse.engine.spark import first_line, is_conflict, is_lost
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-type_of_sums = Mapping[type_of_typed_partition, tuple[int, int]]
+type_of_sum = tuple[int, int]
+type_of_sums = Mapping[type_of_typed_partition, type_of_sum]
 
-# With these features a file alone does not tell its rows: names, types or deletions come from the log.
+# With these features a file alone does not tell its rows: names and types come from the log.
 _READ_THROUGH_LOG = frozenset({"columnMapping", "typeWidening", "typeWidening-preview"})
+# Small files are read many to a task. Delta's statement has one task per bin, whatever this is.
+_OPEN_BYTES = 64 * 1024
 
 
-def verify(lake: Lake, spark: "SparkSession", before: Layout, commit: Commit) -> int:
-    """The number of rows compared; `before` is the table as the compaction was planned, `commit` what it committed.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Side:
+    """What one commit removed, or added, as it was at `version`."""
+
+    version: int
+    files: tuple[DataFile, ...]
+
+
+def verify(lake: Lake, spark: "SparkSession", before: Layout, after: TableFacts, commits: Sequence[Commit]) -> int:
+    """The number of rows compared. `before` is the table that was planned for, `commits` what was committed, `after` the table since.
 
     Raises:
         Broken: they differ, or the files added cannot be read; the version before is restored if nobody has written since.
     """
-    after = lake.facts(before.table)
-    removed_files = _files_at(lake, before, commit.version - 1, commit.removed_paths)
-    added_files = _files_at(lake, before if after is None else after.layout, commit.version, commit.added_paths)
-    with session_confs(spark, {OLD_VERSIONS_REFUSED: "false", HASH_MAPS: "true"}):
-        removed = _sums(spark, before, removed_files, version=commit.version - 1)
+    removed = [
+        _Side(version=each.version - 1, files=_files_at(lake, before, after, each.version - 1, each.removed_paths)) for each in commits
+    ]
+    added = [_Side(version=each.version, files=_files_at(lake, before, after, each.version, each.added_paths)) for each in commits]
+    with session_confs(spark, {OLD_VERSIONS_REFUSED: "false", HASH_MAPS: "true", OPEN_COST: str(_OPEN_BYTES)}):
         try:
-            added = _sums(spark, before, added_files, version=commit.version)
+            sums = _sums(spark, before, [*removed, *added])
         except Exception as error:
             if not _is_unreadable(error):
                 raise
-            raise Broken(_undone(lake, spark, before, commit, f"its files cannot be read ({first_line(error)})")) from error
-        if removed != added:
-            raise Broken(_undone(lake, spark, before, commit, _difference(removed, added)))
-    return sum(count for count, _ in added.values())
+            _sums(spark, before, removed)  # if these cannot be read, the compaction is not to blame
+            why = f"its files cannot be read ({first_line(error)})"
+            raise Broken(_undone(lake, spark, before, commits, commits[0], why)) from error
+        for commit, old, new in zip(commits, sums, sums[len(commits) :], strict=False):
+            if old != new:
+                raise Broken(_undone(lake, spark, before, commits, commit, _difference(old, new)))
+    return sum(count for each in sums[len(commits) :] for count, _ in each.values())
 
 
-def _files_at(lake: Lake, known: Layout, version: int, paths: Sequence[str]) -> list[DataFile]:
-    """The files of a version at these paths: from the layout at hand, or from the log as it was then if somebody else wrote in between."""
+def _files_at(lake: Lake, before: Layout, after: TableFacts, version: int, paths: Sequence[str]) -> tuple[DataFile, ...]:
+    """The files of a version at these paths: from a layout at hand if no commit in between names one of them, or from the log."""
     wanted = set(paths)
-    found = [file for file in known.files if file.path in wanted]
-    if len(found) == len(wanted):
-        return found
-    facts = read_facts(lake.store, known.table, uri=known.uri, version=version)
+    for known in (before, after.layout):
+        first, last = sorted((known.version, version))
+        between = after.history.between(first, last)
+        if between is not None and wanted.isdisjoint(_paths_of(between)):
+            return tuple(file for file in known.files if file.path in wanted)
+    facts = lake.facts(before.table, version=version)
     assert facts is not None
-    return [file for file in facts.layout.files if file.path in wanted]
+    return tuple(file for file in facts.layout.files if file.path in wanted)
 
 
-def _sums(spark: "SparkSession", layout: Layout, files: Sequence[DataFile], *, version: int) -> type_of_sums:
-    """Rows and the sum of their hashes, by partition."""
-    columns = by_name(layout.columns)
-    partitions = {unquote(file.path): typed_partition(file.partition, columns) for file in files}
-    sums: dict[type_of_typed_partition, tuple[int, int]] = {}
-    for row in _by_file(spark, layout, files, version=version).collect():
-        # Both spellings are URIs of one path; decoded once, they are its name in storage.
-        name = unquote(row["path"]).rpartition(f"{layout.uri}/")[2]
-        count, total = sums.get(partitions[name], (0, 0))
-        sums[partitions[name]] = (count + row["row_count"], total + int(row["total"]))
+def _paths_of(commits: Iterable[Commit]) -> set[str]:
+    return {path for commit in commits for path in (*commit.added_paths, *commit.removed_paths)}
+
+
+def _sums(spark: "SparkSession", layout: Layout, sides: Sequence[_Side]) -> list[type_of_sums]:
+    """For each side, rows and the sum of their hashes by partition; as few jobs as possible, since each costs more than its work."""
+    everywhere = not _READ_THROUGH_LOG.isdisjoint(layout.features)
+    plain = {unquote(file.path) for side in sides for file in side.files if not everywhere and file.deletion_vector is None}
+    shared = _by_file(layout, _read_files(spark, layout, plain, version=sides[0].version)) if plain else {}
+    columns, sums = by_name(layout.columns), list[type_of_sums]()
+    for side in sides:
+        through_log = {file.path: file for file in side.files if everywhere or file.deletion_vector is not None}
+        own = _by_file(layout, _read_table(spark, layout, [*through_log.values()], version=side.version)) if through_log else {}
+        found: dict[type_of_typed_partition, type_of_sum] = {}
+        for file in side.files:
+            count, total = (own if file.path in through_log else shared).get(unquote(file.path), (0, 0))
+            if count:
+                partition = typed_partition(file.partition, columns)
+                so_far = found.get(partition, (0, 0))
+                found[partition] = (so_far[0] + count, so_far[1] + total)
+        sums.append(found)
     return sums
 
 
-def _by_file(spark: "SparkSession", layout: Layout, files: Sequence[DataFile], *, version: int) -> "DataFrame":
+def _by_file(layout: Layout, frame: "DataFrame") -> Mapping[str, type_of_sum]:
+    """Rows and the sum of their hashes, by the name of the file in the table's folder."""
     from pyspark.sql import functions as F  # noqa: N812
+
+    fields = [field for field in frame.schema.fields if field.name not in layout.partition_columns]
+    hashed = frame.select(F.col("_metadata.file_path").alias("path"), content_hash(fields).alias("hash"))
+    # Two sums of half a hash each cannot overflow, and cost a tenth of one sum of decimals.
+    high, low = F.sum(F.shiftright("hash", 32)), F.sum(F.col("hash").bitwiseAND(F.lit(0xFFFFFFFF)))
+    rows = hashed.groupBy("path").agg(F.count(F.lit(1)).alias("row_count"), high.alias("high"), low.alias("low")).collect()
+    # Both spellings are URIs of one path; decoded once, they are its name in storage.
+    return {unquote(row["path"]).rpartition(f"{layout.uri}/")[2]: (row["row_count"], (row["high"] << 32) + row["low"]) for row in rows}
+
+
+def _read_files(spark: "SparkSession", layout: Layout, names: Iterable[str], *, version: int) -> "DataFrame":
+    """The rows of files that tell them alone: a table's reader would open every file of a partition to compare its name."""
     from pyspark.sql.types import StructType
 
     table = spark.read.format("delta").option("versionAsOf", version).load(layout.uri)
     fields = [field for field in table.schema.fields if field.name not in layout.partition_columns]
-    if any(file.deletion_vector for file in files) or not _READ_THROUGH_LOG.isdisjoint(layout.features):
-        names = [unquote(file.path).rpartition("/")[2] for file in files]
-        frame = _within_partitions(table, layout, files).where(F.col("_metadata.file_name").isin(names))
-    else:
-        # A table's reader opens every file of a partition to compare its name: of an unpartitioned table, that is all of it.
-        frame = spark.read.schema(StructType(fields)).parquet(*[literal_path(f"{layout.uri}/{unquote(file.path)}") for file in files])
-    total = F.sum(content_hash(fields).cast("decimal(38,0)"))
-    return frame.groupBy(F.col("_metadata.file_path").alias("path")).agg(F.count(F.lit(1)).alias("row_count"), total.alias("total"))
+    return spark.read.schema(StructType(fields)).parquet(*[literal_path(f"{layout.uri}/{name}") for name in sorted(names)])
 
 
-def _within_partitions(table: "DataFrame", layout: Layout, files: Sequence[DataFile]) -> "DataFrame":
-    if not layout.partition_columns:
-        return table
-    partitions = sorted({file.partition for file in files}, key=str)
-    return table.where(sql.partition_predicate(layout.columns, partitions))
+def _read_table(spark: "SparkSession", layout: Layout, files: Sequence[DataFile], *, version: int) -> "DataFrame":
+    """The rows that the table had at `version` in these files."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    table = spark.read.format("delta").option("versionAsOf", version).load(layout.uri)
+    if layout.partition_columns:
+        table = table.where(sql.partition_predicate(layout.columns, sorted({file.partition for file in files}, key=str)))
+    return table.where(F.col("_metadata.file_name").isin([unquote(file.path).rpartition("/")[2] for file in files]))
 
 
 def _is_unreadable(error: Exception) -> bool:
@@ -115,20 +152,20 @@ def _difference(removed: type_of_sums, added: type_of_sums) -> str:
     return f"{_told(removed)} became {_told(added)}, differing in {len(differing)} partition(s)"
 
 
-def _undone(lake: Lake, spark: "SparkSession", before: Layout, commit: Commit, why: str) -> str:
+def _undone(lake: Lake, spark: "SparkSession", before: Layout, commits: Sequence[Commit], faulty: Commit, why: str) -> str:
     """What happened, after the version before was restored, where that loses nobody's rows."""
-    found = f"compaction of {before.table}: version {commit.version} was to have the rows of version {commit.version - 1}, but {why}"
+    found = f"compaction of {before.table}: version {faulty.version} was to have the rows of version {faulty.version - 1}, but {why}"
     now = lake.facts(before.table)
-    newest = commit.version if now is None else now.layout.version
-    if newest != commit.version:
+    newest = faulty.version if now is None else now.layout.version
+    if not {*range(faulty.version, newest + 1)} <= {commit.version for commit in commits}:
         return (
-            f"{found}; nothing is restored, since version {newest} was written after it; look at versions {commit.version - 1} and {newest}"
+            f"{found}; nothing is restored, since version {newest} was written after it; look at versions {faulty.version - 1} and {newest}"
         )
     try:
-        spark.sql(sql.restore(before.uri, commit.version - 1))
+        spark.sql(sql.restore(before.uri, faulty.version - 1))
     except Exception as error:  # what was found must be told, whatever became of the remedy
-        return f"{found}; restoring version {commit.version - 1} failed ({type(error).__name__}), version {commit.version} is still there"
-    return f"{found}; version {commit.version - 1} is restored"
+        return f"{found}; restoring version {faulty.version - 1} failed ({type(error).__name__}), version {faulty.version} is still there"
+    return f"{found}; version {faulty.version - 1} is restored"
 
 
 def _told(sums: type_of_sums) -> str:

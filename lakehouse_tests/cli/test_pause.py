@@ -64,6 +64,6 @@ def test_a_person_has_to_insist_on_compacting_a_paused_table_and_sees_its_plan(t
     assert result.exit_code == 2
     assert result.stderr.startswith("Refused: compact bronze/orders: paused since ")
     assert result.stderr.endswith("Z: a backfill; accepted: lakehouse compact bronze/orders --anyway\n")
-    assert [told.json("compact", "bronze/orders", "--dry-run")] == told.json("plan", "bronze/orders")
+    assert told.json("compact", "bronze/orders", "--dry-run")["reason"] == told.json("plan", "bronze/orders")[0]["reason"]
     nothing_to_do = told.json("compact", "silver/orders", "--anyway")
     assert nothing_to_do["version_after"] is None

@@ -1,17 +1,31 @@
 """`lakehouse plan` and `compact --dry-run`."""
 
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from lakehouse.core.worth import usd_per_opening
 from lakehouse_tests.cli.conftest import Terminal
+from lakehouse_tests.log_builder import START_MS, LogBuilder
+
+
+def plans(terminal: Terminal, *tables: str, exit_code: int = 0) -> list[dict[str, Any]]:
+    """What `plan --json` says of the plans alone, without the tables' places in the fleet."""
+    return [
+        {name: value for name, value in each.items() if name != "fleet"} for each in terminal.json("plan", *tables, exit_code=exit_code)
+    ]
 
 
 def test_a_plan_is_a_list_with_every_declared_table_in_order(told: Terminal) -> None:
-    plans = told.json("plan")
-    estimates = [plan.pop("estimate") for plan in plans]
+    found = plans(told)
+    estimates = [plan.pop("estimate") for plan in found]
     assert [estimate and (estimate["seconds"], estimate["usd"], estimate["source"]) for estimate in estimates] == [
         (0.612, 0.000037401, "defaults"),
         (0.0, 0.0, "defaults"),
         None,
     ]
-    assert plans == [
+    assert found == [
         {
             "table": "bronze/orders",
             "version": 2,
@@ -60,7 +74,7 @@ def test_one_table_gives_a_list_too_and_one_named_twice_is_planned_once(told: Te
 
 
 def test_a_dry_run_is_exactly_the_plan(told: Terminal) -> None:
-    assert [told.json("compact", "bronze/orders", "--dry-run")] == told.json("plan", "bronze/orders")
+    assert [told.json("compact", "bronze/orders", "--dry-run")] == plans(told, "bronze/orders")
 
 
 def test_a_person_sees_the_largest_gain_first_and_the_files_on_request(told: Terminal) -> None:
@@ -103,8 +117,39 @@ def test_a_table_that_does_not_exist_yet_is_not_compacted(told: Terminal) -> Non
 
 
 def test_a_table_with_nothing_to_merge_is_left_alone_at_once_and_told_why(told: Terminal) -> None:
-    plan = told.json("plan", "silver/orders")[0]
+    plan = plans(told, "silver/orders")[0]
     done = told.json("compact", "silver/orders", LAKEHOUSE_SPARK="sc://nowhere:1")
     assert {name: done[name] for name in plan} == plan
     assert (done["version_after"], done["actual_files_removed"], done["actual_files_added"]) == (None, 0, 0)
     assert plan["sentence"] in told.run("compact", "silver/orders", LAKEHOUSE_SPARK="sc://nowhere:1").stdout
+
+
+def test_the_fleet_is_ranked_by_what_a_compaction_gives_a_day_over_what_it_costs(
+    terminal: Terminal, story: Callable[[str], LogBuilder], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("lakehouse.cli.fleet.now_ms", lambda: START_MS + 3_600_000)
+    small = [(f"d=1/small-{number}", 100, 10) for number in range(6)]
+    story("bronze/orders").create(partition_by=["d"]).append(small)
+    silver = story("silver/orders").create()
+    for number in range(3):
+        silver.append([(f"new-{number}", 100, 1)])
+    found = terminal.json("plan")
+    fleet = [each["fleet"] for each in found]
+    assert [(each["rank"], each["reason"], each["request"]) for each in fleet] == [
+        (1, "DUE", True),
+        (2, "NO_SLOT", False),
+        (3, "NO_FACTS", False),
+    ]
+    # Silver was written three times within the day: bronze was read as often, and a compaction would have spared each read 5 of 6 files.
+    assert fleet[0]["benefit_usd_per_day"] == pytest.approx(3 * 5 * usd_per_opening(on_s3=False), rel=1e-3)
+    assert fleet[0]["ratio"] == pytest.approx(fleet[0]["benefit_usd_per_day"] / fleet[0]["cost_usd"], rel=1e-2)
+    assert (fleet[2]["benefit_usd_per_day"], fleet[2]["cost_usd"], fleet[2]["ratio"]) == (None, None, None)
+    [alone] = terminal.json("plan", "bronze/orders")
+    assert alone["fleet"] == fleet[0]
+
+
+def test_a_paused_table_says_so_in_the_ranking(told: Terminal) -> None:
+    told.run("pause", "bronze/orders", "--why", "an audit")
+    [found] = told.json("plan", "bronze/orders")
+    assert (found["fleet"]["reason"], found["fleet"]["request"]) == ("PAUSED", False)
+    assert "an audit" in found["fleet"]["sentence"]

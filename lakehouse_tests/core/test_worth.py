@@ -6,14 +6,15 @@ from lakehouse.core.worth import Worth, usd_per_opening, weigh_worth
 
 
 def test_an_opening_costs_its_seconds_and_its_requests() -> None:
-    # 4 ms on 2 vCPUs at 0.11 USD an hour, and two GETs at 0.0004 USD a thousand.
-    assert usd_per_opening() == pytest.approx(0.004 * 2 / 3600 * 0.11 + 2 * 0.0004 / 1000)
+    # 4 ms on 2 vCPUs at 0.11 USD an hour, and on S3 two GETs at 0.0004 USD a thousand.
+    assert usd_per_opening(on_s3=False) == pytest.approx(0.004 * 2 / 3600 * 0.11)
+    assert usd_per_opening(on_s3=True) == pytest.approx(0.004 * 2 / 3600 * 0.11 + 2 * 0.0004 / 1000)
 
 
 def test_worth_grows_with_readers_and_files_and_falls_with_cost() -> None:
-    worth = weigh_worth(reads_per_day=24, openings_saved=100, cost_usd=0.001)
+    worth = weigh_worth(reads_per_day=24, openings_saved=100, cost_usd=0.001, on_s3=True)
     assert worth is not None
-    assert worth.benefit_usd_per_day == pytest.approx(24 * 100 * usd_per_opening())
+    assert worth.benefit_usd_per_day == pytest.approx(24 * 100 * usd_per_opening(on_s3=True))
     assert worth.ratio == pytest.approx(worth.benefit_usd_per_day / 0.001)
 
 

@@ -88,7 +88,7 @@ def test_landed_files_become_rows_and_checked_events(runs: Runs) -> None:
     [event] = [event for event in result.get_asset_materialization_events() if event.asset_key == table_key(orders)]
     metadata = event.materialization.metadata
     assert (metadata["dagster/row_count"].value, metadata["lakehouse/landed_batch"].value) == (2, 1)
-    assert passed(result) == {"readable": True, "small_files": True, "log_debt": True, "quarantine": True}
+    assert passed(result) == {"readable": True, "small_files": True, "log_debt": True, "breaker": True, "quarantine": True}
     assert {table.key: runs.file_count(table) is not None for table in TABLES} == {table.key: True for table in TABLES}
 
 
@@ -124,7 +124,7 @@ def test_a_compaction_is_asked_for_runs_as_predicted_and_sets_off_nothing(runs: 
     assert shown["predicted_files_added"] == shown["actual_files_added"] == 1
     assert shown["predicted_bytes_removed"] == shown["actual_bytes_removed"] > 0
     assert runs.file_count(orders) == 1
-    assert passed(result) == {"readable": True, "small_files": True, "log_debt": True, "quarantine": True}
+    assert passed(result) == {"readable": True, "small_files": True, "log_debt": True, "breaker": True, "quarantine": True}
     assert ask(compaction_sensor(TABLES, runs.lake), runs.instance) == []
     assert dg.evaluate_automation_conditions(runs.definitions(), runs.instance, cursor=cursor).total_requested == 0
     runs.of(*(table_key(table) for table in TABLES))

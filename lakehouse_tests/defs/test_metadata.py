@@ -117,9 +117,11 @@ def test_a_compaction_shows_seconds_and_money_and_the_account_of_its_table(facts
         "mean_error_bytes": 0.1111,
         "mean_error_seconds": 0.5,
         "write_amplification": 0.0,
-        "wasted_runs": 0,
-        "wasted_seconds": 0,
+        "total_wasted_runs": 0,
+        "total_wasted_seconds": 0,
+        "total_wasted_bytes": 0,
         "wasted_bytes": 0,
+        "conflicts": 0,
     }
     assert {name: metadata[f"lakehouse/{name}"] for name in expected} == expected
     dg.AssetMaterialization("t", metadata=metadata)

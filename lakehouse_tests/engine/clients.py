@@ -3,16 +3,19 @@
 import os
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from lakehouse.core.policy import Compaction
 from lakehouse.core.settings import Settings, parse_settings
 from lakehouse.core.table import Append, Table
 from lakehouse.engine.compaction import compact
 from lakehouse.engine.lake import Lake, open_lake
-from lakehouse.engine.spark import connect
+from lakehouse.engine.spark import adopt, connect, prepare, session_config
 from lakehouse.engine.write import write_table
 from lakehouse_tests.engine.example import events, rows_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 WAIT = "java_method('java.lang.Thread', 'sleep', {milliseconds}L)"
 
@@ -76,6 +79,17 @@ def slow_copies(milliseconds: int) -> Table:
 def small_events() -> Table:
     """The events' table, unpartitioned by declaration; only its upkeep and its rows matter here."""
     return Table(key=events.key, source=events.source, write=Append(), compaction=Compaction(min_small_files=2))
+
+
+def new_session(settings: Settings) -> "SparkSession":
+    """A session of its own on the lake's server, beside the one that this process has; it knows nothing of guards."""
+    from pyspark.sql import SparkSession
+
+    prepare(settings)
+    builder = SparkSession.builder
+    for name, value in session_config(settings).items():
+        builder = builder.config(name, value)
+    return adopt(builder.create())
 
 
 def here() -> tuple[Settings, Lake]:

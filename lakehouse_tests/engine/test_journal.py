@@ -231,3 +231,18 @@ def test_the_newest_tries_are_read_and_a_damaged_one_is_a_failure() -> None:
     assert (store.reads, [each.ended_ms for each in found]) == (20, list(range(82, 102)))
     assert found[0] == CompactionTry(ended_ms=82, result="conflict", bytes_rewritten=5, seconds=1.5, why="a race", run="r")
     assert found[-1].result == "failed" and "cannot be read" in found[-1].why
+
+
+def test_the_tries_of_all_tables_come_with_one_listing_and_those_before_a_success_unread() -> None:
+    store = CountingStore()
+    journal = Journal(store)
+    assert journal.tries_since({}) == {}
+    for ended_ms in (1, 5, 6):
+        journal.record_try(KEY, CompactionTry(ended_ms=ended_ms, result="failed"))
+        journal.record_try(f"gold/from_{ended_ms}", CompactionTry(ended_ms=ended_ms, result="conflict"))
+    assert journal.tries_since({KEY: 4, "gold/from_1": 1}) == {
+        KEY: (CompactionTry(ended_ms=5, result="failed"), CompactionTry(ended_ms=6, result="failed")),
+        "gold/from_5": (CompactionTry(ended_ms=5, result="conflict"),),
+        "gold/from_6": (CompactionTry(ended_ms=6, result="conflict"),),
+    }
+    assert store.reads == 4

@@ -1,5 +1,6 @@
 """A compaction whose rows differ does not stay, and nobody's rows are lost in undoing it."""
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import pytest
@@ -10,6 +11,7 @@ from lakehouse.core.layout import Layout
 from lakehouse.engine import compaction, sql
 from lakehouse.engine.compaction import compact
 from lakehouse.engine.lake import Lake
+from lakehouse.engine.log_reader import TableFacts
 from lakehouse_tests.engine.example import events, rows_of, version_of
 
 if TYPE_CHECKING:
@@ -21,7 +23,7 @@ def test_a_compaction_that_changes_rows_is_undone_and_said(
     lake: Lake, spark: "SparkSession", monkeypatch: pytest.MonkeyPatch, fault: str
 ) -> None:
     uri = _three_files(lake, spark)
-    monkeypatch.setattr(compaction.sql, "optimize", lambda uri, predicate: _faulty(uri, fault))
+    monkeypatch.setattr(sql, "optimize", lambda uri, predicate: _faulty(uri, fault))
     with pytest.raises(Broken, match=r"version 3 was to have the rows of version 2, but 30 rows .* became .*; version 2 is restored"):
         compact(lake, spark, events)
     assert version_of(lake, events.key) == 4
@@ -37,9 +39,9 @@ def test_a_compaction_whose_files_cannot_be_read_is_undone_and_said(
     _three_files(lake, spark)
     real = compaction.verify
 
-    def after_damage(lake: Lake, spark: "SparkSession", before: Layout, commit: Commit) -> int:
-        lake.store.put(f"{events.key}/{commit.added_paths[0]}", b"no Parquet")
-        return real(lake, spark, before, commit)
+    def after_damage(lake: Lake, spark: "SparkSession", before: Layout, after: TableFacts, commits: Sequence[Commit]) -> int:
+        lake.store.put(f"{events.key}/{commits[0].added_paths[0]}", b"no Parquet")
+        return real(lake, spark, before, after, commits)
 
     monkeypatch.setattr(compaction, "verify", after_damage)
     with pytest.raises(Broken, match=r"version 3 was to .*, but its files cannot be read \(.*; version 2 is restored"):
@@ -58,7 +60,7 @@ def test_a_version_that_somebody_wrote_after_a_faulty_compaction_is_kept(
         spark.range(1000, 1001).selectExpr("id", "0 AS part").write.format("delta").mode("append").save(uri)
         return real(*arguments)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(compaction.sql, "optimize", lambda uri, predicate: _faulty(uri, "loses a row"))
+    monkeypatch.setattr(sql, "optimize", lambda uri, predicate: _faulty(uri, "loses a row"))
     monkeypatch.setattr(compaction, "verify", after_another_write)
     with pytest.raises(Broken, match="nothing is restored, since version 4 was written after it; look at versions 2 and 4"):
         compact(lake, spark, events)

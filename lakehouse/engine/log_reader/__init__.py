@@ -17,12 +17,13 @@ from lakehouse.core.history import History
 from lakehouse.core.layout import Layout
 from lakehouse.engine.log_reader.actions import parse_actions
 from lakehouse.engine.log_reader.checkpoint import Checkpoint, read_checkpoint
+from lakehouse.engine.log_reader.columns import garbage_uncollected
 from lakehouse.engine.log_reader.fold import ReadCommit, fold_history, fold_layout
 from lakehouse.engine.log_reader.missing import missing_files, vector_file
 from lakehouse.engine.log_reader.segment import LogChanged, Segment, find_segment, until, version_of
 from lakehouse.engine.store import Store, StoredFile
 
-__all__ = ["TableFacts", "missing_files", "read_facts", "vector_file"]
+__all__ = ["TableFacts", "garbage_uncollected", "missing_files", "read_facts", "vector_file"]
 
 _TRIES = 5
 
@@ -55,7 +56,8 @@ def read_facts(store: Store, key: str, *, uri: str, newest_commits: int = 500, v
             segment = find_segment(until(store.list(folder), version, folder=folder), key, folder=folder, newest_commits=newest_commits)
             if segment is not None and version not in (None, segment.version):
                 raise LogChanged(f"log of {key}: its newest version up to {version} is {segment.version}")
-            return None if segment is None else _read(store, segment, folder=folder, uri=uri, newest_commits=newest_commits)
+            with garbage_uncollected():
+                return None if segment is None else _read(store, segment, folder=folder, uri=uri, newest_commits=newest_commits)
         except (LogChanged, FileNotFoundError) as error:
             problem = error
     if not isinstance(problem, LogChanged):

@@ -1,12 +1,12 @@
 """A checkpoint's content: classic in one file or several, or V2 with its sidecars.
 
-Only the leaves that a `Layout` needs are read, column by column, since a checkpoint may hold hundreds of thousands of
-files. Source: PROTOCOL.md, "Checkpoints" and "V2 Spec".
+Only the leaves that a `Layout` needs are read, column by column and some ten thousand rows at a time, since a checkpoint may
+hold hundreds of thousands of files. Source: PROTOCOL.md, "Checkpoints" and "V2 Spec".
 """
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
-from itertools import pairwise, repeat, starmap
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from typing import Any
 from urllib.parse import unquote
 
@@ -14,20 +14,22 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from lakehouse.core.errors import Broken, Refused
-from lakehouse.engine.log_reader.actions import Actions, RemovedFile, parse_actions, row_count_of, type_of_pairs, vector_id
+from lakehouse.engine.log_reader.actions import Actions, parse_actions, row_count_of, type_of_pairs, vector_id
+from lakehouse.engine.log_reader.columns import AddedColumns, RemovedColumns, added_columns, removed_columns
 
 _VECTOR = ("storageType", "pathOrInlineDv", "offset", "cardinality")
 _ADD = ("path", "size", "modificationTime", "partitionValues", "stats_parsed.numRecords", *(f"deletionVector.{leaf}" for leaf in _VECTOR))
 _REMOVE = ("path", "deletionTimestamp", "size", *(f"deletionVector.{leaf}" for leaf in _VECTOR[:3]))
+_BATCH_ROWS = 65_536  # fewer take longer, more take memory
 _SMALL = ("metaData", "protocol", "txn", "domainMetadata", "sidecar")
 
 
 @dataclass(slots=True)
 class Checkpoint:
-    """What a checkpoint holds; `adds` yield the fields of an `AddedFile` each, as plain tuples, once."""
+    """What a checkpoint holds; its files and tombstones in batches."""
 
-    adds: list[Iterable[tuple[Any, ...]]] = field(default_factory=list)
-    removes: list[Iterable[RemovedFile]] = field(default_factory=list)
+    adds: list[AddedColumns] = field(default_factory=list)
+    removes: list[RemovedColumns] = field(default_factory=list)
     small: Actions = field(default_factory=Actions)
 
 
@@ -55,8 +57,8 @@ def _read_into(checkpoint: Checkpoint, name: str, read: Callable[[str], bytes]) 
     data = read(name)
     if name.endswith(".json"):
         actions = parse_actions(data, name)
-        checkpoint.adds.append(actions.adds)
-        checkpoint.removes.append(actions.removes)
+        checkpoint.adds.append(added_columns(actions.adds))
+        checkpoint.removes.append(removed_columns(actions.removes))
         _merge_small(checkpoint.small, actions)
         return
     try:
@@ -75,22 +77,21 @@ def _merge_small(into: Actions, actions: Actions) -> None:
 
 
 def _read_parquet_into(checkpoint: Checkpoint, file: pq.ParquetFile) -> None:
-    top = set(file.schema_arrow.names)
     for kind in _SMALL:
-        if kind in top:
-            for action in _present(file, kind, ()).to_pylist():
+        for rows in _batches(file, kind, ()):
+            for action in rows.to_pylist():
                 checkpoint.small.take(kind, _plain(action))
-    if "add" in top:
-        checkpoint.adds.append(_adds(file))
-    if "remove" in top:
-        checkpoint.removes.append(_removes(file))
+    checkpoint.adds += _counted(file, [_adds(rows) for rows in _batches(file, "add", _ADD)])
+    checkpoint.removes += map(_removes, _batches(file, "remove", _REMOVE))
 
 
-def _present(file: pq.ParquetFile, kind: str, leaves: Iterable[str]) -> pa.StructArray:
+def _batches(file: pq.ParquetFile, kind: str, leaves: Iterable[str]) -> Iterator[pa.StructArray]:
     """The rows of one action kind, only their `leaves` (all without any); rows of other kinds are null there and left out."""
-    wanted = [f"{kind}.{leaf}" for leaf in leaves] or [kind]
-    array = file.read(columns=wanted, use_threads=False).column(kind).combine_chunks()
-    return array.filter(array.is_valid()) if array.null_count else array
+    if kind in file.schema_arrow.names:
+        wanted = [f"{kind}.{leaf}" for leaf in leaves] or [kind]
+        for batch in file.iter_batches(_BATCH_ROWS, columns=wanted, use_threads=False):
+            rows = batch.column(kind)
+            yield rows.filter(rows.is_valid()) if rows.null_count else rows
 
 
 def _plain(action: dict[str, Any]) -> dict[str, Any]:
@@ -100,31 +101,41 @@ def _plain(action: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _adds(file: pq.ParquetFile) -> Iterable[tuple[Any, ...]]:
-    rows = _present(file, "add", _ADD)
+def _adds(rows: pa.StructArray) -> AddedColumns:
     vectors, deleted = _vectors(rows)
-    return zip(
-        rows.field("path").to_pylist(),
-        vectors,
-        _numbers(rows.field("size")),
-        _numbers(rows.field("modificationTime")),
-        _pairs(rows.field("partitionValues")),
-        _row_counts(file, rows),
-        deleted,
-        repeat(False, len(rows)),
-        strict=True,
+    places, pairs = _partitions(rows.field("partitionValues"))
+    counts: list[int | None] = [None] * len(rows)
+    if _has(rows, "stats_parsed") and rows.field("stats_parsed").type.num_fields:
+        counts = rows.field("stats_parsed").flatten()[0].to_pylist()
+    return AddedColumns(
+        path=rows.field("path").to_pylist(),
+        vector=vectors,
+        size_bytes=_numbers(rows.field("size")),
+        modified_ms=_numbers(rows.field("modificationTime")),
+        places=places,
+        pairs=pairs,
+        row_count=counts,
+        deleted_row_count=deleted,
     )
 
 
-def _removes(file: pq.ParquetFile) -> Iterable[RemovedFile]:
-    rows = _present(file, "remove", _REMOVE)
-    columns = (
-        rows.field("path").to_pylist(),
-        _vectors(rows)[0],
-        _numbers_or_none(rows, "deletionTimestamp"),
-        _numbers_or_none(rows, "size"),
+def _counted(file: pq.ParquetFile, adds: Sequence[AddedColumns]) -> Iterator[AddedColumns]:
+    """The same; where the parsed statistics lack numRecords, it is taken from their JSON text."""
+    if not any(None in batch.row_count for batch in adds):
+        yield from adds
+        return
+    for batch, rows in zip(adds, _batches(file, "add", ("path", "stats")), strict=True):
+        texts = rows.field("stats").to_pylist() if _has(rows, "stats") else [None] * len(rows)
+        counts = [row_count_of(text) if count is None else count for count, text in zip(batch.row_count, texts, strict=True)]
+        yield replace(batch, row_count=counts)
+
+
+def _removes(rows: pa.StructArray) -> RemovedColumns:
+    return RemovedColumns(
+        path=rows.field("path").to_pylist(),
+        deleted_ms=_numbers_or_none(rows, "deletionTimestamp"),
+        size_bytes=_numbers_or_none(rows, "size"),
     )
-    return starmap(RemovedFile, zip(*columns, repeat(False, len(rows)), strict=True))
 
 
 def _has(rows: pa.StructArray, name: str) -> bool:
@@ -159,33 +170,23 @@ def _vectors(rows: pa.StructArray) -> tuple[list[str | None], list[int]]:
     return ids, deleted
 
 
-def _pairs(column: pa.MapArray) -> Iterable[type_of_pairs]:
-    """The partition of each row."""
-    pairs = zip(_shared(column.keys), _shared(column.items), strict=True)
+def _partitions(column: pa.MapArray) -> tuple[Sequence[int], list[type_of_pairs]]:
+    """For each row a place in the second list, which holds every partition, and perhaps one more for null."""
+    names, values = column.keys.dictionary_encode(), column.items.dictionary_encode()
+    known_names, known_values = names.dictionary.to_pylist(), [*values.dictionary.to_pylist(), None]
+    valued = values.indices.fill_null(len(known_values) - 1).to_pylist()
     offsets = column.offsets.to_pylist()
-    width = len(column.keys) // max(len(column), 1)
-    if width and offsets == list(range(0, len(column.keys) + 1, width)):
-        return zip(*[pairs] * width, strict=True)
-    listed = list(pairs)
-    return (tuple(listed[start:end]) for start, end in pairwise(offsets))
+    if len(known_names) == 1 and offsets == list(range(len(valued) + 1)):
+        return valued, [((known_names[0], value),) for value in known_values]
+    entries = list(zip(names.indices.to_pylist(), valued, strict=True))
+    known: dict[tuple[tuple[int, int], ...], int] = {}
+    places = [known.setdefault(row, len(known)) for row in _rows_of(entries, offsets)]
+    return places, [tuple((known_names[name], known_values[value]) for name, value in row) for row in known]
 
 
-def _shared(column: pa.Array) -> Iterable[Any]:
-    """The texts of a column that has few distinct ones, each made once."""
-    encoded = column.dictionary_encode()
-    texts = [*encoded.dictionary.to_pylist(), None]
-    return map(texts.__getitem__, encoded.indices.fill_null(len(texts) - 1).to_pylist())
-
-
-def _row_counts(file: pq.ParquetFile, rows: pa.StructArray) -> list[int | None]:
-    """numRecords from the parsed statistics; where those lack it, from the JSON text."""
-    counts: list[int | None] = [None] * len(rows)
-    if _has(rows, "stats_parsed") and rows.field("stats_parsed").type.num_fields:
-        counts = rows.field("stats_parsed").flatten()[0].to_pylist()
-    if None in counts:
-        texts = _present(file, "add", ("path", "stats"))
-        if _has(texts, "stats"):
-            return [
-                row_count_of(text) if count is None else count for count, text in zip(counts, texts.field("stats").to_pylist(), strict=True)
-            ]
-    return counts
+def _rows_of(entries: Sequence[tuple[int, int]], offsets: Sequence[int]) -> Iterable[tuple[tuple[int, int], ...]]:
+    """The entries of each map; nearly always all maps have the same number of them."""
+    width = len(entries) // max(len(offsets) - 1, 1)
+    if width and offsets == list(range(0, len(entries) + 1, width)):
+        return zip(*[iter(entries)] * width, strict=True)
+    return (tuple(entries[start:end]) for start, end in pairwise(offsets))

@@ -8,6 +8,7 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
+from operator import attrgetter
 from typing import Any
 
 from lakehouse.core.errors import Broken
@@ -15,6 +16,7 @@ from lakehouse.core.history import Commit, History
 from lakehouse.core.layout import DataFile, Layout, LogDebt, Tombstone
 from lakehouse.engine.log_reader.actions import Actions, AddedFile, RemovedFile
 from lakehouse.engine.log_reader.checkpoint import Checkpoint
+from lakehouse.engine.log_reader.columns import AddedColumns, added_columns, made_of_columns
 from lakehouse.engine.log_reader.schema import clustering_of, columns_of, features_of, partitioner
 from lakehouse.engine.log_reader.segment import Segment
 
@@ -48,7 +50,7 @@ def fold_layout(segment: Segment, checkpoint: Checkpoint, commits: Sequence[Read
         version=segment.version,
         committed_ms=commits[-1].committed_ms if commits else segment.checkpoint[0].modified_ms,
         files=files,
-        tombstones=tuple(_tombstones(checkpoint, later, live={file.path for file in files})),
+        tombstones=tuple(_tombstones(checkpoint, later, files)),
         log=LogDebt(
             checkpoint_version=segment.checkpoint_version,
             commit_count=len(segment.tail),
@@ -113,32 +115,50 @@ def _live_files(
     table: str, metadata: Mapping[str, Any], checkpoint: Checkpoint, later: type_of_later, *, compacted: frozenset[str]
 ) -> Iterator[DataFile]:
     partition_of = partitioner(metadata, table=table)
-    before = (add for adds in checkpoint.adds for add in adds if (add[0], add[1]) not in later)
-    after = (action for action in later.values() if isinstance(action, AddedFile))
-    for path, vector, size_bytes, modified_ms, pairs, row_count, deleted_row_count, _ in chain(before, after):
-        yield DataFile(
-            path=path,
-            size_bytes=size_bytes,
-            modified_ms=modified_ms,
-            partition=partition_of(pairs),
-            row_count=row_count,
-            deletion_vector=vector,
-            deleted_row_count=deleted_row_count,
-            compacted=path in compacted,
+    for adds in (*_untouched(checkpoint, later), added_columns([action for action in later.values() if isinstance(action, AddedFile)])):
+        partitions = [partition_of(pairs) for pairs in adds.pairs]
+        yield from made_of_columns(
+            DataFile,
+            len(adds.path),
+            path=adds.path,
+            size_bytes=adds.size_bytes,
+            modified_ms=adds.modified_ms,
+            partition=map(partitions.__getitem__, adds.places),
+            row_count=adds.row_count,
+            deletion_vector=adds.vector,
+            deleted_row_count=adds.deleted_row_count,
+            compacted=map(compacted.__contains__, adds.path),
         )
 
 
-def _tombstones(checkpoint: Checkpoint, later: type_of_later, *, live: set[str]) -> Iterable[Tombstone]:
+def _untouched(checkpoint: Checkpoint, later: type_of_later) -> Iterator[AddedColumns]:
+    """The checkpoint's files of which the commits after it say nothing."""
+    touched = {path for path, _ in later}
+    for adds in checkpoint.adds:
+        if touched.isdisjoint(adds.path):
+            yield adds
+        else:
+            files = zip(adds.path, adds.vector, strict=True)
+            yield adds.where([path not in touched or (path, vector) not in later for path, vector in files])
+
+
+def _tombstones(checkpoint: Checkpoint, later: type_of_later, files: Sequence[DataFile]) -> Sequence[Tombstone]:
     """One per path that no live file has, with its last deletion: a path is removed once for each vector it ever had."""
-    before = chain.from_iterable(checkpoint.removes)
-    after = (action for action in later.values() if isinstance(action, RemovedFile))
-    stones: dict[str, Tombstone] = {}
-    for remove in chain(before, after):
-        known = stones.get(remove.path)
-        if remove.path in live or (known and (known.deleted_ms or 0) > (remove.deleted_ms or 0)):
-            continue
-        stones[remove.path] = Tombstone(path=remove.path, deleted_ms=remove.deleted_ms, size_bytes=remove.size_bytes)
-    return stones.values()
+    before = chain.from_iterable(zip(each.path, each.deleted_ms, each.size_bytes, strict=True) for each in checkpoint.removes)
+    after = ((action.path, action.deleted_ms, action.size_bytes) for action in later.values() if isinstance(action, RemovedFile))
+    last: dict[str, tuple[int | None, int | None]] = {}
+    for path, deleted_ms, size_bytes in chain(before, after):
+        if path not in last or (last[path][0] or 0) <= (deleted_ms or 0):
+            last[path] = (deleted_ms, size_bytes)
+    for path in last.keys() & map(attrgetter("path"), files):
+        del last[path]
+    return made_of_columns(
+        Tombstone,
+        len(last),
+        path=last,
+        deleted_ms=(deleted_ms for deleted_ms, _ in last.values()),
+        size_bytes=(size_bytes for _, size_bytes in last.values()),
+    )
 
 
 def _commit(commit: ReadCommit) -> Commit:
@@ -155,6 +175,7 @@ def _commit(commit: ReadCommit) -> Commit:
         user_metadata=info.get("userMetadata"),
         parameters=_texts(info.get("operationParameters")),
         metrics=_texts(info.get("operationMetrics")),
+        applications=tuple(actions.transactions),
     )
 
 

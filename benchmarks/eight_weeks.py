@@ -1,0 +1,145 @@
+"""Eight weeks of flights under five policies, side by side: seconds of writing, compacting and reading, files, bytes rewritten.
+
+Each batch is half a day of landed files, written to every arm's lake in turn, so that whatever else the machine does falls on all of them.
+The tables are the declared ones (an hour-partitioned log with late data, and an unpartitioned one of tiny files), read whole after every
+fourth batch. `python -m benchmarks.eight_weeks [DAYS]`.
+"""
+
+import statistics
+import sys
+import tempfile
+import time
+from collections import defaultdict
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from lakehouse.core.compaction import plan_table
+from lakehouse.core.health import assess_health
+from lakehouse.core.policy import policy_for
+from lakehouse.core.rank import Bounds, RunState, choose_compactions
+from lakehouse.core.settings import Settings
+from lakehouse.core.strategy import AutoCompaction, BySensor, NoCompaction, OptimizedWrite, type_of_strategy
+from lakehouse.core.table import Table
+from lakehouse.core.trigger import state_of
+from lakehouse.engine import server
+from lakehouse.engine.clock import now_ms
+from lakehouse.engine.compaction import compact
+from lakehouse.engine.guard import hold
+from lakehouse.engine.ingest import load
+from lakehouse.engine.lake import Lake, open_lake
+from lakehouse.engine.spark import connect
+from lakehouse.engine.sql import optimize
+from lakehouse.replay.play import play
+from lakehouse.tables import bronze
+from lakehouse_tests.conftest import own_settings
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+START = datetime(2013, 1, 1)
+HOURS_PER_BATCH = 12
+BATCHES_PER_READ = 4
+BATCHES_PER_SCHEDULE = 20
+TABLES = (bronze.flight_events, bronze.weather)
+STRATEGIES: dict[str, type_of_strategy] = {
+    "by the sensor (default)": BySensor(),
+    "none": NoCompaction(),
+    "OPTIMIZE every 20 batches": NoCompaction(),
+    "Delta's auto compaction": AutoCompaction(),
+    "optimized write": OptimizedWrite(),
+}
+
+
+@dataclass(slots=True, kw_only=True)
+class Arm:
+    """One policy, its lake, and what it took so far, in seconds."""
+
+    name: str
+    lake: Lake
+    tables: tuple[Table, ...]
+    seconds: dict[str, float] = field(default_factory=lambda: defaultdict(float))
+    file_counts: list[int] = field(default_factory=list)
+
+    def timed(self, what: str, do: Callable[[], object]) -> None:
+        """Adds the seconds that `do` takes to `what`."""
+        began = time.monotonic()
+        do()
+        self.seconds[what] += time.monotonic() - began
+
+
+def main(days: int = 56) -> int:
+    """Prints a line per policy; 0 if the default's sum of seconds is the lowest."""
+    with tempfile.TemporaryDirectory() as folder:
+        settings = own_settings(Path(folder) / "home", LAKEHOUSE_SPARK_MEMORY="3g")
+        with server.supervised(settings):
+            spark = connect(settings)
+            arms = [_arm(settings, name, strategy) for name, strategy in STRATEGIES.items()]
+            for batch in range(1, days * 24 // HOURS_PER_BATCH + 1):
+                # Whoever comes first in a round pays for what is cold; everybody does in turn.
+                for arm in arms[batch % len(arms) :] + arms[: batch % len(arms)]:
+                    _one_batch(arm, spark, batch)
+                print(f"batch {batch}: " + ", ".join(f"{arm.name} {sum(arm.seconds.values()):.0f} s" for arm in arms), flush=True)
+            return _tell(arms)
+
+
+def _arm(settings: Settings, name: str, strategy: type_of_strategy) -> Arm:
+    lake = open_lake(replace(settings, root=f"{settings.home}/lake-{list(STRATEGIES).index(name)}"))
+    return Arm(name=name, lake=lake, tables=tuple(replace(t, compaction=replace(t.compaction, strategy=strategy)) for t in TABLES))
+
+
+def _one_batch(arm: Arm, spark: "SparkSession", batch: int) -> None:
+    play(arm.lake.store, arm.lake.settings.home, start=START, hours=HOURS_PER_BATCH)
+    for table in arm.tables:
+        with hold(arm.lake, spark, table.key, owner="benchmark"):
+            arm.timed("write", lambda table=table: load(arm.lake, spark, table))
+        if isinstance(table.compaction.strategy, BySensor) and _is_due(arm.lake, table):
+            arm.timed("compact", lambda table=table: compact(arm.lake, spark, table))
+        if arm.name.startswith("OPTIMIZE") and batch % BATCHES_PER_SCHEDULE == 0:
+            arm.timed("compact", lambda table=table: spark.sql(optimize(arm.lake.settings.table_uri(table.key), None)))
+        if batch % BATCHES_PER_READ == 0:
+            arm.timed("read", lambda table=table: _read(arm.lake, spark, table))
+    arm.file_counts.append(sum(facts.layout.file_count for table in arm.tables if (facts := arm.lake.facts(table.key))))
+
+
+def _is_due(lake: Lake, table: Table) -> bool:
+    facts = lake.facts(table.key)
+    assert facts is not None
+    plan = plan_table(table, facts.layout, facts.history, now_ms=now_ms())
+    state = state_of(facts.layout, assess_health(facts.layout, plan))
+    policy = policy_for(table.layer, table.compaction)
+    [decision] = choose_compactions([state], {table.key: policy}, RunState(), bounds=Bounds(slots=1), now_ms=now_ms())
+    return decision.request
+
+
+def _read(lake: Lake, spark: "SparkSession", table: Table) -> None:
+    from pyspark.sql import functions as F  # noqa: N812
+
+    frame = spark.read.format("delta").load(lake.settings.table_uri(table.key))
+    frame.agg(F.count("*"), F.sum(F.xxhash64(*frame.columns).cast("decimal(38,0)"))).collect()
+
+
+def _amplification(arm: Arm) -> float:
+    """Bytes that were written again, per byte that was new."""
+    commits = [commit for table in arm.tables if (facts := arm.lake.facts(table.key)) for commit in facts.history.commits]
+    new = sum(commit.added_bytes for commit in commits if commit.changed_data)
+    return sum(commit.added_bytes for commit in commits if not commit.changed_data) / new
+
+
+def _tell(arms: list[Arm]) -> int:
+    columns = ("policy", "write s", "compact s", "read s", "sum s", "files mean", "files sd", "files end", "rewritten / new")
+    print("| " + " | ".join(columns) + " |\n|" + "---|" * len(columns))
+    sums = {arm.name: sum(arm.seconds.values()) for arm in arms}
+    for arm in arms:
+        parts = [f"{arm.seconds[what]:.1f}" for what in ("write", "compact", "read")]
+        counts = [f"{statistics.fmean(arm.file_counts):.0f}", f"{statistics.pstdev(arm.file_counts):.0f}", str(arm.file_counts[-1])]
+        print(f"| {arm.name} | {' | '.join(parts)} | {sums[arm.name]:.1f} | {' | '.join(counts)} | {_amplification(arm):.2f} |")
+    best = min(sums, key=lambda name: sums[name])
+    print(f"lowest sum: {best}")
+    return 0 if best == arms[0].name else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(*map(int, sys.argv[1:2])))

@@ -1,0 +1,204 @@
+"""Random real tables: what `plan_compaction` says beforehand, against what Delta's OPTIMIZE commits.
+
+Every table is drawn from a seed, built by Spark, planned from its log alone, compacted by the engine's own statement, and compared
+by what the commits removed and added: `python -m benchmarks.random_tables COUNT SEED`.
+"""
+
+import sys
+import tempfile
+import time
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from benchmarks.random_recipes import Recipe, draw
+from lakehouse.core.compaction import CompactionPlan, plan_compaction
+from lakehouse.core.history import Commit
+from lakehouse.core.layout import DataFile, Layout
+from lakehouse.core.partition import by_name, typed_partition
+from lakehouse.core.reason import Reason
+from lakehouse.engine import server
+from lakehouse.engine.confs import session_confs
+from lakehouse.engine.lake import Lake, open_lake
+from lakehouse.engine.log_reader import TableFacts
+from lakehouse.engine.rewrite import run_statement
+from lakehouse.engine.spark import connect
+from lakehouse_tests.conftest import own_settings
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+# Where a plan does nothing because Delta would find nothing, OPTIMIZE runs all the same: there must be no commit.
+NOTHING_FOR_DELTA = (Reason.NO_FILES, Reason.NOTHING_SMALL, Reason.NOTHING_SHARES_A_BIN)
+BATCH_BYTES = "spark.databricks.delta.optimize.batchSize"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Compared:
+    """One table: what was planned beside what was committed, and every difference in words."""
+
+    recipe: Recipe
+    reason: Reason
+    files: int
+    files_removed: int
+    files_added: int
+    bytes_removed: int
+    commits: int
+    tied: bool
+    seconds: float
+    differences: tuple[str, ...]
+
+
+def compare(lake: Lake, spark: "SparkSession", recipe: Recipe) -> Compared:
+    """Builds the table, plans its compaction, runs it, and tells what differs; the table is left as the compaction made it."""
+    began = time.monotonic()
+    key = f"bronze/random_{recipe.name}"
+    for statement, confs in recipe.statements(lake.settings.table_uri(key)):
+        with session_confs(spark, confs):
+            spark.sql(statement)
+    if recipe.forgets_commits:
+        _forget_commits(lake, key)
+    before = _facts(lake, key)
+    planned = plan_compaction(before.layout, recipe.policy, history=before.history)
+    mark = f"random table {recipe.name}"
+    if planned.bins or planned.reason in NOTHING_FOR_DELTA:
+        with session_confs(spark, {BATCH_BYTES: str(recipe.batch_bytes)} if recipe.batch_bytes else {}):
+            run_statement(spark, before.layout, planned, mark)
+    after = _facts(lake, key)
+    commits = [commit for commit in after.history.commits if mark in (commit.user_metadata or "")]
+    told = differences(before.layout, planned, commits, batch_bytes=recipe.batch_bytes)
+    return Compared(
+        recipe=recipe,
+        reason=planned.reason,
+        files=before.layout.file_count,
+        files_removed=sum(len(commit.removed_paths) for commit in commits),
+        files_added=sum(len(commit.added_paths) for commit in commits),
+        bytes_removed=sum(commit.removed_bytes for commit in commits),
+        commits=len(commits),
+        tied=not told and {path for commit in commits for path in commit.removed_paths} != _planned_paths(planned),
+        seconds=time.monotonic() - began,
+        differences=(*told, *(() if planned.files_left else _not_fixed(after, recipe))),
+    )
+
+
+def differences(before: Layout, planned: CompactionPlan, commits: Sequence[Commit], *, batch_bytes: int = 0) -> tuple[str, ...]:
+    """Where the commits of a compaction are not what the plan says, in words."""
+    return (
+        *_compared_figures(planned, commits),
+        *_compared_paths(before, planned, commits),
+        *_compared_batches(planned, commits, batch_bytes),
+    )
+
+
+def _compared_figures(planned: CompactionPlan, commits: Sequence[Commit]) -> Iterator[str]:
+    actual = {
+        "files removed": (planned.files_removed, sum(len(commit.removed_paths) for commit in commits)),
+        "files added": (planned.files_added, sum(len(commit.added_paths) for commit in commits)),
+        "bytes removed": (planned.bytes_removed, sum(commit.removed_bytes for commit in commits)),
+    }
+    for name, (predicted, found) in actual.items():
+        if predicted != found:
+            yield f"{name}: planned {predicted}, was {found}"
+
+
+def _compared_paths(layout: Layout, planned: CompactionPlan, commits: Sequence[Commit]) -> Iterator[str]:
+    """That other files of the same partition and the same size were removed is no difference: Delta does not tell which it takes first."""
+    expected = _planned_paths(planned)
+    removed = {path for commit in commits for path in commit.removed_paths}
+    files, columns = {file.path: file for file in layout.files}, by_name(layout.columns)
+
+    def alike(paths: set[str]) -> Counter[object]:
+        return Counter((typed_partition(files[path].partition, columns), files[path].size_bytes) for path in paths)
+
+    if removed <= files.keys() and alike(expected) == alike(removed):
+        return
+    yield from (f"planned, not removed: {_told(files[path])}" for path in sorted(expected - removed))
+    yield from (f"removed, not planned: {_told(files[path]) if path in files else path}" for path in sorted(removed - expected))
+
+
+def _planned_paths(planned: CompactionPlan) -> set[str]:
+    return {file.path for bin_ in planned.bins for file in bin_.files}
+
+
+def _told(file: DataFile) -> str:
+    return f"{file.size_bytes} bytes, {file.deleted_row_count} of {file.row_count} rows deleted, in {dict(file.partition)}"
+
+
+def _compared_batches(planned: CompactionPlan, commits: Sequence[Commit], batch_bytes: int) -> Iterator[str]:
+    """Bins by size, into batches up to the size. Source: delta-io/delta v4.4.0, `BinPackingUtils.binPackBySize`."""
+    batches, open_bytes = 0, 0
+    for size in sorted(bin_.size_bytes for bin_ in planned.bins):
+        if not batches or (batch_bytes and open_bytes + size > batch_bytes):
+            batches, open_bytes = batches + 1, 0
+        open_bytes += size
+    if batches != len(commits):
+        yield f"commits: planned {batches}, was {len(commits)}"
+
+
+def _not_fixed(after: TableFacts, recipe: Recipe) -> Iterator[str]:
+    again = plan_compaction(after.layout, recipe.policy, history=after.history)
+    if again.bins:
+        yield f"planned again: {again.sentence}"
+
+
+def _facts(lake: Lake, key: str) -> TableFacts:
+    facts = lake.facts(key)
+    assert facts is not None
+    return facts
+
+
+def _forget_commits(lake: Lake, key: str) -> None:
+    """What Delta's log cleanup does after its retention: commits up to the newest checkpoint go."""
+    checkpoint = _facts(lake, key).layout.log.checkpoint_version
+    lake.store.delete(f"{key}/_delta_log/{version:020}.json" for version in range(checkpoint or 0))
+
+
+def compare_many(count: int, seed: int, *, first: int = 0) -> Iterator[Compared]:
+    """The tables `first` up to `count` after it, one after the other, on a server of their own."""
+    with tempfile.TemporaryDirectory() as folder:
+        settings = own_settings(Path(folder) / "home", LAKEHOUSE_SPARK_MEMORY="2g")
+        with server.supervised(settings):
+            lake, spark = open_lake(settings), connect(settings)
+            for number in range(first, first + count):
+                yield compare(lake, spark, draw(seed, number))
+            spark.stop()
+
+
+def table_of(found: Sequence[Compared]) -> str:
+    """Features by tables, as Markdown."""
+    rows: defaultdict[str, list[Compared]] = defaultdict(list)
+    for each in found:
+        for feature in each.recipe.features:
+            rows[feature].append(each)
+    lines = ["| feature | tables | with something to do | files removed | files added | bytes removed | commits | differences |"]
+    lines.append("|---|---:|---:|---:|---:|---:|---:|---:|")
+    for name, group in [*sorted(rows.items()), ("**all**", list(found))]:
+        sums = [sum(values) for values in zip(*map(_numbers, group), strict=True)]
+        lines.append(f"| {name} | {len(group)} | {' | '.join(f'{value:,}' for value in sums)} |")
+    return "\n".join(lines)
+
+
+def _numbers(each: Compared) -> tuple[int, ...]:
+    done = each.commits > 0
+    return done, each.files_removed, each.files_added, each.bytes_removed, each.commits, len(each.differences)
+
+
+def main(count: int = 200, seed: int = 1, first: int = 0) -> int:
+    """Prints every difference, and the table; 0 if there are none."""
+    found: list[Compared] = []
+    for each in compare_many(count, seed, first=first):
+        found.append(each)
+        told = f"{each.files} files, {each.files_removed} into {each.files_added} in {each.commits} commit(s)"
+        print(f"table {each.recipe.name}: {told}, {each.seconds:.1f} s", file=sys.stderr, flush=True)
+        for difference in each.differences:
+            print(f"table {each.recipe.name} ({', '.join(each.recipe.features)}): {difference}", flush=True)
+    print(table_of(found))
+    ties, seconds = sum(each.tied for each in found), sum(each.seconds for each in found)
+    print(f"{len(found)} tables in {seconds:.0f} s; in {ties} of them files of equal size changed places")
+    return 1 if any(each.differences for each in found) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(*map(int, sys.argv[1:])))

@@ -1,0 +1,92 @@
+"""The fleet as the terminal sees it: the same choice as the sensor's, of what the logs and the journal tell.
+
+Dagster is not loaded: it would take longer than all the rest. So reads are counted by the commits downstream, and what only Dagster's
+records know (runs under way, earlier tries, who waits since when, what was spent) is left out.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from lakehouse.cli.opened import Found, Opened, look_at_each
+from lakehouse.core.compaction import CompactionPlan, plan_table
+from lakehouse.core.health import assess_health
+from lakehouse.core.history import History
+from lakehouse.core.policy import policy_for
+from lakehouse.core.rank import Bounds, Decision, RunState, choose_compactions
+from lakehouse.core.readers import DAY_MS, ReaderRun, count_reads
+from lakehouse.core.reason import Reason
+from lakehouse.core.table import Table
+from lakehouse.core.trigger import TableState, state_of
+from lakehouse.engine.clock import now_ms
+from lakehouse.engine.hands import hands_off_now
+from lakehouse.engine.lake import Lake
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Looked:
+    """What one table's log tells, and why it is left alone, where it is."""
+
+    plan: CompactionPlan
+    state: TableState
+    history: History
+    held: tuple[Reason, str] | None
+
+
+def look_at_fleet(opened: Opened, tables: Sequence[Table]) -> tuple[list[Found[CompactionPlan]], tuple[Decision, ...]]:
+    """The plans of `tables`, in order, and what the sensor would make of them with no run under way, best first."""
+    now, lake = now_ms(), opened.lake
+    looked = look_at_each(tables, lambda table: _look(lake, table, now))
+    policies = {table.key: policy_for(table.layer, table.compaction) for table in tables}
+    known = {each.table.key: each.value for each in looked if each.value}
+    readers = count_reads(list(opened.tables.values()), _reader_runs(opened, known, tables), since_ms=now - DAY_MS, now_ms=now)
+    states = [
+        replace(
+            known[key].state if key in known else TableState(table=key),
+            reads_per_day=readers[key].reads_per_day + policies[key].reads_per_day,
+        )
+        for key in policies
+    ]
+    held = {key: each.held for key, each in known.items() if each.held}
+    bounds = Bounds(budget_usd=lake.settings.compaction_budget_usd, on_s3=lake.settings.on_s3)
+    decisions = choose_compactions(states, policies, RunState(), bounds=bounds, now_ms=now, hands_off=held)
+    return [Found(table=each.table, value=each.value.plan if each.value else None, error=each.error) for each in looked], decisions
+
+
+def fleet_document(decision: Decision, *, rank: int) -> dict[str, Any]:
+    """The documented shape of a table's place in the fleet."""
+    worth = decision.worth
+    return {
+        "rank": rank,
+        "request": decision.request,
+        "reason": decision.reason.name,
+        "sentence": decision.sentence,
+        "benefit_usd_per_day": round(worth.benefit_usd_per_day, 9) if worth else None,
+        "cost_usd": round(worth.cost_usd, 9) if worth else None,
+        "ratio": round(worth.ratio, 4) if worth else None,
+    }
+
+
+def _look(lake: Lake, table: Table, now: int) -> _Looked | None:
+    facts = lake.facts(table.key)
+    if facts is None:
+        return None
+    plan = plan_table(table, facts.layout, facts.history, now_ms=now)
+    held = hands_off_now(lake, table, facts.history)
+    compacted = [commit.committed_ms for commit in facts.history.commits if commit.operation == "OPTIMIZE"]
+    state = replace(state_of(facts.layout, assess_health(facts.layout, plan)), last_compaction_ms=max(compacted, default=None))
+    return _Looked(plan=plan, state=state, history=facts.history, held=(held.reason, held.sentence) if held else None)
+
+
+def _reader_runs(opened: Opened, known: dict[str, _Looked], tables: Sequence[Table]) -> list[ReaderRun]:
+    """The commits that changed rows, of all tables that read one of `tables`; a log that cannot be read tells none."""
+    chosen = {table.key for table in tables}
+    more = [table for key, table in opened.tables.items() if key not in chosen and chosen & {source.key for source in table.inputs}]
+    facts = look_at_each(more, lambda table: opened.lake.facts(table.key))
+    histories = {key: each.history for key, each in known.items()} | {each.table.key: each.value.history for each in facts if each.value}
+    return [
+        ReaderRun(tables=frozenset([key]), ended_ms=commit.committed_ms)
+        for key, history in histories.items()
+        for commit in history.commits
+        if commit.changed_data
+    ]

@@ -1,0 +1,167 @@
+"""A fleet with a sick table, a paused, a recommend-only and a looping one: each is left alone for its reason, the others are served."""
+
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import dagster as dg
+import pytest
+
+from lakehouse.core.breaker import Pause
+from lakehouse.core.settings import Settings
+from lakehouse.core.table import Table
+from lakehouse.defs.compaction import compaction_asset, compaction_sensor
+from lakehouse.defs.health import health_check
+from lakehouse.defs.keys import compaction_key, table_key
+from lakehouse.defs.metadata import table_metadata
+from lakehouse.defs.resources import spark_resource
+from lakehouse.engine.clock import now_ms
+from lakehouse.engine.hands import hands_off_now
+from lakehouse.engine.journal import Journal
+from lakehouse.engine.lake import Lake, open_lake
+from lakehouse_tests.cli.conftest import Terminal
+from lakehouse_tests.defs.sick_fleet import FLEET, advised, healthy, looped, paused, sick
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.spark
+
+type_of_compaction = Callable[..., dg.ExecuteInProcessResult]
+
+
+@pytest.fixture
+def lake(settings: Settings) -> Lake:
+    """A lake of the fleet."""
+    return open_lake(replace(settings, tables="lakehouse_tests.defs.sick_fleet"))
+
+
+@pytest.fixture
+def compacted(lake: Lake, instance: dg.DagsterInstance) -> type_of_compaction:
+    """The compaction of a table as a person starts it on the page, with or without `anyway` in its config."""
+
+    def run(table: Table, *, anyway: bool = False) -> dg.ExecuteInProcessResult:
+        config = {"ops": {f"compaction__{table.layer}__{table.name}": {"config": {"anyway": anyway}}}} if anyway else None
+        return dg.materialize(
+            [compaction_asset(table, lake), health_check(table, lake)],
+            selection=[compaction_key(table)],
+            resources={"spark": spark_resource(lake.settings)},
+            instance=instance,
+            run_config=config,
+            raise_on_error=False,
+        )
+
+    return run
+
+
+def append_two_files(lake: Lake, spark: "SparkSession", table: Table) -> None:
+    frame = spark.range(100).repartition(2)
+    frame.write.format("delta").mode("append").save(lake.settings.table_uri(table.key))
+
+
+def held(lake: Lake) -> dict[str, str]:
+    """Who is left alone, and why, as the lake itself tells it."""
+    found: dict[str, str] = {}
+    for table in FLEET:
+        facts = lake.facts(table.key)
+        assert facts is not None
+        off = hands_off_now(lake, table, facts.history)
+        if off is not None:
+            found[table.key] = off.reason.name
+    return found
+
+
+def test_each_is_left_alone_for_its_reason_and_the_others_are_served(
+    lake: Lake, spark: "SparkSession", instance: dg.DagsterInstance, compacted: type_of_compaction
+) -> None:
+    for table in FLEET:
+        append_two_files(lake, spark, table)
+    assert held(lake) == {advised.key: "RECOMMEND_ONLY"}
+
+    whole = spoil(lake, sick)
+    for _ in range(2):
+        assert not compacted(sick).success
+    Journal(lake.store).pause(Pause(table=paused.key, since_ms=now_ms(), why="a backfill"))
+    for _ in range(3):  # another hand: the first of them gathers the files, the others move the same bytes again
+        spark.sql(f"OPTIMIZE delta.`{lake.settings.table_uri(looped.key)}` ZORDER BY (id)")
+    append_two_files(lake, spark, looped)
+    reasons = {advised.key: "RECOMMEND_ONLY", sick.key: "BREAKER_OPEN", paused.key: "PAUSED", looped.key: "REWRITE_LOOP"}
+    assert held(lake) == reasons
+    check_the_terminal(lake, reasons)
+    for table in FLEET:
+        observe(lake, instance, table)
+    [request] = tick(lake, instance).run_requests or []
+    assert request.asset_selection == [compaction_key(healthy)]
+    assert compacted(healthy).success
+    check_the_sensors_text(tick(lake, instance).skip_reason)
+
+    assert breaker_check(lake, instance, sick) == (False, "2 compaction(s) in a row did not succeed")
+    assert breaker_check(lake, instance, looped) == (False, "the same bytes were rewritten 2 time(s) in a row for nothing")
+    assert breaker_check(lake, instance, healthy) == (True, "the breaker is closed")
+
+    refused = compacted(paused)
+    assert not refused.success and version_of(lake, paused) == 0
+    assert compacted(paused, anyway=True).success and version_of(lake, paused) == 1
+    assert compacted(advised).success and version_of(lake, advised) == 1
+    whole()
+    assert compacted(sick).success and compacted(looped).success
+    assert held(lake) == {advised.key: "RECOMMEND_ONLY", paused.key: "PAUSED"}
+
+
+def spoil(lake: Lake, table: Table) -> Callable[[], int]:
+    """One live file of the table is overwritten with garbage of the same length; what is returned puts it right again."""
+    facts = lake.facts(table.key)
+    assert facts is not None
+    path = Path(lake.settings.root) / table.key / facts.layout.files[0].path
+    data = path.read_bytes()
+    path.write_bytes(b"x" * len(data))
+    path.with_name(f".{path.name}.crc").unlink(missing_ok=True)
+    return lambda: path.write_bytes(data)
+
+
+def observe(lake: Lake, instance: dg.DagsterInstance, table: Table) -> None:
+    """The event that every write of ours leaves."""
+    facts = lake.facts(table.key)
+    assert facts is not None
+    instance.report_runless_asset_event(dg.AssetObservation(table_key(table), metadata=table_metadata(table, facts)))
+
+
+def tick(lake: Lake, instance: dg.DagsterInstance) -> dg.SensorResult:
+    with dg.build_sensor_context(instance=instance) as context:
+        result = compaction_sensor(FLEET, lake)(context)
+    assert isinstance(result, dg.SensorResult)
+    return result
+
+
+def check_the_sensors_text(reason: dg.SkipReason | None) -> None:
+    assert reason is not None
+    told = dict(line.split(": ", 1) for line in (reason.skip_message or "").split(";\n"))
+    assert told[healthy.key].startswith("0 mergeable files")
+    assert told[sick.key].startswith("2 compaction(s) in a row did not succeed")
+    assert told[paused.key].startswith("paused since")
+    assert told[advised.key].startswith("its declaration says mode recommend")
+    assert told[looped.key].startswith("the same bytes were rewritten 2 time(s) in a row for nothing")
+
+
+def check_the_terminal(lake: Lake, reasons: dict[str, str]) -> None:
+    terminal = Terminal(lake.settings.home, **lake.settings.as_environ())
+    shown = {each["table"]: each["hands_off"] for each in terminal.json("tables")}
+    assert {key: found["reason"] for key, found in shown.items() if found} == reasons
+    assert shown["bronze/paused"]["sentence"].endswith(": a backfill")
+    assert [each["files_removed"] for each in terminal.json("plan", *reasons)] == [2, 2, 2, 2]
+
+
+def breaker_check(lake: Lake, instance: dg.DagsterInstance, table: Table) -> tuple[bool, str]:
+    """The check `breaker` as Dagster runs it: passed, and how its text begins."""
+    only = dg.AssetSelection.checks(dg.AssetCheckKey(table_key(table), "breaker"))
+    result = dg.materialize([health_check(table, lake)], selection=only, instance=instance)
+    [evaluation] = result.get_asset_check_evaluations()
+    return evaluation.passed, re.split("[,:]", evaluation.description or "")[0]
+
+
+def version_of(lake: Lake, table: Table) -> int:
+    facts = lake.facts(table.key)
+    assert facts is not None
+    return facts.layout.version

@@ -1,0 +1,142 @@
+"""A compaction beside sessions that hold no guard: who loses, what it costs, and that the comparison of rows is not disturbed."""
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from lakehouse.core.history import Commit
+from lakehouse.core.layout import Layout
+from lakehouse.core.outcome import CompactionOutcome
+from lakehouse.engine import compaction, sql
+from lakehouse.engine.compaction import compact
+from lakehouse.engine.lake import Lake
+from lakehouse.engine.log_reader import TableFacts
+from lakehouse_tests.engine.clients import new_session
+from lakehouse_tests.engine.example import events, rows_of, version_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+PARTITIONS = 12
+
+
+def test_the_partition_that_somebody_changes_is_left_out_of_the_next_try(lake: Lake, spark: "SparkSession") -> None:
+    table = _two_files_per_partition(lake, spark)
+    planned = compaction.plan(lake, events)
+    outcome = _compact_while(lake, spark, f"DELETE FROM {table} WHERE part = 3 AND id % 10 = 3")
+    assert planned is not None
+    assert (outcome.conflicts, outcome.wasted_bytes) == (1, planned.bytes_removed)
+    assert outcome.wasted_seconds > 0
+    assert (outcome.files_removed, outcome.files_added) == (2 * PARTITIONS - 2, PARTITIONS - 1)
+    assert outcome.plan.sentence.endswith("; left to other writers: 2 of these files, in 1 partition(s)")
+    assert rows_of(spark, lake, events.key, "id") == _ids_but(lambda id_: id_ % PARTITIONS == 3 and id_ % 10 == 3)
+    rest = compact(lake, spark, events)
+    assert (rest.conflicts, rest.files_removed, rest.wasted_bytes) == (0, 2, 0)
+
+
+def test_deletion_vectors_that_somebody_adds_meanwhile_make_the_compaction_lose_and_try_again(lake: Lake, spark: "SparkSession") -> None:
+    table = _two_files_per_partition(lake, spark)
+    spark.sql(f"ALTER TABLE {table} SET TBLPROPERTIES ('delta.enableDeletionVectors' = 'true')")
+    outcome = _compact_while(lake, spark, f"DELETE FROM {table} WHERE id % 10 = 3")
+    kept = _ids_but(lambda id_: id_ % 10 == 3)
+    assert outcome.conflicts == 1
+    assert outcome.files_removed > 0
+    assert rows_of(spark, lake, events.key, "id") == kept
+
+
+def test_what_was_committed_before_a_conflict_stands_and_is_verified(lake: Lake, spark: "SparkSession") -> None:
+    table = _two_files_per_partition(lake, spark)
+    spark.conf.set("spark.databricks.delta.optimize.batchSize", "1b")
+    try:
+        outcome = _compact_while(lake, spark, f"DELETE FROM {table} WHERE id % 10 = 3")
+    finally:
+        spark.conf.unset("spark.databricks.delta.optimize.batchSize")
+    assert outcome.conflicts == 1
+    assert 2 <= outcome.files_removed < 2 * PARTITIONS
+    assert outcome.wasted_bytes == outcome.plan.bytes_removed - outcome.bytes_removed
+    assert outcome.rows_verified == 10 * outcome.files_added
+    assert rows_of(spark, lake, events.key, "id") == _ids_but(lambda id_: id_ % 10 == 3)
+
+
+def test_rows_are_compared_as_they_were_at_the_commit_whoever_writes_after_it(
+    lake: Lake, spark: "SparkSession", monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = _two_files_per_partition(lake, spark)
+    spark.sql(f"ALTER TABLE {table} SET TBLPROPERTIES ('delta.enableDeletionVectors' = 'true')")
+    other, real = new_session(lake.settings), compaction.verify
+
+    def after_other_writes(lake: Lake, spark: "SparkSession", before: Layout, after: TableFacts, commits: Sequence[Commit]) -> int:
+        other.sql(f"INSERT INTO {table} VALUES (1000, 1)")
+        other.sql(f"DELETE FROM {table} WHERE id % 10 = 3")
+        now = lake.facts(events.key)
+        assert now is not None
+        return real(lake, spark, before, now, commits)
+
+    monkeypatch.setattr(compaction, "verify", after_other_writes)
+    outcome = compact(lake, spark, events)
+    other.stop()
+    assert (outcome.rows_verified, outcome.conflicts) == (10 * PARTITIONS, 0)
+    assert len(rows_of(spark, lake, events.key, "id")) == 10 * PARTITIONS - PARTITIONS + 1
+
+
+def test_rows_that_somebody_deletes_between_the_plan_and_the_statement_are_not_missed(
+    lake: Lake, spark: "SparkSession", monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = _two_files_per_partition(lake, spark)
+    spark.sql(f"ALTER TABLE {table} SET TBLPROPERTIES ('delta.enableDeletionVectors' = 'true')")
+    other, real = new_session(lake.settings), sql.optimize
+
+    def after_a_delete(uri: str, predicate: str | None) -> str:
+        other.sql(f"DELETE FROM {table} WHERE id % 10 = 3")
+        return real(uri, predicate)
+
+    monkeypatch.setattr(sql, "optimize", after_a_delete)
+    outcome = compact(lake, spark, events)
+    other.stop()
+    assert (outcome.rows_verified, outcome.files_removed) == (9 * PARTITIONS, 2 * PARTITIONS)
+    assert version_of(lake, events.key) == outcome.version_after
+
+
+def _compact_while(lake: Lake, spark: "SparkSession", statement: str) -> CompactionOutcome:
+    """A compaction, beside which another session runs a statement as soon as it has written its first file."""
+    other = new_session(lake.settings)
+    other.sql("SELECT 1").collect()
+    folder = Path(lake.settings.table_uri(events.key))
+    before, done = _files(folder), threading.Event()
+
+    def write() -> None:
+        while not done.is_set() and _files(folder) == before:
+            time.sleep(0.01)
+        other.sql(statement)
+
+    thread = threading.Thread(target=write)
+    thread.start()
+    spark.conf.set("spark.databricks.delta.optimize.maxThreads", "1")
+    try:
+        return compact(lake, spark, events)
+    finally:
+        spark.conf.unset("spark.databricks.delta.optimize.maxThreads")
+        done.set()
+        thread.join()
+        other.stop()
+
+
+def _files(folder: Path) -> set[Path]:
+    return set(folder.rglob("*.parquet"))
+
+
+def _two_files_per_partition(lake: Lake, spark: "SparkSession") -> str:
+    """The table's name in SQL; ten rows in each partition, five in a file."""
+    uri = lake.settings.table_uri(events.key)
+    for start in (0, 5 * PARTITIONS):
+        frame = spark.range(start, start + 5 * PARTITIONS).selectExpr("id", f"INT(id % {PARTITIONS}) AS part")
+        frame.coalesce(1).write.format("delta").partitionBy("part").mode("append").save(uri)
+    return sql.path_table(uri)
+
+
+def _ids_but(gone: Callable[[int], bool]) -> list[tuple[int]]:
+    return sorted(((id_,) for id_ in range(10 * PARTITIONS) if not gone(id_)), key=str)

@@ -1,0 +1,69 @@
+"""What the plan says of a random real table is what OPTIMIZE commits; `make bench` does the same for hundreds of them."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import pytest
+
+from benchmarks.random_recipes import draw
+from benchmarks.random_tables import compare, differences
+from lakehouse.core.history import Commit
+from lakehouse.core.layout import DataFile
+from lakehouse.engine.lake import Lake
+from lakehouse_tests.core.made import data_file, layout, plan
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+SEED = 1
+# The fewest tables that have every feature between them, found by trying; the shortest where there was a choice.
+CHOSEN = (3460, 5322, 333, 2709, 238, 3479, 965)
+
+
+def test_the_chosen_tables_have_every_feature() -> None:
+    features = {feature for number in range(500) for feature in draw(SEED, number).features}
+    assert {feature for number in CHOSEN for feature in draw(SEED, number).features} == features
+    assert len(features) > 30
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("number", CHOSEN)
+def test_the_plan_of_a_random_table_is_what_optimize_commits(lake: Lake, spark: "SparkSession", number: int) -> None:
+    assert compare(lake, spark, draw(SEED, number)).differences == ()
+
+
+FILES = (data_file(1_000, "a"), data_file(2_000, "b"), data_file(3_000, "c"), data_file(1_000, "d"), data_file(7_000, "large"))
+
+
+def commit(removed: Sequence[DataFile], added: int = 1) -> Commit:
+    return Commit(
+        version=8,
+        committed_ms=0,
+        operation="OPTIMIZE",
+        changed_data=False,
+        removed_paths=tuple(file.path for file in removed),
+        added_paths=tuple(f"new-{place}" for place in range(added)),
+        removed_bytes=sum(file.size_bytes for file in removed),
+    )
+
+
+# what the commits removed and how many files each added -> the differences
+OTHERWISE = {
+    "as planned": ([commit(FILES[:4])], []),
+    "one file was left": ([commit(FILES[:3])], ["files removed", "bytes removed", "planned, not removed"]),
+    "a large one was taken": ([commit(FILES)], ["files removed", "bytes removed", "removed, not planned"]),
+    "two files came out": ([commit(FILES[:4], added=2)], ["files added"]),
+    "nothing was committed": ([], ["files removed", "files added", "bytes removed", *["planned, not removed"] * 4, "commits"]),
+    "two commits": ([commit(FILES[:2]), commit(FILES[2:4], added=0)], ["commits"]),
+}
+
+
+@pytest.mark.parametrize(("commits", "told"), OTHERWISE.values(), ids=OTHERWISE)
+def test_a_compaction_that_is_not_as_planned_is_told(commits: Sequence[Commit], told: list[str]) -> None:
+    found = differences(layout(FILES), plan(FILES), commits)
+    assert [difference.split(":")[0] for difference in found] == told
+
+
+def test_a_file_of_the_same_size_may_stand_in_for_another() -> None:
+    files = [data_file(2_500, name) for name in "abcd"]
+    assert differences(layout(files), plan(files), [commit([files[0], files[1], files[3]])]) == ()
