@@ -169,9 +169,12 @@ def benefit_backoff(probes: Sequence[Probe], now_ms: int) -> Backoff | None:
     if not useless:
         return None
     until_ms = probes[-1].measured_ms + min(_FIRST_HOURS * 2 ** min(useless - 1, 10), _MOST_HOURS) * _HOUR_MS
+    return backoff_until(until_ms, assess_benefit(probes).sentence, now_ms)
+
+
+def backoff_until(until_ms: int, why: str, now_ms: int) -> Backoff | None:
+    """The back-off that ends at `until_ms`, because `why`; `None` where it has ended."""
     if now_ms >= until_ms:
         return None
-    hours = f"{(until_ms - now_ms) / _HOUR_MS:.1f}"
-    return Backoff(
-        until_ms=until_ms, reason=Reason.BACKED_OFF, sentence=Reason.BACKED_OFF.say(hours=hours, why=assess_benefit(probes).sentence)
-    )
+    sentence = Reason.BACKED_OFF.say(hours=f"{(until_ms - now_ms) / _HOUR_MS:.1f}", why=why)
+    return Backoff(until_ms=until_ms, reason=Reason.BACKED_OFF, sentence=sentence)

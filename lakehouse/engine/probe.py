@@ -4,7 +4,7 @@
 2. A table that is too large to be scanned often enough in that time is not scanned at all.
 3. Both versions become views, so that neither is read from the log again, and are scanned once unmeasured.
 4. They are scanned in turn, all columns, into nothing, until the gain is known well enough or the time is up.
-5. The pairs go into the journal: `_lakehouse/probes/<layer>/<name>/<version>-<time>.json`, written once, never changed.
+5. The pairs go into the journal: `_lakehouse/probes/<layer>/<name>/<time>-<version>.json`, written once, never changed.
 
 **Safety properties**
 - Nothing of the table is written, and no guard is held: the versions are pinned, and their files outlive them by the retention.
@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
-from lakehouse.core.benefit import Probe, gain_of, probe_budget_seconds, probe_from
+from lakehouse.core.benefit import Backoff, Probe, assess_benefit, backoff_until, benefit_backoff, gain_of, probe_budget_seconds, probe_from
 from lakehouse.core.errors import Broken
 from lakehouse.core.layout import Layout, type_of_partition
 from lakehouse.core.outcome import CompactionOutcome
@@ -69,9 +69,33 @@ def probe_compaction(lake: Lake, spark: "SparkSession", outcome: CompactionOutco
         spent_seconds=round(time.monotonic() - began, 3),
         budget_seconds=round(budget, 3),
     )
-    name = f"{_folder(probe.table)}/{probe.version_after:020}-{probe.measured_ms}.json"
-    lake.store.put_if_absent(name, json.dumps(probe.as_json(), separators=(",", ":")).encode())
+    record_probe(lake, probe)
     return probe
+
+
+def record_probe(lake: Lake, probe: Probe) -> None:
+    """The probe in the journal, with the back-off that follows from it and those before it."""
+    known = (*probes(lake, probe.table), probe)
+    backoff = benefit_backoff(known, probe.measured_ms)
+    follows = {"backoff_until_ms": backoff.until_ms if backoff else None, "verdict": assess_benefit(known).sentence}
+    name = f"{_folder(probe.table)}/{probe.measured_ms:015}-{probe.version_after}.json"
+    lake.store.put_if_absent(name, json.dumps({**probe.as_json(), **follows}, separators=(",", ":")).encode())
+
+
+def backoffs(lake: Lake, now_ms: int) -> dict[str, Backoff]:
+    """The tables whose compaction does not pay and is left alone now: one listing, and a read for each table that was ever probed.
+
+    A record that cannot be read holds nobody off: it is the probe that will tell of it.
+    """
+    newest = {file.name.removeprefix("_lakehouse/probes/").rpartition("/")[0]: file.name for file in lake.store.list("_lakehouse/probes")}
+    found: dict[str, Backoff] = {}
+    for table_key, data in zip(newest, lake.store.read_many(list(newest.values())), strict=True):
+        with contextlib.suppress(ValueError, TypeError, KeyError):
+            told = json.loads(data)
+            backoff = backoff_until(told["backoff_until_ms"] or 0, told["verdict"], now_ms)
+            if backoff:
+                found[table_key] = backoff
+    return found
 
 
 def probes(lake: Lake, table_key: str) -> tuple[Probe, ...]:

@@ -1,15 +1,19 @@
 """A probe measures what it says, within its budget, and leaves the table and the session as they were."""
 
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
+from lakehouse.core.benefit import Probe
 from lakehouse.core.errors import Broken
 from lakehouse.engine.account import with_account
 from lakehouse.engine.compaction import compact
-from lakehouse.engine.lake import Lake
-from lakehouse.engine.probe import probe_compaction, probes, take_pairs
+from lakehouse.engine.hands import hands_off_now
+from lakehouse.engine.lake import Lake, open_lake
+from lakehouse.engine.probe import backoffs, probe_compaction, probes, record_probe, take_pairs
+from lakehouse_tests.conftest import own_settings
 from lakehouse_tests.engine.example import events, session_settings, version_of
 
 if TYPE_CHECKING:
@@ -79,7 +83,33 @@ def test_a_compaction_that_did_nothing_is_not_probed(lake: Lake, spark: "SparkSe
     assert probe_compaction(lake, spark, compact(lake, spark, events), asked=True) is None
 
 
-def test_a_damaged_record_is_named(lake: Lake) -> None:
+def test_what_does_not_pay_is_held_off_by_what_the_journal_says(tmp_path: Path) -> None:
+    lake = open_lake(own_settings(tmp_path))
+    hour_ms = 3_600_000
+    for hour in range(3):
+        same = (1.0, 1.01, 0.99)
+        probe = Probe(
+            table=events.key,
+            version_before=hour,
+            version_after=hour + 1,
+            measured_ms=hour * hour_ms,
+            before=same,
+            after=same,
+            spent_seconds=6.0,
+            budget_seconds=6.0,
+        )
+        record_probe(lake, probe)
+        assert bool(backoffs(lake, hour * hour_ms)) == (hour == 2)
+    [held] = backoffs(lake, 3 * hour_ms).values()
+    assert held.sentence.startswith("compaction is tried again in 5.0 h, since it does not pay: 3 probe(s)")
+    assert backoffs(lake, 8 * hour_ms) == {}
+    assert hands_off_now(lake, events, None) is None  # they were measured in 1970
+    lake.store.put(f"_lakehouse/probes/{events.key}/9.json", b"{}")
+    assert backoffs(lake, 3 * hour_ms) == {}
+
+
+def test_a_damaged_record_is_named(tmp_path: Path) -> None:
+    lake = open_lake(own_settings(tmp_path))
     lake.store.put(f"_lakehouse/probes/{events.key}/1.json", b"{}")
     with pytest.raises(Broken, match=r"journal: _lakehouse/probes/bronze/events/1\.json cannot be read"):
         probes(lake, events.key)
