@@ -51,6 +51,11 @@ PROPERTIES: Mapping[str, Mapping[str, str]] = MappingProxyType(
         "optimized write": {"delta.autoOptimize.optimizeWrite": "true"},
         "auto compaction": {"delta.autoOptimize.autoCompact": "true"},
         "no column statistics": {"delta.dataSkippingNumIndexedCols": "0"},
+        "checkpoints with statistics as struct": {
+            "delta.checkpoint.writeStatsAsJson": "false",
+            "delta.checkpoint.writeStatsAsStruct": "true",
+        },
+        "checkpoints without statistics": {"delta.checkpoint.writeStatsAsJson": "false", "delta.checkpoint.writeStatsAsStruct": "false"},
     }
 )
 _SHARES = {"deletion vectors": 0.55, "auto compaction": 0.08, "optimized write": 0.1, "column mapping by name": 0.25}

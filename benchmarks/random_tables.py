@@ -24,7 +24,7 @@ from lakehouse.engine.confs import session_confs
 from lakehouse.engine.lake import Lake, open_lake
 from lakehouse.engine.log_reader import TableFacts
 from lakehouse.engine.rewrite import run_statement
-from lakehouse.engine.spark import connect
+from lakehouse.engine.spark import connect, first_line
 from lakehouse_tests.conftest import own_settings
 
 if TYPE_CHECKING:
@@ -40,15 +40,14 @@ class Compared:
     """One table: what was planned beside what was committed, and every difference in words."""
 
     recipe: Recipe
-    reason: Reason
-    files: int
-    files_removed: int
-    files_added: int
-    bytes_removed: int
-    commits: int
-    tied: bool
-    seconds: float
     differences: tuple[str, ...]
+    files: int = 0
+    files_removed: int = 0
+    files_added: int = 0
+    bytes_removed: int = 0
+    commits: int = 0
+    tied: bool = False
+    seconds: float = 0.0
 
 
 def compare(lake: Lake, spark: "SparkSession", recipe: Recipe) -> Compared:
@@ -71,7 +70,6 @@ def compare(lake: Lake, spark: "SparkSession", recipe: Recipe) -> Compared:
     told = differences(before.layout, planned, commits, batch_bytes=recipe.batch_bytes)
     return Compared(
         recipe=recipe,
-        reason=planned.reason,
         files=before.layout.file_count,
         files_removed=sum(len(commit.removed_paths) for commit in commits),
         files_added=sum(len(commit.added_paths) for commit in commits),
@@ -162,7 +160,11 @@ def compare_many(count: int, seed: int, *, first: int = 0) -> Iterator[Compared]
         with server.supervised(settings):
             lake, spark = open_lake(settings), connect(settings)
             for number in range(first, first + count):
-                yield compare(lake, spark, draw(seed, number))
+                recipe = draw(seed, number)
+                try:
+                    yield compare(lake, spark, recipe)
+                except Exception as error:  # the other tables are still worth comparing
+                    yield Compared(recipe=recipe, differences=(f"{type(error).__name__}: {first_line(error)}",))
             spark.stop()
 
 

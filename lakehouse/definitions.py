@@ -20,6 +20,7 @@ from lakehouse.defs.landing import landing_assets, landing_sensor
 from lakehouse.defs.maintenance import maintenance_plan
 from lakehouse.defs.medallion import table_asset
 from lakehouse.defs.resources import lake_of, spark_resource, tables_of
+from lakehouse.defs.schedule import compaction_schedules
 
 PROJECT = Path(__file__).resolve().parents[1]
 
@@ -45,6 +46,7 @@ def define(settings: Settings) -> dg.Definitions:
             *([automation_sensor(tables), compaction_sensor(tables, lake)] if tables else []),
             *replay_sensors(settings),
         ],
+        schedules=compaction_schedules(tables),
         resources={"spark": spark_resource(settings)},
         executor=dg.in_process_executor,
     )

@@ -10,11 +10,13 @@ from lakehouse.cli.backtest_shape import backtest_document, print_backtests
 from lakehouse.cli.opened import Opened, complete_table, open_declared
 from lakehouse.cli.output import json_option, tell, write_json
 from lakehouse.cli.plot import check_plot, files_picture
-from lakehouse.core.backtest import Backtest, real_past, replay_story
+from lakehouse.core.backtest import real_past, replay_story
 from lakehouse.core.cost import fit_rates
 from lakehouse.core.errors import Refused
+from lakehouse.core.past import Backtest
 from lakehouse.core.policy import Compaction, policy_for
 from lakehouse.core.policy_words import parse_policy
+from lakehouse.core.strategy_choice import strategy_of
 from lakehouse.engine.chart import Series
 from lakehouse.engine.lake import Lake, open_lake
 from lakehouse.engine.log_reader.story import read_story
@@ -67,17 +69,23 @@ def backtests_of(
     Raises:
         Refused: there is no table; what the words say is no policy, or one that no log can tell about.
     """
-    policies = {"in_force": policy_for(layer, declared)}
-    if words:
-        given = {"given": policy_for(layer, parse_policy(words, declared))}
-        policies = given | policies if compare else given
-    story, facts = read_story(lake.store, key, uri=lake.settings.table_uri(key)), lake.facts(key)
+    wishes = {"given": parse_policy(words, declared)} if words else {}
+    wishes |= {"in_force": declared} if compare or not words else {}
+    uri = lake.settings.table_uri(key)
+    story, facts = read_story(lake.store, key, uri=uri), lake.facts(key)
     if story is None or facts is None:
-        raise Refused(
-            f"backtest of {key}: there is no Delta table at {lake.settings.root}/{key}; accepted: a declared table, a path or a URI"
-        )
+        raise Refused(f"backtest of {key}: there is no Delta table at {uri}; accepted: a declared table, a path or a URI")
     rates = fit_rates(facts.history)
-    found = {name: replay_story(story, policy, rates=rates) for name, policy in policies.items()}
+    policies = {name: policy_for(layer, wish) for name, wish in wishes.items()}
+    found: dict[str, Backtest] = {}
+    for name, policy in policies.items():
+        strategy = strategy_of(policy, facts.layout, facts.history).strategy
+        try:
+            found[name] = replay_story(story, replace(policy, strategy=strategy), rates=rates)
+        except Refused as error:
+            if not found:
+                raise
+            tell(f"{name.replace('_', ' ')} is left out: {error}")
     return found | {"really": real_past(story, next(iter(policies.values())), rates=rates)} if compare else found
 
 
@@ -88,12 +96,12 @@ def _subject(opened: Opened, table: str) -> _Subject:
     if not is_place:
         [wanted] = opened.choose([table])
         return _Subject(lake=opened.lake, key=wanted.key, layer=wanted.layer, declared=wanted.compaction)
-    if not place.startswith("s3://"):
+    if "://" not in place:
         place = str(Path(place).expanduser().resolve())
     root, _, key = place.rpartition("/")
-    if "://" in place and root in ("s3:/", ""):
+    if ("://" in place and not place.startswith("s3://")) or root == "s3:/":
         raise Refused(f"backtest of {table}: accepted: s3://bucket/path/of/table, a folder, or a declared table")
-    settings = replace(opened.lake.settings, root=root or "/")
+    settings = replace(opened.lake.settings, root=root)
     return _Subject(lake=open_lake(settings), key=key, layer="bronze", declared=Compaction())
 
 

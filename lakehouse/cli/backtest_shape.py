@@ -5,7 +5,7 @@ from dataclasses import asdict
 from typing import Any
 
 from lakehouse.cli.output import bytes_text, console, count_text, print_grid, time_text
-from lakehouse.core.backtest import Backtest, Moment, PastRun
+from lakehouse.core.past import Backtest, Moment, PastRun
 from lakehouse.engine.chart import Series, text_chart
 
 _TITLES = {"given": "given", "in_force": "in force", "really": "really"}

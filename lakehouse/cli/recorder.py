@@ -140,9 +140,11 @@ class _Watch:
             self._instance.report_run_canceling(run, "interrupted at the terminal")
 
     def _keep(self, materialization: dg.AssetMaterialization) -> None:
-        run = self.found["/".join(materialization.asset_key.path)]
-        run.state, run.metadata = "done", {name: entry.value for name, entry in materialization.metadata.items()}
-        tell(f"{run.key}: {_told(run.metadata)}")
+        key = "/".join(materialization.asset_key.path)
+        metadata = {name: entry.value for name, entry in materialization.metadata.items()}
+        if key in self.found:  # else it is told of by a run of another asset: a compaction, by the table's write
+            self.found[key].state, self.found[key].metadata = "done", metadata
+        tell(f"{key}: {_told(metadata)}")
 
 
 def _run_config(keys: Sequence[str], config: Mapping[str, Any] | None) -> dict[str, Any]:

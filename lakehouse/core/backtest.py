@@ -11,132 +11,30 @@ replay does not have, all files of the replay that hold its rows are removed; wh
 copy-on-write does it. That is an estimate, and each is counted.
 """
 
+import json
+from collections import deque
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import pairwise
-from statistics import fmean, pstdev
-from typing import Any
+from typing import Any, assert_never
 
 from lakehouse.core.compaction import CompactionPlan, plan_compaction
 from lakehouse.core.cost import DEFAULT_RATES, Estimate, Rates, estimate
-from lakehouse.core.layout import DataFile
+from lakehouse.core.history import Commit, History
+from lakehouse.core.layout import DataFile, Layout
 from lakehouse.core.lineage import Deed, Lineage, live_rows, trace
-from lakehouse.core.looks import Look, look, look_times, next_look_ms, not_looked_at
+from lakehouse.core.looks import Look, held_back, look, look_times, next_look_ms, not_looked_at
+from lakehouse.core.past import Backtest, Doubts, Moment, PastRun
 from lakehouse.core.policy import CompactionPolicy
-from lakehouse.core.reason import Reason
 from lakehouse.core.replayed import ReplayedTable, sum_known
+from lakehouse.core.rewrite import Clustering, Packing, Purge, ZOrdering, files_added, type_of_statement
 from lakehouse.core.story import Story, StoryCommit
+from lakehouse.core.target import Memory, target_in_force
 
+# As many as a real plan is given (`read_facts`).
+_COMMITS_REMEMBERED = 500
 # A plan whose outcome is planned anew ends by itself; a policy that never comes to rest shall not keep a terminal busy for ever.
 _RUNS_PER_COMMIT = 100
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PastRun:
-    """One compaction, replayed or real; seconds and money are those that the rates give for it, in both cases."""
-
-    at_ms: int
-    sentence: str
-    removed_paths: tuple[str, ...]
-    added_paths: tuple[str, ...]
-    bytes_removed: int
-    bytes_added: int
-    seconds: float
-    usd: float
-
-    @property
-    def ended_ms(self) -> int:
-        """When it was done, by its predicted seconds."""
-        return self.at_ms + round(self.seconds * 1000)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Moment:
-    """A version that a writer made, and what upkeep did before the next one; counts are those after it.
-
-    `row_count` is `None` where the log does not tell. `reason` and `sentence` are of the look that led to a run, otherwise of the last
-    one; `reason` is `None` for what really happened.
-    """
-
-    version: int
-    committed_ms: int
-    operation: str
-    file_count: int
-    small_file_count: int
-    size_bytes: int
-    row_count: int | None
-    bytes_ingested: int
-    reason: Reason | None = None
-    sentence: str = ""
-    runs: tuple[PastRun, ...] = ()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Doubts:
-    """How far a replay is an estimate: all 0 where it is exact.
-
-    `moved_removals`: files that a writer removed whose rows lie otherwise in the replay; `moved_vectors`: deletion vectors on such files;
-    `carried_bytes`: what their writers had to write again for it. `modelled_files`: outputs whose size is modelled by `shrink_ratio`.
-    `unclear_compactions`: real ones of which the log does not say which rows went into which file.
-    """
-
-    moved_removals: int = 0
-    moved_vectors: int = 0
-    carried_bytes: int = 0
-    modelled_files: int = 0
-    unclear_compactions: int = 0
-    shrink_ratio: float | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Backtest:
-    """A table's past under one policy, or as it was."""
-
-    table: str
-    first_version: int
-    from_the_beginning: bool
-    moments: tuple[Moment, ...]
-    doubts: Doubts
-
-    @property
-    def runs(self) -> tuple[PastRun, ...]:
-        """Every compaction, in order."""
-        return tuple(run for moment in self.moments for run in moment.runs)
-
-    @property
-    def bytes_ingested(self) -> int:
-        """Bytes of the files that writers added."""
-        return sum(moment.bytes_ingested for moment in self.moments)
-
-    @property
-    def bytes_rewritten(self) -> int:
-        """Bytes that compactions read and wrote again."""
-        return sum(run.bytes_removed for run in self.runs)
-
-    @property
-    def write_amplification(self) -> float | None:
-        """Bytes rewritten per byte ingested; `None` where nothing was."""
-        return self.bytes_rewritten / self.bytes_ingested if self.bytes_ingested else None
-
-    @property
-    def mean_file_count(self) -> float:
-        """Files after a writer's version and the upkeep that followed it, on average over the versions."""
-        return fmean(moment.file_count for moment in self.moments) if self.moments else 0.0
-
-    @property
-    def deviation_file_count(self) -> float:
-        """Standard deviation of that count."""
-        return pstdev(moment.file_count for moment in self.moments) if self.moments else 0.0
-
-    @property
-    def seconds(self) -> float:
-        """Seconds of all compactions."""
-        return sum(run.seconds for run in self.runs)
-
-    @property
-    def usd(self) -> float:
-        """Money of all compactions."""
-        return sum(run.usd for run in self.runs)
 
 
 def replay_story(story: Story, policy: CompactionPolicy, *, rates: Rates = DEFAULT_RATES) -> Backtest:
@@ -177,28 +75,40 @@ class _Replay:
 
     def __init__(self, table: ReplayedTable, policy: CompactionPolicy, rates: Rates) -> None:
         self._table, self._policy, self._rates = table, policy, rates
+        self._past: deque[Commit] = deque(maxlen=_COMMITS_REMEMBERED)
+        self._version = 0
         self._last_run_ms: int | None = None
 
     def live(self, deed: Deed, following: Deed | None) -> Moment:
         """The time from one commit of a writer to the next: every look at the table, and what it led to."""
         self._table.apply(deed)
+        commit = deed.commit
+        self._remember(commit.committed_ms, added=[file.path for file in commit.added])
         until_ms = following.commit.committed_ms if following else None
-        seen, runs = not_looked_at(self._policy), list[PastRun]()
-        times = list(look_times(self._policy, deed.commit.committed_ms, until_ms))
-        plan = None
+        seen, runs, plan = not_looked_at(self._policy), list[PastRun](), None
+        times = self._times(commit.committed_ms, until_ms)
         while times and len(runs) < _RUNS_PER_COMMIT:
             now_ms = times.pop(0)
-            if plan is None or self._policy.cold_hours:
-                plan = plan_compaction(self._table.layout(deed.commit.shape), self._policy, rates=self._rates, now_ms=now_ms)
-            found = look(plan, version=deed.commit.version, now_ms=now_ms, last_run_ms=self._last_run_ms)
+            found = held_back(commit.shape.table, self._policy, now_ms=now_ms)
+            if found is None:
+                layout = self._table.layout(commit.shape)
+                plan = self._plan(layout, now_ms) if plan is None or self._policy.cold_hours else plan
+                found = look(layout, plan, now_ms=now_ms, last_run_ms=self._last_run_ms)
             seen = seen if runs else found
-            if found.runs and plan.bins:
+            if plan is not None and found.runs:
                 runs.append(self._run(plan, found, now_ms))
                 again_ms = next_look_ms(self._policy, runs[-1].ended_ms)
                 later = {time for time in (*times, again_ms) if time is not None and time >= runs[-1].ended_ms}
-                times = sorted(time for time in later if until_ms is None or time < until_ms)
-                plan = None
-        return _moment(deed.commit, self._table.files, self._policy, reason=seen.reason, sentence=seen.sentence, runs=tuple(runs))
+                times, plan = sorted(time for time in later if until_ms is None or time < until_ms), None
+        return _moment(commit, self._table.files, self._policy, reason=seen.reason, sentence=seen.sentence, runs=tuple(runs))
+
+    def _times(self, committed_ms: int, until_ms: int | None) -> list[int]:
+        """When the table is looked at before the next commit; also when the last run's cooldown is over."""
+        times = set(look_times(self._policy, committed_ms, until_ms))
+        cooled_ms = None if self._last_run_ms is None else next_look_ms(self._policy, self._last_run_ms)
+        if cooled_ms is not None and committed_ms < cooled_ms and (until_ms is None or cooled_ms < until_ms):
+            times.add(cooled_ms)
+        return sorted(times)
 
     def doubts(self, lineage: Lineage) -> Doubts:
         """What had to be estimated until now."""
@@ -211,13 +121,46 @@ class _Replay:
             shrink_ratio=lineage.shrink_ratio,
         )
 
+    def _plan(self, layout: Layout, now_ms: int) -> CompactionPlan:
+        history = History(table=layout.table, commits=tuple(self._past))
+        return plan_compaction(layout, self._policy, rates=self._rates, now_ms=now_ms, history=history)
+
+    def _remember(self, time_ms: int, *, added: Sequence[str], plan: CompactionPlan | None = None) -> None:
+        """A commit of the replay, for the plans that go by what was written and compacted before."""
+        self._version += 1
+        figures = plan.as_json() if plan else {}
+        past = Commit(
+            version=self._version,
+            committed_ms=time_ms,
+            operation="OPTIMIZE" if plan else "WRITE",
+            changed_data=plan is None,
+            added_paths=tuple(added),
+            user_metadata=json.dumps({"plan": {name: value for name, value in figures.items() if name != "bins"}}) if plan else None,
+            parameters=_parameters(plan.statement) if plan else {},
+        )
+        self._past.append(past)
+
     def _run(self, plan: CompactionPlan, found: Look, now_ms: int) -> PastRun:
         removed = [file for bin_ in plan.bins for file in bin_.files]
-        added = [self._table.merge(bin_, now_ms=now_ms) for bin_ in plan.bins]
+        added = [file for bin_ in plan.bins for file in self._table.merge(bin_, into=files_added(plan.statement, [bin_]), now_ms=now_ms)]
         sentence = found.sentence if found.sentence == plan.sentence else f"{found.sentence}: {plan.sentence}"
         run = _past_run(sentence, removed, added, now_ms, plan.estimate)
         self._last_run_ms = run.ended_ms
+        self._remember(run.ended_ms, added=run.added_paths, plan=plan)
         return run
+
+
+def _parameters(statement: type_of_statement) -> dict[str, str]:
+    """What Delta tells of a statement in its commit, as far as a later plan goes by it."""
+    match statement:
+        case ZOrdering(columns=columns):
+            return {"zOrderBy": json.dumps(columns)}
+        case Clustering(columns=columns):
+            return {"clusterBy": json.dumps(columns)}
+        case Packing() | Purge():
+            return {}
+        case _:
+            assert_never(statement)
 
 
 def _past_run(sentence: str, removed: Sequence[DataFile], added: Sequence[DataFile], at_ms: int, figures: Estimate) -> PastRun:
@@ -235,14 +178,16 @@ def _past_run(sentence: str, removed: Sequence[DataFile], added: Sequence[DataFi
 
 def _moment(commit: StoryCommit, files: Iterable[DataFile], policy: CompactionPolicy, **more: Any) -> Moment:
     live = list(files)
+    size_bytes = sum(file.size_bytes for file in live)
+    in_force = replace(policy, target_file_bytes=target_in_force(size_bytes, policy, Memory()))
     changed = set(commit.removed_paths)
     return Moment(
         version=commit.version,
         committed_ms=commit.committed_ms,
         operation=commit.operation,
         file_count=len(live),
-        small_file_count=sum(file.size_bytes < policy.candidate_bytes for file in live),
-        size_bytes=sum(file.size_bytes for file in live),
+        small_file_count=sum(file.size_bytes < in_force.candidate_bytes for file in live),
+        size_bytes=size_bytes,
         row_count=sum_known([live_rows(file) for file in live]),
         bytes_ingested=sum(file.size_bytes for file in commit.added if file.path not in changed) if commit.changed_data else 0,
         **more,

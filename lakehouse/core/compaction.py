@@ -1,12 +1,12 @@
 """What a compaction of a table will do, exactly, before it runs: which planner is asked, and what its answer costs.
 
-Each planner answers for one kind of statement: `packing` (with the law that makes a compacted table a fixed point), `purge`,
-`zorder`, `clustering`.
+Each planner answers for its statements: `packing` (with the law that makes a compacted table a fixed point), `purge`, `arranging`.
 """
 
 from dataclasses import dataclass, replace
 from typing import Any, assert_never
 
+from lakehouse.core.arranging import plan_clustering, plan_zordering
 from lakehouse.core.cost import DEFAULT_RATES, Estimate, Rates, estimate, fit_rates
 from lakehouse.core.errors import Refused
 from lakehouse.core.history import History
@@ -14,6 +14,7 @@ from lakehouse.core.layout import Layout, type_of_partition
 from lakehouse.core.packing import plan_packing
 from lakehouse.core.partition import by_name, typed_partition
 from lakehouse.core.policy import BinPacking, CompactionPolicy, LiquidClustering, ZOrder, policy_for
+from lakehouse.core.purge import plan_purge
 from lakehouse.core.reason import Reason
 from lakehouse.core.rewrite import Bin, Rewrite, Situation, files_added, type_of_statement
 from lakehouse.core.table import Table
@@ -21,13 +22,8 @@ from lakehouse.core.target import remember, target_in_force
 
 __all__ = ["Bin", "CompactionPlan", "plan_compaction", "plan_table"]
 
-# Clustered tables are packed by Z-cube, not by this rule. Source: OptimizeTableStrategy.scala, ClusteringStrategy.
-# Catalog-managed ones refuse. Source: OptimizeTableCommand.scala, run; TableFeature.scala.
-_UNPLANNABLE = {
-    "clustering": "liquid clustering packs by Z-cube",
-    "catalogManaged": "a catalog-managed table refuses maintenance",
-    "catalogOwned-preview": "a catalog-managed table refuses maintenance",
-}
+# Source: OptimizeTableCommand.scala, run; TableFeature.scala.
+_CATALOG = ("catalogManaged", "catalogOwned-preview")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,9 +99,12 @@ def plan_compaction(
     Raises:
         Refused: the table has a feature that changes how OPTIMIZE selects files.
     """
-    for feature, why in _UNPLANNABLE.items():
+    for feature in _CATALOG:
         if feature in layout.features:
-            raise Refused(f"plan of {layout.table}: table feature {feature} is not planned: {why}; accepted: tables without it")
+            raise Refused(
+                f"plan of {layout.table}: table feature {feature} is not planned: a catalog-managed table refuses maintenance; "
+                "accepted: tables without it"
+            )
     memory = remember(history)
     in_force = replace(policy, target_file_bytes=target_in_force(layout.size_bytes, policy, memory))
     now = Situation(layout=layout, policy=in_force, rates=rates, memory=memory, now_ms=layout.committed_ms if now_ms is None else now_ms)
@@ -113,11 +112,26 @@ def plan_compaction(
 
 
 def _rewrite(now: Situation) -> Rewrite:
-    match now.policy.data_layout:
-        case BinPacking() | ZOrder() | LiquidClustering():
-            return plan_packing(now)
+    layout, wanted = now.layout, now.policy.data_layout
+    if (
+        "clustering" in layout.features
+        and not isinstance(wanted, LiquidClustering)
+        and (layout.clustering_columns or isinstance(wanted, ZOrder))
+    ):
+        columns = ", ".join(layout.clustering_columns) or "nothing any more"
+        raise Refused(
+            f"plan of {layout.table}: table feature clustering is not planned by {type(wanted).__name__}, it packs by Z-cube "
+            f"(clustered by {columns}); accepted: data_layout=LiquidClustering(columns=...)"
+        )
+    match wanted:
+        case BinPacking():
+            return plan_purge(now) or plan_packing(now)
+        case ZOrder():
+            return plan_zordering(now, wanted)
+        case LiquidClustering():
+            return plan_clustering(now, wanted)
         case _:
-            assert_never(now.policy.data_layout)
+            assert_never(wanted)
 
 
 def _priced(now: Situation, found: Rewrite) -> CompactionPlan:

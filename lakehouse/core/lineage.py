@@ -179,6 +179,11 @@ def _deal(inputs: Sequence[Held], outputs: Sequence[DataFile]) -> dict[DataFile,
     """Which grains went into which output, told by row counts; `None` where these do not tell."""
     if len(outputs) == 1:
         return {outputs[0]: frozenset().union(*(held.grains for held in inputs))}
+    # OPTIMIZE drops bins of one file, a purge does not.
+    return _deal_bins(inputs, outputs, least_files=2) or _deal_bins(inputs, outputs, least_files=1)
+
+
+def _deal_bins(inputs: Sequence[Held], outputs: Sequence[DataFile], *, least_files: int) -> dict[DataFile, frozenset[int]] | None:
     waiting: defaultdict[int | None, list[DataFile]] = defaultdict(list)
     for file in outputs:
         waiting[file.row_count].append(file)
@@ -191,7 +196,7 @@ def _deal(inputs: Sequence[Held], outputs: Sequence[DataFile]) -> dict[DataFile,
             return None
         bin_.append(held)
         bin_rows += rows
-        if len(bin_) > 1 and waiting.get(bin_rows):  # Delta drops bins of one file
+        if len(bin_) >= least_files and waiting.get(bin_rows):
             dealt[waiting[bin_rows].pop()] = frozenset().union(*(each.grains for each in bin_))
             bin_, bin_rows = [], 0
     return dealt if not bin_ and len(dealt) == len(outputs) else None

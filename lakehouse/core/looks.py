@@ -1,16 +1,20 @@
 """Who looks at a table between two commits of its writers, when, and what comes of it; for a replay, where nobody really looks."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import assert_never
 
+from lakehouse.core.breaker import hands_off
 from lakehouse.core.compaction import CompactionPlan
 from lakehouse.core.cron import cron_times
 from lakehouse.core.errors import Refused
+from lakehouse.core.health import assess_health
+from lakehouse.core.layout import Layout
 from lakehouse.core.policy import CompactionPolicy
-from lakehouse.core.rank import RunState, TableState, choose_compactions
+from lakehouse.core.rank import Bounds, RunState, choose_compactions
 from lakehouse.core.reason import Reason
 from lakehouse.core.strategy import AfterWrite, AutoCompaction, BySensor, Chosen, NoCompaction, OptimizedWrite, Scheduled
+from lakehouse.core.trigger import state_of
 
 _HOUR_MS = 3_600_000
 # The sensor looks every few seconds; between two commits only time passes, and what waits for time waits for hours: a day for
@@ -53,19 +57,19 @@ def look_times(policy: CompactionPolicy, committed_ms: int, until_ms: int | None
             assert_never(policy.strategy)
 
 
-def look(plan: CompactionPlan, *, version: int, now_ms: int, last_run_ms: int | None) -> Look:
-    """What a look at a table with this plan decides."""
-    del now_ms, last_run_ms
-    policy, mergeable = plan.policy, plan.files_removed
-    match policy.strategy:
-        case NoCompaction():
-            return Look(runs=False, reason=Reason.NOBODY_COMPACTS, sentence=Reason.NOBODY_COMPACTS.say(mergeable=mergeable))
-        case AfterWrite() | Scheduled():
-            return Look(runs=bool(plan.bins) and policy.mode == "automatic", reason=plan.reason, sentence=plan.sentence)
-        case _:
-            state = TableState(table=plan.table, version=version, mergeable_file_count=mergeable)
-            [decision] = choose_compactions([state], {plan.table: policy}, RunState(), slots=1)
-            return Look(runs=decision.request, reason=decision.reason, sentence=decision.sentence)
+def held_back(table: str, policy: CompactionPolicy, *, now_ms: int) -> Look | None:
+    """Why a table is left alone whatever lies in it: its mode, its strategy, a closed window; `None`: it is looked at."""
+    held = hands_off(table, policy, None, None, now_ms)
+    return Look(runs=False, reason=held.reason, sentence=held.sentence) if held else None
+
+
+def look(layout: Layout, plan: CompactionPlan, *, now_ms: int, last_run_ms: int | None) -> Look:
+    """What a look at a table with this plan decides: the sensor's own decision, under the other strategies the plan's."""
+    if not isinstance(plan.policy.strategy, BySensor):
+        return Look(runs=bool(plan.bins), reason=plan.reason, sentence=plan.sentence)
+    state = replace(state_of(layout, assess_health(layout, plan)), last_compaction_ms=last_run_ms)
+    [decision] = choose_compactions([state], {plan.table: plan.policy}, RunState(), bounds=Bounds(slots=1), now_ms=now_ms)
+    return Look(runs=decision.request and bool(plan.bins), reason=decision.reason, sentence=decision.sentence)
 
 
 def next_look_ms(policy: CompactionPolicy, ended_ms: int) -> int | None:

@@ -1,6 +1,7 @@
 """What really happened: the measured side of every plan."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from lakehouse.core.account import Account, Entry, Errors
@@ -8,11 +9,15 @@ from lakehouse.core.benefit import Probe
 from lakehouse.core.compaction import CompactionPlan
 from lakehouse.core.ingest import SetAside
 from lakehouse.core.reason import Reason
+from lakehouse.core.strategy_choice import StrategyChoice
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WriteOutcome:
-    """One run of a table's write. `version_after` equals `version_before` where nothing was committed; `None` is no table."""
+    """One run of a table's write. `version_after` equals `version_before` where nothing was committed; `None` is no table.
+
+    `properties_left` are those that the strategy would set otherwise, with the values that a person gave them.
+    """
 
     table: str
     reason: Reason
@@ -24,6 +29,8 @@ class WriteOutcome:
     files_read: int = 0
     set_aside: tuple[SetAside, ...] = ()
     seconds: float = 0.0
+    strategy: StrategyChoice | None = None
+    properties_left: Mapping[str, str] = field(default_factory=dict[str, str])
 
     @property
     def committed(self) -> bool:

@@ -25,7 +25,7 @@ compaction has written and those with a deletion vector; OPTIMIZE does every bin
 
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
 
@@ -69,7 +69,7 @@ def plan_packing(now: Situation) -> Rewrite:
     target = now.policy.target_file_bytes
     first = found = _find(now, target)
     group = _best_group(found)
-    while group and not _keeps_cores_busy(now, group):
+    while group and not keeps_cores_busy(now, group):
         target //= 2
         found = _find(now, target)
         group = _best_group(found)
@@ -90,6 +90,20 @@ def has_too_many_deleted_rows(file: DataFile, *, max_ratio: float) -> bool:
     return file.row_count > 0 and 1.0 - (file.row_count - file.deleted_row_count) / file.row_count > max_ratio
 
 
+def is_warm(now: Situation, share: Share) -> bool:
+    """Whether rows of the partition changed so lately that only cold ones may be rewritten."""
+    return now.policy.cold_hours > 0 and share.written_ms > now.now_ms - now.policy.cold_hours * _HOUR_MS
+
+
+def keeps_cores_busy(now: Situation, shares: Iterable[Share], *, added: Callable[[tuple[Bin, ...]], int] = len) -> bool:
+    """Whether the whole table keeps as many files as cores scan it; a scan of it all is what few files slow down.
+
+    Of a single partition it is not asked: one statement has one size of bin, so the smallest partition would set it for all.
+    """
+    wanted = min(now.policy.scan_cores, now.layout.size_bytes // TRIVIAL_BYTES_PER_CORE)
+    return now.layout.file_count - sum(share.file_count - added(share.bins) for share in shares) >= wanted
+
+
 def _find(now: Situation, target: int) -> _Found:
     by_cutoff: defaultdict[int, list[Share]] = defaultdict(list)
     candidate_count = fresh_count = warm_count = 0
@@ -101,7 +115,7 @@ def _find(now: Situation, target: int) -> _Found:
         shared = shared or bool(share.bins)
         if not any(_is_worthwhile(bin_, now, share, target) for bin_ in share.bins):
             continue
-        if share.written_ms > now.now_ms - now.policy.cold_hours * _HOUR_MS and now.policy.cold_hours:
+        if is_warm(now, share):
             warm_count += 1
         else:
             by_cutoff[share.cutoff_bytes].append(share)
@@ -147,15 +161,6 @@ def _best_group(found: _Found) -> list[Share]:
     """One statement has one cut-off, so the partitions of one go together: those with the most files to lose."""
     groups = sorted(found.by_cutoff.values(), key=lambda shares: sum(share.file_count - len(share.bins) for share in shares))
     return groups[-1] if groups else []
-
-
-def _keeps_cores_busy(now: Situation, group: Iterable[Share]) -> bool:
-    """Whether the whole table keeps as many files as cores scan it; a scan of it all is what few files slow down.
-
-    Of a single partition it is not asked: one statement has one size of bin, so the smallest partition would set it for all.
-    """
-    wanted = min(now.policy.scan_cores, now.layout.size_bytes // TRIVIAL_BYTES_PER_CORE)
-    return now.layout.file_count - sum(share.file_count - len(share.bins) for share in group) >= wanted
 
 
 def _bounded(now: Situation, found: _Found, group: Sequence[Share], *, target: int) -> Rewrite:

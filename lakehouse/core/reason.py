@@ -26,6 +26,23 @@ class Reason(Enum):
         "{target_bytes} bytes in {partitions} partition(s), once"
     )
     CORES_KEPT_BUSY = "its {files} file(s) of {bytes} bytes keep {cores} cores busy at a scan, and any merge would leave too few of them"
+    DELETED_ROWS = (
+        "deletion vectors hide {deleted} of {rows} rows ({share}): {at_least}{files_removed} files of {bytes_removed} bytes are rewritten "
+        "without them into {files_added} in {partitions} partition(s)"
+    )
+    OUT_OF_ORDER = (
+        "all {files_removed} files of {bytes_removed} bytes in {partitions} partition(s) are rewritten along {columns} into at most "
+        "{files_added}, since {changed} of the table's files are out of that order"
+    )
+    LOOSE_FILES = (
+        "{bound}{files_removed} files of {bytes_removed} bytes are rewritten, clustered by {columns}, into at most {files_added}, since "
+        "{changed} files of {changed_bytes} bytes are in no cluster yet"
+    )
+    IN_ORDER = (
+        "{changed} of its {files} file(s), {changed_bytes} bytes, are out of the order by {columns}; a rewrite waits for a quarter of a "
+        "partition's bytes, or {threshold} files"
+    )
+    NOT_CLUSTERED_YET = "it is clustered by {declared} at version {version}, and by {columns} from its next write on"
     ALL_WARM = "{warm} partition(s) have mergeable files, and each was written to within the last {hours} h"
 
     # What the sensor says of one table.
@@ -91,7 +108,6 @@ class Reason(Enum):
     WRITES_UNKNOWN = "by the sensor: {known} commit(s) with new rows are known, with times, {wanted} are wanted to choose by"
 
     # What a back-test says where nobody looks at a table.
-    NOBODY_COMPACTS = "nobody compacts under the strategy none; {mergeable} mergeable files stay"
     SCHEDULE_NOT_YET = "the schedule {cron} did not come round before the next commit"
 
     # What the choice of a batch says of one landing prefix.

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from lakehouse.core.compaction import Bin
 from lakehouse.core.layout import DataFile, Layout, type_of_partition
 from lakehouse.core.lineage import Deed, Held, Lineage, Mark, content, live_bytes, live_rows
+from lakehouse.core.rewrite import Bin
 
 
 class _Rest(NamedTuple):
@@ -50,18 +50,39 @@ class ReplayedTable:
         for rest in rests:
             self._carry(rest, paths, deed)
 
-    def merge(self, bin_: Bin, *, now_ms: int) -> DataFile:
-        """The one file that a bin's files become."""
+    def merge(self, bin_: Bin, *, into: int = 1, now_ms: int) -> list[DataFile]:
+        """What a bin's files become: one file, or where rows are laid out anew about `into`."""
         held = [self._live.pop(file.path) for file in bin_.files]
         grains = frozenset[int]().union(*(each.grains for each in held))
         made = self._lineage.made.get(content(grains, self._deleted))
-        if made is None or made.path in self._live:
-            made = self._modelled(bin_, now_ms)
-        self._hold(made, grains)
-        return made
+        if into == 1 and made is not None and made.path not in self._live:
+            self._hold(made, grains)
+            return [made]
+        whole = self._modelled(bin_, now_ms)
+        parts = self._parted(grains, into)
+        files = [whole] if len(parts) < 2 else [self._part(whole, part, grains) for part in parts]
+        for file, part in zip(files, parts, strict=True):
+            self._hold(file, part)
+        self.modelled_files += len(files)
+        return files
+
+    def _parted(self, grains: frozenset[int], into: int) -> list[frozenset[int]]:
+        """Grains in at most so many parts of about the same size."""
+        sizes = {grain: self._live_grain_bytes(grain) for grain in sorted(grains)}
+        whole, passed = sum(sizes.values()) or 1, 0.0
+        parts: dict[int, set[int]] = {}
+        for grain, size in sizes.items():
+            parts.setdefault(min(into - 1, int(passed / whole * into)), set()).add(grain)
+            passed += size
+        return [frozenset(part) for part in parts.values()] or [grains]
+
+    def _part(self, whole: DataFile, part: frozenset[int], grains: frozenset[int]) -> DataFile:
+        rows = sum_known([self._live_grain_rows(grain) for grain in part])
+        return replace(
+            whole, path=self._name("merged"), size_bytes=max(1, round(whole.size_bytes * self._share(part, grains))), row_count=rows
+        )
 
     def _modelled(self, bin_: Bin, now_ms: int) -> DataFile:
-        self.modelled_files += 1
         return DataFile(
             path=self._name("merged"),
             size_bytes=max(1, round(sum(map(live_bytes, bin_.files)) * (self._lineage.shrink_ratio or 1))),
@@ -86,9 +107,7 @@ class ReplayedTable:
 
     def _rest(self, held: Held, rest: frozenset[int]) -> _Rest:
         """The rest of a file by its grains' share of live bytes."""
-        sizes = {grain: self._live_grain_bytes(grain) for grain in held.grains}
-        whole = sum(sizes.values())
-        share = sum(sizes[grain] for grain in rest) / whole if whole else len(rest) / len(held.grains)
+        share = self._share(rest, held.grains)
         return _Rest(
             held.file.partition,
             rest,
@@ -149,6 +168,11 @@ class ReplayedTable:
         self._live[file.path] = Held(file, grains)
         for grain in grains:
             self._place[grain] = file.path
+
+    def _share(self, part: frozenset[int], grains: frozenset[int]) -> float:
+        """The part's share of the live bytes of the grains."""
+        whole = sum(self._live_grain_bytes(grain) for grain in grains)
+        return sum(self._live_grain_bytes(grain) for grain in part) / whole if whole else len(part) / len(grains)
 
     def _name(self, what: str) -> str:
         self._named += 1

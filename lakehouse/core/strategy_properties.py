@@ -66,7 +66,7 @@ def clustering_change(layout: Layout, data_layout: type_of_data_layout) -> Clust
         Refused: it is to be clustered, and has partitions.
     """
     mark = layout.properties.get(CLUSTERING_MARK)
-    ours = mark is not None and mark == _spelt(layout.clustering_columns)
+    ours = mark is not None and mark.casefold() == _spelt(layout.clustering_columns).casefold()
     if not isinstance(data_layout, LiquidClustering):
         return ClusteringChange(columns=() if ours and layout.clustering_columns else None, mark=None)
     if layout.partition_columns:
@@ -74,7 +74,7 @@ def clustering_change(layout: Layout, data_layout: type_of_data_layout) -> Clust
             f"{layout.table}: LiquidClustering is declared, and the table is partitioned by {', '.join(layout.partition_columns)}; "
             "accepted: a table without partitions, or ZOrder"
         )
-    if layout.clustering_columns == data_layout.columns:
+    if _folded(layout.clustering_columns) == _folded(data_layout.columns):
         return ClusteringChange(columns=None, mark=mark)
     if layout.clustering_columns and mark is None:
         return ClusteringChange(columns=None, mark=None)
@@ -85,6 +85,10 @@ def _marked(current: Mapping[str, str]) -> dict[str, str]:
     """What the mark says we set; what cannot be read in it was not written by us."""
     pairs = (pair.partition("=") for pair in current.get(STRATEGY_MARK, "").split())
     return {name: value for name, sign, value in pairs if sign and name in (OPTIMIZE_WRITE, AUTO_COMPACT)}
+
+
+def _folded(columns: tuple[str, ...]) -> list[str]:
+    return [column.casefold() for column in columns]
 
 
 def _spelt(columns: tuple[str, ...]) -> str:

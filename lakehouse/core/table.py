@@ -14,10 +14,14 @@ from typing import Any
 from lakehouse.core.columns import check_columns, field_names
 from lakehouse.core.cost import DEFAULT_PRICES, Prices
 from lakehouse.core.errors import Refused
-from lakehouse.core.policy import LAYERS, MIB, Compaction
+from lakehouse.core.policy import LAYERS, MIB, Compaction, LiquidClustering, ZOrder
+from lakehouse.core.strategy import BySensor
+from lakehouse.core.strategy_properties import MARKS, desired_properties
 
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,99}")
 _PREFIX = re.compile(r"(?:[A-Za-z0-9][A-Za-z0-9_.=-]*/)+")
+# Source: delta-io/delta v4.4.0, DeltaSQLConf, clusteredTable.numClusteringColumnsLimit.
+_CLUSTERING_COLUMNS = 4
 _LANDING_SUFFIXES = {"json": (".json", ".jsonl", ".json.gz", ".jsonl.gz"), "csv": (".csv", ".csv.gz")}
 
 
@@ -140,6 +144,25 @@ class Table:
             self._check_landed(self.source)
         else:
             self._check_derived()
+        self._check_upkeep()
+
+    def _check_upkeep(self) -> None:
+        layout, by = self.compaction.data_layout, self.write.partition_by if isinstance(self.write, Append) else ()
+        if isinstance(layout, LiquidClustering) and by:
+            raise Refused(f"Table {self.key}: LiquidClustering beside Append.partition_by {by}; accepted: one of the two, or ZOrder")
+        if isinstance(layout, LiquidClustering) and len(layout.columns) > _CLUSTERING_COLUMNS:
+            found = len(layout.columns)
+            raise Refused(f"Table {self.key}: LiquidClustering has {found} columns; accepted: at most {_CLUSTERING_COLUMNS}")
+        if isinstance(layout, ZOrder) and (both := [name for name in layout.columns if name.lower() in {each.lower() for each in by}]):
+            raise Refused(f"Table {self.key}: ZOrder holds the partition column {both[0]!r}; accepted: columns that are in no partition_by")
+        if isinstance(layout, ZOrder | LiquidClustering) and self.source is not None:
+            check_columns(f"Table {self.key}: {type(layout).__name__}.columns", layout.columns, among=self.source.column_names)
+        if own := sorted(set(self.properties) & set(MARKS)):
+            raise Refused(f"Table {self.key}: properties holds {own[0]!r}, which the lake writes itself; accepted: other names")
+        for name, value in desired_properties(self.compaction.strategy or BySensor()).items():
+            if value is not None and self.properties.get(name, value) != value:
+                said = type(self.compaction.strategy).__name__
+                raise Refused(f"Table {self.key}: properties sets {name} to {self.properties[name]!r}, {said} to {value!r}; accepted: one")
 
     def _check_landed(self, source: Landing) -> None:
         if self.inputs:

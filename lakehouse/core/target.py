@@ -7,6 +7,7 @@ little, between a size below which opening a file costs more than reading it and
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any, cast
 
 from lakehouse.core.history import Commit, History
 from lakehouse.core.policy import MIB, CompactionPolicy
@@ -23,13 +24,16 @@ class Memory:
     """What the log tells of earlier compactions and writes.
 
     `last_target` is the newest compaction's, `None` where none tells; `unchanged`: nobody changed a row since. `targets` has the
-    target that a file was compacted under, by path, and `written_ms` the time of the last commit that changed rows of it.
+    target that a file was compacted under, by path, and `written_ms` the time of the last commit that changed rows of it. `arranged`
+    has the columns and the version of the commit that laid out a file's rows; by `settled` columns all older files are in order.
     """
 
     last_target: int | None = None
     unchanged: bool = False
     targets: Mapping[str, int] = field(default_factory=dict[str, int])
     written_ms: Mapping[str, int] = field(default_factory=dict[str, int])
+    arranged: Mapping[str, tuple[tuple[str, ...], int]] = field(default_factory=dict[str, tuple[tuple[str, ...], int]])
+    settled: tuple[str, ...] = ()
 
 
 def remember(history: History | None) -> Memory:
@@ -38,17 +42,28 @@ def remember(history: History | None) -> Memory:
         return Memory()
     targets: dict[str, int] = {}
     written_ms: dict[str, int] = {}
+    arranged: dict[str, tuple[tuple[str, ...], int]] = {}
+    settled: tuple[str, ...] = ()
     last: tuple[int, int] | None = None
     for commit in history.commits:
         if commit.changed_data:
             written_ms.update(dict.fromkeys(commit.added_paths, commit.committed_ms))
-        elif (target := _target_of(commit)) is not None:
+            continue
+        figures = _plan_in(commit)
+        if columns := _arranged_by(commit):
+            arranged.update(dict.fromkeys(commit.added_paths, (columns, commit.version)))
+            settled = columns if figures.get("files_left") == 0 else settled if settled == columns else ()
+        if isinstance(target := figures.get("target_file_bytes"), int) and target > 0:
             targets.update(dict.fromkeys(commit.added_paths, target))
             last = (commit.version, target)
-    if last is None:
-        return Memory(written_ms=written_ms)
-    unchanged = history.data_changed_after(last[0]) is False
-    return Memory(last_target=last[1], unchanged=unchanged, targets=targets, written_ms=written_ms)
+    return Memory(
+        last_target=last[1] if last else None,
+        unchanged=last is not None and history.data_changed_after(last[0]) is False,
+        targets=targets,
+        written_ms=written_ms,
+        arranged=arranged,
+        settled=settled,
+    )
 
 
 def choose_target(size_bytes: int, *, last: int | None) -> int:
@@ -84,12 +99,24 @@ def _fitting(size_bytes: int) -> int:
     return target
 
 
-def _target_of(commit: Commit) -> int | None:
-    """What one of our compactions wrote into its commit as its target."""
+def _plan_in(commit: Commit) -> Mapping[str, Any]:
+    """The figures that one of our compactions wrote into its commit; empty for others' commits."""
     if not commit.user_metadata or "target_file_bytes" not in commit.user_metadata:
-        return None
+        return {}
     try:
-        target = json.loads(commit.user_metadata)["plan"]["target_file_bytes"]
+        plan = json.loads(commit.user_metadata)["plan"]
     except (ValueError, KeyError, TypeError):
-        return None
-    return target if isinstance(target, int) and target > 0 else None
+        return {}
+    return cast("dict[str, Any]", plan) if isinstance(plan, dict) else {}
+
+
+def _arranged_by(commit: Commit) -> tuple[str, ...]:
+    """The columns by which an OPTIMIZE laid out rows. Source: delta-io/delta v4.4.0, `DeltaOperations.scala`, Optimize."""
+    for name in ("zOrderBy", "clusterBy"):
+        try:
+            columns = json.loads(commit.parameters.get(name, "[]"))
+        except (ValueError, TypeError):
+            continue
+        if columns:
+            return tuple(columns)
+    return ()

@@ -9,7 +9,9 @@ from dagster_pyspark import LazyPySparkResource
 
 from lakehouse.core.history import History
 from lakehouse.core.ingest import SetAside
+from lakehouse.core.outcome import WriteOutcome
 from lakehouse.core.table import Table
+from lakehouse.defs.after_write import compact_after_write
 from lakehouse.defs.carriers import process_tag
 from lakehouse.defs.failures import dagster_words
 from lakehouse.defs.keys import landing_key, pool_of, table_key
@@ -24,8 +26,9 @@ _NAMED = 100
 def table_asset(table: Table, lake: Lake) -> dg.AssetsDefinition:
     """The asset of a table: a run of it loads what has landed, or what is new in its inputs.
 
-    A run that changes no row is still recorded, under the data version it had before, so that nothing downstream
-    follows it. A run that finds no table, since nothing has landed yet, records nothing.
+    Where its strategy says so, the run then compacts the table. A run that changes no row is still recorded, under the
+    data version it had before, so that nothing downstream follows it. A run that finds no table, since nothing has
+    landed yet, records nothing.
     """
 
     @dg.asset(
@@ -47,13 +50,15 @@ def table_asset(table: Table, lake: Lake) -> dg.AssetsDefinition:
             session = spark.spark_session
             tag_session(context, session_id(session))
             outcome = write_table(lake, session, table)
+            problem = compact_after_write(context, table, lake, session, outcome)
             facts = lake.facts(table.key)
-        context.log.info(f"{table.key}: {outcome.sentence}")
-        if outcome.set_aside:
-            context.log.warning(set_aside_text(table, outcome.set_aside))
+        _tell(context, table, outcome)
         if facts is not None:
             metadata = {**table_metadata(table, facts), **write_metadata(outcome)}
             yield dg.MaterializeResult(metadata=metadata, data_version=dg.DataVersion(data_version(facts)))
+        if problem is not None:
+            with dagster_words(context):
+                raise problem
 
     return write
 
@@ -87,6 +92,15 @@ def set_aside_text(table: Table, files: Sequence[SetAside]) -> str:
     named = [f"{aside.name} ({aside.size_bytes} bytes): {aside.why}" for aside in files[:_NAMED]]
     more = [f"and {len(files) - _NAMED} more; the manifests below _lakehouse/ingest/{table.key} name all"] if len(files) > _NAMED else []
     return "\n".join([f"{table.key}: {len(files)} landed file(s) were set aside", *named, *more])
+
+
+def _tell(context: dg.AssetExecutionContext, table: Table, outcome: WriteOutcome) -> None:
+    context.log.info(f"{table.key}: {outcome.sentence}")
+    if outcome.set_aside:
+        context.log.warning(set_aside_text(table, outcome.set_aside))
+    if outcome.properties_left:
+        left = ", ".join(f"{name}={value}" for name, value in sorted(outcome.properties_left.items()))
+        context.log.warning(f"{table.key}: its strategy would set it otherwise, but a person set {left}, which stays")
 
 
 def _last_change(history: History, version: int) -> int:

@@ -136,6 +136,7 @@ def write_metadata(outcome: WriteOutcome) -> type_of_metadata:
         "lakehouse/rows_quarantined": outcome.rows_quarantined,
         "lakehouse/files_read": outcome.files_read,
         "lakehouse/seconds": round(outcome.seconds, 3),
+        **({} if outcome.strategy is None else {"lakehouse/strategy": outcome.strategy.sentence}),
         **_set_aside(outcome),
     }
 

@@ -147,7 +147,7 @@ def text_chart(
     places = {column(mark) for mark in marks}
     if places:
         rows.append(f"{'':>{margin}}  {''.join('^' if place in places else ' ' for place in range(width)).rstrip()}")
-    rows.append(f"{'':>{margin}}  {feet[0]}{feet[1]:>{max(1, width - len(feet[0]))}}")
+    rows.append(f"{'':>{margin}}  {feet[0]}{feet[1]:>{max(len(feet[1]) + 1, width - len(feet[0]))}}")
     legend = [f"{sign} {each.name}" for each, sign in zip(series, signs, strict=False)] + ([f"^ {marked}"] if places else [])
     rows.append(f"{'':>{margin}}  {'   '.join(legend)}")
     return rows

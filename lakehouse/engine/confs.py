@@ -16,6 +16,9 @@ SMALLER_THAN = "spark.databricks.delta.optimize.minFileSize"
 UP_TO = "spark.databricks.delta.optimize.maxFileSize"
 DELETED_ROWS = "spark.databricks.delta.optimize.maxDeletedRowsRatio"
 RECORDS_PER_FILE = "spark.sql.files.maxRecordsPerFile"
+AUTO_COMPACT_SMALLER_THAN = "spark.databricks.delta.autoCompact.minFileSize"
+AUTO_COMPACT_UP_TO = "spark.databricks.delta.autoCompact.maxFileSize"
+AUTO_COMPACT_MIN_FILES = "spark.databricks.delta.autoCompact.minNumFiles"
 # What a file costs beside its bytes, when files are packed into tasks; 4 MB by default, which makes a task of each 32 small files.
 OPEN_COST = "spark.sql.files.openCostInBytes"
 # Off: an expression over a row that is odd gives null; on, it ends the whole statement, and one row would block its batch for ever.

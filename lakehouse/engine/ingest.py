@@ -23,12 +23,15 @@ from lakehouse.core.ingest import Batch, LandedFile, Ledger, SetAside, choose_ba
 from lakehouse.core.outcome import WriteOutcome
 from lakehouse.core.policy import MIB
 from lakehouse.core.reason import Reason
+from lakehouse.core.strategy_properties import OPTIMIZE_WRITE
 from lakehouse.core.table import Landing, Overwrite, Table
 from lakehouse.engine import rows
 from lakehouse.engine.confs import ANSI, OPEN_COST, session_confs
 from lakehouse.engine.journal import Journal
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.lines import quarantined_lines, read_lines, table_rows
+from lakehouse.engine.log_reader import TableFacts
+from lakehouse.engine.strategy import apply_strategy, declared_properties
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -54,9 +57,7 @@ def load(lake: Lake, spark: "SparkSession", table: Table) -> WriteOutcome:
     """
     landing = _landing(table)
     listing = _listing(lake, landing)
-    before = lake.facts(table.key)
-    if before is not None and rows.apply_properties(spark, table, before.layout):
-        before = lake.facts(table.key)
+    before = apply_strategy(lake, spark, table, lake.facts(table.key))
     loaded: list[_Loaded] = []
     journal = Journal(lake.store)
     unreadable = lake.settings.unreadable_names
@@ -123,14 +124,19 @@ def _load_batch(lake: Lake, spark: "SparkSession", table: Table, batch: Batch, l
             transaction=rows.Transaction(app_id=quarantine_app_id(table.key), version=batch.number),
         )
     rows.write_frame(
-        _arranged(good, table, batch),
+        good if _is_shuffled(facts) else _arranged(good, table, batch),
         lake.settings.table_uri(table.key),
         mode="overwrite" if isinstance(table.write, Overwrite) else "append",
         transaction=rows.Transaction(app_id=ingest_app_id(table.key), version=batch.number),
         partition_by=rows.partition_columns(table),
-        properties=rows.declared_properties(table),
+        properties=declared_properties(table),
     )
     return quarantined
+
+
+def _is_shuffled(facts: TableFacts | None) -> bool:
+    """Whether Delta arranges each batch itself, so that to do it here too would shuffle it twice."""
+    return facts is not None and facts.layout.properties.get(OPTIMIZE_WRITE) == "true"
 
 
 def _arranged(frame: "DataFrame", table: Table, batch: Batch) -> "DataFrame":

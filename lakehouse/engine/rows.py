@@ -15,11 +15,12 @@ from lakehouse.core.errors import Refused
 from lakehouse.core.layout import Layout
 from lakehouse.core.outcome import WriteOutcome
 from lakehouse.core.reason import Reason
-from lakehouse.core.table import Append, Merge, Overwrite, Table
+from lakehouse.core.table import Append, Merge, Table
 from lakehouse.engine import sql
 from lakehouse.engine.confs import TRANSACTION_APP, TRANSACTION_VERSION, session_confs
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.log_reader import TableFacts
+from lakehouse.engine.strategy import apply_strategy, strategy_changes, strategy_in_force
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -92,23 +93,9 @@ def content_hash(fields: "Sequence[StructField]") -> "Column":
     return F.xxhash64(*[F.to_json(F.struct(name)) if name in variants else F.col(name) for name in columns])
 
 
-def declared_properties(table: Table) -> dict[str, str]:
-    """The properties that a table has by its declaration; its changes can be read downstream unless each run replaces all of it."""
-    base = {} if isinstance(table.write, Overwrite) else {"delta.enableChangeDataFeed": "true"}
-    return {**base, **table.properties}
-
-
 def partition_columns(table: Table) -> tuple[str, ...]:
     """The columns that a table is partitioned by, by its declaration."""
     return table.write.partition_by if isinstance(table.write, Append) else ()
-
-
-def apply_properties(spark: "SparkSession", table: Table, layout: Layout) -> bool:
-    """Sets what differs from the declaration, in a commit of its own; whether something did."""
-    missing = {name: value for name, value in declared_properties(table).items() if layout.properties.get(name) != value}
-    if missing:
-        spark.sql(sql.set_properties(layout.uri, missing))
-    return bool(missing)
 
 
 def check_shape(frame: "DataFrame", table: Table, layout: Layout | None) -> None:
@@ -138,10 +125,10 @@ def check_shape(frame: "DataFrame", table: Table, layout: Layout | None) -> None
 def outcome_of(
     lake: Lake, spark: "SparkSession", table: Table, *, before: TableFacts | None, reason: Reason, sentence: str
 ) -> WriteOutcome:
-    """What the table's log says was written since `before`; a new table gets the properties that could not be given at its making."""
+    """What the table's log says was written since `before`; a new table gets what could not be given to it at its making."""
     after = lake.facts(table.key)
-    if before is None and after is not None and apply_properties(spark, table, after.layout):
-        after = lake.facts(table.key)
+    if before is None:
+        after = apply_strategy(lake, spark, table, after)
     first = 0 if before is None else before.layout.version + 1
     commits = [] if after is None else [commit for commit in after.history.commits if commit.version >= first]
     return WriteOutcome(
@@ -151,6 +138,8 @@ def outcome_of(
         version_before=None if before is None else before.layout.version,
         version_after=None if after is None else after.layout.version,
         rows_written=sum(_rows_written(commit.metrics) for commit in commits),
+        strategy=strategy_in_force(table, before),
+        properties_left={} if after is None else strategy_changes(table, after).left,
     )
 
 

@@ -78,6 +78,17 @@ def set_properties(uri: str, properties: Mapping[str, str]) -> str:
     return f"ALTER TABLE {path_table(uri)} SET TBLPROPERTIES ({pairs})"
 
 
+def unset_properties(uri: str, names: Sequence[str]) -> str:
+    """Properties of a table, taken away."""
+    return f"ALTER TABLE {path_table(uri)} UNSET TBLPROPERTIES IF EXISTS ({', '.join(map(literal, names))})"
+
+
+def cluster_by(uri: str, columns: Sequence[str]) -> str:
+    """Liquid clustering of a table by these columns, or its end."""
+    listed = ", ".join(map(quote, columns))
+    return f"ALTER TABLE {path_table(uri)} CLUSTER BY {f'({listed})' if columns else 'NONE'}"
+
+
 def delete_lines(uri: str, source_file: str) -> str:
     """Takes the lines of a landed file out of a quarantine table."""
     return f"DELETE FROM {path_table(uri)} WHERE source_file = {literal(source_file)}"  # noqa: S608  # both are quoted

@@ -1,9 +1,10 @@
 """One run of a table's write: landed files are loaded, derived tables follow their inputs.
 
 1. The guard is taken, and held to the end.
-2. The facts of the inputs are read from their logs, and each input is pinned at that version.
-3. The first input of a `Merge` or `Append` is read by its changes since the version consumed before; everything else whole.
-4. The rows and the version that they stand for are written in one commit.
+2. The table is given what its strategy needs, where that differs, or what an earlier one needed is taken back.
+3. The facts of the inputs are read from their logs, and each input is pinned at that version.
+4. The first input of a `Merge` or `Append` is read by its changes since the version consumed before; everything else whole.
+5. The rows and the version that they stand for are written in one commit.
 
 **Safety properties**
 - A run that finds no new rows in its inputs makes no commit.
@@ -21,6 +22,7 @@ from lakehouse.core.history import History
 from lakehouse.core.incremental import NothingNew, ReadAll, ReadChanges, plan_increment, type_of_increment
 from lakehouse.core.layout import Layout
 from lakehouse.core.outcome import WriteOutcome
+from lakehouse.core.policy import policy_for
 from lakehouse.core.reason import Reason
 from lakehouse.core.table import Append, Merge, Overwrite, Table
 from lakehouse.engine import rows
@@ -30,6 +32,7 @@ from lakehouse.engine.ingest import load
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.log_reader import TableFacts
 from lakehouse.engine.spark import translated
+from lakehouse.engine.strategy import apply_strategy, declared_properties, strategy_confs
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -47,7 +50,8 @@ def write_table(lake: Lake, spark: "SparkSession", table: Table) -> WriteOutcome
         Broken: the rows to read are gone, and reading the others again would double some.
     """
     started = time.monotonic()
-    confs = session_confs(spark, {OLD_VERSIONS_REFUSED: "false", HASH_MAPS: "true"})
+    policy = policy_for(table.layer, table.compaction)
+    confs = session_confs(spark, {OLD_VERSIONS_REFUSED: "false", HASH_MAPS: "true", **strategy_confs(policy)})
     with hold(lake, spark, table.key, owner=f"write of {table.key}"), translated(), confs:
         outcome = retry_conflicts(lambda: load(lake, spark, table) if table.source else _derive(lake, spark, table))
     return replace(outcome, seconds=time.monotonic() - started)
@@ -67,9 +71,7 @@ def _consume_prefix(read: Layout) -> str:
 
 def _derive(lake: Lake, spark: "SparkSession", table: Table) -> WriteOutcome:
     inputs = _pinned(lake, table)
-    target = lake.facts(table.key)
-    if target is not None and rows.apply_properties(spark, table, target.layout):
-        target = lake.facts(table.key)
+    target = apply_strategy(lake, spark, table, lake.facts(table.key))
     if isinstance(table.write, Overwrite):
         reason, sentence = _replace(spark, lake, table, inputs, target)
     else:
@@ -152,7 +154,7 @@ def _make(frame: "DataFrame", lake: Lake, table: Table, transaction: rows.Transa
         mode="append",
         transaction=transaction,
         partition_by=rows.partition_columns(table),
-        properties=rows.declared_properties(table),
+        properties=declared_properties(table),
     )
 
 
@@ -171,7 +173,7 @@ def _replace(
         frame,
         lake.settings.table_uri(table.key),
         mode="overwrite",
-        properties=rows.declared_properties(table),
+        properties=declared_properties(table),
         user_metadata=_inputs_told(inputs),
     )
     return news[0].reason, "; ".join(increment.sentence for increment in news)

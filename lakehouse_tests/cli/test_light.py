@@ -38,6 +38,7 @@ finally:
         ("resume", "bronze/orders", "--json"),
         ("history", "silver/orders", "--json"),
         ("compact", "bronze/orders", "--dry-run", "--json"),
+        ("backtest", "silver/orders", "--policy", "min_small_files=4", "--compare", "--json"),
         ("server", "status", "--json"),
         ("config", "--json"),
     ],

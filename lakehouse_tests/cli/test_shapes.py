@@ -38,6 +38,7 @@ def shape(document: Any) -> Any:
         ("health", ("health",)),
         ("plan", ("plan",)),
         ("history", ("history", "silver/orders", "--compactions")),
+        ("backtest", ("backtest", "bronze/orders", "--policy", "min_small_files=2")),
         ("server", ("server", "status")),
         ("config", ("config",)),
     ],

@@ -67,7 +67,7 @@ def after(
             size_bytes=size,
             modified_ms=1_000 * version,
             partition=bin_[0].partition,
-            row_count=10,
+            row_count=sum((file.row_count or 100) - file.deleted_row_count for file in bin_),
             compacted=True,
         )
         for place, (bin_, size) in enumerate(zip(bins, outputs, strict=True))

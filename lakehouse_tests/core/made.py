@@ -44,6 +44,7 @@ def layout(
     partition_columns: Sequence[str] | None = None,
     properties: dict[str, str] | None = None,
     features: frozenset[str] = frozenset(),
+    clustering_columns: Sequence[str] = (),
 ) -> Layout:
     """A table of these files at version 7; a bare number is an unpartitioned file of that size, named by its place."""
     made = tuple(data_file(file, f"part-{place}") if isinstance(file, int) else file for place, file in enumerate(files))
@@ -60,6 +61,7 @@ def layout(
         partition_columns=named,
         properties=properties or {},
         features=features,
+        clustering_columns=tuple(clustering_columns),
     )
 
 

@@ -7,14 +7,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lakehouse.core.backtest import Backtest, real_past, replay_story
+from lakehouse.core.backtest import real_past, replay_story
 from lakehouse.core.compaction import plan_compaction
 from lakehouse.core.errors import Refused
+from lakehouse.core.past import Backtest
 from lakehouse.core.policy import CompactionPolicy
-from lakehouse.core.rank import RunState, TableState, choose_compactions
+from lakehouse.core.rank import Bounds, RunState, choose_compactions
 from lakehouse.core.reason import Reason
 from lakehouse.core.story import Story
 from lakehouse.core.strategy import AfterWrite, AutoCompaction, NoCompaction, OptimizedWrite, Scheduled
+from lakehouse.core.trigger import TableState
 from lakehouse.engine.log_reader.story import read_story
 from lakehouse_tests.core.made import POLICY
 from lakehouse_tests.log_builder import MINUTE_MS, START_MS, LogBuilder
@@ -65,7 +67,7 @@ def test_without_a_compaction_the_count_is_what_writers_made_it() -> None:
     found = replayed(log, NONE)
     assert file_counts(found) == [1, 2, 3, 4, 5, 6, 7]
     assert file_counts(real_past(story_of(log), NONE)) == [1, 2, 3, 4, 5, 1, 2]
-    assert {moment.reason for moment in found.moments} == {Reason.NOBODY_COMPACTS}
+    assert {moment.reason for moment in found.moments} == {Reason.NO_STRATEGY}
     assert (found.runs, found.doubts.shrink_ratio) == ((), 6_000 / 6_015)
 
 
@@ -141,6 +143,12 @@ def test_a_partition_by_row_counts_and_where_they_do_not_tell_it_is_counted() ->
     assert replayed(log.optimize(["a", "b", "c", "d"], into=[("y", 5_000, 50), ("x", 5_000, 50)])).doubts.unclear_compactions == 1
 
 
+def test_a_purge_of_single_files_is_told_by_their_rows_too() -> None:
+    log = LogBuilder().create().append([("a", 1_000, 10), ("b", 2_000, 20)]).delete_rows({"a": 1, "b": 2})
+    found = replayed(log.optimize(["a", "b"], into=[("y", 1_800, 18), ("x", 900, 9)]), NONE)
+    assert (found.doubts.unclear_compactions, found.moments[-1].row_count, found.moments[-1].file_count) == (0, 27, 2)
+
+
 sizes = st.integers(min_value=10, max_value=9_000)
 deeds = st.tuples(st.sampled_from(["append", "rewrite", "delete", "vector", "optimize"]), st.lists(sizes, min_size=1, max_size=4))
 
@@ -202,7 +210,7 @@ def test_the_replay_of_the_policy_in_force_is_what_happened(batches: Sequence[li
         log.append([(f"{step}-{place}", size) for place, size in enumerate(batch)])
         plan = plan_compaction(log.layout(), POLICY)
         state = TableState(table=log.key, version=log.version, mergeable_file_count=plan.files_removed)
-        [decision] = choose_compactions([state], {log.key: POLICY}, RunState(), slots=1)
+        [decision] = choose_compactions([state], {log.key: POLICY}, RunState(), bounds=Bounds(slots=1), now_ms=log.layout().committed_ms)
         if decision.request:
             removed = [file for bin_ in plan.bins for file in bin_.files]
             made = [

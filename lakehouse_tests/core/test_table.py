@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from lakehouse.core.errors import Refused
-from lakehouse.core.policy import Compaction
+from lakehouse.core.policy import Compaction, LiquidClustering, ZOrder
+from lakehouse.core.strategy import AutoCompaction
 from lakehouse.core.table import Append, Landing, Merge, Overwrite, Table, find_tables, table
 
 LANDING = Landing(prefix="landing/orders/", format="json", schema="id STRING, day DATE")
@@ -38,6 +39,30 @@ def landing(**more: Any) -> Landing:
 
 # What is declared, and what the refusal says of it.
 REFUSED: dict[str, tuple[Callable[[], object], str]] = {
+    "partitions and liquid clustering": (
+        lambda: landed(write=Append(partition_by=("day",)), compaction=Compaction(data_layout=LiquidClustering(columns=("id",)))),
+        "Table bronze/orders: LiquidClustering beside Append.partition_by ('day',); accepted: one of the two, or ZOrder",
+    ),
+    "five columns of liquid clustering": (
+        lambda: derived(compaction=Compaction(data_layout=LiquidClustering(columns=tuple("abcde")))),
+        "LiquidClustering has 5 columns; accepted: at most 4",
+    ),
+    "Z-order along a partition column": (
+        lambda: derived(write=Append(partition_by=("day",)), compaction=Compaction(data_layout=ZOrder(columns=("id", "Day")))),
+        "ZOrder holds the partition column 'Day'; accepted: columns that are in no partition_by",
+    ),
+    "Z-order along a column that does not land": (
+        lambda: landed(compaction=Compaction(data_layout=ZOrder(columns=("idd",)))),
+        "Table bronze/orders: ZOrder.columns holds 'idd'; accepted: did you mean 'id'?",
+    ),
+    "the lake's own property": (
+        lambda: landed(properties={"lakehouse.strategy": "x"}),
+        "properties holds 'lakehouse.strategy', which the lake writes itself",
+    ),
+    "a property against the strategy": (
+        lambda: landed(properties={"delta.autoOptimize.autoCompact": "false"}, compaction=Compaction(strategy=AutoCompaction())),
+        "properties sets delta.autoOptimize.autoCompact to 'false', AutoCompaction to 'true'; accepted: one",
+    ),
     "a key without a layer": (lambda: landed(key="orders"), "Table.key is 'orders'; accepted: layer/name"),
     "a layer that is none": (lambda: landed(key="raw/orders"), "a layer of bronze, silver, gold"),
     "a name in capitals": (lambda: landed(key="bronze/Orders"), "Table.key is 'bronze/Orders'"),
@@ -106,6 +131,13 @@ def test_a_declaration_that_cannot_be_meant_is_refused(declare: Callable[[], obj
 
 
 ACCEPTED: dict[str, Callable[[], object]] = {
+    "a property that the strategy sets, too": lambda: landed(
+        properties={"delta.autoOptimize.autoCompact": "true"}, compaction=Compaction(strategy=AutoCompaction())
+    ),
+    "optimized write beside the sensor": lambda: landed(properties={"delta.autoOptimize.optimizeWrite": "true"}),
+    "liquid clustering of a table without partitions": lambda: derived(
+        compaction=Compaction(data_layout=LiquidClustering(columns=tuple("abcd")))
+    ),
     "a partition column that is derived": lambda: landed(
         source=landing(derived={"hour": "hour(at)"}), write=Append(partition_by=("hour",))
     ),

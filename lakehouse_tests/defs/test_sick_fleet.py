@@ -150,7 +150,7 @@ def check_the_terminal(lake: Lake, reasons: dict[str, str]) -> None:
     shown = {each["table"]: each["hands_off"] for each in terminal.json("tables")}
     assert {key: found["reason"] for key, found in shown.items() if found} == reasons
     assert shown["bronze/paused"]["sentence"].endswith(": a backfill")
-    assert [each["files_removed"] for each in terminal.json("plan", *reasons)] == [2, 2, 2, 2]
+    assert all(each["files_removed"] >= 2 for each in terminal.json("plan", *reasons))
 
 
 def breaker_check(lake: Lake, instance: dg.DagsterInstance, table: Table) -> tuple[bool, str]:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 SEED = 1
 # The fewest tables that have every feature between them, found by trying; the shortest where there was a choice.
-CHOSEN = (3460, 5322, 333, 2709, 238, 3479, 965)
+CHOSEN = (953, 1447, 5009, 4385, 3479, 18, 243)
 
 
 def test_the_chosen_tables_have_every_feature() -> None:

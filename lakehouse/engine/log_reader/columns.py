@@ -92,10 +92,10 @@ def made_of_columns(kind: type[type_of_made], count: int, **columns: Iterable[ob
 @contextmanager
 def garbage_uncollected() -> Iterator[None]:
     """Python's collector rests meanwhile: it would look again and again through a million values that are all still needed."""
-    rested = gc.isenabled()
+    working = gc.isenabled()
     gc.disable()
     try:
         yield
     finally:
-        if rested:
+        if working:
             gc.enable()

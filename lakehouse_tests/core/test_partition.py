@@ -1,0 +1,23 @@
+"""Two spellings of partition values are one partition exactly where Delta takes them for one."""
+
+import pytest
+
+from lakehouse.core.layout import Column, type_of_partition
+from lakehouse.core.partition import by_name, typed_partition
+
+COLUMNS = by_name([Column(name="n", type="int"), Column(name="day", type="date"), Column(name="price", type="decimal(6,2)")])
+
+# one partition, another -> whether they are the same
+PAIRS: dict[str, tuple[type_of_partition, type_of_partition, bool]] = {
+    "spelled alike": ((("n", "5"),), (("n", "5"),), True),
+    "another spelling": ((("n", "5"), ("price", "1.5")), (("n", "05"), ("price", "1.50")), True),
+    "another value": ((("n", "5"), ("price", "1.5")), (("n", "5"), ("price", "1.51")), False),
+    "null is no value": ((("n", None),), (("n", "0"),), False),
+    "what cannot be cast is compared as it is spelled": ((("n", "five"),), (("n", "Five"),), False),
+    "and takes no other value along": ((("day", "x"), ("n", "5")), (("day", "x"), ("n", "05")), True),
+}
+
+
+@pytest.mark.parametrize(("one", "other", "same"), PAIRS.values(), ids=PAIRS)
+def test_values_are_compared_as_their_type(one: type_of_partition, other: type_of_partition, same: bool) -> None:
+    assert (typed_partition(one, COLUMNS) == typed_partition(other, COLUMNS)) is same

@@ -1,0 +1,94 @@
+"""What is noted against a table, and what binds a person."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from pyspark.errors import PySparkException
+
+from lakehouse.core.breaker import Pause
+from lakehouse.core.errors import Broken, Refused, Transient
+from lakehouse.core.policy import Compaction
+from lakehouse.engine.clock import now_ms
+from lakehouse.engine.hands import failure_noted, hands_off_now, refuse_hands_off
+from lakehouse.engine.journal import Journal
+from lakehouse.engine.lake import Lake
+from lakehouse.engine.store import MemoryStore
+from lakehouse_tests.conftest import own_settings
+from lakehouse_tests.engine.example import events
+
+
+class Conflict(PySparkException):
+    """Another writer was first, as Delta says it."""
+
+    def getSqlState(self) -> str:  # noqa: N802 (PySpark's name)
+        return "2D521"
+
+
+@pytest.fixture
+def memory(tmp_path: Path) -> Lake:
+    """A lake without tables, in memory."""
+    return Lake(settings=own_settings(tmp_path), store=MemoryStore())
+
+
+@pytest.mark.parametrize(
+    ("error", "results"),
+    [
+        (Broken("rows differ\nmore"), ["failed"]),
+        (ValueError("not a Parquet file"), ["failed"]),
+        (Conflict("a race"), ["conflict"]),
+        (Refused("no such table"), []),
+        (Transient("the server is gone"), []),
+        (KeyboardInterrupt(), []),
+    ],
+)
+def test_what_speaks_against_the_table_is_noted_and_passes_on(memory: Lake, error: BaseException, results: list[str]) -> None:
+    with pytest.raises(type(error)), failure_noted(memory, events.key, run="run 1"):
+        raise error
+    found = Journal(memory.store).tries(events.key)
+    assert [each.result for each in found] == results
+    assert all(each.run == "run 1" and each.why and abs(each.ended_ms - now_ms()) < 60_000 for each in found)
+
+
+def test_a_lost_race_is_one_also_in_our_own_words(memory: Lake) -> None:
+    with pytest.raises(Transient), failure_noted(memory, events.key, run=""):
+        raise Transient("another writer changed the table first") from Conflict("a race")
+    assert [each.result for each in Journal(memory.store).tries(events.key)] == ["conflict"]
+
+
+def test_a_success_is_not_noted(memory: Lake) -> None:
+    with failure_noted(memory, events.key, run="run 1"):
+        pass
+    assert Journal(memory.store).tries(events.key) == ()
+
+
+def test_storage_that_does_not_answer_hides_no_failure(memory: Lake) -> None:
+    class Away(MemoryStore):
+        def put_if_absent(self, name: str, data: bytes) -> bool:
+            raise Transient(f"{name} cannot be written now")
+
+    with pytest.raises(Broken, match="rows differ"), failure_noted(replace(memory, store=Away()), events.key, run=""):
+        raise Broken("rows differ")
+
+
+def test_a_pause_and_an_opt_out_bind_a_person_until_they_are_over(memory: Lake) -> None:
+    refuse_hands_off(memory, events)
+    journal = Journal(memory.store)
+    journal.pause(Pause(table=events.key, since_ms=1, why="a backfill"))
+    with pytest.raises(
+        Refused, match=r"^compact bronze/events: paused since .*a backfill; accepted: lakehouse compact bronze/events --anyway$"
+    ):
+        refuse_hands_off(memory, events)
+    journal.pause(Pause(table=events.key, since_ms=1, until_ms=now_ms() - 1))
+    refuse_hands_off(memory, events)
+    with pytest.raises(Refused, match="mode off"):
+        refuse_hands_off(memory, replace(events, compaction=Compaction(mode="off")))
+
+
+def test_failures_open_the_breaker_also_where_there_is_no_log(memory: Lake) -> None:
+    for _ in range(3):
+        assert hands_off_now(memory, events, None) is None
+        with pytest.raises(Broken), failure_noted(memory, events.key, run=""):
+            raise Broken("rows differ")
+    held = hands_off_now(memory, events, None)
+    assert held is not None and held.sentence.endswith("the last said: rows differ")

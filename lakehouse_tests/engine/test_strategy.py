@@ -1,0 +1,155 @@
+"""Each strategy changes what really happens on a table, and is taken back to the last property when the policy changes."""
+
+import json
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from lakehouse.core.errors import Refused
+from lakehouse.core.policy import BinPacking, Compaction, LiquidClustering
+from lakehouse.core.reason import Reason
+from lakehouse.core.strategy import AutoCompaction, BySensor, Chosen, NoCompaction, OptimizedWrite, type_of_strategy
+from lakehouse.core.strategy_properties import AUTO_COMPACT, CLUSTERING_MARK, OPTIMIZE_WRITE, STRATEGY_MARK
+from lakehouse.core.table import Append, Table
+from lakehouse.engine.lake import Lake
+from lakehouse.engine.log_reader import TableFacts
+from lakehouse.engine.write import write_table
+from lakehouse_tests.engine.example import copies, event, events, land, session_settings, version_of
+from lakehouse_tests.log_builder import LogBuilder
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+OURS = {OPTIMIZE_WRITE, AUTO_COMPACT, STRATEGY_MARK, CLUSTERING_MARK}
+
+
+def scattered(events: Any) -> Any:
+    """Every day's rows in each of four tasks."""
+    return events.select("id", "day").repartition(4)
+
+
+def under(strategy: type_of_strategy, table: Table = events, **more: Any) -> Table:
+    return replace(table, compaction=Compaction(strategy=strategy, min_small_files=2, **more))
+
+
+def facts_of(lake: Lake, key: str) -> TableFacts:
+    facts = lake.facts(key)
+    assert facts is not None
+    return facts
+
+
+def ours(lake: Lake, key: str) -> dict[str, str]:
+    return {name: value for name, value in facts_of(lake, key).layout.properties.items() if name in OURS}
+
+
+def files_of_next_batch(lake: Lake, spark: "SparkSession", table: Table, name: str) -> int:
+    """How many files a batch of 40 rows over two days makes in `table`."""
+    land(lake, f"{name}.json", [event(number, 5, "new", day=1 + number % 2) for number in range(40)])
+    write_table(lake, spark, events)
+    before = facts_of(lake, table.key).layout.file_count if version_of(lake, table.key) is not None else 0
+    write_table(lake, spark, table)
+    return facts_of(lake, table.key).layout.file_count - before
+
+
+def test_optimized_write_makes_one_file_per_partition_and_is_taken_back(lake: Lake, spark: "SparkSession") -> None:
+    table = replace(copies, transform=scattered, write=Append(partition_by=("day",)))
+    assert files_of_next_batch(lake, spark, under(BySensor(), table), "a") == 8
+    assert files_of_next_batch(lake, spark, under(OptimizedWrite(), table), "b") == 2
+    assert ours(lake, table.key) == {OPTIMIZE_WRITE: "true", STRATEGY_MARK: f"{OPTIMIZE_WRITE}=true"}
+    version = version_of(lake, table.key)
+    write_table(lake, spark, under(OptimizedWrite(), table))
+    assert version_of(lake, table.key) == version
+    assert files_of_next_batch(lake, spark, under(BySensor(), table), "c") == 8
+    assert ours(lake, table.key) == {}
+
+
+@pytest.mark.parametrize(("strategy", "compacted"), [(AutoCompaction(), True), (NoCompaction(), False)])
+def test_delta_compacts_by_itself_under_auto_compaction_alone(
+    lake: Lake, spark: "SparkSession", strategy: type_of_strategy, compacted: bool
+) -> None:
+    before = session_settings(spark)
+    for number in range(3):
+        land(lake, f"{number}.json", [event(number, 5, "new")])
+        outcome = write_table(lake, spark, under(strategy))
+    assert outcome.strategy is not None and outcome.strategy.reason is Reason.STRATEGY_DECLARED
+    facts = facts_of(lake, events.key)
+    assert [commit.parameters["auto"] for commit in facts.history.commits if commit.operation == "OPTIMIZE"][:1] == ["true"] * compacted
+    assert (facts.layout.file_count < 3) is compacted
+    assert ours(lake, events.key) == ({AUTO_COMPACT: "true", STRATEGY_MARK: f"{AUTO_COMPACT}=true"} if compacted else {})
+    assert session_settings(spark) == before
+
+
+def test_what_a_person_set_stays_and_is_told(lake: Lake, spark: "SparkSession") -> None:
+    land(lake, "a.json", [event(1, 5, "new")])
+    write_table(lake, spark, under(AutoCompaction()))
+    table = f"delta.`{lake.settings.table_uri(events.key)}`"
+    spark.sql(f"ALTER TABLE {table} SET TBLPROPERTIES ('{OPTIMIZE_WRITE}' = 'false', '{AUTO_COMPACT}' = 'false')")
+    assert write_table(lake, spark, under(AutoCompaction())).properties_left == {AUTO_COMPACT: "false"}
+    assert ours(lake, events.key) == {OPTIMIZE_WRITE: "false", AUTO_COMPACT: "false"}
+    assert write_table(lake, spark, under(OptimizedWrite())).properties_left == {OPTIMIZE_WRITE: "false"}
+    assert not write_table(lake, spark, under(NoCompaction())).properties_left
+    assert ours(lake, events.key) == {OPTIMIZE_WRITE: "false", AUTO_COMPACT: "false"}
+
+
+def test_a_declared_property_outlives_the_strategy_that_set_it_before(lake: Lake, spark: "SparkSession") -> None:
+    land(lake, "a.json", [event(1, 5, "new")])
+    write_table(lake, spark, under(OptimizedWrite()))
+    write_table(lake, spark, replace(under(BySensor()), properties={OPTIMIZE_WRITE: "true"}))
+    assert ours(lake, events.key) == {OPTIMIZE_WRITE: "true"}
+
+
+def test_a_table_that_is_only_to_be_advised_on_loses_what_its_strategy_set(lake: Lake, spark: "SparkSession") -> None:
+    land(lake, "a.json", [event(1, 5, "new")])
+    write_table(lake, spark, under(OptimizedWrite()))
+    write_table(lake, spark, under(OptimizedWrite(), mode="recommend"))
+    assert ours(lake, events.key) == {}
+
+
+def test_liquid_clustering_comes_and_goes_with_the_policy(lake: Lake, spark: "SparkSession") -> None:
+    land(lake, "a.json", [event(1, 5, "new")])
+    write_table(lake, spark, events)
+    clustered = under(BySensor(), copies, data_layout=LiquidClustering(columns=("id", "STATE")))
+    write_table(lake, spark, clustered)
+    assert facts_of(lake, copies.key).layout.clustering_columns == ("id", "state")
+    version = version_of(lake, copies.key)
+    write_table(lake, spark, clustered)
+    assert version_of(lake, copies.key) == version
+    write_table(lake, spark, under(BySensor(), copies, data_layout=LiquidClustering(columns=("state",))))
+    assert facts_of(lake, copies.key).layout.clustering_columns == ("state",)
+    write_table(lake, spark, under(BySensor(), copies, data_layout=BinPacking()))
+    assert facts_of(lake, copies.key).layout.clustering_columns == () and ours(lake, copies.key) == {}
+    with pytest.raises(Refused, match=r"silver/copies: Delta refuses what its declaration asks for: .*nothing"):
+        write_table(lake, spark, under(BySensor(), copies, data_layout=LiquidClustering(columns=("nothing",))))
+
+
+def test_what_is_left_open_is_chosen_by_the_table_s_own_history(lake: Lake, spark: "SparkSession") -> None:
+    chosen = under(Chosen(latency_seconds=0.001))
+    for number in range(6):
+        land(lake, f"{number}.json", [event(number, 5, "new")])
+        outcome = write_table(lake, spark, chosen)
+    assert outcome.strategy is not None
+    assert (outcome.strategy.strategy, outcome.strategy.reason) == (BySensor(), Reason.SENSOR_CHOSEN)
+    assert ours(lake, events.key) == {}
+
+
+@pytest.mark.parametrize(("mapped", "named"), [(False, ("id", "more.place")), (True, ("the id",))])
+def test_the_columns_that_a_table_is_clustered_by_are_read_from_its_log(mapped: bool, named: tuple[str, ...]) -> None:
+    story = LogBuilder().create(features=["clustering", "domainMetadata"])
+    if mapped:
+        old = story._single["metaData", ""]
+        field = {"name": "the id", "type": "long", "nullable": True, "metadata": {"delta.columnMapping.physicalName": "id"}}
+        schema = json.dumps({"type": "struct", "fields": [field]})
+        configuration = {"delta.columnMapping.mode": "name"}
+        story.commit("SET TBLPROPERTIES", {"metaData": {**old, "schemaString": schema, "configuration": configuration}})
+    assert story.layout().clustering_columns == ()
+    columns = [["id"]] if mapped else [["id"], ["more", "place"]]
+    story.commit("CLUSTER BY", _domain(columns))
+    assert story.layout().clustering_columns == named
+    assert story.checkpoint().layout().clustering_columns == named
+    assert story.commit("CLUSTER BY", _domain([])).layout().clustering_columns == ()
+
+
+def _domain(columns: list[list[str]]) -> dict[str, Any]:
+    configuration = json.dumps({"clusteringColumns": columns})
+    return {"domainMetadata": {"domain": "delta.clustering", "configuration": configuration, "removed": False}}
