@@ -9,6 +9,7 @@ import click
 from lakehouse.cli.backtest_shape import backtest_document, print_backtests
 from lakehouse.cli.opened import Opened, complete_table, open_declared
 from lakehouse.cli.output import json_option, tell, write_json
+from lakehouse.cli.plot import check_plot, files_picture
 from lakehouse.core.backtest import real_past, replay_story
 from lakehouse.core.cost import fit_rates
 from lakehouse.core.errors import Refused
@@ -16,10 +17,9 @@ from lakehouse.core.past import Backtest
 from lakehouse.core.policy import Compaction, policy_for
 from lakehouse.core.policy_words import parse_policy
 from lakehouse.core.strategy_choice import strategy_of
-from lakehouse.engine.chart import Series, chart_shapes, line_chart
+from lakehouse.engine.chart import Series
 from lakehouse.engine.lake import Lake, open_lake
 from lakehouse.engine.log_reader.story import read_story
-from lakehouse.engine.png import png_picture
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,19 +107,14 @@ def _subject(opened: Opened, table: str) -> _Subject:
 
 def _drawer(plot: Path) -> Callable[[dict[str, Backtest]], bytes]:
     """What draws into a file of this name; said before the work is done."""
-    if plot.suffix not in (".png", ".svg"):
-        raise Refused(f"--plot {plot} ends in {plot.suffix or 'nothing'}; accepted: .png, .svg")
-    if not plot.parent.is_dir():
-        raise Refused(f"--plot {plot}: there is no folder {plot.parent}; accepted: a file in a folder that is there")
+    check_plot(plot)
 
     def draw(found: dict[str, Backtest]) -> bytes:
         first = next(iter(found.values()))
         series = series_of(found)
         marks = [moment.version for moment in first.moments if moment.runs]
         title = f"{first.table}: files after each version; a tick where {series[0].name} compacts"
-        if plot.suffix == ".svg":
-            return line_chart(title, series, marks, x_name="version", y_name="files").encode()
-        return png_picture(chart_shapes(title, series, marks, x_name="version", y_name="files"))
+        return files_picture(plot, title, series, marks)
 
     return draw
 

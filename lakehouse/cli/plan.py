@@ -60,9 +60,7 @@ def plan_document(found: Found[CompactionPlan]) -> dict[str, Any]:
         "files_added": 0,
         "bytes_removed": 0,
         "files_left": 0,
-        "predicted_seconds": None,
-        "predicted_usd": None,
-        "prediction_source": None,
+        "estimate": None,
         "bins": [],
     }
 
@@ -77,7 +75,8 @@ def print_plans(found: Sequence[Found[CompactionPlan]], *, verbose: bool, decisi
     print_grid(heads, [_row(each, places.get(each.table.key)) for each in ordered], numbers=heads[1 : 5 + len(money)])
     for decision in decisions if verbose else ():
         console().print(f"{decision.table}: sensor: {decision.sentence}", soft_wrap=True)
-    for plan in [each.value for each in ordered if each.value and verbose]:
+    for plan in [each.value for each in ordered if each.value and each.value.bins and verbose]:
+        console().print(f"{plan.table}: {plan.estimate.sentence}")
         for bin_ in plan.bins:
             where = ", ".join(f"{column}={value}" for column, value in bin_.partition) or "whole table"
             console().print(f"{plan.table}, {where}: {len(bin_.files)} files, {bytes_text(bin_.size_bytes)}")

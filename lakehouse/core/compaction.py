@@ -73,9 +73,7 @@ class CompactionPlan:
             "files_added": self.files_added,
             "bytes_removed": self.bytes_removed,
             "files_left": self.files_left,
-            "predicted_seconds": round(self.estimate.seconds, 3),
-            "predicted_usd": round(self.estimate.usd, 6),
-            "prediction_source": self.estimate.source,
+            "estimate": self.estimate.as_json(),
             "bins": [[file.path for file in bin_.files] for bin_ in self.bins],
         }
 
@@ -83,7 +81,7 @@ class CompactionPlan:
 def plan_table(table: Table, layout: Layout, history: History, *, now_ms: int) -> CompactionPlan:
     """The compaction of a declared table, under the policy in force, priced by its own history; raises as `plan_compaction`."""
     policy = policy_for(table.layer, table.compaction)
-    return plan_compaction(layout, policy, rates=fit_rates(history), now_ms=now_ms, history=history)
+    return plan_compaction(layout, policy, rates=fit_rates(history, prices=table.prices), now_ms=now_ms, history=history)
 
 
 def plan_compaction(
@@ -160,6 +158,12 @@ def _priced(now: Situation, found: Rewrite) -> CompactionPlan:
         bins=found.bins,
         partitions=tuple(partitions.values()) if now.layout.partition_columns and found.bins else None,
         policy=now.policy,
-        estimate=estimate(now.rates, files_removed=files_removed, bytes_removed=bytes_removed),
+        estimate=estimate(
+            now.rates,
+            files_removed=files_removed,
+            bytes_removed=bytes_removed,
+            files_added=files_added(found.statement, found.bins),
+            on_s3=now.layout.uri.startswith("s3"),
+        ),
         files_left=found.files_left,
     )

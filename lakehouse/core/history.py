@@ -1,7 +1,9 @@
 """What happened to a table before, folded from its commits."""
 
-from collections.abc import Mapping
+import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,6 +28,41 @@ class Commit:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Prediction:
+    """What our compaction wrote into its commit before it ran; figures that an older program did not write are `None`."""
+
+    mark: str
+    reason: str
+    sentence: str
+    files_removed: int
+    files_added: int
+    bytes_removed: int
+    bytes_added: int | None = None
+    seconds: float | None = None
+    usd: float | None = None
+    source: str | None = None
+    started_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PastCompaction:
+    """One compaction, which may be several commits, as the log tells it; `predicted` is `None` where somebody else ran it.
+
+    `seconds` go from just before OPTIMIZE was sent to the time stamp of the last commit: the log knows no other end. `None` is unknown.
+    """
+
+    first_version: int
+    version: int
+    committed_ms: int
+    files_removed: int
+    files_added: int
+    bytes_removed: int
+    bytes_added: int
+    predicted: Prediction | None = None
+    seconds: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class History:
     """The commits that the log still holds, oldest first, without gaps."""
 
@@ -41,3 +78,74 @@ class History:
         """Whether rows changed after `version`; `None` (unknown) if the commits after it are not all here."""
         later = self.between(version, self.commits[-1].version) if self.commits else None
         return None if later is None else any(commit.changed_data for commit in later)
+
+    def file_counts(self, newest: int) -> tuple[int, ...]:
+        """How many files there were after each commit, where there are `newest` after the last one."""
+        counts, count = list[int](), newest
+        for commit in reversed(self.commits):
+            counts.append(count)
+            # Files added anew without a change of data or a removal, as a backfill does it, were there before.
+            if commit.changed_data or commit.removed_paths:
+                count -= len(commit.added_paths) - len(commit.removed_paths)
+        return tuple(reversed(counts))
+
+    def compactions(self) -> tuple[PastCompaction, ...]:
+        """The compactions, oldest first, ours and others'."""
+        groups: dict[str, list[Commit]] = {}
+        predictions: dict[str, Prediction | None] = {}
+        for commit in filter(is_compaction, self.commits):
+            predicted = prediction_in(commit)
+            key = f"version {commit.version}" if predicted is None else predicted.mark or f"version {commit.version}"
+            groups.setdefault(key, []).append(commit)
+            predictions[key] = predicted
+        return tuple(_past(commits, predictions[key]) for key, commits in groups.items())
+
+
+def is_compaction(commit: Commit) -> bool:
+    """Whether the commit is an OPTIMIZE or a REORG, ours or another's."""
+    return commit.operation in ("OPTIMIZE", "REORG")
+
+
+def prediction_in(commit: Commit) -> Prediction | None:
+    """The figures of the plan that our compaction wrote into its commit; `None` for commits of others."""
+    try:
+        written: dict[str, Any] = json.loads(commit.user_metadata or "")
+        plan: dict[str, Any] = written["plan"]
+        estimate: dict[str, Any] = plan.get("estimate") or {}
+        return Prediction(
+            mark=str(written.get("compaction", "")),
+            reason=str(plan["reason"]),
+            sentence=str(plan["sentence"]),
+            files_removed=int(plan["files_removed"]),
+            files_added=int(plan["files_added"]),
+            bytes_removed=int(plan["bytes_removed"]),
+            bytes_added=_number(estimate.get("bytes_written"), int),
+            seconds=_number(estimate.get("seconds"), float),
+            usd=_number(estimate.get("usd"), float),
+            source=estimate.get("source"),
+            started_ms=_number(written.get("started_ms"), int),
+        )
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return None
+
+
+def _number(value: Any, kind: Any) -> Any:
+    return None if value is None else kind(value)
+
+
+def _past(commits: Sequence[Commit], predicted: Prediction | None) -> PastCompaction:
+    last = commits[-1]
+    started_ms = None if predicted is None else predicted.started_ms
+    # Two machines' clocks may differ by more than the run took; such a figure is no figure.
+    seconds = None if started_ms is None or last.committed_ms <= started_ms else (last.committed_ms - started_ms) / 1000
+    return PastCompaction(
+        first_version=commits[0].version,
+        version=last.version,
+        committed_ms=last.committed_ms,
+        files_removed=sum(len(commit.removed_paths) for commit in commits),
+        files_added=sum(len(commit.added_paths) for commit in commits),
+        bytes_removed=sum(commit.removed_bytes for commit in commits),
+        bytes_added=sum(commit.added_bytes for commit in commits),
+        predicted=predicted,
+        seconds=seconds,
+    )

@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from lakehouse.core.account import Account, Entry, Errors
+from lakehouse.core.benefit import Probe
 from lakehouse.core.compaction import CompactionPlan
 from lakehouse.core.ingest import SetAside
 from lakehouse.core.reason import Reason
@@ -42,7 +44,8 @@ class CompactionOutcome:
 
     `seconds_optimize` is the bare statement, `seconds_verify` the comparison of the rows before and after. `conflicts` are the tries that
     other writers made it lose, before or within the one that is told here; the wasted figures are what those rewrote for nothing.
-    `seconds_waited` is the time spent before the start, for a moment in which it would make no other writer lose.
+    `seconds_waited` is the time spent before the start, for a moment in which it would make no other writer lose. `account` is the table's
+    up to and with this compaction, `None` where there was none; `probe` what scans before and after it took, `None` without any.
     """
 
     plan: CompactionPlan
@@ -58,9 +61,19 @@ class CompactionOutcome:
     wasted_bytes: int = 0
     wasted_seconds: float = 0.0
     seconds_waited: float = 0.0
+    account: Account | None = None
+    probe: Probe | None = None
+
+    @property
+    def entry(self) -> Entry | None:
+        """This compaction in the account: its seconds until the commit, its money, its errors."""
+        entries = self.account.entries if self.account else ()
+        return next((entry for entry in entries if entry.compaction.version == self.version_after), None)
 
     def as_json(self) -> dict[str, Any]:
         """The plan's shape, and the actual figures under the same names with the prefix `actual_`."""
+        entry, account = self.entry, self.account
+        means = (entry.mean_errors if entry else Errors()).as_json()
         return {
             **self.plan.as_json(),
             "version_after": self.version_after,
@@ -68,11 +81,16 @@ class CompactionOutcome:
             "actual_files_added": self.files_added,
             "actual_bytes_removed": self.bytes_removed,
             "actual_bytes_added": self.bytes_added,
-            "actual_seconds": round(self.seconds_optimize, 3),
+            "actual_seconds": entry.compaction.seconds if entry else None,
+            "actual_usd": None if entry is None or entry.usd is None else round(entry.usd, 9),
+            **{f"mean_error_{name}": share for name, share in means.items()},
+            "write_amplification": account.as_json()["write_amplification"] if account else None,
+            "optimize_seconds": round(self.seconds_optimize, 3),
             "verify_seconds": round(self.seconds_verify, 3),
             "rows_verified": self.rows_verified,
             "conflicts": self.conflicts,
             "wasted_bytes": self.wasted_bytes,
             "wasted_seconds": round(self.wasted_seconds, 3),
             "waited_seconds": round(self.seconds_waited, 3),
+            "probe": self.probe.as_json() if self.probe else None,
         }

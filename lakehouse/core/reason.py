@@ -123,6 +123,13 @@ class Reason(Enum):
     INPUT_MADE_ANEW = "{table} was made anew since it was read, so all of its version {version} is read"
     INPUT_HISTORY_LOST = "the changes of {table} after version {consumed} are gone, so all of its version {version} is read"
 
+    # What measured scans say of whether a table's compaction pays.
+    PROBES_PAY = "{probes} probe(s) measured scans {gained} faster after a compaction (between {low} and {high})"
+    PROBES_DO_NOT_PAY = "{probes} probe(s) measured scans {gained} faster after a compaction (between {low} and {high}): under {least}"
+    PROBES_UNDECIDED = "{probes} of {wanted} probe(s) say too little yet: scans are between {low} and {high} faster after a compaction"
+    NOT_PROBED = "{probes} probe(s) were made yet; every {every}th compaction is probed"
+    BACKED_OFF = "compaction is tried again in {hours} h, since it does not pay: {why}"
+
     def say(self, **numbers: object) -> str:
         """The sentence with its numbers; a missing number is a programming error (KeyError)."""
         return self.value.format(**numbers)

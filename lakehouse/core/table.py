@@ -12,6 +12,7 @@ from types import ModuleType
 from typing import Any
 
 from lakehouse.core.columns import check_columns, field_names
+from lakehouse.core.cost import DEFAULT_PRICES, Prices
 from lakehouse.core.errors import Refused
 from lakehouse.core.policy import LAYERS, MIB, Compaction, LiquidClustering, ZOrder
 from lakehouse.core.strategy import BySensor
@@ -127,6 +128,7 @@ class Table:
     compaction: Compaction = field(default_factory=Compaction)
     properties: dict[str, str] = field(default_factory=dict[str, str])
     fresh_within_hours: float | None = None
+    prices: Prices = DEFAULT_PRICES
     description: str = ""
 
     def __post_init__(self) -> None:

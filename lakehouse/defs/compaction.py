@@ -5,12 +5,14 @@ set off everything downstream. On the table's own key it leaves an observation w
 """
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import dagster as dg
 from dagster_pyspark import LazyPySparkResource
 
 from lakehouse.core.errors import LakehouseError
+from lakehouse.core.outcome import CompactionOutcome
 from lakehouse.core.rank import Decision, describe
 from lakehouse.core.table import Table
 from lakehouse.core.trigger import TableState
@@ -21,6 +23,7 @@ from lakehouse.defs.keys import compaction_key, pool_of, table_key
 from lakehouse.defs.maintenance import report_ranking
 from lakehouse.defs.medallion import tag_session
 from lakehouse.defs.metadata import compaction_metadata, table_metadata
+from lakehouse.engine.account import with_account
 from lakehouse.engine.clock import now_ms
 from lakehouse.engine.hands import refuse_hands_off
 from lakehouse.engine.lake import Lake
@@ -28,9 +31,10 @@ from lakehouse.engine.spark import session_id
 
 
 class CompactionConfig(dg.Config):
-    """What a person may say of one run. `anyway`: also if the table is paused, or its declaration opts out."""
+    """What a person may say of one run. `anyway`: also if the table is paused, or its declaration opts out; `probe`: measure its gain."""
 
     anyway: bool = False
+    probe: bool = False
 
 
 def compaction_asset(table: Table, lake: Lake) -> dg.AssetsDefinition:
@@ -56,10 +60,25 @@ def compaction_asset(table: Table, lake: Lake) -> dg.AssetsDefinition:
             tag_session(context, session_id(session))
             outcome = compact(lake, session, table, owner=f"run {context.run_id}")
         report_table(context, table, lake)
+        outcome = _measured(context, lake, table, session, outcome, asked=config.probe)
         context.log.info(f"{table.key}: {outcome.plan.sentence}")
         yield dg.MaterializeResult(metadata=compaction_metadata(outcome))
 
     return compaction
+
+
+def _measured(
+    context: dg.AssetExecutionContext, lake: Lake, table: Table, session: Any, outcome: CompactionOutcome, *, asked: bool
+) -> CompactionOutcome:
+    """The outcome with the table's account, and a probe if one is due; whatever is in their way, the compaction is done and is told."""
+    from lakehouse.engine.probe import probe_compaction
+
+    try:
+        outcome = with_account(lake, table, outcome)
+        return replace(outcome, probe=probe_compaction(lake, session, outcome, asked=asked))
+    except Exception as error:
+        context.log.warning(f"{outcome.plan.table} was compacted; what that gained could not be told: {type(error).__name__}: {error}")
+        return outcome
 
 
 def report_table(context: dg.AssetExecutionContext, table: Table, lake: Lake) -> None:

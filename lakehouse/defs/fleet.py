@@ -29,6 +29,7 @@ from lakehouse.defs.instance import (
 from lakehouse.defs.metadata import sensed_rewrites, sensed_state
 from lakehouse.engine.journal import Journal
 from lakehouse.engine.lake import Lake
+from lakehouse.engine.probe import backoffs
 
 COST_TAG = "lakehouse/estimate_usd"
 _TRIES_ALLOWED = 3
@@ -132,13 +133,15 @@ def _held(
 ) -> Mapping[str, tuple[Reason, str]]:
     """The tables to keep hands off, with the reason and its sentence."""
     journal = Journal(lake.store)
-    pauses, failures = journal.pauses(), journal.tries_since(compacted_ms)
+    pauses, failures, useless = journal.pauses(), journal.tries_since(compacted_ms), backoffs(lake, now_ms)
     found: dict[str, tuple[Reason, str]] = {}
     for key, policy in policies.items():
         breaker = _breaker(policy, failures.get(key, ()), facts.get(key), compacted_ms.get(key), now_ms=now_ms)
         held = hands_off(key, policy, pauses.get(key), breaker, now_ms)
         if held is not None:
             found[key] = (held.reason, held.sentence)
+        elif key in useless:
+            found[key] = (useless[key].reason, useless[key].sentence)
     return found
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import dagster as dg
 
+from lakehouse.core.benefit import Probe
 from lakehouse.core.compaction import plan_table
 from lakehouse.core.health import Health, assess_health
 from lakehouse.core.ingest import ingest_app_id
@@ -146,11 +147,14 @@ def write_metadata(outcome: WriteOutcome) -> type_of_metadata:
 
 def compaction_metadata(outcome: CompactionOutcome) -> type_of_metadata:
     """Predicted beside actual, and where the seconds went."""
-    plan = outcome.plan
+    plan, entry = outcome.plan, outcome.entry
     pairs = {
         "files_removed": (plan.files_removed, outcome.files_removed),
         "files_added": (plan.files_added, outcome.files_added),
         "bytes_removed": (plan.bytes_removed, outcome.bytes_removed),
+        "bytes_added": (plan.estimate.bytes_written, outcome.bytes_added),
+        "seconds": (round(plan.estimate.seconds, 3), entry.compaction.seconds if entry else None),
+        "usd": (round(plan.estimate.usd, 9), round(entry.usd, 9) if entry and entry.usd is not None else None),
     }
     return {
         "lakehouse/plan": plan.sentence,
@@ -158,12 +162,19 @@ def compaction_metadata(outcome: CompactionOutcome) -> type_of_metadata:
         "lakehouse/version_before": plan.version,
         **({} if outcome.version_after is None else {"lakehouse/version_after": outcome.version_after}),
         **{f"lakehouse/predicted_{name}": predicted for name, (predicted, _) in pairs.items()},
-        **{f"lakehouse/actual_{name}": actual for name, (_, actual) in pairs.items()},
+        **{f"lakehouse/actual_{name}": actual for name, (_, actual) in pairs.items() if actual is not None},
+        "lakehouse/predicted_by": plan.estimate.basis,
         "lakehouse/bytes_added": outcome.bytes_added,
         "lakehouse/optimize_seconds": round(outcome.seconds_optimize, 3),
         "lakehouse/verify_seconds": round(outcome.seconds_verify, 3),
+        "lakehouse/waited_seconds": round(outcome.seconds_waited, 3),
+        "lakehouse/conflicts": outcome.conflicts,
+        "lakehouse/wasted_bytes": outcome.wasted_bytes,
+        "lakehouse/wasted_seconds": round(outcome.wasted_seconds, 3),
         **({} if outcome.rows_verified is None else {"lakehouse/rows_verified": outcome.rows_verified}),
         "lakehouse/account": dg.MetadataValue.md(_account_table(pairs)),
+        **_account_numbers(outcome),
+        **_probe_numbers(outcome.probe),
     }
 
 
@@ -171,6 +182,26 @@ def markdown_table(heads: list[str], rows: list[list[str]]) -> str:
     """A table in Markdown, as Dagster's page shows it."""
     lines = [heads, ["---"] * len(heads), *rows]
     return "\n".join(f"| {' | '.join(cell.replace('|', '/') for cell in line)} |" for line in lines)
+
+
+def _account_numbers(outcome: CompactionOutcome) -> type_of_metadata:
+    """The means of the errors, write amplification and wasted work; what is unknown is left out, for a plot of zeros would lie."""
+    if outcome.account is None:
+        return {}
+    told = outcome.account.as_json()
+    means = {f"mean_error_{name}": share for name, share in told["mean_errors"].items()}
+    wasted = {f"total_{name}": told[name] for name in ("wasted_runs", "wasted_seconds", "wasted_bytes")}
+    figures = {**means, "write_amplification": told["write_amplification"], **wasted}
+    return {f"lakehouse/{name}": figure for name, figure in figures.items() if figure is not None}
+
+
+def _probe_numbers(probe: Probe | None) -> type_of_metadata:
+    if probe is None:
+        return {}
+    told = probe.as_json()
+    names = ("before_seconds", "after_seconds", "gained_share", "low_share", "high_share", "spent_seconds")
+    figures = {f"lakehouse/probe_{name}": told[name] for name in names if told[name] is not None}
+    return {"lakehouse/probe": probe.sentence, **figures}
 
 
 def _landed_batch(table: Table, layout: Layout) -> type_of_metadata:
@@ -202,6 +233,6 @@ def _parts_table(health: Health) -> str:
     return markdown_table(["part", "weight", "value", "why"], rows)
 
 
-def _account_table(pairs: Mapping[str, tuple[int, int]]) -> str:
-    rows = [[name.replace("_", " "), str(predicted), str(actual)] for name, (predicted, actual) in pairs.items()]
+def _account_table(pairs: Mapping[str, tuple[float, float | None]]) -> str:
+    rows = [[name.replace("_", " "), f"{predicted}", "-" if actual is None else f"{actual}"] for name, (predicted, actual) in pairs.items()]
     return markdown_table(["", "predicted", "actual"], rows)

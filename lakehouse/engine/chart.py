@@ -113,8 +113,13 @@ def _svg(shape: type_of_shape) -> str:
             return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}" font-size="{size}" fill="{_INK}">{escape(text)}</text>'
 
 
-def text_chart(series: Sequence[Series], *, width: int = 72, height: int = 12, signs: str = "*o+x") -> list[str]:
-    """The same lines in letters, one sign per series, those named first on top; a column shows the mean of what falls into it."""
+def text_chart(
+    series: Sequence[Series], marks: Iterable[float] = (), *, marked: str = "", width: int = 72, height: int = 12, signs: str = "*o+x"
+) -> list[str]:
+    """The same lines in letters, one sign per series, those named first on top; a column shows the mean of what falls into it.
+
+    Below it is a `^` at every x of `marks`, and `marked` says what they are.
+    """
     points = [point for each in series for point in each.points]
     if not points:
         return []
@@ -122,10 +127,14 @@ def text_chart(series: Sequence[Series], *, width: int = 72, height: int = 12, s
     most = max(1.0, *(y for _, y in points))
     width = min(width, max(len(each.points) for each in series))
     cells = [[" "] * width for _ in range(height)]
+
+    def column(x: float) -> int:
+        return min(width - 1, int((x - low) / (high - low) * width) if high > low else 0)
+
     for each, sign in reversed(list(zip(series, signs, strict=False))):
         columns: list[list[float]] = [[] for _ in range(width)]
         for x, y in each.points:
-            columns[min(width - 1, int((x - low) / (high - low) * width) if high > low else 0)].append(y)
+            columns[column(x)].append(y)
         for place, values in enumerate(columns):
             if values:
                 level = min(height - 1, round(sum(values) / len(values) / most * (height - 1)))
@@ -135,6 +144,10 @@ def text_chart(series: Sequence[Series], *, width: int = 72, height: int = 12, s
     rows = [f"{head:>{margin}} |{''.join(row).rstrip()}" for head, row in zip(heads, cells, strict=True)]
     feet = f"{low:,.10g}", f"{high:,.10g}"
     rows.append(f"{'':>{margin}} +{'-' * width}")
+    places = {column(mark) for mark in marks}
+    if places:
+        rows.append(f"{'':>{margin}}  {''.join('^' if place in places else ' ' for place in range(width)).rstrip()}")
     rows.append(f"{'':>{margin}}  {feet[0]}{feet[1]:>{max(len(feet[1]) + 1, width - len(feet[0]))}}")
-    rows.append(f"{'':>{margin}}  {'   '.join(f'{sign} {each.name}' for each, sign in zip(series, signs, strict=False))}")
+    legend = [f"{sign} {each.name}" for each, sign in zip(series, signs, strict=False)] + ([f"^ {marked}"] if places else [])
+    rows.append(f"{'':>{margin}}  {'   '.join(legend)}")
     return rows

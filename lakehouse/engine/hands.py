@@ -14,6 +14,7 @@ from lakehouse.core.table import Table
 from lakehouse.engine.clock import now_ms
 from lakehouse.engine.journal import Journal
 from lakehouse.engine.lake import Lake
+from lakehouse.engine.probe import backoffs
 from lakehouse.engine.spark import first_line, is_conflict, is_lost
 
 
@@ -28,7 +29,9 @@ def breaker_of(lake: Lake, table: Table, history: History | None) -> BreakerStat
 def hands_off_now(lake: Lake, table: Table, history: History | None) -> HandsOff | None:
     """Why nothing but a person compacts the table now; `None`: it may be compacted."""
     pause = Journal(lake.store).pause_of(table.key)
-    return hands_off(table.key, policy_for(table.layer, table.compaction), pause, breaker_of(lake, table, history), now_ms())
+    held = hands_off(table.key, policy_for(table.layer, table.compaction), pause, breaker_of(lake, table, history), now_ms())
+    backoff = None if held else backoffs(lake, now_ms()).get(table.key)
+    return held if backoff is None else HandsOff(table=table.key, reason=backoff.reason, sentence=backoff.sentence)
 
 
 def refuse_hands_off(lake: Lake, table: Table) -> None:

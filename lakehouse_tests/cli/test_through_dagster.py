@@ -111,11 +111,13 @@ def test_landing_to_gold_and_compaction_as_planned(settings: Settings) -> None:
     assert [(each["table"], each["rows_written"], each["version"]) for each in run(settings, "materialize", "bronze")] == [(ORDERS, 1, 1)]
     [plan] = run(settings, "plan", ORDERS)
     assert (plan["files_removed"], plan["files_added"]) == (2, 1)
-    done = run(settings, "compact", ORDERS)
+    done = run(settings, "compact", ORDERS, "--probe")
     assert {name: done[name] for name in plan} == plan
     for name in ("files_removed", "files_added", "bytes_removed"):
         assert done[f"actual_{name}"] == plan[name]
-    assert shape(done) == shape(SHOWN["compact"])
+    assert shape({**done, "probe": None}) == shape(SHOWN["compact"])
+    assert done["probe"]["version_after"] == done["version_after"] and len(done["probe"]["before"]) >= 3
+    assert done["actual_seconds"] > 0 and done["mean_error_files"] == 0
     assert done["version_after"] == plan["version"] + 1
     assert done["rows_verified"] == 2
 

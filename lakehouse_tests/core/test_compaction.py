@@ -150,9 +150,7 @@ def test_the_sentence_and_the_json_hold_the_same_figures() -> None:
         "files_added": 1,
         "bytes_removed": 3_000,
         "files_left": 0,
-        "predicted_seconds": 0.608,
-        "predicted_usd": 3.7e-05,
-        "prediction_source": "defaults",
+        "estimate": found.estimate.as_json(),
         "bins": [["part-0", "part-1"]],
     }
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from lakehouse.core.history import History
+from lakehouse.core.history import Commit, History
 from lakehouse_tests.core.made import history
 
 CHANGED = {
@@ -25,3 +25,12 @@ def test_whether_rows_changed_after_a_version(past: History, version: int, chang
 def test_the_commits_between_two_versions_are_all_there_or_unknown(version: int, upto: int, found: list[int] | None) -> None:
     between = history(True, True, True, first=5).between(version, upto)
     assert (None if between is None else [commit.version for commit in between]) == found
+
+
+def test_the_file_counts_are_told_backwards_from_the_newest() -> None:
+    def commit(version: int, added: int, removed: int, *, changed: bool = True) -> Commit:
+        paths = {"added_paths": tuple(map(str, range(added))), "removed_paths": tuple(map(str, range(removed)))}
+        return Commit(version=version, committed_ms=0, operation="X", changed_data=changed, **paths)
+
+    commits = (commit(5, 3, 0), commit(6, 1, 4, changed=False), commit(7, 2, 2), commit(8, 9, 0, changed=False))
+    assert History(table="bronze/t", commits=commits).file_counts(7) == (10, 7, 7, 7)

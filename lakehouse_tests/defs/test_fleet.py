@@ -9,6 +9,7 @@ import dagster as dg
 import pytest
 from dagster import DagsterEventType, SensorResult
 
+from lakehouse.core.benefit import Probe
 from lakehouse.core.breaker import CompactionTry, Pause
 from lakehouse.core.policy import Compaction
 from lakehouse.core.strategy import AfterWrite
@@ -20,6 +21,7 @@ from lakehouse.defs.maintenance import PLAN_KEY
 from lakehouse.engine.clock import now_ms
 from lakehouse.engine.journal import Journal
 from lakehouse.engine.lake import Lake
+from lakehouse.engine.probe import record_probe
 from lakehouse.engine.store import MemoryStore
 from lakehouse_tests.defs.example import TABLES, begun, ended, example_settings, latest_orders, materialized, orders, totals
 
@@ -131,6 +133,15 @@ def test_tables_that_are_to_be_left_alone_say_why_and_the_others_are_served(inst
     loops, failed = "gold/looping: the same bytes were rewritten 3 time(s)", "gold/sick: 3 compaction(s) in a row did not succeed"
     for line in ("bronze/orders: its declaration says mode recommend", strategy, loops, failed, "gold/paused: paused since 1970-01-01"):
         assert line in text
+
+
+def test_a_table_whose_compaction_does_not_pay_is_left_alone_for_a_while(instance: dg.DagsterInstance, lake: Lake) -> None:
+    materialized(instance, orders, version=7, **FACTS)
+    same = (1.0, 1.01, 0.99)
+    for number in range(3):
+        moment = {"version_before": number, "version_after": number + 1, "measured_ms": now_ms() - 1_000 + number}
+        record_probe(lake, Probe(table=orders.key, before=same, after=same, spent_seconds=6.0, budget_seconds=6.0, **moment))
+    assert "bronze/orders: compaction is tried again in 6.0 h, since it does not pay: 3 probe(s)" in told(tick(instance, lake))
 
 
 def test_the_ranking_is_reported_when_it_changes_and_not_more_than_once_a_minute(instance: dg.DagsterInstance, lake: Lake) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import dagster as dg
 import pytest
 
+from lakehouse.core.account import account_for
 from lakehouse.core.compaction import plan_compaction
 from lakehouse.core.ingest import SetAside
 from lakehouse.core.outcome import CompactionOutcome, WriteOutcome
@@ -18,6 +19,7 @@ from lakehouse.core.trigger import state_of
 from lakehouse.defs.metadata import compaction_metadata, declared_metadata, health_of, sensed_state, table_metadata, write_metadata
 from lakehouse.defs.picture import histogram_picture
 from lakehouse.engine.log_reader import TableFacts
+from lakehouse_tests.core.ran import compaction
 from lakehouse_tests.defs.example import example_lake, orders
 from lakehouse_tests.log_builder import LogBuilder
 
@@ -99,6 +101,30 @@ def test_a_compaction_shows_predicted_beside_actual(facts: TableFacts) -> None:
     assert (metadata["lakehouse/version_before"], metadata["lakehouse/version_after"]) == (3, 4)
     assert metadata["lakehouse/plan"] == plan.sentence
     assert "| files removed | 2 | 2 |" in metadata["lakehouse/account"].value
+    assert (metadata["lakehouse/predicted_seconds"], metadata["lakehouse/predicted_by"]) == (0.608, "defaults")
+
+
+def test_a_compaction_shows_seconds_and_money_and_the_account_of_its_table(facts: TableFacts) -> None:
+    plan = plan_compaction(facts.layout, policy_for(orders.layer, orders.compaction))
+    run = compaction(4, 2, 300, seconds=2.0, predicted_seconds=1.0, written_share=0.9)
+    account = account_for(replace(facts.history, commits=(*facts.history.commits, run)))
+    metadata = compaction_metadata(CompactionOutcome(plan=plan, version_after=4, bytes_added=270, account=account))
+    expected = {
+        "actual_seconds": 2.0,
+        "actual_usd": 0.000122222,
+        "actual_bytes_added": 270,
+        "mean_error_files": 0.0,
+        "mean_error_bytes": 0.1111,
+        "mean_error_seconds": 0.5,
+        "write_amplification": 0.0,
+        "total_wasted_runs": 0,
+        "total_wasted_seconds": 0,
+        "total_wasted_bytes": 0,
+        "wasted_bytes": 0,
+        "conflicts": 0,
+    }
+    assert {name: metadata[f"lakehouse/{name}"] for name in expected} == expected
+    dg.AssetMaterialization("t", metadata=metadata)
 
 
 def test_files_set_aside_are_named_and_counted() -> None:

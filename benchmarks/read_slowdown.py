@@ -1,0 +1,82 @@
+"""How much slower a table reads over a long run of small writes, with upkeep on and without, than the same rows laid out at best.
+
+`python -m benchmarks.read_slowdown [WRITES] [SECONDS]` starts a Spark Connect server of its own. Two tables take the same small appends;
+one is compacted as soon as its policy's threshold is reached. Now and then each is scanned in turn with a copy of its rows, a file per
+core.
+"""
+
+import os
+import statistics
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from lakehouse.core.benefit import gain_of
+from lakehouse.core.policy import Compaction, policy_for
+from lakehouse.core.table import Append, Landing, Table
+from lakehouse.engine import server
+from lakehouse.engine.compaction import compact, plan
+from lakehouse.engine.lake import Lake, open_lake
+from lakehouse.engine.probe import take_pairs
+from lakehouse.engine.spark import connect
+from lakehouse_tests.conftest import own_settings
+
+_LANDING = Landing(prefix="landing/x/", format="json", schema="id BIGINT")
+_KEPT, _LEFT = (Table(key=f"bronze/{name}", source=_LANDING, write=Append(), compaction=Compaction()) for name in ("kept", "left"))
+_CORES = os.cpu_count() or 1
+_ROWS, _FILES, _LOOK_EVERY, _LOOK_SECONDS = 40_000, 4, 10, 5.0
+
+
+def main(writes: int = 60, budget_seconds: int = 200) -> int:
+    """Prints the slow-down at each look; 0 if the mean with upkeep on is under 7 %."""
+    found: dict[str, list[float]] = {_KEPT.key: [], _LEFT.key: []}
+    with tempfile.TemporaryDirectory() as folder:
+        settings = own_settings(Path(folder))
+        with server.supervised(settings):
+            spark, lake, began = connect(settings), open_lake(settings), time.monotonic()
+            for number in range(1, writes + 1):
+                for table in (_KEPT, _LEFT):
+                    rows = spark.range(number * _ROWS, (number + 1) * _ROWS, 1, _FILES).selectExpr("id", "sha2(string(id), 256) AS text")
+                    rows.write.format("delta").mode("append").save(lake.settings.table_uri(table.key))
+                if _is_due(lake):
+                    compact(lake, spark, _KEPT)
+                if number % _LOOK_EVERY == 0:
+                    for table in (_KEPT, _LEFT):
+                        found[table.key].append(_slowdown(spark, lake, table))
+                    print(f"after {number} writes: " + ", ".join(f"{key} {each[-1]:+.1%}" for key, each in found.items()), flush=True)
+                if time.monotonic() - began > budget_seconds:
+                    break
+            spark.stop()
+    means = {key: statistics.mean(each) for key, each in found.items() if each}
+    print("mean slow-down against a file per core: " + ", ".join(f"{key} {mean:+.1%}" for key, mean in means.items()))
+    return 0 if means and means[_KEPT.key] < 0.07 else 1
+
+
+def _is_due(lake: Lake) -> bool:
+    planned = plan(lake, _KEPT)
+    return planned is not None and planned.files_removed >= policy_for(_KEPT.layer, _KEPT.compaction).min_small_files
+
+
+def _slowdown(spark, lake: Lake, table: Table) -> float:
+    """How much longer a scan of the table takes than one of the same rows in a file per core; -0.02 is 2 % less."""
+    uri, best = lake.settings.table_uri(table.key), f"{lake.settings.root}/best"
+    spark.read.format("delta").load(uri).repartition(_CORES).write.format("delta").mode("overwrite").save(best)
+
+    def scan(where: str):
+        frame = spark.read.format("delta").load(where)
+
+        def run() -> float:
+            started = time.monotonic()
+            frame.write.format("noop").mode("overwrite").save()
+            return time.monotonic() - started
+
+        return run
+
+    ours, ideal = take_pairs(scan(uri), scan(best), budget_seconds=_LOOK_SECONDS)
+    gain = gain_of(ideal, ours)
+    return -gain.share if gain else float("nan")
+
+
+if __name__ == "__main__":
+    sys.exit(main(*map(int, sys.argv[1:3])))

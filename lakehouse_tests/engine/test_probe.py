@@ -1,0 +1,115 @@
+"""A probe measures what it says, within its budget, and leaves the table and the session as they were."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from lakehouse.core.benefit import Probe
+from lakehouse.core.errors import Broken
+from lakehouse.engine.account import with_account
+from lakehouse.engine.compaction import compact
+from lakehouse.engine.hands import hands_off_now
+from lakehouse.engine.lake import Lake, open_lake
+from lakehouse.engine.probe import backoffs, probe_compaction, probes, record_probe, take_pairs
+from lakehouse_tests.conftest import own_settings
+from lakehouse_tests.engine.example import events, session_settings, version_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+class Clock:
+    """A clock that only scans move on."""
+
+    def __init__(self) -> None:
+        self.now, self.order = 0.0, list[str]()
+
+    def scan(self, name: str, seconds: Iterator[float]) -> Callable[[], float]:
+        """A scan that takes the next of these seconds."""
+
+        def run() -> float:
+            took = next(seconds)
+            self.now += took
+            self.order.append(name)
+            return took
+
+        return run
+
+
+def forever(*seconds: float) -> Iterator[float]:
+    while True:
+        yield from seconds
+
+
+def test_scans_alternate_and_end_when_the_gain_is_known() -> None:
+    clock = Clock()
+    before, after = take_pairs(clock.scan("b", forever(2.0)), clock.scan("a", forever(1.0)), budget_seconds=1_000, clock=lambda: clock.now)
+    assert (before, after) == ((2.0,) * 3, (1.0,) * 3)
+    assert "".join(clock.order) == "ba" + "ba" + "ab" + "ba"
+
+
+def test_scans_that_differ_too_much_end_with_the_budget() -> None:
+    clock = Clock()
+    before, _ = take_pairs(
+        clock.scan("b", forever(1.0, 3.0)), clock.scan("a", forever(3.0, 1.0, 1.0)), budget_seconds=30, clock=lambda: clock.now
+    )
+    assert len(before) > 3 and 26 <= clock.now <= 30
+
+
+def test_no_pair_is_begun_that_does_not_fit() -> None:
+    clock = Clock()
+    assert take_pairs(clock.scan("b", forever(2.0)), clock.scan("a", forever(2.0)), budget_seconds=7, clock=lambda: clock.now) == ((), ())
+
+
+def test_a_compaction_is_probed_and_the_pairs_are_in_the_journal(lake: Lake, spark: "SparkSession") -> None:
+    uri = lake.settings.table_uri(events.key)
+    spark.range(0, 1_600, 1, 16).selectExpr("id", "INT(id % 2) AS half").write.format("delta").partitionBy("half").save(uri)
+    settings = session_settings(spark)
+    outcome = with_account(lake, events, compact(lake, spark, events))
+    assert probe_compaction(lake, spark, outcome) is None and probes(lake, events.key) == ()
+    probe = probe_compaction(lake, spark, outcome, asked=True)
+    assert probe is not None and probes(lake, events.key) == (probe,)
+    assert (probe.version_before, probe.version_after, version_of(lake, events.key)) == (0, 1, 1)
+    assert len(probe.before) == len(probe.after) >= 3 and probe.spent_seconds < probe.budget_seconds + 5
+    assert probe.gain is not None and probe.gain.high > 0
+    assert session_settings(spark) == settings
+    assert not [table.name for table in spark.catalog.listTables() if table.name.startswith("probe_")]
+
+
+def test_a_compaction_that_did_nothing_is_not_probed(lake: Lake, spark: "SparkSession") -> None:
+    spark.range(1).coalesce(1).write.format("delta").save(lake.settings.table_uri(events.key))
+    assert probe_compaction(lake, spark, compact(lake, spark, events), asked=True) is None
+
+
+def test_what_does_not_pay_is_held_off_by_what_the_journal_says(tmp_path: Path) -> None:
+    lake = open_lake(own_settings(tmp_path))
+    hour_ms = 3_600_000
+    for hour in range(3):
+        same = (1.0, 1.01, 0.99)
+        probe = Probe(
+            table=events.key,
+            version_before=hour,
+            version_after=hour + 1,
+            measured_ms=hour * hour_ms,
+            before=same,
+            after=same,
+            spent_seconds=6.0,
+            budget_seconds=6.0,
+        )
+        record_probe(lake, probe)
+        assert bool(backoffs(lake, hour * hour_ms)) == (hour == 2)
+    [held] = backoffs(lake, 3 * hour_ms).values()
+    assert held.sentence.startswith("compaction is tried again in 5.0 h, since it does not pay: 3 probe(s)")
+    assert backoffs(lake, 8 * hour_ms) == {}
+    assert hands_off_now(lake, events, None) is None  # they were measured in 1970
+    lake.store.put(f"_lakehouse/probes/{events.key}/9.json", b"{}")
+    assert backoffs(lake, 3 * hour_ms) == {}
+
+
+def test_a_damaged_record_is_named(tmp_path: Path) -> None:
+    lake = open_lake(own_settings(tmp_path))
+    lake.store.put(f"_lakehouse/probes/{events.key}/1.json", b"{}")
+    with pytest.raises(Broken, match=r"journal: _lakehouse/probes/bronze/events/1\.json cannot be read"):
+        probes(lake, events.key)
