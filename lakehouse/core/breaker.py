@@ -173,10 +173,11 @@ def persons_hands_off(table: str, policy: CompactionPolicy, pause: Pause | None,
 def tries_of(history: History, failures: Iterable[CompactionTry]) -> tuple[CompactionTry, ...]:
     """The tries of a table: those of our compactions that the log shows, and the failures that it does not.
 
-    A compaction that committed and failed afterwards (its rows were not those before it) is a failure alone.
+    A compaction that committed and failed afterwards (its rows were not those before it) is a failure alone. What one committed before it
+    lost a race is a success beside the loss.
     """
     kept = tuple(failures)
-    spans = [(each.ended_ms - int(each.seconds * 1000), each.ended_ms) for each in kept if each.result != "succeeded"]
+    spans = [(each.ended_ms - int(each.seconds * 1000), each.ended_ms) for each in kept if each.result == "failed"]
     found = (_try_of(commit) for commit in history.commits if is_ours(commit))
     return (*(each for each in found if not any(start <= each.ended_ms <= end for start, end in spans)), *kept)
 

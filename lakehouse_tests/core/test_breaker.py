@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
@@ -251,6 +252,8 @@ def test_tries_come_from_the_log_and_a_compaction_that_failed_after_its_commit_i
     ]
     undone = CompactionTry(ended_ms=NOON + 2000, result="failed", seconds=1.996, why="rows differ")
     assert [each.result for each in tries_of(history, [undone])] == ["succeeded", "failed"]
+    halfway = replace(undone, result="conflict")
+    assert [each.result for each in tries_of(history, [halfway])] == ["succeeded", "succeeded", "conflict"]
 
 
 OPEN = BreakerState(position="open", reason=Reason.BREAKER_OPEN, sentence="3 failed", retry_at_ms=NOON + HOUR)
