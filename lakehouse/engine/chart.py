@@ -80,8 +80,9 @@ def chart_shapes(
     yield Words(at=(WIDTH - _RIGHT, HEIGHT - 14), text=f"{high:,.10g}", anchor="end")
     yield Words(at=((WIDTH + _LEFT) / 2, HEIGHT - 14), text=x_name, anchor="middle")
     yield Words(at=(8, _TOP - 14), text=y_name)
-    for each, colour in zip(series, _colours(series), strict=True):
-        yield Line(points=tuple(at(x, y) for x, y in each.points), colour=colour, width=2)
+    for place, (each, colour) in enumerate(zip(series, _colours(series), strict=True)):
+        # Those behind are wider, so that a line that falls together with another is still seen.
+        yield Line(points=tuple(at(x, y) for x, y in each.points), colour=colour, width=2 + 2 * min(2, len(series) - 1 - place))
 
 
 def tick_step(most: float) -> float:
