@@ -20,7 +20,7 @@ from typing import Literal
 
 from lakehouse.core.policy import CompactionPolicy
 from lakehouse.core.reason import Reason
-from lakehouse.core.strategy import BySensor
+from lakehouse.core.strategy import BySensor, Chosen
 from lakehouse.core.trigger import Finding, TableState, find_trigger
 from lakehouse.core.worth import Worth, weigh_worth
 
@@ -217,7 +217,8 @@ def _worth(state: TableState, bounds: Bounds) -> Worth | None:
 
 
 def _left_alone(policy: CompactionPolicy, held: tuple[Reason, str] | None) -> tuple[Reason, str] | None:
-    if held is None and not isinstance(policy.strategy, BySensor):
+    # What is left open may be chosen as the sensor's; whatever else is chosen leaves it little to find.
+    if held is None and not isinstance(policy.strategy, BySensor | Chosen):
         return Reason.OTHER_STRATEGY, Reason.OTHER_STRATEGY.say(strategy=type(policy.strategy).__name__)
     return held
 

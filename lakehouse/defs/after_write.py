@@ -5,37 +5,38 @@
 3. What the compaction did is recorded under its own asset, as if it had been a run of its own.
 """
 
-from typing import TYPE_CHECKING
+from typing import Any
 
 import dagster as dg
 
 from lakehouse.core.errors import Refused, Transient
 from lakehouse.core.outcome import CompactionOutcome, WriteOutcome
-from lakehouse.core.policy import policy_for
 from lakehouse.core.strategy import AfterWrite
 from lakehouse.core.table import Table
-from lakehouse.core.window import is_open
 from lakehouse.defs.keys import compaction_key
 from lakehouse.defs.metadata import compaction_metadata
-from lakehouse.engine.clock import now_ms
+from lakehouse.engine.hands import hands_off_now
 from lakehouse.engine.lake import Lake
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 
 def compact_after_write(
-    context: dg.AssetExecutionContext, table: Table, lake: Lake, session: "SparkSession", written: WriteOutcome
+    context: dg.AssetExecutionContext, table: Table, lake: Lake, session: Any, written: WriteOutcome
 ) -> Exception | None:
     """Compacts where the strategy says so and the plan finds something; an error that a person must see, to be raised once all is told.
 
     A compaction that could not be made now is told and no more: the next write finds its files still there.
     """
-    if not _is_due(table, written):
-        return None
     from lakehouse.engine.compaction import compact
 
+    # A run that wrote nothing tries, too: the one before may have ended between its write and its compaction.
+    if written.strategy is None or not isinstance(written.strategy.strategy, AfterWrite) or written.version_after is None:
+        return None
     try:
+        facts = lake.facts(table.key)
+        held = hands_off_now(lake, table, None if facts is None else facts.history)
+        if held is not None:
+            context.log.info(f"{table.key} was written, and is not compacted: {held.sentence}")
+            return None
         outcome = compact(lake, session, table, owner=f"run {context.run_id}")
     except (Transient, Refused) as error:
         context.log.warning(f"{table.key} was written, and not compacted: {type(error).__name__}: {error}")
@@ -44,14 +45,6 @@ def compact_after_write(
         return error
     _tell(context, table, outcome)
     return None
-
-
-def _is_due(table: Table, written: WriteOutcome) -> bool:
-    """A run that wrote nothing tries, too: the one before may have ended between its write and its compaction."""
-    if written.strategy is None or not isinstance(written.strategy.strategy, AfterWrite) or written.version_after is None:
-        return False
-    policy = policy_for(table.layer, table.compaction)
-    return policy.mode == "automatic" and is_open(policy.windows, now_ms())
 
 
 def _tell(context: dg.AssetExecutionContext, table: Table, outcome: CompactionOutcome) -> None:
