@@ -46,7 +46,7 @@ def define(settings: Settings) -> dg.Definitions:
             *([automation_sensor(tables), compaction_sensor(tables, lake)] if tables else []),
             *replay_sensors(settings),
         ],
-        schedules=compaction_schedules(tables),
+        schedules=compaction_schedules(tables, lake),
         resources={"spark": spark_resource(settings)},
         executor=dg.in_process_executor,
     )

@@ -6,17 +6,18 @@ rewrites least, but small files wait for it. So: before the write where batches 
 threshold is reached soon enough; else after each write where there is time for that; else by the sensor all the same.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import ceil
 from statistics import median
 
 from lakehouse.core.cost import DEFAULT_RATES, Rates, estimate, fit_rates
 from lakehouse.core.history import History
 from lakehouse.core.layout import Layout
-from lakehouse.core.policy import MIB, CompactionPolicy
+from lakehouse.core.policy import CompactionPolicy
 from lakehouse.core.reason import Reason
 from lakehouse.core.strategy import AfterWrite, BySensor, Chosen, OptimizedWrite, type_of_strategy
 from lakehouse.core.strategy_properties import OPTIMIZE_WRITE
+from lakehouse.core.target import remember, target_in_force
 
 # The newest commits tell how a table is written now; a handful tells more than one odd batch.
 _COMMITS_SEEN = 50
@@ -55,7 +56,9 @@ def strategy_of(policy: CompactionPolicy, layout: Layout | None, history: Histor
     """The strategy in force for a table with this log; `None` where there is no table yet."""
     if layout is None or history is None:
         return choose_strategy(policy, None)
-    return choose_strategy(policy, measure_writes(layout, history), known=_arrivals(history), rates=fit_rates(history))
+    target_bytes = target_in_force(layout.size_bytes, policy, remember(history))
+    known, rates = _arrivals(history), fit_rates(history)
+    return choose_strategy(replace(policy, target_file_bytes=target_bytes), measure_writes(layout, history), known=known, rates=rates)
 
 
 def measure_writes(layout: Layout, history: History) -> WriteFacts | None:
@@ -76,7 +79,10 @@ def measure_writes(layout: Layout, history: History) -> WriteFacts | None:
 
 
 def choose_strategy(policy: CompactionPolicy, facts: WriteFacts | None, *, known: int = 0, rates: Rates = DEFAULT_RATES) -> StrategyChoice:
-    """The declared strategy, or for `Chosen` the one that fits `facts`; `known` is how many commits they were sought in."""
+    """The declared strategy, or for `Chosen` the one that fits `facts`; `known` is how many commits they were sought in.
+
+    The policy's target is the one in force, never 0, where there are facts.
+    """
     if not isinstance(policy.strategy, Chosen):
         name = type(policy.strategy).__name__
         return _choice(policy.strategy, Reason.STRATEGY_DECLARED, name=name)
@@ -86,7 +92,7 @@ def choose_strategy(policy: CompactionPolicy, facts: WriteFacts | None, *, known
 
 
 def _by_facts(policy: CompactionPolicy, facts: WriteFacts, rates: Rates, *, latency_seconds: float) -> StrategyChoice:
-    target_bytes = policy.target_file_bytes or 128 * MIB
+    target_bytes = policy.target_file_bytes
     files_needed = max(facts.batch_partitions, ceil(facts.batch_bytes / target_bytes))
     shuffle_seconds = facts.batch_bytes * rates.seconds_per_byte  # a shuffle handles each byte about as often as a merge does
     slack = _HYSTERESIS if facts.is_shuffled else 1.0

@@ -10,13 +10,11 @@ from dagster_pyspark import LazyPySparkResource
 
 from lakehouse.core.errors import Refused, Transient
 from lakehouse.core.outcome import CompactionOutcome, WriteOutcome
-from lakehouse.core.policy import policy_for
 from lakehouse.core.strategy import AfterWrite
 from lakehouse.core.table import Table
-from lakehouse.core.window import is_open
 from lakehouse.defs.keys import compaction_key
 from lakehouse.defs.metadata import compaction_metadata
-from lakehouse.engine.clock import now_ms
+from lakehouse.engine.hands import hands_off_now
 from lakehouse.engine.lake import Lake
 
 
@@ -27,11 +25,17 @@ def compact_after_write(
 
     A compaction that could not be made now is told and no more: the next write finds its files still there.
     """
-    if not _is_due(table, written):
-        return None
     from lakehouse.engine.compaction import compact
 
+    # A run that wrote nothing tries, too: the one before may have ended between its write and its compaction.
+    if written.strategy is None or not isinstance(written.strategy.strategy, AfterWrite) or written.version_after is None:
+        return None
     try:
+        facts = lake.facts(table.key)
+        held = hands_off_now(lake, table, None if facts is None else facts.history)
+        if held is not None:
+            context.log.info(f"{table.key} was written, and is not compacted: {held.sentence}")
+            return None
         outcome = compact(lake, spark.spark_session, table, owner=f"run {context.run_id}")
     except (Transient, Refused) as error:
         context.log.warning(f"{table.key} was written, and not compacted: {type(error).__name__}: {error}")
@@ -40,14 +44,6 @@ def compact_after_write(
         return error
     _tell(context, table, outcome)
     return None
-
-
-def _is_due(table: Table, written: WriteOutcome) -> bool:
-    """A run that wrote nothing tries, too: the one before may have ended between its write and its compaction."""
-    if written.strategy is None or not isinstance(written.strategy.strategy, AfterWrite) or written.version_after is None:
-        return False
-    policy = policy_for(table.layer, table.compaction)
-    return policy.mode == "automatic" and is_open(policy.windows, now_ms())
 
 
 def _tell(context: dg.AssetExecutionContext, table: Table, outcome: CompactionOutcome) -> None:

@@ -10,19 +10,17 @@ from lakehouse.core.strategy import Scheduled
 from lakehouse.core.table import Table
 from lakehouse.defs.instance import runs_in_flight
 from lakehouse.defs.keys import compaction_key, pool_of
+from lakehouse.engine.hands import hands_off_now
+from lakehouse.engine.lake import Lake
 
 
-def compaction_schedules(tables: Sequence[Table]) -> list[dg.ScheduleDefinition]:
-    """The schedules of those tables that are compacted by the clock; one that is not in automatic mode has none."""
-    policies = {table.key: policy_for(table.layer, table.compaction) for table in tables}
-    return [
-        _schedule(table, strategy)
-        for table in tables
-        if isinstance(strategy := policies[table.key].strategy, Scheduled) and policies[table.key].mode == "automatic"
-    ]
+def compaction_schedules(tables: Sequence[Table], lake: Lake) -> list[dg.ScheduleDefinition]:
+    """The schedules of those tables that are compacted by the clock. A tick reads the table's pause and failed tries, no log."""
+    strategies = [(table, policy_for(table.layer, table.compaction).strategy) for table in tables]
+    return [_schedule(table, strategy, lake) for table, strategy in strategies if isinstance(strategy, Scheduled)]
 
 
-def _schedule(table: Table, strategy: Scheduled) -> dg.ScheduleDefinition:
+def _schedule(table: Table, strategy: Scheduled, lake: Lake) -> dg.ScheduleDefinition:
     @dg.schedule(
         name=f"compaction_of_{pool_of(table)}",
         cron_schedule=strategy.cron,
@@ -32,6 +30,9 @@ def _schedule(table: Table, strategy: Scheduled) -> dg.ScheduleDefinition:
         description=f"Compacts {table.key} at the times that its declaration says (UTC).",
     )
     def ask(context: dg.ScheduleEvaluationContext) -> dg.RunRequest | dg.SkipReason:
+        held = hands_off_now(lake, table, None)
+        if held is not None:
+            return dg.SkipReason(f"{table.key}: {held.sentence}")
         under_way = [run.name for run in runs_in_flight(context.instance, [table]) if run.is_compaction]
         if under_way:
             return dg.SkipReason(f"{table.key}: {Reason.RUN_IN_FLIGHT.say(runs=', '.join(under_way))}")

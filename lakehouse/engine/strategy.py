@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from lakehouse.core.errors import Refused
-from lakehouse.core.policy import MIB, CompactionPolicy, policy_for
+from lakehouse.core.policy import policy_for
 from lakehouse.core.strategy import AutoCompaction, NoCompaction
 from lakehouse.core.strategy_choice import StrategyChoice, strategy_of
 from lakehouse.core.strategy_properties import (
@@ -23,6 +23,7 @@ from lakehouse.core.strategy_properties import (
     property_changes,
 )
 from lakehouse.core.table import Overwrite, Table
+from lakehouse.core.target import remember, target_in_force
 from lakehouse.engine import sql
 from lakehouse.engine.confs import AUTO_COMPACT_MIN_FILES, AUTO_COMPACT_SMALLER_THAN, AUTO_COMPACT_UP_TO
 from lakehouse.engine.lake import Lake
@@ -63,15 +64,18 @@ def strategy_changes(table: Table, facts: TableFacts) -> PropertyChanges:
     return property_changes(facts.layout.properties, undeclared)
 
 
-def strategy_confs(policy: CompactionPolicy) -> dict[str, str]:
+def strategy_confs(lake: Lake, table: Table) -> dict[str, str]:
     """Settings of a writing session under which Delta's auto compaction keeps to the policy.
 
     Without a lower size it counts the files that it wrote itself, and so runs ever more often. Source: delta-io/delta #4045; v4.4.0,
     `OptimisticTransaction.scala`. Exit: when a release counts by the size that it selects by.
     """
+    policy = policy_for(table.layer, table.compaction)
     if not isinstance(policy.strategy, AutoCompaction):
         return {}
-    target_bytes = policy.target_file_bytes or 128 * MIB
+    facts = lake.facts(table.key)
+    size_bytes, history = (0, None) if facts is None else (facts.layout.size_bytes, facts.history)
+    target_bytes = target_in_force(size_bytes, policy, remember(history))
     return {
         AUTO_COMPACT_SMALLER_THAN: str(target_bytes * 3 // 4),
         AUTO_COMPACT_UP_TO: str(target_bytes),

@@ -22,7 +22,6 @@ from lakehouse.core.history import History
 from lakehouse.core.incremental import NothingNew, ReadAll, ReadChanges, plan_increment, type_of_increment
 from lakehouse.core.layout import Layout
 from lakehouse.core.outcome import WriteOutcome
-from lakehouse.core.policy import policy_for
 from lakehouse.core.reason import Reason
 from lakehouse.core.table import Append, Merge, Overwrite, Table
 from lakehouse.engine import rows
@@ -50,8 +49,7 @@ def write_table(lake: Lake, spark: "SparkSession", table: Table) -> WriteOutcome
         Broken: the rows to read are gone, and reading the others again would double some.
     """
     started = time.monotonic()
-    policy = policy_for(table.layer, table.compaction)
-    confs = session_confs(spark, {OLD_VERSIONS_REFUSED: "false", HASH_MAPS: "true", **strategy_confs(policy)})
+    confs = session_confs(spark, {OLD_VERSIONS_REFUSED: "false", HASH_MAPS: "true", **strategy_confs(lake, table)})
     with hold(lake, spark, table.key, owner=f"write of {table.key}"), translated(), confs:
         outcome = retry_conflicts(lambda: load(lake, spark, table) if table.source else _derive(lake, spark, table))
     return replace(outcome, seconds=time.monotonic() - started)

@@ -59,6 +59,17 @@ def test_what_follows_a_failure_is_skipped_and_what_does_not_is_done() -> None:
     assert runs["silver/other"].metadata == {"lakehouse/plan": "a sentence"}
 
 
+def test_what_a_run_tells_of_an_asset_that_was_not_asked_for_is_said_and_is_no_run_of_its_own(capsys: pytest.CaptureFixture[str]) -> None:
+    @dg.asset(key=["bronze", "written"])
+    def written(context: dg.AssetExecutionContext) -> None:
+        told = {"lakehouse/plan": "2 files merge"}
+        context.log_event(dg.AssetMaterialization(dg.AssetKey(["compaction", "bronze", "written"]), metadata=told))
+
+    runs = run_of(written, keys=("bronze/written",))
+    assert {key: run.state for key, run in runs.items()} == {"bronze/written": "done"}
+    assert "compaction/bronze/written: 2 files merge" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("arguments", [("materialize",), ("compact", "bronze/orders")])
 def test_a_server_that_died_is_not_hidden_by_another_one(told: Terminal, arguments: tuple[str, ...]) -> None:
     folder = told.home / "server"

@@ -7,7 +7,7 @@ import pytest
 
 from lakehouse.core.errors import Refused
 from lakehouse.core.history import Commit, History
-from lakehouse.core.policy import MIB, BinPacking, Compaction, LiquidClustering, ZOrder, policy_for
+from lakehouse.core.policy import MIB, BinPacking, Compaction, CompactionPolicy, LiquidClustering, ZOrder, policy_for
 from lakehouse.core.reason import Reason
 from lakehouse.core.strategy import (
     AfterWrite,
@@ -35,6 +35,11 @@ from lakehouse_tests.core.made import layout
 HOUR_MS = 3_600_000
 SMALL = WriteFacts(batch_bytes=MIB, batch_files=2, batch_partitions=1, arrivals_per_hour=12, table_bytes=20 * MIB)
 LARGE = replace(SMALL, batch_bytes=1000 * MIB, batch_files=64)
+
+
+def chosen(latency_seconds: float) -> CompactionPolicy:
+    """A policy that leaves the strategy open."""
+    return policy_for("bronze", Compaction(strategy=Chosen(latency_seconds=latency_seconds), target_file_bytes=128 * MIB))
 
 
 @pytest.mark.parametrize("cron", ["0 3 * * *", "*/20 6-22 * * 1,3", "0-30/10 0 1 1 7"])
@@ -74,13 +79,13 @@ CHOICES = {
 
 @pytest.mark.parametrize(("latency", "facts", "strategy", "reason"), CHOICES.values(), ids=CHOICES)
 def test_before_or_after_the_write(latency: float, facts: WriteFacts | None, strategy: type_of_strategy, reason: Reason) -> None:
-    found = choose_strategy(policy_for("bronze", Compaction(strategy=Chosen(latency_seconds=latency))), facts)
+    found = choose_strategy(chosen(latency), facts)
     assert (found.strategy, found.reason) == (strategy, reason)
     assert any(sign.isdigit() for sign in found.sentence)
 
 
 def test_the_sentence_has_the_numbers() -> None:
-    found = choose_strategy(policy_for("bronze", Compaction(strategy=Chosen(latency_seconds=60))), SMALL)
+    found = choose_strategy(chosen(60), SMALL)
     assert found.sentence == (
         "after each write: to merge a batch of 1048576 bytes in 2 file(s), 12.0 an hour, takes 1.3 s of the 60 s that readers wait, "
         "and the sensor would come after 6000 s"
@@ -133,13 +138,20 @@ def test_writes_are_measured_from_the_commits_with_new_rows_alone() -> None:
     ids=["too few", "all at once", "no rows"],
 )
 def test_a_history_that_does_not_tell_leaves_the_choice_to_the_sensor(history: History, known: int) -> None:
-    found = strategy_of(policy_for("bronze", Compaction(strategy=Chosen(latency_seconds=60))), layout([1]), history)
+    found = strategy_of(chosen(60), layout([1]), history)
     assert (found.strategy, found.reason) == (BySensor(), Reason.WRITES_UNKNOWN)
     assert found.sentence.startswith(f"by the sensor: {known} commit(s)")
 
 
+def test_a_target_that_follows_the_table_is_the_one_that_batches_have_to_fill() -> None:
+    policy = replace(chosen(60), target_file_bytes=0)
+    history = written(*[(hour, " ".join(f"{hour}.{place}" for place in range(16)), True) for hour in range(6)])
+    assert strategy_of(policy, layout([16 * MIB]), history).strategy == OptimizedWrite()
+    assert strategy_of(policy, layout([16 * 1024 * MIB] * 9), history).strategy != OptimizedWrite()
+
+
 def test_without_a_table_there_is_nothing_to_choose_by() -> None:
-    found = strategy_of(policy_for("bronze", Compaction(strategy=Chosen(latency_seconds=60))), None, None)
+    found = strategy_of(chosen(60), None, None)
     assert found.reason is Reason.WRITES_UNKNOWN
 
 

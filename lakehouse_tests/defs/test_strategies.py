@@ -41,17 +41,17 @@ def assets_of(lake: Lake, table: Table) -> list[Any]:
     return [table_asset(table, lake), compaction_asset(table, lake)]
 
 
-def test_only_a_scheduled_table_has_a_schedule_which_is_on_and_in_utc() -> None:
-    [schedule] = compaction_schedules([under(NIGHTLY), latest_orders])
+def test_only_a_scheduled_table_has_a_schedule_which_is_on_and_in_utc(tmp_path: Path) -> None:
+    lake = example_lake(tmp_path)
+    [schedule] = compaction_schedules([under(NIGHTLY), latest_orders], lake)
     assert (schedule.name, schedule.cron_schedule, schedule.execution_timezone) == (f"compaction_of_{pool_of(orders)}", "0 3 * * *", "UTC")
     assert schedule.default_status is dg.DefaultScheduleStatus.RUNNING
-    assert compaction_schedules(TABLES) == []
-    assert compaction_schedules([under(NIGHTLY, mode="recommend"), under(NIGHTLY, mode="off")]) == []
+    assert compaction_schedules(TABLES, lake) == []
 
 
-def test_a_tick_asks_for_the_compaction_once_unless_one_is_under_way(tmp_path: Path) -> None:
+def test_a_tick_asks_for_the_compaction_once_unless_one_is_under_way_or_hands_are_off(tmp_path: Path) -> None:
     table, lake = under(NIGHTLY), example_lake(tmp_path)
-    [schedule] = compaction_schedules([table])
+    [schedule] = compaction_schedules([table], lake)
     with dg.instance_for_test() as instance:
         [request] = tick(schedule, instance, lake, table).run_requests
         assert request.run_key == "bronze/orders 2026-11-21T03:00"
@@ -60,7 +60,10 @@ def test_a_tick_asks_for_the_compaction_once_unless_one_is_under_way(tmp_path: P
         assert tick(schedule, instance, lake, table).run_requests
         run = begun(instance, compaction_key(table))
         found = tick(schedule, instance, lake, table)
-    assert not found.run_requests and found.skip_message == f"bronze/orders: a run of it is under way ({run.run_id[:8]})"
+        assert not found.run_requests and found.skip_message == f"bronze/orders: a run of it is under way ({run.run_id[:8]})"
+        advised = under(NIGHTLY, mode="recommend")
+        found = tick(compaction_schedules([advised], lake)[0], instance, lake, advised)
+    assert not found.run_requests and "its declaration says mode recommend" in found.skip_message
 
 
 def load(lake: Lake, instance: dg.DagsterInstance, table: Table, name: str) -> dg.ExecuteInProcessResult:

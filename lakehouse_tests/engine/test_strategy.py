@@ -43,10 +43,18 @@ def ours(lake: Lake, key: str) -> dict[str, str]:
     return {name: value for name, value in facts_of(lake, key).layout.properties.items() if name in OURS}
 
 
-def files_of_next_batch(lake: Lake, spark: "SparkSession", table: Table, name: str) -> int:
-    """How many files a batch of 40 rows over two days makes in `table`."""
-    land(lake, f"{name}.json", [event(number, 5, "new", day=1 + number % 2) for number in range(40)])
-    write_table(lake, spark, events)
+def append_events(lake: Lake, spark: "SparkSession") -> None:
+    """40 rows over two days."""
+    row = "id", "TIMESTAMP'2013-01-01 05:00:00' AS at", "'new' AS state", "date_add(DATE'2013-01-01', INT(id % 2)) AS day"
+    frame = spark.range(0, 40, 1, 1).selectExpr(*row)
+    frame.write.format("delta").mode("append").partitionBy("day").option("delta.enableChangeDataFeed", "true").save(
+        lake.settings.table_uri(events.key)
+    )
+
+
+def files_of_next_batch(lake: Lake, spark: "SparkSession", table: Table) -> int:
+    """How many files a batch of 40 rows over two days makes in `table`, which follows the events."""
+    append_events(lake, spark)
     before = facts_of(lake, table.key).layout.file_count if version_of(lake, table.key) is not None else 0
     write_table(lake, spark, table)
     return facts_of(lake, table.key).layout.file_count - before
@@ -54,13 +62,13 @@ def files_of_next_batch(lake: Lake, spark: "SparkSession", table: Table, name: s
 
 def test_optimized_write_makes_one_file_per_partition_and_is_taken_back(lake: Lake, spark: "SparkSession") -> None:
     table = replace(copies, transform=scattered, write=Append(partition_by=("day",)))
-    assert files_of_next_batch(lake, spark, under(BySensor(), table), "a") == 8
-    assert files_of_next_batch(lake, spark, under(OptimizedWrite(), table), "b") == 2
+    assert files_of_next_batch(lake, spark, under(BySensor(), table)) == 8
+    assert files_of_next_batch(lake, spark, under(OptimizedWrite(), table)) == 2
     assert ours(lake, table.key) == {OPTIMIZE_WRITE: "true", STRATEGY_MARK: f"{OPTIMIZE_WRITE}=true"}
     version = version_of(lake, table.key)
     write_table(lake, spark, under(OptimizedWrite(), table))
     assert version_of(lake, table.key) == version
-    assert files_of_next_batch(lake, spark, under(BySensor(), table), "c") == 8
+    assert files_of_next_batch(lake, spark, under(BySensor(), table)) == 8
     assert ours(lake, table.key) == {}
 
 
@@ -124,10 +132,10 @@ def test_liquid_clustering_comes_and_goes_with_the_policy(lake: Lake, spark: "Sp
 
 
 def test_what_is_left_open_is_chosen_by_the_table_s_own_history(lake: Lake, spark: "SparkSession") -> None:
-    chosen = under(Chosen(latency_seconds=0.001))
-    for number in range(6):
-        land(lake, f"{number}.json", [event(number, 5, "new")])
-        outcome = write_table(lake, spark, chosen)
+    for _ in range(5):
+        append_events(lake, spark)
+    land(lake, "a.json", [event(1, 5, "new")])
+    outcome = write_table(lake, spark, under(Chosen(latency_seconds=0.001)))
     assert outcome.strategy is not None
     assert (outcome.strategy.strategy, outcome.strategy.reason) == (BySensor(), Reason.SENSOR_CHOSEN)
     assert ours(lake, events.key) == {}
