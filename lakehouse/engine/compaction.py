@@ -60,10 +60,10 @@ def compact(lake: Lake, spark: "SparkSession", table: Table, *, owner: str | Non
         Broken: the rows after it are not those before it.
     """
     losses, run = list[Loss](), owner or uuid4().hex
-    waited = await_quiet(lake, table)
-    asked = owner or f"compaction of {table.key}"
-    with hold(lake, spark, table.key, owner=asked), failure_noted(lake, table.key, run=run), translated():
-        outcome = retry_conflicts(lambda: _compact(lake, spark, table, losses, run=run))
+    with failure_noted(lake, table.key, run=run), translated():
+        waited = await_quiet(lake, table)
+        with hold(lake, spark, table.key, owner=owner or f"compaction of {table.key}"):
+            outcome = retry_conflicts(lambda: _compact(lake, spark, table, losses, run=run))
     return replace(outcome, seconds_waited=waited)
 
 

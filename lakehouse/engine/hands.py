@@ -3,7 +3,6 @@
 import contextlib
 import time
 from collections.abc import Iterator
-from typing import Literal
 
 from lakehouse.core.breaker import BreakerState, CompactionTry, HandsOff, assess_breaker, hands_off, persons_hands_off, tries_of
 from lakehouse.core.errors import LakehouseError, Refused, Transient
@@ -48,21 +47,17 @@ def refuse_hands_off(lake: Lake, table: Table) -> None:
 
 @contextlib.contextmanager
 def failure_noted(lake: Lake, table_key: str, *, run: str) -> Iterator[None]:
-    """What is raised inside goes into the journal as a try of `run`, unless it speaks of the caller or the server and not of the table."""
+    """What is raised inside goes into the journal as a failure of `run`, unless it speaks of the caller or the server and not of the table.
+
+    A race lost to another writer is neither: whoever lost it notes it, with what it cost.
+    """
     started = time.monotonic()
     try:
         yield
     except Exception as error:
-        result = _result(error)
-        if result is not None:
+        if not (isinstance(error, Refused | Transient) or is_lost(error) or is_conflict(error)):
             why = str(error) if isinstance(error, LakehouseError) else first_line(error)
-            ended = CompactionTry(ended_ms=now_ms(), result=result, seconds=time.monotonic() - started, why=why, run=run)
+            ended = CompactionTry(ended_ms=now_ms(), result="failed", seconds=time.monotonic() - started, why=why, run=run)
             with contextlib.suppress(LakehouseError):  # storage that does not answer must not hide what went wrong
                 Journal(lake.store).record_try(table_key, ended)
         raise
-
-
-def _result(error: Exception) -> Literal["failed", "conflict"] | None:
-    if any(each is not None and is_conflict(each) for each in (error, error.__cause__)):
-        return "conflict"
-    return None if isinstance(error, Refused | Transient) or is_lost(error) else "failed"
