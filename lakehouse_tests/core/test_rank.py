@@ -161,7 +161,7 @@ def test_a_table_that_was_just_compacted_cools_down_and_keeps_its_place() -> Non
 def test_who_is_left_alone_is_told_so_and_takes_no_slot() -> None:
     policies = {"a": POLICY, "b": replace(POLICY, strategy=NoCompaction()), "c": replace(POLICY, strategy=Chosen(latency_seconds=60))}
     found = choose_compactions(
-        [worthy(table) for table in policies],
+        [worthy(table, sensor_driven=True) for table in policies],
         policies,
         RunState(),
         bounds=Bounds(slots=1),
