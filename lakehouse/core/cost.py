@@ -26,7 +26,7 @@ _DEFAULT_SECONDS_PER_BYTE = 1 / 30e6
 # How the fit forgets and forgives: a run weighs half after so many newer ones, older ones than the last so many are left out, fewer than
 # so many say nothing of the shape (the first is often a cold start), the defaults' shape weighs so much of one run, and an error counts in
 # full up to so many times the usual one.
-_HALF_LIFE_RUNS, _RUNS = 6, 40
+_HALF_LIFE_RUNS, _RUNS = 4, 40
 _LEAST_RUNS = 3
 _PULL = 0.05
 _FORGIVEN = 1.5
