@@ -32,6 +32,25 @@ def test_an_error_in_a_run_comes_out_as_it_was_raised_at_once(error: LakehouseEr
     assert len(tries) == 1
 
 
+class Said(dg.Config):
+    """What a run may be told."""
+
+    anyway: bool = False
+
+
+@pytest.mark.parametrize(("config", "said"), [(None, False), ({"anyway": False}, False), ({"anyway": True}, True)])
+def test_what_a_person_says_of_a_run_reaches_the_asset(config: dict[str, bool] | None, said: bool) -> None:
+    heard: list[bool] = []
+
+    @dg.asset(key=["compaction", "bronze", "paused"])
+    def compaction(config: Said) -> None:
+        heard.append(config.anyway)
+
+    with dg.DagsterInstance.ephemeral() as instance:
+        [run] = Recorder(instance, dg.Definitions(assets=[compaction])).materialize(["compaction/bronze/paused"], config=config)
+    assert (run.state, heard) == ("done", [said])
+
+
 def test_a_defect_in_a_run_is_broken_and_named() -> None:
     @dg.asset(key=["bronze", "failing"])
     def failing() -> None:
