@@ -28,7 +28,7 @@ type_of_checkpoint = Callable[[LogBuilder], LogBuilder]
 
 
 def test_the_replay_of_the_policy_in_force_reproduces_what_the_sensor_and_spark_did(lake: Lake, spark: "SparkSession") -> None:
-    """Appends and merges with deletion vectors; after each the sensor's own decision, and Spark's own OPTIMIZE where it asks for one."""
+    """Appends and a DELETE; after each the sensor's own decision, and Spark's own OPTIMIZE where it asks for one."""
     table = replace(events, compaction=Compaction(min_small_files=3, target_file_bytes=8192, cooldown_minutes=0))
     policy, uri = policy_for("bronze", table.compaction), lake.settings.table_uri(table.key)
     for step in range(4):
