@@ -8,7 +8,7 @@ from typing import Literal
 import dagster as dg
 from dagster import DagsterRunStatus
 
-from lakehouse.core.breaker import BreakerState, CompactionTry, assess_breaker, hands_off
+from lakehouse.core.breaker import CompactionTry, assess_breaker, hands_off
 from lakehouse.core.policy import CompactionPolicy, policy_for
 from lakehouse.core.rank import CYCLE_MS, Bounds, Decision, RunState, Try, choose_compactions, run_key
 from lakehouse.core.readers import count_reads
@@ -29,7 +29,7 @@ from lakehouse.defs.instance import (
 from lakehouse.defs.metadata import sensed_rewrites, sensed_state
 from lakehouse.engine.journal import Journal
 from lakehouse.engine.lake import Lake
-from lakehouse.engine.probe import backoffs
+from lakehouse.engine.probe import backoffs, scans
 
 COST_TAG = "lakehouse/estimate_usd"
 _TRIES_ALLOWED = 3
@@ -133,22 +133,16 @@ def _held(
 ) -> Mapping[str, tuple[Reason, str]]:
     """The tables to keep hands off, with the reason and its sentence."""
     journal = Journal(lake.store)
-    pauses, failures, useless = journal.pauses(), journal.tries_since(compacted_ms), backoffs(lake, now_ms)
+    pauses, failures, useless, scanned = journal.pauses(), journal.tries_since(compacted_ms), backoffs(lake, now_ms), scans(lake)
     found: dict[str, tuple[Reason, str]] = {}
     for key, policy in policies.items():
-        breaker = _breaker(policy, failures.get(key, ()), facts.get(key), compacted_ms.get(key), now_ms=now_ms)
+        # What needs no log: noted failures, the newest success, the scans of probes, the rewrites that the newest event tells of.
+        successes = [CompactionTry(ended_ms=compacted_ms[key], result="succeeded")] if key in compacted_ms else []
+        rewrites = sensed_rewrites(facts[key].numbers if key in facts else {})
+        breaker = assess_breaker([*failures.get(key, ()), *successes], rewrites, policy, now_ms, scans=scanned.get(key, ()))
         held = hands_off(key, policy, pauses.get(key), breaker, now_ms)
         if held is not None:
             found[key] = (held.reason, held.sentence)
         elif key in useless:
             found[key] = (useless[key].reason, useless[key].sentence)
     return found
-
-
-def _breaker(
-    policy: CompactionPolicy, failures: Sequence[CompactionTry], facts: NewestFacts | None, compacted_ms: int | None, *, now_ms: int
-) -> BreakerState:
-    """The table's breaker, of what needs no log: noted failures, the newest success, and the rewrites that its newest event tells."""
-    successes = [] if compacted_ms is None else [CompactionTry(ended_ms=compacted_ms, result="succeeded")]
-    rewrites = sensed_rewrites(facts.numbers if facts else {})
-    return assess_breaker([*failures, *successes], rewrites, policy, now_ms)

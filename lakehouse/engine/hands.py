@@ -13,16 +13,17 @@ from lakehouse.core.table import Table
 from lakehouse.engine.clock import now_ms
 from lakehouse.engine.journal import Journal
 from lakehouse.engine.lake import Lake
-from lakehouse.engine.probe import backoffs
+from lakehouse.engine.probe import backoffs, scans
 from lakehouse.engine.spark import first_line, is_conflict, is_lost
 
 
 def breaker_of(lake: Lake, table: Table, history: History | None) -> BreakerState:
-    """The table's breaker: the failures that the journal holds, and what the log shows; without a log, the failures alone."""
+    """The table's breaker: the failures and scans that the journal holds, and what the log shows; without a log, the journal alone."""
     failures = Journal(lake.store).tries(table.key)
     tries = failures if history is None else tries_of(history, failures)
     rewrites = Rewrites() if history is None else find_rewrites(history)
-    return assess_breaker(tries, rewrites, policy_for(table.layer, table.compaction), now_ms())
+    policy = policy_for(table.layer, table.compaction)
+    return assess_breaker(tries, rewrites, policy, now_ms(), scans=scans(lake).get(table.key, ()))
 
 
 def hands_off_now(lake: Lake, table: Table, history: History | None) -> HandsOff | None:

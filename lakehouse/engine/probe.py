@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 from uuid import uuid4
 
 from lakehouse.core.benefit import Backoff, Probe, assess_benefit, backoff_until, benefit_backoff, gain_of, probe_budget_seconds, probe_from
+from lakehouse.core.breaker import Scan
 from lakehouse.core.errors import Broken
 from lakehouse.core.layout import Layout, type_of_partition
 from lakehouse.core.outcome import CompactionOutcome
@@ -37,6 +38,8 @@ _WIDTH, _LEAST_PAIRS, _MOST_PAIRS = 0.1, 3, 40
 # So many scans a probe has at least, two unmeasured ones among them; each reads about so much: Parquet, all columns, on two cores.
 _LEAST_SCANS, _BYTES_PER_SECOND = 2 + 2 * _LEAST_PAIRS, 100e6
 _READ_BACK = 20
+# More than any breaker asks for.
+_SCANS_TOLD = 5
 
 
 def probe_compaction(lake: Lake, spark: "SparkSession", outcome: CompactionOutcome, *, asked: bool = False) -> Probe | None:
@@ -95,6 +98,26 @@ def backoffs(lake: Lake, now_ms: int) -> dict[str, Backoff]:
             backoff = backoff_until(told["backoff_until_ms"] or 0, told["verdict"], now_ms)
             if backoff:
                 found[table_key] = backoff
+    return found
+
+
+def scans(lake: Lake) -> dict[str, tuple[Scan, ...]]:
+    """What the newest probes of each table saw, oldest first: one listing, and a few reads for each table that was ever probed.
+
+    A probe without a scan, or one that cannot be read, tells nothing.
+    """
+    names: dict[str, list[str]] = {}
+    for file in lake.store.list("_lakehouse/probes"):
+        names.setdefault(file.name.removeprefix("_lakehouse/probes/").rpartition("/")[0], []).append(file.name)
+    found: dict[str, tuple[Scan, ...]] = {}
+    for table_key, all_names in names.items():
+        told: list[Scan] = []
+        for data in lake.store.read_many(all_names[-_SCANS_TOLD:]):
+            with contextlib.suppress(ValueError, TypeError, KeyError):
+                probe = probe_from(json.loads(data))
+                if probe.before:
+                    told.append(Scan(measured_ms=probe.measured_ms, before_seconds=probe.before_seconds, after_seconds=probe.after_seconds))
+        found[table_key] = tuple(told)
     return found
 
 

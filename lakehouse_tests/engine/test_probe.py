@@ -8,13 +8,15 @@ import pytest
 
 from lakehouse.core.benefit import Probe
 from lakehouse.core.errors import Broken
+from lakehouse.core.reason import Reason
 from lakehouse.engine.account import with_account
+from lakehouse.engine.clock import now_ms
 from lakehouse.engine.compaction import compact
-from lakehouse.engine.hands import hands_off_now
+from lakehouse.engine.hands import breaker_of, hands_off_now
 from lakehouse.engine.lake import Lake, open_lake
 from lakehouse.engine.probe import backoffs, probe_compaction, probes, record_probe, take_pairs
 from lakehouse_tests.conftest import own_settings
-from lakehouse_tests.engine.example import events, session_settings, version_of
+from lakehouse_tests.engine.example import copies, events, session_settings, version_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -81,6 +83,19 @@ def test_a_compaction_is_probed_and_the_pairs_are_in_the_journal(lake: Lake, spa
 def test_a_compaction_that_did_nothing_is_not_probed(lake: Lake, spark: "SparkSession") -> None:
     spark.range(1).coalesce(1).write.format("delta").save(lake.settings.table_uri(events.key))
     assert probe_compaction(lake, spark, compact(lake, spark, events), asked=True) is None
+
+
+def test_scans_that_got_slower_open_the_breaker_of_their_table(tmp_path: Path) -> None:
+    lake = open_lake(own_settings(tmp_path))
+    for number in range(3):
+        assert breaker_of(lake, events, None).position == "closed"
+        slower = {"before": (1.0, 1.0, 1.0), "after": (1.5, 1.5, 1.5), "spent_seconds": 7.5, "budget_seconds": 8.0}
+        record_probe(
+            lake, Probe(table=events.key, version_before=number, version_after=number + 1, measured_ms=now_ms() + number, **slower)
+        )
+    state = breaker_of(lake, events, None)
+    assert (state.position, state.reason) == ("open", Reason.MEASURED_HARM)
+    assert breaker_of(lake, copies, None).position == "closed"
 
 
 def test_what_does_not_pay_is_held_off_by_what_the_journal_says(tmp_path: Path) -> None:
