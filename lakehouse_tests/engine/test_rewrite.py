@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from lakehouse.core.compaction import CompactionPlan
+from lakehouse.core.compaction import CompactionPlan, plan_compaction
 from lakehouse.core.errors import Refused
 from lakehouse.core.layout import Layout
 from lakehouse.core.outcome import CompactionOutcome
-from lakehouse.core.policy import MIB, Compaction, LiquidClustering, ZOrder
+from lakehouse.core.policy import MIB, Compaction, LiquidClustering, ZOrder, policy_for
 from lakehouse.core.reason import Reason
-from lakehouse.core.table import Table
+from lakehouse.core.table import Append, Landing, Table
 from lakehouse.engine import sql
 from lakehouse.engine.compaction import compact, plan
 from lakehouse.engine.lake import Lake
@@ -94,7 +94,7 @@ def test_deleted_rows_are_purged_file_by_file_and_then_nothing_is_due(lake: Lake
 
 def test_rows_are_laid_out_along_columns_once_until_enough_is_new(lake: Lake, spark: "SparkSession") -> None:
     append(spark, lake, "SELECT id, id % 7 AS other, INT(id % 2) AS day FROM range(0, 9000, 1, 2)", by="day", files=2)
-    table = declared(target_file_bytes=8_192, data_layout=ZOrder(columns=("other", "id")))
+    table = arranged(ZOrder(columns=("other", "id")), by=("day",))
     outcome = compact(lake, spark, table)
     check_as_planned(lake, outcome, exact_added=False)
     assert (outcome.plan.reason, outcome.files_removed, outcome.rows_verified) == (Reason.OUT_OF_ORDER, 4, 9_000)
@@ -109,7 +109,7 @@ def test_a_liquid_table_is_clustered_once_until_enough_is_new(lake: Lake, spark:
     uri = lake.settings.table_uri(events.key)
     spark.sql(f"CREATE TABLE delta.`{uri}` (id BIGINT, other BIGINT) USING delta CLUSTER BY (id)")
     append(spark, lake, "SELECT id, id % 7 AS other FROM range(0, 6000, 1, 2)", files=2)
-    table = declared(target_file_bytes=8_192, data_layout=LiquidClustering(columns=("id",)))
+    table = arranged(LiquidClustering(columns=("id",)))
     outcome = compact(lake, spark, table)
     check_as_planned(lake, outcome, exact_added=False)
     assert (outcome.plan.reason, outcome.files_removed, outcome.rows_verified) == (Reason.LOOSE_FILES, 2, 6_000)
@@ -124,7 +124,7 @@ def test_a_liquid_table_is_clustered_once_until_enough_is_new(lake: Lake, spark:
 def test_what_delta_refuses_is_refused_before(lake: Lake, spark: "SparkSession", columns: tuple[str, ...], words: str) -> None:
     append(spark, lake, "SELECT id, 1 AS day FROM range(3)", by="day")
     with pytest.raises(Refused, match=words):
-        planned(lake, declared(data_layout=ZOrder(columns=columns)))
+        plan_compaction(layout_of(lake), policy_for("bronze", Compaction(data_layout=ZOrder(columns=columns))))
     with pytest.raises(Exception, match="DELTA_ZORDERING"):
         spark.sql(sql.optimize(lake.settings.table_uri(events.key), None, zorder_by=columns))
 
@@ -132,6 +132,13 @@ def test_what_delta_refuses_is_refused_before(lake: Lake, spark: "SparkSession",
 def declared(**knobs: Any) -> Table:
     """The table under these knobs."""
     return replace(events, compaction=Compaction(**knobs))
+
+
+def arranged(data_layout: ZOrder | LiquidClustering, *, by: tuple[str, ...] = ()) -> Table:
+    """A table of three columns under such a layout, in files of 8 KiB."""
+    source = Landing(prefix="landing/events/", format="json", schema="id BIGINT, other BIGINT, day INT")
+    knobs = Compaction(target_file_bytes=8_192, data_layout=data_layout)
+    return replace(events, source=source, write=Append(partition_by=by), compaction=knobs)
 
 
 def planned(lake: Lake, table: Table) -> CompactionPlan:
