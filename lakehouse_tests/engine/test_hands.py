@@ -36,7 +36,7 @@ def memory(tmp_path: Path) -> Lake:
     [
         (Broken("rows differ\nmore"), ["failed"]),
         (ValueError("not a Parquet file"), ["failed"]),
-        (Conflict("a race"), ["conflict"]),
+        (Conflict("a race, which whoever lost it has noted"), []),
         (Refused("no such table"), []),
         (Transient("the server is gone"), []),
         (KeyboardInterrupt(), []),
@@ -48,12 +48,6 @@ def test_what_speaks_against_the_table_is_noted_and_passes_on(memory: Lake, erro
     found = Journal(memory.store).tries(events.key)
     assert [each.result for each in found] == results
     assert all(each.run == "run 1" and each.why and abs(each.ended_ms - now_ms()) < 60_000 for each in found)
-
-
-def test_a_lost_race_is_one_also_in_our_own_words(memory: Lake) -> None:
-    with pytest.raises(Transient), failure_noted(memory, events.key, run=""):
-        raise Transient("another writer changed the table first") from Conflict("a race")
-    assert [each.result for each in Journal(memory.store).tries(events.key)] == ["conflict"]
 
 
 def test_a_success_is_not_noted(memory: Lake) -> None:
