@@ -2,17 +2,21 @@
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark.errors import PySparkException
 
+from lakehouse.core.benefit import Probe
 from lakehouse.core.breaker import Pause
 from lakehouse.core.errors import Broken, Refused, Transient
 from lakehouse.core.policy import Compaction
+from lakehouse.core.reason import Reason
 from lakehouse.engine.clock import now_ms
-from lakehouse.engine.hands import failure_noted, hands_off_now, refuse_hands_off
+from lakehouse.engine.hands import breaker_of, failure_noted, hands_off_now, refuse_hands_off
 from lakehouse.engine.journal import Journal
 from lakehouse.engine.lake import Lake
+from lakehouse.engine.probe import record_probe
 from lakehouse.engine.store import MemoryStore
 from lakehouse_tests.conftest import own_settings
 from lakehouse_tests.engine.example import events
@@ -86,3 +90,16 @@ def test_failures_open_the_breaker_also_where_there_is_no_log(memory: Lake) -> N
             raise Broken("rows differ")
     held = hands_off_now(memory, events, None)
     assert held is not None and held.sentence.endswith("the last said: rows differ")
+
+
+def test_probes_that_got_slower_in_a_row_open_the_breaker_and_a_damaged_one_tells_nothing(memory: Lake) -> None:
+    times: dict[str, Any] = {"before": (1.0, 1.0, 1.0), "after": (1.5, 1.5, 1.5), "spent_seconds": 8.0, "budget_seconds": 10.0}
+    for version in range(3):
+        assert breaker_of(memory, events, None).position == "closed"
+        record_probe(
+            memory, Probe(table=events.key, version_before=version, version_after=version + 1, measured_ms=now_ms() + version, **times)
+        )
+    held = hands_off_now(memory, events, None)
+    assert held is not None and held.reason is Reason.MEASURED_HARM
+    memory.store.put(f"_lakehouse/probes/{events.key}/9.json", b"{")
+    assert breaker_of(memory, events, None).position == "open"
