@@ -2,17 +2,21 @@
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark.errors import PySparkException
 
+from lakehouse.core.benefit import Probe
 from lakehouse.core.breaker import Pause
 from lakehouse.core.errors import Broken, Refused, Transient
 from lakehouse.core.policy import Compaction
+from lakehouse.core.reason import Reason
 from lakehouse.engine.clock import now_ms
-from lakehouse.engine.hands import failure_noted, hands_off_now, refuse_hands_off
+from lakehouse.engine.hands import breaker_of, failure_noted, hands_off_now, refuse_hands_off
 from lakehouse.engine.journal import Journal
 from lakehouse.engine.lake import Lake
+from lakehouse.engine.probe import record_probe
 from lakehouse.engine.store import MemoryStore
 from lakehouse_tests.conftest import own_settings
 from lakehouse_tests.engine.example import events
@@ -36,7 +40,7 @@ def memory(tmp_path: Path) -> Lake:
     [
         (Broken("rows differ\nmore"), ["failed"]),
         (ValueError("not a Parquet file"), ["failed"]),
-        (Conflict("a race"), ["conflict"]),
+        (Conflict("a race, which whoever lost it has noted"), []),
         (Refused("no such table"), []),
         (Transient("the server is gone"), []),
         (KeyboardInterrupt(), []),
@@ -48,12 +52,6 @@ def test_what_speaks_against_the_table_is_noted_and_passes_on(memory: Lake, erro
     found = Journal(memory.store).tries(events.key)
     assert [each.result for each in found] == results
     assert all(each.run == "run 1" and each.why and abs(each.ended_ms - now_ms()) < 60_000 for each in found)
-
-
-def test_a_lost_race_is_one_also_in_our_own_words(memory: Lake) -> None:
-    with pytest.raises(Transient), failure_noted(memory, events.key, run=""):
-        raise Transient("another writer changed the table first") from Conflict("a race")
-    assert [each.result for each in Journal(memory.store).tries(events.key)] == ["conflict"]
 
 
 def test_a_success_is_not_noted(memory: Lake) -> None:
@@ -92,3 +90,16 @@ def test_failures_open_the_breaker_also_where_there_is_no_log(memory: Lake) -> N
             raise Broken("rows differ")
     held = hands_off_now(memory, events, None)
     assert held is not None and held.sentence.endswith("the last said: rows differ")
+
+
+def test_probes_that_got_slower_in_a_row_open_the_breaker_and_a_damaged_one_tells_nothing(memory: Lake) -> None:
+    times: dict[str, Any] = {"before": (1.0, 1.0, 1.0), "after": (1.5, 1.5, 1.5), "spent_seconds": 8.0, "budget_seconds": 10.0}
+    for version in range(3):
+        assert breaker_of(memory, events, None).position == "closed"
+        record_probe(
+            memory, Probe(table=events.key, version_before=version, version_after=version + 1, measured_ms=now_ms() + version, **times)
+        )
+    held = hands_off_now(memory, events, None)
+    assert held is not None and held.reason is Reason.MEASURED_HARM
+    memory.store.put(f"_lakehouse/probes/{events.key}/9.json", b"{")
+    assert breaker_of(memory, events, None).position == "open"
