@@ -32,9 +32,9 @@ RUNS = 200
 LIMIT_SECONDS = 30.0
 
 
-def main(arguments: list[str]) -> int:
+def main(table_count: int = 1000) -> int:
     """Prints the seconds of each step; 1 if a tick took longer than its time."""
-    chance, tables = random.Random(7), fleet_of(int(arguments[0]) if arguments else 1000)
+    chance, tables = random.Random(7), fleet_of(table_count)
     states = [state_of_one(chance, table, FILES // len(tables)) for table in tables]
     policies = {table.key: policy_for(table.layer, table.compaction) for table in tables}
     files = sum(state.file_count or 0 for state in states)
@@ -126,4 +126,4 @@ def timed(step: Callable[[], Any]) -> tuple[float, Any]:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main(*map(int, sys.argv[1:])))
