@@ -10,6 +10,7 @@ import statistics
 import sys
 import tempfile
 import time
+from math import isnan
 from pathlib import Path
 
 from lakehouse.core.benefit import gain_of
@@ -25,7 +26,7 @@ from lakehouse_tests.conftest import own_settings
 _LANDING = Landing(prefix="landing/x/", format="json", schema="id BIGINT")
 _KEPT, _LEFT = (Table(key=f"bronze/{name}", source=_LANDING, write=Append(), compaction=Compaction()) for name in ("kept", "left"))
 _CORES = os.cpu_count() or 1
-_ROWS, _FILES, _LOOK_EVERY, _LOOK_SECONDS = 40_000, 4, 10, 5.0
+_ROWS, _FILES, _LOOK_EVERY, _LOOK_SECONDS = 40_000, 4, 10, 15.0
 
 
 def main(writes: int = 60, budget_seconds: int = 200) -> int:
@@ -48,9 +49,10 @@ def main(writes: int = 60, budget_seconds: int = 200) -> int:
                 if time.monotonic() - began > budget_seconds:
                     break
             spark.stop()
-    means = {key: statistics.mean(each) for key, each in found.items() if each}
+    known = {key: [value for value in each if not isnan(value)] for key, each in found.items()}
+    means = {key: statistics.mean(each) for key, each in known.items() if each}
     print("mean slow-down against a file per core: " + ", ".join(f"{key} {mean:+.1%}" for key, mean in means.items()))
-    return 0 if means and means[_KEPT.key] < 0.07 else 1
+    return 0 if means.get(_KEPT.key, 1.0) < 0.07 else 1
 
 
 def _is_due(lake: Lake) -> bool:

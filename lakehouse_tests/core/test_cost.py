@@ -97,7 +97,7 @@ def test_a_fit_says_how_many_runs_it_rests_on_and_how_far_they_spread() -> None:
 def test_the_bytes_written_follow_what_was_written_before() -> None:
     histories = [[compaction(version, written_share=0.6) for version in range(count)] for count in (0, 1, 11)]
     shares = [estimate(fit_rates(past(commits)), files_removed=2, bytes_removed=MB).bytes_written for commits in histories]
-    assert shares[0] == MB and shares[1] < 0.65 * MB and shares[2] == pytest.approx(0.6 * MB, rel=0.01)
+    assert shares[0] == MB and shares[1] < 0.65 * MB and shares[2] == pytest.approx(0.6 * MB, rel=0.02)
 
 
 def test_nothing_costs_nothing() -> None:
