@@ -80,8 +80,8 @@ class Health:
 
     @property
     def mergeable_file_count(self) -> int:
-        """Files that a compaction would really remove if it ran now."""
-        return self.plan.files_removed
+        """Files that compaction would really remove, in as many runs as the bounds of one ask for."""
+        return self.plan.files_removed + self.plan.files_left
 
     @property
     def average_file_bytes(self) -> int:

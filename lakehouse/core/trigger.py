@@ -73,7 +73,7 @@ def state_of(layout: Layout, health: Health) -> TableState:
     return TableState(
         table=layout.table,
         version=layout.version,
-        mergeable_file_count=plan.files_removed,
+        mergeable_file_count=health.mergeable_file_count,
         mergeable_bytes=plan.bytes_removed,
         file_count=health.file_count,
         files_after=health.file_count - plan.files_removed + plan.files_added,

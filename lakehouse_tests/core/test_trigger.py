@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from lakehouse.core.compaction import plan_compaction
 from lakehouse.core.health import assess_health
 from lakehouse.core.policy import CompactionPolicy
 from lakehouse.core.reason import Reason
@@ -106,6 +107,14 @@ def test_a_state_holds_what_the_log_tells() -> None:
     assert (state.mergeable_bytes, state.openings_saved, state.oldest_small_ms) == (3_400, 2, 0)
     assert state.deleted_rows_share == 0.05
     assert state.estimate_usd is not None and state.estimate_usd > 0
+
+
+def test_a_backlog_counts_whole_however_little_one_run_may_do() -> None:
+    made = layout([100] * 12)
+    bounded = plan_compaction(made, replace(QUIET, min_small_files=10, max_bytes_per_run=250))
+    state = state_of(made, assess_health(made, bounded))
+    assert (bounded.files_removed + bounded.files_left, state.mergeable_file_count) == (12, 12)
+    assert find_trigger(state, bounded.policy, now_ms=NOW).reason is Reason.DUE
 
 
 def test_rows_that_the_log_does_not_count_hide_no_share() -> None:
