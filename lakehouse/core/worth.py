@@ -9,14 +9,14 @@ Takes: what the plan's estimate says. `ratio` is how many times a day the compac
 
 from dataclasses import dataclass
 
-from lakehouse.core.cost import DEFAULT_RATES, Rates, estimate
+from lakehouse.core.cost import DEFAULT_RATES, Prices, Rates, estimate
 
 # An open and a footer: the same figure that a compaction's own estimate starts from.
 _SECONDS_PER_OPENING = DEFAULT_RATES.seconds_per_file
 # A reader of Parquet asks for the footer, then for the columns: two GETs at least.
 _REQUESTS_PER_OPENING = 2
-# Amazon S3 Standard, us-east-1: 0.0004 USD per 1,000 GET requests; a disk asks for nothing.
-_USD_PER_REQUEST = 0.0004 / 1000
+# A disk asks for nothing.
+_USD_PER_REQUEST = Prices().usd_per_1000_gets / 1000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
