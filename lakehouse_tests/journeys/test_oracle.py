@@ -1,4 +1,4 @@
-"""Landing to gold from the terminal: every number equals what plain pandas computes, and doing it again changes no row."""
+"""Landing to gold from the terminal, with kills in between: every number equals what plain pandas computes, and doing it again changes no row."""
 
 from datetime import datetime
 from pathlib import Path
@@ -10,6 +10,13 @@ from lakehouse_tests import oracle
 from lakehouse_tests.journeys.world import World
 
 START, UNTIL = datetime(2013, 1, 1), datetime(2013, 1, 4)
+# What is killed with SIGKILL, and by which file it is known that it is in the middle of it.
+KILLED = (
+    ("replay", "landing/flight_events/2013-01-02*"),
+    ("materialize", "bronze/flight_events/_delta_log/*0.json"),
+    ("materialize", "silver/flights/*.parquet"),
+    ("materialize", "gold/*/_delta_log/*0.json"),
+)
 TABLES = ("bronze/flight_events", "bronze/weather", "silver/flights", "silver/weather", "gold/carrier_daily", "gold/route_delays")
 
 
@@ -19,10 +26,13 @@ def read(home: Path, key: str) -> pandas.DataFrame:
     return frame.sort_values(list(frame.columns), ignore_index=True)
 
 
-def test_gold_equals_the_oracle_and_a_second_run_changes_no_row(tmp_path: Path) -> None:
+def test_after_kills_gold_equals_the_oracle_and_a_second_run_changes_no_row(tmp_path: Path) -> None:
     world = World(tmp_path / "home", LAKEHOUSE_SPARK_MEMORY="1g")
-    for arguments in (["replay", "--until", f"{UNTIL:%Y-%m-%d}"], ["materialize"]):
-        done = world.command(*arguments)
+    arguments = {"replay": ["replay", "--until", f"{UNTIL:%Y-%m-%d}"], "materialize": ["materialize"]}
+    for name, pattern in KILLED:
+        world.kill(*arguments[name], when=lambda pattern=pattern: any((world.home / "lake").glob(pattern)))
+    for name in ("replay", "materialize"):
+        done = world.command(*arguments[name])
         assert done.returncode == 0, done.stderr
     expected = oracle.gold(START, UNTIL)
     for name, frame in expected.items():

@@ -43,6 +43,20 @@ class World:
             [sys.executable, "-m", "lakehouse", *arguments], env=self.environment, capture_output=True, text=True, timeout=600, check=False
         )
 
+    def kill(self, *arguments: str, when: Callable[[], object]) -> None:
+        """Starts `lakehouse …` and kills it with SIGKILL as soon as `when()` holds; fails if it ends before that."""
+        command = [sys.executable, "-m", "lakehouse", *arguments]
+        process = subprocess.Popen(command, env=self.environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        try:
+            deadline = time.monotonic() + 300
+            while not when():
+                assert process.poll() is None, f"lakehouse {' '.join(arguments)} ended with {process.returncode} before it could be killed"
+                assert time.monotonic() < deadline, f"lakehouse {' '.join(arguments)}: the moment to kill it did not come"
+                time.sleep(0.02)  # between two looks at the disk
+        finally:
+            process.kill()
+            process.wait()
+
     def __enter__(self) -> "World":
         self.home.mkdir(parents=True, exist_ok=True)
         with (self.home / "up.log").open("wb") as log:
