@@ -126,7 +126,9 @@ def _plan(table: Table, facts: TableFacts, losses: Sequence[Loss]) -> Compaction
         return whole
     contested = frozenset[type_of_typed_partition]().union(*(loss.partitions for loss in losses))
     rest = without_partitions(whole, facts.layout, contested, rates=fit_rates(facts.history))
-    return rest if rest.bins else plan_table(half_of(table, losses), facts.layout, facts.history, now_ms=now_ms())
+    if contested and rest.bins:
+        return rest
+    return plan_table(half_of(table, losses), facts.layout, facts.history, now_ms=now_ms())
 
 
 def _loss(before: TableFacts, after: TableFacts, planned: CompactionPlan, commits: Sequence[Commit], seconds: float) -> Loss:

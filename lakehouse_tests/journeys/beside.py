@@ -44,6 +44,7 @@ class Report:
     rewritten_bytes: int = 0
     rows_verified: int = 0
     unverified: int = 0
+    waited_seconds: float = 0.0
     rows_differing: int = 0
     seconds: float = 0.0
 
@@ -52,6 +53,7 @@ class Report:
         self.conflicts += outcome.conflicts
         self.wasted_bytes += outcome.wasted_bytes
         self.wasted_seconds += outcome.wasted_seconds
+        self.waited_seconds += outcome.seconds_waited
         if outcome.version_after is not None:
             self.compactions += 1
             self.rewritten_bytes += outcome.bytes_removed
@@ -143,8 +145,20 @@ class Writer:
         return f"SELECT id, INT(id % {PARTITIONS}) AS part, {value}L AS value FROM range({first}, {first + count}, 1, 1)"
 
 
-def play(lake: Lake, *, rounds: int, seed: int, pause_seconds: float = 0.3) -> Report:
-    """`rounds` foreign statements on two tables, half on each, beside compactions of both, until all have succeeded."""
+def play(
+    lake: Lake,
+    *,
+    rounds: int,
+    seed: int,
+    pause_seconds: float = 0.3,
+    rest_seconds: float = 0.25,
+    tell: Callable[[str], None] = lambda line: None,
+) -> Report:
+    """`rounds` foreign statements on two tables, half on each, beside compactions of both, until all have succeeded.
+
+    `pause_seconds` is the mean pause of a writer between two statements, `rest_seconds` that of the compactions.
+    """
+    chance = random.Random(seed)
     spark, report, started = connect(lake.settings), Report(), time.monotonic()
     writers = [
         Writer(key=key, uri=lake.settings.table_uri(key), chance=random.Random(f"{seed} {key}"), pause_seconds=pause_seconds)
@@ -157,6 +171,9 @@ def play(lake: Lake, *, rounds: int, seed: int, pause_seconds: float = 0.3) -> R
         while not all(each.done() for each in playing):
             for writer in writers:
                 _compact(lake, spark, writer.key, report)
+            told = ", ".join(f"{writer.key} {writer.statements} statements, {writer.lost} lost" for writer in writers)
+            time.sleep(chance.uniform(0, 2 * rest_seconds))
+            tell(f"{time.monotonic() - started:.0f} s: {told}; {report.compactions} compactions, {report.conflicts} conflicts")
         for each in playing:
             each.result()
     for writer in writers:

@@ -9,10 +9,10 @@ from lakehouse_tests.journeys.beside import play
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-ROUNDS = 40  # `python -m benchmarks.beside_writers` plays 200
+ROUNDS = 24  # `python -m benchmarks.beside_writers` plays 200
 
 
-def test_forty_rounds_beside_foreign_sessions_lose_no_row(
+def test_rounds_beside_foreign_sessions_lose_no_row(
     lake: Lake, spark: "SparkSession", record_property: Callable[[str, object], None]
 ) -> None:
     report = play(lake, rounds=ROUNDS, seed=4)
