@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from lakehouse.core.errors import Broken, Refused, Transient
 from lakehouse.core.layout import Column, DataFile, LogDebt, Tombstone
-from lakehouse.engine.log_reader import missing_files, read_facts, vector_file
+from lakehouse.core.vector import vector_file
+from lakehouse.engine.log_reader import missing_files, read_facts
 from lakehouse.engine.store import DiskStore, MemoryStore, StoredFile
 from lakehouse_tests.log_builder import MINUTE_MS, START_MS, LogBuilder
 
