@@ -12,6 +12,8 @@ from lakehouse.core.inventory.parts import Part, StoredObject
 from lakehouse.core.inventory.shares import OUTSIDE, Reconciliation, Share, TableShares
 from lakehouse.core.inventory.tally import Tally, is_current
 
+type_of_counts = Counter[tuple[str, str | None]]
+
 
 def reconcile(
     books: Sequence[TableBooks],
@@ -31,8 +33,8 @@ def reconcile(
     tallies = {each.table: Tally(each, lent, now_ms=now_ms) for each in books}
     failed = unread or {}
     owners = Owners([*tallies, *failed])
-    bytes_of: Counter[tuple[str, str | None]] = Counter()
-    count_of: Counter[tuple[str, str | None]] = Counter()
+    bytes_of: type_of_counts = Counter()
+    count_of: type_of_counts = Counter()
     seen: set[str] = set()
     for each in objects:
         name = each.key.removeprefix(lake_prefix) if each.key.startswith(lake_prefix) else None
@@ -42,19 +44,10 @@ def reconcile(
         if name is not None and table in tallies:
             tallies[table].take(name, each)
         else:
-            cell = (OUTSIDE if name is None else table or _first_folder(name), each.storage_class)
+            cell = (OUTSIDE if name is None else table or _top_folder(name), each.storage_class)
             bytes_of[cell] += each.size_bytes
             count_of[cell] += 1
-    others = [
-        Share(
-            part=Part.UNREAD if folder in failed else None,
-            folder=folder,
-            storage_class=kind,
-            file_count=count_of[folder, kind],
-            size_bytes=bytes_of[folder, kind],
-        )
-        for folder, kind in sorted(count_of, key=lambda cell: (cell[0], cell[1] or ""))
-    ]
+    others = _others(bytes_of, count_of, failed)
     tables = [tally.shares(seen, settled_ms=settled_ms) for tally in tallies.values()]
     tables += [_unread(table, why, others) for table, why in failed.items()]
     return Reconciliation(
@@ -63,12 +56,25 @@ def reconcile(
     )
 
 
+def _others(bytes_of: type_of_counts, count_of: type_of_counts, failed: Mapping[str, str]) -> list[Share]:
+    return [
+        Share(
+            part=Part.UNREAD if folder in failed else None,
+            folder=folder,
+            storage_class=kind,
+            file_count=count,
+            size_bytes=bytes_of[folder, kind],
+        )
+        for (folder, kind), count in sorted(count_of.items(), key=lambda each: (each[0][0], each[0][1] or ""))
+    ]
+
+
 def _unread(table: str, why: str, shares: Iterable[Share]) -> TableShares:
     of_it = tuple(share for share in shares if share.part is Part.UNREAD and share.folder == table)
     return TableShares(table=table, version=None, retention_ms=None, shares=of_it, problem=why)
 
 
-def _first_folder(name: str) -> str:
-    """`landing/` for what lies below it, the name itself for an object at the root of the lake."""
-    folder, slash, _ = name.partition("/")
-    return folder + slash
+def _top_folder(name: str) -> str:
+    """`landing/weather/` for what lies below it: at most two folders, none for an object at the root of the lake."""
+    *folders, last = name.split("/")
+    return "".join(f"{folder}/" for folder in folders[:2]) or last

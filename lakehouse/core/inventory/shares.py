@@ -10,7 +10,8 @@ OUTSIDE = "(outside the lake)"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Share:
-    """Objects of one part and one storage class; for what belongs to no table, `part` is `None` and `folder` its first folder."""
+    """Objects of one part and one storage class; for what belongs to no table, `part` is `None`
+    and `folder` the top of its path."""
 
     part: Part | None
     storage_class: str | None

@@ -58,7 +58,7 @@ def column_batches(manifest: Manifest, data: bytes, *, where: str, only: Sequenc
             if lacking := [name for name in _NEEDED if name in only and name not in columns]:
                 raise Refused(f"{where} has no column {' and no '.join(lacking)}; accepted: the columns that its manifest names")
             if manifest.file_format == "CSV":
-                columns["key"] = [decode_key(key) for key in columns["key"]]
+                columns["key"] = [key and decode_key(key) for key in columns["key"]]
             yield columns
     except (pa.ArrowException, OSError, ValueError, OverflowError) as error:
         raise Refused(
@@ -85,13 +85,16 @@ def _csv(manifest: Manifest, data: bytes, wanted: Sequence[str]) -> Iterator[pa.
     from pyarrow import csv
 
     names = list(manifest.columns)
+    with pa.CompressedInputStream(pa.BufferReader(data), "gzip") as text:
+        if not text.read(1):
+            return
     with (
         pa.CompressedInputStream(pa.BufferReader(data), "gzip") as text,
         csv.open_csv(
             text,
             read_options=csv.ReadOptions(column_names=names, use_threads=False),
             convert_options=csv.ConvertOptions(
-                column_types=dict.fromkeys(names, pa.string()), include_columns=list(wanted), strings_can_be_null=False
+                column_types=dict.fromkeys(names, pa.string()), include_columns=list(wanted), strings_can_be_null=True, null_values=[""]
             ),
         ) as reader,
     ):
@@ -100,15 +103,13 @@ def _csv(manifest: Manifest, data: bytes, wanted: Sequence[str]) -> Iterator[pa.
 
 def _values(name: str, column: pa.Array) -> list[Any]:
     """Python values; an empty text is null, times are milliseconds, flags are booleans, in whatever type the format has them."""
-    if pa.types.is_string(column.type) or pa.types.is_large_string(column.type) or pa.types.is_binary(column.type):
-        column = pa.array([value or None for value in column.cast(pa.string()).to_pylist()], type=pa.string())
     if name == "last_modified_date":
         return _milliseconds(column).to_pylist()
     if name == "size":
         return column.cast(pa.int64()).to_pylist()
     if name in _FLAGS:
         return column.cast(pa.bool_()).to_pylist()
-    return column.to_pylist()
+    return [value or None for value in column.cast(pa.string()).to_pylist()]
 
 
 def _milliseconds(column: pa.Array) -> pa.Array:

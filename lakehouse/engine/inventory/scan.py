@@ -9,7 +9,8 @@ Safety properties:
 """
 
 import hashlib
-from collections.abc import Callable, Iterator, Sequence
+from array import array
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import islice
@@ -17,6 +18,7 @@ from uuid import uuid4
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from pyarrow.lib import StringBuilder
 
 from lakehouse.core.errors import Transient
 from lakehouse.core.inventory import DataPart, Manifest, StoredObject, manifest_json
@@ -91,7 +93,7 @@ class _Written:
 
     def add(self, batch: Sequence[StoredObject]) -> None:
         """Append rows; a file that is full is put into the store."""
-        self._writer.write_table(_table(batch))
+        self._writer.write_batch(_rows(batch))
         self._rows += len(batch)
         self.object_count += len(batch)
         self.size_bytes += sum(each.size_bytes for each in batch)
@@ -119,16 +121,28 @@ class _Written:
         self._done.append(DataPart(key=self._store.prefix + name, size_bytes=len(data), md5=md5))
 
 
-def _table(batch: Sequence[StoredObject]) -> pa.Table:
-    columns = {
-        "bucket": [each.bucket for each in batch],
-        "key": [each.key for each in batch],
-        "size": [each.size_bytes for each in batch],
-        "last_modified_date": [each.modified_ms for each in batch],
-        "storage_class": [each.storage_class for each in batch],
-        "checksum_algorithm": [each.checksum_algorithm for each in batch],
-    }
-    return pa.table({name: pa.array(values, type=_SCHEMA.field(name).type) for name, values in columns.items()}, schema=_SCHEMA)
+def _rows(batch: Sequence[StoredObject]) -> pa.RecordBatch:
+    arrays = [
+        _texts(each.bucket for each in batch),
+        _texts(each.key for each in batch),
+        _numbers(pa.int64(), (each.size_bytes for each in batch)),
+        _numbers(pa.timestamp("ms", tz="UTC"), (each.modified_ms or 0 for each in batch)),
+        _texts(each.storage_class for each in batch),
+        _texts(each.checksum_algorithm for each in batch),
+    ]
+    return pa.RecordBatch.from_arrays(arrays, schema=_SCHEMA)
+
+
+# pa.array would import pandas, which takes longer than a scan of most lakes.
+def _texts(values: Iterable[str | None]) -> pa.Array:
+    builder = StringBuilder()
+    builder.append_values(values)
+    return builder.finish()
+
+
+def _numbers(type_: pa.DataType, values: Iterable[int]) -> pa.Array:
+    numbers = array("q", values)
+    return pa.Array.from_buffers(type_, len(numbers), [None, pa.py_buffer(numbers)])
 
 
 def _publish(store: Store, folder: str, manifest: Manifest) -> str:
