@@ -16,7 +16,9 @@ _BAR = 24
 _NAMED = 20
 
 
-@click.group("inventory", short_help="What lies in the lake's storage, by table and part; no JVM.")
+@click.group(
+    "inventory", short_help="What lies in the lake's storage, by table and part; no JVM.", epilog="Example: lakehouse inventory scan"
+)
 def inventory_command() -> None:
     """List the storage, and hold the list against the tables' logs. Nothing is ever deleted here."""
 

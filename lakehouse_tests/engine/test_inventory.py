@@ -134,7 +134,7 @@ def test_a_scan_holds_little_of_what_it_lists() -> None:
         tracemalloc.stop()
         return most
 
-    assert peak(60_000) < 1.5 * peak(20_000)
+    assert peak(40_000) < 1.3 * peak(20_000)
 
 
 VERSIONS = [

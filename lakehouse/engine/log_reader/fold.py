@@ -166,12 +166,13 @@ def _removed_vectors(checkpoint: Checkpoint, later: type_of_later, files: Sequen
     """The vectors that removed files had, with their last deletion; a file that got a new vector was removed with its old one."""
     before = chain.from_iterable(zip(each.vector, each.deleted_ms, strict=True) for each in checkpoint.removes)
     after = ((action.vector, action.deleted_ms) for action in later.values() if isinstance(action, RemovedFile))
-    live = {file.deletion_vector for file in files}
     last: dict[str, int | None] = {}
     for vector, deleted_ms in chain(before, after):
-        if vector is not None and vector not in live:
+        if vector is not None:
             known = last.get(vector, 0)
             last[vector] = None if deleted_ms is None or known is None else max(deleted_ms, known)
+    for vector in last.keys() & {file.deletion_vector for file in files} if last else ():
+        del last[vector]
     return last
 
 
