@@ -574,6 +574,25 @@ def test_missing_files_are_the_live_ones_that_storage_lacks() -> None:
     assert missing_files(story.store, story.layout()) == ("d=a b/x%25",)
 
 
+@pytest.mark.parametrize("checkpointed", [False, True])
+def test_a_vector_that_came_back_is_not_among_the_removed(checkpointed: bool) -> None:
+    builder = LogBuilder().create(reader_features=["deletionVectors"]).append([("a", 5)]).delete_rows({"a": 1})
+    [first] = builder.layout().files
+    builder.delete_rows({"a": 2})
+    [second] = builder.layout().files
+    assert list(builder.layout().removed_vectors) == [first.deletion_vector]
+    if checkpointed:
+        builder.checkpoint()
+    add = {"path": "a", "partitionValues": {}, "size": 5, "modificationTime": 1, "dataChange": True}
+    old, new = (
+        {"storageType": "u", "pathOrInlineDv": f"{number:020}", "offset": 1, "sizeInBytes": 34, "cardinality": number} for number in (1, 2)
+    )
+    remove = {"path": "a", "deletionTimestamp": 9, "dataChange": True, "deletionVector": new}
+    layout = builder.commit("RESTORE", {"remove": remove}, {"add": {**add, "deletionVector": old}}).layout()
+    assert [file.deletion_vector for file in layout.files] == [first.deletion_vector]
+    assert layout.removed_vectors == {second.deletion_vector: 9}
+
+
 def test_a_missing_deletion_vector_is_named() -> None:
     story = LogBuilder().create().append([("a", 10)]).store_data().delete_rows({"a": 1})
     name = vector_file("u00000000000000000001@1")
