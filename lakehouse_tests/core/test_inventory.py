@@ -26,6 +26,7 @@ from lakehouse.core.inventory import (
     table_roots,
 )
 from lakehouse.core.layout import DataFile, Layout, LogDebt, Tombstone
+from lakehouse.core.vector import vector_file
 
 NOW = 1_795_000_000_000
 HOUR, DAY = 3_600_000, 86_400_000
@@ -197,6 +198,7 @@ def books(table: str = "a/t", **more: Any) -> TableBooks:
 
 
 ALL = (stored("a/t/d=1/live", 5), stored("a/t/deletion_vector_live.bin", 3))
+SHARED = "u00000000000000000002"  # a file with several vectors
 UNREFERENCED = "deletion_vector_61d16c75-6994-46b7-a15b-8b538852e50e.bin"
 
 
@@ -325,8 +327,12 @@ def test_the_books_of_a_layout() -> None:
             DataFile(path="s3a://bucket/lake/a/source/z", size_bytes=7, modified_ms=3),
             DataFile(path="s3a://elsewhere/z", size_bytes=8, modified_ms=4),
         ),
-        tombstones=(Tombstone(path="old%3D1", deleted_ms=9), Tombstone(path="s3a://bucket/lake/a/source/gone")),
-        removed_vectors={"iinline": 1},
+        tombstones=(
+            Tombstone(path="old%3D1", deleted_ms=9),
+            Tombstone(path="s3://bucket/lake/a/t/old%3D1", deleted_ms=8),
+            Tombstone(path="s3a://bucket/lake/a/source/gone"),
+        ),
+        removed_vectors={"iinline": 1, f"{SHARED}@1": 7, f"{SHARED}@99": 5, "u00000000000000000003@1": 5, "u00000000000000000003@2": None},
         log=LogDebt(checkpoint_version=None, commit_count=1, commit_bytes=1),
     )
     found = keep_books(layout, lake_uri="s3a://bucket/lake")
@@ -336,7 +342,8 @@ def test_the_books_of_a_layout() -> None:
     }
     assert found.elsewhere == {"a/source/z": Reference(size_bytes=7, written_ms=3)}
     assert found.outside == ("s3a://elsewhere/z",)
-    assert (found.stones, found.removed_vectors, found.retention_ms) == ({"old=1": 9}, {}, WEEK)
+    assert (found.stones, found.retention_ms) == ({"old=1": 9}, WEEK)
+    assert found.removed_vectors == {vector_file(SHARED): 7, vector_file("u00000000000000000003"): None}
     [vector] = found.vectors
     assert vector.startswith("deletion_vector_") and found.vectors[vector].written_ms == NOW
 

@@ -1,7 +1,7 @@
 """What a table's log says of the files that should be in storage, by name."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from urllib.parse import unquote
 
@@ -56,16 +56,14 @@ def keep_books(layout: Layout, *, lake_uri: str) -> TableBooks:
     # When a vector was written no action tells: no later than the newest commit.
     fresh = Reference(size_bytes=None, written_ms=layout.committed_ms)
     vectors = {name: fresh for file in layout.files if file.deletion_vector and (name := names.own_vector(file.deletion_vector, fresh))}
-    removed = {name: ms for vector, ms in layout.removed_vectors.items() if (name := names.own_vector(vector))}
-    stones = {name: stone.deleted_ms for stone in layout.tombstones if (name := names.own(unquote(stone.path)))}
     return TableBooks(
         table=layout.table,
         version=layout.version,
         retention_ms=retention_ms_of(layout.properties),
         live=live,
         vectors=vectors,
-        stones=stones,
-        removed_vectors=removed,
+        stones=_last((names.own(unquote(stone.path)), stone.deleted_ms) for stone in layout.tombstones),
+        removed_vectors=_last((names.own_vector(vector), ms) for vector, ms in layout.removed_vectors.items()),
         partition_columns=layout.partition_columns,
         elsewhere=names.elsewhere,
         outside=tuple(sorted(names.outside)),
@@ -79,6 +77,16 @@ def retention_ms_of(properties: Mapping[str, str]) -> int | None:
         return None
     spans = [(int(count), _UNITS_MS.get(unit)) for count, unit in _SPAN.findall(text)]
     return None if not spans or any(ms is None for _, ms in spans) else sum(count * (ms or 0) for count, ms in spans)
+
+
+def _last(removals: Iterable[tuple[str | None, int | None]]) -> dict[str, int | None]:
+    """The last removal of each file, unknown if any is: several vectors may share a file, and a path may have several spellings."""
+    last: dict[str, int | None] = {}
+    for name, ms in removals:
+        if name:
+            before = last.get(name, 0)
+            last[name] = None if ms is None or before is None else max(before, ms)
+    return last
 
 
 class _Names:
