@@ -7,6 +7,7 @@ import time
 # Quick ones first. `request_to_commit` is not among them: it looks at a lake that runs.
 NAMES = (
     "big_log",
+    "inventory",
     "fleet",
     "throughput",
     "calibration",

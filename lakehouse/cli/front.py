@@ -16,6 +16,7 @@ from lakehouse.cli.compact import compact_command
 from lakehouse.cli.config import config_command
 from lakehouse.cli.health import health_command
 from lakehouse.cli.history import history_command
+from lakehouse.cli.inventory import inventory_command
 from lakehouse.cli.materialize import materialize_command
 from lakehouse.cli.output import tell, write_json
 from lakehouse.cli.pause import pause_command, resume_command
@@ -88,6 +89,7 @@ for _command in (
     resume_command,
     history_command,
     backtest_command,
+    inventory_command,
     replay_command,
     server_command,
     config_command,

@@ -64,6 +64,7 @@ class Layout:
 
     `table_id` is the identity that the table was given when it was made; one that is deleted and made anew has another.
     `clustering_columns` are those of liquid clustering; a table that lost them keeps the feature.
+    `removed_vectors` are deletion vectors that older versions had, by unique id, with the time of their removal (`None`: unknown).
     """
 
     table: str
@@ -72,6 +73,7 @@ class Layout:
     committed_ms: int
     files: tuple[DataFile, ...]
     tombstones: tuple[Tombstone, ...] = ()
+    removed_vectors: Mapping[str, int | None] = field(default_factory=dict[str, int | None])
     log: LogDebt
     columns: tuple[Column, ...] = ()
     partition_columns: tuple[str, ...] = ()

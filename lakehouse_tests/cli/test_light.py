@@ -39,6 +39,7 @@ finally:
         ("history", "silver/orders", "--json"),
         ("compact", "bronze/orders", "--dry-run", "--json"),
         ("backtest", "silver/orders", "--policy", "min_small_files=4", "--compare", "--json"),
+        ("inventory", "scan", "--json"),
         ("server", "status", "--json"),
         ("config", "--json"),
     ],

@@ -11,6 +11,7 @@ import pytest
 from lakehouse.core.compaction import plan_compaction
 from lakehouse.core.outcome import CompactionOutcome
 from lakehouse.core.policy import Compaction, policy_for
+from lakehouse.engine.store import DiskStore
 from lakehouse_tests.cli.conftest import Terminal
 from lakehouse_tests.log_builder import LogBuilder
 
@@ -50,6 +51,13 @@ def test_the_page_shows_what_the_command_gives(told: Terminal, name: str, argume
 def test_the_page_shows_tables_one_of_them_left_alone(told: Terminal) -> None:
     told.run("pause", "bronze/orders")
     assert shape(told.json("tables")) == shape(SHOWN["tables"])
+
+
+def test_the_page_shows_the_inventory(told: Terminal) -> None:
+    assert shape(told.json("inventory", "scan")) == shape(SHOWN["inventory_scan"])
+    LogBuilder(DiskStore(told.root), "bronze/more").create().append([("a", 1)]).store_data()
+    assert shape(told.json("inventory", "scan")) == shape(SHOWN["inventory_scan"])
+    assert shape(told.json("inventory", "report", exit_code=1)) == shape(SHOWN["inventory_report"])
 
 
 def test_the_page_shows_errors_as_they_are(told: Terminal) -> None:

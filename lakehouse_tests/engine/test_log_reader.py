@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from lakehouse.core.errors import Broken, Refused, Transient
 from lakehouse.core.layout import Column, DataFile, LogDebt, Tombstone
-from lakehouse.engine.log_reader import missing_files, read_facts, vector_file
+from lakehouse.core.vector import vector_file
+from lakehouse.engine.log_reader import missing_files, read_facts
 from lakehouse.engine.store import DiskStore, MemoryStore, StoredFile
 from lakehouse_tests.log_builder import MINUTE_MS, START_MS, LogBuilder
 
@@ -571,6 +572,25 @@ def test_missing_files_are_the_live_ones_that_storage_lacks() -> None:
     assert missing_files(story.store, story.layout()) == ()
     story.store.delete(["bronze/t/d=a b/x%25"])
     assert missing_files(story.store, story.layout()) == ("d=a b/x%25",)
+
+
+@pytest.mark.parametrize("checkpointed", [False, True])
+def test_a_vector_that_came_back_is_not_among_the_removed(checkpointed: bool) -> None:
+    builder = LogBuilder().create(reader_features=["deletionVectors"]).append([("a", 5)]).delete_rows({"a": 1})
+    [first] = builder.layout().files
+    builder.delete_rows({"a": 2})
+    [second] = builder.layout().files
+    assert list(builder.layout().removed_vectors) == [first.deletion_vector]
+    if checkpointed:
+        builder.checkpoint()
+    add = {"path": "a", "partitionValues": {}, "size": 5, "modificationTime": 1, "dataChange": True}
+    old, new = (
+        {"storageType": "u", "pathOrInlineDv": f"{number:020}", "offset": 1, "sizeInBytes": 34, "cardinality": number} for number in (1, 2)
+    )
+    remove = {"path": "a", "deletionTimestamp": 9, "dataChange": True, "deletionVector": new}
+    layout = builder.commit("RESTORE", {"remove": remove}, {"add": {**add, "deletionVector": old}}).layout()
+    assert [file.deletion_vector for file in layout.files] == [first.deletion_vector]
+    assert layout.removed_vectors == {second.deletion_vector: 9}
 
 
 def test_a_missing_deletion_vector_is_named() -> None:

@@ -10,40 +10,10 @@ import boto3
 import pytest
 from botocore.config import Config
 from botocore.exceptions import ClientError
-from moto.server import ThreadedMotoServer
 
 from lakehouse.core.errors import Refused, Transient
 from lakehouse.core.settings import parse_settings
 from lakehouse.engine.store import DiskStore, MemoryStore, S3Store, Store, open_store
-
-
-@pytest.fixture(scope="module")
-def endpoint() -> Iterator[str]:
-    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-    server.start()
-    host, port = server.get_host_and_port()
-    yield f"http://{host}:{port}"
-    server.stop()
-
-
-@pytest.fixture
-def aws(endpoint: str, monkeypatch: pytest.MonkeyPatch) -> str:
-    for name, value in {
-        "AWS_ENDPOINT_URL": endpoint,
-        "AWS_ACCESS_KEY_ID": "test",
-        "AWS_SECRET_ACCESS_KEY": "test",
-        "AWS_DEFAULT_REGION": "us-east-1",
-        "AWS_EC2_METADATA_DISABLED": "true",
-    }.items():
-        monkeypatch.setenv(name, value)
-    return endpoint
-
-
-@pytest.fixture
-def bucket(aws: str, request: pytest.FixtureRequest) -> str:
-    name = f"lake-{abs(hash(request.node.nodeid)):x}"
-    boto3.client("s3").create_bucket(Bucket=name)
-    return name
 
 
 @pytest.fixture(params=["disk", "s3", "memory"])
@@ -89,6 +59,34 @@ def test_a_list_is_sorted_recursive_and_bounded_by_whole_folders(store: Store) -
     assert names(store, "t") == names(store, "t/") == ["t/.hidden", "t/_log/0", "t/a/z", "t/b"]
     assert names(store) == ["other", "t/.hidden", "t/_log/0", "t/a/z", "t/b", "t2/x"]
     assert names(store, "absent") == []
+
+
+def test_a_walk_has_what_a_list_has_with_the_bucket_s_keys(store: Store) -> None:
+    for name in ("t/b", "t/a b/+z", "t2/x", "other"):
+        store.put(name, b"123")
+    walked = sorted(store.walk(""), key=lambda each: each.key)
+    assert [(each.key, each.size_bytes, each.modified_ms) for each in walked] == [
+        (store.prefix + file.name, file.size_bytes, file.modified_ms) for file in store.list("")
+    ]
+    assert {each.bucket for each in walked} == {store.bucket}
+    assert sorted(each.key for each in store.walk("t")) == [f"{store.prefix}t/a b/+z", f"{store.prefix}t/b"]
+
+
+def test_a_walk_of_a_disk_has_unfinished_writes_and_names_that_are_no_text(tmp_path: Path) -> None:
+    unfinished = f".{'0' * 32}.lakehouse-put"
+    (tmp_path / unfinished).write_bytes(b"12")
+    (tmp_path / os.fsdecode(b"bad-\xff")).write_bytes(b"1")
+    assert sorted((each.key, each.size_bytes) for each in DiskStore(tmp_path).walk("")) == [(unfinished, 2), ("bad-\\udcff", 1)]
+
+
+def test_a_walk_of_a_bucket_has_markers_of_folders_and_storage_classes(bucket: str) -> None:
+    store = S3Store(bucket, "lake")
+    store.client.put_object(Bucket=bucket, Key="lake/folder/", Body=b"")
+    store.client.put_object(Bucket=bucket, Key="lake/cold", Body=b"1", StorageClass="STANDARD_IA")
+    assert store.list("") and [(each.key, each.is_dir, each.storage_class) for each in store.walk("")] == [
+        ("lake/cold", False, "STANDARD_IA"),
+        ("lake/folder/", True, "STANDARD"),
+    ]
 
 
 def test_odd_names_survive(store: Store) -> None:

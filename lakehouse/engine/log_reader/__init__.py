@@ -19,11 +19,11 @@ from lakehouse.engine.log_reader.actions import parse_actions
 from lakehouse.engine.log_reader.checkpoint import Checkpoint, read_checkpoint
 from lakehouse.engine.log_reader.columns import garbage_uncollected
 from lakehouse.engine.log_reader.fold import ReadCommit, fold_history, fold_layout
-from lakehouse.engine.log_reader.missing import missing_files, vector_file
+from lakehouse.engine.log_reader.missing import missing_files
 from lakehouse.engine.log_reader.segment import LogChanged, Segment, find_segment, until, version_of
 from lakehouse.engine.store import Store, StoredFile
 
-__all__ = ["TableFacts", "garbage_uncollected", "missing_files", "read_facts", "vector_file"]
+__all__ = ["TableFacts", "garbage_uncollected", "missing_files", "read_facts"]
 
 _TRIES = 5
 

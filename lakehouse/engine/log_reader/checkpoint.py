@@ -133,6 +133,7 @@ def _counted(file: pq.ParquetFile, adds: Sequence[AddedColumns]) -> Iterator[Add
 def _removes(rows: pa.StructArray) -> RemovedColumns:
     return RemovedColumns(
         path=rows.field("path").to_pylist(),
+        vector=_vectors(rows)[0],
         deleted_ms=_numbers_or_none(rows, "deletionTimestamp"),
         size_bytes=_numbers_or_none(rows, "size"),
     )
@@ -166,7 +167,7 @@ def _vectors(rows: pa.StructArray) -> tuple[list[str | None], list[int]]:
     for at, vector in enumerate(column.to_pylist()):
         if vector is not None and vector["storageType"] is not None:
             ids[at] = vector_id(vector)
-            deleted[at] = vector.get("cardinality", 0)
+            deleted[at] = vector.get("cardinality") or 0
     return ids, deleted
 
 

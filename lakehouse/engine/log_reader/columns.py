@@ -50,6 +50,7 @@ class RemovedColumns:
     """`remove` actions, a list per field that a tombstone needs."""
 
     path: Sequence[str]
+    vector: Sequence[str | None]
     deleted_ms: Sequence[int | None]
     size_bytes: Sequence[int | None]
 
@@ -72,6 +73,7 @@ def removed_columns(removes: Sequence[RemovedFile]) -> RemovedColumns:
     """The same actions, by column."""
     return RemovedColumns(
         path=[remove.path for remove in removes],
+        vector=[remove.vector for remove in removes],
         deleted_ms=[remove.deleted_ms for remove in removes],
         size_bytes=[remove.size_bytes for remove in removes],
     )

@@ -51,6 +51,7 @@ def fold_layout(segment: Segment, checkpoint: Checkpoint, commits: Sequence[Read
         committed_ms=commits[-1].committed_ms if commits else segment.checkpoint[0].modified_ms,
         files=files,
         tombstones=tuple(_tombstones(checkpoint, later, files)),
+        removed_vectors=_removed_vectors(checkpoint, later, files),
         log=LogDebt(
             checkpoint_version=segment.checkpoint_version,
             commit_count=len(segment.tail),
@@ -159,6 +160,20 @@ def _tombstones(checkpoint: Checkpoint, later: type_of_later, files: Sequence[Da
         deleted_ms=(deleted_ms for deleted_ms, _ in last.values()),
         size_bytes=(size_bytes for _, size_bytes in last.values()),
     )
+
+
+def _removed_vectors(checkpoint: Checkpoint, later: type_of_later, files: Sequence[DataFile]) -> Mapping[str, int | None]:
+    """The vectors that removed files had, with their last deletion; a file that got a new vector was removed with its old one."""
+    before = chain.from_iterable(zip(each.vector, each.deleted_ms, strict=True) for each in checkpoint.removes)
+    after = ((action.vector, action.deleted_ms) for action in later.values() if isinstance(action, RemovedFile))
+    last: dict[str, int | None] = {}
+    for vector, deleted_ms in chain(before, after):
+        if vector is not None:
+            known = last.get(vector, 0)
+            last[vector] = None if deleted_ms is None or known is None else max(deleted_ms, known)
+    for vector in last.keys() & {file.deletion_vector for file in files} if last else ():
+        del last[vector]
+    return last
 
 
 def _commit(commit: ReadCommit) -> Commit:

@@ -3,16 +3,11 @@
 import re
 from collections.abc import Iterator
 from urllib.parse import unquote
-from uuid import UUID
 
 from lakehouse.core.errors import Refused
 from lakehouse.core.layout import Layout
+from lakehouse.core.vector import vector_file
 from lakehouse.engine.store import Store
-
-# Source: https://rfc.zeromq.org/spec/32/
-_Z85 = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#"
-_VECTOR = re.compile(r"(?P<storage>[uip])(?P<where>.*?)(?:@\d+)?", re.DOTALL)
-_UUID_LENGTH = 20
 
 
 def missing_files(store: Store, layout: Layout) -> tuple[str, ...]:
@@ -28,23 +23,6 @@ def missing_files(store: Store, layout: Layout) -> tuple[str, ...]:
     prefix = f"{layout.table}/"
     wanted = {prefix + name: name for name in _names(layout)}
     return tuple(sorted(name for stored_name, name in wanted.items() if stored_name not in stored))
-
-
-def vector_file(vector: str) -> str | None:
-    """The file of a deletion vector, by its unique id: relative to the table, or a URI; `None` for one inside the log.
-
-    Source: PROTOCOL.md, "Deletion Vectors", derived field absolutePath.
-    """
-    match = _VECTOR.fullmatch(vector)
-    if match is None:
-        raise Refused(f"deletion vector {vector!r} is stored in a way unknown here; accepted: u, p or i at its start")
-    if match["storage"] == "i":
-        return None
-    if match["storage"] == "p":
-        return match["where"]
-    prefix, encoded = match["where"][:-_UUID_LENGTH], match["where"][-_UUID_LENGTH:]
-    name = f"deletion_vector_{UUID(bytes=_from_z85(encoded))}.bin"
-    return f"{prefix}/{name}" if prefix else name
 
 
 def _names(layout: Layout) -> Iterator[str]:
@@ -70,13 +48,3 @@ def _relative(path: str, layout: Layout) -> str:
 def _bare(uri: str) -> str:
     """A URI without what differs between spellings of one place: `file:` and its slashes, `s3` or `s3a`."""
     return re.sub(r"^s3[an]?://", "s3://", re.sub(r"^file:/+", "/", uri))
-
-
-def _from_z85(text: str) -> bytes:
-    decoded = b""
-    for start in range(0, len(text), 5):
-        value = 0
-        for character in text[start : start + 5]:
-            value = value * 85 + _Z85.index(character)
-        decoded += value.to_bytes(4, "big")
-    return decoded

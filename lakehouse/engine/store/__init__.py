@@ -3,12 +3,12 @@
 from pathlib import Path
 
 from lakehouse.core.settings import Settings
-from lakehouse.engine.store.contract import Store, StoredFile
+from lakehouse.engine.store.contract import LOCAL, Store, StoredFile
 from lakehouse.engine.store.disk import DiskStore
 from lakehouse.engine.store.memory import MemoryStore
 from lakehouse.engine.store.s3 import S3Store
 
-__all__ = ["DiskStore", "MemoryStore", "S3Store", "Store", "StoredFile", "open_store"]
+__all__ = ["LOCAL", "DiskStore", "MemoryStore", "S3Store", "Store", "StoredFile", "open_store"]
 
 
 def open_store(settings: Settings) -> Store:

@@ -5,6 +5,10 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from lakehouse.core.errors import Refused
+from lakehouse.core.inventory import StoredObject
+
+# The bucket of what lies in no bucket.
+LOCAL = "local"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -17,15 +21,32 @@ class StoredFile:
 
 
 class Store(Protocol):
-    """Whole files under one root, by names with `/` between the parts.
+    """Whole files under one root, by names with `/` between the parts; a name's key in `bucket` is `prefix` and the name.
 
     Raises:
         Refused: from any method: a name that is empty, absolute or has `..` in it, or a right that is missing.
         Transient: from any method: the storage throttles, times out or is full for now.
     """
 
+    @property
+    def bucket(self) -> str:
+        """Where the keys are; a folder of this machine is the bucket `local`."""
+        ...
+
+    @property
+    def prefix(self) -> str:
+        """What every key begins with: empty, or ending in `/`."""
+        ...
+
     def list(self, prefix: str) -> list[StoredFile]:
         """Every file in the folder `prefix` and below, sorted by name; `""` is the root, a folder that is not there is empty."""
+        ...
+
+    def walk(self, prefix: str) -> Iterator[StoredObject]:
+        """Everything in the folder `prefix` and below as an inventory has it, in no order and never held all at once.
+
+        Unlike `list` it gives what is no file to us, too: markers of folders, unfinished writes. Keys are the bucket's own.
+        """
         ...
 
     def read(self, name: str) -> bytes:

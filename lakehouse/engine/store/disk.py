@@ -15,7 +15,8 @@ from pathlib import Path
 from uuid import uuid4
 
 from lakehouse.core.errors import Refused, Transient
-from lakehouse.engine.store.contract import StoredFile, checked_name, folder_prefix
+from lakehouse.core.inventory import StoredObject
+from lakehouse.engine.store.contract import LOCAL, StoredFile, checked_name, folder_prefix
 
 _UNFINISHED = re.compile(r"\.[0-9a-f]{32}\.lakehouse-put")
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE)
@@ -25,6 +26,9 @@ _NO_RIGHT = (errno.EACCES, errno.EPERM, errno.EROFS)
 class DiskStore:
     """A `Store` below `root`, which is made by the first write."""
 
+    bucket = LOCAL
+    prefix = ""
+
     def __init__(self, root: Path) -> None:
         self.root = root
 
@@ -32,7 +36,17 @@ class DiskStore:
         """See `Store.list`."""
         folder = folder_prefix(prefix)
         with _translated(self.root / folder, "list"):
-            return sorted(self._walk(folder), key=lambda file: file.name)
+            files = (_stored(name, entry) for name, entry in self._walk(folder) if not _UNFINISHED.fullmatch(entry.name))
+            return sorted((file for file in files if file), key=lambda file: file.name)
+
+    def walk(self, prefix: str) -> Iterator[StoredObject]:
+        """See `Store.walk`. Bytes of a name that are no UTF-8 are escaped, as no reader of the lake could name them."""
+        folder = folder_prefix(prefix)
+        with _translated(self.root / folder, "list"):
+            for name, entry in self._walk(folder):
+                if file := _stored(name, entry):
+                    key = name.encode("utf-8", "backslashreplace").decode()
+                    yield StoredObject(bucket=self.bucket, key=key, size_bytes=file.size_bytes, modified_ms=file.modified_ms)
 
     def read(self, name: str) -> bytes:
         """See `Store.read`."""
@@ -91,8 +105,8 @@ class DiskStore:
         root = os.path.realpath(self.root)
         return os.path.commonpath((root, os.path.realpath(path))) == root
 
-    def _walk(self, folder: str) -> Iterator[StoredFile]:
-        """Files below `folder` (ending in `/`), as found; what vanishes meanwhile is left out."""
+    def _walk(self, folder: str) -> Iterator[tuple[str, os.DirEntry[str]]]:
+        """Files below `folder` (ending in `/`), as found, with their names; what vanishes meanwhile is left out."""
         if not self._is_inside(self.root / folder):
             raise Refused(f"store: {self.root / folder} leads out of {self.root} through a link; accepted: folders inside it")
         pending = [folder]
@@ -102,14 +116,17 @@ class DiskStore:
                 for entry in entries:
                     if entry.is_dir(follow_symlinks=False):
                         pending.append(f"{inside}{entry.name}/")
-                    elif entry.is_file(follow_symlinks=False) and not _UNFINISHED.fullmatch(entry.name):
-                        yield from _stored(f"{inside}{entry.name}", entry)
+                    elif entry.is_file(follow_symlinks=False):
+                        yield f"{inside}{entry.name}", entry
 
 
-def _stored(name: str, entry: os.DirEntry[str]) -> Iterator[StoredFile]:
-    with suppress(FileNotFoundError):
+def _stored(name: str, entry: os.DirEntry[str]) -> StoredFile | None:
+    """The file, or `None` if it vanished since it was found."""
+    try:
         status = entry.stat(follow_symlinks=False)
-        yield StoredFile(name=name, size_bytes=status.st_size, modified_ms=status.st_mtime_ns // 1_000_000)
+    except FileNotFoundError:
+        return None
+    return StoredFile(name=name, size_bytes=status.st_size, modified_ms=status.st_mtime_ns // 1_000_000)
 
 
 @contextmanager

@@ -4,11 +4,15 @@ import threading
 import time
 from collections.abc import Iterable, Iterator, Sequence
 
-from lakehouse.engine.store.contract import StoredFile, checked_name, folder_prefix
+from lakehouse.core.inventory import StoredObject
+from lakehouse.engine.store.contract import LOCAL, StoredFile, checked_name, folder_prefix
 
 
 class MemoryStore:
     """A `Store` that lasts as long as the object."""
+
+    bucket = LOCAL
+    prefix = ""
 
     def __init__(self) -> None:
         self._files: dict[str, tuple[bytes, int]] = {}
@@ -20,6 +24,11 @@ class MemoryStore:
         with self._lock:
             found = sorted((name, *entry) for name, entry in self._files.items() if name.startswith(folder))
         return [StoredFile(name=name, size_bytes=len(data), modified_ms=modified_ms) for name, data, modified_ms in found]
+
+    def walk(self, prefix: str) -> Iterator[StoredObject]:
+        """See `Store.walk`."""
+        for file in self.list(prefix):
+            yield StoredObject(bucket=self.bucket, key=file.name, size_bytes=file.size_bytes, modified_ms=file.modified_ms)
 
     def read(self, name: str) -> bytes:
         """See `Store.read`."""

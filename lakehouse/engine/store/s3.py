@@ -18,6 +18,7 @@ from typing import Any
 from uuid import uuid4
 
 from lakehouse.core.errors import LakehouseError, Refused, Transient
+from lakehouse.core.inventory import StoredObject
 from lakehouse.engine.store.contract import StoredFile, checked_name, folder_prefix
 
 # Source: AWS, DeleteObjects: "The request can contain a list of up to 1,000 keys".
@@ -58,10 +59,21 @@ class S3Store:
     def list(self, prefix: str) -> list[StoredFile]:
         """See `Store.list`. Keys that end in `/` mark folders and are no files."""
         key = self.prefix + folder_prefix(prefix)
-        with self._translated("list", key):
-            pages = self.client.get_paginator("list_objects_v2").paginate(Bucket=self.bucket, Prefix=key)
-            objects = [entry for page in pages for entry in page.get("Contents", ()) if not entry["Key"].endswith("/")]
+        objects = [entry for entry in self._entries(key) if not entry["Key"].endswith("/")]
         return sorted((self._stored(entry) for entry in objects), key=lambda file: file.name)
+
+    def walk(self, prefix: str) -> Iterator[StoredObject]:
+        """See `Store.walk`. Current versions alone are listed."""
+        for entry in self._entries(self.prefix + folder_prefix(prefix)):
+            yield StoredObject(
+                bucket=self.bucket,
+                key=entry["Key"],
+                size_bytes=entry["Size"],
+                modified_ms=round(entry["LastModified"].timestamp() * 1_000),
+                is_dir=entry["Key"].endswith("/") and entry["Size"] == 0,
+                storage_class=entry.get("StorageClass"),
+                checksum_algorithm=",".join(entry.get("ChecksumAlgorithm", ())) or None,
+            )
 
     def read(self, name: str) -> bytes:
         """See `Store.read`."""
@@ -98,6 +110,12 @@ class S3Store:
             failed |= self._delete_batch(keys[start : start + _DELETE_BATCH])
         if failed:
             raise self._not_deleted(failed, asked=len(keys))
+
+    def _entries(self, key: str) -> Iterator[Mapping[str, Any]]:
+        """What S3 lists below a key, a page at a time."""
+        with self._translated("list", key):
+            for page in self.client.get_paginator("list_objects_v2").paginate(Bucket=self.bucket, Prefix=key):
+                yield from page.get("Contents", ())
 
     def _key(self, name: str) -> str:
         return self.prefix + checked_name(name)

@@ -1,0 +1,88 @@
+"""A scan of 100,000 files on disk and its reconciliation, in a fresh process: seconds and memory. `python -m benchmarks.inventory`."""
+
+import json
+import os
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from lakehouse.core.settings import parse_settings
+from lakehouse.engine.clock import now_ms
+from lakehouse.engine.inventory import reconcile_lake, scan
+from lakehouse.engine.lake import open_lake
+
+FILES, FOLDERS, LIVE_SHARE = 100_000, 1_000, 0.8
+MOST_BYTES = 400_000_000
+KEY = "bronze/big"
+
+
+def main() -> int:
+    """0 if every object was counted and memory stayed below the bound."""
+    with tempfile.TemporaryDirectory() as folder:
+        fewer, more = (_measured(Path(folder) / str(files), files) for files in (FILES // 5, FILES))
+    for each in (fewer, more):
+        print(
+            f"inventory of {each['objects']:,} files: scan {each['scan_seconds']:.2f} s, peak {each['scan_bytes'] / 1e6:.0f} MB, "
+            f"report {each['report_bytes'] / 1e6:.2f} MB; reconciliation {each['reconcile_seconds']:.2f} s, "
+            f"peak {each['reconcile_bytes'] / 1e6:.0f} MB"
+        )
+    return int(more["reconcile_bytes"] > MOST_BYTES or more["counted"] != more["expected"])
+
+
+def measure(home: Path) -> None:
+    """Prints what the scan and the reconciliation of the lake in `home` took, as JSON."""
+    lake = open_lake(parse_settings({"LAKEHOUSE_ROOT": str(home / "lake"), "LAKEHOUSE_REPLAY": "off"}, base=home))
+    began = time.perf_counter()
+    scanned = scan(lake.store, now_ms=now_ms())
+    scan_seconds, scan_bytes = time.perf_counter() - began, _peak_bytes()
+    began = time.perf_counter()
+    found = reconcile_lake(lake, [], now_ms=now_ms()).reconciliation
+    parts = {share.part.name: share.file_count for table in found.tables for share in table.shares if share.part}
+    document = {
+        "objects": scanned.object_count,
+        "scan_seconds": scan_seconds,
+        "scan_bytes": scan_bytes,
+        "report_bytes": sum(file.size_bytes for file in scanned.manifest.files),
+        "reconcile_seconds": time.perf_counter() - began,
+        "reconcile_bytes": _peak_bytes(),
+        "counted": [parts["LIVE"], parts["ORPHANED_YOUNG"]],
+    }
+    print(json.dumps(document))
+
+
+def _measured(home: Path, files: int) -> dict[str, float]:
+    names = [f"day={number % FOLDERS}/part-{number:06}.parquet" for number in range(files)]
+    live = round(files * LIVE_SHARE)
+    _write(home / "lake" / KEY, names, live=live)
+    done = subprocess.run([sys.executable, "-m", "benchmarks.inventory", str(home)], capture_output=True, text=True, check=True)
+    return json.loads(done.stdout) | {"expected": [live, files - live]}
+
+
+def _write(table: Path, names: list[str], *, live: int) -> None:
+    for folder in {name.split("/")[0] for name in names}:
+        (table / folder).mkdir(parents=True)
+    for name in names:
+        os.close(os.open(table / name, os.O_CREAT | os.O_WRONLY))
+    schema = {"type": "struct", "fields": [{"name": "day", "type": "string", "nullable": True, "metadata": {}}]}
+    metadata = {
+        "id": "0",
+        "format": {"provider": "parquet", "options": {}},
+        "schemaString": json.dumps(schema),
+        "partitionColumns": ["day"],
+    }
+    add = {"size": 0, "modificationTime": now_ms() - 3_600_000, "dataChange": True}
+    lines = [{"protocol": {"minReaderVersion": 1, "minWriterVersion": 2}}, {"metaData": {**metadata, "configuration": {}}}]
+    lines += [{"add": {"path": name, "partitionValues": {"day": name.split("/")[0][4:]}, **add}} for name in names[:live]]
+    (table / "_delta_log").mkdir()
+    (table / "_delta_log" / f"{0:020}.json").write_text("\n".join(map(json.dumps, lines)))
+
+
+def _peak_bytes() -> int:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+if __name__ == "__main__":
+    sys.exit(measure(Path(sys.argv[1])) if len(sys.argv) > 1 else main())

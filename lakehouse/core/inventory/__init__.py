@@ -1,0 +1,30 @@
+"""What lies in storage, by an inventory of it, held against what the tables' logs say: to the byte."""
+
+from lakehouse.core.inventory.books import Reference, TableBooks, keep_books, retention_ms_of
+from lakehouse.core.inventory.manifest import DataPart, Manifest, manifest_json, parse_manifest
+from lakehouse.core.inventory.owners import Owners, table_roots
+from lakehouse.core.inventory.parts import Part, StoredObject, decode_key, plausible_ms
+from lakehouse.core.inventory.reconcile import reconcile
+from lakehouse.core.inventory.shares import OUTSIDE, Reconciliation, Share, TableShares
+
+__all__ = [
+    "OUTSIDE",
+    "DataPart",
+    "Manifest",
+    "Owners",
+    "Part",
+    "Reconciliation",
+    "Reference",
+    "Share",
+    "StoredObject",
+    "TableBooks",
+    "TableShares",
+    "decode_key",
+    "keep_books",
+    "manifest_json",
+    "parse_manifest",
+    "plausible_ms",
+    "reconcile",
+    "retention_ms_of",
+    "table_roots",
+]

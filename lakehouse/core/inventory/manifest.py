@@ -1,0 +1,133 @@
+"""The manifest of an inventory report: read only if it can be trusted, written as AWS writes it.
+
+Source: Amazon S3 user guide, "Locating your inventory list" (manifest.json, manifest.checksum, symlink.txt).
+"""
+
+import hashlib
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+from lakehouse.core.errors import Refused
+from lakehouse.core.inventory.parts import plausible_ms
+
+FORMATS = ("CSV", "ORC", "Parquet")
+_NEEDED = ("bucket", "key", "size", "last_modified_date")
+_HOUR_MS = 3_600_000
+_MD5 = re.compile(r"[0-9a-f]{32}")
+_WORD = re.compile(r"(?<=[a-z])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
+_ORC = re.compile(r"([A-Za-z_]+):")
+_PARQUET = re.compile(r"(?:required|optional)\s+\S+\s+(\w+)")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DataPart:
+    """One data file of a report: its key in the destination bucket, its bytes and their MD5."""
+
+    key: str
+    size_bytes: int
+    md5: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Manifest:
+    """A report that may be read. `columns` are in the report's order, spelled as ORC and Parquet spell them (`last_modified_date`).
+
+    `created_ms` is when the listing began: what was written since may be missing.
+    """
+
+    source_bucket: str
+    destination_bucket: str
+    created_ms: int
+    file_format: str
+    columns: tuple[str, ...]
+    files: tuple[DataPart, ...]
+
+    def age_hours(self, now_ms: int) -> float:
+        """How long ago the listing began."""
+        return (now_ms - self.created_ms) / _HOUR_MS
+
+
+def parse_manifest(
+    manifest: bytes, checksum: str, *, name: str, source_bucket: str, folder: str, now_ms: int, max_age_hours: float | None = None
+) -> Manifest:
+    """The report that `manifest` describes; `name` is how to call it, `folder` the key below which its data must lie.
+
+    Raises:
+        Refused: its checksum is wrong, it is damaged, another bucket's or another folder's, lacks a column that is needed,
+            has no data files, is older than `max_age_hours`, or its time is none (seconds instead of milliseconds).
+    """
+    where = f"inventory report {name}"
+    _check_sum(manifest, checksum, where)
+    try:
+        document = cast("Mapping[str, Any]", json.loads(manifest))
+        found = _manifest(document)
+        created = int(document["creationTimestamp"])
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise Refused(f"{where}: manifest.json cannot be understood ({type(error).__name__}: {error}); wait for the next report") from error
+    if found.source_bucket != source_bucket:
+        raise Refused(f"{where}: it is of bucket {found.source_bucket!r}; accepted: one of bucket {source_bucket!r}")
+    if plausible_ms(created, now_ms=now_ms) is None:
+        raise Refused(f"{where}: creationTimestamp {created} is no time in milliseconds up to now ({now_ms}); seconds or microseconds?")
+    _check_content(found, folder, where)
+    if max_age_hours is not None and found.age_hours(now_ms) > max_age_hours:
+        raise Refused(
+            f"{where}: it is {found.age_hours(now_ms):.0f} h old, at most {max_age_hours:g} h allowed; wait for the next, or scan"
+        )
+    return found
+
+
+def manifest_json(manifest: Manifest, *, file_schema: str) -> bytes:
+    """The bytes of manifest.json as AWS writes them."""
+    document = {
+        "sourceBucket": manifest.source_bucket,
+        "destinationBucket": f"arn:aws:s3:::{manifest.destination_bucket}",
+        "version": "2016-11-30",
+        "creationTimestamp": str(manifest.created_ms),
+        "fileFormat": manifest.file_format,
+        "fileSchema": file_schema,
+        "files": [{"key": file.key, "size": file.size_bytes, "MD5checksum": file.md5} for file in manifest.files],
+    }
+    return json.dumps(document, indent=2).encode()
+
+
+def _check_sum(manifest: bytes, checksum: str, where: str) -> None:
+    said, is_ = checksum.strip(), hashlib.md5(manifest, usedforsecurity=False).hexdigest()
+    if said != is_:
+        raise Refused(f"{where}: manifest.checksum says {said[:40]!r}, but manifest.json has MD5 {is_}; wait for the next report")
+
+
+def _manifest(document: Mapping[str, Any]) -> Manifest:
+    file_format = str(document["fileFormat"])
+    files = cast("Sequence[Mapping[str, Any]]", document["files"])
+    return Manifest(
+        source_bucket=str(document["sourceBucket"]),
+        destination_bucket=str(document["destinationBucket"]).rpartition(":::")[2],
+        created_ms=int(document["creationTimestamp"]),
+        file_format=file_format,
+        columns=_columns(file_format, str(document["fileSchema"])),
+        files=tuple(DataPart(key=str(file["key"]), size_bytes=int(file["size"]), md5=str(file["MD5checksum"])) for file in files),
+    )
+
+
+def _columns(file_format: str, schema: str) -> tuple[str, ...]:
+    if file_format == "CSV":
+        return tuple(_WORD.sub("_", name.strip()).lower() for name in schema.split(","))
+    return tuple(name.lower() for name in (_ORC if file_format == "ORC" else _PARQUET).findall(schema))
+
+
+def _check_content(found: Manifest, folder: str, where: str) -> None:
+    if found.file_format not in FORMATS:
+        raise Refused(f"{where}: its format is {found.file_format!r}; accepted: {', '.join(FORMATS)}")
+    lacking = [name for name in _NEEDED if name not in found.columns]
+    if lacking:
+        raise Refused(f"{where}: it has no column {' and no '.join(lacking)}; add Size and LastModifiedDate to the inventory configuration")
+    if not found.files:
+        raise Refused(f"{where}: it names no data files, which no report of a bucket with objects does; wait for the next report")
+    for file in found.files:
+        if not file.key.startswith(f"{folder}/") or {"", ".", ".."} & set(file.key.removeprefix(f"{folder}/").split("/")):
+            raise Refused(f"{where}: its file {file.key!r} is another report's; accepted: keys below {folder}/")
+        if not _MD5.fullmatch(file.md5):
+            raise Refused(f"{where}: MD5checksum {file.md5!r} of {file.key} is none; accepted: 32 hexadecimal digits")

@@ -1,0 +1,71 @@
+"""The words of an inventory: an object in storage, and what it is to its table."""
+
+from dataclasses import dataclass
+from enum import Enum
+from urllib.parse import unquote_plus
+
+DAY_MS = 86_400_000
+# Amazon S3 opened in March 2006: what is older was written in another unit.
+_FIRST_MS = 1_141_171_200_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredObject:
+    """One row of an inventory: an object, or a version of one. What the report does not tell is `None`.
+
+    `key` is as the storage has it, decoded. `modified_ms` is `None` where it is no time that can be. A report of current versions alone
+    has `is_latest` and `is_delete_marker` `None`. `multipart`: it was uploaded in parts; unfinished uploads are in no inventory.
+    """
+
+    bucket: str
+    key: str
+    size_bytes: int
+    modified_ms: int | None
+    is_dir: bool = False
+    storage_class: str | None = None
+    archive_tier: str | None = None
+    is_latest: bool | None = None
+    is_delete_marker: bool | None = None
+    version_id: str | None = None
+    encryption: str | None = None
+    multipart: bool | None = None
+    checksum_algorithm: str | None = None
+    owner: str | None = None
+
+
+class Part(Enum):
+    """What an object is to its table; the value is the sentence that a person gets."""
+
+    LIVE = "data files of the newest version"
+    LENT = "data files of the newest version of another table (a shallow clone)"
+    TOMBSTONED_KEPT = "removed from the table, kept by the retention"
+    TOMBSTONED_PAST = "removed from the table, past the retention"
+    ORPHANED_YOUNG = "in no version, younger than the retention: perhaps of a running writer"
+    ORPHANED_OLD = "in no version that the log tells of, older than the retention"
+    VECTORS_LIVE = "deletion vectors of the newest version"
+    VECTORS_KEPT = "deletion vectors replaced, kept by the retention"
+    VECTORS_DEAD = "deletion vectors that no version within the retention needs"
+    CHANGE_DATA = "change data"
+    LOG_COMMITS = "log: commits"
+    LOG_CHECKPOINTS = "log: checkpoints"
+    LOG_SIDECARS = "log: sidecars of checkpoints"
+    LOG_CHECKSUMS = "log: version checksums"
+    LOG_OTHER = "log: anything else"
+    HIDDEN = "hidden files beside the data"
+    FOLDERS = "markers of folders"
+    NONCURRENT = "noncurrent versions"
+    DELETE_MARKERS = "delete markers"
+    UNREAD = "of a table whose log cannot be read"
+
+
+def decode_key(text: str) -> str:
+    """A key as a CSV report spells it, decoded exactly once: what is still escaped afterwards is the object's own name.
+
+    Source: Amazon S3 user guide, "Amazon S3 Inventory list": keys in CSV are URL-encoded; a space is written as `+`.
+    """
+    return unquote_plus(text, errors="strict")
+
+
+def plausible_ms(modified_ms: int | None, *, now_ms: int) -> int | None:
+    """`modified_ms`, or `None` where it is before S3 was, or more than a day ahead: seconds, microseconds or a wrong clock."""
+    return modified_ms if modified_ms is not None and _FIRST_MS <= modified_ms <= now_ms + DAY_MS else None

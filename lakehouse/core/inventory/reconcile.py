@@ -1,0 +1,80 @@
+"""Inventory x logs: every object of the inventory in exactly one part of one table, or in no table's folder.
+
+One pass over the objects; what is held is the tables' books and one count per part, whatever the number of objects.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+
+from lakehouse.core.inventory.books import TableBooks
+from lakehouse.core.inventory.owners import Owners
+from lakehouse.core.inventory.parts import Part, StoredObject
+from lakehouse.core.inventory.shares import OUTSIDE, Reconciliation, Share, TableShares
+from lakehouse.core.inventory.tally import Tally, is_current
+
+type_of_counts = Counter[tuple[str, str | None]]
+
+
+def reconcile(
+    books: Sequence[TableBooks],
+    objects: Iterable[StoredObject],
+    *,
+    now_ms: int,
+    settled_ms: int,
+    lake_prefix: str = "",
+    unread: Mapping[str, str] | None = None,
+) -> Reconciliation:
+    """Every object in its part. `lake_prefix` (ending in `/`, or empty) is the lake's place in the bucket.
+
+    What was written before `settled_ms` must be in the inventory. `unread` are tables whose log cannot be read, and why. The books
+    must be younger than the inventory: what a commit removed meanwhile has a tombstone, what it added is no orphan.
+    """
+    lent = {name for each in books for name in each.elsewhere}
+    tallies = {each.table: Tally(each, lent, now_ms=now_ms) for each in books}
+    failed = unread or {}
+    owners = Owners([*tallies, *failed])
+    bytes_of: type_of_counts = Counter()
+    count_of: type_of_counts = Counter()
+    seen: set[str] = set()
+    for each in objects:
+        name = each.key.removeprefix(lake_prefix) if each.key.startswith(lake_prefix) else None
+        table = None if name is None else owners.table_of(name)
+        if name in lent and is_current(each):
+            seen.add(name)
+        if name is not None and table in tallies:
+            tallies[table].take(name, each)
+        else:
+            cell = (OUTSIDE if name is None else table or _top_folder(name), each.storage_class)
+            bytes_of[cell] += each.size_bytes
+            count_of[cell] += 1
+    others = _others(bytes_of, count_of, failed)
+    tables = [tally.shares(seen, settled_ms=settled_ms) for tally in tallies.values()]
+    tables += [_unread(table, why, others) for table, why in failed.items()]
+    return Reconciliation(
+        tables=tuple(sorted(tables, key=lambda table: table.table)),
+        unclaimed=tuple(share for share in others if share.part is None),
+    )
+
+
+def _others(bytes_of: type_of_counts, count_of: type_of_counts, failed: Mapping[str, str]) -> list[Share]:
+    return [
+        Share(
+            part=Part.UNREAD if folder in failed else None,
+            folder=folder,
+            storage_class=kind,
+            file_count=count,
+            size_bytes=bytes_of[folder, kind],
+        )
+        for (folder, kind), count in sorted(count_of.items(), key=lambda each: (each[0][0], each[0][1] or ""))
+    ]
+
+
+def _unread(table: str, why: str, shares: Iterable[Share]) -> TableShares:
+    of_it = tuple(share for share in shares if share.part is Part.UNREAD and share.folder == table)
+    return TableShares(table=table, version=None, retention_ms=None, shares=of_it, problem=why)
+
+
+def _top_folder(name: str) -> str:
+    """`landing/weather/` for what lies below it: at most two folders, none for an object at the root of the lake."""
+    *folders, last = name.split("/")
+    return "".join(f"{folder}/" for folder in folders[:2]) or last

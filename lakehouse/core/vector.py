@@ -1,0 +1,38 @@
+"""The file in which a deletion vector lies, by the id that the log gives it."""
+
+import re
+from uuid import UUID
+
+from lakehouse.core.errors import Refused
+
+# Source: https://rfc.zeromq.org/spec/32/
+_Z85 = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#"
+_VECTOR = re.compile(r"(?P<storage>[uip])(?P<where>.*?)(?:@\d+)?", re.DOTALL)
+_UUID_LENGTH = 20
+
+
+def vector_file(vector: str) -> str | None:
+    """The file of a deletion vector, by its unique id: relative to the table, or a URI; `None` for one inside the log.
+
+    Source: PROTOCOL.md, "Deletion Vectors", derived field absolutePath.
+    """
+    match = _VECTOR.fullmatch(vector)
+    if match is None:
+        raise Refused(f"deletion vector {vector!r} is stored in a way unknown here; accepted: u, p or i at its start")
+    if match["storage"] == "i":
+        return None
+    if match["storage"] == "p":
+        return match["where"]
+    prefix, encoded = match["where"][:-_UUID_LENGTH], match["where"][-_UUID_LENGTH:]
+    name = f"deletion_vector_{UUID(bytes=_from_z85(encoded))}.bin"
+    return f"{prefix}/{name}" if prefix else name
+
+
+def _from_z85(text: str) -> bytes:
+    decoded = b""
+    for start in range(0, len(text), 5):
+        value = 0
+        for character in text[start : start + 5]:
+            value = value * 85 + _Z85.index(character)
+        decoded += value.to_bytes(4, "big")
+    return decoded

@@ -1,0 +1,132 @@
+"""The rows of one data file of a report, whatever its format: CSV (gzip, no header), ORC, Parquet.
+
+Source: Amazon S3 user guide, "Amazon S3 Inventory list" (columns, URL-encoded keys in CSV, times in UTC).
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import repeat
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from lakehouse.core.errors import Refused
+from lakehouse.core.inventory import Manifest, StoredObject, decode_key, plausible_ms
+
+_BATCH_ROWS = 65_536
+# StoredObject's field -> the report's column, where a report may lack it.
+_OPTIONAL = {
+    "storage_class": "storage_class",
+    "archive_tier": "intelligent_tiering_access_tier",
+    "is_latest": "is_latest",
+    "is_delete_marker": "is_delete_marker",
+    "version_id": "version_id",
+    "encryption": "encryption_status",
+    "multipart": "is_multipart_uploaded",
+    "checksum_algorithm": "checksum_algorithm",
+    "owner": "object_owner",
+}
+_FLAGS = ("is_latest", "is_delete_marker", "is_multipart_uploaded")
+_NEEDED = ("bucket", "key", "size", "last_modified_date")
+
+
+def stored_objects(manifest: Manifest, data: bytes, *, where: str) -> Iterator[StoredObject]:
+    """Every row of the file `data`; `where` names it in refusals.
+
+    Raises:
+        Refused: it cannot be read, lacks a column, has rows of another bucket, sizes that are none, or not one time that can be.
+    """
+    plausible = rows = 0
+    for columns in column_batches(manifest, data, where=where, only=(*_NEEDED, *_OPTIONAL.values())):
+        if others := set(columns["bucket"]) - {manifest.source_bucket}:
+            raise Refused(f"{where} has rows of bucket {min(others)!r}; accepted: rows of bucket {manifest.source_bucket!r}")
+        times = [plausible_ms(ms, now_ms=manifest.created_ms) for ms in columns["last_modified_date"]]
+        rows += len(times)
+        plausible += sum(ms is not None for ms in times)
+        yield from _objects(columns, times, where=where)
+    if rows and not plausible:
+        raise Refused(f"{where}: of {rows} times of modification none lies between 2006 and the report; seconds for milliseconds?")
+
+
+def column_batches(manifest: Manifest, data: bytes, *, where: str, only: Sequence[str]) -> Iterator[Mapping[str, Sequence[Any]]]:
+    """The columns of `only` that the report has, as Python values, some ten thousand rows at a time; keys are decoded."""
+    read = {"CSV": _csv, "ORC": _orc, "Parquet": _parquet}[manifest.file_format]
+    wanted = [name for name in manifest.columns if name in only]
+    try:
+        for batch in read(manifest, data, wanted):
+            columns = {name.lower(): _values(name.lower(), column) for name, column in zip(batch.schema.names, batch.columns, strict=True)}
+            if lacking := [name for name in _NEEDED if name in only and name not in columns]:
+                raise Refused(f"{where} has no column {' and no '.join(lacking)}; accepted: the columns that its manifest names")
+            if manifest.file_format == "CSV":
+                columns["key"] = [key and decode_key(key) for key in columns["key"]]
+            yield columns
+    except (pa.ArrowException, OSError, ValueError, OverflowError) as error:
+        raise Refused(
+            f"{where} cannot be read as {manifest.file_format} ({type(error).__name__}: {error}); wait for the next report"
+        ) from error
+
+
+def _parquet(_manifest: Manifest, data: bytes, wanted: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    with pq.ParquetFile(pa.BufferReader(data)) as file:
+        yield from file.iter_batches(_BATCH_ROWS, columns=[name for name in file.schema_arrow.names if name.lower() in wanted])
+
+
+def _orc(_manifest: Manifest, data: bytes, wanted: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    from pyarrow import orc
+
+    file = orc.ORCFile(pa.BufferReader(data))
+    names = [name for name in file.schema.names if name.lower() in wanted]
+    for stripe in range(file.nstripes):
+        table = pa.Table.from_batches([file.read_stripe(stripe, columns=names)])
+        yield from table.to_batches(_BATCH_ROWS)
+
+
+def _csv(manifest: Manifest, data: bytes, wanted: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    from pyarrow import csv
+
+    names = list(manifest.columns)
+    with pa.CompressedInputStream(pa.BufferReader(data), "gzip") as text:
+        if not text.read(1):
+            return
+    with (
+        pa.CompressedInputStream(pa.BufferReader(data), "gzip") as text,
+        csv.open_csv(
+            text,
+            read_options=csv.ReadOptions(column_names=names, use_threads=False),
+            convert_options=csv.ConvertOptions(
+                column_types=dict.fromkeys(names, pa.string()), include_columns=list(wanted), strings_can_be_null=True, null_values=[""]
+            ),
+        ) as reader,
+    ):
+        yield from reader
+
+
+def _values(name: str, column: pa.Array) -> list[Any]:
+    """Python values; an empty text is null, times are milliseconds, flags are booleans, in whatever type the format has them."""
+    if name == "last_modified_date":
+        return _milliseconds(column).to_pylist()
+    if name == "size":
+        return column.cast(pa.int64()).to_pylist()
+    if name in _FLAGS:
+        return column.cast(pa.bool_()).to_pylist()
+    return [value or None for value in column.cast(pa.string()).to_pylist()]
+
+
+def _milliseconds(column: pa.Array) -> pa.Array:
+    """Milliseconds since 1970 UTC; a time without a zone is UTC, a bare number is taken for milliseconds."""
+    if pa.types.is_integer(column.type):
+        return column.cast(pa.int64())
+    if pa.types.is_string(column.type):
+        column = column.cast(pa.timestamp("ms", tz="UTC"))
+    return column.cast(pa.timestamp("ms", tz=column.type.tz), safe=False).cast(pa.int64())
+
+
+def _objects(columns: Mapping[str, Sequence[Any]], times: Sequence[int | None], *, where: str) -> Iterator[StoredObject]:
+    optional = [columns.get(column, repeat(None)) for column in _OPTIONAL.values()]
+    for bucket, key, size, modified_ms, *others in zip(columns["bucket"], columns["key"], columns["size"], times, *optional, strict=False):
+        more = dict(zip(_OPTIONAL, others, strict=True))
+        if key is None or (size is None and not more["is_delete_marker"]) or (size or 0) < 0:
+            raise Refused(f"{where}: the row of key {key!r} has size {size}; accepted: a key, and a size unless it is a delete marker")
+        yield StoredObject(
+            bucket=bucket, key=key, size_bytes=size or 0, modified_ms=modified_ms, is_dir=key.endswith("/") and not size, **more
+        )

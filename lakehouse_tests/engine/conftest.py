@@ -1,0 +1,39 @@
+"""An S3 server in this process, and an empty bucket of it for each test that asks for one."""
+
+from collections.abc import Iterator
+
+import boto3
+import pytest
+from moto.server import ThreadedMotoServer
+
+
+@pytest.fixture(scope="module")
+def endpoint() -> Iterator[str]:
+    """Where the server listens."""
+    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    server.start()
+    host, port = server.get_host_and_port()
+    yield f"http://{host}:{port}"
+    server.stop()
+
+
+@pytest.fixture
+def aws(endpoint: str, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The same, with an environment that leads boto3 there."""
+    for name, value in {
+        "AWS_ENDPOINT_URL": endpoint,
+        "AWS_ACCESS_KEY_ID": "test",
+        "AWS_SECRET_ACCESS_KEY": "test",
+        "AWS_DEFAULT_REGION": "us-east-1",
+        "AWS_EC2_METADATA_DISABLED": "true",
+    }.items():
+        monkeypatch.setenv(name, value)
+    return endpoint
+
+
+@pytest.fixture
+def bucket(aws: str, request: pytest.FixtureRequest) -> str:
+    """The name of an empty bucket."""
+    name = f"lake-{abs(hash(request.node.nodeid)):x}"
+    boto3.client("s3").create_bucket(Bucket=name)
+    return name
