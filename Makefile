@@ -21,9 +21,8 @@ run: $(READY) ## set up, start the lake, print the page's address; Ctrl-C stops 
 	@$(BIN)/lakehouse up
 
 # Each JVM of the suite lives for a minute: optimizing its code takes longer than running it.
-test: export JAVA_TOOL_OPTIONS := -XX:TieredStopAtLevel=1 -XX:+UseSerialGC
 test: $(READY) ## the whole suite, two files at once
-	@$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder --durations=15
+	@JAVA_TOOL_OPTIONS='-XX:TieredStopAtLevel=1 -XX:+UseSerialGC' $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder --durations=15
 
 fast: $(READY) ## the core's tests only: seconds, no Java
 	@$(BIN)/python -m pytest lakehouse_tests/core

@@ -132,9 +132,10 @@ def test_liquid_clustering_comes_and_goes_with_the_policy(lake: Lake, spark: "Sp
 
 
 def test_what_is_left_open_is_chosen_by_the_table_s_own_history(lake: Lake, spark: "SparkSession") -> None:
-    for _ in range(5):
-        append_events(lake, spark)
-    land(lake, "a.json", [event(1, 5, "new")])
+    for number in range(5):
+        land(lake, f"{number}.json", [event(number, 5, "new")])
+        write_table(lake, spark, under(BySensor()))
+    land(lake, "5.json", [event(5, 5, "new")])
     outcome = write_table(lake, spark, under(Chosen(latency_seconds=0.001)))
     assert outcome.strategy is not None
     assert (outcome.strategy.strategy, outcome.strategy.reason) == (BySensor(), Reason.SENSOR_CHOSEN)

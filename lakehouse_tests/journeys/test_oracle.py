@@ -1,4 +1,4 @@
-"""Landing to gold from the terminal, with kills in between: every number equals what plain pandas computes, and doing it again changes no row."""
+"""Landing to gold from the terminal, with kills in between: every number equals what plain pandas computes; again, and no row changes."""
 
 from datetime import datetime
 from pathlib import Path
