@@ -20,9 +20,10 @@ setup: $(READY) ## everything that running needs: Python packages, jars, Java
 run: $(READY) ## set up, start the lake, print the page's address; Ctrl-C stops all of it
 	@$(BIN)/lakehouse up
 
-# Each JVM of the suite lives for a minute: optimizing its code takes longer than running it.
+# Each JVM of the suite lives for a minute, on tables of a few rows: to compile code for a plan, or to optimize it, takes longer than to run it.
+SHORT_LIVED := -XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Dspark.sql.codegen.wholeStage=false -Dspark.sql.codegen.factoryMode=NO_CODEGEN
 test: $(READY) ## the whole suite, two files at once
-	@JAVA_TOOL_OPTIONS='-XX:TieredStopAtLevel=1 -XX:+UseSerialGC' $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder --durations=15
+	@JAVA_TOOL_OPTIONS='$(SHORT_LIVED)' $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder --durations=15
 
 fast: $(READY) ## the core's tests only: seconds, no Java
 	@$(BIN)/python -m pytest lakehouse_tests/core
