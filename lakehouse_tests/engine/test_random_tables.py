@@ -16,14 +16,15 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 SEED = 1
-# The fewest tables that have every feature between them, found by trying; the shortest where there was a choice.
-CHOSEN = (1981, 61, 5926, 373, 194, 1570, 2253)
+# Few tables that have nearly every feature between them, found by trying.
+CHOSEN = (1981, 61, 5926, 373)
 
 
-def test_the_chosen_tables_have_every_feature() -> None:
+def test_the_chosen_tables_have_nearly_every_feature() -> None:
+    # The rest is met by the two hundred tables of `make bench`: each table costs ten seconds.
     features = {feature for number in range(500) for feature in draw(SEED, number).features}
-    assert {feature for number in CHOSEN for feature in draw(SEED, number).features} == features
-    assert len(features) > 30
+    missed = features - {feature for number in CHOSEN for feature in draw(SEED, number).features}
+    assert missed == {"partitions: int and date", "partitions: string", "partitions: timestamp_ntz and decimal", "renamed column"}
 
 
 @pytest.mark.spark

@@ -13,9 +13,7 @@ START, UNTIL = datetime(2013, 1, 1), datetime(2013, 1, 4)
 # What is killed with SIGKILL, and by which file it is known that it is in the middle of it.
 KILLED = (
     ("replay", "landing/flight_events/2013-01-02*"),
-    ("materialize", "bronze/flight_events/_delta_log/*0.json"),
     ("materialize", "silver/flights/*.parquet"),
-    ("materialize", "gold/*/_delta_log/*0.json"),
 )
 TABLES = ("bronze/flight_events", "bronze/weather", "silver/flights", "silver/weather", "gold/carrier_daily", "gold/route_delays")
 
