@@ -22,8 +22,8 @@ run: $(READY) ## set up, start the lake, print the page's address; Ctrl-C stops 
 
 # Each JVM of the suite lives for a minute, on tables of a few rows: to compile code for a plan, or to optimize it, takes longer than to run it.
 SHORT_LIVED := -XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Dspark.sql.codegen.wholeStage=false -Dspark.sql.codegen.factoryMode=NO_CODEGEN
-test: $(READY) ## the whole suite, two files at once
-	@JAVA_TOOL_OPTIONS='$(SHORT_LIVED)' $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder --durations=15
+test: $(READY) ## the suite, two files at once; the longest Spark proofs (lakehouse_tests/long) are part of bench
+	@JAVA_TOOL_OPTIONS='$(SHORT_LIVED)' $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder --durations=15 --ignore=lakehouse_tests/long
 
 fast: $(READY) ## the core's tests only: seconds, no Java
 	@$(BIN)/python -m pytest lakehouse_tests/core
@@ -33,6 +33,7 @@ check: $(READY) ## ruff, and pyright (strict on the core)
 	@$(BIN)/pyright
 
 bench: $(READY) ## the long measurements; LAKEHOUSE_ settings apply
+	@JAVA_TOOL_OPTIONS='$(SHORT_LIVED)' $(BIN)/python -m pytest lakehouse_tests/long
 	@$(BIN)/python -m benchmarks
 
 clean: ## remove environment, jars and caches; never a lake

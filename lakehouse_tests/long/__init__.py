@@ -1,0 +1,1 @@
+"""Proofs on real Spark that `make test` has no time for; `make bench` runs them first."""
