@@ -1,4 +1,4 @@
-"""Stories of logs, each with what the reader must make of it; real tables are in test_log_reader_spark.py."""
+"""Stories of logs, each with what the reader must make of it; real tables are in long/test_log_reader_spark.py."""
 
 import json
 from dataclasses import replace
