@@ -17,62 +17,12 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from lakehouse_tests.checkpoint_parquet import ADD, OTHERS, PARSED, REMOVE
+
 FILES, PARTITIONS, TOMBSTONES, COMMITS = 300_000, 1_000, 100_000, 20
 MOST_SECONDS, MOST_BYTES = 2.0, 1_000_000_000
 KEY = "bronze/big"
 _NOW_MS = 1_785_000_000_000
-_TEXTS = pa.map_(pa.string(), pa.string())
-_VECTOR = pa.struct(
-    [
-        ("storageType", pa.string()),
-        ("pathOrInlineDv", pa.string()),
-        ("offset", pa.int32()),
-        ("sizeInBytes", pa.int32()),
-        ("cardinality", pa.int64()),
-        ("maxRowIndex", pa.int64()),
-    ]
-)
-_ADD = pa.struct(
-    [
-        ("path", pa.string()),
-        ("partitionValues", _TEXTS),
-        ("size", pa.int64()),
-        ("modificationTime", pa.int64()),
-        ("dataChange", pa.bool_()),
-        ("tags", _TEXTS),
-        ("deletionVector", _VECTOR),
-        ("stats", pa.string()),
-        ("stats_parsed", pa.struct([("numRecords", pa.int64()), ("minValues", pa.struct([("id", pa.int64())]))])),
-    ]
-)
-_REMOVE = pa.struct(
-    [
-        ("path", pa.string()),
-        ("deletionTimestamp", pa.int64()),
-        ("dataChange", pa.bool_()),
-        ("extendedFileMetadata", pa.bool_()),
-        ("partitionValues", _TEXTS),
-        ("size", pa.int64()),
-        ("deletionVector", _VECTOR),
-    ]
-)
-_METADATA = pa.struct(
-    [
-        ("id", pa.string()),
-        ("schemaString", pa.string()),
-        ("partitionColumns", pa.list_(pa.string())),
-        ("configuration", _TEXTS),
-        ("createdTime", pa.int64()),
-    ]
-)
-_PROTOCOL = pa.struct(
-    [
-        ("minReaderVersion", pa.int32()),
-        ("minWriterVersion", pa.int32()),
-        ("readerFeatures", pa.list_(pa.string())),
-        ("writerFeatures", pa.list_(pa.string())),
-    ]
-)
 _TABLES = """
 from lakehouse.core.table import Append, Landing, Table
 
@@ -142,7 +92,7 @@ def _write_checkpoint(path: Path, adds: list[dict[str, Any]], removes: list[dict
         "remove": [None] * len(head) + removes + [None] * len(adds),
         "add": [None] * (len(head) + len(removes)) + rows,
     }
-    types = {"metaData": _METADATA, "protocol": _PROTOCOL, "remove": _REMOVE, "add": _ADD}
+    types = {"metaData": OTHERS["metaData"], "protocol": OTHERS["protocol"], "remove": REMOVE, "add": pa.struct([*ADD, PARSED])}
     pq.write_table(pa.table({name: pa.array(values, types[name]) for name, values in columns.items()}), path)
 
 

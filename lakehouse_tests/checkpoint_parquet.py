@@ -17,7 +17,7 @@ _VECTOR = pa.struct(
         ("cardinality", pa.int64()),
     ]
 )
-_ADD = [
+ADD = [
     ("path", pa.string()),
     ("partitionValues", _TEXTS),
     ("size", pa.int64()),
@@ -27,8 +27,8 @@ _ADD = [
     ("deletionVector", _VECTOR),
     ("stats", pa.string()),
 ]
-_PARSED = ("stats_parsed", pa.struct([("numRecords", pa.int64()), ("minValues", pa.struct([("id", pa.int64())]))]))
-_REMOVE = pa.struct(
+PARSED = ("stats_parsed", pa.struct([("numRecords", pa.int64()), ("minValues", pa.struct([("id", pa.int64())]))]))
+REMOVE = pa.struct(
     [
         ("path", pa.string()),
         ("deletionTimestamp", pa.int64()),
@@ -39,7 +39,7 @@ _REMOVE = pa.struct(
         ("deletionVector", _VECTOR),
     ]
 )
-_OTHERS = {
+OTHERS = {
     "txn": pa.struct([("appId", pa.string()), ("version", pa.int64()), ("lastUpdated", pa.int64())]),
     "metaData": pa.struct(
         [
@@ -65,9 +65,9 @@ _SIDECAR = pa.struct([("path", pa.string()), ("sizeInBytes", pa.int64()), ("modi
 
 def checkpoint_parquet(rows: Sequence[Mapping[str, Any]], *, stats: str) -> bytes:
     """Rows of one action each as a Parquet file; `stats` (both, json, struct, none) says in which forms statistics are written."""
-    fields = [field for field in _ADD if field[0] != "stats" or stats in ("both", "json")]
-    fields += [_PARSED] if stats in ("both", "struct") else []
-    schema = pa.schema([*_OTHERS.items(), ("add", pa.struct(fields)), ("remove", _REMOVE), ("sidecar", _SIDECAR)])
+    fields = [field for field in ADD if field[0] != "stats" or stats in ("both", "json")]
+    fields += [PARSED] if stats in ("both", "struct") else []
+    schema = pa.schema([*OTHERS.items(), ("add", pa.struct(fields)), ("remove", REMOVE), ("sidecar", _SIDECAR)])
     table = pa.Table.from_pylist([_as_row(row) for row in rows], schema=schema)
     sink = pa.BufferOutputStream()
     pq.write_table(table, sink)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from lakehouse.cli.backtest_shape import backtest_document, print_backtests
+from lakehouse.cli.backtest_shape import backtest_document, print_backtests, series_of
 from lakehouse.cli.opened import Opened, complete_table, open_declared
 from lakehouse.cli.output import json_option, tell, write_json
 from lakehouse.cli.plot import check_plot, files_picture
@@ -17,7 +17,6 @@ from lakehouse.core.past import Backtest
 from lakehouse.core.policy import Compaction, policy_for
 from lakehouse.core.policy_words import parse_policy
 from lakehouse.core.strategy_choice import strategy_of
-from lakehouse.engine.chart import Series
 from lakehouse.engine.lake import Lake, open_lake
 from lakehouse.engine.log_reader.story import read_story
 
@@ -117,11 +116,3 @@ def _drawer(plot: Path) -> Callable[[dict[str, Backtest]], bytes]:
         return files_picture(plot, title, series, marks)
 
     return draw
-
-
-def series_of(found: dict[str, Backtest]) -> list[Series]:
-    """One line per replay: its file count over the versions."""
-    return [
-        Series(name=name.replace("_", " "), points=[(moment.version, moment.file_count) for moment in backtest.moments])
-        for name, backtest in found.items()
-    ]

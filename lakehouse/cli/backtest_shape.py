@@ -29,9 +29,8 @@ def print_backtests(found: Mapping[str, Backtest], *, verbose: bool) -> None:
     for name, backtest in found.items():
         console().print(f"\n{backtest.table}, {_TITLES[name]}:" if len(found) > 1 else f"\n{backtest.table}:")
         _print_moments(backtest, verbose=verbose)
-    series = [Series(name=_TITLES[name], points=_points(backtest)) for name, backtest in found.items()]
     console().print("\nfiles over versions")
-    for line in text_chart(series):
+    for line in text_chart(series_of(found)):
         console().print(line, soft_wrap=True)
     for name, backtest in found.items():
         for doubt in doubts_of(backtest) if name != "really" else ():
@@ -57,8 +56,12 @@ def doubts_of(backtest: Backtest) -> Iterator[str]:
         yield f"of {doubts.unclear_compactions} real compaction(s) the log does not tell which rows went into which file: taken by size"
 
 
-def _points(backtest: Backtest) -> list[tuple[float, float]]:
-    return [(moment.version, moment.file_count) for moment in backtest.moments]
+def series_of(found: Mapping[str, Backtest]) -> list[Series]:
+    """One line per replay: its file count over the versions."""
+    return [
+        Series(name=_TITLES[name], points=[(moment.version, moment.file_count) for moment in backtest.moments])
+        for name, backtest in found.items()
+    ]
 
 
 def _sums(found: Mapping[str, Backtest]) -> Iterator[tuple[str, ...]]:

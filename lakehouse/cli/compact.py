@@ -8,10 +8,11 @@ import click
 from lakehouse.cli.driver import driver_for_command
 from lakehouse.cli.opened import Found, Opened, complete_table, open_declared
 from lakehouse.cli.output import bytes_text, count_text, json_option, print_grid, write_json
-from lakehouse.cli.plan import plan_document, plan_of, print_plans
+from lakehouse.cli.plan import plan_document, print_plans
 from lakehouse.core.errors import Broken, Refused
 from lakehouse.core.outcome import CompactionOutcome
 from lakehouse.core.table import Table
+from lakehouse.engine import compaction
 from lakehouse.engine.account import with_account
 from lakehouse.engine.hands import refuse_hands_off
 
@@ -35,7 +36,7 @@ def compact_command(table: str, dry_run: bool, anyway: bool, probe: bool, as_jso
     """
     opened = open_declared()
     [wanted] = opened.choose([table])
-    plan = plan_of(opened.lake, wanted)
+    plan = compaction.plan(opened.lake, wanted)
     if plan is None:
         raise Refused(f"compact {table}: the table is declared and does not exist yet; write it first: lakehouse materialize {table}")
     if dry_run:
@@ -63,7 +64,7 @@ def _compact(opened: Opened, table: Table, config: Mapping[str, bool]) -> Compac
 
 def _outcome(opened: Opened, table: Table, metadata: Mapping[str, Any]) -> CompactionOutcome:
     """The outcome as Dagster recorded it. Its plan is made again: at the version that it was made at, it can only be the same."""
-    plan = plan_of(opened.lake, table, version=metadata["lakehouse/version_before"])
+    plan = compaction.plan(opened.lake, table, version=metadata["lakehouse/version_before"])
     if plan is None:
         raise Broken(f"compact {table.key}: it ran, but the log no longer goes back to version {metadata['lakehouse/version_before']}")
     from lakehouse.engine.probe import probes

@@ -8,10 +8,9 @@ import click
 from lakehouse.cli.opened import Found, complete_table, look_at_each, open_declared
 from lakehouse.cli.output import bytes_text, console, count_text, json_option, print_grid, write_json
 from lakehouse.cli.verdict import absent_sentence, exit_code, tell_errors
-from lakehouse.core.compaction import plan_table
-from lakehouse.core.health import Health, assess_health
+from lakehouse.core.health import Health
 from lakehouse.core.table import Table
-from lakehouse.engine.clock import now_ms
+from lakehouse.engine.health import health_of
 from lakehouse.engine.lake import Lake
 
 _BAR_WIDTH = 30
@@ -39,7 +38,7 @@ def health_command(tables: tuple[str, ...], verbose: bool, as_json: bool) -> int
 
 def _health_of(lake: Lake, table: Table) -> Health | None:
     facts = lake.facts(table.key)
-    return assess_health(facts.layout, plan_table(table, facts.layout, facts.history, now_ms=now_ms())) if facts else None
+    return health_of(table, facts) if facts else None
 
 
 def _document(found: Found[Health]) -> dict[str, Any]:

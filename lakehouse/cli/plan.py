@@ -9,11 +9,8 @@ from lakehouse.cli.fleet import fleet_document, look_at_fleet
 from lakehouse.cli.opened import Found, complete_table, open_declared
 from lakehouse.cli.output import bytes_text, console, count_text, json_option, print_grid, write_json
 from lakehouse.cli.verdict import absent_sentence, exit_code, tell_errors
-from lakehouse.core.compaction import CompactionPlan, plan_table
+from lakehouse.core.compaction import CompactionPlan
 from lakehouse.core.rank import Decision
-from lakehouse.core.table import Table
-from lakehouse.engine.clock import now_ms
-from lakehouse.engine.lake import Lake
 
 
 @click.command("plan", short_help="What each compaction would do, and why; no JVM.", epilog="Example: lakehouse plan bronze/weather --json")
@@ -36,12 +33,6 @@ def plan_command(tables: tuple[str, ...], verbose: bool, as_json: bool) -> int:
         print_plans(found, verbose=verbose, decisions=decisions)
     tell_errors(found)
     return exit_code(found)
-
-
-def plan_of(lake: Lake, table: Table, *, version: int | None = None) -> CompactionPlan | None:
-    """The compaction of a table as it is now, or was at `version`; `None` where there is no table."""
-    facts = lake.facts(table.key, version=version)
-    return plan_table(table, facts.layout, facts.history, now_ms=now_ms()) if facts else None
 
 
 def plan_document(found: Found[CompactionPlan]) -> dict[str, Any]:
@@ -67,12 +58,12 @@ def plan_document(found: Found[CompactionPlan]) -> dict[str, Any]:
 
 def print_plans(found: Sequence[Found[CompactionPlan]], *, verbose: bool, decisions: Sequence[Decision] = ()) -> None:
     """A table, with `decisions` in their order and with their money; with `verbose`, the bins below it."""
-    places = {decision.table: decision for decision in decisions}
-    order = list(places)
-    ordered = sorted(found, key=lambda each: order.index(each.table.key)) if order else list(found)
-    money = ("USD a day", "USD", "ratio") if order else ()
-    heads = ("table", "version", "files", "into", "bytes", *money, "reason", *(("sensor",) if order else ()), "")
-    print_grid(heads, [_row(each, places.get(each.table.key)) for each in ordered], numbers=heads[1 : 5 + len(money)])
+    decided = {decision.table: decision for decision in decisions}
+    places = {table: place for place, table in enumerate(decided)}
+    ordered = sorted(found, key=lambda each: places[each.table.key]) if decided else list(found)
+    money = ("USD a day", "USD", "ratio") if decided else ()
+    heads = ("table", "version", "files", "into", "bytes", *money, "reason", *(("sensor",) if decided else ()), "")
+    print_grid(heads, [_row(each, decided.get(each.table.key)) for each in ordered], numbers=heads[1 : 5 + len(money)])
     for decision in decisions if verbose else ():
         console().print(f"{decision.table}: sensor: {decision.sentence}", soft_wrap=True)
     for plan in [each.value for each in ordered if each.value and each.value.bins and verbose]:

@@ -163,7 +163,7 @@ def _priced(now: Situation, found: Rewrite) -> CompactionPlan:
             files_removed=files_removed,
             bytes_removed=bytes_removed,
             files_added=files_added(found.statement, found.bins),
-            on_s3=now.layout.uri.startswith("s3"),
+            on_s3=now.layout.on_s3,
         ),
         files_left=found.files_left,
     )

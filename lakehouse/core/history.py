@@ -3,7 +3,7 @@
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,10 +106,19 @@ def is_compaction(commit: Commit) -> bool:
     return commit.operation in ("OPTIMIZE", "REORG")
 
 
+def written_in(commit: Commit) -> dict[str, Any]:
+    """What one of our compactions wrote into its commit; empty for commits that carry nothing of the kind."""
+    try:
+        written = json.loads(commit.user_metadata or "")
+    except ValueError:
+        return {}
+    return cast("dict[str, Any]", written) if isinstance(written, dict) else {}
+
+
 def prediction_in(commit: Commit) -> Prediction | None:
     """The figures of the plan that our compaction wrote into its commit; `None` for commits of others."""
+    written = written_in(commit)
     try:
-        written: dict[str, Any] = json.loads(commit.user_metadata or "")
         plan: dict[str, Any] = written["plan"]
         estimate: dict[str, Any] = plan.get("estimate") or {}
         return Prediction(

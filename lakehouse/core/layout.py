@@ -84,6 +84,11 @@ class Layout:
     table_id: str = ""
 
     @property
+    def on_s3(self) -> bool:
+        """Whether it lies where requests are paid for."""
+        return self.uri.startswith("s3")
+
+    @property
     def file_count(self) -> int:
         """Live files."""
         return len(self.files)

@@ -1,11 +1,9 @@
 """Bytes that are rewritten again and again for nothing, found in a table's commits."""
 
-import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
-from lakehouse.core.history import Commit, History
+from lakehouse.core.history import Commit, History, written_in
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,13 +43,7 @@ def find_rewrites(history: History) -> Rewrites:
 
 def is_ours(commit: Commit) -> bool:
     """Whether a compaction of this program made the commit: it says so in its metadata."""
-    if commit.changed_data or commit.user_metadata is None:
-        return False
-    try:
-        told: Any = json.loads(commit.user_metadata)
-    except ValueError:
-        return False
-    return isinstance(told, dict) and "compaction" in told
+    return not commit.changed_data and "compaction" in written_in(commit)
 
 
 def _by_folder(commit: Commit) -> Iterator[tuple[Sequence[str], Sequence[str]]]:

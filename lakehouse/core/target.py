@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, cast
 
-from lakehouse.core.history import Commit, History
+from lakehouse.core.history import Commit, History, written_in
 from lakehouse.core.policy import MIB, CompactionPolicy
 
 # Spark counts the opening of a file as 4 MiB of reading (`spark.sql.files.openCostInBytes`): at 16 MiB that is a fifth of a scan.
@@ -103,10 +103,7 @@ def _plan_in(commit: Commit) -> Mapping[str, Any]:
     """The figures that one of our compactions wrote into its commit; empty for others' commits."""
     if not commit.user_metadata or "target_file_bytes" not in commit.user_metadata:
         return {}
-    try:
-        plan = json.loads(commit.user_metadata)["plan"]
-    except (ValueError, KeyError, TypeError):
-        return {}
+    plan = written_in(commit).get("plan")
     return cast("dict[str, Any]", plan) if isinstance(plan, dict) else {}
 
 

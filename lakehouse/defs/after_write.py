@@ -37,7 +37,7 @@ def compact_after_write(
         if held is not None:
             context.log.info(f"{table.key} was written, and is not compacted: {held.sentence}")
             return None
-        outcome = with_account(lake, table, compact(lake, spark.spark_session, table, owner=f"run {context.run_id}"))
+        outcome = with_account(lake, table, compact(lake, spark.spark_session, table, owner=f"run {context.run.run_id}"))
     except (Transient, Refused) as error:
         context.log.warning(f"{table.key} was written, and not compacted: {type(error).__name__}: {error}")
         return None

@@ -58,7 +58,7 @@ def compaction_asset(table: Table, lake: Lake) -> dg.AssetsDefinition:
                 refuse_hands_off(lake, table)
             session = spark.spark_session
             tag_session(context, session_id(session))
-            outcome = compact(lake, session, table, owner=f"run {context.run_id}")
+            outcome = compact(lake, session, table, owner=f"run {context.run.run_id}")
         report_table(context, table, lake)
         outcome = _measured(context, lake, table, session, outcome, asked=config.probe)
         context.log.info(f"{table.key}: {outcome.plan.sentence}")

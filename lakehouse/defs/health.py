@@ -14,8 +14,8 @@ from lakehouse.core.rewrites import find_rewrites
 from lakehouse.core.table import Table
 from lakehouse.defs.failures import dagster_words
 from lakehouse.defs.keys import table_key
-from lakehouse.defs.metadata import health_of
 from lakehouse.engine.hands import breaker_of
+from lakehouse.engine.health import health_of
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.log_reader import TableFacts, missing_files
 from lakehouse.engine.sql import delete_lines

@@ -84,7 +84,7 @@ def data_version(facts: TableFacts) -> str:
 
 def tag_session(context: dg.AssetExecutionContext, session: str) -> None:
     """Writes process and Spark session into the run's tags: what carries the run, and what to look for on the server."""
-    context.instance.add_run_tags(context.run_id, {**process_tag(context.run_id), "lakehouse/session": session})
+    context.instance.add_run_tags(context.run.run_id, {**process_tag(context.run.run_id), "lakehouse/session": session})
 
 
 def set_aside_text(table: Table, files: Sequence[SetAside]) -> str:

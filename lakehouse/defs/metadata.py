@@ -11,8 +11,7 @@ from typing import Any
 import dagster as dg
 
 from lakehouse.core.benefit import Probe
-from lakehouse.core.compaction import plan_table
-from lakehouse.core.health import Health, assess_health
+from lakehouse.core.health import Health
 from lakehouse.core.ingest import ingest_app_id
 from lakehouse.core.layout import Layout
 from lakehouse.core.outcome import CompactionOutcome, WriteOutcome
@@ -22,7 +21,7 @@ from lakehouse.core.strategy import BySensor
 from lakehouse.core.table import Table
 from lakehouse.core.trigger import TableState, state_of
 from lakehouse.defs.picture import histogram_picture
-from lakehouse.engine.clock import now_ms
+from lakehouse.engine.health import health_of
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.log_reader import TableFacts
 from lakehouse.engine.strategy import strategy_in_force
@@ -50,11 +49,6 @@ def declared_metadata(table: Table, lake: Lake) -> type_of_metadata:
             }
         ),
     }
-
-
-def health_of(table: Table, facts: TableFacts) -> Health:
-    """The table's health under the policy in force."""
-    return assess_health(facts.layout, plan_table(table, facts.layout, facts.history, now_ms=now_ms()))
 
 
 def table_metadata(table: Table, facts: TableFacts) -> type_of_metadata:

@@ -13,7 +13,7 @@ from lakehouse.engine.log_reader import TableFacts
 def account_of(lake: Lake, table: Table, facts: TableFacts) -> Account:
     """The account of a table up to the version of these facts; of tries that failed, the newest twenty."""
     failed = [each for each in Journal(lake.store).tries(table.key) if each.result != "succeeded"]
-    return account_for(facts.history, failed, prices=table.prices, on_s3=facts.layout.uri.startswith("s3"))
+    return account_for(facts.history, failed, prices=table.prices, on_s3=facts.layout.on_s3)
 
 
 def with_account(lake: Lake, table: Table, outcome: CompactionOutcome) -> CompactionOutcome:

@@ -43,9 +43,9 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-def plan(lake: Lake, table: Table) -> CompactionPlan | None:
-    """What a compaction would do now, from the log alone; `None` where there is no table."""
-    facts = lake.facts(table.key)
+def plan(lake: Lake, table: Table, *, version: int | None = None) -> CompactionPlan | None:
+    """What a compaction would do now, or to the table as it was at `version`, from the log alone; `None` where there is no table."""
+    facts = lake.facts(table.key, version=version)
     return None if facts is None else plan_table(table, facts.layout, facts.history, now_ms=now_ms())
 
 

@@ -157,12 +157,12 @@ class Journal:
         return self._read_tries("", after_ms=succeeded_ms)
 
     def _read_tries(self, under: str, *, after_ms: Mapping[str, int]) -> dict[str, tuple[CompactionTry, ...]]:
-        names: dict[str, list[str]] = {}
-        for file in self._store.list(f"{_TRIES}/{under}".removesuffix("/")):
-            table_key, _, name = file.name.removeprefix(f"{_TRIES}/").rpartition("/")
-            if (match := _TRY.fullmatch(name)) and int(match[1]) > after_ms.get(table_key, -1):
-                names.setdefault(table_key, []).append(file.name)
-        newest = {table_key: each[-_TRIES_READ:] for table_key, each in names.items()}
+        newest: dict[str, list[str]] = {}
+        for table_key, listed in names_by_table(self._store, _TRIES, under).items():
+            after = after_ms.get(table_key, -1)
+            names = [name for name in listed if (match := _TRY.fullmatch(name.rpartition("/")[2])) and int(match[1]) > after]
+            if names:
+                newest[table_key] = names[-_TRIES_READ:]
         read = self._store.read_many([name for each in newest.values() for name in each])
         return {table_key: tuple(_try(name, next(read)) for name in each) for table_key, each in newest.items()}
 
@@ -188,6 +188,14 @@ class Journal:
         if batch.number != number:
             raise Broken(f"journal: {name} holds batch {batch.number}; restore it from a copy of the lake")
         return batch, carried
+
+
+def names_by_table(store: Store, kind: str, table_key: str = "") -> dict[str, list[str]]:
+    """The records in the folder `kind`, by the table they are of, each table's sorted by name; of all tables, or of one."""
+    found: dict[str, list[str]] = {}
+    for file in store.list(f"{kind}/{table_key}".removesuffix("/")):
+        found.setdefault(file.name.removeprefix(f"{kind}/").rpartition("/")[0], []).append(file.name)
+    return found
 
 
 def _manifest_folder(table_key: str) -> str:

@@ -26,6 +26,7 @@ from lakehouse.core.outcome import CompactionOutcome
 from lakehouse.engine import sql
 from lakehouse.engine.clock import now_ms
 from lakehouse.engine.confs import OLD_VERSIONS_REFUSED, session_confs
+from lakehouse.engine.journal import names_by_table
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.spark import translated
 
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 ASKED_SECONDS = 30.0
+_PROBES = "_lakehouse/probes"
 # Known well enough: the interval of the gain is at most this wide, by at least so many pairs, and never more than so many.
 _WIDTH, _LEAST_PAIRS, _MOST_PAIRS = 0.1, 3, 40
 # So many scans a probe has at least, two unmeasured ones among them; each reads about so much: Parquet, all columns, on two cores.
@@ -81,44 +83,35 @@ def record_probe(lake: Lake, probe: Probe) -> None:
     known = (*probes(lake, probe.table), probe)
     backoff = benefit_backoff(known, probe.measured_ms)
     follows = {"backoff_until_ms": backoff.until_ms if backoff else None, "verdict": assess_benefit(known).sentence}
-    name = f"{_folder(probe.table)}/{probe.measured_ms:015}-{probe.version_after}.json"
+    name = f"{_PROBES}/{probe.table}/{probe.measured_ms:015}-{probe.version_after}.json"
     lake.store.put_if_absent(name, json.dumps({**probe.as_json(), **follows}, separators=(",", ":")).encode())
 
 
-def backoffs(lake: Lake, now_ms: int) -> dict[str, Backoff]:
-    """The tables whose compaction does not pay and is left alone now: one listing, and a read for each table that was ever probed.
+def backoffs(lake: Lake, now_ms: int, table_key: str = "") -> dict[str, Backoff]:
+    """The tables whose compaction does not pay and is left alone now, of all or of one: a listing, and a read for each that was probed.
 
     A record that cannot be read holds nobody off: it is the probe that will tell of it.
     """
-    newest = {file.name.removeprefix("_lakehouse/probes/").rpartition("/")[0]: file.name for file in lake.store.list("_lakehouse/probes")}
+    newest = {table: names[-1] for table, names in names_by_table(lake.store, _PROBES, table_key).items()}
     found: dict[str, Backoff] = {}
-    for table_key, data in zip(newest, lake.store.read_many(list(newest.values())), strict=True):
+    for table, data in zip(newest, lake.store.read_many(list(newest.values())), strict=True):
         with contextlib.suppress(ValueError, TypeError, KeyError):
             told = json.loads(data)
             backoff = backoff_until(told["backoff_until_ms"] or 0, told["verdict"], now_ms)
             if backoff:
-                found[table_key] = backoff
+                found[table] = backoff
     return found
 
 
-def scans(lake: Lake) -> dict[str, tuple[Scan, ...]]:
-    """What the newest probes of each table saw, oldest first: one listing, and a few reads for each table that was ever probed.
+def scans(lake: Lake, table_key: str = "") -> dict[str, tuple[Scan, ...]]:
+    """What the newest probes saw of all tables or of one, oldest first: a listing, and a few reads for each table that was probed.
 
     A probe without a scan, or one that cannot be read, tells nothing.
     """
-    names: dict[str, list[str]] = {}
-    for file in lake.store.list("_lakehouse/probes"):
-        names.setdefault(file.name.removeprefix("_lakehouse/probes/").rpartition("/")[0], []).append(file.name)
-    found: dict[str, tuple[Scan, ...]] = {}
-    for table_key, all_names in names.items():
-        told: list[Scan] = []
-        for data in lake.store.read_many(all_names[-_SCANS_TOLD:]):
-            with contextlib.suppress(ValueError, TypeError, KeyError):
-                probe = probe_from(json.loads(data))
-                if probe.before:
-                    told.append(Scan(measured_ms=probe.measured_ms, before_seconds=probe.before_seconds, after_seconds=probe.after_seconds))
-        found[table_key] = tuple(told)
-    return found
+    newest = {table: names[-_SCANS_TOLD:] for table, names in names_by_table(lake.store, _PROBES, table_key).items()}
+    read = lake.store.read_many([name for names in newest.values() for name in names])
+    told = {table: [_scan(next(read)) for _ in names] for table, names in newest.items()}
+    return {table: tuple(scan for scan in each if scan) for table, each in told.items()}
 
 
 def probes(lake: Lake, table_key: str) -> tuple[Probe, ...]:
@@ -127,7 +120,7 @@ def probes(lake: Lake, table_key: str) -> tuple[Probe, ...]:
     Raises:
         Broken: one is damaged.
     """
-    names = [file.name for file in lake.store.list(_folder(table_key))][-_READ_BACK:]
+    names = names_by_table(lake.store, _PROBES, table_key).get(table_key, [])[-_READ_BACK:]
     found: list[Probe] = []
     for name, data in zip(names, lake.store.read_many(names), strict=True):
         try:
@@ -190,5 +183,9 @@ def _scan_of(spark: "SparkSession", view: str) -> Callable[[], float]:
     return scan
 
 
-def _folder(table_key: str) -> str:
-    return f"_lakehouse/probes/{table_key}"
+def _scan(data: bytes) -> Scan | None:
+    with contextlib.suppress(ValueError, TypeError, KeyError):
+        probe = probe_from(json.loads(data))
+        if probe.before:
+            return Scan(measured_ms=probe.measured_ms, before_seconds=probe.before_seconds, after_seconds=probe.after_seconds)
+    return None

@@ -225,7 +225,7 @@ def _wait_until_ended(client: "SparkConnectClient", operations: tuple[str, ...])
         operations = tuple(each.operation_id for each in answer.operation_statuses if each.state in busy)
         if operations and time.monotonic() > deadline:
             raise Transient(f"operation {operations[0]} of an interrupted session has not ended after {_SETTLE_SECONDS} s")
-        time.sleep(0.1 if operations else 0)
+        time.sleep(0.1 if operations else 0)  # between two questions to the server; nothing is assumed of the time that passes
 
 
 def _condition(error: BaseException) -> str:

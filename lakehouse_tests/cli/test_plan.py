@@ -17,6 +17,49 @@ def plans(terminal: Terminal, *tables: str, exit_code: int = 0) -> list[dict[str
     ]
 
 
+FOUND: list[dict[str, Any]] = [
+    {
+        "table": "bronze/orders",
+        "version": 2,
+        "reason": "MERGEABLE_FILES",
+        "sentence": "3 files of 303 bytes merge into 1 in 1 partition(s)",
+        "statement": "packing",
+        "target_file_bytes": 4096,
+        "files_removed": 3,
+        "files_added": 1,
+        "bytes_removed": 303,
+        "files_left": 0,
+        "bins": [["d=1/small-0", "d=1/small-1", "d=1/small-2"]],
+    },
+    {
+        "table": "silver/orders",
+        "version": 3,
+        "reason": "NOTHING_SHARES_A_BIN",
+        "sentence": "no two of its 1 small file(s) share a partition and fit into one file of 16777216 bytes",
+        "statement": "packing",
+        "target_file_bytes": 16777216,
+        "files_removed": 0,
+        "files_added": 0,
+        "bytes_removed": 0,
+        "files_left": 0,
+        "bins": [],
+    },
+    {
+        "table": "gold/totals",
+        "version": None,
+        "reason": "NO_TABLE",
+        "sentence": "the table is declared and does not exist yet: nothing was written to it",
+        "statement": None,
+        "target_file_bytes": None,
+        "files_removed": 0,
+        "files_added": 0,
+        "bytes_removed": 0,
+        "files_left": 0,
+        "bins": [],
+    },
+]
+
+
 def test_a_plan_is_a_list_with_every_declared_table_in_order(told: Terminal) -> None:
     found = plans(told)
     estimates = [plan.pop("estimate") for plan in found]
@@ -25,47 +68,7 @@ def test_a_plan_is_a_list_with_every_declared_table_in_order(told: Terminal) -> 
         (0.0, 0.0, "defaults"),
         None,
     ]
-    assert found == [
-        {
-            "table": "bronze/orders",
-            "version": 2,
-            "reason": "MERGEABLE_FILES",
-            "sentence": "3 files of 303 bytes merge into 1 in 1 partition(s)",
-            "statement": "packing",
-            "target_file_bytes": 4096,
-            "files_removed": 3,
-            "files_added": 1,
-            "bytes_removed": 303,
-            "files_left": 0,
-            "bins": [["d=1/small-0", "d=1/small-1", "d=1/small-2"]],
-        },
-        {
-            "table": "silver/orders",
-            "version": 3,
-            "reason": "NOTHING_SHARES_A_BIN",
-            "sentence": "no two of its 1 small file(s) share a partition and fit into one file of 16777216 bytes",
-            "statement": "packing",
-            "target_file_bytes": 16777216,
-            "files_removed": 0,
-            "files_added": 0,
-            "bytes_removed": 0,
-            "files_left": 0,
-            "bins": [],
-        },
-        {
-            "table": "gold/totals",
-            "version": None,
-            "reason": "NO_TABLE",
-            "sentence": "the table is declared and does not exist yet: nothing was written to it",
-            "statement": None,
-            "target_file_bytes": None,
-            "files_removed": 0,
-            "files_added": 0,
-            "bytes_removed": 0,
-            "files_left": 0,
-            "bins": [],
-        },
-    ]
+    assert found == FOUND
 
 
 def test_one_table_gives_a_list_too_and_one_named_twice_is_planned_once(told: Terminal) -> None:

@@ -16,8 +16,9 @@ from lakehouse.core.outcome import CompactionOutcome, WriteOutcome
 from lakehouse.core.policy import policy_for
 from lakehouse.core.reason import Reason
 from lakehouse.core.trigger import state_of
-from lakehouse.defs.metadata import compaction_metadata, declared_metadata, health_of, sensed_state, table_metadata, write_metadata
+from lakehouse.defs.metadata import compaction_metadata, declared_metadata, sensed_state, table_metadata, write_metadata
 from lakehouse.defs.picture import histogram_picture
+from lakehouse.engine.health import health_of
 from lakehouse.engine.log_reader import TableFacts
 from lakehouse_tests.core.ran import compaction
 from lakehouse_tests.defs.example import example_lake, orders

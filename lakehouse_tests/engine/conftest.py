@@ -1,10 +1,12 @@
-"""An S3 server in this process, and an empty bucket of it for each test that asks for one."""
+"""An S3 server in this process with an empty bucket for each test that asks for one, and every kind of store."""
 
 from collections.abc import Iterator
 
 import boto3
 import pytest
 from moto.server import ThreadedMotoServer
+
+from lakehouse.engine.store import DiskStore, MemoryStore, S3Store, Store
 
 
 @pytest.fixture(scope="module")
@@ -37,3 +39,15 @@ def bucket(aws: str, request: pytest.FixtureRequest) -> str:
     name = f"lake-{abs(hash(request.node.nodeid)):x}"
     boto3.client("s3").create_bucket(Bucket=name)
     return name
+
+
+@pytest.fixture(params=["disk", "s3", "memory"])
+def store(request: pytest.FixtureRequest) -> Store:
+    """An empty store of each kind."""
+    match request.param:
+        case "disk":
+            return DiskStore(request.getfixturevalue("tmp_path") / "lake")
+        case "s3":
+            return S3Store(request.getfixturevalue("bucket"), "some/lake")
+        case _:
+            return MemoryStore()

@@ -17,24 +17,13 @@ from lakehouse.core.vector import vector_file
 from lakehouse.engine.clock import now_ms
 from lakehouse.engine.inventory import REPORTS, SCAN, newest_report, read_keys, read_report, reconcile_lake, reports_of, scan
 from lakehouse.engine.lake import Lake
-from lakehouse.engine.store import DiskStore, MemoryStore, S3Store, Store
+from lakehouse.engine.store import MemoryStore, Store
 from lakehouse_tests.engine.reports import data_file, row_of, write_report
 from lakehouse_tests.log_builder import LogBuilder
 
 NOW = now_ms()
 HOUR = 3_600_000
 ODD = ["d=a b/x", "d=100%/x", "d=a%2Fb/x", "d=ä€😀/x", "d=a+b/x", "d=a%20b/x", "d=#?&=/x", "d='\"/,x", "plain"]
-
-
-@pytest.fixture(params=["disk", "s3", "memory"])
-def store(request: pytest.FixtureRequest) -> Store:
-    match request.param:
-        case "disk":
-            return DiskStore(request.getfixturevalue("tmp_path") / "lake")
-        case "s3":
-            return S3Store(request.getfixturevalue("bucket"), "some/lake")
-        case _:
-            return MemoryStore()
 
 
 def rows_of(store: Store, *, now_ms: int = NOW, **more: Any) -> list[StoredObject]:

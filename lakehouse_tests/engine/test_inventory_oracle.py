@@ -31,7 +31,7 @@ def test_what_another_implementation_would_vacuum_is_what_we_tell_to_the_byte(tm
     (folder / "p=stray").mkdir()
     (folder / "p=stray" / "x.parquet").write_bytes(b"123")
     (folder / "_SUCCESS").touch()
-    time.sleep(0.01)
+    time.sleep(0.01)  # the retention of 0 seconds must be over by the millisecond
     lake = open_lake(parse_settings({"LAKEHOUSE_ROOT": str(tmp_path / "lake"), "LAKEHOUSE_REPLAY": "off"}, base=tmp_path))
     scanned = scan(lake.store, now_ms=now_ms())
     found = reconcile_lake(lake, [], now_ms=now_ms()).reconciliation

@@ -13,18 +13,7 @@ from botocore.exceptions import ClientError
 
 from lakehouse.core.errors import Refused, Transient
 from lakehouse.core.settings import parse_settings
-from lakehouse.engine.store import DiskStore, MemoryStore, S3Store, Store, open_store
-
-
-@pytest.fixture(params=["disk", "s3", "memory"])
-def store(request: pytest.FixtureRequest) -> Store:
-    match request.param:
-        case "disk":
-            return DiskStore(request.getfixturevalue("tmp_path") / "lake")
-        case "s3":
-            return S3Store(request.getfixturevalue("bucket"), "some/lake")
-        case _:
-            return MemoryStore()
+from lakehouse.engine.store import DiskStore, S3Store, Store, open_store
 
 
 @pytest.mark.parametrize("name", ["AWS_REGION", "AWS_DEFAULT_REGION"])

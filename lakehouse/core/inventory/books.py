@@ -7,12 +7,12 @@ from urllib.parse import unquote
 
 from lakehouse.core.inventory.parts import DAY_MS
 from lakehouse.core.layout import Layout
+from lakehouse.core.uri import bare_uri, is_absolute
 from lakehouse.core.vector import vector_file
 
 _UNITS_MS = {"week": 7 * DAY_MS, "day": DAY_MS, "hour": 3_600_000, "minute": 60_000, "second": 1_000, "millisecond": 1, "microsecond": 0}
 _SPAN = re.compile(r"(\d+)\s+([a-z]+?)s?(?=\s|$)")
 _INTERVAL = re.compile(r"(?:interval\s+)?(?:\d+\s+[a-z]+(?:\s+|$))+")
-_ABSOLUTE = re.compile(r"/|[A-Za-z][A-Za-z0-9+.-]*:/")
 # Source: PROTOCOL.md and Delta's defaults, delta.deletedFileRetentionDuration.
 _RETENTION = "interval 1 week"
 
@@ -93,15 +93,15 @@ class _Names:
     """Tells the files inside a table's folder from those elsewhere, and remembers the latter (a shallow clone's)."""
 
     def __init__(self, layout: Layout, lake_uri: str) -> None:
-        self._table, self._lake = f"{_bare(layout.uri)}/", f"{_bare(lake_uri)}/"
+        self._table, self._lake = f"{bare_uri(layout.uri)}/", f"{bare_uri(lake_uri)}/"
         self.elsewhere: dict[str, Reference] = {}
         self.outside: set[str] = set()
 
     def own(self, path: str, reference: Reference | None = None) -> str | None:
         """`path` relative to the table; `None` for a file that is not in its folder, remembered with its `reference` if it is needed."""
-        if not _ABSOLUTE.match(path):
+        if not is_absolute(path):
             return path
-        bare = _bare(path)
+        bare = bare_uri(path)
         if bare.startswith(self._table):
             return bare.removeprefix(self._table)
         if reference is not None and bare.startswith(self._lake):
@@ -114,11 +114,6 @@ class _Names:
         """The same for the file of a deletion vector; `None` also for one inside the log."""
         name = vector_file(vector)
         return None if name is None else self.own(unquote(name) if vector.startswith("p") else name, reference)
-
-
-def _bare(uri: str) -> str:
-    """A URI without what differs between spellings of one place: `file:` and its slashes, `s3` or `s3a`, the last slash."""
-    return re.sub(r"^s3[an]?://", "s3://", re.sub(r"^file:/+", "/", uri)).rstrip("/")
 
 
 def hidden_rule(partition_columns: tuple[str, ...]) -> re.Pattern[str]:

@@ -9,19 +9,18 @@ Safety properties:
 - A layout is of one version: a log that changes while it is read is listed again from the start.
 """
 
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from lakehouse.core.errors import Broken, Refused, Transient
 from lakehouse.core.history import History
 from lakehouse.core.layout import Layout
-from lakehouse.engine.log_reader.actions import parse_actions
 from lakehouse.engine.log_reader.checkpoint import Checkpoint, read_checkpoint
 from lakehouse.engine.log_reader.columns import garbage_uncollected
-from lakehouse.engine.log_reader.fold import ReadCommit, fold_history, fold_layout
+from lakehouse.engine.log_reader.commits import read_commits
+from lakehouse.engine.log_reader.fold import fold_history, fold_layout
 from lakehouse.engine.log_reader.missing import missing_files
-from lakehouse.engine.log_reader.segment import LogChanged, Segment, find_segment, until, version_of
-from lakehouse.engine.store import Store, StoredFile
+from lakehouse.engine.log_reader.segment import LogChanged, Segment, find_segment, until
+from lakehouse.engine.store import Store
 
 __all__ = ["TableFacts", "garbage_uncollected", "missing_files", "read_facts"]
 
@@ -68,7 +67,7 @@ def read_facts(store: Store, key: str, *, uri: str, newest_commits: int = 500, v
 
 
 def _read(store: Store, segment: Segment, *, folder: str, uri: str, newest_commits: int) -> TableFacts:
-    commits = list(_read_commits(store, (*segment.older, *segment.tail)))
+    commits = list(read_commits(store, (*segment.older, *segment.tail)))
     checkpoint = (
         read_checkpoint([file.name for file in segment.checkpoint], store.read, folder=folder) if segment.checkpoint else Checkpoint()
     )
@@ -76,10 +75,3 @@ def _read(store: Store, segment: Segment, *, folder: str, uri: str, newest_commi
         layout=fold_layout(segment, checkpoint, commits, uri=uri),
         history=fold_history(segment.table, commits[-newest_commits:]),
     )
-
-
-def _read_commits(store: Store, files: Sequence[StoredFile]) -> Iterator[ReadCommit]:
-    for file, data in zip(files, store.read_many([file.name for file in files]), strict=True):
-        actions = parse_actions(data, file.name)
-        stamp = actions.info.get("inCommitTimestamp") or actions.info.get("timestamp") or file.modified_ms
-        yield ReadCommit(version=version_of(file), committed_ms=int(stamp), actions=actions)

@@ -1,11 +1,11 @@
 """Which of a table's live files are not in storage."""
 
-import re
 from collections.abc import Iterator
 from urllib.parse import unquote
 
 from lakehouse.core.errors import Refused
 from lakehouse.core.layout import Layout
+from lakehouse.core.uri import bare_uri, is_absolute
 from lakehouse.core.vector import vector_file
 from lakehouse.engine.store import Store
 
@@ -36,15 +36,9 @@ def _names(layout: Layout) -> Iterator[str]:
 
 def _relative(path: str, layout: Layout) -> str:
     """`path` relative to its table; an absolute one must lie in the table's folder."""
-    if not (path.startswith("/") or re.match(r"[A-Za-z][A-Za-z0-9+.-]*:/", path)):
+    if not is_absolute(path):
         return path
-    bare = _bare(path)
-    base = f"{_bare(layout.uri).rstrip('/')}/"
+    bare, base = bare_uri(path), f"{bare_uri(layout.uri)}/"
     if not bare.startswith(base):
         raise Refused(f"files of {layout.table}: {path} lies outside the table's folder {layout.uri}; accepted: files inside it")
     return bare.removeprefix(base)
-
-
-def _bare(uri: str) -> str:
-    """A URI without what differs between spellings of one place: `file:` and its slashes, `s3` or `s3a`."""
-    return re.sub(r"^s3[an]?://", "s3://", re.sub(r"^file:/+", "/", uri))

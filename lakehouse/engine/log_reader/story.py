@@ -11,8 +11,9 @@ from typing import Any
 from lakehouse.core.errors import Broken, Transient
 from lakehouse.core.layout import DataFile, Layout, LogDebt
 from lakehouse.core.story import Story, StoryCommit
-from lakehouse.engine.log_reader.actions import Actions, parse_actions
+from lakehouse.engine.log_reader.actions import Actions
 from lakehouse.engine.log_reader.checkpoint import read_checkpoint
+from lakehouse.engine.log_reader.commits import read_commits
 from lakehouse.engine.log_reader.fold import ReadCommit, fold_layout
 from lakehouse.engine.log_reader.schema import columns_of, features_of, partitioner
 from lakehouse.engine.log_reader.segment import LogChanged, Segment, find_segment, until, version_of
@@ -41,7 +42,7 @@ def read_story(store: Store, key: str, *, uri: str) -> Story | None:
         if not commits or version_of(commits[0]) > 0:
             start = teller.start(store, _first_segment(listing, key, folder=folder, first=version_of(commits[0]) if commits else 0), folder)
             commits = [file for file in commits if version_of(file) > start.version]
-        return Story(table=key, start=start, commits=tuple(teller.commit(commit) for commit in _read(store, commits)))
+        return Story(table=key, start=start, commits=tuple(teller.commit(commit) for commit in read_commits(store, commits)))
     except LogChanged as error:
         raise Broken(f"{error}, so its story cannot be told: restore what is missing") from error
     except FileNotFoundError as error:
@@ -77,13 +78,6 @@ def _first_segment(listing: Sequence[StoredFile], key: str, *, folder: str, firs
     raise LogChanged(f"log of {key}: the commits before version {first} are gone and no whole checkpoint stands for them")
 
 
-def _read(store: Store, files: Sequence[StoredFile]) -> Iterator[ReadCommit]:
-    for file, data in zip(files, store.read_many([file.name for file in files]), strict=True):
-        actions = parse_actions(data, file.name)
-        stamp = actions.info.get("inCommitTimestamp") or actions.info.get("timestamp") or file.modified_ms
-        yield ReadCommit(version=version_of(file), committed_ms=int(stamp), actions=actions)
-
-
 class _Teller:
     """What a commit's actions mean, given the metaData and the protocol before it."""
 
@@ -96,7 +90,7 @@ class _Teller:
     def start(self, store: Store, segment: Segment, folder: str) -> Layout:
         """The table at a checkpoint; what is told next follows it."""
         checkpoint = read_checkpoint([file.name for file in segment.checkpoint], store.read, folder=folder)
-        layout = fold_layout(segment, checkpoint, list(_read(store, segment.older)), uri=self._uri)
+        layout = fold_layout(segment, checkpoint, list(read_commits(store, segment.older)), uri=self._uri)
         self._learn(checkpoint.small)
         self._compacted = {file.path for file in layout.files if file.compacted}
         return layout

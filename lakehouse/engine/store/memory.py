@@ -1,10 +1,10 @@
 """A store in a dictionary, for tests."""
 
 import threading
-import time
 from collections.abc import Iterable, Iterator, Sequence
 
 from lakehouse.core.inventory import StoredObject
+from lakehouse.engine.clock import now_ms
 from lakehouse.engine.store.contract import LOCAL, StoredFile, checked_name, folder_prefix
 
 
@@ -44,11 +44,11 @@ class MemoryStore:
     def put(self, name: str, data: bytes) -> None:
         """See `Store.put`."""
         with self._lock:
-            self._files[checked_name(name)] = (data, _now_ms())
+            self._files[checked_name(name)] = (data, now_ms())
 
     def put_if_absent(self, name: str, data: bytes) -> bool:
         """See `Store.put_if_absent`."""
-        entry = (data, _now_ms())
+        entry = (data, now_ms())
         with self._lock:
             return self._files.setdefault(checked_name(name), entry) is entry
 
@@ -57,7 +57,3 @@ class MemoryStore:
         for name in [checked_name(name) for name in names]:
             with self._lock:
                 self._files.pop(name, None)
-
-
-def _now_ms() -> int:
-    return time.time_ns() // 1_000_000

@@ -1,0 +1,12 @@
+"""How a declared table is, from its log alone."""
+
+from lakehouse.core.compaction import plan_table
+from lakehouse.core.health import Health, assess_health
+from lakehouse.core.table import Table
+from lakehouse.engine.clock import now_ms
+from lakehouse.engine.log_reader import TableFacts
+
+
+def health_of(table: Table, facts: TableFacts) -> Health:
+    """The table's health under the policy in force, held against what a compaction would do now."""
+    return assess_health(facts.layout, plan_table(table, facts.layout, facts.history, now_ms=now_ms()))
