@@ -8,8 +8,11 @@ import pytest
 from lakehouse.core.errors import Transient
 from lakehouse.core.ingest import SetAside
 from lakehouse.defs.compaction import report_table
+from lakehouse.defs.health import health_check
 from lakehouse.defs.instance import newest_facts
-from lakehouse.defs.medallion import set_aside_text
+from lakehouse.defs.keys import table_key
+from lakehouse.defs.medallion import set_aside_text, table_asset
+from lakehouse.defs.resources import spark_resource
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.store import MemoryStore, StoredFile
 from lakehouse_tests.defs.example import example_lake, example_settings, orders
@@ -46,6 +49,22 @@ def test_the_table_is_observed_and_checked_after_a_compaction(tmp_path: Path, in
     facts = newest_facts(instance, orders)
     assert facts is not None and facts.whole("lakehouse/file_count") == 1
     assert len(done.get_asset_check_evaluations()) == 5
+
+
+def test_the_checks_are_left_to_a_run_that_already_waits_to_write_the_table(tmp_path: Path, instance: dg.DagsterInstance) -> None:
+    lake = example_lake(tmp_path)
+    LogBuilder(lake.store, orders.key).create().append([("f", 100, 1)]).store_data()
+    definitions = dg.Definitions(
+        assets=[table_asset(orders, lake), health_check(orders, lake)], resources={"spark": spark_resource(lake.settings)}
+    )
+    waiting = instance.create_run_for_job(
+        definitions.resolve_implicit_global_asset_job_def(), asset_selection=frozenset({table_key(orders)})
+    )
+    done = run_of(lake, instance)
+    assert newest_facts(instance, orders) is not None
+    assert done.get_asset_check_evaluations() == []
+    instance.report_run_canceled(waiting)
+    assert len(run_of(lake, instance).get_asset_check_evaluations()) == 5
 
 
 @pytest.mark.parametrize(("count", "lines"), [(1, 2), (100, 101), (101, 102), (5000, 102)])
