@@ -15,12 +15,13 @@ from lakehouse.core.settings import Settings, parse_settings
 from lakehouse.core.table import Table
 from lakehouse.defs.compaction import compaction_asset, compaction_sensor
 from lakehouse.defs.health import health_check
-from lakehouse.defs.keys import table_key
+from lakehouse.defs.keys import table_key, vacuum_key
 from lakehouse.defs.landing import landing_assets, landing_sensor
 from lakehouse.defs.maintenance import maintenance_plan
 from lakehouse.defs.medallion import table_asset
 from lakehouse.defs.resources import lake_of, spark_resource, tables_of
 from lakehouse.defs.schedule import compaction_schedules
+from lakehouse.defs.vacuum import vacuum_asset
 
 PROJECT = Path(__file__).resolve().parents[1]
 
@@ -38,6 +39,7 @@ def define(settings: Settings) -> dg.Definitions:
             *landing_assets(tables, lake),
             *(table_asset(table, lake) for table in tables),
             *(compaction_asset(table, lake) for table in tables),
+            *(vacuum_asset(table, lake, tables) for table in tables),
             *([maintenance_plan()] if tables else []),
         ],
         asset_checks=[health_check(table, lake) for table in tables],
@@ -56,7 +58,7 @@ def automation_sensor(tables: Sequence[Table]) -> dg.AutomationConditionSensorDe
     """Has the derived tables follow their inputs; without it, Dagster's own stands still until a person turns it on."""
     return dg.AutomationConditionSensorDefinition(
         name="automation_sensor",
-        target=dg.AssetSelection.assets(*(table_key(table) for table in tables)),
+        target=dg.AssetSelection.assets(*(key(table) for table in tables for key in (table_key, vacuum_key))),
         default_status=dg.DefaultSensorStatus.RUNNING,
         minimum_interval_seconds=10,
     )

@@ -25,6 +25,7 @@ from lakehouse.cli.replay import replay_command
 from lakehouse.cli.server import server_command
 from lakehouse.cli.tables import tables_command
 from lakehouse.cli.up import up_command
+from lakehouse.cli.vacuum import vacuum_command
 from lakehouse.core.errors import Broken, LakehouseError, Refused
 
 INTERRUPTED = 130  # 128 and the number of SIGINT, as shells have it
@@ -90,6 +91,7 @@ for _command in (
     history_command,
     backtest_command,
     inventory_command,
+    vacuum_command,
     replay_command,
     server_command,
     config_command,

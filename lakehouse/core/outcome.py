@@ -10,6 +10,7 @@ from lakehouse.core.compaction import CompactionPlan
 from lakehouse.core.ingest import SetAside
 from lakehouse.core.reason import Reason
 from lakehouse.core.strategy_choice import StrategyChoice
+from lakehouse.core.vacuum import PastVacuum, VacuumPlan
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,4 +94,28 @@ class CompactionOutcome:
             "wasted_seconds": round(self.wasted_seconds, 3),
             "waited_seconds": round(self.seconds_waited, 3),
             "probe": self.probe.as_json() if self.probe else None,
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VacuumOutcome:
+    """What a vacuum did, as the journal has it, beside its plan; `spared` are files of the plan that stayed, and why."""
+
+    plan: VacuumPlan
+    past: PastVacuum
+    spared: Mapping[str, str] = field(default_factory=dict[str, str])
+
+    def as_json(self) -> dict[str, Any]:
+        """The plan's shape, and the actual figures under the same names with the prefix `actual_`."""
+        past = self.past
+        return {
+            **self.plan.as_json(),
+            "actual_files": past.deleted_files,
+            "actual_bytes": past.deleted_bytes,
+            "actual_requests": dict(past.requests),
+            "actual_seconds": round(past.seconds, 3),
+            "actual_usd": round(past.usd, 9),
+            "spared": dict(self.spared),
+            "failed": dict(past.failed),
+            "list_requests_saved": past.lists_saved,
         }

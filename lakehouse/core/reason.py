@@ -130,6 +130,16 @@ class Reason(Enum):
     NOT_PROBED = "{probes} probe(s) were made yet; every {every}th compaction is probed"
     BACKED_OFF = "compaction is tried again in {hours} h, since it does not pay: {why}"
 
+    # What a vacuum plan says of one table.
+    VACUUM_DUE = (
+        "{files} file(s) of {bytes} bytes that nothing has needed since {horizon} go, {orphans} of them in no version (mode {mode})"
+    )
+    NOTHING_PAST = (
+        "nothing that was removed before {horizon} lies in storage ({waiting} removed file(s) are within the retention, mode {mode})"
+    )
+    TOO_LITTLE_PAST = "{files} file(s) of {bytes} bytes could go, {least} bytes are wanted"
+    HELD_FOR_READERS = "what was removed after {since} is kept for {readers}, which have not read it yet"
+
     def say(self, **numbers: object) -> str:
         """The sentence with its numbers; a missing number is a programming error (KeyError)."""
         return self.value.format(**numbers)

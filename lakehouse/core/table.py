@@ -17,6 +17,7 @@ from lakehouse.core.errors import Refused
 from lakehouse.core.policy import LAYERS, MIB, Compaction, LiquidClustering, ZOrder
 from lakehouse.core.strategy import BySensor
 from lakehouse.core.strategy_properties import MARKS, desired_properties
+from lakehouse.core.vacuum.policy import Vacuum
 
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,99}")
 _PREFIX = re.compile(r"(?:[A-Za-z0-9][A-Za-z0-9_.=-]*/)+")
@@ -126,6 +127,7 @@ class Table:
     inputs: tuple["Table", ...] = ()
     transform: Callable[..., Any] | None = None
     compaction: Compaction = field(default_factory=Compaction)
+    vacuum: Vacuum = field(default_factory=Vacuum)
     properties: dict[str, str] = field(default_factory=dict[str, str])
     fresh_within_hours: float | None = None
     prices: Prices = DEFAULT_PRICES
@@ -159,6 +161,10 @@ class Table:
             check_columns(f"Table {self.key}: {type(layout).__name__}.columns", layout.columns, among=self.source.column_names)
         if own := sorted(set(self.properties) & set(MARKS)):
             raise Refused(f"Table {self.key}: properties holds {own[0]!r}, which the lake writes itself; accepted: other names")
+        for name, value in self.vacuum.properties().items():
+            if self.properties.get(name, value) != value:
+                said = f"properties sets {name} to {self.properties[name]!r}, Vacuum.retention_hours to {value!r}"
+                raise Refused(f"Table {self.key}: {said}; accepted: one")
         for name, value in desired_properties(self.compaction.strategy or BySensor()).items():
             if value is not None and self.properties.get(name, value) != value:
                 said = type(self.compaction.strategy).__name__

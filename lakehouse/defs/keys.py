@@ -3,6 +3,7 @@
 import dagster as dg
 
 from lakehouse.core.table import Landing, Table
+from lakehouse.engine.lake import Lake
 
 
 def table_key(table: Table) -> dg.AssetKey:
@@ -13,6 +14,16 @@ def table_key(table: Table) -> dg.AssetKey:
 def compaction_key(table: Table) -> dg.AssetKey:
     """The asset key of a table's compaction: compaction, layer, name."""
     return dg.AssetKey(["compaction", *table.key.split("/")])
+
+
+def vacuum_key(table: Table) -> dg.AssetKey:
+    """The asset key of a table's vacuum: vacuum, layer, name."""
+    return dg.AssetKey(["vacuum", *table.key.split("/")])
+
+
+def inventory_key(lake: Lake) -> dg.AssetKey:
+    """The asset key of the inventory of a lake's bucket: inventory, bucket."""
+    return dg.AssetKey(["inventory", lake.store.bucket])
 
 
 def landing_key(landing: Landing) -> dg.AssetKey:

@@ -14,7 +14,7 @@ from lakehouse.core.benefit import Probe
 from lakehouse.core.health import Health
 from lakehouse.core.ingest import ingest_app_id
 from lakehouse.core.layout import Layout
-from lakehouse.core.outcome import CompactionOutcome, WriteOutcome
+from lakehouse.core.outcome import CompactionOutcome, VacuumOutcome, WriteOutcome
 from lakehouse.core.policy import policy_for
 from lakehouse.core.rewrites import Rewrites, find_rewrites
 from lakehouse.core.strategy import BySensor
@@ -31,6 +31,8 @@ type_of_metadata = dict[str, Any]
 # The fields of a TableState that stand in a table's metadata under their own names.
 _STATE_NUMBERS = ("mergeable_bytes", "files_after", "oldest_small_ms", "deleted_rows_share", "estimate_seconds", "estimate_usd")
 _WHOLE_NUMBERS = ("version", "mergeable_file_count", "mergeable_bytes", "file_count", "files_after", "size_bytes", "oldest_small_ms")
+# A page of them says enough; the terminal's dry run has all.
+_PATHS = 1_000
 _SHARES = ("deleted_rows_share", "estimate_seconds", "estimate_usd", "health_score")
 
 
@@ -124,6 +126,29 @@ def column_schema(layout: Layout) -> dg.TableSchema:
             for column in layout.columns
         ]
     )
+
+
+def vacuum_metadata(outcome: VacuumOutcome) -> type_of_metadata:
+    """What one vacuum was to do and did; at most the first thousand paths are named."""
+    plan, past, document = outcome.plan, outcome.past, outcome.as_json()
+    return {
+        "lakehouse/outcome": plan.sentence,
+        "lakehouse/mode": plan.mode,
+        "lakehouse/files": plan.file_count,
+        "lakehouse/actual_files": past.deleted_files,
+        "lakehouse/bytes": plan.size_bytes,
+        "lakehouse/actual_bytes": past.deleted_bytes,
+        "lakehouse/predicted_seconds": round(plan.seconds, 3),
+        "lakehouse/seconds": round(past.seconds, 3),
+        "lakehouse/predicted_usd": round(plan.usd, 9),
+        "lakehouse/actual_usd": round(past.usd, 9),
+        "lakehouse/requests": sum(past.requests.values()),
+        "lakehouse/list_requests_saved": past.lists_saved,
+        "lakehouse/spared": past.spared,
+        "lakehouse/failed": len(past.failed),
+        "lakehouse/vacuum": dg.MetadataValue.json(document | {"paths": document["paths"][:_PATHS]}),
+        **({"lakehouse/notes": "\n".join(plan.notes)} if plan.notes else {}),
+    }
 
 
 def write_metadata(outcome: WriteOutcome) -> type_of_metadata:

@@ -46,6 +46,19 @@ def refuse_hands_off(lake: Lake, table: Table) -> None:
         raise Refused(f"compact {table.key}: {held.sentence}; accepted: lakehouse compact {table.key} --anyway")
 
 
+def refuse_vacuum(lake: Lake, table: Table) -> None:
+    """Nothing, if a person may vacuum the table without insisting.
+
+    Raises:
+        Refused: its declaration opts out, or it is paused.
+    """
+    pause = Journal(lake.store).pause_of(table.key)
+    held = pause.sentence if pause is not None and pause.holds(now_ms()) else ""
+    why = f"its declaration says Vacuum(mode={table.vacuum.mode!r})" if table.vacuum.mode == "off" else held
+    if why:
+        raise Refused(f"vacuum {table.key}: {why}; accepted: lakehouse vacuum {table.key} --anyway")
+
+
 @contextlib.contextmanager
 def failure_noted(lake: Lake, table_key: str, *, run: str) -> Iterator[None]:
     """What is raised inside goes into the journal as a failure of `run`, unless it speaks of the caller or the server and not of the table.

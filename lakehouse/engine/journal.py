@@ -8,6 +8,8 @@ Session records: `_lakehouse/sessions/<layer>/<name>.json`, which Spark session 
 
 Pauses: `_lakehouse/pauses/<layer>/<name>.json`, a person's word that a table is to be left alone; gone when the table is resumed.
 
+Vacuums: `_lakehouse/vacuums/<layer>/<name>/<ms>-<id>.json`, what was to go, what went and what did not; written once, at its end.
+
 Tries: `_lakehouse/tries/<layer>/<name>/<ms>-<id>.json`, a compaction that failed, or whose work was lost to another writer; written once.
 """
 
@@ -21,13 +23,16 @@ from uuid import uuid4
 from lakehouse.core.breaker import CompactionTry, Pause
 from lakehouse.core.errors import Broken, Transient
 from lakehouse.core.ingest import Batch, LandedFile, Ledger, SetAside
+from lakehouse.core.vacuum import PastVacuum
 from lakehouse.engine.clock import now_ms
 from lakehouse.engine.store import Store
 
 _SNAPSHOT_EVERY = 64
 _MANIFEST = re.compile(r"(\d{20})\.json")
 _TRY = re.compile(r"(\d{15})-[0-9a-f]{32}\.json")
-_PAUSES, _TRIES = "_lakehouse/pauses", "_lakehouse/tries"
+_PAUSES, _TRIES, _VACUUMS = "_lakehouse/pauses", "_lakehouse/tries", "_lakehouse/vacuums"
+# The last sweep must be among them: a table that is vacuumed after each compaction has a few of these between two sweeps.
+_VACUUMS_READ = 50
 # A breaker asks for a few failures in a row; beyond these it could only count how hopeless a table is.
 _TRIES_READ = 20
 
@@ -156,6 +161,17 @@ class Journal:
         """The same of all tables, of each those after its time in `succeeded_ms`: one listing, and a read for each."""
         return self._read_tries("", after_ms=succeeded_ms)
 
+    def record_vacuum(self, table_key: str, ended: PastVacuum) -> None:
+        """Note a vacuum that has ended, well or not."""
+        name = f"{_VACUUMS}/{table_key}/{ended.started_ms:015}-{uuid4().hex}.json"
+        self._store.put_if_absent(name, _encoded(ended.as_json()))
+
+    def vacuums(self, table_key: str) -> tuple[PastVacuum, ...]:
+        """The newest vacuums of a table, oldest first. One that is damaged is left out: what it knew is asked of storage again."""
+        names = names_by_table(self._store, _VACUUMS, table_key).get(table_key, [])[-_VACUUMS_READ:]
+        found = (_past_vacuum(data) for data in self._store.read_many(names))
+        return tuple(past for past in found if past is not None)
+
     def _read_tries(self, under: str, *, after_ms: Mapping[str, int]) -> dict[str, tuple[CompactionTry, ...]]:
         newest: dict[str, list[str]] = {}
         for table_key, listed in names_by_table(self._store, _TRIES, under).items():
@@ -227,6 +243,13 @@ def _pause(name: str, data: bytes) -> Pause:
         )
     except (ValueError, TypeError, KeyError) as error:
         return Pause(table=table, since_ms=0, why=f"{name} cannot be read ({type(error).__name__})")
+
+
+def _past_vacuum(data: bytes) -> PastVacuum | None:
+    try:
+        return PastVacuum(**json.loads(data))
+    except (ValueError, TypeError):
+        return None
 
 
 def _try(name: str, data: bytes) -> CompactionTry:

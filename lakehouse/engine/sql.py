@@ -89,6 +89,20 @@ def cluster_by(uri: str, columns: Sequence[str]) -> str:
     return f"ALTER TABLE {path_table(uri)} CLUSTER BY {f'({listed})' if columns else 'NONE'}"
 
 
+def vacuum(uri: str, inventory: str, *, dry_run: bool) -> str:
+    """Deletes those files of the view `inventory` (path, length, isDir, modificationTime) that the table needs no more, or names them.
+
+    FULL is written out: without it an inventory's vacuum may be taken for LITE, and moves the mark from which LITE goes on.
+    """
+    listed = f"SELECT path, length, isDir, modificationTime FROM {quote(inventory)}"  # noqa: S608  # it is quoted
+    return f"VACUUM {path_table(uri)} FULL USING INVENTORY ({listed}){' DRY RUN' if dry_run else ''}"
+
+
+def describe_detail(uri: str) -> str:
+    """One row about a table: its `location` as Delta itself spells it, among others."""
+    return f"DESCRIBE DETAIL {path_table(uri)}"
+
+
 def delete_lines(uri: str, source_file: str) -> str:
     """Takes the lines of a landed file out of a quarantine table."""
     return f"DELETE FROM {path_table(uri)} WHERE source_file = {literal(source_file)}"  # noqa: S608  # both are quoted

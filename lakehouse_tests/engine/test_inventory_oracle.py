@@ -13,7 +13,7 @@ from lakehouse.engine.clock import now_ms
 from lakehouse.engine.inventory import reconcile_lake, scan
 from lakehouse.engine.lake import open_lake
 
-GOING = (Part.TOMBSTONED_PAST, Part.ORPHANED_OLD, Part.CHANGE_DATA, Part.VECTORS_DEAD)
+GOING = (Part.TOMBSTONED_PAST, Part.ORPHANED_OLD, Part.CHANGE_DATA_PAST, Part.VECTORS_DEAD)
 
 
 @pytest.mark.parametrize("checkpointed", [False, True])

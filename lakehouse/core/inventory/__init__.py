@@ -1,14 +1,17 @@
 """What lies in storage, by an inventory of it, held against what the tables' logs say: to the byte."""
 
 from lakehouse.core.inventory.books import Reference, TableBooks, keep_books, retention_ms_of
+from lakehouse.core.inventory.classify import Classifier
 from lakehouse.core.inventory.manifest import DataPart, Manifest, manifest_json, parse_manifest
 from lakehouse.core.inventory.owners import Owners, table_roots
-from lakehouse.core.inventory.parts import Part, StoredObject, decode_key, plausible_ms
+from lakehouse.core.inventory.parts import RECLAIMABLE, Part, StoredObject, decode_key, plausible_ms
 from lakehouse.core.inventory.reconcile import reconcile
 from lakehouse.core.inventory.shares import OUTSIDE, Reconciliation, Share, TableShares
 
 __all__ = [
     "OUTSIDE",
+    "RECLAIMABLE",
+    "Classifier",
     "DataPart",
     "Manifest",
     "Owners",

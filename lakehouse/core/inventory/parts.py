@@ -45,7 +45,8 @@ class Part(Enum):
     VECTORS_LIVE = "deletion vectors of the newest version"
     VECTORS_KEPT = "deletion vectors replaced, kept by the retention"
     VECTORS_DEAD = "deletion vectors that no version within the retention needs"
-    CHANGE_DATA = "change data"
+    CHANGE_DATA = "change data, kept by the retention"
+    CHANGE_DATA_PAST = "change data past the retention"
     LOG_COMMITS = "log: commits"
     LOG_CHECKPOINTS = "log: checkpoints"
     LOG_SIDECARS = "log: sidecars of checkpoints"
@@ -56,6 +57,10 @@ class Part(Enum):
     NONCURRENT = "noncurrent versions"
     DELETE_MARKERS = "delete markers"
     UNREAD = "of a table whose log cannot be read"
+
+
+# What a vacuum may take.
+RECLAIMABLE = frozenset({Part.TOMBSTONED_PAST, Part.ORPHANED_OLD, Part.VECTORS_DEAD, Part.CHANGE_DATA_PAST})
 
 
 def decode_key(text: str) -> str:

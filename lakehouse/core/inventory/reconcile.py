@@ -7,10 +7,11 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
 from lakehouse.core.inventory.books import TableBooks
+from lakehouse.core.inventory.classify import is_current
 from lakehouse.core.inventory.owners import Owners
 from lakehouse.core.inventory.parts import Part, StoredObject
 from lakehouse.core.inventory.shares import OUTSIDE, Reconciliation, Share, TableShares
-from lakehouse.core.inventory.tally import Tally, is_current
+from lakehouse.core.inventory.tally import Tally
 
 type_of_counts = Counter[tuple[str, str | None]]
 

@@ -5,7 +5,7 @@ Layout, as AWS S3 Inventory has it: `<folder>/<source bucket>/<configuration>/<s
 Source: Amazon S3 user guide, "Locating your inventory list".
 """
 
-from lakehouse.engine.inventory.lake import LakeReport, reconcile_lake
+from lakehouse.engine.inventory.lake import LakeReport, open_books, reconcile_lake, settled_ms
 from lakehouse.engine.inventory.report import REPORTS, Report, newest_report, read_keys, read_report, reports_of
 from lakehouse.engine.inventory.scan import SCAN, Scanned, scan
 
@@ -16,9 +16,11 @@ __all__ = [
     "Report",
     "Scanned",
     "newest_report",
+    "open_books",
     "read_keys",
     "read_report",
     "reconcile_lake",
     "reports_of",
     "scan",
+    "settled_ms",
 ]

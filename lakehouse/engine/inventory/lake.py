@@ -37,21 +37,25 @@ def reconcile_lake(
     if report is None:
         raise Refused(f"inventory of {store.bucket}: there is no complete report yet; make one with: lakehouse inventory scan")
     names = (key.removeprefix(store.prefix) for key in read_keys(store, report) if key.startswith(store.prefix))
-    books, unread = _open_books(lake, sorted(table_roots(names) | set(declared)))
-    margin_ms = _SETTLED_MS if report.configuration == SCAN else _SETTLED_ELSEWHERE_MS
+    books, unread = open_books(lake, sorted(table_roots(names) | set(declared)))
     reconciliation = reconcile(
         books,
         read_report(store, report),
         now_ms=now_ms,
-        settled_ms=report.manifest.created_ms - margin_ms,
+        settled_ms=settled_ms(report),
         lake_prefix=store.prefix,
         unread=unread,
     )
     return LakeReport(report=report, reconciliation=reconciliation)
 
 
-def _open_books(lake: Lake, tables: Iterable[str]) -> tuple[list[TableBooks], dict[str, str]]:
-    """The books of the tables that are there, and why those of the others cannot be read."""
+def settled_ms(report: Report) -> int:
+    """What was written before this time is in the report, if it is in storage."""
+    return report.manifest.created_ms - (_SETTLED_MS if report.configuration == SCAN else _SETTLED_ELSEWHERE_MS)
+
+
+def open_books(lake: Lake, tables: Iterable[str]) -> tuple[list[TableBooks], dict[str, str]]:
+    """The books of those tables that are there, and why those of the others cannot be read."""
     books: list[TableBooks] = []
     unread: dict[str, str] = {}
     for table in tables:

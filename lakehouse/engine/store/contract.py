@@ -1,6 +1,7 @@
 """What every store promises, and which names it takes."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -38,6 +39,15 @@ class Store(Protocol):
         """What every key begins with: empty, or ending in `/`."""
         ...
 
+    @property
+    def requests(self) -> Counter[str]:
+        """How many requests this object has made, by S3's names for them, its retries left out; none where nothing is asked for."""
+        ...
+
+    def keeps_versions(self) -> bool | None:
+        """Whether what is deleted stays as an older version; `None` where that may not be known."""
+        ...
+
     def list(self, prefix: str) -> list[StoredFile]:
         """Every file in the folder `prefix` and below, sorted by name; `""` is the root, a folder that is not there is empty."""
         ...
@@ -65,8 +75,16 @@ class Store(Protocol):
         """Write one file unless the name is taken, and whether this call wrote it; of several at once, one does."""
         ...
 
+    def stat(self, name: str) -> StoredFile | None:
+        """One file without its content, `None` if there is none."""
+        ...
+
     def delete(self, names: Iterable[str]) -> None:
         """Remove files; those that are not there are fine, and the others go even if one fails."""
+        ...
+
+    def delete_each(self, names: Sequence[str]) -> Mapping[str, str]:
+        """The same, and why those that are left could not be removed, by name, in place of an error; of one request's names, on S3."""
         ...
 
 

@@ -9,7 +9,10 @@ Safety properties:
 import errno
 import os
 import re
-from collections.abc import Iterable, Iterator, Sequence
+import stat
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from uuid import uuid4
@@ -19,6 +22,8 @@ from lakehouse.core.inventory import StoredObject
 from lakehouse.engine.store.contract import LOCAL, StoredFile, checked_name, folder_prefix
 
 _UNFINISHED = re.compile(r"\.[0-9a-f]{32}\.lakehouse-put")
+# A disk takes several at once; threads of one process share its directory locks, so that more gain nothing.
+_UNLINKERS, _FEW = 8, 64
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE)
 _NO_RIGHT = (errno.EACCES, errno.EPERM, errno.EROFS)
 
@@ -31,6 +36,11 @@ class DiskStore:
 
     def __init__(self, root: Path) -> None:
         self.root = root
+        self.requests = Counter[str]()
+
+    def keeps_versions(self) -> bool | None:
+        """See `Store.keeps_versions`."""
+        return False
 
     def list(self, prefix: str) -> list[StoredFile]:
         """See `Store.list`."""
@@ -81,19 +91,35 @@ class DiskStore:
             _flush_folder(path.parent)
             return True
 
+    def stat(self, name: str) -> StoredFile | None:
+        """See `Store.stat`."""
+        path = self._path(name)
+        with _translated(path, "look at"):
+            try:
+                status = path.lstat()
+            except (FileNotFoundError, NotADirectoryError):
+                return None
+        modified_ms = status.st_mtime_ns // 1_000_000
+        return StoredFile(name=name, size_bytes=status.st_size, modified_ms=modified_ms) if stat.S_ISREG(status.st_mode) else None
+
     def delete(self, names: Iterable[str]) -> None:
         """See `Store.delete`."""
-        failed: list[OSError] = []
-        for path in [self._path(name) for name in names]:
-            try:
-                path.unlink()
-            except (FileNotFoundError, NotADirectoryError):
-                continue
-            except OSError as error:
-                failed.append(error)
+        failed = [error for _, error in self._unlink([*names]) if error]
         if failed:
             with _translated(failed[0].filename, f"delete ({len(failed)} file(s) failed)"):
                 raise failed[0]
+
+    def delete_each(self, names: Sequence[str]) -> Mapping[str, str]:
+        """See `Store.delete_each`."""
+        return {name: error.strerror or type(error).__name__ for name, error in self._unlink(names) if error}
+
+    def _unlink(self, names: Sequence[str]) -> Iterator[tuple[str, OSError | None]]:
+        paths = [self._path(name) for name in names]
+        if len(paths) < _FEW:
+            yield from zip(names, map(_unlink, paths), strict=True)
+            return
+        with ThreadPoolExecutor(max_workers=_UNLINKERS) as pool:
+            yield from zip(names, pool.map(_unlink, paths), strict=True)
 
     def _path(self, name: str) -> Path:
         path = self.root / checked_name(name)
@@ -118,6 +144,17 @@ class DiskStore:
                         pending.append(f"{inside}{entry.name}/")
                     elif entry.is_file(follow_symlinks=False):
                         yield f"{inside}{entry.name}", entry
+
+
+def _unlink(path: Path) -> OSError | None:
+    """Why the file is still there; one that was not is fine."""
+    try:
+        path.unlink()
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError as error:
+        return error
+    return None
 
 
 def _stored(name: str, entry: os.DirEntry[str]) -> StoredFile | None:

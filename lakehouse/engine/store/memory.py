@@ -1,7 +1,8 @@
 """A store in a dictionary, for tests."""
 
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from lakehouse.core.inventory import StoredObject
 from lakehouse.engine.clock import now_ms
@@ -17,6 +18,11 @@ class MemoryStore:
     def __init__(self) -> None:
         self._files: dict[str, tuple[bytes, int]] = {}
         self._lock = threading.Lock()
+        self.requests = Counter[str]()
+
+    def keeps_versions(self) -> bool | None:
+        """See `Store.keeps_versions`."""
+        return False
 
     def list(self, prefix: str) -> list[StoredFile]:
         """See `Store.list`."""
@@ -51,6 +57,16 @@ class MemoryStore:
         entry = (data, now_ms())
         with self._lock:
             return self._files.setdefault(checked_name(name), entry) is entry
+
+    def stat(self, name: str) -> StoredFile | None:
+        """See `Store.stat`."""
+        found = self._files.get(checked_name(name))
+        return None if found is None else StoredFile(name=name, size_bytes=len(found[0]), modified_ms=found[1])
+
+    def delete_each(self, names: Sequence[str]) -> Mapping[str, str]:
+        """See `Store.delete_each`."""
+        self.delete(names)
+        return {}
 
     def delete(self, names: Iterable[str]) -> None:
         """See `Store.delete`."""

@@ -10,6 +10,7 @@ Safety properties:
 """
 
 import os
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -35,6 +36,7 @@ class S3Store:
     def __init__(self, bucket: str, prefix: str, client: Any | None = None) -> None:
         self.bucket = bucket
         self.prefix = folder_prefix(prefix)
+        self.requests = Counter[str]()
         if client is not None:
             self.client = client
 
@@ -54,7 +56,17 @@ class S3Store:
         )
         # boto3 itself reads the first name only, the JVM the second.
         region = os.environ.get("AWS_DEFAULT_REGION") or os.environ.get("AWS_REGION") or None
-        return boto3.Session(region_name=region).client("s3", config=config)
+        client = boto3.Session(region_name=region).client("s3", config=config)
+        client.meta.events.register("before-call.s3", self._count)
+        return client
+
+    def keeps_versions(self) -> bool | None:
+        """See `Store.keeps_versions`."""
+        try:
+            with self._translated("list", ""):
+                return "Status" in self.client.get_bucket_versioning(Bucket=self.bucket)
+        except Refused:
+            return None
 
     def list(self, prefix: str) -> list[StoredFile]:
         """See `Store.list`. Keys that end in `/` mark folders and are no files."""
@@ -104,12 +116,30 @@ class S3Store:
 
     def delete(self, names: Iterable[str]) -> None:
         """See `Store.delete`."""
-        keys = [self._key(name) for name in names]
-        failed: dict[str, str] = {}
-        for start in range(0, len(keys), _DELETE_BATCH):
-            failed |= self._delete_batch(keys[start : start + _DELETE_BATCH])
-        if failed:
-            raise self._not_deleted(failed, asked=len(keys))
+        asked = [*names]
+        if failed := self.delete_each(asked):
+            raise self._not_deleted(failed, asked=len(asked))
+
+    def delete_each(self, names: Sequence[str]) -> Mapping[str, str]:
+        """See `Store.delete_each`."""
+        keys = {self._key(name): name for name in names}
+        order, failed = [*keys], dict[str, str]()
+        for start in range(0, len(order), _DELETE_BATCH):
+            failed |= self._delete_batch(order[start : start + _DELETE_BATCH])
+        return {keys[key]: code for key, code in failed.items()}
+
+    def stat(self, name: str) -> StoredFile | None:
+        """See `Store.stat`."""
+        key = self._key(name)
+        try:
+            with self._translated("read", key):
+                head = self.client.head_object(Bucket=self.bucket, Key=key)
+        except FileNotFoundError:
+            return None
+        return StoredFile(name=name, size_bytes=head["ContentLength"], modified_ms=round(head["LastModified"].timestamp() * 1_000))
+
+    def _count(self, model: Any, **_: Any) -> None:
+        self.requests[model.name] += 1
 
     def _entries(self, key: str) -> Iterator[Mapping[str, Any]]:
         """What S3 lists below a key, a page at a time."""
@@ -158,8 +188,8 @@ class S3Store:
         return final | {key: failed[key] for key in pending}
 
     def _not_deleted(self, failed: Mapping[str, str], *, asked: int) -> LakehouseError:
-        key, code = next(((key, code) for key, code in failed.items() if code not in _PASSING), next(iter(failed.items())))
-        text = f"store: {len(failed)} of {asked} keys were not deleted, for one s3://{self.bucket}/{key}: {code}"
+        name, code = next(((name, code) for name, code in failed.items() if code not in _PASSING), next(iter(failed.items())))
+        text = f"store: {len(failed)} of {asked} keys were not deleted, for one s3://{self.bucket}/{self.prefix}{name}: {code}"
         if code in _PASSING:
             return Transient(f"{text}; the others are gone, try again")
         return Refused(f"{text}; the others are gone; needed is {_PERMISSIONS['delete']} on every key of the lake")

@@ -1,0 +1,125 @@
+"""`lakehouse vacuum`: what nothing needs any more deleted, or named; predicted beside actual."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import click
+
+from lakehouse.cli.driver import driver_for_command
+from lakehouse.cli.opened import Opened, complete_table, open_declared
+from lakehouse.cli.output import bytes_text, count_text, json_option, print_grid, write_json
+from lakehouse.core.errors import Broken, LakehouseError
+from lakehouse.core.table import Table
+from lakehouse.core.vacuum import VACUUM_MODES
+from lakehouse.engine.hands import refuse_vacuum
+
+
+@click.command(
+    "vacuum",
+    short_help="Delete the files that nothing needs any more; --dry-run names them.",
+    epilog="Example: lakehouse vacuum bronze/weather --dry-run",
+)
+@click.argument("tables", metavar="[TABLE]...", nargs=-1, shell_complete=complete_table)
+@click.option("--dry-run", is_flag=True, help="Name every file that would go, and delete none.")
+@click.option("--mode", type=click.Choice(VACUUM_MODES, case_sensitive=False), help="Not the cheapest valid mode, but this one.")
+@click.option("--anyway", is_flag=True, help="Also a table that is paused, or whose declaration opts out.")
+@json_option
+def vacuum_command(tables: tuple[str, ...], dry_run: bool, mode: str | None, anyway: bool, as_json: bool) -> int:
+    """Delete, through Dagster, the files that no version of each TABLE (default: all) within its retention needs.
+
+    What goes is decided from the table's log and the storage's inventory, and then asked of Delta; only what both give up is deleted.
+    """
+    opened = open_declared()
+    chosen = opened.choose(tables)
+    documents = list((_rehearse if dry_run else _vacuum)(opened, chosen, mode, anyway=anyway))
+    if as_json:
+        write_json(documents)
+    else:
+        _print(documents, dry_run=dry_run)
+    return max((each["error"]["exit_code"] for each in documents if "error" in each), default=0)
+
+
+def _rehearse(opened: Opened, tables: Sequence[Table], mode: str | None, *, anyway: bool) -> list[dict[str, Any]]:
+    from lakehouse.engine.spark import connect
+    from lakehouse.engine.vacuum import rehearse
+
+    del anyway  # nothing is touched
+    settings, found = opened.lake.settings, list[dict[str, Any]]()
+    with driver_for_command(settings):
+        for table in tables:
+            try:
+                plan = rehearse(opened.lake, connect(settings), table, [*opened.tables.values()], mode=mode)  # type: ignore[arg-type]
+                found.append(_absent(table) if plan is None else plan.as_json())
+            except LakehouseError as error:
+                found.append(_failed(table, error))
+    return found
+
+
+def _vacuum(opened: Opened, tables: Sequence[Table], mode: str | None, *, anyway: bool) -> list[dict[str, Any]]:
+    from lakehouse.cli.recorder import open_recorder
+
+    there = [table for table in tables if opened.lake.facts(table.key) is not None]
+    if len(tables) == 1 and not anyway:
+        refuse_vacuum(opened.lake, tables[0])
+    keys = {f"vacuum/{table.key}": table for table in there}
+    found = {table.key: _absent(table) for table in tables}
+    if keys:
+        with open_recorder(opened.lake.settings) as recorder, driver_for_command(opened.lake.settings):
+            for run in recorder.materialize([*keys], config={"anyway": anyway, "mode": mode or ""}):
+                table = keys[run.key]
+                if run.error:
+                    found[table.key] = _failed(table, run.error)
+                elif run.state == "done":
+                    found[table.key] = dict(run.metadata["lakehouse/vacuum"])
+                else:
+                    found[table.key] = _failed(table, Broken(f"run {run.run_id} ended without an outcome; the page shows it under Runs"))
+    return [*found.values()]
+
+
+def _absent(table: Table) -> dict[str, Any]:
+    return {
+        "table": table.key,
+        "version": None,
+        "reason": "NO_TABLE",
+        "sentence": "there is no table yet",
+        "files": 0,
+        "bytes": 0,
+        "paths": [],
+    }
+
+
+def _failed(table: Table, error: LakehouseError) -> dict[str, Any]:
+    kind = {"kind": type(error).__name__, "message": str(error), "exit_code": error.exit_code}
+    return {
+        "table": table.key,
+        "version": None,
+        "reason": "FAILED",
+        "sentence": str(error),
+        "files": 0,
+        "bytes": 0,
+        "paths": [],
+        "error": kind,
+    }
+
+
+def _print(documents: Sequence[Mapping[str, Any]], *, dry_run: bool) -> None:
+    actual = () if dry_run else ("deleted", "bytes deleted")
+    rows = [
+        (
+            each["table"],
+            each.get("mode", "-"),
+            count_text(each["files"]),
+            bytes_text(each["bytes"]),
+            *(() if dry_run else (count_text(each.get("actual_files", 0)), bytes_text(each.get("actual_bytes", 0)))),
+            each["sentence"],
+        )
+        for each in documents
+    ]
+    print_grid(("table", "mode", "files", "bytes", *actual, ""), rows, numbers=("files", "bytes", *actual))
+    for each in documents:
+        for note in each.get("notes", ()):
+            click.echo(f"{each['table']}: {note}")
+        for name, why in [*each.get("spared", {}).items(), *each.get("failed", {}).items()]:
+            click.echo(f"{each['table']}/{name} stays: {why}")
+        for path in each["paths"] if dry_run else ():
+            click.echo(f"{each['table']}/{path}")

@@ -1,0 +1,77 @@
+"""What an object in a table's folder is to the table: the one answer that the counting and the vacuum share."""
+
+import re
+from collections.abc import Set
+
+from lakehouse.core.inventory.books import TableBooks, hidden_rule
+from lakehouse.core.inventory.parts import Part, StoredObject
+
+_LOG, _CHANGES = "_delta_log/", "_change_data/"
+# Source: PROTOCOL.md, "Deletion Vector File Storage Format", "Delta Log Entries", "Checkpoints", "Version Checksum File".
+_VECTOR = re.compile(r"(?:.*/)?deletion_vector_[0-9a-f-]{36}\.bin", re.DOTALL)
+_LOG_PARTS = (
+    (re.compile(r"\d{20}\.json|_(?:staged_)?commits/.*\.json"), Part.LOG_COMMITS),
+    (re.compile(r"\d{20}\.checkpoint\..*"), Part.LOG_CHECKPOINTS),
+    (re.compile(r"_sidecars/[^.].*"), Part.LOG_SIDECARS),
+    (re.compile(r"\d{20}\.crc"), Part.LOG_CHECKSUMS),
+)
+
+
+def is_current(each: StoredObject) -> bool:
+    """Whether a reader of the key would get this object; a report that does not tell versions apart lists current ones alone."""
+    return each.is_latest is not False and not each.is_delete_marker
+
+
+class Classifier:
+    """Knows a table's books. Names in `lent` (relative to the lake) are read by other tables, too.
+
+    What was removed or modified before `horizon_ms` is past the retention; by default that is the retention before `now_ms`. It is 0
+    (nothing is past it) where the retention is unknown.
+    """
+
+    def __init__(self, books: TableBooks, lent: Set[str], *, now_ms: int, horizon_ms: int | None = None) -> None:
+        self._books, self._lent = books, lent
+        past_ms = 0 if books.retention_ms is None else now_ms - books.retention_ms
+        self.horizon_ms = past_ms if horizon_ms is None else min(past_ms, horizon_ms)
+        self._hidden = hidden_rule(books.partition_columns)
+
+    def own_name(self, name: str) -> str:
+        """`name`, which is relative to the lake, relative to the table."""
+        return name.removeprefix(self._books.table).removeprefix("/")
+
+    def part_of(self, name: str, each: StoredObject) -> Part:
+        """The part that the object `name` (relative to the lake) is of."""
+        if each.is_delete_marker:
+            return Part.DELETE_MARKERS
+        if not is_current(each):
+            return Part.NONCURRENT
+        own = self.own_name(name)
+        if own in self._books.live:
+            return Part.LIVE
+        if own in self._books.vectors:
+            return Part.VECTORS_LIVE
+        if own.startswith(_LOG):
+            return next((part for rule, part in _LOG_PARTS if rule.fullmatch(own, len(_LOG))), Part.LOG_OTHER)
+        if each.is_dir:
+            return Part.FOLDERS
+        if name in self._lent:
+            return Part.LENT
+        return self._not_read_now(own, each)
+
+    def _not_read_now(self, own: str, each: StoredObject) -> Part:
+        books = self._books
+        if own in books.stones:
+            return Part.TOMBSTONED_KEPT if self._kept(books.stones[own]) else Part.TOMBSTONED_PAST
+        if own in books.removed_vectors:
+            return Part.VECTORS_KEPT if self._kept(books.removed_vectors[own]) else Part.VECTORS_DEAD
+        if own.startswith(_CHANGES):
+            return Part.CHANGE_DATA if self._kept(each.modified_ms) else Part.CHANGE_DATA_PAST
+        if self._hidden.match(own):
+            return Part.HIDDEN
+        if self._kept(each.modified_ms):
+            return Part.ORPHANED_YOUNG
+        return Part.VECTORS_DEAD if _VECTOR.fullmatch(own) else Part.ORPHANED_OLD
+
+    def _kept(self, ms: int | None) -> bool:
+        """Whether a time is within the retention; one that is unknown is."""
+        return ms is None or ms >= self.horizon_ms

@@ -1,0 +1,117 @@
+"""What a vacuum is decided by: the table's books, the report, the vacuum before, and who still reads what was removed."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+from urllib.parse import unquote
+
+from lakehouse.core.history import History
+from lakehouse.core.inventory import StoredObject, TableBooks
+from lakehouse.core.uri import is_absolute
+from lakehouse.core.vacuum.policy import type_of_mode
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReportFacts:
+    """An inventory report that may be trusted: its name, when its listing began, and in how many data files it lies."""
+
+    name: str
+    created_ms: int
+    data_files: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PastVacuum:
+    """One vacuum of a table, as the journal has it. `horizon_ms`: what was removed before it was to go; `failed` is name -> why.
+
+    `predicted_…` are the plan's figures. `spared` are files that Delta or the last look kept.
+    """
+
+    started_ms: int
+    ended_ms: int
+    mode: type_of_mode
+    report: str
+    version: int
+    horizon_ms: int
+    predicted_files: int
+    predicted_bytes: int
+    predicted_requests: int
+    predicted_seconds: float
+    predicted_usd: float
+    deleted_files: int
+    deleted_bytes: int
+    spared: int
+    requests: Mapping[str, int] = field(default_factory=dict[str, int])
+    seconds: float = 0.0
+    usd: float = 0.0
+    failed: Mapping[str, str] = field(default_factory=dict[str, str])
+    lists_saved: int = 0
+    run: str = ""
+
+    def as_json(self) -> dict[str, Any]:
+        """The journal's record of it."""
+        return asdict(self)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VacuumFacts:
+    """Everything known before anything is listed. `past` are the vacuums that the journal tells of, oldest first.
+
+    `lent` are files of any table (relative to the lake) that another one reads. `held` says who has not read yet what was removed since
+    `held_ms`. `stone_bytes` are sizes of removed files, where the log has them. `versioned`: the bucket keeps versions, `None` if unknown.
+    `tables` are all tables of the lake, which lies at `lake_prefix` in its bucket.
+    """
+
+    books: TableBooks
+    history: History
+    committed_ms: int
+    lent: frozenset[str] = frozenset()
+    report: ReportFacts | None = None
+    report_problem: str = ""
+    past: tuple[PastVacuum, ...] = ()
+    held_ms: int | None = None
+    held: str = ""
+    features: frozenset[str] = frozenset()
+    properties: Mapping[str, str] = field(default_factory=dict[str, str])
+    stone_bytes: Mapping[str, int | None] = field(default_factory=dict[str, int | None])
+    on_s3: bool = False
+    tables: frozenset[str] = frozenset()
+    lake_prefix: str = ""
+    versioned: bool | None = False
+
+    @property
+    def last(self) -> PastVacuum | None:
+        """The newest vacuum."""
+        return self.past[-1] if self.past else None
+
+    @property
+    def last_sweep(self) -> PastVacuum | None:
+        """The newest vacuum that looked through storage."""
+        return next((each for each in reversed(self.past) if each.mode != "LITE"), None)
+
+
+def log_covers(facts: VacuumFacts) -> bool:
+    """Whether the log still tells of every file that was removed since the last vacuum."""
+    commits = facts.history.commits
+    return bool(commits) and (commits[0].version == 0 or (facts.last is not None and commits[0].committed_ms <= facts.last.horizon_ms))
+
+
+def removed_by_log(facts: VacuumFacts) -> dict[str, int]:
+    """The files that commits since the last vacuum removed, by name relative to the table, with the time; those that failed then, too."""
+    since_ms = 0 if facts.last is None else facts.last.horizon_ms
+    found: dict[str, int] = {} if facts.last is None else dict.fromkeys(facts.last.failed, since_ms)
+    for commit in facts.history.commits:
+        if commit.committed_ms >= since_ms:
+            found |= {unquote(path): commit.committed_ms for path in commit.removed_paths if not is_absolute(path)}
+    vectors = {name: ms for name, ms in facts.books.removed_vectors.items() if ms is not None and ms >= since_ms}
+    return found | vectors
+
+
+def objects_by_log(facts: VacuumFacts, *, bucket: str) -> Iterable[StoredObject]:
+    """What the log says should still lie in storage of what was removed; a size of 0 is unknown.
+
+    A file is never younger than its removal, so the time of that stands for its own.
+    """
+    for name, ms in removed_by_log(facts).items():
+        size = facts.stone_bytes.get(name) or 0
+        yield StoredObject(bucket=bucket, key=f"{facts.lake_prefix}{facts.books.table}/{name}", size_bytes=size, modified_ms=ms)

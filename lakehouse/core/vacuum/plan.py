@@ -1,0 +1,286 @@
+"""What a vacuum will delete, file by file, before anything is touched.
+
+**Safety properties**
+- Only what the shared classifier (`core/inventory/classify.py`) calls reclaimable goes, and only if it was last modified before the
+  horizon; a time that is unknown, a retention that is unknown, and a listing that lacks live files delete nothing.
+- Nothing in the log's folder, nothing hidden, and nothing that another table of the lake reads is ever in a plan. The one exception are
+  Hadoop's checksums, each of which goes with its file.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from math import ceil
+from typing import Any
+
+from lakehouse.core.cost import DEFAULT_PRICES, Prices, price
+from lakehouse.core.errors import Broken, Refused
+from lakehouse.core.inventory import RECLAIMABLE, Classifier, Owners, Part, Reference, StoredObject
+from lakehouse.core.reason import Reason
+from lakehouse.core.vacuum.choice import DELETE_KEYS, Quote
+from lakehouse.core.vacuum.facts import VacuumFacts
+from lakehouse.core.vacuum.policy import SAFE_RETENTION_HOURS, SHORT_RETENTION_RISK, Vacuum, type_of_mode
+
+_HOUR_MS = 3_600_000
+# Source: OptimizeTableCommand.scala and VacuumCommand.scala, v4.4.0: a catalog-managed table's files are the catalog's to delete.
+_CATALOG = ("catalogManaged", "catalogOwned-preview")
+_RETENTION = "delta.deletedFileRetentionDuration"
+_UNIFORM = "delta.universalFormat.enabledFormats"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Doomed:
+    """A file that goes: its name relative to the table, its bytes (0 where only the log is known, and does not tell), and what it is.
+
+    `goes_with` is the file of which it is Hadoop's checksum, empty for files that go for a reason of their own.
+    """
+
+    name: str
+    size_bytes: int
+    modified_ms: int
+    part: Part
+    goes_with: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VacuumPlan:
+    """What a vacuum of `table` at `version` deletes; no files means nothing to do, and `reason` says why.
+
+    What was removed before `horizon_ms` goes. `requests`, `seconds` and `usd` are predicted for this mode; `quotes` were those of all
+    modes before storage was looked at. `notes` are sentences that a person should read before saying yes. `lists_saved` are the requests
+    that a listing of the table's folder would have taken.
+    """
+
+    table: str
+    version: int
+    mode: type_of_mode
+    report: str
+    reason: Reason
+    sentence: str
+    retention_ms: int
+    horizon_ms: int
+    doomed: tuple[Doomed, ...]
+    quotes: tuple[Quote, ...]
+    requests: Mapping[str, int]
+    seconds: float
+    usd: float
+    notes: tuple[str, ...] = ()
+    lists_saved: int = 0
+
+    @property
+    def file_count(self) -> int:
+        """Files that go."""
+        return len(self.doomed)
+
+    @property
+    def size_bytes(self) -> int:
+        """Their bytes."""
+        return sum(each.size_bytes for each in self.doomed)
+
+    def as_json(self) -> dict[str, Any]:
+        """The plan's documented shape."""
+        parts = Counter(each.part.name.lower() for each in self.doomed)
+        return {
+            "table": self.table,
+            "version": self.version,
+            "mode": self.mode,
+            "report": self.report,
+            "reason": self.reason.name,
+            "sentence": self.sentence,
+            "retention_hours": self.retention_ms / _HOUR_MS,
+            "horizon": _time(self.horizon_ms),
+            "files": self.file_count,
+            "bytes": self.size_bytes,
+            "parts": dict(sorted(parts.items())),
+            "requests": dict(self.requests),
+            "seconds": round(self.seconds, 3),
+            "usd": round(self.usd, 9),
+            "notes": list(self.notes),
+            "modes": [quote.as_json() for quote in self.quotes],
+            "paths": [each.name for each in self.doomed],
+        }
+
+
+def plan_vacuum(
+    facts: VacuumFacts,
+    policy: Vacuum,
+    objects: Iterable[StoredObject],
+    *,
+    mode: type_of_mode,
+    quotes: Sequence[Quote],
+    now_ms: int,
+    settled_ms: int = 0,
+    prices: Prices = DEFAULT_PRICES,
+) -> VacuumPlan:
+    """What goes of `objects`, by the mode's quote. Unless the mode is LITE, live files written before `settled_ms` must be among them.
+
+    Raises:
+        Refused: the retention is unknown or too short, the table is a catalog's, or the report lacks live files.
+        Broken: storage itself lacks live files.
+    """
+    refuse_unsafe(facts, policy)
+    classifier = Classifier(facts.books, facts.lent, now_ms=now_ms, horizon_ms=facts.held_ms)
+    sifted = _Sifted(facts, classifier)
+    sifted.take(objects)
+    if mode != "LITE":
+        _refuse_gaps(facts, sifted.seen, mode, settled_ms)
+    found = sifted.doomed()
+    reason, sentence = _reason(facts, policy, found, mode, classifier.horizon_ms)
+    doomed = found if reason is Reason.VACUUM_DUE else ()
+    return VacuumPlan(
+        table=facts.books.table,
+        version=facts.books.version,
+        mode=mode,
+        report=facts.report.name if mode == "INVENTORY" and facts.report else "",
+        reason=reason,
+        sentence=sentence,
+        retention_ms=facts.books.retention_ms or 0,
+        horizon_ms=classifier.horizon_ms,
+        doomed=doomed,
+        quotes=tuple(quotes),
+        notes=tuple(_notes(facts, doomed, mode)),
+        **_price(facts, doomed, {quote.mode: quote for quote in quotes}, mode, prices),
+    )
+
+
+def still_doomed(doomed: Iterable[Doomed], facts: VacuumFacts, *, horizon_ms: int) -> list[Doomed]:
+    """Those of the files that newer facts doom, too; for the look just before a deletion. `horizon_ms` is the plan's."""
+    classifier = Classifier(facts.books, facts.lent, now_ms=horizon_ms + (facts.books.retention_ms or 0), horizon_ms=horizon_ms)
+
+    def goes(each: Doomed) -> bool:
+        object_ = StoredObject(bucket="", key="", size_bytes=each.size_bytes, modified_ms=each.modified_ms)
+        return classifier.part_of(f"{facts.books.table}/{each.goes_with or each.name}", object_) in RECLAIMABLE
+
+    return [each for each in doomed if facts.books.retention_ms and goes(each)]
+
+
+def refuse_unsafe(facts: VacuumFacts, policy: Vacuum) -> None:
+    """Whether this table may be vacuumed at all, whatever lies in storage.
+
+    Raises:
+        Refused: it may not; the message names what would be accepted.
+    """
+    books, where = facts.books, f"vacuum of {facts.books.table}"
+    for feature in _CATALOG:
+        if feature in facts.features:
+            raise Refused(f"{where}: table feature {feature}: its catalog alone deletes files; accepted: tables without it")
+    if books.retention_ms is None:
+        raise Refused(
+            f"{where}: {_RETENTION} is {facts.properties.get(_RETENTION)!r}, which cannot be understood; accepted: like 'interval 7 days'"
+        )
+    if books.retention_ms < SAFE_RETENTION_HOURS * _HOUR_MS and not policy.accepts_risk:
+        raise Refused(
+            f"{where}: its retention is {books.retention_ms / _HOUR_MS:g} h, under a week; accepted: a longer one, or in its declaration "
+            f"Vacuum(accepts_short_retention={SHORT_RETENTION_RISK!r})"
+        )
+
+
+class _Sifted:
+    """The objects of one table, those that may go kept aside; one inside a nested table's folder is not this one's."""
+
+    def __init__(self, facts: VacuumFacts, classifier: Classifier) -> None:
+        self._facts, self._classifier, self._prefix = facts, classifier, facts.lake_prefix
+        self._owners = Owners({facts.books.table, *facts.tables})
+        self._uniform = bool(facts.properties.get(_UNIFORM))
+        self._going: dict[str, Doomed] = {}
+        self._hidden: dict[str, StoredObject] = {}
+        self.seen: set[str] = set()
+
+    def take(self, objects: Iterable[StoredObject]) -> None:
+        table, horizon_ms = self._facts.books.table, self._classifier.horizon_ms
+        folder = f"{self._prefix}{table}/"
+        for each in objects:
+            name = each.key.removeprefix(self._prefix)
+            if not each.key.startswith(folder) or self._owners.table_of(name) != table:
+                continue
+            own, part = self._classifier.own_name(name), self._classifier.part_of(name, each)
+            if part in (Part.LIVE, Part.VECTORS_LIVE):
+                self.seen.add(own)
+            elif part is Part.HIDDEN:
+                self._hidden[own] = each
+            elif part in RECLAIMABLE and each.modified_ms is not None and each.modified_ms < horizon_ms and self._is_a_file(own):
+                self._going[own] = Doomed(name=own, size_bytes=each.size_bytes, modified_ms=each.modified_ms, part=part)
+
+    def doomed(self) -> tuple[Doomed, ...]:
+        """By name, each followed by Hadoop's checksum of it."""
+        found: list[Doomed] = []
+        for name, each in sorted(self._going.items()):
+            found.append(each)
+            checksum = checksum_name(name)
+            if beside := self._hidden.get(checksum):
+                ms = beside.modified_ms or each.modified_ms
+                found.append(Doomed(name=checksum, size_bytes=beside.size_bytes, modified_ms=ms, part=Part.HIDDEN, goes_with=name))
+        return tuple(found)
+
+    def _is_a_file(self, own: str) -> bool:
+        """A name that a file below the table can have; what UniForm writes for other readers is left alone."""
+        return {"", ".", ".."}.isdisjoint(own.split("/")) and "\0" not in own and not (self._uniform and own.startswith("metadata/"))
+
+
+def checksum_name(name: str) -> str:
+    """Where Hadoop keeps the checksum of a local file. Source: Hadoop, ChecksumFileSystem.getChecksumFile."""
+    folder, slash, last = name.rpartition("/")
+    return f"{folder}{slash}.{last}.crc"
+
+
+def _refuse_gaps(facts: VacuumFacts, seen: set[str], mode: type_of_mode, settled_ms: int) -> None:
+    needed: Mapping[str, Reference] = {**facts.books.live, **facts.books.vectors}
+    settled = [name for name, each in needed.items() if each.written_ms is not None and each.written_ms < settled_ms]
+    lacking = [name for name in settled if name not in seen]
+    if not lacking:
+        return
+    where = f"vacuum of {facts.books.table} by mode {mode}"
+    what = f"{len(lacking)} of {len(settled)} files that the newest version reads"
+    if mode == "INVENTORY" and facts.report:
+        raise Refused(
+            f"{where}: {what} are not in the report {facts.report.name}, like {min(lacking)}: it is cut short, of another prefix, or its "
+            "keys are spelt otherwise; accepted: a complete report, or mode FULL"
+        )
+    raise Broken(f"{where}: {what} are not in storage, like {min(lacking)}; restore them, or the version before they were lost")
+
+
+def _reason(facts: VacuumFacts, policy: Vacuum, doomed: Sequence[Doomed], mode: type_of_mode, horizon_ms: int) -> tuple[Reason, str]:
+    held = f"; {facts.held}" if facts.held_ms is not None and facts.held else ""
+    size = sum(each.size_bytes for each in doomed)
+    if not doomed:
+        waiting = len(facts.books.stones) + len(facts.books.removed_vectors)
+        reason = Reason.NOTHING_PAST
+        return reason, reason.say(horizon=_time(horizon_ms), waiting=waiting, mode=mode) + held
+    if size < policy.min_reclaimable_bytes:
+        reason = Reason.TOO_LITTLE_PAST
+        return reason, reason.say(files=len(doomed), bytes=size, least=policy.min_reclaimable_bytes) + held
+    orphans = sum(each.part is Part.ORPHANED_OLD for each in doomed)
+    reason = Reason.VACUUM_DUE
+    return reason, reason.say(files=len(doomed), bytes=size, orphans=orphans, horizon=_time(horizon_ms), mode=mode) + held
+
+
+def _price(
+    facts: VacuumFacts, doomed: Sequence[Doomed], quotes: Mapping[type_of_mode, Quote], mode: type_of_mode, prices: Prices
+) -> dict[str, Any]:
+    """Requests, seconds and money, now that it is known how many files go."""
+    quote, seconds = quotes[mode], quotes[mode].seconds if doomed else 0.0
+    deletes = ceil(len(doomed) / DELETE_KEYS) if facts.on_s3 else 0
+    return {
+        "requests": {"LIST": quote.list_requests, "GET": quote.get_requests, "DELETE": deletes},
+        "seconds": seconds,
+        "usd": price(prices, seconds=seconds, get_requests=quote.get_requests, put_requests=quote.list_requests),
+        "lists_saved": quotes["FULL"].list_requests - quote.list_requests,
+    }
+
+
+def _notes(facts: VacuumFacts, doomed: Sequence[Doomed], mode: type_of_mode) -> Iterable[str]:
+    if not doomed:
+        return
+    if facts.versioned is not False:
+        kept = "keeps" if facts.versioned else "may keep"
+        yield (
+            f"the bucket {kept} versions: each delete adds a delete marker, and the bytes stay, as a noncurrent version, until a lifecycle "
+            "rule with NoncurrentVersionExpiration and ExpiredObjectDeleteMarker takes them"
+        )
+    if mode == "LITE" and any(not each.size_bytes for each in doomed):
+        yield "bytes are at least these: the log does not tell the sizes of all removed files"
+
+
+def _time(ms: int) -> str:
+    return datetime.fromtimestamp(ms / 1_000, tz=UTC).strftime("%Y-%m-%dT%H:%MZ")

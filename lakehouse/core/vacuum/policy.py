@@ -1,0 +1,71 @@
+"""What a declaration says of a table's vacuum."""
+
+from dataclasses import dataclass, fields
+from math import inf
+from typing import Any, Literal
+
+from lakehouse.core.errors import Refused
+
+# Source: Delta's default, and the shortest that it takes without an override: DeltaLog.tombstoneRetentionMillis, one week.
+SAFE_RETENTION_HOURS = 168
+# Who declares less writes this sentence down, and nothing else does.
+SHORT_RETENTION_RISK = "readers and writers that take longer than the retention lose their files"
+VACUUM_MODES = ("LITE", "INVENTORY", "FULL")
+_DELETERS = ("lakehouse", "delta")
+type_of_mode = Literal["LITE", "INVENTORY", "FULL"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Vacuum:
+    """What is deleted of a table, when, and by whom; `docs/policies.md` has a line for each knob.
+
+    `retention_hours` 0 leaves the table's own property alone; else it is `delta.deletedFileRetentionDuration`, and under a week only
+    with `accepts_short_retention` set to `SHORT_RETENTION_RISK`. `sweep_hours`: so often storage is looked through for what no log has.
+    """
+
+    mode: Literal["automatic", "recommend", "off"] = "automatic"
+    retention_hours: float = 0
+    accepts_short_retention: str = ""
+    sweep_hours: float = 24
+    max_report_hours: float = 26
+    min_reclaimable_bytes: int = 0
+    after_compaction: bool = False
+    deleter: Literal["lakehouse", "delta"] = "lakehouse"
+    max_deletes_per_second: int = 3_000
+
+    def __post_init__(self) -> None:
+        if self.mode not in ("automatic", "recommend", "off"):
+            raise Refused(f"Vacuum.mode is {self.mode!r}; accepted: automatic, recommend, off")
+        if self.deleter not in _DELETERS:
+            raise Refused(f"Vacuum.deleter is {self.deleter!r}; accepted: {', '.join(_DELETERS)}")
+        if self.after_compaction not in (True, False):
+            raise Refused(f"Vacuum.after_compaction is {self.after_compaction!r}; accepted: True, False")
+        for knob in fields(self):
+            _check_number(f"Vacuum.{knob.name}", getattr(self, knob.name), least=1 if knob.name == "max_deletes_per_second" else 0)
+        if 0 < self.retention_hours < SAFE_RETENTION_HOURS and not self.accepts_risk:
+            raise Refused(
+                f"Vacuum.retention_hours is {self.retention_hours:g}, under a week ({SAFE_RETENTION_HOURS}); accepted with "
+                f"accepts_short_retention={SHORT_RETENTION_RISK!r} beside it"
+            )
+        if self.accepts_short_retention and not self.accepts_risk:
+            raise Refused(f"Vacuum.accepts_short_retention is {self.accepts_short_retention!r}; accepted: {SHORT_RETENTION_RISK!r}")
+
+    @property
+    def accepts_risk(self) -> bool:
+        """Whether a retention under a week was acknowledged."""
+        return self.accepts_short_retention == SHORT_RETENTION_RISK
+
+    def properties(self) -> dict[str, str]:
+        """The table properties that it needs; the log is kept at least as long as the files, as Delta wants it."""
+        if not self.retention_hours:
+            return {}
+        span = f"interval {round(self.retention_hours * 60)} minutes"
+        log = {"delta.logRetentionDuration": span} if self.retention_hours > 30 * 24 else {}
+        return {"delta.deletedFileRetentionDuration": span, **log}
+
+
+def _check_number(name: str, value: Any, *, least: int) -> None:
+    if isinstance(value, bool | str):
+        return
+    if not isinstance(value, int | float) or not least <= value < inf:
+        raise Refused(f"{name} is {value!r}; accepted: a number, {least} or more")

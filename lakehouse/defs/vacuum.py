@@ -1,0 +1,65 @@
+"""One vacuum asset per table, downstream of the inventory: what nothing needs any more is deleted, and told.
+
+A new inventory asks for the vacuums of all tables in one run; so does a compaction, where the table's policy says so.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import dagster as dg
+from dagster_pyspark import LazyPySparkResource
+
+from lakehouse.core.table import Table
+from lakehouse.defs.failures import dagster_words
+from lakehouse.defs.keys import compaction_key, inventory_key, pool_of, table_key, vacuum_key
+from lakehouse.defs.medallion import tag_session
+from lakehouse.defs.metadata import vacuum_metadata
+from lakehouse.engine.hands import refuse_vacuum
+from lakehouse.engine.lake import Lake
+from lakehouse.engine.spark import session_id
+
+
+class VacuumConfig(dg.Config):
+    """What a person may say of one run. `anyway`: also if the table is paused or its declaration opts out; `mode`: not the cheapest."""
+
+    anyway: bool = False
+    mode: str = ""
+
+
+def vacuum_asset(table: Table, lake: Lake, declared: Sequence[Table]) -> dg.AssetsDefinition:
+    """The vacuum of a table: a fresh plan under the table's guard, the deletion, and the account of both."""
+    triggers = [inventory_key(lake), *([compaction_key(table)] if table.vacuum.after_compaction else [])]
+
+    @dg.asset(
+        key=vacuum_key(table),
+        deps=[table_key(table), *triggers],
+        group_name="vacuum",
+        kinds={"deltalake", "pyspark"},
+        pool=pool_of(table),
+        automation_condition=follows(triggers) if table.vacuum.mode == "automatic" else None,
+        description=f"Deletes the files that no version of {table.key} within its retention needs. Changes no row.",
+    )
+    def vacuum(context: dg.AssetExecutionContext, config: VacuumConfig, spark: LazyPySparkResource) -> Iterator[dg.MaterializeResult[Any]]:
+        from lakehouse.engine.vacuum import vacuum as vacuum_table
+
+        with dagster_words(context):
+            if lake.facts(table.key) is None:
+                context.log.info(f"{table.key}: there is no table yet")
+                return
+            if not config.anyway:
+                refuse_vacuum(lake, table)
+            session = spark.spark_session
+            tag_session(context, session_id(session))
+            outcome = vacuum_table(lake, session, table, declared, mode=config.mode or None, owner=f"run {context.run.run_id}")  # type: ignore[arg-type]
+        context.log.info(f"{table.key}: {outcome.plan.sentence}")
+        if outcome.past.failed:
+            name, why = next(iter(outcome.past.failed.items()))
+            context.log.warning(f"{table.key}: {len(outcome.past.failed)} file(s) could not be deleted, like {name}: {why}")
+        yield dg.MaterializeResult(metadata=vacuum_metadata(outcome))
+
+    return vacuum
+
+
+def follows(triggers: Sequence[dg.AssetKey]) -> dg.AutomationCondition[dg.AssetKey]:
+    """Eager, but deaf to everything but these: a write of the table makes nothing that is past its retention."""
+    return dg.AutomationCondition.eager().allow(dg.AssetSelection.assets(*triggers)).with_label("follows_inventory")

@@ -1,0 +1,78 @@
+"""Delta's own answer to what a vacuum may delete: asked about exactly the files that our plan dooms."""
+
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
+from uuid import uuid4
+
+from lakehouse.core.errors import Broken
+from lakehouse.core.vacuum import Doomed
+from lakehouse.engine import sql
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+# One question holds so many paths: a few megabytes.
+_ASKED_AT_ONCE = 50_000
+
+
+def agreed(spark: "SparkSession", uri: str, table: str, doomed: Sequence[Doomed]) -> list[Doomed]:
+    """Those of the files that Delta would delete, too, each of Hadoop's checksums with its file.
+
+    Raises:
+        Broken: it would delete none of them, or one that was not asked about.
+    """
+    own = [each for each in doomed if not each.goes_with]
+    names: set[str] = set()
+    for start in range(0, len(own), _ASKED_AT_ONCE):
+        names |= _ask(spark, uri, own[start : start + _ASKED_AT_ONCE])
+    if own and not names:
+        raise Broken(
+            f"vacuum of {table}: Delta would delete none of the {len(own)} file(s) that the log dooms by our reading, like {own[0].name}; "
+            f"nothing was deleted: compare {table}/_delta_log with lakehouse vacuum {table} --dry-run"
+        )
+    return [each for each in doomed if (each.goes_with or each.name) in names]
+
+
+def let_delta_delete(spark: "SparkSession", uri: str, doomed: Sequence[Doomed]) -> None:
+    """The files deleted by Delta itself, one request after the other; on a disk it takes Hadoop's checksums along."""
+    own = [each for each in doomed if not each.goes_with]
+    for start in range(0, len(own), _ASKED_AT_ONCE):
+        with _inventory(spark, uri, own[start : start + _ASKED_AT_ONCE]) as (view, _):
+            spark.sql(sql.vacuum(uri, view, dry_run=False)).collect()
+
+
+def _ask(spark: "SparkSession", uri: str, asked: Sequence[Doomed]) -> set[str]:
+    with _inventory(spark, uri, asked) as (view, names):
+        answer: list[str] = spark.sql(sql.vacuum(uri, view, dry_run=True)).toArrow().column("path").to_pylist()
+    if strangers := set(answer) - set(names):
+        raise Broken(f"vacuum of {uri}: Delta would delete {min(strangers)}, which it was not asked about; nothing was deleted")
+    return {names[path] for path in answer}
+
+
+@contextlib.contextmanager
+def _inventory(spark: "SparkSession", uri: str, asked: Sequence[Doomed]) -> Iterator[tuple[str, Mapping[str, str]]]:
+    """A view of the files as VACUUM takes an inventory, and their names by the paths in it.
+
+    A path counts only if it begins with the table's as Delta spells it, character by character, so that Delta is asked for it.
+    Source: delta-io/delta v4.4.0, VacuumCommand.getFilesFromInventory: this order, these types, all nullable.
+    """
+    import pyarrow as pa
+
+    location: str = spark.sql(sql.describe_detail(uri)).select("location").collect()[0][0]
+    names = {f"{location}/{each.name}": each.name for each in asked}
+    rows = pa.table(
+        {
+            "path": pa.array(list(names), pa.string()),
+            "length": pa.array([each.size_bytes for each in asked], pa.int64()),
+            "isDir": pa.array([False] * len(asked), pa.bool_()),
+            "modificationTime": pa.array([each.modified_ms for each in asked], pa.int64()),
+        }
+    )
+    view = f"vacuum_{uuid4().hex}"
+    spark.createDataFrame(rows).createOrReplaceTempView(view)
+    try:
+        yield view, names
+    finally:
+        with contextlib.suppress(Exception):  # the session may be gone, and its views with it
+            spark.catalog.dropTempView(view)

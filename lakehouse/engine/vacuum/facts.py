@@ -1,0 +1,162 @@
+"""What is known before a vacuum: the table's log, those of the lake's other tables, the newest report, and the vacuums before."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from urllib.parse import unquote
+
+from lakehouse.core.errors import Refused
+from lakehouse.core.inventory import StoredObject, keep_books, table_roots
+from lakehouse.core.reason import Reason
+from lakehouse.core.table import Overwrite, Table
+from lakehouse.core.vacuum import ReportFacts, VacuumFacts, VacuumPlan, choose_mode, objects_by_log, plan_vacuum, type_of_mode
+from lakehouse.engine.clock import now_ms
+from lakehouse.engine.inventory import Report, newest_report, open_books, read_keys, read_report, settled_ms
+from lakehouse.engine.journal import Journal
+from lakehouse.engine.lake import Lake
+from lakehouse.engine.log_reader import TableFacts
+from lakehouse.engine.write import consume_app_id
+
+# A clock may be off by so much, and a store round its times down.
+_SETTLED_MS = 60_000
+# A commit comes after its files and the times of its removals, by as long as its transaction ran.
+_BEFORE_COMMIT_MS = 86_400_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gathered:
+    """The facts, where the table lies as Spark spells it, and the report that the facts name."""
+
+    facts: VacuumFacts
+    uri: str
+    report: Report | None
+
+
+def plan(
+    lake: Lake, table: Table, declared: Sequence[Table], *, mode: type_of_mode | None = None, gathered: Gathered | None = None
+) -> VacuumPlan | None:
+    """What a vacuum of `table` would delete now, by its cheapest valid mode or the one that is wanted; `None` where there is no table.
+
+    No Spark is asked; Delta's own answer may spare some of it. `declared` are the lake's tables.
+
+    Raises:
+        Refused: the table may not be vacuumed now, or not by this mode; a table of the lake cannot be read.
+        Broken: a file that the newest version reads is not in storage.
+    """
+    known = gathered or gather(lake, table, declared)
+    if known is None:
+        return None
+    began_ms = now_ms()
+    chosen, quotes = choose_mode(known.facts, table.vacuum, prices=table.prices, now_ms=began_ms, wanted=mode)
+    settled = settled_ms(known.report) if chosen == "INVENTORY" and known.report else began_ms - _SETTLED_MS
+    return plan_vacuum(
+        known.facts,
+        table.vacuum,
+        _objects(lake, known, chosen),
+        mode=chosen,
+        quotes=quotes,
+        now_ms=began_ms,
+        settled_ms=settled,
+        prices=table.prices,
+    )
+
+
+def gather(lake: Lake, table: Table, declared: Sequence[Table]) -> Gathered | None:
+    """What is known of a table now; `None` where there is none yet.
+
+    Raises:
+        Refused: another table of the lake cannot be read, so that what it borrows is unknown.
+    """
+    own = lake.facts(table.key)
+    if own is None:
+        return None
+    report, problem = _newest_report(lake)
+    tables = _tables(lake, report) | {each.key for each in declared} | {table.key}
+    others, unread = open_books(lake, sorted(tables - {table.key}))
+    if unread:
+        name, why = next(iter(unread.items()))
+        raise Refused(f"vacuum of {table.key}: {name} cannot be read, so that the files that it borrows are unknown: {why}")
+    layout = own.layout
+    held_ms, held = _held(lake, table, own, declared)
+    facts = VacuumFacts(
+        books=keep_books(layout, lake_uri=lake.settings.spark_root),
+        history=own.history,
+        committed_ms=layout.committed_ms,
+        lent=frozenset(name for books in others for name in books.elsewhere),
+        report=report and ReportFacts(name=report.name, created_ms=report.manifest.created_ms, data_files=len(report.manifest.files)),
+        report_problem=problem,
+        past=Journal(lake.store).vacuums(table.key),
+        held_ms=held_ms,
+        held=held,
+        features=layout.features,
+        properties=layout.properties,
+        stone_bytes={unquote(stone.path): stone.size_bytes for stone in layout.tombstones},
+        on_s3=lake.settings.on_s3,
+        tables=frozenset(tables),
+        lake_prefix=lake.store.prefix,
+        versioned=lake.store.keeps_versions(),
+    )
+    return Gathered(facts=facts, uri=layout.uri, report=report)
+
+
+def _newest_report(lake: Lake) -> tuple[Report | None, str]:
+    try:
+        report = newest_report(lake.store, lake.store.bucket, now_ms=now_ms())
+    except Refused as error:
+        return None, str(error)
+    return report, ""
+
+
+def _tables(lake: Lake, report: Report | None) -> set[str]:
+    """Every table of the lake that there is a trace of; without a report that can be read, storage is asked."""
+    prefix = lake.store.prefix
+    if report is not None:
+        try:
+            return table_roots(key.removeprefix(prefix) for key in read_keys(lake.store, report) if key.startswith(prefix))
+        except Refused:
+            pass
+    return table_roots(each.key.removeprefix(prefix) for each in lake.store.walk(""))
+
+
+def _objects(lake: Lake, known: Gathered, mode: type_of_mode) -> Iterable[StoredObject]:
+    store, table = lake.store, known.facts.books.table
+    match mode:
+        case "FULL":
+            return store.walk(table)
+        case "INVENTORY":
+            assert known.report is not None  # without one the mode is not valid
+            folder = f"{store.prefix}{table}/"
+            return (each for each in read_report(store, known.report) if each.key.startswith(folder))
+        case "LITE":
+            by_log = objects_by_log(known.facts, bucket=store.bucket)
+            return by_log if lake.settings.on_s3 else _on_disk(lake, by_log)
+
+
+def _on_disk(lake: Lake, objects: Iterable[StoredObject]) -> Iterator[StoredObject]:
+    """Those that are there, with what the disk knows of them, which costs nothing; Hadoop's checksums among them."""
+    from lakehouse.core.vacuum import checksum_name
+
+    for each in objects:
+        for key in (each.key, checksum_name(each.key)):
+            if found := lake.store.stat(key):
+                yield StoredObject(bucket=each.bucket, key=key, size_bytes=found.size_bytes, modified_ms=found.modified_ms)
+
+
+def _held(lake: Lake, table: Table, own: TableFacts, declared: Sequence[Table]) -> tuple[int | None, str]:
+    """Since when removed files are still wanted by tables that read this one's changes, and which; `None` if all have read them.
+
+    Who has to read all of it anyway, since the log no longer tells of the changes, wants none of them.
+    """
+    waiting: dict[str, int] = {}
+    for reader in declared:
+        if reader.inputs and reader.inputs[0].key == table.key and not isinstance(reader.write, Overwrite):
+            facts = lake.facts(reader.key)
+            consumed = None if facts is None else facts.layout.transactions.get(consume_app_id(own.layout))
+            commits = None if consumed is None else own.history.between(consumed, own.layout.version)
+            if commits and any(commit.changed_data for commit in commits):
+                waiting[reader.key] = commits[0].committed_ms
+    if not waiting:
+        return None, ""
+    since = min(waiting.values()) - _BEFORE_COMMIT_MS
+    when = datetime.fromtimestamp(since / 1_000, tz=UTC).strftime("%Y-%m-%dT%H:%MZ")
+    return since, Reason.HELD_FOR_READERS.say(since=when, readers=", ".join(sorted(waiting)))

@@ -1,0 +1,223 @@
+"""One vacuum: what the plan dooms, deleted once Delta dooms it, too.
+
+1. The guard is taken, and held to the end. The retention that the declaration asks for is set, if the table has another one.
+2. Our clock is compared with the storage's: the horizon is a time of ours, the files' times are its own.
+3. The plan is made, from the log and from the report, a listing, or the log alone.
+4. Delta is asked which of the plan's files it would delete (VACUUM … USING INVENTORY … DRY RUN, over exactly these). What it spares stays.
+5. Batch by batch: if the log has a newer version it is read again, and what it does not doom any more stays; so do orphans that were
+   written again since the report; the others are deleted.
+6. The journal gets what was to go, what went, and what did not and why; also if an error ended it.
+
+**Safety properties**
+- A file goes only if our reading of the log and Delta's own both doom it. If Delta names one that was not asked about, or spares them
+  all, nothing is deleted, and a person has to look.
+- Nothing is deleted that is not in the plan, so that a dry run shows everything that can go.
+- Deleting a file twice is deleting it once: after a crash at any point the next vacuum goes on.
+"""
+
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+from uuid import uuid4
+
+from lakehouse.core.cost import price
+from lakehouse.core.errors import Broken, Refused, Transient
+from lakehouse.core.inventory import Part, keep_books
+from lakehouse.core.outcome import VacuumOutcome
+from lakehouse.core.table import Table
+from lakehouse.core.vacuum import DELETE_KEYS, Doomed, PastVacuum, VacuumFacts, VacuumPlan, still_doomed, type_of_mode
+from lakehouse.engine import sql
+from lakehouse.engine.clock import now_ms
+from lakehouse.engine.guard import hold
+from lakehouse.engine.journal import Journal
+from lakehouse.engine.lake import Lake
+from lakehouse.engine.spark import translated
+from lakehouse.engine.vacuum.delta import agreed, let_delta_delete
+from lakehouse.engine.vacuum.facts import Gathered, gather, plan
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_CLOCK = "_lakehouse/clock"
+_CLOCK_OFF_MS = 300_000
+_HEADS = 16
+_PAUSES_SECONDS = (0.5, 2.0, 8.0)
+
+
+@dataclass(slots=True, kw_only=True)
+class _Work:
+    """What has happened so far; `spared` and `failed` are name -> why."""
+
+    deleted_files: int = 0
+    deleted_bytes: int = 0
+    spared: dict[str, str] = field(default_factory=dict[str, str])
+    failed: dict[str, str] = field(default_factory=dict[str, str])
+
+
+def vacuum(
+    lake: Lake,
+    spark: "SparkSession",
+    table: Table,
+    declared: Sequence[Table],
+    *,
+    mode: type_of_mode | None = None,
+    owner: str | None = None,
+) -> VacuumOutcome:
+    """What a vacuum of `table` did, beside its plan; a plan that does nothing is not an error. `owner` says who asks.
+
+    Raises:
+        Refused: there is no table, or it may not be vacuumed now, or not by this mode.
+        Transient: the table is held by somebody else, or the server or the storage is gone; what was deleted before is journalled.
+        Broken: Delta's answer and ours cannot both be right, or live files are missing.
+    """
+    with translated(), hold(lake, spark, table.key, owner=owner or f"vacuum of {table.key}"):
+        _set_retention(lake, spark, table)
+        check_clock(lake)
+        began_ms, started, before = now_ms(), time.monotonic(), lake.store.requests.copy()
+        known = gather(lake, table, declared)
+        planned = known and plan(lake, table, declared, mode=mode, gathered=known)
+        if known is None or planned is None:
+            raise Refused(f"vacuum of {table.key}: there is no table yet; accepted: materialize {table.key} first")
+        work = _Work()
+        try:
+            _carry_out(lake, spark, table, known, planned, work)
+        finally:
+            past = _past(planned, work, table, began_ms=began_ms, seconds=time.monotonic() - started, run=owner or uuid4().hex)
+            past = replace(past, requests=dict(lake.store.requests - before))
+            Journal(lake.store).record_vacuum(table.key, past)
+    return VacuumOutcome(plan=planned, past=past, spared=work.spared)
+
+
+def rehearse(
+    lake: Lake, spark: "SparkSession", table: Table, declared: Sequence[Table], *, mode: type_of_mode | None = None
+) -> VacuumPlan | None:
+    """The plan of a vacuum with exactly the files that would go now, Delta asked; nothing is touched. `None` where there is no table.
+
+    Raises:
+        Refused, Transient, Broken: as `vacuum` would.
+    """
+    known = gather(lake, table, declared)
+    planned = known and plan(lake, table, declared, mode=mode, gathered=known)
+    if known is None or planned is None:
+        return None
+    with translated():
+        return replace(planned, doomed=tuple(agreed(spark, known.uri, planned.table, planned.doomed)))
+
+
+def check_clock(lake: Lake) -> None:
+    """Nothing, if this machine's clock and the storage's agree within minutes.
+
+    Raises:
+        Refused: they do not, and what is past the retention by one of them need not be by the other.
+    """
+    lake.store.put(_CLOCK, b"")
+    found = lake.store.stat(_CLOCK)
+    off_ms = 0 if found is None else now_ms() - found.modified_ms
+    if abs(off_ms) > _CLOCK_OFF_MS:
+        raise Refused(
+            f"vacuum: this machine's clock is {off_ms / 1_000:.0f} s off the storage's, at most {_CLOCK_OFF_MS / 1_000:.0f} s are allowed; "
+            "set it by a time server, then try again"
+        )
+
+
+def _carry_out(lake: Lake, spark: "SparkSession", table: Table, known: Gathered, planned: VacuumPlan, work: _Work) -> None:
+    going = agreed(spark, known.uri, planned.table, planned.doomed)
+    kept = {each.name for each in planned.doomed} - {each.name for each in going}
+    work.spared |= dict.fromkeys(kept, "Delta would not delete it")
+    if table.vacuum.deleter == "delta":
+        let_delta_delete(spark, known.uri, going)
+        work.deleted_files, work.deleted_bytes = len(going), sum(each.size_bytes for each in going)
+        return
+    facts, version = known.facts, planned.version
+    per_second = table.vacuum.max_deletes_per_second if lake.settings.on_s3 else 0
+    for batch in _batches(going):
+        started = time.monotonic()
+        if (newest := _newest_version(lake, table.key, version)) != version:
+            facts, version = _facts_again(lake, table, facts), newest
+        still = still_doomed(batch, facts, horizon_ms=planned.horizon_ms)
+        work.spared |= dict.fromkeys({each.name for each in batch} - {each.name for each in still}, f"version {version} needs it again")
+        _delete(lake, planned.table, _not_written_again(lake, planned, still, work), work)
+        if per_second:
+            time.sleep(max(0.0, len(batch) / per_second - (time.monotonic() - started)))  # S3 throttles who deletes faster
+
+
+def _batches(doomed: Sequence[Doomed]) -> Iterator[Sequence[Doomed]]:
+    return (doomed[start : start + DELETE_KEYS] for start in range(0, len(doomed), DELETE_KEYS))
+
+
+def _newest_version(lake: Lake, table: str, version: int) -> int:
+    while lake.store.stat(f"{table}/_delta_log/{version + 1:020}.json"):
+        version += 1
+    return version
+
+
+def _facts_again(lake: Lake, table: Table, facts: VacuumFacts) -> VacuumFacts:
+    """The books of the table as it is now; of the other tables those that were read at the start."""
+    own = lake.facts(table.key)
+    if own is None:
+        raise Broken(f"vacuum of {table.key}: its log is gone since the vacuum began; the rest was left alone")
+    return replace(facts, books=keep_books(own.layout, lake_uri=lake.settings.spark_root))
+
+
+def _not_written_again(lake: Lake, planned: VacuumPlan, doomed: Sequence[Doomed], work: _Work) -> list[Doomed]:
+    """Without the orphans that the storage has in another state than the report: no log would tell of these.
+
+    What the log removed keeps its name for ever; a listing of this moment has nothing to be compared with.
+    """
+    orphans = [each for each in doomed if each.part is Part.ORPHANED_OLD] if planned.mode == "INVENTORY" else []
+    names = [f"{planned.table}/{each.name}" for each in orphans]
+    with ThreadPoolExecutor(max_workers=_HEADS) as pool:
+        found = zip(orphans, pool.map(lake.store.stat, names), strict=True)
+        changed = {each.name for each, now in found if now and (now.modified_ms >= planned.horizon_ms or now.size_bytes != each.size_bytes)}
+    work.spared |= dict.fromkeys(changed, "it was written again since the report")
+    return [each for each in doomed if (each.goes_with or each.name) not in changed]
+
+
+def _delete(lake: Lake, table: str, doomed: Sequence[Doomed], work: _Work) -> None:
+    names = {f"{table}/{each.name}": each for each in doomed}
+    for pause in (*_PAUSES_SECONDS, None):
+        try:
+            failed = lake.store.delete_each([*names])
+            break
+        except Transient as error:
+            if pause is None:
+                work.failed |= {each.name: str(error) for each in doomed}
+                raise
+            time.sleep(pause)  # the storage asks for less
+    work.failed |= {names[name].name: why for name, why in failed.items()}
+    work.deleted_files += len(names) - len(failed)
+    work.deleted_bytes += sum(each.size_bytes for name, each in names.items() if name not in failed)
+
+
+def _set_retention(lake: Lake, spark: "SparkSession", table: Table) -> None:
+    """The retention that the declaration asks for, in one commit; none where the table has it, since an ALTER aborts other writers."""
+    facts = lake.facts(table.key) if table.vacuum.properties() else None
+    wanted = {} if facts is None else {n: v for n, v in table.vacuum.properties().items() if facts.layout.properties.get(n) != v}
+    if facts is not None and wanted:
+        spark.sql(sql.set_properties(facts.layout.uri, wanted))
+
+
+def _past(planned: VacuumPlan, work: _Work, table: Table, *, began_ms: int, seconds: float, run: str) -> PastVacuum:
+    return PastVacuum(
+        started_ms=began_ms,
+        ended_ms=now_ms(),
+        mode=planned.mode,
+        report=planned.report,
+        version=planned.version,
+        horizon_ms=planned.horizon_ms,
+        predicted_files=planned.file_count,
+        predicted_bytes=planned.size_bytes,
+        predicted_requests=sum(planned.requests.values()),
+        predicted_seconds=planned.seconds,
+        predicted_usd=planned.usd,
+        deleted_files=work.deleted_files,
+        deleted_bytes=work.deleted_bytes,
+        spared=len(work.spared),
+        seconds=seconds,
+        usd=price(table.prices, seconds=seconds),
+        failed=work.failed,
+        lists_saved=planned.lists_saved,
+        run=run,
+    )
