@@ -11,12 +11,13 @@ from lakehouse.core.policy import Compaction
 from lakehouse.core.reason import Reason
 from lakehouse.core.settings import ACCEPTED
 from lakehouse.core.table import find_tables
+from lakehouse.core.vacuum import Vacuum
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 PAGES = [DOCS.parent / "README.md", DOCS.parent / "CHANGELOG.md", *sorted(DOCS.rglob("*.md"))]
 
 
-@pytest.mark.parametrize("knob", [knob.name for knob in fields(Compaction)])
+@pytest.mark.parametrize("knob", [knob.name for kind in (Compaction, Vacuum) for knob in fields(kind)])
 def test_every_knob_has_its_line(knob: str) -> None:
     assert f"| `{knob}` |" in (DOCS / "policies.md").read_text()
 

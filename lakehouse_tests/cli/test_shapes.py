@@ -3,22 +3,28 @@
 import json
 import re
 from collections.abc import Callable
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from lakehouse.core.compaction import plan_compaction
-from lakehouse.core.outcome import CompactionOutcome
+from lakehouse.core.outcome import CompactionOutcome, VacuumOutcome
 from lakehouse.core.policy import Compaction, policy_for
+from lakehouse.core.table import Append, Landing, Table
+from lakehouse.core.vacuum import PastVacuum
+from lakehouse.engine.lake import open_lake
 from lakehouse.engine.store import DiskStore
+from lakehouse.engine.vacuum import plan
 from lakehouse_tests.cli.conftest import Terminal
+from lakehouse_tests.conftest import own_settings
 from lakehouse_tests.log_builder import LogBuilder
 
 PAGE = (Path(__file__).parents[2] / "docs" / "terminal.md").read_text()
 SHOWN: dict[str, Any] = {name: json.loads(text) for name, text in re.findall(r"```json (\w+)\n(.*?)```", PAGE, flags=re.DOTALL)}
-# Their names are data: the parts of a score, and the sizes of a histogram.
-OPEN = {"parts", "histogram"}
+# Their names are data: the parts of a score, the sizes of a histogram, requests by kind, files.
+OPEN = {"parts", "histogram", "requests", "actual_requests", "spared", "failed"}
 
 
 def shape(document: Any) -> Any:
@@ -51,6 +57,16 @@ def test_the_page_shows_what_the_command_gives(told: Terminal, name: str, argume
 def test_the_page_shows_tables_one_of_them_left_alone(told: Terminal) -> None:
     told.run("pause", "bronze/orders")
     assert shape(told.json("tables")) == shape(SHOWN["tables"])
+
+
+def test_the_page_shows_a_vacuum(tmp_path: Path) -> None:
+    lake = open_lake(own_settings(tmp_path))
+    LogBuilder(lake.store, "bronze/orders").create().append([("a", 1), ("b", 1)]).delete(["a"]).store_data()
+    orders = Table(key="bronze/orders", source=Landing(prefix="landing/o/", format="json", schema="id BIGINT"), write=Append())
+    planned = plan(lake, orders, [orders], mode="LITE")
+    assert planned is not None
+    past = PastVacuum(**dict.fromkeys((field.name for field in fields(PastVacuum)), 0) | {"requests": {}, "failed": {}})  # type: ignore[arg-type]
+    assert shape([VacuumOutcome(plan=planned, past=past).as_json()]) == shape(SHOWN["vacuum"])
 
 
 def test_the_page_shows_the_inventory(told: Terminal) -> None:

@@ -70,11 +70,11 @@ def listed(definitions: dg.Definitions) -> tuple[set[str], set[str], dict[str, s
 
 def test_a_declaration_gives_asset_checks_compaction_and_its_place_in_the_sensors(package: str, tmp_path: Path) -> None:
     assets, checks, sensors = listed(define(settings_of(package, tmp_path)))
-    assert assets == {"bronze/events", "compaction/bronze/events"}
+    assert assets == {"bronze/events", "compaction/bronze/events", "vacuum/bronze/events"}
     assert checks == {f"bronze/events:{name}" for name in (*CHECKS, "quarantine")}
     assert sensors == {
         "landing_sensor": {"bronze/events"},
-        "automation_sensor": {"bronze/events"},
+        "automation_sensor": {"bronze/events", "vacuum/bronze/events"},
         "compaction_sensor": {"compaction/bronze/events"},
     }
 
@@ -82,12 +82,12 @@ def test_a_declaration_gives_asset_checks_compaction_and_its_place_in_the_sensor
 def test_one_more_table_needs_no_other_line(package: str, tmp_path: Path) -> None:
     write(tmp_path / package / "silver.py", SILVER.format(package=package))
     assets, checks, sensors = listed(define(settings_of(package, tmp_path)))
-    assert assets == {"bronze/events", "compaction/bronze/events", "silver/events", "compaction/silver/events"}
+    assert assets == {f"{kind}{table}/events" for kind in ("", "compaction/", "vacuum/") for table in ("bronze", "silver")}
     assert {f"silver/events:{name}" for name in CHECKS} < checks
     assert "silver/events:quarantine" not in checks
     assert sensors == {
         "landing_sensor": {"bronze/events"},
-        "automation_sensor": {"bronze/events", "silver/events"},
+        "automation_sensor": {"bronze/events", "silver/events", "vacuum/bronze/events", "vacuum/silver/events"},
         "compaction_sensor": {"compaction/bronze/events", "compaction/silver/events"},
     }
 

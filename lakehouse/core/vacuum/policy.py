@@ -1,8 +1,8 @@
 """What a declaration says of a table's vacuum."""
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from math import inf
-from typing import Any, Literal
+from typing import Literal
 
 from lakehouse.core.errors import Refused
 
@@ -12,6 +12,7 @@ SAFE_RETENTION_HOURS = 168
 SHORT_RETENTION_RISK = "readers and writers that take longer than the retention lose their files"
 VACUUM_MODES = ("LITE", "INVENTORY", "FULL")
 _DELETERS = ("lakehouse", "delta")
+_NUMBERS = {"retention_hours": 0, "sweep_hours": 0, "max_report_hours": 0, "min_reclaimable_bytes": 0, "max_deletes_per_second": 1}
 type_of_mode = Literal["LITE", "INVENTORY", "FULL"]
 
 
@@ -40,8 +41,10 @@ class Vacuum:
             raise Refused(f"Vacuum.deleter is {self.deleter!r}; accepted: {', '.join(_DELETERS)}")
         if self.after_compaction not in (True, False):
             raise Refused(f"Vacuum.after_compaction is {self.after_compaction!r}; accepted: True, False")
-        for knob in fields(self):
-            _check_number(f"Vacuum.{knob.name}", getattr(self, knob.name), least=1 if knob.name == "max_deletes_per_second" else 0)
+        for name, least in _NUMBERS.items():
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int | float) or not least <= value < inf:
+                raise Refused(f"Vacuum.{name} is {value!r}; accepted: a number, {least} or more")
         if 0 < self.retention_hours < SAFE_RETENTION_HOURS and not self.accepts_risk:
             raise Refused(
                 f"Vacuum.retention_hours is {self.retention_hours:g}, under a week ({SAFE_RETENTION_HOURS}); accepted with "
@@ -62,10 +65,3 @@ class Vacuum:
         span = f"interval {round(self.retention_hours * 60)} minutes"
         log = {"delta.logRetentionDuration": span} if self.retention_hours > 30 * 24 else {}
         return {"delta.deletedFileRetentionDuration": span, **log}
-
-
-def _check_number(name: str, value: Any, *, least: int) -> None:
-    if isinstance(value, bool | str):
-        return
-    if not isinstance(value, int | float) or not least <= value < inf:
-        raise Refused(f"{name} is {value!r}; accepted: a number, {least} or more")

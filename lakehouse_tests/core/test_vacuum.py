@@ -1,0 +1,256 @@
+"""Which files go, by which mode, and why not."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from lakehouse.core.cost import DEFAULT_PRICES
+from lakehouse.core.errors import Broken, Refused
+from lakehouse.core.history import Commit, History
+from lakehouse.core.inventory import Part, Reference, StoredObject, TableBooks
+from lakehouse.core.reason import Reason
+from lakehouse.core.table import Append, Landing, Table
+from lakehouse.core.vacuum import (
+    SHORT_RETENTION_RISK,
+    PastVacuum,
+    ReportFacts,
+    Vacuum,
+    VacuumFacts,
+    VacuumPlan,
+    choose_mode,
+    objects_by_log,
+    plan_vacuum,
+    still_doomed,
+)
+
+NOW = 1_795_000_000_000
+HOUR, DAY = 3_600_000, 86_400_000
+WEEK = 7 * DAY
+OLD = NOW - 30 * DAY
+
+
+def commit(version: int, ms: int, *removed: str) -> Commit:
+    return Commit(version=version, committed_ms=ms, operation="DELETE", changed_data=True, removed_paths=removed)
+
+
+BOOKS = TableBooks(
+    table="a/t",
+    version=3,
+    retention_ms=WEEK,
+    live={"live": Reference(size_bytes=5, written_ms=OLD)},
+    vectors={},
+    stones={"past": OLD, "kept": NOW - DAY},
+    removed_vectors={},
+)
+HISTORY = History(table="a/t", commits=(commit(0, OLD - DAY), commit(1, OLD, "past"), commit(2, NOW - DAY, "kept"), commit(3, NOW - HOUR)))
+FACTS = VacuumFacts(books=BOOKS, history=HISTORY, committed_ms=NOW - HOUR, on_s3=True, tables=frozenset({"a/t", "a/t/inner"}))
+MANY = replace(FACTS, books=replace(BOOKS, live={str(number): Reference(size_bytes=5, written_ms=OLD) for number in range(5_000)}))
+REPORT = ReportFacts(name="daily/x", created_ms=NOW - 2 * HOUR, data_files=1)
+
+
+def past(mode: str = "FULL", ended_ms: int = NOW - 3 * HOUR, **more: Any) -> PastVacuum:
+    zeros = dict.fromkeys(
+        (
+            "predicted_files",
+            "predicted_bytes",
+            "predicted_requests",
+            "predicted_seconds",
+            "predicted_usd",
+            "deleted_files",
+            "deleted_bytes",
+        ),
+        0,
+    )
+    defaults = {"report": "", "version": 2, "horizon_ms": ended_ms - WEEK, "spared": 0, **zeros}
+    return PastVacuum(mode=mode, started_ms=ended_ms - 1, ended_ms=ended_ms, **{**defaults, **more})  # type: ignore[arg-type]
+
+
+def stored(name: str, size: int = 1, ms: int | None = OLD, **more: Any) -> StoredObject:
+    return StoredObject(bucket="b", key=f"a/t/{name}", size_bytes=size, modified_ms=ms, **more)
+
+
+ALL = [stored("live", 5), stored("past", 3), stored("kept", 2), stored("orphan", 4)]
+
+
+def plan(
+    objects: list[StoredObject], facts: VacuumFacts = FACTS, policy: Vacuum | None = None, mode: Any = "FULL", **more: Any
+) -> VacuumPlan:
+    policy = policy or Vacuum()
+    _, quotes = choose_mode(facts, policy, prices=DEFAULT_PRICES, now_ms=NOW)
+    return plan_vacuum(facts, policy, objects, mode=mode, quotes=quotes, now_ms=NOW, settled_ms=NOW, **more)
+
+
+def test_what_is_past_its_retention_goes_and_is_priced() -> None:
+    found = plan(ALL)
+    assert [(each.name, each.part) for each in found.doomed] == [("orphan", Part.ORPHANED_OLD), ("past", Part.TOMBSTONED_PAST)]
+    assert (found.reason, found.file_count, found.size_bytes) == (Reason.VACUUM_DUE, 2, 7)
+    assert found.requests == {"LIST": 1, "GET": 0, "DELETE": 1} and found.usd > 0
+    assert found.as_json()["parts"] == {"orphaned_old": 1, "tombstoned_past": 1}
+    assert found.sentence.startswith("2 file(s) of 7 bytes that nothing has needed since ")
+
+
+@pytest.mark.parametrize(
+    "each",
+    [
+        stored("orphan", ms=None),
+        stored("orphan", ms=NOW - DAY),
+        stored("past", ms=NOW - DAY),
+        stored("_delta_log/00000000000000000000.json"),
+        stored("_delta_log/00000000000000000009.json"),
+        stored("_SUCCESS"),
+        stored("d=1/.hidden/x"),
+        stored("inner/x"),
+        stored("d=1/", 0, is_dir=True),
+        stored("past", is_latest=False),
+        stored("past", is_delete_marker=True),
+        stored("x/../live"),
+        stored("x//y"),
+        StoredObject(bucket="b", key="a/tt/x", size_bytes=1, modified_ms=OLD),
+        StoredObject(bucket="b", key="x", size_bytes=1, modified_ms=OLD),
+    ],
+    ids=lambda each: f"{each.key} {each.modified_ms}",
+)
+def test_what_stays_whatever_it_is(each: StoredObject) -> None:
+    assert plan([stored("live", 5), each]).reason is Reason.NOTHING_PAST
+
+
+def test_what_another_table_borrows_stays() -> None:
+    assert plan(ALL, replace(FACTS, lent=frozenset({"a/t/past", "a/t/orphan"}))).doomed == ()
+
+
+def test_hadoops_checksum_goes_with_its_file_and_only_then() -> None:
+    found = plan([*ALL, stored(".live.crc"), stored(".past.crc", 12), stored(".gone.crc")])
+    assert [(each.name, each.goes_with) for each in found.doomed] == [("orphan", ""), ("past", ""), (".past.crc", "past")]
+
+
+def test_what_readers_have_not_read_stays_and_they_are_named() -> None:
+    held = Reason.HELD_FOR_READERS.say(since="then", readers="silver/r")
+    found = plan(ALL, replace(FACTS, held_ms=OLD - DAY, held=held))
+    assert (found.doomed, found.sentence.endswith(f"; {held}")) == ((), True)
+
+
+def test_little_is_left_alone() -> None:
+    found = plan(ALL, policy=Vacuum(min_reclaimable_bytes=8))
+    assert (found.reason, found.doomed) == (Reason.TOO_LITTLE_PAST, ())
+
+
+@pytest.mark.parametrize(("versioned", "notes"), [(True, 1), (None, 1), (False, 0)])
+def test_a_bucket_with_versions_is_told_of(versioned: bool | None, notes: int) -> None:
+    assert len(plan(ALL, replace(FACTS, versioned=versioned)).notes) == notes
+
+
+@pytest.mark.parametrize(
+    ("facts", "policy", "why"),
+    [
+        (replace(FACTS, books=replace(BOOKS, retention_ms=None)), Vacuum(), "cannot be understood"),
+        (replace(FACTS, books=replace(BOOKS, retention_ms=DAY)), Vacuum(), "24 h, under a week"),
+        (replace(FACTS, features=frozenset({"catalogManaged"})), Vacuum(), "its catalog alone deletes files"),
+    ],
+)
+def test_a_table_that_may_not_be_vacuumed_is_refused(facts: VacuumFacts, policy: Vacuum, why: str) -> None:
+    with pytest.raises(Refused, match=why):
+        plan(ALL, facts, policy)
+
+
+def test_a_short_retention_that_was_accepted_is_taken() -> None:
+    facts = replace(FACTS, books=replace(BOOKS, retention_ms=HOUR))
+    assert len(plan(ALL, facts, Vacuum(accepts_short_retention=SHORT_RETENTION_RISK)).doomed) == 3
+
+
+def test_uniforms_metadata_stays() -> None:
+    facts = replace(FACTS, properties={"delta.universalFormat.enabledFormats": "iceberg"})
+    assert [each.name for each in plan([*ALL, stored("metadata/v1.json")], facts).doomed] == ["orphan", "past"]
+
+
+def test_a_report_without_a_live_file_is_refused_and_storage_without_one_is_broken() -> None:
+    facts = replace(FACTS, report=REPORT)
+    with pytest.raises(Refused, match="1 of 1 files that the newest version reads are not in the report daily/x, like live"):
+        plan(ALL[1:], facts, mode="INVENTORY")
+    with pytest.raises(Broken, match="not in storage"):
+        plan(ALL[1:], facts)
+
+
+def test_what_a_newer_version_needs_again_is_not_doomed_any_more() -> None:
+    found = plan([*ALL, stored(".past.crc")])
+    newer = replace(FACTS, books=replace(BOOKS, live={**BOOKS.live, "past": Reference(size_bytes=3, written_ms=OLD)}))
+    assert [each.name for each in still_doomed(found.doomed, newer, horizon_ms=found.horizon_ms)] == ["orphan"]
+    assert still_doomed(found.doomed, FACTS, horizon_ms=found.horizon_ms) == list(found.doomed)
+
+
+def test_the_log_alone_tells_what_was_removed_since_the_last_vacuum() -> None:
+    assert {each.key for each in objects_by_log(FACTS, bucket="b")} == {"a/t/past", "a/t/kept"}
+    later = replace(FACTS, past=(past(failed={"left": "AccessDenied"}, horizon_ms=NOW - 2 * DAY),))
+    assert {each.key for each in objects_by_log(later, bucket="b")} == {"a/t/kept", "a/t/left"}
+    assert [each.name for each in plan(list(objects_by_log(FACTS, bucket="b")), mode="LITE").doomed] == ["past"]
+
+
+@pytest.mark.parametrize(
+    ("facts", "mode", "why_not"),
+    [
+        (FACTS, "FULL", {"LITE": "storage was looked through never", "INVENTORY": "there is no complete report"}),
+        (replace(FACTS, report=REPORT), "FULL", {"LITE": "storage was looked through never"}),
+        (replace(MANY, report=REPORT), "INVENTORY", {"LITE": "storage was looked through never"}),
+        (replace(FACTS, report=REPORT, past=(past(ended_ms=NOW - 3 * HOUR),)), "LITE", {}),
+        (replace(FACTS, report=REPORT, past=(past(ended_ms=NOW - HOUR),)), "LITE", {"INVENTORY": "older than the last vacuum"}),
+        (replace(MANY, report=REPORT, past=(past(ended_ms=NOW - 25 * HOUR),)), "INVENTORY", {"LITE": "25 h ago"}),
+        (
+            replace(FACTS, report=replace(REPORT, created_ms=NOW - 31 * HOUR), past=(past(ended_ms=NOW - 40 * HOUR),)),
+            "FULL",
+            {"INVENTORY": "is 31 h old, at most 26 h are allowed", "LITE": "40 h ago"},
+        ),
+        (
+            replace(FACTS, history=History(table="a/t", commits=HISTORY.commits[2:]), past=(past(ended_ms=NOW - 3 * HOUR),)),
+            "FULL",
+            {"LITE": "the log no longer tells"},
+        ),
+    ],
+)
+def test_the_cheapest_valid_mode_is_taken(facts: VacuumFacts, mode: str, why_not: dict[str, str]) -> None:
+    found, quotes = choose_mode(facts, Vacuum(), prices=DEFAULT_PRICES, now_ms=NOW)
+    assert found == mode
+    said = {quote.mode: quote.why_not for quote in quotes}
+    assert all(text in said[name] for name, text in why_not.items()), said  # type: ignore[index]
+    assert said["FULL"] == ""
+
+
+def test_a_mode_that_is_wanted_is_taken_only_if_it_is_valid() -> None:
+    assert choose_mode(FACTS, Vacuum(), prices=DEFAULT_PRICES, now_ms=NOW, wanted="LITE")[0] == "LITE"
+    with pytest.raises(Refused, match="by mode INVENTORY: there is no complete report; accepted: LITE, FULL"):
+        choose_mode(FACTS, Vacuum(), prices=DEFAULT_PRICES, now_ms=NOW, wanted="INVENTORY")
+    with pytest.raises(Refused, match="mode is 'ALL'; accepted: LITE, INVENTORY, FULL"):
+        choose_mode(FACTS, Vacuum(), prices=DEFAULT_PRICES, now_ms=NOW, wanted="ALL")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("knobs", "why"),
+    [
+        ({"mode": "always"}, "Vacuum.mode is 'always'"),
+        ({"deleter": "me"}, "Vacuum.deleter is 'me'"),
+        ({"after_compaction": "yes"}, "Vacuum.after_compaction is 'yes'"),
+        ({"retention_hours": 24}, "Vacuum.retention_hours is 24, under a week"),
+        ({"accepts_short_retention": "ok"}, "Vacuum.accepts_short_retention is 'ok'"),
+        ({"sweep_hours": -1}, "Vacuum.sweep_hours is -1"),
+        ({"sweep_hours": "1"}, "Vacuum.sweep_hours is '1'"),
+        ({"max_deletes_per_second": 0}, "Vacuum.max_deletes_per_second is 0"),
+        ({"max_report_hours": True}, "Vacuum.max_report_hours is True"),
+        ({"min_reclaimable_bytes": float("nan")}, "Vacuum.min_reclaimable_bytes is nan"),
+    ],
+)
+def test_a_knob_that_cannot_be_is_refused(knobs: dict[str, Any], why: str) -> None:
+    with pytest.raises(Refused, match=why):
+        Vacuum(**knobs)
+
+
+def test_the_retention_is_a_property_and_contradicts_no_other() -> None:
+    assert Vacuum().properties() == {}
+    assert Vacuum(retention_hours=200).properties() == {"delta.deletedFileRetentionDuration": "interval 12000 minutes"}
+    assert set(Vacuum(retention_hours=800).properties()) == {"delta.deletedFileRetentionDuration", "delta.logRetentionDuration"}
+    with pytest.raises(Refused, match=r"Vacuum\.retention_hours to 'interval 12000 minutes'; accepted: one"):
+        Table(
+            key="bronze/t",
+            source=Landing(prefix="landing/t/", format="json", schema="id BIGINT"),
+            write=Append(),
+            vacuum=Vacuum(retention_hours=200),
+            properties={"delta.deletedFileRetentionDuration": "interval 7 days"},
+        )
