@@ -152,8 +152,8 @@ def _run_config(keys: Sequence[str], config: Mapping[str, Any] | None) -> dict[s
 
 
 def _told(metadata: Mapping[str, Any]) -> str:
-    if "lakehouse/outcome" not in metadata:
-        return str(metadata.get("lakehouse/plan", "done"))
+    if "lakehouse/rows_written" not in metadata:
+        return str(metadata.get("lakehouse/outcome", metadata.get("lakehouse/plan", "done")))
     return f"{metadata['lakehouse/rows_written']:,} rows in {metadata['lakehouse/seconds']:.1f} s; {metadata['lakehouse/outcome']}"
 
 

@@ -4,6 +4,7 @@ from typing import Any
 
 from lakehouse.core.policy import Compaction
 from lakehouse.core.table import Append, Landing, Merge, Overwrite, Table, table
+from lakehouse.core.vacuum import SHORT_RETENTION_RISK, Vacuum
 
 orders = Table(
     key="bronze/orders",
@@ -20,7 +21,14 @@ def latest_orders(orders: Any) -> Any:
     return orders.select("id", "amount")
 
 
-@table(key="gold/totals", inputs=[latest_orders], write=Overwrite(), compaction=Compaction(min_small_files=2))
+@table(
+    key="gold/totals",
+    inputs=[latest_orders],
+    write=Overwrite(),
+    compaction=Compaction(min_small_files=2),
+    vacuum=Vacuum(accepts_short_retention=SHORT_RETENTION_RISK),
+    properties={"delta.deletedFileRetentionDuration": "interval 1 millisecond"},
+)
 def totals(orders: Any) -> Any:
     """One row for all."""
     return orders.groupBy().count()
