@@ -3,6 +3,7 @@
 import dagster as dg
 
 from lakehouse.core.table import Landing, Table
+from lakehouse.engine.lake import Lake
 
 
 def table_key(table: Table) -> dg.AssetKey:
@@ -18,6 +19,11 @@ def compaction_key(table: Table) -> dg.AssetKey:
 def landing_key(landing: Landing) -> dg.AssetKey:
     """The asset key of the files below a landing prefix."""
     return dg.AssetKey(["landing", *(part for part in landing.prefix.removeprefix("landing/").split("/") if part)])
+
+
+def inventory_key(lake: Lake) -> dg.AssetKey:
+    """The asset key of the inventory of a lake's bucket: inventory, bucket."""
+    return dg.AssetKey(["inventory", lake.store.bucket])
 
 
 def pool_of(table: Table) -> str:

@@ -15,7 +15,7 @@ from lakehouse.core.inventory import StoredObject
 from lakehouse.core.settings import parse_settings
 from lakehouse.core.vector import vector_file
 from lakehouse.engine.clock import now_ms
-from lakehouse.engine.inventory import REPORTS, SCAN, newest_report, read_keys, read_report, reconcile_lake, reports_of, scan
+from lakehouse.engine.inventory import REPORTS, SCAN, newest_report, read_keys, read_report, reconcile_lake, scan, stamps_of
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.store import MemoryStore, Store
 from lakehouse_tests.engine.reports import data_file, row_of, write_report
@@ -79,7 +79,7 @@ def test_two_scans_of_one_minute_are_two_reports_the_later_one_newest(store: Sto
     scan(store, now_ms=NOW)
     store.put("x", b"1")
     scan(store, now_ms=NOW + 1)
-    assert len(reports_of(store, store.bucket)) == 2
+    assert len(stamps_of(store, store.bucket)) == 2
     assert "x" in {row.key.removeprefix(store.prefix) for row in rows_of(store)}
 
 

@@ -1,15 +1,18 @@
 """What lies in storage, by an inventory of it, held against what the tables' logs say: to the byte."""
 
 from lakehouse.core.inventory.books import Reference, TableBooks, keep_books, retention_ms_of
+from lakehouse.core.inventory.loads import Load, load_json, loads_of
 from lakehouse.core.inventory.manifest import DataPart, Manifest, manifest_json, parse_manifest
 from lakehouse.core.inventory.owners import Owners, table_roots
-from lakehouse.core.inventory.parts import Part, StoredObject, decode_key, plausible_ms
+from lakehouse.core.inventory.parts import KINDS, Part, StoredObject, decode_key, plausible_ms
 from lakehouse.core.inventory.reconcile import reconcile
 from lakehouse.core.inventory.shares import OUTSIDE, Reconciliation, Share, TableShares
 
 __all__ = [
+    "KINDS",
     "OUTSIDE",
     "DataPart",
+    "Load",
     "Manifest",
     "Owners",
     "Part",
@@ -21,6 +24,8 @@ __all__ = [
     "TableShares",
     "decode_key",
     "keep_books",
+    "load_json",
+    "loads_of",
     "manifest_json",
     "parse_manifest",
     "plausible_ms",
