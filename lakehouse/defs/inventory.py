@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 
 # After the night's loads, and before the day's; reports of AWS are asked for by the sensor when they come.
 CRON = "0 5 * * *"
-# AWS delivers once a day; a look costs two or three listings.
-_SECONDS_ON_DISK, _SECONDS_ON_S3 = 60, 300
+# AWS delivers once a day; there a look costs two or three listings, on a disk nothing.
+_SECONDS_ON_DISK, _SECONDS_ON_S3 = 10, 300
 _REPORTS_LOOKED_AT = 10
 
 

@@ -1,6 +1,7 @@
 """What lies in storage, by an inventory of it, held against what the tables' logs say: to the byte."""
 
 from lakehouse.core.inventory.books import Reference, TableBooks, keep_books, retention_ms_of
+from lakehouse.core.inventory.expiry import KEPT_DAYS, expired
 from lakehouse.core.inventory.loads import Load, load_json, loads_of
 from lakehouse.core.inventory.manifest import DataPart, Manifest, manifest_json, parse_manifest
 from lakehouse.core.inventory.owners import Owners, table_roots
@@ -9,6 +10,7 @@ from lakehouse.core.inventory.reconcile import reconcile
 from lakehouse.core.inventory.shares import OUTSIDE, Reconciliation, Share, TableShares
 
 __all__ = [
+    "KEPT_DAYS",
     "KINDS",
     "OUTSIDE",
     "DataPart",
@@ -23,6 +25,7 @@ __all__ = [
     "TableBooks",
     "TableShares",
     "decode_key",
+    "expired",
     "keep_books",
     "load_json",
     "loads_of",

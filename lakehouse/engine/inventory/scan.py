@@ -2,24 +2,27 @@
 
 1. The store is walked; rows go in batches into Parquet files below `data/`, each held in memory only until it is full.
 2. The symlink file is written, then `manifest.json`, then, last of all, `manifest.checksum`.
+3. Reports of our own that have become old go, and what killed scans left with them.
 
-Safety properties:
-- Nothing is deleted or replaced: data files have new names, and a manifest is written only if its name is free.
+**Safety properties**
+- Nothing is replaced: data files have new names, and a manifest is written only if its name is free.
 - A scan that is killed leaves no `manifest.checksum`, so that no reader takes what it wrote for a report.
+- What goes is chosen by `core.inventory.expiry`: of our own configuration alone, and never the newest report.
 """
 
 import hashlib
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import islice
 
 import pyarrow as pa
 
-from lakehouse.core.errors import Transient
-from lakehouse.core.inventory import Manifest, StoredObject, manifest_json
+from lakehouse.core.errors import LakehouseError, Transient
+from lakehouse.core.inventory import Manifest, StoredObject, expired, manifest_json
 from lakehouse.engine.inventory.files import BATCH_ROWS, FILE_ROWS, RowFiles, number_column, text_column
-from lakehouse.engine.inventory.report import REPORTS
+from lakehouse.engine.inventory.report import REPORTS, checksum_of, stamps_of
 from lakehouse.engine.store import LOCAL, Store
 
 SCAN = "lakehouse-scan"
@@ -77,7 +80,20 @@ def scan(store: Store, *, now_ms: int, progress: Callable[[int], None] | None = 
         files=files.finish(),
     )
     name = _publish(store, folder, manifest)
+    with suppress(LakehouseError):  # the report is there; what may not be deleted now is old tomorrow, too
+        remove_expired(store, now_ms=now_ms)
     return Scanned(manifest_name=name, manifest=manifest, object_count=object_count, size_bytes=size_bytes)
+
+
+def remove_expired(store: Store, *, now_ms: int) -> int:
+    """Remove what is old of our own reports, and tell how many files that were."""
+    folder = f"{REPORTS}/{store.bucket}/{SCAN}"
+    complete = (stamp for name, stamp in stamps_of(store, store.bucket) if name == SCAN and checksum_of(store, store.bucket, name, stamp))
+    files = [(file.name.removeprefix(f"{folder}/"), file.modified_ms) for file in store.list(folder)]
+    names = [f"{folder}/{name}" for name in expired(files, newest=next(complete, None), now_ms=now_ms)]
+    store.delete([name for name in names if name.endswith("manifest.checksum")])
+    store.delete([name for name in names if not name.endswith("manifest.checksum")])
+    return len(names)
 
 
 def _rows(batch: Sequence[StoredObject]) -> pa.RecordBatch:
