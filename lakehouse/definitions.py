@@ -12,10 +12,10 @@ from pathlib import Path
 import dagster as dg
 
 from lakehouse.core.settings import Settings, parse_settings
-from lakehouse.core.table import Table
 from lakehouse.defs.compaction import compaction_asset, compaction_sensor
 from lakehouse.defs.health import health_check
-from lakehouse.defs.keys import table_key, vacuum_key
+from lakehouse.defs.inventory import inventory_asset, inventory_sensor
+from lakehouse.defs.keys import inventory_key, table_key, vacuum_key
 from lakehouse.defs.landing import landing_assets, landing_sensor
 from lakehouse.defs.maintenance import maintenance_plan
 from lakehouse.defs.medallion import table_asset
@@ -40,12 +40,20 @@ def define(settings: Settings) -> dg.Definitions:
             *(table_asset(table, lake) for table in tables),
             *(compaction_asset(table, lake) for table in tables),
             *(vacuum_asset(table, lake, tables) for table in tables),
-            *([maintenance_plan()] if tables else []),
+            *([maintenance_plan(), inventory_asset(tables, lake)] if tables else []),
         ],
         asset_checks=[health_check(table, lake) for table in tables],
         sensors=[
             *([landing_sensor(tables, lake)] if any(table.source is not None for table in tables) else []),
-            *([automation_sensor(tables), compaction_sensor(tables, lake)] if tables else []),
+            *(
+                [
+                    automation_sensor([inventory_key(lake), *map(table_key, tables), *map(vacuum_key, tables)]),
+                    compaction_sensor(tables, lake),
+                    inventory_sensor(lake),
+                ]
+                if tables
+                else []
+            ),
             *replay_sensors(settings),
         ],
         schedules=compaction_schedules(tables, lake),
@@ -54,11 +62,11 @@ def define(settings: Settings) -> dg.Definitions:
     )
 
 
-def automation_sensor(tables: Sequence[Table]) -> dg.AutomationConditionSensorDefinition:
-    """Has the derived tables follow their inputs; without it, Dagster's own stands still until a person turns it on."""
+def automation_sensor(keys: Sequence[dg.AssetKey]) -> dg.AutomationConditionSensorDefinition:
+    """Has these assets follow their conditions; without it, Dagster's own stands still until a person turns it on."""
     return dg.AutomationConditionSensorDefinition(
         name="automation_sensor",
-        target=dg.AssetSelection.assets(*(key(table) for table in tables for key in (table_key, vacuum_key))),
+        target=dg.AssetSelection.assets(*keys),
         default_status=dg.DefaultSensorStatus.RUNNING,
         minimum_interval_seconds=10,
     )

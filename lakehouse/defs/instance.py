@@ -90,6 +90,12 @@ def runs_in_flight(instance: dg.DagsterInstance, tables: Sequence[Table]) -> tup
     )
 
 
+def keys_in_flight(instance: dg.DagsterInstance, key: dg.AssetKey) -> list[str]:
+    """The queued and running runs that make one asset, by the first letters of their ids."""
+    runs = instance.get_runs(RunsFilter(statuses=_UNFINISHED))
+    return [run.run_id[:8] for run in runs if run.asset_selection is None or key in run.asset_selection]
+
+
 def earlier_tries(instance: dg.DagsterInstance, tags: Mapping[str, str]) -> list[RunRecord]:
     """The newest finished runs that carry these tags, newest first."""
     return list(instance.get_run_records(RunsFilter(statuses=_FINISHED, tags=tags), limit=_TRIES_LOOKED_AT))

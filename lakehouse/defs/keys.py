@@ -21,14 +21,14 @@ def vacuum_key(table: Table) -> dg.AssetKey:
     return dg.AssetKey(["vacuum", *table.key.split("/")])
 
 
-def inventory_key(lake: Lake) -> dg.AssetKey:
-    """The asset key of the inventory of a lake's bucket: inventory, bucket."""
-    return dg.AssetKey(["inventory", lake.store.bucket])
-
-
 def landing_key(landing: Landing) -> dg.AssetKey:
     """The asset key of the files below a landing prefix."""
     return dg.AssetKey(["landing", *(part for part in landing.prefix.removeprefix("landing/").split("/") if part)])
+
+
+def inventory_key(lake: Lake) -> dg.AssetKey:
+    """The asset key of the inventory of a lake's bucket: inventory, bucket."""
+    return dg.AssetKey(["inventory", lake.store.bucket])
 
 
 def pool_of(table: Table) -> str:

@@ -21,6 +21,8 @@ AUTO_COMPACT_UP_TO = "spark.databricks.delta.autoCompact.maxFileSize"
 AUTO_COMPACT_MIN_FILES = "spark.databricks.delta.autoCompact.minNumFiles"
 # What a file costs beside its bytes, when files are packed into tasks; 4 MB by default, which makes a task of each 32 small files.
 OPEN_COST = "spark.sql.files.openCostInBytes"
+# `dynamic`: an overwrite takes the place of those partitions alone that it has rows for.
+PARTITIONS_OVERWRITTEN = "spark.sql.sources.partitionOverwriteMode"
 # Off: an expression over a row that is odd gives null; on, it ends the whole statement, and one row would block its batch for ever.
 ANSI = "spark.sql.ansi.enabled"
 # A content hash compares a map as it is stored, entry by entry, which a rewrite of files leaves alone.

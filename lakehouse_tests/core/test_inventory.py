@@ -307,6 +307,24 @@ def test_a_table_whose_log_cannot_be_read_has_no_orphans() -> None:
     assert found.unclaimed == ()
 
 
+def test_small_files_are_seen_where_no_log_is_read() -> None:
+    small = [
+        stored("a/u/x", 4),
+        stored("a/u/d=1/y", 12 << 20),
+        stored("a/u/_delta_log/0.json", 4),
+        stored("a/u/.z"),
+        stored("a/u/d/", 0, is_dir=True),
+    ]
+    found = held(*ALL, *small, stored("plain/t/x"), stored("_hidden/x"), unread={"a/u": "why"})
+    assert [share.small_count for table in found.tables for share in table.shares] == [0, 0, 1]
+    assert [(share.folder, share.small_count) for share in found.unclaimed] == [("_hidden/", 0), ("plain/t/", 1)]
+
+
+def test_a_full_listing_asks_for_each_thousand_objects_of_each_table() -> None:
+    assert held(*ALL).list_request_count == 1
+    assert held(*ALL, *(stored(f"a/t/{number}") for number in range(999))).list_request_count == 2
+
+
 def test_storage_classes_are_kept_apart() -> None:
     found = only(held(ALL[1], stored("a/t/d=1/live", 5, storage_class="STANDARD"), stored("a/t/x", 2, storage_class="GLACIER")))
     assert [(share.part, share.storage_class) for share in found.shares] == [

@@ -30,6 +30,7 @@ SILVER = """
     def latest(events):
         return events
 """
+INVENTORY = {f"inventory/local:{name}" for name in ("complete", "fresh", "plausible", "missing")}
 CHECKS = ("breaker", "log_debt", "readable", "small_files")
 
 
@@ -70,25 +71,29 @@ def listed(definitions: dg.Definitions) -> tuple[set[str], set[str], dict[str, s
 
 def test_a_declaration_gives_asset_checks_compaction_and_its_place_in_the_sensors(package: str, tmp_path: Path) -> None:
     assets, checks, sensors = listed(define(settings_of(package, tmp_path)))
-    assert assets == {"bronze/events", "compaction/bronze/events", "vacuum/bronze/events"}
-    assert checks == {f"bronze/events:{name}" for name in (*CHECKS, "quarantine")}
+    assert assets == {"bronze/events", "compaction/bronze/events", "vacuum/bronze/events", "inventory/local"}
+    assert checks == {f"bronze/events:{name}" for name in (*CHECKS, "quarantine")} | INVENTORY
     assert sensors == {
         "landing_sensor": {"bronze/events"},
-        "automation_sensor": {"bronze/events", "vacuum/bronze/events"},
+        "automation_sensor": {"bronze/events", "vacuum/bronze/events", "inventory/local"},
         "compaction_sensor": {"compaction/bronze/events"},
+        "inventory_sensor": {"inventory/local"},
     }
 
 
 def test_one_more_table_needs_no_other_line(package: str, tmp_path: Path) -> None:
     write(tmp_path / package / "silver.py", SILVER.format(package=package))
     assets, checks, sensors = listed(define(settings_of(package, tmp_path)))
-    assert assets == {f"{kind}{table}/events" for kind in ("", "compaction/", "vacuum/") for table in ("bronze", "silver")}
+    assert assets - {"inventory/local"} == {
+        f"{kind}{table}/events" for kind in ("", "compaction/", "vacuum/") for table in ("bronze", "silver")
+    }
     assert {f"silver/events:{name}" for name in CHECKS} < checks
     assert "silver/events:quarantine" not in checks
     assert sensors == {
         "landing_sensor": {"bronze/events"},
-        "automation_sensor": {"bronze/events", "silver/events", "vacuum/bronze/events", "vacuum/silver/events"},
+        "automation_sensor": {"bronze/events", "silver/events", "vacuum/bronze/events", "vacuum/silver/events", "inventory/local"},
         "compaction_sensor": {"compaction/bronze/events", "compaction/silver/events"},
+        "inventory_sensor": {"inventory/local"},
     }
 
 

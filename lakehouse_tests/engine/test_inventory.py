@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import os
 import tracemalloc
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -15,14 +16,14 @@ from lakehouse.core.inventory import StoredObject
 from lakehouse.core.settings import parse_settings
 from lakehouse.core.vector import vector_file
 from lakehouse.engine.clock import now_ms
-from lakehouse.engine.inventory import REPORTS, SCAN, newest_report, read_keys, read_report, reconcile_lake, reports_of, scan
+from lakehouse.engine.inventory import REPORTS, SCAN, checksum_of, newest_report, read_keys, read_report, reconcile_lake, scan, stamps_of
 from lakehouse.engine.lake import Lake
-from lakehouse.engine.store import MemoryStore, Store
+from lakehouse.engine.store import DiskStore, MemoryStore, Store
 from lakehouse_tests.engine.reports import data_file, row_of, write_report
 from lakehouse_tests.log_builder import LogBuilder
 
 NOW = now_ms()
-HOUR = 3_600_000
+HOUR, DAY = 3_600_000, 86_400_000
 ODD = ["d=a b/x", "d=100%/x", "d=a%2Fb/x", "d=ä€😀/x", "d=a+b/x", "d=a%20b/x", "d=#?&=/x", "d='\"/,x", "plain"]
 
 
@@ -79,8 +80,24 @@ def test_two_scans_of_one_minute_are_two_reports_the_later_one_newest(store: Sto
     scan(store, now_ms=NOW)
     store.put("x", b"1")
     scan(store, now_ms=NOW + 1)
-    assert len(reports_of(store, store.bucket)) == 2
+    assert len(stamps_of(store, store.bucket)) == 2
     assert "x" in {row.key.removeprefix(store.prefix) for row in rows_of(store)}
+
+
+def test_old_scans_go_with_the_next_one_and_reports_of_others_stay(tmp_path: Path) -> None:
+    store = DiskStore(tmp_path / "lake")
+    store.put("x", b"1")
+    scan(store, now_ms=NOW - 20 * DAY)
+    write_report(store, [one()], created_ms=NOW - 20 * DAY, file_format="CSV")
+    store.put(f"{REPORTS}/local/{SCAN}/data/00000000-0000-0000-0000-000000000000.parquet", b"left by a scan that was killed")
+    for file in store.list(""):
+        os.utime(store.root / file.name, ns=(0, (NOW - 20 * DAY) * 1_000_000))
+    theirs = store.list(f"{REPORTS}/local/daily")
+    name = scan(store, now_ms=NOW).manifest_name
+    assert store.list(f"{REPORTS}/local/daily") == theirs
+    assert [each[0] for each in stamps_of(store, "local") if checksum_of(store, "local", *each)] == [SCAN, "daily"]
+    assert len(store.list(f"{REPORTS}/local/{SCAN}")) == 4 and store.read(name)
+    assert "x" in [row.key for row in rows_of(store)]
 
 
 @pytest.mark.parametrize("killed_at", ["parquet", "symlink.txt", "manifest.json", "manifest.checksum"])

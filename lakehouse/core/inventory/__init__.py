@@ -2,17 +2,22 @@
 
 from lakehouse.core.inventory.books import Reference, TableBooks, keep_books, retention_ms_of
 from lakehouse.core.inventory.classify import Classifier
+from lakehouse.core.inventory.expiry import KEPT_DAYS, expired
+from lakehouse.core.inventory.loads import Load, load_json, loads_of
 from lakehouse.core.inventory.manifest import DataPart, Manifest, manifest_json, parse_manifest
 from lakehouse.core.inventory.owners import Owners, table_roots
-from lakehouse.core.inventory.parts import RECLAIMABLE, Part, StoredObject, decode_key, plausible_ms
+from lakehouse.core.inventory.parts import KINDS, RECLAIMABLE, Part, StoredObject, decode_key, plausible_ms
 from lakehouse.core.inventory.reconcile import reconcile
 from lakehouse.core.inventory.shares import OUTSIDE, Reconciliation, Share, TableShares
 
 __all__ = [
+    "KEPT_DAYS",
+    "KINDS",
     "OUTSIDE",
     "RECLAIMABLE",
     "Classifier",
     "DataPart",
+    "Load",
     "Manifest",
     "Owners",
     "Part",
@@ -23,7 +28,10 @@ __all__ = [
     "TableBooks",
     "TableShares",
     "decode_key",
+    "expired",
     "keep_books",
+    "load_json",
+    "loads_of",
     "manifest_json",
     "parse_manifest",
     "plausible_ms",

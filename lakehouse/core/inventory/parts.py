@@ -61,6 +61,14 @@ class Part(Enum):
 
 # What a vacuum may take.
 RECLAIMABLE = frozenset({Part.TOMBSTONED_PAST, Part.ORPHANED_OLD, Part.VECTORS_DEAD, Part.CHANGE_DATA_PAST})
+# What the parts come to for a person who asks where the bytes lie; what belongs to no table is in none.
+KINDS = {
+    "live": (Part.LIVE, Part.LENT, Part.VECTORS_LIVE),
+    "kept": (Part.TOMBSTONED_KEPT, Part.VECTORS_KEPT, Part.ORPHANED_YOUNG, Part.CHANGE_DATA),
+    "old": tuple(sorted(RECLAIMABLE, key=lambda part: part.name)),
+    "log": (Part.LOG_COMMITS, Part.LOG_CHECKPOINTS, Part.LOG_SIDECARS, Part.LOG_CHECKSUMS, Part.LOG_OTHER),
+    "other": (Part.HIDDEN, Part.FOLDERS, Part.NONCURRENT, Part.DELETE_MARKERS, Part.UNREAD),
+}
 
 
 def decode_key(text: str) -> str:

@@ -10,7 +10,7 @@ from lakehouse.core.inventory.books import TableBooks
 from lakehouse.core.inventory.classify import is_current
 from lakehouse.core.inventory.owners import Owners
 from lakehouse.core.inventory.parts import Part, StoredObject
-from lakehouse.core.inventory.shares import OUTSIDE, Reconciliation, Share, TableShares
+from lakehouse.core.inventory.shares import OUTSIDE, SMALL_BYTES, Reconciliation, Share, TableShares
 from lakehouse.core.inventory.tally import Tally
 
 type_of_counts = Counter[tuple[str, str | None]]
@@ -36,6 +36,7 @@ def reconcile(
     owners = Owners([*tallies, *failed])
     bytes_of: type_of_counts = Counter()
     count_of: type_of_counts = Counter()
+    small_of: type_of_counts = Counter()
     seen: set[str] = set()
     for each in objects:
         name = each.key.removeprefix(lake_prefix) if each.key.startswith(lake_prefix) else None
@@ -48,7 +49,8 @@ def reconcile(
             cell = (OUTSIDE if name is None else table or _top_folder(name), each.storage_class)
             bytes_of[cell] += each.size_bytes
             count_of[cell] += 1
-    others = _others(bytes_of, count_of, failed)
+            small_of[cell] += _is_small_data(each)
+    others = _others(bytes_of, count_of, small_of, failed)
     tables = [tally.shares(seen, settled_ms=settled_ms) for tally in tallies.values()]
     tables += [_unread(table, why, others) for table, why in failed.items()]
     return Reconciliation(
@@ -57,7 +59,7 @@ def reconcile(
     )
 
 
-def _others(bytes_of: type_of_counts, count_of: type_of_counts, failed: Mapping[str, str]) -> list[Share]:
+def _others(bytes_of: type_of_counts, count_of: type_of_counts, small_of: type_of_counts, failed: Mapping[str, str]) -> list[Share]:
     return [
         Share(
             part=Part.UNREAD if folder in failed else None,
@@ -65,6 +67,7 @@ def _others(bytes_of: type_of_counts, count_of: type_of_counts, failed: Mapping[
             storage_class=kind,
             file_count=count,
             size_bytes=bytes_of[folder, kind],
+            small_count=small_of[folder, kind],
         )
         for (folder, kind), count in sorted(count_of.items(), key=lambda each: (each[0][0], each[0][1] or ""))
     ]
@@ -73,6 +76,11 @@ def _others(bytes_of: type_of_counts, count_of: type_of_counts, failed: Mapping[
 def _unread(table: str, why: str, shares: Iterable[Share]) -> TableShares:
     of_it = tuple(share for share in shares if share.part is Part.UNREAD and share.folder == table)
     return TableShares(table=table, version=None, retention_ms=None, shares=of_it, problem=why)
+
+
+def _is_small_data(each: StoredObject) -> bool:
+    hidden = "/_" in f"/{each.key}" or "/." in each.key
+    return each.size_bytes < SMALL_BYTES and not each.is_dir and not hidden and is_current(each)
 
 
 def _top_folder(name: str) -> str:

@@ -4,6 +4,9 @@ from dataclasses import dataclass
 
 from lakehouse.core.inventory.parts import Part
 
+# Without a log nobody knows what a table's files should be like; three quarters of 16 MB is small for every target of the policies.
+SMALL_BYTES = 12 * 1024 * 1024
+_PAGE_KEYS = 1_000
 # Objects of the inventory that are not in the lake's folder at all.
 OUTSIDE = "(outside the lake)"
 
@@ -11,13 +14,17 @@ OUTSIDE = "(outside the lake)"
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Share:
     """Objects of one part and one storage class; for what belongs to no table, `part` is `None`
-    and `folder` the top of its path."""
+    and `folder` the top of its path.
+
+    `small_count`: where no log is read, how many of them are files of data below `SMALL_BYTES`.
+    """
 
     part: Part | None
     storage_class: str | None
     file_count: int
     size_bytes: int
     folder: str = ""
+    small_count: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,3 +72,8 @@ class Reconciliation:
     def size_bytes(self) -> int:
         """Their bytes."""
         return sum(table.size_bytes for table in self.tables) + sum(share.size_bytes for share in self.unclaimed)
+
+    @property
+    def list_request_count(self) -> int:
+        """How many LIST requests one full listing of all tables' folders takes, at 1,000 keys each. Source: AWS, ListObjectsV2."""
+        return sum(-(-table.file_count // _PAGE_KEYS) for table in self.tables)

@@ -5,22 +5,38 @@ Layout, as AWS S3 Inventory has it: `<folder>/<source bucket>/<configuration>/<s
 Source: Amazon S3 user guide, "Locating your inventory list".
 """
 
-from lakehouse.engine.inventory.lake import LakeReport, open_books, reconcile_lake, settled_ms
-from lakehouse.engine.inventory.report import REPORTS, Report, newest_report, read_keys, read_report, reports_of
+from lakehouse.engine.inventory.lake import (
+    SCAN_AGAIN_HOURS,
+    LakeReport,
+    fresh_report,
+    known_report,
+    makes_its_own,
+    open_books,
+    reconcile_lake,
+    reconcile_report,
+    settled_ms,
+)
+from lakehouse.engine.inventory.report import REPORTS, Report, checksum_of, newest_report, read_keys, read_report, stamps_of
 from lakehouse.engine.inventory.scan import SCAN, Scanned, scan
 
 __all__ = [
     "REPORTS",
     "SCAN",
+    "SCAN_AGAIN_HOURS",
     "LakeReport",
     "Report",
     "Scanned",
+    "checksum_of",
+    "fresh_report",
+    "known_report",
+    "makes_its_own",
     "newest_report",
     "open_books",
     "read_keys",
     "read_report",
     "reconcile_lake",
-    "reports_of",
+    "reconcile_report",
     "scan",
     "settled_ms",
+    "stamps_of",
 ]

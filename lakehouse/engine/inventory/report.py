@@ -8,7 +8,7 @@ Safety properties:
 
 import hashlib
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from lakehouse.core.errors import Refused
@@ -17,7 +17,7 @@ from lakehouse.engine.inventory.rows import column_batches, stored_objects
 from lakehouse.engine.store import Store
 
 REPORTS = "_lakehouse/inventory"
-_CHECKSUM = re.compile(r"(?P<configuration>[^/]+)/(?P<stamp>\d{4}-\d{2}-\d{2}T\d{2}-\d{2}Z)/manifest\.checksum")
+STAMP = re.compile(r"\d{4}-\d{2}-\d{2}T\d{2}-\d{2}Z")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,12 +35,25 @@ class Report:
         return f"{self.configuration}/{self.stamp}"
 
 
-def reports_of(store: Store, bucket: str, *, folder: str = REPORTS) -> list[tuple[str, str]]:
-    """Configuration and stamp of the complete reports of a bucket, newest first."""
-    base = f"{folder}/{bucket}/"
-    matches = (_CHECKSUM.fullmatch(file.name.removeprefix(base)) for file in store.list(base))
-    found = [(match["configuration"], match["stamp"]) for match in matches if match]
+def stamps_of(store: Store, bucket: str, *, folder: str = REPORTS, after: Mapping[str, str] | None = None) -> list[tuple[str, str]]:
+    """Configuration and stamp of the reports of a bucket, complete or not, newest first; by configuration those after a stamp alone.
+
+    It asks for the names of folders: one listing per configuration and one for all, whatever number of data files there is.
+    """
+    base, known = f"{folder}/{bucket}", after or {}
+    names = store.folders(base)
+    found = [
+        (name, stamp) for name in names for stamp in store.folders(f"{base}/{name}", after=known.get(name, "")) if STAMP.fullmatch(stamp)
+    ]
     return sorted(found, key=lambda each: (each[1], each[0]), reverse=True)
+
+
+def checksum_of(store: Store, bucket: str, configuration: str, stamp: str, *, folder: str = REPORTS) -> str | None:
+    """What a report's manifest.checksum says; `None` where there is none, since the report is not complete yet."""
+    try:
+        return store.read(f"{folder}/{bucket}/{configuration}/{stamp}/manifest.checksum").decode("ascii", "replace")
+    except FileNotFoundError:
+        return None
 
 
 def newest_report(
@@ -57,19 +70,20 @@ def newest_report(
     Raises:
         Refused: see `parse_manifest`.
     """
-    for found, stamp in reports_of(store, bucket, folder=folder):
-        if configuration in (None, found):
-            base = f"{folder}/{bucket}/{found}"
-            manifest = parse_manifest(
-                store.read(f"{base}/{stamp}/manifest.json"),
-                store.read(f"{base}/{stamp}/manifest.checksum").decode("ascii", "replace"),
-                name=f"{found}/{stamp}",
-                source_bucket=bucket,
-                folder=f"{store.prefix}{base}/data",
-                now_ms=now_ms,
-                max_age_hours=max_age_hours,
-            )
-            return Report(folder=base, configuration=found, stamp=stamp, manifest=manifest)
+    for found, stamp in stamps_of(store, bucket, folder=folder):
+        if configuration not in (None, found) or (checksum := checksum_of(store, bucket, found, stamp, folder=folder)) is None:
+            continue
+        base = f"{folder}/{bucket}/{found}"
+        manifest = parse_manifest(
+            _read_manifest(store, f"{base}/{stamp}/manifest.json"),
+            checksum,
+            name=f"{found}/{stamp}",
+            source_bucket=bucket,
+            folder=f"{store.prefix}{base}/data",
+            now_ms=now_ms,
+            max_age_hours=max_age_hours,
+        )
+        return Report(folder=base, configuration=found, stamp=stamp, manifest=manifest)
     return None
 
 
@@ -91,6 +105,15 @@ def read_keys(store: Store, report: Report) -> Iterator[str]:
         data = _verified(store, report, part)
         for columns in column_batches(report.manifest, data, where=f"inventory report {report.name}: {part.key}", only=("key",)):
             yield from columns["key"]
+
+
+def _read_manifest(store: Store, name: str) -> bytes:
+    try:
+        return store.read(name)
+    except FileNotFoundError as error:
+        raise Refused(
+            f"inventory report {name}: its checksum is there and the manifest is not; wait for the next report, or scan"
+        ) from error
 
 
 def _verified(store: Store, report: Report, part: DataPart) -> bytes:

@@ -2,32 +2,30 @@
 
 1. The store is walked; rows go in batches into Parquet files below `data/`, each held in memory only until it is full.
 2. The symlink file is written, then `manifest.json`, then, last of all, `manifest.checksum`.
+3. Reports of our own that have become old go, and what killed scans left with them.
 
-Safety properties:
-- Nothing is deleted or replaced: data files have new names, and a manifest is written only if its name is free.
+**Safety properties**
+- Nothing is replaced: data files have new names, and a manifest is written only if its name is free.
 - A scan that is killed leaves no `manifest.checksum`, so that no reader takes what it wrote for a report.
+- What goes is chosen by `core.inventory.expiry`: of our own configuration alone, and never the newest report.
 """
 
 import hashlib
-from array import array
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import islice
-from uuid import uuid4
 
 import pyarrow as pa
-import pyarrow.parquet as pq
-from pyarrow.lib import StringBuilder
 
-from lakehouse.core.errors import Transient
-from lakehouse.core.inventory import DataPart, Manifest, StoredObject, manifest_json
-from lakehouse.engine.inventory.report import REPORTS
+from lakehouse.core.errors import LakehouseError, Transient
+from lakehouse.core.inventory import Manifest, StoredObject, expired, manifest_json
+from lakehouse.engine.inventory.files import BATCH_ROWS, FILE_ROWS, RowFiles, number_column, text_column
+from lakehouse.engine.inventory.report import REPORTS, checksum_of, stamps_of
 from lakehouse.engine.store import LOCAL, Store
 
 SCAN = "lakehouse-scan"
-_BATCH_ROWS = 10_000
-_FILE_ROWS = 500_000
 _MINUTE_MS = 60_000
 _TRIES = 60
 _SCHEMA = pa.schema(
@@ -58,91 +56,56 @@ class Scanned:
     size_bytes: int
 
 
-def scan(store: Store, *, now_ms: int, progress: Callable[[int], None] | None = None, file_rows: int = _FILE_ROWS) -> Scanned:
+def scan(store: Store, *, now_ms: int, progress: Callable[[int], None] | None = None, file_rows: int = FILE_ROWS) -> Scanned:
     """A complete report of everything below the store's root, reports included; `progress` hears how many objects were seen.
 
     `now_ms` is when the listing begins. Stamps have minutes: a second scan of one minute takes the next stamp that is free.
     """
     folder = f"{REPORTS}/{store.bucket}/{SCAN}"
-    written = _Written(store, folder, file_rows=file_rows)
+    files = RowFiles(store, f"{folder}/data", _SCHEMA, file_rows=file_rows)
     objects = store.walk("")
-    while batch := list(islice(objects, _BATCH_ROWS)):
-        written.add(batch)
+    object_count = size_bytes = 0
+    while batch := list(islice(objects, BATCH_ROWS)):
+        files.add(_rows(batch))
+        object_count += len(batch)
+        size_bytes += sum(each.size_bytes for each in batch)
         if progress:
-            progress(written.object_count)
+            progress(object_count)
     manifest = Manifest(
         source_bucket=store.bucket,
         destination_bucket=store.bucket,
         created_ms=now_ms,
         file_format="Parquet",
         columns=tuple(_SCHEMA.names),
-        files=tuple(written.files()),
+        files=files.finish(),
     )
     name = _publish(store, folder, manifest)
-    return Scanned(manifest_name=name, manifest=manifest, object_count=written.object_count, size_bytes=written.size_bytes)
+    with suppress(LakehouseError):  # the report is there; what may not be deleted now is old tomorrow, too
+        remove_expired(store, now_ms=now_ms)
+    return Scanned(manifest_name=name, manifest=manifest, object_count=object_count, size_bytes=size_bytes)
 
 
-class _Written:
-    """The data files of one scan: at most one is held in memory."""
-
-    def __init__(self, store: Store, folder: str, *, file_rows: int) -> None:
-        self._store, self._folder, self._file_rows = store, folder, file_rows
-        self._done: list[DataPart] = []
-        self._begin()
-        self.object_count = self.size_bytes = 0
-
-    def add(self, batch: Sequence[StoredObject]) -> None:
-        """Append rows; a file that is full is put into the store."""
-        self._writer.write_batch(_rows(batch))
-        self._rows += len(batch)
-        self.object_count += len(batch)
-        self.size_bytes += sum(each.size_bytes for each in batch)
-        if self._rows >= self._file_rows:
-            self._end()
-            self._begin()
-
-    def files(self) -> Iterator[DataPart]:
-        """All of them, the last one put into the store, too; there is always one."""
-        if self._rows or not self._done:
-            self._end()
-        yield from self._done
-
-    def _begin(self) -> None:
-        self._buffer = pa.BufferOutputStream()
-        self._writer = pq.ParquetWriter(self._buffer, _SCHEMA, compression="snappy")
-        self._rows = 0
-
-    def _end(self) -> None:
-        self._writer.close()
-        data = self._buffer.getvalue().to_pybytes()
-        name = f"{self._folder}/data/{uuid4()}.parquet"
-        self._store.put(name, data)
-        md5 = hashlib.md5(data, usedforsecurity=False).hexdigest()
-        self._done.append(DataPart(key=self._store.prefix + name, size_bytes=len(data), md5=md5))
+def remove_expired(store: Store, *, now_ms: int) -> int:
+    """Remove what is old of our own reports, and tell how many files that were."""
+    folder = f"{REPORTS}/{store.bucket}/{SCAN}"
+    complete = (stamp for name, stamp in stamps_of(store, store.bucket) if name == SCAN and checksum_of(store, store.bucket, name, stamp))
+    files = [(file.name.removeprefix(f"{folder}/"), file.modified_ms) for file in store.list(folder)]
+    names = [f"{folder}/{name}" for name in expired(files, newest=next(complete, None), now_ms=now_ms)]
+    store.delete([name for name in names if name.endswith("manifest.checksum")])
+    store.delete([name for name in names if not name.endswith("manifest.checksum")])
+    return len(names)
 
 
 def _rows(batch: Sequence[StoredObject]) -> pa.RecordBatch:
     arrays = [
-        _texts(each.bucket for each in batch),
-        _texts(each.key for each in batch),
-        _numbers(pa.int64(), (each.size_bytes for each in batch)),
-        _numbers(pa.timestamp("ms", tz="UTC"), (each.modified_ms or 0 for each in batch)),
-        _texts(each.storage_class for each in batch),
-        _texts(each.checksum_algorithm for each in batch),
+        text_column(each.bucket for each in batch),
+        text_column(each.key for each in batch),
+        number_column(pa.int64(), (each.size_bytes for each in batch)),
+        number_column(pa.timestamp("ms", tz="UTC"), (each.modified_ms or 0 for each in batch)),
+        text_column(each.storage_class for each in batch),
+        text_column(each.checksum_algorithm for each in batch),
     ]
     return pa.RecordBatch.from_arrays(arrays, schema=_SCHEMA)
-
-
-# pa.array would import pandas, which takes longer than a scan of most lakes.
-def _texts(values: Iterable[str | None]) -> pa.Array:
-    builder = StringBuilder()
-    builder.append_values(values)
-    return builder.finish()
-
-
-def _numbers(type_: pa.DataType, values: Iterable[int]) -> pa.Array:
-    numbers = array("q", values)
-    return pa.Array.from_buffers(type_, len(numbers), [None, pa.py_buffer(numbers)])
 
 
 def _publish(store: Store, folder: str, manifest: Manifest) -> str:

@@ -52,6 +52,10 @@ class Store(Protocol):
         """Every file in the folder `prefix` and below, sorted by name; `""` is the root, a folder that is not there is empty."""
         ...
 
+    def folders(self, prefix: str, *, after: str = "") -> Sequence[str]:
+        """The names of the folders right in the folder `prefix`, sorted, of those after the name `after`; what lies deeper is not read."""
+        ...
+
     def walk(self, prefix: str) -> Iterator[StoredObject]:
         """Everything in the folder `prefix` and below as an inventory has it, in no order and never held all at once.
 

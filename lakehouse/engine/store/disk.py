@@ -49,6 +49,14 @@ class DiskStore:
             files = (_stored(name, entry) for name, entry in self._walk(folder) if not _UNFINISHED.fullmatch(entry.name))
             return sorted((file for file in files if file), key=lambda file: file.name)
 
+    def folders(self, prefix: str, *, after: str = "") -> Sequence[str]:
+        """See `Store.folders`."""
+        path = self.root / folder_prefix(prefix)
+        found: list[str] = []
+        with _translated(path, "list"), suppress(FileNotFoundError, NotADirectoryError), os.scandir(path) as entries:
+            found = [entry.name for entry in entries if entry.is_dir(follow_symlinks=False) and entry.name > after]
+        return sorted(found)
+
     def walk(self, prefix: str) -> Iterator[StoredObject]:
         """See `Store.walk`. Bytes of a name that are no UTF-8 are escaped, as no reader of the lake could name them."""
         folder = folder_prefix(prefix)

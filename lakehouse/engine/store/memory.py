@@ -31,6 +31,13 @@ class MemoryStore:
             found = sorted((name, *entry) for name, entry in self._files.items() if name.startswith(folder))
         return [StoredFile(name=name, size_bytes=len(data), modified_ms=modified_ms) for name, data, modified_ms in found]
 
+    def folders(self, prefix: str, *, after: str = "") -> Sequence[str]:
+        """See `Store.folders`."""
+        folder = folder_prefix(prefix)
+        with self._lock:
+            below = {name.removeprefix(folder) for name in self._files if name.startswith(folder)}
+        return sorted({name.partition("/")[0] for name in below if "/" in name and name.partition("/")[0] > after})
+
     def walk(self, prefix: str) -> Iterator[StoredObject]:
         """See `Store.walk`."""
         for file in self.list(prefix):

@@ -21,6 +21,7 @@ from uuid import uuid4
 from lakehouse.core.errors import LakehouseError, Refused, Transient
 from lakehouse.core.inventory import StoredObject
 from lakehouse.engine.store.contract import StoredFile, checked_name, folder_prefix
+from lakehouse.engine.store.s3_walk import ParallelWalk
 
 # Source: AWS, DeleteObjects: "The request can contain a list of up to 1,000 keys".
 _DELETE_BATCH = 1_000
@@ -74,18 +75,30 @@ class S3Store:
         objects = [entry for entry in self._entries(key) if not entry["Key"].endswith("/")]
         return sorted((self._stored(entry) for entry in objects), key=lambda file: file.name)
 
+    def folders(self, prefix: str, *, after: str = "") -> Sequence[str]:
+        """See `Store.folders`. What comes before `after` is not listed at all."""
+        key = self.prefix + folder_prefix(prefix)
+        begin = {"StartAfter": key + after} if after else {}
+        found: list[str] = []
+        with self._translated("list", key):
+            for page in self.client.get_paginator("list_objects_v2").paginate(Bucket=self.bucket, Prefix=key, Delimiter="/", **begin):
+                found += [entry["Prefix"].removeprefix(key).removesuffix("/") for entry in page.get("CommonPrefixes", ())]
+        return sorted(name for name in found if name > after)
+
     def walk(self, prefix: str) -> Iterator[StoredObject]:
         """See `Store.walk`. Current versions alone are listed."""
-        for entry in self._entries(self.prefix + folder_prefix(prefix)):
-            yield StoredObject(
-                bucket=self.bucket,
-                key=entry["Key"],
-                size_bytes=entry["Size"],
-                modified_ms=round(entry["LastModified"].timestamp() * 1_000),
-                is_dir=entry["Key"].endswith("/") and entry["Size"] == 0,
-                storage_class=entry.get("StorageClass"),
-                checksum_algorithm=",".join(entry.get("ChecksumAlgorithm", ())) or None,
-            )
+        key = self.prefix + folder_prefix(prefix)
+        with self._translated("list", key):
+            for entry in ParallelWalk(self.client, self.bucket, key).entries():
+                yield StoredObject(
+                    bucket=self.bucket,
+                    key=entry["Key"],
+                    size_bytes=entry["Size"],
+                    modified_ms=round(entry["LastModified"].timestamp() * 1_000),
+                    is_dir=entry["Key"].endswith("/") and entry["Size"] == 0,
+                    storage_class=entry.get("StorageClass"),
+                    checksum_algorithm=",".join(entry.get("ChecksumAlgorithm", ())) or None,
+                )
 
     def read(self, name: str) -> bytes:
         """See `Store.read`."""

@@ -1,0 +1,46 @@
+"""Which files of our own old scans may go.
+
+**Safety properties**
+- Only names of the layout that our scan writes are ever chosen, in the folder of our own configuration: never a report of AWS.
+- A report goes when it is older than `KEPT_DAYS` by its own stamp; the newest complete one never does.
+- A data file goes a day after the reports that may name it: by then no scan that was running when it was written still runs.
+"""
+
+import re
+from collections.abc import Iterable
+from datetime import UTC, datetime
+
+from lakehouse.core.inventory.parts import DAY_MS
+
+# A fortnight of days to look back at; the inventory table keeps what the reports said.
+KEPT_DAYS = 14
+_STAMP = re.compile(r"(\d{4}-\d\d-\d\dT\d\d-\d\dZ)/manifest\.(?:json|checksum)|hive/dt=(\d{4}-\d\d-\d\d)-(\d\d-\d\d)/symlink\.txt")
+_DATA = re.compile(r"data/[0-9a-f-]{36}\.parquet")
+
+
+def expired(files: Iterable[tuple[str, int]], *, newest: str | None, now_ms: int) -> tuple[str, ...]:
+    """Of names relative to the configuration's folder, each with its time of modification, those that may go, checksums first.
+
+    `newest` is the stamp of the newest complete report; without a young one nothing goes.
+    """
+    reports_ms, data_ms = now_ms - KEPT_DAYS * DAY_MS, now_ms - (KEPT_DAYS + 1) * DAY_MS
+    kept_ms = _time_ms(newest or "")
+    if kept_ms is None or kept_ms < reports_ms:
+        return ()
+    found: list[str] = []
+    for name, modified_ms in files:
+        if match := _STAMP.fullmatch(name):
+            began_ms = _time_ms(match[1] or f"{match[2]}T{match[3]}Z")
+            if began_ms is not None and began_ms < reports_ms:
+                found.append(name)
+        elif _DATA.fullmatch(name) and modified_ms < data_ms:
+            found.append(name)
+    # Without its checksum a report is none: what is read while the rest goes is refused or passed over, never half.
+    return tuple(sorted(found, key=lambda name: (not name.endswith("manifest.checksum"), name)))
+
+
+def _time_ms(stamp: str) -> int | None:
+    try:
+        return int(datetime.strptime(stamp, "%Y-%m-%dT%H-%MZ").replace(tzinfo=UTC).timestamp() * 1_000)
+    except ValueError:
+        return None

@@ -1,0 +1,188 @@
+"""The inventory of the lake's bucket as an asset, its four checks, and the sensor that notices a report of somebody else.
+
+The asset takes the newest complete report, or makes one where nobody else does, loads it, and holds it against the tables' logs.
+"""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import timedelta
+from functools import reduce
+from operator import or_
+from typing import TYPE_CHECKING, Any
+
+import dagster as dg
+from dagster_pyspark import LazyPySparkResource
+
+from lakehouse.core.errors import Refused, Transient
+from lakehouse.core.inventory.verdict import CHECKS, FRESH_HOURS, Verdict, refused_report
+from lakehouse.core.table import Table
+from lakehouse.defs.failures import dagster_words
+from lakehouse.defs.instance import keys_in_flight
+from lakehouse.defs.keys import inventory_key, table_key
+from lakehouse.defs.medallion import tag_session
+from lakehouse.defs.metadata import inventory_metadata
+from lakehouse.engine.clock import now_ms
+from lakehouse.engine.lake import Lake
+from lakehouse.engine.spark import session_id
+
+if TYPE_CHECKING:
+    from lakehouse.engine.inventory.table import InventoryOutcome
+
+# After the night's loads, and before the day's; reports of AWS are asked for by the sensor when they come.
+CRON = "0 5 * * *"
+# AWS delivers once a day; there a look costs two or three listings, on a disk nothing.
+_SECONDS_ON_DISK, _SECONDS_ON_S3 = 10, 300
+_REPORTS_LOOKED_AT = 10
+
+
+class InventoryConfig(dg.Config):
+    """What a person may say of one run: only reports of this `configuration`, where a bucket has several."""
+
+    configuration: str = ""
+
+
+def inventory_asset(tables: Sequence[Table], lake: Lake) -> dg.AssetsDefinition:
+    """The inventory of the lake's bucket: a report, loaded into the table of the same key, and reconciled with the logs."""
+    key = inventory_key(lake)
+
+    @dg.asset(
+        key=key,
+        group_name="inventory",
+        kinds={"deltalake", "s3" if lake.settings.on_s3 else "file"},
+        pool="_".join(key.path),
+        description=f"What lies in bucket {lake.store.bucket}, held against the tables' logs, to the byte. Nothing is deleted by it.",
+        freshness_policy=dg.FreshnessPolicy.time_window(fail_window=timedelta(hours=FRESH_HOURS)),
+        automation_condition=daily_and_once_soon(tables),
+        metadata={"dagster/uri": lake.settings.table_uri("/".join(key.path)), "dagster/storage_kind": "deltalake"},
+        check_specs=[dg.AssetCheckSpec(name, asset=key, description=text) for name, text in CHECKS.items()],
+    )
+    def inventory(
+        context: dg.AssetExecutionContext, config: InventoryConfig, spark: LazyPySparkResource
+    ) -> Iterator[dg.MaterializeResult[Any] | dg.AssetCheckResult]:
+        from lakehouse.engine.inventory.account import judge
+
+        def session() -> Any:
+            opened = spark.spark_session
+            tag_session(context, session_id(opened))
+            return opened
+
+        with dagster_words(context):
+            try:
+                outcome = _load(context, lake, tables, config, session)
+                verdicts = judge(lake, outcome, now_ms=now_ms())
+            except Refused as error:
+                yield _result(key, refused_report(error))
+                raise
+        for verdict in verdicts:
+            if not verdict.ok:
+                context.log.warning(f"{verdict.name}: {verdict.sentence}")
+        yield dg.MaterializeResult(asset_key=key, metadata=inventory_metadata(outcome, now_ms=now_ms()))
+        yield from (_result(key, verdict) for verdict in verdicts)
+
+    return inventory
+
+
+def daily_and_once_soon(tables: Sequence[Table]) -> dg.AutomationCondition[Any]:
+    """Once a day; and for the first time when the newest of the tables exist that no other reads: before, there is little to see."""
+    read = {source.key for table in tables for source in table.inputs}
+    last = [
+        dg.AutomationCondition.asset_matches(table_key(table), ~dg.AutomationCondition.missing())
+        for table in tables
+        if table.key not in read
+    ]
+    there = reduce(or_, last)
+    handled = dg.AutomationCondition.newly_requested() | dg.AutomationCondition.newly_updated()
+    first = (dg.AutomationCondition.missing() & there).newly_true().since(handled).with_label("first_tables_are_there")
+    return (first | dg.AutomationCondition.on_cron(CRON)) & ~dg.AutomationCondition.in_progress()
+
+
+def inventory_sensor(lake: Lake) -> dg.SensorDefinition:
+    """Asks for a load when a report of AWS is complete, and says what it waits for; our own scans are the asset's own affair.
+
+    A tick lists the names of folders (one listing, and one for each configuration, from the stamp on that was seen last) and reads a
+    few checksums; no report, no Spark. A load that fails is tried again by the daily run.
+    """
+    key = inventory_key(lake)
+
+    @dg.sensor(
+        name="inventory_sensor",
+        target=dg.AssetSelection.assets(key),
+        default_status=dg.DefaultSensorStatus.RUNNING,
+        minimum_interval_seconds=_SECONDS_ON_S3 if lake.settings.on_s3 else _SECONDS_ON_DISK,
+        description="Looks for a new complete report of the bucket's inventory, and has it loaded.",
+    )
+    def look(context: dg.SensorEvaluationContext) -> dg.SensorResult:
+        seen = _seen(context.cursor)
+        try:
+            report, text = _newest(lake, seen)
+        except (Transient, Refused) as error:
+            return dg.SensorResult(skip_reason=f"nothing could be looked at: {error}", cursor=context.cursor)
+        if report is None:
+            return dg.SensorResult(skip_reason=text, cursor=context.cursor)
+        if runs := keys_in_flight(context.instance, key):
+            return dg.SensorResult(skip_reason=f"{text}; a run of the inventory is under way: {', '.join(runs)}", cursor=context.cursor)
+        configuration, stamp = report
+        cursor = json.dumps({**seen, configuration: stamp})
+        name = f"{configuration}/{stamp}"
+        if _loaded(context.instance, key) == name:
+            return dg.SensorResult(skip_reason=f"report {name} is loaded", cursor=cursor)
+        context.log.info(text)
+        return dg.SensorResult(run_requests=[dg.RunRequest(run_key=name, tags={"lakehouse/report": name})], cursor=cursor)
+
+    return look
+
+
+def _load(
+    context: dg.AssetExecutionContext, lake: Lake, tables: Sequence[Table], config: InventoryConfig, session: Any
+) -> "InventoryOutcome":
+    from lakehouse.engine.inventory import fresh_report
+    from lakehouse.engine.inventory.table import load_report
+
+    now = now_ms()
+    report = fresh_report(lake, now_ms=now, configuration=config.configuration or None)
+    context.log.info(f"report {report.name}, {report.manifest.age_hours(now):.1f} h old")
+    declared = [table.key for table in tables]
+    return load_report(lake, report, declared, spark=session, now_ms=now_ms(), owner=f"run {context.run.run_id}")
+
+
+def _result(key: dg.AssetKey, verdict: Verdict) -> dg.AssetCheckResult:
+    return dg.AssetCheckResult(
+        asset_key=key,
+        check_name=verdict.name,
+        passed=verdict.ok,
+        severity=dg.AssetCheckSeverity.ERROR if verdict.is_error else dg.AssetCheckSeverity.WARN,
+        description=verdict.sentence,
+        metadata={**verdict.numbers},
+    )
+
+
+def _newest(lake: Lake, seen: Mapping[str, str]) -> tuple[tuple[str, str] | None, str]:
+    """The newest complete report after those seen, by configuration and stamp, and what there is to say."""
+    from lakehouse.engine.inventory import SCAN, checksum_of, stamps_of
+
+    bucket = lake.store.bucket
+    found = [each for each in stamps_of(lake.store, bucket, after=seen) if each[0] != SCAN]
+    for configuration, stamp in found[:_REPORTS_LOOKED_AT]:
+        if checksum_of(lake.store, bucket, configuration, stamp) is not None:
+            return (configuration, stamp), f"report {configuration}/{stamp} is complete"
+    if found:
+        return None, f"report {'/'.join(found[0])} is not complete yet: it has no manifest.checksum"
+    if seen:
+        known = ", ".join(f"{configuration}/{stamp}" for configuration, stamp in sorted(seen.items()))
+        return None, f"no report of bucket {bucket} is newer than {known}"
+    return None, f"nobody has delivered a report of bucket {bucket}; the inventory makes its own, once a day"
+
+
+def _seen(cursor: str | None) -> dict[str, str]:
+    """The newest stamp seen of each configuration; a cursor that cannot be read costs one more look at all."""
+    try:
+        found = json.loads(cursor or "{}")
+        return {str(configuration): str(stamp) for configuration, stamp in found.items()}
+    except (ValueError, AttributeError):
+        return {}
+
+
+def _loaded(instance: dg.DagsterInstance, key: dg.AssetKey) -> str | None:
+    event = instance.get_latest_materialization_event(key)
+    told = event.asset_materialization.metadata.get("lakehouse/report") if event and event.asset_materialization else None
+    return None if told is None else str(told.value)

@@ -1,0 +1,66 @@
+"""Rows written as Parquet files into a store, a file at a time."""
+
+import hashlib
+from array import array
+from collections.abc import Iterable
+from uuid import uuid4
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyarrow.lib import StringBuilder
+
+from lakehouse.core.inventory import DataPart
+from lakehouse.engine.store import Store
+
+BATCH_ROWS = 10_000
+FILE_ROWS = 500_000
+
+
+class RowFiles:
+    """Parquet files in the folder `folder`: at most one is held in memory, and none takes the place of another."""
+
+    def __init__(self, store: Store, folder: str, schema: pa.Schema, *, file_rows: int = FILE_ROWS) -> None:
+        self._store, self._folder, self._schema, self._file_rows = store, folder, schema, file_rows
+        self._done: list[DataPart] = []
+        self._begin()
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        """Append rows; a file that is full is put into the store."""
+        self._writer.write_batch(batch)
+        self._rows += batch.num_rows
+        if self._rows >= self._file_rows:
+            self._end()
+            self._begin()
+
+    def finish(self) -> tuple[DataPart, ...]:
+        """All of them, the last one put into the store, too; there is always one."""
+        if self._rows or not self._done:
+            self._end()
+        return tuple(self._done)
+
+    def _begin(self) -> None:
+        self._buffer = pa.BufferOutputStream()
+        self._writer = pq.ParquetWriter(self._buffer, self._schema, compression="snappy")
+        self._rows = 0
+
+    def _end(self) -> None:
+        self._writer.close()
+        data = self._buffer.getvalue().to_pybytes()
+        name = f"{self._folder}/{uuid4()}.parquet"
+        self._store.put(name, data)
+        md5 = hashlib.md5(data, usedforsecurity=False).hexdigest()
+        self._done.append(DataPart(key=self._store.prefix + name, size_bytes=len(data), md5=md5))
+
+
+# pa.array would import pandas, which takes longer than a scan of most lakes.
+def text_column(values: Iterable[str | None]) -> pa.Array:
+    """A column of texts."""
+    builder = StringBuilder()
+    builder.append_values(values)
+    return builder.finish()
+
+
+def number_column(type_: pa.DataType, values: Iterable[int]) -> pa.Array:
+    """A column of whole numbers without a null, of any type of 64 bits."""
+    numbers = array("q", values)
+    return pa.Array.from_buffers(type_, len(numbers), [None, pa.py_buffer(numbers)])

@@ -1,0 +1,195 @@
+"""The inventory as Dagster shows it: a report is noticed, loaded and judged; the first one is made soon, and a day later the next."""
+
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import pytest
+from dagster import SensorResult
+
+from lakehouse.core.errors import Transient
+from lakehouse.defs.inventory import inventory_asset, inventory_sensor
+from lakehouse.defs.keys import inventory_key
+from lakehouse.defs.resources import spark_resource
+from lakehouse.engine.clock import now_ms
+from lakehouse.engine.inventory import REPORTS, scan
+from lakehouse.engine.lake import Lake
+from lakehouse.engine.store import MemoryStore
+from lakehouse_tests.defs.example import TABLES, begun, example_lake, example_settings, latest_orders, materialized, orders, totals
+from lakehouse_tests.log_builder import LogBuilder
+
+HOUR = 3_600_000
+type_of_tick = Callable[[], SensorResult]
+
+
+def deliver(lake: Lake, stamp: str, *, complete: bool = True, configuration: str = "daily") -> None:
+    """What a sensor sees of a report of AWS."""
+    folder = f"{REPORTS}/{lake.store.bucket}/{configuration}/{stamp}"
+    lake.store.put(f"{folder}/manifest.json", b"{}")
+    if complete:
+        lake.store.put(f"{folder}/manifest.checksum", b"0")
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Lake:
+    return example_lake(tmp_path)
+
+
+@pytest.fixture
+def tick(lake: Lake, instance: dg.DagsterInstance) -> type_of_tick:
+    """Ticks of one sensor, each with the cursor of the one before."""
+    sensor, cursor = inventory_sensor(lake), [""]
+
+    def one() -> SensorResult:
+        with dg.build_sensor_context(instance=instance, cursor=cursor[0] or None) as context:
+            result = sensor(context)
+        assert isinstance(result, SensorResult)
+        cursor[0] = result.cursor or cursor[0]
+        return result
+
+    return one
+
+
+def said(result: SensorResult) -> str:
+    assert not result.run_requests and result.skip_reason is not None
+    return result.skip_reason.skip_message or ""
+
+
+def asked(result: SensorResult) -> list[str | None]:
+    return [request.run_key for request in result.run_requests or []]
+
+
+@pytest.mark.usefixtures("no_java")
+def test_a_report_is_waited_for_until_it_is_complete_and_asked_for_once(lake: Lake, tick: type_of_tick) -> None:
+    assert "nobody has delivered a report of bucket local" in said(tick())
+    deliver(lake, "2026-11-19T01-00Z", complete=False)
+    assert said(tick()) == "report daily/2026-11-19T01-00Z is not complete yet: it has no manifest.checksum"
+    deliver(lake, "2026-11-19T01-00Z")
+    assert asked(tick()) == ["daily/2026-11-19T01-00Z"]
+    assert said(tick()) == "no report of bucket local is newer than daily/2026-11-19T01-00Z"
+    deliver(lake, "2026-11-20T01-00Z")
+    deliver(lake, "2026-11-21T01-00Z", complete=False)
+    assert asked(tick()) == ["daily/2026-11-20T01-00Z"]
+    deliver(lake, "2026-11-15T01-00Z", configuration="weekly")
+    assert asked(tick()) == ["weekly/2026-11-15T01-00Z"]
+
+
+@pytest.mark.usefixtures("no_java")
+def test_a_run_under_way_a_report_that_is_loaded_and_our_own_scans_ask_for_nothing(
+    lake: Lake, instance: dg.DagsterInstance, tick: type_of_tick
+) -> None:
+    scan(lake.store, now_ms=now_ms())
+    assert "nobody has delivered" in said(tick())
+    deliver(lake, "2026-11-19T01-00Z")
+    run = begun(instance, inventory_key(lake))
+    assert f"a run of the inventory is under way: {run.run_id[:8]}" in said(tick())
+    instance.delete_run(run.run_id)
+    metadata = {"lakehouse/report": "daily/2026-11-19T01-00Z"}
+    instance.report_runless_asset_event(dg.AssetMaterialization(inventory_key(lake), metadata=metadata))
+    assert said(tick()) == "report daily/2026-11-19T01-00Z is loaded"
+
+
+class AwayStore(MemoryStore):
+    """A store that does not answer."""
+
+    def folders(self, prefix: str, *, after: str = "") -> Any:
+        raise Transient(f"{prefix} cannot be listed now")
+
+
+@pytest.mark.usefixtures("no_java")
+def test_storage_that_does_not_answer_is_waited_for(tmp_path: Path, instance: dg.DagsterInstance) -> None:
+    sensor = inventory_sensor(Lake(settings=example_settings(tmp_path), store=AwayStore()))
+    with dg.build_sensor_context(instance=instance, cursor='{"daily": "2026-11-19T01-00Z"}') as context:
+        result = sensor(context)
+    assert isinstance(result, SensorResult)
+    assert said(result).startswith("nothing could be looked at: ") and result.cursor == '{"daily": "2026-11-19T01-00Z"}'
+
+
+@pytest.mark.usefixtures("no_java")
+def test_the_first_inventory_waits_for_the_last_tables_and_the_next_for_the_day(lake: Lake, instance: dg.DagsterInstance) -> None:
+    definitions = dg.Definitions(
+        assets=[inventory_asset(TABLES, lake), *map(spec, TABLES)],
+        resources={"spark": spark_resource(lake.settings)},
+    )
+    began = datetime.now(tz=UTC).replace(hour=12)
+    cursor = None
+
+    def requests(after: timedelta) -> int:
+        nonlocal cursor
+        result = dg.evaluate_automation_conditions(
+            definitions,
+            instance,
+            asset_selection=dg.AssetSelection.assets(inventory_key(lake)),
+            cursor=cursor,
+            evaluation_time=began + after,
+        )
+        cursor = result.cursor
+        return result.total_requested
+
+    assert requests(timedelta()) == 0
+    for table in (orders, latest_orders):
+        materialized(instance, table)
+    assert requests(timedelta(minutes=1)) == 0
+    materialized(instance, totals)
+    assert requests(timedelta(minutes=2)) == 1
+    instance.report_runless_asset_event(dg.AssetMaterialization(inventory_key(lake)))
+    assert [requests(timedelta(minutes=3)), requests(timedelta(hours=10)), requests(timedelta(hours=20))] == [0, 0, 1]
+    assert requests(timedelta(hours=21)) == 0
+
+
+def spec(table: Any) -> dg.AssetSpec:
+    return dg.AssetSpec(table.key.split("/"))
+
+
+@pytest.mark.spark
+class TestRuns:
+    """Runs of the asset on a lake with a server."""
+
+    @pytest.fixture
+    def run(self, settings: Any, instance: dg.DagsterInstance) -> Callable[[Lake], dg.ExecuteInProcessResult]:
+        def one(lake: Lake) -> dg.ExecuteInProcessResult:
+            asset = inventory_asset(TABLES, lake)
+            return dg.materialize([asset], resources={"spark": spark_resource(settings)}, instance=instance, raise_on_error=False)
+
+        return one
+
+    def test_the_asset_scans_loads_judges_and_tells_where_the_bytes_lie(
+        self, settings: Any, run: Callable[[Lake], dg.ExecuteInProcessResult]
+    ) -> None:
+        from lakehouse.engine.store import open_store
+
+        lake = Lake(settings=settings, store=open_store(settings))
+        LogBuilder(lake.store, "bronze/orders").create().append([("a", 5), ("b", 6)]).store_data()
+        LogBuilder(lake.store, "bronze/orders[x]").create().append([("a", 5)]).store_data()
+        lake.store.put("landing/orders/1.json", b"x" * 9)
+        first = run(lake)
+        assert first.success and results(first) == {"complete": True, "fresh": True, "plausible": True, "missing": True}
+        told = metadata(first)
+        assert told["bytes_live"] == 16 and told["bytes_unclaimed"] == 9 and told["objects"] == told["rows_loaded"] > 4
+        assert "![bytes: bronze/orders: 0.00 MB" in told["where"] and "[x]" not in told["where"].partition("](data")[0]
+        again = run(lake)
+        assert metadata(again)["rows_loaded"] == 0 and metadata(again)["report"] == told["report"]
+
+        lake.store.delete(["bronze/orders/a"])
+        scan(lake.store, now_ms=now_ms() + 120_000)
+        second = run(lake)
+        assert second.success and results(second) == {"complete": True, "fresh": True, "plausible": True, "missing": False}
+        assert metadata(second)["missing_files"] == 1
+
+        scanned = scan(lake.store, now_ms=now_ms() + 240_000)
+        data = scanned.manifest.files[0].key
+        lake.store.put(data, lake.store.read(data)[:-1])
+        third = run(lake)
+        assert not third.success and results(third) == {"complete": False}
+        assert list(lake.store.list("_lakehouse/inventory/_loading")) == []
+
+
+def results(result: dg.ExecuteInProcessResult) -> dict[str, bool]:
+    return {evaluation.check_name: evaluation.passed for evaluation in result.get_asset_check_evaluations()}
+
+
+def metadata(result: dg.ExecuteInProcessResult) -> dict[str, Any]:
+    [event] = result.get_asset_materialization_events()
+    return {name.removeprefix("lakehouse/"): entry.value for name, entry in event.materialization.metadata.items()}
