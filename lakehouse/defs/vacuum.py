@@ -36,6 +36,7 @@ def vacuum_asset(table: Table, lake: Lake, declared: Sequence[Table]) -> dg.Asse
         group_name="vacuum",
         kinds={"deltalake", "pyspark"},
         pool=pool_of(table),
+        output_required=False,
         automation_condition=follows(triggers) if table.vacuum.mode == "automatic" else None,
         description=f"Deletes the files that no version of {table.key} within its retention needs. Changes no row.",
     )

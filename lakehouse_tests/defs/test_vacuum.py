@@ -1,0 +1,55 @@
+"""When a vacuum runs by itself."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import dagster as dg
+import pytest
+
+from lakehouse.core.table import Table
+from lakehouse.core.vacuum import Vacuum
+from lakehouse.defs.keys import compaction_key, inventory_key, table_key, vacuum_key
+from lakehouse.defs.resources import spark_resource
+from lakehouse.defs.vacuum import vacuum_asset
+from lakehouse.engine.lake import Lake
+from lakehouse_tests.defs.example import example_lake, orders
+
+HELD = replace(orders, vacuum=Vacuum(after_compaction=True))
+
+
+def definitions(table: Table, lake: Lake) -> dg.Definitions:
+    others = [dg.AssetSpec(key) for key in (table_key(table), compaction_key(table), inventory_key(lake))]
+    return dg.Definitions(assets=[vacuum_asset(table, lake, [table]), *others], resources={"spark": spark_resource(lake.settings)})
+
+
+def reported(instance: dg.DagsterInstance, key: dg.AssetKey) -> None:
+    instance.report_runless_asset_event(dg.AssetMaterialization(key))
+
+
+@pytest.mark.parametrize(("table", "after_compaction"), [(orders, 0), (HELD, 1)])
+def test_it_follows_a_new_inventory_and_no_write(tmp_path: Path, instance: dg.DagsterInstance, table: Table, after_compaction: int) -> None:
+    lake = example_lake(tmp_path)
+    defs, triggers = definitions(table, lake), [inventory_key(lake), compaction_key(table)]
+    seen = dg.evaluate_automation_conditions(defs, instance)
+    assert seen.total_requested == 0
+    for key in (*triggers, vacuum_key(table)):
+        reported(instance, key)
+    seen = dg.evaluate_automation_conditions(defs, instance, cursor=seen.cursor)
+    for key, asked in ((table_key(table), 0), (compaction_key(table), after_compaction), (inventory_key(lake), 1)):
+        reported(instance, key)
+        seen = dg.evaluate_automation_conditions(defs, instance, cursor=seen.cursor)
+        assert seen.get_num_requested(vacuum_key(table)) == asked, key
+        reported(instance, vacuum_key(table))
+        seen = dg.evaluate_automation_conditions(defs, instance, cursor=seen.cursor)
+
+
+@pytest.mark.parametrize("mode", ["recommend", "off"])
+def test_nothing_runs_by_itself_unless_the_declaration_says_so(tmp_path: Path, mode: str) -> None:
+    asset = vacuum_asset(replace(orders, vacuum=Vacuum(mode=mode)), example_lake(tmp_path), [orders])  # type: ignore[arg-type]
+    assert not asset.automation_conditions_by_key
+
+
+def test_a_table_that_is_not_there_yet_is_told_and_no_failure(tmp_path: Path, instance: dg.DagsterInstance) -> None:
+    lake = example_lake(tmp_path)
+    done = dg.materialize([vacuum_asset(orders, lake, [orders])], instance=instance, resources={"spark": spark_resource(lake.settings)})
+    assert done.success and done.asset_materializations_for_node(f"vacuum__{orders.key.replace('/', '__')}") == []
