@@ -182,6 +182,8 @@ def test_the_log_alone_tells_what_was_removed_since_the_last_vacuum() -> None:
     assert {each.key for each in objects_by_log(FACTS, bucket="b")} == {"a/t/past", "a/t/kept"}
     later = replace(FACTS, past=(past(failed={"left": "AccessDenied"}, horizon_ms=NOW - 2 * DAY),))
     assert {each.key for each in objects_by_log(later, bucket="b")} == {"a/t/kept", "a/t/left"}
+    unfinished = replace(FACTS, past=(past(), past(is_complete=False, horizon_ms=NOW)))
+    assert {each.key for each in objects_by_log(unfinished, bucket="b")} == {"a/t/kept"}
     assert [each.name for each in plan(list(objects_by_log(FACTS, bucket="b")), mode="LITE").doomed] == ["past"]
 
 

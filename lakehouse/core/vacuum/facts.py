@@ -24,7 +24,8 @@ class ReportFacts:
 class PastVacuum:
     """One vacuum of a table, as the journal has it. `horizon_ms`: what was removed before it was to go; `failed` is name -> why.
 
-    `predicted_…` are the plan's figures. `spared` are files that Delta or the last look kept.
+    `predicted_…` are the plan's figures. `spared` are files that Delta or the last look kept. `is_complete`: everything that was past the
+    retention was gone through; not where an error ended it, or where there was too little to begin.
     """
 
     started_ms: int
@@ -46,6 +47,7 @@ class PastVacuum:
     usd: float = 0.0
     failed: Mapping[str, str] = field(default_factory=dict[str, str])
     lists_saved: int = 0
+    is_complete: bool = True
     run: str = ""
 
     def as_json(self) -> dict[str, Any]:
@@ -81,25 +83,31 @@ class VacuumFacts:
 
     @property
     def last(self) -> PastVacuum | None:
-        """The newest vacuum."""
+        """The newest vacuum, however it ended."""
         return self.past[-1] if self.past else None
 
     @property
+    def last_complete(self) -> PastVacuum | None:
+        """The newest one that went through everything."""
+        return next((each for each in reversed(self.past) if each.is_complete), None)
+
+    @property
     def last_sweep(self) -> PastVacuum | None:
-        """The newest vacuum that looked through storage."""
-        return next((each for each in reversed(self.past) if each.mode != "LITE"), None)
+        """The newest of those that looked through storage."""
+        return next((each for each in reversed(self.past) if each.is_complete and each.mode != "LITE"), None)
 
 
 def log_covers(facts: VacuumFacts) -> bool:
-    """Whether the log still tells of every file that was removed since the last vacuum."""
-    commits = facts.history.commits
-    return bool(commits) and (commits[0].version == 0 or (facts.last is not None and commits[0].committed_ms <= facts.last.horizon_ms))
+    """Whether the log still tells of every file that was removed since the last complete vacuum."""
+    commits, last = facts.history.commits, facts.last_complete
+    return bool(commits) and (commits[0].version == 0 or (last is not None and commits[0].committed_ms <= last.horizon_ms))
 
 
 def removed_by_log(facts: VacuumFacts) -> dict[str, int]:
-    """The files that commits since the last vacuum removed, by name relative to the table, with the time; those that failed then, too."""
-    since_ms = 0 if facts.last is None else facts.last.horizon_ms
-    found: dict[str, int] = {} if facts.last is None else dict.fromkeys(facts.last.failed, since_ms)
+    """The files removed since the last complete vacuum, by name relative to the table, with the time; those that failed then, too."""
+    last = facts.last_complete
+    since_ms = 0 if last is None else last.horizon_ms
+    found: dict[str, int] = {} if last is None else dict.fromkeys(last.failed, since_ms)
     for commit in facts.history.commits:
         if commit.committed_ms >= since_ms:
             found |= {unquote(path): commit.committed_ms for path in commit.removed_paths if not is_absolute(path)}

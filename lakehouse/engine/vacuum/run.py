@@ -26,6 +26,7 @@ from lakehouse.core.cost import price
 from lakehouse.core.errors import Broken, Refused, Transient
 from lakehouse.core.inventory import Part, keep_books
 from lakehouse.core.outcome import VacuumOutcome
+from lakehouse.core.reason import Reason
 from lakehouse.core.table import Table
 from lakehouse.core.vacuum import DELETE_KEYS, Doomed, PastVacuum, VacuumFacts, VacuumPlan, still_doomed, type_of_mode
 from lakehouse.engine import sql
@@ -52,6 +53,7 @@ class _Work:
 
     deleted_files: int = 0
     deleted_bytes: int = 0
+    is_complete: bool = False
     spared: dict[str, str] = field(default_factory=dict[str, str])
     failed: dict[str, str] = field(default_factory=dict[str, str])
 
@@ -83,6 +85,7 @@ def vacuum(
         work = _Work()
         try:
             _carry_out(lake, spark, table, known, planned, work)
+            work.is_complete = planned.reason is not Reason.TOO_LITTLE_PAST
         finally:
             past = _past(planned, work, table, began_ms=began_ms, seconds=time.monotonic() - started, run=owner or uuid4().hex)
             past = replace(past, requests=dict(lake.store.requests - before))
@@ -219,5 +222,6 @@ def _past(planned: VacuumPlan, work: _Work, table: Table, *, began_ms: int, seco
         usd=price(table.prices, seconds=seconds),
         failed=work.failed,
         lists_saved=planned.lists_saved,
+        is_complete=work.is_complete,
         run=run,
     )
