@@ -166,3 +166,12 @@ def test_a_terminal_that_is_interrupted_says_so_and_leaves_nothing_broken(settin
     with records(settings) as instance:
         assert instance.get_run_by_id(stopped).status is DagsterRunStatus.CANCELED
     assert [each["rows_written"] for each in run(settings, "materialize", ORDERS)] == [1]
+
+
+def test_an_inventory_is_loaded_once(settings: Settings) -> None:
+    (Path(settings.root) / "landing").mkdir(parents=True)
+    (Path(settings.root) / "landing" / "x").write_bytes(b"12345")
+    first, again = run(settings, "inventory", "load"), run(settings, "inventory", "load")
+    assert shape(first) == shape(SHOWN["inventory_load"])
+    assert (first["object_count"], first["size_bytes"], first["rows_loaded"], first["version"]) == (1, 5, 1, 0)
+    assert {**again, "run_id": 0, "seconds": 0} == {**first, "rows_loaded": 0, "run_id": 0, "seconds": 0}
