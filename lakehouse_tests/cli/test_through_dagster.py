@@ -168,10 +168,9 @@ def test_a_terminal_that_is_interrupted_says_so_and_leaves_nothing_broken(settin
     assert [each["rows_written"] for each in run(settings, "materialize", ORDERS)] == [1]
 
 
-def test_an_inventory_is_loaded_once(settings: Settings) -> None:
+def test_an_inventory_is_loaded_and_told(settings: Settings) -> None:
     (Path(settings.root) / "landing").mkdir(parents=True)
     (Path(settings.root) / "landing" / "x").write_bytes(b"12345")
-    first, again = run(settings, "inventory", "load"), run(settings, "inventory", "load")
-    assert shape(first) == shape(SHOWN["inventory_load"])
-    assert (first["object_count"], first["size_bytes"], first["rows_loaded"], first["version"]) == (1, 5, 1, 0)
-    assert {**again, "run_id": 0, "seconds": 0} == {**first, "rows_loaded": 0, "run_id": 0, "seconds": 0}
+    told = run(settings, "inventory", "load")
+    assert shape(told) == shape(SHOWN["inventory_load"])
+    assert (told["object_count"], told["size_bytes"], told["rows_loaded"], told["version"]) == (1, 5, 1, 0)
