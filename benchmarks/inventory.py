@@ -1,4 +1,8 @@
-"""A scan of 100,000 files on disk and its reconciliation, in a fresh process: seconds and memory. `python -m benchmarks.inventory`."""
+"""A scan of 100,000 files on disk and its reconciliation, in a fresh process: seconds and memory. `python -m benchmarks.inventory`.
+
+Also how long a bucket takes to list by one thread and by many. The servers of the tests are busy with one request at a time, so that
+nothing could be seen there; here the answers come from a list, and each takes as long as one of S3.
+"""
 
 import json
 import os
@@ -6,13 +10,17 @@ import subprocess
 import sys
 import tempfile
 import time
+from bisect import bisect_left, bisect_right
 from pathlib import Path
+from typing import Any
 
 from lakehouse.core.settings import parse_settings
 from lakehouse.engine.clock import now_ms
 from lakehouse.engine.inventory import reconcile_lake, scan
 from lakehouse.engine.lake import open_lake
+from lakehouse.engine.store.s3_walk import THREADS, ParallelWalk
 
+ANSWER_SECONDS = 0.08
 FILES, FOLDERS, LIVE_SHARE = 100_000, 1_000, 0.8
 MOST_BYTES = 400_000_000
 KEY = "bronze/big"
@@ -28,7 +36,35 @@ def main() -> int:
             f"report {each['report_bytes'] / 1e6:.2f} MB; reconciliation {each['reconcile_seconds']:.2f} s, "
             f"peak {each['reconcile_bytes'] / 1e6:.0f} MB"
         )
+    keys = sorted(f"{KEY}/day={number % FOLDERS:04}/part-{number:06}.parquet" for number in range(FILES))
+    for threads in (1, THREADS):
+        server, began = Answers(keys), time.perf_counter()
+        count = sum(1 for _ in ParallelWalk(server, "bucket", "", threads=threads).entries())
+        seconds = time.perf_counter() - began
+        print(f"bucket of {count:,} keys in {FOLDERS:,} folders, {threads} thread(s): {seconds:.1f} s, {server.requests} requests")
     return int(more["reconcile_bytes"] > MOST_BYTES or more["counted"] != more["expected"])
+
+
+class Answers:
+    """ListObjectsV2 over a sorted list of keys, each answer after `ANSWER_SECONDS`."""
+
+    def __init__(self, keys: list[str]) -> None:
+        self.keys, self.requests = keys, 0
+
+    def list_objects_v2(self, **asked: Any) -> dict[str, Any]:
+        """One page: of keys, or of the folders below a prefix."""
+        self.requests += 1
+        time.sleep(ANSWER_SECONDS)
+        prefix, most = asked["Prefix"], asked["MaxKeys"]
+        place = max(bisect_right(self.keys, asked.get("StartAfter", "")), bisect_left(self.keys, prefix))
+        if "Delimiter" not in asked:
+            page = [key for key in self.keys[place : place + most + 1] if key.startswith(prefix)]
+            return {"Contents": [{"Key": key} for key in page[:most]], "IsTruncated": len(page) > most}
+        folders: list[str] = []
+        while place < len(self.keys) and self.keys[place].startswith(prefix) and len(folders) < most:
+            folders.append(f"{prefix}{self.keys[place].removeprefix(prefix).partition('/')[0]}/")
+            place = bisect_right(self.keys, f"{folders[-1]}\U0010ffff")
+        return {"CommonPrefixes": [{"Prefix": folder} for folder in folders], "IsTruncated": place < len(self.keys)}
 
 
 def measure(home: Path) -> None:

@@ -1,10 +1,11 @@
-"""`lakehouse inventory`: the storage listed once, and what lies in it, by table and part; no JVM."""
+"""`lakehouse inventory`: the storage listed once, and what lies in it, by table and part; a JVM only to load it into a table."""
 
 import time
 from typing import Any
 
 import click
 
+from lakehouse.cli.driver import driver_for_command
 from lakehouse.cli.opened import complete_table, nearest, open_declared
 from lakehouse.cli.output import bytes_text, count_text, json_option, print_grid, tell, time_text, write_json
 from lakehouse.core.errors import Broken, Refused
@@ -16,9 +17,7 @@ _BAR = 24
 _NAMED = 20
 
 
-@click.group(
-    "inventory", short_help="What lies in the lake's storage, by table and part; no JVM.", epilog="Example: lakehouse inventory scan"
-)
+@click.group("inventory", short_help="What lies in the lake's storage, by table and part.", epilog="Example: lakehouse inventory scan")
 def inventory_command() -> None:
     """List the storage, and hold the list against the tables' logs. Nothing is ever deleted here."""
 
@@ -46,6 +45,50 @@ def scan_command(as_json: bool) -> None:
         return
     counted = f"{scanned.object_count:,} objects of {bytes_text(scanned.size_bytes)}"
     click.echo(f"{counted} listed in {document['seconds']:.1f} s: {scanned.manifest_name}")
+
+
+@inventory_command.command(
+    "load", short_help="The newest report into the table inventory/<bucket>.", epilog="Example: lakehouse inventory load"
+)
+@click.option(
+    "--configuration", metavar="ID", default="", help="Only reports of this inventory configuration (our own scans: lakehouse-scan)."
+)
+@json_option
+def load_command(configuration: str, as_json: bool) -> int:
+    """Load the newest complete report into the lake's inventory table, through Dagster, and check it; a lake that nobody lists is scanned.
+
+    A report that is in the table already is not loaded again. The exit code is 1 if a file that a table's newest version reads is missing.
+    """
+    from lakehouse.cli.recorder import open_recorder
+    from lakehouse.engine.inventory.table import inventory_table
+
+    lake = open_declared().lake
+    key = inventory_table(lake.store.bucket)
+    with open_recorder(lake.settings) as recorder, driver_for_command(lake.settings):
+        [run] = recorder.materialize([key], config={"configuration": configuration})
+    if run.error:
+        raise run.error
+    if run.state != "done":
+        raise Broken(f"inventory load: run {run.run_id} ended without an outcome; the page shows it under Runs")
+    numbers = ("size_bytes", "rows_loaded", "missing_files", "seconds")
+    told = {name: run.metadata[f"lakehouse/{name}"] for name in numbers}
+    version = run.metadata.get("lakehouse/version")
+    document = {
+        "table": key,
+        "version": version,
+        "report": run.metadata["lakehouse/report"],
+        "object_count": run.metadata["lakehouse/objects"],
+        **told,
+        "run_id": run.run_id,
+    }
+    if as_json:
+        write_json(document)
+    else:
+        counted = f"{document['object_count']:,} objects of {bytes_text(document['size_bytes'])}"
+        click.echo(f"report {document['report']}: {counted}; {document['rows_loaded']:,} row(s) loaded into {key}, version {version}")
+    if told["missing_files"]:
+        tell(f"{Broken.__name__}: {told['missing_files']} live file(s) are not in storage; lakehouse inventory report names them")
+    return Broken.exit_code if told["missing_files"] else 0
 
 
 @inventory_command.command(
@@ -123,7 +166,8 @@ def _table_document(table: TableShares) -> dict[str, Any]:
 
 
 def _share_document(share: Share) -> dict[str, Any]:
-    return {"storage_class": share.storage_class, "file_count": share.file_count, "size_bytes": share.size_bytes}
+    counts = {"file_count": share.file_count, "size_bytes": share.size_bytes, "small_count": share.small_count}
+    return {"storage_class": share.storage_class, **counts}
 
 
 def _print_report(found: LakeReport, tables: list[TableShares], others: tuple[Share, ...], *, now: int) -> None:
@@ -139,6 +183,8 @@ def _print_report(found: LakeReport, tables: list[TableShares], others: tuple[Sh
     for table in tables:
         _print_names(f"{table.table}: not in storage", table.missing)
         _print_names(f"{table.table}: of another size than the log has", table.resized)
+        if small := sum(share.small_count for share in table.shares):
+            click.echo(f"{table.table}: {small:,} small data file(s) by the report alone, since its log cannot be read")
         if table.unsettled_count:
             click.echo(f"{table.table}: {table.unsettled_count} live file(s) are too new for the report to have them")
 

@@ -108,6 +108,7 @@ class _Watch:
         self._run_id = run_id
         self.interrupted = False
         self.found = {key: AssetRun(key=key, run_id=run_id) for key in keys}
+        self._of_step = {_step(key): run for key, run in self.found.items()}
         self.spinner = console(sys.stderr).status("opening a Spark session")
 
     def see(self, entry: EventLogEntry) -> None:
@@ -115,7 +116,7 @@ class _Watch:
         event = entry.dagster_event
         if event is None:
             return
-        run = self.found.get((event.step_key or "").replace("__", "/"))
+        run = self._of_step.get(event.step_key or "")
         match event.event_type:
             case DagsterEventType.ASSET_MATERIALIZATION:
                 self._keep(event.step_materialization_data.materialization)
@@ -148,7 +149,12 @@ class _Watch:
 
 
 def _run_config(keys: Sequence[str], config: Mapping[str, Any] | None) -> dict[str, Any]:
-    return _QUIET if config is None else {**_QUIET, "ops": {key.replace("/", "__"): {"config": dict(config)} for key in keys}}
+    return _QUIET if config is None else {**_QUIET, "ops": {_step(key): {"config": dict(config)} for key in keys}}
+
+
+def _step(key: str) -> str:
+    """What Dagster calls the step of an asset."""
+    return dg.AssetKey(key.split("/")).to_python_identifier()
 
 
 def _told(metadata: Mapping[str, Any]) -> str:

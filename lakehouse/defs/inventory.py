@@ -18,9 +18,9 @@ from lakehouse.core.inventory.verdict import CHECKS, FRESH_HOURS, Verdict, refus
 from lakehouse.core.table import Table
 from lakehouse.defs.failures import dagster_words
 from lakehouse.defs.instance import keys_in_flight
+from lakehouse.defs.inventory_metadata import inventory_metadata
 from lakehouse.defs.keys import inventory_key, table_key
 from lakehouse.defs.medallion import tag_session
-from lakehouse.defs.metadata import inventory_metadata
 from lakehouse.engine.clock import now_ms
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.spark import session_id
@@ -83,14 +83,10 @@ def inventory_asset(tables: Sequence[Table], lake: Lake) -> dg.AssetsDefinition:
 
 
 def daily_and_once_soon(tables: Sequence[Table]) -> dg.AutomationCondition[Any]:
-    """Once a day; and for the first time when the newest of the tables exist that no other reads: before, there is little to see."""
+    """Once a day; and for the first time when a table exists that is made of others and read by none: before, there is little to see."""
     read = {source.key for table in tables for source in table.inputs}
-    last = [
-        dg.AutomationCondition.asset_matches(table_key(table), ~dg.AutomationCondition.missing())
-        for table in tables
-        if table.key not in read
-    ]
-    there = reduce(or_, last)
+    last = [table for table in tables if table.inputs and table.key not in read] or tables
+    there = reduce(or_, (dg.AutomationCondition.asset_matches(table_key(table), ~dg.AutomationCondition.missing()) for table in last))
     handled = dg.AutomationCondition.newly_requested() | dg.AutomationCondition.newly_updated()
     first = (dg.AutomationCondition.missing() & there).newly_true().since(handled).with_label("first_tables_are_there")
     return (first | dg.AutomationCondition.on_cron(CRON)) & ~dg.AutomationCondition.in_progress()

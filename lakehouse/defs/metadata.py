@@ -4,17 +4,15 @@ Numbers stand under keys that never change, so that Dagster plots them over time
 Dagster's. No value comes from the environment: metadata is shown to everybody.
 """
 
-from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import fields
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import dagster as dg
 
 from lakehouse.core.benefit import Probe
 from lakehouse.core.health import Health
 from lakehouse.core.ingest import ingest_app_id
-from lakehouse.core.inventory import KINDS, Reconciliation, Share
 from lakehouse.core.layout import Layout
 from lakehouse.core.outcome import CompactionOutcome, VacuumOutcome, WriteOutcome
 from lakehouse.core.policy import policy_for
@@ -22,18 +20,14 @@ from lakehouse.core.rewrites import Rewrites, find_rewrites
 from lakehouse.core.strategy import BySensor
 from lakehouse.core.table import Table
 from lakehouse.core.trigger import TableState, state_of
-from lakehouse.defs.picture import histogram_picture, stacked_picture
+from lakehouse.defs.picture import histogram_picture
 from lakehouse.engine.health import health_of
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.log_reader import TableFacts
 from lakehouse.engine.strategy import strategy_in_force
 
-if TYPE_CHECKING:
-    from lakehouse.engine.inventory.table import InventoryOutcome
-
 type_of_metadata = dict[str, Any]
 
-_TABLES_DRAWN = 12
 # The fields of a TableState that stand in a table's metadata under their own names.
 _STATE_NUMBERS = ("mergeable_bytes", "files_after", "oldest_small_ms", "deleted_rows_share", "estimate_seconds", "estimate_usd")
 _WHOLE_NUMBERS = ("version", "mergeable_file_count", "mergeable_bytes", "file_count", "files_after", "size_bytes", "oldest_small_ms")
@@ -203,32 +197,6 @@ def compaction_metadata(outcome: CompactionOutcome) -> type_of_metadata:
     }
 
 
-def inventory_metadata(outcome: "InventoryOutcome", *, now_ms: int) -> type_of_metadata:
-    """What an inventory found, in sums, by part and by storage class, and where the bytes lie as a picture."""
-    found, load = outcome.reconciliation, outcome.load
-    shares = [*(share for table in found.tables for share in table.shares), *found.unclaimed]
-    parts, classes = Counter[str](), Counter[str]()
-    for share in shares:
-        parts[share.part.name.lower() if share.part else "unclaimed"] += share.size_bytes
-        classes[share.storage_class or "none"] += share.size_bytes
-    return {
-        "lakehouse/report": load.report,
-        "lakehouse/report_age_hours": round((now_ms - load.created_ms) / 3_600_000, 3),
-        "lakehouse/objects": load.object_count,
-        "lakehouse/size_bytes": load.size_bytes,
-        "lakehouse/rows_loaded": outcome.newly_loaded,
-        "lakehouse/seconds": round(outcome.seconds, 3),
-        "lakehouse/list_requests_saved": found.list_request_count,
-        "lakehouse/tables": len(found.tables),
-        "lakehouse/missing_files": sum(len(table.missing) for table in found.tables),
-        "lakehouse/small_files_unread": sum(share.small_count for share in shares if share.part),
-        **({} if outcome.version is None else {"lakehouse/version": outcome.version}),
-        **{f"lakehouse/bytes_{part}": size for part, size in sorted(parts.items())},
-        **{f"lakehouse/class_bytes_{name.lower()}": size for name, size in sorted(classes.items())},
-        "lakehouse/where": dg.MetadataValue.md(_where_the_bytes_lie(found)),
-    }
-
-
 def markdown_table(heads: list[str], rows: list[list[str]]) -> str:
     """A table in Markdown, as Dagster's page shows it."""
     lines = [heads, ["---"] * len(heads), *rows]
@@ -266,31 +234,6 @@ def _set_aside(outcome: WriteOutcome) -> type_of_metadata:
     # A landing area may be full of foreign files; the journal names all of them, the page the first.
     named = "\n".join(f"- `{aside.name}` ({aside.size_bytes} bytes): {aside.why}" for aside in outcome.set_aside[:20])
     return {"lakehouse/files_set_aside": len(outcome.set_aside), "lakehouse/set_aside": dg.MetadataValue.md(named)}
-
-
-def _where_the_bytes_lie(found: Reconciliation) -> str:
-    """The largest tables as bars of their parts, the rest together; below it the same as a table."""
-    by_name = [(table.table, _bytes_by_kind(table.shares)) for table in found.tables]
-    rows = sorted(((name, kinds) for name, kinds in by_name if kinds), key=lambda row: -sum(row[1].values()))
-    rest = Counter[str]()
-    for _, kinds in rows[_TABLES_DRAWN:]:
-        rest.update(kinds)
-    rows = [*rows[:_TABLES_DRAWN], *([(f"{len(rows) - _TABLES_DRAWN} more tables", rest)] if rest else [])]
-    if unclaimed := sum(share.size_bytes for share in found.unclaimed):
-        rows.append(("no table", Counter({"no table": unclaimed})))
-    named = sorted({kind for _, kinds in rows for kind in kinds}, key=[*KINDS, "no table"].index)
-    drawn = [(name, {kind: kinds[kind] for kind in named if kinds[kind]}, f"{sum(kinds.values()) / 1e6:,.2f} MB") for name, kinds in rows]
-    cells = [[name, *(f"{kinds[kind]:,}" for kind in named), f"{sum(kinds.values()):,}"] for name, kinds in rows]
-    return f"{stacked_picture('bytes', drawn)}\n\n{markdown_table(['bytes', *named, 'sum'], cells)}"
-
-
-def _bytes_by_kind(shares: Iterable[Share]) -> Counter[str]:
-    kinds = {part: kind for kind, parts in KINDS.items() for part in parts}
-    found = Counter[str]()
-    for share in shares:
-        if share.part is not None:
-            found[kinds[share.part]] += share.size_bytes
-    return found
 
 
 def _picture(health: Health) -> str:

@@ -22,20 +22,19 @@ def histogram_picture(bars: Sequence[tuple[str, int, bool]]) -> str:
     return _image(f"file sizes: {words}", drawn, width, height)
 
 
-def stacked_picture(title: str, rows: Sequence[tuple[str, Mapping[str, int], str]]) -> str:
+def stacked_picture(title: str, kinds: Sequence[str], rows: Sequence[tuple[str, Mapping[str, int], str]]) -> str:
     """Markdown that shows one line per row: its name, its numbers by kind end to end, as wide as their sum, and what to write behind.
 
-    The kinds, in the order in which they first appear, have a colour each and are named above.
+    The kinds have a colour each, and are named above.
     """
-    kinds = list(dict.fromkeys(kind for _, numbers, _ in rows for kind in numbers))
     colours = {kind: COLOURS[place % len(COLOURS)] for place, kind in enumerate(kinds)}
     widest = max([sum(numbers.values()) for _, numbers, _ in rows], default=0) or 1
     drawn = [_legend(colours)]
     for place, (name, numbers, text) in enumerate(rows, start=1):
         left, top = float(_NAME_WIDTH), place * _ROW + 10
         drawn.append(f'<text x="{_NAME_WIDTH - 6}" y="{top + 12}" text-anchor="end" fill="{_TEXT_COLOUR}">{escape(name[-30:])}</text>')
-        for kind, number in numbers.items():
-            width = number / widest * _ROW_WIDTH
+        for kind in kinds:
+            width = numbers.get(kind, 0) / widest * _ROW_WIDTH
             drawn.append(f'<rect x="{left:.1f}" y="{top}" width="{width:.1f}" height="{_ROW - 5}" fill="{colours[kind]}"/>')
             left += width
         drawn.append(f'<text x="{left + 5:.1f}" y="{top + 12}" fill="{_TEXT_COLOUR}">{escape(text)}</text>')

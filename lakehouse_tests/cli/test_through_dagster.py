@@ -181,3 +181,11 @@ def test_a_terminal_that_is_interrupted_says_so_and_leaves_nothing_broken(settin
     with records(settings) as instance:
         assert instance.get_run_by_id(stopped).status is DagsterRunStatus.CANCELED
     assert [each["rows_written"] for each in run(settings, "materialize", ORDERS)] == [1]
+
+
+def test_an_inventory_is_loaded_and_told(settings: Settings) -> None:
+    (Path(settings.root) / "landing").mkdir(parents=True)
+    (Path(settings.root) / "landing" / "x").write_bytes(b"12345")
+    told = run(settings, "inventory", "load")
+    assert shape(told) == shape(SHOWN["inventory_load"])
+    assert (told["object_count"], told["size_bytes"], told["rows_loaded"], told["version"]) == (1, 5, 1, 0)

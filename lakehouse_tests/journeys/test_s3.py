@@ -114,6 +114,14 @@ def test_a_compaction_does_what_its_plan_says_and_a_second_one_nothing(world: Wo
     assert newest["compaction"]["predicted_files_removed"] == newest["compaction"]["actual_files_removed"] == plan["files_removed"]
 
 
+def test_the_bucket_is_listed_into_a_table_and_every_live_file_is_there(world: World) -> None:
+    told = ask(world, "inventory", "load")
+    assert (told["table"], told["missing_files"]) == ("inventory/lake", 0)
+    assert told["rows_loaded"] == told["object_count"] > 100
+    report = ask(world, "inventory", "report")
+    assert report["report"]["name"] == told["report"] and report["report"]["object_count"] == told["object_count"]
+
+
 def test_no_key_is_shown_or_written(world: World) -> None:
     shown = world.command("config", "--json").stdout.encode()
     assert world.environment["AWS_ENDPOINT_URL"].encode() in shown
