@@ -16,7 +16,18 @@ from lakehouse.core.inventory import StoredObject
 from lakehouse.core.settings import parse_settings
 from lakehouse.core.vector import vector_file
 from lakehouse.engine.clock import now_ms
-from lakehouse.engine.inventory import REPORTS, SCAN, checksum_of, newest_report, read_keys, read_report, reconcile_lake, scan, stamps_of
+from lakehouse.engine.inventory import (
+    REPORTS,
+    SCAN,
+    checksum_of,
+    fresh_report,
+    newest_report,
+    read_keys,
+    read_report,
+    reconcile_lake,
+    scan,
+    stamps_of,
+)
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.store import DiskStore, MemoryStore, Store
 from lakehouse_tests.engine.reports import data_file, row_of, write_report
@@ -314,6 +325,28 @@ def test_a_deletion_vector_that_was_replaced_is_kept_by_the_retention(checkpoint
     [table] = reconcile_lake(lake_of(store, tmp_path), [], now_ms=NOW).reconciliation.tables
     counted = {share.part.name: share.file_count for share in table.shares if share.part and "VECTORS" in share.part.name}
     assert counted == {"VECTORS_LIVE": 1, part: 1}
+
+
+def test_a_lake_is_scanned_until_somebody_else_has_delivered_a_complete_report(tmp_path: Path) -> None:
+    store = MemoryStore()
+    lake = lake_of(store, tmp_path)
+    write_report(store, [one()], created_ms=NOW - 40 * HOUR, file_format="CSV", complete=False)
+    first = fresh_report(lake, now_ms=NOW - 30 * HOUR)
+    assert first.configuration == SCAN
+    assert fresh_report(lake, now_ms=NOW - 29 * HOUR).name == first.name
+    assert fresh_report(lake, now_ms=NOW - 28 * HOUR).name > first.name
+    write_report(store, [one()], created_ms=NOW - 26 * HOUR, file_format="CSV")
+    assert fresh_report(lake, now_ms=NOW).configuration == "daily"
+    assert fresh_report(lake, now_ms=NOW, configuration=SCAN).manifest.created_ms == NOW
+    with pytest.raises(Refused, match="no complete report of configuration 'weekly'"):
+        fresh_report(lake, now_ms=NOW, configuration="weekly")
+
+
+def test_our_own_scan_that_is_damaged_is_made_anew(tmp_path: Path) -> None:
+    store = MemoryStore()
+    name = scan(store, now_ms=NOW - 60_000).manifest_name
+    _flip(store, name)
+    assert fresh_report(lake_of(store, tmp_path), now_ms=NOW).manifest.created_ms == NOW
 
 
 def test_without_a_report_one_is_told_to_scan(store: Store, tmp_path: Path) -> None:

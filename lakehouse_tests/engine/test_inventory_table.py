@@ -11,7 +11,7 @@ import pytest
 from lakehouse.core.errors import Refused
 from lakehouse.core.inventory import StoredObject
 from lakehouse.engine.clock import now_ms
-from lakehouse.engine.inventory import fresh_report, known_report
+from lakehouse.engine.inventory import fresh_report, known_report, table
 from lakehouse.engine.inventory.table import InventoryOutcome, inventory_table, load_report
 from lakehouse.engine.lake import Lake
 from lakehouse_tests.engine.example import rows_of, version_of
@@ -37,10 +37,10 @@ def load(lake: Lake, spark: "SparkSession", **more: Any) -> InventoryOutcome:
     return load_report(lake, known_report(lake, now_ms=NOW), [], spark=lambda: spark, now_ms=NOW, owner="a test", **more)
 
 
-def rows(listing: list[StoredObject], table: str, ms: int, report: str) -> list[tuple[Any, ...]]:
-    """What the table must hold of these objects, of which those below `table` are its."""
+def rows(listing: list[StoredObject], owner: str, ms: int, report: str) -> list[tuple[Any, ...]]:
+    """What the table must hold of these objects, of which those below `owner` are its."""
     plain = [
-        (*(getattr(each, name) for name in COLUMNS), table if each.key.startswith(f"{table}/") else None, report, day_of(ms))
+        (*(getattr(each, name) for name in COLUMNS), owner if each.key.startswith(f"{owner}/") else None, report, day_of(ms))
         for each in listing
     ]
     return sorted(plain, key=str)
@@ -121,3 +121,25 @@ def test_our_own_scan_is_loaded_and_its_own_leftovers_are_cleared(lake: Lake, sp
     assert [row[1] for row in held(spark, lake)] == sorted(each.key for each in listing)
     assert (outcome.report.name, outcome.newly_loaded) == (report.name, 2)
     assert fresh_report(lake, now_ms=NOW + 2 * HOUR).name > report.name
+
+
+@pytest.mark.parametrize("committed", [False, True])
+def test_a_load_that_dies_is_made_good_by_the_next(
+    lake: Lake, spark: "SparkSession", committed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake.store.put("landing/x", b"1")
+    fresh_report(lake, now_ms=NOW)
+    overwrite = table._overwrite
+
+    def dying(*arguments: Any) -> None:
+        if committed:
+            overwrite(*arguments)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(table, "_overwrite", dying)
+        with pytest.raises(KeyboardInterrupt):
+            load(lake, spark)
+    outcome = load(lake, spark)
+    assert (outcome.newly_loaded, outcome.row_count) == (0 if committed else 1, 1)
+    assert [row[1] for row in held(spark, lake)] == ["landing/x"]

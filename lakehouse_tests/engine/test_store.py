@@ -50,6 +50,15 @@ def test_a_list_is_sorted_recursive_and_bounded_by_whole_folders(store: Store) -
     assert names(store, "absent") == []
 
 
+def test_folders_are_those_right_in_a_folder_and_after_a_name(store: Store) -> None:
+    for name in ("a/b/1", "a/b/c/2", "a/b!/3", "a/d/4", "a/file", "ab/5"):
+        store.put(name, b"x")
+    assert list(store.folders("a")) == ["b", "b!", "d"]
+    assert list(store.folders("a", after="b")) == ["b!", "d"]
+    assert list(store.folders("a", after="d")) == list(store.folders("a/d")) == list(store.folders("nothing")) == []
+    assert list(store.folders("")) == ["a", "ab"]
+
+
 def test_a_walk_has_what_a_list_has_with_the_bucket_s_keys(store: Store) -> None:
     for name in ("t/b", "t/a b/+z", "t2/x", "other"):
         store.put(name, b"123")
@@ -191,6 +200,7 @@ def test_links_out_of_the_root_are_neither_listed_nor_followed(tmp_path: Path) -
         lambda: store.put("folder/new", b""),
         lambda: store.delete(["folder/secret"]),
         lambda: store.list("folder"),
+        lambda: store.folders("folder"),
     ):
         with pytest.raises(Refused, match="link"):
             call()

@@ -37,13 +37,14 @@ def makes_its_own(store: Store) -> bool:
 
 
 def fresh_report(lake: Lake, *, now_ms: int, configuration: str | None = None) -> Report:
-    """The newest complete report; of a lake that makes its own a new one, unless the last scan is less than an hour old.
+    """The newest complete report; a new one of our own, unless it is an hour old, where the lake makes its own or that is asked for.
 
     Raises:
         Refused: the newest report cannot be trusted, or there is none of `configuration`.
     """
     store = lake.store
-    if configuration in (None, SCAN) and makes_its_own(store) and not _has_young_scan(store, now_ms=now_ms):
+    ours = configuration == SCAN or (configuration is None and makes_its_own(store))
+    if ours and not _has_young_scan(store, now_ms=now_ms):
         scan(store, now_ms=now_ms)
     return known_report(lake, now_ms=now_ms, configuration=configuration)
 

@@ -81,19 +81,8 @@ def scan(store: Store, *, now_ms: int, progress: Callable[[int], None] | None = 
     )
     name = _publish(store, folder, manifest)
     with suppress(LakehouseError):  # the report is there; what may not be deleted now is old tomorrow, too
-        remove_expired(store, now_ms=now_ms)
+        _remove_expired(store, now_ms=now_ms)
     return Scanned(manifest_name=name, manifest=manifest, object_count=object_count, size_bytes=size_bytes)
-
-
-def remove_expired(store: Store, *, now_ms: int) -> int:
-    """Remove what is old of our own reports, and tell how many files that were."""
-    folder = f"{REPORTS}/{store.bucket}/{SCAN}"
-    complete = (stamp for name, stamp in stamps_of(store, store.bucket) if name == SCAN and checksum_of(store, store.bucket, name, stamp))
-    files = [(file.name.removeprefix(f"{folder}/"), file.modified_ms) for file in store.list(folder)]
-    names = [f"{folder}/{name}" for name in expired(files, newest=next(complete, None), now_ms=now_ms)]
-    store.delete([name for name in names if name.endswith("manifest.checksum")])
-    store.delete([name for name in names if not name.endswith("manifest.checksum")])
-    return len(names)
 
 
 def _rows(batch: Sequence[StoredObject]) -> pa.RecordBatch:
@@ -123,3 +112,13 @@ def _publish(store: Store, folder: str, manifest: Manifest) -> str:
         store.put(f"{folder}/{began:%Y-%m-%dT%H-%MZ}/manifest.checksum", f"{checksum}\n".encode())
         return name
     raise Transient(f"inventory scan: {_TRIES} scans of {store.bucket} in the minutes before this one; try again in some minutes")
+
+
+def _remove_expired(store: Store, *, now_ms: int) -> None:
+    """What is old of our own reports goes: first what makes them reports."""
+    folder = f"{REPORTS}/{store.bucket}/{SCAN}"
+    complete = (stamp for name, stamp in stamps_of(store, store.bucket) if name == SCAN and checksum_of(store, store.bucket, name, stamp))
+    files = [(file.name.removeprefix(f"{folder}/"), file.modified_ms) for file in store.list(folder)]
+    names = [f"{folder}/{name}" for name in expired(files, newest=next(complete, None), now_ms=now_ms)]
+    store.delete([name for name in names if name.endswith("manifest.checksum")])
+    store.delete([name for name in names if not name.endswith("manifest.checksum")])

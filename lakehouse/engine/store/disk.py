@@ -52,6 +52,7 @@ class DiskStore:
     def folders(self, prefix: str, *, after: str = "") -> Sequence[str]:
         """See `Store.folders`."""
         path = self.root / folder_prefix(prefix)
+        self._check_inside(path)
         found: list[str] = []
         with _translated(path, "list"), suppress(FileNotFoundError, NotADirectoryError), os.scandir(path) as entries:
             found = [entry.name for entry in entries if entry.is_dir(follow_symlinks=False) and entry.name > after]
@@ -135,14 +136,17 @@ class DiskStore:
             raise Refused(f"store: {path} leads out of {self.root} through a link; accepted: names that stay inside it")
         return path
 
+    def _check_inside(self, folder: Path) -> None:
+        if not self._is_inside(folder):
+            raise Refused(f"store: {folder} leads out of {self.root} through a link; accepted: folders inside it")
+
     def _is_inside(self, path: Path) -> bool:
         root = os.path.realpath(self.root)
         return os.path.commonpath((root, os.path.realpath(path))) == root
 
     def _walk(self, folder: str) -> Iterator[tuple[str, os.DirEntry[str]]]:
         """Files below `folder` (ending in `/`), as found, with their names; what vanishes meanwhile is left out."""
-        if not self._is_inside(self.root / folder):
-            raise Refused(f"store: {self.root / folder} leads out of {self.root} through a link; accepted: folders inside it")
+        self._check_inside(self.root / folder)
         pending = [folder]
         while pending:
             inside = pending.pop()
