@@ -11,6 +11,7 @@ from typing import Any
 import dagster as dg
 
 from lakehouse.core.benefit import Probe
+from lakehouse.core.cost import Prices
 from lakehouse.core.health import Health
 from lakehouse.core.ingest import ingest_app_id
 from lakehouse.core.layout import Layout
@@ -128,7 +129,7 @@ def column_schema(layout: Layout) -> dg.TableSchema:
     )
 
 
-def vacuum_metadata(outcome: VacuumOutcome) -> type_of_metadata:
+def vacuum_metadata(outcome: VacuumOutcome, prices: Prices) -> type_of_metadata:
     """What one vacuum was to do and did; at most the first thousand paths are named."""
     plan, past, document = outcome.plan, outcome.past, outcome.as_json()
     return {
@@ -144,6 +145,8 @@ def vacuum_metadata(outcome: VacuumOutcome) -> type_of_metadata:
         "lakehouse/actual_usd": round(past.usd, 9),
         "lakehouse/requests": sum(past.requests.values()),
         "lakehouse/list_requests_saved": past.lists_saved,
+        "lakehouse/list_usd_saved": round(past.lists_saved * prices.usd_per_1000_puts / 1_000, 9),
+        "lakehouse/prices": f"list prices of {prices.region}, {prices.as_of}",
         "lakehouse/spared": past.spared,
         "lakehouse/failed": len(past.failed),
         "lakehouse/vacuum": dg.MetadataValue.json(document | {"paths": document["paths"][:_PATHS]}),

@@ -56,7 +56,7 @@ def vacuum_asset(table: Table, lake: Lake, declared: Sequence[Table]) -> dg.Asse
         if outcome.past.failed:
             name, why = next(iter(outcome.past.failed.items()))
             context.log.warning(f"{table.key}: {len(outcome.past.failed)} file(s) could not be deleted, like {name}: {why}")
-        yield dg.MaterializeResult(metadata=vacuum_metadata(outcome))
+        yield dg.MaterializeResult(metadata=vacuum_metadata(outcome, table.prices))
 
     return vacuum
 

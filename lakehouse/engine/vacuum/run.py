@@ -15,6 +15,7 @@
 - Deleting a file twice is deleting it once: after a crash at any point the next vacuum goes on.
 """
 
+import contextlib
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -23,7 +24,7 @@ from typing import TYPE_CHECKING
 from uuid import uuid4
 
 from lakehouse.core.cost import price
-from lakehouse.core.errors import Broken, Refused, Transient
+from lakehouse.core.errors import Broken, LakehouseError, Refused, Transient
 from lakehouse.core.inventory import Part, keep_books
 from lakehouse.core.outcome import VacuumOutcome
 from lakehouse.core.reason import Reason
@@ -82,15 +83,22 @@ def vacuum(
         planned = known and plan(lake, table, declared, mode=mode, gathered=known)
         if known is None or planned is None:
             raise Refused(f"vacuum of {table.key}: there is no table yet; accepted: materialize {table.key} first")
-        work = _Work()
+        work, run = _Work(), owner or uuid4().hex
+
+        def past() -> PastVacuum:
+            ended = _past(planned, work, table, began_ms=began_ms, seconds=time.monotonic() - started, run=run)
+            return replace(ended, requests=dict(lake.store.requests - before))
+
         try:
             _carry_out(lake, spark, table, known, planned, work)
-            work.is_complete = planned.reason is not Reason.TOO_LITTLE_PAST
-        finally:
-            past = _past(planned, work, table, began_ms=began_ms, seconds=time.monotonic() - started, run=owner or uuid4().hex)
-            past = replace(past, requests=dict(lake.store.requests - before))
-            Journal(lake.store).record_vacuum(table.key, past)
-    return VacuumOutcome(plan=planned, past=past, spared=work.spared)
+        except BaseException:
+            with contextlib.suppress(LakehouseError):  # storage that does not answer must not hide what went wrong
+                Journal(lake.store).record_vacuum(table.key, past())
+            raise
+        work.is_complete = planned.reason is not Reason.TOO_LITTLE_PAST
+        outcome = VacuumOutcome(plan=planned, past=past(), spared=work.spared)
+        Journal(lake.store).record_vacuum(table.key, outcome.past)
+    return outcome
 
 
 def rehearse(
