@@ -37,7 +37,8 @@ from lakehouse.engine.lake import Lake
 from lakehouse.engine.log_reader import TableFacts
 from lakehouse.engine.rewrite import run_statement
 from lakehouse.engine.spark import first_line, is_conflict, translated
-from lakehouse.engine.verify import verify
+from lakehouse.engine.spark_conf import cores_of
+from lakehouse.engine.verify import ReadAhead, verify
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -97,13 +98,16 @@ def _compact(lake: Lake, spark: "SparkSession", table: Table, losses: list[Loss]
         return _outcome(planned, [], losses)
     mark, started = uuid4().hex, time.monotonic()
     conflict: Exception | None = None
+    ahead = ReadAhead(spark, before.layout, planned.bins, cores=cores_of(lake.settings))
     try:
-        run_statement(spark, before.layout, planned, mark)
+        with ahead:
+            run_statement(spark, before.layout, planned, mark)
+            seconds_optimize = time.monotonic() - started
     except Exception as error:
         if not is_conflict(error):
             raise
-        conflict = error
-    seconds_optimize = time.monotonic() - started
+        conflict, seconds_optimize = error, time.monotonic() - started
+    ended = started + seconds_optimize
     after = lake.facts(table.key)
     assert after is not None
     commits = [commit for commit in after.history.commits if commit.user_metadata is not None and mark in commit.user_metadata]
@@ -113,10 +117,9 @@ def _compact(lake: Lake, spark: "SparkSession", table: Table, losses: list[Loss]
         seconds_optimize -= losses[-1].wasted_seconds
         if not commits:
             raise conflict
-    started = time.monotonic()
-    row_count = verify(lake, spark, before.layout, after, commits) if commits else None
+    row_count = verify(lake, spark, before.layout, after, commits, ahead.sums) if commits else None
     told = _outcome(planned, commits, losses)
-    return replace(told, rows_verified=row_count, seconds_optimize=seconds_optimize, seconds_verify=time.monotonic() - started)
+    return replace(told, rows_verified=row_count, seconds_optimize=seconds_optimize, seconds_verify=time.monotonic() - ended)
 
 
 def _plan(table: Table, facts: TableFacts, losses: Sequence[Loss]) -> CompactionPlan:

@@ -87,6 +87,11 @@ def _first(environ: Mapping[str, str], names: Sequence[str]) -> str | None:
     return next((environ[name] for name in names if environ.get(name)), None)
 
 
+def cores_of(settings: Settings) -> int:
+    """How many cores the driver may keep busy; 0 (unknown) where it is not ours."""
+    return _cores() if settings.spark == "server" else 0
+
+
 def _cores() -> int:
     return max(2, os.cpu_count() or 2)
 

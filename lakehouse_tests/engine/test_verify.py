@@ -1,7 +1,7 @@
 """A compaction whose rows differ does not stay, and nobody's rows are lost in undoing it."""
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -12,7 +12,8 @@ from lakehouse.engine import compaction, sql
 from lakehouse.engine.compaction import compact
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.log_reader import TableFacts
-from lakehouse_tests.engine.example import events, rows_of, version_of
+from lakehouse.engine.verify import ReadAhead
+from lakehouse_tests.engine.example import events, rows_of, session_settings, version_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -39,9 +40,11 @@ def test_a_compaction_whose_files_cannot_be_read_is_undone_and_said(
     _three_files(lake, spark)
     real = compaction.verify
 
-    def after_damage(lake: Lake, spark: "SparkSession", before: Layout, after: TableFacts, commits: Sequence[Commit]) -> int:
+    def after_damage(
+        lake: Lake, spark: "SparkSession", before: Layout, after: TableFacts, commits: Sequence[Commit], ahead: Mapping[str, Any]
+    ) -> int:
         lake.store.put(f"{events.key}/{commits[0].added_paths[0]}", b"no Parquet")
-        return real(lake, spark, before, after, commits)
+        return real(lake, spark, before, after, commits, ahead)
 
     monkeypatch.setattr(compaction, "verify", after_damage)
     with pytest.raises(Broken, match=r"version 3 was to .*, but its files cannot be read \(.*; version 2 is restored"):
@@ -65,6 +68,26 @@ def test_a_version_that_somebody_wrote_after_a_faulty_compaction_is_kept(
     with pytest.raises(Broken, match="nothing is restored, since version 4 was written after it; look at versions 2 and 4"):
         compact(lake, spark, events)
     assert (version_of(lake, events.key), (1000, 0) in rows_of(spark, lake, events.key, "id", "part")) == (4, True)
+
+
+@pytest.mark.parametrize(("cores", "read"), [(2, 0), (3, 6)])
+def test_what_a_statement_removes_is_read_while_it_runs_if_a_core_is_idle(lake: Lake, spark: "SparkSession", cores: int, read: int) -> None:
+    _three_files(lake, spark)
+    facts, planned = lake.facts(events.key), compaction.plan(lake, events)
+    assert facts is not None and planned is not None and len(planned.bins) == 2
+    with ReadAhead(spark, facts.layout, planned.bins, cores=cores) as ahead:
+        pass
+    assert len(ahead.sums) == read and sum(count for count, _ in ahead.sums.values()) == 5 * read
+
+
+def test_a_statement_that_fails_ends_what_reads_ahead(lake: Lake, spark: "SparkSession") -> None:
+    _three_files(lake, spark)
+    facts, planned = lake.facts(events.key), compaction.plan(lake, events)
+    assert facts is not None and planned is not None
+    before = session_settings(spark)
+    with pytest.raises(RuntimeError, match="as planned"), ReadAhead(spark, facts.layout, planned.bins, cores=3):
+        raise RuntimeError("as planned")
+    assert session_settings(spark) == before
 
 
 def _three_files(lake: Lake, spark: "SparkSession") -> str:

@@ -2,9 +2,9 @@
 
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -74,12 +74,14 @@ def test_rows_are_compared_as_they_were_at_the_commit_whoever_writes_after_it(
     spark.sql(f"ALTER TABLE {table} SET TBLPROPERTIES ('delta.enableDeletionVectors' = 'true')")
     other, real = new_session(lake.settings), compaction.verify
 
-    def after_other_writes(lake: Lake, spark: "SparkSession", before: Layout, after: TableFacts, commits: Sequence[Commit]) -> int:
+    def after_other_writes(
+        lake: Lake, spark: "SparkSession", before: Layout, after: TableFacts, commits: Sequence[Commit], ahead: Mapping[str, Any]
+    ) -> int:
         other.sql(f"INSERT INTO {table} VALUES (1000, 1)")
         other.sql(f"DELETE FROM {table} WHERE id % 10 = 3")
         now = lake.facts(events.key)
         assert now is not None
-        return real(lake, spark, before, now, commits)
+        return real(lake, spark, before, now, commits, ahead)
 
     monkeypatch.setattr(compaction, "verify", after_other_writes)
     outcome = compact(lake, spark, events)
