@@ -81,6 +81,12 @@ def plan(
     return plan_vacuum(facts, policy, objects, mode=mode, quotes=quotes, now_ms=NOW, settled_ms=NOW, **more)
 
 
+def test_what_a_commit_removed_within_the_retention_stays_though_its_tombstone_is_gone() -> None:
+    """A checkpoint dropped it while the retention was a shorter one."""
+    forgotten = replace(FACTS, books=replace(BOOKS, stones={"past": OLD}))
+    assert [each.name for each in plan(ALL, forgotten).doomed] == ["orphan", "past"]
+
+
 def test_what_is_past_its_retention_goes_and_is_priced() -> None:
     found = plan(ALL)
     assert [(each.name, each.part) for each in found.doomed] == [("orphan", Part.ORPHANED_OLD), ("past", Part.TOMBSTONED_PAST)]

@@ -115,6 +115,15 @@ def removed_by_log(facts: VacuumFacts) -> dict[str, int]:
     return found | vectors
 
 
+def removed_since(facts: VacuumFacts, horizon_ms: int) -> frozenset[str]:
+    """The files, relative to the table, that commits removed at the horizon or later: versions within the retention read them.
+
+    Their tombstones may be gone: a checkpoint drops them by the retention of its time, which may have been a shorter one.
+    """
+    late = (commit for commit in facts.history.commits if commit.committed_ms >= horizon_ms)
+    return frozenset(unquote(path) for commit in late for path in commit.removed_paths if not is_absolute(path))
+
+
 def objects_by_log(facts: VacuumFacts, *, bucket: str) -> Iterable[StoredObject]:
     """What the log says should still lie in storage of what was removed; a size of 0 is unknown.
 
