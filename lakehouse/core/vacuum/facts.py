@@ -1,5 +1,6 @@
 """What a vacuum is decided by: the table's books, the report, the vacuum before, and who still reads what was removed."""
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -9,6 +10,12 @@ from lakehouse.core.history import History
 from lakehouse.core.inventory import StoredObject, TableBooks
 from lakehouse.core.uri import is_absolute
 from lakehouse.core.vacuum.policy import type_of_mode
+
+# Names that a UUID of each try makes, so that nobody writes one a second time.
+# Source: delta-io/delta v4.4.0, DelayedCommitProtocol.getFileName, DeletionVectorStore; delta-rs, PartitionWriter.
+_WRITTEN_ONCE = re.compile(
+    r"(?:.*/)?(?:part-\d{5,}-|cdc-\d{5,}-|deletion_vector_)[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}[^/]*", re.DOTALL
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,6 +102,11 @@ class VacuumFacts:
     def last_sweep(self) -> PastVacuum | None:
         """The newest of those that looked through storage."""
         return next((each for each in reversed(self.past) if each.is_complete and each.mode != "LITE"), None)
+
+
+def written_once(name: str) -> bool:
+    """Whether what lies under this name now is what lay there when the report was made, if anything does."""
+    return _WRITTEN_ONCE.fullmatch(name) is not None
 
 
 def log_covers(facts: VacuumFacts) -> bool:
