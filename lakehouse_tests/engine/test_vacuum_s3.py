@@ -30,14 +30,14 @@ type_of_fault = Callable[[Any, dict[str, Any], Any], Iterable[bytes]]
 
 
 class FaultyS3:
-    """A WSGI application before moto's: the next `times` requests to delete meet the `fault`."""
+    """A WSGI application before moto's: the next `times` requests to delete, or of another `method`, meet the `fault`."""
 
     def __init__(self, app: Any) -> None:
-        self.app, self.times = app, 0
+        self.app, self.times, self.method = app, 0, "POST"
         self.fault: type_of_fault = _slow_down
 
     def __call__(self, environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
-        if self.times == 0 or environ["REQUEST_METHOD"] != "POST" or "delete" not in environ["QUERY_STRING"]:
+        if self.times == 0 or environ["REQUEST_METHOD"] != self.method:
             return self.app(environ, start_response)
         self.times -= 1
         return self.fault(self.app, environ, start_response)
@@ -75,7 +75,7 @@ def in_bucket(s3: FaultyS3, tmp_path: Path) -> Iterator[Lake]:
         key.last_modified = datetime.fromtimestamp(LONG_AGO / 1_000, tz=UTC).replace(tzinfo=None)
     report(lake)
     yield lake
-    s3.times = 0
+    s3.times, s3.method = 0, "POST"
 
 
 def _answer(start_response: Any, status: str, text: str) -> Iterable[bytes]:
@@ -150,3 +150,12 @@ def test_a_fault_of_s3_is_tried_again_or_told_by_key_and_the_next_run_heals(
     s3.times = 0
     carried_out(lake, planned(lake))
     assert files(lake) == {"d=1/live", "d=2/live"}
+
+
+def test_a_storage_that_tells_nothing_stops_it_before_anything_goes(s3: FaultyS3, in_bucket: Lake) -> None:
+    s3.fault, s3.times, s3.method = _slow_down, -1, "HEAD"
+    gone, work = carried_out(in_bucket, planned(in_bucket))
+    assert gone == set() and work.failed.keys() == {"error"} and work.failed["error"].startswith("Transient")
+    s3.times = 0
+    carried_out(in_bucket, planned(in_bucket))
+    assert files(in_bucket) == {"d=1/live", "d=2/live"}
