@@ -13,6 +13,7 @@ NAMES = (
     "calibration",
     "read_slowdown",
     "beside_writers",
+    "vacuum",
     "random_tables",
     "four_weeks",
     "eight_weeks",

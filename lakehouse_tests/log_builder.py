@@ -132,9 +132,23 @@ class LogBuilder:
         self.store.put(self.commit_name(self.version), "\n".join(json.dumps(line, ensure_ascii=False) for line in lines).encode())
         return self
 
-    def checkpoint(self, *, parts: int = 1, stats: str = "both", sidecars: int = 0, uuid: str = "", json_file: bool = False) -> Self:
-        """A checkpoint of the newest version, which is no commit. `stats`: both, json, struct or none; `sidecars`: V2, with so many."""
+    def checkpoint(
+        self,
+        *,
+        parts: int = 1,
+        stats: str = "both",
+        sidecars: int = 0,
+        uuid: str = "",
+        json_file: bool = False,
+        tombstones: bool = True,
+    ) -> Self:
+        """A checkpoint of the newest version, which is no commit. `stats`: both, json, struct or none; `sidecars`: V2, with so many.
+
+        Without `tombstones` it drops them, as Delta does with those that are past the retention.
+        """
         name = f"{self.key}/_delta_log/{self.version:020}.checkpoint"
+        if not tombstones:
+            self._removed.clear()
         rows = self._checkpoint_rows()
         if uuid:
             name += f".{uuid}"

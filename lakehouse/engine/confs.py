@@ -31,6 +31,10 @@ HASH_MAPS = "spark.sql.legacy.allowHashOnMapType"
 # Source: Delta Lake 4.4.0, DeltaSQLConf
 OLD_VERSIONS_REFUSED = "spark.databricks.delta.vacuum.enforceTimeTravelWithinDeletedFileRetentionDuration"
 
+# Off: plans are run as they stand, and interpreted. A statement of many small jobs takes longer to plan again and to compile than to run.
+ADAPTIVE = "spark.sql.adaptive.enabled"
+WHOLE_STAGE = "spark.sql.codegen.wholeStage"
+
 
 @contextlib.contextmanager
 def session_confs(spark: "SparkSession", values: Mapping[str, str]) -> Iterator[None]:

@@ -22,6 +22,7 @@ from lakehouse.core.vacuum import (
     objects_by_log,
     plan_vacuum,
     still_doomed,
+    written_once,
 )
 
 NOW = 1_795_000_000_000
@@ -79,6 +80,12 @@ def plan(
     policy = policy or Vacuum()
     _, quotes = choose_mode(facts, policy, prices=DEFAULT_PRICES, now_ms=NOW)
     return plan_vacuum(facts, policy, objects, mode=mode, quotes=quotes, now_ms=NOW, settled_ms=NOW, **more)
+
+
+def test_what_a_commit_removed_within_the_retention_stays_though_its_tombstone_is_gone() -> None:
+    """A checkpoint dropped it while the retention was a shorter one."""
+    forgotten = replace(FACTS, books=replace(BOOKS, stones={"past": OLD}))
+    assert [each.name for each in plan(ALL, forgotten).doomed] == ["orphan", "past"]
 
 
 def test_what_is_past_its_retention_goes_and_is_priced() -> None:
@@ -256,3 +263,18 @@ def test_the_retention_is_a_property_and_contradicts_no_other() -> None:
             vacuum=Vacuum(retention_hours=200),
             properties={"delta.deletedFileRetentionDuration": "interval 7 days"},
         )
+
+
+@pytest.mark.parametrize(
+    ("name", "once"),
+    [
+        ("part-00000-0b4e1d6c-4d0c-4a3f-9a58-0123456789ab.c000.snappy.parquet", True),
+        ("d=1/new\nline/part-00003-0b4e1d6c-4d0c-4a3f-9a58-0123456789ab-c000.snappy.parquet", True),
+        ("deletion_vector_0b4e1d6c-4d0c-4a3f-9a58-0123456789ab.bin", True),
+        ("part-00000.parquet", False),
+        ("0b4e1d6c-4d0c-4a3f-9a58-0123456789ab.parquet", False),
+        ("part-00000-0b4e1d6c-4d0c-4a3f-9a58-0123456789ab/x.parquet", False),
+    ],
+)
+def test_only_names_of_a_writer_s_own_are_written_once(name: str, once: bool) -> None:
+    assert written_once(name) is once

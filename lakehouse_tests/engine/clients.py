@@ -1,6 +1,7 @@
 """What the tests let clients of their own do, in processes that they kill."""
 
 import os
+import signal
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -9,10 +10,13 @@ from lakehouse.core.policy import Compaction
 from lakehouse.core.settings import Settings, parse_settings
 from lakehouse.core.table import Append, Table
 from lakehouse.engine.compaction import compact
+from lakehouse.engine.journal import Journal
 from lakehouse.engine.lake import Lake, open_lake
 from lakehouse.engine.spark import adopt, connect, prepare, session_config
+from lakehouse.engine.vacuum import run
 from lakehouse.engine.write import write_table
 from lakehouse_tests.engine.example import events, rows_of
+from lakehouse_tests.engine.vacuums import table_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -74,6 +78,31 @@ def slow_copies(milliseconds: int) -> Table:
         return spread.where(f"id % 2 = 0 OR coalesce({wait}, 'waited') = 'waited'")
 
     return Table(key="silver/copies", inputs=(small_events(),), write=Append(), transform=transform)
+
+
+def vacuum_and_die(step: int) -> None:
+    """A vacuum by a listing, killed before Delta is asked (0), between the first file and the second (1), or before the journal (2)."""
+    settings, lake = here()
+    deleted: list[object] = []
+    delete = run._delete
+
+    def die(*_: object, **__: object) -> None:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    def delete_one(*arguments: Any) -> None:
+        if deleted:
+            die()
+        deleted.append(delete(*arguments))
+
+    match step:
+        case 0:
+            run.agreed = die  # type: ignore[assignment]
+        case 1:
+            run.DELETE_KEYS, run._delete = 1, delete_one
+        case _:
+            Journal.record_vacuum = die  # type: ignore[method-assign, assignment]
+    table = table_of()
+    run.vacuum(lake, connect(settings), table, [table], mode="FULL")
 
 
 def small_events() -> Table:

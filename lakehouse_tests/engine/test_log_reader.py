@@ -574,6 +574,14 @@ def test_missing_files_are_the_live_ones_that_storage_lacks() -> None:
     assert missing_files(story.store, story.layout()) == ("d=a b/x%25",)
 
 
+def test_a_checkpoint_that_drops_tombstones_hides_no_vector_that_the_commits_before_it_removed() -> None:
+    builder = LogBuilder().create(reader_features=["deletionVectors"]).append([("a", 5)]).delete_rows({"a": 1}).delete_rows({"a": 2})
+    before = builder.layout().removed_vectors
+    layout = builder.checkpoint(tombstones=False).layout()
+    assert layout.removed_vectors == before and len(before) == 1
+    assert layout.tombstones == ()
+
+
 @pytest.mark.parametrize("checkpointed", [False, True])
 def test_a_vector_that_came_back_is_not_among_the_removed(checkpointed: bool) -> None:
     builder = LogBuilder().create(reader_features=["deletionVectors"]).append([("a", 5)]).delete_rows({"a": 1})

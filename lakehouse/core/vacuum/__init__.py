@@ -1,7 +1,7 @@
 """Which files of a table are to be deleted, by which mode and at what price, and why."""
 
 from lakehouse.core.vacuum.choice import DELETE_KEYS, PAGE_KEYS, Quote, choose_mode
-from lakehouse.core.vacuum.facts import PastVacuum, ReportFacts, VacuumFacts, objects_by_log
+from lakehouse.core.vacuum.facts import PastVacuum, ReportFacts, VacuumFacts, objects_by_log, written_once
 from lakehouse.core.vacuum.plan import Doomed, VacuumPlan, checksum_name, plan_vacuum, refuse_unsafe, still_doomed
 from lakehouse.core.vacuum.policy import SHORT_RETENTION_RISK, VACUUM_MODES, Vacuum, type_of_mode
 
@@ -24,4 +24,5 @@ __all__ = [
     "refuse_unsafe",
     "still_doomed",
     "type_of_mode",
+    "written_once",
 ]

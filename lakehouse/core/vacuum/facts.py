@@ -1,5 +1,6 @@
 """What a vacuum is decided by: the table's books, the report, the vacuum before, and who still reads what was removed."""
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -9,6 +10,12 @@ from lakehouse.core.history import History
 from lakehouse.core.inventory import StoredObject, TableBooks
 from lakehouse.core.uri import is_absolute
 from lakehouse.core.vacuum.policy import type_of_mode
+
+# Names that a UUID of each try makes, so that nobody writes one a second time.
+# Source: delta-io/delta v4.4.0, DelayedCommitProtocol.getFileName, DeletionVectorStore; delta-rs, PartitionWriter.
+_WRITTEN_ONCE = re.compile(
+    r"(?:.*/)?(?:part-\d{5,}-|cdc-\d{5,}-|deletion_vector_)[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}[^/]*", re.DOTALL
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,6 +104,11 @@ class VacuumFacts:
         return next((each for each in reversed(self.past) if each.is_complete and each.mode != "LITE"), None)
 
 
+def written_once(name: str) -> bool:
+    """Whether what lies under this name now is what lay there when the report was made, if anything does."""
+    return _WRITTEN_ONCE.fullmatch(name) is not None
+
+
 def log_covers(facts: VacuumFacts) -> bool:
     """Whether the log still tells of every file that was removed since the last complete vacuum."""
     commits, last = facts.history.commits, facts.last_complete
@@ -113,6 +125,15 @@ def removed_by_log(facts: VacuumFacts) -> dict[str, int]:
             found |= {unquote(path): commit.committed_ms for path in commit.removed_paths if not is_absolute(path)}
     vectors = {name: ms for name, ms in facts.books.removed_vectors.items() if ms is not None and ms >= since_ms}
     return found | vectors
+
+
+def removed_since(facts: VacuumFacts, horizon_ms: int) -> frozenset[str]:
+    """The files, relative to the table, that commits removed at the horizon or later: versions within the retention read them.
+
+    Their tombstones may be gone: a checkpoint drops them by the retention of its time, which may have been a shorter one.
+    """
+    late = (commit for commit in facts.history.commits if commit.committed_ms >= horizon_ms)
+    return frozenset(unquote(path) for commit in late for path in commit.removed_paths if not is_absolute(path))
 
 
 def objects_by_log(facts: VacuumFacts, *, bucket: str) -> Iterable[StoredObject]:

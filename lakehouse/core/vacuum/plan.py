@@ -19,7 +19,7 @@ from lakehouse.core.errors import Broken, Refused
 from lakehouse.core.inventory import RECLAIMABLE, Classifier, Owners, Part, Reference, StoredObject
 from lakehouse.core.reason import Reason
 from lakehouse.core.vacuum.choice import DELETE_KEYS, Quote
-from lakehouse.core.vacuum.facts import VacuumFacts
+from lakehouse.core.vacuum.facts import VacuumFacts, removed_since
 from lakehouse.core.vacuum.policy import SAFE_RETENTION_HOURS, SHORT_RETENTION_RISK, Vacuum, type_of_mode
 
 _HOUR_MS = 3_600_000
@@ -183,6 +183,7 @@ class _Sifted:
         self._facts, self._classifier, self._prefix = facts, classifier, facts.lake_prefix
         self._owners = Owners({facts.books.table, *facts.tables})
         self._uniform = bool(facts.properties.get(_UNIFORM))
+        self._late = removed_since(facts, classifier.horizon_ms)
         self._going: dict[str, Doomed] = {}
         self._hidden: dict[str, StoredObject] = {}
         self.seen: set[str] = set()
@@ -199,7 +200,9 @@ class _Sifted:
                 self.seen.add(own)
             elif part is Part.HIDDEN:
                 self._hidden[own] = each
-            elif part in RECLAIMABLE and each.modified_ms is not None and each.modified_ms < horizon_ms and self._is_a_file(own):
+            elif part not in RECLAIMABLE or own in self._late or not self._is_a_file(own):
+                continue
+            elif each.modified_ms is not None and each.modified_ms < horizon_ms:
                 self._going[own] = Doomed(name=own, size_bytes=each.size_bytes, modified_ms=each.modified_ms, part=part)
 
     def doomed(self) -> tuple[Doomed, ...]:

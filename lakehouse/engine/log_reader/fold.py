@@ -51,7 +51,7 @@ def fold_layout(segment: Segment, checkpoint: Checkpoint, commits: Sequence[Read
         committed_ms=commits[-1].committed_ms if commits else segment.checkpoint[0].modified_ms,
         files=files,
         tombstones=tuple(_tombstones(checkpoint, later, files)),
-        removed_vectors=_removed_vectors(checkpoint, later, files),
+        removed_vectors=_removed_vectors(checkpoint, commits, files),
         log=LogDebt(
             checkpoint_version=segment.checkpoint_version,
             commit_count=len(segment.tail),
@@ -162,10 +162,13 @@ def _tombstones(checkpoint: Checkpoint, later: type_of_later, files: Sequence[Da
     )
 
 
-def _removed_vectors(checkpoint: Checkpoint, later: type_of_later, files: Sequence[DataFile]) -> Mapping[str, int | None]:
-    """The vectors that removed files had, with their last deletion; a file that got a new vector was removed with its old one."""
+def _removed_vectors(checkpoint: Checkpoint, commits: Sequence[ReadCommit], files: Sequence[DataFile]) -> Mapping[str, int | None]:
+    """The vectors that removed files had, with their last deletion; a file that got a new vector was removed with its old one.
+
+    Of the commits before the checkpoint, too: it drops tombstones by the retention of its time, which may have been a shorter one.
+    """
     before = chain.from_iterable(zip(each.vector, each.deleted_ms, strict=True) for each in checkpoint.removes)
-    after = ((action.vector, action.deleted_ms) for action in later.values() if isinstance(action, RemovedFile))
+    after = ((remove.vector, remove.deleted_ms) for commit in commits for remove in commit.actions.removes)
     last: dict[str, int | None] = {}
     for vector, deleted_ms in chain(before, after):
         if vector is not None:

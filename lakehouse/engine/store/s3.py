@@ -10,6 +10,7 @@ Safety properties:
 """
 
 import os
+import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -26,6 +27,7 @@ from lakehouse.engine.store.s3_walk import ParallelWalk
 # Source: AWS, DeleteObjects: "The request can contain a list of up to 1,000 keys".
 _DELETE_BATCH = 1_000
 _TRIES = 5
+_PAUSES_SECONDS = (0.1, 0.3, 0.9, 2.7)
 _READERS = 16
 _PASSING = frozenset({"SlowDown", "InternalError", "ServiceUnavailable", "RequestTimeout", "Throttling", "OperationAborted"})
 _PERMISSIONS = {"list": "s3:ListBucket", "read": "s3:GetObject (and s3:ListBucket)", "write": "s3:PutObject", "delete": "s3:DeleteObject"}
@@ -189,7 +191,8 @@ class S3Store:
         """What S3 could not delete of at most 1,000 keys: key -> error code; passing errors are asked again, alone."""
         final: dict[str, str] = {}
         pending: Sequence[str] = keys
-        for _ in range(_TRIES):
+        for pause in (0.0, *_PAUSES_SECONDS):
+            time.sleep(pause)  # what is asked again at once is refused again
             with self._translated("delete", pending[0]):
                 request = {"Objects": [{"Key": key} for key in pending], "Quiet": True}
                 errors = self.client.delete_objects(Bucket=self.bucket, Delete=request).get("Errors", [])

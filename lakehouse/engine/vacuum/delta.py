@@ -8,6 +8,7 @@ from uuid import uuid4
 from lakehouse.core.errors import Broken
 from lakehouse.core.vacuum import Doomed
 from lakehouse.engine import sql
+from lakehouse.engine.confs import ADAPTIVE, WHOLE_STAGE, session_confs
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -43,7 +44,7 @@ def let_delta_delete(spark: "SparkSession", uri: str, doomed: Sequence[Doomed]) 
 
 
 def _ask(spark: "SparkSession", uri: str, asked: Sequence[Doomed]) -> set[str]:
-    with _inventory(spark, uri, asked) as (view, names):
+    with _inventory(spark, uri, asked) as (view, names), session_confs(spark, {ADAPTIVE: "false", WHOLE_STAGE: "false"}):
         answer: list[str] = spark.sql(sql.vacuum(uri, view, dry_run=True)).toArrow().column("path").to_pylist()
     if strangers := set(answer) - set(names):
         raise Broken(f"vacuum of {uri}: Delta would delete {min(strangers)}, which it was not asked about; nothing was deleted")

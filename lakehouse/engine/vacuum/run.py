@@ -29,7 +29,7 @@ from lakehouse.core.inventory import Part, keep_books
 from lakehouse.core.outcome import VacuumOutcome
 from lakehouse.core.reason import Reason
 from lakehouse.core.table import Table
-from lakehouse.core.vacuum import DELETE_KEYS, Doomed, PastVacuum, VacuumFacts, VacuumPlan, still_doomed, type_of_mode
+from lakehouse.core.vacuum import DELETE_KEYS, Doomed, PastVacuum, VacuumFacts, VacuumPlan, still_doomed, type_of_mode, written_once
 from lakehouse.engine import sql
 from lakehouse.engine.clock import now_ms
 from lakehouse.engine.guard import hold
@@ -175,9 +175,11 @@ def _facts_again(lake: Lake, table: Table, facts: VacuumFacts) -> VacuumFacts:
 def _not_written_again(lake: Lake, planned: VacuumPlan, doomed: Sequence[Doomed], work: _Work) -> list[Doomed]:
     """Without the orphans that the storage has in another state than the report: no log would tell of these.
 
-    What the log removed keeps its name for ever; a listing of this moment has nothing to be compared with.
+    What the log removed keeps its name for ever, and so does what a writer gave a name of its own; a listing of this moment has nothing to
+    be compared with.
     """
-    orphans = [each for each in doomed if each.part is Part.ORPHANED_OLD] if planned.mode == "INVENTORY" else []
+    orphans = [each for each in doomed if each.part is Part.ORPHANED_OLD and not written_once(each.name)]
+    orphans = orphans if planned.mode == "INVENTORY" else []
     names = [f"{planned.table}/{each.name}" for each in orphans]
     with ThreadPoolExecutor(max_workers=_HEADS) as pool:
         found = zip(orphans, pool.map(lake.store.stat, names), strict=True)

@@ -1,0 +1,179 @@
+"""An S3 server for the benchmarks: moto's, which counts its requests by kind and makes a bucket with an old table in it in seconds.
+
+`python -m benchmarks.s3_server PORT`. Beside S3 it answers `/-/seed?bucket=…&files=…&folders=…` and `/-/requests`, which starts again at 0.
+
+Its LIST is not moto's own, which goes through the whole bucket for each page and would make Delta, who lists the most, look slow: names are
+kept sorted, so that a page costs what is on it, as on S3.
+"""
+
+import json
+import sys
+from bisect import bisect_left, bisect_right, insort
+from collections import Counter
+from collections.abc import Callable, Iterable
+from datetime import timedelta
+from io import BytesIO
+from random import Random
+from threading import Lock
+from typing import Any
+from urllib.parse import parse_qs
+from uuid import UUID
+
+from moto.s3.models import FakeBucket, S3Backend, s3_backends
+from moto.server import DomainDispatcherApplication, create_backend_app
+from moto.utilities.utils import get_partition
+from werkzeug.serving import WSGIRequestHandler, run_simple
+
+from lakehouse_tests.log_builder import LogBuilder
+
+PREFIX, KEY = "lake", "bronze/big"
+ACCOUNT, REGION = "123456789012", "us-east-1"
+DEAD_SHARE, ORPHAN_SHARE = 0.16, 0.04
+_LAST = "\U0010ffff"
+_OLD = timedelta(days=60)
+
+
+def names_of(files: int, folders: int) -> tuple[list[str], list[str], list[str]]:
+    """The names of the table's files: the live ones, the removed ones, and those that no log has; every folder has some of each."""
+    random = Random(files)
+    names = [f"day={number % folders}/{_name(random)}" for number in range(files)]
+    dead, orphans = round(files * DEAD_SHARE), round(files * ORPHAN_SHARE)
+    return names[dead + orphans :], names[:dead], names[dead : dead + orphans]
+
+
+def _name(random: Random) -> str:
+    """As Spark names a file."""
+    return f"part-{random.randrange(200):05}-{UUID(int=random.getrandbits(128), version=4)}.c000.snappy.parquet"
+
+
+class Counting:
+    """A WSGI application that counts what it passes on."""
+
+    def __init__(self, app: Callable[..., Iterable[bytes]]) -> None:
+        self._app, self._lock, self._counts = app, Lock(), Counter[str]()
+
+    def __call__(self, environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
+        path, query = environ["PATH_INFO"], parse_qs(environ.get("QUERY_STRING", ""), keep_blank_values=True)
+        if path.startswith("/-/"):
+            start_response("200 OK", [("Content-Type", "application/json")])
+            return [json.dumps(self._answer(path, {name: values[0] for name, values in query.items()})).encode()]
+        with self._lock:
+            self._counts.update(_kinds(environ, query))
+        return self._app(environ, start_response)
+
+    def _answer(self, path: str, query: dict[str, str]) -> Any:
+        if path == "/-/seed":
+            return seed(query["bucket"], files=int(query["files"]), folders=int(query["folders"]))
+        with self._lock:
+            counts, self._counts = self._counts, Counter()
+        return counts
+
+
+def seed(bucket: str, *, files: int, folders: int) -> int:
+    """A bucket with a table of these files, all older than any retention; how many keys it has now."""
+    backend = s3_backends[ACCOUNT][get_partition(REGION)]
+    backend.create_bucket(bucket, REGION)
+    live, dead, orphans = names_of(files, folders)
+    story = LogBuilder(key=KEY).create(partition_by=["day"])
+    story.append([(name, 1) for name in [*live, *dead]]).delete(dead).checkpoint()
+    objects = {f"{KEY}/{name}": b"x" for name in [*live, *dead, *orphans]}
+    objects |= {file.name: story.store.read(file.name) for file in story.store.list("")}
+    for name, data in objects.items():
+        key = backend.put_object(bucket, f"{PREFIX}/{name}", data, disable_notification=True)
+        key.last_modified = key.last_modified - _OLD
+    return len(objects)
+
+
+def _kinds(environ: dict[str, Any], query: dict[str, list[str]]) -> list[str]:
+    """What a request counts as: `… of data` are those that name the table's own files or folders, apart from its log."""
+    method, table = environ["REQUEST_METHOD"], f"{PREFIX}/{KEY}/"
+    if method == "GET" and "list-type" in query:
+        prefix = query.get("prefix", [""])[0]
+        return ["LIST", *(["LIST of data"] if prefix.startswith(table) and "/_delta_log" not in prefix else [])]
+    if method == "POST" and "delete" in query:
+        body = environ["wsgi.input"].read(int(environ["CONTENT_LENGTH"]))
+        environ["wsgi.input"] = BytesIO(body)
+        return ["DeleteObjects of data" if f"<Key>{table}".encode() in body else "DeleteObjects of others"]
+    return [method]
+
+
+class _Names(list[str]):
+    """A bucket's names, sorted; found again by the identity of its key store."""
+
+    def add(self, name: str) -> None:
+        place = bisect_left(self, name)
+        if place == len(self) or self[place] != name:
+            insort(self, name)
+
+    def drop(self, name: str) -> None:
+        place = bisect_left(self, name)
+        if place < len(self) and self[place] == name:
+            del self[place]
+
+
+def _quick_lists() -> None:
+    """Replaces moto's listing."""
+    from moto.s3.utils import _VersionedKeyStore as Keys
+
+    plain_set, plain_pop = Keys.setlist, Keys.pop
+
+    def names(keys: Any) -> _Names:
+        return keys.__dict__.setdefault("names", _Names())
+
+    def setlist(self: Any, key: str, values: Any) -> None:
+        plain_set(self, key, values)
+        names(self).add(key)
+
+    def pop(self: Any, key: str) -> None:
+        plain_pop(self, key)
+        names(self).drop(key)
+
+    def list_objects_v2(
+        self: Any,
+        bucket: FakeBucket,
+        prefix: str | None,
+        delimiter: str | None,
+        continuation_token: str | None,
+        start_after: str | None,
+        max_keys: int,
+    ) -> tuple[list[Any], bool, str | None]:
+        del self
+        ordered, begin, found = [*names(bucket.keys)], prefix or "", list[Any]()
+        after = continuation_token or start_after or ""
+        place = max(bisect_left(ordered, begin), bisect_right(ordered, after) if after else 0)
+        last = ""
+        while place < len(ordered) and ordered[place].startswith(begin):
+            if len(found) == max_keys:
+                return found, True, last
+            name = ordered[place]
+            folder, slash, _ = name[len(begin) :].partition(delimiter) if delimiter else (name, "", "")
+            if slash:
+                found.append(f"{begin}{folder}{slash}")
+                last = f"{begin}{folder}{slash}{_LAST}"
+                place = bisect_right(ordered, last)
+            else:
+                found.append(bucket.keys[name])
+                last, place = name, place + 1
+        return found, False, None
+
+    Keys.setlist, Keys.pop, S3Backend.list_objects_v2 = setlist, pop, list_objects_v2  # type: ignore[method-assign, assignment]
+
+
+class _Silent(WSGIRequestHandler):
+    """Without a line for each request, and with connections that stay open, as S3's do."""
+
+    protocol_version = "HTTP/1.1"
+
+    def log(self, type: str, message: str, *args: Any) -> None:
+        """Nothing."""
+
+
+def main(port: int) -> None:
+    """Serves until it is ended."""
+    _quick_lists()
+    app = Counting(DomainDispatcherApplication(create_backend_app))
+    run_simple("127.0.0.1", port, app, threaded=True, request_handler=_Silent)
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]))

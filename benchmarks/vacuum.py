@@ -1,0 +1,169 @@
+"""VACUUM FULL and VACUUM USING INVENTORY by Delta, and ours, each on its own copy of a table in S3: seconds, and requests by kind.
+
+`python -m benchmarks.vacuum [files …]`. The table has 1,000 folders (or one for two files); a fifth of its files is to go, most of them
+removed by the log, some in no log at all. The server is a process of its own (`benchmarks/s3_server.py`), which counts. Delta's own
+ways are left out where, by the size before, they would take longer than ten minutes.
+"""
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from math import ceil, inf
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.error import URLError
+from urllib.request import urlopen
+
+from benchmarks.s3_server import KEY, PREFIX, names_of
+from lakehouse.core.settings import Settings
+from lakehouse.core.table import Append, Landing, Table
+from lakehouse.engine import server, sql
+from lakehouse.engine.clock import now_ms
+from lakehouse.engine.inventory import newest_report, scan
+from lakehouse.engine.lake import Lake, open_lake
+from lakehouse.engine.spark import connect
+from lakehouse.engine.vacuum import vacuum
+from lakehouse_tests.conftest import free_port, own_settings
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+SIZES, FOLDERS = (2_000, 10_000, 30_000, 100_000), 1_000
+LEAST_FASTER, MOST_SECONDS = 20, 600
+KINDS = ("LIST", "LIST of data", "GET", "HEAD", "PUT", "DELETE", "DeleteObjects of data", "DeleteObjects of others")
+BIG = Table(key=KEY, source=Landing(prefix="landing/big/", format="json", schema="id BIGINT, day STRING"), write=Append())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measured:
+    """What one way took, and the files that it deleted."""
+
+    way: str
+    seconds: float
+    requests: Mapping[str, int]
+    deleted: int
+
+
+def main(*sizes: int) -> int:
+    """Prints what each way takes at each size; 1 if ours misses a goal at the largest that Delta's FULL was run at."""
+    with tempfile.TemporaryDirectory() as home, _s3() as endpoint:
+        settings = replace(own_settings(Path(home), LAKEHOUSE_SPARK_MEMORY="2g"), root="s3://warm/lake")
+        with server.supervised(settings):
+            _compare(endpoint, settings, 200, {*WAYS})  # warms the JVM up, which else the first way would pay for
+            kept, times_faster, seconds, before = True, 0.0, dict.fromkeys(WAYS, 0.0), 1
+            for files in sizes or SIZES:
+                ways = {way for way in WAYS if way == OURS or seconds[way] * files / before < MOST_SECONDS}
+                found = _compare(endpoint, settings, files, ways)
+                _tell(files, found)
+                kept &= _asks_little(found[OURS])
+                times_faster = found[FULL].seconds / found[OURS].seconds if FULL in found else times_faster
+                seconds, before = {way: found[way].seconds if way in found else inf for way in WAYS}, files
+    print(f"goals: no LIST of data, one DeleteObjects for 1,000 files: {'kept' if kept else 'not kept'}")
+    print(f"goal: {LEAST_FASTER} times faster than FULL at the largest of it: {times_faster:.0f} times")
+    return 0 if kept and times_faster >= LEAST_FASTER else 1
+
+
+def _tell(files: int, found: Mapping[str, Measured]) -> None:
+    """The table of one size printed."""
+    print(
+        f"\n{files:,} files in {min(FOLDERS, files // 2):,} folders".ljust(41)
+        + " seconds"
+        + "".join(f"{kind:>{len(kind) + 2}}" for kind in KINDS)
+    )
+    for each in found.values():
+        numbers = "".join(f"{each.requests.get(kind, 0):{len(kind) + 2},}" for kind in KINDS)
+        print(f"{each.way:<40}{each.seconds:8.1f}{numbers}", flush=True)
+
+
+def _asks_little(ours: Measured) -> bool:
+    return not ours.requests.get("LIST of data") and ours.requests["DeleteObjects of data"] <= ceil(ours.deleted / 1_000)
+
+
+def _compare(endpoint: str, settings: Settings, files: int, ways: set[str]) -> dict[str, Measured]:
+    live, dead, orphans = names_of(files, min(FOLDERS, files // 2))
+    found: dict[str, Measured] = {}
+    for number, (way, run) in enumerate(WAYS.items()):
+        if way not in ways:
+            continue
+        bucket = f"b{files}-{number}"
+        _ask(endpoint, f"seed?bucket={bucket}&files={files}&folders={min(FOLDERS, files // 2)}")
+        lake = open_lake(replace(settings, root=f"s3://{bucket}/{PREFIX}"))
+        for name, step in run(lake, connect(settings)):
+            _ask(endpoint, "requests")
+            began = time.perf_counter()
+            step()
+            seconds = time.perf_counter() - began
+            found[name] = Measured(way=name, seconds=seconds, requests=_ask(endpoint, "requests"), deleted=len(dead) + len(orphans))
+        left = {each.key.removeprefix(f"{PREFIX}/{KEY}/") for each in lake.store.walk(KEY) if "/_delta_log/" not in each.key}
+        if left != {*live}:
+            raise SystemExit(f"{way}: {len({*live} - left)} live files are gone, {len(left - {*live})} others are left")
+    return found
+
+
+type_of_steps = Iterator[tuple[str, Callable[[], object]]]
+
+
+def _full(lake: Lake, spark: "SparkSession") -> type_of_steps:
+    yield FULL, lambda: spark.sql(f"VACUUM {sql.path_table(lake.settings.table_uri(KEY))}").collect()
+
+
+def _inventory(lake: Lake, spark: "SparkSession") -> type_of_steps:
+    """As somebody would do it who knows what VACUUM asks of an inventory: these columns in this order, nullable, decoded, no log."""
+    scan(lake.store, now_ms=now_ms())
+    report = newest_report(lake.store, lake.store.bucket, now_ms=now_ms())
+    assert report is not None
+    [data] = (f"s3a://{lake.store.bucket}/{file.key}" for file in report.manifest.files)
+    view = f"""
+        SELECT concat('s3a://{lake.store.bucket}/', key) AS path, size AS length, nullif(false, true) AS isDir,
+               unix_millis(last_modified_date) AS modificationTime
+        FROM parquet.{sql.quote(data)} WHERE key LIKE '{PREFIX}/{KEY}/day=%'"""  # noqa: S608  # names of ours
+    table = sql.path_table(lake.settings.table_uri(KEY))
+    yield INVENTORY, lambda: spark.sql(f"VACUUM {table} FULL USING INVENTORY ({view})").collect()
+
+
+def _ours(lake: Lake, spark: "SparkSession") -> type_of_steps:
+    yield SCAN, lambda: scan(lake.store, now_ms=now_ms())
+    yield OURS, lambda: vacuum(lake, spark, BIG, [BIG], mode="INVENTORY")
+
+
+FULL, INVENTORY, OURS, SCAN = (
+    "VACUUM (FULL)",
+    "VACUUM USING INVENTORY",
+    "lakehouse vacuum --mode INVENTORY",
+    "(its report: lakehouse inventory scan)",
+)
+WAYS: Mapping[str, Callable[[Lake, "SparkSession"], type_of_steps]] = {FULL: _full, INVENTORY: _inventory, OURS: _ours}
+
+
+@contextmanager
+def _s3() -> Iterator[str]:
+    """The address of a fresh server, which boto3 and the JVM find in the environment."""
+    port = free_port()
+    endpoint = f"http://127.0.0.1:{port}"
+    os.environ |= {"AWS_ENDPOINT_URL": endpoint, "AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test", "AWS_REGION": "us-east-1"}
+    with subprocess.Popen([sys.executable, "-m", "benchmarks.s3_server", str(port)], stderr=subprocess.DEVNULL) as process:
+        try:
+            while True:
+                try:
+                    _ask(endpoint, "requests")
+                    break
+                except URLError:
+                    time.sleep(0.1)  # until it answers
+            yield endpoint
+        finally:
+            process.terminate()
+
+
+def _ask(endpoint: str, what: str) -> dict[str, int]:
+    with urlopen(f"{endpoint}/-/{what}") as answer:  # noqa: S310  # our own server
+        return json.load(answer)
+
+
+if __name__ == "__main__":
+    sys.exit(main(*map(int, sys.argv[1:])))

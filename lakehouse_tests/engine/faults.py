@@ -1,0 +1,81 @@
+"""An old table, reports of it that lie, and a vacuum of it without Spark, for the tests of faults."""
+
+import os
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lakehouse.core.errors import LakehouseError
+from lakehouse.core.vacuum import Doomed, VacuumPlan
+from lakehouse.engine.clock import now_ms
+from lakehouse.engine.lake import Lake
+from lakehouse.engine.vacuum import plan, run
+from lakehouse.engine.vacuum.facts import gather
+from lakehouse_tests.engine.reports import row_of, write_report
+from lakehouse_tests.engine.vacuums import table_of
+from lakehouse_tests.log_builder import LogBuilder
+
+KEY, NOW, HOUR = "bronze/t", now_ms(), 3_600_000
+LONG_AGO = NOW - 60 * 24 * HOUR
+TABLE = table_of(KEY)
+PAST = ["d=1/gone", "d=1/orphan"]
+
+type_of_row = dict[str, Any]
+
+
+def story_of(lake: Lake) -> LogBuilder:
+    """The table, written."""
+    story = LogBuilder(lake.store, KEY).create(partition_by=["d"]).append([("d=1/live", 10), ("d=2/live", 20), ("d=1/gone", 30)])
+    story.store_data()
+    lake.store.put(f"{KEY}/d=1/orphan", b"123")
+    return story.delete(["d=1/gone"])
+
+
+def age(lake: Lake) -> None:
+    """Everything in the lake is older than any retention."""
+    for each in lake.store.walk(""):
+        os.utime(Path(lake.settings.root) / each.key, (LONG_AGO / 1_000, LONG_AGO / 1_000))
+
+
+def report(lake: Lake, change: Callable[[type_of_row], type_of_row | None] = dict, *, more: Iterable[str] = (), **options: Any) -> None:
+    """A report of what lies there as AWS writes it; `change` is the fault, and `more` are keys that it invents."""
+    listed = [row_of(each) for each in lake.store.walk("") if "_lakehouse/" not in each.key]
+    rows = [changed for row in [*listed, *({**listed[0], "key": key} for key in more)] if (changed := change(row))]
+    write_report(lake.store, rows or [{**listed[0], "key": "elsewhere/x"}], **{"file_format": "CSV", "created_ms": NOW, **options})
+
+
+def planned(lake: Lake, mode: Any = "INVENTORY") -> VacuumPlan:
+    found = plan(lake, TABLE, [TABLE], mode=mode)
+    assert found is not None
+    return found
+
+
+def paths(found: VacuumPlan) -> list[str]:
+    return [each.name for each in found.doomed]
+
+
+def files(lake: Lake) -> set[str]:
+    """The table's own files."""
+    folder = f"{lake.store.prefix}{KEY}/"
+    return {each.key.removeprefix(folder) for each in lake.store.walk(KEY) if "/_delta_log/" not in each.key}
+
+
+def carried_out(lake: Lake, found: VacuumPlan, *, meanwhile: Callable[[], object] = lambda: None) -> tuple[set[str], "run._Work"]:
+    """The files that are gone, and what the vacuum says of it, where Delta agrees to the whole plan, and something happens after that."""
+    known, before, work = gather(lake, TABLE, [TABLE]), files(lake), run._Work()
+    assert known is not None
+
+    def agreed(_spark: object, _uri: str, _table: str, doomed: Iterable[Doomed]) -> list[Doomed]:
+        meanwhile()
+        return [*doomed]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(run, "agreed", agreed)
+        patch.setattr(run, "_PAUSES_SECONDS", (0.0, 0.0))
+        try:
+            run._carry_out(lake, None, TABLE, known, found, work)  # type: ignore[arg-type]  # nobody is asked
+        except LakehouseError as error:
+            work.failed["error"] = f"{type(error).__name__}: {error}"
+    return before - files(lake), work

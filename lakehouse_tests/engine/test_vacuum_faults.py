@@ -1,0 +1,208 @@
+"""Faults of reports, keys and writers beside, planted: no file that is needed goes, the reason is clear, the next run heals.
+
+No Spark: where a deletion is tried, Delta's answer is taken to be our plan. Reports that are damaged in themselves: `test_inventory.py`.
+"""
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lakehouse.core.errors import Refused
+from lakehouse.core.settings import parse_settings
+from lakehouse.engine.clock import now_ms
+from lakehouse.engine.lake import Lake, open_lake
+from lakehouse.engine.vacuum import plan, run
+from lakehouse_tests.engine.faults import (
+    HOUR,
+    KEY,
+    LONG_AGO,
+    NOW,
+    PAST,
+    TABLE,
+    age,
+    carried_out,
+    paths,
+    planned,
+    report,
+    story_of,
+    type_of_row,
+)
+from lakehouse_tests.engine.vacuums import table_of
+from lakehouse_tests.log_builder import LogBuilder
+
+ODD = ["a b", "100%", "a%2Fb", "a+b", "ä€😀", "#?&=", "'\",", "new\nline"]
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Lake:
+    """A lake with a table of one live file in each of two partitions, one file that was removed long ago, and one that no log has."""
+    lake = open_lake(parse_settings({"LAKEHOUSE_REPLAY": "off"}, base=tmp_path))
+    story_of(lake)
+    age(lake)
+    return lake
+
+
+def test_an_honest_report_dooms_what_is_past_and_nothing_else(lake: Lake) -> None:
+    report(lake)
+    assert paths(planned(lake)) == PAST
+
+
+def _key(change: Callable[[str], str]) -> Callable[[type_of_row], type_of_row]:
+    return lambda row: {**row, "key": change(row["key"])}
+
+
+@pytest.mark.parametrize(
+    ("change", "options", "said"),
+    [
+        (dict, {"created_ms": NOW - 30 * HOUR}, r"daily/.* is 30 h old, at most 26 h are allowed; accepted: .*FULL"),
+        (lambda row: row if "d=2" not in row["key"] else None, {}, r"1 of 2 files .* are not in the report .* like d=2/live"),
+        (lambda row: row if not row["key"].startswith(KEY) else None, {}, r"2 of 2 files .* are not in the report"),
+        (_key(lambda key: f"another/{key}"), {}, r"2 of 2 files .* of another prefix"),
+        (_key(lambda key: key.replace("=", "%3D")), {}, r"2 of 2 files .* its keys are spelt otherwise"),
+        (dict, {"bucket": "another"}, r"there is no complete report; accepted: .*FULL"),
+        (dict, {"manifest": {"sourceBucket": "another"}}, r"of bucket 'another'"),
+        (dict, {"complete": False}, r"there is no complete report; accepted: .*FULL"),
+        (lambda row: {**row, "last_modified_date": LONG_AGO // 1_000}, {}, r"seconds for milliseconds\?"),
+    ],
+    ids=[
+        "old",
+        "cut short",
+        "no row of the table",
+        "prefix",
+        "encoded twice",
+        "none of this bucket",
+        "bucket",
+        "unfinished",
+        "seconds",
+    ],
+)
+def test_a_report_that_cannot_be_trusted_is_refused_and_a_listing_does_instead(
+    lake: Lake, change: Callable[[type_of_row], type_of_row | None], options: Mapping[str, Any], said: str
+) -> None:
+    report(lake, change, **options)
+    with pytest.raises(Refused, match=said):
+        planned(lake)
+    assert paths(planned(lake, "FULL")) == PAST
+
+
+def test_keys_that_were_never_encoded_name_no_file_that_is_needed(lake: Lake) -> None:
+    """`a+b` that is not encoded is read as `a b`: here that is another file, which somebody writes just now."""
+    lake.store.put(f"{KEY}/d=1/a+b", b"1")
+    age(lake)
+    report(lake, _key(lambda key: key.replace("+", " ")))
+    lake.store.put(f"{KEY}/d=1/a b", b"1")
+    found = planned(lake)
+    assert paths(found) == ["d=1/a b", *PAST]
+    gone, work = carried_out(lake, found)
+    assert (gone, work.spared) == ({*PAST}, {"d=1/a b": "it was written again since the report"})
+
+
+def test_live_keys_that_were_never_encoded_are_missed(lake: Lake) -> None:
+    LogBuilder(lake.store, "bronze/u").create().append([("a+b", 1)]).store_data()
+    age(lake)
+    report(lake, _key(lambda key: key.replace("+", " ")))
+    table = table_of("bronze/u")
+    with pytest.raises(Refused, match=r"1 of 1 files .* like a\+b: .* its keys are spelt otherwise"):
+        plan(lake, table, [table], mode="INVENTORY")
+
+
+@pytest.mark.parametrize(
+    "key", [f"{KEY}/../u/x", f"{KEY}/d=1/../../../x", f"/{KEY}/x", "/etc/passwd", f"{KEY}//x", f"{KEY}/.", f"{KEY}/./d=1/live", f"{KEY}2/x"]
+)
+def test_a_key_that_leads_out_of_the_table_is_not_taken(lake: Lake, key: str) -> None:
+    report(lake, more=[key])
+    assert paths(planned(lake)) == PAST
+
+
+@pytest.mark.parametrize(
+    "key",
+    ["_SUCCESS", "d=1/_SUCCESS", "d=1/.live.crc", ".x", "d=1/_tmp/x", "_delta_log/x", "_delta_log/_staged_commits/x", "_delta_index/../x"],
+)
+def test_hidden_files_that_delta_would_take_from_an_inventory_stay(lake: Lake, key: str) -> None:
+    report(lake, more=[f"{KEY}/{key}"])
+    assert paths(planned(lake)) == PAST
+
+
+def test_the_metadata_that_uniform_writes_for_other_readers_stays(lake: Lake) -> None:
+    story = LogBuilder(lake.store, "bronze/u").create(properties={"delta.universalFormat.enabledFormats": "iceberg"}).append([("live", 1)])
+    story.store_data()
+    age(lake)
+    report(lake, more=["bronze/u/metadata/v1.metadata.json", "bronze/u/orphan"])
+    table = table_of("bronze/u")
+    found = plan(lake, table, [table, TABLE], mode="INVENTORY")
+    assert found is not None and paths(found) == ["orphan"]
+
+
+def test_files_of_a_table_inside_the_folder_stay(lake: Lake) -> None:
+    inner = LogBuilder(lake.store, f"{KEY}/inner").create().append([("live", 1), ("gone", 1)]).store_data()
+    inner.delete(["gone"])
+    age(lake)
+    report(lake, more=[f"{KEY}/inner/orphan", f"{KEY}/innermost"])
+    assert paths(planned(lake)) == ["d=1/gone", "d=1/orphan", "innermost"]
+
+
+@pytest.mark.parametrize("key", [f"{KEY}/d=1/live", f"{KEY}/d=1/live/", f"{KEY}/d=1/", f"{KEY}/", "bronze/"])
+def test_what_looks_like_a_folder_is_no_reason_to_delete(lake: Lake, key: str) -> None:
+    """Delta skips the retention for what an inventory calls a folder. Here the marker of one stays, and a live file of no bytes."""
+    more = [] if key.endswith("live") else [key]
+    report(lake, lambda row: {**row, "size": 0} if row["key"] == key else row, more=more)
+    assert paths(planned(lake)) == PAST
+
+
+def test_a_report_of_addresses_instead_of_keys_is_refused_by_name(lake: Lake) -> None:
+    report(lake, _key(lambda key: f"s3://local/{key}"))
+    with pytest.raises(Refused, match="s3://local/bronze/t cannot be read"):
+        planned(lake)
+
+
+@pytest.mark.parametrize("ms", [0, NOW + 40 * 24 * HOUR, NOW - HOUR])
+def test_an_orphan_of_a_time_that_is_unknown_or_young_stays(lake: Lake, ms: int) -> None:
+    report(lake, lambda row: {**row, "last_modified_date": ms} if row["key"].endswith("orphan") else row)
+    assert paths(planned(lake)) == ["d=1/gone"]
+
+
+@pytest.mark.parametrize("file_format", ["CSV", "ORC", "Parquet"])
+def test_names_of_any_signs_go_and_their_likes_stay(lake: Lake, file_format: str) -> None:
+    for name in ODD:
+        lake.store.put(f"{KEY}/d={name}/x", b"1")
+    age(lake)
+    report(lake, file_format=file_format)
+    found = planned(lake)
+    assert paths(found) == sorted([*PAST, *(f"d={name}/x" for name in ODD)])
+    assert carried_out(lake, found)[0] == set(paths(found))
+
+
+def test_the_clock_of_another_world_stops_the_vacuum(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    run.check_clock(lake)
+    for off_ms in (400_000, -400_000):
+        monkeypatch.setattr(run, "now_ms", lambda off_ms=off_ms: now_ms() + off_ms)
+        with pytest.raises(Refused, match=r"this machine's clock is -?400 s off"):
+            run.check_clock(lake)
+
+
+def test_writers_beside_take_nothing_from_the_plan_and_a_restore_what_it_needs(lake: Lake) -> None:
+    story = story_of(lake)
+    age(lake)
+    report(lake)
+    back: dict[str, Any] = {"path": "d=1/gone", "partitionValues": {"d": "1"}, "size": 30, "modificationTime": LONG_AGO, "dataChange": True}
+
+    def beside() -> None:
+        story.append([("d=3/new", 1)]).optimize(["d=1/live", "d=2/live"], into=("d=3/compacted", 30)).commit("RESTORE", {"add": back})
+
+    gone, work = carried_out(lake, planned(lake), meanwhile=beside)
+    assert (gone, work.spared) == ({"d=1/orphan"}, {"d=1/gone": "version 5 needs it again"})
+
+
+def test_a_log_that_vanishes_beside_stops_it(lake: Lake) -> None:
+    report(lake)
+    found = planned(lake)
+    log = [file.name for file in lake.store.list(f"{KEY}/_delta_log")]
+
+    def beside() -> None:
+        lake.store.put(f"{KEY}/_delta_log/{3:020}.json", b"{}")
+        lake.store.delete(log)
+
+    gone, work = carried_out(lake, found, meanwhile=beside)
+    assert gone == set() and work.failed["error"]

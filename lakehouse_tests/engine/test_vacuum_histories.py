@@ -1,0 +1,16 @@
+"""A few random histories with vacuums: every version within the retention reads as it was written; `make bench` runs hundreds."""
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from lakehouse.engine.lake import Lake
+from lakehouse_tests.engine.histories import Story
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_no_version_within_the_retention_loses_a_row(lake: Lake, spark: "SparkSession", seed: int) -> None:
+    Story(lake, spark, seed).run(operations=6, vacuums=1)

@@ -1,0 +1,56 @@
+"""A vacuum whose process is killed loses nothing, and the next one goes on; names of any signs, as Delta itself sees them."""
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from lakehouse.engine.clock import now_ms
+from lakehouse.engine.inventory import scan
+from lakehouse.engine.journal import Journal
+from lakehouse.engine.lake import Lake
+from lakehouse.engine.vacuum import vacuum
+from lakehouse_tests.engine.test_kills import PROGRAM, type_of_client
+from lakehouse_tests.engine.vacuums import age, append, create, data_files, rows, table_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+ODD = ["a b", "100%", "a%2Fb", "a+b", "ä€😀", "#?&=", "'\",", "new\nline", "{x}[y]*"]
+
+
+@pytest.mark.parametrize(("step", "gone"), [(0, 0), (1, 1), (2, 3)])
+def test_a_killed_vacuum_is_finished_by_the_next(
+    lake: Lake, spark: "SparkSession", new_client: type_of_client, step: int, gone: int
+) -> None:
+    table, uri = table_of(), create(spark, lake)
+    append(spark, uri, 0)
+    append(spark, uri, 10)
+    spark.sql(f"DELETE FROM delta.`{uri}` WHERE part = 0")
+    lake.store.put("bronze/t/part=1/orphan", b"123")
+    before, files = rows(spark, uri), data_files(lake)
+    client = new_client(PROGRAM, lake.settings, "vacuum_and_die", str(step))
+    assert client.wait(timeout=120) == -9
+    assert len(files - data_files(lake)) == gone
+    assert rows(spark, uri) == before and Journal(lake.store).vacuums("bronze/t") == ()
+    outcome = vacuum(lake, spark, table, [table], mode="FULL")
+    assert (len(data_files(lake)), rows(spark, uri), outcome.past.failed) == (2, before, {})
+    assert Journal(lake.store).session("bronze/t") is None
+
+
+def test_names_of_any_signs_go_by_delta_s_word_too(lake: Lake, spark: "SparkSession") -> None:
+    uri, table = lake.settings.table_uri("bronze/t"), table_of()
+    week = "TBLPROPERTIES ('delta.deletedFileRetentionDuration' = 'interval 1 millisecond')"
+    spark.sql(f"CREATE TABLE delta.`{uri}` (id BIGINT, part STRING) USING delta PARTITIONED BY (part) {week}")
+    frame = spark.createDataFrame([(number, name) for name in ODD for number in range(2)], "id BIGINT, part STRING").coalesce(1)
+    frame.write.format("delta").mode("append").save(uri)
+    removed = data_files(lake)
+    frame.where("id = 1").write.format("delta").mode("overwrite").save(uri)
+    live = data_files(lake) - removed
+    orphans = {f"{name.rpartition('/')[0]}/{odd}" for name, odd in zip(sorted(live), ODD, strict=True) if "/" not in odd}
+    for name in orphans:
+        lake.store.put(f"bronze/t/{name}", b"123")
+    age(lake, orphans)
+    scan(lake.store, now_ms=now_ms())
+    outcome = vacuum(lake, spark, table, [table], mode="INVENTORY")
+    assert (data_files(lake), outcome.spared, outcome.past.failed) == (live, {}, {})
+    assert sorted(row[0] for row in spark.read.format("delta").load(uri).select("part").collect()) == sorted(ODD)

@@ -1,0 +1,161 @@
+"""Faults of S3 while a vacuum deletes, planted in the server: what went is known, what did not is told by key, the next run heals.
+
+No Spark: Delta's answer is taken to be our plan.
+"""
+
+import re
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
+from datetime import UTC, datetime
+from io import BytesIO
+from pathlib import Path
+from threading import Thread
+from typing import Any
+from uuid import uuid4
+
+import boto3
+import pytest
+from botocore.config import Config
+from moto.s3.models import s3_backends
+from moto.server import DomainDispatcherApplication, create_backend_app
+from werkzeug.serving import make_server
+
+from lakehouse.core.settings import parse_settings
+from lakehouse.engine.lake import Lake, open_lake
+from lakehouse.engine.store import S3Store
+from lakehouse_tests.engine.faults import LONG_AGO, PAST, carried_out, files, planned, report, story_of
+
+type_of_fault = Callable[[Any, dict[str, Any], Any], Iterable[bytes]]
+
+
+class FaultyS3:
+    """A WSGI application before moto's: the next `times` requests to delete, or of another `method`, meet the `fault`."""
+
+    def __init__(self, app: Any) -> None:
+        self.app, self.times, self.method = app, 0, "POST"
+        self.fault: type_of_fault = _slow_down
+
+    def __call__(self, environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
+        if self.times == 0 or environ["REQUEST_METHOD"] != self.method:
+            return self.app(environ, start_response)
+        self.times -= 1
+        return self.fault(self.app, environ, start_response)
+
+
+@pytest.fixture(scope="module")
+def s3() -> Iterator[FaultyS3]:
+    """A server of its own, in which faults can be planted; the environment leads boto3 there."""
+    app = FaultyS3(DomainDispatcherApplication(create_backend_app))
+    server = make_server("127.0.0.1", 0, app, threaded=True)
+    thread = Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in {
+            "AWS_ENDPOINT_URL": f"http://127.0.0.1:{server.port}",
+            "AWS_ACCESS_KEY_ID": "test",
+            "AWS_SECRET_ACCESS_KEY": "test",
+            "AWS_DEFAULT_REGION": "us-east-1",
+            "AWS_MAX_ATTEMPTS": "2",
+        }.items():
+            patch.setenv(name, value)
+        yield app
+    server.shutdown()
+    thread.join()
+
+
+@pytest.fixture
+def in_bucket(s3: FaultyS3, tmp_path: Path) -> Iterator[Lake]:
+    """The same lake in a bucket of its own, everything in it of long ago, with a report."""
+    bucket = f"lake-{uuid4().hex}"
+    boto3.client("s3").create_bucket(Bucket=bucket)
+    lake = open_lake(parse_settings({"LAKEHOUSE_REPLAY": "off", "LAKEHOUSE_ROOT": f"s3://{bucket}/some/lake"}, base=tmp_path))
+    story_of(lake)
+    for key in s3_backends["123456789012"]["aws"].buckets[bucket].keys.values():
+        key.last_modified = datetime.fromtimestamp(LONG_AGO / 1_000, tz=UTC).replace(tzinfo=None)
+    report(lake)
+    yield lake
+    s3.times, s3.method = 0, "POST"
+
+
+def _answer(start_response: Any, status: str, text: str) -> Iterable[bytes]:
+    start_response(status, [("Content-Type", "application/xml")])
+    return [text.encode()]
+
+
+def _slow_down(_app: Any, _environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
+    """The whole request is refused for now."""
+    return _answer(start_response, "503 Slow Down", "<Error><Code>SlowDown</Code><Message>Reduce your request rate.</Message></Error>")
+
+
+def _lost(app: Any, environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
+    """It is done, and the answer is lost on its way."""
+    list(app(environ, lambda *_: None))
+    return _answer(start_response, "500 Internal Server Error", "<Error><Code>InternalError</Code><Message>lost</Message></Error>")
+
+
+def _late(app: Any, environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
+    """It is done, and the answer comes when nobody waits for it any more."""
+    answer = list(app(environ, start_response))
+    time.sleep(0.4)
+    return answer
+
+
+def _not_the_orphan(code: str) -> type_of_fault:
+    """All but one key are deleted; why, is told inside an answer that says 200."""
+
+    def fault(app: Any, environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
+        body = environ["wsgi.input"].read(int(environ["CONTENT_LENGTH"]))
+        kept = b"<Object><Key>some/lake/bronze/t/d=1/orphan</Key></Object>"
+        rest = body.replace(kept, b"")
+        environ |= {"wsgi.input": BytesIO(rest), "CONTENT_LENGTH": str(len(rest))}
+        if b"<Object>" in rest:
+            list(app(environ, lambda *_: None))
+        error = f"<Error><Key>some/lake/bronze/t/d=1/orphan</Key><Code>{code}</Code></Error>" if kept in body else ""
+        return _answer(start_response, "200 OK", f"<DeleteResult>{error}</DeleteResult>")
+
+    return fault
+
+
+@pytest.mark.parametrize(
+    ("fault", "times", "gone", "failed"),
+    [
+        (_slow_down, 3, PAST, {}),
+        (
+            _slow_down,
+            -1,
+            [],
+            {"d=1/gone": "SlowDown", "d=1/orphan": "SlowDown", "error": "Transient: .* S3 answers SlowDown .*; try again"},
+        ),
+        (_lost, 1, PAST, {}),
+        (_lost, -1, PAST, {"d=1/gone": "InternalError", "d=1/orphan": "InternalError", "error": "Transient: .* try again"}),
+        (_late, 1, PAST, {}),
+        (_not_the_orphan("AccessDenied"), -1, ["d=1/gone"], {"d=1/orphan": "AccessDenied"}),
+        (_not_the_orphan("SlowDown"), 3, PAST, {}),
+        (_not_the_orphan("SlowDown"), -1, ["d=1/gone"], {"d=1/orphan": "SlowDown"}),
+    ],
+)
+def test_a_fault_of_s3_is_tried_again_or_told_by_key_and_the_next_run_heals(
+    s3: FaultyS3, in_bucket: Lake, fault: type_of_fault, times: int, gone: list[str], failed: Mapping[str, str]
+) -> None:
+    lake = in_bucket
+    if fault is _late:
+        client = boto3.client("s3", config=Config(read_timeout=0.2, retries={"mode": "standard"}))
+        lake = replace(lake, store=S3Store(lake.store.bucket, lake.store.prefix, client))
+    s3.fault, s3.times = fault, times
+    found, work = carried_out(lake, planned(lake))
+    assert found == {*gone}
+    assert work.failed.keys() == failed.keys() and all(re.search(why, work.failed[name]) for name, why in failed.items())
+    assert work.deleted_files == (0 if "error" in failed else len(gone))
+    s3.times = 0
+    carried_out(lake, planned(lake))
+    assert files(lake) == {"d=1/live", "d=2/live"}
+
+
+def test_a_storage_that_tells_nothing_stops_it_before_anything_goes(s3: FaultyS3, in_bucket: Lake) -> None:
+    s3.fault, s3.times, s3.method = _slow_down, -1, "HEAD"
+    gone, work = carried_out(in_bucket, planned(in_bucket))
+    assert gone == set() and work.failed.keys() == {"error"} and work.failed["error"].startswith("Transient")
+    s3.times = 0
+    carried_out(in_bucket, planned(in_bucket))
+    assert files(in_bucket) == {"d=1/live", "d=2/live"}
