@@ -157,7 +157,7 @@ def test_a_report_of_addresses_instead_of_keys_is_refused_by_name(lake: Lake) ->
         planned(lake)
 
 
-@pytest.mark.parametrize("ms", [0, NOW + 40 * 24 * HOUR, NOW - HOUR])
+@pytest.mark.parametrize("ms", [0, NOW + 40 * 24 * HOUR, NOW - HOUR], ids=["unknown", "ahead", "young"])
 def test_an_orphan_of_a_time_that_is_unknown_or_young_stays(lake: Lake, ms: int) -> None:
     report(lake, lambda row: {**row, "last_modified_date": ms} if row["key"].endswith("orphan") else row)
     assert paths(planned(lake)) == ["d=1/gone"]
