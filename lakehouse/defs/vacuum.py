@@ -42,16 +42,20 @@ def vacuum_asset(table: Table, lake: Lake, declared: Sequence[Table]) -> dg.Asse
     )
     def vacuum(context: dg.AssetExecutionContext, config: VacuumConfig, spark: LazyPySparkResource) -> Iterator[dg.MaterializeResult[Any]]:
         from lakehouse.engine.vacuum import vacuum as vacuum_table
+        from lakehouse.engine.vacuum import vacuum_idle
 
+        mode, owner = config.mode or None, f"run {context.run.run_id}"
         with dagster_words(context):
             if lake.facts(table.key) is None:
                 context.log.info(f"{table.key}: there is no table yet")
                 return
             if not config.anyway:
                 refuse_vacuum(lake, table)
-            session = spark.spark_session
-            tag_session(context, session_id(session))
-            outcome = vacuum_table(lake, session, table, declared, mode=config.mode or None, owner=f"run {context.run.run_id}")  # type: ignore[arg-type]
+            outcome = vacuum_idle(lake, table, declared, mode=mode, owner=owner)  # type: ignore[arg-type]
+            if outcome is None:
+                session = spark.spark_session
+                tag_session(context, session_id(session))
+                outcome = vacuum_table(lake, session, table, declared, mode=mode, owner=owner)  # type: ignore[arg-type]
         context.log.info(f"{table.key}: {outcome.plan.sentence}")
         if outcome.past.failed:
             name, why = next(iter(outcome.past.failed.items()))

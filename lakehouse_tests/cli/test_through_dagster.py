@@ -108,7 +108,8 @@ def test_landing_to_gold_and_compaction_as_planned(settings: Settings) -> None:
     ]
     assert (first[ORDERS]["rows_written"], first[ORDERS]["rows_quarantined"], first[ORDERS]["files_read"]) == (2, 1, 1)
     land(settings, "2.json", {"id": "c", "amount": 1, "d": "1"})
-    assert [(each["table"], each["rows_written"], each["version"]) for each in run(settings, "materialize", "bronze")] == [(ORDERS, 1, 1)]
+    again = {each["table"]: (each["rows_written"], each["version"]) for each in run(settings, "materialize")}
+    assert again[ORDERS] == (1, 1)
     [plan] = run(settings, "plan", ORDERS)
     del plan["fleet"]  # what the sensor would say, which a plan alone does not
     assert (plan["files_removed"], plan["files_added"]) == (2, 1)
@@ -128,21 +129,12 @@ def test_landing_to_gold_and_compaction_as_planned(settings: Settings) -> None:
     assert newest["compaction"]["predicted_files_removed"] == newest["compaction"]["actual_files_removed"] == 2
     assert newest["compaction"]["sentence"] == plan["sentence"]
     assert_dagster_knows(settings)
-    assert_the_old_total_goes(settings)
-
-
-def assert_the_old_total_goes(settings: Settings) -> None:
-    """The dry run names what the vacuum then deletes; a table within its retention, and one that is paused, are left alone."""
-    run(settings, "materialize")
     [named] = run(settings, "vacuum", TOTALS, "--dry-run")
     assert (named["reason"], named["parts"]["tombstoned_past"]) == ("VACUUM_DUE", 1)
     [latest, gone] = run(settings, "vacuum", LATEST, TOTALS)
     assert shape(gone) == shape(SHOWN["vacuum"][0])
     assert (gone["paths"], gone["actual_files"], gone["actual_bytes"]) == (named["paths"], named["files"], named["bytes"])
     assert (latest["reason"], latest["actual_files"]) == ("NOTHING_PAST", 0)
-    assert run(settings, "inventory", "scan")["object_count"] > 0
-    run(settings, "pause", TOTALS, "--why", "an audit")
-    assert "an audit; accepted: lakehouse vacuum gold/totals --anyway" in run(settings, "vacuum", TOTALS, exit_code=2)["error"]["message"]
 
 
 def assert_dagster_knows(settings: Settings) -> None:

@@ -11,8 +11,10 @@ from lakehouse.core.vacuum import Vacuum
 from lakehouse.defs.keys import compaction_key, inventory_key, table_key, vacuum_key
 from lakehouse.defs.resources import spark_resource
 from lakehouse.defs.vacuum import vacuum_asset
+from lakehouse.engine.journal import Journal
 from lakehouse.engine.lake import Lake
 from lakehouse_tests.defs.example import example_lake, orders
+from lakehouse_tests.log_builder import LogBuilder
 
 HELD = replace(orders, vacuum=Vacuum(after_compaction=True))
 
@@ -47,6 +49,16 @@ def test_it_follows_a_new_inventory_and_no_write(tmp_path: Path, instance: dg.Da
 def test_nothing_runs_by_itself_unless_the_declaration_says_so(tmp_path: Path, mode: str) -> None:
     asset = vacuum_asset(replace(orders, vacuum=Vacuum(mode=mode)), example_lake(tmp_path), [orders])  # type: ignore[arg-type]
     assert not asset.automation_conditions_by_key
+
+
+def test_nothing_to_delete_takes_no_spark(tmp_path: Path, instance: dg.DagsterInstance, no_java: None) -> None:
+    lake = example_lake(tmp_path)
+    LogBuilder(lake.store, orders.key).create().append([("f", 100, 1)]).store_data()
+    done = dg.materialize([vacuum_asset(orders, lake, [orders])], instance=instance, resources={"spark": spark_resource(lake.settings)})
+    [told] = done.asset_materializations_for_node(f"vacuum__{orders.key.replace('/', '__')}")
+    assert (told.metadata["lakehouse/files"].value, told.metadata["lakehouse/actual_files"].value) == (0, 0)
+    [past] = Journal(lake.store).vacuums(orders.key)
+    assert (past.mode, past.is_complete, past.deleted_files) == ("FULL", True, 0)
 
 
 def test_a_table_that_is_not_there_yet_is_told_and_no_failure(tmp_path: Path, instance: dg.DagsterInstance) -> None:

@@ -101,6 +101,25 @@ def vacuum(
     return outcome
 
 
+def vacuum_idle(
+    lake: Lake, table: Table, declared: Sequence[Table], *, mode: type_of_mode | None = None, owner: str | None = None
+) -> VacuumOutcome | None:
+    """The outcome of a vacuum that has nothing to do, journalled, without Spark; `None` where there may be something.
+
+    Raises:
+        Refused, Broken: as `plan` does.
+    """
+    began_ms, started, before = now_ms(), time.monotonic(), lake.store.requests.copy()
+    planned = None if _retention_to_set(lake, table) else plan(lake, table, declared, mode=mode)
+    if planned is None or planned.doomed:
+        return None
+    work = _Work(is_complete=planned.reason is not Reason.TOO_LITTLE_PAST)
+    past = _past(planned, work, table, began_ms=began_ms, seconds=time.monotonic() - started, run=owner or uuid4().hex)
+    outcome = VacuumOutcome(plan=planned, past=replace(past, requests=dict(lake.store.requests - before)))
+    Journal(lake.store).record_vacuum(table.key, outcome.past)
+    return outcome
+
+
 def rehearse(
     lake: Lake, spark: "SparkSession", table: Table, declared: Sequence[Table], *, mode: type_of_mode | None = None
 ) -> VacuumPlan | None:
@@ -206,10 +225,13 @@ def _delete(lake: Lake, table: str, doomed: Sequence[Doomed], work: _Work) -> No
 
 def _set_retention(lake: Lake, spark: "SparkSession", table: Table) -> None:
     """The retention that the declaration asks for, in one commit; none where the table has it, since an ALTER aborts other writers."""
+    if wanted := _retention_to_set(lake, table):
+        spark.sql(sql.set_properties(lake.settings.table_uri(table.key), wanted))
+
+
+def _retention_to_set(lake: Lake, table: Table) -> dict[str, str]:
     facts = lake.facts(table.key) if table.vacuum.properties() else None
-    wanted = {} if facts is None else {n: v for n, v in table.vacuum.properties().items() if facts.layout.properties.get(n) != v}
-    if facts is not None and wanted:
-        spark.sql(sql.set_properties(facts.layout.uri, wanted))
+    return {} if facts is None else {n: v for n, v in table.vacuum.properties().items() if facts.layout.properties.get(n) != v}
 
 
 def _past(planned: VacuumPlan, work: _Work, table: Table, *, began_ms: int, seconds: float, run: str) -> PastVacuum:
