@@ -54,7 +54,7 @@ class Answers:
     def list_objects_v2(self, **asked: Any) -> dict[str, Any]:
         """One page: of keys, or of the folders below a prefix."""
         self.requests += 1
-        time.sleep(ANSWER_SECONDS)
+        time.sleep(ANSWER_SECONDS)  # the answer of a far server is what is measured
         prefix, most = asked["Prefix"], asked["MaxKeys"]
         place = max(bisect_right(self.keys, asked.get("StartAfter", "")), bisect_left(self.keys, prefix))
         if "Delimiter" not in asked:

@@ -10,7 +10,7 @@ from lakehouse.core.arranging import plan_clustering, plan_zordering
 from lakehouse.core.cost import DEFAULT_RATES, Estimate, Rates, estimate, fit_rates
 from lakehouse.core.errors import Refused
 from lakehouse.core.history import History
-from lakehouse.core.layout import Layout, type_of_partition
+from lakehouse.core.layout import CATALOG_FEATURES, Layout, type_of_partition
 from lakehouse.core.packing import plan_packing
 from lakehouse.core.partition import by_name, typed_partition
 from lakehouse.core.policy import BinPacking, CompactionPolicy, LiquidClustering, ZOrder, policy_for
@@ -21,9 +21,6 @@ from lakehouse.core.table import Table
 from lakehouse.core.target import remember, target_in_force
 
 __all__ = ["Bin", "CompactionPlan", "plan_compaction", "plan_table"]
-
-# Source: OptimizeTableCommand.scala, run; TableFeature.scala.
-_CATALOG = ("catalogManaged", "catalogOwned-preview")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,7 +96,7 @@ def plan_compaction(
     Raises:
         Refused: the table has a feature that changes how OPTIMIZE selects files.
     """
-    for feature in _CATALOG:
+    for feature in CATALOG_FEATURES:
         if feature in layout.features:
             raise Refused(
                 f"plan of {layout.table}: table feature {feature} is not planned: a catalog-managed table refuses maintenance; "

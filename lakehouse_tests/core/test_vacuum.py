@@ -45,7 +45,7 @@ BOOKS = TableBooks(
     removed_vectors={},
 )
 HISTORY = History(table="a/t", commits=(commit(0, OLD - DAY), commit(1, OLD, "past"), commit(2, NOW - DAY, "kept"), commit(3, NOW - HOUR)))
-FACTS = VacuumFacts(books=BOOKS, history=HISTORY, committed_ms=NOW - HOUR, on_s3=True, tables=frozenset({"a/t", "a/t/inner"}))
+FACTS = VacuumFacts(books=BOOKS, history=HISTORY, on_s3=True, tables=frozenset({"a/t", "a/t/inner"}))
 MANY = replace(FACTS, books=replace(BOOKS, live={str(number): Reference(size_bytes=5, written_ms=OLD) for number in range(5_000)}))
 REPORT = ReportFacts(name="daily/x", created_ms=NOW - 2 * HOUR, data_files=1)
 

@@ -2,18 +2,19 @@
 
 from lakehouse.core.inventory.books import Reference, TableBooks, keep_books, retention_ms_of
 from lakehouse.core.inventory.classify import Classifier
-from lakehouse.core.inventory.expiry import KEPT_DAYS, expired
+from lakehouse.core.inventory.expiry import KEPT_DAYS, expired, stamp_ms
 from lakehouse.core.inventory.loads import Load, load_json, loads_of
 from lakehouse.core.inventory.manifest import DataPart, Manifest, manifest_json, parse_manifest
 from lakehouse.core.inventory.owners import Owners, table_roots
 from lakehouse.core.inventory.parts import KINDS, RECLAIMABLE, Part, StoredObject, decode_key, plausible_ms
 from lakehouse.core.inventory.reconcile import reconcile
-from lakehouse.core.inventory.shares import OUTSIDE, Reconciliation, Share, TableShares
+from lakehouse.core.inventory.shares import OUTSIDE, PAGE_KEYS, Reconciliation, Share, TableShares
 
 __all__ = [
     "KEPT_DAYS",
     "KINDS",
     "OUTSIDE",
+    "PAGE_KEYS",
     "RECLAIMABLE",
     "Classifier",
     "DataPart",
@@ -37,5 +38,6 @@ __all__ = [
     "plausible_ms",
     "reconcile",
     "retention_ms_of",
+    "stamp_ms",
     "table_roots",
 ]

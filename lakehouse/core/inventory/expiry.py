@@ -24,13 +24,13 @@ def expired(files: Iterable[tuple[str, int]], *, newest: str | None, now_ms: int
     `newest` is the stamp of the newest complete report; without a young one nothing goes.
     """
     reports_ms, data_ms = now_ms - KEPT_DAYS * DAY_MS, now_ms - (KEPT_DAYS + 1) * DAY_MS
-    kept_ms = _time_ms(newest or "")
+    kept_ms = stamp_ms(newest or "")
     if kept_ms is None or kept_ms < reports_ms:
         return ()
     found: list[str] = []
     for name, modified_ms in files:
         if match := _STAMP.fullmatch(name):
-            began_ms = _time_ms(match[1] or f"{match[2]}T{match[3]}Z")
+            began_ms = stamp_ms(match[1] or f"{match[2]}T{match[3]}Z")
             if began_ms is not None and began_ms < reports_ms:
                 found.append(name)
         elif _DATA.fullmatch(name) and modified_ms < data_ms:
@@ -39,7 +39,8 @@ def expired(files: Iterable[tuple[str, int]], *, newest: str | None, now_ms: int
     return tuple(sorted(found, key=lambda name: (not name.endswith("manifest.checksum"), name)))
 
 
-def _time_ms(stamp: str) -> int | None:
+def stamp_ms(stamp: str) -> int | None:
+    """When the report of this stamp began; `None` for what is no stamp."""
     try:
         return int(datetime.strptime(stamp, "%Y-%m-%dT%H-%MZ").replace(tzinfo=UTC).timestamp() * 1_000)
     except ValueError:

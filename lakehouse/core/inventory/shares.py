@@ -6,7 +6,7 @@ from lakehouse.core.inventory.parts import Part
 
 # Without a log nobody knows what a table's files should be like; three quarters of 16 MB is small for every target of the policies.
 SMALL_BYTES = 12 * 1024 * 1024
-_PAGE_KEYS = 1_000
+PAGE_KEYS = 1_000
 # Objects of the inventory that are not in the lake's folder at all.
 OUTSIDE = "(outside the lake)"
 
@@ -76,4 +76,4 @@ class Reconciliation:
     @property
     def list_request_count(self) -> int:
         """How many LIST requests one full listing of all tables' folders takes, at 1,000 keys each. Source: AWS, ListObjectsV2."""
-        return sum(-(-table.file_count // _PAGE_KEYS) for table in self.tables)
+        return sum(-(-table.file_count // PAGE_KEYS) for table in self.tables)

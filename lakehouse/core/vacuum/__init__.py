@@ -1,13 +1,12 @@
 """Which files of a table are to be deleted, by which mode and at what price, and why."""
 
-from lakehouse.core.vacuum.choice import DELETE_KEYS, PAGE_KEYS, Quote, choose_mode
+from lakehouse.core.vacuum.choice import DELETE_KEYS, Quote, choose_mode
 from lakehouse.core.vacuum.facts import PastVacuum, ReportFacts, VacuumFacts, objects_by_log, written_once
-from lakehouse.core.vacuum.plan import Doomed, VacuumPlan, checksum_name, plan_vacuum, refuse_unsafe, still_doomed
+from lakehouse.core.vacuum.plan import Doomed, VacuumPlan, checksum_name, minute_text, plan_vacuum, still_doomed
 from lakehouse.core.vacuum.policy import SHORT_RETENTION_RISK, VACUUM_MODES, Vacuum, type_of_mode
 
 __all__ = [
     "DELETE_KEYS",
-    "PAGE_KEYS",
     "SHORT_RETENTION_RISK",
     "VACUUM_MODES",
     "Doomed",
@@ -19,9 +18,9 @@ __all__ = [
     "VacuumPlan",
     "checksum_name",
     "choose_mode",
+    "minute_text",
     "objects_by_log",
     "plan_vacuum",
-    "refuse_unsafe",
     "still_doomed",
     "type_of_mode",
     "written_once",

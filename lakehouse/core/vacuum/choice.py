@@ -6,16 +6,16 @@ from typing import Any
 
 from lakehouse.core.cost import Prices, price
 from lakehouse.core.errors import Refused
+from lakehouse.core.inventory import PAGE_KEYS
 from lakehouse.core.vacuum.facts import VacuumFacts, log_covers, removed_by_log
 from lakehouse.core.vacuum.policy import VACUUM_MODES, Vacuum, type_of_mode
 
-# S3's own limits: keys in one answer to LIST, keys in one DeleteObjects.
-PAGE_KEYS = DELETE_KEYS = 1_000
+# Source: AWS, DeleteObjects: at most so many keys in one request.
+DELETE_KEYS = 1_000
 _HOUR_MS = 3_600_000
 # Assumed until a lake has run some: Delta's answer takes a few seconds, then so much per file asked about, listed and deleted.
 _SECONDS_FIXED, _SECONDS_PER_FILE = 3.0, 40e-6
 _SECONDS_PER_PAGE, _SECONDS_PER_DELETE = 0.15, 0.15
-_REPORT_ROWS_PER_FILE = 500_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

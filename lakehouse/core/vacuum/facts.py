@@ -73,7 +73,6 @@ class VacuumFacts:
 
     books: TableBooks
     history: History
-    committed_ms: int
     lent: frozenset[str] = frozenset()
     report: ReportFacts | None = None
     report_problem: str = ""

@@ -17,14 +17,13 @@ from typing import Any
 from lakehouse.core.cost import DEFAULT_PRICES, Prices, price
 from lakehouse.core.errors import Broken, Refused
 from lakehouse.core.inventory import RECLAIMABLE, Classifier, Owners, Part, Reference, StoredObject
+from lakehouse.core.layout import CATALOG_FEATURES
 from lakehouse.core.reason import Reason
 from lakehouse.core.vacuum.choice import DELETE_KEYS, Quote
 from lakehouse.core.vacuum.facts import VacuumFacts, removed_since
 from lakehouse.core.vacuum.policy import SAFE_RETENTION_HOURS, SHORT_RETENTION_RISK, Vacuum, type_of_mode
 
 _HOUR_MS = 3_600_000
-# Source: OptimizeTableCommand.scala and VacuumCommand.scala, v4.4.0: a catalog-managed table's files are the catalog's to delete.
-_CATALOG = ("catalogManaged", "catalogOwned-preview")
 _RETENTION = "delta.deletedFileRetentionDuration"
 _UNIFORM = "delta.universalFormat.enabledFormats"
 
@@ -89,7 +88,7 @@ class VacuumPlan:
             "reason": self.reason.name,
             "sentence": self.sentence,
             "retention_hours": self.retention_ms / _HOUR_MS,
-            "horizon": _time(self.horizon_ms),
+            "horizon": minute_text(self.horizon_ms),
             "files": self.file_count,
             "bytes": self.size_bytes,
             "parts": dict(sorted(parts.items())),
@@ -119,7 +118,7 @@ def plan_vacuum(
         Refused: the retention is unknown or too short, the table is a catalog's, or the report lacks live files.
         Broken: storage itself lacks live files.
     """
-    refuse_unsafe(facts, policy)
+    _refuse_unsafe(facts, policy)
     classifier = Classifier(facts.books, facts.lent, now_ms=now_ms, horizon_ms=facts.held_ms)
     sifted = _Sifted(facts, classifier)
     sifted.take(objects)
@@ -155,14 +154,14 @@ def still_doomed(doomed: Iterable[Doomed], facts: VacuumFacts, *, horizon_ms: in
     return [each for each in doomed if facts.books.retention_ms and goes(each)]
 
 
-def refuse_unsafe(facts: VacuumFacts, policy: Vacuum) -> None:
+def _refuse_unsafe(facts: VacuumFacts, policy: Vacuum) -> None:
     """Whether this table may be vacuumed at all, whatever lies in storage.
 
     Raises:
         Refused: it may not; the message names what would be accepted.
     """
     books, where = facts.books, f"vacuum of {facts.books.table}"
-    for feature in _CATALOG:
+    for feature in CATALOG_FEATURES:
         if feature in facts.features:
             raise Refused(f"{where}: table feature {feature}: its catalog alone deletes files; accepted: tables without it")
     if books.retention_ms is None:
@@ -249,13 +248,13 @@ def _reason(facts: VacuumFacts, policy: Vacuum, doomed: Sequence[Doomed], mode: 
     if not doomed:
         waiting = len(facts.books.stones) + len(facts.books.removed_vectors)
         reason = Reason.NOTHING_PAST
-        return reason, reason.say(horizon=_time(horizon_ms), waiting=waiting, mode=mode) + held
+        return reason, reason.say(horizon=minute_text(horizon_ms), waiting=waiting, mode=mode) + held
     if size < policy.min_reclaimable_bytes:
         reason = Reason.TOO_LITTLE_PAST
         return reason, reason.say(files=len(doomed), bytes=size, least=policy.min_reclaimable_bytes) + held
     orphans = sum(each.part is Part.ORPHANED_OLD for each in doomed)
     reason = Reason.VACUUM_DUE
-    return reason, reason.say(files=len(doomed), bytes=size, orphans=orphans, horizon=_time(horizon_ms), mode=mode) + held
+    return reason, reason.say(files=len(doomed), bytes=size, orphans=orphans, horizon=minute_text(horizon_ms), mode=mode) + held
 
 
 def _price(
@@ -285,5 +284,6 @@ def _notes(facts: VacuumFacts, doomed: Sequence[Doomed], mode: type_of_mode) -> 
         yield "bytes are at least these: the log does not tell the sizes of all removed files"
 
 
-def _time(ms: int) -> str:
+def minute_text(ms: int) -> str:
+    """A time in plans and reasons: `2026-11-14T21:07Z`."""
     return datetime.fromtimestamp(ms / 1_000, tz=UTC).strftime("%Y-%m-%dT%H:%MZ")

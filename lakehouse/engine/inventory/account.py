@@ -1,7 +1,6 @@
 """The verdicts on a report that was loaded; no Spark."""
 
-from datetime import UTC, datetime
-
+from lakehouse.core.inventory import stamp_ms
 from lakehouse.core.inventory.verdict import (
     Verdict,
     allowed_hours,
@@ -31,4 +30,4 @@ def judge(lake: Lake, outcome: InventoryOutcome, *, now_ms: int) -> tuple[Verdic
 def _before_ms(lake: Lake, report: Report) -> int | None:
     """When the report before this one of the same configuration began."""
     stamps = [stamp for name, stamp in stamps_of(lake.store, lake.store.bucket) if name == report.configuration and stamp < report.stamp]
-    return int(datetime.strptime(stamps[0], "%Y-%m-%dT%H-%MZ").replace(tzinfo=UTC).timestamp() * 1_000) if stamps else None
+    return stamp_ms(stamps[0]) if stamps else None

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from lakehouse.core.errors import Refused
-from lakehouse.core.layout import Column, type_of_partition
+from lakehouse.core.layout import CATALOG_FEATURES, Column, type_of_partition
 from lakehouse.engine.log_reader.actions import type_of_pairs
 
 # Reader features of Delta 4.4.0 that leave the counting of files as it is. Source: delta-io/delta v4.4.0, TableFeature.scala.
@@ -25,7 +25,7 @@ _COUNTABLE = frozenset(
         "variantType-preview",
     }
 )
-_CATALOG = frozenset({"catalogManaged", "catalogOwned-preview"})
+_CATALOG = frozenset(CATALOG_FEATURES)
 # Source: PROTOCOL.md, "Valid Feature Names in Table Features": the versions that implied a feature before there were names.
 _IMPLIED_BY_WRITER = {
     2: ("appendOnly", "invariants"),

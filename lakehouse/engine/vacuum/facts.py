@@ -2,14 +2,13 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from urllib.parse import unquote
 
 from lakehouse.core.errors import Refused
 from lakehouse.core.inventory import StoredObject, keep_books, table_roots
 from lakehouse.core.reason import Reason
 from lakehouse.core.table import Overwrite, Table
-from lakehouse.core.vacuum import ReportFacts, VacuumFacts, VacuumPlan, choose_mode, objects_by_log, plan_vacuum, type_of_mode
+from lakehouse.core.vacuum import ReportFacts, VacuumFacts, VacuumPlan, choose_mode, minute_text, objects_by_log, plan_vacuum, type_of_mode
 from lakehouse.engine.clock import now_ms
 from lakehouse.engine.inventory import Report, newest_report, open_books, read_keys, read_report, settled_ms
 from lakehouse.engine.journal import Journal
@@ -81,7 +80,6 @@ def gather(lake: Lake, table: Table, declared: Sequence[Table]) -> Gathered | No
     facts = VacuumFacts(
         books=keep_books(layout, lake_uri=lake.settings.spark_root),
         history=own.history,
-        committed_ms=layout.committed_ms,
         lent=frozenset(name for books in others for name in books.elsewhere),
         report=report and ReportFacts(name=report.name, created_ms=report.manifest.created_ms, data_files=len(report.manifest.files)),
         report_problem=problem,
@@ -158,5 +156,4 @@ def _held(lake: Lake, table: Table, own: TableFacts, declared: Sequence[Table]) 
     if not waiting:
         return None, ""
     since = min(waiting.values()) - _BEFORE_COMMIT_MS
-    when = datetime.fromtimestamp(since / 1_000, tz=UTC).strftime("%Y-%m-%dT%H:%MZ")
-    return since, Reason.HELD_FOR_READERS.say(since=when, readers=", ".join(sorted(waiting)))
+    return since, Reason.HELD_FOR_READERS.say(since=minute_text(since), readers=", ".join(sorted(waiting)))
