@@ -145,7 +145,9 @@ def _sums(spark: "SparkSession", layout: Layout, sides: Sequence[_Side], *, ahea
     everywhere = not _READ_THROUGH_LOG.isdisjoint(layout.features)
     plain = {unquote(file.path) for side in sides for file in side.files if not everywhere and file.deletion_vector is None}
     wanted = plain - ahead.keys()
-    shared = {**ahead, **(_by_file(layout, _read_files(spark, layout, wanted, version=sides[0].version)) if wanted else {})}
+    # The newest version has the same columns, and Delta has it in memory.
+    newest = max(side.version for side in sides)
+    shared = {**ahead, **(_by_file(layout, _read_files(spark, layout, wanted, version=newest)) if wanted else {})}
     columns, sums = by_name(layout.columns), list[type_of_sums]()
     for side in sides:
         through_log = {file.path: file for file in side.files if everywhere or file.deletion_vector is not None}
