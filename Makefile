@@ -2,6 +2,7 @@
 SHELL := /bin/sh
 BIN := .venv/bin
 READY := .venv/.ready
+MINISTACK := .venv/ministack
 # 3.11 first: it is what the lock was tried with.
 PYTHON ?= $(shell for each in python3.11 python3.12 python3.13 python3.14 python3; do \
 	$$each -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1 && echo $$each && break; done)
@@ -32,7 +33,7 @@ check: $(READY) ## ruff, and pyright (strict on the core)
 	@$(BIN)/ruff check .
 	@$(BIN)/pyright
 
-bench: $(READY) ## the long measurements; LAKEHOUSE_ settings apply
+bench: $(READY) $(MINISTACK) ## the long measurements; LAKEHOUSE_ settings apply
 	@JAVA_TOOL_OPTIONS='$(SHORT_LIVED)' $(BIN)/python -m pytest lakehouse_tests/long
 	@$(BIN)/python -m benchmarks
 
@@ -40,6 +41,12 @@ clean: ## remove environment, jars and caches; never a lake
 	rm -rf .venv .lakehouse/jars .lakehouse/jars.lock .lakehouse/java .pytest_cache .ruff_cache .hypothesis build *.egg-info
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 	@echo "kept: .lakehouse/lake (the tables) and .lakehouse/dagster (the runs); delete them yourself if you want to start over"
+
+# A second server of S3's protocol, in a folder of its own: it asks for other versions of what we use, too.
+$(MINISTACK): $(READY) lakehouse_tests/long/ministack.txt
+	@rm -rf $(MINISTACK)
+	@$(BIN)/python -m pip install --quiet --no-cache-dir --no-deps --require-hashes --target $(MINISTACK) -r lakehouse_tests/long/ministack.txt
+	@touch $(MINISTACK)
 
 $(READY): requirements.txt pyproject.toml lakehouse/engine/ivy.xml lakehouse/engine/jars.sha256
 	@test -n "$(PYTHON)" || { echo "make: Python 3.11 or newer with its venv module was not found (Debian, Ubuntu: apt install python3 python3-venv); make PYTHON=/path/to/python3 names one" >&2; exit 1; }

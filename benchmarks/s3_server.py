@@ -1,6 +1,7 @@
 """An S3 server for the benchmarks: moto's, which counts its requests by kind and makes a bucket with an old table in it in seconds.
 
-`python -m benchmarks.s3_server PORT`. Beside S3 it answers `/-/seed?bucket=…&files=…&folders=…` and `/-/requests`, which starts again at 0.
+`python -m benchmarks.s3_server PORT`. Beside S3 it answers `/-/seed?bucket=…&files=…&folders=…`, `/-/requests`, which starts again at 0,
+and `/-/latency?ms=…`: how long each answer waits from now on, as the way to a real bucket makes it wait.
 
 Its LIST is not moto's own, which goes through the whole bucket for each page and would make Delta, who lists the most, look slow: names are
 kept sorted, so that a page costs what is on it, as on S3.
@@ -8,6 +9,7 @@ kept sorted, so that a page costs what is on it, as on S3.
 
 import json
 import sys
+import time
 from bisect import bisect_left, bisect_right, insort
 from collections import Counter
 from collections.abc import Callable, Iterable
@@ -50,7 +52,7 @@ class Counting:
     """A WSGI application that counts what it passes on."""
 
     def __init__(self, app: Callable[..., Iterable[bytes]]) -> None:
-        self._app, self._lock, self._counts = app, Lock(), Counter[str]()
+        self._app, self._lock, self._counts, self._latency_seconds = app, Lock(), Counter[str](), 0.0
 
     def __call__(self, environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
         path, query = environ["PATH_INFO"], parse_qs(environ.get("QUERY_STRING", ""), keep_blank_values=True)
@@ -59,11 +61,15 @@ class Counting:
             return [json.dumps(self._answer(path, {name: values[0] for name, values in query.items()})).encode()]
         with self._lock:
             self._counts.update(_kinds(environ, query))
+        time.sleep(self._latency_seconds)
         return self._app(environ, start_response)
 
     def _answer(self, path: str, query: dict[str, str]) -> Any:
         if path == "/-/seed":
             return seed(query["bucket"], files=int(query["files"]), folders=int(query["folders"]))
+        if path == "/-/latency":
+            self._latency_seconds = float(query["ms"]) / 1_000
+            return query
         with self._lock:
             counts, self._counts = self._counts, Counter()
         return counts

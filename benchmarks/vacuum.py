@@ -1,6 +1,7 @@
 """VACUUM FULL and VACUUM USING INVENTORY by Delta, and ours, each on its own copy of a table in S3: seconds, and requests by kind.
 
-`python -m benchmarks.vacuum [files …]`. The table has 1,000 folders (or one for two files); a fifth of its files is to go, most of them
+`python -m benchmarks.vacuum [files …]`. At these sizes the server answers at once, from this very machine; then once more, at one size,
+as late as a bucket in the same region does. The table has 1,000 folders (or one for two files); a fifth of its files is to go, most of them
 removed by the log, some in no log at all. The server is a process of its own (`benchmarks/s3_server.py`), which counts. Delta's own
 ways are left out where, by the size before, they would take longer than ten minutes.
 """
@@ -36,6 +37,9 @@ if TYPE_CHECKING:
 
 SIZES, FOLDERS = (2_000, 10_000, 30_000, 100_000), 1_000
 LEAST_FASTER, MOST_SECONDS = 20, 600
+# A small request to S3 takes 100 to 200 ms by its documentation; these are few.
+# Source: Amazon S3 user guide, "Best practices design patterns: optimizing Amazon S3 performance"
+LATENCY_MS, LATE_SIZE = 20, 10_000
 KINDS = ("LIST", "LIST of data", "GET", "HEAD", "PUT", "DELETE", "DeleteObjects of data", "DeleteObjects of others")
 BIG = Table(key=KEY, source=Landing(prefix="landing/big/", format="json", schema="id BIGINT, day STRING"), write=Append())
 
@@ -51,7 +55,7 @@ class Measured:
 
 
 def main(*sizes: int) -> int:
-    """Prints what each way takes at each size; 1 if ours misses a goal at the largest that Delta's FULL was run at."""
+    """Prints what each way takes at each size; 1 if ours misses a goal at the largest that FULL was run at, or behind the latency."""
     with tempfile.TemporaryDirectory() as home, _s3() as endpoint:
         settings = replace(own_settings(Path(home), LAKEHOUSE_SPARK_MEMORY="2g"), root="s3://warm/lake")
         with server.supervised(settings):
@@ -64,9 +68,15 @@ def main(*sizes: int) -> int:
                 kept &= _asks_little(found[OURS])
                 times_faster = found[FULL].seconds / found[OURS].seconds if FULL in found else times_faster
                 seconds, before = {way: found[way].seconds if way in found else inf for way in WAYS}, files
+            print(f"\neach answer {LATENCY_MS} ms later:", end="")
+            found = _compare(endpoint, settings, LATE_SIZE, {FULL, OURS}, latency_ms=LATENCY_MS)
+            _tell(LATE_SIZE, found)
+            late_faster = found[FULL].seconds / found[OURS].seconds
     print(f"goals: no LIST of data, one DeleteObjects for 1,000 files: {'kept' if kept else 'not kept'}")
-    print(f"goal: {LEAST_FASTER} times faster than FULL at the largest of it: {times_faster:.0f} times")
-    return 0 if kept and times_faster >= LEAST_FASTER else 1
+    print(
+        f"goal: {LEAST_FASTER} times faster than FULL: {times_faster:.0f} times at the largest, {late_faster:.0f} times behind the latency"
+    )
+    return 0 if kept and min(times_faster, late_faster) >= LEAST_FASTER else 1
 
 
 def _tell(files: int, found: Mapping[str, Measured]) -> None:
@@ -85,21 +95,23 @@ def _asks_little(ours: Measured) -> bool:
     return not ours.requests.get("LIST of data") and ours.requests["DeleteObjects of data"] <= ceil(ours.deleted / 1_000)
 
 
-def _compare(endpoint: str, settings: Settings, files: int, ways: set[str]) -> dict[str, Measured]:
+def _compare(endpoint: str, settings: Settings, files: int, ways: set[str], *, latency_ms: int = 0) -> dict[str, Measured]:
     live, dead, orphans = names_of(files, min(FOLDERS, files // 2))
     found: dict[str, Measured] = {}
     for number, (way, run) in enumerate(WAYS.items()):
         if way not in ways:
             continue
-        bucket = f"b{files}-{number}"
+        bucket = f"b{files}-{latency_ms}-{number}"
         _ask(endpoint, f"seed?bucket={bucket}&files={files}&folders={min(FOLDERS, files // 2)}")
         lake = open_lake(replace(settings, root=f"s3://{bucket}/{PREFIX}"))
+        _ask(endpoint, f"latency?ms={latency_ms}")
         for name, step in run(lake, connect(settings)):
             _ask(endpoint, "requests")
             began = time.perf_counter()
             step()
             seconds = time.perf_counter() - began
             found[name] = Measured(way=name, seconds=seconds, requests=_ask(endpoint, "requests"), deleted=len(dead) + len(orphans))
+        _ask(endpoint, "latency?ms=0")
         left = {each.key.removeprefix(f"{PREFIX}/{KEY}/") for each in lake.store.walk(KEY) if "/_delta_log/" not in each.key}
         if left != {*live}:
             raise SystemExit(f"{way}: {len({*live} - left)} live files are gone, {len(left - {*live})} others are left")

@@ -3,16 +3,21 @@
 import os
 import signal
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lakehouse.core.policy import Compaction
 from lakehouse.core.settings import Settings, parse_settings
 from lakehouse.core.table import Append, Table
+from lakehouse.engine.clock import now_ms
 from lakehouse.engine.compaction import compact
+from lakehouse.engine.inventory import fresh_report
+from lakehouse.engine.inventory import table as inventory
 from lakehouse.engine.journal import Journal
 from lakehouse.engine.lake import Lake, open_lake
 from lakehouse.engine.spark import adopt, connect, prepare, session_config
+from lakehouse.engine.store import DiskStore
 from lakehouse.engine.vacuum import run
 from lakehouse.engine.write import write_table
 from lakehouse_tests.engine.example import events, rows_of
@@ -21,6 +26,8 @@ from lakehouse_tests.engine.vacuums import table_of
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+# What a scan puts into storage, in this order.
+SCANNED = (".parquet", "manifest.json", "symlink.txt", "manifest.checksum")
 WAIT = "java_method('java.lang.Thread', 'sleep', {milliseconds}L)"
 
 
@@ -103,6 +110,33 @@ def vacuum_and_die(step: int) -> None:
             Journal.record_vacuum = die  # type: ignore[method-assign, assignment]
     table = table_of()
     run.vacuum(lake, connect(settings), table, [table], mode="FULL")
+
+
+def load_and_die(step: int) -> None:
+    """A scan and a load, killed before the scan puts what `SCANNED` says (0 to 3), before the load's commit (4), or after it (5)."""
+    settings, lake = here()
+    commit = inventory._overwrite
+
+    def die(*_: object) -> None:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    def commit_and_die(*arguments: Any) -> None:
+        commit(*arguments)
+        die()
+
+    class Dying(DiskStore):
+        def put(self, name: str, data: bytes) -> None:
+            super().put(name, data) if not name.endswith(SCANNED[step]) else die()
+
+        def put_if_absent(self, name: str, data: bytes) -> bool:
+            return super().put_if_absent(name, data) if not name.endswith(SCANNED[step]) else bool(die())
+
+    if step < len(SCANNED):
+        lake = replace(lake, store=Dying(Path(settings.root)))
+    else:
+        inventory._overwrite = die if step == len(SCANNED) else commit_and_die
+    report = fresh_report(lake, now_ms=now_ms())
+    inventory.load_report(lake, report, [], spark=lambda: connect(settings), now_ms=now_ms(), owner="killed")
 
 
 def small_events() -> Table:

@@ -75,7 +75,7 @@ def carried_out(lake: Lake, found: VacuumPlan, *, meanwhile: Callable[[], object
         patch.setattr(run, "agreed", agreed)
         patch.setattr(run, "_PAUSES_SECONDS", (0.0, 0.0))
         try:
-            run._carry_out(lake, None, TABLE, known, found, work)  # type: ignore[arg-type]  # nobody is asked
+            run._carry_out(lake, None, TABLE, known, found, work, None)  # type: ignore[arg-type]  # nobody is asked
         except LakehouseError as error:
             work.failed["error"] = f"{type(error).__name__}: {error}"
     return before - files(lake), work

@@ -119,6 +119,31 @@ def test_a_restore_beside_keeps_what_it_needs(lake: Lake, spark: "SparkSession",
     assert len(rows(spark, uri)) == 4
 
 
+def test_a_write_and_a_compaction_beside_keep_what_they_made(lake: Lake, spark: "SparkSession", monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between Delta's answer and the deletion, somebody appends and compacts: what that removes was not planned, and stays."""
+    from lakehouse.engine.vacuum import run
+
+    table, uri = table_of(), create(spark, lake)
+    append(spark, uri, 0)
+    spark.sql(f"DELETE FROM delta.`{uri}` WHERE part = 0")
+    before, asked = data_files(lake), run.agreed
+
+    def then_write(*arguments: object) -> object:
+        answer = asked(*arguments)  # type: ignore[arg-type]
+        append(spark, uri, 10)
+        spark.sql(f"OPTIMIZE delta.`{uri}`")
+        return answer
+
+    monkeypatch.setattr(run, "agreed", then_write)
+    outcome = vacuum(lake, spark, table, [table], mode="FULL")
+    assert outcome.spared == {} and outcome.past.failed == {}
+    assert rows(spark, uri) == [(1, 1), (3, 1), (10, 0), (11, 1), (12, 0), (13, 1)]
+    facts = lake.facts("bronze/t")
+    assert facts is not None and len(facts.layout.files) == 2
+    # Those of the first write that are left were live when the plan was made, and so were none of the new.
+    assert len(before - data_files(lake)) == 1 and {file.path for file in facts.layout.files} < data_files(lake)
+
+
 def test_an_orphan_that_is_written_again_after_the_report_stays(lake: Lake, spark: "SparkSession") -> None:
     table, uri = table_of(), create(spark, lake, **{"delta.deletedFileRetentionDuration": "interval 7 days"})
     append(spark, uri, 0)

@@ -1,7 +1,7 @@
 """Our own inventory: the storage is listed once, and written down as AWS S3 Inventory would.
 
 1. The store is walked; rows go in batches into Parquet files below `data/`, each held in memory only until it is full.
-2. The symlink file is written, then `manifest.json`, then, last of all, `manifest.checksum`.
+2. `manifest.json` is written, then the symlink file, then, last of all, `manifest.checksum`.
 3. Reports of our own that have become old go, and what killed scans left with them.
 
 **Safety properties**
@@ -98,7 +98,7 @@ def _rows(batch: Sequence[StoredObject]) -> pa.RecordBatch:
 
 
 def _publish(store: Store, folder: str, manifest: Manifest) -> str:
-    """Symlink, manifest and checksum, in this order, under the first stamp that is free; the manifest's name."""
+    """Manifest, symlink and checksum, in this order, under the first stamp that is free; the manifest's name."""
     data = manifest_json(manifest, file_schema=_FILE_SCHEMA)
     for late in range(_TRIES):
         began = datetime.fromtimestamp((manifest.created_ms + late * _MINUTE_MS) / 1_000, tz=UTC)

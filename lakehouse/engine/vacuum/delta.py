@@ -1,7 +1,9 @@
 """Delta's own answer to what a vacuum may delete: asked about exactly the files that our plan dooms."""
 
 import contextlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
@@ -15,9 +17,29 @@ if TYPE_CHECKING:
 
 # One question holds so many paths: a few megabytes.
 _ASKED_AT_ONCE = 50_000
+_QUICKLY_PLANNED = {ADAPTIVE: "false", WHOLE_STAGE: "false"}
 
 
-def agreed(spark: "SparkSession", uri: str, table: str, doomed: Sequence[Doomed]) -> list[Doomed]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Located:
+    """A table's URI for statements, and the way to where it lies as Delta itself spells it."""
+
+    uri: str
+    location: Callable[[], str]
+
+
+@contextlib.contextmanager
+def located(spark: "SparkSession", uri: str) -> Iterator[Located]:
+    """Asks Delta where a table lies while the plan is made: of a large table it takes seconds to read the log."""
+
+    def ask() -> str:
+        return spark.sql(sql.describe_detail(uri)).select("location").collect()[0][0]
+
+    with session_confs(spark, _QUICKLY_PLANNED), ThreadPoolExecutor(max_workers=1) as pool:
+        yield Located(uri=uri, location=pool.submit(ask).result)
+
+
+def agreed(spark: "SparkSession", at: Located, table: str, doomed: Sequence[Doomed]) -> list[Doomed]:
     """Those of the files that Delta would delete, too, each of Hadoop's checksums with its file.
 
     Raises:
@@ -26,7 +48,7 @@ def agreed(spark: "SparkSession", uri: str, table: str, doomed: Sequence[Doomed]
     own = [each for each in doomed if not each.goes_with]
     names: set[str] = set()
     for start in range(0, len(own), _ASKED_AT_ONCE):
-        names |= _ask(spark, uri, own[start : start + _ASKED_AT_ONCE])
+        names |= _ask(spark, at, table, own[start : start + _ASKED_AT_ONCE])
     if own and not names:
         raise Broken(
             f"vacuum of {table}: Delta would delete none of the {len(own)} file(s) that the log dooms by our reading, like {own[0].name}; "
@@ -35,24 +57,24 @@ def agreed(spark: "SparkSession", uri: str, table: str, doomed: Sequence[Doomed]
     return [each for each in doomed if (each.goes_with or each.name) in names]
 
 
-def let_delta_delete(spark: "SparkSession", uri: str, doomed: Sequence[Doomed]) -> None:
+def let_delta_delete(spark: "SparkSession", at: Located, doomed: Sequence[Doomed]) -> None:
     """The files deleted by Delta itself, one request after the other; on a disk it takes Hadoop's checksums along."""
     own = [each for each in doomed if not each.goes_with]
     for start in range(0, len(own), _ASKED_AT_ONCE):
-        with _inventory(spark, uri, own[start : start + _ASKED_AT_ONCE]) as (view, _):
-            spark.sql(sql.vacuum(uri, view, dry_run=False)).collect()
+        with _inventory(spark, at, own[start : start + _ASKED_AT_ONCE]) as (view, _):
+            spark.sql(sql.vacuum(at.uri, view, dry_run=False)).collect()
 
 
-def _ask(spark: "SparkSession", uri: str, asked: Sequence[Doomed]) -> set[str]:
-    with _inventory(spark, uri, asked) as (view, names), session_confs(spark, {ADAPTIVE: "false", WHOLE_STAGE: "false"}):
-        answer: list[str] = spark.sql(sql.vacuum(uri, view, dry_run=True)).toArrow().column("path").to_pylist()
+def _ask(spark: "SparkSession", at: Located, table: str, asked: Sequence[Doomed]) -> set[str]:
+    with _inventory(spark, at, asked) as (view, names):
+        answer: list[str] = spark.sql(sql.vacuum(at.uri, view, dry_run=True)).toArrow().column("path").to_pylist()
     if strangers := set(answer) - set(names):
-        raise Broken(f"vacuum of {uri}: Delta would delete {min(strangers)}, which it was not asked about; nothing was deleted")
+        raise Broken(f"vacuum of {table}: Delta would delete {min(strangers)}, which it was not asked about; nothing was deleted")
     return {names[path] for path in answer}
 
 
 @contextlib.contextmanager
-def _inventory(spark: "SparkSession", uri: str, asked: Sequence[Doomed]) -> Iterator[tuple[str, Mapping[str, str]]]:
+def _inventory(spark: "SparkSession", at: Located, asked: Sequence[Doomed]) -> Iterator[tuple[str, Mapping[str, str]]]:
     """A view of the files as VACUUM takes an inventory, and their names by the paths in it.
 
     A path counts only if it begins with the table's as Delta spells it, character by character, so that Delta is asked for it.
@@ -60,7 +82,7 @@ def _inventory(spark: "SparkSession", uri: str, asked: Sequence[Doomed]) -> Iter
     """
     import pyarrow as pa
 
-    location: str = spark.sql(sql.describe_detail(uri)).select("location").collect()[0][0]
+    location = at.location()
     names = {f"{location}/{each.name}": each.name for each in asked}
     rows = pa.table(
         {

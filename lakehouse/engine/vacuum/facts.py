@@ -24,10 +24,9 @@ _BEFORE_COMMIT_MS = 86_400_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gathered:
-    """The facts, where the table lies as Spark spells it, and the report that the facts name."""
+    """The facts, and the report that they name."""
 
     facts: VacuumFacts
-    uri: str
     report: Report | None
 
 
@@ -94,7 +93,7 @@ def gather(lake: Lake, table: Table, declared: Sequence[Table]) -> Gathered | No
         lake_prefix=lake.store.prefix,
         versioned=lake.store.keeps_versions(),
     )
-    return Gathered(facts=facts, uri=layout.uri, report=report)
+    return Gathered(facts=facts, report=report)
 
 
 def _newest_report(lake: Lake) -> tuple[Report | None, str]:

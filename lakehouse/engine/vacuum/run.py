@@ -36,7 +36,7 @@ from lakehouse.engine.guard import hold
 from lakehouse.engine.journal import Journal
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.spark import translated
-from lakehouse.engine.vacuum.delta import agreed, let_delta_delete
+from lakehouse.engine.vacuum.delta import Located, agreed, let_delta_delete, located
 from lakehouse.engine.vacuum.facts import Gathered, gather, plan
 
 if TYPE_CHECKING:
@@ -54,9 +54,45 @@ class _Work:
 
     deleted_files: int = 0
     deleted_bytes: int = 0
-    is_complete: bool = False
     spared: dict[str, str] = field(default_factory=dict[str, str])
     failed: dict[str, str] = field(default_factory=dict[str, str])
+
+
+class _Account:
+    """What a vacuum took since now, for the journal."""
+
+    def __init__(self, lake: Lake, table: Table, owner: str | None) -> None:
+        self._lake, self._table, self._run = lake, table, owner or uuid4().hex
+        self._began_ms, self._started, self._before = now_ms(), time.monotonic(), lake.store.requests.copy()
+
+    def journal(self, planned: VacuumPlan, work: _Work, *, is_complete: bool) -> VacuumOutcome:
+        """The outcome, written down."""
+        seconds = time.monotonic() - self._started
+        past = PastVacuum(
+            started_ms=self._began_ms,
+            ended_ms=now_ms(),
+            mode=planned.mode,
+            report=planned.report,
+            version=planned.version,
+            horizon_ms=planned.horizon_ms,
+            predicted_files=planned.file_count,
+            predicted_bytes=planned.size_bytes,
+            predicted_requests=sum(planned.requests.values()),
+            predicted_seconds=planned.seconds,
+            predicted_usd=planned.usd,
+            deleted_files=work.deleted_files,
+            deleted_bytes=work.deleted_bytes,
+            spared=len(work.spared),
+            seconds=seconds,
+            usd=price(self._table.prices, seconds=seconds),
+            failed=work.failed,
+            lists_saved=planned.lists_saved,
+            is_complete=is_complete and planned.reason is not Reason.TOO_LITTLE_PAST,
+            run=self._run,
+            requests=dict(self._lake.store.requests - self._before),
+        )
+        Journal(self._lake.store).record_vacuum(self._table.key, past)
+        return VacuumOutcome(plan=planned, past=past, spared=work.spared)
 
 
 def vacuum(
@@ -78,27 +114,19 @@ def vacuum(
     with translated(), hold(lake, spark, table.key, owner=owner or f"vacuum of {table.key}"):
         _set_retention(lake, spark, table)
         check_clock(lake)
-        began_ms, started, before = now_ms(), time.monotonic(), lake.store.requests.copy()
-        known = gather(lake, table, declared)
-        planned = known and plan(lake, table, declared, mode=mode, gathered=known)
-        if known is None or planned is None:
-            raise Refused(f"vacuum of {table.key}: there is no table yet; accepted: materialize {table.key} first")
-        work, run = _Work(), owner or uuid4().hex
-
-        def past() -> PastVacuum:
-            ended = _past(planned, work, table, began_ms=began_ms, seconds=time.monotonic() - started, run=run)
-            return replace(ended, requests=dict(lake.store.requests - before))
-
-        try:
-            _carry_out(lake, spark, table, known, planned, work)
-        except BaseException:
-            with contextlib.suppress(LakehouseError):  # storage that does not answer must not hide what went wrong
-                Journal(lake.store).record_vacuum(table.key, past())
-            raise
-        work.is_complete = planned.reason is not Reason.TOO_LITTLE_PAST
-        outcome = VacuumOutcome(plan=planned, past=past(), spared=work.spared)
-        Journal(lake.store).record_vacuum(table.key, outcome.past)
-    return outcome
+        account, work = _Account(lake, table, owner), _Work()
+        with located(spark, lake.settings.table_uri(table.key)) as at:
+            known = gather(lake, table, declared)
+            planned = known and plan(lake, table, declared, mode=mode, gathered=known)
+            if known is None or planned is None:
+                raise Refused(f"vacuum of {table.key}: there is no table yet; accepted: materialize {table.key} first")
+            try:
+                _carry_out(lake, spark, table, known, planned, work, at)
+            except BaseException:
+                with contextlib.suppress(LakehouseError):  # storage that does not answer must not hide what went wrong
+                    account.journal(planned, work, is_complete=False)
+                raise
+        return account.journal(planned, work, is_complete=True)
 
 
 def vacuum_idle(
@@ -109,15 +137,9 @@ def vacuum_idle(
     Raises:
         Refused, Broken: as `plan` does.
     """
-    began_ms, started, before = now_ms(), time.monotonic(), lake.store.requests.copy()
+    account = _Account(lake, table, owner)
     planned = None if _retention_to_set(lake, table) else plan(lake, table, declared, mode=mode)
-    if planned is None or planned.doomed:
-        return None
-    work = _Work(is_complete=planned.reason is not Reason.TOO_LITTLE_PAST)
-    past = _past(planned, work, table, began_ms=began_ms, seconds=time.monotonic() - started, run=owner or uuid4().hex)
-    outcome = VacuumOutcome(plan=planned, past=replace(past, requests=dict(lake.store.requests - before)))
-    Journal(lake.store).record_vacuum(table.key, outcome.past)
-    return outcome
+    return None if planned is None or planned.doomed else account.journal(planned, _Work(), is_complete=True)
 
 
 def rehearse(
@@ -128,12 +150,9 @@ def rehearse(
     Raises:
         Refused, Transient, Broken: as `vacuum` would.
     """
-    known = gather(lake, table, declared)
-    planned = known and plan(lake, table, declared, mode=mode, gathered=known)
-    if known is None or planned is None:
-        return None
-    with translated():
-        return replace(planned, doomed=tuple(agreed(spark, known.uri, planned.table, planned.doomed)))
+    with translated(), located(spark, lake.settings.table_uri(table.key)) as at:
+        planned = plan(lake, table, declared, mode=mode)
+        return planned and replace(planned, doomed=tuple(agreed(spark, at, planned.table, planned.doomed)))
 
 
 def check_clock(lake: Lake) -> None:
@@ -152,29 +171,31 @@ def check_clock(lake: Lake) -> None:
         )
 
 
-def _carry_out(lake: Lake, spark: "SparkSession", table: Table, known: Gathered, planned: VacuumPlan, work: _Work) -> None:
-    going = agreed(spark, known.uri, planned.table, planned.doomed)
+def _carry_out(lake: Lake, spark: "SparkSession", table: Table, known: Gathered, planned: VacuumPlan, work: _Work, at: Located) -> None:
+    going = agreed(spark, at, planned.table, planned.doomed)
     kept = {each.name for each in planned.doomed} - {each.name for each in going}
     work.spared |= dict.fromkeys(kept, "Delta would not delete it")
     if table.vacuum.deleter == "delta":
-        let_delta_delete(spark, known.uri, going)
+        let_delta_delete(spark, at, going)
         work.deleted_files, work.deleted_bytes = len(going), sum(each.size_bytes for each in going)
         return
     facts, version = known.facts, planned.version
     per_second = table.vacuum.max_deletes_per_second if lake.settings.on_s3 else 0
-    for batch in _batches(going):
-        started = time.monotonic()
+    for batch in _batches(going, per_second=per_second):
         if (newest := _newest_version(lake, table.key, version)) != version:
             facts, version = _facts_again(lake, table, facts), newest
         still = still_doomed(batch, facts, horizon_ms=planned.horizon_ms)
         work.spared |= dict.fromkeys({each.name for each in batch} - {each.name for each in still}, f"version {version} needs it again")
         _delete(lake, planned.table, _not_written_again(lake, planned, still, work), work)
+
+
+def _batches(doomed: Sequence[Doomed], *, per_second: int) -> Iterator[Sequence[Doomed]]:
+    """A thousand at a time, each when its turn has come: S3 throttles who deletes faster. 0 is no limit."""
+    began = time.monotonic()
+    for start in range(0, len(doomed), DELETE_KEYS):
         if per_second:
-            time.sleep(max(0.0, len(batch) / per_second - (time.monotonic() - started)))  # S3 throttles who deletes faster
-
-
-def _batches(doomed: Sequence[Doomed]) -> Iterator[Sequence[Doomed]]:
-    return (doomed[start : start + DELETE_KEYS] for start in range(0, len(doomed), DELETE_KEYS))
+            time.sleep(max(0.0, start / per_second - (time.monotonic() - began)))
+        yield doomed[start : start + DELETE_KEYS]
 
 
 def _newest_version(lake: Lake, table: str, version: int) -> int:
@@ -232,28 +253,3 @@ def _set_retention(lake: Lake, spark: "SparkSession", table: Table) -> None:
 def _retention_to_set(lake: Lake, table: Table) -> dict[str, str]:
     facts = lake.facts(table.key) if table.vacuum.properties() else None
     return {} if facts is None else {n: v for n, v in table.vacuum.properties().items() if facts.layout.properties.get(n) != v}
-
-
-def _past(planned: VacuumPlan, work: _Work, table: Table, *, began_ms: int, seconds: float, run: str) -> PastVacuum:
-    return PastVacuum(
-        started_ms=began_ms,
-        ended_ms=now_ms(),
-        mode=planned.mode,
-        report=planned.report,
-        version=planned.version,
-        horizon_ms=planned.horizon_ms,
-        predicted_files=planned.file_count,
-        predicted_bytes=planned.size_bytes,
-        predicted_requests=sum(planned.requests.values()),
-        predicted_seconds=planned.seconds,
-        predicted_usd=planned.usd,
-        deleted_files=work.deleted_files,
-        deleted_bytes=work.deleted_bytes,
-        spared=len(work.spared),
-        seconds=seconds,
-        usd=price(table.prices, seconds=seconds),
-        failed=work.failed,
-        lists_saved=planned.lists_saved,
-        is_complete=work.is_complete,
-        run=run,
-    )

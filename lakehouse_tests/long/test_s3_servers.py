@@ -1,0 +1,117 @@
+"""Inventory and vacuum by Spark in a bucket, against two servers of S3's protocol that have no code in common: moto's and MiniStack.
+
+`make bench` installs MiniStack beside the other packages.
+"""
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import boto3
+import pytest
+from botocore.exceptions import EndpointConnectionError
+
+from lakehouse.core.settings import Settings
+from lakehouse.engine import server
+from lakehouse.engine.clock import now_ms
+from lakehouse.engine.inventory import scan
+from lakehouse.engine.journal import Journal
+from lakehouse.engine.lake import Lake, open_lake
+from lakehouse.engine.spark import connect
+from lakehouse.engine.vacuum import rehearse, vacuum
+from lakehouse_tests.conftest import free_port, own_settings
+from lakehouse_tests.engine.test_kills import PROGRAM, type_of_client
+from lakehouse_tests.engine.vacuums import append, create, data_files, rows, table_of
+from lakehouse_tests.journeys.world import wait_until
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+MINISTACK = Path(sys.prefix, "ministack")
+
+
+@pytest.fixture(scope="module", params=["moto", "ministack"])
+def on_s3(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Settings]:
+    """Settings of a lake in a bucket of a server that runs as a process of its own."""
+    port, home = free_port(), tmp_path_factory.mktemp(request.param)
+    if request.param == "moto":
+        command, environ = ["moto.server", "-H", "127.0.0.1", "-p", str(port)], {}
+    else:
+        command, environ = ["ministack"], {"PYTHONPATH": str(MINISTACK), "BIND_HOST": "127.0.0.1", "GATEWAY_PORT": str(port)}
+    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    with (
+        subprocess.Popen([sys.executable, "-m", *command], env={**os.environ, "TMPDIR": str(home), **environ}, **quiet) as process,
+        pytest.MonkeyPatch.context() as patch,
+    ):
+        for name, value in {
+            "AWS_ENDPOINT_URL": f"http://127.0.0.1:{port}",
+            "AWS_ACCESS_KEY_ID": "test",
+            "AWS_SECRET_ACCESS_KEY": "test",
+            "AWS_DEFAULT_REGION": "us-east-1",
+        }.items():
+            patch.setenv(name, value)
+        try:
+            wait_until("the bucket is there", made_bucket, seconds=60)
+            settings = own_settings(home, LAKEHOUSE_ROOT="s3://lake/some/where")
+            with server.supervised(settings):
+                yield settings
+        finally:
+            process.terminate()
+
+
+def made_bucket() -> bool:
+    """Whether the server answers, and has made it."""
+    try:
+        boto3.client("s3").create_bucket(Bucket="lake")
+    except EndpointConnectionError:
+        return False
+    return True
+
+
+@pytest.fixture
+def in_bucket(on_s3: Settings, request: pytest.FixtureRequest) -> Lake:
+    """A fresh lake in the bucket."""
+    return open_lake(replace(on_s3, root=f"s3://lake/{abs(hash(request.node.nodeid)):x}"))
+
+
+def made(spark: "SparkSession", lake: Lake) -> tuple[str, set[str]]:
+    """A table that has removed three of its five files; its URI and the files that it needs."""
+    uri = create(spark, lake)
+    append(spark, uri, 0)
+    append(spark, uri, 10)
+    spark.sql(f"DELETE FROM delta.`{uri}` WHERE part = 0")
+    spark.sql(f"DELETE FROM delta.`{uri}` WHERE id = 1")
+    facts = lake.facts("bronze/t")
+    assert facts is not None
+    return uri, {file.path for file in facts.layout.files}
+
+
+@pytest.mark.parametrize(("mode", "deleter"), [("LITE", "lakehouse"), ("INVENTORY", "lakehouse"), ("FULL", "lakehouse"), ("FULL", "delta")])
+def test_what_the_dry_run_names_goes_from_the_bucket_and_nothing_else(in_bucket: Lake, mode: str, deleter: str) -> None:
+    lake, spark, table = in_bucket, connect(in_bucket.settings), table_of(deleter=deleter)
+    uri, needed = made(spark, lake)
+    before, files = rows(spark, uri), data_files(lake)
+    scan(lake.store, now_ms=now_ms())
+    named = rehearse(lake, spark, table, [table], mode=mode)
+    assert named is not None and {each.name for each in named.doomed} == files - needed and data_files(lake) == files
+    outcome = vacuum(lake, spark, table, [table], mode=mode)
+    assert (data_files(lake), outcome.past.deleted_files, outcome.past.failed) == (needed, len(files - needed), {})
+    assert rows(spark, uri) == before
+    assert not vacuum(lake, spark, table, [table], mode="FULL").plan.doomed
+
+
+@pytest.mark.parametrize(("step", "gone"), [(0, 0), (1, 1), (2, 3)])
+def test_a_killed_vacuum_is_finished_by_the_next(in_bucket: Lake, new_client: type_of_client, step: int, gone: int) -> None:
+    lake, spark, table = in_bucket, connect(in_bucket.settings), table_of()
+    uri, needed = made(spark, lake)
+    before, files = rows(spark, uri), data_files(lake)
+    client = new_client(PROGRAM, lake.settings, "vacuum_and_die", str(step))
+    assert client.wait(timeout=120) == -9
+    assert len(files - data_files(lake)) == gone
+    assert rows(spark, uri) == before and Journal(lake.store).vacuums("bronze/t") == ()
+    outcome = vacuum(lake, spark, table, [table], mode="FULL")
+    assert (data_files(lake), rows(spark, uri), outcome.past.failed) == (needed, before, {})
