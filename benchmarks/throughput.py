@@ -1,6 +1,7 @@
 """A whole compaction (plan, OPTIMIZE, comparison of all rows) against a bare OPTIMIZE of an identical copy, turn and turn about.
 
-`python -m benchmarks.throughput [files] [partitions] [repeats]`, on a lake and a server of its own; 1 partition is a table without.
+`python -m benchmarks.throughput [files] [partitions] [repeats] [rows]`, on a lake and a server of its own; 1 partition is a table without,
+`rows` are those of a file.
 """
 
 import shutil
@@ -26,29 +27,29 @@ from lakehouse_tests.conftest import own_settings
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-ROWS_PER_FILE = 200
 ONE_FILE = Compaction(target_file_bytes=1024 * 1024 * 1024, min_small_files=2, scan_cores=1)  # Delta's own default size
 
 
-def main(files: int = 1000, partitions: int = 1, repeats: int = 5) -> int:
+def main(files: int = 1000, partitions: int = 1, repeats: int = 5, rows_per_file: int = 200) -> int:
     """Prints the seconds of each run and the ratio of the medians; 1 if a bare OPTIMIZE was faster."""
     with tempfile.TemporaryDirectory() as home:
         settings = own_settings(Path(home))
         with server.supervised(settings):
             lake, spark = open_lake(settings), connect(settings)
-            _make(spark, Path(settings.table_uri("bronze/base")), files, partitions)
+            _make(spark, Path(settings.table_uri("bronze/base")), files, partitions, rows_per_file)
             rows = [_both(lake, spark, number) for number in range(repeats + 1)][1:]  # the first warms both up
     ours, bare = median(whole for whole, *_ in rows), median(bare for *_, bare in rows)
     for whole, optimize, verify, alone in rows:
         print(f"compact {whole:6.2f} s (OPTIMIZE {optimize:.2f}, comparison {verify:.2f}); bare OPTIMIZE {alone:6.2f} s")
-    print(f"{files} files in {partitions} partition(s): compact {ours:.2f} s, bare OPTIMIZE {bare:.2f} s, throughput {bare / ours:.2f}")
+    shape = f"{files} files of {rows_per_file} rows in {partitions} partition(s)"
+    print(f"{shape}: compact {ours:.2f} s, bare OPTIMIZE {bare:.2f} s, throughput {bare / ours:.2f}")
     return 0 if bare >= ours else 1
 
 
-def _make(spark: "SparkSession", folder: Path, files: int, partitions: int) -> None:
+def _make(spark: "SparkSession", folder: Path, files: int, partitions: int, rows_per_file: int) -> None:
     """Small files as a writer of an hour leaves them, in one commit."""
     for number in range(files):
-        ids = numpy.arange(number * ROWS_PER_FILE, (number + 1) * ROWS_PER_FILE)
+        ids = numpy.arange(number * rows_per_file, (number + 1) * rows_per_file)
         columns = {
             "id": ids,
             "text": [f"text {id_ % 1000}" for id_ in ids],

@@ -77,29 +77,16 @@ def _vacuum(opened: Opened, tables: Sequence[Table], mode: str | None, *, anyway
 
 
 def _absent(table: Table) -> dict[str, Any]:
-    return {
-        "table": table.key,
-        "version": None,
-        "reason": "NO_TABLE",
-        "sentence": "there is no table yet",
-        "files": 0,
-        "bytes": 0,
-        "paths": [],
-    }
+    return _nothing(table, "NO_TABLE", "there is no table yet")
 
 
 def _failed(table: Table, error: LakehouseError) -> dict[str, Any]:
     kind = {"kind": type(error).__name__, "message": str(error), "exit_code": error.exit_code}
-    return {
-        "table": table.key,
-        "version": None,
-        "reason": "FAILED",
-        "sentence": str(error),
-        "files": 0,
-        "bytes": 0,
-        "paths": [],
-        "error": kind,
-    }
+    return {**_nothing(table, "FAILED", str(error)), "error": kind}
+
+
+def _nothing(table: Table, reason: str, sentence: str) -> dict[str, Any]:
+    return {"table": table.key, "version": None, "reason": reason, "sentence": sentence, "files": 0, "bytes": 0, "paths": []}
 
 
 def _print(documents: Sequence[Mapping[str, Any]], *, dry_run: bool) -> None:

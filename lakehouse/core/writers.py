@@ -57,5 +57,11 @@ def without_partitions(
         smaller,
         sentence=f"{plan.sentence}; left to other writers: {left} of these files, in {len(partitions)} partition(s)",
         files_left=plan.files_left + left,
-        estimate=estimate(rates, files_removed=smaller.files_removed, bytes_removed=smaller.bytes_removed),
+        estimate=estimate(
+            rates,
+            files_removed=smaller.files_removed,
+            bytes_removed=smaller.bytes_removed,
+            files_added=smaller.files_added,
+            on_s3=layout.on_s3,
+        ),
     )

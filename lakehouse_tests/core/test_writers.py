@@ -42,7 +42,14 @@ def test_the_rest_of_a_plan_is_priced_and_says_what_it_leaves() -> None:
     rest = without_partitions(whole, LAYOUT, partitions_removed_from(LAYOUT, [_commit("1")]), rates=DEFAULT_RATES)
     assert (whole.files_removed, rest.files_removed, rest.partitions) == (4, 2, ((("at", "2013-01-02"),),))
     assert rest.sentence.endswith("; left to other writers: 2 of these files, in 1 partition(s)")
-    assert 0 < rest.estimate.seconds < whole.estimate.seconds
+    assert 0 < rest.estimate.seconds < whole.estimate.seconds and rest.estimate.get_requests == 0
+
+
+def test_in_a_bucket_the_rest_is_priced_with_its_requests() -> None:
+    layout = replace(LAYOUT, uri="s3a://lake/bronze/t")
+    whole = plan_table(TABLE, layout, _history(), now_ms=0)
+    rest = without_partitions(whole, layout, partitions_removed_from(layout, [_commit("1")]), rates=DEFAULT_RATES)
+    assert 0 < rest.estimate.get_requests < whole.estimate.get_requests and 0 < rest.estimate.put_requests < whole.estimate.put_requests
 
 
 def test_a_table_without_partitions_has_no_rest() -> None:

@@ -194,7 +194,7 @@ def test_a_live_file_that_is_gone_stops_it(lake: Lake, spark: "SparkSession") ->
     from lakehouse.engine.vacuum import facts as module
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(module, "_SETTLED_MS", -60_000)
+        patch.setattr(module, "SETTLED_MS", -60_000)
         with pytest.raises(Broken, match="not in storage"):
             vacuum(lake, spark, table, [table], mode="FULL")
 

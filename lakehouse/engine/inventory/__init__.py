@@ -7,6 +7,7 @@ Source: Amazon S3 user guide, "Locating your inventory list".
 
 from lakehouse.engine.inventory.lake import (
     SCAN_AGAIN_HOURS,
+    SETTLED_MS,
     LakeReport,
     fresh_report,
     known_report,
@@ -23,6 +24,7 @@ __all__ = [
     "REPORTS",
     "SCAN",
     "SCAN_AGAIN_HOURS",
+    "SETTLED_MS",
     "LakeReport",
     "Report",
     "Scanned",

@@ -14,7 +14,7 @@ from lakehouse.engine.lake import Lake
 from lakehouse.engine.store import Store
 
 # A clock may be off by so much, and a store round its times down; the listings of AWS are eventually consistent.
-_SETTLED_MS, _SETTLED_ELSEWHERE_MS = 60_000, 3_600_000
+SETTLED_MS, _SETTLED_ELSEWHERE_MS = 60_000, 3_600_000
 # A run that repeats another, or follows a scan from the terminal, needs no second listing.
 SCAN_AGAIN_HOURS = 1.0
 
@@ -111,7 +111,7 @@ def _has_young_scan(store: Store, *, now_ms: int) -> bool:
 
 def settled_ms(report: Report) -> int:
     """What was written before this time is in the report, if it is in storage."""
-    return report.manifest.created_ms - (_SETTLED_MS if report.configuration == SCAN else _SETTLED_ELSEWHERE_MS)
+    return report.manifest.created_ms - (SETTLED_MS if report.configuration == SCAN else _SETTLED_ELSEWHERE_MS)
 
 
 def open_books(lake: Lake, tables: Iterable[str]) -> tuple[list[TableBooks], dict[str, str]]:

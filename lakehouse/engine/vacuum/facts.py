@@ -10,14 +10,12 @@ from lakehouse.core.reason import Reason
 from lakehouse.core.table import Overwrite, Table
 from lakehouse.core.vacuum import ReportFacts, VacuumFacts, VacuumPlan, choose_mode, minute_text, objects_by_log, plan_vacuum, type_of_mode
 from lakehouse.engine.clock import now_ms
-from lakehouse.engine.inventory import Report, newest_report, open_books, read_keys, read_report, settled_ms
+from lakehouse.engine.inventory import SETTLED_MS, Report, newest_report, open_books, read_keys, read_report, settled_ms
 from lakehouse.engine.journal import Journal
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.log_reader import TableFacts
 from lakehouse.engine.write import consume_app_id
 
-# A clock may be off by so much, and a store round its times down.
-_SETTLED_MS = 60_000
 # A commit comes after its files and the times of its removals, by as long as its transaction ran.
 _BEFORE_COMMIT_MS = 86_400_000
 
@@ -46,7 +44,7 @@ def plan(
         return None
     began_ms = now_ms()
     chosen, quotes = choose_mode(known.facts, table.vacuum, prices=table.prices, now_ms=began_ms, wanted=mode)
-    settled = settled_ms(known.report) if chosen == "INVENTORY" and known.report else began_ms - _SETTLED_MS
+    settled = settled_ms(known.report) if chosen == "INVENTORY" and known.report else began_ms - SETTLED_MS
     return plan_vacuum(
         known.facts,
         table.vacuum,
