@@ -71,7 +71,7 @@ class Arm:
 
 
 def main(days: int = 56) -> int:
-    """Prints a line per policy; 0 if the default's sum of seconds is the lowest."""
+    """Prints a line per policy; 0 if the default's writers and readers together wait the least."""
     with tempfile.TemporaryDirectory() as folder:
         settings = own_settings(Path(folder) / "home", LAKEHOUSE_SPARK_MEMORY="3g")
         with server.supervised(settings):
@@ -129,15 +129,15 @@ def _amplification(arm: Arm) -> float:
 
 
 def _tell(arms: list[Arm]) -> int:
-    columns = ("policy", "write s", "compact s", "read s", "sum s", "files mean", "files sd", "files end", "rewritten / new")
+    columns = ("policy", "write s", "read s", "both s", "compact s", "all s", "files mean", "files sd", "files end", "rewritten / new")
     print("| " + " | ".join(columns) + " |\n|" + "---|" * len(columns))
-    sums = {arm.name: sum(arm.seconds.values()) for arm in arms}
+    waited = {arm.name: arm.seconds["write"] + arm.seconds["read"] for arm in arms}
     for arm in arms:
-        parts = [f"{arm.seconds[what]:.1f}" for what in ("write", "compact", "read")]
+        seconds = (arm.seconds["write"], arm.seconds["read"], waited[arm.name], arm.seconds["compact"], sum(arm.seconds.values()))
         counts = [f"{statistics.fmean(arm.file_counts):.0f}", f"{statistics.pstdev(arm.file_counts):.0f}", str(arm.file_counts[-1])]
-        print(f"| {arm.name} | {' | '.join(parts)} | {sums[arm.name]:.1f} | {' | '.join(counts)} | {_amplification(arm):.2f} |")
-    best = min(sums, key=lambda name: sums[name])
-    print(f"lowest sum: {best}")
+        print(f"| {arm.name} | {' | '.join(f'{each:.1f}' for each in seconds)} | {' | '.join(counts)} | {_amplification(arm):.2f} |")
+    best = min(waited, key=lambda name: waited[name])
+    print(f"writers and readers wait least: {best}; Delta's own compactions are part of its writes")
     return 0 if best == arms[0].name else 1
 
 

@@ -3,6 +3,7 @@
 import hashlib
 import json
 import os
+import time
 import tracemalloc
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -170,6 +171,22 @@ def test_a_report_of_any_format_gives_the_listing_to_the_row(store: Store, file_
     listing = walked(store)
     write_report(store, [row_of(each) for each in listing], created_ms=NOW, file_format=file_format)
     assert rows_of(store) == listing
+
+
+@pytest.mark.parametrize("file_format", ["CSV", "ORC", "Parquet"])
+def test_the_zone_of_the_machine_that_reads_a_report_changes_no_time(file_format: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = MemoryStore()
+    store.put("x", b"1")
+    listing = walked(store)
+    write_report(store, [row_of(each) for each in listing], created_ms=NOW, file_format=file_format)
+    monkeypatch.setenv("TZ", "Pacific/Kiritimati")  # 14 hours ahead
+    time.tzset()
+    try:
+        assert time.timezone == -14 * 3_600
+        assert rows_of(store) == listing
+    finally:
+        monkeypatch.undo()
+        time.tzset()
 
 
 @pytest.mark.parametrize("file_format", ["CSV", "ORC", "Parquet"])
