@@ -1,6 +1,6 @@
 """Eight weeks of flights under five policies, side by side: seconds of writing, compacting and reading, files, bytes rewritten.
 
-Each batch is half a day of landed files, written to every arm's lake in turn, so that whatever else the machine does falls on all of them.
+Each batch is a day of landed files, written to every arm's lake in turn, so that whatever else the machine does falls on all of them.
 The tables are the declared ones (an hour-partitioned log with late data, and an unpartitioned one of tiny files), read whole after every
 fourth batch. `python -m benchmarks.eight_weeks [DAYS]`.
 """
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 START = datetime(2013, 1, 1)
-HOURS_PER_BATCH = 12
+HOURS_PER_BATCH = 24
 BATCHES_PER_READ = 4
 BATCHES_PER_SCHEDULE = 20
 TABLES = (bronze.flight_events, bronze.weather)

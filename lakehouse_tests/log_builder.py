@@ -118,11 +118,17 @@ class LogBuilder:
         return self.commit("SET TBLPROPERTIES", {"metaData": {**old, "configuration": configuration}})
 
     def commit(
-        self, operation: str, *actions: type_of_action, parameters: Mapping[str, Any] | None = None, user_metadata: str | None = None
+        self,
+        operation: str,
+        *actions: type_of_action,
+        parameters: Mapping[str, Any] | None = None,
+        user_metadata: str | None = None,
+        committed_ms: int | None = None,
     ) -> Self:
         """Any actions at all."""
         self.version += 1
-        info = {"timestamp": self._now_ms(), "operation": operation, "operationParameters": parameters or {}, "operationMetrics": {}}
+        timestamp = self._now_ms() if committed_ms is None else committed_ms
+        info = {"timestamp": timestamp, "operation": operation, "operationParameters": parameters or {}, "operationMetrics": {}}
         if user_metadata is not None:
             info["userMetadata"] = user_metadata
         lines = [{"commitInfo": info}, *actions]

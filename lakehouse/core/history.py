@@ -10,7 +10,7 @@ from typing import Any, cast
 class Commit:
     """One commit, as its `commitInfo` and actions tell it. `changed_data`: it added or removed rows, not only files.
 
-    `applications` are those whose transaction ids it carries.
+    `change_paths` are its files of change data. `applications` are those whose transaction ids it carries.
     """
 
     version: int
@@ -19,6 +19,7 @@ class Commit:
     changed_data: bool
     added_paths: tuple[str, ...] = ()
     removed_paths: tuple[str, ...] = ()
+    change_paths: tuple[str, ...] = ()
     added_bytes: int = 0
     removed_bytes: int = 0
     user_metadata: str | None = None

@@ -161,7 +161,7 @@ class Table:
             check_columns(f"Table {self.key}: {type(layout).__name__}.columns", layout.columns, among=self.source.column_names)
         if own := sorted(set(self.properties) & set(MARKS)):
             raise Refused(f"Table {self.key}: properties holds {own[0]!r}, which the lake writes itself; accepted: other names")
-        for name, value in self.vacuum.properties().items():
+        for name, value in self.vacuum.properties_beside(self.properties).items():
             if self.properties.get(name, value) != value:
                 said = f"properties sets {name} to {self.properties[name]!r}, Vacuum.retention_hours to {value!r}"
                 raise Refused(f"Table {self.key}: {said}; accepted: one")

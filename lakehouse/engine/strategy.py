@@ -86,7 +86,7 @@ def strategy_confs(lake: Lake, table: Table) -> dict[str, str]:
 def declared_properties(table: Table) -> dict[str, str]:
     """The properties that a table has by its declaration; its changes can be read downstream unless each run replaces all of it."""
     base = {} if isinstance(table.write, Overwrite) else {"delta.enableChangeDataFeed": "true"}
-    return {**base, **table.vacuum.properties(), **table.properties}
+    return {**base, **table.vacuum.properties_beside(table.properties), **table.properties}
 
 
 def _statements(table: Table, facts: TableFacts) -> Iterator[str]:

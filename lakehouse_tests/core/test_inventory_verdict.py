@@ -104,7 +104,7 @@ def test_a_report_may_be_as_old_as_its_rhythm_allows(before_days: float | None, 
 @pytest.mark.parametrize(
     ("more", "said"),
     [
-        ({"missing": tuple("abcdefg")}, "7 live file(s) are not in storage: t/a, t/b, t/c, t/d, t/e, …"),
+        ({"missing": tuple("abcdefg")}, "7 live file(s) are not in the report: t/a, t/b, t/c, t/d, t/e, …"),
         ({"problem": "why"}, "not known of t"),
     ],
 )

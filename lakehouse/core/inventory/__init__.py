@@ -1,6 +1,6 @@
 """What lies in storage, by an inventory of it, held against what the tables' logs say: to the byte."""
 
-from lakehouse.core.inventory.books import Reference, TableBooks, keep_books, retention_ms_of
+from lakehouse.core.inventory.books import Reference, TableBooks, keep_books, retention_ms_of, span_ms_of
 from lakehouse.core.inventory.classify import Classifier
 from lakehouse.core.inventory.expiry import KEPT_DAYS, expired, stamp_ms
 from lakehouse.core.inventory.loads import Load, load_json, loads_of
@@ -38,6 +38,7 @@ __all__ = [
     "plausible_ms",
     "reconcile",
     "retention_ms_of",
+    "span_ms_of",
     "stamp_ms",
     "table_roots",
 ]

@@ -1,7 +1,7 @@
 """What a table's log says of the files that should be in storage, by name."""
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass, field
 from urllib.parse import unquote
 
@@ -30,7 +30,8 @@ class TableBooks:
     """A table's files by their names relative to its folder, decoded. `retention_ms` is `None` where it cannot be told: all is kept.
 
     `stones` and `removed_vectors` have the time of removal. `elsewhere` are files in other folders of the lake (names relative to the
-    lake) that the newest version reads; `outside` are those outside the lake, where no inventory of it looks.
+    lake) that the newest version reads, `kept_elsewhere` those that it does not read any more, while its log tells of their removal: an
+    older version does. `outside` are those outside the lake, where no inventory of it looks.
     """
 
     table: str
@@ -42,7 +43,13 @@ class TableBooks:
     removed_vectors: Mapping[str, int | None]
     partition_columns: tuple[str, ...] = ()
     elsewhere: Mapping[str, Reference] = field(default_factory=dict[str, Reference])
+    kept_elsewhere: frozenset[str] = frozenset()
     outside: tuple[str, ...] = ()
+
+    @property
+    def borrowed(self) -> Set[str]:
+        """The files of other tables that any of its versions may read."""
+        return self.elsewhere.keys() | self.kept_elsewhere
 
 
 def keep_books(layout: Layout, *, lake_uri: str) -> TableBooks:
@@ -66,13 +73,19 @@ def keep_books(layout: Layout, *, lake_uri: str) -> TableBooks:
         removed_vectors=_last((names.own_vector(vector), ms) for vector, ms in layout.removed_vectors.items()),
         partition_columns=layout.partition_columns,
         elsewhere=names.elsewhere,
+        kept_elsewhere=frozenset(names.kept_elsewhere),
         outside=tuple(sorted(names.outside)),
     )
 
 
 def retention_ms_of(properties: Mapping[str, str]) -> int | None:
     """How long removed files are kept, by the table's property; `None` where it is spelled in a way unknown here."""
-    text = properties.get("delta.deletedFileRetentionDuration", _RETENTION).strip().lower()
+    return span_ms_of(properties.get("delta.deletedFileRetentionDuration", _RETENTION))
+
+
+def span_ms_of(interval: str) -> int | None:
+    """The length of `interval 30 days`; `None` for a spelling unknown here."""
+    text = interval.strip().lower()
     if not _INTERVAL.fullmatch(text):
         return None
     spans = [(int(count), _UNITS_MS.get(unit)) for count, unit in _SPAN.findall(text)]
@@ -95,17 +108,22 @@ class _Names:
     def __init__(self, layout: Layout, lake_uri: str) -> None:
         self._table, self._lake = f"{bare_uri(layout.uri)}/", f"{bare_uri(lake_uri)}/"
         self.elsewhere: dict[str, Reference] = {}
+        self.kept_elsewhere: set[str] = set()
         self.outside: set[str] = set()
 
     def own(self, path: str, reference: Reference | None = None) -> str | None:
-        """`path` relative to the table; `None` for a file that is not in its folder, remembered with its `reference` if it is needed."""
+        """`path` relative to the table; `None` for a file that is not in its folder, remembered with its `reference` if it is read now."""
         if not is_absolute(path):
             return path
         bare = bare_uri(path)
         if bare.startswith(self._table):
             return bare.removeprefix(self._table)
-        if reference is not None and bare.startswith(self._lake):
-            self.elsewhere[bare.removeprefix(self._lake)] = reference
+        if bare.startswith(self._lake):
+            name = bare.removeprefix(self._lake)
+            if reference is None:
+                self.kept_elsewhere.add(name)
+            else:
+                self.elsewhere[name] = reference
         elif reference is not None:
             self.outside.add(path)
         return None

@@ -30,7 +30,7 @@ def reconcile(
     What was written before `settled_ms` must be in the inventory. `unread` are tables whose log cannot be read, and why. The books
     must be younger than the inventory: what a commit removed meanwhile has a tombstone, what it added is no orphan.
     """
-    lent = {name for each in books for name in each.elsewhere}
+    lent = {name for each in books for name in each.borrowed}
     tallies = {each.table: Tally(each, lent, now_ms=now_ms) for each in books}
     failed = unread or {}
     owners = Owners([*tallies, *failed])

@@ -85,7 +85,8 @@ def assess_missing(found: Reconciliation) -> Verdict:
     missing = [f"{table.table}/{name}" for table in found.tables for name in table.missing]
     sentence = f"{len(found.tables)} table(s): every live file is in storage"
     if missing:
-        sentence = f"{len(missing)} live file(s) are not in storage: {_named(missing)}; restore them from a backup"
+        sentence = f"{len(missing)} live file(s) are not in the report: {_named(missing)}; "
+        sentence += "restore them from a backup, unless the report is another prefix's"
     if unread := [table.table for table in found.tables if table.problem]:
         sentence += f"; not known of {_named(unread)}, whose log cannot be read"
     numbers = {"missing_files": len(missing), "unread_tables": len(unread)}

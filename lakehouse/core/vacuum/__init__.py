@@ -2,8 +2,9 @@
 
 from lakehouse.core.vacuum.choice import DELETE_KEYS, Quote, choose_mode
 from lakehouse.core.vacuum.facts import PastVacuum, ReportFacts, VacuumFacts, objects_by_log, written_once
-from lakehouse.core.vacuum.plan import Doomed, VacuumPlan, checksum_name, minute_text, plan_vacuum, still_doomed
+from lakehouse.core.vacuum.plan import VacuumPlan, minute_text, plan_vacuum, still_doomed
 from lakehouse.core.vacuum.policy import SHORT_RETENTION_RISK, VACUUM_MODES, Vacuum, type_of_mode
+from lakehouse.core.vacuum.sift import Doomed, checksum_name
 
 __all__ = [
     "DELETE_KEYS",

@@ -91,7 +91,8 @@ def _why_not(mode: type_of_mode, facts: VacuumFacts, policy: Vacuum, now_ms: int
     if mode == "LITE":
         if not log_covers(facts):
             return "the log no longer tells of all that was removed since the last vacuum"
-        hours = None if sweep is None else (now_ms - sweep.started_ms) / _HOUR_MS
+        # A sweep in the future is the work of a clock that was ahead, and looked at nothing that is past now.
+        hours = None if sweep is None or sweep.started_ms > now_ms else (now_ms - sweep.started_ms) / _HOUR_MS
         if hours is None or hours >= policy.sweep_hours:
             when = "never" if hours is None else f"{hours:.0f} h ago"
             return f"storage was looked through {when}, every {policy.sweep_hours:g} h is wanted, and the log tells of no orphans"
@@ -101,6 +102,6 @@ def _why_not(mode: type_of_mode, facts: VacuumFacts, policy: Vacuum, now_ms: int
     age = (now_ms - report.created_ms) / _HOUR_MS
     if age > policy.max_report_hours:
         return f"the report {report.name} is {age:.0f} h old, at most {policy.max_report_hours:g} h are allowed"
-    if last is not None and report.created_ms <= last.ended_ms:
+    if last is not None and report.created_ms <= last.ended_ms <= now_ms:
         return f"the report {report.name} is older than the last vacuum, and lists what that deleted"
     return ""

@@ -115,10 +115,14 @@ def log_covers(facts: VacuumFacts) -> bool:
 
 
 def removed_by_log(facts: VacuumFacts) -> dict[str, int]:
-    """The files removed since the last complete vacuum, by name relative to the table, with the time; those that failed then, too."""
+    """The files removed since the last complete vacuum, by name relative to the table, with the time; those that failed then, too.
+
+    An orphan that failed is left to the next sweep: somebody may have written that name again, and no log would tell.
+    """
     last = facts.last_complete
     since_ms = 0 if last is None else last.horizon_ms
-    found: dict[str, int] = {} if last is None else dict.fromkeys(last.failed, since_ms)
+    failed = () if last is None else (name for name in last.failed if name in facts.books.stones or written_once(name))
+    found: dict[str, int] = dict.fromkeys(failed, since_ms)
     for commit in facts.history.commits:
         if commit.committed_ms >= since_ms:
             found |= {unquote(path): commit.committed_ms for path in commit.removed_paths if not is_absolute(path)}
@@ -127,12 +131,15 @@ def removed_by_log(facts: VacuumFacts) -> dict[str, int]:
 
 
 def removed_since(facts: VacuumFacts, horizon_ms: int) -> frozenset[str]:
-    """The files, relative to the table, that commits removed at the horizon or later: versions within the retention read them.
+    """The files, relative to the table, that commits removed at the horizon or later, or wrote as change data: versions within the
+    retention read them.
 
-    Their tombstones may be gone: a checkpoint drops them by the retention of its time, which may have been a shorter one.
+    Tombstones may be gone: a checkpoint drops them by the retention of its time, which may have been a shorter one. Change data may be
+    older than its commit by as long as that ran.
     """
-    late = (commit for commit in facts.history.commits if commit.committed_ms >= horizon_ms)
-    return frozenset(unquote(path) for commit in late for path in commit.removed_paths if not is_absolute(path))
+    late = [commit for commit in facts.history.commits if commit.committed_ms >= horizon_ms]
+    paths = (path for commit in late for path in (*commit.removed_paths, *commit.change_paths))
+    return frozenset(unquote(path) for path in paths if not is_absolute(path))
 
 
 def objects_by_log(facts: VacuumFacts, *, bucket: str) -> Iterable[StoredObject]:

@@ -16,30 +16,16 @@ from typing import Any
 
 from lakehouse.core.cost import DEFAULT_PRICES, Prices, price
 from lakehouse.core.errors import Broken, Refused
-from lakehouse.core.inventory import RECLAIMABLE, Classifier, Owners, Part, Reference, StoredObject
+from lakehouse.core.inventory import RECLAIMABLE, Classifier, Part, Reference, StoredObject
 from lakehouse.core.layout import CATALOG_FEATURES
 from lakehouse.core.reason import Reason
 from lakehouse.core.vacuum.choice import DELETE_KEYS, Quote
-from lakehouse.core.vacuum.facts import VacuumFacts, removed_since
+from lakehouse.core.vacuum.facts import VacuumFacts
 from lakehouse.core.vacuum.policy import SAFE_RETENTION_HOURS, SHORT_RETENTION_RISK, Vacuum, type_of_mode
+from lakehouse.core.vacuum.sift import Doomed, Sifted
 
 _HOUR_MS = 3_600_000
 _RETENTION = "delta.deletedFileRetentionDuration"
-_UNIFORM = "delta.universalFormat.enabledFormats"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Doomed:
-    """A file that goes: its name relative to the table, its bytes (0 where only the log is known, and does not tell), and what it is.
-
-    `goes_with` is the file of which it is Hadoop's checksum, empty for files that go for a reason of their own.
-    """
-
-    name: str
-    size_bytes: int
-    modified_ms: int
-    part: Part
-    goes_with: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,10 +106,12 @@ def plan_vacuum(
     """
     _refuse_unsafe(facts, policy)
     classifier = Classifier(facts.books, facts.lent, now_ms=now_ms, horizon_ms=facts.held_ms)
-    sifted = _Sifted(facts, classifier)
+    sifted = Sifted(facts, classifier)
     sifted.take(objects)
     if mode != "LITE":
         _refuse_gaps(facts, sifted.seen, mode, settled_ms)
+    if mode == "INVENTORY" and facts.report:
+        sifted.refuse_local_times(facts.report.name)
     found = sifted.doomed()
     reason, sentence = _reason(facts, policy, found, mode, classifier.horizon_ms)
     doomed = found if reason is Reason.VACUUM_DUE else ()
@@ -175,57 +163,6 @@ def _refuse_unsafe(facts: VacuumFacts, policy: Vacuum) -> None:
         )
 
 
-class _Sifted:
-    """The objects of one table, those that may go kept aside; one inside a nested table's folder is not this one's."""
-
-    def __init__(self, facts: VacuumFacts, classifier: Classifier) -> None:
-        self._facts, self._classifier, self._prefix = facts, classifier, facts.lake_prefix
-        self._owners = Owners({facts.books.table, *facts.tables})
-        self._uniform = bool(facts.properties.get(_UNIFORM))
-        self._late = removed_since(facts, classifier.horizon_ms)
-        self._going: dict[str, Doomed] = {}
-        self._hidden: dict[str, StoredObject] = {}
-        self.seen: set[str] = set()
-
-    def take(self, objects: Iterable[StoredObject]) -> None:
-        table, horizon_ms = self._facts.books.table, self._classifier.horizon_ms
-        folder = f"{self._prefix}{table}/"
-        for each in objects:
-            name = each.key.removeprefix(self._prefix)
-            if not each.key.startswith(folder) or self._owners.table_of(name) != table:
-                continue
-            own, part = self._classifier.own_name(name), self._classifier.part_of(name, each)
-            if part in (Part.LIVE, Part.VECTORS_LIVE):
-                self.seen.add(own)
-            elif part is Part.HIDDEN:
-                self._hidden[own] = each
-            elif part not in RECLAIMABLE or own in self._late or not self._is_a_file(own):
-                continue
-            elif each.modified_ms is not None and each.modified_ms < horizon_ms:
-                self._going[own] = Doomed(name=own, size_bytes=each.size_bytes, modified_ms=each.modified_ms, part=part)
-
-    def doomed(self) -> tuple[Doomed, ...]:
-        """By name, each followed by Hadoop's checksum of it."""
-        found: list[Doomed] = []
-        for name, each in sorted(self._going.items()):
-            found.append(each)
-            checksum = checksum_name(name)
-            if beside := self._hidden.get(checksum):
-                ms = beside.modified_ms or each.modified_ms
-                found.append(Doomed(name=checksum, size_bytes=beside.size_bytes, modified_ms=ms, part=Part.HIDDEN, goes_with=name))
-        return tuple(found)
-
-    def _is_a_file(self, own: str) -> bool:
-        """A name that a file below the table can have; what UniForm writes for other readers is left alone."""
-        return {"", ".", ".."}.isdisjoint(own.split("/")) and "\0" not in own and not (self._uniform and own.startswith("metadata/"))
-
-
-def checksum_name(name: str) -> str:
-    """Where Hadoop keeps the checksum of a local file. Source: Hadoop, ChecksumFileSystem.getChecksumFile."""
-    folder, slash, last = name.rpartition("/")
-    return f"{folder}{slash}.{last}.crc"
-
-
 def _refuse_gaps(facts: VacuumFacts, seen: set[str], mode: type_of_mode, settled_ms: int) -> None:
     needed: Mapping[str, Reference] = {**facts.books.live, **facts.books.vectors}
     settled = [name for name, each in needed.items() if each.written_ms is not None and each.written_ms < settled_ms]
@@ -246,7 +183,7 @@ def _reason(facts: VacuumFacts, policy: Vacuum, doomed: Sequence[Doomed], mode: 
     held = f"; {facts.held}" if facts.held_ms is not None and facts.held else ""
     size = sum(each.size_bytes for each in doomed)
     if not doomed:
-        waiting = len(facts.books.stones) + len(facts.books.removed_vectors)
+        waiting = sum(ms is None or ms >= horizon_ms for ms in (*facts.books.stones.values(), *facts.books.removed_vectors.values()))
         reason = Reason.NOTHING_PAST
         return reason, reason.say(horizon=minute_text(horizon_ms), waiting=waiting, mode=mode) + held
     if size < policy.min_reclaimable_bytes:

@@ -1,16 +1,21 @@
 """What a declaration says of a table's vacuum."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from math import inf
 from typing import Literal
 
 from lakehouse.core.errors import Refused
+from lakehouse.core.inventory import span_ms_of
 
 # Source: Delta's default, and the shortest that it takes without an override: DeltaLog.tombstoneRetentionMillis, one week.
 SAFE_RETENTION_HOURS = 168
 # Who declares less writes this sentence down, and nothing else does.
 SHORT_RETENTION_RISK = "readers and writers that take longer than the retention lose their files"
 VACUUM_MODES = ("LITE", "INVENTORY", "FULL")
+_RETENTION, _LOG_RETENTION = "delta.deletedFileRetentionDuration", "delta.logRetentionDuration"
+# Source: Delta's default.
+_DEFAULT_LOG_RETENTION, _HOUR_MS = "interval 30 days", 3_600_000
 _DELETERS = ("lakehouse", "delta")
 _NUMBERS = {"retention_hours": 0, "sweep_hours": 0, "max_report_hours": 0, "min_reclaimable_bytes": 0, "max_deletes_per_second": 1}
 type_of_mode = Literal["LITE", "INVENTORY", "FULL"]
@@ -59,9 +64,15 @@ class Vacuum:
         return self.accepts_short_retention == SHORT_RETENTION_RISK
 
     def properties(self) -> dict[str, str]:
-        """The table properties that it needs; the log is kept at least as long as the files, as Delta wants it."""
-        if not self.retention_hours:
-            return {}
-        span = f"interval {round(self.retention_hours * 60)} minutes"
-        log = {"delta.logRetentionDuration": span} if self.retention_hours > 30 * 24 else {}
-        return {"delta.deletedFileRetentionDuration": span, **log}
+        """The table property that it needs."""
+        return {_RETENTION: self._span} if self.retention_hours else {}
+
+    def properties_beside(self, properties: Mapping[str, str]) -> dict[str, str]:
+        """The same, and the log's retention where a table of these `properties` keeps it for a shorter time, or one that is unknown."""
+        log_ms = span_ms_of(properties.get(_LOG_RETENTION, _DEFAULT_LOG_RETENTION))
+        grows = bool(self.retention_hours) and (log_ms is None or log_ms < self.retention_hours * _HOUR_MS)
+        return {**self.properties(), **({_LOG_RETENTION: self._span} if grows else {})}
+
+    @property
+    def _span(self) -> str:
+        return f"interval {round(self.retention_hours * 60)} minutes"

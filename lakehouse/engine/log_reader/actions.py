@@ -38,10 +38,14 @@ class RemovedFile(NamedTuple):
 
 @dataclass(slots=True)
 class Actions:
-    """All actions of one file, by kind; `info` is the commitInfo. A domain whose metadata was removed maps to `None`."""
+    """All actions of one file, by kind; `changes` are the paths of its change data, `info` is the commitInfo.
+
+    A domain whose metadata was removed maps to `None`.
+    """
 
     adds: list[AddedFile] = field(default_factory=list)
     removes: list[RemovedFile] = field(default_factory=list)
+    changes: list[str] = field(default_factory=list)
     info: Mapping[str, Any] = field(default_factory=dict)
     metadata: Mapping[str, Any] | None = None
     protocol: Mapping[str, Any] | None = None
@@ -50,12 +54,14 @@ class Actions:
     sidecars: list[str] = field(default_factory=list)
 
     def take(self, kind: str, action: Mapping[str, Any]) -> None:
-        """Keep one action; kinds that say nothing about the layout (cdc, checkpointMetadata, …) are passed over."""
+        """Keep one action; kinds that say nothing about the files (checkpointMetadata, …) are passed over."""
         match kind:
             case "add":
                 self.adds.append(_added(action))
             case "remove":
                 self.removes.append(_removed(action))
+            case "cdc":
+                self.changes.append(action["path"])
             case "commitInfo":
                 self.info = action
             case "metaData":

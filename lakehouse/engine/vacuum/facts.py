@@ -1,16 +1,26 @@
 """What is known before a vacuum: the table's log, those of the lake's other tables, the newest report, and the vacuums before."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from urllib.parse import unquote
 
 from lakehouse.core.errors import Refused
 from lakehouse.core.inventory import StoredObject, keep_books, table_roots
 from lakehouse.core.reason import Reason
 from lakehouse.core.table import Overwrite, Table
-from lakehouse.core.vacuum import ReportFacts, VacuumFacts, VacuumPlan, choose_mode, minute_text, objects_by_log, plan_vacuum, type_of_mode
+from lakehouse.core.vacuum import (
+    ReportFacts,
+    VacuumFacts,
+    VacuumPlan,
+    checksum_name,
+    choose_mode,
+    minute_text,
+    objects_by_log,
+    plan_vacuum,
+    type_of_mode,
+)
 from lakehouse.engine.clock import now_ms
-from lakehouse.engine.inventory import SETTLED_MS, Report, newest_report, open_books, read_keys, read_report, settled_ms
+from lakehouse.engine.inventory import SETTLED_MS, Report, newest_report, open_books, read_keys, read_report, settled_ms, stamps_of
 from lakehouse.engine.journal import Journal
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.log_reader import TableFacts
@@ -26,6 +36,19 @@ class Gathered:
 
     facts: VacuumFacts
     report: Report | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Shown:
+    """The newest report that shows a table; why there is none, or which other cannot be used; all tables that any of them shows.
+
+    `is_whole`: they are young and show all that is declared, so that nobody has to list the lake to know its tables.
+    """
+
+    report: Report | None
+    problem: str
+    tables: set[str]
+    is_whole: bool
 
 
 def plan(
@@ -66,20 +89,23 @@ def gather(lake: Lake, table: Table, declared: Sequence[Table]) -> Gathered | No
     own = lake.facts(table.key)
     if own is None:
         return None
-    report, problem = _newest_report(lake)
-    tables = _tables(lake, report) | {each.key for each in declared} | {table.key}
+    shown = _shown(lake, table, declared)
+    tables = shown.tables | {each.key for each in declared} | {table.key}
+    if not shown.is_whole:  # storage is asked instead
+        tables |= table_roots(each.key.removeprefix(lake.store.prefix) for each in lake.store.walk(""))
     others, unread = open_books(lake, sorted(tables - {table.key}))
     if unread:
         name, why = next(iter(unread.items()))
         raise Refused(f"vacuum of {table.key}: {name} cannot be read, so that the files that it borrows are unknown: {why}")
-    layout = own.layout
+    # A vacuum sets what is declared before it begins; a plan that is only looked at goes by it, too.
+    layout, report = replace(own.layout, properties={**own.layout.properties, **table.vacuum.properties()}), shown.report
     held_ms, held = _held(lake, table, own, declared)
     facts = VacuumFacts(
         books=keep_books(layout, lake_uri=lake.settings.spark_root),
         history=own.history,
-        lent=frozenset(name for books in others for name in books.elsewhere),
+        lent=frozenset(name for books in others for name in books.borrowed),
         report=report and ReportFacts(name=report.name, created_ms=report.manifest.created_ms, data_files=len(report.manifest.files)),
-        report_problem=problem,
+        report_problem=shown.problem,
         past=Journal(lake.store).vacuums(table.key),
         held_ms=held_ms,
         held=held,
@@ -94,23 +120,26 @@ def gather(lake: Lake, table: Table, declared: Sequence[Table]) -> Gathered | No
     return Gathered(facts=facts, report=report)
 
 
-def _newest_report(lake: Lake) -> tuple[Report | None, str]:
-    try:
-        report = newest_report(lake.store, lake.store.bucket, now_ms=now_ms())
-    except Refused as error:
-        return None, str(error)
-    return report, ""
-
-
-def _tables(lake: Lake, report: Report | None) -> set[str]:
-    """Every table of the lake that there is a trace of; without a report that can be read, storage is asked."""
-    prefix = lake.store.prefix
-    if report is not None:
+def _shown(lake: Lake, table: Table, declared: Sequence[Table]) -> _Shown:
+    """What the newest report of each configuration shows: one that is filtered to a prefix knows nothing of the rest of the lake."""
+    wanted = {each.key for each in (table, *declared)}
+    store, found, problem = lake.store, list[tuple[Report, set[str]]](), ""
+    for configuration in dict.fromkeys(name for name, _ in stamps_of(store, store.bucket)):
         try:
-            return table_roots(key.removeprefix(prefix) for key in read_keys(lake.store, report) if key.startswith(prefix))
-        except Refused:
-            pass
-    return table_roots(each.key.removeprefix(prefix) for each in lake.store.walk(""))
+            report = newest_report(store, store.bucket, now_ms=now_ms(), configuration=configuration)
+            if report is not None:
+                keys = (key.removeprefix(store.prefix) for key in read_keys(store, report) if key.startswith(store.prefix))
+                found.append((report, table_roots(keys)))
+        except Refused as error:
+            problem = problem or str(error)
+    found.sort(key=lambda each: each[0].manifest.created_ms, reverse=True)
+    tables = {name for _, shown in found for name in shown}
+    of_it = next((report for report, shown in found if table.key in shown), None)
+    if found and of_it is None:
+        problem = problem or f"the report {found[0][0].name} shows nothing of {table.key}: is it older than the table, or another prefix's?"
+    max_age_ms = table.vacuum.max_report_hours * 3_600_000
+    is_new = bool(found) and now_ms() - found[0][0].manifest.created_ms <= max_age_ms
+    return _Shown(report=of_it, problem=problem, tables=tables, is_whole=is_new and not problem and wanted <= tables)
 
 
 def _objects(lake: Lake, known: Gathered, mode: type_of_mode) -> Iterable[StoredObject]:
@@ -129,8 +158,6 @@ def _objects(lake: Lake, known: Gathered, mode: type_of_mode) -> Iterable[Stored
 
 def _on_disk(lake: Lake, objects: Iterable[StoredObject]) -> Iterator[StoredObject]:
     """Those that are there, with what the disk knows of them, which costs nothing; Hadoop's checksums among them."""
-    from lakehouse.core.vacuum import checksum_name
-
     for each in objects:
         for key in (each.key, checksum_name(each.key)):
             if found := lake.store.stat(key):

@@ -36,6 +36,7 @@ from lakehouse.engine.guard import hold
 from lakehouse.engine.journal import Journal
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.spark import translated
+from lakehouse.engine.store import StoredFile
 from lakehouse.engine.vacuum.delta import Located, agreed, let_delta_delete, located
 from lakehouse.engine.vacuum.facts import Gathered, gather, plan
 
@@ -67,7 +68,7 @@ class _Account:
 
     def journal(self, planned: VacuumPlan, work: _Work, *, is_complete: bool) -> VacuumOutcome:
         """The outcome, written down."""
-        seconds = time.monotonic() - self._started
+        seconds, requests = time.monotonic() - self._started, self._lake.store.requests - self._before
         past = PastVacuum(
             started_ms=self._began_ms,
             ended_ms=now_ms(),
@@ -84,12 +85,17 @@ class _Account:
             deleted_bytes=work.deleted_bytes,
             spared=len(work.spared),
             seconds=seconds,
-            usd=price(self._table.prices, seconds=seconds),
+            usd=price(
+                self._table.prices,
+                seconds=seconds,
+                get_requests=sum(count for name, count in requests.items() if name.startswith(("Get", "Head"))),
+                put_requests=sum(count for name, count in requests.items() if name.startswith(("Put", "List"))),
+            ),
             failed=work.failed,
             lists_saved=planned.lists_saved,
             is_complete=is_complete and planned.reason is not Reason.TOO_LITTLE_PAST,
             run=self._run,
-            requests=dict(self._lake.store.requests - self._before),
+            requests=dict(requests),
         )
         Journal(self._lake.store).record_vacuum(self._table.key, past)
         return VacuumOutcome(plan=planned, past=past, spared=work.spared)
@@ -135,8 +141,9 @@ def vacuum_idle(
     """The outcome of a vacuum that has nothing to do, journalled, without Spark; `None` where there may be something.
 
     Raises:
-        Refused, Broken: as `plan` does.
+        Refused, Broken: as `vacuum` does.
     """
+    check_clock(lake)
     account = _Account(lake, table, owner)
     planned = None if _retention_to_set(lake, table) else plan(lake, table, declared, mode=mode)
     return None if planned is None or planned.doomed else account.journal(planned, _Work(), is_complete=True)
@@ -147,11 +154,16 @@ def rehearse(
 ) -> VacuumPlan | None:
     """The plan of a vacuum with exactly the files that would go now, Delta asked; nothing is touched. `None` where there is no table.
 
+    Where the vacuum would set another retention first, Delta cannot be asked by that: these are the files by our plan, and a note says so.
+
     Raises:
         Refused, Transient, Broken: as `vacuum` would.
     """
     with translated(), located(spark, lake.settings.table_uri(table.key)) as at:
         planned = plan(lake, table, declared, mode=mode)
+        if planned and planned.doomed and (setting := _retention_to_set(lake, table)):
+            said = ", ".join(f"{name} to {value}" for name, value in setting.items())
+            return replace(planned, notes=(*planned.notes, f"the vacuum would first set {said}; by that Delta was not asked yet"))
         return planned and replace(planned, doomed=tuple(agreed(spark, at, planned.table, planned.doomed)))
 
 
@@ -177,7 +189,10 @@ def _carry_out(lake: Lake, spark: "SparkSession", table: Table, known: Gathered,
     work.spared |= dict.fromkeys(kept, "Delta would not delete it")
     if table.vacuum.deleter == "delta":
         let_delta_delete(spark, at, going)
-        work.deleted_files, work.deleted_bytes = len(going), sum(each.size_bytes for each in going)
+        left = _stored(lake, planned.table, going)  # Delta counts what it could not delete, and raises nothing
+        gone = [each for each in going if each.name not in left]
+        work.failed |= dict.fromkeys(left, "Delta did not delete it")
+        work.deleted_files, work.deleted_bytes = len(gone), sum(each.size_bytes for each in gone)
         return
     facts, version = known.facts, planned.version
     per_second = table.vacuum.max_deletes_per_second if lake.settings.on_s3 else 0
@@ -220,12 +235,21 @@ def _not_written_again(lake: Lake, planned: VacuumPlan, doomed: Sequence[Doomed]
     """
     orphans = [each for each in doomed if each.part is Part.ORPHANED_OLD and not written_once(each.name)]
     orphans = orphans if planned.mode == "INVENTORY" else []
-    names = [f"{planned.table}/{each.name}" for each in orphans]
-    with ThreadPoolExecutor(max_workers=_HEADS) as pool:
-        found = zip(orphans, pool.map(lake.store.stat, names), strict=True)
-        changed = {each.name for each, now in found if now and (now.modified_ms >= planned.horizon_ms or now.size_bytes != each.size_bytes)}
+    found = _stored(lake, planned.table, orphans)
+    changed = {
+        each.name
+        for each in orphans
+        if (now := found.get(each.name)) and (now.modified_ms >= planned.horizon_ms or now.size_bytes != each.size_bytes)
+    }
     work.spared |= dict.fromkeys(changed, "it was written again since the report")
     return [each for each in doomed if (each.goes_with or each.name) not in changed]
+
+
+def _stored(lake: Lake, table: str, files: Sequence[Doomed]) -> dict[str, StoredFile]:
+    """Those of the files that storage has now, by name."""
+    with ThreadPoolExecutor(max_workers=_HEADS) as pool:
+        found = zip(files, pool.map(lake.store.stat, [f"{table}/{each.name}" for each in files]), strict=True)
+        return {each.name: now for each, now in found if now}
 
 
 def _delete(lake: Lake, table: str, doomed: Sequence[Doomed], work: _Work) -> None:
@@ -251,5 +275,6 @@ def _set_retention(lake: Lake, spark: "SparkSession", table: Table) -> None:
 
 
 def _retention_to_set(lake: Lake, table: Table) -> dict[str, str]:
-    facts = lake.facts(table.key) if table.vacuum.properties() else None
-    return {} if facts is None else {n: v for n, v in table.vacuum.properties().items() if facts.layout.properties.get(n) != v}
+    facts = lake.facts(table.key) if table.vacuum.retention_hours else None
+    has = {} if facts is None else facts.layout.properties
+    return {} if facts is None else {n: v for n, v in table.vacuum.properties_beside(has).items() if has.get(n) != v}
