@@ -8,7 +8,16 @@ from lakehouse.core.layout import Layout
 from lakehouse.core.rewrite import Clustering, Packing, Purge, ZOrdering
 from lakehouse.engine import sql
 from lakehouse.engine.clock import now_ms
-from lakehouse.engine.confs import DELETED_ROWS, RECORDS_PER_FILE, SMALLER_THAN, UP_TO, USER_METADATA, session_confs
+from lakehouse.engine.confs import (
+    CORRUPT_FILES_IGNORED,
+    DELETED_ROWS,
+    MISSING_FILES_IGNORED,
+    RECORDS_PER_FILE,
+    SMALLER_THAN,
+    UP_TO,
+    USER_METADATA,
+    session_confs,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -21,6 +30,8 @@ def run_statement(spark: "SparkSession", layout: Layout, planned: CompactionPlan
         UP_TO: str(planned.statement.up_to_bytes),
         RECORDS_PER_FILE: "0",  # no limit, so that a bin becomes one file
         USER_METADATA: _metadata(planned, mark),
+        CORRUPT_FILES_IGNORED: "false",
+        MISSING_FILES_IGNORED: "false",
     }
     match planned.statement:
         case Packing(smaller_than_bytes=smaller_than_bytes, max_deleted_rows_ratio=ratio):

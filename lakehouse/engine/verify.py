@@ -25,7 +25,7 @@ from lakehouse.core.layout import DataFile, Layout
 from lakehouse.core.partition import by_name, type_of_typed_partition, typed_partition
 from lakehouse.core.rewrite import Bin
 from lakehouse.engine import sql
-from lakehouse.engine.confs import HASH_MAPS, OLD_VERSIONS_REFUSED, OPEN_COST, session_confs
+from lakehouse.engine.confs import CORRUPT_FILES_IGNORED, HASH_MAPS, MISSING_FILES_IGNORED, OLD_VERSIONS_REFUSED, OPEN_COST, session_confs
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.lines import literal_path
 from lakehouse.engine.log_reader import TableFacts
@@ -42,7 +42,13 @@ type_of_sums = Mapping[type_of_typed_partition, type_of_sum]
 _READ_THROUGH_LOG = frozenset({"columnMapping", "typeWidening", "typeWidening-preview"})
 # Small files are read many to a task. Delta's statement has one task per bin, whatever this is.
 _OPEN_BYTES = 64 * 1024
-_CONFS = {OLD_VERSIONS_REFUSED: "false", HASH_MAPS: "true", OPEN_COST: str(_OPEN_BYTES)}
+_CONFS = {
+    OLD_VERSIONS_REFUSED: "false",
+    HASH_MAPS: "true",
+    OPEN_COST: str(_OPEN_BYTES),
+    CORRUPT_FILES_IGNORED: "false",
+    MISSING_FILES_IGNORED: "false",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,11 +6,13 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
+from lakehouse.core.breaker import Pause
 from lakehouse.core.table import Table
 from lakehouse.core.vacuum import Vacuum
 from lakehouse.defs.keys import compaction_key, inventory_key, table_key, vacuum_key
 from lakehouse.defs.resources import spark_resource
 from lakehouse.defs.vacuum import vacuum_asset
+from lakehouse.engine.clock import now_ms
 from lakehouse.engine.journal import Journal
 from lakehouse.engine.lake import Lake
 from lakehouse_tests.defs.example import example_lake, orders
@@ -43,6 +45,35 @@ def test_it_follows_a_new_inventory_and_no_write(tmp_path: Path, instance: dg.Da
         assert seen.get_num_requested(vacuum_key(table)) == asked, key
         reported(instance, vacuum_key(table))
         seen = dg.evaluate_automation_conditions(defs, instance, cursor=seen.cursor)
+
+
+def test_a_table_that_was_never_compacted_is_vacuumed_all_the_same(tmp_path: Path, instance: dg.DagsterInstance) -> None:
+    lake = example_lake(tmp_path)
+    defs = definitions(HELD, lake)
+    seen = dg.evaluate_automation_conditions(defs, instance)
+    for _ in range(2):
+        reported(instance, inventory_key(lake))
+        seen = dg.evaluate_automation_conditions(defs, instance, cursor=seen.cursor)
+        assert seen.get_num_requested(vacuum_key(HELD)) == 1
+        reported(instance, vacuum_key(HELD))
+        seen = dg.evaluate_automation_conditions(defs, instance, cursor=seen.cursor)
+
+
+@pytest.mark.parametrize("by_itself", [True, False])
+def test_a_paused_table_is_left_alone_and_fails_a_run_only_if_a_person_asked_for_it(
+    tmp_path: Path, instance: dg.DagsterInstance, by_itself: bool
+) -> None:
+    lake = example_lake(tmp_path)
+    LogBuilder(lake.store, orders.key).create().append([("f", 100, 1)]).store_data()
+    Journal(lake.store).pause(Pause(table=orders.key, since_ms=now_ms(), why="a backfill"))
+    done = dg.materialize(
+        [vacuum_asset(orders, lake, [orders])],
+        instance=instance,
+        resources={"spark": spark_resource(lake.settings)},
+        tags={"dagster/from_automation_condition": "true"} if by_itself else {},
+        raise_on_error=False,
+    )
+    assert done.success == by_itself and Journal(lake.store).vacuums(orders.key) == ()
 
 
 @pytest.mark.parametrize("mode", ["recommend", "off"])
