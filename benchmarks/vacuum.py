@@ -84,10 +84,10 @@ def _tell(files: int, found: Mapping[str, Measured]) -> None:
     print(
         f"\n{files:,} files in {min(FOLDERS, files // 2):,} folders".ljust(41)
         + " seconds"
-        + "".join(f"{kind:>{len(kind) + 2}}" for kind in KINDS)
+        + "".join(f"{kind:>{len(kind) + 4}}" for kind in KINDS)
     )
     for each in found.values():
-        numbers = "".join(f"{each.requests.get(kind, 0):{len(kind) + 2},}" for kind in KINDS)
+        numbers = "".join(f"{each.requests.get(kind, 0):{len(kind) + 4},}" for kind in KINDS)
         print(f"{each.way:<40}{each.seconds:8.1f}{numbers}", flush=True)
 
 
