@@ -118,4 +118,5 @@ class VacuumOutcome:
             "spared": dict(self.spared),
             "failed": dict(past.failed),
             "list_requests_saved": past.lists_saved,
+            "list_seconds_saved": round(past.list_seconds_saved, 3),
         }

@@ -1,7 +1,7 @@
 """An inventory as Dagster metadata: numbers under keys that never change, and where the bytes lie as a picture."""
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 import dagster as dg
@@ -39,7 +39,14 @@ def inventory_metadata(outcome: "InventoryOutcome", *, now_ms: int) -> type_of_m
         **{f"lakehouse/bytes_{part}": size for part, size in sorted(parts.items())},
         **{f"lakehouse/class_bytes_{name.lower()}": size for name, size in sorted(classes.items())},
         "lakehouse/where": dg.MetadataValue.md(_where_the_bytes_lie(found)),
+        "lakehouse/storage_classes": dg.MetadataValue.md(_by_storage_class(classes)),
     }
+
+
+def _by_storage_class(classes: Mapping[str, int]) -> str:
+    """A bar for each class, the largest first."""
+    rows = [(name, {name: size}, f"{size / 1e6:,.2f} MB") for name, size in sorted(classes.items(), key=lambda each: -each[1])]
+    return stacked_picture("bytes by storage class", [name for name, _, _ in rows], rows)
 
 
 def _where_the_bytes_lie(found: Reconciliation) -> str:

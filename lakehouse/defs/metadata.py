@@ -145,6 +145,7 @@ def vacuum_metadata(outcome: VacuumOutcome, prices: Prices) -> type_of_metadata:
         "lakehouse/actual_usd": round(past.usd, 9),
         "lakehouse/requests": sum(past.requests.values()),
         "lakehouse/list_requests_saved": past.lists_saved,
+        "lakehouse/list_seconds_saved": round(past.list_seconds_saved, 3),
         "lakehouse/list_usd_saved": round(past.lists_saved * prices.usd_per_1000_puts / 1_000, 9),
         "lakehouse/prices": f"list prices of {prices.region}, {prices.as_of}",
         "lakehouse/spared": past.spared,

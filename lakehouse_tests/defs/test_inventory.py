@@ -169,6 +169,7 @@ class TestRuns:
         told = metadata(first)
         assert told["bytes_live"] == 16 and told["bytes_unclaimed"] == 9 and told["objects"] == told["rows_loaded"] > 4
         assert "![bytes: bronze/orders: 0.00 MB" in told["where"] and "[x]" not in told["where"].partition("](data")[0]
+        assert told["storage_classes"].startswith("![bytes by storage class: none: 0.0")
         again = run(lake)
         assert metadata(again)["rows_loaded"] == 0 and metadata(again)["report"] == told["report"]
 

@@ -7,7 +7,7 @@ from typing import Any
 from lakehouse.core.cost import Prices, price
 from lakehouse.core.errors import Refused
 from lakehouse.core.inventory import PAGE_KEYS
-from lakehouse.core.vacuum.facts import VacuumFacts, log_covers, removed_by_log
+from lakehouse.core.vacuum.facts import SECONDS_PER_PAGE, VacuumFacts, log_covers, removed_by_log
 from lakehouse.core.vacuum.policy import VACUUM_MODES, Vacuum, type_of_mode
 
 # Source: AWS, DeleteObjects: at most so many keys in one request.
@@ -15,7 +15,7 @@ DELETE_KEYS = 1_000
 _HOUR_MS = 3_600_000
 # Assumed until a lake has run some: Delta's answer takes a few seconds, then so much per file asked about, listed and deleted.
 _SECONDS_FIXED, _SECONDS_PER_FILE = 3.0, 40e-6
-_SECONDS_PER_PAGE, _SECONDS_PER_DELETE = 0.15, 0.15
+_SECONDS_PER_DELETE = 0.15
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,7 +69,7 @@ def _quote(mode: type_of_mode, facts: VacuumFacts, policy: Vacuum, prices: Price
     deletes = ceil(going / DELETE_KEYS)
     seconds = _SECONDS_FIXED + _SECONDS_PER_FILE * (going + (0 if mode == "LITE" else known))
     if facts.on_s3:
-        seconds += lists * _SECONDS_PER_PAGE + gets * _SECONDS_PER_PAGE + deletes * _SECONDS_PER_DELETE
+        seconds += (lists + gets) * SECONDS_PER_PAGE + deletes * _SECONDS_PER_DELETE
     else:
         lists = gets = deletes = 0
     return Quote(
