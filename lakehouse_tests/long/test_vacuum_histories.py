@@ -1,24 +1,42 @@
 """Hundreds of random histories with vacuums by every mode: every version within the retention reads as it was written, to the row.
 
-`HISTORIES=20 FIRST=300 python -m pytest lakehouse_tests/long/test_vacuum_histories.py` runs others, or fewer.
+A few at once, each with a session and a lake of its own, on one server: what its JVM has compiled serves all of them.
+`HISTORIES=20 FIRST=300 python -m pytest -s lakehouse_tests/long/test_vacuum_histories.py` runs others, or fewer, and tells of each.
 """
 
 import os
 import shutil
-from typing import TYPE_CHECKING
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+from threading import local
+from traceback import format_exc
 
-import pytest
-
-from lakehouse.engine.lake import Lake
+from lakehouse.core.settings import Settings
+from lakehouse.engine.lake import open_lake
+from lakehouse_tests.engine.clients import new_session
 from lakehouse_tests.engine.histories import Story
 
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
 HISTORIES, FIRST = int(os.environ.get("HISTORIES", "300")), int(os.environ.get("FIRST", "0"))
+AT_ONCE = 4
 
 
-@pytest.mark.parametrize("seed", range(FIRST, FIRST + HISTORIES))
-def test_no_version_within_the_retention_loses_a_row(lake: Lake, spark: "SparkSession", seed: int) -> None:
-    Story(lake, spark, seed).run(operations=7, vacuums=2)
-    shutil.rmtree(lake.settings.root)
+def test_no_version_within_the_retention_loses_a_row(shared_settings: Settings, tmp_path: Path) -> None:
+    own = local()
+
+    def failure_of(seed: int) -> str | None:
+        settings = replace(shared_settings, root=str(tmp_path / str(seed)))
+        try:
+            if not hasattr(own, "spark"):
+                own.spark = new_session(settings)
+            deleted = Story(open_lake(settings), own.spark, seed).run(operations=7, vacuums=2)
+        except Exception:
+            print(f"seed {seed}: failed", flush=True)
+            return f"seed {seed}\n{format_exc()}"
+        shutil.rmtree(settings.root)
+        print(f"seed {seed}: {deleted} file(s) deleted, every version kept", flush=True)
+        return None
+
+    with ThreadPoolExecutor(max_workers=AT_ONCE) as pool:
+        failures = [failure for failure in pool.map(failure_of, range(FIRST, FIRST + HISTORIES)) if failure]
+    assert not failures, "\n".join(failures)
