@@ -135,13 +135,20 @@ def test_tables_that_are_to_be_left_alone_say_why_and_the_others_are_served(inst
         assert line in text
 
 
-def test_a_table_whose_compaction_does_not_pay_is_left_alone_for_a_while(instance: dg.DagsterInstance, lake: Lake) -> None:
+@pytest.mark.parametrize(("probes", "hours_ago", "hours"), [(3, 0, "6.0"), (3, 7, None), (4, 7, "5.0"), (4, 13, None)])
+def test_a_table_whose_compaction_does_not_pay_is_left_alone_for_a_while_and_for_twice_as_long_after_the_next_try(
+    instance: dg.DagsterInstance, lake: Lake, probes: int, hours_ago: int, hours: str | None
+) -> None:
     materialized(instance, orders, version=7, **FACTS)
     same = (1.0, 1.01, 0.99)
-    for number in range(3):
-        moment = {"version_before": number, "version_after": number + 1, "measured_ms": now_ms() - 1_000 + number}
+    for number in range(probes):
+        moment = {"version_before": number, "version_after": number + 1, "measured_ms": now_ms() - hours_ago * 3_600_000 - 1_000 + number}
         record_probe(lake, Probe(table=orders.key, before=same, after=same, spent_seconds=6.0, budget_seconds=6.0, **moment))
-    assert "bronze/orders: compaction is tried again in 6.0 h, since it does not pay: 3 probe(s)" in told(tick(instance, lake))
+    result = tick(instance, lake)
+    if hours is None:
+        assert asked(result) == ["compaction/bronze/orders"]
+    else:
+        assert f"bronze/orders: compaction is tried again in {hours} h, since it does not pay: {probes} probe(s)" in told(result)
 
 
 def test_the_ranking_is_reported_when_it_changes_and_not_more_than_once_a_minute(instance: dg.DagsterInstance, lake: Lake) -> None:
