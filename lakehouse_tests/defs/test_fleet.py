@@ -23,7 +23,7 @@ from lakehouse.engine.journal import Journal
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.probe import record_probe
 from lakehouse.engine.store import MemoryStore
-from lakehouse_tests.defs.example import TABLES, begun, ended, example_settings, latest_orders, materialized, orders, totals
+from lakehouse_tests.defs.example import TABLES, begun, ended, example_settings, latest_orders, materialized, orders, requested, totals
 
 pytestmark = pytest.mark.usefixtures("no_java")
 FACTS = {"file_count": 20, "mergeable_file_count": 10, "files_after": 11, "mergeable_bytes": 1_000, "estimate_usd": 0.01}
@@ -105,6 +105,22 @@ def test_what_was_asked_for_within_the_hour_is_taken_off_the_budget(instance: dg
     run = begun(instance, compaction_key(latest_orders), tags=request.tags)
     ended(instance, run, DagsterEventType.RUN_SUCCESS)
     assert "it takes 0.01 USD, and 0.005 of the 0.015 USD an hour are left" in told(tick(instance, lake))
+
+
+@pytest.mark.parametrize(("slots", "wanted"), [("1", ["bronze/orders"]), ("2", ["bronze/orders", "gold/totals"])])
+def test_so_many_compactions_are_under_way_at_once_as_the_setting_says(
+    instance: dg.DagsterInstance, tmp_path: Path, slots: str, wanted: list[str]
+) -> None:
+    lake = Lake(settings=example_settings(tmp_path, LAKEHOUSE_COMPACTION_SLOTS=slots), store=MemoryStore())
+    late = replace(totals, key="gold/late")
+    for each in (*TABLES, late):
+        materialized(instance, each, version=7, **FACTS)
+    begun(instance, table_key(latest_orders))
+    first = tick(instance, lake)
+    assert asked(first) == [f"compaction/{key}" for key in wanted]
+    for request in first.run_requests or []:
+        requested(instance, request)
+    assert f"but {slots} compaction(s) at once are allowed" in told(tick(instance, lake, [*TABLES, late]))
 
 
 def test_a_table_that_was_just_compacted_cools_down(instance: dg.DagsterInstance, lake: Lake) -> None:
