@@ -50,7 +50,8 @@ def look_at_fleet(opened: Opened, tables: Sequence[Table]) -> tuple[list[Found[C
         for key in policies
     ]
     held = {key: each.held for key, each in known.items() if each.held}
-    bounds = Bounds(budget_usd=lake.settings.compaction_budget_usd, on_s3=lake.settings.on_s3)
+    settings = lake.settings
+    bounds = Bounds(slots=settings.compaction_slots, budget_usd=settings.compaction_budget_usd, on_s3=settings.on_s3)
     decisions = choose_compactions(states, policies, RunState(), bounds=bounds, now_ms=now, hands_off=held)
     return [Found(table=each.table, value=each.value.plan if each.value else None, error=each.error) for each in looked], decisions
 

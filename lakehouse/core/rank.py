@@ -63,7 +63,6 @@ class Bounds:
     `spent_usd` of the budget is gone already. A table that has been due for `patience_ms` goes first. `on_s3`: openings cost requests.
     """
 
-    # Two runs go at once on a small machine (dagster.yaml): one of them stays with the writers.
     slots: int = 1
     budget_usd: float = 0.0
     spent_usd: float = 0.0

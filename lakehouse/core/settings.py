@@ -36,6 +36,7 @@ ACCEPTED = {
     "LAKEHOUSE_SPARK_PORT": ("15002", "a TCP port, 1 to 65535, for the Spark Connect server"),
     "LAKEHOUSE_SPARK_MEMORY": ("2g", "a whole number followed by m or g, at least 512m"),
     "LAKEHOUSE_COMPACTION_BUDGET_USD": ("0", "USD an hour that compactions may be predicted to cost, like 0.25; 0 for no bound"),
+    "LAKEHOUSE_COMPACTION_SLOTS": ("1", "a whole number, 1 to 16: so many compactions may be under way at once"),
     "LAKEHOUSE_TABLES": ("lakehouse.tables", "the dotted name of the package that declares the tables"),
     "LAKEHOUSE_REPLAY": ("on", "on or off: whether the year of flights is played into the landing area"),
     "LAKEHOUSE_REPLAY_START": ("2013-01-01", "a date in 2013, like 2013-01-01"),
@@ -55,6 +56,7 @@ class Settings:
     spark_port: int
     spark_memory: str
     compaction_budget_usd: float
+    compaction_slots: int
     tables: str
     replay: bool
     replay_start: datetime
@@ -93,6 +95,7 @@ class Settings:
             "LAKEHOUSE_SPARK_PORT": str(self.spark_port),
             "LAKEHOUSE_SPARK_MEMORY": self.spark_memory,
             "LAKEHOUSE_COMPACTION_BUDGET_USD": f"{self.compaction_budget_usd:.6f}".rstrip("0").rstrip("."),
+            "LAKEHOUSE_COMPACTION_SLOTS": str(self.compaction_slots),
             "LAKEHOUSE_TABLES": self.tables,
             "LAKEHOUSE_REPLAY": "on" if self.replay else "off",
             "LAKEHOUSE_REPLAY_START": f"{self.replay_start:%Y-%m-%d}",
@@ -119,6 +122,7 @@ def parse_settings(environ: Mapping[str, str], *, base: Path) -> Settings:
         spark_port=spark_port,
         spark_memory=_memory(values),
         compaction_budget_usd=float(_matching(values, "LAKEHOUSE_COMPACTION_BUDGET_USD", _USD)),
+        compaction_slots=_whole(values, "LAKEHOUSE_COMPACTION_SLOTS", 1, 16),
         tables=_matching(values, "LAKEHOUSE_TABLES", _MODULE),
         replay=_switch(values, "LAKEHOUSE_REPLAY"),
         replay_start=_day(values, "LAKEHOUSE_REPLAY_START"),

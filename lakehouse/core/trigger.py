@@ -13,8 +13,8 @@ from lakehouse.core.policy import CompactionPolicy
 from lakehouse.core.reason import Reason
 
 _HOUR_MS = 3_600_000
-# A quarter of what was declared, and eight times it: a cadence that follows the readers, within sight of what a person wrote.
-_MOST_HALVINGS, _MOST_LOOSENING = 2, 8.0
+# A quarter of what was declared at least: a cadence that follows the readers, within sight of what a person wrote.
+_MOST_HALVINGS = 2
 # A compaction of fewer files is none.
 _FEWEST_FILES = 2
 # So many runs make a mean that one slow run does not turn round.
@@ -26,9 +26,9 @@ class TableState:
     """What is known of one table; `None` is unknown, and unknown never leads to a run.
 
     `files_after` are the live files that would remain. `oldest_small_ms` is when the oldest file was written that a compaction would
-    merge and none has written. `slowdown` is the share by which the table's readers take longer than they used to. `backoff` is 1, or
-    more where compactions gave nothing. `due_since_ms` is since when it has been waiting for its turn. `sensor_driven` tells whether a
-    strategy that is chosen by the table's past is the sensor's at present.
+    merge and none has written. `slowdown` is the share by which the table's readers take longer than they used to. `due_since_ms` is
+    since when it has been waiting for its turn. `sensor_driven` tells whether a strategy that is chosen by the table's past is the
+    sensor's at present.
     """
 
     table: str
@@ -45,7 +45,6 @@ class TableState:
     health_score: float | None = None
     reads_per_day: float | None = None
     slowdown: float | None = None
-    backoff: float = 1.0
     last_compaction_ms: int | None = None
     due_since_ms: int | None = None
     sensor_driven: bool | None = None
@@ -114,17 +113,13 @@ def slowdown_of(seconds: Sequence[float]) -> float | None:
 
 def _threshold(state: TableState, policy: CompactionPolicy) -> tuple[int, str]:
     """The mergeable files that are wanted now, and why that is not what the policy says; empty where it is."""
-    factor, why = 1.0, list[str]()
-    if policy.slowdown_share > 0 and state.slowdown is not None and state.slowdown >= policy.slowdown_share:
-        factor /= 2 ** min(_MOST_HALVINGS, int(state.slowdown / policy.slowdown_share))
-        why.append(f"its readers take {state.slowdown:.0%} longer than they used to")
-    if state.backoff > 1:
-        factor *= min(_MOST_LOOSENING, state.backoff)
-        why.append("its last compactions gave readers nothing")
-    threshold = max(_FEWEST_FILES, round(policy.min_small_files * factor))
-    if threshold == policy.min_small_files:
-        return threshold, ""
-    return threshold, f" ({threshold} for {policy.min_small_files}, since {' and '.join(why)})"
+    declared, slowdown = policy.min_small_files, state.slowdown
+    if not policy.slowdown_share or slowdown is None or slowdown < policy.slowdown_share:
+        return declared, ""
+    wanted = max(_FEWEST_FILES, round(declared / 2 ** min(_MOST_HALVINGS, int(slowdown / policy.slowdown_share))))
+    if wanted == declared:
+        return declared, ""
+    return wanted, f" ({wanted} for {declared}, since its readers take {slowdown:.0%} longer than they used to)"
 
 
 def _by_bytes(state: TableState, policy: CompactionPolicy) -> Finding | None:

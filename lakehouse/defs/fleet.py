@@ -77,6 +77,7 @@ def weigh_fleet(instance: dg.DagsterInstance, tables: Sequence[Table], lake: Lak
     states = _with_readers(_states(tables, facts, compacted_ms, memory), tables, policies, recent, now_ms=now_ms)
     runs = RunState(in_flight=runs_in_flight(instance, tables), tries=_tries(instance, states))
     bounds = Bounds(
+        slots=lake.settings.compaction_slots,
         budget_usd=lake.settings.compaction_budget_usd,
         spent_usd=spent_usd(recent, tag=COST_TAG, since_ms=now_ms - CYCLE_MS),
         tries_allowed=_TRIES_ALLOWED,

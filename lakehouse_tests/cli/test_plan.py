@@ -149,6 +149,7 @@ def test_the_fleet_is_ranked_by_what_a_compaction_gives_a_day_over_what_it_costs
     assert (fleet[2]["benefit_usd_per_day"], fleet[2]["cost_usd"], fleet[2]["ratio"]) == (None, None, None)
     [alone] = terminal.json("plan", "bronze/orders")
     assert alone["fleet"] == fleet[0]
+    assert [each["fleet"]["request"] for each in terminal.json("plan", LAKEHOUSE_COMPACTION_SLOTS="2")] == [True, True, False]
 
 
 def test_a_paused_table_says_so_in_the_ranking(told: Terminal) -> None:

@@ -66,22 +66,17 @@ def test_age_grows_with_the_clock_and_nothing_else() -> None:
 
 
 @pytest.mark.parametrize(
-    ("slowdown", "backoff", "wanted", "told"),
+    ("slowdown", "wanted", "told"),
     [
-        (None, 1.0, 40, ""),
-        (0.19, 1.0, 40, ""),
-        (0.2, 1.0, 20, " (20 for 40, since its readers take 20% longer than they used to)"),
-        (0.4, 1.0, 10, " (10 for 40, since its readers take 40% longer than they used to)"),
-        (9.0, 1.0, 10, " (10 for 40, since its readers take 900% longer than they used to)"),
-        (None, 2.0, 80, " (80 for 40, since its last compactions gave readers nothing)"),
-        (None, 99.0, 320, " (320 for 40, since its last compactions gave readers nothing)"),
-        (0.2, 2.0, 40, ""),
+        (None, 40, ""),
+        (0.19, 40, ""),
+        (0.2, 20, " (20 for 40, since its readers take 20% longer than they used to)"),
+        (0.4, 10, " (10 for 40, since its readers take 40% longer than they used to)"),
+        (9.0, 10, " (10 for 40, since its readers take 900% longer than they used to)"),
     ],
 )
-def test_the_threshold_follows_the_readers_within_bounds_and_says_so(
-    slowdown: float | None, backoff: float, wanted: int, told: str
-) -> None:
-    finding = find_trigger(replace(FOUND, slowdown=slowdown, backoff=backoff), replace(QUIET, slowdown_share=0.2), now_ms=NOW)
+def test_the_threshold_follows_the_readers_within_bounds_and_says_so(slowdown: float | None, wanted: int, told: str) -> None:
+    finding = find_trigger(replace(FOUND, slowdown=slowdown), replace(QUIET, slowdown_share=0.2), now_ms=NOW)
     assert finding.sentence == (
         f"10 mergeable files reach the threshold of {wanted}{told}" if wanted <= 10 else f"10 mergeable files, {wanted} wanted{told}"
     )

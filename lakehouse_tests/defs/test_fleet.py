@@ -23,7 +23,7 @@ from lakehouse.engine.journal import Journal
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.probe import record_probe
 from lakehouse.engine.store import MemoryStore
-from lakehouse_tests.defs.example import TABLES, begun, ended, example_settings, latest_orders, materialized, orders, totals
+from lakehouse_tests.defs.example import TABLES, begun, ended, example_settings, latest_orders, materialized, orders, requested, totals
 
 pytestmark = pytest.mark.usefixtures("no_java")
 FACTS = {"file_count": 20, "mergeable_file_count": 10, "files_after": 11, "mergeable_bytes": 1_000, "estimate_usd": 0.01}
@@ -107,6 +107,22 @@ def test_what_was_asked_for_within_the_hour_is_taken_off_the_budget(instance: dg
     assert "it takes 0.01 USD, and 0.005 of the 0.015 USD an hour are left" in told(tick(instance, lake))
 
 
+@pytest.mark.parametrize(("slots", "wanted"), [("1", ["bronze/orders"]), ("2", ["bronze/orders", "gold/totals"])])
+def test_so_many_compactions_are_under_way_at_once_as_the_setting_says(
+    instance: dg.DagsterInstance, tmp_path: Path, slots: str, wanted: list[str]
+) -> None:
+    lake = Lake(settings=example_settings(tmp_path, LAKEHOUSE_COMPACTION_SLOTS=slots), store=MemoryStore())
+    late = replace(totals, key="gold/late")
+    for each in (*TABLES, late):
+        materialized(instance, each, version=7, **FACTS)
+    begun(instance, table_key(latest_orders))
+    first = tick(instance, lake)
+    assert asked(first) == [f"compaction/{key}" for key in wanted]
+    for request in first.run_requests or []:
+        requested(instance, request)
+    assert f"but {slots} compaction(s) at once are allowed" in told(tick(instance, lake, [*TABLES, late]))
+
+
 def test_a_table_that_was_just_compacted_cools_down(instance: dg.DagsterInstance, lake: Lake) -> None:
     materialized(instance, orders, version=7, **FACTS)
     instance.report_runless_asset_event(dg.AssetMaterialization(compaction_key(orders)))
@@ -135,13 +151,20 @@ def test_tables_that_are_to_be_left_alone_say_why_and_the_others_are_served(inst
         assert line in text
 
 
-def test_a_table_whose_compaction_does_not_pay_is_left_alone_for_a_while(instance: dg.DagsterInstance, lake: Lake) -> None:
+@pytest.mark.parametrize(("probes", "hours_ago", "hours"), [(3, 0, "6.0"), (3, 7, None), (4, 7, "5.0"), (4, 13, None)])
+def test_a_table_whose_compaction_does_not_pay_is_left_alone_for_a_while_and_for_twice_as_long_after_the_next_try(
+    instance: dg.DagsterInstance, lake: Lake, probes: int, hours_ago: int, hours: str | None
+) -> None:
     materialized(instance, orders, version=7, **FACTS)
     same = (1.0, 1.01, 0.99)
-    for number in range(3):
-        moment = {"version_before": number, "version_after": number + 1, "measured_ms": now_ms() - 1_000 + number}
+    for number in range(probes):
+        moment = {"version_before": number, "version_after": number + 1, "measured_ms": now_ms() - hours_ago * 3_600_000 - 1_000 + number}
         record_probe(lake, Probe(table=orders.key, before=same, after=same, spent_seconds=6.0, budget_seconds=6.0, **moment))
-    assert "bronze/orders: compaction is tried again in 6.0 h, since it does not pay: 3 probe(s)" in told(tick(instance, lake))
+    result = tick(instance, lake)
+    if hours is None:
+        assert asked(result) == ["compaction/bronze/orders"]
+    else:
+        assert f"bronze/orders: compaction is tried again in {hours} h, since it does not pay: {probes} probe(s)" in told(result)
 
 
 def test_the_ranking_is_reported_when_it_changes_and_not_more_than_once_a_minute(instance: dg.DagsterInstance, lake: Lake) -> None:

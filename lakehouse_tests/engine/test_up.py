@@ -81,6 +81,11 @@ def test_dagster_keeps_everything_in_the_home_of_its_lake_and_is_told_the_rest_b
     assert mine == project
 
 
+def test_dagster_runs_one_writer_beside_the_compactions_that_may_go_at_once(tmp_path: Path) -> None:
+    home = dagster_home(own_settings(tmp_path, LAKEHOUSE_COMPACTION_SLOTS="3"))
+    assert yaml.safe_load((home / "dagster.yaml").read_text())["concurrency"]["runs"] == {"max_concurrent_runs": 4}
+
+
 def test_settings_handed_to_another_process_are_the_same_wherever_it_starts(tmp_path: Path) -> None:
     settings = own_settings(tmp_path, LAKEHOUSE_ROOT="s3://bucket/prefix", LAKEHOUSE_REPLAY_START="2013-07-04")
     assert parse_settings(settings.as_environ(), base=Path("/elsewhere")) == settings

@@ -1,0 +1,220 @@
+"""Knobs on a real table: with one value the sensor, the compaction or the vacuum holds back, with the next it does not.
+
+Spark makes the table once, and each case has a copy of it. A vacuum's knobs decide before Spark is asked, so their table is a log.
+"""
+
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import dagster as dg
+import pytest
+from dagster import DagsterEventType
+
+from lakehouse.core.breaker import CompactionTry
+from lakehouse.core.layout import Layout
+from lakehouse.core.policy import Compaction
+from lakehouse.core.settings import Settings, parse_settings
+from lakehouse.core.table import Append, Landing, Table
+from lakehouse.core.window import Window
+from lakehouse.defs.compaction import compaction_sensor
+from lakehouse.defs.keys import compaction_key, table_key
+from lakehouse.defs.metadata import table_metadata
+from lakehouse.engine.clock import now_ms
+from lakehouse.engine.compaction import compact
+from lakehouse.engine.journal import Journal
+from lakehouse.engine.lake import Lake, open_lake
+from lakehouse.engine.vacuum import plan, run, vacuum_idle
+from lakehouse_tests.defs.example import begun, ended, latest_orders
+from lakehouse_tests.engine import faults
+from lakehouse_tests.engine.vacuums import table_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+KEY, FILES, HOUR_MS = "bronze/events", 3, 3_600_000
+
+type_of_knob = Callable[[Layout], dict[str, Any]]
+
+
+def table_with(**knobs: Any) -> Table:
+    """The table as declared: nothing but these knobs makes it due, or holds it back."""
+    quiet = {"min_small_files": 1_000, "max_small_file_age_hours": 0, "purge_deleted_rows_share": 0, "cooldown_minutes": 0}
+    source = Landing(prefix="landing/events/", format="json", schema="id BIGINT")
+    return Table(key=KEY, source=source, write=Append(), compaction=Compaction(**{**quiet, **knobs}))
+
+
+@pytest.fixture(scope="module")
+def made(shared_settings: Settings, spark: "SparkSession", tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A lake of one table: a file that lost a tenth of its rows to a deletion vector, and two smaller ones."""
+    lake = open_lake(replace(shared_settings, root=str(tmp_path_factory.mktemp("knobs") / "lake")))
+    uri = lake.settings.table_uri(KEY)
+    large = spark.range(0, 10_000, numPartitions=1).write.format("delta").option("delta.enableDeletionVectors", "true")
+    large.save(uri)
+    spark.sql(f"DELETE FROM delta.`{uri}` WHERE id % 10 = 0")
+    spark.range(10_000, 10_020, numPartitions=2).write.format("delta").mode("append").save(uri)
+    return Path(lake.settings.root)
+
+
+@pytest.fixture
+def lake(made: Path, settings: Settings) -> Lake:
+    """A copy of it."""
+    shutil.copytree(made, settings.root)
+    return open_lake(settings)
+
+
+def layout_of(lake: Lake) -> Layout:
+    facts = lake.facts(KEY)
+    assert facts is not None
+    return facts.layout
+
+
+def tick(lake: Lake, instance: dg.DagsterInstance, *tables: Table) -> dg.SensorResult:
+    """What the sensor makes of the first table, which was just looked at."""
+    facts = lake.facts(tables[0].key)
+    assert facts is not None
+    instance.report_runless_asset_event(dg.AssetObservation(table_key(tables[0]), metadata=table_metadata(tables[0], facts)))
+    with dg.build_sensor_context(instance=instance) as context:
+        result = compaction_sensor(tables, lake)(context)
+    assert isinstance(result, dg.SensorResult)
+    return result
+
+
+def check_asked_for(lake: Lake, instance: dg.DagsterInstance, table: Table, *more: Table) -> None:
+    [request] = tick(lake, instance, table, *more).run_requests or []
+    assert request.asset_selection == [compaction_key(table)]
+
+
+def check_left_alone(lake: Lake, instance: dg.DagsterInstance, why: str, table: Table, *more: Table) -> None:
+    result = tick(lake, instance, table, *more)
+    assert not result.run_requests and result.skip_reason is not None
+    assert why in (result.skip_reason.skip_message or "")
+
+
+def window_from(hours: int, _layout: Layout) -> dict[str, Any]:
+    """A window of two hours that opens so many hours from now."""
+    start = datetime.now(tz=UTC) + timedelta(hours=hours)
+    return {"windows": (Window(start=f"{start:%H:%M}", end=f"{start + timedelta(hours=2):%H:%M}"),), "min_small_files": FILES}
+
+
+def bytes_and(more: int, layout: Layout) -> dict[str, Any]:
+    return {"min_mergeable_bytes": layout.size_bytes + more}
+
+
+def fixed(knob: str, value: float, _layout: Layout) -> dict[str, Any]:
+    return {knob: value}
+
+
+# The knob as it holds back, what the sensor then says, and the knob as it lets through.
+KNOBS: list[tuple[str, type_of_knob, str, type_of_knob]] = [
+    ("windows", partial(window_from, 2), "no window is open", partial(window_from, -1)),
+    ("min_mergeable_bytes", partial(bytes_and, 1), "3 mergeable files, 1000 wanted", partial(bytes_and, 0)),
+    *(
+        (knob, partial(fixed, knob, held), "3 mergeable files, 1000 wanted", partial(fixed, knob, let))
+        for knob, held, let in [("max_small_file_age_hours", 5.0, 1e-6), ("max_reads_hurt_share", 0.67, 0.66)]
+    ),
+]
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize(("held", "why", "let"), [case[1:] for case in KNOBS], ids=[case[0] for case in KNOBS])
+def test_the_sensor_leaves_a_table_alone_by_the_knob_and_asks_for_it_by_the_knob(
+    lake: Lake, instance: dg.DagsterInstance, held: type_of_knob, why: str, let: type_of_knob
+) -> None:
+    layout = layout_of(lake)
+    check_left_alone(lake, instance, why, table_with(**held(layout)))
+    check_asked_for(lake, instance, table_with(**let(layout)))
+
+
+@pytest.mark.spark
+def test_readers_that_take_half_as_long_again_halve_the_threshold_by_the_slowdown_share(lake: Lake, instance: dg.DagsterInstance) -> None:
+    knobs = {"min_small_files": 2 * FILES}
+    patient, strict = (table_with(slowdown_share=share, **knobs) for share in (0.6, 0.4))
+    reader = replace(latest_orders, inputs=(strict,), transform=lambda events: events)
+    for seconds in [2.0] * 5 + [3.0] * 5:
+        read = begun(instance, table_key(reader))
+        ended(instance, read, DagsterEventType.RUN_START, seconds_ago=10 + seconds)
+        ended(instance, read, DagsterEventType.RUN_SUCCESS, seconds_ago=10)
+    check_left_alone(lake, instance, "3 mergeable files, 6 wanted", patient, reader)
+    check_asked_for(lake, instance, strict, reader)
+
+
+@pytest.mark.spark
+def test_the_breaker_holds_a_sick_table_for_its_hours_and_then_lets_a_try_through(lake: Lake, instance: dg.DagsterInstance) -> None:
+    long, short = (table_with(min_small_files=FILES, breaker_failures=1, breaker_hours=hours) for hours in (3, 1))
+    Journal(lake.store).record_try(KEY, CompactionTry(ended_ms=now_ms() - 2 * HOUR_MS, result="failed", why="disk full"))
+    check_left_alone(lake, instance, "1 compaction(s) in a row did not succeed", long)
+    check_asked_for(lake, instance, short)
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize(("ratio", "left"), [(0.11, {9_000, 20}), (0.09, {9_020})])
+def test_a_large_file_stays_or_is_rewritten_by_the_ratio_of_its_deleted_rows(
+    lake: Lake, spark: "SparkSession", ratio: float, left: set[int]
+) -> None:
+    large = max(layout_of(lake).files, key=lambda file: file.size_bytes)
+    outcome = compact(lake, spark, table_with(max_deleted_rows_ratio=ratio, target_file_bytes=large.size_bytes * 5 // 4))
+    files = layout_of(lake).files
+    assert {(file.row_count or 0) - file.deleted_row_count for file in files} == left
+    assert (large in files) == (outcome.plan.files_removed == 2)
+
+
+@pytest.fixture
+def aged(tmp_path: Path) -> Lake:
+    """A lake with a table of which two files, of 33 bytes, are past their retention: one that its log removed, and one that no log has."""
+    lake = open_lake(parse_settings({"LAKEHOUSE_REPLAY": "off"}, base=tmp_path))
+    faults.story_of(lake)
+    faults.age(lake)
+    return lake
+
+
+@pytest.mark.parametrize(("hours", "mode"), [(29, "FULL"), (31, "INVENTORY")])
+def test_a_report_of_thirty_hours_is_used_or_storage_listed_by_the_hours_it_may_be_old(aged: Lake, hours: int, mode: str) -> None:
+    faults.report(aged, created_ms=now_ms() - 30 * HOUR_MS)
+    table = table_of(faults.KEY, max_report_hours=hours)
+    found = plan(aged, table, [table])
+    assert found is not None and (found.mode, faults.paths(found)) == (mode, faults.PAST)
+    gone, _ = faults.carried_out(aged, found)
+    assert gone == {*faults.PAST}
+
+
+@pytest.mark.parametrize(("least", "goes"), [(34, set[str]()), (33, {*faults.PAST})])
+def test_two_files_of_33_bytes_stay_or_go_by_the_bytes_that_are_worth_it(aged: Lake, least: int, goes: set[str]) -> None:
+    table = table_of(faults.KEY, min_reclaimable_bytes=least)
+    found = plan(aged, table, [table])
+    assert found is not None
+    assert faults.carried_out(aged, found)[0] == goes
+    assert goes or vacuum_idle(aged, table, [table]) is not None
+
+
+class Clock:
+    """Time that passes in sleep alone, and what was told of it: what `look` saw when each second of it had passed."""
+
+    def __init__(self, look: Callable[[], int]) -> None:
+        self.now, self._look, self.seen = 0.0, look, dict[float, int]()
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+        self.seen[self.now] = self._look()
+
+
+@pytest.mark.parametrize(("per_second", "left"), [(1, {0.0: 4, 1.0: 3}), (2, {0.0: 4, 0.5: 3})])
+def test_on_s3_no_more_files_a_second_go_than_the_knob_says(
+    aged: Lake, monkeypatch: pytest.MonkeyPatch, per_second: int, left: dict[float, int]
+) -> None:
+    """Batches are of one file here, on a disk that says it is S3."""
+    s3 = Lake(settings=replace(aged.settings, root="s3://bucket/lake"), store=aged.store)
+    found = faults.planned(aged, "FULL")
+    clock = Clock(lambda: len(faults.files(aged)))
+    monkeypatch.setattr(run, "time", clock)
+    monkeypatch.setattr(run, "DELETE_KEYS", 1)
+    monkeypatch.setattr(faults, "TABLE", table_of(faults.KEY, max_deletes_per_second=per_second))
+    assert faults.carried_out(s3, found)[0] == {*faults.PAST}
+    assert clock.seen == left
