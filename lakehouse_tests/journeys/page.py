@@ -80,6 +80,15 @@ class Page:
             for latest in [check["executionForLatestMaterialization"]]
         }
 
+    def materializations(self, key: str) -> list[tuple[int, str]]:
+        """Each materialization of an asset in order of time: when, in ms, and the id of its run."""
+        asset = self.ask(
+            """query($key: AssetKeyInput!) { assetOrError(assetKey: $key) { ... on Asset {
+            assetMaterializations(limit: 500) { timestamp runId } } } }""",
+            key={"path": key.split("/")},
+        )["assetOrError"]
+        return sorted((int(event["timestamp"]), event["runId"]) for event in asset.get("assetMaterializations", ()))
+
     def file_counts(self, key: str) -> list[int]:
         """`lakehouse/file_count` of a table in order of time, materializations and observations joined."""
         events = self.ask(

@@ -43,6 +43,16 @@ def test_gold_is_there_and_nothing_failed(world: World) -> None:
     assert [tick for sensor in world.page.sensors().values() for tick in sensor["ticks"] if tick["error"]] == []
 
 
+def test_the_vacuums_follow_the_inventory_by_themselves(world: World) -> None:
+    keys = ("inventory/local", "vacuum/bronze/flight_events", "vacuum/silver/flights")
+    wait_until("the storage is listed, and tables are vacuumed", lambda: all(map(world.page.materializations, keys)), seconds=120)
+    (listed_at, listing), *vacuums = (world.page.materializations(key)[0] for key in keys)
+    assert [vacuumed_at > listed_at for vacuumed_at, _ in vacuums] == [True] * 2
+    runs = {run["runId"]: run for run in world.page.runs()}
+    assert all(runs[each]["tags"].get("dagster/sensor_name") == "automation_sensor" for each in (listing, *(run for _, run in vacuums)))
+    wait_until("these runs ended well", lambda: all(run_status(world, run) == "SUCCESS" for _, run in vacuums), seconds=120)
+
+
 def test_a_compaction_refires_nothing_downstream(world: World) -> None:
     world.page.stop_sensor("compaction_sensor")
     wait_until("nothing compacts", lambda: not any(key.startswith("compaction/") for key in under_way(world)), seconds=120)

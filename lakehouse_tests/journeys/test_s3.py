@@ -1,55 +1,30 @@
-"""A lake in a bucket from the terminal: landed, written, compacted, told; doing it again changes nothing, and no key is left anywhere."""
+"""A lake in a bucket from the terminal: landed, written, compacted, told, vacuumed; again changes nothing, and no key is left behind."""
 
 import json
-import subprocess
-import sys
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
-import boto3
 import pytest
-from botocore.exceptions import EndpointConnectionError
 
-from lakehouse_tests.conftest import free_port
-from lakehouse_tests.journeys.world import World, wait_until
+from lakehouse_tests.journeys.world import World
+from lakehouse_tests.s3_servers import BUCKET, s3_client, s3_server
 
 KEY, SECRET, REGION = "key-that-nobody-may-see", "secret-that-nobody-may-see", "eu-central-1"
 SELECTION = "key:bronze/weather or key:silver/weather or key:bronze/flight_events or key:silver/flights"
 
 
 @pytest.fixture(scope="module")
-def bucket() -> Iterator[dict[str, str]]:
-    """A server of S3's protocol with a bucket `lake`; what the environment says to reach it."""
-    port = free_port()
-    environ = {
-        "AWS_ENDPOINT_URL": f"http://127.0.0.1:{port}",
-        "AWS_ACCESS_KEY_ID": KEY,
-        "AWS_SECRET_ACCESS_KEY": SECRET,
-        "AWS_REGION": REGION,
-    }
-    command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
-    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as moto:
-        try:
-            wait_until("the bucket is there", lambda: made_bucket(environ), seconds=60)
-            yield environ
-        finally:
-            moto.terminate()
+def server_name() -> str:
+    """Which server of S3's protocol the lake's bucket is on."""
+    return "moto"
 
 
-def s3(environ: dict[str, str]) -> Any:
-    """A client that owes nothing to this process's environment."""
-    return boto3.client(
-        "s3", endpoint_url=environ["AWS_ENDPOINT_URL"], aws_access_key_id=KEY, aws_secret_access_key=SECRET, region_name=REGION
-    )
-
-
-def made_bucket(environ: dict[str, str]) -> bool:
-    """Whether the server answers, and has made it."""
-    try:
-        s3(environ).create_bucket(Bucket="lake", CreateBucketConfiguration={"LocationConstraint": REGION})
-    except EndpointConnectionError:
-        return False
-    return True
+@pytest.fixture(scope="module")
+def bucket(server_name: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
+    """A server with a bucket `lake`; what the environment says to reach it."""
+    with s3_server(server_name, tmp_path_factory.mktemp(server_name), key=KEY, secret=SECRET, region=REGION) as told:
+        yield told
 
 
 @pytest.fixture(scope="module")
@@ -71,10 +46,15 @@ def ask(world: World, *arguments: str) -> Any:
 
 def landed(bucket: dict[str, str], prefix: str) -> list[dict[str, Any]]:
     """What lies in the landing area, line by line."""
-    client = s3(bucket)
-    pages = client.get_paginator("list_objects_v2").paginate(Bucket="lake", Prefix=f"some/where/landing/{prefix}/")
-    files = [client.get_object(Bucket="lake", Key=entry["Key"])["Body"].read() for page in pages for entry in page["Contents"]]
+    client = s3_client(bucket)
+    files = [client.get_object(Bucket=BUCKET, Key=key)["Body"].read() for key in keys(bucket, f"landing/{prefix}/")]
     return [json.loads(line) for file in files for line in file.splitlines()]
+
+
+def keys(bucket: dict[str, str], prefix: str) -> list[str]:
+    """What lies below a prefix of the lake."""
+    pages = s3_client(bucket).get_paginator("list_objects_v2").paginate(Bucket=BUCKET, Prefix=f"some/where/{prefix}")
+    return [entry["Key"] for page in pages for entry in page.get("Contents", ())]
 
 
 def versions(world: World) -> dict[str, int]:
@@ -120,6 +100,17 @@ def test_the_bucket_is_listed_into_a_table_and_every_live_file_is_there(world: W
     assert told["rows_loaded"] == told["object_count"] > 100
     report = ask(world, "inventory", "report")
     assert report["report"]["name"] == told["report"] and report["report"]["object_count"] == told["object_count"]
+
+
+def test_a_vacuum_of_all_tables_says_of_each_why_nothing_goes_and_every_file_stays(world: World, bucket: dict[str, str]) -> None:
+    before = keys(bucket, "bronze/") + keys(bucket, "silver/")
+    for arguments in (["--dry-run"], []):
+        told = ask(world, "vacuum", *arguments)
+        assert {each["files"] for each in told} == {0}
+        assert Counter(each["reason"] for each in told) == {"NOTHING_PAST": 4, "NO_TABLE": len(told) - 4}
+    assert {*before} <= {*keys(bucket, "bronze/"), *keys(bucket, "silver/")}
+    ask(world, "inventory", "scan")
+    assert {each["table"]: each["missing"] for each in ask(world, "inventory", "report")["tables"] if each["missing"]} == {}
 
 
 def test_no_key_is_shown_or_written(world: World) -> None:

@@ -3,17 +3,11 @@
 `make bench` installs MiniStack beside the other packages.
 """
 
-import os
-import subprocess
-import sys
 from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-import boto3
 import pytest
-from botocore.exceptions import EndpointConnectionError
 
 from lakehouse.core.settings import Settings
 from lakehouse.engine import server
@@ -23,53 +17,25 @@ from lakehouse.engine.journal import Journal
 from lakehouse.engine.lake import Lake, open_lake
 from lakehouse.engine.spark import connect
 from lakehouse.engine.vacuum import rehearse, vacuum
-from lakehouse_tests.conftest import free_port, own_settings
+from lakehouse_tests.conftest import own_settings
 from lakehouse_tests.engine.test_kills import PROGRAM, type_of_client
 from lakehouse_tests.engine.vacuums import append, create, data_files, rows, table_of
-from lakehouse_tests.journeys.world import wait_until
+from lakehouse_tests.s3_servers import s3_server
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-MINISTACK = Path(sys.prefix, "ministack")
 
 
 @pytest.fixture(scope="module", params=["moto", "ministack"])
 def on_s3(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Settings]:
     """Settings of a lake in a bucket of a server that runs as a process of its own."""
-    port, home = free_port(), tmp_path_factory.mktemp(request.param)
-    if request.param == "moto":
-        command, environ = ["moto.server", "-H", "127.0.0.1", "-p", str(port)], {}
-    else:
-        command, environ = ["ministack"], {"PYTHONPATH": str(MINISTACK), "BIND_HOST": "127.0.0.1", "GATEWAY_PORT": str(port)}
-    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-    with (
-        subprocess.Popen([sys.executable, "-m", *command], env={**os.environ, "TMPDIR": str(home), **environ}, **quiet) as process,
-        pytest.MonkeyPatch.context() as patch,
-    ):
-        for name, value in {
-            "AWS_ENDPOINT_URL": f"http://127.0.0.1:{port}",
-            "AWS_ACCESS_KEY_ID": "test",
-            "AWS_SECRET_ACCESS_KEY": "test",
-            "AWS_DEFAULT_REGION": "us-east-1",
-        }.items():
+    home = tmp_path_factory.mktemp(request.param)
+    with s3_server(request.param, home) as told, pytest.MonkeyPatch.context() as patch:
+        for name, value in told.items():
             patch.setenv(name, value)
-        try:
-            wait_until("the bucket is there", made_bucket, seconds=60)
-            settings = own_settings(home, LAKEHOUSE_ROOT="s3://lake/some/where")
-            with server.supervised(settings):
-                yield settings
-        finally:
-            process.terminate()
-
-
-def made_bucket() -> bool:
-    """Whether the server answers, and has made it."""
-    try:
-        boto3.client("s3").create_bucket(Bucket="lake")
-    except EndpointConnectionError:
-        return False
-    return True
+        settings = own_settings(home, LAKEHOUSE_ROOT="s3://lake/some/where")
+        with server.supervised(settings):
+            yield settings
 
 
 @pytest.fixture
