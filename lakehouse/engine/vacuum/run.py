@@ -205,12 +205,13 @@ def _carry_out(lake: Lake, spark: "SparkSession", table: Table, known: Gathered,
 
 
 def _batches(doomed: Sequence[Doomed], *, per_second: int) -> Iterator[Sequence[Doomed]]:
-    """A thousand at a time, each when its turn has come: S3 throttles who deletes faster. 0 is no limit."""
-    began = time.monotonic()
-    for start in range(0, len(doomed), DELETE_KEYS):
-        if per_second:
-            time.sleep(max(0.0, start / per_second - (time.monotonic() - began)))
-        yield doomed[start : start + DELETE_KEYS]
+    """A thousand at a time, or what a second allows, since S3 throttles who goes faster; none makes up for a slow one. 0 is no limit."""
+    size = min(DELETE_KEYS, per_second or DELETE_KEYS)
+    due = time.monotonic()
+    for start in range(0, len(doomed), size):
+        time.sleep(max(0.0, due - time.monotonic()))
+        due = time.monotonic() + (size / per_second if per_second else 0.0)
+        yield doomed[start : start + size]
 
 
 def _newest_version(lake: Lake, table: str, version: int) -> int:
