@@ -6,6 +6,7 @@ output holds exactly one JSON document whatever happens; a failure is `{"error":
 
 import sys
 import traceback
+from _thread import interrupt_main
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
@@ -101,4 +102,13 @@ for _command in (
 
 def main() -> NoReturn:
     """The `lakehouse` command."""
+    sys.unraisablehook = interrupt_again
     commands.main()
+
+
+def interrupt_again(ignored: "sys.UnraisableHookArgs") -> None:
+    """Sends an interrupt once more that came in a destructor or a weak reference's callback, where Python drops whatever is raised."""
+    if issubclass(ignored.exc_type, KeyboardInterrupt):
+        interrupt_main()
+    else:
+        sys.__unraisablehook__(ignored)

@@ -1,10 +1,12 @@
 """Exit codes, errors, help, settings."""
 
 import json
+import sys
+import time
 
 import pytest
 
-from lakehouse.cli.front import commands, exit_code_of
+from lakehouse.cli.front import commands, exit_code_of, interrupt_again
 from lakehouse.core.errors import Broken, Refused, Transient
 from lakehouse_tests.cli.conftest import Terminal
 
@@ -39,6 +41,22 @@ def test_an_interrupted_command_exits_as_shells_expect(terminal: Terminal, monke
 
     monkeypatch.setattr("lakehouse.cli.tables.open_declared", interrupt)
     assert terminal.json("tables", exit_code=130)["error"]["kind"] == "Interrupted"
+
+
+def test_an_interrupt_that_python_drops_comes_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Collected:
+        def __del__(self) -> None:
+            raise KeyboardInterrupt
+
+    def until_interrupted() -> None:
+        collected = Collected()
+        del collected
+        for _ in range(1_000):
+            time.sleep(0.01)  # where an interrupt is raised
+
+    monkeypatch.setattr(sys, "unraisablehook", interrupt_again)
+    with pytest.raises(KeyboardInterrupt):
+        until_interrupted()
 
 
 @pytest.mark.parametrize("arguments", [("bogus",), ("plan", "--bogus"), ("compact",), ("history", "bronze/orders", "--limit", "0")])

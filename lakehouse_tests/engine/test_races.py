@@ -24,21 +24,21 @@ if TYPE_CHECKING:
 APPEND = "import sys; from lakehouse_tests.engine.clients import append_rows; append_rows('bronze/race', sys.argv[1], int(sys.argv[2]))"
 
 
-def race(lake: Lake, spark: "SparkSession", new_client: Callable[..., "subprocess.Popen[str]"]) -> None:
-    """Two clients append 60 rows each at the same time, a commit for each row, and all are there."""
+def race(lake: Lake, spark: "SparkSession", new_client: Callable[..., "subprocess.Popen[str]"], *, appends: int) -> None:
+    """Two clients append so many rows each at the same time, a commit for each row, and all are there."""
     # Two that make one table at once are a conflict for the second, by Delta's rules; appends to a table are none.
     spark.createDataFrame([], "name STRING, number INT").write.format("delta").save(lake.settings.table_uri("bronze/race"))
-    both = [new_client(APPEND, lake.settings, name, "60") for name in ("left", "right")]
+    both = [new_client(APPEND, lake.settings, name, str(appends)) for name in ("left", "right")]
     assert [client.stdout.readline() for client in both if client.stdout] == ["ready\n"] * 2
     for client in both:
         assert client.stdin is not None
         client.stdin.write("go\n")
         client.stdin.flush()
     assert [client.wait() for client in both] == [0, 0]
-    wanted = sorted(((name, number) for name in ("left", "right") for number in range(60)), key=str)
+    wanted = sorted(((name, number) for name in ("left", "right") for number in range(appends)), key=str)
     assert rows_of(spark, lake, "bronze/race", "name", "number") == wanted
     writers = writers_by_version(lake, "bronze/race")
-    assert len(writers) == 120
+    assert len(writers) == 2 * appends
     assert sum(earlier != later for earlier, later in pairwise(writers)) > 1, "one client wrote after the other, not at the same time"
 
 
@@ -53,7 +53,7 @@ def writers_by_version(lake: Lake, key: str) -> list[str]:
 def test_two_clients_of_sixty_appends_each_lose_no_row(
     lake: Lake, spark: "SparkSession", new_client: Callable[..., "subprocess.Popen[str]"]
 ) -> None:
-    race(lake, spark, new_client)
+    race(lake, spark, new_client, appends=60)
 
 
 def test_a_table_that_is_held_makes_others_wait_and_names_its_holder(lake: Lake, spark: "SparkSession") -> None:

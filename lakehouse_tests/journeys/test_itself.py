@@ -27,8 +27,8 @@ def compacted(world: World) -> set[str]:
     return {key for key in succeeded(world) if key.startswith("compaction/")}
 
 
-def test_files_land_tables_follow_and_the_sensor_compacts_two_of_them(world: World) -> None:
-    wait_until("two tables compacted by the sensor", lambda: len(compacted(world)) >= 2, seconds=420)
+def test_files_land_tables_follow_and_the_sensor_compacts_one_of_them(world: World) -> None:
+    wait_until("a table compacted by the sensor", lambda: compacted(world), seconds=420)
     started = [run for run in world.page.runs() if any(key.startswith("compaction/") for key in run["assets"])]
     assert all(run["tags"].get("dagster/sensor_name") for run in started)
     for key in (name.removeprefix("compaction/") for name in compacted(world)):
