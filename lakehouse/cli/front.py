@@ -8,6 +8,7 @@ import sys
 import traceback
 from _thread import interrupt_main
 from collections.abc import Callable, Sequence
+from threading import Timer
 from typing import Any, NoReturn
 
 import click
@@ -107,8 +108,11 @@ def main() -> NoReturn:
 
 
 def interrupt_again(ignored: "sys.UnraisableHookArgs") -> None:
-    """Sends an interrupt once more that came in a destructor or a weak reference's callback, where Python drops whatever is raised."""
+    """Sends an interrupt once more that came in a destructor or a weak reference's callback, where Python drops whatever is raised.
+
+    A moment later, since here it would be dropped again; and again, if it meets another of them.
+    """
     if issubclass(ignored.exc_type, KeyboardInterrupt):
-        interrupt_main()
+        Timer(0.05, interrupt_main).start()
     else:
         sys.__unraisablehook__(ignored)
