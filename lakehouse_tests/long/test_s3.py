@@ -61,6 +61,6 @@ def test_landed_files_are_loaded_merged_and_compacted_once(on_s3: Settings) -> N
     assert not compact(lake, spark, events).plan.bins
 
 
-def test_two_clients_of_twenty_appends_each_lose_no_row(on_s3: Settings, new_client: Callable[..., "subprocess.Popen[str]"]) -> None:
-    race(open_lake(on_s3), connect(on_s3), new_client, appends=20)
+def test_two_clients_of_sixty_appends_each_lose_no_row(on_s3: Settings, new_client: Callable[..., "subprocess.Popen[str]"]) -> None:
+    race(open_lake(on_s3), connect(on_s3), new_client, appends=60)
     assert Path(on_s3.home, "lake").exists() is False
