@@ -5,6 +5,7 @@ set off everything downstream. On the table's own key it leaves an observation w
 """
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -58,7 +59,12 @@ def compaction_asset(table: Table, lake: Lake) -> dg.AssetsDefinition:
                 refuse_hands_off(lake, table)
             session = spark.spark_session
             tag_session(context, session_id(session))
-            outcome = compact(lake, session, table, owner=f"run {context.run.run_id}")
+            try:
+                outcome = compact(lake, session, table, owner=f"run {context.run.run_id}")
+            except Exception:
+                with suppress(Exception):  # what went wrong is the one to tell; the breaker may be open by it
+                    report_checks(context, table, lake, fails=True)
+                raise
         report_table(context, table, lake)
         outcome = _measured(context, lake, table, session, outcome, asked=config.probe)
         context.log.info(f"{table.key}: {outcome.plan.sentence}")

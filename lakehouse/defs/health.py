@@ -92,8 +92,10 @@ def judge(table: Table, lake: Lake) -> tuple[TableVerdict, ...]:
     return (_readable(facts, missing), *_of_health(table, facts), _breaker(table, lake, facts), *quarantine)
 
 
-def report_checks(context: dg.AssetExecutionContext, table: Table, lake: Lake) -> None:
+def report_checks(context: dg.AssetExecutionContext, table: Table, lake: Lake, *, fails: bool = False) -> None:
     """Writes the verdicts on another asset's table into the events of this run, as if the check had run.
+
+    A run that `fails` drops the events that it has not yielded: its verdicts go to the instance instead, as of no run.
 
     Where a run that writes the table is queued or under way, its own checks come later and are left to it: Dagster takes
     the verdict that was planned last for the newest, and a run plans its checks when it is made. Ours would hide them.
@@ -113,6 +115,9 @@ def report_checks(context: dg.AssetExecutionContext, table: Table, lake: Lake) -
             metadata={**verdict.numbers},
             blocking=False,
         )
+        if fails:
+            context.instance.report_runless_asset_event(evaluation)
+            continue
         # `log_event` takes evaluations; only its annotation does not say so. Source: dagster 1.13.27, op_execution_context.py
         context.log_event(evaluation)  # pyright: ignore[reportArgumentType]
 

@@ -81,8 +81,11 @@ def test_each_is_left_alone_for_its_reason_and_the_others_are_served(
     assert held(lake) == {advised.key: "RECOMMEND_ONLY"}
 
     whole = spoil(lake, sick)
-    for _ in range(2):
+    breaker = dg.AssetCheckKey(table_key(sick), "breaker")
+    for told in ("SUCCEEDED", "FAILED"):
         assert not compacted(sick).success
+        [newest] = instance.event_log_storage.get_asset_check_execution_history(breaker, limit=1)
+        assert newest.status.value == told
     Journal(lake.store).pause(Pause(table=paused.key, since_ms=now_ms(), why="a backfill"))
     for _ in range(3):  # another hand: the first of them gathers the files, the others move the same bytes again
         spark.sql(f"OPTIMIZE delta.`{lake.settings.table_uri(looped.key)}` ZORDER BY (id)")
