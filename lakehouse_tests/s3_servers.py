@@ -9,9 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import boto3
+import pytest
 from botocore.exceptions import EndpointConnectionError
 
-from lakehouse_tests.conftest import free_port
+from lakehouse.core.settings import Settings
+from lakehouse.engine import server
+from lakehouse_tests.conftest import free_port, own_settings
 from lakehouse_tests.journeys.world import wait_until
 
 BUCKET = "lake"
@@ -38,6 +41,17 @@ def s3_server(name: str, home: Path, *, key: str = "test", secret: str = "test",
             yield told
         finally:
             process.terminate()
+
+
+@contextmanager
+def lake_on_s3(name: str, home: Path) -> Iterator[Settings]:
+    """Settings of a lake in the bucket of such a server, with a Spark server of its own; this process's environment leads there, too."""
+    with s3_server(name, home) as told, pytest.MonkeyPatch.context() as patch:
+        for variable, value in told.items():
+            patch.setenv(variable, value)
+        settings = own_settings(home, LAKEHOUSE_ROOT=f"s3://{BUCKET}/some/where")
+        with server.supervised(settings):
+            yield settings
 
 
 def s3_client(told: Mapping[str, str]) -> Any:

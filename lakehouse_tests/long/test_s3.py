@@ -4,19 +4,16 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import boto3
 import pytest
-from moto.server import ThreadedMotoServer
 
 from lakehouse.core.settings import Settings
-from lakehouse.engine import server
 from lakehouse.engine.compaction import compact
 from lakehouse.engine.lake import open_lake
 from lakehouse.engine.spark import connect
 from lakehouse.engine.write import write_table
-from lakehouse_tests.conftest import own_settings
 from lakehouse_tests.engine.example import event, events, land, rows_of, states
 from lakehouse_tests.engine.test_races import race
+from lakehouse_tests.s3_servers import lake_on_s3
 
 if TYPE_CHECKING:
     import subprocess
@@ -25,22 +22,8 @@ if TYPE_CHECKING:
 @pytest.fixture(scope="module")
 def on_s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Settings]:
     """Settings of a lake in a bucket of its own, with its own server, which knows where the bucket is."""
-    moto = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-    moto.start()
-    host, port = moto.get_host_and_port()
-    with pytest.MonkeyPatch.context() as patch:
-        for name, value in {
-            "AWS_ENDPOINT_URL": f"http://{host}:{port}",
-            "AWS_ACCESS_KEY_ID": "test",
-            "AWS_SECRET_ACCESS_KEY": "test",
-            "AWS_DEFAULT_REGION": "us-east-1",
-        }.items():
-            patch.setenv(name, value)
-        boto3.client("s3").create_bucket(Bucket="lake")
-        settings = own_settings(tmp_path_factory.mktemp("s3"), LAKEHOUSE_ROOT="s3://lake/some/where")
-        with server.supervised(settings):
-            yield settings
-    moto.stop()
+    with lake_on_s3("moto", tmp_path_factory.mktemp("s3")) as settings:
+        yield settings
 
 
 def test_landed_files_are_loaded_merged_and_compacted_once(on_s3: Settings) -> None:

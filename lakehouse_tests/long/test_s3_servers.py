@@ -10,17 +10,15 @@ from typing import TYPE_CHECKING
 import pytest
 
 from lakehouse.core.settings import Settings
-from lakehouse.engine import server
 from lakehouse.engine.clock import now_ms
 from lakehouse.engine.inventory import scan
-from lakehouse.engine.journal import Journal
 from lakehouse.engine.lake import Lake, open_lake
 from lakehouse.engine.spark import connect
 from lakehouse.engine.vacuum import rehearse, vacuum
-from lakehouse_tests.conftest import own_settings
-from lakehouse_tests.engine.test_kills import PROGRAM, type_of_client
+from lakehouse_tests.engine.test_kills import type_of_client
 from lakehouse_tests.engine.vacuums import append, create, data_files, rows, table_of
-from lakehouse_tests.s3_servers import s3_server
+from lakehouse_tests.long.test_vacuum_kills import STEPS, check_killed_and_finished
+from lakehouse_tests.s3_servers import lake_on_s3
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -29,13 +27,8 @@ if TYPE_CHECKING:
 @pytest.fixture(scope="module", params=["moto", "ministack"])
 def on_s3(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Settings]:
     """Settings of a lake in a bucket of a server that runs as a process of its own."""
-    home = tmp_path_factory.mktemp(request.param)
-    with s3_server(request.param, home) as told, pytest.MonkeyPatch.context() as patch:
-        for name, value in told.items():
-            patch.setenv(name, value)
-        settings = own_settings(home, LAKEHOUSE_ROOT="s3://lake/some/where")
-        with server.supervised(settings):
-            yield settings
+    with lake_on_s3(request.param, tmp_path_factory.mktemp(request.param)) as settings:
+        yield settings
 
 
 @pytest.fixture
@@ -70,14 +63,9 @@ def test_what_the_dry_run_names_goes_from_the_bucket_and_nothing_else(in_bucket:
     assert not vacuum(lake, spark, table, [table], mode="FULL").plan.doomed
 
 
-@pytest.mark.parametrize(("step", "gone"), [(0, 0), (1, 1), (2, 3)])
+@pytest.mark.parametrize(("step", "gone"), STEPS)
 def test_a_killed_vacuum_is_finished_by_the_next(in_bucket: Lake, new_client: type_of_client, step: int, gone: int) -> None:
-    lake, spark, table = in_bucket, connect(in_bucket.settings), table_of()
+    lake, spark = in_bucket, connect(in_bucket.settings)
     uri, needed = made(spark, lake)
-    before, files = rows(spark, uri), data_files(lake)
-    client = new_client(PROGRAM, lake.settings, "vacuum_and_die", str(step))
-    assert client.wait(timeout=120) == -9
-    assert len(files - data_files(lake)) == gone
-    assert rows(spark, uri) == before and Journal(lake.store).vacuums("bronze/t") == ()
-    outcome = vacuum(lake, spark, table, [table], mode="FULL")
-    assert (data_files(lake), rows(spark, uri), outcome.past.failed) == (needed, before, {})
+    check_killed_and_finished(lake, spark, uri, new_client, step=step, gone=gone, left=len(needed))
+    assert data_files(lake) == needed

@@ -50,11 +50,12 @@ class Sifted:
             if not each.key.startswith(folder) or self._owners.table_of(name) != table:
                 continue
             own, part = self._classifier.own_name(name), self._classifier.part_of(name, each)
-            self._nested |= table_roots([own])
             if part in (Part.LIVE, Part.VECTORS_LIVE):
                 self.seen.add(own)
                 self._compare_times(own, each)
-            elif part is Part.HIDDEN:
+                continue
+            self._nested |= table_roots([own])
+            if part is Part.HIDDEN:
                 self._hidden[own] = each
             elif part not in RECLAIMABLE or own in self._late or not self._is_a_file(own):
                 continue

@@ -234,8 +234,9 @@ def _not_written_again(lake: Lake, planned: VacuumPlan, doomed: Sequence[Doomed]
     What the log removed keeps its name for ever, and so does what a writer gave a name of its own; a listing of this moment has nothing to
     be compared with.
     """
+    if planned.mode != "INVENTORY":
+        return [*doomed]
     orphans = [each for each in doomed if each.part is Part.ORPHANED_OLD and not written_once(each.name)]
-    orphans = orphans if planned.mode == "INVENTORY" else []
     found = _stored(lake, planned.table, orphans)
     changed = {
         each.name
@@ -277,5 +278,7 @@ def _set_retention(lake: Lake, spark: "SparkSession", table: Table) -> None:
 
 def _retention_to_set(lake: Lake, table: Table) -> dict[str, str]:
     facts = lake.facts(table.key) if table.vacuum.retention_hours else None
-    has = {} if facts is None else facts.layout.properties
-    return {} if facts is None else {n: v for n, v in table.vacuum.properties_beside(has).items() if has.get(n) != v}
+    if facts is None:
+        return {}
+    has = facts.layout.properties
+    return {name: value for name, value in table.vacuum.properties_beside(has).items() if has.get(name) != value}
