@@ -2,7 +2,7 @@
 
 Each batch is a day of landed files, written to every arm's lake in turn, so that whatever else the machine does falls on all of them.
 The tables are the declared ones (an hour-partitioned log with late data, and an unpartitioned one of tiny files), read whole after every
-fourth batch. `python -m benchmarks.eight_weeks [DAYS]`.
+fourth batch. The first batch is not counted. `python -m benchmarks.eight_weeks [DAYS]`.
 """
 
 import statistics
@@ -27,11 +27,10 @@ from lakehouse.core.trigger import state_of
 from lakehouse.engine import server
 from lakehouse.engine.clock import now_ms
 from lakehouse.engine.compaction import compact
-from lakehouse.engine.guard import hold
-from lakehouse.engine.ingest import load
 from lakehouse.engine.lake import Lake, open_lake
 from lakehouse.engine.spark import connect
 from lakehouse.engine.sql import optimize
+from lakehouse.engine.write import write_table
 from lakehouse.replay.play import play
 from lakehouse.tables import bronze
 from lakehouse_tests.conftest import own_settings
@@ -81,6 +80,8 @@ def main(days: int = 56) -> int:
                 # Whoever comes first in a round pays for what is cold; everybody does in turn.
                 for arm in arms[batch % len(arms) :] + arms[: batch % len(arms)]:
                     _one_batch(arm, spark, batch)
+                    if batch == 1:  # it compiles what all of the others run
+                        arm.seconds.clear()
                 print(f"batch {batch}: " + ", ".join(f"{arm.name} {sum(arm.seconds.values()):.0f} s" for arm in arms), flush=True)
             return _tell(arms)
 
@@ -93,8 +94,7 @@ def _arm(settings: Settings, name: str, strategy: type_of_strategy) -> Arm:
 def _one_batch(arm: Arm, spark: "SparkSession", batch: int) -> None:
     play(arm.lake.store, arm.lake.settings.home, start=START, hours=HOURS_PER_BATCH)
     for table in arm.tables:
-        with hold(arm.lake, spark, table.key, owner="benchmark"):
-            arm.timed("write", lambda table=table: load(arm.lake, spark, table))
+        arm.timed("write", lambda table=table: write_table(arm.lake, spark, table))
         if isinstance(table.compaction.strategy, BySensor) and _is_due(arm.lake, table):
             arm.timed("compact", lambda table=table: compact(arm.lake, spark, table))
         if arm.name.startswith("OPTIMIZE") and batch % BATCHES_PER_SCHEDULE == 0:

@@ -194,8 +194,10 @@ class _Draw:
             self._insert(self._rows())
 
     def _append_without_statistics(self) -> None:
+        if "row tracking" in self._features:
+            return self._append()  # Delta gives rows their ids by the counts in the statistics, and refuses such a write
         self._has("no statistics")
-        self._insert(self._rows(), stats__collect="false")
+        return self._insert(self._rows(), stats__collect="false")
 
     def _append_equal_sizes(self) -> None:
         self._has("equal sizes")

@@ -61,7 +61,7 @@ class Counting:
             return [json.dumps(self._answer(path, {name: values[0] for name, values in query.items()})).encode()]
         with self._lock:
             self._counts.update(_kinds(environ, query))
-        time.sleep(self._latency_seconds)
+        time.sleep(self._latency_seconds)  # the answer of a far server is what is measured
         return self._app(environ, start_response)
 
     def _answer(self, path: str, query: dict[str, str]) -> Any:

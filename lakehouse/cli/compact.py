@@ -9,12 +9,15 @@ from lakehouse.cli.driver import driver_for_command
 from lakehouse.cli.opened import Found, Opened, complete_table, open_declared
 from lakehouse.cli.output import bytes_text, count_text, json_option, print_grid, write_json
 from lakehouse.cli.plan import plan_document, print_plans
+from lakehouse.core.compaction import CompactionPlan
 from lakehouse.core.errors import Broken, Refused
+from lakehouse.core.history import Prediction
 from lakehouse.core.outcome import CompactionOutcome
 from lakehouse.core.table import Table
 from lakehouse.engine import compaction
 from lakehouse.engine.account import with_account
 from lakehouse.engine.hands import refuse_hands_off
+from lakehouse.engine.unverified import unverified
 
 
 @click.command(
@@ -31,8 +34,8 @@ def compact_command(table: str, dry_run: bool, anyway: bool, probe: bool, as_jso
     """Merge the small files of TABLE, through Dagster, and show what was predicted beside what happened.
 
     A table that is paused, or whose declaration opts out, is refused unless --anyway says that it is meant. A table with nothing worth
-    merging is left alone, no JVM is started for it, and the reason is told. No row changes, so nothing
-    downstream follows.
+    merging is left alone, no JVM is started for it, and the reason is told, unless a run before was ended before it compared the rows: that
+    is done first. No row changes, so nothing downstream follows.
     """
     opened = open_declared()
     [wanted] = opened.choose([table])
@@ -46,11 +49,12 @@ def compact_command(table: str, dry_run: bool, anyway: bool, probe: bool, as_jso
     if not anyway:
         refuse_hands_off(opened.lake, wanted)
     config = {"anyway": anyway, "probe": probe}
-    outcome = _compact(opened, wanted, config) if plan.bins else CompactionOutcome(plan=plan, version_after=None)
-    write_json(outcome.as_json()) if as_json else _print(outcome)
+    is_due = bool(plan.bins) or unverified(opened.lake, wanted.key) is not None
+    outcome, told = _compact(opened, wanted, config) if is_due else (CompactionOutcome(plan=plan, version_after=None), _predicted(plan))
+    write_json(_document(outcome, told)) if as_json else _print(outcome, told)
 
 
-def _compact(opened: Opened, table: Table, config: Mapping[str, bool]) -> CompactionOutcome:
+def _compact(opened: Opened, table: Table, config: Mapping[str, bool]) -> tuple[CompactionOutcome, Prediction]:
     from lakehouse.cli.recorder import open_recorder
 
     with open_recorder(opened.lake.settings) as recorder, driver_for_command(opened.lake.settings):
@@ -59,11 +63,35 @@ def _compact(opened: Opened, table: Table, config: Mapping[str, bool]) -> Compac
         raise run.error
     if run.state != "done":
         raise Broken(f"compact {table.key}: run {run.run_id} ended without an outcome; the page shows it under Runs")
-    return _outcome(opened, table, run.metadata)
+    outcome = _outcome(opened, table, run.metadata)
+    return outcome, _recorded(outcome.plan, run.metadata)
+
+
+def _recorded(plan: CompactionPlan, metadata: Mapping[str, Any]) -> Prediction:
+    """What was predicted of the statement that ran; after a conflict that is not what a plan of the whole table would do."""
+    figures = {name: metadata[f"lakehouse/predicted_{name}"] for name in plan.predicted}
+    reason, sentence, source = (metadata[f"lakehouse/{name}"] for name in ("reason", "plan", "predicted_by"))
+    return Prediction(mark="", reason=reason, sentence=sentence, source=source, **figures)
+
+
+def _predicted(plan: CompactionPlan) -> Prediction:
+    """What a plan predicts, as it would be recorded."""
+    return Prediction(mark="", reason=plan.reason.name, sentence=plan.sentence, source=plan.estimate.basis, **plan.predicted)
+
+
+def _document(outcome: CompactionOutcome, told: Prediction) -> dict[str, Any]:
+    """The outcome's shape; where another plan ran than the one made again, its recorded figures, and null for what is not recorded."""
+    document = outcome.as_json()
+    if told == _predicted(outcome.plan):
+        return document
+    figures = {name: getattr(told, name) for name in ("reason", "sentence", "files_removed", "files_added", "bytes_removed")}
+    estimated = {"seconds": told.seconds, "usd": told.usd, "bytes_read": told.bytes_removed, "bytes_written": told.bytes_added}
+    unknown = dict.fromkeys(("vcpu_hours", "get_requests", "put_requests"))
+    return {**document, **figures, "estimate": {**document["estimate"], **unknown, **estimated}, "files_left": None, "bins": None}
 
 
 def _outcome(opened: Opened, table: Table, metadata: Mapping[str, Any]) -> CompactionOutcome:
-    """The outcome as Dagster recorded it. Its plan is made again: at the version that it was made at, it can only be the same."""
+    """The outcome as Dagster recorded it. Its plan is made again: at the version that it was made at, the same unless a race was lost."""
     plan = compaction.plan(opened.lake, table, version=metadata["lakehouse/version_before"])
     if plan is None:
         raise Broken(f"compact {table.key}: it ran, but the log no longer goes back to version {metadata['lakehouse/version_before']}")
@@ -89,25 +117,25 @@ def _outcome(opened: Opened, table: Table, metadata: Mapping[str, Any]) -> Compa
     return with_account(opened.lake, table, outcome)
 
 
-def _print(outcome: CompactionOutcome) -> None:
+def _print(outcome: CompactionOutcome, told: Prediction) -> None:
     plan = outcome.plan
     if outcome.version_after is None:
-        why = "its files were merged or gone when OPTIMIZE looked; planned was" if plan.bins else "nothing to do"
-        click.echo(f"{plan.table}: {why} at version {plan.version}: {plan.sentence}")
+        why = "its files were merged or gone when OPTIMIZE looked; planned was" if told.files_removed else "nothing to do"
+        click.echo(f"{plan.table}: {why} at version {plan.version}: {told.sentence}")
         return
     entry = outcome.entry
     rows = [
-        ("files removed", count_text(plan.files_removed), count_text(outcome.files_removed)),
-        ("files added", count_text(plan.files_added), count_text(outcome.files_added)),
-        ("bytes removed", bytes_text(plan.bytes_removed), bytes_text(outcome.bytes_removed)),
-        ("bytes added", bytes_text(plan.estimate.bytes_written), bytes_text(outcome.bytes_added)),
-        ("seconds", f"{plan.estimate.seconds:.2f}", _number(entry and entry.compaction.seconds, 2)),
-        ("USD", f"{plan.estimate.usd:.6f}", _number(entry and entry.usd, 6)),
+        ("files removed", count_text(told.files_removed), count_text(outcome.files_removed)),
+        ("files added", count_text(told.files_added), count_text(outcome.files_added)),
+        ("bytes removed", bytes_text(told.bytes_removed), bytes_text(outcome.bytes_removed)),
+        ("bytes added", bytes_text(told.bytes_added or 0), bytes_text(outcome.bytes_added)),
+        ("seconds", _number(told.seconds, 2), _number(entry and entry.compaction.seconds, 2)),
+        ("USD", _number(told.usd, 6), _number(entry and entry.usd, 6)),
     ]
-    click.echo(f"{plan.table}: version {plan.version} -> {outcome.version_after}, {plan.reason.name}: {plan.sentence}")
+    click.echo(f"{plan.table}: version {plan.version} -> {outcome.version_after}, {told.reason}: {told.sentence}")
     print_grid(("", "predicted", "actual"), rows, numbers=("predicted", "actual"))
     verified = "" if outcome.rows_verified is None else f", {outcome.rows_verified:,} rows verified in {outcome.seconds_verify:.1f} s"
-    click.echo(f"predicted by {plan.estimate.basis}")
+    click.echo(f"predicted by {told.source}")
     click.echo(f"OPTIMIZE {outcome.seconds_optimize:.1f} s{verified}")
     if outcome.probe:
         click.echo(f"probe: {outcome.probe.sentence}")

@@ -20,6 +20,7 @@ from lakehouse.core.strategy import BySensor
 from lakehouse.core.strategy_choice import strategy_of
 from lakehouse.core.table import Table
 from lakehouse.core.trigger import TableState, state_of
+from lakehouse.engine.account import last_compaction_ms
 from lakehouse.engine.clock import now_ms
 from lakehouse.engine.hands import hands_off_now
 from lakehouse.engine.lake import Lake
@@ -76,11 +77,12 @@ def _look(lake: Lake, table: Table, now: int) -> _Looked | None:
         return None
     plan = plan_table(table, facts.layout, facts.history, now_ms=now)
     held = hands_off_now(lake, table, facts.history)
-    compacted = [commit.committed_ms for commit in facts.history.commits if commit.operation == "OPTIMIZE"]
+    strategy = strategy_of(plan.policy, facts.layout, facts.history).strategy
     state = replace(
         state_of(facts.layout, assess_health(facts.layout, plan)),
-        last_compaction_ms=max(compacted, default=None),
-        sensor_driven=isinstance(strategy_of(plan.policy, facts.layout, facts.history).strategy, BySensor),
+        last_compaction_ms=last_compaction_ms(lake, table, facts),
+        sensor_driven=isinstance(strategy, BySensor),
+        chosen=type(strategy).__name__,
     )
     return _Looked(plan=plan, state=state, history=facts.history, held=(held.reason, held.sentence) if held else None)
 

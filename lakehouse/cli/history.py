@@ -96,7 +96,8 @@ def _print(commits: list[Commit], entries: type_of_entries) -> None:
         return
     heads = ("version", "time", "operation", "files +", "files -", "bytes +", "bytes -", "")
     rows = [_row(commit, entries) for commit in commits]
-    print_grid(heads, rows, numbers=("version", *heads[3:7]), style=lambda row: "cyan" if row[2] == "OPTIMIZE" else "")
+    cyan = {str(commit.version) for commit in commits if is_compaction(commit)}
+    print_grid(heads, rows, numbers=("version", *heads[3:7]), style=lambda row: "cyan" if row[0] in cyan else "")
 
 
 def _row(commit: Commit, entries: type_of_entries) -> tuple[str, ...]:

@@ -7,7 +7,7 @@ import click
 
 from lakehouse.cli.driver import driver_for_command
 from lakehouse.cli.opened import Opened, complete_table, open_declared
-from lakehouse.cli.output import bytes_text, count_text, json_option, print_grid, write_json
+from lakehouse.cli.output import bytes_text, count_text, json_option, print_grid, tell, write_json
 from lakehouse.core.errors import Broken, LakehouseError
 from lakehouse.core.table import Table
 from lakehouse.core.vacuum import VACUUM_MODES
@@ -36,7 +36,9 @@ def vacuum_command(tables: tuple[str, ...], dry_run: bool, mode: str | None, any
         write_json(documents)
     else:
         _print(documents, dry_run=dry_run)
-    return max((each["error"]["exit_code"] for each in documents if "error" in each), default=0)
+    for document in documents:
+        _tell_failed(document)
+    return max(map(_exit_code, documents), default=0)
 
 
 def _rehearse(opened: Opened, tables: Sequence[Table], mode: str | None, *, anyway: bool) -> list[dict[str, Any]]:
@@ -74,6 +76,20 @@ def _vacuum(opened: Opened, tables: Sequence[Table], mode: str | None, *, anyway
                 else:
                     found[table.key] = _failed(table, Broken(f"run {run.run_id} ended without an outcome; the page shows it under Runs"))
     return [*found.values()]
+
+
+def _exit_code(document: Mapping[str, Any]) -> int:
+    """Of one table; files that could not be deleted are for a person to look at, though the others are gone."""
+    if "error" in document:
+        return document["error"]["exit_code"]
+    return Broken.exit_code if document.get("failed") else 0
+
+
+def _tell_failed(document: Mapping[str, Any]) -> None:
+    if failed := document.get("failed"):
+        name, why = next(iter(failed.items()))
+        count = count_text(document["failed_files"])
+        tell(f"{Broken.__name__}: vacuum of {document['table']}: {count} file(s) could not be deleted, like {name}: {why}")
 
 
 def _absent(table: Table) -> dict[str, Any]:

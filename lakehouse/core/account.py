@@ -10,6 +10,8 @@ from lakehouse.core.history import History, PastCompaction
 
 # The running means are over so many newest runs: over all, a cold start years ago would never be forgotten.
 _MEAN_OF = 10
+# So many runs that came to nothing stay on record: what is listed at each look must not grow for ever.
+RUNS_KEPT = 100
 
 
 class Wasted(Protocol):
@@ -56,9 +58,10 @@ class Entry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Account:
-    """The account of one table, as far as its log goes back; `entries` are its compactions, oldest first."""
+    """The account of one table, as far back as its log goes, which is to `first_version`; `entries` are its compactions, oldest first."""
 
     table: str
+    first_version: int
     entries: tuple[Entry, ...]
     bytes_ingested: int
     bytes_rewritten: int
@@ -84,7 +87,8 @@ class Account:
         errors = f"{len(self.entries)} compaction(s); mean error of the newest {runs}: {off}"
         rewritten = f"{self.bytes_rewritten} bytes rewritten for {self.bytes_ingested} bytes ingested"
         amplification = f"write amplification {_times(self.write_amplification)}: {rewritten}"
-        wasted = f"wasted: {self.wasted_runs} run(s), {self.wasted_seconds:.1f} s, {self.wasted_bytes} bytes"
+        forgotten = "; older ones are forgotten" if self.wasted_runs >= RUNS_KEPT else ""
+        wasted = f"wasted: {self.wasted_runs} run(s), {self.wasted_seconds:.1f} s, {self.wasted_bytes} bytes{forgotten}"
         return (errors, amplification, wasted) if self.entries else (amplification, wasted)
 
     def as_json(self) -> dict[str, Any]:
@@ -112,6 +116,7 @@ def account_for(history: History, wasted: Sequence[Wasted] = (), *, prices: Pric
         entries.append(Entry(compaction=compaction, errors=errors, mean_errors=_means(latest), usd=usd))
     return Account(
         table=history.table,
+        first_version=history.commits[0].version if history.commits else 0,
         entries=tuple(entries),
         bytes_ingested=sum(commit.added_bytes for commit in history.commits if commit.changed_data),
         # What only adds anew what is there, as a backfill of row ids does, rewrites no byte of a file.

@@ -32,6 +32,7 @@ from lakehouse.core.rewrite import (
     files_by_partition,
     in_order,
     last_write_ms,
+    pack,
     within_bounds,
 )
 
@@ -150,7 +151,7 @@ def _zorder_shares(now: Situation, columns: tuple[str, ...]) -> tuple[list[Share
         if not _is_worth_it(now, moved, files):
             continue
         written_ms = last_write_ms(files, now.memory) if now.policy.cold_hours else 0
-        share = Share(files=files, bins=(Bin(partition=files[0].partition, files=files),), written_ms=written_ms)
+        share = Share(files=files, bins=pack(files, up_to_bytes=_bytes(files), least_files=1), written_ms=written_ms)
         if is_warm(now, share):
             warm += 1
         else:

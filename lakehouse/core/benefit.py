@@ -10,6 +10,7 @@ from math import exp, log, sqrt
 from statistics import fmean, median, stdev
 from typing import Any, Literal
 
+from lakehouse.core.account import Account
 from lakehouse.core.reason import Reason
 
 # Every so many compactions one is probed, for at most so much of what they all took: a tenth of the seconds goes into knowing.
@@ -36,7 +37,10 @@ class Gain:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Probe:
-    """What scans before and after one compaction took, pair by pair; no pairs where one would not have fitted into the budget."""
+    """What scans before and after one compaction took, pair by pair; no pairs where none fitted into the budget, or the scans failed.
+
+    A probe without a gain says nothing of the benefit; it counts as one that was made.
+    """
 
     table: str
     version_before: int
@@ -130,21 +134,20 @@ def gain_of(before: Sequence[float], after: Sequence[float]) -> Gain | None:
     return Gain(share=1 - exp(middle), low=1 - exp(middle + half), high=1 - exp(middle - half))
 
 
-def probe_budget_seconds(compaction_count: int, compaction_seconds: float, probes: Sequence[Probe]) -> float:
-    """How long the newest of so many compactions may be probed: 0 is not at all.
+def probe_budget_seconds(account: Account, compaction_seconds: float, probes: Sequence[Probe]) -> float:
+    """How long the newest compaction of `account`, which took so many seconds, may be probed: 0 is not at all.
 
-    Every tenth is, for a tenth of what the ten took. Where compaction does not pay each one is: they are rare then, and each may be the one
-    that turns the verdict.
+    The tenth of ours since the last probe is, for a tenth of what the ten took. Where compaction does not pay each one is: they are rare
+    then, and each may be the one that turns the verdict. Not after a probe that said nothing: it may be the scan that kills the server.
     """
-    due = compaction_count > 0 and compaction_count % PROBE_EVERY == 0
-    if not due and assess_benefit(probes).verdict != "does not pay":
-        return 0.0
-    return PROBE_EVERY * PROBE_SHARE * compaction_seconds
+    if _since_last_probe(account, probes) >= PROBE_EVERY or (_told(probes[-1:]) and assess_benefit(probes).verdict == "does not pay"):
+        return PROBE_EVERY * PROBE_SHARE * compaction_seconds
+    return 0.0
 
 
 def assess_benefit(probes: Sequence[Probe]) -> Benefit:
     """Whether compaction pays, by the newest probes; `probes` come oldest first."""
-    newest = [probe for probe in probes if probe.gain is not None][-_PROBES:]
+    newest = _told(probes)[-_PROBES:]
     gain = gain_of([seconds for probe in newest for seconds in probe.before], [seconds for probe in newest for seconds in probe.after])
     if gain is None:
         return Benefit(verdict="not known", reason=Reason.NOT_PROBED, sentence=Reason.NOT_PROBED.say(probes=len(newest), every=PROBE_EVERY))
@@ -163,13 +166,13 @@ def benefit_backoff(probes: Sequence[Probe], now_ms: int) -> Backoff | None:
 
     Six hours after the probe that turned the verdict, twice as long after each further one that leaves it, a week at most.
     """
-    useless = 0
-    while useless < len(probes) and assess_benefit(probes[: len(probes) - useless]).verdict == "does not pay":
+    told, useless = _told(probes), 0
+    while useless < len(told) and assess_benefit(told[: len(told) - useless]).verdict == "does not pay":
         useless += 1
     if not useless:
         return None
-    until_ms = probes[-1].measured_ms + min(_FIRST_HOURS * 2 ** min(useless - 1, 10), _MOST_HOURS) * _HOUR_MS
-    return backoff_until(until_ms, assess_benefit(probes).sentence, now_ms)
+    until_ms = told[-1].measured_ms + min(_FIRST_HOURS * 2 ** min(useless - 1, 10), _MOST_HOURS) * _HOUR_MS
+    return backoff_until(until_ms, assess_benefit(told).sentence, now_ms)
 
 
 def backoff_until(until_ms: int, why: str, now_ms: int) -> Backoff | None:
@@ -178,3 +181,21 @@ def backoff_until(until_ms: int, why: str, now_ms: int) -> Backoff | None:
         return None
     sentence = Reason.BACKED_OFF.say(hours=f"{(until_ms - now_ms) / _HOUR_MS:.1f}", why=why)
     return Backoff(until_ms=until_ms, reason=Reason.BACKED_OFF, sentence=sentence)
+
+
+def _told(probes: Sequence[Probe]) -> list[Probe]:
+    return [probe for probe in probes if probe.gain is not None]
+
+
+def _since_last_probe(account: Account, probes: Sequence[Probe]) -> float:
+    """Our compactions since the last probe; where the log does not go back to it, as many as there were in the distances that it tells."""
+    ours = [entry.compaction.version for entry in account.entries if entry.compaction.predicted is not None]
+    if not ours:
+        return 0
+    newest = ours[-1]
+    # A table that was made anew counts its versions anew; the probes of the old one lie ahead of it.
+    probed = max((probe.version_after for probe in probes if probe.version_after < newest), default=-1)
+    if probed >= account.first_version - 1:
+        return sum(version > probed for version in ours)
+    distance = (newest - ours[0]) / (len(ours) - 1) if len(ours) > 1 else newest - account.first_version + 1
+    return (newest - probed) / distance

@@ -155,10 +155,15 @@ def hands_off(table: str, policy: CompactionPolicy, pause: Pause | None, breaker
         return _off(table, Reason.RECOMMEND_ONLY, mode=policy.mode, table=table)
     if breaker is not None and breaker.position == "open":
         return HandsOff(table=table, reason=breaker.reason, sentence=breaker.sentence)
-    if not is_open(policy.windows, now_ms):
-        opens = utc_text(next_opening(policy.windows, now_ms))
-        return _off(table, Reason.WINDOW_CLOSED, now=utc_text(now_ms), windows=windows_text(policy.windows), opens=opens)
-    return None
+    return closed_window(table, policy, now_ms)
+
+
+def closed_window(table: str, policy: CompactionPolicy, now_ms: int) -> HandsOff | None:
+    """That none of the policy's windows is open at `now_ms`; `None`: one is, or there are none."""
+    if is_open(policy.windows, now_ms):
+        return None
+    opens = utc_text(next_opening(policy.windows, now_ms))
+    return _off(table, Reason.WINDOW_CLOSED, now=utc_text(now_ms), windows=windows_text(policy.windows), opens=opens)
 
 
 def persons_hands_off(table: str, policy: CompactionPolicy, pause: Pause | None, now_ms: int) -> HandsOff | None:
@@ -173,12 +178,13 @@ def persons_hands_off(table: str, policy: CompactionPolicy, pause: Pause | None,
 def tries_of(history: History, failures: Iterable[CompactionTry]) -> tuple[CompactionTry, ...]:
     """The tries of a table: those of our compactions that the log shows, and the failures that it does not.
 
-    A compaction that committed and failed afterwards (its rows were not those before it) is a failure alone. What one committed before it
-    lost a race is a success beside the loss.
+    A compaction that committed and failed afterwards (its rows were not those before it) is a failure alone, and so is one that another
+    run found out and undid. What one committed before it lost a race is a success beside the loss.
     """
     kept = tuple(failures)
     spans = [(each.ended_ms - int(each.seconds * 1000), each.ended_ms) for each in kept if each.result == "failed"]
-    found = (_try_of(commit) for commit in history.commits if is_ours(commit))
+    undone = history.undone()
+    found = (_try_of(commit) for commit in history.commits if is_ours(commit) and commit.version not in undone)
     return (*(each for each in found if not any(start <= each.ended_ms <= end for start, end in spans)), *kept)
 
 

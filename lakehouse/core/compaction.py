@@ -4,6 +4,7 @@ Each planner answers for its statements: `packing` (with the law that makes a co
 """
 
 from dataclasses import dataclass, replace
+from math import ceil
 from typing import Any, assert_never
 
 from lakehouse.core.arranging import plan_clustering, plan_zordering
@@ -11,16 +12,16 @@ from lakehouse.core.cost import DEFAULT_RATES, Estimate, Rates, estimate, fit_ra
 from lakehouse.core.errors import Refused
 from lakehouse.core.history import History
 from lakehouse.core.layout import CATALOG_FEATURES, Layout, type_of_partition
-from lakehouse.core.packing import plan_packing
+from lakehouse.core.packing import HOUR_MS, plain_statement, plan_packing
 from lakehouse.core.partition import by_name, typed_partition
 from lakehouse.core.policy import BinPacking, CompactionPolicy, LiquidClustering, ZOrder, policy_for
 from lakehouse.core.purge import plan_purge
 from lakehouse.core.reason import Reason
-from lakehouse.core.rewrite import Bin, Rewrite, Situation, files_added, type_of_statement
+from lakehouse.core.rewrite import Bin, Rewrite, Situation, files_added, last_write_ms, type_of_statement
 from lakehouse.core.table import Table
 from lakehouse.core.target import remember, target_in_force
 
-__all__ = ["Bin", "CompactionPlan", "plan_compaction", "plan_table"]
+__all__ = ["Bin", "CompactionPlan", "plan_compaction", "plan_once_cold", "plan_or_refusal", "plan_table"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,6 +58,23 @@ class CompactionPlan:
         """Bytes of the removed files."""
         return sum(bin_.size_bytes for bin_ in self.bins)
 
+    @property
+    def mergeable_file_count(self) -> int:
+        """Files that compaction would really remove, in as many runs as the bounds of one ask for."""
+        return self.files_removed + self.files_left
+
+    @property
+    def predicted(self) -> dict[str, Any]:
+        """The figures that an outcome is held against, by name, rounded as they are recorded."""
+        return {
+            "files_removed": self.files_removed,
+            "files_added": self.files_added,
+            "bytes_removed": self.bytes_removed,
+            "bytes_added": self.estimate.bytes_written,
+            "seconds": round(self.estimate.seconds, 3),
+            "usd": round(self.estimate.usd, 9),
+        }
+
     def as_json(self) -> dict[str, Any]:
         """The plan's documented shape, for `lakehouse plan --json` and the commit's userMetadata."""
         return {
@@ -81,6 +99,24 @@ def plan_table(table: Table, layout: Layout, history: History, *, now_ms: int) -
     return plan_compaction(layout, policy, rates=fit_rates(history, prices=table.prices), now_ms=now_ms, history=history)
 
 
+def plan_or_refusal(table: Table, layout: Layout, history: History, *, now_ms: int) -> CompactionPlan:
+    """As `plan_table`; a plan that is refused does nothing, and its sentence is the refusal: a table is told of in any case."""
+    try:
+        return plan_table(table, layout, history, now_ms=now_ms)
+    except Refused as refusal:
+        now = _situation(layout, policy_for(table.layer, table.compaction), rates=DEFAULT_RATES, now_ms=now_ms, history=history)
+        return _priced(now, Rewrite(statement=plain_statement(now), reason=Reason.PLAN_REFUSED, numbers={"why": str(refusal)}))
+
+
+def plan_once_cold(table: Table, layout: Layout, history: History, *, now_ms: int) -> tuple[int, CompactionPlan] | None:
+    """When all of a table will be cold if nobody writes until then, and the plan of that time; `None` where all of it is cold now."""
+    cold_hours = policy_for(table.layer, table.compaction).cold_hours
+    if not cold_hours:
+        return None
+    at_ms = last_write_ms(layout.files, remember(history)) + ceil(cold_hours * HOUR_MS)
+    return None if at_ms <= now_ms else (at_ms, plan_or_refusal(table, layout, history, now_ms=at_ms))
+
+
 def plan_compaction(
     layout: Layout,
     policy: CompactionPolicy,
@@ -102,10 +138,14 @@ def plan_compaction(
                 f"plan of {layout.table}: table feature {feature} is not planned: a catalog-managed table refuses maintenance; "
                 "accepted: tables without it"
             )
+    now = _situation(layout, policy, rates=rates, now_ms=layout.committed_ms if now_ms is None else now_ms, history=history)
+    return _priced(now, _rewrite(now))
+
+
+def _situation(layout: Layout, policy: CompactionPolicy, *, rates: Rates, now_ms: int, history: History | None) -> Situation:
     memory = remember(history)
     in_force = replace(policy, target_file_bytes=target_in_force(layout.size_bytes, policy, memory))
-    now = Situation(layout=layout, policy=in_force, rates=rates, memory=memory, now_ms=layout.committed_ms if now_ms is None else now_ms)
-    return _priced(now, _rewrite(now))
+    return Situation(layout=layout, policy=in_force, rates=rates, memory=memory, now_ms=now_ms)
 
 
 def _rewrite(now: Situation) -> Rewrite:

@@ -17,6 +17,7 @@ from typing import Any
 
 from lakehouse.core.compaction import CompactionPlan
 from lakehouse.core.layout import Layout, LogDebt
+from lakehouse.core.reason import Reason
 
 # PROTOCOL.md leaves the interval to the writer; 10 is the default of `delta.checkpointInterval` (DeltaConfigs.scala).
 _CHECKPOINT_INTERVAL = 10
@@ -80,8 +81,8 @@ class Health:
 
     @property
     def mergeable_file_count(self) -> int:
-        """Files that compaction would really remove, in as many runs as the bounds of one ask for."""
-        return self.plan.files_removed + self.plan.files_left
+        """As the plan has it."""
+        return self.plan.mergeable_file_count
 
     @property
     def average_file_bytes(self) -> int:
@@ -147,8 +148,11 @@ def assess_health(layout: Layout, plan: CompactionPlan) -> Health:
 def small_files_ok(health: Health) -> Verdict:
     """Whether compaction keeps up: fewer files could be merged than twice the policy's threshold; the sentence starts with the plan's own.
 
-    Twice, since reaching the threshold once is what a compaction waits for, and no failure of anything.
+    Twice, since reaching the threshold once is what a compaction waits for, and no failure of anything. Where a plan is refused, no
+    compaction keeps up.
     """
+    if health.plan.reason is Reason.PLAN_REFUSED:
+        return Verdict(ok=False, sentence=health.plan.sentence)
     found, due = health.mergeable_file_count, health.plan.policy.min_small_files
     limit = _LATE_COMPACTIONS * due
     return Verdict(

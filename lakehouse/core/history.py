@@ -75,6 +75,29 @@ class History:
         commits = tuple(commit for commit in self.commits if version < commit.version <= upto)
         return commits if len(commits) == upto - version else None
 
+    def marked(self, mark: str) -> tuple[Commit, ...]:
+        """The commits of the compaction that wrote this mark into them."""
+        return tuple(commit for commit in self.commits if commit.user_metadata is not None and mark in commit.user_metadata)
+
+    def undone(self) -> frozenset[int]:
+        """The versions that a RESTORE of ours went back behind, whoever wrote them."""
+        restores = [(version, commit.version) for commit in self.commits if (version := brought_back_by(commit)) is not None]
+        return frozenset(number for version, restore in restores for number in range(version + 1, restore))
+
+    def missing_after(self, version: int) -> tuple[int, ...]:
+        """The versions after `version`, but for RESTOREs of ours, whose rows the newest one is without, since a RESTORE of ours took them.
+
+        A RESTORE may have brought back what an earlier one had taken.
+        """
+        held: dict[int, frozenset[int]] = {}
+        now = frozenset[int]()
+        later = [commit for commit in self.commits if commit.version > version]
+        for commit in later:
+            restored = brought_back_by(commit)
+            now = now | {commit.version} if restored is None else held.get(restored, frozenset())
+            held[commit.version] = now
+        return tuple(commit.version for commit in later if brought_back_by(commit) is None and commit.version not in now)
+
     def data_changed_after(self, version: int) -> bool | None:
         """Whether rows changed after `version`; `None` (unknown) if the commits after it are not all here."""
         later = self.between(version, self.commits[-1].version) if self.commits else None
@@ -107,8 +130,22 @@ def is_compaction(commit: Commit) -> bool:
     return commit.operation in ("OPTIMIZE", "REORG")
 
 
+def brought_back_by(commit: Commit) -> int | None:
+    """The version that a RESTORE of ours brought back; `None` for every other commit, also another's RESTORE.
+
+    Ours undoes commits without data change alone, or itself, so the rows that its files hold were all told by commits before it.
+    """
+    version = written_in(commit).get("restored") if commit.operation == "RESTORE" else None
+    return version if isinstance(version, int) else None
+
+
+def is_news(commit: Commit) -> bool:
+    """Whether the commit has rows, or takes some, that no commit before it told of."""
+    return commit.changed_data and brought_back_by(commit) is None
+
+
 def written_in(commit: Commit) -> dict[str, Any]:
-    """What one of our compactions wrote into its commit; empty for commits that carry nothing of the kind."""
+    """What we wrote into a commit of our upkeep; empty for commits that carry nothing of the kind."""
     try:
         written = json.loads(commit.user_metadata or "")
     except ValueError:

@@ -84,4 +84,4 @@ def not_looked_at(policy: CompactionPolicy) -> Look:
 
 
 def _waits_for_time(policy: CompactionPolicy) -> bool:
-    return bool(policy.windows) or policy.max_small_file_age_hours > 0 or policy.cooldown_minutes > 0
+    return bool(policy.windows) or policy.max_small_file_age_hours > 0 or policy.cooldown_minutes > 0 or policy.cold_hours > 0

@@ -99,11 +99,12 @@ class CompactionOutcome:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VacuumOutcome:
-    """What a vacuum did, as the journal has it, beside its plan; `spared` are files of the plan that stayed, and why."""
+    """What a vacuum did, as the journal has it, beside its plan; `spared` and `failed` are files of the plan that stayed, and why."""
 
     plan: VacuumPlan
     past: PastVacuum
     spared: Mapping[str, str] = field(default_factory=dict[str, str])
+    failed: Mapping[str, str] = field(default_factory=dict[str, str])
 
     def as_json(self) -> dict[str, Any]:
         """The plan's shape, and the actual figures under the same names with the prefix `actual_`."""
@@ -116,7 +117,9 @@ class VacuumOutcome:
             "actual_seconds": round(past.seconds, 3),
             "actual_usd": round(past.usd, 9),
             "spared": dict(self.spared),
-            "failed": dict(past.failed),
+            "failed": dict(self.failed),
+            "spared_files": len(self.spared),
+            "failed_files": len(self.failed),
             "list_requests_saved": past.lists_saved,
             "list_seconds_saved": round(past.list_seconds_saved, 3),
         }

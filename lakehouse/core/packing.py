@@ -46,7 +46,7 @@ from lakehouse.core.rewrite import (
     within_bounds,
 )
 
-_HOUR_MS = 3_600_000
+HOUR_MS = 3_600_000
 # 128 MiB files into files of 1 GiB: a byte is rewritten once per tier, and eight is what makes one file of many.
 _TIER = 8
 # What Spark counts the opening of a file as (`spark.sql.files.openCostInBytes`): a core that gets less to read has nothing to gain.
@@ -78,6 +78,15 @@ def plan_packing(now: Situation) -> Rewrite:
     return _bounded(now, found, group, target=target)
 
 
+def plain_statement(now: Situation) -> Packing:
+    """The statement of the policy alone; that of a plan without bins, which sends none."""
+    return Packing(
+        smaller_than_bytes=now.policy.candidate_bytes,
+        up_to_bytes=now.policy.target_file_bytes,
+        max_deleted_rows_ratio=now.policy.max_deleted_rows_ratio,
+    )
+
+
 def has_too_many_deleted_rows(file: DataFile, *, max_ratio: float) -> bool:
     """Delta's own arithmetic, floating point included: 5 of 100 rows are more than 0.05, since 1 - 95 / 100 is.
 
@@ -92,7 +101,7 @@ def has_too_many_deleted_rows(file: DataFile, *, max_ratio: float) -> bool:
 
 def is_warm(now: Situation, share: Share) -> bool:
     """Whether rows of the partition changed so lately that only cold ones may be rewritten."""
-    return now.policy.cold_hours > 0 and share.written_ms > now.now_ms - now.policy.cold_hours * _HOUR_MS
+    return now.policy.cold_hours > 0 and share.written_ms > now.now_ms - now.policy.cold_hours * HOUR_MS
 
 
 def keeps_cores_busy(now: Situation, shares: Iterable[Share], *, added: Callable[[tuple[Bin, ...]], int] = len) -> bool:
@@ -210,11 +219,7 @@ def _nothing(now: Situation, found: _Found, *, kept_for_cores: bool) -> Rewrite:
     else:
         reason = Reason.ALREADY_COMPACTED if found.shared else Reason.NOTHING_SHARES_A_BIN
     return Rewrite(
-        statement=Packing(
-            smaller_than_bytes=now.policy.candidate_bytes,
-            up_to_bytes=now.policy.target_file_bytes,
-            max_deleted_rows_ratio=now.policy.max_deleted_rows_ratio,
-        ),
+        statement=plain_statement(now),
         reason=reason,
         numbers={
             "candidates": found.candidate_count,

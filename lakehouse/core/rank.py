@@ -2,8 +2,9 @@
 
 The sensor hands over what it has read from Dagster's events and runs; nothing here looks anywhere else. One state of a
 table (its version) is compacted once: a try that succeeded or is under way is never repeated, one that failed
-is repeated a limited number of times. Dagster remembers run keys for ever, those of failed runs included, so
-the key holds the number of the try.
+is repeated a limited number of times. One that was refused before it began (its window had closed while it was queued)
+tells nothing of the table, and is repeated whenever the table may run again. Dagster remembers run keys for ever, those
+of failed runs included, so the key holds the number of the try.
 
 Order: what gives most for its cost goes first (`worth.py`), the worse health score where that is equal. A table that has been due for
 longer than the patience goes before all that have waited less, whatever they are worth. So:
@@ -41,11 +42,11 @@ class RunInFlight:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Try:
-    """A compaction that was asked for at `version` of `table`; a cancelled one counts as failed."""
+    """A compaction that was asked for at `version` of `table`; a cancelled one counts as failed, a refused one never began."""
 
     table: str
     version: int
-    result: Literal["succeeded", "failed", "in flight"]
+    result: Literal["succeeded", "failed", "refused", "in flight"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -218,7 +219,9 @@ def _worth(state: TableState, bounds: Bounds) -> Worth | None:
 def _left_alone(state: TableState, policy: CompactionPolicy, held: tuple[Reason, str] | None) -> tuple[Reason, str] | None:
     ours = isinstance(policy.strategy, BySensor) or (isinstance(policy.strategy, Chosen) and state.sensor_driven)
     if held is None and not ours:
-        return Reason.OTHER_STRATEGY, Reason.OTHER_STRATEGY.say(strategy=type(policy.strategy).__name__)
+        declared = type(policy.strategy).__name__
+        name = f"{state.chosen}, which {declared} has chosen" if isinstance(policy.strategy, Chosen) and state.chosen else declared
+        return Reason.OTHER_STRATEGY, Reason.OTHER_STRATEGY.say(strategy=name)
     return held
 
 
@@ -233,10 +236,11 @@ def _unripe(state: TableState, finding: Finding, tries: Sequence[Try], bounds: B
     if not finding.fired:
         return finding.reason, finding.sentence
     numbers = {"version": state.version, "mergeable": state.mergeable_file_count}
-    if any(past.result != "failed" for past in tries):
+    if any(past.result in ("succeeded", "in flight") for past in tries):
         return Reason.ASKED_BEFORE, Reason.ASKED_BEFORE.say(**numbers)
-    if len(tries) >= bounds.tries_allowed:
-        return Reason.TRIES_USED_UP, Reason.TRIES_USED_UP.say(tries=len(tries), tries_allowed=bounds.tries_allowed, **numbers)
+    failed = sum(past.result == "failed" for past in tries)
+    if failed >= bounds.tries_allowed:
+        return Reason.TRIES_USED_UP, Reason.TRIES_USED_UP.say(tries=failed, tries_allowed=bounds.tries_allowed, **numbers)
     return None
 
 

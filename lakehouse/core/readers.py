@@ -3,7 +3,7 @@
 A run that writes a table reads the inputs of that table; so the lineage and the runs tell the reads, without a log of queries.
 """
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
@@ -33,21 +33,22 @@ class Readers:
 
 
 def count_reads(tables: Sequence[Table], runs: Iterable[ReaderRun], *, since_ms: int, now_ms: int) -> Mapping[str, Readers]:
-    """The readers of each table, by its key, out of all `runs` that ended since `since_ms`.
+    """The readers of each table, by its key, out of all `runs`; those that ended since `since_ms` tell how often it is read.
 
-    Runs are held against runs of the same kind only, those that wrote the same tables: a run of the whole lake is no slow run of one
-    table. A table with several kinds of readers gets the mean of their slowdowns.
+    What they took is held against what those took that ended before, where enough of them are told, and against runs of the same kind
+    only, those that wrote the same tables: a run of the whole lake is no slow run of one table. A table with several kinds of readers
+    gets the mean of their slowdowns.
     """
     seconds: defaultdict[frozenset[str], list[float]] = defaultdict(list)
-    counts: defaultdict[str, int] = defaultdict(int)
+    earlier: Counter[frozenset[str]] = Counter()
+    counts: Counter[str] = Counter()
     for run in sorted(runs, key=lambda each: each.ended_ms):
-        if run.ended_ms < since_ms:
-            continue
-        for written in run.tables:
-            counts[written] += 1
+        if run.ended_ms >= since_ms:
+            counts.update(run.tables)
         if run.seconds is not None:
             seconds[run.tables].append(run.seconds)
-    slowdowns = {kind: found for kind, took in seconds.items() if (found := slowdown_of(took)) is not None}
+            earlier[run.tables] += run.ended_ms < since_ms
+    slowdowns = {kind: found for kind, took in seconds.items() if (found := slowdown_of(took, earlier=earlier[kind])) is not None}
     readers_of = _readers_of(tables)
     days = max(now_ms - since_ms, _MINUTE_MS) / DAY_MS
     return {

@@ -43,6 +43,7 @@ class Reason(Enum):
         "partition's bytes, or {threshold} files"
     )
     NOT_CLUSTERED_YET = "it is clustered by {declared} at version {version}, and by {columns} from its next write on"
+    PLAN_REFUSED = "nothing can be planned: {why}"
     ALL_WARM = "{warm} partition(s) have mergeable files, and each was written to within the last {hours} h"
 
     # What the sensor says of one table.
@@ -122,6 +123,7 @@ class Reason(Enum):
     INPUT_UNREAD = "{table} was never read before, so all of its version {version} is"
     INPUT_MADE_ANEW = "{table} was made anew since it was read, so all of its version {version} is read"
     INPUT_HISTORY_LOST = "the changes of {table} after version {consumed} are gone, so all of its version {version} is read"
+    INPUT_UNDONE = "{table} was read at version {consumed}, of a compaction that was undone since, so all of its version {version} is read"
 
     # What measured scans say of whether a table's compaction pays.
     PROBES_PAY = "{probes} probe(s) measured scans {gained} faster after a compaction (between {low} and {high})"
@@ -138,7 +140,7 @@ class Reason(Enum):
         "nothing that was removed before {horizon} lies in storage ({waiting} removed file(s) are within the retention, mode {mode})"
     )
     TOO_LITTLE_PAST = "{files} file(s) of {bytes} bytes could go, {least} bytes are wanted"
-    HELD_FOR_READERS = "what was removed after {since} is kept for {readers}, which have not read it yet"
+    HELD_FOR_READERS = "what was removed after {since} is kept for what has not read it yet: {readers}"
 
     def say(self, **numbers: object) -> str:
         """The sentence with its numbers; a missing number is a programming error (KeyError)."""

@@ -9,7 +9,7 @@ from typing import ClassVar, assert_never
 
 from lakehouse.core.cost import Rates, estimate
 from lakehouse.core.layout import DataFile, Layout, type_of_partition
-from lakehouse.core.partition import by_name, type_of_typed_partition, typed_partition
+from lakehouse.core.partition import by_name, signs, type_of_typed_partition, typed_partition
 from lakehouse.core.policy import CompactionPolicy
 from lakehouse.core.reason import Reason
 from lakehouse.core.target import Memory
@@ -146,8 +146,22 @@ def _ascending(files: Sequence[DataFile]) -> Sequence[DataFile]:
 def pack(files: Iterable[DataFile], *, up_to_bytes: int, least_files: int = 2) -> tuple[Bin, ...]:
     """Bins of one partition as Delta makes them of ascending files: one open bin at a time, those of fewer files dropped."""
     return tuple(
-        Bin(partition=found[0].partition, files=tuple(found)) for found in _filled(files, up_to_bytes) if len(found) >= least_files
+        Bin(partition=found[0].partition, files=tuple(found))
+        for together in _packed_together(files)
+        for found in _filled(together, up_to_bytes)
+        if len(found) >= least_files
     )
+
+
+def _packed_together(files: Iterable[DataFile]) -> Sequence[Sequence[DataFile]]:
+    """The files of one partition as OPTIMIZE puts them together: all of them, but for zeros of either sign."""
+    known = [*files]
+    if len({file.partition for file in known}) < 2:
+        return [known]
+    apart: defaultdict[tuple[bool, ...], list[DataFile]] = defaultdict(list)
+    for file in known:
+        apart[signs(file.partition)].append(file)
+    return [*apart.values()]
 
 
 def _filled(files: Iterable[DataFile], up_to_bytes: int) -> Iterator[list[DataFile]]:

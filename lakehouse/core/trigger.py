@@ -4,9 +4,12 @@ All of it is decided by what the newest event of the table told; what is unknown
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from statistics import fmean, median
+from typing import Any
 
+from lakehouse.core.breaker import utc_text
+from lakehouse.core.compaction import CompactionPlan
 from lakehouse.core.health import Health
 from lakehouse.core.layout import DataFile, Layout
 from lakehouse.core.policy import CompactionPolicy
@@ -22,13 +25,28 @@ _ROLLING_RUNS = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class OnceCold:
+    """What a table's figures will be from `at_ms` on, when all of it is cold, if nobody writes until then; named as in `TableState`."""
+
+    at_ms: int
+    mergeable_file_count: int
+    mergeable_bytes: int
+    files_after: int
+    oldest_small_ms: int | None
+    purged_row_count: int
+    estimate_seconds: float
+    estimate_usd: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TableState:
     """What is known of one table; `None` is unknown, and unknown never leads to a run.
 
     `files_after` are the live files that would remain. `oldest_small_ms` is when the oldest file was written that a compaction would
-    merge and none has written. `slowdown` is the share by which the table's readers take longer than they used to. `due_since_ms` is
-    since when it has been waiting for its turn. `sensor_driven` tells whether a strategy that is chosen by the table's past is the
-    sensor's at present.
+    merge and none has written; `purged_row_count` are the deleted rows that it would take out. `slowdown` is the share by which the
+    table's readers take longer than they used to. `due_since_ms` is since when it has been waiting for its turn. `once_cold` is what
+    time alone will change, where some of the table is too warm to be merged. `sensor_driven` tells whether a strategy that is chosen by
+    the table's past is the sensor's at present, `chosen` is its name.
     """
 
     table: str
@@ -40,6 +58,7 @@ class TableState:
     size_bytes: int | None = None
     oldest_small_ms: int | None = None
     deleted_rows_share: float | None = None
+    purged_row_count: int | None = None
     estimate_seconds: float | None = None
     estimate_usd: float | None = None
     health_score: float | None = None
@@ -47,7 +66,9 @@ class TableState:
     slowdown: float | None = None
     last_compaction_ms: int | None = None
     due_since_ms: int | None = None
+    once_cold: OnceCold | None = None
     sensor_driven: bool | None = None
+    chosen: str | None = None
 
     @property
     def openings_saved(self) -> int | None:
@@ -55,6 +76,14 @@ class TableState:
         if self.file_count is None or self.files_after is None:
             return None
         return max(0, self.file_count - self.files_after)
+
+    def at(self, now_ms: int) -> "TableState":
+        """The state at `now_ms`, if nobody has written since it was told."""
+        cold = self.once_cold
+        if cold is None or now_ms < cold.at_ms:
+            return self
+        figures = {each.name: getattr(cold, each.name) for each in fields(cold) if each.name != "at_ms"}
+        return replace(self, once_cold=None, **figures)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,22 +95,20 @@ class Finding:
     sentence: str
 
 
-def state_of(layout: Layout, health: Health) -> TableState:
-    """What the log alone tells of a table: everything but its readers, its runs and its waiting."""
-    plan = health.plan
+def state_of(layout: Layout, health: Health, once_cold: tuple[int, CompactionPlan] | None = None) -> TableState:
+    """What the log alone tells of a table: everything but its readers, its runs and its waiting.
+
+    `once_cold` is the plan of the time when all of the table will be cold, and that time.
+    """
     return TableState(
         table=layout.table,
         version=layout.version,
-        mergeable_file_count=health.mergeable_file_count,
-        mergeable_bytes=plan.bytes_removed,
         file_count=health.file_count,
-        files_after=health.file_count - plan.files_removed + plan.files_added,
         size_bytes=health.size_bytes,
-        oldest_small_ms=min((file.modified_ms for bin_ in plan.bins for file in bin_.files if not file.compacted), default=None),
         deleted_rows_share=_deleted_rows_share(layout.files),
-        estimate_seconds=plan.estimate.seconds,
-        estimate_usd=plan.estimate.usd,
         health_score=health.score,
+        once_cold=OnceCold(at_ms=once_cold[0], **_figures(layout, once_cold[1])) if once_cold else None,
+        **_figures(layout, health.plan),
     )
 
 
@@ -97,18 +124,34 @@ def find_trigger(state: TableState, policy: CompactionPolicy, *, now_ms: int) ->
         found = _by_bytes(state, policy) or _by_age(state, policy, now_ms=now_ms) or _by_reads(state, policy)
         if found:
             return found
-    return _by_deleted_rows(state, policy) or _finding(Reason.BELOW_THRESHOLD, cadence, mergeable=mergeable, threshold=threshold)
+    more = cadence + _once_cold_text(state)
+    return _by_deleted_rows(state, policy) or _finding(Reason.BELOW_THRESHOLD, more, mergeable=mergeable, threshold=threshold)
 
 
-def slowdown_of(seconds: Sequence[float]) -> float | None:
-    """The share by which the newest runs took longer than those before them did; `None` where there are too few to tell.
+def slowdown_of(seconds: Sequence[float], *, earlier: int = 0) -> float | None:
+    """The share by which the newest runs took longer than those before them, below 0 where less; `None`: unknown, too few were seen.
 
-    `seconds` of runs of one kind, oldest first. Held against the median, so that a run that waited for something is no base.
+    `seconds` of runs of one kind, oldest first; the first `earlier` of them are the base where they are enough, so that what grows a
+    little every day is seen. Held against the median, so that a run that waited for something is no base.
     """
     newest, before = seconds[-_ROLLING_RUNS:], seconds[:-_ROLLING_RUNS]
-    if len(before) < _ROLLING_RUNS or not median(before) > 0:
+    base = before[:earlier] if earlier >= _ROLLING_RUNS else before
+    if len(base) < _ROLLING_RUNS or not median(base) > 0:
         return None
-    return fmean(newest) / median(before) - 1
+    return fmean(newest) / median(base) - 1
+
+
+def _figures(layout: Layout, plan: CompactionPlan) -> dict[str, Any]:
+    """What a plan changes of a state, by name."""
+    return {
+        "mergeable_file_count": plan.mergeable_file_count,
+        "mergeable_bytes": plan.bytes_removed,
+        "files_after": layout.file_count - plan.files_removed + plan.files_added,
+        "oldest_small_ms": min((file.modified_ms for bin_ in plan.bins for file in bin_.files if not file.compacted), default=None),
+        "purged_row_count": sum(file.deleted_row_count for bin_ in plan.bins for file in bin_.files),
+        "estimate_seconds": plan.estimate.seconds,
+        "estimate_usd": plan.estimate.usd,
+    }
 
 
 def _threshold(state: TableState, policy: CompactionPolicy) -> tuple[int, str]:
@@ -120,6 +163,11 @@ def _threshold(state: TableState, policy: CompactionPolicy) -> tuple[int, str]:
     if wanted == declared:
         return declared, ""
     return wanted, f" ({wanted} for {declared}, since its readers take {slowdown:.0%} longer than they used to)"
+
+
+def _once_cold_text(state: TableState) -> str:
+    cold = state.once_cold
+    return f"; {cold.mergeable_file_count} once all of it is cold, from {utc_text(cold.at_ms)} on" if cold else ""
 
 
 def _by_bytes(state: TableState, policy: CompactionPolicy) -> Finding | None:
@@ -148,8 +196,9 @@ def _by_reads(state: TableState, policy: CompactionPolicy) -> Finding | None:
 
 
 def _by_deleted_rows(state: TableState, policy: CompactionPolicy) -> Finding | None:
+    """Only where the plan takes some of them out: a layout may leave them where they are, and a warm partition does."""
     limit, share = policy.purge_deleted_rows_share, state.deleted_rows_share
-    if not limit or share is None or share < limit:
+    if not limit or share is None or share < limit or not state.purged_row_count:
         return None
     return _finding(Reason.DUE_DELETED_ROWS, fired=True, share=f"{share:.0%}", limit=f"{limit:.0%}")
 

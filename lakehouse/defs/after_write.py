@@ -13,8 +13,8 @@ from lakehouse.core.outcome import CompactionOutcome, WriteOutcome
 from lakehouse.core.strategy import AfterWrite
 from lakehouse.core.table import Table
 from lakehouse.defs.keys import compaction_key
+from lakehouse.defs.measured import measured
 from lakehouse.defs.metadata import compaction_metadata
-from lakehouse.engine.account import with_account
 from lakehouse.engine.hands import hands_off_now
 from lakehouse.engine.lake import Lake
 
@@ -37,13 +37,13 @@ def compact_after_write(
         if held is not None:
             context.log.info(f"{table.key} was written, and is not compacted: {held.sentence}")
             return None
-        outcome = with_account(lake, table, compact(lake, spark.spark_session, table, owner=f"run {context.run.run_id}"))
+        outcome = compact(lake, spark.spark_session, table, owner=f"run {context.run.run_id}")
     except (Transient, Refused) as error:
         context.log.warning(f"{table.key} was written, and not compacted: {type(error).__name__}: {error}")
         return None
     except Exception as error:
         return error
-    _tell(context, table, outcome)
+    _tell(context, table, measured(context, lake, table, spark, outcome))
     return None
 
 

@@ -4,27 +4,28 @@ A compaction is an asset of its own: it changes no row, and a materialization of
 set off everything downstream. On the table's own key it leaves an observation with the new counts, and fresh checks.
 """
 
-from collections.abc import Iterator, Sequence
-from contextlib import suppress
-from dataclasses import replace
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import dagster as dg
 from dagster_pyspark import LazyPySparkResource
 
-from lakehouse.core.errors import LakehouseError
-from lakehouse.core.outcome import CompactionOutcome
+from lakehouse.core.breaker import closed_window
+from lakehouse.core.errors import LakehouseError, Refused
+from lakehouse.core.policy import policy_for
 from lakehouse.core.rank import Decision, describe
 from lakehouse.core.table import Table
 from lakehouse.core.trigger import TableState
 from lakehouse.defs.failures import dagster_words
-from lakehouse.defs.fleet import COST_TAG, read_memory, weigh_fleet
+from lakehouse.defs.fleet import COST_TAG, REFUSED_TAG, read_memory, weigh_fleet
 from lakehouse.defs.health import report_checks
 from lakehouse.defs.keys import compaction_key, pool_of, table_key
 from lakehouse.defs.maintenance import report_ranking
+from lakehouse.defs.measured import measured
 from lakehouse.defs.medallion import tag_session
 from lakehouse.defs.metadata import compaction_metadata, table_metadata
-from lakehouse.engine.account import with_account
+from lakehouse.engine.account import last_compaction_ms
 from lakehouse.engine.clock import now_ms
 from lakehouse.engine.hands import refuse_hands_off
 from lakehouse.engine.lake import Lake
@@ -56,7 +57,9 @@ def compaction_asset(table: Table, lake: Lake) -> dg.AssetsDefinition:
 
         with dagster_words(context):
             if not config.anyway:
-                refuse_hands_off(lake, table)
+                with refusal_tagged(context):
+                    refuse_hands_off(lake, table)
+                    refuse_closed_window(table, context.run.tags, now_ms=now_ms())
             session = spark.spark_session
             tag_session(context, session_id(session))
             try:
@@ -66,25 +69,37 @@ def compaction_asset(table: Table, lake: Lake) -> dg.AssetsDefinition:
                     report_checks(context, table, lake, fails=True)
                 raise
         report_table(context, table, lake)
-        outcome = _measured(context, lake, table, session, outcome, asked=config.probe)
+        outcome = measured(context, lake, table, spark, outcome, asked=config.probe)
         context.log.info(f"{table.key}: {outcome.plan.sentence}")
         yield dg.MaterializeResult(metadata=compaction_metadata(outcome))
 
     return compaction
 
 
-def _measured(
-    context: dg.AssetExecutionContext, lake: Lake, table: Table, session: Any, outcome: CompactionOutcome, *, asked: bool
-) -> CompactionOutcome:
-    """The outcome with the table's account, and a probe if one is due; whatever is in their way, the compaction is done and is told."""
-    from lakehouse.engine.probe import probe_compaction
-
+@contextmanager
+def refusal_tagged(context: dg.AssetExecutionContext) -> Iterator[None]:
+    """Writes into the run's tags that it is refused before it begins, where its body does: such a run is no try of its table."""
     try:
-        outcome = with_account(lake, table, outcome)
-        return replace(outcome, probe=probe_compaction(lake, session, outcome, asked=asked))
-    except Exception as error:
-        context.log.warning(f"{outcome.plan.table} was compacted; what that gained could not be told: {type(error).__name__}: {error}")
-        return outcome
+        yield
+    except Refused:
+        context.instance.add_run_tags(context.run.run_id, {REFUSED_TAG: context.run.run_id})
+        raise
+
+
+def refuse_closed_window(table: Table, tags: Mapping[str, str], *, now_ms: int) -> None:
+    """Nothing, if a run with these tags may begin: the window in which the sensor or a schedule asked for it may have closed meanwhile.
+
+    A person's run is not held, nor one that a person starts again: such a run has its parent's tags, and no number of an automatic retry.
+
+    Raises:
+        Refused: no window is open.
+    """
+    started_again = "dagster/parent_run_id" in tags and "dagster/retry_number" not in tags
+    if started_again or not tags.keys() & {"dagster/sensor_name", "dagster/schedule_name"}:
+        return
+    held = closed_window(table.key, policy_for(table.layer, table.compaction), now_ms)
+    if held is not None:
+        raise Refused(f"compact {table.key}: {held.sentence}; accepted: to wait for it, or lakehouse compact {table.key}")
 
 
 def report_table(context: dg.AssetExecutionContext, table: Table, lake: Lake) -> None:
@@ -95,7 +110,8 @@ def report_table(context: dg.AssetExecutionContext, table: Table, lake: Lake) ->
     try:
         facts = lake.facts(table.key)
         if facts is not None:
-            context.log_event(dg.AssetObservation(table_key(table), metadata=table_metadata(table, facts)))
+            metadata = table_metadata(table, facts, last_compaction_ms=last_compaction_ms(lake, table, facts))
+            context.log_event(dg.AssetObservation(table_key(table), metadata=metadata))
         report_checks(context, table, lake)
     except LakehouseError as error:
         context.log.warning(f"{table.key} was compacted; what it is like now could not be told: {type(error).__name__}: {error}")

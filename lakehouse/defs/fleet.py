@@ -1,6 +1,7 @@
 """The fleet as the compaction sensor sees it: every table's state out of Dagster's records, weighed by the core."""
 
 import json
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
@@ -32,6 +33,8 @@ from lakehouse.engine.lake import Lake
 from lakehouse.engine.probe import backoffs, scans
 
 COST_TAG = "lakehouse/estimate_usd"
+# The run that was refused before it began. It names the run, since Dagster copies tags to a run that repeats another.
+REFUSED_TAG = "lakehouse/refused"
 _TRIES_ALLOWED = 3
 
 
@@ -74,7 +77,7 @@ def weigh_fleet(instance: dg.DagsterInstance, tables: Sequence[Table], lake: Lak
     policies = {table.key: policy_for(table.layer, table.compaction) for table in tables}
     facts, recent = newest_facts_of(instance, tables), recent_runs(instance, now_ms=now_ms)
     compacted_ms = last_compactions_ms(instance, tables)
-    states = _with_readers(_states(tables, facts, compacted_ms, memory), tables, policies, recent, now_ms=now_ms)
+    states = _with_readers(_states(tables, facts, compacted_ms, memory, now_ms=now_ms), tables, policies, recent, now_ms=now_ms)
     runs = RunState(in_flight=runs_in_flight(instance, tables), tries=_tries(instance, states))
     bounds = Bounds(
         slots=lake.settings.compaction_slots,
@@ -83,22 +86,21 @@ def weigh_fleet(instance: dg.DagsterInstance, tables: Sequence[Table], lake: Lak
         tries_allowed=_TRIES_ALLOWED,
         on_s3=lake.settings.on_s3,
     )
-    held = _held(lake, policies, facts, compacted_ms, now_ms=now_ms)
+    held = _held(lake, policies, facts, states, now_ms=now_ms)
     decisions = choose_compactions(states.values(), policies, runs, bounds=bounds, now_ms=now_ms, hands_off=held)
     return Fleet(states=states, decisions=decisions)
 
 
 def _states(
-    tables: Sequence[Table], facts: Mapping[str, NewestFacts], compacted_ms: Mapping[str, int], memory: Memory
+    tables: Sequence[Table], facts: Mapping[str, NewestFacts], compacted_ms: Mapping[str, int], memory: Memory, *, now_ms: int
 ) -> dict[str, TableState]:
     found: dict[str, TableState] = {}
     for table in tables:
-        numbers = facts[table.key].numbers if table.key in facts else {}
-        found[table.key] = replace(
-            sensed_state(table.key, numbers),
-            last_compaction_ms=compacted_ms.get(table.key),
-            due_since_ms=memory.due_since_ms.get(table.key),
-        )
+        newest = facts.get(table.key)
+        state = (sensed_state(table.key, newest.numbers, newest.texts) if newest else TableState(table=table.key)).at(now_ms)
+        # The table's log remembers its newest commits, Dagster the newest compaction: each may have forgotten what the other knows.
+        known_ms = [ms for ms in (state.last_compaction_ms, compacted_ms.get(table.key)) if ms is not None]
+        found[table.key] = replace(state, last_compaction_ms=max(known_ms, default=None), due_since_ms=memory.due_since_ms.get(table.key))
     return found
 
 
@@ -114,26 +116,37 @@ def _with_readers(
 
 
 def _tries(instance: dg.DagsterInstance, states: Mapping[str, TableState]) -> tuple[Try, ...]:
-    """The ended runs that were asked for these very states; a table with nothing to gain is not looked up."""
-    asked: dict[str, TableState] = {}
-    for state in states.values():
-        if state.version is not None and (state.mergeable_file_count or state.deleted_rows_share):
-            asked |= {run_key(state, number): state for number in range(1, _TRIES_ALLOWED + 1)}
-    return tuple(
-        Try(table=asked[key].table, version=asked[key].version or 0, result=_result(status))
-        for key, status in ended_requests(instance, list(asked))
-    )
+    """The ended runs that were asked for these very states; a table with nothing to gain is not looked up.
+
+    A try's number is one more than the tries before it, so a state with fewer tries than numbers looked for has no others.
+    """
+    wanted = [state for state in states.values() if state.version is not None and (state.mergeable_file_count or state.deleted_rows_share)]
+    tries: list[Try] = []
+    first, last = 1, _TRIES_ALLOWED
+    while wanted:
+        asked = {run_key(state, number): state for state in wanted for number in range(first, last + 1)}
+        tries += [
+            Try(table=asked[key].table, version=asked[key].version or 0, result=_result(run))
+            for key, run in ended_requests(instance, list(asked))
+        ]
+        found = Counter(each.table for each in tries)
+        wanted = [state for state in wanted if found[state.table] >= last]
+        first, last = last + 1, 2 * last
+    return tuple(tries)
 
 
-def _result(status: DagsterRunStatus) -> Literal["succeeded", "failed"]:
-    return "succeeded" if status is DagsterRunStatus.SUCCESS else "failed"
+def _result(run: dg.DagsterRun) -> Literal["succeeded", "failed", "refused"]:
+    if run.status is DagsterRunStatus.SUCCESS:
+        return "succeeded"
+    return "refused" if run.tags.get(REFUSED_TAG) == run.run_id else "failed"
 
 
 def _held(
-    lake: Lake, policies: Mapping[str, CompactionPolicy], facts: Mapping[str, NewestFacts], compacted_ms: Mapping[str, int], *, now_ms: int
+    lake: Lake, policies: Mapping[str, CompactionPolicy], facts: Mapping[str, NewestFacts], states: Mapping[str, TableState], *, now_ms: int
 ) -> Mapping[str, tuple[Reason, str]]:
     """The tables to keep hands off, with the reason and its sentence."""
     journal = Journal(lake.store)
+    compacted_ms = {key: state.last_compaction_ms for key, state in states.items() if state.last_compaction_ms is not None}
     pauses, failures, useless, scanned = journal.pauses(), journal.tries_since(compacted_ms), backoffs(lake, now_ms), scans(lake)
     found: dict[str, tuple[Reason, str]] = {}
     for key, policy in policies.items():

@@ -1,5 +1,6 @@
 """One asset per table: what it is made from, what it is called, and the write itself."""
 
+import contextlib
 from collections.abc import Iterator, Sequence
 from datetime import timedelta
 from typing import Any
@@ -7,6 +8,7 @@ from typing import Any
 import dagster as dg
 from dagster_pyspark import LazyPySparkResource
 
+from lakehouse.core.errors import LakehouseError
 from lakehouse.core.history import History
 from lakehouse.core.ingest import SetAside
 from lakehouse.core.outcome import WriteOutcome
@@ -16,6 +18,7 @@ from lakehouse.defs.carriers import process_tag
 from lakehouse.defs.failures import dagster_words
 from lakehouse.defs.keys import landing_key, pool_of, table_key
 from lakehouse.defs.metadata import declared_metadata, table_metadata, write_metadata
+from lakehouse.engine.account import last_compaction_ms
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.log_reader import TableFacts
 from lakehouse.engine.spark import session_id
@@ -52,9 +55,13 @@ def table_asset(table: Table, lake: Lake) -> dg.AssetsDefinition:
             outcome = write_table(lake, session, table)
             problem = compact_after_write(context, table, lake, spark, outcome)
             facts = lake.facts(table.key)
+            compacted_ms = None
+            with contextlib.suppress(LakehouseError):  # the rows are committed: a journal that does not answer must not fail the run
+                compacted_ms = None if facts is None else last_compaction_ms(lake, table, facts)
         _tell(context, table, outcome)
         if facts is not None:
-            metadata = {**table_metadata(table, facts), **write_metadata(outcome)}
+            told = table_metadata(table, facts, last_compaction_ms=compacted_ms)
+            metadata = {**told, **write_metadata(outcome)}
             yield dg.MaterializeResult(metadata=metadata, data_version=dg.DataVersion(data_version(facts)))
         if problem is not None:
             with dagster_words(context):

@@ -5,12 +5,14 @@ Dagster's. No value comes from the environment: metadata is shown to everybody.
 """
 
 from collections.abc import Mapping
-from dataclasses import fields
+from dataclasses import fields, replace
+from itertools import islice
 from typing import Any
 
 import dagster as dg
 
 from lakehouse.core.benefit import Probe
+from lakehouse.core.compaction import plan_once_cold
 from lakehouse.core.cost import Prices
 from lakehouse.core.health import Health
 from lakehouse.core.ingest import ingest_app_id
@@ -20,8 +22,9 @@ from lakehouse.core.policy import policy_for
 from lakehouse.core.rewrites import Rewrites, find_rewrites
 from lakehouse.core.strategy import BySensor
 from lakehouse.core.table import Table
-from lakehouse.core.trigger import TableState, state_of
+from lakehouse.core.trigger import OnceCold, TableState, state_of
 from lakehouse.defs.picture import histogram_picture
+from lakehouse.engine.clock import now_ms
 from lakehouse.engine.health import health_of
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.log_reader import TableFacts
@@ -30,8 +33,9 @@ from lakehouse.engine.strategy import strategy_in_force
 type_of_metadata = dict[str, Any]
 
 # The fields of a TableState that stand in a table's metadata under their own names.
-_STATE_NUMBERS = ("mergeable_bytes", "files_after", "oldest_small_ms", "deleted_rows_share", "estimate_seconds", "estimate_usd")
-_WHOLE_NUMBERS = ("version", "mergeable_file_count", "mergeable_bytes", "file_count", "files_after", "size_bytes", "oldest_small_ms")
+_STATE_COUNTS = ("mergeable_bytes", "files_after", "purged_row_count", "oldest_small_ms", "last_compaction_ms")
+_STATE_NUMBERS = (*_STATE_COUNTS, "deleted_rows_share", "estimate_seconds", "estimate_usd")
+_WHOLE_NUMBERS = ("version", "mergeable_file_count", "file_count", "size_bytes", *_STATE_COUNTS)
 # A page of them says enough; the terminal's dry run has all.
 _PATHS = 1_000
 _SHARES = ("deleted_rows_share", "estimate_seconds", "estimate_usd", "health_score")
@@ -54,14 +58,21 @@ def declared_metadata(table: Table, lake: Lake) -> type_of_metadata:
     }
 
 
-def table_metadata(table: Table, facts: TableFacts) -> type_of_metadata:
-    """What a table is made of at one version, for its materializations and observations alike."""
+def table_metadata(table: Table, facts: TableFacts, *, last_compaction_ms: int | None) -> type_of_metadata:
+    """What a table is made of at one version, for its materializations and observations alike.
+
+    When it was last compacted stands here, too, so that whoever lost Dagster's older records knows it after the next event.
+    """
     layout, health = facts.layout, health_of(table, facts)
+    strategy = strategy_in_force(table, facts).strategy
+    once_cold = plan_once_cold(table, layout, facts.history, now_ms=now_ms())
+    state = replace(state_of(layout, health, once_cold), last_compaction_ms=last_compaction_ms)
     return {
         "lakehouse/version": layout.version,
         **health_numbers(health),
-        **state_numbers(state_of(layout, health)),
-        "lakehouse/sensor_driven": int(isinstance(strategy_in_force(table, facts).strategy, BySensor)),
+        **state_numbers(state),
+        "lakehouse/sensor_driven": int(isinstance(strategy, BySensor)),
+        "lakehouse/strategy_in_force": type(strategy).__name__,
         **rewrite_numbers(find_rewrites(facts.history)),
         **({} if health.row_count is None else {"dagster/row_count": health.row_count}),
         **_landed_batch(table, layout),
@@ -93,15 +104,33 @@ def health_numbers(health: Health) -> dict[str, int | float]:
 def state_numbers(state: TableState) -> dict[str, int | float]:
     """What the fleet is ranked by beside the health: gain, age and predicted cost; what is unknown has no entry."""
     numbers = {name: getattr(state, name) for name in _STATE_NUMBERS}
+    if state.once_cold:
+        numbers |= {f"once_cold_{each.name}": getattr(state.once_cold, each.name) for each in fields(OnceCold)}
     return {f"lakehouse/{name}": number for name, number in numbers.items() if number is not None}
 
 
-def sensed_state(table: str, numbers: Mapping[str, int | float]) -> TableState:
-    """The state of a table as the numbers of its newest event tell it."""
-    found: dict[str, Any] = {name: numbers.get(f"lakehouse/{name}") for name in (*_WHOLE_NUMBERS, *_SHARES)}
-    found |= {name: int(found[name]) for name in _WHOLE_NUMBERS if found[name] is not None}
+def sensed_state(table: str, numbers: Mapping[str, int | float], texts: Mapping[str, str] | None = None) -> TableState:
+    """The state of a table as the numbers and texts of its newest event tell it."""
+    found = {name: _sensed(name, numbers.get(f"lakehouse/{name}")) for name in (*_WHOLE_NUMBERS, *_SHARES)}
     driven = numbers.get("lakehouse/sensor_driven")
-    return TableState(table=table, sensor_driven=None if driven is None else bool(driven), **found)
+    return TableState(
+        table=table,
+        once_cold=_sensed_once_cold(numbers),
+        sensor_driven=None if driven is None else bool(driven),
+        chosen=(texts or {}).get("lakehouse/strategy_in_force"),
+        **found,
+    )
+
+
+def _sensed_once_cold(numbers: Mapping[str, int | float]) -> OnceCold | None:
+    if "lakehouse/once_cold_at_ms" not in numbers:
+        return None
+    return OnceCold(**{each.name: _sensed(each.name, numbers.get(f"lakehouse/once_cold_{each.name}")) for each in fields(OnceCold)})
+
+
+def _sensed(name: str, number: float | None) -> Any:
+    """A number of an event, whole where it counts something."""
+    return number if number is None or name in _SHARES else int(number)
 
 
 def rewrite_numbers(rewrites: Rewrites) -> dict[str, int]:
@@ -130,8 +159,10 @@ def column_schema(layout: Layout) -> dg.TableSchema:
 
 
 def vacuum_metadata(outcome: VacuumOutcome, prices: Prices) -> type_of_metadata:
-    """What one vacuum was to do and did; at most the first thousand paths are named."""
+    """What one vacuum was to do and did; at most a thousand files of each kind are named."""
     plan, past, document = outcome.plan, outcome.past, outcome.as_json()
+    named = {"paths": document["paths"][:_PATHS]}
+    named |= {kind: dict(islice(document[kind].items(), _PATHS)) for kind in ("spared", "failed")}
     return {
         "lakehouse/outcome": plan.sentence,
         "lakehouse/mode": plan.mode,
@@ -149,8 +180,8 @@ def vacuum_metadata(outcome: VacuumOutcome, prices: Prices) -> type_of_metadata:
         "lakehouse/list_usd_saved": round(past.lists_saved * prices.usd_per_1000_puts / 1_000, 9),
         "lakehouse/prices": f"list prices of {prices.region}, {prices.as_of}",
         "lakehouse/spared": past.spared,
-        "lakehouse/failed": len(past.failed),
-        "lakehouse/vacuum": dg.MetadataValue.json(document | {"paths": document["paths"][:_PATHS]}),
+        "lakehouse/failed": len(outcome.failed),
+        "lakehouse/vacuum": dg.MetadataValue.json(document | named),
         **({"lakehouse/notes": "\n".join(plan.notes)} if plan.notes else {}),
     }
 
@@ -171,19 +202,21 @@ def write_metadata(outcome: WriteOutcome) -> type_of_metadata:
 def compaction_metadata(outcome: CompactionOutcome) -> type_of_metadata:
     """Predicted beside actual, and where the seconds went."""
     plan, entry = outcome.plan, outcome.entry
-    pairs = {
-        "files_removed": (plan.files_removed, outcome.files_removed),
-        "files_added": (plan.files_added, outcome.files_added),
-        "bytes_removed": (plan.bytes_removed, outcome.bytes_removed),
-        "bytes_added": (plan.estimate.bytes_written, outcome.bytes_added),
-        "seconds": (round(plan.estimate.seconds, 3), entry.compaction.seconds if entry else None),
-        "usd": (round(plan.estimate.usd, 9), round(entry.usd, 9) if entry and entry.usd is not None else None),
+    actual = {
+        "files_removed": outcome.files_removed,
+        "files_added": outcome.files_added,
+        "bytes_removed": outcome.bytes_removed,
+        "bytes_added": outcome.bytes_added,
+        "seconds": entry.compaction.seconds if entry else None,
+        "usd": round(entry.usd, 9) if entry and entry.usd is not None else None,
     }
+    pairs = {name: (predicted, actual[name]) for name, predicted in plan.predicted.items()}
     return {
         "lakehouse/plan": plan.sentence,
         "lakehouse/reason": plan.reason.name,
         "lakehouse/version_before": plan.version,
         **({} if outcome.version_after is None else {"lakehouse/version_after": outcome.version_after}),
+        **({} if entry is None else {"lakehouse/committed_ms": entry.compaction.committed_ms}),
         **{f"lakehouse/predicted_{name}": predicted for name, (predicted, _) in pairs.items()},
         **{f"lakehouse/actual_{name}": actual for name, (_, actual) in pairs.items() if actual is not None},
         "lakehouse/predicted_by": plan.estimate.basis,

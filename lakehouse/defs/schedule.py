@@ -1,9 +1,11 @@
 """One schedule per table whose strategy is `Scheduled`: at those times it asks for the table's compaction, whatever the counts are."""
 
+import contextlib
 from collections.abc import Sequence
 
 import dagster as dg
 
+from lakehouse.core.errors import LakehouseError
 from lakehouse.core.policy import policy_for
 from lakehouse.core.reason import Reason
 from lakehouse.core.strategy import Scheduled
@@ -15,7 +17,7 @@ from lakehouse.engine.lake import Lake
 
 
 def compaction_schedules(tables: Sequence[Table], lake: Lake) -> list[dg.ScheduleDefinition]:
-    """The schedules of those tables that are compacted by the clock. A tick reads the table's pause and failed tries, no log."""
+    """The schedules of those tables that are compacted by the clock. A tick reads the table's log and journal."""
     strategies = [(table, policy_for(table.layer, table.compaction).strategy) for table in tables]
     return [_schedule(table, strategy, lake) for table, strategy in strategies if isinstance(strategy, Scheduled)]
 
@@ -30,7 +32,10 @@ def _schedule(table: Table, strategy: Scheduled, lake: Lake) -> dg.ScheduleDefin
         description=f"Compacts {table.key} at the times that its declaration says (UTC).",
     )
     def ask(context: dg.ScheduleEvaluationContext) -> dg.RunRequest | dg.SkipReason:
-        held = hands_off_now(lake, table, None)
+        facts = None
+        with contextlib.suppress(LakehouseError):  # the run will tell what is wrong with the log
+            facts = lake.facts(table.key)
+        held = hands_off_now(lake, table, None if facts is None else facts.history)
         if held is not None:
             return dg.SkipReason(f"{table.key}: {held.sentence}")
         under_way = [run.name for run in runs_in_flight(context.instance, [table]) if run.is_compaction]

@@ -11,14 +11,17 @@ from dagster_pyspark import LazyPySparkResource
 
 from lakehouse.core.errors import Refused
 from lakehouse.core.table import Table
+from lakehouse.core.vacuum import FAILED_NAMED, PastVacuum
 from lakehouse.defs.failures import dagster_words
 from lakehouse.defs.keys import compaction_key, inventory_key, pool_of, table_key, vacuum_key
 from lakehouse.defs.medallion import tag_session
 from lakehouse.defs.metadata import vacuum_metadata
 from lakehouse.engine.hands import refuse_vacuum
+from lakehouse.engine.journal import Journal
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.spark import session_id
 
+DELETED = "deleted"
 # On runs that an automation condition asked for. Source: dagster 1.13, dagster/_core/storage/tags.py
 _BY_ITSELF = "dagster/from_automation_condition"
 
@@ -43,23 +46,19 @@ def vacuum_asset(table: Table, lake: Lake, declared: Sequence[Table]) -> dg.Asse
         output_required=False,
         automation_condition=follows(triggers) if table.vacuum.mode == "automatic" else None,
         description=f"Deletes the files that no version of {table.key} within its retention needs. Changes no row.",
+        check_specs=[dg.AssetCheckSpec(DELETED, asset=vacuum_key(table), description="All that the last vacuum was to delete is deleted.")],
     )
-    def vacuum(context: dg.AssetExecutionContext, config: VacuumConfig, spark: LazyPySparkResource) -> Iterator[dg.MaterializeResult[Any]]:
+    def vacuum(
+        context: dg.AssetExecutionContext, config: VacuumConfig, spark: LazyPySparkResource
+    ) -> Iterator[dg.MaterializeResult[Any] | dg.AssetCheckResult]:
         from lakehouse.engine.vacuum import vacuum as vacuum_table
         from lakehouse.engine.vacuum import vacuum_idle
 
         mode, owner = config.mode or None, f"run {context.run.run_id}"
         with dagster_words(context):
-            if lake.facts(table.key) is None:
-                context.log.info(f"{table.key}: there is no table yet")
-                return
-            try:
-                if not config.anyway:
-                    refuse_vacuum(lake, table)
-            except Refused as held:
-                if _BY_ITSELF not in context.run.tags:
-                    raise
-                context.log.info(str(held))  # one table that is paused is no failure of the run of all
+            if why := _left_alone(context, table, lake, config):
+                context.log.info(why)
+                yield _deleted(table, next(reversed(Journal(lake.store).vacuums(table.key)), None))
                 return
             outcome = vacuum_idle(lake, table, declared, mode=mode, owner=owner)  # type: ignore[arg-type]
             if outcome is None:
@@ -67,12 +66,24 @@ def vacuum_asset(table: Table, lake: Lake, declared: Sequence[Table]) -> dg.Asse
                 tag_session(context, session_id(session))
                 outcome = vacuum_table(lake, session, table, declared, mode=mode, owner=owner)  # type: ignore[arg-type]
         context.log.info(f"{table.key}: {outcome.plan.sentence}")
-        if outcome.past.failed:
-            name, why = next(iter(outcome.past.failed.items()))
-            context.log.warning(f"{table.key}: {len(outcome.past.failed)} file(s) could not be deleted, like {name}: {why}")
         yield dg.MaterializeResult(metadata=vacuum_metadata(outcome, table.prices))
+        yield _deleted(table, outcome.past)
 
     return vacuum
+
+
+def _left_alone(context: dg.AssetExecutionContext, table: Table, lake: Lake, config: VacuumConfig) -> str:
+    """Why nothing is done, empty if something is; a table that is paused is no failure of the run of all, but of one that a person made."""
+    if lake.facts(table.key) is None:
+        return f"{table.key}: there is no table yet"
+    try:
+        if not config.anyway:
+            refuse_vacuum(lake, table)
+    except Refused as held:
+        if _BY_ITSELF in context.run.tags:
+            return str(held)
+        raise
+    return ""
 
 
 def follows(triggers: Sequence[dg.AssetKey]) -> dg.AutomationCondition[dg.AssetKey]:
@@ -82,3 +93,16 @@ def follows(triggers: Sequence[dg.AssetKey]) -> dg.AutomationCondition[dg.AssetK
     """
     eager = dg.AutomationCondition.eager().without(~dg.AutomationCondition.any_deps_missing())
     return eager.allow(dg.AssetSelection.assets(*triggers)).with_label("follows_inventory")
+
+
+def _deleted(table: Table, past: PastVacuum | None) -> dg.AssetCheckResult:
+    """Whether the last vacuum could delete all that it was to; where there was none, nothing failed."""
+    failed = [] if past is None else [f"{name}: {why}" for name, why in past.failed.items()]
+    more = " or more" if len(failed) == FAILED_NAMED else ""
+    return dg.AssetCheckResult(
+        asset_key=vacuum_key(table),
+        check_name=DELETED,
+        passed=not failed,
+        description=f"{len(failed)}{more} file(s) could not be deleted, like {failed[0]}" if failed else "no deletion failed",
+        metadata={"failed": len(failed)},
+    )

@@ -2,7 +2,8 @@
 
 from dataclasses import replace
 
-from lakehouse.core.account import Account, account_for
+from lakehouse.core.account import RUNS_KEPT, Account, account_for
+from lakehouse.core.breaker import tries_of
 from lakehouse.core.outcome import CompactionOutcome
 from lakehouse.core.table import Table
 from lakehouse.engine.journal import Journal
@@ -11,9 +12,15 @@ from lakehouse.engine.log_reader import TableFacts
 
 
 def account_of(lake: Lake, table: Table, facts: TableFacts) -> Account:
-    """The account of a table up to the version of these facts; of tries that failed, the newest twenty."""
-    failed = [each for each in Journal(lake.store).tries(table.key) if each.result != "succeeded"]
+    """The account of a table up to the version of these facts; of tries that failed, those still on record."""
+    failed = [each for each in Journal(lake.store).tries(table.key, newest=RUNS_KEPT) if each.result != "succeeded"]
     return account_for(facts.history, failed, prices=table.prices, on_s3=facts.layout.on_s3)
+
+
+def last_compaction_ms(lake: Lake, table: Table, facts: TableFacts) -> int | None:
+    """When our newest compaction that stayed was committed; `None` where the log tells of none."""
+    tries = tries_of(facts.history, Journal(lake.store).tries(table.key))
+    return max((each.ended_ms for each in tries if each.result == "succeeded"), default=None)
 
 
 def with_account(lake: Lake, table: Table, outcome: CompactionOutcome) -> CompactionOutcome:

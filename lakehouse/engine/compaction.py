@@ -1,8 +1,10 @@
 """One compaction: what the plan says, done, and held against what happened.
 
 1. Where foreign statements come at intervals, the gap after the next one is waited for. Then the guard is taken, and held to the end.
+   What a run before committed, and was ended before it verified, is verified now.
 2. Facts are read from the log, and the plan is made from them; a plan that does nothing ends here.
-3. OPTIMIZE runs, limited to the plan's partitions and with its sizes; the plan's figures go into its commits.
+3. The journal notes that a commit will have to be verified.
+   OPTIMIZE runs, limited to the plan's partitions and with its sizes; the plan's figures go into its commits.
 4. If another writer changed a file of the plan first, 2 and 3 are done again with less, after a pause; what was wasted is counted.
 5. The commits are read from the log: what was really removed and added.
 6. The rows of the removed files and of the added files are compared (`verify`).
@@ -10,6 +12,8 @@
 **Safety properties**
 - Files are only ever replaced by Delta's own OPTIMIZE, whose commit changes no data and deletes nothing from storage.
 - A compaction whose rows differ does not stay, unless somebody has written after it; either way it ends in `Broken`.
+- That holds whatever ends the run between its commit and 6: the note in the journal goes after the comparison, and the next compaction of
+  the table, also one with nothing to do, begins with what is noted.
 """
 
 import contextlib
@@ -20,7 +24,7 @@ from typing import TYPE_CHECKING
 from uuid import uuid4
 
 from lakehouse.core.breaker import CompactionTry
-from lakehouse.core.compaction import CompactionPlan, plan_table
+from lakehouse.core.compaction import CompactionPlan, plan_or_refusal, plan_table
 from lakehouse.core.cost import fit_rates
 from lakehouse.core.errors import LakehouseError, Refused
 from lakehouse.core.history import Commit
@@ -31,14 +35,15 @@ from lakehouse.core.table import Table
 from lakehouse.core.writers import Loss, half_of, partitions_removed_from, without_partitions
 from lakehouse.engine.clock import now_ms
 from lakehouse.engine.guard import hold, retry_conflicts
-from lakehouse.engine.hands import failure_noted
+from lakehouse.engine.hands import Attempt, failure_noted
 from lakehouse.engine.journal import Journal
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.log_reader import TableFacts
 from lakehouse.engine.rewrite import run_statement
 from lakehouse.engine.spark import first_line, is_conflict, translated
 from lakehouse.engine.spark_conf import cores_of
-from lakehouse.engine.verify import ReadAhead, verify
+from lakehouse.engine.unverified import expect_verification, settled
+from lakehouse.engine.verify import ReadAhead, verify, verify_left
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -61,10 +66,11 @@ def compact(lake: Lake, spark: "SparkSession", table: Table, *, owner: str | Non
         Broken: the rows after it are not those before it.
     """
     losses, run = list[Loss](), owner or uuid4().hex
-    with failure_noted(lake, table.key, run=run), translated():
+    with failure_noted(lake, table.key, run=run) as attempt, translated():
         waited = await_quiet(lake, table)
         with hold(lake, spark, table.key, owner=owner or f"compaction of {table.key}"):
-            outcome = retry_conflicts(lambda: _compact(lake, spark, table, losses, run=run))
+            verify_left(lake, spark, table.key)
+            outcome = retry_conflicts(lambda: _compact(lake, spark, table, losses, attempt, run=run))
     return replace(outcome, seconds_waited=waited)
 
 
@@ -77,7 +83,7 @@ def await_quiet(lake: Lake, table: Table) -> float:
     rhythm = None if facts is None else rhythm_of(facts.history)
     if facts is None or rhythm is None:
         return 0.0
-    planned, started = plan_table(table, facts.layout, facts.history, now_ms=now_ms()), time.monotonic()
+    planned, started = plan_or_refusal(table, facts.layout, facts.history, now_ms=now_ms()), time.monotonic()
     seconds = planned.estimate.seconds
     if not planned.bins:
         return 0.0
@@ -89,7 +95,7 @@ def await_quiet(lake: Lake, table: Table) -> float:
     return time.monotonic() - started
 
 
-def _compact(lake: Lake, spark: "SparkSession", table: Table, losses: list[Loss], *, run: str) -> CompactionOutcome:
+def _compact(lake: Lake, spark: "SparkSession", table: Table, losses: list[Loss], attempt: Attempt, *, run: str) -> CompactionOutcome:
     before = lake.facts(table.key)
     if before is None:
         raise Refused(f"compaction of {table.key}: there is no table yet; accepted: materialize {table.key} first")
@@ -97,10 +103,11 @@ def _compact(lake: Lake, spark: "SparkSession", table: Table, losses: list[Loss]
     if not planned.bins:
         return _outcome(planned, [], losses)
     mark, started = uuid4().hex, time.monotonic()
+    expect_verification(lake, table.key, mark)
     conflict: Exception | None = None
     ahead = ReadAhead(spark, before.layout, planned.bins, cores=cores_of(lake.settings))
     try:
-        with ahead:
+        with attempt.statement(planned), ahead:
             run_statement(spark, before.layout, planned, mark)
             seconds_optimize = time.monotonic() - started
     except Exception as error:
@@ -110,14 +117,15 @@ def _compact(lake: Lake, spark: "SparkSession", table: Table, losses: list[Loss]
     ended = started + seconds_optimize
     after = lake.facts(table.key)
     assert after is not None
-    commits = [commit for commit in after.history.commits if commit.user_metadata is not None and mark in commit.user_metadata]
+    commits = after.history.marked(mark)
     if conflict is not None:
         losses.append(_loss(before, after, planned, commits, seconds_optimize))
         _record(lake, table, losses[-1], run=run, why=first_line(conflict))
         seconds_optimize -= losses[-1].wasted_seconds
         if not commits:
             raise conflict
-    row_count = verify(lake, spark, before.layout, after, commits, ahead.sums) if commits else None
+    with settled(lake, table.key):
+        row_count = verify(lake, spark, before.layout, after, commits, ahead.sums) if commits else None
     told = _outcome(planned, commits, losses)
     return replace(told, rows_verified=row_count, seconds_optimize=seconds_optimize, seconds_verify=time.monotonic() - ended)
 

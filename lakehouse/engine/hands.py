@@ -5,6 +5,7 @@ import time
 from collections.abc import Iterator
 
 from lakehouse.core.breaker import BreakerState, CompactionTry, HandsOff, assess_breaker, hands_off, persons_hands_off, tries_of
+from lakehouse.core.compaction import CompactionPlan
 from lakehouse.core.errors import LakehouseError, Refused, Transient
 from lakehouse.core.history import History
 from lakehouse.core.policy import policy_for
@@ -14,6 +15,7 @@ from lakehouse.engine.clock import now_ms
 from lakehouse.engine.journal import Journal
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.probe import backoffs, scans
+from lakehouse.engine.server_state import status
 from lakehouse.engine.spark import first_line, is_conflict, is_lost
 
 
@@ -59,19 +61,57 @@ def refuse_vacuum(lake: Lake, table: Table) -> None:
         raise Refused(f"vacuum {table.key}: {why}; accepted: lakehouse vacuum {table.key} --anyway")
 
 
+class Attempt:
+    """How far a compaction has got: what it is to rewrite, since when, and whether its statement lost the server."""
+
+    def __init__(self) -> None:
+        self._started = time.monotonic()
+        self._file_count = self._size_bytes = 0
+        self.lost_server = False
+
+    @contextlib.contextmanager
+    def statement(self, planned: CompactionPlan) -> Iterator[None]:
+        """The plan's statement runs inside the `with`; what fails in or after it has cost what the plan says, and the time from here."""
+        self._started, self._file_count, self._size_bytes = time.monotonic(), planned.files_removed, planned.bytes_removed
+        try:
+            yield
+        except Exception as error:
+            self.lost_server = is_lost(error)
+            raise
+
+    def failed(self, why: str, *, run: str) -> CompactionTry:
+        """The attempt, ended now by `why`."""
+        return CompactionTry(
+            ended_ms=now_ms(),
+            result="failed",
+            bytes_rewritten=self._size_bytes,
+            files_rewritten=self._file_count,
+            seconds=time.monotonic() - self._started,
+            why=why,
+            run=run,
+        )
+
+
 @contextlib.contextmanager
-def failure_noted(lake: Lake, table_key: str, *, run: str) -> Iterator[None]:
+def failure_noted(lake: Lake, table_key: str, *, run: str) -> Iterator[Attempt]:
     """What is raised inside goes into the journal as a failure of `run`, unless it speaks of the caller or the server and not of the table.
 
+    A server that was lost while the attempt's statement ran speaks of the table, which may be what kills it; not if somebody stopped it.
     A race lost to another writer is neither: whoever lost it notes it, with what it cost.
     """
-    started = time.monotonic()
+    attempt = Attempt()
     try:
-        yield
+        yield attempt
     except Exception as error:
-        if not (isinstance(error, Refused | Transient) or is_lost(error) or is_conflict(error)):
+        if _speaks_of_table(lake, error, attempt):
             why = str(error) if isinstance(error, LakehouseError) else first_line(error)
-            ended = CompactionTry(ended_ms=now_ms(), result="failed", seconds=time.monotonic() - started, why=why, run=run)
             with contextlib.suppress(LakehouseError):  # storage that does not answer must not hide what went wrong
-                Journal(lake.store).record_try(table_key, ended)
+                Journal(lake.store).record_try(table_key, attempt.failed(why, run=run))
         raise
+
+
+def _speaks_of_table(lake: Lake, error: Exception, attempt: Attempt) -> bool:
+    if is_lost(error):
+        was_stopped = lake.settings.spark == "server" and status(lake.settings).condition == "stopped"
+        return attempt.lost_server and not was_stopped
+    return not (isinstance(error, Refused | Transient) or is_conflict(error))

@@ -1,6 +1,6 @@
 """How a declared table is, from its log alone."""
 
-from lakehouse.core.compaction import plan_table
+from lakehouse.core.compaction import plan_or_refusal
 from lakehouse.core.health import Health, assess_health
 from lakehouse.core.table import Table
 from lakehouse.engine.clock import now_ms
@@ -8,5 +8,5 @@ from lakehouse.engine.log_reader import TableFacts
 
 
 def health_of(table: Table, facts: TableFacts) -> Health:
-    """The table's health under the policy in force, held against what a compaction would do now."""
-    return assess_health(facts.layout, plan_table(table, facts.layout, facts.history, now_ms=now_ms()))
+    """The table's health under the policy in force, held against what a compaction would do now, or why none can be planned."""
+    return assess_health(facts.layout, plan_or_refusal(table, facts.layout, facts.history, now_ms=now_ms()))

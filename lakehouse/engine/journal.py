@@ -10,7 +10,8 @@ Pauses: `_lakehouse/pauses/<layer>/<name>.json`, a person's word that a table is
 
 Vacuums: `_lakehouse/vacuums/<layer>/<name>/<ms>-<id>.json`, what was to go, what went and what did not; written once, at its end.
 
-Tries: `_lakehouse/tries/<layer>/<name>/<ms>-<id>.json`, a compaction that failed, or whose work was lost to another writer; written once.
+Tries: `_lakehouse/tries/<layer>/<name>/<ms>-<id>.json`, a compaction that failed, or whose work was lost to another writer; written once,
+the newest hundred of each table are kept.
 """
 
 import json
@@ -20,6 +21,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 from uuid import uuid4
 
+from lakehouse.core.account import RUNS_KEPT
 from lakehouse.core.breaker import CompactionTry, Pause
 from lakehouse.core.errors import Broken, Transient
 from lakehouse.core.ingest import Batch, LandedFile, Ledger, SetAside
@@ -115,7 +117,7 @@ class Journal:
         try:
             return SessionRecord(**json.loads(data))
         except (ValueError, TypeError) as error:
-            raise _damaged(name, error) from error
+            raise damaged(name, error) from error
 
     def forget_session(self, table_key: str) -> None:
         """Note that the session noted last has ended."""
@@ -149,17 +151,19 @@ class Journal:
             return None
 
     def record_try(self, table_key: str, ended: CompactionTry) -> None:
-        """Note a compaction that did not succeed."""
+        """Note a compaction that did not succeed; what the account of the table no longer asks for goes."""
         name = f"{_TRIES}/{table_key}/{ended.ended_ms:015}-{uuid4().hex}.json"
         self._store.put_if_absent(name, _encoded(asdict(ended)))
+        names = names_by_table(self._store, _TRIES, table_key).get(table_key, [])
+        self._store.delete([name for name in names if _try_ended_ms(name) is not None][:-RUNS_KEPT])
 
-    def tries(self, table_key: str) -> tuple[CompactionTry, ...]:
+    def tries(self, table_key: str, *, newest: int = _TRIES_READ) -> tuple[CompactionTry, ...]:
         """The newest of the noted tries of a table, oldest first; one that is damaged counts as a failure."""
-        return self._read_tries(table_key, after_ms={}).get(table_key, ())
+        return self._read_tries(table_key, after_ms={}, newest=newest).get(table_key, ())
 
     def tries_since(self, succeeded_ms: Mapping[str, int]) -> dict[str, tuple[CompactionTry, ...]]:
         """The same of all tables, of each those after its time in `succeeded_ms`: one listing, and a read for each."""
-        return self._read_tries("", after_ms=succeeded_ms)
+        return self._read_tries("", after_ms=succeeded_ms, newest=_TRIES_READ)
 
     def record_vacuum(self, table_key: str, ended: PastVacuum) -> None:
         """Note a vacuum that has ended, well or not."""
@@ -172,15 +176,15 @@ class Journal:
         found = (_past_vacuum(data) for data in self._store.read_many(names))
         return tuple(past for past in found if past is not None)
 
-    def _read_tries(self, under: str, *, after_ms: Mapping[str, int]) -> dict[str, tuple[CompactionTry, ...]]:
-        newest: dict[str, list[str]] = {}
+    def _read_tries(self, under: str, *, after_ms: Mapping[str, int], newest: int) -> dict[str, tuple[CompactionTry, ...]]:
+        found: dict[str, list[str]] = {}
         for table_key, listed in names_by_table(self._store, _TRIES, under).items():
             after = after_ms.get(table_key, -1)
-            names = [name for name in listed if (match := _TRY.fullmatch(name.rpartition("/")[2])) and int(match[1]) > after]
+            names = [name for name in listed if (ended_ms := _try_ended_ms(name)) is not None and ended_ms > after]
             if names:
-                newest[table_key] = names[-_TRIES_READ:]
-        read = self._store.read_many([name for each in newest.values() for name in each])
-        return {table_key: tuple(_try(name, next(read)) for name in each) for table_key, each in newest.items()}
+                found[table_key] = names[-newest:]
+        read = self._store.read_many([name for each in found.values() for name in each])
+        return {table_key: tuple(_try(name, next(read)) for name in each) for table_key, each in found.items()}
 
     def _newest_number(self, table_key: str) -> int:
         names = (file.name.rpartition("/")[2] for file in self._store.list(_manifest_folder(table_key)))
@@ -200,7 +204,7 @@ class Journal:
             if number % _SNAPSHOT_EVERY == 0:
                 carried = Ledger(newest=batch, seen=dict(content["seen"]), last_taken=str(content.get("last_taken", "")))
         except (FileNotFoundError, ValueError, TypeError, KeyError) as error:
-            raise _damaged(name, error) from error
+            raise damaged(name, error) from error
         if batch.number != number:
             raise Broken(f"journal: {name} holds batch {batch.number}; restore it from a copy of the lake")
         return batch, carried
@@ -252,6 +256,12 @@ def _past_vacuum(data: bytes) -> PastVacuum | None:
         return None
 
 
+def _try_ended_ms(name: str) -> int | None:
+    """When a try ended, by the name of its record; `None` where the name is of something else."""
+    match = _TRY.fullmatch(name.rpartition("/")[2])
+    return None if match is None else int(match[1])
+
+
 def _try(name: str, data: bytes) -> CompactionTry:
     try:
         return CompactionTry(**json.loads(data))
@@ -270,5 +280,6 @@ def _with(batch: Batch, before: Ledger) -> Ledger:
     return Ledger(newest=batch, seen={**before.seen, **names}, last_taken=last_taken)
 
 
-def _damaged(name: str, error: Exception) -> Broken:
+def damaged(name: str, error: Exception) -> Broken:
+    """That a record of the lake's own cannot be read."""
     return Broken(f"journal: {name} cannot be read ({type(error).__name__}: {error}); restore it from a copy of the lake")

@@ -2,19 +2,22 @@
 
 1. How long there is for it is decided beforehand: nothing, unless this compaction is due for a probe or somebody asks for one.
 2. A table that is too large to be scanned often enough in that time is not scanned at all.
-3. Both versions become views, so that neither is read from the log again, and are scanned once unmeasured.
-4. They are scanned in turn, all columns, into nothing, until the gain is known well enough or the time is up.
-5. The pairs go into the journal: `_lakehouse/probes/<layer>/<name>/<time>-<version>.json`, written once, never changed.
+3. The attempt goes into the journal, without pairs: `_lakehouse/probes/<layer>/<name>/<time>-<version>.json`.
+4. Both versions become views, so that neither is read from the log again, and are scanned once unmeasured.
+5. They are scanned in turn, all columns, into nothing, until the gain is known well enough or the time is up.
+6. The pairs take the place of the attempt, and are never changed.
 
 **Safety properties**
 - Nothing of the table is written, and no guard is held: the versions are pinned, and their files outlive them by the retention.
 - What fails here fails no compaction: it is committed and verified before.
+- Scans that fail, or kill the server or the run, are not made again after the next compaction: the attempt counts as the last probe.
 """
 
 import contextlib
 import json
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
@@ -56,35 +59,37 @@ def probe_compaction(lake: Lake, spark: "SparkSession", outcome: CompactionOutco
     if entry is None or account is None or outcome.version_after is None:
         return None
     seconds = entry.compaction.seconds or outcome.seconds_optimize
-    budget = ASKED_SECONDS if asked else probe_budget_seconds(len(account.entries), seconds, probes(lake, outcome.plan.table))
+    budget = ASKED_SECONDS if asked else probe_budget_seconds(account, seconds, probes(lake, outcome.plan.table))
     if budget <= 0:
         return None
     facts = lake.facts(outcome.plan.table, version=outcome.version_after)
     assert facts is not None
     began = time.monotonic()
     versions = (entry.compaction.first_version - 1, outcome.version_after)
-    before, after = _scanned(spark, facts.layout, outcome.plan.partitions, versions, budget=budget)
-    probe = Probe(
+    attempt = Probe(
         table=outcome.plan.table,
         version_before=versions[0],
         version_after=versions[1],
         measured_ms=now_ms(),
-        before=before,
-        after=after,
-        spent_seconds=round(time.monotonic() - began, 3),
+        before=(),
+        after=(),
+        spent_seconds=0.0,
         budget_seconds=round(budget, 3),
     )
+    record_probe(lake, attempt)
+    before, after = _scanned(spark, facts.layout, outcome.plan.partitions, versions, budget=budget)
+    probe = replace(attempt, before=before, after=after, spent_seconds=round(time.monotonic() - began, 3))
     record_probe(lake, probe)
     return probe
 
 
 def record_probe(lake: Lake, probe: Probe) -> None:
-    """The probe in the journal, with the back-off that follows from it and those before it."""
+    """The probe in the journal, in place of its attempt, with the back-off that follows from it and those before it."""
     known = (*probes(lake, probe.table), probe)
     backoff = benefit_backoff(known, probe.measured_ms)
     follows = {"backoff_until_ms": backoff.until_ms if backoff else None, "verdict": assess_benefit(known).sentence}
     name = f"{_PROBES}/{probe.table}/{probe.measured_ms:015}-{probe.version_after}.json"
-    lake.store.put_if_absent(name, json.dumps({**probe.as_json(), **follows}, separators=(",", ":")).encode())
+    lake.store.put(name, json.dumps({**probe.as_json(), **follows}, separators=(",", ":")).encode())
 
 
 def backoffs(lake: Lake, now_ms: int, table_key: str = "") -> dict[str, Backoff]:

@@ -31,7 +31,19 @@ _GONE = ("INVALID_HANDLE.", "NO_ACTIVE_SESSION", "RESPONSE_ALREADY_RECEIVED")
 _opened: dict[tuple[str, int, Process | None], "SparkSession"] = {}
 _OPENING = threading.Lock()
 _discarded: list["SparkSession"] = []
+# A file of the table, a path that was asked for, a version.
+# Source: Spark 4.2.0, error-conditions.json; Delta Lake 4.4.0, delta-error-classes.json
+_MISSING = (
+    "FAILED_READ_FILE.FILE_NOT_EXIST",
+    "PATH_NOT_FOUND",
+    "DELTA_FILE_NOT_FOUND",
+    "DELTA_LOG_FILE_NOT_FOUND",
+    "DELTA_NO_RECREATABLE_HISTORY_FOUND",
+    "DELTA_TRUNCATED_TRANSACTION_LOG",
+    "DELTA_VERSION_NOT_FOUND",
+)
 _CONFLICT_STATE = "2D521"  # Delta's SQL state for all of its commit conflicts
+_WAITED = "awaitResult:"  # the end of what Scala says of a thread that it waited for, whatever went wrong there
 
 
 def prepare(settings: Settings) -> None:
@@ -243,6 +255,11 @@ def is_conflict(error: BaseException) -> bool:
     )
 
 
+def is_missing(error: BaseException) -> bool:
+    """Whether a file is not there, or the log no longer reaches a version: asking again cannot help."""
+    return _condition(error).startswith(_MISSING)
+
+
 def is_lost(error: BaseException) -> bool:
     """Whether the server, or our session on it, is gone, so that each further call would only wait for nothing."""
     return any(each is not None and (_is_unreachable(each) or _is_gone(each)) for each in (error, error.__cause__))
@@ -267,6 +284,17 @@ def _grpc_code(error: BaseException) -> str | None:
 
 
 def first_line(error: BaseException) -> str:
-    """What an error says in short."""
+    """What an error says in short; of an error that only says that it waited for another one, that other one."""
     told = re.search(r'details = "(.+?)"\n', str(error))  # gRPC's own text begins with the name of a Python class
-    return (told[1] if told else (str(error).splitlines() or [type(error).__name__])[0])[:300]
+    line = told[1] if told else (str(error).splitlines() or [type(error).__name__])[0]
+    if line.rstrip().endswith(_WAITED):
+        line = next((cause for cause in _causes(error) if not cause.rstrip().endswith(_WAITED)), line)
+    return line[:300]
+
+
+def _causes(error: BaseException) -> list[str]:
+    """The server's own causes of an error, outermost first, without the names of their classes."""
+    from pyspark.errors.exceptions.connect import SparkConnectGrpcException
+
+    trace = error.getStackTrace() if isinstance(error, SparkConnectGrpcException) else None
+    return re.findall(r"^Caused by: [\w.$]+: (.+)$", trace or "", re.MULTILINE)

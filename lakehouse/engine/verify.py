@@ -6,7 +6,7 @@
 4. Are they not, or cannot the files added be read, the version before is restored, and the error says what was found.
 
 **Safety properties**
-- Nothing is restored over a version that somebody else has written after the compaction: that would lose their rows.
+- Nothing is restored over a version that somebody else has written after the compaction: that would lose their rows (`undo`).
 - What is compared is pinned by version, file and deletion vector, so that other writers cannot make it differ.
 """
 
@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Self
 from urllib.parse import unquote
 from uuid import uuid4
 
-from lakehouse.core.errors import Broken
-from lakehouse.core.history import Commit
+from lakehouse.core.errors import Broken, Refused
+from lakehouse.core.history import Commit, History, brought_back_by
 from lakehouse.core.layout import DataFile, Layout
 from lakehouse.core.partition import by_name, type_of_typed_partition, typed_partition
 from lakehouse.core.rewrite import Bin
@@ -30,7 +30,9 @@ from lakehouse.engine.lake import Lake
 from lakehouse.engine.lines import literal_path
 from lakehouse.engine.log_reader import TableFacts
 from lakehouse.engine.rows import content_hash
-from lakehouse.engine.spark import first_line, is_conflict, is_lost
+from lakehouse.engine.spark import first_line, is_conflict, is_lost, is_missing
+from lakehouse.engine.undo import undo
+from lakehouse.engine.unverified import settled, unverified
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -122,11 +124,60 @@ def verify(
                 raise
             _sums(spark, before, removed, ahead={})  # if these cannot be read, the compaction is not to blame
             why = f"its files cannot be read ({first_line(error)})"
-            raise Broken(_undone(lake, spark, before, commits, commits[0], why)) from error
+            raise Broken(undo(lake, spark, before, commits, commits[0], why)) from error
         for commit, old, new in zip(commits, sums, sums[len(commits) :], strict=False):
             if old != new:
-                raise Broken(_undone(lake, spark, before, commits, commit, _difference(old, new)))
+                raise Broken(undo(lake, spark, before, commits, commit, _difference(old, new)))
     return sum(count for each in sums[len(commits) :] for count, _ in each.values())
+
+
+def verify_left(lake: Lake, spark: "SparkSession", table_key: str) -> None:
+    """Verifies what a run committed that was ended before it did so itself; the caller holds the table's guard.
+
+    Raises:
+        Broken: as for `verify`; or the rows can be compared no more, which is told once.
+        Exception: whatever else kept the rows from being compared; they still are to be.
+    """
+    mark = unverified(lake, table_key)
+    if mark is None:
+        return
+    with settled(lake, table_key):
+        after = lake.facts(table_key)
+        commits = () if after is None else after.history.marked(mark)
+        if after is None or not commits:
+            return
+        if (undone := _undone(after.history, commits[-1].version)) is not None:
+            raise Broken(f"compaction of {table_key}: {undone}; the next compaction goes on")
+        try:
+            before = lake.facts(table_key, version=commits[0].version - 1)
+            assert before is not None
+            verify(lake, spark, before.layout, after, commits, {})
+        except Exception as error:
+            if not (isinstance(error, Refused) or is_missing(error)):
+                raise
+            raise Broken(
+                f"compaction of {table_key}: the run that committed version {commits[-1].version} was ended before it compared the rows, "
+                f"and they can be compared no more ({first_line(error)}); look at the table; the next compaction goes on"
+            ) from error
+
+
+def _undone(history: History, version: int) -> str | None:
+    """That our RESTORE went back behind `version`, and what that did to the versions of others; `None` if none did."""
+    if version not in history.undone():
+        return None
+    told = f"version {version} was undone by a run that was ended before it told why; the table's history has both"
+    restores = [commit.version for commit in history.commits if brought_back_by(commit) is not None]
+    between = [each.version for each in history.commits if version < each.version < restores[-1] and each.version not in restores]
+    if not between:
+        return told
+    missing = history.missing_after(version)
+    fate = f"the rows of {_numbers(missing)} are in no newer version" if missing else "that is brought back, with what was undone"
+    somebody = f"in between somebody wrote version(s) {_numbers(between)}, and {fate}"
+    return f"{told}; {somebody}: look at what versions {version} to {restores[-1]} hold"
+
+
+def _numbers(versions: Iterable[int]) -> str:
+    return ", ".join(map(str, versions))
 
 
 def _files_at(lake: Lake, before: Layout, after: TableFacts, version: int, paths: Sequence[str]) -> tuple[DataFile, ...]:
@@ -211,22 +262,6 @@ def _is_unreadable(error: Exception) -> bool:
 def _difference(removed: type_of_sums, added: type_of_sums) -> str:
     differing = [key for key in removed.keys() | added.keys() if removed.get(key) != added.get(key)]
     return f"{_told(removed)} became {_told(added)}, differing in {len(differing)} partition(s)"
-
-
-def _undone(lake: Lake, spark: "SparkSession", before: Layout, commits: Sequence[Commit], faulty: Commit, why: str) -> str:
-    """What happened, after the version before was restored, where that loses nobody's rows."""
-    found = f"compaction of {before.table}: version {faulty.version} was to have the rows of version {faulty.version - 1}, but {why}"
-    now = lake.facts(before.table)
-    newest = faulty.version if now is None else now.layout.version
-    if not {*range(faulty.version, newest + 1)} <= {commit.version for commit in commits}:
-        return (
-            f"{found}; nothing is restored, since version {newest} was written after it; look at versions {faulty.version - 1} and {newest}"
-        )
-    try:
-        spark.sql(sql.restore(before.uri, faulty.version - 1))
-    except Exception as error:  # what was found must be told, whatever became of the remedy
-        return f"{found}; restoring version {faulty.version - 1} failed ({type(error).__name__}), version {faulty.version} is still there"
-    return f"{found}; version {faulty.version - 1} is restored"
 
 
 def _told(sums: type_of_sums) -> str:

@@ -15,6 +15,7 @@ import json
 import time
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import reduce
 from typing import TYPE_CHECKING, assert_never
 
 from lakehouse.core.errors import Broken, Refused
@@ -96,7 +97,8 @@ def _follow(
     consumed = known.get(app_id)
     _check_not_older(table, driver.layout, consumed)
     is_anew = any(each.startswith(_consume_prefix(driver.layout)) for each in known)
-    increment = plan_increment(consumed, driver.layout.version, driver.history, is_anew=is_anew)
+    is_whole = isinstance(write, Merge) or target is None or _never_followed(target, app_id)
+    increment = plan_increment(consumed, driver.layout.version, driver.history, is_anew=is_anew, is_whole=is_whole)
     if isinstance(increment, NothingNew):
         return increment.reason, increment.sentence
     transaction = rows.Transaction(app_id=app_id, version=increment.upto)
@@ -110,6 +112,11 @@ def _follow(
         increment = ReadAll(upto=increment.upto, reason=lost, sentence=sentence)
         _write_increment(spark, lake, table, write, inputs, target, increment, transaction)
     return increment.reason, increment.sentence
+
+
+def _never_followed(target: TableFacts, app_id: str) -> bool:
+    """Whether all that the table has of this input is, as far as its log tells, what it was made with."""
+    return not any(commit.version > 0 and app_id in commit.applications for commit in target.history.commits)
 
 
 def _write_increment(
@@ -185,7 +192,7 @@ def _inputs_told(inputs: Mapping[str, TableFacts]) -> str:
 def _increment_of(consumed: Mapping[tuple[str, str], int], facts: TableFacts) -> type_of_increment:
     layout = facts.layout
     is_anew = any(key == layout.table for key, _ in consumed)
-    return plan_increment(consumed.get((layout.table, layout.table_id)), layout.version, facts.history, is_anew=is_anew)
+    return plan_increment(consumed.get((layout.table, layout.table_id)), layout.version, facts.history, is_anew=is_anew, is_whole=True)
 
 
 def _consumed_by_overwrite(history: History) -> dict[tuple[str, str], int]:
@@ -207,10 +214,14 @@ def _first(
     key = table.inputs[0].key
     if isinstance(increment, ReadAll):
         return {}
-    reader = spark.read.format("delta").option("readChangeFeed", "true")
-    reader = reader.option("startingVersion", increment.first).option("endingVersion", increment.upto)
-    changes = reader.load(inputs[key].layout.uri).where("_change_type IN ('insert', 'update_postimage')")
-    return {key: changes.drop(*_CHANGE_COLUMNS)}
+    feeds = [_changes(spark, inputs[key].layout.uri, first, upto) for first, upto in increment.ranges]
+    return {key: reduce(lambda before, after: before.unionByName(after), feeds)}
+
+
+def _changes(spark: "SparkSession", uri: str, first: int, upto: int) -> "DataFrame":
+    """The rows that came, or came anew, in these versions."""
+    reader = spark.read.format("delta").option("readChangeFeed", "true").option("startingVersion", first).option("endingVersion", upto)
+    return reader.load(uri).where("_change_type IN ('insert', 'update_postimage')").drop(*_CHANGE_COLUMNS)
 
 
 def _whole(spark: "SparkSession", layout: Layout) -> "DataFrame":

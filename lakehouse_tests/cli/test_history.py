@@ -4,8 +4,10 @@ import json
 from collections.abc import Callable
 from xml.etree import ElementTree
 
+import click
 import pytest
 
+from lakehouse.cli import history
 from lakehouse.core.breaker import CompactionTry
 from lakehouse.engine.journal import Journal
 from lakehouse.engine.store import DiskStore
@@ -61,6 +63,16 @@ def test_a_person_reads_when_and_why(told: Terminal) -> None:
     ]
     assert "2023-11-14 22:16:20 UTC" in shown[2]
     assert shown[2].endswith("why it ran; as predicted")
+
+
+def test_compactions_of_either_kind_stand_out(
+    terminal: Terminal, story: Callable[[str], LogBuilder], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = story("gold/totals").create().append([("a", 1), ("b", 1)]).optimize(["a", "b"], into=("c", 2))
+    log.commit("REORG", {"remove": {"path": "c", "deletionTimestamp": START_MS, "dataChange": False}})
+    monkeypatch.setattr(history, "print_grid", lambda _, rows, *, style, **more: click.echo(str([(row[2], style(row)) for row in rows])))
+    told = [("REORG", "cyan"), ("OPTIMIZE", "cyan"), ("WRITE", ""), ("CREATE TABLE", "")]
+    assert terminal.run("history", "gold/totals").stdout.startswith(str(told))
 
 
 def test_a_prediction_that_failed_is_shown(terminal: Terminal, story: Callable[[str], LogBuilder]) -> None:

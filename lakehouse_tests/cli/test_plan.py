@@ -1,13 +1,15 @@
 """`lakehouse plan` and `compact --dry-run`."""
 
+import json
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from lakehouse.core.worth import usd_per_opening
-from lakehouse_tests.cli.conftest import Terminal
-from lakehouse_tests.log_builder import START_MS, LogBuilder
+from lakehouse.engine.clock import now_ms
+from lakehouse_tests.cli.conftest import PREDICTION, Terminal
+from lakehouse_tests.log_builder import MINUTE_MS, START_MS, LogBuilder
 
 
 def plans(terminal: Terminal, *tables: str, exit_code: int = 0) -> list[dict[str, Any]]:
@@ -152,8 +154,49 @@ def test_the_fleet_is_ranked_by_what_a_compaction_gives_a_day_over_what_it_costs
     assert [each["fleet"]["request"] for each in terminal.json("plan", LAKEHOUSE_COMPACTION_SLOTS="2")] == [True, True, False]
 
 
+@pytest.mark.parametrize(("is_undone", "reason"), [(False, "COOLING_DOWN"), (True, "DUE")])
+def test_a_compaction_that_was_undone_cools_nothing_down(
+    terminal: Terminal, story: Callable[[str], LogBuilder], monkeypatch: pytest.MonkeyPatch, is_undone: bool, reason: str
+) -> None:
+    monkeypatch.setattr("lakehouse.cli.fleet.now_ms", lambda: START_MS + 3 * MINUTE_MS)
+    small = [(f"d=1/small-{number}", 100, 10) for number in range(8)]
+    log = story("bronze/orders").create(partition_by=["d"]).append(small)
+    log.optimize(["d=1/small-0", "d=1/small-1"], into=("d=1/merged", 200, 20), user_metadata=json.dumps(PREDICTION))
+    if is_undone:
+        log.commit("RESTORE", user_metadata='{"restored":1}')
+    [found] = terminal.json("plan", "bronze/orders")
+    assert found["fleet"]["reason"] == reason
+
+
 def test_a_paused_table_says_so_in_the_ranking(told: Terminal) -> None:
     told.run("pause", "bronze/orders", "--why", "an audit")
     [found] = told.json("plan", "bronze/orders")
     assert (found["fleet"]["reason"], found["fleet"]["request"]) == ("PAUSED", False)
     assert "an audit" in found["fleet"]["sentence"]
+
+
+def test_what_a_table_s_past_has_chosen_is_named_where_it_is_not_the_sensor(terminal: Terminal, story: Callable[[str], LogBuilder]) -> None:
+    log = story("bronze/orders").create()
+    for number in range(12):
+        log.append([(f"{number}-{part}", 5_000_000, 1_000) for part in range(8)])
+    [found] = terminal.json("plan", LAKEHOUSE_TABLES="lakehouse_tests.cli.open_to_choice")
+    assert found["fleet"]["sentence"] == "its strategy is OptimizedWrite, which Chosen has chosen, so the sensor does not ask for it"
+
+
+@pytest.mark.parametrize(
+    ("operation", "written", "reason"),
+    [
+        ("REORG", json.dumps(PREDICTION), "COOLING_DOWN"),
+        ("OPTIMIZE", json.dumps(PREDICTION), "COOLING_DOWN"),
+        ("OPTIMIZE", "by hand", "DUE"),
+    ],
+)
+def test_a_table_cools_down_after_our_own_compactions_of_either_kind(
+    terminal: Terminal, story: Callable[[str], LogBuilder], operation: str, written: str, reason: str
+) -> None:
+    log = story("gold/totals").create().append([("a", 100), ("b", 100), ("c", 100), ("d", 100)])
+    add = {"path": "e", "partitionValues": {}, "size": 200, "modificationTime": START_MS, "dataChange": False}
+    removes = [{"remove": {"path": path, "deletionTimestamp": START_MS, "dataChange": False, "size": 100}} for path in ("a", "b")]
+    log.commit(operation, {"add": add}, *removes, user_metadata=written, committed_ms=now_ms())
+    [found] = terminal.json("plan", "gold/totals")
+    assert (found["reason"], found["fleet"]["reason"]) == ("MERGEABLE_FILES", reason)

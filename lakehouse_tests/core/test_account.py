@@ -36,6 +36,12 @@ def test_predicted_beside_actual_with_the_error_of_each_and_the_mean_so_far() ->
     )
 
 
+@pytest.mark.parametrize(("count", "end"), [(99, "bytes"), (100, "bytes; older ones are forgotten")])
+def test_the_sum_of_what_was_wasted_says_where_it_ends(count: int, end: str) -> None:
+    account = account_for(past([]), [Thrown(1.0, 5)] * count)
+    assert account.sentences[-1] == f"wasted: {count} run(s), {count}.0 s, {5 * count} {end}"
+
+
 def test_the_mean_forgets_all_but_the_newest_ten() -> None:
     commits = [
         compaction(1, seconds=1.0, predicted_seconds=100.0),

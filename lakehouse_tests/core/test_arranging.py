@@ -8,10 +8,12 @@ import pytest
 
 from lakehouse.core.compaction import CompactionPlan, plan_compaction
 from lakehouse.core.errors import Refused
+from lakehouse.core.health import assess_health
 from lakehouse.core.history import History
 from lakehouse.core.layout import Column, DataFile, Layout
 from lakehouse.core.policy import LiquidClustering, ZOrder
 from lakehouse.core.reason import Reason
+from lakehouse.core.trigger import find_trigger, state_of
 from lakehouse_tests.core.delta import NO_PAST, after, delta_bins, written
 from lakehouse_tests.core.made import POLICY, data_file, layout
 from lakehouse_tests.core.test_packing import paths
@@ -118,6 +120,16 @@ def test_a_liquid_table_is_rewritten_whole_while_it_is_below_a_cube_and_then_wai
     assert clustered(table, past).reason is Reason.IN_ORDER
     table, past = written(table, past, [data_file(1_000, "d")])
     assert paths(clustered(table, past)) == [["c", "d", "v9-0"]]
+
+
+def test_deleted_rows_of_a_cube_that_stays_as_it_is_ask_for_no_run() -> None:
+    table, past = written(start(days=False, by=["id"]), NO_PAST, [data_file(4_000, "a"), data_file(6_000, "b")])
+    table, past = done(table, past, clustered(table, past))
+    table = replace(table, files=tuple(replace(file, row_count=100, deleted_row_count=60, deletion_vector="u1") for file in table.files))
+    plan = clustered(table, past, purge_deleted_rows_share=0.2)
+    state = state_of(table, assess_health(table, plan))
+    assert (plan.reason, state.deleted_rows_share) == (Reason.IN_ORDER, 0.6)
+    assert not find_trigger(state, plan.policy, now_ms=1_000 * table.version).fired
 
 
 def test_where_the_log_forgot_what_was_clustered_the_figures_are_the_most() -> None:

@@ -1,11 +1,15 @@
 """Measured scans decide whether compaction pays, and nothing follows from too few of them."""
 
 from collections.abc import Sequence
+from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 
+from lakehouse.core.account import Account, account_for
 from lakehouse.core.benefit import Probe, assess_benefit, benefit_backoff, gain_of, probe_budget_seconds, probe_from
 from lakehouse.core.reason import Reason
+from lakehouse_tests.core.ran import compaction, past, write
 
 HOUR_MS = 3_600_000
 
@@ -81,11 +85,60 @@ def test_the_back_off_ends_by_itself_and_says_why_it_is_there() -> None:
     assert benefit_backoff(useless, 8 * HOUR_MS) is None
 
 
+def test_a_probe_that_says_nothing_neither_prolongs_a_back_off_nor_ends_it() -> None:
+    useless = [probe(0.0, hour=hour) for hour in range(3)]
+    for nothing in ([probe(0.0, hour=3, pairs=0)], [probe(0.0, hour=3, pairs=0), probe(0.0, hour=4, pairs=1)]):
+        assert benefit_backoff([*useless, *nothing], 4 * HOUR_MS) == benefit_backoff(useless, 4 * HOUR_MS) is not None
+        assert benefit_backoff([*useless, *nothing], 8 * HOUR_MS) is None
+        assert benefit_backoff(nothing, 4 * HOUR_MS) is None
+
+
+def account_of(ours: Sequence[int], first_version: int = 0, others: Sequence[int] = ()) -> Account:
+    """An account with our compactions at these versions, and another hand's."""
+    commits = [
+        replace(compaction(version), user_metadata=None) if version in others else compaction(version) for version in {*ours, *others}
+    ]
+    commits = [write(first_version, 10), *commits]
+    return account_for(past(sorted(commits, key=lambda commit: commit.version)))
+
+
+def probed_at(version: int, gained: float = 0.5, pairs: int = 5) -> Probe:
+    return replace(probe(gained, pairs=pairs), version_before=version - 1, version_after=version)
+
+
 @pytest.mark.parametrize(
-    ("count", "probes", "budget"), [(9, [], 0), (10, [], 2), (20, [probe(0.5)], 2), (11, [probe(0.5)] * 3, 0), (11, [probe(0.0)] * 3, 2)]
+    ("account", "probes", "budget"),
+    [
+        (account_of(range(1, 10)), [], 0),
+        (account_of(range(1, 11)), [], 2),
+        (account_of(range(1, 20)), [probed_at(10)], 0),
+        (account_of(range(1, 21)), [probed_at(10)], 2),
+        (account_of(range(1, 21)), [probed_at(10, gained=0.0)] * 3, 2),
+        (account_of(range(1, 12)), [probed_at(10, gained=0.0)] * 3, 2),
+        (account_of([10], others=range(1, 10)), [], 0),
+        (account_of([10]), [probed_at(900)], 0),
+        (account_of(range(1, 12)), [probed_at(10, pairs=0)], 0),
+        (account_of(range(1, 21)), [probed_at(10, pairs=0)], 2),
+        (account_of(range(1, 13)), [*[probed_at(10, gained=0.0)] * 3, probed_at(11, pairs=0)], 0),
+        (account_of(range(1, 22)), [*[probed_at(10, gained=0.0)] * 3, probed_at(11, pairs=0)], 2),
+    ],
 )
-def test_every_tenth_compaction_is_probed_and_each_where_it_does_not_pay(count: int, probes: Sequence[Probe], budget: float) -> None:
-    assert probe_budget_seconds(count, 2.0, probes) == pytest.approx(budget)
+def test_the_tenth_of_ours_since_the_last_probe_is_probed_and_each_where_it_does_not_pay(
+    account: Account, probes: Sequence[Probe], budget: float
+) -> None:
+    assert probe_budget_seconds(account, 2.0, probes) == pytest.approx(budget)
+
+
+@pytest.mark.parametrize("every", [3, 5, 7, 60, 400])
+def test_every_tenth_is_probed_also_where_the_log_holds_fewer_or_always_as_many(every: int) -> None:
+    """One compaction in so many commits, and a log that holds the newest 500 of them."""
+    probes: list[Probe] = []
+    for version in range(every, 100 * every, every):
+        account = account_of(range(every * (max(0, version - 499) // every + 1), version + 1, every), first_version=max(0, version - 499))
+        if probe_budget_seconds(account, 2.0, probes):
+            probes = [*probes, probed_at(version)][-20:]
+    gaps = [(after.version_after - before.version_after) / every for before, after in pairwise(probes)]
+    assert len(probes) >= 8 and all(9 <= gap <= 11 for gap in gaps)
 
 
 def test_a_probe_survives_the_journal() -> None:

@@ -145,6 +145,12 @@ class Log:
         """A deletion vector for every file."""
         return self._commit("DELETE", list(self.live), 0, "", changed_data=True, again=list(self.live))
 
+    def restore(self, version: int) -> "Log":
+        """Our RESTORE, which brings `version` back; of files it tells nothing."""
+        self._commit("RESTORE", [], 0, "", changed_data=True)
+        self.commits[-1] = replace(self.commits[-1], user_metadata=json.dumps({"restored": version}))
+        return self
+
     @property
     def rewrites(self) -> Rewrites:
         return find_rewrites(History(table="bronze/t", commits=tuple(self.commits)))
@@ -254,6 +260,17 @@ def test_tries_come_from_the_log_and_a_compaction_that_failed_after_its_commit_i
     assert [each.result for each in tries_of(history, [undone])] == ["succeeded", "failed"]
     halfway = replace(undone, result="conflict")
     assert [each.result for each in tries_of(history, [halfway])] == ["succeeded", "succeeded", "conflict"]
+
+
+def test_a_compaction_that_a_later_run_undid_is_no_success_and_ends_no_row_of_failures() -> None:
+    log = Log().append(4).optimize(ours=True).append(4).optimize(ours=True).restore(2)
+    history = History(table="bronze/t", commits=tuple(log.commits))
+    # The run that found it out began after the commit, so that its failure spans the RESTORE alone.
+    found_out = tried("failed", 1, seconds=1)
+    tries = tries_of(history, [tried("failed", -2), tried("failed", -1), found_out])
+    assert [(each.ended_ms - NOON, each.result) for each in tries if each.ended_ms >= NOON] == [(1, "succeeded"), (HOUR, "failed")]
+    lone = replace(history, commits=history.commits[2:])
+    assert breaker(tries_of(lone, [tried("failed", -2), tried("failed", -1), found_out]), now=1).position == "open"
 
 
 OPEN = BreakerState(position="open", reason=Reason.BREAKER_OPEN, sentence="3 failed", retry_at_ms=NOON + HOUR)

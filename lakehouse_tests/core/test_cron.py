@@ -6,6 +6,7 @@ import pytest
 
 from lakehouse.core.cron import cron_times
 from lakehouse.core.errors import Refused
+from lakehouse.core.strategy import Scheduled
 
 
 def ms(text: str) -> int:
@@ -32,7 +33,24 @@ def test_the_moment_itself_is_past_and_the_end_is_not_reached() -> None:
     assert list(cron_times("0 3 * * *", ms("2024-01-01T03:00"), ms("2024-01-02T03:00"))) == []
 
 
-@pytest.mark.parametrize("cron", ["0 24 * * *", "x * * * *", "60 * * * *", "* * * * 8", "* * *", "5-1 * * * *", "*/0 * * * *"])
+@pytest.mark.parametrize(
+    "cron",
+    [
+        "0 24 * * *",
+        "x * * * *",
+        "60 * * * *",
+        "* * * * 8",
+        "* * *",
+        "5-1 * * * *",
+        "*/0 * * * *",
+        "5/2 * * * *",
+        "+5 * * * *",
+        "005 * * * *",
+        "",
+    ],
+)
 def test_what_is_no_schedule_is_refused(cron: str) -> None:
     with pytest.raises(Refused, match="accepted"):
         list(cron_times(cron, 0, 1))
+    with pytest.raises(Refused, match=r"Scheduled\.cron is .*; accepted"):
+        Scheduled(cron=cron)

@@ -1,5 +1,7 @@
 """A history answers only for the commits that it holds."""
 
+import json
+
 import pytest
 
 from lakehouse.core.history import Commit, History
@@ -34,3 +36,28 @@ def test_the_file_counts_are_told_backwards_from_the_newest() -> None:
 
     commits = (commit(5, 3, 0), commit(6, 1, 4, changed=False), commit(7, 2, 2), commit(8, 9, 0, changed=False))
     assert History(table="bronze/t", commits=commits).file_counts(7) == (10, 7, 7, 7)
+
+
+# Versions after a compaction, which is 3: each a RESTORE of ours to that version, or a write; what is undone, what the newest lacks.
+UNDOINGS = {
+    "undone": ([2], {3}, []),
+    "a write between, taken away": ([None, 2], {3, 4}, [4]),
+    "and given back": ([None, 2, 4], {3, 4, 5}, []),
+    "while another was written": ([None, 2, None, 4], {3, 4, 5, 6}, [6]),
+    "which was given back in turn": ([None, 2, None, 4, 6], {3, 4, 5, 6, 7}, [4]),
+    "a write after it stays": ([2, None], {3}, []),
+    "nothing was undone": ([None], set[int](), []),
+}
+
+
+@pytest.mark.parametrize(("later", "undone", "missing"), UNDOINGS.values(), ids=UNDOINGS)
+def test_what_our_restores_undid_and_what_they_took_from_others_is_told(
+    later: list[int | None], undone: set[int], missing: list[int]
+) -> None:
+    def commit(version: int, restored: int | None) -> Commit:
+        told = None if restored is None else json.dumps({"restored": restored})
+        operation = "WRITE" if restored is None else "RESTORE"
+        return Commit(version=version, committed_ms=0, operation=operation, changed_data=True, user_metadata=told)
+
+    past = History(table="bronze/t", commits=tuple(commit(number, each) for number, each in enumerate([None, None, None, None, *later])))
+    assert (past.undone(), past.missing_after(3)) == (undone, tuple(missing))

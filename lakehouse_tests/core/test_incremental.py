@@ -1,9 +1,11 @@
 """What is read of an input, for every state that its history can be in."""
 
+from dataclasses import replace
+
 import pytest
 
 from lakehouse.core.history import History
-from lakehouse.core.incremental import NothingNew, ReadAll, ReadChanges, plan_increment
+from lakehouse.core.incremental import NothingNew, ReadAll, ReadChanges, plan_increment, type_of_increment
 from lakehouse.core.reason import Reason
 from lakehouse_tests.core.made import history
 
@@ -31,6 +33,48 @@ def test_an_increment(consumed: int | None, version: int, past: History, wanted:
     found = plan_increment(consumed, version, past)
     assert (type(found), getattr(found, "first", None), found.upto, found.reason) == wanted
     assert "bronze/t" in found.sentence and str(version if consumed is None else consumed) in found.sentence
+
+
+def _undone(*, consumed: int, upto: int, is_whole: bool, restored: str | None = '{"restored":1}', after: bool = True) -> type_of_increment:
+    """Versions 0 and 1 with rows, 2 and 3 a compaction's, 4 the RESTORE of version 1, 5 with rows or without."""
+    commits = history(True, True, False, False, True, after).commits
+    undoing = replace(commits[4], operation="RESTORE", user_metadata=restored)
+    return plan_increment(consumed, upto, History(table="bronze/t", commits=(*commits[:4], undoing, commits[5])), is_whole=is_whole)
+
+
+@pytest.mark.parametrize(
+    ("consumed", "upto", "ranges"),
+    [
+        (0, 5, ((1, 3), (5, 5))),
+        (0, 4, ((1, 3),)),
+        (1, 5, ((5, 5),)),
+        (2, 5, ((5, 5),)),
+        (3, 5, ((5, 5),)),
+        (4, 5, ((5, 5),)),
+        (0, 3, ((1, 3),)),
+    ],
+)
+def test_who_follows_changes_passes_over_the_undoing_of_a_compaction(consumed: int, upto: int, ranges: tuple[tuple[int, int], ...]) -> None:
+    found = _undone(consumed=consumed, upto=upto, is_whole=False)
+    assert isinstance(found, ReadChanges) and found.ranges == ranges
+
+
+@pytest.mark.parametrize("consumed", [1, 2, 3, 4])
+def test_a_compaction_and_its_undoing_are_no_news(consumed: int) -> None:
+    assert isinstance(_undone(consumed=consumed, upto=4, is_whole=False), NothingNew)
+    assert isinstance(_undone(consumed=consumed, upto=5, is_whole=False, after=False), NothingNew)
+
+
+@pytest.mark.parametrize(("consumed", "kind"), [(1, NothingNew), (2, ReadAll), (3, ReadAll), (4, NothingNew)])
+def test_who_read_the_rows_of_an_undone_compaction_reads_them_again(consumed: int, kind: type) -> None:
+    found = _undone(consumed=consumed, upto=4, is_whole=True)
+    assert isinstance(found, kind) and found.reason is (Reason.INPUT_UNDONE if kind is ReadAll else Reason.INPUTS_UNCHANGED)
+
+
+@pytest.mark.parametrize("metadata", [None, "", "{}", '{"restored":"1"}', '{"compaction":"x"}'])
+def test_a_restore_of_somebody_else_is_news(metadata: str | None) -> None:
+    found = _undone(consumed=1, upto=5, is_whole=False, restored=metadata)
+    assert isinstance(found, ReadChanges) and found.ranges == ((4, 5),)
 
 
 def test_an_input_that_was_made_anew_is_read_whole_and_the_sentence_says_so() -> None:

@@ -57,6 +57,11 @@ def test_old_small_files_are_found_between_two_commits() -> None:
     assert (hours_of(aged), aged.moments[1].reason) == ([26.0], Reason.DUE_AGE)
 
 
+def test_a_table_is_waited_for_until_it_is_cold() -> None:
+    cold = replace(SOON, cold_hours=6, cooldown_minutes=0)
+    assert hours_of(replayed(cold, 1, 2)) == [8.0]
+
+
 def test_a_window_is_waited_for() -> None:
     night = replace(SOON, windows=(Window(start="22:00", end="23:30"),))
     found = replayed(night, 1, 2)

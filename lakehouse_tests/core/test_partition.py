@@ -5,7 +5,8 @@ import pytest
 from lakehouse.core.layout import Column, type_of_partition
 from lakehouse.core.partition import by_name, typed_partition
 
-COLUMNS = by_name([Column(name="n", type="int"), Column(name="day", type="date"), Column(name="price", type="decimal(6,2)")])
+TYPES = {"n": "int", "day": "date", "price": "decimal(6,2)", "x": "double"}
+COLUMNS = by_name([Column(name=name, type=type_) for name, type_ in TYPES.items()])
 
 # one partition, another -> whether they are the same
 PAIRS: dict[str, tuple[type_of_partition, type_of_partition, bool]] = {
@@ -14,6 +15,8 @@ PAIRS: dict[str, tuple[type_of_partition, type_of_partition, bool]] = {
     "another value": ((("n", "5"), ("price", "1.5")), (("n", "5"), ("price", "1.51")), False),
     "null is no value": ((("n", None),), (("n", "0"),), False),
     "what cannot be cast is compared as it is spelled": ((("n", "five"),), (("n", "Five"),), False),
+    "zeros are one, whatever their signs": ((("x", "0.0"),), (("x", "-0.0"),), True),
+    "NaN is equal to itself": ((("x", "NaN"), ("n", "5")), (("x", "NaN"), ("n", "05")), True),
     "and takes no other value along": ((("day", "x"), ("n", "5")), (("day", "x"), ("n", "05")), True),
 }
 

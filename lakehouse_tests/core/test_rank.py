@@ -48,6 +48,15 @@ STORIES = {
     "it failed once": (state("a", 90), (), (tried("failed"),), Reason.DUE, "compaction/a/version=7/try=2"),
     "it failed, then succeeded": (state("a", 90), (), (tried("failed"), tried("succeeded")), Reason.ASKED_BEFORE, None),
     "it failed as often as is allowed": (state("a", 90), (), (tried("failed"),) * 3, Reason.TRIES_USED_UP, None),
+    "it was refused before it began": (state("a", 90), (), (tried("refused"),) * 9, Reason.DUE, "compaction/a/version=7/try=10"),
+    "it was refused, then succeeded": (state("a", 90), (), (tried("refused"), tried("succeeded")), Reason.ASKED_BEFORE, None),
+    "it failed as often between refusals": (
+        state("a", 90),
+        (),
+        (tried("failed"), tried("refused")) * 3,
+        Reason.TRIES_USED_UP,
+        None,
+    ),
     "an older state failed": (state("a", 90), (), (tried("failed", version=6),) * 3, Reason.DUE, "compaction/a/version=7/try=1"),
     "a succeeded older state": (state("a", 4), (), (tried("succeeded", version=6),), Reason.DUE, "compaction/a/version=7/try=1"),
 }
@@ -94,6 +103,18 @@ def test_no_state_is_asked_for_twice_however_often_the_sensor_ticks() -> None:
             keys.append(found.run_key)
             tries.append(tried("failed"))
     assert keys == [f"compaction/a/version=7/try={number}" for number in (1, 2, 3)]
+
+
+@given(st.lists(st.sampled_from(["refused", "failed"]), max_size=40))
+def test_however_often_a_state_was_refused_it_is_asked_for_under_a_new_key_until_it_has_failed_three_times(results: list[str]) -> None:
+    tries, keys = list[Try](), list[str]()
+    for result in [*results, "failed"]:
+        (found,) = choose([state("a", 90)], RunState(tries=tuple(tries)))
+        assert found.request == (sum(past.result == "failed" for past in tries) < 3)
+        if found.run_key:
+            keys.append(found.run_key)
+            tries.append(tried(result))
+    assert len(set(keys)) == len(keys)
 
 
 def test_the_text_has_one_line_per_table_with_numbers() -> None:
@@ -181,6 +202,12 @@ def test_a_strategy_chosen_by_the_past_is_the_sensor_s_only_where_it_is_known_to
     state = worthy("a", sensor_driven=sensor_driven)
     [found] = choose_compactions([state], {"a": policy}, RunState(), bounds=Bounds(), now_ms=NOW)
     assert found.request is requested
+    named = replace(state, chosen="AfterWrite")
+    [found] = choose_compactions([named], {"a": policy}, RunState(), bounds=Bounds(), now_ms=NOW)
+    told = (
+        "5 mergeable files reach" if requested else "its strategy is AfterWrite, which Chosen has chosen, so the sensor does not ask for it"
+    )
+    assert found.sentence.startswith(told)
 
 
 def test_the_clock_of_waiting_starts_when_a_table_is_due_and_stops_when_it_is_not() -> None:

@@ -29,3 +29,10 @@ def test_runs_are_held_against_runs_of_their_own_kind() -> None:
     found = count_reads(TABLES, [*whole_lake, *reversed(slower)], since_ms=NOW - DAY_MS, now_ms=NOW)
     assert found["bronze/orders"].slowdown == pytest.approx(0.5)
     assert found["silver/orders"].slowdown is None
+
+
+def test_runs_of_days_before_are_the_base_and_no_reads() -> None:
+    days = [run("silver/orders", at=NOW - day * DAY_MS, seconds=2.0) for day in range(2, 9)]
+    today = [run("silver/orders", at=NOW - 10 + place, seconds=3.0) for place in range(5)]
+    found = count_reads(TABLES, [*days, *today], since_ms=NOW - DAY_MS, now_ms=NOW)
+    assert (found["bronze/orders"].reads_per_day, found["bronze/orders"].slowdown) == (5, pytest.approx(0.5))

@@ -142,6 +142,21 @@ def test_little_is_left_alone() -> None:
     assert (found.reason, found.doomed) == (Reason.TOO_LITTLE_PAST, ())
 
 
+@pytest.mark.parametrize("name", ["backup-12:30.parquet", "a:b/c", "d=1/x\x01y", "d=1/x\0y", "d=1/x\x1by", "d=1/x\uffffy", ":"], ids=ascii)
+def test_a_name_that_cannot_be_told_stays_alone_and_is_told_of(name: str) -> None:
+    """One of these made Delta's answer, or the request to delete a thousand, fail for ever."""
+    found = plan([*ALL, stored(name)])
+    assert [each.name for each in found.doomed] == ["orphan", "past"]
+    assert len(found.notes) == 1 and found.notes[0].startswith(f"1 file(s) that nothing needs stay, like {name!r}: ")
+    alone = plan([stored("live", 5), stored(name)])
+    assert alone.doomed == () and alone.notes == found.notes
+
+
+@pytest.mark.parametrize("name", ["d=1/12:30.parquet", "a\tb", "a\r\nb", "\U0001f600"], ids=ascii)
+def test_a_name_that_is_only_strange_goes(name: str) -> None:
+    assert name in [each.name for each in plan([*ALL, stored(name)]).doomed]
+
+
 @pytest.mark.parametrize(("versioned", "notes"), [(True, 1), (None, 1), (False, 0)])
 def test_a_bucket_with_versions_is_told_of(versioned: bool | None, notes: int) -> None:
     assert len(plan(ALL, replace(FACTS, versioned=versioned)).notes) == notes
@@ -183,6 +198,14 @@ def test_what_a_newer_version_needs_again_is_not_doomed_any_more() -> None:
     newer = replace(FACTS, books=replace(BOOKS, live={**BOOKS.live, "past": Reference(size_bytes=3, written_ms=OLD)}))
     assert [each.name for each in still_doomed(found.doomed, newer, horizon_ms=found.horizon_ms)] == ["orphan"]
     assert still_doomed(found.doomed, FACTS, horizon_ms=found.horizon_ms) == list(found.doomed)
+
+
+def test_without_any_retention_what_is_doomed_stays_doomed() -> None:
+    at_once = replace(FACTS, books=replace(BOOKS, retention_ms=0))
+    found = plan(ALL, at_once, Vacuum(accepts_short_retention=SHORT_RETENTION_RISK))
+    assert still_doomed(found.doomed, at_once, horizon_ms=found.horizon_ms) == list(found.doomed) != []
+    unknown = replace(FACTS, books=replace(BOOKS, retention_ms=None))
+    assert still_doomed(found.doomed, unknown, horizon_ms=found.horizon_ms) == []
 
 
 def test_the_log_alone_tells_what_was_removed_since_the_last_vacuum() -> None:
@@ -240,6 +263,7 @@ def test_a_mode_that_is_wanted_is_taken_only_if_it_is_valid() -> None:
         ({"deleter": "me"}, "Vacuum.deleter is 'me'"),
         ({"after_compaction": "yes"}, "Vacuum.after_compaction is 'yes'"),
         ({"retention_hours": 24}, "Vacuum.retention_hours is 24, under a week"),
+        ({"retention_hours": 0.01, "accepts_short_retention": SHORT_RETENTION_RISK}, "Vacuum.retention_hours is 0.01, under a minute"),
         ({"accepts_short_retention": "ok"}, "Vacuum.accepts_short_retention is 'ok'"),
         ({"sweep_hours": -1}, "Vacuum.sweep_hours is -1"),
         ({"sweep_hours": "1"}, "Vacuum.sweep_hours is '1'"),

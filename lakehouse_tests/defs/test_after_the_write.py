@@ -5,6 +5,7 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
+from lakehouse.core.breaker import CompactionTry
 from lakehouse.core.errors import Transient
 from lakehouse.core.ingest import SetAside
 from lakehouse.defs.compaction import report_table
@@ -13,10 +14,11 @@ from lakehouse.defs.instance import newest_facts
 from lakehouse.defs.keys import table_key
 from lakehouse.defs.medallion import set_aside_text, table_asset
 from lakehouse.defs.resources import spark_resource
+from lakehouse.engine.journal import Journal
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.store import MemoryStore, StoredFile
 from lakehouse_tests.defs.example import example_lake, example_settings, orders
-from lakehouse_tests.log_builder import LogBuilder
+from lakehouse_tests.log_builder import MINUTE_MS, START_MS, LogBuilder
 
 
 class AwayStore(MemoryStore):
@@ -49,6 +51,22 @@ def test_the_table_is_observed_and_checked_after_a_compaction(tmp_path: Path, in
     facts = newest_facts(instance, orders)
     assert facts is not None and facts.whole("lakehouse/file_count") == 1
     assert len(done.get_asset_check_evaluations()) == 5
+
+
+def test_the_event_tells_when_the_table_was_last_compacted_so_that_other_records_may_be_lost(
+    tmp_path: Path, instance: dg.DagsterInstance
+) -> None:
+    lake = example_lake(tmp_path)
+    LogBuilder(lake.store, orders.key).create().append([("a", 100, 1), ("b", 100, 1)]).optimize(
+        ["a", "b"], into=("c", 190, 2), user_metadata='{"compaction": "1"}'
+    ).optimize(["c"], into=("d", 190, 2), user_metadata='{"compaction": "2"}').store_data()
+    stayed_ms, undone_ms = START_MS + 2 * MINUTE_MS, START_MS + 3 * MINUTE_MS
+    for told_ms in (undone_ms, stayed_ms):
+        run_of(lake, instance)
+        facts = newest_facts(instance, orders)
+        assert facts is not None and facts.whole("lakehouse/last_compaction_ms") == told_ms
+        undone = CompactionTry(ended_ms=undone_ms + 500, result="failed", seconds=1.0, why="rows differ")
+        Journal(lake.store).record_try(orders.key, undone)
 
 
 def test_the_checks_are_left_to_a_run_that_already_waits_to_write_the_table(tmp_path: Path, instance: dg.DagsterInstance) -> None:

@@ -1,13 +1,18 @@
 """The compaction sensor: what it reads, when it asks, and that it asks once."""
 
+from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 
 import dagster as dg
 import pytest
 from dagster import DagsterEventType, SensorResult
 
-from lakehouse.defs.compaction import compaction_sensor
+from lakehouse.core.policy import Compaction
+from lakehouse.core.window import DAYS, Window
+from lakehouse.defs.compaction import compaction_asset, compaction_sensor
 from lakehouse.defs.keys import compaction_key, table_key
+from lakehouse.defs.resources import spark_resource
 from lakehouse_tests.defs.example import (
     TABLES,
     begun,
@@ -97,6 +102,31 @@ def test_a_failed_try_is_asked_again_under_a_key_of_its_own_three_times_at_most(
         keys.append(requests[0].run_key)
         ended(instance, requested(instance, requests[0]), how)
     assert keys == [f"compaction/bronze/orders/version=7/try={number}" for number in (1, 2, 3)]
+
+
+def test_runs_that_were_refused_since_their_window_had_closed_never_use_up_the_tries(tmp_path: Path, instance: dg.DagsterInstance) -> None:
+    materialized(instance, orders, version=7, mergeable_file_count=4)
+    lake, in_two_days = example_lake(tmp_path), DAYS[(datetime.now(tz=UTC).weekday() + 2) % 7]
+    closed = replace(orders, compaction=Compaction(windows=(Window(start="12:00", end="13:00", days=(in_two_days,)),)))
+    keys: list[str | None] = []
+    for _ in range(8):
+        [request] = tick(instance).run_requests or []
+        keys.append(request.run_key)
+        refused = dg.materialize(
+            [compaction_asset(closed, lake)],
+            instance=instance,
+            resources={"spark": spark_resource(lake.settings)},
+            tags={**request.tags, "dagster/sensor_name": "compaction_sensor", "dagster/run_key": request.run_key or ""},
+            raise_on_error=False,
+        )
+        assert not refused.success
+    assert keys == [f"compaction/bronze/orders/version=7/try={number}" for number in range(1, 9)]
+    copied = refused.dagster_run.tags
+    while requests := tick(instance).run_requests:
+        keys.append(requests[0].run_key)
+        again = begun(instance, compaction_key(orders), tags={**copied, "dagster/run_key": requests[0].run_key or ""})
+        ended(instance, again, DagsterEventType.RUN_FAILURE)
+    assert keys[8:] == [f"compaction/bronze/orders/version=7/try={number}" for number in (9, 10, 11)]
 
 
 @pytest.mark.parametrize("key", [table_key(orders), compaction_key(orders)])

@@ -72,7 +72,7 @@ def listed(definitions: dg.Definitions) -> tuple[set[str], set[str], dict[str, s
 def test_a_declaration_gives_asset_checks_compaction_and_its_place_in_the_sensors(package: str, tmp_path: Path) -> None:
     assets, checks, sensors = listed(define(settings_of(package, tmp_path)))
     assert assets == {"bronze/events", "compaction/bronze/events", "vacuum/bronze/events", "inventory/local"}
-    assert checks == {f"bronze/events:{name}" for name in (*CHECKS, "quarantine")} | INVENTORY
+    assert checks == {f"bronze/events:{name}" for name in (*CHECKS, "quarantine")} | {"vacuum/bronze/events:deleted"} | INVENTORY
     assert sensors == {
         "landing_sensor": {"bronze/events"},
         "automation_sensor": {"bronze/events", "vacuum/bronze/events", "inventory/local"},

@@ -12,10 +12,11 @@ from dagster import DagsterEventType, SensorResult
 from lakehouse.core.benefit import Probe
 from lakehouse.core.breaker import CompactionTry, Pause
 from lakehouse.core.policy import Compaction
-from lakehouse.core.strategy import AfterWrite
+from lakehouse.core.strategy import AfterWrite, Chosen
 from lakehouse.core.table import Table
 from lakehouse.defs.compaction import compaction_sensor
 from lakehouse.defs.fleet import COST_TAG, Memory, read_memory
+from lakehouse.defs.instance import reader_runs, recent_runs
 from lakehouse.defs.keys import compaction_key, table_key
 from lakehouse.defs.maintenance import PLAN_KEY
 from lakehouse.engine.clock import now_ms
@@ -83,6 +84,15 @@ def test_slower_readers_halve_the_threshold(instance: dg.DagsterInstance, lake: 
     assert asked(tick(instance, lake)) == ["compaction/bronze/orders"]
 
 
+def test_runs_of_two_weeks_tell_what_readers_used_to_take(instance: dg.DagsterInstance) -> None:
+    read_by(instance, latest_orders, 3)
+    ended(instance, begun(instance, table_key(latest_orders)), DagsterEventType.RUN_FAILURE)
+    for days, recent, earlier in ((0, 4, 0), (2, 0, 3), (13, 0, 3), (15, 0, 0)):
+        found = recent_runs(instance, now_ms=now_ms() + days * 86_400_000)
+        assert (len(found.records), len(found.earlier)) == (recent, earlier)
+        assert len(reader_runs(found, TABLES)) == (3 if days < 15 else 0)
+
+
 def test_waiting_outlasts_a_tick_and_ends_with_the_request(instance: dg.DagsterInstance, lake: Lake) -> None:
     materialized(instance, orders, version=7, **FACTS)
     materialized(instance, totals, version=7, **FACTS)
@@ -125,7 +135,7 @@ def test_so_many_compactions_are_under_way_at_once_as_the_setting_says(
 
 def test_a_table_that_was_just_compacted_cools_down(instance: dg.DagsterInstance, lake: Lake) -> None:
     materialized(instance, orders, version=7, **FACTS)
-    instance.report_runless_asset_event(dg.AssetMaterialization(compaction_key(orders)))
+    instance.report_runless_asset_event(dg.AssetMaterialization(compaction_key(orders), metadata={"lakehouse/committed_ms": now_ms()}))
     assert "but it was compacted 0.0 min ago, at most once in 2 min" in told(tick(instance, lake))
 
 
@@ -149,6 +159,64 @@ def test_tables_that_are_to_be_left_alone_say_why_and_the_others_are_served(inst
     loops, failed = "gold/looping: the same bytes were rewritten 3 time(s)", "gold/sick: 3 compaction(s) in a row did not succeed"
     for line in ("bronze/orders: its declaration says mode recommend", strategy, loops, failed, "gold/paused: paused since 1970-01-01"):
         assert line in text
+
+
+def test_a_table_that_was_warm_at_its_last_write_is_asked_for_when_it_has_turned_cold(instance: dg.DagsterInstance, lake: Lake) -> None:
+    warm = {"file_count": 20, "mergeable_file_count": 0, "files_after": 20, "mergeable_bytes": 0, "estimate_usd": 0.0}
+    later = {f"once_cold_{name}": number for name, number in FACTS.items() if name != "file_count"}
+    later |= {"once_cold_estimate_seconds": 1.0, "once_cold_purged_row_count": 0}
+    materialized(instance, orders, version=7, **warm, **later, once_cold_at_ms=now_ms() + 60_000)
+    assert "bronze/orders: 0 mergeable files, 4 wanted; 10 once all of it is cold" in told(tick(instance, lake))
+    materialized(instance, orders, version=7, **warm, **later, once_cold_at_ms=now_ms() - 1)
+    [request] = tick(instance, lake).run_requests or []
+    assert (request.run_key, request.tags["lakehouse/mergeable_files"]) == ("compaction/bronze/orders/version=7/try=1", "10")
+
+
+def test_what_was_chosen_is_named_where_it_is_not_the_sensor(instance: dg.DagsterInstance, lake: Lake) -> None:
+    open_to_choice = replace(orders, compaction=Compaction(strategy=Chosen(latency_seconds=60)))
+    metadata = {"lakehouse/version": 7, "lakehouse/mergeable_file_count": 90, "lakehouse/sensor_driven": 0}
+    event = dg.AssetMaterialization(table_key(orders), metadata={**metadata, "lakehouse/strategy_in_force": "OptimizedWrite"})
+    instance.report_runless_asset_event(event)
+    assert told(tick(instance, lake, [open_to_choice])).startswith(
+        "bronze/orders: its strategy is OptimizedWrite, which Chosen has chosen,"
+    )
+
+
+def test_a_breaker_knows_the_last_success_also_where_dagster_lost_its_record(instance: dg.DagsterInstance, lake: Lake) -> None:
+    minute = 60_000
+    for number in range(3):
+        Journal(lake.store).record_try(orders.key, CompactionTry(ended_ms=now_ms() - (11 + number) * minute, result="failed", why="full"))
+    materialized(instance, orders, version=7, **FACTS)
+    assert "bronze/orders: 3 compaction(s) in a row did not succeed" in told(tick(instance, lake))
+    materialized(instance, orders, version=8, **FACTS, last_compaction_ms=now_ms() - 10 * minute)
+    assert asked(tick(instance, lake)) == ["compaction/bronze/orders"]
+
+
+def test_a_compaction_that_found_nothing_to_do_is_no_success_and_starts_no_cooldown(instance: dg.DagsterInstance, lake: Lake) -> None:
+    for number in range(3):
+        Journal(lake.store).record_try(orders.key, CompactionTry(ended_ms=now_ms() - number, result="failed", why="full"))
+    materialized(instance, orders, version=7, **FACTS)
+    materialized(instance, totals, version=7, **FACTS)
+    for table in (orders, totals):
+        instance.report_runless_asset_event(dg.AssetMaterialization(compaction_key(table), metadata={"lakehouse/version_before": 7}))
+    result = tick(instance, lake)
+    assert asked(result) == ["compaction/gold/totals"]
+
+
+def test_scans_that_got_slower_hold_a_table_although_each_compaction_is_told_of_after_its_probe(
+    instance: dg.DagsterInstance, lake: Lake
+) -> None:
+    slower = {"before": (1.0, 1.0, 1.0), "after": (1.5, 1.5, 1.5), "spent_seconds": 8.0, "budget_seconds": 10.0}
+    for number in range(3):
+        committed_ms = now_ms() - (30 - number) * 60_000
+        probe = Probe(table=orders.key, version_before=number, version_after=number + 1, measured_ms=committed_ms + 5_000, **slower)
+        record_probe(lake, probe)
+        metadata = {"lakehouse/committed_ms": committed_ms}
+        instance.report_runless_asset_event(dg.AssetMaterialization(compaction_key(orders), metadata=metadata))
+    materialized(instance, orders, version=7, **FACTS)
+    assert "bronze/orders: a scan took longer after each of the last 3 compaction(s)" in told(tick(instance, lake))
+    materialized(instance, orders, version=8, **FACTS, last_compaction_ms=committed_ms + 10 * 60_000)
+    assert "a scan took longer" not in told(tick(instance, lake))
 
 
 @pytest.mark.parametrize(("probes", "hours_ago", "hours"), [(3, 0, "6.0"), (3, 7, None), (4, 7, "5.0"), (4, 13, None)])

@@ -1,5 +1,6 @@
 """The checks of a table, run by Dagster on logs written like stories."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -7,8 +8,12 @@ import dagster as dg
 import pytest
 
 from lakehouse.core.breaker import CompactionTry
+from lakehouse.core.compaction import plan_table
+from lakehouse.core.errors import Refused
+from lakehouse.core.policy import BinPacking, Compaction, ZOrder
 from lakehouse.defs.health import TableVerdict, check_names, health_check, judge, report_checks
 from lakehouse.defs.keys import table_key
+from lakehouse.defs.metadata import table_metadata
 from lakehouse.engine.clock import now_ms
 from lakehouse.engine.journal import Journal
 from lakehouse.engine.lake import Lake
@@ -103,6 +108,35 @@ def test_a_rewrite_loop_opens_the_breaker(lake: Lake, story: LogBuilder) -> None
         story.optimize([f"c{number}"], into=(f"c{number + 1}", 190, 2)).store_data()
     found = breaker(lake)
     assert not found.ok and found.numbers["rewrites_in_a_row"] == 3 and found.numbers["rewritten_bytes"] == 570
+
+
+CLUSTERED = {"domain": "delta.clustering", "configuration": '{"clusteringColumns": [["id"]]}', "removed": False}
+
+
+@pytest.mark.parametrize(
+    ("features", "data_layout", "why"),
+    [
+        (("domainMetadata", "clustering"), BinPacking(), "table feature clustering is not planned by BinPacking"),
+        ((), ZOrder(columns=("amount",)), "ZOrder.columns holds 'amount', which is no column of it"),
+    ],
+)
+def test_a_plan_that_is_refused_is_told_and_stops_neither_a_write_nor_the_checks(
+    lake: Lake, features: tuple[str, ...], data_layout: Any, why: str
+) -> None:
+    table = replace(orders, compaction=Compaction(min_small_files=4, data_layout=data_layout))
+    story = LogBuilder(lake.store, orders.key).create(features=features)
+    if features:
+        story.commit("CLUSTER BY", {"domainMetadata": CLUSTERED})
+    story.append(small_files(9)).store_data()
+    facts = story.facts()
+    metadata = table_metadata(table, facts, last_compaction_ms=None)
+    assert (metadata["lakehouse/file_count"], metadata["lakehouse/mergeable_file_count"]) == (9, 0)
+    assert metadata["lakehouse/plan"].startswith(f"nothing can be planned: plan of bronze/orders: {why}")
+    found = {verdict.name: verdict for verdict in judge(table, lake)}
+    assert [name for name, verdict in found.items() if not verdict.ok] == ["small_files"]
+    assert why in found["small_files"].sentence and found["small_files"].severity is dg.AssetCheckSeverity.WARN
+    with pytest.raises(Refused, match=why):
+        plan_table(table, facts.layout, facts.history, now_ms=now_ms())
 
 
 def test_quarantined_lines_are_counted(lake: Lake, story: LogBuilder) -> None:

@@ -77,7 +77,8 @@ def tick(lake: Lake, instance: dg.DagsterInstance, *tables: Table) -> dg.SensorR
     """What the sensor makes of the first table, which was just looked at."""
     facts = lake.facts(tables[0].key)
     assert facts is not None
-    instance.report_runless_asset_event(dg.AssetObservation(table_key(tables[0]), metadata=table_metadata(tables[0], facts)))
+    metadata = table_metadata(tables[0], facts, last_compaction_ms=None)
+    instance.report_runless_asset_event(dg.AssetObservation(table_key(tables[0]), metadata=metadata))
     with dg.build_sensor_context(instance=instance) as context:
         result = compaction_sensor(tables, lake)(context)
     assert isinstance(result, dg.SensorResult)
@@ -215,6 +216,6 @@ def test_on_s3_no_more_files_a_second_go_than_the_knob_says(
     clock = Clock(lambda: len(faults.files(aged)))
     monkeypatch.setattr(run, "time", clock)
     monkeypatch.setattr(run, "DELETE_KEYS", 1)
-    monkeypatch.setattr(faults, "TABLE", table_of(faults.KEY, max_deletes_per_second=per_second))
-    assert faults.carried_out(s3, found)[0] == {*faults.PAST}
+    bound = table_of(faults.KEY, max_deletes_per_second=per_second)
+    assert faults.carried_out(s3, found, table=bound)[0] == {*faults.PAST}
     assert clock.seen == left

@@ -13,7 +13,7 @@ from lakehouse.core.account import account_for
 from lakehouse.core.compaction import plan_compaction
 from lakehouse.core.ingest import SetAside
 from lakehouse.core.outcome import CompactionOutcome, WriteOutcome
-from lakehouse.core.policy import policy_for
+from lakehouse.core.policy import Compaction, policy_for
 from lakehouse.core.reason import Reason
 from lakehouse.core.trigger import state_of
 from lakehouse.defs.metadata import compaction_metadata, declared_metadata, sensed_state, table_metadata, write_metadata
@@ -49,36 +49,48 @@ def facts() -> TableFacts:
 
 
 def test_the_numbers_stand_under_their_keys(facts: TableFacts) -> None:
-    metadata = table_metadata(orders, facts)
+    metadata = table_metadata(orders, facts, last_compaction_ms=None)
     assert {name: metadata[name] for name in NUMBERS} == NUMBERS
     assert all(isinstance(metadata[name], int) for name in NUMBERS)
     assert isinstance(metadata["lakehouse/health_score"], float)
+    assert (metadata["lakehouse/sensor_driven"], metadata["lakehouse/strategy_in_force"]) == (1, "BySensor")
 
 
 def test_the_sensor_reads_back_what_the_log_told(facts: TableFacts) -> None:
-    metadata = table_metadata(orders, facts)
+    metadata = table_metadata(orders, facts, last_compaction_ms=None)
     told = replace(state_of(facts.layout, health_of(orders, facts)), sensor_driven=True)
     assert sensed_state("bronze/orders", {name: value for name, value in metadata.items() if isinstance(value, (int, float))}) == told
     assert None not in (told.oldest_small_ms, told.estimate_seconds, told.estimate_usd, told.deleted_rows_share, told.health_score)
 
 
+def test_the_sensor_reads_back_what_will_be_mergeable_once_the_table_is_cold(facts: TableFacts) -> None:
+    warm = replace(orders, compaction=Compaction(min_small_files=2, cold_hours=1e6))
+    metadata = table_metadata(warm, facts, last_compaction_ms=None)
+    state = sensed_state("bronze/orders", {name: value for name, value in metadata.items() if isinstance(value, (int, float))})
+    assert (state.mergeable_file_count, state.oldest_small_ms) == (0, None)
+    assert state.once_cold is not None and state.once_cold.at_ms == facts.layout.files[-1].modified_ms + int(1e6) * 3_600_000
+    told = state.at(state.once_cold.at_ms)
+    unbound = state_of(facts.layout, health_of(orders, facts))
+    assert replace(told, sensor_driven=None, health_score=None) == replace(unbound, health_score=None)
+
+
 def test_dagster_gets_what_it_has_a_page_for(facts: TableFacts) -> None:
-    metadata = table_metadata(orders, facts)
+    metadata = table_metadata(orders, facts, last_compaction_ms=None)
     assert [(column.name, column.type) for column in metadata["dagster/column_schema"].columns] == [("id", "string"), ("amount", "bigint")]
     assert metadata["dagster/uri"] == facts.layout.uri
 
 
 def test_rows_that_the_log_does_not_know_are_not_shown_as_a_number() -> None:
     facts = LogBuilder(key="bronze/orders").create().append([("a", 100, None)]).facts()
-    assert "dagster/row_count" not in table_metadata(orders, facts)
+    assert "dagster/row_count" not in table_metadata(orders, facts, last_compaction_ms=None)
 
 
 def test_the_page_can_show_all_of_it(facts: TableFacts) -> None:
-    dg.AssetMaterialization("t", metadata=table_metadata(orders, facts))
+    dg.AssetMaterialization("t", metadata=table_metadata(orders, facts, last_compaction_ms=None))
 
 
 def test_the_picture_is_small_and_shows_every_count(facts: TableFacts) -> None:
-    markdown = table_metadata(orders, facts)["lakehouse/sizes"].value
+    markdown = table_metadata(orders, facts, last_compaction_ms=None)["lakehouse/sizes"].value
     assert len(markdown) < 10_000
     match = re.search(r"data:image/svg\+xml;base64,([A-Za-z0-9+/=]+)\)", markdown)
     assert match is not None
@@ -88,7 +100,7 @@ def test_the_picture_is_small_and_shows_every_count(facts: TableFacts) -> None:
 def test_a_picture_of_nothing_is_no_error() -> None:
     assert "data:image/svg+xml" in histogram_picture([])
     facts = LogBuilder(key="bronze/orders").create().facts()
-    assert table_metadata(orders, facts)["lakehouse/sizes"].value == "no files"
+    assert table_metadata(orders, facts, last_compaction_ms=None)["lakehouse/sizes"].value == "no files"
 
 
 def test_a_compaction_shows_predicted_beside_actual(facts: TableFacts) -> None:
@@ -142,6 +154,6 @@ def test_no_metadata_holds_a_secret(facts: TableFacts, tmp_path: Path, monkeypat
     secrets = {"SPARK_CONNECT_AUTHENTICATE_TOKEN": "tok-8391", "AWS_ACCESS_KEY_ID": "AKIA-7713", "AWS_SECRET_ACCESS_KEY": "aws-5527"}
     for name, value in secrets.items():
         monkeypatch.setenv(name, value)
-    shown: dict[str, Any] = {**declared_metadata(orders, example_lake(tmp_path)), **table_metadata(orders, facts)}
+    shown: dict[str, Any] = {**declared_metadata(orders, example_lake(tmp_path)), **table_metadata(orders, facts, last_compaction_ms=None)}
     text = repr({name: getattr(value, "value", value) for name, value in shown.items()})
     assert [name for name, value in secrets.items() if value in text or name in text] == []

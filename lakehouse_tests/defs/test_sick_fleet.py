@@ -17,6 +17,7 @@ from lakehouse.defs.health import health_check
 from lakehouse.defs.keys import compaction_key, table_key
 from lakehouse.defs.metadata import table_metadata
 from lakehouse.defs.resources import spark_resource
+from lakehouse.engine.account import last_compaction_ms
 from lakehouse.engine.clock import now_ms
 from lakehouse.engine.hands import hands_off_now
 from lakehouse.engine.journal import Journal
@@ -128,7 +129,8 @@ def observe(lake: Lake, instance: dg.DagsterInstance, table: Table) -> None:
     """The event that every write of ours leaves."""
     facts = lake.facts(table.key)
     assert facts is not None
-    instance.report_runless_asset_event(dg.AssetObservation(table_key(table), metadata=table_metadata(table, facts)))
+    metadata = table_metadata(table, facts, last_compaction_ms=last_compaction_ms(lake, table, facts))
+    instance.report_runless_asset_event(dg.AssetObservation(table_key(table), metadata=metadata))
 
 
 def tick(lake: Lake, instance: dg.DagsterInstance) -> dg.SensorResult:

@@ -2,22 +2,28 @@
 
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import dagster as dg
 import pytest
+from click.testing import CliRunner
 
+from lakehouse.cli import vacuum as command
 from lakehouse.core.breaker import Pause
 from lakehouse.core.table import Table
 from lakehouse.core.vacuum import Vacuum
 from lakehouse.defs.keys import compaction_key, inventory_key, table_key, vacuum_key
 from lakehouse.defs.resources import spark_resource
-from lakehouse.defs.vacuum import vacuum_asset
+from lakehouse.defs.vacuum import DELETED, vacuum_asset
 from lakehouse.engine.clock import now_ms
 from lakehouse.engine.journal import Journal
 from lakehouse.engine.lake import Lake
+from lakehouse.engine.vacuum import run
+from lakehouse_tests.core.test_vacuum import past
 from lakehouse_tests.defs.example import example_lake, orders
 from lakehouse_tests.log_builder import LogBuilder
 
+Work = run._Work  # patched below, and made by itself
 HELD = replace(orders, vacuum=Vacuum(after_compaction=True))
 
 
@@ -57,6 +63,48 @@ def test_a_table_that_was_never_compacted_is_vacuumed_all_the_same(tmp_path: Pat
         assert seen.get_num_requested(vacuum_key(HELD)) == 1
         reported(instance, vacuum_key(HELD))
         seen = dg.evaluate_automation_conditions(defs, instance, cursor=seen.cursor)
+
+
+@pytest.mark.parametrize("failed", [{}, {"f": "AccessDenied", "g": "AccessDenied"}])
+def test_a_table_that_is_left_alone_keeps_what_its_last_vacuum_could_not_delete(
+    tmp_path: Path, instance: dg.DagsterInstance, failed: dict[str, str]
+) -> None:
+    lake = example_lake(tmp_path)
+    LogBuilder(lake.store, orders.key).create().append([("f", 100, 1)]).store_data()
+    Journal(lake.store).record_vacuum(orders.key, past(failed=failed))
+    Journal(lake.store).pause(Pause(table=orders.key, since_ms=now_ms(), why="a backfill"))
+    done = dg.materialize(
+        [vacuum_asset(orders, lake, [orders])],
+        instance=instance,
+        resources={"spark": spark_resource(lake.settings)},
+        tags={"dagster/from_automation_condition": "true"},
+    )
+    [check] = done.get_asset_check_evaluations()
+    said = "2 file(s) could not be deleted, like f: AccessDenied" if failed else "no deletion failed"
+    assert (check.check_name, check.passed, check.description) == (DELETED, not failed, said)
+
+
+@pytest.mark.parametrize("deleted", [True, False])
+def test_a_vacuum_that_may_not_delete_fails_its_check_and_the_command(
+    tmp_path: Path, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch, deleted: bool
+) -> None:
+    """1,001 keys are denied inside an answer that says 200: a thousand are named, and storage is looked through again."""
+    failed = {} if deleted else {f"f{number:04}": "AccessDenied" for number in range(1_001)}
+    lake = example_lake(tmp_path)
+    LogBuilder(lake.store, orders.key).create().append([("f", 100, 1)]).store_data()
+    monkeypatch.setattr(run, "_Work", lambda: Work(failed=failed, spared=dict(failed)))
+    done = dg.materialize([vacuum_asset(orders, lake, [orders])], instance=instance, resources={"spark": spark_resource(lake.settings)})
+    [check], [told] = done.get_asset_check_evaluations(), done.asset_materializations_for_node(f"vacuum__{orders.key.replace('/', '__')}")
+    document = told.metadata["lakehouse/vacuum"].value
+    [noted] = Journal(lake.store).vacuums(orders.key)
+    assert check.passed == noted.is_complete == deleted
+    assert told.metadata["lakehouse/failed"].value == document["failed_files"] == document["spared_files"] == len(failed)
+    assert len(noted.failed) == len(document["failed"]) == len(document["spared"]) == min(len(failed), 1_000)
+    monkeypatch.setattr(command, "open_declared", lambda: SimpleNamespace(choose=lambda _: [orders]))
+    monkeypatch.setattr(command, "_vacuum", lambda *_, **__: [document])
+    ended = CliRunner().invoke(command.vacuum_command, ["--json"], standalone_mode=False)
+    assert ended.return_value == (0 if deleted else 1)
+    assert ("1,001 file(s) could not be deleted, like f0000: AccessDenied" in ended.stderr) != deleted
 
 
 @pytest.mark.parametrize("by_itself", [True, False])

@@ -8,10 +8,12 @@ from typing import Any
 import pytest
 
 from lakehouse.core.errors import LakehouseError
+from lakehouse.core.table import Table
 from lakehouse.core.vacuum import Doomed, VacuumPlan
 from lakehouse.engine.clock import now_ms
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.vacuum import plan, run
+from lakehouse.engine.vacuum.delta import Located
 from lakehouse.engine.vacuum.facts import gather
 from lakehouse_tests.engine.reports import row_of, write_report
 from lakehouse_tests.engine.vacuums import table_of
@@ -62,20 +64,27 @@ def files(lake: Lake) -> set[str]:
     return {each.key.removeprefix(folder) for each in lake.store.walk(KEY) if "/_delta_log/" not in each.key}
 
 
-def carried_out(lake: Lake, found: VacuumPlan, *, meanwhile: Callable[[], object] = lambda: None) -> tuple[set[str], "run._Work"]:
+def carried_out(
+    lake: Lake, found: VacuumPlan, *, meanwhile: Callable[[], object] = lambda: None, table: Table = TABLE
+) -> tuple[set[str], "run._Work"]:
     """The files that are gone, and what the vacuum says of it, where Delta agrees to the whole plan, and something happens after that."""
-    known, before, work = gather(lake, TABLE, [TABLE]), files(lake), run._Work()
+    known, before, work = gather(lake, table, [table]), files(lake), run._Work()
     assert known is not None
+    at = Located(uri="", location=lambda: "file:/lake/bronze/t")
 
     def agreed(_spark: object, _uri: str, _table: str, doomed: Iterable[Doomed]) -> list[Doomed]:
         meanwhile()
         return [*doomed]
 
+    def let_delta_delete(_spark: object, _at: object, doomed: Iterable[Doomed]) -> None:
+        lake.store.delete([f"{KEY}/{each.name}" for each in doomed])
+
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(run, "agreed", agreed)
+        patch.setattr(run, "let_delta_delete", let_delta_delete)
         patch.setattr(run, "_PAUSES_SECONDS", (0.0, 0.0))
         try:
-            run._carry_out(lake, None, TABLE, known, found, work, None)  # type: ignore[arg-type]  # nobody is asked
+            run._carry_out(lake, None, table, known, found, work, at)  # type: ignore[arg-type]  # nobody is asked
         except LakehouseError as error:
             work.failed["error"] = f"{type(error).__name__}: {error}"
     return before - files(lake), work

@@ -9,6 +9,7 @@ from pyspark.errors import PySparkException
 
 from lakehouse.core.benefit import Probe
 from lakehouse.core.breaker import Pause
+from lakehouse.core.compaction import CompactionPlan
 from lakehouse.core.errors import Broken, Refused, Transient
 from lakehouse.core.policy import Compaction
 from lakehouse.core.reason import Reason
@@ -17,8 +18,11 @@ from lakehouse.engine.hands import breaker_of, failure_noted, hands_off_now, ref
 from lakehouse.engine.journal import Journal
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.probe import record_probe
+from lakehouse.engine.server_state import folder, write_private
+from lakehouse.engine.spark import translated
 from lakehouse.engine.store import MemoryStore
 from lakehouse_tests.conftest import own_settings
+from lakehouse_tests.core.made import plan
 from lakehouse_tests.engine.example import events
 
 
@@ -33,6 +37,10 @@ class Conflict(PySparkException):
 def memory(tmp_path: Path) -> Lake:
     """A lake without tables, in memory."""
     return Lake(settings=own_settings(tmp_path), store=MemoryStore())
+
+
+class Py4JNetworkError(Exception):
+    """The driver is gone, as PySpark says it."""
 
 
 @pytest.mark.parametrize(
@@ -52,6 +60,37 @@ def test_what_speaks_against_the_table_is_noted_and_passes_on(memory: Lake, erro
     found = Journal(memory.store).tries(events.key)
     assert [each.result for each in found] == results
     assert all(each.run == "run 1" and each.why and abs(each.ended_ms - now_ms()) < 60_000 for each in found)
+
+
+@pytest.mark.parametrize(("during_statement", "stopped", "results"), [(True, False, ["failed"]), (True, True, []), (False, False, [])])
+def test_a_server_that_was_lost_in_a_statement_is_a_failure_unless_somebody_stopped_it(
+    memory: Lake, during_statement: bool, stopped: bool, results: list[str]
+) -> None:
+    if not stopped:
+        folder(memory.settings).mkdir(parents=True)
+        write_private(folder(memory.settings) / "pid", '{"process": {"pid": 999999999, "born": "0"}, "keeper": null, "port": 1}')
+    planned = plan([40, 50, 60, 70])
+    with pytest.raises(Transient):
+        _fail(memory, planned, Py4JNetworkError("answered nothing"), during_statement=during_statement)
+    found = Journal(memory.store).tries(events.key)
+    assert [each.result for each in found] == results
+    assert [(each.bytes_rewritten, each.files_rewritten) for each in found] == [(planned.bytes_removed, 4)] * len(results)
+
+
+def test_what_was_undone_has_cost_what_was_planned(memory: Lake) -> None:
+    planned = plan([40, 50, 60, 70])
+    with pytest.raises(Broken):
+        _fail(memory, planned, Broken("rows differ"), during_statement=False)
+    [ended] = Journal(memory.store).tries(events.key)
+    assert (ended.bytes_rewritten, ended.files_rewritten) == (220, 4)
+
+
+def _fail(lake: Lake, planned: CompactionPlan, error: Exception, *, during_statement: bool) -> None:
+    with failure_noted(lake, events.key, run="run 1") as attempt, translated():
+        with attempt.statement(planned):
+            if during_statement:
+                raise error
+        raise error
 
 
 def test_a_success_is_not_noted(memory: Lake) -> None:

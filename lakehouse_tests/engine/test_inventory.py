@@ -9,6 +9,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import pytest
 
@@ -29,7 +30,8 @@ from lakehouse.engine.inventory import (
     scan,
     stamps_of,
 )
-from lakehouse.engine.lake import Lake
+from lakehouse.engine.inventory.table import _Staging
+from lakehouse.engine.lake import Lake, open_lake
 from lakehouse.engine.store import DiskStore, MemoryStore, Store
 from lakehouse_tests.engine.reports import data_file, row_of, write_report
 from lakehouse_tests.log_builder import LogBuilder
@@ -94,6 +96,25 @@ def test_two_scans_of_one_minute_are_two_reports_the_later_one_newest(store: Sto
     scan(store, now_ms=NOW + 1)
     assert len(stamps_of(store, store.bucket)) == 2
     assert "x" in {row.key.removeprefix(store.prefix) for row in rows_of(store)}
+
+
+def test_what_killed_writes_left_beside_reports_and_rows_goes_when_it_is_old(tmp_path: Path) -> None:
+    lake = open_lake(parse_settings({"LAKEHOUSE_REPLAY": "off"}, base=tmp_path))
+    root, name = Path(lake.settings.root), f".{uuid4().hex}.lakehouse-put"
+    ages = {f"{SCAN}/data": 16, f"{SCAN}/2026-01-01T00-00Z": 16, f"{SCAN}/hive": 14, "daily/data": 16}
+    for folder, days in ages.items():
+        path = root / REPORTS / "local" / folder / name
+        path.parent.mkdir(parents=True)
+        path.write_bytes(b"half")
+        os.utime(path, ns=(0, (NOW - days * DAY) * 1_000_000))
+    scan(lake.store, now_ms=NOW)
+    left = {str(path.relative_to(root / REPORTS / "local").parent) for path in root.rglob(name)}
+    assert left == {f"{SCAN}/hive", "daily/data"}
+    staged = root / REPORTS / "_loading" / "local" / name
+    staged.parent.mkdir(parents=True)
+    staged.write_bytes(b"half")
+    _Staging(lake, fresh_report(lake, now_ms=NOW), file_rows=1).clear()
+    assert not staged.exists()
 
 
 def test_old_scans_go_with_the_next_one_and_reports_of_others_stay(tmp_path: Path) -> None:

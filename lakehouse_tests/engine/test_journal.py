@@ -233,6 +233,17 @@ def test_the_newest_tries_are_read_and_a_damaged_one_is_a_failure() -> None:
     assert found[-1].result == "failed" and "cannot be read" in found[-1].why
 
 
+def test_the_newest_hundred_tries_are_kept() -> None:
+    store = CountingStore()
+    journal = Journal(store)
+    store.put(f"_lakehouse/tries/{KEY}/notes.txt", b"a person's")
+    store.put("_lakehouse/tries/bronze/events_too/notes.txt", b"a person's")
+    for ended_ms in range(103):
+        journal.record_try(KEY, CompactionTry(ended_ms=ended_ms, result="failed"))
+    assert [each.ended_ms for each in journal.tries(KEY, newest=1000)] == list(range(3, 103))
+    assert len(store.list("_lakehouse/tries")) == 102
+
+
 def test_the_tries_of_all_tables_come_with_one_listing_and_those_before_a_success_unread() -> None:
     store = CountingStore()
     journal = Journal(store)

@@ -78,6 +78,8 @@ def test_a_server_killed_in_the_middle_of_a_write_and_of_a_compaction_loses_and_
     _kill_server(settings)
     assert compactor.wait(timeout=60) != 0
     assert version_of(own_lake, events.key) == 1
+    [noted] = Journal(own_lake.store).tries(events.key)
+    assert (noted.result, noted.files_rewritten) == ("failed", 16)
 
     server.start(settings)
     assert _finish(new_client(PROGRAM, settings, "compact_input")) == "(16, 8, 16)"

@@ -281,6 +281,7 @@ def error_xml(code: str) -> bytes:
         (403, "AccessDenied", Refused, r"s3://{bucket}/lake/x: S3 answers AccessDenied; needed is s3:GetObject"),
         (503, "SlowDown", Transient, "S3 answers SlowDown"),
         (500, "InternalError", Transient, "S3 answers InternalError"),
+        (501, "NotImplemented", Refused, r"S3 answers NotImplemented \(501\)"),
         (301, "PermanentRedirect", Refused, "check bucket, region"),
     ],
 )
@@ -327,6 +328,26 @@ def test_keys_that_s3_fails_to_delete_are_asked_again_and_the_rest_is_named(buck
     answering(client, "DeleteObjects", *[(200, failed.format("SlowDown").encode())] * 5)
     with pytest.raises(Transient, match="SlowDown"):
         store.delete(["a"])
+
+
+def test_an_answer_about_a_key_that_was_not_asked_about_deletes_nothing_else(bucket: str) -> None:
+    client = boto3.client("s3")
+    store = S3Store(bucket, "lake", client)
+    for name in ("a", "b"):
+        store.put(name, b"")
+    for key in ("<Key>lake/b</Key>", ""):
+        text = f"<?xml version='1.0'?><DeleteResult><Error>{key}<Code>InternalError</Code></Error></DeleteResult>"
+        answering(client, "DeleteObjects", (200, text.encode()))
+        with pytest.raises(Transient, match="which was not asked about"):
+            store.delete(["a"])
+    assert names(store) == ["a", "b"]
+
+
+def test_a_server_that_knows_no_versions_keeps_nobody_from_going_on(bucket: str) -> None:
+    client = boto3.client("s3", config=Config(retries={"total_max_attempts": 1}))
+    answering(client, "GetBucketVersioning", (501, error_xml("NotImplemented")))
+    assert S3Store(bucket, "", client).keeps_versions() is None
+    assert S3Store(bucket, "", client).keeps_versions() is False
 
 
 def test_errors_keep_their_cause(aws: str) -> None:

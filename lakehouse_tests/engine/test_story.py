@@ -1,17 +1,18 @@
 """The story of a log, and its replay on tables that real Spark wrote."""
 
+import json
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from lakehouse.core.backtest import real_past, replay_story
 from lakehouse.core.compaction import plan_table
-from lakehouse.core.errors import Broken
+from lakehouse.core.errors import Broken, Refused
 from lakehouse.core.looks import look
 from lakehouse.core.past import Backtest, Moment
-from lakehouse.core.policy import Compaction, CompactionPolicy, policy_for
+from lakehouse.core.policy import BinPacking, Compaction, CompactionPolicy, LiquidClustering, policy_for
 from lakehouse.core.story import Story
 from lakehouse.core.strategy import NoCompaction
 from lakehouse.core.table import Table
@@ -94,6 +95,30 @@ def test_a_commit_tells_what_it_added_and_removed_and_whether_rows_changed() -> 
         [("d=1/c", 3, True)],
     )
     assert (last.shape.partition_columns, dict(last.shape.properties), last.shape.files) == (("d",), {"x": "y"}, ())
+
+
+def test_a_story_tells_by_what_the_table_was_clustered_at_each_version_also_after_its_beginning_is_gone() -> None:
+    log = LogBuilder().create(features=["clustering", "domainMetadata"]).append([("a", 10)])
+    log.commit("CLUSTER BY", _clustered("id")).append([("b", 10)]).set_properties(x="y").checkpoint()
+    log.append([("c", 10)]).commit("CLUSTER BY", _clustered()).append([("d", 10)])
+    by = [commit.shape.clustering_columns for commit in told(log).commits]
+    assert by == [(), (), ("id",), ("id",), ("id",), ("id",), (), ()]
+    assert [commit.shape.clustering_columns for commit in told(log.forget_before(5)).commits] == by[5:]
+
+
+def test_a_clustered_table_is_replayed_as_plan_plans_it() -> None:
+    log = LogBuilder().create(features=["clustering", "domainMetadata"]).commit("CLUSTER BY", _clustered("id"))
+    for number in range(6):
+        log.append([(f"f{number}", 100)])
+    policy = policy_for("bronze", Compaction(min_small_files=3, cooldown_minutes=0, data_layout=LiquidClustering(columns=("id",))))
+    assert len(replay_story(told(log), policy).runs[0].removed_paths) == 3
+    with pytest.raises(Refused, match=r"clustering is not planned by BinPacking.*accepted: data_layout=LiquidClustering"):
+        replay_story(told(log), replace(policy, data_layout=BinPacking()))
+
+
+def _clustered(*columns: str) -> dict[str, Any]:
+    configuration = json.dumps({"clusteringColumns": [[column] for column in columns]})
+    return {"domainMetadata": {"domain": "delta.clustering", "configuration": configuration, "removed": False}}
 
 
 CHECKPOINTS: dict[str, type_of_checkpoint] = {

@@ -62,6 +62,22 @@ def test_delta_itself_deletes_where_the_policy_says_so(lake: Lake, spark: "Spark
     assert outcome.past.deleted_files == 2
 
 
+def test_a_file_so_deep_that_delta_takes_it_for_anothers_folder_is_deleted_by_us_alone(lake: Lake, spark: "SparkSession") -> None:
+    """Delta cuts off as many parts of its name as the table's own path has; what is left is somebody else's file."""
+    table, uri = table_of(deleter="delta"), create(spark, lake, **{"delta.deletedFileRetentionDuration": "interval 7 days"})
+    append(spark, uri, 0)
+    location = spark.sql(f"DESCRIBE DETAIL delta.`{uri}`").collect()[0]["location"]
+    deep = "/".join([*"a" * len(location.split("/")), "running.parquet", "orphan"])
+    for name in (deep, "orphan", "running.parquet"):
+        lake.store.put(f"bronze/t/{name}", b"123")
+    age(lake, [deep, "orphan"])
+    before = stored(lake)
+    by_delta = vacuum(lake, spark, table, [table], mode="FULL")
+    assert before - stored(lake) == {"orphan"} and [*by_delta.spared] == [deep]
+    vacuum(lake, spark, table_of(), [table], mode="FULL")
+    assert before - stored(lake) == {"orphan", deep}
+
+
 def test_deletion_vectors_and_change_data_go_with_their_versions(lake: Lake, spark: "SparkSession") -> None:
     options = {"delta.enableDeletionVectors": "true", "delta.enableChangeDataFeed": "true"}
     table, uri = table_of(), create(spark, lake, **options)
@@ -153,7 +169,7 @@ def test_an_orphan_that_is_written_again_after_the_report_stays(lake: Lake, spar
     scan(lake.store, now_ms=now_ms())
     lake.store.put("bronze/t/part=1/late.parquet", b"456")
     outcome = vacuum(lake, spark, table, [table], mode="INVENTORY")
-    assert outcome.spared == {"part=1/late.parquet": "it was written again since the report"}
+    assert outcome.spared == {"part=1/late.parquet": "it was written again since it was listed"}
     assert "part=1/late.parquet" in stored(lake) and "part=1/old.parquet" not in stored(lake)
 
 

@@ -3,6 +3,7 @@
 No Spark: where a deletion is tried, Delta's answer is taken to be our plan. Reports that are damaged in themselves: `test_inventory.py`.
 """
 
+import contextlib
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -11,9 +12,14 @@ import pytest
 
 from lakehouse.core.errors import Refused
 from lakehouse.core.settings import parse_settings
+from lakehouse.core.table import Append, Table
 from lakehouse.engine.clock import now_ms
 from lakehouse.engine.lake import Lake, open_lake
+from lakehouse.engine.unverified import expect_verification, settled
 from lakehouse.engine.vacuum import plan, run
+from lakehouse.engine.vacuum.delta import Located
+from lakehouse.engine.vacuum.facts import gather
+from lakehouse.engine.write import consume_app_id
 from lakehouse_tests.engine.faults import (
     HOUR,
     KEY,
@@ -98,7 +104,19 @@ def test_keys_that_were_never_encoded_name_no_file_that_is_needed(lake: Lake) ->
     found = planned(lake)
     assert paths(found) == ["d=1/a b", *PAST]
     gone, work = carried_out(lake, found)
-    assert (gone, work.spared) == ({*PAST}, {"d=1/a b": "it was written again since the report"})
+    assert (gone, work.spared) == ({*PAST}, {"d=1/a b": "it was written again since it was listed"})
+
+
+@pytest.mark.parametrize("deleter", ["lakehouse", "delta"])
+@pytest.mark.parametrize("mode", ["FULL", "INVENTORY"])
+def test_an_orphan_that_is_written_again_while_delta_is_asked_stays(lake: Lake, mode: str, deleter: str) -> None:
+    report(lake)
+
+    def beside() -> None:
+        lake.store.put(f"{KEY}/d=1/orphan", b"456")
+
+    gone, work = carried_out(lake, planned(lake, mode), meanwhile=beside, table=table_of(KEY, deleter=deleter))
+    assert (gone, work.spared) == ({"d=1/gone"}, {"d=1/orphan": "it was written again since it was listed"})
 
 
 def test_live_keys_that_were_never_encoded_are_missed(lake: Lake) -> None:
@@ -153,6 +171,21 @@ def test_a_table_that_was_made_inside_the_folder_since_the_report_keeps_its_file
     assert paths(planned(lake, "FULL")) == PAST
 
 
+@pytest.mark.parametrize("inner", ["inner", "d=1/inner", "d", "e=1/f"])
+def test_files_that_a_table_took_over_since_the_report_stay(lake: Lake, inner: str) -> None:
+    """As CONVERT does it: they are as old as they were when they were orphans."""
+    names = [f"{inner}/part-00000.parquet", f"{inner}/deeper/part-00001.parquet"]
+    for name in names:
+        lake.store.put(f"{KEY}/{name}", b"1")
+    age(lake)
+    report(lake)
+    found = planned(lake)
+    assert paths(found) == sorted([*PAST, *names])
+    LogBuilder(lake.store, f"{KEY}/{inner}").create().append([("part-00000.parquet", 1), ("deeper/part-00001.parquet", 1)])
+    gone, work = carried_out(lake, found)
+    assert (gone, work.spared) == ({*PAST}, dict.fromkeys(names, "a table was made in its folder since the report"))
+
+
 def test_the_newest_report_that_shows_the_table_is_taken_and_a_clone_that_only_another_shows_counts(lake: Lake) -> None:
     clone = LogBuilder(lake.store, "scratch/clone").create()
     clone.append([(f"file://{lake.settings.root}/{KEY}/d=1/orphan", 3)])
@@ -162,6 +195,17 @@ def test_the_newest_report_that_shows_the_table_is_taken_and_a_clone_that_only_a
     assert (planned(lake).report.partition("/")[0], paths(planned(lake))) == ("bronze", ["d=1/gone"])
     report(lake, lambda row: row if row["key"].startswith("scratch/") else None, created_ms=NOW + 1, configuration="scratch")
     assert (planned(lake).report.partition("/")[0], paths(planned(lake))) == ("bronze", ["d=1/gone"])
+
+
+def test_a_clone_that_was_made_where_reports_have_stopped_is_found_by_a_listing(lake: Lake) -> None:
+    """The old report shows all that is declared there, but nobody declared the clone."""
+    silver = LogBuilder(lake.store, "silver/s").create().append([("live", 1)]).store_data()
+    age(lake)
+    report(lake, lambda row: row if row["key"].startswith("silver/") else None, created_ms=NOW - 30 * 24 * HOUR, configuration="silver")
+    report(lake, lambda row: row if row["key"].startswith("bronze/") else None, configuration="bronze")
+    LogBuilder(lake.store, "silver/clone").create().append([(f"file://{lake.settings.root}/{KEY}/d=1/orphan", 3)])
+    found = plan(lake, TABLE, [TABLE, table_of(silver.key)], mode="INVENTORY")
+    assert found is not None and (found.report.partition("/")[0], paths(found)) == ("bronze", ["d=1/gone"])
 
 
 def test_what_an_older_version_of_a_clone_reads_stays(lake: Lake) -> None:
@@ -182,6 +226,20 @@ def test_change_data_stays_with_its_commit_however_long_that_took(lake: Lake) ->
     table = table_of("bronze/u")
     found = plan(lake, table, [table, TABLE], mode="FULL")
     assert found is not None and paths(found) == [names[1]]
+
+
+@pytest.mark.parametrize(("restored", "is_held"), [('{"restored":1}', False), (None, True)])
+def test_the_undoing_of_a_compaction_holds_nothing_for_those_who_follow_the_changes(
+    lake: Lake, restored: str | None, is_held: bool
+) -> None:
+    story = LogBuilder(lake.store, "bronze/u").create().append([("a", 1), ("b", 1)])
+    LogBuilder(lake.store, "silver/r").create().append([("x", 1)], transaction=(consume_app_id(story.layout()), 1))
+    story.optimize(["a", "b"], into=("c", 2))
+    story.commit("RESTORE", {"remove": {"path": "c", "deletionTimestamp": NOW, "dataChange": True}}, user_metadata=restored)
+    table = table_of("bronze/u")
+    reader = Table(key="silver/r", inputs=(table,), write=Append(), transform=lambda u: u)
+    known = gather(lake, table, [table, reader, TABLE])
+    assert known is not None and (known.facts.held != "") == is_held
 
 
 @pytest.mark.parametrize("key", [f"{KEY}/d=1/live", f"{KEY}/d=1/live/", f"{KEY}/d=1/", f"{KEY}/", "bronze/"])
@@ -221,6 +279,30 @@ def test_the_clock_of_another_world_stops_the_vacuum(lake: Lake, monkeypatch: py
         monkeypatch.setattr(run, "now_ms", lambda off_ms=off_ms: now_ms() + off_ms)
         with pytest.raises(Refused, match=r"this machine's clock is -?400 s off"):
             run.check_clock(lake)
+
+
+def test_a_dry_run_takes_the_last_look_too(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    report(lake)
+    lake.store.put(f"{KEY}/d=1/orphan", b"456")
+    assert paths(planned(lake)) == PAST
+    at = Located(uri="", location=lambda: "file:/lake/bronze/t")
+    monkeypatch.setattr(run, "located", lambda _spark, _uri: contextlib.nullcontext(at))
+    monkeypatch.setattr(run, "agreed", lambda _spark, _at, _table, doomed: [*doomed])
+    found = run.rehearse(lake, None, TABLE, [TABLE], mode="INVENTORY")  # type: ignore[arg-type]  # nobody is asked
+    assert found is not None and paths(found) == ["d=1/gone"]
+
+
+def test_what_a_compaction_removed_stays_until_its_rows_were_compared(lake: Lake) -> None:
+    story_of(lake).optimize(["d=1/live", "d=2/live"], into=("d=3/compacted", 30), user_metadata="marked")
+    lake.store.put(f"{KEY}/d=3/compacted", b"x" * 30)
+    age(lake)
+    expect_verification(lake, KEY, "marked")
+    found = planned(lake, "FULL")
+    assert not {"d=1/live", "d=2/live"} & {*paths(found)}
+    assert "kept for what has not read it yet: the verification of a compaction" in found.sentence
+    with settled(lake, KEY):
+        pass
+    assert paths(planned(lake, "FULL")) == ["d=1/gone", "d=1/live", "d=1/orphan", "d=2/live"]
 
 
 def test_writers_beside_take_nothing_from_the_plan_and_a_restore_what_it_needs(lake: Lake) -> None:

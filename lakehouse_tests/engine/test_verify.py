@@ -8,11 +8,14 @@ import pytest
 from lakehouse.core.errors import Broken
 from lakehouse.core.history import Commit
 from lakehouse.core.layout import Layout
+from lakehouse.core.table import Append, Table
 from lakehouse.engine import compaction, sql
 from lakehouse.engine.compaction import compact
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.log_reader import TableFacts
+from lakehouse.engine.unverified import unverified
 from lakehouse.engine.verify import ReadAhead
+from lakehouse.engine.write import write_table
 from lakehouse_tests.engine.example import events, rows_of, session_settings, version_of
 
 if TYPE_CHECKING:
@@ -53,6 +56,72 @@ def test_a_compaction_whose_files_cannot_be_read_is_undone_and_said(
     assert len(rows_of(spark, lake, events.key, "id", "part")) == 30
 
 
+@pytest.mark.parametrize("is_readable", [True, False])
+def test_an_undone_compaction_gives_an_append_downstream_no_row_twice(
+    lake: Lake, spark: "SparkSession", monkeypatch: pytest.MonkeyPatch, is_readable: bool
+) -> None:
+    uri = _three_files(lake, spark)
+    spark.sql(sql.set_properties(uri, {"delta.enableChangeDataFeed": "true"}))
+    copies = Table(key="silver/copies", inputs=(events,), write=Append(), transform=lambda events: events)
+    write_table(lake, spark, copies)
+    real = compaction.verify
+
+    def after_damage(lake: Lake, spark: "SparkSession", before: Layout, after: TableFacts, commits: Sequence[Commit], ahead: object) -> int:
+        damaged = f"{events.key}/{commits[0].added_paths[0]}"
+        kept = f"{events.key}/{commits[0].removed_paths[0]}"
+        lake.store.put(damaged, lake.store.read(kept) if is_readable else b"no Parquet")
+        return real(lake, spark, before, after, commits, {})
+
+    monkeypatch.setattr(compaction, "verify", after_damage)
+    with pytest.raises(Broken, match="version 3 is restored"):
+        compact(lake, spark, events)
+    spark.range(1000, 1002).selectExpr("id", "0 AS part").write.format("delta").mode("append").save(uri)
+    assert write_table(lake, spark, copies).rows_written == 2
+    wanted = sorted([(number, number % 2) for number in range(30)] + [(1000, 0), (1001, 0)], key=str)
+    assert rows_of(spark, lake, copies.key, "id", "part") == rows_of(spark, lake, events.key, "id", "part") == wanted
+
+
+@pytest.mark.parametrize("fault", ["loses a row", ""])
+def test_a_commit_whose_run_ended_before_it_was_verified_is_verified_by_the_next(
+    lake: Lake, spark: "SparkSession", monkeypatch: pytest.MonkeyPatch, fault: str
+) -> None:
+    _three_files(lake, spark)
+    if fault:
+        monkeypatch.setattr(sql, "optimize", lambda uri, predicate: _faulty(uri, fault))
+    monkeypatch.setattr(compaction, "verify", _interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        compact(lake, spark, events)
+    monkeypatch.undo()
+    assert version_of(lake, events.key) == 3 and unverified(lake, events.key) is not None
+    if fault:
+        with pytest.raises(Broken, match=r"version 3 was to have the rows of version 2, but .*; version 2 is restored"):
+            compact(lake, spark, events)
+    else:
+        assert compact(lake, spark, events).version_after is None
+    assert unverified(lake, events.key) is None
+    assert len(rows_of(spark, lake, events.key, "id", "part")) == 30
+
+
+def test_a_commit_that_can_be_verified_no_more_is_told_once_and_one_that_was_never_made_not_at_all(
+    lake: Lake, spark: "SparkSession", monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _three_files(lake, spark)
+    monkeypatch.setattr(compaction, "run_statement", _interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        compact(lake, spark, events)
+    monkeypatch.undo()
+    monkeypatch.setattr(compaction, "verify", _interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        compact(lake, spark, events)
+    monkeypatch.undo()
+    facts = lake.facts(events.key)
+    assert facts is not None and facts.layout.version == 3
+    lake.store.delete([f"{events.key}/{path}" for path in facts.history.commits[-1].removed_paths])
+    with pytest.raises(Broken, match="version 3 was ended before it compared the rows, and they can be compared no more"):
+        compact(lake, spark, events)
+    assert (compact(lake, spark, events).version_after, version_of(lake, events.key)) == (None, 3)
+
+
 def test_a_version_that_somebody_wrote_after_a_faulty_compaction_is_kept(
     lake: Lake, spark: "SparkSession", monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -68,6 +137,28 @@ def test_a_version_that_somebody_wrote_after_a_faulty_compaction_is_kept(
     with pytest.raises(Broken, match="nothing is restored, since version 4 was written after it; look at versions 2 and 4"):
         compact(lake, spark, events)
     assert (version_of(lake, events.key), (1000, 0) in rows_of(spark, lake, events.key, "id", "part")) == (4, True)
+
+
+def test_what_somebody_writes_just_before_a_faulty_compaction_is_undone_is_kept_or_named(
+    lake: Lake, spark: "SparkSession", monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _three_files(lake, spark)
+    real = sql.restore
+
+    def after_another_write(uri: str, version: int) -> str:
+        newest = version_of(lake, events.key)
+        if newest in (3, 5):
+            spark.range(1000 + newest, 1001 + newest).selectExpr("id", "0 AS part").write.format("delta").mode("append").save(uri)
+        return real(uri, version)
+
+    monkeypatch.setattr(sql, "optimize", lambda uri, predicate: _faulty(uri, "loses a row"))
+    monkeypatch.setattr(sql, "restore", after_another_write)
+    told = r"by version 5, .* by version 7, .* by version 8: the rows of version\(s\) 4 are in no newer version; look"
+    with pytest.raises(Broken, match=f"version 2 is restored {told}"):
+        compact(lake, spark, events)
+    assert version_of(lake, events.key) == 8
+    found = rows_of(spark, lake, events.key, "id", "part")
+    assert (len(found), [row[0] for row in found if row[0] >= 1000]) == (31, [1005])
 
 
 @pytest.mark.parametrize(("cores", "read"), [(2, 0), (3, 6)])
@@ -88,6 +179,10 @@ def test_a_statement_that_fails_ends_what_reads_ahead(lake: Lake, spark: "SparkS
     with pytest.raises(RuntimeError, match="as planned"), ReadAhead(spark, facts.layout, planned.bins, cores=3):
         raise RuntimeError("as planned")
     assert session_settings(spark) == before
+
+
+def _interrupted(*_: object, **__: object) -> int:
+    raise KeyboardInterrupt
 
 
 def _three_files(lake: Lake, spark: "SparkSession") -> str:

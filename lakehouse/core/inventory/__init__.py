@@ -1,10 +1,10 @@
 """What lies in storage, by an inventory of it, held against what the tables' logs say: to the byte."""
 
-from lakehouse.core.inventory.books import Reference, TableBooks, keep_books, retention_ms_of, span_ms_of
+from lakehouse.core.inventory.books import RETENTION, Reference, TableBooks, keep_books, retention_ms_of, span_ms_of
 from lakehouse.core.inventory.classify import Classifier
-from lakehouse.core.inventory.expiry import KEPT_DAYS, expired, stamp_ms
+from lakehouse.core.inventory.expiry import KEPT_DAYS, UNFINISHED, expired, stamp_ms
 from lakehouse.core.inventory.loads import Load, load_json, loads_of
-from lakehouse.core.inventory.manifest import DataPart, Manifest, manifest_json, parse_manifest
+from lakehouse.core.inventory.manifest import NEEDED_COLUMNS, DataPart, Manifest, manifest_json, parse_manifest
 from lakehouse.core.inventory.owners import Owners, table_roots
 from lakehouse.core.inventory.parts import KINDS, RECLAIMABLE, Part, StoredObject, decode_key, plausible_ms
 from lakehouse.core.inventory.reconcile import reconcile
@@ -13,9 +13,12 @@ from lakehouse.core.inventory.shares import OUTSIDE, PAGE_KEYS, Reconciliation, 
 __all__ = [
     "KEPT_DAYS",
     "KINDS",
+    "NEEDED_COLUMNS",
     "OUTSIDE",
     "PAGE_KEYS",
     "RECLAIMABLE",
+    "RETENTION",
+    "UNFINISHED",
     "Classifier",
     "DataPart",
     "Load",

@@ -13,8 +13,8 @@ from lakehouse.core.vector import vector_file
 _UNITS_MS = {"week": 7 * DAY_MS, "day": DAY_MS, "hour": 3_600_000, "minute": 60_000, "second": 1_000, "millisecond": 1, "microsecond": 0}
 _SPAN = re.compile(r"(\d+)\s+([a-z]+?)s?(?=\s|$)")
 _INTERVAL = re.compile(r"(?:interval\s+)?(?:\d+\s+[a-z]+(?:\s+|$))+")
-# Source: PROTOCOL.md and Delta's defaults, delta.deletedFileRetentionDuration.
-_RETENTION = "interval 1 week"
+# The property of a table that says how long removed files are kept. Source: PROTOCOL.md, and Delta's default.
+RETENTION, _DEFAULT_RETENTION = "delta.deletedFileRetentionDuration", "interval 1 week"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,7 +80,7 @@ def keep_books(layout: Layout, *, lake_uri: str) -> TableBooks:
 
 def retention_ms_of(properties: Mapping[str, str]) -> int | None:
     """How long removed files are kept, by the table's property; `None` where it is spelled in a way unknown here."""
-    return span_ms_of(properties.get("delta.deletedFileRetentionDuration", _RETENTION))
+    return span_ms_of(properties.get(RETENTION, _DEFAULT_RETENTION))
 
 
 def span_ms_of(interval: str) -> int | None:

@@ -3,7 +3,8 @@
 **Safety properties**
 - Only names of the layout that our scan writes are ever chosen, in the folder of our own configuration: never a report of AWS.
 - A report goes when it is older than `KEPT_DAYS` by its own stamp; the newest complete one never does.
-- A data file goes a day after the reports that may name it: by then no scan that was running when it was written still runs.
+- A data file, and what a killed write left, goes a day after the reports that may name it: by then no scan that was running when it was
+  written still runs.
 """
 
 import re
@@ -15,6 +16,8 @@ from lakehouse.core.inventory.parts import DAY_MS
 # A fortnight of days to look back at; the inventory table keeps what the reports said.
 KEPT_DAYS = 14
 _STAMP = re.compile(r"(\d{4}-\d\d-\d\dT\d\d-\d\dZ)/manifest\.(?:json|checksum)|hive/dt=(\d{4}-\d\d-\d\d)-(\d\d-\d\d)/symlink\.txt")
+# What a store on a disk writes before a file has its name; a write that is killed leaves it.
+UNFINISHED = re.compile(r"\.[0-9a-f]{32}\.lakehouse-put")
 _DATA = re.compile(r"data/[0-9a-f-]{36}\.parquet")
 
 
@@ -33,7 +36,7 @@ def expired(files: Iterable[tuple[str, int]], *, newest: str | None, now_ms: int
             began_ms = stamp_ms(match[1] or f"{match[2]}T{match[3]}Z")
             if began_ms is not None and began_ms < reports_ms:
                 found.append(name)
-        elif _DATA.fullmatch(name) and modified_ms < data_ms:
+        elif (_DATA.fullmatch(name) or UNFINISHED.fullmatch(name.rpartition("/")[2])) and modified_ms < data_ms:
             found.append(name)
     # Without its checksum a report is none: what is read while the rest goes is refused or passed over, never half.
     return tuple(sorted(found, key=lambda name: (not name.endswith("manifest.checksum"), name)))

@@ -14,7 +14,7 @@ from lakehouse.core.errors import Refused
 from lakehouse.core.inventory.parts import plausible_ms
 
 FORMATS = ("CSV", "ORC", "Parquet")
-_NEEDED = ("bucket", "key", "size", "last_modified_date")
+NEEDED_COLUMNS = ("bucket", "key", "size", "last_modified_date")
 _HOUR_MS = 3_600_000
 _MD5 = re.compile(r"[0-9a-f]{32}")
 _WORD = re.compile(r"(?<=[a-z])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
@@ -121,7 +121,7 @@ def _columns(file_format: str, schema: str) -> tuple[str, ...]:
 def _check_content(found: Manifest, folder: str, where: str) -> None:
     if found.file_format not in FORMATS:
         raise Refused(f"{where}: its format is {found.file_format!r}; accepted: {', '.join(FORMATS)}")
-    lacking = [name for name in _NEEDED if name not in found.columns]
+    lacking = [name for name in NEEDED_COLUMNS if name not in found.columns]
     if lacking:
         raise Refused(f"{where}: it has no column {' and no '.join(lacking)}; add Size and LastModifiedDate to the inventory configuration")
     if not found.files:

@@ -1,7 +1,7 @@
 """What a vacuum is decided by: the table's books, the report, the vacuum before, and who still reads what was removed."""
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Set
 from dataclasses import asdict, dataclass, field
 from typing import Any
 from urllib.parse import unquote
@@ -13,6 +13,8 @@ from lakehouse.core.vacuum.policy import type_of_mode
 
 # Assumed: a page of a listing on S3.
 SECONDS_PER_PAGE = 0.15
+# A vacuum that was denied everything would else name a whole table in a record that each later one reads.
+FAILED_NAMED = 1_000
 # Names that a UUID of each try makes, so that nobody writes one a second time.
 # Source: delta-io/delta v4.4.0, DelayedCommitProtocol.getFileName, DeletionVectorStore; delta-rs, PartitionWriter.
 _WRITTEN_ONCE = re.compile(
@@ -31,10 +33,11 @@ class ReportFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PastVacuum:
-    """One vacuum of a table, as the journal has it. `horizon_ms`: what was removed before it was to go; `failed` is name -> why.
+    """One vacuum of a table, as the journal has it. `horizon_ms`: what was removed before it was to go; `failed` is name -> why,
+    of at most `FAILED_NAMED` files.
 
     `predicted_…` are the plan's figures. `spared` are files that Delta or the last look kept. `is_complete`: everything that was past the
-    retention was gone through; not where an error ended it, or where there was too little to begin.
+    retention was gone through; not where an error ended it, where more failed than are named, or where there was too little to begin.
     """
 
     started_ms: int
@@ -113,6 +116,12 @@ class VacuumFacts:
 def written_once(name: str) -> bool:
     """Whether what lies under this name now is what lay there when the report was made, if anything does."""
     return _WRITTEN_ONCE.fullmatch(name) is not None
+
+
+def folders_to_ask(name: str, partition_columns: Set[str]) -> list[str]:
+    """The folders above a file in which a table of their own may lie: those that are not of a partition."""
+    parts, partitions = name.split("/")[:-1], tuple(f"{column}=" for column in partition_columns)
+    return ["/".join(parts[: end + 1]) for end, part in enumerate(parts) if not part.startswith(partitions)]
 
 
 def log_covers(facts: VacuumFacts) -> bool:

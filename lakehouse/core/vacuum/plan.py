@@ -16,7 +16,7 @@ from typing import Any
 
 from lakehouse.core.cost import DEFAULT_PRICES, Prices, price
 from lakehouse.core.errors import Broken, Refused
-from lakehouse.core.inventory import RECLAIMABLE, Classifier, Part, Reference, StoredObject
+from lakehouse.core.inventory import RECLAIMABLE, RETENTION, Classifier, Part, Reference, StoredObject
 from lakehouse.core.layout import CATALOG_FEATURES
 from lakehouse.core.reason import Reason
 from lakehouse.core.vacuum.choice import DELETE_KEYS, Quote
@@ -25,7 +25,6 @@ from lakehouse.core.vacuum.policy import SAFE_RETENTION_HOURS, SHORT_RETENTION_R
 from lakehouse.core.vacuum.sift import Doomed, Sifted
 
 _HOUR_MS = 3_600_000
-_RETENTION = "delta.deletedFileRetentionDuration"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,7 +125,7 @@ def plan_vacuum(
         horizon_ms=classifier.horizon_ms,
         doomed=doomed,
         quotes=tuple(quotes),
-        notes=tuple(_notes(facts, doomed, mode)),
+        notes=(*_odd_names(sifted.odd()), *_notes(facts, doomed, mode)),
         **_price(facts, doomed, {quote.mode: quote for quote in quotes}, mode, prices),
     )
 
@@ -139,7 +138,7 @@ def still_doomed(doomed: Iterable[Doomed], facts: VacuumFacts, *, horizon_ms: in
         object_ = StoredObject(bucket="", key="", size_bytes=each.size_bytes, modified_ms=each.modified_ms)
         return classifier.part_of(f"{facts.books.table}/{each.goes_with or each.name}", object_) in RECLAIMABLE
 
-    return [each for each in doomed if facts.books.retention_ms and goes(each)]
+    return [each for each in doomed if facts.books.retention_ms is not None and goes(each)]
 
 
 def _refuse_unsafe(facts: VacuumFacts, policy: Vacuum) -> None:
@@ -154,7 +153,7 @@ def _refuse_unsafe(facts: VacuumFacts, policy: Vacuum) -> None:
             raise Refused(f"{where}: table feature {feature}: its catalog alone deletes files; accepted: tables without it")
     if books.retention_ms is None:
         raise Refused(
-            f"{where}: {_RETENTION} is {facts.properties.get(_RETENTION)!r}, which cannot be understood; accepted: like 'interval 7 days'"
+            f"{where}: {RETENTION} is {facts.properties.get(RETENTION)!r}, which cannot be understood; accepted: like 'interval 7 days'"
         )
     if books.retention_ms < SAFE_RETENTION_HOURS * _HOUR_MS and not policy.accepts_risk:
         raise Refused(
@@ -219,6 +218,14 @@ def _notes(facts: VacuumFacts, doomed: Sequence[Doomed], mode: type_of_mode) -> 
         )
     if mode == "LITE" and any(not each.size_bytes for each in doomed):
         yield "bytes are at least these: the log does not tell the sizes of all removed files"
+
+
+def _odd_names(odd: Sequence[str]) -> Iterable[str]:
+    if odd:
+        yield (
+            f"{len(odd)} file(s) that nothing needs stay, like {odd[0]!r}: Delta takes a colon in a name's first part for the end of a "
+            "scheme, and no request to S3 can hold a control character; rename them, or delete them by hand"
+        )
 
 
 def minute_text(ms: int) -> str:

@@ -6,14 +6,16 @@ from math import inf
 from typing import Literal
 
 from lakehouse.core.errors import Refused
-from lakehouse.core.inventory import span_ms_of
+from lakehouse.core.inventory import RETENTION, span_ms_of
 
 # Source: Delta's default, and the shortest that it takes without an override: DeltaLog.tombstoneRetentionMillis, one week.
 SAFE_RETENTION_HOURS = 168
+# The property is written in whole minutes.
+_LEAST_HOURS = 1 / 60
 # Who declares less writes this sentence down, and nothing else does.
 SHORT_RETENTION_RISK = "readers and writers that take longer than the retention lose their files"
 VACUUM_MODES = ("LITE", "INVENTORY", "FULL")
-_RETENTION, _LOG_RETENTION = "delta.deletedFileRetentionDuration", "delta.logRetentionDuration"
+_LOG_RETENTION = "delta.logRetentionDuration"
 # Source: Delta's default.
 _DEFAULT_LOG_RETENTION, _HOUR_MS = "interval 30 days", 3_600_000
 _DELETERS = ("lakehouse", "delta")
@@ -50,6 +52,8 @@ class Vacuum:
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int | float) or not least <= value < inf:
                 raise Refused(f"Vacuum.{name} is {value!r}; accepted: a number, {least} or more")
+        if 0 < self.retention_hours < _LEAST_HOURS:
+            raise Refused(f"Vacuum.retention_hours is {self.retention_hours!r}, under a minute; accepted: 0, or a minute (1/60) or more")
         if 0 < self.retention_hours < SAFE_RETENTION_HOURS and not self.accepts_risk:
             raise Refused(
                 f"Vacuum.retention_hours is {self.retention_hours:g}, under a week ({SAFE_RETENTION_HOURS}); accepted with "
@@ -65,7 +69,7 @@ class Vacuum:
 
     def properties(self) -> dict[str, str]:
         """The table property that it needs."""
-        return {_RETENTION: self._span} if self.retention_hours else {}
+        return {RETENTION: self._span} if self.retention_hours else {}
 
     def properties_beside(self, properties: Mapping[str, str]) -> dict[str, str]:
         """The same, and the log's retention where a table of these `properties` keeps it for a shorter time, or one that is unknown."""

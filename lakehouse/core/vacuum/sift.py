@@ -1,5 +1,6 @@
 """Which of the objects in a table's folder go, told apart one by one as they are listed."""
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -11,6 +12,9 @@ _HOUR_MS = 3_600_000
 # Two zones are half an hour apart, at least.
 _ZONE_MS = 1_800_000
 _UNIFORM = "delta.universalFormat.enabledFormats"
+# Names that one of the two who are asked cannot be told, and that would stop the vacuum of all others.
+# Source: Hadoop, Path(String): a colon before the first slash ends a scheme; W3C, XML 1.0, Char, since DeleteObjects is XML.
+_ODD = re.compile(r"[^/]*:|.*[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,6 +40,7 @@ class Sifted:
         self._uniform = bool(facts.properties.get(_UNIFORM))
         self._late = removed_since(facts, classifier.horizon_ms)
         self._going: dict[str, Doomed] = {}
+        self._odd: set[str] = set()
         self._hidden: dict[str, StoredObject] = {}
         self._nested: set[str] = set()
         self._lead_ms: int | None = None
@@ -60,21 +65,31 @@ class Sifted:
             elif part not in RECLAIMABLE or own in self._late or not self._is_a_file(own):
                 continue
             elif each.modified_ms is not None and each.modified_ms < horizon_ms:
+                if _ODD.match(own):
+                    self._odd.add(own)
+                    continue
                 self._going[own] = Doomed(name=own, size_bytes=each.size_bytes, modified_ms=each.modified_ms, part=part)
 
     def doomed(self) -> tuple[Doomed, ...]:
         """By name, each followed by Hadoop's checksum of it; nothing of a table inside that was made since the tables were counted."""
         found: list[Doomed] = []
-        nested = Owners(self._nested)
-        for name, each in sorted(self._going.items()):
-            if nested.table_of(name):
-                continue
+        for name in self._own(self._going):
+            each = self._going[name]
             found.append(each)
             checksum = checksum_name(name)
             if beside := self._hidden.get(checksum):
                 ms = beside.modified_ms or each.modified_ms
                 found.append(Doomed(name=checksum, size_bytes=beside.size_bytes, modified_ms=ms, part=Part.HIDDEN, goes_with=name))
         return tuple(found)
+
+    def odd(self) -> tuple[str, ...]:
+        """The names of those that would go, if their names could be told to Delta and to S3."""
+        return tuple(self._own(self._odd))
+
+    def _own(self, names: Iterable[str]) -> Iterable[str]:
+        """By name, without those of a table inside."""
+        nested = Owners(self._nested)
+        return (name for name in sorted(names) if not nested.table_of(name))
 
     def _compare_times(self, own: str, each: StoredObject) -> None:
         written = self._facts.books.live.get(own)
@@ -96,7 +111,7 @@ class Sifted:
 
     def _is_a_file(self, own: str) -> bool:
         """A name that a file below the table can have; what UniForm writes for other readers is left alone."""
-        return {"", ".", ".."}.isdisjoint(own.split("/")) and "\0" not in own and not (self._uniform and own.startswith("metadata/"))
+        return {"", ".", ".."}.isdisjoint(own.split("/")) and not (self._uniform and own.startswith("metadata/"))
 
 
 def checksum_name(name: str) -> str:

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from lakehouse.core.errors import Refused
-from lakehouse.core.inventory import Manifest, StoredObject, decode_key, plausible_ms
+from lakehouse.core.inventory import NEEDED_COLUMNS, Manifest, StoredObject, decode_key, plausible_ms
 
 _BATCH_ROWS = 65_536
 # StoredObject's field -> the report's column, where a report may lack it.
@@ -27,7 +27,6 @@ _OPTIONAL = {
     "owner": "object_owner",
 }
 _FLAGS = ("is_latest", "is_delete_marker", "is_multipart_uploaded")
-_NEEDED = ("bucket", "key", "size", "last_modified_date")
 
 
 def stored_objects(manifest: Manifest, data: bytes, *, where: str) -> Iterator[StoredObject]:
@@ -37,7 +36,7 @@ def stored_objects(manifest: Manifest, data: bytes, *, where: str) -> Iterator[S
         Refused: it cannot be read, lacks a column, has rows of another bucket, sizes that are none, or not one time that can be.
     """
     plausible = rows = 0
-    for columns in column_batches(manifest, data, where=where, only=(*_NEEDED, *_OPTIONAL.values())):
+    for columns in column_batches(manifest, data, where=where, only=(*NEEDED_COLUMNS, *_OPTIONAL.values())):
         if others := set(columns["bucket"]) - {manifest.source_bucket}:
             raise Refused(f"{where} has rows of bucket {min(others)!r}; accepted: rows of bucket {manifest.source_bucket!r}")
         times = [plausible_ms(ms, now_ms=manifest.created_ms) for ms in columns["last_modified_date"]]
@@ -55,7 +54,7 @@ def column_batches(manifest: Manifest, data: bytes, *, where: str, only: Sequenc
     try:
         for batch in read(manifest, data, wanted):
             columns = {name.lower(): _values(name.lower(), column) for name, column in zip(batch.schema.names, batch.columns, strict=True)}
-            if lacking := [name for name in _NEEDED if name in only and name not in columns]:
+            if lacking := [name for name in NEEDED_COLUMNS if name in only and name not in columns]:
                 raise Refused(f"{where} has no column {' and no '.join(lacking)}; accepted: the columns that its manifest names")
             if manifest.file_format == "CSV":
                 columns["key"] = [key and decode_key(key) for key in columns["key"]]

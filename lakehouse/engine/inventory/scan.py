@@ -118,7 +118,8 @@ def _remove_expired(store: Store, *, now_ms: int) -> None:
     """What is old of our own reports goes: first what makes them reports."""
     folder = f"{REPORTS}/{store.bucket}/{SCAN}"
     complete = (stamp for name, stamp in stamps_of(store, store.bucket) if name == SCAN and checksum_of(store, store.bucket, name, stamp))
-    files = [(file.name.removeprefix(f"{folder}/"), file.modified_ms) for file in store.list(folder)]
+    # Unlike a list of files, a walk has what killed writes left.
+    files = [(each.key.removeprefix(f"{store.prefix}{folder}/"), each.modified_ms or now_ms) for each in store.walk(folder)]
     names = [f"{folder}/{name}" for name in expired(files, newest=next(complete, None), now_ms=now_ms)]
     store.delete([name for name in names if name.endswith("manifest.checksum")])
     store.delete([name for name in names if not name.endswith("manifest.checksum")])

@@ -136,8 +136,9 @@ class _Staging:
         self._files = RowFiles(lake.store, self._folder, _SCHEMA, file_rows=file_rows)
 
     def clear(self) -> None:
-        """Remove all that is in the folder."""
-        self._store.delete([file.name for file in self._store.list(self._folder)])
+        """Remove all that is in the folder, what killed writes left there, too."""
+        names = (each.key.removeprefix(self._store.prefix) for each in self._store.walk(self._folder) if not each.key.endswith("/"))
+        self._store.delete([*names])
 
     def through(self, objects: Iterator[StoredObject], owner: type_of_owner) -> Iterator[StoredObject]:
         """The same objects, each written down on its way."""

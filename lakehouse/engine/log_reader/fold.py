@@ -17,7 +17,7 @@ from lakehouse.core.layout import DataFile, Layout, LogDebt, Tombstone
 from lakehouse.engine.log_reader.actions import Actions, AddedFile, RemovedFile
 from lakehouse.engine.log_reader.checkpoint import Checkpoint
 from lakehouse.engine.log_reader.columns import AddedColumns, added_columns, made_of_columns
-from lakehouse.engine.log_reader.schema import clustering_of, columns_of, features_of, partitioner
+from lakehouse.engine.log_reader.schema import CLUSTERING_DOMAIN, clustering_of, columns_of, features_of, partitioner
 from lakehouse.engine.log_reader.segment import Segment
 
 type_of_later = Mapping[tuple[str, str | None], AddedFile | RemovedFile]
@@ -59,7 +59,7 @@ def fold_layout(segment: Segment, checkpoint: Checkpoint, commits: Sequence[Read
         ),
         columns=columns_of(metadata),
         partition_columns=tuple(metadata["partitionColumns"]),
-        clustering_columns=clustering_of(_newest_domain("delta.clustering", checkpoint.small, tail), metadata),
+        clustering_columns=clustering_of(_newest_domain(CLUSTERING_DOMAIN, checkpoint.small, tail), metadata),
         properties=dict(metadata.get("configuration") or {}),
         features=features,
         transactions=dict(chain.from_iterable(actions.transactions.items() for actions in (checkpoint.small, *_actions(tail)))),

@@ -25,6 +25,8 @@ _COUNTABLE = frozenset(
         "variantType-preview",
     }
 )
+# Source: PROTOCOL.md, "Clustered Table"
+CLUSTERING_DOMAIN = "delta.clustering"
 _CATALOG = frozenset(CATALOG_FEATURES)
 # Source: PROTOCOL.md, "Valid Feature Names in Table Features": the versions that implied a feature before there were names.
 _IMPLIED_BY_WRITER = {
@@ -71,7 +73,7 @@ def columns_of(metadata: Mapping[str, Any]) -> tuple[Column, ...]:
 
 
 def clustering_of(domain: str | None, metadata: Mapping[str, Any]) -> tuple[str, ...]:
-    """The columns of liquid clustering by their logical names, of a field within one the whole path; `domain` is `delta.clustering`."""
+    """The columns of liquid clustering by their logical names, of a field within one the whole path; `domain` is `CLUSTERING_DOMAIN`'s."""
     if domain is None:
         return ()
     mapped = metadata.get("configuration", {}).get("delta.columnMapping.mode", "none") != "none"

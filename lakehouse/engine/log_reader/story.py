@@ -15,7 +15,7 @@ from lakehouse.engine.log_reader.actions import Actions
 from lakehouse.engine.log_reader.checkpoint import read_checkpoint
 from lakehouse.engine.log_reader.commits import read_commits
 from lakehouse.engine.log_reader.fold import ReadCommit, fold_layout
-from lakehouse.engine.log_reader.schema import columns_of, features_of, partitioner
+from lakehouse.engine.log_reader.schema import CLUSTERING_DOMAIN, clustering_of, columns_of, features_of, partitioner
 from lakehouse.engine.log_reader.segment import LogChanged, Segment, find_segment, until, version_of
 from lakehouse.engine.store import Store, StoredFile
 
@@ -79,12 +79,13 @@ def _first_segment(listing: Sequence[StoredFile], key: str, *, folder: str, firs
 
 
 class _Teller:
-    """What a commit's actions mean, given the metaData and the protocol before it."""
+    """What a commit's actions mean, given the metaData, the protocol and the clustering before it."""
 
     def __init__(self, key: str, uri: str) -> None:
         self._key, self._uri = key, uri
         self._metadata: Mapping[str, Any] | None = None
         self._protocol: Mapping[str, Any] | None = None
+        self._clustering: str | None = None
         self._compacted: set[str] = set()
 
     def start(self, store: Store, segment: Segment, folder: str) -> Layout:
@@ -98,7 +99,7 @@ class _Teller:
     def commit(self, read: ReadCommit) -> StoryCommit:
         """One commit, told."""
         actions = read.actions
-        if actions.metadata or actions.protocol or read.version == 0:
+        if actions.metadata or actions.protocol or CLUSTERING_DOMAIN in actions.domains or read.version == 0:
             self._learn(actions)
         changed_data = any(action.data_change for action in chain(actions.adds, actions.removes))
         if any(not remove.data_change for remove in actions.removes):
@@ -115,6 +116,7 @@ class _Teller:
 
     def _learn(self, actions: Actions) -> None:
         self._metadata, self._protocol = actions.metadata or self._metadata, actions.protocol or self._protocol
+        self._clustering = actions.domains.get(CLUSTERING_DOMAIN, self._clustering)
         if self._metadata is None or self._protocol is None:
             missing = "metaData" if self._metadata is None else "protocol"
             raise Broken(f"log of {self._key}: its first commit or its checkpoint has no {missing}: restore it")
@@ -128,6 +130,7 @@ class _Teller:
             log=LogDebt(checkpoint_version=None, commit_count=0, commit_bytes=0),
             columns=columns_of(self._metadata),
             partition_columns=tuple(self._metadata["partitionColumns"]),
+            clustering_columns=clustering_of(self._clustering, self._metadata),
             properties=dict(self._metadata.get("configuration") or {}),
             features=features_of(self._protocol, table=self._key),
             table_id=str(self._metadata.get("id", "")),

@@ -8,7 +8,6 @@ Safety properties:
 
 import errno
 import os
-import re
 import stat
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -18,10 +17,9 @@ from pathlib import Path
 from uuid import uuid4
 
 from lakehouse.core.errors import Refused, Transient
-from lakehouse.core.inventory import StoredObject
+from lakehouse.core.inventory import UNFINISHED, StoredObject
 from lakehouse.engine.store.contract import LOCAL, StoredFile, checked_name, folder_prefix
 
-_UNFINISHED = re.compile(r"\.[0-9a-f]{32}\.lakehouse-put")
 # A disk takes several at once; threads of one process share its directory locks, so that more gain nothing.
 _UNLINKERS, _FEW = 8, 64
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE)
@@ -46,7 +44,7 @@ class DiskStore:
         """See `Store.list`."""
         folder = folder_prefix(prefix)
         with _translated(self.root / folder, "list"):
-            files = (_stored(name, entry) for name, entry in self._walk(folder) if not _UNFINISHED.fullmatch(entry.name))
+            files = (_stored(name, entry) for name, entry in self._walk(folder) if not UNFINISHED.fullmatch(entry.name))
             return sorted((file for file in files if file), key=lambda file: file.name)
 
     def folders(self, prefix: str, *, after: str = "") -> Sequence[str]:

@@ -30,6 +30,8 @@ _TRIES = 5
 _PAUSES_SECONDS = (0.1, 0.3, 0.9, 2.7)
 _READERS = 16
 _PASSING = frozenset({"SlowDown", "InternalError", "ServiceUnavailable", "RequestTimeout", "Throttling", "OperationAborted"})
+# A server that lacks an operation lacks it the next time, too.
+_NOT_IMPLEMENTED = 501
 _PERMISSIONS = {"list": "s3:ListBucket", "read": "s3:GetObject (and s3:ListBucket)", "write": "s3:PutObject", "delete": "s3:DeleteObject"}
 
 
@@ -196,7 +198,10 @@ class S3Store:
             with self._translated("delete", pending[0]):
                 request = {"Objects": [{"Key": key} for key in pending], "Quiet": True}
                 errors = self.client.delete_objects(Bucket=self.bucket, Delete=request).get("Errors", [])
-            failed = {error["Key"]: error["Code"] for error in errors}
+            failed = {error.get("Key", ""): error["Code"] for error in errors}
+            if strangers := failed.keys() - set(pending):
+                where = f"store: cannot delete s3://{self.bucket}/{pending[0]}"
+                raise Transient(f"{where}: S3 answers of {min(strangers)!r}, which was not asked about; try again")
             final |= {key: code for key, code in failed.items() if code not in _PASSING}
             pending = [key for key, code in failed.items() if code in _PASSING]
             if not pending:
@@ -237,7 +242,7 @@ def _from_answer(error: Any, where: str, action: str) -> Exception:
         return FileNotFoundError(where)
     if code == "NoSuchBucket":
         return Refused(f"{where}: there is no such bucket; make it first, or change LAKEHOUSE_ROOT")
-    if code in _PASSING or status >= 500 or status == 429:
+    if code in _PASSING or (status >= 500 and status != _NOT_IMPLEMENTED) or status == 429:
         return Transient(f"{where}: S3 answers {code} ({status}); try again")
     if status == 403:
         return Refused(f"{where}: S3 answers {code}; needed is {_PERMISSIONS[action]}, with keys that are valid now")

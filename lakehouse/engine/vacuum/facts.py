@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from urllib.parse import unquote
 
 from lakehouse.core.errors import Refused
+from lakehouse.core.history import is_news
 from lakehouse.core.inventory import StoredObject, keep_books, table_roots
 from lakehouse.core.reason import Reason
 from lakehouse.core.table import Overwrite, Table
@@ -24,6 +25,7 @@ from lakehouse.engine.inventory import SETTLED_MS, Report, newest_report, open_b
 from lakehouse.engine.journal import Journal
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.log_reader import TableFacts
+from lakehouse.engine.unverified import unverified
 from lakehouse.engine.write import consume_app_id
 
 # A commit comes after its files and the times of its removals, by as long as its transaction ran.
@@ -42,7 +44,7 @@ class Gathered:
 class _Shown:
     """The newest report that shows a table; why there is none, or which other cannot be used; all tables that any of them shows.
 
-    `is_whole`: they are young and show all that is declared, so that nobody has to list the lake to know its tables.
+    `is_whole`: those that are young show all that is declared, so that nobody has to list the lake to know its tables.
     """
 
     report: Report | None
@@ -137,9 +139,9 @@ def _shown(lake: Lake, table: Table, declared: Sequence[Table]) -> _Shown:
     of_it = next((report for report, shown in found if table.key in shown), None)
     if found and of_it is None:
         problem = problem or f"the report {found[0][0].name} shows nothing of {table.key}: is it older than the table, or another prefix's?"
-    max_age_ms = table.vacuum.max_report_hours * 3_600_000
-    is_new = bool(found) and now_ms() - found[0][0].manifest.created_ms <= max_age_ms
-    return _Shown(report=of_it, problem=problem, tables=tables, is_whole=is_new and not problem and wanted <= tables)
+    # A configuration that stopped still shows its tables, but no clone that was made beside them since.
+    young = {name for report, shown in found if report.manifest.age_hours(now_ms()) <= table.vacuum.max_report_hours for name in shown}
+    return _Shown(report=of_it, problem=problem, tables=tables, is_whole=not problem and wanted <= young)
 
 
 def _objects(lake: Lake, known: Gathered, mode: type_of_mode) -> Iterable[StoredObject]:
@@ -167,15 +169,19 @@ def _on_disk(lake: Lake, objects: Iterable[StoredObject]) -> Iterator[StoredObje
 def _held(lake: Lake, table: Table, own: TableFacts, declared: Sequence[Table]) -> tuple[int | None, str]:
     """Since when removed files are still wanted by tables that read this one's changes, and which; `None` if all have read them.
 
-    Who has to read all of it anyway, since the log no longer tells of the changes, wants none of them.
+    A compaction that nobody has verified yet wants what it removed, too. Who has to read all of it anyway, since the log no longer tells of
+    the changes, wants none of them.
     """
     waiting: dict[str, int] = {}
+    mark = unverified(lake, table.key)
+    if mark is not None and (made := own.history.marked(mark)):
+        waiting["the verification of a compaction"] = made[0].committed_ms
     for reader in declared:
         if reader.inputs and reader.inputs[0].key == table.key and not isinstance(reader.write, Overwrite):
             facts = lake.facts(reader.key)
             consumed = None if facts is None else facts.layout.transactions.get(consume_app_id(own.layout))
             commits = None if consumed is None else own.history.between(consumed, own.layout.version)
-            if commits and any(commit.changed_data for commit in commits):
+            if commits and any(map(is_news, commits)):
                 waiting[reader.key] = commits[0].committed_ms
     if not waiting:
         return None, ""

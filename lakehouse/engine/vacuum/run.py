@@ -4,8 +4,8 @@
 2. Our clock is compared with the storage's: the horizon is a time of ours, the files' times are its own.
 3. The plan is made, from the log and from the report, a listing, or the log alone.
 4. Delta is asked which of the plan's files it would delete (VACUUM … USING INVENTORY … DRY RUN, over exactly these). What it spares stays.
-5. Batch by batch: if the log has a newer version it is read again, and what it does not doom any more stays; so do orphans that were
-   written again since the report; the others are deleted.
+5. What lies in a folder in which a table was made since the report stays. Batch by batch: if the log has a newer version it is read
+   again, and what it does not doom any more stays; so do orphans that were written again since they were listed; the others are deleted.
 6. The journal gets what was to go, what went, and what did not and why; also if an error ended it.
 
 **Safety properties**
@@ -17,36 +17,36 @@
 
 import contextlib
 import time
-from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
 from lakehouse.core.cost import price
 from lakehouse.core.errors import Broken, LakehouseError, Refused, Transient
-from lakehouse.core.inventory import Part, keep_books
+from lakehouse.core.inventory import keep_books
 from lakehouse.core.outcome import VacuumOutcome
 from lakehouse.core.reason import Reason
 from lakehouse.core.table import Table
-from lakehouse.core.vacuum import DELETE_KEYS, Doomed, PastVacuum, VacuumFacts, VacuumPlan, still_doomed, type_of_mode, written_once
+from lakehouse.core.vacuum import DELETE_KEYS, FAILED_NAMED, Doomed, PastVacuum, VacuumFacts, VacuumPlan, still_doomed, type_of_mode
 from lakehouse.engine import sql
 from lakehouse.engine.clock import now_ms
 from lakehouse.engine.guard import hold
 from lakehouse.engine.journal import Journal
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.spark import translated
-from lakehouse.engine.store import StoredFile
-from lakehouse.engine.vacuum.delta import Located, agreed, let_delta_delete, located
+from lakehouse.engine.vacuum.delta import Located, agreed, let_delta_delete, located, with_false_folders
 from lakehouse.engine.vacuum.facts import Gathered, gather, plan
+from lakehouse.engine.vacuum.look import in_new_tables, stored, written_again
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _CLOCK = "_lakehouse/clock"
 _CLOCK_OFF_MS = 300_000
-_HEADS = 16
 _PAUSES_SECONDS = (0.5, 2.0, 8.0)
+_AGAIN = "it was written again since it was listed"
 
 
 @dataclass(slots=True, kw_only=True)
@@ -91,14 +91,14 @@ class _Account:
                 get_requests=sum(count for name, count in requests.items() if name.startswith(("Get", "Head"))),
                 put_requests=sum(count for name, count in requests.items() if name.startswith(("Put", "List"))),
             ),
-            failed=work.failed,
+            failed=dict(islice(work.failed.items(), FAILED_NAMED)),
             lists_saved=planned.lists_saved,
-            is_complete=is_complete and planned.reason is not Reason.TOO_LITTLE_PAST,
+            is_complete=is_complete and planned.reason is not Reason.TOO_LITTLE_PAST and len(work.failed) <= FAILED_NAMED,
             run=self._run,
             requests=dict(requests),
         )
         Journal(self._lake.store).record_vacuum(self._table.key, past)
-        return VacuumOutcome(plan=planned, past=past, spared=work.spared)
+        return VacuumOutcome(plan=planned, past=past, spared=work.spared, failed=work.failed)
 
 
 def vacuum(
@@ -160,11 +160,16 @@ def rehearse(
         Refused, Transient, Broken: as `vacuum` would.
     """
     with translated(), located(spark, lake.settings.table_uri(table.key)) as at:
-        planned = plan(lake, table, declared, mode=mode)
-        if planned and planned.doomed and (setting := _retention_to_set(lake, table)):
+        known = gather(lake, table, declared)
+        planned = known and plan(lake, table, declared, mode=mode, gathered=known)
+        if known is None or planned is None or not planned.doomed:
+            return planned
+        if setting := _retention_to_set(lake, table):
             said = ", ".join(f"{name} to {value}" for name, value in setting.items())
             return replace(planned, notes=(*planned.notes, f"the vacuum would first set {said}; by that Delta was not asked yet"))
-        return planned and replace(planned, doomed=tuple(agreed(spark, at, planned.table, planned.doomed)))
+        work = _Work()
+        going = _going(lake, spark, table, known, planned, work, at)
+        return replace(planned, doomed=tuple(_without(going, written_again(lake.store, planned, going), _AGAIN, work)))
 
 
 def check_clock(lake: Lake) -> None:
@@ -183,16 +188,22 @@ def check_clock(lake: Lake) -> None:
         )
 
 
-def _carry_out(lake: Lake, spark: "SparkSession", table: Table, known: Gathered, planned: VacuumPlan, work: _Work, at: Located) -> None:
+def _going(lake: Lake, spark: "SparkSession", table: Table, known: Gathered, planned: VacuumPlan, work: _Work, at: Located) -> list[Doomed]:
+    """What is left of the plan when Delta was asked, and storage for what the plan could not know."""
     going = agreed(spark, at, planned.table, planned.doomed)
     kept = {each.name for each in planned.doomed} - {each.name for each in going}
     work.spared |= dict.fromkeys(kept, "Delta would not delete it")
+    columns = frozenset(known.facts.books.partition_columns)
+    inside = in_new_tables(lake.store, planned, going, partition_columns=columns)
+    going = _without(going, inside, "a table was made in its folder since the report", work)
+    deep = with_false_folders(at, going) if table.vacuum.deleter == "delta" else frozenset[str]()
+    return _without(going, deep, "it lies so deep that Delta would delete what it takes for its folders", work)
+
+
+def _carry_out(lake: Lake, spark: "SparkSession", table: Table, known: Gathered, planned: VacuumPlan, work: _Work, at: Located) -> None:
+    going = _going(lake, spark, table, known, planned, work, at)
     if table.vacuum.deleter == "delta":
-        let_delta_delete(spark, at, going)
-        left = _stored(lake, planned.table, going)  # Delta counts what it could not delete, and raises nothing
-        gone = [each for each in going if each.name not in left]
-        work.failed |= dict.fromkeys(left, "Delta did not delete it")
-        work.deleted_files, work.deleted_bytes = len(gone), sum(each.size_bytes for each in gone)
+        _carry_out_by_delta(lake, spark, planned, going, work, at)
         return
     facts, version = known.facts, planned.version
     per_second = table.vacuum.max_deletes_per_second if lake.settings.on_s3 else 0
@@ -201,7 +212,16 @@ def _carry_out(lake: Lake, spark: "SparkSession", table: Table, known: Gathered,
             facts, version = _facts_again(lake, table, facts), newest
         still = still_doomed(batch, facts, horizon_ms=planned.horizon_ms)
         work.spared |= dict.fromkeys({each.name for each in batch} - {each.name for each in still}, f"version {version} needs it again")
-        _delete(lake, planned.table, _not_written_again(lake, planned, still, work), work)
+        _delete(lake, planned.table, _without(still, written_again(lake.store, planned, still), _AGAIN, work), work)
+
+
+def _carry_out_by_delta(lake: Lake, spark: "SparkSession", planned: VacuumPlan, going: Sequence[Doomed], work: _Work, at: Located) -> None:
+    going = _without(going, written_again(lake.store, planned, going), _AGAIN, work)
+    let_delta_delete(spark, at, going)
+    left = stored(lake.store, planned.table, going)  # Delta counts what it could not delete, and raises nothing
+    gone = [each for each in going if each.name not in left]
+    work.failed |= dict.fromkeys(left, "Delta did not delete it")
+    work.deleted_files, work.deleted_bytes = len(gone), sum(each.size_bytes for each in gone)
 
 
 def _batches(doomed: Sequence[Doomed], *, per_second: int) -> Iterator[Sequence[Doomed]]:
@@ -228,30 +248,10 @@ def _facts_again(lake: Lake, table: Table, facts: VacuumFacts) -> VacuumFacts:
     return replace(facts, books=keep_books(own.layout, lake_uri=lake.settings.spark_root))
 
 
-def _not_written_again(lake: Lake, planned: VacuumPlan, doomed: Sequence[Doomed], work: _Work) -> list[Doomed]:
-    """Without the orphans that the storage has in another state than the report: no log would tell of these.
-
-    What the log removed keeps its name for ever, and so does what a writer gave a name of its own; a listing of this moment has nothing to
-    be compared with.
-    """
-    if planned.mode != "INVENTORY":
-        return [*doomed]
-    orphans = [each for each in doomed if each.part is Part.ORPHANED_OLD and not written_once(each.name)]
-    found = _stored(lake, planned.table, orphans)
-    changed = {
-        each.name
-        for each in orphans
-        if (now := found.get(each.name)) and (now.modified_ms >= planned.horizon_ms or now.size_bytes != each.size_bytes)
-    }
-    work.spared |= dict.fromkeys(changed, "it was written again since the report")
-    return [each for each in doomed if (each.goes_with or each.name) not in changed]
-
-
-def _stored(lake: Lake, table: str, files: Sequence[Doomed]) -> dict[str, StoredFile]:
-    """Those of the files that storage has now, by name."""
-    with ThreadPoolExecutor(max_workers=_HEADS) as pool:
-        found = zip(files, pool.map(lake.store.stat, [f"{table}/{each.name}" for each in files]), strict=True)
-        return {each.name: now for each, now in found if now}
+def _without(doomed: Sequence[Doomed], names: Set[str], why: str, work: _Work) -> list[Doomed]:
+    """The files but for these, each of which keeps Hadoop's checksum of it."""
+    work.spared |= dict.fromkeys(names, why)
+    return [each for each in doomed if (each.goes_with or each.name) not in names]
 
 
 def _delete(lake: Lake, table: str, doomed: Sequence[Doomed], work: _Work) -> None:

@@ -1,0 +1,15 @@
+"""The lake's own tables, but for one threshold: two files of weather are due, so that a journey need not wait for six."""
+
+from dataclasses import replace
+
+from lakehouse.core.policy import Compaction
+from lakehouse.tables import bronze, gold, silver
+from lakehouse.tables.bronze import airlines, airports, flight_events, planes
+from lakehouse.tables.gold import carrier_daily
+from lakehouse.tables.silver import flights
+
+weather = replace(bronze.weather, compaction=Compaction(min_small_files=2))
+observations = replace(silver.weather, inputs=(weather,))
+route_delays = replace(gold.route_delays, inputs=(flights, observations))
+
+__all__ = ["airlines", "airports", "carrier_daily", "flight_events", "flights", "observations", "planes", "route_delays", "weather"]
