@@ -31,6 +31,7 @@ from lakehouse.cli.vacuum import vacuum_command
 from lakehouse.core.errors import Broken, LakehouseError, Refused
 
 INTERRUPTED = 130  # 128 and the number of SIGINT, as shells have it
+_INTERRUPTS = ("KeyboardInterrupt", "DagsterExecutionInterruptedError")  # names: few commands need Dagster
 
 
 class Terminal(click.Group):
@@ -110,9 +111,10 @@ def main() -> NoReturn:
 def interrupt_again(ignored: "sys.UnraisableHookArgs") -> None:
     """Sends an interrupt once more that came in a destructor or a weak reference's callback, where Python drops whatever is raised.
 
-    A moment later, since here it would be dropped again; and again, if it meets another of them.
+    A moment later, since here it would be dropped again; and again, if it meets another of them. Within a run, Dagster raises an
+    exception of its own for it.
     """
-    if issubclass(ignored.exc_type, KeyboardInterrupt):
+    if ignored.exc_type.__name__ in _INTERRUPTS:
         Timer(0.05, interrupt_main).start()
     else:
         sys.__unraisablehook__(ignored)

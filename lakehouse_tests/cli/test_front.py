@@ -5,6 +5,7 @@ import signal
 import sys
 import time
 
+import dagster as dg
 import pytest
 
 from lakehouse.cli.front import commands, exit_code_of, interrupt_again
@@ -44,10 +45,11 @@ def test_an_interrupted_command_exits_as_shells_expect(terminal: Terminal, monke
     assert terminal.json("tables", exit_code=130)["error"]["kind"] == "Interrupted"
 
 
-def test_an_interrupt_that_python_drops_comes_again(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("raised", [KeyboardInterrupt, dg.DagsterExecutionInterruptedError])
+def test_an_interrupt_that_python_drops_comes_again(raised: type[BaseException], monkeypatch: pytest.MonkeyPatch) -> None:
     class Collected:
         def __del__(self) -> None:
-            raise KeyboardInterrupt
+            raise raised
 
     def until_interrupted() -> None:
         collected = Collected()
