@@ -25,6 +25,7 @@ from lakehouse.engine.lake import Lake, open_lake
 from lakehouse.engine.log_reader import TableFacts
 from lakehouse.engine.rewrite import run_statement
 from lakehouse.engine.spark import connect, first_line
+from lakehouse.engine.spark_conf import cores_of
 from lakehouse_tests.conftest import own_settings
 
 if TYPE_CHECKING:
@@ -64,7 +65,7 @@ def compare(lake: Lake, spark: "SparkSession", recipe: Recipe) -> Compared:
     mark = f"random table {recipe.name}"
     if planned.bins or planned.reason in NOTHING_FOR_DELTA:
         with session_confs(spark, {BATCH_BYTES: str(recipe.batch_bytes)} if recipe.batch_bytes else {}):
-            run_statement(spark, before.layout, planned, mark)
+            run_statement(spark, before.layout, planned, mark, cores=cores_of(lake.settings))
     after = _facts(lake, key)
     commits = [commit for commit in after.history.commits if mark in (commit.user_metadata or "")]
     told = differences(before.layout, planned, commits, batch_bytes=recipe.batch_bytes)

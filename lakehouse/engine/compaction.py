@@ -34,6 +34,7 @@ from lakehouse.core.rhythm import rhythm_of
 from lakehouse.core.table import Table
 from lakehouse.core.writers import Loss, half_of, partitions_removed_from, without_partitions
 from lakehouse.engine.clock import now_ms
+from lakehouse.engine.content import ReadAhead
 from lakehouse.engine.guard import hold, retry_conflicts
 from lakehouse.engine.hands import Attempt, failure_noted
 from lakehouse.engine.journal import Journal
@@ -43,7 +44,7 @@ from lakehouse.engine.rewrite import run_statement
 from lakehouse.engine.spark import first_line, is_conflict, translated
 from lakehouse.engine.spark_conf import cores_of
 from lakehouse.engine.unverified import expect_verification, settled
-from lakehouse.engine.verify import ReadAhead, verify, verify_left
+from lakehouse.engine.verify import verify, verify_left
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -105,10 +106,10 @@ def _compact(lake: Lake, spark: "SparkSession", table: Table, losses: list[Loss]
     mark, started = uuid4().hex, time.monotonic()
     expect_verification(lake, table.key, mark)
     conflict: Exception | None = None
-    ahead = ReadAhead(spark, before.layout, planned.bins, cores=cores_of(lake.settings))
+    ahead = ReadAhead(lake.store, before.layout, planned.bins)
     try:
         with attempt.statement(planned), ahead:
-            run_statement(spark, before.layout, planned, mark)
+            run_statement(spark, before.layout, planned, mark, cores=cores_of(lake.settings))
             seconds_optimize = time.monotonic() - started
     except Exception as error:
         if not is_conflict(error):
@@ -125,7 +126,7 @@ def _compact(lake: Lake, spark: "SparkSession", table: Table, losses: list[Loss]
         if not commits:
             raise conflict
     with settled(lake, table.key):
-        row_count = verify(lake, spark, before.layout, after, commits, ahead.sums) if commits else None
+        row_count = verify(lake, spark, before.layout, after, commits, ahead) if commits else None
     told = _outcome(planned, commits, losses)
     return replace(told, rows_verified=row_count, seconds_optimize=seconds_optimize, seconds_verify=time.monotonic() - ended)
 

@@ -12,6 +12,9 @@ from lakehouse.engine.confs import (
     CORRUPT_FILES_IGNORED,
     DELETED_ROWS,
     MISSING_FILES_IGNORED,
+    OPEN_BYTES,
+    OPEN_COST,
+    READ_BIN_IN_PARALLEL,
     RECORDS_PER_FILE,
     SMALLER_THAN,
     UP_TO,
@@ -23,8 +26,11 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-def run_statement(spark: "SparkSession", layout: Layout, planned: CompactionPlan, mark: str) -> None:
-    """The plan's statement done; its commit carries the plan's figures and `mark`, by which it is found again."""
+def run_statement(spark: "SparkSession", layout: Layout, planned: CompactionPlan, mark: str, *, cores: int) -> None:
+    """The plan's statement done by a driver of so many cores.
+
+    Its commit carries the plan's figures and `mark`, by which it is found again.
+    """
     predicate = None if planned.partitions is None else sql.partition_predicate(layout.columns, planned.partitions)
     confs = {
         UP_TO: str(planned.statement.up_to_bytes),
@@ -36,6 +42,9 @@ def run_statement(spark: "SparkSession", layout: Layout, planned: CompactionPlan
     match planned.statement:
         case Packing(smaller_than_bytes=smaller_than_bytes, max_deleted_rows_ratio=ratio):
             confs |= {SMALLER_THAN: str(smaller_than_bytes), DELETED_ROWS: str(ratio)}
+            if len(planned.bins) < cores and planned.bytes_removed < OPEN_BYTES * planned.files_removed:
+                # A core is idle, and to open the files takes longer than to read them, and to shuffle their few bytes.
+                confs |= {READ_BIN_IN_PARALLEL: "true", OPEN_COST: str(OPEN_BYTES)}
             statement = sql.optimize(layout.uri, predicate)
         case ZOrdering(columns=columns):
             statement = sql.optimize(layout.uri, predicate, zorder_by=columns)

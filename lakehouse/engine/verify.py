@@ -10,22 +10,26 @@
 - What is compared is pinned by version, file and deletion vector, so that other writers cannot make it differ.
 """
 
-import contextlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from threading import Thread
-from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 from urllib.parse import unquote
-from uuid import uuid4
 
 from lakehouse.core.errors import Broken, Refused
 from lakehouse.core.history import Commit, History, brought_back_by
 from lakehouse.core.layout import DataFile, Layout
 from lakehouse.core.partition import by_name, type_of_typed_partition, typed_partition
-from lakehouse.core.rewrite import Bin
 from lakehouse.engine import sql
-from lakehouse.engine.confs import CORRUPT_FILES_IGNORED, HASH_MAPS, MISSING_FILES_IGNORED, OLD_VERSIONS_REFUSED, OPEN_COST, session_confs
+from lakehouse.engine.confs import (
+    CORRUPT_FILES_IGNORED,
+    HASH_MAPS,
+    MISSING_FILES_IGNORED,
+    OLD_VERSIONS_REFUSED,
+    OPEN_BYTES,
+    OPEN_COST,
+    session_confs,
+)
+from lakehouse.engine.content import ReadAhead, sums_of, type_of_sum, type_of_sums
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.lines import literal_path
 from lakehouse.engine.log_reader import TableFacts
@@ -37,17 +41,12 @@ from lakehouse.engine.unverified import settled, unverified
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-type_of_sum = tuple[int, int]
-type_of_sums = Mapping[type_of_typed_partition, type_of_sum]
-
 # With these features a file alone does not tell its rows: names and types come from the log.
 _READ_THROUGH_LOG = frozenset({"columnMapping", "typeWidening", "typeWidening-preview"})
-# Small files are read many to a task. Delta's statement has one task per bin, whatever this is.
-_OPEN_BYTES = 64 * 1024
 _CONFS = {
     OLD_VERSIONS_REFUSED: "false",
     HASH_MAPS: "true",
-    OPEN_COST: str(_OPEN_BYTES),
+    OPEN_COST: str(OPEN_BYTES),  # small files are read many to a task
     CORRUPT_FILES_IGNORED: "false",
     MISSING_FILES_IGNORED: "false",
 }
@@ -61,53 +60,17 @@ class _Side:
     files: tuple[DataFile, ...]
 
 
-class ReadAhead:
-    """Reads what a statement is about to remove, on the cores that it leaves idle, while it runs; inside a `with` around the statement.
-
-    A statement keeps one core busy for each bin. Without a core to spare nothing is read ahead: it would hold the statement up. What
-    was not read, for whatever reason, `verify` reads itself.
-    """
-
-    def __init__(self, spark: "SparkSession", layout: Layout, bins: Sequence[Bin], *, cores: int) -> None:
-        self._spark, self._layout, self._spare, self._tag = spark, layout, cores - len(bins), uuid4().hex
-        plain = () if not _READ_THROUGH_LOG.isdisjoint(layout.features) else (file for bin_ in bins for file in bin_.files)
-        self._names = sorted(unquote(file.path) for file in plain if file.deletion_vector is None)
-        self._thread = Thread(target=self._read, daemon=True)
-        self.sums: Mapping[str, type_of_sum] = {}
-
-    def __enter__(self) -> Self:
-        self._confs = session_confs(self._spark, _CONFS if self._spare > 0 and self._names else {})
-        self._confs.__enter__()
-        if self._spare > 0 and self._names:
-            self._thread.start()
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        if self._thread.ident is not None:
-            with contextlib.suppress(Exception):  # a server that is gone has nothing to interrupt
-                if error is not None:
-                    self._spark.interruptTag(self._tag)
-            self._thread.join()
-        self._confs.__exit__(kind, error, trace)
-
-    def _read(self) -> None:
-        with contextlib.suppress(Exception):  # `verify` meets the same error, and tells it
-            self._spark.addTag(self._tag)
-            frame = _read_files(self._spark, self._layout, self._names, version=self._layout.version)
-            self.sums = _by_file(self._layout, frame, tasks=self._spare)
-
-
 def verify(
     lake: Lake,
     spark: "SparkSession",
     before: Layout,
     after: TableFacts,
     commits: Sequence[Commit],
-    ahead: Mapping[str, type_of_sum],
+    ahead: ReadAhead | None = None,
 ) -> int:
     """The number of rows compared. `before` is the table that was planned for, `commits` what was committed, `after` the table since.
 
-    `ahead` are sums by file that were read before.
+    `ahead` has read the files removed, if they are those that were planned.
 
     Raises:
         Broken: they differ, or the files added cannot be read; the version before is restored if nobody has written since.
@@ -116,13 +79,15 @@ def verify(
         _Side(version=each.version - 1, files=_files_at(lake, before, after, each.version - 1, each.removed_paths)) for each in commits
     ]
     added = [_Side(version=each.version, files=_files_at(lake, before, after, each.version, each.added_paths)) for each in commits]
+    if (count := _equal_rows(lake, before, removed, added, ahead)) is not None:
+        return count
     with session_confs(spark, _CONFS):
         try:
-            sums = _sums(spark, before, [*removed, *added], ahead=ahead)
+            sums = _sums(spark, before, [*removed, *added])
         except Exception as error:
             if not _is_unreadable(error):
                 raise
-            _sums(spark, before, removed, ahead={})  # if these cannot be read, the compaction is not to blame
+            _sums(spark, before, removed)  # if these cannot be read, the compaction is not to blame
             why = f"its files cannot be read ({first_line(error)})"
             raise Broken(undo(lake, spark, before, commits, commits[0], why)) from error
         for commit, old, new in zip(commits, sums, sums[len(commits) :], strict=False):
@@ -151,7 +116,7 @@ def verify_left(lake: Lake, spark: "SparkSession", table_key: str) -> None:
         try:
             before = lake.facts(table_key, version=commits[0].version - 1)
             assert before is not None
-            verify(lake, spark, before.layout, after, commits, {})
+            verify(lake, spark, before.layout, after, commits)
         except Exception as error:
             if not (isinstance(error, Refused) or is_missing(error)):
                 raise
@@ -197,14 +162,24 @@ def _paths_of(commits: Iterable[Commit]) -> set[str]:
     return {path for commit in commits for path in (*commit.added_paths, *commit.removed_paths)}
 
 
-def _sums(spark: "SparkSession", layout: Layout, sides: Sequence[_Side], *, ahead: Mapping[str, type_of_sum]) -> list[type_of_sums]:
+def _equal_rows(lake: Lake, layout: Layout, removed: Sequence[_Side], added: Sequence[_Side], ahead: ReadAhead | None) -> int | None:
+    """How many rows both sides have, where Arrow finds that they are the same; `None` where it does not."""
+    before, after = ([file for side in sides for file in side.files] for sides in (removed, added))
+    found = None if ahead is None else ahead.sums(before)
+    if found is None:
+        found = sums_of(lake.store, layout, before)
+    if found is None or found != sums_of(lake.store, layout, after):
+        return None
+    return sum(count for count, _ in found.values())
+
+
+def _sums(spark: "SparkSession", layout: Layout, sides: Sequence[_Side]) -> list[type_of_sums]:
     """For each side, rows and the sum of their hashes by partition; as few jobs as possible, since each costs more than its work."""
     everywhere = not _READ_THROUGH_LOG.isdisjoint(layout.features)
     plain = {unquote(file.path) for side in sides for file in side.files if not everywhere and file.deletion_vector is None}
-    wanted = plain - ahead.keys()
     # The newest version has the same columns, and Delta has it in memory.
     newest = max(side.version for side in sides)
-    shared = {**ahead, **(_by_file(layout, _read_files(spark, layout, wanted, version=newest)) if wanted else {})}
+    shared = _by_file(layout, _read_files(spark, layout, plain, version=newest)) if plain else {}
     columns, sums = by_name(layout.columns), list[type_of_sums]()
     for side in sides:
         through_log = {file.path: file for file in side.files if everywhere or file.deletion_vector is not None}
@@ -220,13 +195,12 @@ def _sums(spark: "SparkSession", layout: Layout, sides: Sequence[_Side], *, ahea
     return sums
 
 
-def _by_file(layout: Layout, frame: "DataFrame", *, tasks: int | None = None) -> Mapping[str, type_of_sum]:
-    """Rows and the sum of their hashes, by the name of the file in the table's folder; by at most so many tasks at once."""
+def _by_file(layout: Layout, frame: "DataFrame") -> Mapping[str, type_of_sum]:
+    """Rows and the sum of their hashes, by the name of the file in the table's folder."""
     from pyspark.sql import functions as F  # noqa: N812
 
     fields = [field for field in frame.schema.fields if field.name not in layout.partition_columns]
     hashed = frame.select(F.col("_metadata.file_path").alias("path"), content_hash(fields).alias("hash"))
-    hashed = hashed if tasks is None else hashed.coalesce(tasks)
     # Two sums of half a hash each cannot overflow, and cost a tenth of one sum of decimals.
     high, low = F.sum(F.shiftright("hash", 32)), F.sum(F.col("hash").bitwiseAND(F.lit(0xFFFFFFFF)))
     rows = hashed.groupBy("path").agg(F.count(F.lit(1)).alias("row_count"), high.alias("high"), low.alias("low")).collect()

@@ -1,7 +1,7 @@
 """A compaction whose rows differ does not stay, and nobody's rows are lost in undoing it."""
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -9,14 +9,14 @@ from lakehouse.core.errors import Broken
 from lakehouse.core.history import Commit
 from lakehouse.core.layout import Layout
 from lakehouse.core.table import Append, Table
-from lakehouse.engine import compaction, sql
+from lakehouse.engine import compaction, content, sql, verify
 from lakehouse.engine.compaction import compact
+from lakehouse.engine.content import ReadAhead
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.log_reader import TableFacts
 from lakehouse.engine.unverified import unverified
-from lakehouse.engine.verify import ReadAhead
 from lakehouse.engine.write import write_table
-from lakehouse_tests.engine.example import events, rows_of, session_settings, version_of
+from lakehouse_tests.engine.example import events, rows_of, version_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -43,11 +43,9 @@ def test_a_compaction_whose_files_cannot_be_read_is_undone_and_said(
     _three_files(lake, spark)
     real = compaction.verify
 
-    def after_damage(
-        lake: Lake, spark: "SparkSession", before: Layout, after: TableFacts, commits: Sequence[Commit], ahead: Mapping[str, Any]
-    ) -> int:
+    def after_damage(lake: Lake, spark: "SparkSession", before: Layout, after: TableFacts, commits: Sequence[Commit], ahead: object) -> int:
         lake.store.put(f"{events.key}/{commits[0].added_paths[0]}", b"no Parquet")
-        return real(lake, spark, before, after, commits, ahead)
+        return real(lake, spark, before, after, commits)
 
     monkeypatch.setattr(compaction, "verify", after_damage)
     with pytest.raises(Broken, match=r"version 3 was to .*, but its files cannot be read \(.*; version 2 is restored"):
@@ -70,7 +68,7 @@ def test_an_undone_compaction_gives_an_append_downstream_no_row_twice(
         damaged = f"{events.key}/{commits[0].added_paths[0]}"
         kept = f"{events.key}/{commits[0].removed_paths[0]}"
         lake.store.put(damaged, lake.store.read(kept) if is_readable else b"no Parquet")
-        return real(lake, spark, before, after, commits, {})
+        return real(lake, spark, before, after, commits)
 
     monkeypatch.setattr(compaction, "verify", after_damage)
     with pytest.raises(Broken, match="version 3 is restored"):
@@ -161,24 +159,33 @@ def test_what_somebody_writes_just_before_a_faulty_compaction_is_undone_is_kept_
     assert (len(found), [row[0] for row in found if row[0] >= 1000]) == (31, [1005])
 
 
-@pytest.mark.parametrize(("cores", "read"), [(2, 0), (3, 6)])
-def test_what_a_statement_removes_is_read_while_it_runs_if_a_core_is_idle(lake: Lake, spark: "SparkSession", cores: int, read: int) -> None:
+def test_rows_of_every_type_are_compared_without_spark(lake: Lake, spark: "SparkSession", monkeypatch: pytest.MonkeyPatch) -> None:
+    odd = "NULLIF(id, 3) AS id, IF(id % 2 = 0, 0, 1) AS part, DECIMAL(id) / 7 AS decimal, DATE '1500-01-01' + INT(id) AS date"
+    times = "TIMESTAMP '0001-01-01' AS first, TIMESTAMP '9999-12-31 23:59:59.999999' AS last, TIMESTAMP_NTZ '1969-12-31 01:02:03' AS local"
+    nested = (
+        "ARRAY(id, NULL) AS list, MAP(STRING(id), STRUCT(id, ARRAY(STRING(id)) AS texts)) AS map, IF(id = 4, NULL, STRUCT(id)) AS struct"
+    )
+    plain = "FLOAT('NaN') AS nan, -0.0D AS zero, STRING(id) AS text, BINARY(STRING(id)) AS bytes, id > 2 AS truth, TINYINT(-id) AS tiny"
+    for start in (0, 5):
+        frame = spark.sql(f"SELECT {odd}, {times}, {nested}, {plain} FROM RANGE({start}, {start + 5})")
+        frame.coalesce(1).write.format("delta").partitionBy("part").mode("append").save(lake.settings.table_uri(events.key))
+    monkeypatch.setattr(verify, "_sums", _interrupted)
+    assert compact(lake, spark, events).rows_verified == 10
+
+
+def test_rows_that_only_spark_can_compare_are_compared(lake: Lake, spark: "SparkSession", monkeypatch: pytest.MonkeyPatch) -> None:
     _three_files(lake, spark)
-    facts, planned = lake.facts(events.key), compaction.plan(lake, events)
-    assert facts is not None and planned is not None and len(planned.bins) == 2
-    with ReadAhead(spark, facts.layout, planned.bins, cores=cores) as ahead:
-        pass
-    assert len(ahead.sums) == read and sum(count for count, _ in ahead.sums.values()) == 5 * read
+    monkeypatch.setattr(verify, "sums_of", lambda *_: None)
+    monkeypatch.setattr(content, "sums_of", lambda *_, **__: None)
+    assert compact(lake, spark, events).rows_verified == 30
 
 
 def test_a_statement_that_fails_ends_what_reads_ahead(lake: Lake, spark: "SparkSession") -> None:
     _three_files(lake, spark)
     facts, planned = lake.facts(events.key), compaction.plan(lake, events)
     assert facts is not None and planned is not None
-    before = session_settings(spark)
-    with pytest.raises(RuntimeError, match="as planned"), ReadAhead(spark, facts.layout, planned.bins, cores=3):
+    with pytest.raises(RuntimeError, match="as planned"), ReadAhead(lake.store, facts.layout, planned.bins):
         raise RuntimeError("as planned")
-    assert session_settings(spark) == before
 
 
 def _interrupted(*_: object, **__: object) -> int:
