@@ -15,7 +15,7 @@ HOUSE = Path(__file__).resolve().parent.parent
 DOORS: dict[str, tuple[str, ...] | None] = {
     "core": ("lakehouse.core",),
     "tables": ("lakehouse.core", "lakehouse.tables", "pyspark.sql"),
-    "engine": ("lakehouse.core", "lakehouse.engine", "pyspark", "delta", "pyarrow", "boto3", "botocore"),
+    "engine": ("lakehouse.core", "lakehouse.engine", "pyspark", "delta", "pyarrow", "numpy", "pandas", "boto3", "botocore"),
     "defs": ("lakehouse.core", "lakehouse.engine", "lakehouse.defs", "dagster", "dagster_aws", "dagster_pyspark"),
     "definitions": ("lakehouse.core", "lakehouse.tables", "lakehouse.defs", "lakehouse.replay", "dagster"),
     "cli": (

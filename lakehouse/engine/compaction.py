@@ -4,7 +4,8 @@
    What a run before committed, and was ended before it verified, is verified now.
 2. Facts are read from the log, and the plan is made from them; a plan that does nothing ends here.
 3. The journal notes that a commit will have to be verified.
-   OPTIMIZE runs, limited to the plan's partitions and with its sizes; the plan's figures go into its commits.
+   OPTIMIZE runs, limited to the plan's partitions and with its sizes; the plan's figures go into its commits. Meanwhile the rows that it
+   removes are read here, too (`content`).
 4. If another writer changed a file of the plan first, 2 and 3 are done again with less, after a pause; what was wasted is counted.
 5. The commits are read from the log: what was really removed and added.
 6. The rows of the removed files and of the added files are compared (`verify`).

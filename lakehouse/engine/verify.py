@@ -1,9 +1,11 @@
 """The rows that a compaction wrote are those that it read.
 
-1. The rows of the files removed are read as they were just before their commit, those of the files added as their commit made them.
-2. Both are counted, and summed by a hash of their content that does not depend on their order, for each commit and partition.
-3. Are they the same, the compaction stands.
-4. Are they not, or cannot the files added be read, the version before is restored, and the error says what was found.
+1. The rows of the files removed and of the files added are counted, and summed by a hash of their content that does not depend on their
+   order, for each partition. Arrow does that (`content`), and has read the files removed while the statement ran.
+2. Are they the same, the compaction stands.
+3. Are they not, or can Arrow not tell, Spark does the same, for each commit, with the rows as they were just before the commit and as it
+   made them. It knows deletion vectors, renamed columns and other calendars; its word is the last.
+4. Are they not the same by Spark, or cannot the files added be read, the version before is restored, and the error says what was found.
 
 **Safety properties**
 - Nothing is restored over a version that somebody else has written after the compaction: that would lose their rows (`undo`).
