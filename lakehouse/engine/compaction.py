@@ -107,27 +107,27 @@ def _compact(lake: Lake, spark: "SparkSession", table: Table, losses: list[Loss]
     mark, started = uuid4().hex, time.monotonic()
     expect_verification(lake, table.key, mark)
     conflict: Exception | None = None
-    ahead = ReadAhead(lake.store, before.layout, planned.bins)
-    try:
-        with attempt.statement(planned), ahead:
-            run_statement(spark, before.layout, planned, mark, cores=cores_of(lake.settings))
-            seconds_optimize = time.monotonic() - started
-    except Exception as error:
-        if not is_conflict(error):
-            raise
-        conflict, seconds_optimize = error, time.monotonic() - started
-    ended = started + seconds_optimize
-    after = lake.facts(table.key)
-    assert after is not None
-    commits = after.history.marked(mark)
-    if conflict is not None:
-        losses.append(_loss(before, after, planned, commits, seconds_optimize))
-        _record(lake, table, losses[-1], run=run, why=first_line(conflict))
-        seconds_optimize -= losses[-1].wasted_seconds
-        if not commits:
-            raise conflict
-    with settled(lake, table.key):
-        row_count = verify(lake, spark, before.layout, after, commits, ahead) if commits else None
+    with ReadAhead(lake.store, before.layout, planned.bins) as ahead:
+        try:
+            with attempt.statement(planned):
+                run_statement(spark, before.layout, planned, mark, cores=cores_of(lake.settings))
+                seconds_optimize = time.monotonic() - started
+        except Exception as error:
+            if not is_conflict(error):
+                raise
+            conflict, seconds_optimize = error, time.monotonic() - started
+        ended = started + seconds_optimize
+        after = lake.facts(table.key)
+        assert after is not None
+        commits = after.history.marked(mark)
+        if conflict is not None:
+            losses.append(_loss(before, after, planned, commits, seconds_optimize))
+            _record(lake, table, losses[-1], run=run, why=first_line(conflict))
+            seconds_optimize -= losses[-1].wasted_seconds
+            if not commits:
+                raise conflict
+        with settled(lake, table.key):
+            row_count = verify(lake, spark, before.layout, after, commits, ahead) if commits else None
     told = _outcome(planned, commits, losses)
     return replace(told, rows_verified=row_count, seconds_optimize=seconds_optimize, seconds_verify=time.monotonic() - ended)
 

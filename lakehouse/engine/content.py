@@ -1,9 +1,10 @@
 """What data files hold: counts and sums of hashes that no order of rows changes. Arrow reads them, and not the Spark that wrote them.
 
-Equal sums of two sets of files mean equal rows. Others prove nothing: the same rows may be stored in another way (without a column that
-was dropped, by another calendar), and then Spark is asked (`verify`).
+Equal sums of two sets of files mean equal rows, as far as 64 bits can tell. Others prove nothing: the same rows may be stored in another
+way (without a column that was dropped, by another calendar), and then Spark is asked (`verify`).
 """
 
+import contextlib
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -29,19 +30,24 @@ type_of_sum = tuple[int, int]
 type_of_sums = Mapping[type_of_typed_partition, type_of_sum]
 type_of_hashes = np.ndarray[tuple[int], np.dtype[np.uint64]]
 
-# Rows hashed at once: many enough for numpy, few enough for a processor's cache.
-_ROWS = 64 * 1024
+# With these features a file alone does not tell its rows: names and types come from the log.
+READ_THROUGH_LOG = frozenset({"columnMapping", "typeWidening", "typeWidening-preview"})
+# Rows hashed at once: many enough for numpy, few enough for memory where texts are long and repeated, which files and their sizes hide.
+_ROWS = 16 * 1024
 # Files are held in memory whole, and some at a time where storage is far.
 _MOST_BYTES, _MOST_FILES = 256 * 1024 * 1024, 64
+# One core reads them all; where there are more bytes, Spark does it on all of its own.
+_MOST_BYTES_IN_ALL = 1024 * 1024 * 1024
 _ENDLESS = 2**64
 
 
 def sums_of(store: Store, layout: Layout, files: Sequence[DataFile], *, wanted: Callable[[], bool] = lambda: True) -> type_of_sums | None:
     """For each partition how many rows there are and the sum of their hashes; `None` where Arrow cannot tell, or nobody wants it any more.
 
-    It does not tell of files with deletion vectors, of large ones, and of what is no Parquet file that it can read.
+    It does not tell of files with deletion vectors, of large ones, of those that only the log can tell, and of what is no Parquet file that
+    it can read.
     """
-    if any(file.deletion_vector is not None or file.size_bytes > _MOST_BYTES for file in files):
+    if not (READ_THROUGH_LOG.isdisjoint(layout.features) and all(map(_can_be_told, files)) and _bytes(files) <= _MOST_BYTES_IN_ALL):
         return None
     columns = by_name(layout.columns)
     by_partition: dict[type_of_typed_partition, list[DataFile]] = {}
@@ -51,10 +57,10 @@ def sums_of(store: Store, layout: Layout, files: Sequence[DataFile], *, wanted: 
     try:
         for partition, own in by_partition.items():
             count = total = 0
-            for rows in _portions(_tables(store, layout.table, own)):
-                if not wanted():
-                    return None
+            for rows in _portions(_tables(store, layout.table, own, wanted)):
                 count, total = count + rows.num_rows, total + int(_hashes_of_rows(rows).sum(dtype=np.uint64))
+            if not wanted():
+                return None
             if count:
                 sums[partition] = (count, total % _ENDLESS)
     except Exception:  # whatever it was, Spark meets it, too, if it is in the files or in storage
@@ -63,11 +69,11 @@ def sums_of(store: Store, layout: Layout, files: Sequence[DataFile], *, wanted: 
 
 
 class ReadAhead:
-    """Sums what a statement is about to remove while it runs, on a thread of this process; inside a `with` around the statement."""
+    """Sums what a statement is about to remove while it runs, on a thread of this process; the end of the `with` ends it."""
 
-    def __init__(self, store: Store, layout: Layout, bins: Iterable[Bin]) -> None:
+    def __init__(self, store: Store, layout: Layout, bins: Sequence[Bin]) -> None:
         self._files = [file for bin_ in bins for file in bin_.files]
-        self._wanted = True
+        self._wanted = all(bin_.size_bytes <= _MOST_BYTES for bin_ in bins)  # else what comes of it cannot be told
         self._pool = ThreadPoolExecutor(1, initializer=_stand_back)
         self._read = partial(sums_of, store, layout, self._files, wanted=lambda: self._wanted)
 
@@ -76,22 +82,42 @@ class ReadAhead:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self._wanted = error is None
-        self._pool.shutdown()
+        self._wanted = False
+        self._pool.shutdown(wait=False)
 
-    def sums(self, files: Sequence[DataFile]) -> type_of_sums | None:
-        """Those of these files; `None` if others were read, or Arrow could not tell."""
-        return self._sums.result() if {file.path for file in files} == {file.path for file in self._files} else None
+    def has_read(self, files: Iterable[DataFile]) -> bool:
+        """Whether it reads exactly these, as they are."""
+        return sorted(map(_identity, files)) == sorted(map(_identity, self._files))
+
+    def sums(self) -> type_of_sums | None:
+        """As `sums_of`; waits for it."""
+        return self._sums.result()
+
+
+def _identity(file: DataFile) -> tuple[str, str]:
+    """A path with another deletion vector is another file."""
+    return file.path, file.deletion_vector or ""
+
+
+def _can_be_told(file: DataFile) -> bool:
+    return file.deletion_vector is None and file.size_bytes <= _MOST_BYTES
+
+
+def _bytes(files: Iterable[DataFile]) -> int:
+    return sum(file.size_bytes for file in files)
 
 
 def _stand_back() -> None:
     """The statement comes first; it leaves a core idle where it writes, and nearly one where Delta plans and commits."""
     if sys.platform == "linux":  # where a thread has a priority of its own
-        os.setpriority(os.PRIO_PROCESS, get_native_id(), 19)
+        with contextlib.suppress(OSError):  # a container may forbid it
+            os.setpriority(os.PRIO_PROCESS, get_native_id(), 19)
 
 
-def _tables(store: Store, table: str, files: Sequence[DataFile]) -> Iterator[pa.Table]:
+def _tables(store: Store, table: str, files: Sequence[DataFile], wanted: Callable[[], bool]) -> Iterator[pa.Table]:
     for content in chain.from_iterable(map(store.read_many, _names(table, files))):
+        if not wanted():
+            return
         with pq.ParquetFile(pa.BufferReader(content), coerce_int96_timestamp_unit="us") as file:
             if file.metadata.num_rows <= (at_once := _rows_at_once(file.metadata)):
                 yield file.read(use_threads=False)  # a third of the time, where files are small
@@ -145,13 +171,20 @@ def _hashes_of_rows(rows: pa.Table) -> type_of_hashes:
 def _hashes_of_fields(names: Sequence[str], values: Iterable[pa.Array], count: int) -> type_of_hashes:
     """One number for the fields of each row; a field that is null adds nothing, as one that is not there."""
     total = np.zeros(count, np.uint64)
-    seeds = _mixed(np.array(names, dtype=object))
-    for seed, array in zip(seeds, values, strict=True):
+    for name, array in zip(names, values, strict=True):
+        [seed] = _mixed(np.array([f"{name} {_kind(array.type)}"], dtype=object))
         hashes = _mixed(_hashes(array) ^ seed)
         if array.null_count:
             hashes[array.is_null().to_numpy(zero_copy_only=False)] = 0
         total += hashes
     return total
+
+
+def _kind(kind: pa.DataType) -> str:
+    """Numbers of two types are two things; a moment is one, however it is stored."""
+    if pa.types.is_nested(kind):
+        return ""
+    return "timestamp" if pa.types.is_timestamp(kind) else str(kind)
 
 
 def _hashes(array: pa.Array) -> type_of_hashes:
@@ -167,6 +200,8 @@ def _hashes(array: pa.Array) -> type_of_hashes:
         array = array.cast(pa.list_(pa.struct([("key", kind.key_type), ("value", kind.item_type)])))
     if pa.types.is_list(array.type):
         return _hashes_of_lists(array)
+    if pa.types.is_timestamp(kind):
+        array = array.cast(pa.timestamp("us", kind.tz))
     if pa.types.is_temporal(kind):
         array = array.view(pa.int32() if kind.bit_width == 32 else pa.int64())
     elif pa.types.is_decimal(kind):

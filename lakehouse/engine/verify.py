@@ -31,7 +31,7 @@ from lakehouse.engine.confs import (
     OPEN_COST,
     session_confs,
 )
-from lakehouse.engine.content import ReadAhead, sums_of, type_of_sum, type_of_sums
+from lakehouse.engine.content import READ_THROUGH_LOG, ReadAhead, sums_of, type_of_sum, type_of_sums
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.lines import literal_path
 from lakehouse.engine.log_reader import TableFacts
@@ -43,8 +43,6 @@ from lakehouse.engine.unverified import settled, unverified
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-# With these features a file alone does not tell its rows: names and types come from the log.
-_READ_THROUGH_LOG = frozenset({"columnMapping", "typeWidening", "typeWidening-preview"})
 _CONFS = {
     OLD_VERSIONS_REFUSED: "false",
     HASH_MAPS: "true",
@@ -167,17 +165,16 @@ def _paths_of(commits: Iterable[Commit]) -> set[str]:
 def _equal_rows(lake: Lake, layout: Layout, removed: Sequence[_Side], added: Sequence[_Side], ahead: ReadAhead | None) -> int | None:
     """How many rows both sides have, where Arrow finds that they are the same; `None` where it does not."""
     before, after = ([file for side in sides for file in side.files] for sides in (removed, added))
-    found = None if ahead is None else ahead.sums(before)
-    if found is None:
-        found = sums_of(lake.store, layout, before)
-    if found is None or found != sums_of(lake.store, layout, after):
+    there = sums_of(lake.store, layout, after)
+    if there is None:
         return None
-    return sum(count for count, _ in found.values())
+    here = ahead.sums() if ahead is not None and ahead.has_read(before) else sums_of(lake.store, layout, before)
+    return sum(count for count, _ in there.values()) if here == there else None
 
 
 def _sums(spark: "SparkSession", layout: Layout, sides: Sequence[_Side]) -> list[type_of_sums]:
     """For each side, rows and the sum of their hashes by partition; as few jobs as possible, since each costs more than its work."""
-    everywhere = not _READ_THROUGH_LOG.isdisjoint(layout.features)
+    everywhere = not READ_THROUGH_LOG.isdisjoint(layout.features)
     plain = {unquote(file.path) for side in sides for file in side.files if not everywhere and file.deletion_vector is None}
     # The newest version has the same columns, and Delta has it in memory.
     newest = max(side.version for side in sides)

@@ -1,6 +1,7 @@
 """Sums of what data files hold: the same for the same rows however they are stored, another one for other rows."""
 
 import io
+from dataclasses import replace
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import Any
@@ -12,8 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lakehouse.core.layout import Column, DataFile, Layout, LogDebt
+from lakehouse.core.rewrite import Bin
 from lakehouse.engine import content
-from lakehouse.engine.content import sums_of
+from lakehouse.engine.content import ReadAhead, sums_of
 from lakehouse.engine.store import MemoryStore
 
 STRUCT = pa.struct([("x", pa.int32()), ("y", pa.string())])
@@ -35,7 +37,14 @@ KINDS: dict[str, tuple[pa.DataType, list[Any]]] = {
 kinds = pytest.mark.parametrize("kind", KINDS)
 
 
-def sums(*files: pa.Table | bytes, partitions: list[str] | None = None, **facts: Any) -> Any:
+def sums(*files: pa.Table | bytes, partitions: list[str] | None = None, features: frozenset[str] = frozenset(), **facts: Any) -> Any:
+    store, layout, listed = stored(*files, partitions=partitions, features=features, **facts)
+    return sums_of(store, layout, listed)
+
+
+def stored(
+    *files: pa.Table | bytes, partitions: list[str] | None = None, features: frozenset[str] = frozenset(), **facts: Any
+) -> tuple[MemoryStore, Layout, list[DataFile]]:
     store, listed = MemoryStore(), list[DataFile]()
     for number, file in enumerate(files):
         data = file if isinstance(file, bytes) else _parquet(file)
@@ -45,7 +54,8 @@ def sums(*files: pa.Table | bytes, partitions: list[str] | None = None, **facts:
         listed.append(DataFile(**of_file))
     log = LogDebt(checkpoint_version=None, commit_count=0, commit_bytes=0)
     columns = (Column(name="part", type="int"),)
-    return sums_of(store, Layout(table="bronze/t", uri="/bronze/t", version=0, committed_ms=0, files=(), log=log, columns=columns), listed)
+    layout = Layout(table="bronze/t", uri="/bronze/t", version=0, committed_ms=0, files=(), log=log, columns=columns, features=features)
+    return store, layout, listed
 
 
 def _parquet(table: pa.Table) -> bytes:
@@ -97,6 +107,15 @@ def test_moments_are_the_same_as_sparks_old_type_has_them() -> None:
     old = io.BytesIO()
     pq.write_table(rows, old, use_deprecated_int96_timestamps=True)
     assert sums(rows) == sums(old.getvalue())
+    assert sums(rows) == sums(pa.table({"at": rows["at"].cast(pa.timestamp("ms"))}))
+    assert sums(pa.table({"at": pa.array([1000], pa.timestamp("ms"))})) != sums(pa.table({"at": pa.array([1000], pa.timestamp("us"))}))
+
+
+def test_numbers_of_two_types_are_two_things() -> None:
+    kinds = (pa.int8(), pa.int32(), pa.int64(), pa.float32(), pa.float64(), pa.decimal128(20, 0), pa.decimal128(21, 1))
+    found = [sums(pa.table({"v": pa.array([1]).cast(kind)}))[()] for kind in kinds]
+    found += [sums(pa.table({"v": pa.array([text])}))[()] for text in ("1", b"1")]
+    assert len(set(found)) == len(found)
 
 
 @settings(deadline=None, max_examples=60, derandomize=True)
@@ -113,6 +132,37 @@ def test_what_arrow_cannot_tell_is_nothing() -> None:
     assert sums(rows, size_bytes=content._MOST_BYTES + 1) is None
     assert sums(rows, b"no Parquet") is None
     assert sums(rows, path="gone.parquet") is None
+    assert sums(rows, features=frozenset({"columnMapping"})) is None
+    assert sums(pa.table({"v": pa.array([[1]], pa.large_list(pa.int64()))})) is None
+
+
+def test_what_nobody_wants_any_more_is_not_read() -> None:
+    store, layout, files = stored(*[table("text", ["x"])] * 9)
+    answers = iter([True, True, False])
+    assert sums_of(store, layout, files, wanted=lambda: next(answers, False)) is None
+    assert next(answers, None) is None
+
+
+def test_what_was_read_ahead_is_of_those_files_as_they_were(monkeypatch: pytest.MonkeyPatch) -> None:
+    store, layout, files = stored(table("text", ["x"]), table("text", ["y"]))
+    monkeypatch.setattr(content.os, "setpriority", _forbidden)
+    with ReadAhead(store, layout, [Bin(partition=(), files=tuple(files))]) as ahead:
+        assert ahead.has_read([*reversed(files)]) and ahead.sums() == sums_of(store, layout, files)
+        assert not ahead.has_read([files[0], replace(files[1], deletion_vector="u1")])
+        assert not ahead.has_read(files * 2) and not ahead.has_read(files[:1])
+
+
+def test_bins_of_which_nothing_can_be_told_are_not_read_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
+    store, layout, files = stored(table("text", ["x"]), table("text", ["y"]))
+    monkeypatch.setattr(content, "_MOST_BYTES", files[0].size_bytes)
+    with ReadAhead(store, layout, [Bin(partition=(), files=tuple(files))]) as ahead:
+        assert ahead.sums() is None
+    monkeypatch.setattr(content, "_MOST_BYTES_IN_ALL", files[0].size_bytes)
+    assert sums_of(store, layout, files) is None and sums_of(store, layout, files[:1]) is not None
+
+
+def _forbidden(*_: int) -> None:
+    raise PermissionError
 
 
 def test_many_files_and_long_ones_are_summed_in_portions(monkeypatch: pytest.MonkeyPatch) -> None:
