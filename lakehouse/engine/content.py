@@ -9,7 +9,7 @@ import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
+from functools import cache, partial
 from itertools import chain
 from threading import get_native_id
 from types import TracebackType
@@ -47,7 +47,8 @@ def sums_of(store: Store, layout: Layout, files: Sequence[DataFile], *, wanted: 
     It does not tell of files with deletion vectors, of large ones, of those that only the log can tell, and of what is no Parquet file that
     it can read.
     """
-    if not (READ_THROUGH_LOG.isdisjoint(layout.features) and all(map(_can_be_told, files)) and _bytes(files) <= _MOST_BYTES_IN_ALL):
+    size_bytes = sum(file.size_bytes for file in files)
+    if not (READ_THROUGH_LOG.isdisjoint(layout.features) and all(map(_can_be_told, files)) and size_bytes <= _MOST_BYTES_IN_ALL):
         return None
     columns = by_name(layout.columns)
     by_partition: dict[type_of_typed_partition, list[DataFile]] = {}
@@ -101,10 +102,6 @@ def _identity(file: DataFile) -> tuple[str, str]:
 
 def _can_be_told(file: DataFile) -> bool:
     return file.deletion_vector is None and file.size_bytes <= _MOST_BYTES
-
-
-def _bytes(files: Iterable[DataFile]) -> int:
-    return sum(file.size_bytes for file in files)
 
 
 def _stand_back() -> None:
@@ -172,12 +169,17 @@ def _hashes_of_fields(names: Sequence[str], values: Iterable[pa.Array], count: i
     """One number for the fields of each row; a field that is null adds nothing, as one that is not there."""
     total = np.zeros(count, np.uint64)
     for name, array in zip(names, values, strict=True):
-        [seed] = _mixed(np.array([f"{name} {_kind(array.type)}"], dtype=object))
-        hashes = _mixed(_hashes(array) ^ seed)
+        hashes = _mixed(_hashes(array) ^ _seed(name, _kind(array.type)))
         if array.null_count:
             hashes[array.is_null().to_numpy(zero_copy_only=False)] = 0
         total += hashes
     return total
+
+
+@cache
+def _seed(name: str, kind: str) -> np.uint64:
+    """The number of a field; asked for with each portion of its values."""
+    return _mixed(np.array([f"{name} {kind}"], dtype=object))[0]
 
 
 def _kind(kind: pa.DataType) -> str:

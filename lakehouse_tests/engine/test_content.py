@@ -4,6 +4,7 @@ import io
 from dataclasses import replace
 from datetime import UTC, date, datetime
 from decimal import Decimal
+from threading import Event
 from typing import Any
 
 import pyarrow as pa
@@ -152,6 +153,24 @@ def test_what_was_read_ahead_is_of_those_files_as_they_were(monkeypatch: pytest.
         assert not ahead.has_read(files * 2) and not ahead.has_read(files[:1])
 
 
+def test_a_statement_that_fails_ends_what_reads_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
+    store, layout, files = stored(*[table("text", ["x"])] * 9)
+    began, failed, read, real = Event(), Event(), list[str](), store.read
+
+    def until_the_statement_failed(name: str) -> bytes:
+        began.set()
+        assert failed.wait(60)
+        read.append(name)
+        return real(name)
+
+    monkeypatch.setattr(store, "read", until_the_statement_failed)
+    ahead = ReadAhead(store, layout, [Bin(partition=(), files=tuple(files))])
+    with pytest.raises(RuntimeError, match="as planned"), ahead:
+        _fail(began)
+    failed.set()
+    assert ahead.sums() is None and len(read) == 1
+
+
 def test_bins_of_which_nothing_can_be_told_are_not_read_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
     store, layout, files = stored(table("text", ["x"]), table("text", ["y"]))
     monkeypatch.setattr(content, "_MOST_BYTES", files[0].size_bytes)
@@ -159,6 +178,11 @@ def test_bins_of_which_nothing_can_be_told_are_not_read_ahead(monkeypatch: pytes
         assert ahead.sums() is None
     monkeypatch.setattr(content, "_MOST_BYTES_IN_ALL", files[0].size_bytes)
     assert sums_of(store, layout, files) is None and sums_of(store, layout, files[:1]) is not None
+
+
+def _fail(began: Event) -> None:
+    assert began.wait(60)
+    raise RuntimeError("as planned")
 
 
 def _forbidden(*_: int) -> None:

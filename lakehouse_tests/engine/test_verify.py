@@ -11,7 +11,6 @@ from lakehouse.core.layout import Layout
 from lakehouse.core.table import Append, Table
 from lakehouse.engine import compaction, content, sql, verify
 from lakehouse.engine.compaction import compact
-from lakehouse.engine.content import ReadAhead
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.log_reader import TableFacts
 from lakehouse.engine.unverified import unverified
@@ -177,14 +176,6 @@ def test_rows_that_only_spark_can_compare_are_compared(lake: Lake, spark: "Spark
     monkeypatch.setattr(verify, "sums_of", lambda *_: None)
     monkeypatch.setattr(content, "sums_of", lambda *_, **__: None)
     assert compact(lake, spark, events).rows_verified == 30
-
-
-def test_a_statement_that_fails_ends_what_reads_ahead(lake: Lake, spark: "SparkSession") -> None:
-    _three_files(lake, spark)
-    facts, planned = lake.facts(events.key), compaction.plan(lake, events)
-    assert facts is not None and planned is not None
-    with pytest.raises(RuntimeError, match="as planned"), ReadAhead(lake.store, facts.layout, planned.bins):
-        raise RuntimeError("as planned")
 
 
 def _interrupted(*_: object, **__: object) -> int:
