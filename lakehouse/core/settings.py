@@ -69,14 +69,6 @@ class Settings:
         return self.root.startswith("s3://")
 
     @property
-    def unreadable_names(self) -> str:
-        """A pattern found in the names of those landed files that Spark cannot read below this root.
-
-        Hadoop takes what is before a colon for a scheme: always on disk, and on S3 where it must look for a pattern (HADOOP-14217).
-        """
-        return r"[\n\r]|:(?=.*[\[\]{}*?\\])|[\[\]{}*?\\](?=.*:)" if self.on_s3 else r"[:\n\r]"
-
-    @property
     def spark_root(self) -> str:
         """The root as Spark spells it, and the only spelling that Spark may ever see: `file:` paths bare, S3 as `s3a://`."""
         return self.root.replace("s3://", "s3a://", 1) if self.on_s3 else self.root

@@ -23,6 +23,8 @@ _NAME = re.compile(r"[a-z][a-z0-9_]{0,99}")
 _PREFIX = re.compile(r"(?:[A-Za-z0-9][A-Za-z0-9_.=-]*/)+")
 # Source: delta-io/delta v4.4.0, DeltaSQLConf, clusteredTable.numClusteringColumnsLimit.
 _CLUSTERING_COLUMNS = 4
+# With it Delta forgets which batches a table holds, and they would be loaded again. Source: PROTOCOL.md, "Transaction Identifiers"
+TRANSACTION_RETENTION = "delta.setTransactionRetentionDuration"
 _LANDING_SUFFIXES = {"json": (".json", ".jsonl", ".json.gz", ".jsonl.gz"), "csv": (".csv", ".csv.gz")}
 
 
@@ -32,7 +34,8 @@ class Landing:
 
     `schema` is a Spark DDL string of the fields in the files. `derived` adds columns by SQL expressions over
     them. A row whose `required` field is missing goes to quarantine, as does one that does not parse. Files of more than
-    `max_file_bytes` are set aside. Names that start with `_` are the lake's own.
+    `max_file_bytes`, or four times as much unpacked, are set aside. A batch takes at most `max_batch_files`, and if it has several
+    `max_batch_bytes`. Names that start with `_` are the lake's own.
     """
 
     prefix: str
@@ -42,6 +45,7 @@ class Landing:
     required: tuple[str, ...] = ()
     null_value: str | None = None
     max_batch_files: int = 2_000
+    max_batch_bytes: int = 512 * MIB
     max_file_bytes: int = 256 * MIB
 
     def __post_init__(self) -> None:
@@ -50,8 +54,9 @@ class Landing:
         if not _PREFIX.fullmatch(self.prefix) or {".", ".."} & set(self.prefix.split("/")):
             near = _near_prefix(self.prefix)
             raise Refused(f"Landing.prefix is {self.prefix!r}; accepted: a path below the lake's root that ends with '/', like {near}")
-        if min(self.max_batch_files, self.max_file_bytes) < 1:
-            raise Refused(f"Landing.max_batch_files is {self.max_batch_files}, max_file_bytes {self.max_file_bytes}; accepted: 1 or more")
+        for name in ("max_batch_files", "max_batch_bytes", "max_file_bytes"):
+            if (value := getattr(self, name)) < 1:
+                raise Refused(f"Landing.{name} is {value}; accepted: 1 or more")
         self._check_columns()
 
     def _check_columns(self) -> None:
@@ -159,8 +164,16 @@ class Table:
             raise Refused(f"Table {self.key}: ZOrder holds the partition column {both[0]!r}; accepted: columns that are in no partition_by")
         if isinstance(layout, ZOrder | LiquidClustering) and self.source is not None:
             check_columns(f"Table {self.key}: {type(layout).__name__}.columns", layout.columns, among=self.source.column_names)
+        self._check_properties()
+
+    def _check_properties(self) -> None:
         if own := sorted(set(self.properties) & set(MARKS)):
             raise Refused(f"Table {self.key}: properties holds {own[0]!r}, which the lake writes itself; accepted: other names")
+        if forgets := [name for name in self.properties if name.lower() == TRANSACTION_RETENTION.lower()]:
+            raise Refused(
+                f"Table {self.key}: properties holds {forgets[0]!r}, with which the table forgets what was loaded into it, and loads it "
+                "again; accepted: properties without it"
+            )
         for name, value in self.vacuum.properties_beside(self.properties).items():
             if self.properties.get(name, value) != value:
                 said = f"properties sets {name} to {self.properties[name]!r}, Vacuum.retention_hours to {value!r}"

@@ -108,16 +108,14 @@ class _Watch:
         event = facts.storage_id if facts else 0
         known = self._ledgers.get(table.key)
         if known is None or known[0] != event:
-            ledger = self._journal.ledger(table.key)
+            prefix = table.source.prefix
+            ledger = self._journal.ledger(table.key, prefix=prefix)
             arrived = (facts.whole("lakehouse/landed_batch") if facts else None) or 0
-            read = partial(self._journal.batch, table.key)
+            read = partial(self._journal.batch, table.key, prefix=prefix)
             known = (event, ledger, find_unfinished(ledger, table.write, arrived=arrived, read=read))
             self._ledgers[table.key] = known
         _, ledger, unfinished = known
-        unreadable = self._lake.settings.unreadable_names
-        return choose_batch(
-            _listing(self._lake, table.source), ledger, table.source, table.write, unfinished=unfinished, unreadable=unreadable
-        )
+        return choose_batch(_listing(self._lake, table.source), ledger, table.source, table.write, unfinished=unfinished)
 
 
 def _listing(lake: Lake, landing: Landing) -> list[LandedFile]:

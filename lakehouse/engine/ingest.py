@@ -1,36 +1,54 @@
 """Landed files into a table, exactly once.
 
 1. The landing prefix is listed, and held against the ledger of the batches before.
-2. The next batch gets a number and a manifest. Those that were planned and did not arrive are done again first, with the same files.
-3. Lines that are no rows go to the quarantine table, under the batch's number.
-4. The rows go to the table, under the batch's number; with this commit the batch has arrived.
-5. The same again, until nothing of the listing is left.
+2. The next batch gets a number. Its files are read once, each as it is now, and their records are staged.
+3. The staged records are parsed and counted: each is a row, or has a reason why it is none.
+4. The batch's manifest is written: its files as they were read, and those that are set aside with their reasons.
+5. The records that are no rows go to the quarantine table, under the batch's number, and so do files that a person should look at.
+6. The rows go to the table, under the batch's number; with this commit the batch has arrived. Its staged records are removed.
+7. The same again, until nothing of the listing is left. A batch with a manifest that did not arrive is done again first, from step 5 on.
 
 **Safety properties**
 - Landed files are never moved, changed or deleted.
 - A repeat of any step adds nothing: manifest, quarantine and rows each carry the number.
-- A line becomes a row, or stands in quarantine with its reason. Left out are blank lines, and what follows a CSV header that is wrong:
-  that header then stands in quarantine for its file.
+- The records that are read are the rows and the quarantined records, counted before anything is written; the commit is held against them.
+- A table that cannot tell which batches it holds is not loaded.
+- A batch that does not arrive although it was written stops the load.
+- An `Overwrite` replaces the table only by at least one row.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from lakehouse.core.errors import Broken
-from lakehouse.core.ingest import Batch, LandedFile, Ledger, SetAside, choose_batch, find_unfinished, ingest_app_id
+from lakehouse.core.errors import Broken, Refused
+from lakehouse.core.ingest import (
+    Batch,
+    BatchPlan,
+    FileRead,
+    LandedFile,
+    Ledger,
+    SetAside,
+    choose_batch,
+    find_unfinished,
+    ingest_app_id,
+    judge_file,
+    settle_batch,
+)
 from lakehouse.core.outcome import WriteOutcome
 from lakehouse.core.policy import MIB
 from lakehouse.core.reason import Reason
 from lakehouse.core.strategy_properties import OPTIMIZE_WRITE
-from lakehouse.core.table import Landing, Overwrite, Table
+from lakehouse.core.table import TRANSACTION_RETENTION, Landing, Overwrite, Table
 from lakehouse.engine import rows
-from lakehouse.engine.confs import ANSI, OPEN_COST, session_confs
+from lakehouse.engine.confs import ANSI, session_confs
 from lakehouse.engine.journal import Journal
 from lakehouse.engine.lake import Lake
-from lakehouse.engine.lines import quarantined_lines, read_lines, table_rows
+from lakehouse.engine.lines import count_lines, parse_lines, table_rows
 from lakehouse.engine.log_reader import TableFacts
+from lakehouse.engine.quarantine import quarantine, quarantine_arrived
+from lakehouse.engine.staging import clear_staged, is_staged, stage, staged_paths
 from lakehouse.engine.strategy import apply_strategy, declared_properties
 
 if TYPE_CHECKING:
@@ -48,32 +66,44 @@ class _Loaded:
     quarantined: int
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Lines:
+    """The parsed records of a batch; `None` where it has no files."""
+
+    frame: "DataFrame | None"
+    row_count: int = 0
+    bad_count: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Planned:
+    """The next batch, and the ledger that it was chosen by."""
+
+    plan: BatchPlan
+    ledger: Ledger
+
+
 def load(lake: Lake, spark: "SparkSession", table: Table) -> WriteOutcome:
     """Everything that has landed for `table` so far, in one or more batches; the caller holds the table's guard.
 
     Raises:
-        Broken: a file of a batch that did not arrive is gone, or the manifest of one that did.
-        Refused: the table that is there has other columns than its declaration.
+        Broken: the table does not tell which batches it holds, or a file of a batch that did not arrive is gone or changed.
+        Refused: the table that is there has other columns than its declaration, or forgets which batches it holds.
     """
-    landing = _landing(table)
-    listing = _listing(lake, landing)
-    before = apply_strategy(lake, spark, table, lake.facts(table.key))
+    listing = {file.name: file for file in _listing(lake, _landing(table))}
+    before = facts = apply_strategy(lake, spark, table, lake.facts(table.key))
     loaded: list[_Loaded] = []
-    journal = Journal(lake.store)
-    unreadable = lake.settings.unreadable_names
-    with session_confs(spark, {ANSI: "false", OPEN_COST: "65536"}):
-        while True:
-            ledger = journal.ledger(table.key)
-            arrived = _arrived(lake, table, ledger)
-            unfinished = find_unfinished(ledger, table.write, arrived=arrived, read=partial(journal.batch, table.key))
-            plan = choose_batch(listing, ledger, landing, table.write, unfinished=unfinished, unreadable=unreadable)
-            if plan.batch is None:
-                break
-            if plan.is_new:
-                journal.plan_batch(table.key, plan.batch)
-            quarantined = _load_batch(lake, spark, table, plan.batch, listing) if plan.batch.files else 0
-            loaded.append(_Loaded(batch=plan.batch, reason=plan.reason, quarantined=quarantined))
-    reason, sentence = (plan.reason, plan.sentence) if not loaded else _told(loaded)
+    with session_confs(spark, {ANSI: "false"}):
+        while (planned := _plan(lake, table, facts, [*listing.values()])).plan.batch is not None:
+            if planned.plan.is_new:
+                batch, lines = _read_new(lake, spark, table, planned, facts, listing)
+            else:
+                batch, lines = _read_again(lake, spark, table, planned.plan.batch)
+            facts = _write(lake, spark, table, batch, lines, facts)
+            loaded.append(_Loaded(batch=batch, reason=planned.plan.reason, quarantined=lines.bad_count))
+    if loaded:
+        clear_staged(lake.store, table.key)
+    reason, sentence = _told(loaded) if loaded else (planned.plan.reason, planned.plan.sentence)
     outcome = rows.outcome_of(lake, spark, table, before=before, reason=reason, sentence=sentence)
     return replace(
         outcome,
@@ -83,46 +113,121 @@ def load(lake: Lake, spark: "SparkSession", table: Table) -> WriteOutcome:
     )
 
 
-def quarantine_key(table_key: str) -> str:
-    """Where the lines lie that became no rows of a table."""
-    return f"quarantine/{table_key}"
+def arrived_batch(table: Table, facts: TableFacts | None, ledger: Ledger) -> int:
+    """The number of the last batch in the table, 0 if there is none.
 
-
-def quarantine_app_id(table_key: str) -> str:
-    """The transaction id under which a batch's quarantined lines are written."""
-    return f"lakehouse/quarantine/{table_key}"
-
-
-def _arrived(lake: Lake, table: Table, ledger: Ledger) -> int:
-    """The number of the last batch in the table, 0 if there is none."""
-    facts = lake.facts(table.key)
-    arrived = 0 if facts is None else facts.layout.transactions.get(ingest_app_id(table.key), 0)
+    Raises:
+        Broken: the table is there and does not tell it, or tells one that no manifest has.
+        Refused: the table has a property that lets Delta forget it.
+    """
+    if facts is None:
+        return 0
     newest = 0 if ledger.newest is None else ledger.newest.number
-    if arrived > newest:
+    if retention := facts.layout.properties.get(TRANSACTION_RETENTION):
+        raise Refused(
+            f"load of {table.key}: its property {TRANSACTION_RETENTION} is {retention!r}, with which Delta forgets the batches that it "
+            f"holds; accepted: ALTER TABLE … UNSET TBLPROPERTIES ('{TRANSACTION_RETENTION}')"
+        )
+    arrived = facts.layout.transactions.get(ingest_app_id(table.key))
+    if arrived is None and ledger.last_taken:
+        raise Broken(
+            f"load of {table.key}: the table is there, but its log has no transaction id of a landed batch, and {newest} batch(es) were "
+            f"planned: it was made anew from somewhere else. Accepted: lakehouse landing {table.key} --arrived N, if it holds the rows of "
+            "batches 1 to N (0: of none); or delete its folder, then all batches are loaded again from the landed files"
+        )
+    if arrived is not None and arrived > newest:
         raise Broken(
             f"load of {table.key}: batch {arrived} is in the table, but the newest manifest below _lakehouse/ingest/{table.key} is "
             f"{newest}: what was loaded is no longer known; accepted: restore the manifests from a copy of the lake"
         )
-    return arrived
+    return arrived or 0
 
 
-def _load_batch(lake: Lake, spark: "SparkSession", table: Table, batch: Batch, listing: Sequence[LandedFile]) -> int:
-    landing = _landing(table)
-    _check_all_there(table, batch, listing)
-    names = [f"{landing.prefix}{file.name}" for file in batch.files]
-    lines = read_lines(spark, landing, root=lake.settings.spark_root, names=names)
-    good = table_rows(lines, landing)
-    facts = lake.facts(table.key)
-    rows.check_shape(good, table, None if facts is None else facts.layout)
-    bad = quarantined_lines(lines, batch=batch.number)
-    quarantined = bad.count()
-    if quarantined:
-        rows.write_frame(
-            bad,
-            lake.settings.table_uri(quarantine_key(table.key)),
-            mode="append",
-            transaction=rows.Transaction(app_id=quarantine_app_id(table.key), version=batch.number),
+def _plan(lake: Lake, table: Table, facts: TableFacts | None, listing: Sequence[LandedFile]) -> _Planned:
+    landing, journal = _landing(table), Journal(lake.store)
+    ledger = journal.ledger(table.key, prefix=landing.prefix)
+    arrived = arrived_batch(table, facts, ledger)
+    read = partial(journal.batch, table.key, prefix=landing.prefix)
+    unfinished = find_unfinished(ledger, table.write, arrived=arrived, read=read)
+    if unfinished is None and ledger.newest is not None and not ledger.newest.files and ledger.newest.quarantined:
+        unfinished = None if quarantine_arrived(lake, table.key, ledger.newest.number) else ledger.newest
+    return _Planned(plan=choose_batch(listing, ledger, landing, table.write, unfinished=unfinished), ledger=ledger)
+
+
+def _read_new(
+    lake: Lake, spark: "SparkSession", table: Table, planned: _Planned, facts: TableFacts | None, listing: dict[str, LandedFile]
+) -> tuple[Batch, _Lines]:
+    """The planned batch as it was read, its manifest written; what was read, or is gone, leaves the listing."""
+    plan, landing, is_overwrite = planned.plan, _landing(table), isinstance(table.write, Overwrite)
+    assert plan.batch is not None
+    known = {file.name: planned.ledger.seen.get(f"{landing.prefix}{file.name}") for file in plan.batch.files}
+    taken = frozenset(name for name, each in known.items() if each is not None and each.is_taken)
+    staged = stage(lake.store, table.key, plan.batch, landing, compare=taken)
+    lines = _parsed(lake, spark, table, plan.batch.number, staged.part_count, staged.record_count)
+    if lines.frame is not None:
+        rows.check_shape(table_rows(lines.frame, landing), table, None if facts is None else facts.layout)
+    read = [(file, staged.files[file.name]) for file in plan.batch.files if file.name in staged.files]
+    judged = [judge_file(file, known[file.name], found, is_overwrite=is_overwrite) for file, found in read]
+    settled = settle_batch(plan, judged, row_count=lines.row_count, is_overwrite=is_overwrite)
+    batch = replace(settled, part_count=staged.part_count, record_count=staged.record_count)
+    for name in (*staged.files, *staged.gone):
+        del listing[name]
+    if batch.files or batch.set_aside:
+        Journal(lake.store).plan_batch(table.key, batch)
+    return batch, lines
+
+
+def _read_again(lake: Lake, spark: "SparkSession", table: Table, batch: Batch) -> tuple[Batch, _Lines]:
+    """The records of a batch with a manifest: those that are staged, or of the landed files, if they are what they were."""
+    if not is_staged(lake.store, table.key, batch):
+        staged = stage(lake.store, table.key, batch, _landing(table))
+        _check_unchanged(table, batch, staged.files)
+        batch = replace(batch, part_count=staged.part_count, record_count=staged.record_count)
+    assert batch.part_count is not None and batch.record_count is not None
+    return batch, _parsed(lake, spark, table, batch.number, batch.part_count, batch.record_count)
+
+
+def _check_unchanged(table: Table, batch: Batch, found: Mapping[str, FileRead]) -> None:
+    where = f"load of {table.key}: batch {batch.number} was planned with {len(batch.files)} file(s) and did not reach the table, and"
+    if gone := [file.name for file in batch.files if file.name not in found]:
+        raise Broken(
+            f"{where} {len(gone)} of them are gone from {batch.prefix}, first {gone[0]!r}; "
+            "accepted: put them back, the batch is then done again"
         )
+    for file in batch.files:
+        now = found[file.name]
+        if now.size_bytes != file.size_bytes or file.digest not in ("", now.digest):
+            raise Broken(
+                f"{where} its file {file.name!r} has changed since ({file.size_bytes} bytes then, {now.size_bytes} now), while the batch's "
+                "quarantine may have its old lines; accepted: put the file back as it was, and land the new one under another name"
+            )
+
+
+def _parsed(lake: Lake, spark: "SparkSession", table: Table, number: int, part_count: int, record_count: int) -> _Lines:
+    """The staged records of a batch, parsed and counted.
+
+    Raises:
+        Broken: they are not as many as were staged.
+    """
+    if not part_count:
+        return _Lines(frame=None)
+    frame = parse_lines(spark, _landing(table), staged_paths(lake.settings.spark_root, table.key, number, part_count))
+    row_count, bad_count = count_lines(frame)
+    if row_count + bad_count != record_count:
+        raise Broken(
+            f"load of {table.key}: of the {record_count} staged record(s) of batch {number} Spark found {row_count} row(s) and {bad_count} "
+            f"others; nothing was written: look at _lakehouse/staged/{table.key}/{number}"
+        )
+    return _Lines(frame=frame, row_count=row_count, bad_count=bad_count)
+
+
+def _write(lake: Lake, spark: "SparkSession", table: Table, batch: Batch, lines: _Lines, facts: TableFacts | None) -> TableFacts | None:
+    """Quarantine, then rows; the table's facts after it."""
+    quarantine(lake, spark, table.key, batch, lines.frame if lines.bad_count else None)
+    if not batch.files:
+        return facts
+    assert lines.frame is not None
+    good = table_rows(lines.frame, _landing(table))
     rows.write_frame(
         good if _is_shuffled(facts) else _arranged(good, table, batch),
         lake.settings.table_uri(table.key),
@@ -131,7 +236,27 @@ def _load_batch(lake: Lake, spark: "SparkSession", table: Table, batch: Batch, l
         partition_by=rows.partition_columns(table),
         properties=declared_properties(table),
     )
-    return quarantined
+    after = lake.facts(table.key)
+    _check_arrived(table, batch, lines, facts, after)
+    return after
+
+
+def _check_arrived(table: Table, batch: Batch, lines: _Lines, before: TableFacts | None, after: TableFacts | None) -> None:
+    app_id = ingest_app_id(table.key)
+    arrived = 0 if after is None else after.layout.transactions.get(app_id, 0)
+    if after is None or arrived < batch.number:
+        raise Broken(
+            f"load of {table.key}: batch {batch.number} was written, but the table's log has batch {arrived} as its last: to go on would "
+            f"write it again and again; look at {table.key}/_delta_log"
+        )
+    first = 0 if before is None else before.layout.version + 1
+    written = [commit for commit in after.history.commits if commit.version >= first and app_id in commit.applications]
+    counts = [int(commit.metrics["numOutputRows"]) for commit in written if "numOutputRows" in commit.metrics]
+    if counts and counts[-1] != lines.row_count:
+        raise Broken(
+            f"load of {table.key}: batch {batch.number} has {lines.row_count} row(s), but version {written[-1].version} of the table says "
+            f"that {counts[-1]} were written; compare that version with the batch's files"
+        )
 
 
 def _is_shuffled(facts: TableFacts | None) -> bool:
@@ -157,15 +282,6 @@ def _listing(lake: Lake, landing: Landing) -> list[LandedFile]:
         LandedFile(name=file.name.removeprefix(landing.prefix), size_bytes=file.size_bytes, modified_ms=file.modified_ms)
         for file in lake.store.list(landing.prefix.rstrip("/"))
     ]
-
-
-def _check_all_there(table: Table, batch: Batch, listing: Sequence[LandedFile]) -> None:
-    there = {file.name for file in listing}
-    if gone := [file.name for file in batch.files if file.name not in there]:
-        raise Broken(
-            f"load of {table.key}: batch {batch.number} was planned with {len(batch.files)} file(s) and did not reach the table, and "
-            f"{len(gone)} of them are gone from landing, first {gone[0]!r}; accepted: put them back, the batch is then done again"
-        )
 
 
 def _told(loaded: Sequence[_Loaded]) -> tuple[Reason, str]:

@@ -18,18 +18,17 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Any
 from uuid import uuid4
 
 from lakehouse.core.account import RUNS_KEPT
 from lakehouse.core.breaker import CompactionTry, Pause
 from lakehouse.core.errors import Broken, Transient
-from lakehouse.core.ingest import Batch, LandedFile, Ledger, SetAside
+from lakehouse.core.ingest import Batch, Ledger
 from lakehouse.core.vacuum import PastVacuum
 from lakehouse.engine.clock import now_ms
+from lakehouse.engine.manifest import SNAPSHOT_EVERY, damaged, decode_manifest, encode_manifest, encoded, with_batch
 from lakehouse.engine.store import Store
 
-_SNAPSHOT_EVERY = 64
 _MANIFEST = re.compile(r"(\d{20})\.json")
 _TRY = re.compile(r"(\d{15})-[0-9a-f]{32}\.json")
 _PAUSES, _TRIES, _VACUUMS = "_lakehouse/pauses", "_lakehouse/tries", "_lakehouse/vacuums"
@@ -54,8 +53,8 @@ class Journal:
     def __init__(self, store: Store) -> None:
         self._store = store
 
-    def ledger(self, table_key: str) -> Ledger:
-        """What batches were planned for a table, whether or not they arrived in it.
+    def ledger(self, table_key: str, *, prefix: str) -> Ledger:
+        """What batches were planned for a table, whether or not they arrived in it; older manifests mean files below `prefix`.
 
         Raises:
             Broken: a manifest is missing or damaged.
@@ -63,20 +62,20 @@ class Journal:
         newest = self._newest_number(table_key)
         if newest == 0:
             return Ledger(newest=None, seen={})
-        snapshot = newest - newest % _SNAPSHOT_EVERY
+        snapshot = newest - newest % SNAPSHOT_EVERY
         ledger = Ledger(newest=None, seen={})
         for number in range(max(snapshot, 1), newest + 1):
-            batch, carried = self._read_manifest(table_key, number)
-            ledger = _with(batch, carried if carried is not None else ledger)
+            batch, carried = self._read_manifest(table_key, number, prefix)
+            ledger = with_batch(batch, carried if carried is not None else ledger)
         return ledger
 
-    def batch(self, table_key: str, number: int) -> Batch:
-        """The batch that was planned under a number.
+    def batch(self, table_key: str, number: int, *, prefix: str) -> Batch:
+        """The batch that was planned under a number; an older manifest means files below `prefix`.
 
         Raises:
             Broken: its manifest is missing or damaged.
         """
-        return self._read_manifest(table_key, number)[0]
+        return self._read_manifest(table_key, number, prefix)[0]
 
     def plan_batch(self, table_key: str, batch: Batch) -> None:
         """Write a batch's manifest, before its rows are written.
@@ -90,18 +89,16 @@ class Journal:
             raise Broken(
                 f"ingest of {table_key}: batch {batch.number} was to be planned, but the newest manifest is {newest}: manifests are lost"
             )
-        content: dict[str, Any] = asdict(batch)
-        if batch.number % _SNAPSHOT_EVERY == 0:
-            ledger = _with(batch, self.ledger(table_key))
-            content |= {"seen": ledger.seen, "last_taken": ledger.last_taken}
+        carries = batch.number % SNAPSHOT_EVERY == 0
+        ledger = with_batch(batch, self.ledger(table_key, prefix=batch.prefix)) if carries else None
         name = _manifest_name(table_key, batch.number)
-        if not self._store.put_if_absent(name, _encoded(content)):
+        if not self._store.put_if_absent(name, encode_manifest(batch, ledger)):
             raise Transient(f"ingest of {table_key}: batch {batch.number} was planned by another process meanwhile ({name}); try again")
 
     def record_session(self, table_key: str, session_id: str, owner: str) -> None:
         """Note that a session is about to write a table, in place of the session noted before."""
         record = SessionRecord(session_id=session_id, owner=owner, started_ms=now_ms())
-        self._store.put(_session_name(table_key), _encoded(asdict(record)))
+        self._store.put(_session_name(table_key), encoded(asdict(record)))
 
     def session(self, table_key: str) -> SessionRecord | None:
         """The session noted last, `None` if it ended in good order.
@@ -127,7 +124,7 @@ class Journal:
         """Note that a table is paused, in place of an earlier pause."""
         content = asdict(pause)
         del content["table"]
-        self._store.put(_pause_name(pause.table), _encoded(content))
+        self._store.put(_pause_name(pause.table), encoded(content))
 
     def resume(self, table_key: str) -> None:
         """Note that a table is no longer paused."""
@@ -153,7 +150,7 @@ class Journal:
     def record_try(self, table_key: str, ended: CompactionTry) -> None:
         """Note a compaction that did not succeed; what the account of the table no longer asks for goes."""
         name = f"{_TRIES}/{table_key}/{ended.ended_ms:015}-{uuid4().hex}.json"
-        self._store.put_if_absent(name, _encoded(asdict(ended)))
+        self._store.put_if_absent(name, encoded(asdict(ended)))
         names = names_by_table(self._store, _TRIES, table_key).get(table_key, [])
         self._store.delete([name for name in names if _try_ended_ms(name) is not None][:-RUNS_KEPT])
 
@@ -168,7 +165,7 @@ class Journal:
     def record_vacuum(self, table_key: str, ended: PastVacuum) -> None:
         """Note a vacuum that has ended, well or not."""
         name = f"{_VACUUMS}/{table_key}/{ended.started_ms:015}-{uuid4().hex}.json"
-        self._store.put_if_absent(name, _encoded(ended.as_json()))
+        self._store.put_if_absent(name, encoded(ended.as_json()))
 
     def vacuums(self, table_key: str) -> tuple[PastVacuum, ...]:
         """The newest vacuums of a table, oldest first. One that is damaged is left out: what it knew is asked of storage again."""
@@ -190,24 +187,13 @@ class Journal:
         names = (file.name.rpartition("/")[2] for file in self._store.list(_manifest_folder(table_key)))
         return max((int(match[1]) for name in names if (match := _MANIFEST.fullmatch(name))), default=0)
 
-    def _read_manifest(self, table_key: str, number: int) -> tuple[Batch, Ledger | None]:
-        """One batch, and the ledger up to it if its manifest carries that."""
+    def _read_manifest(self, table_key: str, number: int, prefix: str) -> tuple[Batch, Ledger | None]:
         name = _manifest_name(table_key, number)
         try:
-            content = json.loads(self._store.read(name))
-            batch = Batch(
-                number=content["number"],
-                files=tuple(LandedFile(**file) for file in content["files"]),
-                set_aside=tuple(SetAside(**aside) for aside in content["set_aside"]),
-            )
-            carried = None
-            if number % _SNAPSHOT_EVERY == 0:
-                carried = Ledger(newest=batch, seen=dict(content["seen"]), last_taken=str(content.get("last_taken", "")))
-        except (FileNotFoundError, ValueError, TypeError, KeyError) as error:
+            data = self._store.read(name)
+        except FileNotFoundError as error:
             raise damaged(name, error) from error
-        if batch.number != number:
-            raise Broken(f"journal: {name} holds batch {batch.number}; restore it from a copy of the lake")
-        return batch, carried
+        return decode_manifest(data, name, number=number, prefix=prefix)
 
 
 def names_by_table(store: Store, kind: str, table_key: str = "") -> dict[str, list[str]]:
@@ -268,18 +254,3 @@ def _try(name: str, data: bytes) -> CompactionTry:
     except (ValueError, TypeError) as error:
         ended_ms = int(name.rpartition("/")[2].partition("-")[0])
         return CompactionTry(ended_ms=ended_ms, result="failed", why=f"{name} cannot be read ({type(error).__name__})")
-
-
-def _encoded(content: Mapping[str, Any]) -> bytes:
-    return json.dumps(content, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "surrogatepass")
-
-
-def _with(batch: Batch, before: Ledger) -> Ledger:
-    names = {file.name: file.size_bytes for file in (*batch.set_aside, *batch.files)}
-    last_taken = max([before.last_taken, *(file.name for file in batch.files)])
-    return Ledger(newest=batch, seen={**before.seen, **names}, last_taken=last_taken)
-
-
-def damaged(name: str, error: Exception) -> Broken:
-    """That a record of the lake's own cannot be read."""
-    return Broken(f"journal: {name} cannot be read ({type(error).__name__}: {error}); restore it from a copy of the lake")

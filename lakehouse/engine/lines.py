@@ -1,4 +1,4 @@
-"""Landed files as lines, and lines as rows or as reasons why they are none."""
+"""Staged records as rows, or as reasons why they are none."""
 
 import re
 from collections.abc import Sequence
@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from lakehouse.core.columns import field_names
 from lakehouse.core.table import Landing
 from lakehouse.engine import sql
+from lakehouse.engine.staging import STAGED_SCHEMA
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -18,20 +19,25 @@ _GLOB = re.compile(r"[\[\]{}*?\\]")  # Spark takes a path with these for a patte
 _OWN = ("_source_file", "_source_line", "_landed_at")
 
 
-def read_lines(spark: "SparkSession", landing: Landing, *, root: str, names: Sequence[str]) -> "DataFrame":
-    """One row per line that is not blank: the fields, derived columns, where it came from, its text, and a reason if it is no row.
-
-    `names` are relative to `root`, as Spark spells it.
-    """
+def parse_lines(spark: "SparkSession", landing: Landing, paths: Sequence[str]) -> "DataFrame":
+    """One row per staged record: the fields, derived columns, where it came from, its text, and a reason if it is no row."""
     from pyspark.sql import functions as F  # noqa: N812
 
-    numbered = _numbered(spark, root=root, names=names)
-    lines = _without_headers(numbered, landing) if landing.format == "csv" else numbered.withColumn(_REASON, F.lit(None).cast("string"))
-    lines = lines.where(F.trim(_RAW) != "").withColumn("_parsed", _parsed(landing))
+    lines = spark.read.schema(STAGED_SCHEMA).parquet(*[literal_path(path) for path in paths])
+    renamed = {"source_file": _OWN[0], "line": _OWN[1], "landed_at": _OWN[2], "raw": _RAW, "problem": _REASON}
+    parsed = lines.withColumnsRenamed(renamed).withColumn("_parsed", _parsed(landing))
     fields = field_names(landing.schema)
-    spread = lines.select(*[_field(name, landing, lines) for name in fields], *_OWN, _RAW, _why_not_a_row(landing).alias(_REASON))
+    spread = parsed.select(*[_field(name, landing, parsed) for name in fields], *_OWN, _RAW, _why_not_a_row(landing).alias(_REASON))
     derived = [F.expr(expression).alias(name) for name, expression in landing.derived.items()]
     return spread.select(*[F.col(sql.quote(name)) for name in fields], *derived, *_OWN, _RAW, _REASON)
+
+
+def count_lines(lines: "DataFrame") -> tuple[int, int]:
+    """How many of the lines are rows, and how many are none."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    found = lines.select(F.count_if(F.col(_REASON).isNull()), F.count_if(F.col(_REASON).isNotNull())).collect()[0]
+    return found[0], found[1]
 
 
 def table_rows(lines: "DataFrame", landing: Landing) -> "DataFrame":
@@ -39,62 +45,17 @@ def table_rows(lines: "DataFrame", landing: Landing) -> "DataFrame":
     return lines.where(f"{_REASON} IS NULL").select(*[sql.quote(name) for name in landing.column_names], *_OWN)
 
 
-def quarantined_lines(lines: "DataFrame", *, batch: int) -> "DataFrame":
-    """The lines that are no rows, with the columns of a quarantine table."""
+def quarantined_lines(lines: "DataFrame") -> "DataFrame":
+    """The lines that are no rows, with the columns of `quarantine_rows`."""
     from pyspark.sql import functions as F  # noqa: N812
 
-    return lines.where(f"{_REASON} IS NOT NULL").select(
-        F.col("_source_file").alias("source_file"),
-        F.col("_source_line").alias("line"),
-        F.col(_REASON).alias("reason"),
-        F.col(_RAW).alias("raw"),
-        F.lit(batch).cast("bigint").alias("batch"),
-        F.current_timestamp().alias("quarantined_at"),
-    )
+    own = (("source_file", _OWN[0]), ("line", _OWN[1]), ("reason", _REASON), ("raw", _RAW))
+    return lines.where(f"{_REASON} IS NOT NULL").select(*[F.col(name).alias(alias) for alias, name in own])
 
 
 def literal_path(path: str) -> str:
     """A path as Spark's file readers take it for itself and not for a pattern."""
     return _GLOB.sub(r"\\\g<0>", path)
-
-
-def _numbered(spark: "SparkSession", *, root: str, names: Sequence[str]) -> "DataFrame":
-    """Every line with its file and its number there, counted from 1.
-
-    A file may be read in several parts, and a part's lines are in order: so where the part starts, and then the order within the
-    task, number them, without a file ever being in memory as a whole.
-    """
-    from pyspark.sql import Window
-    from pyspark.sql import functions as F  # noqa: N812
-
-    text = spark.read.text([literal_path(f"{root}/{name}") for name in names])
-    lines = text.select(
-        F.col("value").alias(_RAW),
-        F.col("_metadata.file_path").alias("_path"),
-        F.col("_metadata.file_block_start").alias("_start"),
-        F.monotonically_increasing_id().alias("_place"),
-        F.col("_metadata.file_modification_time").alias("_landed_at"),
-    )
-    number = F.row_number().over(Window.partitionBy("_path").orderBy("_start", "_place"))
-    # The path is a URI, in which a plus means a plus.
-    decoded = F.url_decode(F.replace("_path", F.lit("+"), F.lit("%2B")))
-    inside = F.lit(f"{root}/")
-    name = F.substring(decoded, F.locate(f"{root}/", decoded) + F.length(inside), F.lit(2**31 - 1))
-    return lines.withColumn("_source_line", number.cast("bigint")).withColumn("_source_file", name)
-
-
-def _without_headers(lines: "DataFrame", landing: Landing) -> "DataFrame":
-    """CSV lines below a header that names the schema's fields in order; of another file only its first line is left, as a reason."""
-    from pyspark.sql import Window
-    from pyspark.sql import functions as F  # noqa: N812
-
-    wanted = ",".join(field_names(landing.schema))
-    first = F.first_value(_RAW).over(Window.partitionBy("_path").orderBy("_source_line"))
-    found = F.array_join(F.transform(F.split(first, ","), lambda part: F.trim(part, F.lit('" \t'))), ",")
-    reason = F.lit(f"the header is not {wanted}: no line of this file was read")
-    checked = lines.withColumn("_is_ours", found == F.lit(wanted))
-    kept = F.col("_is_ours") & (F.col("_source_line") > 1) | ~F.col("_is_ours") & (F.col("_source_line") == 1)
-    return checked.where(kept).withColumn(_REASON, F.when(~F.col("_is_ours"), reason)).drop("_is_ours")
 
 
 def _parsed(landing: Landing) -> "Column":
@@ -104,7 +65,8 @@ def _parsed(landing: Landing) -> "Column":
     options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _CORRUPT}
     if landing.format == "json":
         return F.from_json(_RAW, schema, options)
-    options |= {"escape": '"'}  # RFC 4180, section 2.7: a quote inside quotes is doubled
+    # RFC 4180, section 2.7: a quote inside quotes is doubled. `multiLine`: line breaks inside quotes stay as they are.
+    options |= {"escape": '"', "multiLine": "true"}
     return F.from_csv(F.col(_RAW), schema, options if landing.null_value is None else {**options, "nullValue": landing.null_value})
 
 

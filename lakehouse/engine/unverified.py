@@ -5,8 +5,8 @@ import json
 from collections.abc import Iterator
 
 from lakehouse.core.errors import Broken, LakehouseError
-from lakehouse.engine.journal import damaged
 from lakehouse.engine.lake import Lake
+from lakehouse.engine.manifest import damaged
 
 
 def expect_verification(lake: Lake, table_key: str, mark: str) -> None:

@@ -4,11 +4,26 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
-from lakehouse.core.ingest import Batch, BatchPlan, LandedFile, Ledger, choose_batch, find_unfinished, ingest_app_id
+from lakehouse.core.ingest import (
+    Batch,
+    BatchPlan,
+    FileRead,
+    KnownFile,
+    LandedFile,
+    Ledger,
+    SetAside,
+    choose_batch,
+    find_unfinished,
+    ingest_app_id,
+    judge_file,
+    settle_batch,
+)
 from lakehouse.core.reason import Reason
 from lakehouse.core.table import Append, Landing, Overwrite, type_of_write
 
-LANDING = Landing(prefix="landing/orders/", format="json", schema="id STRING", max_batch_files=3, max_file_bytes=1_000)
+LANDING = Landing(
+    prefix="landing/orders/", format="json", schema="id STRING", max_batch_files=3, max_batch_bytes=1_500, max_file_bytes=1_000
+)
 
 APPEND = Append()
 
@@ -23,12 +38,12 @@ def batch(number: int, *names: str) -> Batch:
 
 @dataclass(frozen=True, kw_only=True)
 class Story:
-    """What lies there and what is known, and what comes of it."""
+    """What lies there and what is known, and what comes of it. `seen` are names below the prefix, with sizes where no more is known."""
 
     listing: list[LandedFile]
     older: list[Batch] = field(default_factory=list[Batch])
     newest: Batch | None = None
-    seen: dict[str, int] = field(default_factory=dict[str, int])
+    seen: dict[str, int | KnownFile] = field(default_factory=dict[str, int | KnownFile])
     arrived: int = 0
     write: type_of_write = APPEND
     reason: Reason = Reason.BATCH_READY
@@ -38,8 +53,11 @@ class Story:
     is_new: bool = True
 
     def plan(self) -> BatchPlan:
-        taken = [file.name for known in (*self.older, self.newest) if known for file in known.files]
-        ledger = Ledger(newest=self.newest, seen=self.seen, last_taken=max(taken, default=""))
+        taken = [f"{LANDING.prefix}{file.name}" for known in (*self.older, self.newest) if known for file in known.files]
+        seen = {name: KnownFile(size_bytes=each) if isinstance(each, int) else each for name, each in self.seen.items()}
+        ledger = Ledger(
+            newest=self.newest, seen={f"{LANDING.prefix}{name}": each for name, each in seen.items()}, last_taken=max(taken, default="")
+        )
         numbered = {known.number: known for known in self.older}
         unfinished = find_unfinished(ledger, self.write, arrived=self.arrived, read=numbered.__getitem__)
         return choose_batch(self.listing, ledger, LANDING, self.write, unfinished=unfinished)
@@ -61,6 +79,8 @@ STORIES = {
     "one new file": Story(listing=landed("a.json", "b.json"), **KNOWN, number=5, taken=["b.json"]),
     "a late file that sorts before those taken": Story(listing=landed("0.json", "a.json"), **KNOWN, number=5, taken=["0.json"]),
     "more files than a batch takes": Story(listing=landed(*(f"{place}.json" for place in range(9))), taken=["0.json", "1.json", "2.json"]),
+    "more bytes than a batch takes": Story(listing=landed("a.json", "b.json", "c.json", size_bytes=600), taken=["a.json", "b.json"]),
+    "one file takes a batch by itself": Story(listing=landed("a.json", "b.json", size_bytes=1_000), taken=["a.json"]),
     "hidden names at any level": Story(listing=landed(".a.json", "_b.json", "x/.y/c.json", "_tmp/d.json"), **NOTHING),
     "a folder below the prefix": Story(listing=landed("x/y/a.json"), taken=["x/y/a.json"]),
     "a batch that was planned and did not arrive": Story(
@@ -98,6 +118,28 @@ STORIES = {
     "a file that changed after it was taken": Story(
         listing=landed("a.json", size_bytes=11) + landed("b.json"), **KNOWN, number=5, taken=["b.json"], aside=["a.json"]
     ),
+    "a taken file of the same size and another time is read again": Story(
+        listing=[LandedFile(name="a.json", size_bytes=10, modified_ms=7)],
+        seen={"a.json": KnownFile(size_bytes=10, modified_ms=6, digest="d")},
+        taken=["a.json"],
+    ),
+    "one that an older program took without a digest is not": Story(
+        listing=[LandedFile(name="a.json", size_bytes=10, modified_ms=7)],
+        seen={"a.json": KnownFile(size_bytes=10, modified_ms=6)},
+        **NOTHING,
+    ),
+    "a file that was set aside and has changed": Story(
+        listing=[LandedFile(name="a.json", size_bytes=10, modified_ms=7)],
+        seen={"a.json": KnownFile(size_bytes=10, modified_ms=6, is_taken=False)},
+        taken=["a.json"],
+    ),
+    "a file that was set aside and has not": Story(
+        listing=[LandedFile(name="a.json", size_bytes=10, modified_ms=7)],
+        seen={"a.json": KnownFile(size_bytes=10, modified_ms=7, is_taken=False)},
+        **NOTHING,
+    ),
+    "a name that is no text": Story(listing=landed("a\udcff.json"), aside=["a\udcff.json"]),
+    "a name with a colon": Story(listing=landed("05:00.json"), taken=["05:00.json"]),
     "a file as large as is allowed": Story(listing=landed("a.json", size_bytes=1_000), taken=["a.json"]),
     "a larger one": Story(listing=landed("a.json", size_bytes=1_001), aside=["a.json"]),
     "an overwrite takes the newest": Story(
@@ -131,12 +173,12 @@ def test_a_batch(story: Story) -> None:
     chosen = found.batch
     assert (found.reason, found.is_new, chosen and chosen.number) == (story.reason, story.is_new, story.number)
     assert ([file.name for file in chosen.files] if chosen else []) == story.taken
-    assert ([aside.name for aside in chosen.set_aside] if chosen else []) == story.aside
+    assert [aside.name for aside in (*chosen.set_aside, *found.superseded)] == story.aside if chosen else not story.aside
 
 
 WHY = {
     "foreign": (landed("a.csv"), {}, "its name ends in none of .json, .jsonl, .json.gz, .jsonl.gz"),
-    "changed": (landed("a.json", size_bytes=11), {"a.json": 10}, "it had 10 bytes when it was taken and has 11 now"),
+    "changed": (landed("a.json", size_bytes=11), {"a.json": 10}, "it had 10 bytes when it was taken and it has 11 now"),
     "large": (landed("a.json", size_bytes=1_001), {}, "it has 1001 bytes, at most 1000 are read"),
 }
 
@@ -147,16 +189,56 @@ def test_a_file_is_set_aside_with_the_reason(listing: list[LandedFile], seen: di
     assert found is not None and why in found.set_aside[0].why
 
 
-@pytest.mark.parametrize(("unreadable", "taken"), [("", ["05:00.json", "a.json"]), (":", ["a.json"])])
-def test_a_name_that_cannot_be_read_is_set_aside(unreadable: str, taken: list[str]) -> None:
-    empty = Ledger(newest=None, seen={})
-    found = choose_batch(landed("05:00.json", "a.json"), empty, LANDING, APPEND, unfinished=None, unreadable=unreadable).batch
-    assert found is not None and [file.name for file in found.files] == taken
-    assert len(found.files) + len(found.set_aside) == 2
+def test_files_of_another_prefix_are_other_files() -> None:
+    ledger = Ledger(newest=batch(1, "a.json"), seen={"landing/old/a.json": KnownFile(size_bytes=10)}, last_taken="landing/old/z.json")
+    found = choose_batch(landed("a.json"), ledger, LANDING, Overwrite(), unfinished=None).batch
+    assert found is not None and (found.prefix, [file.name for file in found.files]) == ("landing/orders/", ["a.json"])
+
+
+FILE = LandedFile(name="a.json", size_bytes=10, modified_ms=7)
+READ = FileRead(size_bytes=12, digest="new", record_count=3)
+TAKEN = KnownFile(size_bytes=12, modified_ms=6, digest="old")
+JUDGED: dict[str, tuple[KnownFile | None, FileRead, str, bool]] = {
+    "good": (None, READ, "", False),
+    "set aside before": (replace(TAKEN, is_taken=False), READ, "", False),
+    "unreadable": (None, replace(READ, problem="no"), "no", True),
+    "empty": (None, replace(READ, record_count=0), "it holds no record", False),
+    "touched": (replace(TAKEN, digest="new"), READ, "it was landed again, unchanged", False),
+    "replaced": (TAKEN, READ, "it had 12 bytes when it was taken and its content is another; landed files must not change", True),
+}
+
+
+@pytest.mark.parametrize(("known", "read", "why", "is_quarantined"), JUDGED.values(), ids=JUDGED)
+def test_what_becomes_of_a_file_that_was_read(known: KnownFile | None, read: FileRead, why: str, is_quarantined: bool) -> None:
+    found = judge_file(FILE, known, read, is_overwrite=False)
+    assert (found.name, found.size_bytes, found.modified_ms, found.digest) == ("a.json", 12, 7, "new")
+    if isinstance(found, LandedFile):
+        assert why == ""
+    else:
+        assert found.why.startswith(why) and found.is_quarantined is is_quarantined
+
+
+def test_an_empty_file_of_an_overwrite_is_one_that_a_person_should_see() -> None:
+    found = judge_file(FILE, None, replace(READ, record_count=0), is_overwrite=True)
+    assert isinstance(found, SetAside) and found.is_quarantined
+
+
+@pytest.mark.parametrize("row_count", [0, 1])
+def test_an_overwrite_takes_its_file_only_for_its_rows_and_leaves_older_ones_in_wait_without_any(row_count: int) -> None:
+    plan = Story(listing=landed("1.json", "2.json", "x.csv"), write=Overwrite()).plan()
+    settled = settle_batch(plan, [replace(FILE, name="2.json")], row_count=row_count, is_overwrite=True)
+    assert [file.name for file in settled.files] == ["2.json"][:row_count]
+    assert [aside.name for aside in settled.set_aside] == (["x.csv", "1.json"] if row_count else ["x.csv", "2.json"])
+    assert [aside.name for aside in settled.quarantined] == ([] if row_count else ["2.json"])
+
+
+def test_an_append_takes_files_without_a_single_row() -> None:
+    plan = Story(listing=landed("1.json")).plan()
+    assert settle_batch(plan, [FILE], row_count=0, is_overwrite=False).files == (FILE,)
 
 
 def test_no_manifest_is_read_where_the_newest_batch_alone_may_be_unfinished() -> None:
-    ledger = Ledger(newest=batch(7, "a.json"), seen={"a.json": 10})
+    ledger = Ledger(newest=batch(7, "a.json"), seen={})
     assert find_unfinished(ledger, APPEND, arrived=7, read={}.__getitem__) is None
     assert find_unfinished(ledger, APPEND, arrived=6, read={}.__getitem__) is ledger.newest
 
@@ -167,7 +249,8 @@ def test_everything_landed_is_taken_once_and_only_once_over_any_number_of_batche
     while (found := choose_batch(listing, ledger, LANDING, Append(), unfinished=None)).batch:
         names = (*found.batch.files, *found.batch.set_aside)
         taken.extend(file.name for file in names)
-        ledger = replace(ledger, newest=found.batch, seen={**ledger.seen, **{file.name: file.size_bytes for file in names}})
+        seen = {f"{LANDING.prefix}{file.name}": KnownFile(size_bytes=file.size_bytes) for file in names}
+        ledger = replace(ledger, newest=found.batch, seen={**ledger.seen, **seen})
     assert sorted(taken) == [file.name for file in listing]
     assert found.sentence == "nothing new has landed; 11 file(s) are in the table already"
 

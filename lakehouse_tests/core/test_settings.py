@@ -174,12 +174,6 @@ def test_a_token_or_a_session_for_spark_is_refused_and_not_repeated(secret: str)
     assert "hu" not in str(refusal.value).replace("AUTHENTICATE", "")
 
 
-def test_a_colon_in_a_name_is_unreadable_on_disk_and_with_a_pattern_on_s3() -> None:
-    on_disk, on_s3 = (re.compile(parse(LAKEHOUSE_ROOT=root).unreadable_names) for root in ("lake", "s3://bucket"))
-    assert {name for name in ("a.json", "a:b.json", "a[1].json", "a\nb") if on_disk.search(name)} == {"a:b.json", "a\nb"}
-    assert {name for name in ("a:b.json", "a[1].json", "a:[1]", "[1]:b", "a\rb") if on_s3.search(name)} == {"a:[1]", "[1]:b", "a\rb"}
-
-
 def test_two_servers_cannot_share_a_port() -> None:
     with pytest.raises(Refused, match="LAKEHOUSE_SPARK_PORT is 4000, as is LAKEHOUSE_PORT; accepted: two different ports"):
         parse(LAKEHOUSE_PORT="4000", LAKEHOUSE_SPARK_PORT="4000")

@@ -11,7 +11,7 @@ from lakehouse.core.errors import Transient
 from lakehouse.core.ingest import Batch, LandedFile
 from lakehouse.core.table import Append, Landing, Overwrite, Table
 from lakehouse.defs.keys import table_key
-from lakehouse.defs.landing import _Watch, landing_assets, landing_sensor
+from lakehouse.defs.landing import landing_assets, landing_sensor
 from lakehouse.engine.journal import Journal
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.store import MemoryStore, StoredFile
@@ -86,13 +86,6 @@ def test_only_the_tables_with_new_files_are_asked_for(lake: Lake, tick: type_of_
     land(lake, "shops/1.csv")
     [request] = tick().run_requests or []
     assert request.asset_selection == [table_key(shops)]
-
-
-def test_a_file_whose_name_spark_cannot_read_is_set_aside_as_in_the_run(lake: Lake, tick: type_of_tick) -> None:
-    land(lake, "orders/12:00.json")
-    assert tick().run_requests
-    plan = _Watch(lake)._plan(orders, None)
-    assert plan.batch is not None and [aside.name for aside in plan.batch.set_aside] == ["12:00.json"]
 
 
 def test_files_that_are_in_the_table_are_not_asked_for(lake: Lake, instance: dg.DagsterInstance, tick: type_of_tick) -> None:

@@ -1,20 +1,26 @@
 """What the journal remembers."""
 
+import json
 from pathlib import Path
 
 import pytest
 
 from lakehouse.core.breaker import CompactionTry, Pause
 from lakehouse.core.errors import Broken, Refused, Transient
-from lakehouse.core.ingest import Batch, LandedFile, Ledger, SetAside
+from lakehouse.core.ingest import Batch, KnownFile, LandedFile, Ledger, SetAside
 from lakehouse.engine.journal import Journal
 from lakehouse.engine.store import DiskStore, MemoryStore, StoredFile
 
-KEY = "bronze/events"
+KEY, PREFIX = "bronze/events", "landing/events/"
 
 
 def batch(number: int, *names: str, size_bytes: int = 10) -> Batch:
-    return Batch(number=number, files=tuple(LandedFile(name=name, size_bytes=size_bytes, modified_ms=1) for name in names))
+    return Batch(number=number, files=tuple(LandedFile(name=name, size_bytes=size_bytes, modified_ms=1) for name in names), prefix=PREFIX)
+
+
+def sizes(ledger: Ledger) -> dict[str, int]:
+    """The files of a ledger below the prefix, with their sizes."""
+    return {path.removeprefix(PREFIX): known.size_bytes for path, known in ledger.seen.items()}
 
 
 class CountingStore(MemoryStore):
@@ -28,7 +34,7 @@ class CountingStore(MemoryStore):
 
 
 def test_a_table_without_batches_has_an_empty_ledger() -> None:
-    assert Journal(MemoryStore()).ledger(KEY) == Ledger(newest=None, seen={})
+    assert Journal(MemoryStore()).ledger(KEY, prefix=PREFIX) == Ledger(newest=None, seen={})
 
 
 def test_a_ledger_gives_back_the_newest_batch_and_every_name() -> None:
@@ -36,18 +42,27 @@ def test_a_ledger_gives_back_the_newest_batch_and_every_name() -> None:
     journal.plan_batch(KEY, batch(1, "a", "b"))
     second = Batch(
         number=2,
-        files=(LandedFile(name="c ä%", size_bytes=3, modified_ms=7),),
-        set_aside=(SetAside(name="x.pdf", size_bytes=5, why="foreign"),),
+        files=(LandedFile(name="c ä%", size_bytes=3, modified_ms=7, digest="d"),),
+        set_aside=(SetAside(name="x.pdf", size_bytes=5, why="foreign", modified_ms=8, digest="e"),),
+        prefix="landing/other/",
+        part_count=2,
+        record_count=7,
     )
     journal.plan_batch(KEY, second)
-    assert journal.ledger(KEY) == Ledger(newest=second, seen={"a": 10, "b": 10, "c ä%": 3, "x.pdf": 5}, last_taken="c ä%")
-    assert journal.batch(KEY, 1) == batch(1, "a", "b")
+    seen = {
+        "landing/events/a": KnownFile(size_bytes=10, modified_ms=1),
+        "landing/events/b": KnownFile(size_bytes=10, modified_ms=1),
+        "landing/other/c ä%": KnownFile(size_bytes=3, modified_ms=7, digest="d"),
+        "landing/other/x.pdf": KnownFile(size_bytes=5, modified_ms=8, digest="e", is_taken=False),
+    }
+    assert journal.ledger(KEY, prefix=PREFIX) == Ledger(newest=second, seen=seen, last_taken="landing/other/c ä%")
+    assert journal.batch(KEY, 1, prefix=PREFIX) == batch(1, "a", "b")
 
 
 def test_tables_do_not_share_batches() -> None:
     journal = Journal(MemoryStore())
     journal.plan_batch("bronze/a", batch(1, "x"))
-    assert journal.ledger("bronze/ab") == Ledger(newest=None, seen={})
+    assert journal.ledger("bronze/ab", prefix=PREFIX) == Ledger(newest=None, seen={})
 
 
 def test_manifests_lie_where_the_documents_say(tmp_path: Path) -> None:
@@ -62,11 +77,29 @@ def test_manifests_lie_where_the_documents_say(tmp_path: Path) -> None:
     assert [file.name[:16] for file in (tmp_path / "_lakehouse/tries/bronze/events").iterdir()] == ["000000000000007-"]
 
 
-def test_a_name_that_changed_its_size_is_known_by_the_last_one() -> None:
+def test_manifests_of_an_older_program_mean_files_below_the_declared_prefix() -> None:
+    store = MemoryStore()
+    manifest = {"files": [{"name": "a", "size_bytes": 1, "modified_ms": 2}], "set_aside": [{"name": "b", "size_bytes": 3, "why": "no"}]}
+    for number in range(1, 65):
+        carried = {"seen": {"old": 5, "a": 1, "b": 3}, "last_taken": "old"} if number == 64 else {}
+        store.put(f"_lakehouse/ingest/{KEY}/{number:020}.json", json.dumps({"number": number, **manifest, **carried}).encode())
+    journal = Journal(store)
+    journal.plan_batch(KEY, batch(65, "a"))
+    ledger = journal.ledger(KEY, prefix="p/")
+    assert ledger.last_taken == "p/old"
+    assert ledger.seen["p/old"] == KnownFile(size_bytes=5)
+    assert (ledger.seen["p/a"], ledger.seen["landing/events/a"].size_bytes) == (KnownFile(size_bytes=1, modified_ms=2), 10)
+    assert ledger.seen["p/b"] == KnownFile(size_bytes=3)  # what an older program set aside may be tried again by a new name only
+    assert journal.batch(KEY, 3, prefix="p/").prefix == "p/"
+
+
+def test_a_name_that_changed_its_size_is_known_by_the_last_one_and_stays_taken() -> None:
     journal = Journal(MemoryStore())
     journal.plan_batch(KEY, batch(1, "a", size_bytes=1))
-    journal.plan_batch(KEY, Batch(number=2, files=(), set_aside=(SetAside(name="a", size_bytes=2, why="changed"),)))
-    assert journal.ledger(KEY).seen == {"a": 2}
+    aside = (SetAside(name="a", size_bytes=2, why="changed", modified_ms=9),)
+    journal.plan_batch(KEY, Batch(number=2, files=(), set_aside=aside, prefix=PREFIX))
+    assert journal.ledger(KEY, prefix=PREFIX).seen[f"{PREFIX}a"] == KnownFile(size_bytes=2, modified_ms=9)
+    assert sizes(journal.ledger(KEY, prefix=PREFIX)) == {"a": 2}
 
 
 def test_a_batch_that_another_process_planned_meanwhile_is_a_lost_race() -> None:
@@ -74,7 +107,7 @@ def test_a_batch_that_another_process_planned_meanwhile_is_a_lost_race() -> None
     journal.plan_batch(KEY, batch(1, "theirs"))
     with pytest.raises(Transient, match="batch 1 was planned by another process"):
         journal.plan_batch(KEY, batch(1, "ours"))
-    assert journal.ledger(KEY).seen == {"theirs": 10}
+    assert sizes(journal.ledger(KEY, prefix=PREFIX)) == {"theirs": 10}
 
 
 def test_a_batch_beyond_the_next_is_broken() -> None:
@@ -91,9 +124,9 @@ def test_a_long_ledger_costs_few_reads_and_forgets_nothing(last: int) -> None:
     for number in range(1, last + 1):
         journal.plan_batch(KEY, batch(number, f"f{number}", size_bytes=number))
     store.reads = 0
-    ledger = journal.ledger(KEY)
+    ledger = journal.ledger(KEY, prefix=PREFIX)
     assert ledger.newest == batch(last, f"f{last}", size_bytes=last)
-    assert ledger.seen == {f"f{number}": number for number in range(1, last + 1)}
+    assert sizes(ledger) == {f"f{number}": number for number in range(1, last + 1)}
     assert ledger.last_taken == max(ledger.seen)
     assert store.reads <= 64
 
@@ -107,14 +140,14 @@ def test_a_damaged_manifest_is_broken_and_named(content: bytes) -> None:
     store = MemoryStore()
     store.put("_lakehouse/ingest/bronze/events/00000000000000000001.json", content)
     with pytest.raises(Broken, match=r"_lakehouse/ingest/bronze/events/00000000000000000001\.json"):
-        Journal(store).ledger(KEY)
+        Journal(store).ledger(KEY, prefix=PREFIX)
 
 
 def test_a_manifest_under_another_number_is_broken() -> None:
     store = MemoryStore()
     store.put("_lakehouse/ingest/bronze/events/00000000000000000001.json", b'{"number": 2, "files": [], "set_aside": []}')
     with pytest.raises(Broken, match="holds batch 2"):
-        Journal(store).ledger(KEY)
+        Journal(store).ledger(KEY, prefix=PREFIX)
 
 
 def test_a_missing_manifest_is_broken_and_named() -> None:
@@ -124,7 +157,7 @@ def test_a_missing_manifest_is_broken_and_named() -> None:
         journal.plan_batch(KEY, batch(number, f"f{number}"))
     store.delete(["_lakehouse/ingest/bronze/events/00000000000000000002.json"])
     with pytest.raises(Broken, match=r"00000000000000000002\.json"):
-        journal.ledger(KEY)
+        journal.ledger(KEY, prefix=PREFIX)
 
 
 def test_a_snapshot_without_its_names_is_broken() -> None:
@@ -134,7 +167,7 @@ def test_a_snapshot_without_its_names_is_broken() -> None:
         journal.plan_batch(KEY, batch(number, f"f{number}"))
     store.put("_lakehouse/ingest/bronze/events/00000000000000000064.json", b'{"number": 64, "files": [], "set_aside": []}')
     with pytest.raises(Broken, match="'seen'"):
-        journal.ledger(KEY)
+        journal.ledger(KEY, prefix=PREFIX)
 
 
 def test_foreign_files_beside_manifests_are_not_read() -> None:
@@ -142,7 +175,7 @@ def test_foreign_files_beside_manifests_are_not_read() -> None:
     journal = Journal(store)
     journal.plan_batch(KEY, batch(1, "a"))
     store.put("_lakehouse/ingest/bronze/events/.DS_Store", b"x")
-    assert journal.ledger(KEY).seen == {"a": 10}
+    assert sizes(journal.ledger(KEY, prefix=PREFIX)) == {"a": 10}
 
 
 def test_a_session_is_remembered_until_it_is_forgotten() -> None:
@@ -169,7 +202,7 @@ def test_a_damaged_session_record_is_broken_and_named(content: bytes) -> None:
 
 def test_keys_that_leave_the_journal_are_refused() -> None:
     with pytest.raises(Refused):
-        Journal(MemoryStore()).ledger("../../etc")
+        Journal(MemoryStore()).ledger("../../etc", prefix=PREFIX)
 
 
 def test_of_a_race_for_one_number_only_one_manifest_stays() -> None:
@@ -188,7 +221,7 @@ def test_of_a_race_for_one_number_only_one_manifest_stays() -> None:
     journal = Journal(Late())
     with pytest.raises(Transient):
         journal.plan_batch(KEY, batch(1, "ours"))
-    assert journal.ledger(KEY).seen == {"theirs": 10}
+    assert sizes(journal.ledger(KEY, prefix=PREFIX)) == {"theirs": 10}
 
 
 def test_pauses_are_kept_until_they_are_taken_back_the_last_one_counts() -> None:

@@ -1,0 +1,174 @@
+"""The content of a landed file as records: lines of JSON, or records of CSV, which may span several lines.
+
+A record becomes a row or a quarantined line later; here it is only found, whole. A file that cannot be read fails before its first
+record is given, so that all of its records are known or none.
+
+**Safety properties**
+- Every byte of a readable file belongs to a record that is given, to a line break, to a blank line, or to a CSV header.
+- A CSV field in quotes is never split at the line breaks inside it.
+- Memory holds one chunk and one record, whatever a file unpacks to.
+"""
+
+import csv
+import gzip
+import re
+import zlib
+from collections.abc import Iterator, Sequence
+from io import BytesIO
+from typing import NamedTuple
+
+MIB = 1024 * 1024
+# Jackson, which parses JSON for Spark, takes no text of more than 20,000,000 characters.
+# Source: jackson-core, StreamReadConstraints.DEFAULT_MAX_STRING_LEN
+MAX_RECORD_BYTES = 16 * MIB
+_CHUNK_BYTES = 4 * MIB
+# Of a record that is too long, so many bytes are kept to recognise it by.
+_SHOWN_BYTES = 1_000
+_UTF_8_MARK = b"\xef\xbb\xbf"
+_OTHER_MARKS = {b"\xff\xfe\x00\x00": "UTF-32", b"\x00\x00\xfe\xff": "UTF-32", b"\xff\xfe": "UTF-16", b"\xfe\xff": "UTF-16"}
+# Source: RFC 4180, section 2; a field without quotes may hold some behind its first character, and blanks may follow a closing quote.
+_FIELD = rb'(?:"(?:[^"]++|"")*+"[ \t]*+|[^",\r\n][^,\r\n]*+|)'
+_CSV_RECORD = re.compile(rb"(%b(?:,%b)*+)(\r\n|\n|\r|\Z)" % (_FIELD, _FIELD))
+_LINE_BREAK = re.compile(rb"\r\n|\n|\r")
+
+
+class Unreadable(Exception):
+    """A file of which no record can be read; the text says why, and what would be read."""
+
+
+class Record(NamedTuple):
+    """One record: the line on which it begins, counted from 1, its bytes without the line break, and why it cannot be a row (or `None`)."""
+
+    line: int
+    content: bytes
+    problem: str | None
+
+
+def read_records(data: bytes, *, format: str, columns: Sequence[str], packed: bool, max_content_bytes: int) -> Iterator[Record]:
+    """The records of a file's bytes, in order; blank lines are left out.
+
+    `format` is `json` or `csv`; a CSV file begins with a header that names `columns` in order. `packed`: the bytes are gzip, of one member
+    or several, of at most `max_content_bytes` unpacked.
+
+    Raises:
+        Unreadable: before the first record: the gzip is damaged, cut short or too large, the encoding is another, or the header is.
+    """
+    chunks = _unmarked(_unpacked(data, max_content_bytes) if packed else _slices(data))
+    return _json_records(chunks) if format == "json" else _csv_records(chunks, columns)
+
+
+def _slices(data: bytes) -> Iterator[bytes]:
+    for start in range(0, len(data), _CHUNK_BYTES):
+        yield data[start : start + _CHUNK_BYTES]
+
+
+def _unpacked(data: bytes, limit: int) -> Iterator[bytes]:
+    """The content of a gzip file, which is read to its end once before, since damage may show at the end alone."""
+    if not data:
+        raise Unreadable("it is empty, and a gzip file has at least a header; land it again")
+    size = 0
+    try:
+        for chunk in _gunzip(data):
+            size += len(chunk)
+            if size > limit:
+                raise Unreadable(f"it unpacks to more than {limit} bytes; land it in smaller files, or raise Landing.max_file_bytes")
+    except (EOFError, OSError, zlib.error) as error:
+        raise Unreadable(f"its gzip is damaged after {size} unpacked bytes ({error}); land it again") from error
+    yield from _gunzip(data)
+
+
+def _gunzip(data: bytes) -> Iterator[bytes]:
+    with gzip.GzipFile(fileobj=BytesIO(data)) as file:
+        while chunk := file.read(_CHUNK_BYTES):
+            yield chunk
+
+
+def _unmarked(chunks: Iterator[bytes]) -> Iterator[bytes]:
+    """The content without UTF-8's byte order mark; a mark of another encoding is an error."""
+    first = b""
+    while len(first) < len(max(_OTHER_MARKS, key=len)) and (chunk := next(chunks, b"")):
+        first += chunk
+    for mark, encoding in _OTHER_MARKS.items():
+        if first.startswith(mark):
+            raise Unreadable(f"it begins with the byte order mark of {encoding}; land it as UTF-8")
+    yield first.removeprefix(_UTF_8_MARK)
+    yield from chunks
+
+
+def _json_records(chunks: Iterator[bytes]) -> Iterator[Record]:
+    number, rest, skipping = 1, b"", False
+    for chunk in chunks:
+        lines = (rest + chunk).splitlines(keepends=True)
+        # The last line may go on in the next chunk; so may its line break, after a carriage return.
+        rest = lines.pop() if lines and not lines[-1].endswith(b"\n") else b""
+        for line in lines:
+            if not skipping and line.strip():
+                yield _record(number, line.rstrip(b"\r\n"))
+            number, skipping = number + 1, False
+        if len(rest) > MAX_RECORD_BYTES:
+            if not skipping:
+                yield _record(number, rest)
+            # What follows up to the line break is of the same record.
+            rest, skipping = rest[-1:], True
+    if not skipping and rest.strip():
+        yield _record(number, rest.rstrip(b"\r\n"))
+
+
+def _csv_records(chunks: Iterator[bytes], columns: Sequence[str]) -> Iterator[Record]:
+    records = _csv_record_bytes(chunks)
+    header = next(records, None)
+    wanted = ",".join(columns)
+    if header is None:
+        raise Unreadable(f"it has no header; the header {wanted} is wanted")
+    if header.problem or _names_in(header.content) != [*columns]:
+        raise Unreadable(f"its header is {_shown(header.content)!r} and not {wanted}")
+    yield from records
+
+
+def _csv_record_bytes(chunks: Iterator[bytes]) -> Iterator[Record]:
+    number, rest = 1, b""
+    for chunk in chunks:
+        rest, place = rest + chunk, 0
+        while (found := _CSV_RECORD.match(rest, place)) and found.end() < len(rest) and len(found[1]) <= MAX_RECORD_BYTES:
+            place = found.end()
+            if found[1].strip():
+                yield Record(number, found[1], None)
+            number += _line_breaks(found[0])
+        rest = rest[place:]
+        if len(rest) > MAX_RECORD_BYTES:
+            break
+    # The end of the file, or a record that is too long: what is still to come is only counted.
+    place = 0
+    while (found := _CSV_RECORD.match(rest, place)) and place < len(rest) and len(rest) <= MAX_RECORD_BYTES:
+        place = found.end()
+        if found[1].strip():
+            yield Record(number, found[1], None)
+        number += _line_breaks(found[0])
+    if place < len(rest):
+        yield Record(number, rest[place : place + _SHOWN_BYTES], _csv_problem(rest[place:], sum(map(len, chunks))))
+
+
+def _csv_problem(rest: bytes, bytes_after: int) -> str:
+    unread = f"this record and what follows it, {len(rest) + bytes_after} bytes, were not read"
+    if len(rest) > MAX_RECORD_BYTES:
+        return f"the record has more than {MAX_RECORD_BYTES} bytes, the limit: {unread}"
+    return f"a quote is not closed, or not doubled inside a field in quotes: {unread}"
+
+
+def _record(number: int, line: bytes) -> Record:
+    if len(line) > MAX_RECORD_BYTES:
+        return Record(number, line[:_SHOWN_BYTES], f"the line has more than {MAX_RECORD_BYTES} bytes, the limit")
+    return Record(number, line, None)
+
+
+def _line_breaks(content: bytes) -> int:
+    return len(_LINE_BREAK.findall(content))
+
+
+def _names_in(header: bytes) -> list[str]:
+    names = next(csv.reader([header.decode("utf-8", "replace")]), list[str]())
+    return [name.strip(' \t"') for name in names]
+
+
+def _shown(content: bytes) -> str:
+    return content[:_SHOWN_BYTES].decode("utf-8", "backslashreplace")
