@@ -19,6 +19,7 @@ from lakehouse.cli.config import config_command
 from lakehouse.cli.health import health_command
 from lakehouse.cli.history import history_command
 from lakehouse.cli.inventory import inventory_command
+from lakehouse.cli.landing import landing_command
 from lakehouse.cli.materialize import materialize_command
 from lakehouse.cli.output import tell, write_json
 from lakehouse.cli.pause import pause_command, resume_command
@@ -89,6 +90,7 @@ for _command in (
     health_command,
     plan_command,
     compact_command,
+    landing_command,
     pause_command,
     resume_command,
     history_command,

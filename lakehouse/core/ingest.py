@@ -164,7 +164,7 @@ def judge_file(file: LandedFile, known: KnownFile | None, read: FileRead, *, is_
     now = replace(file, size_bytes=read.size_bytes, digest=read.digest)
     if known is not None and known.is_taken:
         same = known.digest == read.digest
-        return _set_aside(now, "it was landed again, unchanged" if same else _changed(known, now), not same)
+        return _set_aside(now, "it was written again, with the content that was taken" if same else _changed(known, now), not same)
     if read.problem is not None:
         return _set_aside(now, read.problem, True)
     return now if read.record_count else _set_aside(now, "it holds no record", is_overwrite)

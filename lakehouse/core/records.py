@@ -11,6 +11,7 @@ record is given, so that all of its records are known or none.
 
 import csv
 import gzip
+import json
 import re
 import zlib
 from collections.abc import Iterator, Sequence
@@ -29,6 +30,7 @@ _OTHER_MARKS = {b"\xff\xfe\x00\x00": "UTF-32", b"\x00\x00\xfe\xff": "UTF-32", b"
 # Source: RFC 4180, section 2; a field without quotes may hold some behind its first character, and blanks may follow a closing quote.
 _FIELD = rb'(?:"(?:[^"]++|"")*+"[ \t]*+|[^",\r\n][^,\r\n]*+|)'
 _CSV_RECORD = re.compile(rb"(%b(?:,%b)*+)(\r\n|\n|\r|\Z)" % (_FIELD, _FIELD))
+_ESCAPED_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 _LINE_BREAK = re.compile(rb"\r\n|\n|\r")
 
 
@@ -158,7 +160,18 @@ def _csv_problem(rest: bytes, bytes_after: int) -> str:
 def _record(number: int, line: bytes) -> Record:
     if len(line) > MAX_RECORD_BYTES:
         return Record(number, line[:_SHOWN_BYTES], f"the line has more than {MAX_RECORD_BYTES} bytes, the limit")
-    return Record(number, line, None)
+    return Record(number, line, "a \\u escape is one half of a character" if _ESCAPED_SURROGATE.search(line) and _is_halved(line) else None)
+
+
+def _is_halved(line: bytes) -> bool:
+    """Whether a JSON text holds half of a surrogate pair, which no encoding has, and which Spark would replace by a question mark."""
+    try:
+        json.dumps(json.loads(line), ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        return True
+    except (ValueError, RecursionError):
+        return False  # no JSON, as Spark will find
+    return False
 
 
 def _line_breaks(content: bytes) -> int:

@@ -22,7 +22,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from lakehouse.core.errors import Broken, Refused
+from lakehouse.core.errors import Broken
 from lakehouse.core.ingest import (
     Batch,
     BatchPlan,
@@ -40,8 +40,9 @@ from lakehouse.core.outcome import WriteOutcome
 from lakehouse.core.policy import MIB
 from lakehouse.core.reason import Reason
 from lakehouse.core.strategy_properties import OPTIMIZE_WRITE
-from lakehouse.core.table import TRANSACTION_RETENTION, Landing, Overwrite, Table
+from lakehouse.core.table import Landing, Overwrite, Table
 from lakehouse.engine import rows
+from lakehouse.engine.arrival import arrived_batch, check_arrived
 from lakehouse.engine.confs import ANSI, session_confs
 from lakehouse.engine.journal import Journal
 from lakehouse.engine.lake import Lake
@@ -111,36 +112,6 @@ def load(lake: Lake, spark: "SparkSession", table: Table) -> WriteOutcome:
         files_read=sum(len(each.batch.files) for each in loaded),
         set_aside=tuple(_set_aside(loaded)),
     )
-
-
-def arrived_batch(table: Table, facts: TableFacts | None, ledger: Ledger) -> int:
-    """The number of the last batch in the table, 0 if there is none.
-
-    Raises:
-        Broken: the table is there and does not tell it, or tells one that no manifest has.
-        Refused: the table has a property that lets Delta forget it.
-    """
-    if facts is None:
-        return 0
-    newest = 0 if ledger.newest is None else ledger.newest.number
-    if retention := facts.layout.properties.get(TRANSACTION_RETENTION):
-        raise Refused(
-            f"load of {table.key}: its property {TRANSACTION_RETENTION} is {retention!r}, with which Delta forgets the batches that it "
-            f"holds; accepted: ALTER TABLE … UNSET TBLPROPERTIES ('{TRANSACTION_RETENTION}')"
-        )
-    arrived = facts.layout.transactions.get(ingest_app_id(table.key))
-    if arrived is None and ledger.last_taken:
-        raise Broken(
-            f"load of {table.key}: the table is there, but its log has no transaction id of a landed batch, and {newest} batch(es) were "
-            f"planned: it was made anew from somewhere else. Accepted: lakehouse landing {table.key} --arrived N, if it holds the rows of "
-            "batches 1 to N (0: of none); or delete its folder, then all batches are loaded again from the landed files"
-        )
-    if arrived is not None and arrived > newest:
-        raise Broken(
-            f"load of {table.key}: batch {arrived} is in the table, but the newest manifest below _lakehouse/ingest/{table.key} is "
-            f"{newest}: what was loaded is no longer known; accepted: restore the manifests from a copy of the lake"
-        )
-    return arrived or 0
 
 
 def _plan(lake: Lake, table: Table, facts: TableFacts | None, listing: Sequence[LandedFile]) -> _Planned:
@@ -237,26 +208,8 @@ def _write(lake: Lake, spark: "SparkSession", table: Table, batch: Batch, lines:
         properties=declared_properties(table),
     )
     after = lake.facts(table.key)
-    _check_arrived(table, batch, lines, facts, after)
+    check_arrived(table, batch.number, lines.row_count, before=facts, after=after)
     return after
-
-
-def _check_arrived(table: Table, batch: Batch, lines: _Lines, before: TableFacts | None, after: TableFacts | None) -> None:
-    app_id = ingest_app_id(table.key)
-    arrived = 0 if after is None else after.layout.transactions.get(app_id, 0)
-    if after is None or arrived < batch.number:
-        raise Broken(
-            f"load of {table.key}: batch {batch.number} was written, but the table's log has batch {arrived} as its last: to go on would "
-            f"write it again and again; look at {table.key}/_delta_log"
-        )
-    first = 0 if before is None else before.layout.version + 1
-    written = [commit for commit in after.history.commits if commit.version >= first and app_id in commit.applications]
-    counts = [int(commit.metrics["numOutputRows"]) for commit in written if "numOutputRows" in commit.metrics]
-    if counts and counts[-1] != lines.row_count:
-        raise Broken(
-            f"load of {table.key}: batch {batch.number} has {lines.row_count} row(s), but version {written[-1].version} of the table says "
-            f"that {counts[-1]} were written; compare that version with the batch's files"
-        )
 
 
 def _is_shuffled(facts: TableFacts | None) -> bool:

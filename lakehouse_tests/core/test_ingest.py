@@ -203,7 +203,7 @@ JUDGED: dict[str, tuple[KnownFile | None, FileRead, str, bool]] = {
     "set aside before": (replace(TAKEN, is_taken=False), READ, "", False),
     "unreadable": (None, replace(READ, problem="no"), "no", True),
     "empty": (None, replace(READ, record_count=0), "it holds no record", False),
-    "touched": (replace(TAKEN, digest="new"), READ, "it was landed again, unchanged", False),
+    "touched": (replace(TAKEN, digest="new"), READ, "it was written again, with the content that was taken", False),
     "replaced": (TAKEN, READ, "it had 12 bytes when it was taken and its content is another; landed files must not change", True),
 }
 

@@ -53,6 +53,22 @@ def test_a_line_over_the_limit_is_one_record_with_its_problem_and_those_after_it
             assert (record.line, record.content, record.problem) == (line, sign * 1_000, "the line has more than 2000 bytes, the limit")
 
 
+@pytest.mark.parametrize(
+    ("line", "is_bad"),
+    [
+        (rb'{"a": "\ud83d\ude00"}', False),
+        (rb'{"a": "\\ud83d"}', False),
+        (rb'{"a": "\ud83d"}', True),
+        (rb'{"a": "\uDE00\ud83d"}', True),
+        (rb'{"\udfff": 1}', True),
+        (rb'{"a": "\ud83d"', False),
+    ],
+)
+def test_half_a_character_is_a_problem_and_not_a_question_mark(line: bytes, is_bad: bool) -> None:
+    [record] = json_records(line)
+    assert record.problem == ("a \\u escape is one half of a character" if is_bad else None)
+
+
 def test_a_byte_order_mark_is_no_part_of_the_first_record() -> None:
     assert json_records(b"\xef\xbb\xbf{}") == [(1, b"{}", None)]
     assert csv_records(b"\xef\xbb\xbf" + HEADER + b"A,1,x") == [(2, b"A,1,x", None)]
@@ -178,11 +194,11 @@ def parsed(record: Record) -> list[str]:
 
 @given(st.binary(max_size=60), st.integers(1, 20))
 def test_any_bytes_are_read_or_refused_whatever_the_chunk(data: bytes, size: int) -> None:
-    def outcome() -> object:
-        found: list[object] = [json_records(data)]
-        for packed, content in ((True, data), (False, HEADER + data)):
+    def outcome() -> list[object]:
+        found: list[object] = []
+        for kind, packed, content in (("json", False, data), ("json", True, data), ("csv", False, data), ("csv", False, HEADER + data)):
             try:
-                found.append([*read_records(content, format="csv", columns=COLUMNS, packed=packed, max_content_bytes=LIMIT)])
+                found.append([*read_records(content, format=kind, columns=COLUMNS, packed=packed, max_content_bytes=LIMIT)])
             except Unreadable as error:
                 found.append(str(error))
         return found

@@ -1,0 +1,126 @@
+"""The corpus: one file for each kind of bad input that is known by name."""
+
+import gzip
+from datetime import UTC, datetime
+from math import inf
+
+from lakehouse_tests.bad_input.landed import HEADER, Landed, csv_file, json_file
+
+DAY = datetime(2013, 1, 1, tzinfo=UTC)
+# A line of JSON, and the row that it is, `None` for none.
+JSON_LINES: dict[str, tuple[bytes, tuple[object, ...] | None]] = {
+    "a key twice: the last one counts": (b'{"id":1,"id":2}', (2, None, None, None)),
+    "a fraction for a whole number": (b'{"id":1.0}', None),
+    "a text for a number": (b'{"id":"7"}', None),
+    "one more than a long holds": (b'{"id":9223372036854775808}', None),
+    "the least long": (b'{"id":-9223372036854775808}', (-9223372036854775808, None, None, None)),
+    "an exponent": (b'{"id":1e2}', None),
+    "an object for a text": (b'{"id":1,"state":{"a":[1,2]}}', (1, None, '{"a":[1,2]}', None)),
+    "no number": (b'{"id":1,"x":NaN}', None),
+    "endless": (b'{"id":1,"x":Infinity}', None),
+    "beyond a double": (b'{"id":1,"x":1e999}', (1, None, None, inf)),
+    "2,000 digits": (b'{"id":' + b"1" * 2000 + b"}", None),
+    "half a character": (rb'{"id":1,"state":"\ud800"}', None),
+    "both halves": (rb'{"id":1,"state":"\ud83d\ude00"}', (1, None, "\U0001f600", None)),
+    "an escaped backslash": (rb'{"id":1,"state":"\\ud800"}', (1, None, "\\ud800", None)),
+    "NUL, escaped": (rb'{"id":1,"state":"a\u0000b"}', (1, None, "a\0b", None)),
+    "NUL": (b'{"id":1,"state":"a\0b"}', None),
+    "a tab inside a text": (b'{"id":1,"state":"a\tb"}', None),
+    "a day that is none": (b'{"id":1,"at":"2013-13-01"}', None),
+    "a day": (b'{"id":1,"at":"2013-01-01"}', (1, DAY, None, None)),
+    "1,500 deep": (b'{"id":1,"u":' + b"[" * 1500 + b"]" * 1500 + b"}", None),
+    "900 deep": (b'{"id":1,"u":' + b"[" * 900 + b"]" * 900 + b"}", (1, None, None, None)),
+    "a comma too many": (b'{"id":1,}', None),
+    "two objects": (b'{"id":1}{"id":2}', None),
+    "a bracket behind": (b'{"id":1}]', None),
+    "a comment behind": (b'{"id":1}//x', None),
+    "no object": (b"[1]", None),
+    "null": (b"null", None),
+    "nothing in it": (b"{}", None),
+    "another case": (b'{"ID":5}', None),
+    "not UTF-8": (b'{"id":1,"state":"\xff"}', None),
+    "a mark in the middle": (b'\xef\xbb\xbf{"id":1}', None),
+    "UTF-16": ('{"id":1}'.encode("utf-16-le"), None),
+    "cut": (b'{"id":1,"state":"ne', None),
+    "blanks around": (b'  {"id" : 1 }  \t', (1, None, None, None)),
+}
+CSV_LINES: dict[str, tuple[bytes, tuple[object, ...] | None]] = {
+    "a line break in quotes": (b'A,1,"x\nB,2,y"', ("A", 1, "x\nB,2,y")),
+    "a carriage return in quotes": (b'A,1,"x\r\n\ry"', ("A", 1, "x\r\n\ry")),
+    "doubled quotes": (b'A,1,"say ""hi"""', ("A", 1, 'say "hi"')),
+    "a quote in the middle": (b'A,1,5" pipe', ("A", 1, '5" pipe')),
+    "blanks in quotes": (b'A,1," a "', ("A", 1, " a ")),
+    "blanks before quotes": (b'A,1, "a"', ("A", 1, ' "a"')),
+    "blanks behind quotes": (b'A,1,"a" \t', ("A", 1, "a")),
+    "a missing value": (b"A,,NA", ("A", None, None)),
+    "a missing value in quotes, and an empty one": (b'A,"NA",""', ("A", None, "")),
+    "an empty number in quotes": (b'A,"",x', None),
+    "a required one missing": (b",1,x", None),
+    "a column more": (b"A,1,x,y", None),
+    "a column less": (b"A,1", None),
+    "a blank before a number": (b"A, 1,x", None),
+    "a fraction": (b"A,1.0,x", None),
+    "a number too large": (b"A,2147483648,x", None),
+    "NUL": (b"A,1,a\0b", ("A", 1, "a\0b")),
+    "not UTF-8": (b"A,1,\xff", None),
+    "a backslash before a quote": (b'A,1,"\\"', ("A", 1, "\\")),
+    "a sign of comments": (b"#A,1,x", ("#A", 1, "x")),
+    "a formula": (b"=1+1,1,@x", ("=1+1", 1, "@x")),
+    "tabs": (b"A,1,\tx\t", ("A", 1, "\tx\t")),
+    "another delimiter": (b"A;1;x", None),
+}
+
+
+def corpus() -> list[Landed]:
+    """All of it, each line in a file of its own, between two that are good."""
+    return [*_of_json_lines(), *_of_csv_lines(), *_whole_files()]
+
+
+def _of_json_lines() -> list[Landed]:
+    good, files = (7, None, None, None), list[Landed]()
+    for name, (line, row) in JSON_LINES.items():
+        rows = {1: good, 3: good} | ({} if row is None else {2: row})
+        files.append(json_file(name, b'{"id":7}\n' + line + b'\n{"id":7}', dict(sorted(rows.items())), *([] if row else [2])))
+    return files
+
+
+def _of_csv_lines() -> list[Landed]:
+    good, files = ("Z", 7, "z"), list[Landed]()
+    for name, (line, row) in CSV_LINES.items():
+        last = 4 + len(line.replace(b"\r\n", b"\n").replace(b"\r", b"\n").splitlines()) - 1
+        rows = {2: good, last: good} | ({} if row is None else {3: row})
+        data = HEADER + b"\nZ,7,z\n" + line + b"\nZ,7,z\n"
+        files.append(csv_file(name, data, dict(sorted(rows.items())), *([] if row else [3])))
+    return files
+
+
+def _whole_files() -> list[Landed]:
+    line, row = b'{"id":1}\n', {1: (1, None, None, None)}
+    one, two = json_file("one", line, row), json_file("several members", b"", {**row, 2: (1, None, None, None)})
+    packed = gzip.compress(line, mtime=0)
+    record = b"A,1,x\n"
+    return [
+        one,
+        one.packed(),
+        json_file("marked", b"\xef\xbb\xbf" + line, row),
+        json_file("carriage returns", b'{"id":1}\r\r{"id":2}', {1: (1, None, None, None), 3: (2, None, None, None)}),
+        json_file("empty", b"", {}).unread("it holds no record"),
+        json_file("blank", b"\n \r\n\t", {}).unread("it holds no record"),
+        json_file("UTF-16 with its mark", '{"id":1}'.encode("utf-16"), {}).unread("byte order mark of UTF-16"),
+        two.packed(packed + packed),
+        json_file("padded", b"", row).packed(packed + b"\0" * 20),
+        json_file("damaged", b"", {}).unread("gzip is damaged").packed(packed[:-5] + b"\0" + packed[-4:]),
+        json_file("cut gzip", b"", {}).unread("gzip is damaged").packed(packed[:-1]),
+        json_file("empty gzip", b"", {}).unread("it is empty").packed(b""),
+        json_file("no gzip", b"", {}).unread("gzip is damaged").packed(line),
+        json_file("more behind", b"", {}).unread("gzip is damaged").packed(packed + line),
+        json_file("10:30 [a] {b}*? 100%+\u00fc\\", line, row),
+        csv_file("marked", b"\xef\xbb\xbf" + HEADER + b"\r\n" + record, {2: ("A", 1, "x")}),
+        csv_file("quoted header", b'"code" ,n, name\n' + record, {2: ("A", 1, "x")}),
+        csv_file("header alone", HEADER, {}).unread("it holds no record"),
+        csv_file("no header", record, {}).unread("its header is 'A,1,x'"),
+        csv_file("another order", b"code,name,n\n" + record, {}).unread("its header is"),
+        csv_file("empty", b"", {}).unread("it has no header"),
+        csv_file("open quote", HEADER + b'\nA,1,x\nB,2,"y\nC,3,z\n', {2: ("A", 1, "x")}, 3),
+        csv_file("single quote inside", HEADER + b'\nA,1,x\nB,2,"y"z\nC,3,z\n', {2: ("A", 1, "x")}, 3),
+    ]
