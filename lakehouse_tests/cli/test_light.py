@@ -35,6 +35,7 @@ finally:
         ("health", "--json"),
         ("plan", "--json"),
         ("pause", "bronze/orders", "--json"),
+        ("landing", "bronze/orders", "--json"),
         ("resume", "bronze/orders", "--json"),
         ("history", "silver/orders", "--json"),
         ("compact", "bronze/orders", "--dry-run", "--json"),

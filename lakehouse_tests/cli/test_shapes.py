@@ -42,6 +42,7 @@ def shape(document: Any) -> Any:
     ("name", "arguments"),
     [
         ("pause", ("pause", "bronze/orders")),
+        ("landing", ("landing", "bronze/orders")),
         ("health", ("health",)),
         ("plan", ("plan",)),
         ("history", ("history", "silver/orders", "--compactions")),
