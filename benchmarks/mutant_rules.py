@@ -106,8 +106,8 @@ RULES: tuple[Rule, ...] = (
     Rule(
         name="half a character is a problem",
         file="lakehouse/core/records.py",
-        old="if _ESCAPED_SURROGATE.search(line) and _is_halved(line) else None",
-        new="if False else None",
+        old="halved = _ESCAPED_SURROGATE.search(line) and _is_halved(found)",
+        new="halved = False",
         tests=(f"{_RECORD}half_a_character_is_a_problem_and_not_a_question_mark",),
     ),
     Rule(

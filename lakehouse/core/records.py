@@ -34,16 +34,27 @@ _ESCAPED_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 _LINE_BREAK = re.compile(rb"\r\n|\n|\r")
 
 
+def _no_constant(name: str) -> object:
+    raise ValueError(name)  # NaN and its like are no JSON
+
+
+_JSON = json.JSONDecoder(parse_constant=_no_constant)
+
+
 class Unreadable(Exception):
     """A file of which no record can be read; the text says why, and what would be read."""
 
 
 class Record(NamedTuple):
-    """One record: the line on which it begins, counted from 1, its bytes without the line break, and why it cannot be a row (or `None`)."""
+    """One record: the line on which it begins, counted from 1, its bytes without the line break, and why it cannot be a row (or `None`).
+
+    `is_object`: it is JSON, one object and nothing behind it. Where it is false, a more lenient parser may still find an object.
+    """
 
     line: int
     content: bytes
-    problem: str | None
+    problem: str | None = None
+    is_object: bool = False
 
 
 def read_records(data: bytes, *, format: str, columns: Sequence[str], packed: bool, max_content_bytes: int) -> Iterator[Record]:
@@ -134,7 +145,7 @@ def _csv_record_bytes(chunks: Iterator[bytes]) -> Iterator[Record]:
         while (found := _CSV_RECORD.match(rest, place)) and found.end() < len(rest) and len(found[1]) <= MAX_RECORD_BYTES:
             place = found.end()
             if found[1].strip():
-                yield Record(number, found[1], None)
+                yield Record(number, found[1])
             number += _line_breaks(found[0])
         rest = rest[place:]
         if len(rest) > MAX_RECORD_BYTES:
@@ -144,7 +155,7 @@ def _csv_record_bytes(chunks: Iterator[bytes]) -> Iterator[Record]:
     while (found := _CSV_RECORD.match(rest, place)) and place < len(rest) and len(rest) <= MAX_RECORD_BYTES:
         place = found.end()
         if found[1].strip():
-            yield Record(number, found[1], None)
+            yield Record(number, found[1])
         number += _line_breaks(found[0])
     if place < len(rest):
         yield Record(number, rest[place : place + _SHOWN_BYTES], _csv_problem(rest[place:], sum(map(len, chunks))))
@@ -160,17 +171,20 @@ def _csv_problem(rest: bytes, bytes_after: int) -> str:
 def _record(number: int, line: bytes) -> Record:
     if len(line) > MAX_RECORD_BYTES:
         return Record(number, line[:_SHOWN_BYTES], f"the line has more than {MAX_RECORD_BYTES} bytes, the limit")
-    return Record(number, line, "a \\u escape is one half of a character" if _ESCAPED_SURROGATE.search(line) and _is_halved(line) else None)
-
-
-def _is_halved(line: bytes) -> bool:
-    """Whether a JSON text holds half of a surrogate pair, which no encoding has, and which Spark would replace by a question mark."""
     try:
-        json.dumps(json.loads(line), ensure_ascii=False).encode()
+        found = _JSON.decode(line.decode())
+    except (ValueError, RecursionError):
+        return Record(number, line)
+    halved = _ESCAPED_SURROGATE.search(line) and _is_halved(found)
+    return Record(number, line, "a \\u escape is one half of a character" if halved else None, isinstance(found, dict))
+
+
+def _is_halved(found: object) -> bool:
+    """Whether a JSON value holds half of a surrogate pair, which no encoding has, and which Spark would replace by a question mark."""
+    try:
+        json.dumps(found, ensure_ascii=False).encode()
     except UnicodeEncodeError:
         return True
-    except (ValueError, RecursionError):
-        return False  # no JSON, as Spark will find
     return False
 
 

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 _CORRUPT = "_lakehouse_corrupt"
 _RAW = "_lakehouse_raw"
 _REASON = "_lakehouse_reason"
+_IS_OBJECT = "_lakehouse_is_object"
 _GLOB = re.compile(r"[\[\]{}*?\\]")  # Spark takes a path with these for a pattern, and with a backslash before each for a name
 _OWN = ("_source_file", "_source_line", "_landed_at")
 
@@ -24,7 +25,7 @@ def parse_lines(spark: "SparkSession", landing: Landing, paths: Sequence[str]) -
     from pyspark.sql import functions as F  # noqa: N812
 
     lines = spark.read.schema(STAGED_SCHEMA).parquet(*[literal_path(path) for path in paths])
-    renamed = {"source_file": _OWN[0], "line": _OWN[1], "landed_at": _OWN[2], "raw": _RAW, "problem": _REASON}
+    renamed = {"source_file": _OWN[0], "line": _OWN[1], "landed_at": _OWN[2], "raw": _RAW, "problem": _REASON, "is_object": _IS_OBJECT}
     parsed = lines.withColumnsRenamed(renamed).withColumn("_parsed", _parsed(landing))
     fields = field_names(landing.schema)
     spread = parsed.select(*[_field(name, landing, parsed) for name in fields], *_OWN, _RAW, _why_not_a_row(landing).alias(_REASON))
@@ -84,7 +85,7 @@ def _why_not_a_row(landing: Landing) -> "Column":
 
     why = F.when(F.col(_REASON).isNotNull(), F.col(_REASON))
     if landing.format == "json":
-        why = why.when(~_is_one_object(), "not JSON")
+        why = why.when(~F.col(_IS_OBJECT) & ~_is_one_object(), "not JSON")
     why = why.when(F.col(f"_parsed.{_CORRUPT}").isNotNull(), "a field does not fit the schema")
     for name in landing.required:
         why = why.when(_field_is_missing(name, landing), f"required field {name} is missing")
@@ -101,7 +102,7 @@ def _field_is_missing(name: str, landing: Landing) -> "Column":
 
 
 def _is_one_object() -> "Column":
-    """Whether a line is one JSON object and nothing behind it.
+    """Whether a line that is no strict JSON is one object for Spark, which takes single quotes, and nothing behind it.
 
     Spark's parser stops where the object ends, and what follows, perhaps a second object, would be lost without a word. Inside brackets of
     two kinds nothing can follow: what closes the one early does not fit the other.

@@ -14,12 +14,12 @@ import pyarrow.parquet as pq
 
 from lakehouse.core.columns import field_names
 from lakehouse.core.ingest import Batch, FileRead, LandedFile
-from lakehouse.core.records import MIB, Unreadable, read_records
+from lakehouse.core.records import MIB, Record, Unreadable, read_records
 from lakehouse.core.table import Landing
 from lakehouse.engine.store import Store
 
 # What Spark reads; the columns of `_SCHEMA`.
-STAGED_SCHEMA = "source_file STRING, line BIGINT, landed_at TIMESTAMP, raw STRING, problem STRING"
+STAGED_SCHEMA = "source_file STRING, line BIGINT, landed_at TIMESTAMP, raw STRING, problem STRING, is_object BOOLEAN"
 _SCHEMA = pa.schema(
     [
         ("source_file", pa.string()),
@@ -27,6 +27,7 @@ _SCHEMA = pa.schema(
         ("landed_at", pa.timestamp("us", "UTC")),
         ("raw", pa.string()),
         ("problem", pa.string()),
+        ("is_object", pa.bool_()),
     ]
 )
 _FOLDER = "_lakehouse/staged"
@@ -100,7 +101,7 @@ def _staged(parts: "_Parts", file: LandedFile, data: bytes, found: FileRead, lan
     path, count = f"{prefix}{file.name}", 0
     try:
         for record in records:
-            parts.add(path, record.line, file.modified_ms, record.content, record.problem)
+            parts.add(path, file.modified_ms, record)
             count += 1
     except Unreadable as error:
         return FileRead(size_bytes=found.size_bytes, digest=found.digest, problem=str(error))
@@ -141,18 +142,19 @@ class _Parts:
 
     def __init__(self, store: Store, folder: str) -> None:
         self._store, self._folder, self._count, self._waiting_bytes = store, folder, 0, 0
-        self._rows: list[tuple[str, int, int, str, str | None]] = []
+        self._rows: list[tuple[str, int, int, str, str | None, bool]] = []
         self.size_bytes = 0
 
-    def add(self, path: str, line: int, modified_ms: int, content: bytes, problem: str | None) -> None:
+    def add(self, path: str, modified_ms: int, record: Record) -> None:
         """One record more."""
+        problem = record.problem
         try:
-            text = content.decode()
+            text = record.content.decode()
         except UnicodeDecodeError:
-            text, problem = content.decode("utf-8", "backslashreplace"), problem or "not UTF-8"
-        self._rows.append((path, line, modified_ms * 1_000, text, problem))
-        self._waiting_bytes += len(content)
-        self.size_bytes += len(content)
+            text, problem = record.content.decode("utf-8", "backslashreplace"), problem or "not UTF-8"
+        self._rows.append((path, record.line, modified_ms * 1_000, text, problem, record.is_object))
+        self._waiting_bytes += len(record.content)
+        self.size_bytes += len(record.content)
         if self._waiting_bytes >= _PART_BYTES:
             self._put()
 

@@ -27,10 +27,10 @@ def csv_records(data: bytes) -> list[Record]:
 
 def test_lines_end_in_any_of_three_ways_and_blank_ones_are_left_out() -> None:
     assert json_records(b'{"a": 1}\r\n\n  \t\r{"b": 2}\r{"c": 3}\n{"d": 4}') == [
-        (1, b'{"a": 1}', None),
-        (4, b'{"b": 2}', None),
-        (5, b'{"c": 3}', None),
-        (6, b'{"d": 4}', None),
+        (1, b'{"a": 1}', None, True),
+        (4, b'{"b": 2}', None, True),
+        (5, b'{"c": 3}', None, True),
+        (6, b'{"d": 4}', None, True),
     ]
 
 
@@ -48,7 +48,7 @@ def test_a_line_over_the_limit_is_one_record_with_its_problem_and_those_after_it
     for size in (500, 10_000):
         monkeypatch.setattr(records, "_CHUNK_BYTES", size)
         first, long, last, end = json_records(b"{}\n" + b"x" * 5_000 + b"\r\n[]\n" + b"y" * 3_000)
-        assert (first, last) == ((1, b"{}", None), (3, b"[]", None))
+        assert (first, last) == ((1, b"{}", None, True), (3, b"[]", None, False))
         for record, line, sign in ((long, 2, b"x"), (end, 4, b"y")):
             assert (record.line, record.content, record.problem) == (line, sign * 1_000, "the line has more than 2000 bytes, the limit")
 
@@ -69,9 +69,16 @@ def test_half_a_character_is_a_problem_and_not_a_question_mark(line: bytes, is_b
     assert record.problem == ("a \\u escape is one half of a character" if is_bad else None)
 
 
+@pytest.mark.parametrize(
+    "line", [b'{"a":1}x', b'{"a":1}{"b":2}', b"[1]", b"7", b'{"a":NaN}', b"{'a': 1}", b'{"a":', b'{"a":"\t"}', b"\xff", b"[" * 9_999]
+)
+def test_what_is_no_strict_json_object_is_left_to_a_more_lenient_parser(line: bytes) -> None:
+    assert json_records(line) == [(1, line, None, False)]
+
+
 def test_a_byte_order_mark_is_no_part_of_the_first_record() -> None:
-    assert json_records(b"\xef\xbb\xbf{}") == [(1, b"{}", None)]
-    assert csv_records(b"\xef\xbb\xbf" + HEADER + b"A,1,x") == [(2, b"A,1,x", None)]
+    assert json_records(b"\xef\xbb\xbf{}") == [(1, b"{}", None, True)]
+    assert csv_records(b"\xef\xbb\xbf" + HEADER + b"A,1,x") == [(2, b"A,1,x", None, False)]
 
 
 @pytest.mark.parametrize("encoding", ["utf-16", "utf-32"])
@@ -82,16 +89,16 @@ def test_another_encoding_is_named(encoding: str) -> None:
 
 def test_a_field_in_quotes_is_never_split() -> None:
     assert csv_records(HEADER + b'A,1,"first\nsecond"\nB,2,"x\nC,3,injected"\nD,4,"say ""hi""\n" \n') == [
-        (2, b'A,1,"first\nsecond"', None),
-        (4, b'B,2,"x\nC,3,injected"', None),
-        (6, b'D,4,"say ""hi""\n" ', None),
+        (2, b'A,1,"first\nsecond"', None, False),
+        (4, b'B,2,"x\nC,3,injected"', None, False),
+        (6, b'D,4,"say ""hi""\n" ', None, False),
     ]
 
 
 @pytest.mark.parametrize("bad", [b'B,2,"not closed\nC,3,injected\n', b'B,2,"say "hi\nC,3,injected"\n', b'B,2,"x"y\nC,3,z\n'])
 def test_nothing_is_read_behind_a_quote_that_leaves_open_where_the_record_ends(bad: bytes) -> None:
     good, rest = csv_records(HEADER + b"A,1,x\n" + bad)
-    assert good == (2, b"A,1,x", None)
+    assert good == (2, b"A,1,x", None, False)
     assert (rest.line, rest.content) == (3, bad)
     assert rest.problem == (
         f"a quote is not closed, or not doubled inside a field in quotes: this record and what follows it, {len(bad)} bytes, were not read"
@@ -104,7 +111,7 @@ def test_a_csv_record_over_the_limit_ends_the_file_and_says_how_much_is_unread(m
         monkeypatch.setattr(records, "_CHUNK_BYTES", size)
         for long in (b'"' + b"x" * 3_000 + b'"', b"x" * 3_000):
             good, rest = csv_records(HEADER + b"A,1,x\nB,2," + long + b"\nC,3,z\n")
-            assert (good, rest.line) == ((2, b"A,1,x", None), 3)
+            assert (good, rest.line) == ((2, b"A,1,x", None, False), 3)
             assert (
                 rest.problem is not None
                 and f"more than 2000 bytes, the limit: this record and what follows it, {len(long) + 11}" in rest.problem
@@ -112,7 +119,7 @@ def test_a_csv_record_over_the_limit_ends_the_file_and_says_how_much_is_unread(m
 
 
 def test_a_quote_inside_a_field_without_quotes_is_text() -> None:
-    assert csv_records(HEADER + b'A,1,5" pipe\nB, "2",x\n') == [(2, b'A,1,5" pipe', None), (3, b'B, "2",x', None)]
+    assert csv_records(HEADER + b'A,1,5" pipe\nB, "2",x\n') == [(2, b'A,1,5" pipe', None, False), (3, b'B, "2",x', None, False)]
 
 
 @pytest.mark.parametrize("header", [b"code,n,comment", b'"code","n","comment"', b" code , n,\tcomment", b"\r\ncode,n,comment"])
