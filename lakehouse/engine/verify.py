@@ -13,7 +13,7 @@
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
@@ -34,11 +34,11 @@ from lakehouse.engine.confs import (
 from lakehouse.engine.content import READ_THROUGH_LOG, ReadAhead, sums_of, type_of_sum, type_of_sums
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.lines import literal_path
-from lakehouse.engine.log_reader import TableFacts
+from lakehouse.engine.log_reader import TableFacts, history_since
 from lakehouse.engine.rows import content_hash
 from lakehouse.engine.spark import first_line, is_conflict, is_lost, is_missing
 from lakehouse.engine.undo import undo
-from lakehouse.engine.unverified import settled, unverified
+from lakehouse.engine.unverified import Expected, expected, settled
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -103,12 +103,12 @@ def verify_left(lake: Lake, spark: "SparkSession", table_key: str) -> None:
         Broken: as for `verify`; or the rows can be compared no more, which is told once.
         Exception: whatever else kept the rows from being compared; they still are to be.
     """
-    mark = unverified(lake, table_key)
-    if mark is None:
+    note = expected(lake, table_key)
+    if note is None:
         return
     with settled(lake, table_key):
-        after = lake.facts(table_key)
-        commits = () if after is None else after.history.marked(mark)
+        after = _facts_since(lake, table_key, note)
+        commits = () if after is None else after.history.marked(note.mark)
         if after is None or not commits:
             return
         if (undone := _undone(after.history, commits[-1].version)) is not None:
@@ -124,6 +124,24 @@ def verify_left(lake: Lake, spark: "SparkSession", table_key: str) -> None:
                 f"compaction of {table_key}: the run that committed version {commits[-1].version} was ended before it compared the rows, "
                 f"and they can be compared no more ({first_line(error)}); look at the table; the next compaction goes on"
             ) from error
+
+
+def _facts_since(lake: Lake, table_key: str, note: Expected) -> TableFacts | None:
+    """The facts of now with every commit since the compaction began; `None` where the table that it found is there no more.
+
+    Raises:
+        Broken: the log no longer holds them all, so nobody can tell whether it committed.
+    """
+    facts = lake.facts(table_key)
+    if facts is None or (note.version is not None and facts.layout.version < note.version):
+        return None
+    history = history_since(lake.store, facts.history, -1 if note.version is None else note.version)
+    if note.version is not None and history.between(note.version, facts.layout.version) is None and not history.marked(note.mark):
+        raise Broken(
+            f"compaction of {table_key}: the run that began at version {note.version} was ended before it compared the rows, and the log "
+            "no longer tells whether it committed; look at the table; the next compaction goes on"
+        )
+    return replace(facts, history=history)
 
 
 def _undone(history: History, version: int) -> str | None:

@@ -77,6 +77,13 @@ def find_segment(listing: Iterable[StoredFile], table: str, *, folder: str, newe
     )
 
 
+def commits_before(listing: Iterable[StoredFile], version: int, *, folder: str) -> tuple[StoredFile, ...]:
+    """The commits before `version` in a listing of `folder`, oldest first, back to the first gap."""
+    named = ((file.name.removeprefix(folder), file) for file in listing)
+    commits = {int(name[:20]): file for name, file in named if _COMMIT.fullmatch(name)}
+    return _before(commits, version - 1, most=len(commits))
+
+
 def _newest_complete(parts: Mapping[tuple[int, str], Sequence[StoredFile]]) -> tuple[int, Sequence[StoredFile]] | None:
     """The newest checkpoint of which every part is there; parts of an unfinished one do not count."""
     complete = [
