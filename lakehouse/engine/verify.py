@@ -167,16 +167,28 @@ def _numbers(versions: Iterable[int]) -> str:
 
 
 def _files_at(lake: Lake, before: Layout, after: TableFacts, version: int, paths: Sequence[str]) -> tuple[DataFile, ...]:
-    """The files of a version at these paths: from a layout at hand if no commit in between names one of them, or from the log."""
-    wanted = set(paths)
+    """The files of a version at these paths: from a layout at hand if no commit in between names one of them, or from the log.
+
+    Raises:
+        Broken: the version has not all of them, though a commit says so.
+    """
+    wanted, layout = set(paths), None
     for known in (before, after.layout):
-        first, last = sorted((known.version, version))
-        between = after.history.between(first, last)
+        between = after.history.between(*sorted((known.version, version)))
         if between is not None and wanted.isdisjoint(_paths_of(between)):
-            return tuple(file for file in known.files if file.path in wanted)
-    facts = lake.facts(before.table, version=version)
-    assert facts is not None
-    return tuple(file for file in facts.layout.files if file.path in wanted)
+            layout = known
+            break
+    if layout is None:
+        facts = lake.facts(before.table, version=version)
+        assert facts is not None
+        layout = facts.layout
+    files = tuple(file for file in layout.files if file.path in wanted)
+    if lacking := sorted(wanted.difference(file.path for file in files)):
+        raise Broken(
+            f"compaction of {before.table}: its rows cannot be compared, since version {version} lacks {len(lacking)} file(s) that its "
+            f"commit names, first {lacking[0]}; nothing is restored; look at the table's newest versions"
+        )
+    return files
 
 
 def _paths_of(commits: Iterable[Commit]) -> set[str]:

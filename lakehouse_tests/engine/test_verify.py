@@ -212,6 +212,17 @@ def test_a_file_that_the_answer_lacks_has_no_rows_only_if_it_says_so_itself(
     assert verify._sum_of(lake, layout, file, {"/lake/bronze/events/a b": (5, 7)}) == (5, 7)
 
 
+def test_a_file_that_a_commit_names_and_its_version_lacks_is_an_error(tmp_path: Path) -> None:
+    lake = Lake(settings=own_settings(tmp_path), store=MemoryStore())
+    log = LogBuilder(lake.store, events.key).create().append([("a", 1), ("b", 1)])
+    before = log.layout()
+    facts = log.optimize(["a", "b"], into=("c", 2)).append([("d", 1)]).facts()
+    assert [file.path for file in verify._files_at(lake, before, facts, 1, ["a", "b"])] == ["a", "b"]
+    assert [file.path for file in verify._files_at(lake, before, facts, 2, ["c"])] == ["c"]
+    with pytest.raises(Broken, match=r"version 1 lacks 1 file\(s\) that its commit names, first x; nothing is restored"):
+        verify._files_at(lake, before, facts, 1, ["a", "x"])
+
+
 # A path as the log has it, and as Spark tells it.
 PATHS = {
     "k=a%2520b/c%20d%25+e.parquet": "file:/lake/bronze/events/k=a%2520b/c%20d%25+e.parquet",
