@@ -61,6 +61,13 @@ def test_who_is_behind_what_the_log_still_holds_reads_all(memory: Lake) -> None:
     assert isinstance(found, ReadAll) and found.reason is Reason.INPUT_HISTORY_LOST
 
 
+def test_an_input_that_is_older_than_what_was_read_of_it_is_broken(memory: Lake) -> None:
+    appended(LogBuilder(memory.store, events.key).create(), 2)
+    followed(memory, copies.key, 3)
+    with pytest.raises(Broken, match=r"consumed version 3 of bronze/events, which is at version 2: an older copy"):
+        write.next_increment(memory, copies, facts_of(memory, events.key), facts_of(memory, copies.key))
+
+
 def test_who_followed_long_ago_is_still_known_to_follow(memory: Lake) -> None:
     """Version 3 is a compaction, which version 5 undoes: who followed the changes has all rows right, who read all of 4 has not."""
     log = LogBuilder(memory.store, events.key).create().append([("a", 1), ("b", 1)]).append([("c", 1)])

@@ -1,6 +1,7 @@
 """What a faulty compaction's undoing tells, whoever writes beside it, and whatever fails; RESTORE itself is told like a story here."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
 
@@ -68,10 +69,11 @@ class Table:
         if fails and self.error:
             raise self.error
 
-    def undo(self, monkeypatch: pytest.MonkeyPatch) -> str:
-        """What is told of version 2."""
+    def undo(self, monkeypatch: pytest.MonkeyPatch, *, after: Callable[[], object] = lambda: None) -> str:
+        """What is told of version 2; `after` happens before it is undone."""
         facts = self.lake.facts(KEY)
         assert facts is not None
+        after()
         monkeypatch.setattr(undo, "_send", self.send)
         faulty, nothing_runs = facts.history.commits[-1], cast("Any", None)
         return undo.undo(self.lake, nothing_runs, facts.layout, [faulty], faulty, "rows differ")
@@ -96,6 +98,13 @@ def test_what_somebody_writes_beside_every_restore_is_given_back_or_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, writes: int, told: str
 ) -> None:
     assert Table(tmp_path, writes=writes).undo(monkeypatch) == f"{FOUND}{told}"
+
+
+def test_nothing_is_restored_over_what_somebody_wrote_after_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = Table(tmp_path)
+    told = table.undo(monkeypatch, after=lambda: table.log.append([("after", 1)]))
+    assert told == f"{FOUND}; nothing is restored, since version 3 was written after it; look at versions 1 and 3"
+    assert table.sent == 0
 
 
 def test_a_restore_is_found_below_any_number_of_later_commits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -186,16 +186,6 @@ def test_an_input_that_was_made_anew_at_a_higher_version_is_read_whole(lake: Lak
     assert (write_table(lake, spark, states).reason, version_of(lake, states.key)) == (Reason.INPUTS_CHANGED, 2)
 
 
-def test_an_older_copy_of_an_input_is_noticed(lake: Lake, spark: "SparkSession") -> None:
-    for number in range(2):
-        land(lake, f"{number}.json", [event(number, 5, "planned")])
-        write_table(lake, spark, events)
-    write_table(lake, spark, states)
-    lake.store.delete([file.name for file in lake.store.list(f"{events.key}/_delta_log") if "0001." in file.name])
-    with pytest.raises(Broken, match=r"consumed version 1 of bronze/events, which is at version 0: an older copy"):
-        write_table(lake, spark, states)
-
-
 def test_an_overwrite_follows_each_of_its_inputs_and_somebody_elses_write(lake: Lake, spark: "SparkSession") -> None:
     both = replace(counts, inputs=(states, copies), transform=lambda states, copies: states.join(copies, "id").groupBy().count())
     land(lake, "1.json", [event(1, 5, "planned")])
