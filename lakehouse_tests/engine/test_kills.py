@@ -21,7 +21,7 @@ from lakehouse.engine.journal import Journal
 from lakehouse.engine.lake import Lake, open_lake
 from lakehouse.engine.spark import interrupt_session, session_id
 from lakehouse_tests.conftest import own_settings
-from lakehouse_tests.engine.clients import WAIT, new_session
+from lakehouse_tests.engine.clients import new_session, slow_copies
 from lakehouse_tests.engine.example import events, rows_of, version_of
 
 if TYPE_CHECKING:
@@ -65,23 +65,28 @@ def test_a_statement_whose_client_was_killed_is_ended_by_whoever_takes_the_table
         interrupt_session(lake.settings, record.session_id)  # where the test fails, so that nothing goes on after it
 
 
-def test_who_fails_beside_a_statement_of_its_own_stays_on_record(lake: Lake, spark: "SparkSession") -> None:
+def test_who_fails_beside_a_statement_of_its_own_stays_on_record(lake: Lake, spark: "SparkSession", tmp_path: Path) -> None:
     """Nobody knows whether it has ended, so the next one waits for it; the same where the session does not answer any more."""
-    session, journal = new_session(lake.settings), Journal(lake.store)
-    slow = session.sql(f"SELECT {WAIT.format(milliseconds=300_000)} FROM RANGE(1)")
+    session, journal, out = new_session(lake.settings), Journal(lake.store), tmp_path / "out"
+    copies = slow_copies(300_000)
+    assert copies.transform is not None
+    slow = copies.transform(session.range(4)).write
 
     def fail_beside(pool: ThreadPoolExecutor) -> None:
         with hold(lake, session, "bronze/t", owner="write of bronze/t"):
-            started.append(pool.submit(slow.collect))
-            _wait_until(lambda: _is_at_work(lake.settings, session_id(session)))
+            started.append(pool.submit(slow.parquet, str(out)))
+            _wait_until(lambda: [*out.rglob("*.parquet")])
             raise ZeroDivisionError
 
-    started: list[Future[object]] = []
+    started: list[Future[None]] = []
     with ThreadPoolExecutor(1) as pool:
-        with pytest.raises(ZeroDivisionError):
-            fail_beside(pool)
-        assert journal.session("bronze/t") is not None
-        assert started[0].exception(timeout=120) is not None
+        try:
+            with pytest.raises(ZeroDivisionError):
+                fail_beside(pool)
+            assert journal.session("bronze/t") is not None
+        finally:
+            interrupt_session(lake.settings, session_id(session))
+    assert started[0].exception() is not None
     session.stop()
     with pytest.raises(SparkConnectGrpcException), hold(lake, spark, "bronze/t", owner="write of bronze/t"):
         raise SparkConnectGrpcException("the session is gone", errorClass="INVALID_HANDLE.SESSION_CLOSED")
