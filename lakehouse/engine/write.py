@@ -14,14 +14,13 @@
 
 import json
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import reduce
 from typing import TYPE_CHECKING, assert_never
 from urllib.parse import unquote
 
 from lakehouse.core.errors import Broken, Refused
-from lakehouse.core.history import Commit
 from lakehouse.core.incremental import NothingNew, ReadAll, ReadChanges, plan_increment, type_of_increment
 from lakehouse.core.layout import Layout
 from lakehouse.core.outcome import WriteOutcome
@@ -184,7 +183,7 @@ def _make(frame: "DataFrame", lake: Lake, table: Table, transaction: rows.Transa
 def _replace(
     spark: "SparkSession", lake: Lake, table: Table, inputs: Mapping[str, TableFacts], target: TableFacts | None
 ) -> tuple[Reason, str]:
-    consumed = {} if target is None else _consumed_by_overwrite(newest_first(lake.store, target.history))
+    consumed = {} if target is None else _consumed_by_overwrite(lake, target)
     increments = {key: _increment_of(lake, consumed, facts) for key, facts in inputs.items()}
     news = [increment for increment in increments.values() if not isinstance(increment, NothingNew)]
     if not news:
@@ -215,12 +214,9 @@ def _increment_of(lake: Lake, consumed: Mapping[tuple[str, str], int], facts: Ta
     return plan_increment(version, layout.version, history, is_anew=is_anew, is_whole=True)
 
 
-def _consumed_by_overwrite(commits: Iterable[Commit]) -> dict[tuple[str, str], int]:
-    """The version of each input, by key and identity, that the newest overwrite read, as its commit says; nothing if none tells.
-
-    The table's `commits` come newest first.
-    """
-    for commit in commits:
+def _consumed_by_overwrite(lake: Lake, target: TableFacts) -> dict[tuple[str, str], int]:
+    """The version of each input, by key and identity, that the newest overwrite read, as its commit says; nothing if none tells."""
+    for commit in newest_first(lake.store, target.history):
         if not commit.changed_data and commit.operation != "WRITE":
             continue
         try:

@@ -88,7 +88,7 @@ def test_an_overwrite_of_long_ago_is_not_done_again_for_nothing(memory: Lake) ->
     for number in range(MANY):
         log.set_properties(x=str(number))
         source.set_properties(x=str(number))
-    consumed = write._consumed_by_overwrite(newest_first(memory.store, facts_of(memory, counts.key).history))
+    consumed = write._consumed_by_overwrite(memory, facts_of(memory, counts.key))
     assert isinstance(write._increment_of(memory, consumed, facts_of(memory, states.key)), NothingNew)
 
 

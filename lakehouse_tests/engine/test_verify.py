@@ -125,23 +125,6 @@ def test_a_commit_that_can_be_verified_no_more_is_told_once_and_one_that_was_nev
     assert (compact(lake, spark, events).version_after, version_of(lake, events.key)) == (None, 3)
 
 
-def test_a_version_that_somebody_wrote_after_a_faulty_compaction_is_kept(
-    lake: Lake, spark: "SparkSession", monkeypatch: pytest.MonkeyPatch
-) -> None:
-    uri = _three_files(lake, spark)
-    real = compaction.verify
-
-    def after_another_write(*arguments: object) -> int:
-        spark.range(1000, 1001).selectExpr("id", "0 AS part").write.format("delta").mode("append").save(uri)
-        return real(*arguments)  # type: ignore[arg-type]
-
-    monkeypatch.setattr(sql, "optimize", lambda uri, predicate: _faulty(uri, "loses a row"))
-    monkeypatch.setattr(compaction, "verify", after_another_write)
-    with pytest.raises(Broken, match="nothing is restored, since version 4 was written after it; look at versions 2 and 4"):
-        compact(lake, spark, events)
-    assert (version_of(lake, events.key), (1000, 0) in rows_of(spark, lake, events.key, "id", "part")) == (4, True)
-
-
 def test_what_somebody_writes_just_before_a_faulty_compaction_is_undone_is_kept_or_named(
     lake: Lake, spark: "SparkSession", monkeypatch: pytest.MonkeyPatch
 ) -> None:

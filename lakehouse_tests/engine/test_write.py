@@ -186,6 +186,26 @@ def test_an_input_that_was_made_anew_at_a_higher_version_is_read_whole(lake: Lak
     assert (write_table(lake, spark, states).reason, version_of(lake, states.key)) == (Reason.INPUTS_CHANGED, 2)
 
 
+def test_what_is_written_while_a_run_reads_is_left_to_the_next_run(lake: Lake, spark: "SparkSession") -> None:
+    """Every transform here is slower than somebody else, who adds a row to its input before it is read."""
+    land(lake, "1.json", [event(1, 5, "planned")])
+    write_table(lake, spark, events)
+    source = spark.read.format("delta").load(lake.settings.table_uri(events.key))
+
+    def overtaken(events: Any) -> Any:
+        source.limit(1).write.format("delta").mode("append").save(lake.settings.table_uri("bronze/events"))
+        return events.select("id", "state")
+
+    follower = replace(copies, transform=overtaken)
+    whole = replace(counts, key="gold/whole", inputs=(events,), transform=overtaken)
+    found = []
+    for _ in range(2):
+        found += [write_table(lake, spark, table).rows_written for table in (follower, whole)]
+    assert found == [1, 2, 2, 4]
+    assert write_table(lake, spark, copies).rows_written == 2
+    assert len(rows_of(spark, lake, copies.key, "id")) == len(rows_of(spark, lake, events.key, "id")) == 5
+
+
 def test_an_overwrite_follows_each_of_its_inputs_and_somebody_elses_write(lake: Lake, spark: "SparkSession") -> None:
     both = replace(counts, inputs=(states, copies), transform=lambda states, copies: states.join(copies, "id").groupBy().count())
     land(lake, "1.json", [event(1, 5, "planned")])
