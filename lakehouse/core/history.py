@@ -172,7 +172,7 @@ def written_in(commit: Commit) -> dict[str, Any]:
     """What we wrote into a commit of our upkeep; empty for commits that carry nothing of the kind."""
     try:
         written = json.loads(commit.user_metadata or "")
-    except ValueError:
+    except (ValueError, RecursionError):
         return {}
     return cast("dict[str, Any]", written) if isinstance(written, dict) else {}
 
@@ -196,7 +196,7 @@ def prediction_in(commit: Commit) -> Prediction | None:
             source=estimate.get("source"),
             started_ms=_number(written.get("started_ms"), int),
         )
-    except (ValueError, KeyError, TypeError, AttributeError):
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError):
         return None
 
 

@@ -11,7 +11,7 @@
 - Nothing is restored over a version that somebody else has written after the compaction: that would lose their rows (`undo`).
 - What is compared is pinned by version, file and deletion vector, so that other writers cannot make it differ.
 - A file that Spark's answer does not name counts as unknown, never as no rows, unless the file itself says that it has none.
-- A note of what is to be compared goes only when it was, or when the log and storage can tell no more, which is said.
+- A note of what is to be compared goes only when it was, or when nobody can compare it any more, which is said.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

@@ -222,7 +222,7 @@ def _consumed_by_overwrite(lake: Lake, target: TableFacts) -> dict[tuple[str, st
         try:
             found = json.loads(commit.user_metadata or "{}")["inputs"]
             return {(str(key), str(table_id)): int(version) for key, (table_id, version) in found.items()}
-        except (ValueError, KeyError, TypeError, AttributeError):
+        except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
             return {}  # somebody else wrote the table since: its rows are no longer what our inputs give
     return {}
 

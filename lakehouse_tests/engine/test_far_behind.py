@@ -7,8 +7,11 @@ from typing import Any
 import pytest
 
 from lakehouse.core.errors import Broken, Transient
+from lakehouse.core.history import may_repeat_rows
 from lakehouse.core.incremental import NothingNew, ReadAll, ReadChanges
 from lakehouse.core.reason import Reason
+from lakehouse.core.rewrites import find_rewrites
+from lakehouse.core.target import remember
 from lakehouse.engine import compaction, rows, write
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.log_reader import TableFacts, history_since, newest_first
@@ -144,3 +147,22 @@ def test_a_log_that_is_cleaned_up_meanwhile_is_transient() -> None:
     log = appended(LogBuilder(Cleaned()).create()).checkpoint()
     with pytest.raises(Transient, match="it was cleaned up while it was read"):
         history_since(log.store, log.facts().history, 350)
+
+
+ODD = ["7", "[]", '{"plan":7}', '{"compaction":7,"plan":{"files_removed":Infinity}}', '{"restored":[]}', '{"inputs":{"a":7}}']
+ENDLESS = ["[" * 100_000, '{"plan":' * 100_000]
+
+
+@pytest.mark.parametrize("said", [*ODD, '{"inputs":{"a":["b",Infinity]}}', *ENDLESS], ids=lambda said: said[:40])
+def test_whatever_somebody_writes_into_a_commit_ends_nothing(memory: Lake, said: str) -> None:
+    log = LogBuilder(memory.store, events.key).create().append([("a", 1), ("b", 1)]).optimize(["a", "b"], into=("c", 2), user_metadata=said)
+    log.commit("RESTORE", {"remove": {"path": "c", "dataChange": True}}, user_metadata=said)
+    for columns in (said, "7", "[[7]]"):
+        log.commit("OPTIMIZE", user_metadata=said, parameters={"zOrderBy": columns, "clusterBy": columns})
+    log.commit("WRITE", user_metadata=said)
+    facts = facts_of(memory, events.key)
+    assert facts.history.undone() == frozenset() and len(facts.history.compactions()) == 4
+    assert [may_repeat_rows(commit) for commit in facts.history.commits] == [False] * 8
+    assert write._consumed_by_overwrite(memory, facts) == {}
+    assert find_rewrites(facts.history).times == 0
+    assert remember(facts.history).last_target is None
