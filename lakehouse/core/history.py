@@ -5,6 +5,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
 
+# With these the change data feed tells a changed row by itself, whatever else its file holds. Other operations that take files and add
+# files replace the rows as a whole, and the feed tells each of them as new. Source: delta-io/delta v4.4.0, CDCReader.scala
+_TOLD_ROW_BY_ROW = ("DELETE", "MERGE", "UPDATE")
+# These add files that held the same rows before, also where they take none. Source: v4.4.0, RestoreTableCommand.scala, CloneTableBase.scala
+_BRING_FILES_BACK = ("RESTORE", "CLONE")
+_OWN_TRANSACTIONS = "lakehouse/"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Commit:
@@ -136,7 +143,7 @@ def brought_back_by(commit: Commit) -> int | None:
     Ours undoes commits without data change alone, or itself, so the rows that its files hold were all told by commits before it.
     """
     version = written_in(commit).get("restored") if commit.operation == "RESTORE" else None
-    return version if isinstance(version, int) else None
+    return version if isinstance(version, int) and not isinstance(version, bool) else None
 
 
 def is_news(commit: Commit) -> bool:
@@ -144,11 +151,28 @@ def is_news(commit: Commit) -> bool:
     return commit.changed_data and brought_back_by(commit) is None
 
 
+def may_repeat_rows(commit: Commit) -> bool:
+    """Whether the change data feed may tell rows of the commit as new that the table had before.
+
+    Somebody's RESTORE brings back files that were read when they came first, and whoever overwrites a table, or a part of it, may write
+    the same rows again. Nobody can tell such rows from new ones. What this lake itself overwrites is declared to be followed as it is.
+    """
+    if not (commit.changed_data and commit.added_paths) or _is_of_this_lake(commit):
+        return False
+    return commit.operation in _BRING_FILES_BACK or (bool(commit.removed_paths) and commit.operation not in _TOLD_ROW_BY_ROW)
+
+
+def _is_of_this_lake(commit: Commit) -> bool:
+    """Whether a write or an undoing of this lake made the commit: its transaction id, or what it wrote into the commit, says so."""
+    loaded = any(name.startswith(_OWN_TRANSACTIONS) for name in commit.applications)
+    return loaded or brought_back_by(commit) is not None or "inputs" in written_in(commit)
+
+
 def written_in(commit: Commit) -> dict[str, Any]:
     """What we wrote into a commit of our upkeep; empty for commits that carry nothing of the kind."""
     try:
         written = json.loads(commit.user_metadata or "")
-    except ValueError:
+    except (ValueError, RecursionError):
         return {}
     return cast("dict[str, Any]", written) if isinstance(written, dict) else {}
 
@@ -172,7 +196,7 @@ def prediction_in(commit: Commit) -> Prediction | None:
             source=estimate.get("source"),
             started_ms=_number(written.get("started_ms"), int),
         )
-    except (ValueError, KeyError, TypeError, AttributeError):
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError):
         return None
 
 

@@ -7,11 +7,14 @@ between are looked at again next time, and found to change nothing again.
 A compaction whose rows differed is undone by a RESTORE of ours, which Delta marks as a change of data: its change feed would tell every
 restored row as an insert. Whoever follows the changes has had them, and passes the RESTORE over. Whoever read the table whole between the
 two has rows of the faulty compaction, and reads it whole again.
+
+Somebody else's RESTORE or overwrite may tell rows a second time (`history.may_repeat_rows`). A merge by keys takes them without harm: what
+is not newer by its order changes nothing. Who appends would have them twice, and cannot go on by changes.
 """
 
 from dataclasses import dataclass
 
-from lakehouse.core.history import History, brought_back_by, is_news
+from lakehouse.core.history import History, brought_back_by, is_news, may_repeat_rows
 from lakehouse.core.reason import Reason
 
 
@@ -58,13 +61,20 @@ type_of_increment = ReadAll | ReadChanges | NothingNew
 
 
 def plan_increment(
-    consumed: int | None, input_version: int, history: History, *, is_anew: bool = False, is_whole: bool = False
+    consumed: int | None,
+    input_version: int,
+    history: History,
+    *,
+    is_anew: bool = False,
+    is_whole: bool = False,
+    is_append: bool = False,
 ) -> type_of_increment:
     """What to read of the input that `history` tells of, pinned to `input_version`; `consumed` is `None` where it was never read.
 
     `is_anew`: what was read before is not this table but one of the same name that was deleted. Commits newer than `input_version` are
     ignored. Where the history does not hold every commit since `consumed`, all of the input is read. `is_whole`: what was read at
-    `consumed` was, or may have been, the input's rows themselves, not the changes that led to them.
+    `consumed` was, or may have been, the input's rows themselves, not the changes that led to them. `is_append`: a row that is read a
+    second time is there twice.
     """
     table = history.table
     if consumed is None:
@@ -78,6 +88,9 @@ def plan_increment(
     if is_whole and any(version < consumed for version in undoing.values()):
         undone = Reason.INPUT_UNDONE
         return ReadAll(upto=input_version, reason=undone, sentence=undone.say(table=table, consumed=consumed, version=input_version))
+    if is_append and (repeating := [commit for commit in commits if may_repeat_rows(commit)]):
+        replaced, numbers = Reason.INPUT_REPLACED, {"replaced": repeating[0].version, "operation": repeating[0].operation}
+        return ReadAll(upto=input_version, reason=replaced, sentence=replaced.say(table=table, version=input_version, **numbers))
     changed = [commit.version for commit in commits if is_news(commit)]
     if not changed:
         same = Reason.INPUTS_UNCHANGED

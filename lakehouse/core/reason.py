@@ -123,6 +123,10 @@ class Reason(Enum):
     INPUT_UNREAD = "{table} was never read before, so all of its version {version} is"
     INPUT_MADE_ANEW = "{table} was made anew since it was read, so all of its version {version} is read"
     INPUT_HISTORY_LOST = "the changes of {table} after version {consumed} are gone, so all of its version {version} is read"
+    INPUT_REPLACED = (
+        "version {replaced} of {table} is a {operation} of somebody else, which may bring back rows that were read before, so all of its "
+        "version {version} would have to be read"
+    )
     INPUT_UNDONE = "{table} was read at version {consumed}, of a compaction that was undone since, so all of its version {version} is read"
 
     # What measured scans say of whether a table's compaction pays.

@@ -112,8 +112,8 @@ def _arranged_by(commit: Commit) -> tuple[str, ...]:
     for name in ("zOrderBy", "clusterBy"):
         try:
             columns = json.loads(commit.parameters.get(name, "[]"))
-        except (ValueError, TypeError):
+        except (ValueError, RecursionError):
             continue
-        if columns:
-            return tuple(columns)
+        if isinstance(columns, list) and columns:
+            return tuple(map(str, cast("list[object]", columns)))
     return ()

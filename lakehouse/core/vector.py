@@ -3,18 +3,28 @@
 import re
 from uuid import UUID
 
-from lakehouse.core.errors import Refused
+from lakehouse.core.errors import Broken, Refused
 
 # Source: https://rfc.zeromq.org/spec/32/
 _Z85 = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#"
 _VECTOR = re.compile(r"(?P<storage>[uip])(?P<where>.*?)(?:@\d+)?", re.DOTALL)
 _UUID_LENGTH = 20
+_IN_TABLE = re.compile(rf"u.*[{re.escape(_Z85)}]{{{_UUID_LENGTH}}}", re.DOTALL)
+
+
+def is_vector(vector: str) -> bool:
+    """Whether the id, without an offset, is one that the protocol allows; where the vector lies may be unknown here all the same."""
+    return not vector.startswith("u") or _IN_TABLE.fullmatch(vector) is not None
 
 
 def vector_file(vector: str) -> str | None:
     """The file of a deletion vector, by its unique id: relative to the table, or a URI; `None` for one inside the log.
 
     Source: PROTOCOL.md, "Deletion Vectors", derived field absolutePath.
+
+    Raises:
+        Refused: it is stored in a way unknown here.
+        Broken: its id is damaged.
     """
     match = _VECTOR.fullmatch(vector)
     if match is None:
@@ -24,7 +34,10 @@ def vector_file(vector: str) -> str | None:
     if match["storage"] == "p":
         return match["where"]
     prefix, encoded = match["where"][:-_UUID_LENGTH], match["where"][-_UUID_LENGTH:]
-    name = f"deletion_vector_{UUID(bytes=_from_z85(encoded))}.bin"
+    try:
+        name = f"deletion_vector_{UUID(bytes=_from_z85(encoded))}.bin"
+    except (ValueError, OverflowError) as error:
+        raise Broken(f"deletion vector {vector!r} names no file ({error}): restore the log that it stands in") from error
     return f"{prefix}/{name}" if prefix else name
 
 

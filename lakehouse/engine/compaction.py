@@ -40,7 +40,7 @@ from lakehouse.engine.guard import hold, retry_conflicts
 from lakehouse.engine.hands import Attempt, failure_noted
 from lakehouse.engine.journal import Journal
 from lakehouse.engine.lake import Lake
-from lakehouse.engine.log_reader import TableFacts
+from lakehouse.engine.log_reader import TableFacts, history_since
 from lakehouse.engine.rewrite import run_statement
 from lakehouse.engine.spark import first_line, is_conflict, translated
 from lakehouse.engine.spark_conf import cores_of
@@ -105,7 +105,7 @@ def _compact(lake: Lake, spark: "SparkSession", table: Table, losses: list[Loss]
     if not planned.bins:
         return _outcome(planned, [], losses)
     mark, started = uuid4().hex, time.monotonic()
-    expect_verification(lake, table.key, mark)
+    expect_verification(lake, table.key, mark, version=before.layout.version)
     conflict: Exception | None = None
     with ReadAhead(lake.store, before.layout, planned.bins) as ahead:
         try:
@@ -117,8 +117,7 @@ def _compact(lake: Lake, spark: "SparkSession", table: Table, losses: list[Loss]
                 raise
             conflict, seconds_optimize = error, time.monotonic() - started
         ended = started + seconds_optimize
-        after = lake.facts(table.key)
-        assert after is not None
+        after = _facts_since(lake, table, before.layout.version)
         commits = after.history.marked(mark)
         if conflict is not None:
             losses.append(_loss(before, after, planned, commits, seconds_optimize))
@@ -130,6 +129,13 @@ def _compact(lake: Lake, spark: "SparkSession", table: Table, losses: list[Loss]
             row_count = verify(lake, spark, before.layout, after, commits, ahead) if commits else None
     told = _outcome(planned, commits, losses)
     return replace(told, rows_verified=row_count, seconds_optimize=seconds_optimize, seconds_verify=time.monotonic() - ended)
+
+
+def _facts_since(lake: Lake, table: Table, version: int) -> TableFacts:
+    """The facts of now, with every commit after `version`: others may have made any number of them beside a long statement."""
+    facts = lake.facts(table.key)
+    assert facts is not None
+    return replace(facts, history=history_since(lake.store, facts.history, version))
 
 
 def _plan(table: Table, facts: TableFacts, losses: Sequence[Loss]) -> CompactionPlan:

@@ -69,6 +69,15 @@ def sums_of(store: Store, layout: Layout, files: Sequence[DataFile], *, wanted: 
     return sums
 
 
+def row_count_of(store: Store, layout: Layout, file: DataFile) -> int | None:
+    """The rows of a file that are not deleted, by its own footer; `None` where it cannot be read."""
+    try:
+        with pq.ParquetFile(pa.BufferReader(store.read(f"{layout.table}/{unquote(file.path)}"))) as content:
+            return content.metadata.num_rows - file.deleted_row_count
+    except Exception:  # whatever it was, the file tells nothing
+        return None
+
+
 class ReadAhead:
     """Sums what a statement is about to remove while it runs, on a thread of this process; the end of the `with` ends it."""
 

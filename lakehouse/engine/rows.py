@@ -19,7 +19,7 @@ from lakehouse.core.table import Append, Merge, Table
 from lakehouse.engine import sql
 from lakehouse.engine.confs import TRANSACTION_APP, TRANSACTION_VERSION, session_confs
 from lakehouse.engine.lake import Lake
-from lakehouse.engine.log_reader import TableFacts
+from lakehouse.engine.log_reader import TableFacts, history_since
 from lakehouse.engine.strategy import apply_strategy, strategy_changes, strategy_in_force
 
 if TYPE_CHECKING:
@@ -129,8 +129,8 @@ def outcome_of(
     after = lake.facts(table.key)
     if before is None:
         after = apply_strategy(lake, spark, table, after)
-    first = 0 if before is None else before.layout.version + 1
-    commits = [] if after is None else [commit for commit in after.history.commits if commit.version >= first]
+    known = -1 if before is None else before.layout.version
+    commits = () if after is None else history_since(lake.store, after.history, known).commits
     return WriteOutcome(
         table=table.key,
         reason=reason,
@@ -146,7 +146,8 @@ def outcome_of(
 def _rows_written(metrics: Mapping[str, str]) -> int:
     merged = ("numTargetRowsInserted", "numTargetRowsUpdated")
     names = merged if merged[0] in metrics else ("numOutputRows",)
-    return sum(int(metrics.get(name, "0")) for name in names)
+    counts = (metrics.get(name, "0") for name in names)
+    return sum(int(count) for count in counts if count.isdigit())  # somebody else's commits are among them, which may say anything
 
 
 def _condition(text: str) -> "Column":

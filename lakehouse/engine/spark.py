@@ -257,7 +257,7 @@ def is_conflict(error: BaseException) -> bool:
 
 def is_missing(error: BaseException) -> bool:
     """Whether a file is not there, or the log no longer reaches a version: asking again cannot help."""
-    return _condition(error).startswith(_MISSING)
+    return any(condition.startswith(_MISSING) for _, condition in causes_of(error))
 
 
 def is_lost(error: BaseException) -> bool:
@@ -288,13 +288,12 @@ def first_line(error: BaseException) -> str:
     told = re.search(r'details = "(.+?)"\n', str(error))  # gRPC's own text begins with the name of a Python class
     line = told[1] if told else (str(error).splitlines() or [type(error).__name__])[0]
     if line.rstrip().endswith(_WAITED):
-        line = next((cause for cause in _causes(error) if not cause.rstrip().endswith(_WAITED)), line)
+        line = next((cause for cause, _ in causes_of(error)[1:] if not cause.rstrip().endswith(_WAITED)), line)
     return line[:300]
 
 
-def _causes(error: BaseException) -> list[str]:
-    """The server's own causes of an error, outermost first, without the names of their classes."""
-    from pyspark.errors.exceptions.connect import SparkConnectGrpcException
-
-    trace = error.getStackTrace() if isinstance(error, SparkConnectGrpcException) else None
-    return re.findall(r"^Caused by: [\w.$]+: (.+)$", trace or "", re.MULTILINE)
+def causes_of(error: BaseException) -> list[tuple[str, str]]:
+    """What an error and each of its causes on the server say, outermost first, each with its error condition, "" where it has none."""
+    # Over Connect, and of a driver in this process. The names of Java's classes are left out.
+    trace = getattr(error, "_stacktrace", None) or getattr(error, "_stackTrace", None) or ""
+    return [(str(error), _condition(error)), *re.findall(r"^Caused by: [\w.$]+: ((?:\[([\w.]+)\])?.+)$", trace, re.MULTILINE)]

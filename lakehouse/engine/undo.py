@@ -17,6 +17,7 @@ from lakehouse.core.layout import Layout
 from lakehouse.engine import sql
 from lakehouse.engine.confs import USER_METADATA, session_confs
 from lakehouse.engine.lake import Lake
+from lakehouse.engine.log_reader import history_since
 from lakehouse.engine.spark import is_lost
 
 if TYPE_CHECKING:
@@ -91,11 +92,12 @@ def _restore(lake: Lake, spark: "SparkSession", before: Layout, version: int) ->
         failure = error
     try:
         facts = lake.facts(before.table)
+        known = History(table=before.table, commits=()) if facts is None else facts.history
+        history = history_since(lake.store, known, before.version)
     except Exception as error:
         raise _Unknown(_unknown(version, failure or error)) from error
-    made = () if facts is None else facts.history.marked(mark)
-    if facts is not None and made:
-        return made[-1].version, facts.history
+    if made := history.marked(mark):
+        return made[-1].version, history
     if failure is None or is_lost(failure):
         raise _Unknown(_unknown(version, failure)) from failure
     raise failure

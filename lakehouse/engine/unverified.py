@@ -3,30 +3,47 @@
 import contextlib
 import json
 from collections.abc import Iterator
+from dataclasses import asdict, dataclass
 
 from lakehouse.core.errors import Broken, LakehouseError
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.manifest import damaged
 
 
-def expect_verification(lake: Lake, table_key: str, mark: str) -> None:
-    """Note that a compaction is about to commit, with `mark` in its commits."""
-    lake.store.put(_name(table_key), json.dumps({"mark": mark}).encode())
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Expected:
+    """A compaction to be verified: the `mark` in its commits, and the `version` that it found (`None`: the note does not say)."""
+
+    mark: str
+    version: int | None = None
 
 
-def unverified(lake: Lake, table_key: str) -> str | None:
-    """The mark of the compaction that was to be verified and was not, which may have made no commit; `None` if there is none.
+def expect_verification(lake: Lake, table_key: str, mark: str, *, version: int | None = None) -> None:
+    """Note that a compaction of the table at `version` is about to commit, with `mark` in its commits."""
+    lake.store.put(_name(table_key), json.dumps(asdict(Expected(mark=mark, version=version))).encode())
+
+
+def expected(lake: Lake, table_key: str) -> Expected | None:
+    """The compaction that was to be verified and was not, which may have made no commit; `None` if there is none.
 
     Raises:
         Broken: the record is damaged.
     """
     name = _name(table_key)
     try:
-        return json.loads(lake.store.read(name))["mark"]
+        told = json.loads(lake.store.read(name))
+        version = told.get("version")
+        return Expected(mark=str(told["mark"]), version=None if version is None else int(version))
     except FileNotFoundError:
         return None
-    except (ValueError, TypeError, LookupError) as error:
+    except (ValueError, TypeError, LookupError, AttributeError) as error:
         raise Broken(f"{damaged(name, error)}, or delete it") from error
+
+
+def unverified(lake: Lake, table_key: str) -> str | None:
+    """The mark of `expected`."""
+    found = expected(lake, table_key)
+    return None if found is None else found.mark
 
 
 @contextlib.contextmanager

@@ -10,10 +10,12 @@
 **Safety properties**
 - Nothing is restored over a version that somebody else has written after the compaction: that would lose their rows (`undo`).
 - What is compared is pinned by version, file and deletion vector, so that other writers cannot make it differ.
+- A file that Spark's answer does not name counts as unknown, never as no rows, unless the file itself says that it has none.
+- A note of what is to be compared goes only when it was, or when nobody can compare it any more, which is said.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
@@ -21,6 +23,7 @@ from lakehouse.core.errors import Broken, Refused
 from lakehouse.core.history import Commit, History, brought_back_by
 from lakehouse.core.layout import DataFile, Layout
 from lakehouse.core.partition import by_name, type_of_typed_partition, typed_partition
+from lakehouse.core.uri import bare_uri, is_absolute
 from lakehouse.engine import sql
 from lakehouse.engine.confs import (
     CORRUPT_FILES_IGNORED,
@@ -31,14 +34,14 @@ from lakehouse.engine.confs import (
     OPEN_COST,
     session_confs,
 )
-from lakehouse.engine.content import READ_THROUGH_LOG, ReadAhead, sums_of, type_of_sum, type_of_sums
+from lakehouse.engine.content import READ_THROUGH_LOG, ReadAhead, row_count_of, sums_of, type_of_sum, type_of_sums
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.lines import literal_path
-from lakehouse.engine.log_reader import TableFacts
+from lakehouse.engine.log_reader import TableFacts, history_since
 from lakehouse.engine.rows import content_hash
 from lakehouse.engine.spark import first_line, is_conflict, is_lost, is_missing
 from lakehouse.engine.undo import undo
-from lakehouse.engine.unverified import settled, unverified
+from lakehouse.engine.unverified import Expected, expected, settled
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -83,11 +86,11 @@ def verify(
         return count
     with session_confs(spark, _CONFS):
         try:
-            sums = _sums(spark, before, [*removed, *added])
+            sums = _sums(lake, spark, before, [*removed, *added])
         except Exception as error:
             if not _is_unreadable(error):
                 raise
-            _sums(spark, before, removed)  # if these cannot be read, the compaction is not to blame
+            _sums(lake, spark, before, removed)  # if these cannot be read, the compaction is not to blame
             why = f"its files cannot be read ({first_line(error)})"
             raise Broken(undo(lake, spark, before, commits, commits[0], why)) from error
         for commit, old, new in zip(commits, sums, sums[len(commits) :], strict=False):
@@ -103,12 +106,12 @@ def verify_left(lake: Lake, spark: "SparkSession", table_key: str) -> None:
         Broken: as for `verify`; or the rows can be compared no more, which is told once.
         Exception: whatever else kept the rows from being compared; they still are to be.
     """
-    mark = unverified(lake, table_key)
-    if mark is None:
+    note = expected(lake, table_key)
+    if note is None:
         return
     with settled(lake, table_key):
-        after = lake.facts(table_key)
-        commits = () if after is None else after.history.marked(mark)
+        after = _facts_since(lake, table_key, note)
+        commits = () if after is None else after.history.marked(note.mark)
         if after is None or not commits:
             return
         if (undone := _undone(after.history, commits[-1].version)) is not None:
@@ -124,6 +127,24 @@ def verify_left(lake: Lake, spark: "SparkSession", table_key: str) -> None:
                 f"compaction of {table_key}: the run that committed version {commits[-1].version} was ended before it compared the rows, "
                 f"and they can be compared no more ({first_line(error)}); look at the table; the next compaction goes on"
             ) from error
+
+
+def _facts_since(lake: Lake, table_key: str, note: Expected) -> TableFacts | None:
+    """The facts of now with every commit since the compaction began; `None` where the table that it found is there no more.
+
+    Raises:
+        Broken: the log no longer holds them all, so nobody can tell whether it committed.
+    """
+    facts = lake.facts(table_key)
+    if facts is None or (note.version is not None and facts.layout.version < note.version):
+        return None
+    history = history_since(lake.store, facts.history, -1 if note.version is None else note.version)
+    if note.version is not None and history.between(note.version, facts.layout.version) is None and not history.marked(note.mark):
+        raise Broken(
+            f"compaction of {table_key}: the run that began at version {note.version} was ended before it compared the rows, and the log "
+            "no longer tells whether it committed; look at the table; the next compaction goes on"
+        )
+    return replace(facts, history=history)
 
 
 def _undone(history: History, version: int) -> str | None:
@@ -146,16 +167,28 @@ def _numbers(versions: Iterable[int]) -> str:
 
 
 def _files_at(lake: Lake, before: Layout, after: TableFacts, version: int, paths: Sequence[str]) -> tuple[DataFile, ...]:
-    """The files of a version at these paths: from a layout at hand if no commit in between names one of them, or from the log."""
-    wanted = set(paths)
+    """The files of a version at these paths: from a layout at hand if no commit in between names one of them, or from the log.
+
+    Raises:
+        Broken: the version has not all of them, though a commit says so.
+    """
+    wanted, layout = set(paths), None
     for known in (before, after.layout):
-        first, last = sorted((known.version, version))
-        between = after.history.between(first, last)
+        between = after.history.between(*sorted((known.version, version)))
         if between is not None and wanted.isdisjoint(_paths_of(between)):
-            return tuple(file for file in known.files if file.path in wanted)
-    facts = lake.facts(before.table, version=version)
-    assert facts is not None
-    return tuple(file for file in facts.layout.files if file.path in wanted)
+            layout = known
+            break
+    if layout is None:
+        facts = lake.facts(before.table, version=version)
+        assert facts is not None
+        layout = facts.layout
+    files = tuple(file for file in layout.files if file.path in wanted)
+    if lacking := sorted(wanted.difference(file.path for file in files)):
+        raise Broken(
+            f"compaction of {before.table}: its rows cannot be compared, since version {version} lacks {len(lacking)} file(s) that its "
+            f"commit names, first {lacking[0]}; nothing is restored; look at the table's newest versions"
+        )
+    return files
 
 
 def _paths_of(commits: Iterable[Commit]) -> set[str]:
@@ -172,20 +205,21 @@ def _equal_rows(lake: Lake, layout: Layout, removed: Sequence[_Side], added: Seq
     return sum(count for count, _ in there.values()) if here == there else None
 
 
-def _sums(spark: "SparkSession", layout: Layout, sides: Sequence[_Side]) -> list[type_of_sums]:
+def _sums(lake: Lake, spark: "SparkSession", layout: Layout, sides: Sequence[_Side]) -> list[type_of_sums]:
     """For each side, rows and the sum of their hashes by partition; as few jobs as possible, since each costs more than its work."""
     everywhere = not READ_THROUGH_LOG.isdisjoint(layout.features)
-    plain = {unquote(file.path) for side in sides for file in side.files if not everywhere and file.deletion_vector is None}
+    plain = {_path(layout, file.path) for side in sides for file in side.files if not everywhere and file.deletion_vector is None}
     # The newest version has the same columns, and Delta has it in memory.
     newest = max(side.version for side in sides)
     shared = _by_file(layout, _read_files(spark, layout, plain, version=newest)) if plain else {}
     columns, sums = by_name(layout.columns), list[type_of_sums]()
     for side in sides:
-        through_log = {file.path: file for file in side.files if everywhere or file.deletion_vector is not None}
-        own = _by_file(layout, _read_table(spark, layout, [*through_log.values()], version=side.version)) if through_log else {}
+        through_log = [file for file in side.files if everywhere or file.deletion_vector is not None]
+        own = _by_file(layout, _read_table(spark, layout, through_log, version=side.version)) if through_log else {}
+        asked = {file.path for file in through_log}
         found: dict[type_of_typed_partition, type_of_sum] = {}
         for file in side.files:
-            count, total = (own if file.path in through_log else shared).get(unquote(file.path), (0, 0))
+            count, total = _sum_of(lake, layout, file, own if file.path in asked else shared)
             if count:
                 partition = typed_partition(file.partition, columns)
                 so_far = found.get(partition, (0, 0))
@@ -194,8 +228,25 @@ def _sums(spark: "SparkSession", layout: Layout, sides: Sequence[_Side]) -> list
     return sums
 
 
+def _sum_of(lake: Lake, layout: Layout, file: DataFile, answer: Mapping[str, type_of_sum]) -> type_of_sum:
+    """What Spark's answer says of a file. It names no file without rows, so of one that it does not name the file itself is asked.
+
+    Raises:
+        Broken: the file has rows, or cannot tell.
+    """
+    place = _place(layout, file.path)
+    if place in answer:
+        return answer[place]
+    if row_count_of(lake.store, layout, file) == 0:
+        return 0, 0
+    raise Broken(
+        f"compaction of {layout.table}: its rows cannot be compared, since Spark's answer, which names {len(answer)} file(s), "
+        f"lacks {place}; nothing is restored; look at the table's newest versions"
+    )
+
+
 def _by_file(layout: Layout, frame: "DataFrame") -> Mapping[str, type_of_sum]:
-    """Rows and the sum of their hashes, by the name of the file in the table's folder."""
+    """Rows and the sum of their hashes, by the place of the file; a file without rows is not among them."""
     from pyspark.sql import functions as F  # noqa: N812
 
     fields = [field for field in frame.schema.fields if field.name not in layout.partition_columns]
@@ -203,27 +254,34 @@ def _by_file(layout: Layout, frame: "DataFrame") -> Mapping[str, type_of_sum]:
     # Two sums of half a hash each cannot overflow, and cost a tenth of one sum of decimals.
     high, low = F.sum(F.shiftright("hash", 32)), F.sum(F.col("hash").bitwiseAND(F.lit(0xFFFFFFFF)))
     rows = hashed.groupBy("path").agg(F.count(F.lit(1)).alias("row_count"), high.alias("high"), low.alias("low")).collect()
-    # Both spellings are URIs of one path; decoded once, they are its name in storage.
-    return {unquote(row["path"]).rpartition(f"{layout.uri}/")[2]: (row["row_count"], (row["high"] << 32) + row["low"]) for row in rows}
+    return {_place(layout, row["path"]): (row["row_count"], (row["high"] << 32) + row["low"]) for row in rows}
 
 
-def _read_files(spark: "SparkSession", layout: Layout, names: Iterable[str], *, version: int) -> "DataFrame":
+def _path(layout: Layout, path: str) -> str:
+    """The whole path of a file, which log and Spark both give as a URI, encoded once."""
+    return unquote(path) if is_absolute(path) else f"{layout.uri}/{unquote(path)}"
+
+
+def _place(layout: Layout, path: str) -> str:
+    """The same in the one spelling in which paths are compared."""
+    return bare_uri(_path(layout, path))
+
+
+def _read_files(spark: "SparkSession", layout: Layout, paths: Iterable[str], *, version: int) -> "DataFrame":
     """The rows of files that tell them alone: a table's reader would open every file of a partition to compare its name."""
     from pyspark.sql.types import StructType
 
     table = spark.read.format("delta").option("versionAsOf", version).load(layout.uri)
     fields = [field for field in table.schema.fields if field.name not in layout.partition_columns]
-    return spark.read.schema(StructType(fields)).parquet(*[literal_path(f"{layout.uri}/{name}") for name in sorted(names)])
+    return spark.read.schema(StructType(fields)).parquet(*map(literal_path, sorted(paths)))
 
 
 def _read_table(spark: "SparkSession", layout: Layout, files: Sequence[DataFile], *, version: int) -> "DataFrame":
-    """The rows that the table had at `version` in these files."""
-    from pyspark.sql import functions as F  # noqa: N812
-
+    """The rows that the table had at `version` in the partitions of these files; a condition on a file's name would spare no reading."""
     table = spark.read.format("delta").option("versionAsOf", version).load(layout.uri)
-    if layout.partition_columns:
-        table = table.where(sql.partition_predicate(layout.columns, sorted({file.partition for file in files}, key=str)))
-    return table.where(F.col("_metadata.file_name").isin([unquote(file.path).rpartition("/")[2] for file in files]))
+    if not layout.partition_columns:
+        return table
+    return table.where(sql.partition_predicate(layout.columns, sorted({file.partition for file in files}, key=str)))
 
 
 def _is_unreadable(error: Exception) -> bool:

@@ -9,6 +9,7 @@
 **Safety properties**
 - A run that finds no new rows in its inputs makes no commit.
 - However often it is killed and run again, no row is lost and none is there twice.
+- An `Append` takes only rows that it cannot have had: where that is unknown, it stops with `Broken` and writes nothing.
 """
 
 import json
@@ -17,9 +18,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 from functools import reduce
 from typing import TYPE_CHECKING, assert_never
+from urllib.parse import unquote
 
 from lakehouse.core.errors import Broken, Refused
-from lakehouse.core.history import History
 from lakehouse.core.incremental import NothingNew, ReadAll, ReadChanges, plan_increment, type_of_increment
 from lakehouse.core.layout import Layout
 from lakehouse.core.outcome import WriteOutcome
@@ -30,14 +31,16 @@ from lakehouse.engine.confs import HASH_MAPS, OLD_VERSIONS_REFUSED, session_conf
 from lakehouse.engine.guard import hold, retry_conflicts
 from lakehouse.engine.ingest import load
 from lakehouse.engine.lake import Lake
-from lakehouse.engine.log_reader import TableFacts
-from lakehouse.engine.spark import translated
+from lakehouse.engine.log_reader import TableFacts, history_since, newest_first
+from lakehouse.engine.spark import causes_of, translated
 from lakehouse.engine.strategy import apply_strategy, declared_properties, strategy_confs
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-_CHANGES_GONE = ("DELTA_MISSING_CHANGE_DATA", "DELTA_CHANGE_DATA_FILE_NOT_FOUND", "FAILED_READ_FILE", "DELTA_FILE_NOT_FOUND")
+# Changes that were never recorded, and files that are gone. Source: Delta Lake 4.4.0, delta-error-classes.json; Spark 4.2.0
+_NOT_RECORDED = "DELTA_MISSING_CHANGE_DATA"
+_FILE_GONE = "FAILED_READ_FILE.FILE_NOT_EXIST"
 _CHANGE_COLUMNS = ("_change_type", "_commit_version", "_commit_timestamp")
 
 
@@ -92,31 +95,45 @@ def _follow(
     spark: "SparkSession", lake: Lake, table: Table, write: Append | Merge, inputs: Mapping[str, TableFacts], target: TableFacts | None
 ) -> tuple[Reason, str]:
     driver = inputs[table.inputs[0].key]
-    app_id = consume_app_id(driver.layout)
-    known = {} if target is None else target.layout.transactions
-    consumed = known.get(app_id)
-    _check_not_older(table, driver.layout, consumed)
-    is_anew = any(each.startswith(_consume_prefix(driver.layout)) for each in known)
-    is_whole = isinstance(write, Merge) or target is None or _never_followed(target, app_id)
-    increment = plan_increment(consumed, driver.layout.version, driver.history, is_anew=is_anew, is_whole=is_whole)
+    increment = next_increment(lake, table, driver, target)
     if isinstance(increment, NothingNew):
         return increment.reason, increment.sentence
-    transaction = rows.Transaction(app_id=app_id, version=increment.upto)
+    transaction = rows.Transaction(app_id=consume_app_id(driver.layout), version=increment.upto)
     try:
         _write_increment(spark, lake, table, write, inputs, target, increment, transaction)
     except Exception as error:
-        if not isinstance(increment, ReadChanges) or not _changes_are_gone(error):
+        if not isinstance(increment, ReadChanges) or not _changes_are_gone(error, driver.layout):
             raise
         lost = Reason.INPUT_HISTORY_LOST
-        sentence = lost.say(table=driver.layout.table, consumed=consumed, version=increment.upto)
+        sentence = lost.say(table=driver.layout.table, consumed=increment.first - 1, version=increment.upto)
         increment = ReadAll(upto=increment.upto, reason=lost, sentence=sentence)
         _write_increment(spark, lake, table, write, inputs, target, increment, transaction)
     return increment.reason, increment.sentence
 
 
-def _never_followed(target: TableFacts, app_id: str) -> bool:
+def next_increment(lake: Lake, table: Table, driver: TableFacts, target: TableFacts | None) -> type_of_increment:
+    """What an `Append` or `Merge` that is there as `target` reads of its first input now; the logs tell, however far back that was.
+
+    Raises:
+        Broken: an older copy of the input was put in its place.
+    """
+    app_id = consume_app_id(driver.layout)
+    known = {} if target is None else target.layout.transactions
+    consumed = known.get(app_id)
+    _check_not_older(table, driver.layout, consumed)
+    return plan_increment(
+        consumed,
+        driver.layout.version,
+        driver.history if consumed is None else history_since(lake.store, driver.history, consumed),
+        is_anew=any(each.startswith(_consume_prefix(driver.layout)) for each in known),
+        is_whole=isinstance(table.write, Merge) or target is None or _never_followed(lake, target, app_id),
+        is_append=isinstance(table.write, Append),
+    )
+
+
+def _never_followed(lake: Lake, target: TableFacts, app_id: str) -> bool:
     """Whether all that the table has of this input is, as far as its log tells, what it was made with."""
-    return not any(commit.version > 0 and app_id in commit.applications for commit in target.history.commits)
+    return not any(commit.version > 0 and app_id in commit.applications for commit in newest_first(lake.store, target.history))
 
 
 def _write_increment(
@@ -166,8 +183,8 @@ def _make(frame: "DataFrame", lake: Lake, table: Table, transaction: rows.Transa
 def _replace(
     spark: "SparkSession", lake: Lake, table: Table, inputs: Mapping[str, TableFacts], target: TableFacts | None
 ) -> tuple[Reason, str]:
-    consumed = {} if target is None else _consumed_by_overwrite(target.history)
-    increments = {key: _increment_of(consumed, facts) for key, facts in inputs.items()}
+    consumed = {} if target is None else _consumed_by_overwrite(lake, target)
+    increments = {key: _increment_of(lake, consumed, facts) for key, facts in inputs.items()}
     news = [increment for increment in increments.values() if not isinstance(increment, NothingNew)]
     if not news:
         versions = ", ".join(f"{key} {consumed[key, facts.layout.table_id]}" for key, facts in inputs.items())
@@ -189,21 +206,23 @@ def _inputs_told(inputs: Mapping[str, TableFacts]) -> str:
     return json.dumps({"inputs": told}, separators=(",", ":"))
 
 
-def _increment_of(consumed: Mapping[tuple[str, str], int], facts: TableFacts) -> type_of_increment:
+def _increment_of(lake: Lake, consumed: Mapping[tuple[str, str], int], facts: TableFacts) -> type_of_increment:
     layout = facts.layout
+    version = consumed.get((layout.table, layout.table_id))
+    history = facts.history if version is None else history_since(lake.store, facts.history, version)
     is_anew = any(key == layout.table for key, _ in consumed)
-    return plan_increment(consumed.get((layout.table, layout.table_id)), layout.version, facts.history, is_anew=is_anew, is_whole=True)
+    return plan_increment(version, layout.version, history, is_anew=is_anew, is_whole=True)
 
 
-def _consumed_by_overwrite(history: History) -> dict[tuple[str, str], int]:
+def _consumed_by_overwrite(lake: Lake, target: TableFacts) -> dict[tuple[str, str], int]:
     """The version of each input, by key and identity, that the newest overwrite read, as its commit says; nothing if none tells."""
-    for commit in reversed(history.commits):
+    for commit in newest_first(lake.store, target.history):
         if not commit.changed_data and commit.operation != "WRITE":
             continue
         try:
             found = json.loads(commit.user_metadata or "{}")["inputs"]
             return {(str(key), str(table_id)): int(version) for key, (table_id, version) in found.items()}
-        except (ValueError, KeyError, TypeError, AttributeError):
+        except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
             return {}  # somebody else wrote the table since: its rows are no longer what our inputs give
     return {}
 
@@ -248,7 +267,15 @@ def _check_not_older(table: Table, driver: Layout, consumed: int | None) -> None
         )
 
 
-def _changes_are_gone(error: Exception) -> bool:
-    from pyspark.errors import PySparkException
+def _changes_are_gone(error: Exception, layout: Layout) -> bool:
+    """Whether changes of a table were not recorded, or their files are gone, whatever statement failed over it.
 
-    return isinstance(error, PySparkException) and (error.getCondition() or "").startswith(_CHANGES_GONE)
+    A file that its newest version reads is another matter: with that one the table itself is damaged.
+    """
+    for text, condition in causes_of(error):
+        if condition == _NOT_RECORDED:
+            return True
+        spellings = (text, unquote(text))
+        if condition == _FILE_GONE and any(f"{layout.uri}/" in each for each in spellings):
+            return not any(f"{layout.uri}/{unquote(file.path)}" in each for file in layout.files for each in spellings)
+    return False

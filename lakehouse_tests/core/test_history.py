@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from lakehouse.core.history import Commit, History
+from lakehouse.core.history import Commit, History, may_repeat_rows
 from lakehouse_tests.core.made import history
 
 CHANGED = {
@@ -61,3 +61,52 @@ def test_what_our_restores_undid_and_what_they_took_from_others_is_told(
 
     past = History(table="bronze/t", commits=tuple(commit(number, each) for number, each in enumerate([None, None, None, None, *later])))
     assert (past.undone(), past.missing_after(3)) == (undone, tuple(missing))
+
+
+# Every operation of Delta that can add files with a change of data, with the files that it adds and removes: whether a reader of changes
+# may be told rows anew that it had before. Source: delta-io/delta v4.4.0, DeltaOperations.scala
+OPERATIONS = {
+    "an append": ("WRITE", 1, 0, False),
+    "an overwrite": ("WRITE", 1, 1, True),
+    "the overwrite of an empty table": ("WRITE", 1, 0, False),
+    "an overwrite by nothing": ("WRITE", 0, 1, False),
+    "a stream that appends": ("STREAMING UPDATE", 1, 0, False),
+    "a stream in complete mode": ("STREAMING UPDATE", 1, 1, True),
+    "a DELETE that leaves rows": ("DELETE", 1, 1, False),
+    "a TRUNCATE": ("TRUNCATE", 0, 1, False),
+    "an UPDATE": ("UPDATE", 1, 1, False),
+    "a MERGE": ("MERGE", 1, 1, False),
+    "a RESTORE that brings files back": ("RESTORE", 1, 0, True),
+    "a RESTORE of deleted rows": ("RESTORE", 1, 1, True),
+    "a RESTORE that only takes files": ("RESTORE", 0, 1, False),
+    "a CLONE into an emptied table": ("CLONE", 1, 0, True),
+    "a table that was replaced": ("CREATE OR REPLACE TABLE AS SELECT", 1, 1, True),
+    "a table that was made": ("CREATE TABLE AS SELECT", 1, 0, False),
+    "a conversion": ("CONVERT", 1, 0, False),
+    "a change by hand": ("Manual Update", 1, 1, True),
+    "somebody who does not say": ("UNKNOWN", 1, 1, True),
+}
+
+
+def _changed(operation: str, added: int, removed: int, **more: object) -> Commit:
+    paths = {"added_paths": ("added",) * added, "removed_paths": ("removed",) * removed}
+    return Commit(version=1, committed_ms=0, operation=operation, **{"changed_data": True, **paths, **more})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("operation", "added", "removed", "repeats"), OPERATIONS.values(), ids=OPERATIONS)
+def test_which_operations_may_tell_rows_a_second_time(operation: str, added: int, removed: int, repeats: bool) -> None:
+    assert may_repeat_rows(_changed(operation, added, removed)) is repeats
+    assert not may_repeat_rows(_changed(operation, added, removed, changed_data=False))
+
+
+@pytest.mark.parametrize(
+    "mark",
+    [
+        {"operation": "WRITE", "applications": ("lakehouse/ingest/bronze/t",)},
+        {"operation": "WRITE", "user_metadata": '{"inputs":{}}'},
+        {"operation": "RESTORE", "user_metadata": '{"restored":0}'},
+    ],
+)
+def test_what_this_lake_overwrites_is_followed_as_it_is(mark: dict[str, str]) -> None:
+    assert not may_repeat_rows(_changed(added=1, removed=1, **mark))  # type: ignore[arg-type]
+    assert may_repeat_rows(_changed(mark["operation"], 1, 1, applications=("somebody",), user_metadata='{"restored":true}'))

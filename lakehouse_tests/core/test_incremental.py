@@ -77,6 +77,25 @@ def test_a_restore_of_somebody_else_is_news(metadata: str | None) -> None:
     assert isinstance(found, ReadChanges) and found.ranges == ((4, 5),)
 
 
+@pytest.mark.parametrize(
+    ("consumed", "upto", "is_append", "reason"),
+    [
+        (1, 5, True, Reason.INPUT_REPLACED),
+        (2, 3, True, Reason.INPUT_REPLACED),
+        (3, 5, True, Reason.INPUTS_CHANGED),
+        (1, 2, True, Reason.INPUTS_CHANGED),
+        (1, 5, False, Reason.INPUTS_CHANGED),
+    ],
+)
+def test_who_appends_never_reads_past_rows_that_it_may_have_had(consumed: int, upto: int, is_append: bool, reason: Reason) -> None:
+    commits = list(history(*[True] * 6).commits)
+    commits[3] = replace(commits[3], operation="RESTORE", added_paths=("a",))
+    found = plan_increment(consumed, upto, History(table="bronze/t", commits=tuple(commits)), is_append=is_append)
+    assert (found.reason, type(found)) == (reason, ReadAll if reason is Reason.INPUT_REPLACED else ReadChanges)
+    if reason is Reason.INPUT_REPLACED:
+        assert found.sentence.startswith("version 3 of bronze/t is a RESTORE of somebody else, which may bring back rows")
+
+
 def test_an_input_that_was_made_anew_is_read_whole_and_the_sentence_says_so() -> None:
     found = plan_increment(None, 5, history(*[True] * 6), is_anew=True)
     assert (type(found), found.upto, found.reason) == (ReadAll, 5, Reason.INPUT_MADE_ANEW)

@@ -12,6 +12,7 @@ from lakehouse.core.settings import Settings, parse_settings
 from lakehouse.core.table import Append, Table
 from lakehouse.engine.clock import now_ms
 from lakehouse.engine.compaction import compact
+from lakehouse.engine.guard import hold
 from lakehouse.engine.inventory import fresh_report
 from lakehouse.engine.inventory import table as inventory
 from lakehouse.engine.journal import Journal
@@ -46,6 +47,15 @@ def write_slowly(milliseconds: int) -> None:
     """One run of `slow_copies`, of which a part is written at once and the rest takes its time."""
     settings, lake = here()
     write_table(lake, connect(settings), slow_copies(milliseconds))
+
+
+def append_slowly(milliseconds: int) -> None:
+    """A plain append to a table that is there, under its guard; a part is written at once, the rest takes its time."""
+    settings, lake = here()
+    spark, copies = connect(settings), slow_copies(milliseconds)
+    assert copies.transform is not None
+    with hold(lake, spark, copies.key, owner="append"):
+        copies.transform(spark.range(100, 104)).write.format("delta").mode("append").save(settings.table_uri(copies.key))
 
 
 def write_and_tell() -> None:

@@ -1,6 +1,7 @@
 """What a compaction does is what its plan said, and a table that was compacted is left alone."""
 
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -44,20 +45,28 @@ def test_an_unpartitioned_table_fills_bins_up_to_the_target(lake: Lake, spark: "
     _check_as_planned(lake, spark, outcome, table=small)
 
 
-def test_deleted_rows_are_left_out_and_their_vectors_go(lake: Lake, spark: "SparkSession") -> None:
+ODD_NAMES = ("a b.parquet", "100%25+x.parquet", "üß {x}.parquet", "it's^`[b].parquet")
+
+
+def test_deleted_rows_are_left_out_and_their_vectors_go_whatever_the_files_are_called(
+    lake: Lake, spark: "SparkSession", tmp_path: Path
+) -> None:
+    spark.range(10).coalesce(1).write.parquet(str(tmp_path / "made"))
+    [made] = (tmp_path / "made").glob("*.parquet")
     uri = lake.settings.table_uri(events.key)
-    spark.sql(f"CREATE TABLE delta.`{uri}` (id BIGINT, part INT) USING delta PARTITIONED BY (part) "
-              "TBLPROPERTIES ('delta.enableDeletionVectors' = 'true')")  # fmt: skip
-    for start in (0, 100, 200):
-        _append(spark.range(start, start + 100).selectExpr("id", "INT(id % 2) AS part"), uri)
-    spark.sql(f"DELETE FROM delta.`{uri}` WHERE id % 100 < 10")
+    for folder in ("part=a%20b", "part=ü +", "part=plain"):
+        for name in ODD_NAMES:
+            lake.store.put(f"{events.key}/{folder}/{name}", made.read_bytes())
+    spark.sql(f"CONVERT TO DELTA parquet.`{uri}` PARTITIONED BY (part STRING)")
+    spark.sql(f"ALTER TABLE delta.`{uri}` SET TBLPROPERTIES ('delta.enableDeletionVectors' = 'true')")
+    spark.sql(f"DELETE FROM delta.`{uri}` WHERE id = 3 OR part = 'plain' AND id < 2")
     before = _content(spark, uri)
     outcome = compact(lake, spark, events)
-    assert (outcome.files_removed, outcome.files_added, outcome.rows_verified) == (6, 2, 270)
+    assert (outcome.files_removed, outcome.files_added, outcome.rows_verified) == (12, 3, 100)
     _check_as_planned(lake, spark, outcome)
     facts = lake.facts(events.key)
     assert facts is not None
-    assert [file.deletion_vector for file in facts.layout.files] == [None, None]
+    assert [file.deletion_vector for file in facts.layout.files] == [None] * 3
     assert _content(spark, uri) == before
 
 

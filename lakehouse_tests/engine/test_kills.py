@@ -4,18 +4,24 @@ import os
 import signal
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from pyspark.errors.exceptions.connect import SparkConnectGrpcException
+from pyspark.sql.connect.client import SparkConnectClient
+from pyspark.sql.connect.proto.base_pb2 import GetStatusResponse
 
 from lakehouse.core.settings import Settings
 from lakehouse.engine import server
+from lakehouse.engine import spark as engine_spark
+from lakehouse.engine.guard import hold
 from lakehouse.engine.journal import Journal
 from lakehouse.engine.lake import Lake, open_lake
-from lakehouse.engine.write import write_table
+from lakehouse.engine.spark import interrupt_session, session_id
 from lakehouse_tests.conftest import own_settings
-from lakehouse_tests.engine.clients import slow_copies
+from lakehouse_tests.engine.clients import new_session, slow_copies
 from lakehouse_tests.engine.example import events, rows_of, version_of
 
 if TYPE_CHECKING:
@@ -26,7 +32,6 @@ if TYPE_CHECKING:
 type_of_client = Callable[..., "subprocess.Popen[str]"]
 
 PROGRAM = "import sys; from lakehouse_tests.engine import clients; getattr(clients, sys.argv[1])(*map(int, sys.argv[2:]))"
-SECONDS = 6
 
 
 @pytest.fixture
@@ -38,24 +43,54 @@ def own_lake(tmp_path: Path) -> Iterator[Lake]:
     server.stop(settings)
 
 
-def test_a_statement_whose_client_was_killed_is_ended_by_the_successor_and_never_commits(
+def test_a_statement_whose_client_was_killed_is_ended_by_whoever_takes_the_table_next(
     lake: Lake, spark: "SparkSession", new_client: type_of_client
 ) -> None:
-    spark.range(0, 4).write.format("delta").option("delta.enableChangeDataFeed", "true").save(lake.settings.table_uri(events.key))
-    client = new_client(PROGRAM, lake.settings, "write_slowly", str(SECONDS * 1000))
-    _wait_until(lambda: _data_files(lake.settings, "silver/copies"))
+    """A plain append to a table that is there: nothing else would ever stop it, no conflict of Delta's and no transaction id."""
+    spark.range(4).write.format("delta").save(lake.settings.table_uri("silver/copies"))
+    before = _data_files(lake.settings, "silver/copies")
+    client = new_client(PROGRAM, lake.settings, "append_slowly", "300000")
+    _wait_until(lambda: _data_files(lake.settings, "silver/copies") - before)
     client.kill()
     client.wait()
-    killed_at = time.monotonic()
     record = Journal(lake.store).session("silver/copies")
-    assert record is not None
-    assert version_of(lake, "silver/copies") is None
-    assert write_table(lake, spark, slow_copies(0)).rows_written == 4
-    # The killed statement would have committed by itself when its wait was over: only time tells that it did not.
-    time.sleep(max(0.0, SECONDS + 2 - (time.monotonic() - killed_at)))
-    assert version_of(lake, "silver/copies") == 0
-    assert rows_of(spark, lake, "silver/copies", "id") == [(0,), (1,), (2,), (3,)]
-    assert Journal(lake.store).session("silver/copies") is None
+    assert record is not None and _is_at_work(lake.settings, record.session_id)
+    try:
+        with hold(lake, spark, "silver/copies", owner="successor"):
+            assert not _is_at_work(lake.settings, record.session_id)
+        assert version_of(lake, "silver/copies") == 0
+        assert rows_of(spark, lake, "silver/copies", "id") == [(0,), (1,), (2,), (3,)]
+        assert Journal(lake.store).session("silver/copies") is None
+    finally:
+        interrupt_session(lake.settings, record.session_id)  # where the test fails, so that nothing goes on after it
+
+
+def test_who_fails_beside_a_statement_of_its_own_stays_on_record(lake: Lake, spark: "SparkSession", tmp_path: Path) -> None:
+    """Nobody knows whether it has ended, so the next one waits for it; the same where the session does not answer any more."""
+    session, journal, out = new_session(lake.settings), Journal(lake.store), tmp_path / "out"
+    copies = slow_copies(300_000)
+    assert copies.transform is not None
+    slow = copies.transform(session.range(4)).write
+
+    def fail_beside(pool: ThreadPoolExecutor) -> None:
+        with hold(lake, session, "bronze/t", owner="write of bronze/t"):
+            started.append(pool.submit(slow.parquet, str(out)))
+            _wait_until(lambda: [*out.rglob("*.parquet")])
+            raise ZeroDivisionError
+
+    started: list[Future[None]] = []
+    with ThreadPoolExecutor(1) as pool:
+        try:
+            with pytest.raises(ZeroDivisionError):
+                fail_beside(pool)
+            assert journal.session("bronze/t") is not None
+        finally:
+            interrupt_session(lake.settings, session_id(session))
+    assert started[0].exception() is not None
+    session.stop()
+    with pytest.raises(SparkConnectGrpcException), hold(lake, spark, "bronze/t", owner="write of bronze/t"):
+        raise SparkConnectGrpcException("the session is gone", errorClass="INVALID_HANDLE.SESSION_CLOSED")
+    assert journal.session("bronze/t") is not None
 
 
 def test_a_server_killed_in_the_middle_of_a_write_and_of_a_compaction_loses_and_doubles_nothing(
@@ -89,6 +124,17 @@ def _kill_server(settings: Settings) -> None:
     pid = server.status(settings).pid
     assert pid is not None
     os.kill(pid, signal.SIGKILL)
+
+
+def _is_at_work(settings: Settings, session: str) -> bool:
+    """Whether the server still has an operation of that session that has not ended, also one that is being interrupted."""
+    client = SparkConnectClient(connection=engine_spark._remote(settings, session))
+    try:
+        status = GetStatusResponse.OperationStatus
+        ended = (status.OPERATION_STATE_SUCCEEDED, status.OPERATION_STATE_FAILED, status.OPERATION_STATE_CANCELLED)
+        return any(each.state not in ended for each in client._get_operation_statuses().operation_statuses)
+    finally:
+        client.close()
 
 
 def _finish(client: "subprocess.Popen[str]") -> str:

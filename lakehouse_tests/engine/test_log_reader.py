@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lakehouse.core.errors import Broken, Refused, Transient
+from lakehouse.core.inventory import keep_books
 from lakehouse.core.layout import Column, DataFile, LogDebt, Tombstone
 from lakehouse.core.vector import vector_file
 from lakehouse.engine.log_reader import missing_files, read_facts
@@ -322,6 +323,7 @@ def test_under_column_mapping_partitions_have_their_logical_names() -> None:
             "WRITE",
             {
                 "metaData": {
+                    "id": "an id",
                     "schemaString": json.dumps({"type": "struct", "fields": fields}),
                     "partitionColumns": ["The Day"],
                     "configuration": {"delta.columnMapping.mode": "name"},
@@ -393,6 +395,24 @@ def test_a_gap_in_the_versions_is_broken_and_named() -> None:
         story.facts()
 
 
+def test_a_name_that_claims_any_version_is_a_gap_and_not_endless_work() -> None:
+    story = LogBuilder().create().append([("a", 1)])
+    story.store.put(story.commit_name(10**20 - 1), b"{}")
+    with pytest.raises(
+        Broken, match=r"reaches version 9{20} and has no whole checkpoint, but 99999999999999999997 commit\(s\) are missing, first 2"
+    ):
+        story.facts()
+
+
+def test_a_checkpoint_of_which_a_part_has_a_wrong_number_is_passed_over() -> None:
+    story = LogBuilder().create().append([("a", 1)]).checkpoint(parts=2)
+    name = "bronze/t/_delta_log/00000000000000000001.checkpoint.000000000{}.0000000002.parquet"
+    story.store.put(name.format(3), story.store.read(name.format(2)))
+    story.store.delete([name.format(2)])
+    assert story.layout().log.checkpoint_version is None
+    assert paths(story) == ["a"]
+
+
 def test_a_log_without_its_first_commit_or_a_checkpoint_is_broken() -> None:
     with pytest.raises(Broken, match="first 0"):
         LogBuilder().create().append([("a", 1)]).lose(0).facts()
@@ -444,13 +464,16 @@ def test_a_log_without_protocol_or_metadata_is_broken() -> None:
     ("protocol", "named"),
     [
         (
-            {"minReaderVersion": 3, "minWriterVersion": 7, "readerFeatures": ["deletionVectors", "fromTheFuture"]},
+            {"minReaderVersion": 3, "minWriterVersion": 7, "readerFeatures": ["deletionVectors", "fromTheFuture"], "writerFeatures": []},
             "fromTheFuture is unknown",
         ),
         ({"minReaderVersion": 4, "minWriterVersion": 8}, "reader version 4 is unknown"),
-        ({"minReaderVersion": 3, "minWriterVersion": 7, "readerFeatures": ["catalogManaged"]}, "catalogManaged: its newest commits"),
         (
-            {"minReaderVersion": 3, "minWriterVersion": 7, "readerFeatures": ["redirectReaderWriter-preview"]},
+            {"minReaderVersion": 3, "minWriterVersion": 7, "readerFeatures": ["catalogManaged"], "writerFeatures": []},
+            "catalogManaged: its newest commits",
+        ),
+        (
+            {"minReaderVersion": 3, "minWriterVersion": 7, "readerFeatures": ["redirectReaderWriter-preview"], "writerFeatures": []},
             "redirectReaderWriter-preview",
         ),
     ],
@@ -606,6 +629,17 @@ def test_a_missing_deletion_vector_is_named() -> None:
     name = vector_file("u00000000000000000001@1")
     assert missing_files(story.store, story.layout()) == (name,)
     story.store.put(f"bronze/t/{name}", b"")
+    assert missing_files(story.store, story.layout()) == ()
+
+
+@pytest.mark.parametrize("path", ["file:///lake/bronze/t/a%20b/v%2525.bin", "/lake/bronze/t/a%20b/v%2525.bin"])
+def test_a_deletion_vector_with_a_path_of_its_own_is_looked_for_under_its_decoded_name(path: str) -> None:
+    vector = {"storageType": "p", "pathOrInlineDv": path, "offset": 1, "sizeInBytes": 34, "cardinality": 1}
+    add = {"path": "a", "partitionValues": {}, "size": 1, "modificationTime": 1, "dataChange": True, "deletionVector": vector}
+    story = LogBuilder().create().commit("DELETE", {"add": add}).store_data()
+    assert [*keep_books(story.layout(), lake_uri="/lake").vectors] == ["a b/v%25.bin"]
+    assert missing_files(story.store, story.layout()) == ("a b/v%25.bin",)
+    story.store.put("bronze/t/a b/v%25.bin", b"")
     assert missing_files(story.store, story.layout()) == ()
 
 

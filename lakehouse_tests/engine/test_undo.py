@@ -1,6 +1,7 @@
 """What a faulty compaction's undoing tells, whoever writes beside it, and whatever fails; RESTORE itself is told like a story here."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
 
@@ -34,16 +35,24 @@ class Bucket(MemoryStore):
 class Table:
     """A table whose version 2 is a faulty compaction. Before each of the first `writes` RESTOREs somebody commits, unseen.
 
-    The RESTORE at place `fails_at`, counted from 0, raises `error`, after its commit if `is_committed`.
+    The RESTORE at place `fails_at`, counted from 0, raises `error`, after its commit if `is_committed`. After each RESTORE somebody
+    makes `later` commits before anybody looks.
     """
 
     def __init__(
-        self, home: Path, *, writes: int = 0, fails_at: int = -1, error: Exception | None = None, is_committed: bool = False
+        self,
+        home: Path,
+        *,
+        writes: int = 0,
+        fails_at: int = -1,
+        error: Exception | None = None,
+        is_committed: bool = False,
+        later: int = 0,
     ) -> None:
         self.store = Bucket()
         self.lake = Lake(settings=own_settings(home), store=self.store)
         self.log = LogBuilder(self.store, KEY).create().append([("a", 1), ("b", 1)]).optimize(["a", "b"], into=("c", 2))
-        self.writes, self.fails_at, self.error, self.is_committed = writes, fails_at, error, is_committed
+        self.writes, self.fails_at, self.error, self.is_committed, self.later = writes, fails_at, error, is_committed, later
         self.sent = 0
 
     def send(self, _spark: object, _before: object, version: int, mark: str) -> None:
@@ -54,14 +63,17 @@ class Table:
         self.sent += 1
         if self.is_committed or not fails:
             self.log.commit("RESTORE", user_metadata=json.dumps({"restored": version, "mark": mark}))
+            for number in range(self.later):
+                self.log.append([(f"later-{self.sent}-{number}", 1)])
         self.store.is_down = fails and self.error is None
         if fails and self.error:
             raise self.error
 
-    def undo(self, monkeypatch: pytest.MonkeyPatch) -> str:
-        """What is told of version 2."""
+    def undo(self, monkeypatch: pytest.MonkeyPatch, *, after: Callable[[], object] = lambda: None) -> str:
+        """What is told of version 2; `after` happens before it is undone."""
         facts = self.lake.facts(KEY)
         assert facts is not None
+        after()
         monkeypatch.setattr(undo, "_send", self.send)
         faulty, nothing_runs = facts.history.commits[-1], cast("Any", None)
         return undo.undo(self.lake, nothing_runs, facts.layout, [faulty], faulty, "rows differ")
@@ -86,6 +98,17 @@ def test_what_somebody_writes_beside_every_restore_is_given_back_or_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, writes: int, told: str
 ) -> None:
     assert Table(tmp_path, writes=writes).undo(monkeypatch) == f"{FOUND}{told}"
+
+
+def test_nothing_is_restored_over_what_somebody_wrote_after_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = Table(tmp_path)
+    told = table.undo(monkeypatch, after=lambda: table.log.append([("after", 1)]))
+    assert told == f"{FOUND}; nothing is restored, since version 3 was written after it; look at versions 1 and 3"
+    assert table.sent == 0
+
+
+def test_a_restore_is_found_below_any_number_of_later_commits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert Table(tmp_path, later=600).undo(monkeypatch) == f"{FOUND}; version 1 is restored"
 
 
 UNKNOWN = "RESTORE to version {} was sent, and it is unknown whether it was done ({}): look at the versions from {} on"

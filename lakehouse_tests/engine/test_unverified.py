@@ -25,7 +25,7 @@ OURS = json.dumps({"compaction": "a mark"})
 def memory(tmp_path: Path) -> Lake:
     """A lake in memory, in which a compaction is to be verified."""
     lake = Lake(settings=own_settings(tmp_path), store=MemoryStore())
-    expect_verification(lake, KEY, "a mark")
+    expect_verification(lake, KEY, "a mark", version=1)
     return lake
 
 
@@ -81,6 +81,39 @@ def test_only_what_is_gone_for_good_ends_the_comparison_for_good(
         verify.verify_left(memory, nothing_runs, KEY)
     assert (isinstance(raised.value, Broken), unverified(memory, KEY) is None) == (is_final, is_final)
     assert is_final or raised.value is error
+
+
+@pytest.mark.parametrize("note", ['{"mark":"a mark","version":1}', '{"mark":"a mark"}'])
+def test_a_compaction_is_compared_however_many_commits_came_after_it(memory: Lake, monkeypatch: pytest.MonkeyPatch, note: str) -> None:
+    memory.store.put(f"_lakehouse/unverified/{KEY}.json", note.encode())
+    log = LogBuilder(memory.store, KEY).create().append([("a", 1), ("b", 1)]).optimize(["a", "b"], into=("c", 2), user_metadata=OURS)
+    for number in range(600):
+        log.append([(f"more-{number}", 1)])
+    compared: list[int] = []
+    monkeypatch.setattr(verify, "verify", lambda *given: compared.extend(commit.version for commit in given[4]))
+    nothing_runs: Any = None
+    verify.verify_left(memory, nothing_runs, KEY)
+    assert compared == [2] and unverified(memory, KEY) is None
+
+
+@pytest.mark.parametrize(("forgotten", "is_told"), [(2, False), (3, True)])
+def test_a_compaction_of_which_the_log_tells_no_more_is_told_once(memory: Lake, forgotten: int, is_told: bool) -> None:
+    log = LogBuilder(memory.store, KEY).create()
+    for number in range(5):
+        log.append([(f"more-{number}", 1)])
+    log.checkpoint().forget_before(forgotten)
+    nothing_runs: Any = None
+    told = "began at version 1 was ended before it compared the rows, and the log no longer tells whether it committed"
+    with pytest.raises(Broken, match=told) if is_told else contextlib.nullcontext():
+        verify.verify_left(memory, nothing_runs, KEY)
+    assert unverified(memory, KEY) is None
+
+
+def test_a_table_that_was_made_anew_has_nothing_to_compare(memory: Lake) -> None:
+    LogBuilder(memory.store, KEY).create()
+    nothing_runs: Any = None
+    verify.verify_left(memory, nothing_runs, KEY)
+    assert unverified(memory, KEY) is None
 
 
 # What was written after the compaction, which is version 2: each our RESTORE to that version, or somebody's write.

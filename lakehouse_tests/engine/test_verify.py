@@ -1,21 +1,28 @@
 """A compaction whose rows differ does not stay, and nobody's rows are lost in undoing it."""
 
 from collections.abc import Sequence
+from contextlib import nullcontext
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from lakehouse.core.errors import Broken
 from lakehouse.core.history import Commit
-from lakehouse.core.layout import Layout
+from lakehouse.core.layout import DataFile, Layout
 from lakehouse.core.table import Append, Table
 from lakehouse.engine import compaction, content, sql, verify
 from lakehouse.engine.compaction import compact
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.log_reader import TableFacts
+from lakehouse.engine.store import MemoryStore
 from lakehouse.engine.unverified import unverified
 from lakehouse.engine.write import write_table
+from lakehouse_tests.conftest import own_settings
 from lakehouse_tests.engine.example import events, rows_of, version_of
+from lakehouse_tests.log_builder import LogBuilder
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -118,23 +125,6 @@ def test_a_commit_that_can_be_verified_no_more_is_told_once_and_one_that_was_nev
     assert (compact(lake, spark, events).version_after, version_of(lake, events.key)) == (None, 3)
 
 
-def test_a_version_that_somebody_wrote_after_a_faulty_compaction_is_kept(
-    lake: Lake, spark: "SparkSession", monkeypatch: pytest.MonkeyPatch
-) -> None:
-    uri = _three_files(lake, spark)
-    real = compaction.verify
-
-    def after_another_write(*arguments: object) -> int:
-        spark.range(1000, 1001).selectExpr("id", "0 AS part").write.format("delta").mode("append").save(uri)
-        return real(*arguments)  # type: ignore[arg-type]
-
-    monkeypatch.setattr(sql, "optimize", lambda uri, predicate: _faulty(uri, "loses a row"))
-    monkeypatch.setattr(compaction, "verify", after_another_write)
-    with pytest.raises(Broken, match="nothing is restored, since version 4 was written after it; look at versions 2 and 4"):
-        compact(lake, spark, events)
-    assert (version_of(lake, events.key), (1000, 0) in rows_of(spark, lake, events.key, "id", "part")) == (4, True)
-
-
 def test_what_somebody_writes_just_before_a_faulty_compaction_is_undone_is_kept_or_named(
     lake: Lake, spark: "SparkSession", monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -171,11 +161,65 @@ def test_rows_of_every_type_are_compared_without_spark(lake: Lake, spark: "Spark
     assert compact(lake, spark, events).rows_verified == 10
 
 
-def test_rows_that_only_spark_can_compare_are_compared(lake: Lake, spark: "SparkSession", monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_that_only_spark_can_compare_are_compared_and_a_file_that_its_answer_lacks_is_an_error(
+    lake: Lake, spark: "SparkSession", monkeypatch: pytest.MonkeyPatch
+) -> None:
     _three_files(lake, spark)
+    before, real = lake.facts(events.key), verify._by_file
     monkeypatch.setattr(verify, "sums_of", lambda *_: None)
     monkeypatch.setattr(content, "sums_of", lambda *_, **__: None)
-    assert compact(lake, spark, events).rows_verified == 30
+    monkeypatch.setattr(verify, "_by_file", lambda *given: dict(sorted(real(*given).items())[1:]))
+    with pytest.raises(Broken, match=r"which names 7 file\(s\), lacks .*/part=0/part-.*; nothing is restored"):
+        compact(lake, spark, events)
+    assert version_of(lake, events.key) == 3
+    monkeypatch.setattr(verify, "_by_file", real)
+    after = lake.facts(events.key)
+    assert before is not None and after is not None
+    assert verify.verify(lake, spark, before.layout, after, after.history.commits[3:]) == 30
+
+
+@pytest.mark.parametrize(("rows", "deleted", "is_known"), [(0, 0, True), (3, 3, True), (3, 2, False), (1, 0, False), (None, 0, False)])
+def test_a_file_that_the_answer_lacks_has_no_rows_only_if_it_says_so_itself(
+    tmp_path: Path, rows: int | None, deleted: int, is_known: bool
+) -> None:
+    lake = Lake(settings=own_settings(tmp_path), store=MemoryStore())
+    layout = LogBuilder(lake.store, events.key).create().layout()
+    file = DataFile(path="a%20b", size_bytes=1, modified_ms=1, row_count=0, deleted_row_count=deleted)
+    if rows is not None:
+        sink = pa.BufferOutputStream()
+        pq.write_table(pa.table({"id": [*range(rows)]}), sink)
+        lake.store.put(f"{events.key}/a b", sink.getvalue().to_pybytes())
+    lacks = r"which names 0 file\(s\), lacks /lake/bronze/events/a b; nothing is restored"
+    with nullcontext() if is_known else pytest.raises(Broken, match=lacks):
+        assert verify._sum_of(lake, layout, file, {}) == (0, 0)
+    assert verify._sum_of(lake, layout, file, {"/lake/bronze/events/a b": (5, 7)}) == (5, 7)
+
+
+def test_a_file_that_a_commit_names_and_its_version_lacks_is_an_error(tmp_path: Path) -> None:
+    lake = Lake(settings=own_settings(tmp_path), store=MemoryStore())
+    log = LogBuilder(lake.store, events.key).create().append([("a", 1), ("b", 1)])
+    before = log.layout()
+    facts = log.optimize(["a", "b"], into=("c", 2)).append([("d", 1)]).facts()
+    assert [file.path for file in verify._files_at(lake, before, facts, 1, ["a", "b"])] == ["a", "b"]
+    assert [file.path for file in verify._files_at(lake, before, facts, 2, ["c"])] == ["c"]
+    with pytest.raises(Broken, match=r"version 1 lacks 1 file\(s\) that its commit names, first x; nothing is restored"):
+        verify._files_at(lake, before, facts, 1, ["a", "x"])
+
+
+# A path as the log has it, and as Spark tells it.
+PATHS = {
+    "k=a%2520b/c%20d%25+e.parquet": "file:/lake/bronze/events/k=a%2520b/c%20d%25+e.parquet",
+    "k=ü%20+/it's%5E.parquet": "file:///lake/bronze/events/k=ü%20+/it's%5E.parquet",
+    "file:/elsewhere/x%20y.parquet": "file:///elsewhere/x%20y.parquet",
+    "s3://bucket/x%2520y.parquet": "s3a://bucket/x%2520y.parquet",
+}
+
+
+@pytest.mark.parametrize(("logged", "told"), PATHS.items())
+def test_a_path_of_the_log_and_one_of_spark_are_decoded_once_each(logged: str, told: str) -> None:
+    layout = LogBuilder(MemoryStore(), events.key).create().layout()
+    assert verify._place(layout, logged) == verify._place(layout, told)
+    assert len({verify._place(layout, path) for path in (logged, logged.replace("%25", "%"), logged.replace("%20", "%2520"))}) > 1
 
 
 def _interrupted(*_: object, **__: object) -> int:

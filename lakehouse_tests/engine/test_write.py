@@ -4,6 +4,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from pyspark.errors.exceptions.connect import SparkException
 
 from lakehouse.core.errors import Broken, Refused
 from lakehouse.core.policy import Compaction
@@ -13,6 +14,7 @@ from lakehouse.engine.compaction import compact
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.write import write_table
 from lakehouse_tests.engine.example import copies, counts, event, events, land, rows_of, session_settings, states, version_of
+from lakehouse_tests.log_builder import LogBuilder
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -108,6 +110,60 @@ def test_changes_that_are_gone_are_merged_from_the_whole_input_and_never_appende
     assert rows_of(spark, lake, copies.key, "id") == [(1,)]
 
 
+def test_change_files_that_were_vacuumed_are_told_as_what_they_are(lake: Lake, spark: "SparkSession") -> None:
+    land(lake, "1.json", [event(1, 5, "planned"), event(2, 5, "planned")])
+    _run(lake, spark, (events, states, copies))
+    spark.sql(f"UPDATE delta.`{lake.settings.table_uri(events.key)}` SET state = 'left', at = at + INTERVAL 1 HOUR WHERE id = 1")
+    changes = [file.name for file in lake.store.list(f"{events.key}/_change_data") if file.name.endswith(".parquet")]
+    assert changes
+    lake.store.delete(changes)
+    with pytest.raises(Broken, match=r"the changes of bronze/events after version 0 are gone, .* appending it again would double rows"):
+        write_table(lake, spark, copies)
+    outcome = write_table(lake, spark, states)
+    assert (outcome.reason, outcome.rows_written) == (Reason.INPUT_HISTORY_LOST, 1)
+    assert rows_of(spark, lake, states.key, "id", "state") == [(1, "left"), (2, "planned")]
+    assert rows_of(spark, lake, copies.key, "id", "state") == [(1, "planned"), (2, "planned")]
+
+
+# What Spark says of a file that is gone where a write fails over it, and of another failure.
+TRACE = (
+    "org.apache.spark.SparkException\n\tat A.b(A.scala:1)\nCaused by: org.apache.spark.SparkException: [{}] while reading file file:{}. It"
+)
+CAUSES = {
+    "a change file": ("FAILED_READ_FILE.FILE_NOT_EXIST", "/lake/bronze/t/_change_data/cdc-1.parquet", True),
+    "a file that was compacted away": ("FAILED_READ_FILE.FILE_NOT_EXIST", "/lake/bronze/t/d=a%20c/old.parquet", True),
+    "a file that the input still has": ("FAILED_READ_FILE.FILE_NOT_EXIST", "/lake/bronze/t/d=a%20b/live.parquet", False),
+    "a file of another input": ("FAILED_READ_FILE.FILE_NOT_EXIST", "/lake/bronze/t2/old.parquet", False),
+    "storage that failed": ("FAILED_READ_FILE.NO_HINT", "/lake/bronze/t/_change_data/cdc-1.parquet", False),
+}
+
+
+@pytest.mark.parametrize(("condition", "path", "are_gone"), CAUSES.values(), ids=CAUSES)
+def test_changes_are_gone_where_the_cause_says_so(condition: str, path: str, are_gone: bool) -> None:
+    layout = LogBuilder().create(partition_by=["d"]).append([("d=a%20b/live.parquet", 1)]).layout()
+    trace = TRACE.format(condition, path)
+    error = SparkException("task failed", errorClass="TASK_WRITE_FAILED", messageParameters={}, server_stacktrace=trace)
+    assert write._changes_are_gone(error, layout) is are_gone
+
+
+def test_somebodys_restore_of_an_input_gives_no_row_twice(lake: Lake, spark: "SparkSession") -> None:
+    """Rows of a MERGE stay the newest of each key that was ever read; rows that were taken from the input are not taken from it."""
+    uri = lake.settings.table_uri(events.key)
+    land(lake, "1.json", [event(1, 5, "planned"), event(2, 5, "planned")])
+    _run(lake, spark, (events, states, copies))
+    land(lake, "2.json", [event(1, 6, "left"), event(3, 6, "planned")])
+    write_table(lake, spark, events)
+    spark.sql(f"DELETE FROM delta.`{uri}` WHERE id < 3")
+    _run(lake, spark, (states, copies))
+    spark.sql(f"RESTORE TABLE delta.`{uri}` TO VERSION AS OF 0")
+    told = r"version 3 of bronze/events is a RESTORE of somebody else, .* appending it again would double rows; accepted: delete"
+    with pytest.raises(Broken, match=told):
+        write_table(lake, spark, copies)
+    assert rows_of(spark, lake, copies.key, "id", "state") == [(1, "left"), (1, "planned"), (2, "planned"), (3, "planned")]
+    assert write_table(lake, spark, states).rows_written == 0
+    assert rows_of(spark, lake, states.key, "id", "state") == [(1, "left"), (2, "planned"), (3, "planned")]
+
+
 def test_an_input_that_was_made_anew_at_a_higher_version_is_read_whole(lake: Lake, spark: "SparkSession") -> None:
     plain = replace(counts, key="gold/plain", inputs=(events,), transform=lambda events: events.select("id", "state"))
     tables = (events, states, copies, plain)
@@ -130,14 +186,24 @@ def test_an_input_that_was_made_anew_at_a_higher_version_is_read_whole(lake: Lak
     assert (write_table(lake, spark, states).reason, version_of(lake, states.key)) == (Reason.INPUTS_CHANGED, 2)
 
 
-def test_an_older_copy_of_an_input_is_noticed(lake: Lake, spark: "SparkSession") -> None:
-    for number in range(2):
-        land(lake, f"{number}.json", [event(number, 5, "planned")])
-        write_table(lake, spark, events)
-    write_table(lake, spark, states)
-    lake.store.delete([file.name for file in lake.store.list(f"{events.key}/_delta_log") if "0001." in file.name])
-    with pytest.raises(Broken, match=r"consumed version 1 of bronze/events, which is at version 0: an older copy"):
-        write_table(lake, spark, states)
+def test_what_is_written_while_a_run_reads_is_left_to_the_next_run(lake: Lake, spark: "SparkSession") -> None:
+    """Every transform here is slower than somebody else, who adds a row to its input before it is read."""
+    land(lake, "1.json", [event(1, 5, "planned")])
+    write_table(lake, spark, events)
+    source = spark.read.format("delta").load(lake.settings.table_uri(events.key))
+
+    def overtaken(events: Any) -> Any:
+        source.limit(1).write.format("delta").mode("append").save(lake.settings.table_uri("bronze/events"))
+        return events.select("id", "state")
+
+    follower = replace(copies, transform=overtaken)
+    whole = replace(counts, key="gold/whole", inputs=(events,), transform=overtaken)
+    found = []
+    for _ in range(2):
+        found += [write_table(lake, spark, table).rows_written for table in (follower, whole)]
+    assert found == [1, 2, 2, 4]
+    assert write_table(lake, spark, copies).rows_written == 2
+    assert len(rows_of(spark, lake, copies.key, "id")) == len(rows_of(spark, lake, events.key, "id")) == 5
 
 
 def test_an_overwrite_follows_each_of_its_inputs_and_somebody_elses_write(lake: Lake, spark: "SparkSession") -> None:

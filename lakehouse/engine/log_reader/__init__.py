@@ -18,11 +18,12 @@ from lakehouse.engine.log_reader.checkpoint import Checkpoint, read_checkpoint
 from lakehouse.engine.log_reader.columns import garbage_uncollected
 from lakehouse.engine.log_reader.commits import read_commits
 from lakehouse.engine.log_reader.fold import fold_history, fold_layout
+from lakehouse.engine.log_reader.history import history_since, newest_first
 from lakehouse.engine.log_reader.missing import missing_files
 from lakehouse.engine.log_reader.segment import LogChanged, Segment, find_segment, until
 from lakehouse.engine.store import Store
 
-__all__ = ["TableFacts", "garbage_uncollected", "missing_files", "read_facts"]
+__all__ = ["TableFacts", "garbage_uncollected", "history_since", "missing_files", "newest_first", "read_facts"]
 
 _TRIES = 5
 
@@ -41,7 +42,7 @@ def read_facts(store: Store, key: str, *, uri: str, newest_commits: int = 500, v
     With `version`, the facts as they were then; a log whose cleanup went past it, or that is not there yet, is refused.
 
     The history, and with it `DataFile.compacted`, goes back as far as the log still has commits in JSON, at most
-    `newest_commits`.
+    `newest_commits`. What decides over rows asks `history_since` or `newest_first`, which have no such bound.
 
     Raises:
         Broken: a commit is missing or damaged, or so is the checkpoint.

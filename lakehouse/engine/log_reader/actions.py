@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from lakehouse.core.errors import Broken
+from lakehouse.core.vector import is_vector
+from lakehouse.engine.log_reader.fields import MALFORMED, flag, number, number_or_none, pairs, part, text, type_of_pairs
 
-type_of_pairs = tuple[tuple[str, str | None], ...]
 # Spark writes numRecords first, which saves parsing the rest; a column of that name can only come later.
 _ROWS_FIRST = re.compile(r'\{"numRecords":(\d+)[,}]')
 
@@ -36,17 +37,28 @@ class RemovedFile(NamedTuple):
     data_change: bool
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommitInfo:
+    """What a commit says of itself. Writers may put there what they like, so whatever has another type than here counts as not said."""
+
+    committed_ms: int | None = None
+    operation: str = "UNKNOWN"
+    user_metadata: str | None = None
+    parameters: Mapping[str, str] = field(default_factory=dict[str, str])
+    metrics: Mapping[str, str] = field(default_factory=dict[str, str])
+
+
 @dataclass(slots=True)
 class Actions:
     """All actions of one file, by kind; `changes` are the paths of its change data, `info` is the commitInfo.
 
-    A domain whose metadata was removed maps to `None`.
+    A domain whose metadata was removed maps to `None`. Metadata and protocol are as they stand there: only the newest need to be readable.
     """
 
     adds: list[AddedFile] = field(default_factory=list)
     removes: list[RemovedFile] = field(default_factory=list)
     changes: list[str] = field(default_factory=list)
-    info: Mapping[str, Any] = field(default_factory=dict)
+    info: CommitInfo = field(default_factory=CommitInfo)
     metadata: Mapping[str, Any] | None = None
     protocol: Mapping[str, Any] | None = None
     transactions: dict[str, int] = field(default_factory=dict)
@@ -54,26 +66,30 @@ class Actions:
     sidecars: list[str] = field(default_factory=list)
 
     def take(self, kind: str, action: Mapping[str, Any]) -> None:
-        """Keep one action; kinds that say nothing about the files (checkpointMetadata, …) are passed over."""
+        """Keep one action; kinds that say nothing about the files (checkpointMetadata, …) are passed over.
+
+        Raises:
+            ValueError: a field that the protocol requires is missing, null or of another type.
+        """
         match kind:
             case "add":
                 self.adds.append(_added(action))
             case "remove":
                 self.removes.append(_removed(action))
             case "cdc":
-                self.changes.append(action["path"])
+                self.changes.append(text(action, "path"))
             case "commitInfo":
-                self.info = action
+                self.info = _info(action)
             case "metaData":
-                self.metadata = action
+                self.metadata = part({kind: action}, kind)
             case "protocol":
-                self.protocol = action
+                self.protocol = part({kind: action}, kind)
             case "txn":
-                self.transactions[action["appId"]] = action["version"]
+                self.transactions[text(action, "appId")] = number(action, "version")
             case "domainMetadata":
-                self.domains[action["domain"]] = None if action.get("removed") else action["configuration"]
+                self.domains[text(action, "domain")] = None if flag(action, "removed") else text(action, "configuration")
             case "sidecar":
-                self.sidecars.append(action["path"])
+                self.sidecars.append(text(action, "path"))
 
 
 def parse_actions(data: bytes, name: str) -> Actions:
@@ -86,26 +102,23 @@ def parse_actions(data: bytes, name: str) -> Actions:
     lines = data.splitlines()
     if not any(line.strip() for line in lines):
         raise Broken(f"log file {name} is empty; a commit has at least one action: restore the file")
-    for number, line in enumerate(lines, start=1):
+    for place, line in enumerate(lines, start=1):
         if not line.strip():
             continue
         try:
             for kind, action in json.loads(line).items():
                 if action is not None:
                     actions.take(kind, action)
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise Broken(
-                f"log file {name}, line {number} is no Delta action ({type(error).__name__}: {error}): restore the file"
-            ) from error
+        except MALFORMED as error:
+            raise Broken(f"log file {name}, line {place} is no Delta action ({type(error).__name__}: {error}): restore the file") from error
     return actions
 
 
-def vector_id(vector: Mapping[str, Any] | None) -> str | None:
+def vector_id(vector: Mapping[str, Any]) -> str:
     """A deletion vector's unique id. Source: PROTOCOL.md, "Deletion Vectors", derived field uniqueId."""
-    if vector is None:
-        return None
-    identity = f"{vector['storageType']}{vector['pathOrInlineDv']}"
-    offset = vector.get("offset")
+    identity, offset = f"{text(vector, 'storageType')}{text(vector, 'pathOrInlineDv')}", number_or_none(vector, "offset")
+    if not is_vector(identity):
+        raise ValueError(f"{identity!r} is no deletion vector")
     return identity if offset is None else f"{identity}@{offset}"
 
 
@@ -115,28 +128,46 @@ def row_count_of(stats: str | None) -> int | None:
         return None
     if match := _ROWS_FIRST.match(stats):
         return int(match[1])
-    return json.loads(stats).get("numRecords")
+    return number_or_none(json.loads(stats), "numRecords")
 
 
 def _added(action: Mapping[str, Any]) -> AddedFile:
-    vector = action.get("deletionVector")
+    vector = None if action.get("deletionVector") is None else part(action, "deletionVector")
     return AddedFile(
-        path=action["path"],
-        vector=vector_id(vector),
-        size_bytes=int(action["size"]),
-        modified_ms=int(action["modificationTime"]),
-        pairs=tuple(action["partitionValues"].items()),
+        path=text(action, "path"),
+        vector=None if vector is None else vector_id(vector),
+        size_bytes=number(action, "size"),
+        modified_ms=number(action, "modificationTime"),
+        pairs=pairs(action, "partitionValues"),
         row_count=row_count_of(action.get("stats")),
-        deleted_row_count=int(vector["cardinality"]) if vector else 0,
-        data_change=bool(action["dataChange"]),
+        deleted_row_count=0 if vector is None else number(vector, "cardinality"),
+        data_change=flag(action, "dataChange"),
     )
 
 
 def _removed(action: Mapping[str, Any]) -> RemovedFile:
     return RemovedFile(
-        path=action["path"],
-        vector=vector_id(action.get("deletionVector")),
-        deleted_ms=action.get("deletionTimestamp"),
-        size_bytes=action.get("size"),
-        data_change=bool(action["dataChange"]),
+        path=text(action, "path"),
+        vector=None if action.get("deletionVector") is None else vector_id(part(action, "deletionVector")),
+        deleted_ms=number_or_none(action, "deletionTimestamp"),
+        size_bytes=number_or_none(action, "size"),
+        data_change=flag(action, "dataChange"),
     )
+
+
+def _info(action: Mapping[str, Any]) -> CommitInfo:
+    times = [action.get(name) for name in ("inCommitTimestamp", "timestamp")]
+    operation, said = action.get("operation"), action.get("userMetadata")
+    return CommitInfo(
+        committed_ms=next((time for time in times if isinstance(time, int) and not isinstance(time, bool)), None),
+        operation=operation if isinstance(operation, str) else "UNKNOWN",
+        user_metadata=said if isinstance(said, str) else None,
+        parameters=_as_texts(action.get("operationParameters")),
+        metrics=_as_texts(action.get("operationMetrics")),
+    )
+
+
+def _as_texts(values: Any) -> dict[str, str]:
+    if not isinstance(values, Mapping):
+        return {}
+    return {name: value if isinstance(value, str) else json.dumps(value) for name, value in values.items() if value is not None}

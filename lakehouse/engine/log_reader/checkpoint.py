@@ -14,8 +14,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from lakehouse.core.errors import Broken, Refused
-from lakehouse.engine.log_reader.actions import Actions, parse_actions, row_count_of, type_of_pairs, vector_id
+from lakehouse.engine.log_reader.actions import Actions, parse_actions, row_count_of, vector_id
 from lakehouse.engine.log_reader.columns import AddedColumns, RemovedColumns, added_columns, removed_columns
+from lakehouse.engine.log_reader.fields import MALFORMED, number, type_of_pairs
+from lakehouse.engine.log_reader.segment import LogChanged
 
 _VECTOR = ("storageType", "pathOrInlineDv", "offset", "cardinality")
 _ADD = ("path", "size", "modificationTime", "partitionValues", "stats_parsed.numRecords", *(f"deletionVector.{leaf}" for leaf in _VECTOR))
@@ -38,6 +40,7 @@ def read_checkpoint(names: Sequence[str], read: Callable[[str], bytes], *, folde
 
     Raises:
         Broken: a file is no checkpoint.
+        LogChanged: a sidecar is not there.
         Refused: a sidecar lies outside the table's own log.
     """
     checkpoint = Checkpoint()
@@ -49,7 +52,10 @@ def read_checkpoint(names: Sequence[str], read: Callable[[str], bytes], *, folde
             raise Refused(
                 f"checkpoint {names[0]}: its sidecar {sidecar} is named by more than a file name; accepted: files in {folder}_sidecars"
             )
-        _read_into(checkpoint, f"{folder}_sidecars/{path}", read)
+        try:
+            _read_into(checkpoint, f"{folder}_sidecars/{path}", read)
+        except FileNotFoundError as error:
+            raise LogChanged(f"checkpoint {names[0]}: its sidecar {path} is not there") from error
     return checkpoint
 
 
@@ -64,7 +70,7 @@ def _read_into(checkpoint: Checkpoint, name: str, read: Callable[[str], bytes]) 
     try:
         with pq.ParquetFile(pa.BufferReader(data)) as file:
             _read_parquet_into(checkpoint, file)
-    except (pa.ArrowException, KeyError, TypeError, ValueError) as error:
+    except (pa.ArrowException, OSError, *MALFORMED) as error:
         raise Broken(f"checkpoint {name} cannot be read ({type(error).__name__}: {error}): restore or remove the file") from error
 
 
@@ -106,12 +112,12 @@ def _adds(rows: pa.StructArray) -> AddedColumns:
     places, pairs = _partitions(rows.field("partitionValues"))
     counts: list[int | None] = [None] * len(rows)
     if _has(rows, "stats_parsed") and rows.field("stats_parsed").type.num_fields:
-        counts = rows.field("stats_parsed").flatten()[0].to_pylist()
+        counts = _whole_numbers(rows.field("stats_parsed").flatten()[0], "numRecords")
     return AddedColumns(
-        path=rows.field("path").to_pylist(),
+        path=_texts(rows, "path"),
         vector=vectors,
-        size_bytes=_numbers(rows.field("size")),
-        modified_ms=_numbers(rows.field("modificationTime")),
+        size_bytes=_numbers(rows, "size"),
+        modified_ms=_numbers(rows, "modificationTime"),
         places=places,
         pairs=pairs,
         row_count=counts,
@@ -132,7 +138,7 @@ def _counted(file: pq.ParquetFile, adds: Sequence[AddedColumns]) -> Iterator[Add
 
 def _removes(rows: pa.StructArray) -> RemovedColumns:
     return RemovedColumns(
-        path=rows.field("path").to_pylist(),
+        path=_texts(rows, "path"),
         vector=_vectors(rows)[0],
         deleted_ms=_numbers_or_none(rows, "deletionTimestamp"),
         size_bytes=_numbers_or_none(rows, "size"),
@@ -143,20 +149,36 @@ def _has(rows: pa.StructArray, name: str) -> bool:
     return rows.type.get_field_index(name) >= 0
 
 
-def _numbers(column: pa.Array) -> list[int]:
-    if column.null_count:
-        raise ValueError(f"{column.null_count} file(s) without a size or time")
+def _texts(rows: pa.StructArray, name: str) -> list[str]:
+    column = rows.field(name)
+    if column.null_count or not _is_text(column.type):
+        raise ValueError(f"{name} is {column.type}, null in {column.null_count} file(s), and must be a text")
+    return column.to_pylist()
+
+
+def _numbers(rows: pa.StructArray, name: str) -> list[int]:
+    column = rows.field(name)
+    if column.null_count or not pa.types.is_integer(column.type):
+        raise ValueError(f"{name} is {column.type}, null in {column.null_count} file(s), and must be a whole number")
     return column.to_pylist()
 
 
 def _numbers_or_none(rows: pa.StructArray, name: str) -> list[int | None]:
-    if not _has(rows, name):
-        return [None] * len(rows)
-    return rows.field(name).to_pylist()
+    return _whole_numbers(rows.field(name), name) if _has(rows, name) else [None] * len(rows)
+
+
+def _whole_numbers(column: pa.Array, name: str) -> list[int | None]:
+    if not (pa.types.is_integer(column.type) or pa.types.is_null(column.type)):
+        raise ValueError(f"{name} is {column.type}, and must be a whole number")
+    return column.to_pylist()
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return pa.types.is_string(kind) or pa.types.is_large_string(kind)
 
 
 def _vectors(rows: pa.StructArray) -> tuple[list[str | None], list[int]]:
-    """Each row's deletion vector id, and how many rows that vector deletes."""
+    """Each row's deletion vector id, and how many rows that vector deletes; a removed file's vector need not say it."""
     ids: list[str | None] = [None] * len(rows)
     deleted = [0] * len(rows)
     if not _has(rows, "deletionVector"):
@@ -165,14 +187,17 @@ def _vectors(rows: pa.StructArray) -> tuple[list[str | None], list[int]]:
     if column.null_count == len(rows):
         return ids, deleted
     for at, vector in enumerate(column.to_pylist()):
-        if vector is not None and vector["storageType"] is not None:
+        # Some writers give a structure of nulls where there is none.
+        if vector is not None and any(value is not None for value in vector.values()):
             ids[at] = vector_id(vector)
-            deleted[at] = vector.get("cardinality") or 0
+            deleted[at] = number(vector, "cardinality") if "cardinality" in vector else 0
     return ids, deleted
 
 
 def _partitions(column: pa.MapArray) -> tuple[Sequence[int], list[type_of_pairs]]:
     """For each row a place in the second list, which holds every partition, and perhaps one more for null."""
+    if column.null_count or not (pa.types.is_map(column.type) and _is_text(column.type.key_type) and _is_text(column.type.item_type)):
+        raise ValueError(f"partitionValues is {column.type}, null in {column.null_count} file(s), and must be a map of texts")
     names, values = column.keys.dictionary_encode(), column.items.dictionary_encode()
     known_names, known_values = names.dictionary.to_pylist(), [*values.dictionary.to_pylist(), None]
     valued = values.indices.fill_null(len(known_values) - 1).to_pylist()

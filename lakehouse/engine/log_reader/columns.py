@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from itertools import compress, repeat
 from typing import TypeVar
 
-from lakehouse.engine.log_reader.actions import AddedFile, RemovedFile, type_of_pairs
+from lakehouse.engine.log_reader.actions import AddedFile, RemovedFile
+from lakehouse.engine.log_reader.fields import type_of_pairs
 
 type_of_made = TypeVar("type_of_made")
 

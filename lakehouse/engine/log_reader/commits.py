@@ -12,5 +12,4 @@ def read_commits(store: Store, files: Sequence[StoredFile]) -> Iterator[ReadComm
     """Each commit of these files, in their order; its time is the log's own where the log tells one."""
     for file, data in zip(files, store.read_many([file.name for file in files]), strict=True):
         actions = parse_actions(data, file.name)
-        stamp = actions.info.get("inCommitTimestamp") or actions.info.get("timestamp") or file.modified_ms
-        yield ReadCommit(version=version_of(file), committed_ms=int(stamp), actions=actions)
+        yield ReadCommit(version=version_of(file), committed_ms=actions.info.committed_ms or file.modified_ms, actions=actions)

@@ -4,20 +4,17 @@ Source: PROTOCOL.md, "Action Reconciliation". A file is told apart by its path a
 with vectors removes and adds the same path.
 """
 
-import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from operator import attrgetter
-from typing import Any
 
-from lakehouse.core.errors import Broken
 from lakehouse.core.history import Commit, History
 from lakehouse.core.layout import DataFile, Layout, LogDebt, Tombstone
 from lakehouse.engine.log_reader.actions import Actions, AddedFile, RemovedFile
 from lakehouse.engine.log_reader.checkpoint import Checkpoint
 from lakehouse.engine.log_reader.columns import AddedColumns, added_columns, made_of_columns
-from lakehouse.engine.log_reader.schema import CLUSTERING_DOMAIN, clustering_of, columns_of, features_of, partitioner
+from lakehouse.engine.log_reader.schema import CLUSTERING_DOMAIN, Metadata, Shape, partitioner, shape_of
 from lakehouse.engine.log_reader.segment import Segment
 
 type_of_later = Mapping[tuple[str, str | None], AddedFile | RemovedFile]
@@ -36,14 +33,12 @@ def fold_layout(segment: Segment, checkpoint: Checkpoint, commits: Sequence[Read
     """The table at the segment's version; `commits` are all that were read, oldest first, those before the checkpoint included.
 
     Raises:
-        Broken: the log has no metaData or no protocol.
-        Refused: see `features_of` and `partitioner`.
+        Broken, Refused: see `shape_of` and `partitioner`.
     """
     tail = commits[len(commits) - len(segment.tail) :]
     later = _later(tail)
-    protocol, metadata = _newest(segment.table, checkpoint.small, tail)
-    features = features_of(protocol, table=segment.table)
-    files = tuple(_live_files(segment.table, metadata, checkpoint, later, compacted=_compacted_paths(commits)))
+    shape = _shape(segment, (checkpoint.small, *_actions(tail)))
+    files = tuple(_live_files(segment.table, shape.metadata, checkpoint, later, compacted=_compacted_paths(commits)))
     return Layout(
         table=segment.table,
         uri=uri,
@@ -57,13 +52,13 @@ def fold_layout(segment: Segment, checkpoint: Checkpoint, commits: Sequence[Read
             commit_count=len(segment.tail),
             commit_bytes=sum(file.size_bytes for file in segment.tail),
         ),
-        columns=columns_of(metadata),
-        partition_columns=tuple(metadata["partitionColumns"]),
-        clustering_columns=clustering_of(_newest_domain(CLUSTERING_DOMAIN, checkpoint.small, tail), metadata),
-        properties=dict(metadata.get("configuration") or {}),
-        features=features,
+        columns=shape.metadata.columns,
+        partition_columns=shape.metadata.partition_columns,
+        clustering_columns=shape.clustering_columns,
+        properties=shape.metadata.properties,
+        features=shape.features,
         transactions=dict(chain.from_iterable(actions.transactions.items() for actions in (checkpoint.small, *_actions(tail)))),
-        table_id=str(metadata.get("id", "")),
+        table_id=shape.metadata.table_id,
     )
 
 
@@ -87,20 +82,12 @@ def _later(tail: Sequence[ReadCommit]) -> type_of_later:
     return later
 
 
-def _newest(table: str, small: Actions, tail: Sequence[ReadCommit]) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
-    protocol, metadata = small.protocol, small.metadata
-    for actions in _actions(tail):
+def _shape(segment: Segment, said: Iterable[Actions]) -> Shape:
+    protocol = metadata = clustering = None
+    for actions in said:
         protocol, metadata = actions.protocol or protocol, actions.metadata or metadata
-    if protocol is None or metadata is None:
-        raise Broken(
-            f"log of {table}: it has no {'protocol' if protocol is None else 'metaData'}; its first commit or its checkpoint is damaged"
-        )
-    return protocol, metadata
-
-
-def _newest_domain(name: str, small: Actions, tail: Sequence[ReadCommit]) -> str | None:
-    said = [actions.domains[name] for actions in (small, *_actions(tail)) if name in actions.domains]
-    return said[-1] if said else None
+        clustering = actions.domains.get(CLUSTERING_DOMAIN, clustering)
+    return shape_of(metadata, protocol, clustering, table=segment.table, version=segment.version)
 
 
 def _compacted_paths(commits: Sequence[ReadCommit]) -> frozenset[str]:
@@ -113,7 +100,7 @@ def _compacted_paths(commits: Sequence[ReadCommit]) -> frozenset[str]:
 
 
 def _live_files(
-    table: str, metadata: Mapping[str, Any], checkpoint: Checkpoint, later: type_of_later, *, compacted: frozenset[str]
+    table: str, metadata: Metadata, checkpoint: Checkpoint, later: type_of_later, *, compacted: frozenset[str]
 ) -> Iterator[DataFile]:
     partition_of = partitioner(metadata, table=table)
     for adds in (*_untouched(checkpoint, later), added_columns([action for action in later.values() if isinstance(action, AddedFile)])):
@@ -184,19 +171,15 @@ def _commit(commit: ReadCommit) -> Commit:
     return Commit(
         version=commit.version,
         committed_ms=commit.committed_ms,
-        operation=str(info.get("operation", "UNKNOWN")),
+        operation=info.operation,
         changed_data=any(action.data_change for action in chain(actions.adds, actions.removes)),
         added_paths=tuple(add.path for add in actions.adds),
         removed_paths=tuple(remove.path for remove in actions.removes),
         change_paths=tuple(actions.changes),
         added_bytes=sum(add.size_bytes for add in actions.adds),
         removed_bytes=sum(remove.size_bytes or 0 for remove in actions.removes),
-        user_metadata=info.get("userMetadata"),
-        parameters=_texts(info.get("operationParameters")),
-        metrics=_texts(info.get("operationMetrics")),
+        user_metadata=info.user_metadata,
+        parameters=info.parameters,
+        metrics=info.metrics,
         applications=tuple(actions.transactions),
     )
-
-
-def _texts(values: Mapping[str, Any] | None) -> dict[str, str]:
-    return {name: value if isinstance(value, str) else json.dumps(value) for name, value in (values or {}).items() if value is not None}

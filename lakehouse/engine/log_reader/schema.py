@@ -2,11 +2,12 @@
 
 import json
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
-from lakehouse.core.errors import Refused
+from lakehouse.core.errors import Broken, Refused
 from lakehouse.core.layout import CATALOG_FEATURES, Column, type_of_partition
-from lakehouse.engine.log_reader.actions import type_of_pairs
+from lakehouse.engine.log_reader.fields import MALFORMED, number, pairs, part, text, texts, type_of_pairs
 
 # Reader features of Delta 4.4.0 that leave the counting of files as it is. Source: delta-io/delta v4.4.0, TableFeature.scala.
 _COUNTABLE = frozenset(
@@ -36,62 +37,110 @@ _IMPLIED_BY_WRITER = {
     5: ("columnMapping",),
     6: ("identityColumns",),
 }
+_READER_WITH_FEATURES, _WRITER_WITH_FEATURES = 3, 7
+_PHYSICAL_NAME = "delta.columnMapping.physicalName"
 _SPARK_NAMES = {"long": "bigint", "integer": "int", "short": "smallint", "byte": "tinyint"}
 
 
-def features_of(protocol: Mapping[str, Any], *, table: str) -> frozenset[str]:
-    """All table features, those that an old protocol version only implies included.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Metadata:
+    """A metaData action. `physical` gives the name by which files call a column, where that is another one."""
+
+    table_id: str
+    columns: tuple[Column, ...]
+    partition_columns: tuple[str, ...]
+    properties: Mapping[str, str]
+    physical: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shape:
+    """What a table's metadata, protocol and clustering say together; `clustering_columns` as a `Layout` has them."""
+
+    metadata: Metadata
+    features: frozenset[str]
+    clustering_columns: tuple[str, ...]
+
+
+def shape_of(
+    metadata: Mapping[str, Any] | None, protocol: Mapping[str, Any] | None, clustering: str | None, *, table: str, version: int
+) -> Shape:
+    """The shape of a table at a version, by its newest actions; `clustering` is what `CLUSTERING_DOMAIN` says.
 
     Raises:
+        Broken: one of them is not there, or a field of it that the protocol requires is missing or of another type.
         Refused: a reader feature, or reader version, under which the log cannot be counted.
     """
-    reader, writer = protocol["minReaderVersion"], protocol["minWriterVersion"]
-    read = frozenset(protocol.get("readerFeatures") or ())
+    if metadata is None or protocol is None:
+        missing = "protocol" if protocol is None else "metaData"
+        raise Broken(f"log of {table}: it has no {missing} at version {version}; its first commit or its checkpoint is damaged: restore it")
+    kind = "metaData"
+    try:
+        told = _metadata(metadata)
+        kind = "protocol"
+        features = _features(protocol, table=table)
+        kind = "clustering"
+        return Shape(metadata=told, features=features, clustering_columns=_clustering(clustering, told))
+    except MALFORMED as error:
+        raise Broken(
+            f"log of {table}: its {kind} at version {version} cannot be read ({type(error).__name__}: {error}): restore the commit or "
+            "checkpoint that has it"
+        ) from error
+
+
+def _metadata(action: Mapping[str, Any]) -> Metadata:
+    fields: list[Mapping[str, Any]] = json.loads(text(action, "schemaString"))["fields"]
+    properties = {name: value for name, value in pairs(action, "configuration") if value is not None}
+    is_mapped = properties.get("delta.columnMapping.mode", "none") != "none"
+    columns = tuple(_column(field) for field in fields)
+    partition_columns = texts(action, "partitionColumns")
+    if unknown := [name for name in partition_columns if name not in {column.name for column in columns}]:
+        raise ValueError(f"partitionColumns has {unknown[0]!r}, which is no column of its schemaString")
+    return Metadata(
+        table_id=text(action, "id"),
+        columns=columns,
+        partition_columns=partition_columns,
+        properties=properties,
+        physical={text(field, "name"): text(part(field, "metadata"), _PHYSICAL_NAME) for field in fields} if is_mapped else {},
+    )
+
+
+def _features(protocol: Mapping[str, Any], *, table: str) -> frozenset[str]:
+    """All table features, those that an old protocol version only implies included."""
+    reader, writer = number(protocol, "minReaderVersion"), number(protocol, "minWriterVersion")
+    read = _named(protocol, "readerFeatures", is_required=reader == _READER_WITH_FEATURES)
     known = f"accepted: reader version 1 to 3 with features of {', '.join(sorted(_COUNTABLE))}"
     if catalog := sorted(read & _CATALOG):
         raise Refused(
             f"log of {table}: table feature {catalog[0]}: its newest commits are known to a catalog only, not to the log; {known}"
         )
-    if reader > 3 or read - _COUNTABLE:
+    if reader > _READER_WITH_FEATURES or read - _COUNTABLE:
         found = ", ".join(sorted(read - _COUNTABLE)) or f"reader version {reader}"
         raise Refused(f"log of {table}: table feature {found} is unknown here, so its files cannot be counted for sure; {known}")
-    implied = [name for version, names in _IMPLIED_BY_WRITER.items() if version <= writer < 7 for name in names]
-    return read | frozenset(protocol.get("writerFeatures") or ()) | frozenset(implied)
+    implied = [name for version, names in _IMPLIED_BY_WRITER.items() if version <= writer < _WRITER_WITH_FEATURES for name in names]
+    return read | _named(protocol, "writerFeatures", is_required=writer == _WRITER_WITH_FEATURES) | frozenset(implied)
 
 
-def columns_of(metadata: Mapping[str, Any]) -> tuple[Column, ...]:
-    """The table's columns by their logical names."""
-    return tuple(
-        Column(
-            name=field["name"],
-            type=_spark_type(field["type"]),
-            nullable=field.get("nullable", True),
-            comment=field.get("metadata", {}).get("comment", ""),
-        )
-        for field in json.loads(metadata["schemaString"])["fields"]
-    )
+def _named(protocol: Mapping[str, Any], name: str, *, is_required: bool) -> frozenset[str]:
+    return frozenset(texts(protocol, name) if is_required or protocol.get(name) is not None else ())
 
 
-def clustering_of(domain: str | None, metadata: Mapping[str, Any]) -> tuple[str, ...]:
-    """The columns of liquid clustering by their logical names, of a field within one the whole path; `domain` is `CLUSTERING_DOMAIN`'s."""
-    if domain is None:
-        return ()
-    mapped = metadata.get("configuration", {}).get("delta.columnMapping.mode", "none") != "none"
-    logical = {physical: name for name, physical in _physical_names(metadata).items()} if mapped else {}
-    paths: list[list[str]] = json.loads(domain)["clusteringColumns"]
+def _clustering(domain: str | None, metadata: Metadata) -> tuple[str, ...]:
+    """The columns of liquid clustering by their logical names, of a field within one the whole path."""
+    paths: list[list[str]] = [] if domain is None else json.loads(domain)["clusteringColumns"]
+    if not isinstance(paths, list) or not all(isinstance(path, list) and path for path in paths):
+        raise ValueError(f"clusteringColumns is {paths!r}, and must be a list of paths")
+    logical = {physical: name for name, physical in metadata.physical.items()}
     return tuple(".".join([logical.get(path[0], path[0]), *path[1:]]) for path in paths)
 
 
-def partitioner(metadata: Mapping[str, Any], *, table: str) -> Callable[[type_of_pairs], type_of_partition]:
+def partitioner(metadata: Metadata, *, table: str) -> Callable[[type_of_pairs], type_of_partition]:
     """A function from a file's partition values, as its action has them, to those of a `DataFile`.
 
     Under column mapping, actions name columns physically. An empty value is null, as the protocol has it.
     Source: PROTOCOL.md, "Column Mapping" and "Partition Value Serialization".
     """
-    names: list[str] = metadata["partitionColumns"]
-    mapped = metadata.get("configuration", {}).get("delta.columnMapping.mode", "none") != "none"
-    physical = _physical_names(metadata) if mapped else {}
-    wanted = tuple((name, physical.get(name, name)) for name in names)
+    wanted = tuple((name, metadata.physical.get(name, name)) for name in metadata.partition_columns)
     known: dict[type_of_pairs, type_of_partition] = {}
 
     def partition_of(pairs: type_of_pairs) -> type_of_partition:
@@ -108,9 +157,17 @@ def partitioner(metadata: Mapping[str, Any], *, table: str) -> Callable[[type_of
     return partition_of
 
 
-def _physical_names(metadata: Mapping[str, Any]) -> dict[str, str]:
-    fields = json.loads(metadata["schemaString"])["fields"]
-    return {field["name"]: field["metadata"]["delta.columnMapping.physicalName"] for field in fields}
+def _column(field: Mapping[str, Any]) -> Column:
+    comment = (field.get("metadata") or {}).get("comment")
+    nullable = field.get("nullable", True)
+    if not isinstance(nullable, bool):
+        raise ValueError(f"nullable of column {field.get('name')!r} is {nullable!r}, and must be true or false")
+    return Column(
+        name=text(field, "name"),
+        type=_spark_type(field["type"]),
+        nullable=nullable,
+        comment=comment if isinstance(comment, str) else "",
+    )
 
 
 def _spark_type(type_: Any) -> str:

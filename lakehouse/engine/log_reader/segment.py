@@ -12,6 +12,7 @@ _COMMIT = re.compile(r"(?P<version>\d{20})\.json")
 _CHECKPOINT = re.compile(
     r"(?P<version>\d{20})\.checkpoint(?:\.(?P<part>\d{10})\.(?P<parts>\d{10})|\.(?P<uuid>[0-9a-fA-F-]{36}))?\.(?:parquet|json)"
 )
+_DIGITS_OF_A_PART = 10
 
 
 class LogChanged(Exception):
@@ -49,7 +50,7 @@ def find_segment(listing: Iterable[StoredFile], table: str, *, folder: str, newe
         LogChanged: a version after the checkpoint is missing, or all of them, or the first ones without a checkpoint.
     """
     commits: dict[int, StoredFile] = {}
-    parts: dict[tuple[int, str], list[StoredFile]] = defaultdict(list)
+    parts: dict[tuple[int, str], dict[str, StoredFile]] = defaultdict(dict)
     pointed = False
     for file in listing:
         name = file.name.removeprefix(folder)
@@ -57,7 +58,7 @@ def find_segment(listing: Iterable[StoredFile], table: str, *, folder: str, newe
         if _COMMIT.fullmatch(name):
             commits[int(name[:20])] = file
         elif match := _CHECKPOINT.fullmatch(name):
-            parts[int(match["version"]), match["parts"] or match["uuid"] or ""].append(file)
+            parts[int(match["version"]), match["parts"] or match["uuid"] or ""][match["part"] or ""] = file
     found = _newest_complete(parts)
     if found is None and not commits:
         if pointed:
@@ -77,26 +78,35 @@ def find_segment(listing: Iterable[StoredFile], table: str, *, folder: str, newe
     )
 
 
-def _newest_complete(parts: Mapping[tuple[int, str], Sequence[StoredFile]]) -> tuple[int, Sequence[StoredFile]] | None:
+def commits_before(listing: Iterable[StoredFile], version: int, *, folder: str) -> tuple[StoredFile, ...]:
+    """The commits before `version` in a listing of `folder`, oldest first, back to the first gap."""
+    named = ((file.name.removeprefix(folder), file) for file in listing)
+    commits = {int(name[:20]): file for name, file in named if _COMMIT.fullmatch(name)}
+    return _before(commits, version - 1, most=len(commits))
+
+
+def _newest_complete(parts: Mapping[tuple[int, str], Mapping[str, StoredFile]]) -> tuple[int, Sequence[StoredFile]] | None:
     """The newest checkpoint of which every part is there; parts of an unfinished one do not count."""
-    complete = [
-        (version, kind) for (version, kind), files in parts.items() if not (kind.isdigit() and len(kind) == 10) or len(files) == int(kind)
-    ]
+    complete = [key for key, files in parts.items() if _is_whole(key[1], files)]
     if not complete:
         return None
     newest = max(complete)
-    return newest[0], sorted(parts[newest], key=lambda file: file.name)
+    return newest[0], [file for _, file in sorted(parts[newest].items())]
+
+
+def _is_whole(kind: str, files: Mapping[str, StoredFile]) -> bool:
+    in_parts = kind.isdigit() and len(kind) == _DIGITS_OF_A_PART
+    return not in_parts or ([int(part) for part in sorted(files)] == [*range(1, len(files) + 1)] and len(files) == int(kind))
 
 
 def _after(commits: Mapping[int, StoredFile], checkpoint_version: int, version: int, *, table: str) -> tuple[StoredFile, ...]:
     wanted = range(checkpoint_version + 1, version + 1)
-    missing = [number for number in wanted if number not in commits]
-    if missing:
+    there = [number for number in sorted(commits) if number in wanted]
+    if missing := version - checkpoint_version - len(there):  # a name may claim any version, so the numbers are not gone through
+        first = next(number for place, number in enumerate(wanted) if place == len(there) or there[place] != number)
         after = f"after its checkpoint of version {checkpoint_version}" if checkpoint_version >= 0 else "and has no whole checkpoint"
-        raise LogChanged(
-            f"log of {table}: it reaches version {version} {after}, but {len(missing)} commit(s) are missing, first {missing[0]}"
-        )
-    return tuple(commits[number] for number in wanted)
+        raise LogChanged(f"log of {table}: it reaches version {version} {after}, but {missing} commit(s) are missing, first {first}")
+    return tuple(commits[number] for number in there)
 
 
 def _before(commits: Mapping[int, StoredFile], checkpoint_version: int, *, most: int) -> tuple[StoredFile, ...]:

@@ -15,7 +15,7 @@ from lakehouse.engine.log_reader.actions import Actions
 from lakehouse.engine.log_reader.checkpoint import read_checkpoint
 from lakehouse.engine.log_reader.commits import read_commits
 from lakehouse.engine.log_reader.fold import ReadCommit, fold_layout
-from lakehouse.engine.log_reader.schema import CLUSTERING_DOMAIN, clustering_of, columns_of, features_of, partitioner
+from lakehouse.engine.log_reader.schema import CLUSTERING_DOMAIN, partitioner, shape_of
 from lakehouse.engine.log_reader.segment import LogChanged, Segment, find_segment, until, version_of
 from lakehouse.engine.store import Store, StoredFile
 
@@ -92,7 +92,7 @@ class _Teller:
         """The table at a checkpoint; what is told next follows it."""
         checkpoint = read_checkpoint([file.name for file in segment.checkpoint], store.read, folder=folder)
         layout = fold_layout(segment, checkpoint, list(read_commits(store, segment.older)), uri=self._uri)
-        self._learn(checkpoint.small)
+        self._learn(checkpoint.small, segment.version)
         self._compacted = {file.path for file in layout.files if file.compacted}
         return layout
 
@@ -100,27 +100,25 @@ class _Teller:
         """One commit, told."""
         actions = read.actions
         if actions.metadata or actions.protocol or CLUSTERING_DOMAIN in actions.domains or read.version == 0:
-            self._learn(actions)
+            self._learn(actions, read.version)
         changed_data = any(action.data_change for action in chain(actions.adds, actions.removes))
         if any(not remove.data_change for remove in actions.removes):
             self._compacted.update(add.path for add in actions.adds if not add.data_change)
         return StoryCommit(
             version=read.version,
             committed_ms=read.committed_ms,
-            operation=str(actions.info.get("operation", "UNKNOWN")),
+            operation=actions.info.operation,
             changed_data=changed_data,
             added=tuple(self._files(actions)),
             removed_paths=tuple(remove.path for remove in actions.removes),
             shape=replace(self._shape, version=read.version, committed_ms=read.committed_ms),
         )
 
-    def _learn(self, actions: Actions) -> None:
+    def _learn(self, actions: Actions, version: int) -> None:
         self._metadata, self._protocol = actions.metadata or self._metadata, actions.protocol or self._protocol
         self._clustering = actions.domains.get(CLUSTERING_DOMAIN, self._clustering)
-        if self._metadata is None or self._protocol is None:
-            missing = "metaData" if self._metadata is None else "protocol"
-            raise Broken(f"log of {self._key}: its first commit or its checkpoint has no {missing}: restore it")
-        self._partition_of = partitioner(self._metadata, table=self._key)
+        shape = shape_of(self._metadata, self._protocol, self._clustering, table=self._key, version=version)
+        self._partition_of = partitioner(shape.metadata, table=self._key)
         self._shape = Layout(
             table=self._key,
             uri=self._uri,
@@ -128,12 +126,12 @@ class _Teller:
             committed_ms=0,
             files=(),
             log=LogDebt(checkpoint_version=None, commit_count=0, commit_bytes=0),
-            columns=columns_of(self._metadata),
-            partition_columns=tuple(self._metadata["partitionColumns"]),
-            clustering_columns=clustering_of(self._clustering, self._metadata),
-            properties=dict(self._metadata.get("configuration") or {}),
-            features=features_of(self._protocol, table=self._key),
-            table_id=str(self._metadata.get("id", "")),
+            columns=shape.metadata.columns,
+            partition_columns=shape.metadata.partition_columns,
+            clustering_columns=shape.clustering_columns,
+            properties=shape.metadata.properties,
+            features=shape.features,
+            table_id=shape.metadata.table_id,
         )
 
     def _files(self, actions: Actions) -> Iterator[DataFile]:
