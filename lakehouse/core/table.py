@@ -23,6 +23,8 @@ _NAME = re.compile(r"[a-z][a-z0-9_]{0,99}")
 _PREFIX = re.compile(r"(?:[A-Za-z0-9][A-Za-z0-9_.=-]*/)+")
 # Source: delta-io/delta v4.4.0, DeltaSQLConf, clusteredTable.numClusteringColumnsLimit.
 _CLUSTERING_COLUMNS = 4
+# Folders that the lake writes itself; a vacuum takes what it finds in a table's folder and no log has.
+_OWN_FOLDERS = (*LAYERS, "quarantine", "inventory")
 _LANDING_SUFFIXES = {"json": (".json", ".jsonl", ".json.gz", ".jsonl.gz"), "csv": (".csv", ".csv.gz")}
 
 
@@ -50,6 +52,9 @@ class Landing:
         if not _PREFIX.fullmatch(self.prefix) or {".", ".."} & set(self.prefix.split("/")):
             near = _near_prefix(self.prefix)
             raise Refused(f"Landing.prefix is {self.prefix!r}; accepted: a path below the lake's root that ends with '/', like {near}")
+        if (top := self.prefix.partition("/")[0]).lower() in _OWN_FOLDERS:
+            near = f"landing/{self.prefix.partition('/')[2]}"
+            raise Refused(f"Landing.prefix is {self.prefix!r}; {top}/ holds the lake's own tables; accepted: another folder, like {near}")
         if min(self.max_batch_files, self.max_file_bytes) < 1:
             raise Refused(f"Landing.max_batch_files is {self.max_batch_files}, max_file_bytes {self.max_file_bytes}; accepted: 1 or more")
         self._check_columns()
