@@ -13,6 +13,8 @@ from lakehouse.core.reason import Reason
 from lakehouse.core.table import Append, Landing, Table
 from lakehouse.core.vacuum import (
     SHORT_RETENTION_RISK,
+    Doomed,
+    LaterFacts,
     PastVacuum,
     ReportFacts,
     Vacuum,
@@ -21,7 +23,6 @@ from lakehouse.core.vacuum import (
     choose_mode,
     objects_by_log,
     plan_vacuum,
-    still_doomed,
     written_once,
 )
 
@@ -92,7 +93,7 @@ def test_what_is_past_its_retention_goes_and_is_priced() -> None:
     found = plan(ALL)
     assert [(each.name, each.part) for each in found.doomed] == [("orphan", Part.ORPHANED_OLD), ("past", Part.TOMBSTONED_PAST)]
     assert (found.reason, found.file_count, found.size_bytes) == (Reason.VACUUM_DUE, 2, 7)
-    assert found.requests == {"LIST": 1, "GET": 0, "DELETE": 1} and found.usd > 0
+    assert found.requests == {"LIST": 1, "GET": 0, "HEAD": 4, "DELETE": 1} and found.usd > 0
     assert found.as_json()["parts"] == {"orphaned_old": 1, "tombstoned_past": 1}
     assert found.sentence.startswith("2 file(s) of 7 bytes that nothing has needed since ")
 
@@ -193,19 +194,22 @@ def test_a_report_without_a_live_file_is_refused_and_storage_without_one_is_brok
         plan(ALL[1:], facts)
 
 
+def later(found: VacuumPlan, facts: VacuumFacts, *, now_ms: int = NOW) -> list[Doomed]:
+    return LaterFacts(facts, horizon_ms=found.horizon_ms, now_ms=now_ms).allow(found.doomed)
+
+
 def test_what_a_newer_version_needs_again_is_not_doomed_any_more() -> None:
     found = plan([*ALL, stored(".past.crc")])
     newer = replace(FACTS, books=replace(BOOKS, live={**BOOKS.live, "past": Reference(size_bytes=3, written_ms=OLD)}))
-    assert [each.name for each in still_doomed(found.doomed, newer, horizon_ms=found.horizon_ms)] == ["orphan"]
-    assert still_doomed(found.doomed, FACTS, horizon_ms=found.horizon_ms) == list(found.doomed)
+    assert [each.name for each in later(found, newer)] == ["orphan"]
+    assert later(found, FACTS) == list(found.doomed)
 
 
 def test_without_any_retention_what_is_doomed_stays_doomed() -> None:
     at_once = replace(FACTS, books=replace(BOOKS, retention_ms=0))
     found = plan(ALL, at_once, Vacuum(accepts_short_retention=SHORT_RETENTION_RISK))
-    assert still_doomed(found.doomed, at_once, horizon_ms=found.horizon_ms) == list(found.doomed) != []
-    unknown = replace(FACTS, books=replace(BOOKS, retention_ms=None))
-    assert still_doomed(found.doomed, unknown, horizon_ms=found.horizon_ms) == []
+    assert later(found, at_once) == list(found.doomed) != []
+    assert later(found, replace(FACTS, books=replace(BOOKS, retention_ms=None))) == []
 
 
 def test_the_log_alone_tells_what_was_removed_since_the_last_vacuum() -> None:

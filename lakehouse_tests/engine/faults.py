@@ -1,7 +1,7 @@
 """An old table, reports of it that lie, and a vacuum of it without Spark, for the tests of faults."""
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -65,10 +65,15 @@ def files(lake: Lake) -> set[str]:
 
 
 def carried_out(
-    lake: Lake, found: VacuumPlan, *, meanwhile: Callable[[], object] = lambda: None, table: Table = TABLE
+    lake: Lake,
+    found: VacuumPlan,
+    *,
+    meanwhile: Callable[[], object] = lambda: None,
+    table: Table = TABLE,
+    declared: Sequence[Table] = (),
 ) -> tuple[set[str], "run._Work"]:
     """The files that are gone, and what the vacuum says of it, where Delta agrees to the whole plan, and something happens after that."""
-    known, before, work = gather(lake, table, [table]), files(lake), run._Work()
+    known, before, work = gather(lake, table, [table, *declared]), files(lake), run._Work()
     assert known is not None
     at = Located(uri="", location=lambda: "file:/lake/bronze/t")
 

@@ -34,6 +34,7 @@ from lakehouse.engine.inventory.table import _Staging
 from lakehouse.engine.lake import Lake, open_lake
 from lakehouse.engine.store import DiskStore, MemoryStore, Store
 from lakehouse_tests.engine.reports import data_file, row_of, write_report
+from lakehouse_tests.engine.vacuums import table_of
 from lakehouse_tests.log_builder import LogBuilder
 
 NOW = now_ms()
@@ -332,7 +333,7 @@ def test_a_lake_is_reconciled_with_tables_inside_tables_declared_or_not(store: S
     store.put("bronze/broken/_delta_log/00000000000000000003.json", b"{}")
     store.put("bronze/broken/data", b"123")
     scan(store, now_ms=NOW)
-    report = reconcile_lake(lake_of(store, tmp_path), ["bronze/declared"], now_ms=NOW)
+    report = reconcile_lake(lake_of(store, tmp_path), [table_of("bronze/declared")], now_ms=NOW)
     found = {table.table: table for table in report.reconciliation.tables}
     parts = {name: {s.part.name: s.size_bytes for s in table.shares if s.part} for name, table in found.items()}
     assert sorted(found) == ["bronze/broken", "bronze/t", "bronze/t/nested", "bronze/tt"]

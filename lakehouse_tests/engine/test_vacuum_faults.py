@@ -171,21 +171,6 @@ def test_a_table_that_was_made_inside_the_folder_since_the_report_keeps_its_file
     assert paths(planned(lake, "FULL")) == PAST
 
 
-@pytest.mark.parametrize("inner", ["inner", "d=1/inner", "d", "e=1/f"])
-def test_files_that_a_table_took_over_since_the_report_stay(lake: Lake, inner: str) -> None:
-    """As CONVERT does it: they are as old as they were when they were orphans."""
-    names = [f"{inner}/part-00000.parquet", f"{inner}/deeper/part-00001.parquet"]
-    for name in names:
-        lake.store.put(f"{KEY}/{name}", b"1")
-    age(lake)
-    report(lake)
-    found = planned(lake)
-    assert paths(found) == sorted([*PAST, *names])
-    LogBuilder(lake.store, f"{KEY}/{inner}").create().append([("part-00000.parquet", 1), ("deeper/part-00001.parquet", 1)])
-    gone, work = carried_out(lake, found)
-    assert (gone, work.spared) == ({*PAST}, dict.fromkeys(names, "a table was made in its folder since the report"))
-
-
 def test_the_newest_report_that_shows_the_table_is_taken_and_a_clone_that_only_another_shows_counts(lake: Lake) -> None:
     clone = LogBuilder(lake.store, "scratch/clone").create()
     clone.append([(f"file://{lake.settings.root}/{KEY}/d=1/orphan", 3)])

@@ -1,0 +1,195 @@
+"""What others do between the plan of a vacuum and its deletions, planted; no Spark: Delta's answer is taken to be our plan."""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from lakehouse.core.settings import parse_settings
+from lakehouse.engine.lake import Lake, open_lake
+from lakehouse_tests.engine.faults import HOUR, KEY, LONG_AGO, NOW, PAST, age, carried_out, files, paths, planned, report, story_of
+from lakehouse_tests.engine.vacuums import table_of
+from lakehouse_tests.log_builder import START_MS, LogBuilder
+
+MODES = ("FULL", "INVENTORY", "LITE")
+AGAIN = "it was written again since it was listed"
+INSIDE = "a table was made in its folder since it was listed"
+DAY_SECONDS = 86_400
+LONGER = {"delta__deletedFileRetentionDuration": "interval 5000 days"}
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Lake:
+    return open_lake(parse_settings({"LAKEHOUSE_REPLAY": "off"}, base=tmp_path))
+
+
+@pytest.fixture(autouse=True)
+def story(lake: Lake) -> LogBuilder:
+    """The table of the faults, and a report of it."""
+    story = story_of(lake)
+    age(lake)
+    report(lake)
+    return story
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("inner", ["inner", "d=1/inner", "d", "e=1/f", "d=3"])
+def test_files_that_a_new_table_took_over_stay(lake: Lake, story: LogBuilder, inner: str, mode: str) -> None:
+    """As CONVERT makes one of what lies there: orphans and removed files, as old as they were; the folder may be a partition's."""
+    orphan, removed = f"{inner}/part-00000.parquet", f"{inner}/deeper/part-00001.parquet"
+    story.append([(removed, 1)]).delete([removed])
+    for name in (orphan, removed):
+        lake.store.put(f"{KEY}/{name}", b"1")
+    age(lake)
+    report(lake)
+    found = planned(lake, mode)
+    listed = [] if mode == "LITE" else [orphan, "d=1/orphan"]
+    assert paths(found) == sorted(["d=1/gone", removed, *listed])
+
+    def beside() -> None:
+        LogBuilder(lake.store, f"{KEY}/{inner}").create().append([("part-00000.parquet", 1), ("deeper/part-00001.parquet", 1)])
+
+    gone, work = carried_out(lake, found, meanwhile=beside)
+    assert gone == {"d=1/gone"} | ({"d=1/orphan"} & {*listed})
+    assert work.spared == dict.fromkeys([name for name in paths(found) if name.startswith(f"{inner}/")], INSIDE)
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("where", ["new", "replaced", "declared"])
+def test_what_a_clone_that_was_made_meanwhile_reads_stays(lake: Lake, where: str, mode: str) -> None:
+    """It may be a table that is new, or another version of one that was known."""
+    key = {"new": "scratch/clone", "replaced": "silver/s", "declared": "silver/declared"}[where]
+    clone = LogBuilder(lake.store, key)
+    if where == "replaced":
+        clone.create().append([("x", 1)]).store_data()
+        age(lake)
+        report(lake)
+    names = ["d=1/gone"] if mode == "LITE" else PAST
+
+    def beside() -> None:
+        if where != "replaced":
+            clone.create()
+        clone.overwrite([(f"file://{lake.settings.root}/{KEY}/{name}", 3) for name in names])
+
+    gone, work = carried_out(lake, planned(lake, mode), meanwhile=beside, declared=[table_of("silver/declared")])
+    assert (gone, [*work.spared]) == (set(), names)
+
+
+def test_a_neighbour_that_cannot_be_read_any_more_stops_it(lake: Lake) -> None:
+    LogBuilder(lake.store, "silver/s").create().append([("x", 1)]).store_data()
+    age(lake)
+    report(lake)
+
+    def beside() -> None:
+        lake.store.put(f"silver/s/_delta_log/{2:020}.json", b"no action")
+
+    gone, work = carried_out(lake, planned(lake), meanwhile=beside)
+    assert gone == set() and "silver/s cannot be read" in work.failed["error"]
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_retention_that_is_raised_meanwhile_holds(lake: Lake, story: LogBuilder, mode: str) -> None:
+    found = planned(lake, mode)
+    gone, work = carried_out(lake, found, meanwhile=lambda: story.set_properties(**LONGER))
+    assert (gone, [*work.spared]) == (set(), paths(found))
+
+
+def test_a_retention_that_is_raised_meanwhile_holds_for_what_lost_its_tombstone(lake: Lake, story: LogBuilder) -> None:
+    """A checkpoint dropped it by the shorter retention; the commit still tells of the removal. Both files are older than either."""
+    story.checkpoint(tombstones=False)
+    for name in PAST:
+        os.utime(Path(lake.settings.root) / KEY / name, (START_MS / 1_000 - DAY_SECONDS, START_MS / 1_000 - DAY_SECONDS))
+    found = planned(lake, "FULL")
+    assert [(each.name, each.part.name) for each in found.doomed] == [(name, "ORPHANED_OLD") for name in PAST]
+    removed_hours = (NOW - START_MS) // HOUR
+    longer = {"delta__deletedFileRetentionDuration": f"interval {removed_hours + 1} hours"}
+    gone, _ = carried_out(lake, found, meanwhile=lambda: story.set_properties(**longer))
+    assert gone == {"d=1/orphan"}
+
+
+def test_a_table_that_its_catalog_took_over_meanwhile_keeps_everything(lake: Lake, story: LogBuilder) -> None:
+    features = ["catalogManaged"]
+    protocol = {"minReaderVersion": 3, "minWriterVersion": 7, "readerFeatures": features, "writerFeatures": features}
+    gone, work = carried_out(lake, planned(lake), meanwhile=lambda: story.commit("UPGRADE", {"protocol": protocol}))
+    assert gone == set() and "catalogManaged" in work.failed["error"]
+
+
+def _older(lake: Lake) -> None:
+    """As a copy of the log from before puts it back."""
+    lake.store.delete([f"{KEY}/_delta_log/{2:020}.json"])
+
+
+def _rewritten(lake: Lake) -> None:
+    """The log was put back, and somebody wrote on: another commit under the same number, in which the file is live."""
+    _older(lake)
+    LogBuilder(lake.store, "copy/t").create(partition_by=["d"]).append([("d=1/live", 10), ("d=2/live", 20), ("d=1/gone", 30)]).append(
+        [("d=3/new", 1)]
+    )
+    lake.store.put(f"{KEY}/_delta_log/{2:020}.json", lake.store.read(f"copy/t/_delta_log/{2:020}.json"))
+
+
+def _rewritten_further(lake: Lake) -> None:
+    _rewritten(lake)
+    lake.store.put(f"{KEY}/_delta_log/{3:020}.json", lake.store.read(f"copy/t/_delta_log/{2:020}.json"))
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("put_back", [_older, _rewritten, _rewritten_further])
+def test_a_log_that_was_put_back_meanwhile_stops_it(lake: Lake, put_back: Callable[[Lake], None], mode: str) -> None:
+    gone, work = carried_out(lake, planned(lake, mode), meanwhile=lambda: put_back(lake))
+    assert gone == set()
+    assert work.failed["error"].startswith(f"Broken: vacuum of {KEY}: the commit of version 2 is not the one that it began with")
+
+
+def test_a_log_of_which_only_a_checkpoint_is_left_is_vacuumed(lake: Lake, story: LogBuilder) -> None:
+    story.checkpoint().forget_before(3)
+    age(lake)
+    report(lake)
+    assert carried_out(lake, planned(lake))[0] == {*PAST}
+
+
+def deterministic(lake: Lake, story: LogBuilder) -> str:
+    """A file that was removed a month ago, of a name that its writer makes again, as old as its removal."""
+    name = "d=1/part-00000.parquet"
+    story.append([(name, 30)])
+    story.commit("DELETE", {"remove": {"path": name, "deletionTimestamp": LONG_AGO, "dataChange": True, "size": 30}}, committed_ms=LONG_AGO)
+    lake.store.put(f"{KEY}/{name}", b"x" * 30)
+    age(lake)
+    report(lake)
+    return name
+
+
+@pytest.mark.parametrize("deleter", ["lakehouse", "delta"])
+@pytest.mark.parametrize("mode", MODES)
+def test_a_removed_file_that_is_written_again_and_not_committed_yet_stays(lake: Lake, story: LogBuilder, mode: str, deleter: str) -> None:
+    """By a writer that names its files alike in each try; neither the plan nor the log can tell."""
+    name = deterministic(lake, story)
+    found = planned(lake, mode)
+    assert name in paths(found)
+
+    def beside() -> None:
+        lake.store.put(f"{KEY}/{name}", b"y" * 30)
+
+    gone, work = carried_out(lake, found, meanwhile=beside, table=table_of(KEY, deleter=deleter))
+    assert (name in files(lake), work.spared) == (True, {name: AGAIN})
+    assert gone == {*paths(found)} - {name}
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_removed_file_that_was_written_again_before_the_listing_is_not_planned(lake: Lake, story: LogBuilder, mode: str) -> None:
+    name = deterministic(lake, story)
+    lake.store.put(f"{KEY}/{name}", b"y" * 30)
+    report(lake)
+    assert name not in paths(planned(lake, mode))
+
+
+def test_files_that_are_gone_already_count_as_nothing(lake: Lake) -> None:
+    found = planned(lake)
+
+    def beside() -> None:
+        lake.store.delete([f"{KEY}/d=1/gone"])
+
+    gone, work = carried_out(lake, found, meanwhile=beside)
+    assert gone == {"d=1/gone", "d=1/orphan"}
+    assert (work.deleted_files, work.deleted_bytes, work.spared, work.failed) == (1, 3, {}, {})
