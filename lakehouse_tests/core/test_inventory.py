@@ -60,6 +60,10 @@ def parse(document: dict[str, Any] | bytes, checksum: str | None = None, **more:
     return parse_manifest(data, said, name="daily/x", source_bucket="lake", folder=FOLDER, now_ms=NOW, **more)
 
 
+def test_a_report_of_a_clock_that_is_minutes_ahead_is_read() -> None:
+    assert parse(manifest(creationTimestamp=str(NOW + 300_000))).created_ms == NOW + 300_000
+
+
 def test_a_manifest_of_aws_is_read() -> None:
     found = parse(manifest())
     assert (found.source_bucket, found.destination_bucket, found.created_ms) == ("lake", "reports-bucket", NOW - HOUR)
@@ -108,6 +112,8 @@ def test_the_columns_of_orc_and_parquet_are_read(file_format: str, schema: str) 
         (manifest(creationTimestamp=str(NOW // 1000)), {}, "no time in milliseconds"),
         (manifest(creationTimestamp=str(NOW * 1000)), {}, "no time in milliseconds"),
         (manifest(creationTimestamp=str(NOW + 2 * DAY)), {}, "no time in milliseconds"),
+        (manifest(creationTimestamp=str(NOW + HOUR)), {}, "it is dated 60 min ahead of this machine's clock, at most 5 min are accepted"),
+        (manifest(creationTimestamp=str(NOW + HOUR)), {"max_age_hours": 26}, "ahead of this machine's clock"),
         (manifest(creationTimestamp="2026-11-20"), {}, "cannot be understood"),
         (manifest(creationTimestamp=str(NOW - 31 * HOUR)), {"max_age_hours": 26}, "31 h old, at most 26 h allowed"),
     ],

@@ -28,7 +28,7 @@ from lakehouse.core.errors import LakehouseError, Refused, Transient
 from lakehouse.core.outcome import VacuumOutcome
 from lakehouse.core.reason import Reason
 from lakehouse.core.table import Table
-from lakehouse.core.vacuum import DELETE_KEYS, FAILED_NAMED, Doomed, PastVacuum, VacuumPlan, type_of_mode
+from lakehouse.core.vacuum import DELETE_KEYS, FAILED_NAMED, Doomed, PastVacuum, VacuumPlan, type_of_mode, written_once
 from lakehouse.engine import sql
 from lakehouse.engine.clock import now_ms
 from lakehouse.engine.guard import hold
@@ -93,8 +93,8 @@ class _Account:
             failed=dict(islice(work.failed.items(), FAILED_NAMED)),
             lists_saved=planned.lists_saved,
             is_complete=is_complete and _is_whole(planned, work),
-            # A listing of a moment ago shows what is there; the log and a report of yesterday do not, and S3 deletes a missing key, too.
-            is_at_most=self._lake.settings.on_s3 and planned.mode != "FULL" and work.deleted_files > 0,
+            # A listing of a moment ago shows what is there; the log and a report do not, and S3 calls a missing key deleted, too.
+            is_at_most=self._lake.settings.on_s3 and planned.mode != "FULL" and any(written_once(each.name) for each in planned.doomed),
             run=self._run,
             requests=dict(requests),
         )
