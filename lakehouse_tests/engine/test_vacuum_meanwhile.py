@@ -3,12 +3,17 @@
 import os
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from lakehouse.core.errors import Broken
 from lakehouse.core.settings import parse_settings
+from lakehouse.core.vacuum import sift
 from lakehouse.engine.lake import Lake, open_lake
-from lakehouse_tests.engine.faults import HOUR, KEY, LONG_AGO, NOW, PAST, age, carried_out, files, paths, planned, report, story_of
+from lakehouse.engine.vacuum import delta, recheck, run
+from lakehouse.engine.vacuum.delta import Located
+from lakehouse_tests.engine.faults import HOUR, KEY, LONG_AGO, NOW, PAST, TABLE, age, carried_out, files, paths, planned, report, story_of
 from lakehouse_tests.engine.vacuums import table_of
 from lakehouse_tests.log_builder import START_MS, LogBuilder
 
@@ -193,3 +198,55 @@ def test_files_that_are_gone_already_count_as_nothing(lake: Lake) -> None:
     gone, work = carried_out(lake, found, meanwhile=beside)
     assert gone == {"d=1/gone", "d=1/orphan"}
     assert (work.deleted_files, work.deleted_bytes, work.spared, work.failed) == (1, 3, {}, {})
+
+
+@pytest.mark.parametrize("deleter", ["lakehouse", "delta"])
+def test_what_delta_keeps_stays(lake: Lake, deleter: str) -> None:
+    gone, work = carried_out(lake, planned(lake), kept={"d=1/orphan"}, table=table_of(KEY, deleter=deleter))
+    assert (gone, work.spared) == ({"d=1/gone"}, {"d=1/orphan": "Delta would not delete it"})
+
+
+def test_if_delta_keeps_everything_or_names_another_file_nothing_is_deleted(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = planned(lake)
+    monkeypatch.setattr(delta, "_ask", lambda *_: set())
+    with pytest.raises(Broken, match=r"Delta would delete none of the 2 file\(s\)"):
+        delta.agreed(None, Located(uri="", location=str), KEY, found.doomed)  # type: ignore[arg-type]  # nobody is asked
+    names = {f"file:/lake/{KEY}/{name}": name for name in PAST}
+    where: dict[str, str] = {"location": f"file:/lake/{KEY}", "table": KEY}
+    assert delta.answered([f"file:/lake/{KEY}/d=1/gone"], names, **where) == {"d=1/gone"}
+    with pytest.raises(Broken, match=f"Delta would delete file:/lake/{KEY}/d=1/live, which it was not asked about; nothing was deleted"):
+        delta.answered([*names, f"file:/lake/{KEY}/d=1/live"], names, **where)
+
+
+def test_what_delta_takes_for_folders_of_a_deep_file_is_no_file_that_it_gives_up() -> None:
+    deep = "d=1/a/b/c/e/x"
+    answer = ["s3a://b/t/e", f"s3a://b/t/{deep}"]
+    assert delta.answered(answer, {f"s3a://b/t/{deep}": deep, "s3a://b/t/e": "e"}, location="s3a://b/t", table=KEY) == {deep}
+
+
+def test_more_than_one_vacuum_takes_goes_with_the_next(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sift, "MOST_FILES", 1)
+    all_gone = set[str]()
+    for left in (1, 0):
+        found = planned(lake, "FULL")
+        assert (found.file_count, found.left_count) == (1, left)
+        account = run._Account(lake, TABLE, None)
+        gone, work = carried_out(lake, found)
+        assert account.journal(found, work, is_complete=True).past.is_complete == (left == 0)
+        all_gone |= gone
+    assert all_gone == {*PAST}
+
+
+def test_the_neighbours_are_asked_again_while_batches_go(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A clone that is made after the first batch is seen before one of the next."""
+    monkeypatch.setattr(run, "DELETE_KEYS", 1)
+    monkeypatch.setattr(recheck, "NEIGHBOURS_EVERY", 1)
+    delete = run._delete
+
+    def then_cloned(*arguments: Any) -> None:
+        delete(*arguments)
+        LogBuilder(lake.store, "scratch/clone").create().append([(f"file://{lake.settings.root}/{KEY}/d=1/orphan", 3)])
+
+    monkeypatch.setattr(run, "_delete", then_cloned)
+    gone, work = carried_out(lake, planned(lake))
+    assert (gone, work.spared) == ({"d=1/gone"}, {"d=1/orphan": "another table reads it"})

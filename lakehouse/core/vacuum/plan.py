@@ -99,10 +99,8 @@ def plan_vacuum(
     now_ms: int,
     settled_ms: int = 0,
     prices: Prices = DEFAULT_PRICES,
-    most: int = MOST_FILES,
 ) -> VacuumPlan:
-    """What goes of `objects`, at most `most` files, by the mode's quote. Unless the mode is LITE, live files written before `settled_ms`
-    must be among them.
+    """What goes of `objects`, by the mode's quote. Unless the mode is LITE, live files written before `settled_ms` must be among them.
 
     Raises:
         Refused: the retention is unknown or too short, the table is a catalog's, or the report lacks live files.
@@ -110,7 +108,7 @@ def plan_vacuum(
     """
     _refuse_unsafe(facts, policy)
     classifier = _classifier(facts, now_ms=now_ms, horizon_ms=facts.held_ms)
-    sifted = Sifted(facts, classifier, most=most)
+    sifted = Sifted(facts, classifier)
     sifted.take(objects)
     if mode != "LITE":
         _refuse_gaps(facts, sifted.unseen, mode, settled_ms)

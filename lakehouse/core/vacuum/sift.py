@@ -37,11 +37,11 @@ class Doomed:
 class Sifted:
     """The objects of one table, those that may go kept aside; one inside a nested table's folder is not this one's.
 
-    At most `most` of them are kept, so that memory is bounded whatever storage holds; `left_count` counts the others.
+    At most `MOST_FILES` of them are kept, so that memory is bounded whatever storage holds; `left_count` counts the others.
     """
 
-    def __init__(self, facts: VacuumFacts, classifier: Classifier, *, most: int = MOST_FILES) -> None:
-        self._facts, self._classifier, self._prefix, self._most = facts, classifier, facts.lake_prefix, most
+    def __init__(self, facts: VacuumFacts, classifier: Classifier) -> None:
+        self._facts, self._classifier, self._prefix = facts, classifier, facts.lake_prefix
         self._owners = Owners({facts.books.table, *facts.tables})
         self._uniform = bool(facts.properties.get(_UNIFORM))
         self._late = removed_since(facts, classifier.horizon_ms)
@@ -82,7 +82,7 @@ class Sifted:
             return
         elif _ODD.match(own):
             self._odd.add(own)
-        elif len(self._going) >= self._most:
+        elif len(self._going) >= MOST_FILES:
             self.left_count += 1
         else:
             self._going[own] = Doomed(name=own, size_bytes=each.size_bytes, modified_ms=each.modified_ms or 0, part=part)

@@ -4,14 +4,16 @@
 2. Our clock is compared with the storage's: the horizon is a time of ours, the files' times are its own.
 3. The plan is made, from the log and from the report, a listing, or the log alone.
 4. Delta is asked which of the plan's files it would delete (VACUUM … USING INVENTORY … DRY RUN, over exactly these). What it spares stays.
-5. What lies in a folder in which a table was made since the report stays. Batch by batch: if the log has a newer version it is read
-   again, and what it does not doom any more stays; so do orphans that were written again since they were listed; the others are deleted.
+5. Batch by batch it is asked once more what others did meanwhile (`recheck.py`): tables made in the folders of these files, files
+   written again, tables beside that borrow more, and last the table's own log, by whose newest version and retention the batch is judged.
+   What is still doomed then is deleted.
 6. The journal gets what was to go, what went, and what did not and why; also if an error ended it.
 
 **Safety properties**
 - A file goes only if our reading of the log and Delta's own both doom it. If Delta names one that was not asked about, or spares them
   all, nothing is deleted, and a person has to look.
 - Nothing is deleted that is not in the plan, so that a dry run shows everything that can go.
+- A log that is gone, or was put back to an older state, and a neighbour that cannot be read any more, stop the deletion.
 - Deleting a file twice is deleting it once: after a crash at any point the next vacuum goes on.
 """
 
