@@ -58,9 +58,7 @@ def main(*orphans: int) -> int:
     _measured(orphans=0, files=IN_LOG, tombstones=0)
     _measured(orphans=0, files=10, tombstones=IN_LOG)
     kept = max(peaks) <= MOST_BYTES and peaks[-1] <= peaks[0] * MOST_GROWTH
-    print(
-        f"goals: at most {MOST_BYTES / 1e6:.0f} MB, and {MOST_GROWTH} times that of the first for the last: {'' if kept else 'not '}kept"
-    )
+    print(f"goals: at most {MOST_BYTES / 1e6:.0f} MB, and {MOST_GROWTH} times that of the first for the last: {'' if kept else 'not '}kept")
     return 0 if kept else 1
 
 

@@ -20,6 +20,7 @@ from lakehouse.core.vacuum import (
     Vacuum,
     VacuumFacts,
     VacuumPlan,
+    are_partitions,
     choice,
     choose_mode,
     folders_above,
@@ -107,6 +108,7 @@ def test_what_is_past_its_retention_goes_and_is_priced() -> None:
         stored("orphan", ms=None),
         stored("orphan", ms=NOW - DAY),
         stored("past", ms=NOW - DAY),
+        stored("past", ms=None),
         stored("_delta_log/00000000000000000000.json"),
         stored("_delta_log/00000000000000000009.json"),
         stored("_SUCCESS"),
@@ -388,3 +390,4 @@ def test_a_plan_holds_so_many_files_and_counts_the_others(monkeypatch: pytest.Mo
 @pytest.mark.parametrize(("name", "folders"), [("x", []), ("a/x", ["a"]), ("a/d=1/x", ["a", "a/d=1"])])
 def test_a_table_may_be_made_in_every_folder_above_a_file(name: str, folders: list[str]) -> None:
     assert folders_above(name) == folders
+    assert [*are_partitions(folders, ("d",)).values()] == [folder.endswith("d=1") for folder in folders]

@@ -114,8 +114,9 @@ def test_what_killed_writes_left_beside_reports_and_rows_goes_when_it_is_old(tmp
     staged = root / REPORTS / "_loading" / "local" / name
     staged.parent.mkdir(parents=True)
     staged.write_bytes(b"half")
+    others = {path for path in root.rglob("*") if path.is_file() and path != staged}
     _Staging(lake, fresh_report(lake, now_ms=NOW), file_rows=1).clear()
-    assert not staged.exists()
+    assert {path for path in root.rglob("*") if path.is_file()} == others
 
 
 def test_old_scans_go_with_the_next_one_and_reports_of_others_stay(tmp_path: Path) -> None:
@@ -192,7 +193,8 @@ def test_a_report_of_any_format_gives_the_listing_to_the_row(store: Store, file_
         store.put(name, name.encode())
     listing = walked(store)
     write_report(store, [row_of(each) for each in listing], created_ms=NOW, file_format=file_format)
-    assert rows_of(store) == listing
+    before = walked(store)
+    assert (rows_of(store), walked(store)) == (listing, before)
 
 
 @pytest.mark.parametrize("file_format", ["CSV", "ORC", "Parquet"])

@@ -181,6 +181,17 @@ def test_a_removed_file_that_is_written_again_and_not_committed_yet_stays(lake: 
     assert gone == {*paths(found)} - {name}
 
 
+def test_an_orphan_that_is_replaced_by_another_of_old_times_stays(lake: Lake) -> None:
+    """As `cp -p` does it: its time says nothing, its size does."""
+
+    def beside() -> None:
+        lake.store.put(f"{KEY}/d=1/orphan", b"other bytes")
+        age(lake)
+
+    gone, work = carried_out(lake, planned(lake, "FULL"), meanwhile=beside)
+    assert (gone, work.spared) == ({"d=1/gone"}, {"d=1/orphan": AGAIN})
+
+
 @pytest.mark.parametrize("mode", MODES)
 def test_a_removed_file_that_was_written_again_before_the_listing_is_not_planned(lake: Lake, story: LogBuilder, mode: str) -> None:
     name = deterministic(lake, story)
@@ -207,10 +218,12 @@ def test_what_delta_keeps_stays(lake: Lake, deleter: str) -> None:
 
 
 def test_if_delta_keeps_everything_or_names_another_file_nothing_is_deleted(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
-    found = planned(lake)
+    found, nobody, at = planned(lake), None, Located(uri="", location=str)
+    monkeypatch.setattr(delta, "_ask", lambda *_: {"d=1/gone"})
+    assert [each.name for each in delta.agreed(nobody, at, KEY, found.doomed)] == ["d=1/gone"]  # type: ignore[arg-type]
     monkeypatch.setattr(delta, "_ask", lambda *_: set())
     with pytest.raises(Broken, match=r"Delta would delete none of the 2 file\(s\)"):
-        delta.agreed(None, Located(uri="", location=str), KEY, found.doomed)  # type: ignore[arg-type]  # nobody is asked
+        delta.agreed(nobody, at, KEY, found.doomed)  # type: ignore[arg-type]
     names = {f"file:/lake/{KEY}/{name}": name for name in PAST}
     where: dict[str, str] = {"location": f"file:/lake/{KEY}", "table": KEY}
     assert delta.answered([f"file:/lake/{KEY}/d=1/gone"], names, **where) == {"d=1/gone"}

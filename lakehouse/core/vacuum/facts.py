@@ -132,6 +132,12 @@ def folders_above(name: str) -> list[str]:
     return ["/".join(parts[: end + 1]) for end in range(len(parts))]
 
 
+def are_partitions(folders: Iterable[str], partition_columns: Iterable[str]) -> dict[str, bool]:
+    """Of each folder whether it is one of a partition; a table has many of these, and few others."""
+    begins = tuple(f"{column}=" for column in partition_columns)
+    return {folder: folder.rpartition("/")[2].startswith(begins) for folder in folders}
+
+
 def log_covers(facts: VacuumFacts) -> bool:
     """Whether the log still tells of every file that was removed since the last complete vacuum."""
     commits, last = facts.history.commits, facts.last_complete

@@ -21,7 +21,15 @@ from lakehouse.core.inventory import RECLAIMABLE, RETENTION, Classifier, Part, R
 from lakehouse.core.layout import CATALOG_FEATURES
 from lakehouse.core.reason import Reason
 from lakehouse.core.vacuum.choice import DELETE_KEYS, Quote
-from lakehouse.core.vacuum.facts import ASKED_AT_ONCE, SECONDS_PER_PAGE, VacuumFacts, folders_above, removed_since, written_once
+from lakehouse.core.vacuum.facts import (
+    ASKED_AT_ONCE,
+    SECONDS_PER_PAGE,
+    VacuumFacts,
+    are_partitions,
+    folders_above,
+    removed_since,
+    written_once,
+)
 from lakehouse.core.vacuum.policy import SAFE_RETENTION_HOURS, SHORT_RETENTION_RISK, Vacuum, type_of_mode
 from lakehouse.core.vacuum.sift import MOST_FILES, Doomed, Sifted
 
@@ -216,8 +224,10 @@ def _price(
     lists, heads, deletes = quote.list_requests, 0, 0
     if facts.on_s3:
         # Before each batch: a log in each folder, the newest commit and the one after it, and names that a writer may use again.
-        lists += sum(len({folder for each in batch for folder in folders_above(each.name)}) for batch in batches)
-        heads = 2 * len(batches) + sum(not written_once(each.name) for each in doomed)
+        above = ({folder for each in batch for folder in folders_above(each.name)} for batch in batches)
+        asked = [is_one for batch in above for is_one in are_partitions(batch, facts.books.partition_columns).values()]
+        lists += asked.count(False)
+        heads = asked.count(True) + 2 * len(batches) + sum(not written_once(each.name) for each in doomed)
         deletes = len(batches)
     seconds = quote.seconds + (lists - quote.list_requests + heads) * SECONDS_PER_PAGE / ASKED_AT_ONCE if doomed else 0.0
     return {

@@ -53,9 +53,9 @@ def newer_version(lake: Lake, known: KnownLog) -> int:
     """
     table, version = known.facts.layout.table, known.facts.layout.version
     now = lake.store.stat(known.commit.name)
-    # S3 tells times in seconds, and a listing there in other digits than a HEAD.
-    unit_ms = 1_000 if lake.settings.on_s3 else 1
-    if now is None or (now.size_bytes, now.modified_ms // unit_ms) != (known.commit.size_bytes, known.commit.modified_ms // unit_ms):
+    # S3 tells times in seconds, and some servers list them in other digits than a HEAD has.
+    off_ms = 1_000 if lake.settings.on_s3 else 0
+    if now is None or now.size_bytes != known.commit.size_bytes or abs(now.modified_ms - known.commit.modified_ms) > off_ms:
         found = "is gone" if now is None else f"has {now.size_bytes} bytes for {known.commit.size_bytes}, or was written again"
         raise Broken(
             f"vacuum of {table}: the commit of version {version} is not the one that it began with: {known.commit.name} {found}; was the "
@@ -105,5 +105,6 @@ class Neighbours:
     def _folders(self) -> set[str]:
         store = self._lake.store
         tops = [top for top in store.folders("") if top != _OWN_FOLDER and top not in self._landed]
-        inner = {f"{top}/{name}" for top in tops for name in store.folders(top) if name != "_delta_log"}
+        # A table of the uppermost level has its log and its partitions there.
+        inner = {f"{top}/{name}" for top in tops for name in store.folders(top) if name != "_delta_log" and "=" not in name}
         return {*tops, *inner} - {self._table}

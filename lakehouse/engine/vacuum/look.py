@@ -3,7 +3,8 @@
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
-from lakehouse.core.vacuum import ASKED_AT_ONCE, Doomed, VacuumPlan, folders_above
+from lakehouse.core.inventory import TableBooks
+from lakehouse.core.vacuum import ASKED_AT_ONCE, Doomed, VacuumPlan, are_partitions, folders_above
 from lakehouse.engine.store import Store, StoredFile
 
 
@@ -23,17 +24,22 @@ def written_again(planned: VacuumPlan, doomed: Sequence[Doomed], found: dict[str
     return again
 
 
-def in_new_tables(store: Store, table: str, doomed: Sequence[Doomed]) -> set[str]:
-    """The files in whose folder, or above it, a table lies, as CONVERT makes one of what lies there: one listing for each folder.
+def in_new_tables(store: Store, books: TableBooks, doomed: Sequence[Doomed]) -> set[str]:
+    """The files in whose folder, or above it, a table lies, as CONVERT makes one of what lies there: one request for each folder.
 
     The plan holds no file of a table that was known; a file that this table removed may be the new one's as well as an orphan.
     """
     above = {each.name: folders_above(each.name) for each in doomed}
-    folders = sorted({folder for asked in above.values() for folder in asked})
+    asked = are_partitions(sorted({folder for folders in above.values() for folder in folders}), books.partition_columns)
+
+    def has_log(folder: str) -> bool:
+        # Partitions are many, and a HEAD costs a twelfth of a LIST; a table as young as a report has its first commit.
+        log = f"{books.table}/{folder}/_delta_log"
+        return store.stat(f"{log}/{0:020}.json") is not None if asked[folder] else bool(store.list(log))
+
     with ThreadPoolExecutor(max_workers=ASKED_AT_ONCE) as pool:
-        logs = pool.map(store.list, [f"{table}/{folder}/_delta_log" for folder in folders])
-        made = {folder for folder, log in zip(folders, logs, strict=True) if log}
-    return {name for name, asked in above.items() if not made.isdisjoint(asked)}
+        made = {folder for folder, has in zip(asked, pool.map(has_log, asked), strict=True) if has}
+    return {name for name, folders in above.items() if not made.isdisjoint(folders)}
 
 
 def stored(store: Store, table: str, files: Sequence[Doomed]) -> dict[str, StoredFile]:

@@ -36,7 +36,7 @@ class Recheck:
             Refused: a neighbour's log cannot be read.
         """
         store, table = self._lake.store, self._planned.table
-        going = self._without(batch, in_new_tables(store, table, batch), "a table was made in its folder since it was listed")
+        going = self._without(batch, in_new_tables(store, self._facts.books, batch), "a table was made in its folder since it was listed")
         # On S3 a request for each file would be as many as Delta takes, and nobody else writes a name that was made for one try.
         asked = [each for each in going if not self._facts.on_s3 or not written_once(each.name)]
         found = stored(store, table, asked)
