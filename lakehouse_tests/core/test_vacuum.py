@@ -236,6 +236,8 @@ def test_the_log_alone_tells_what_was_removed_since_the_last_vacuum() -> None:
         (replace(MANY, report=REPORT), "INVENTORY", {"LITE": "storage was looked through never"}),
         (replace(FACTS, report=REPORT, past=(past(ended_ms=NOW - 3 * HOUR),)), "LITE", {}),
         (replace(FACTS, report=REPORT, past=(past(ended_ms=NOW - HOUR),)), "LITE", {"INVENTORY": "older than the last vacuum"}),
+        (replace(FACTS, past=(past(ended_ms=NOW - 25 * HOUR), past("LITE", ended_ms=NOW - HOUR))), "FULL", {"LITE": "25 h ago"}),
+        (replace(FACTS, past=(past(ended_ms=NOW - 25 * HOUR), past(ended_ms=NOW, is_complete=False))), "FULL", {"LITE": "25 h ago"}),
         (replace(MANY, report=REPORT, past=(past(ended_ms=NOW - 25 * HOUR),)), "INVENTORY", {"LITE": "25 h ago"}),
         (
             replace(FACTS, report=replace(REPORT, created_ms=NOW - 31 * HOUR), past=(past(ended_ms=NOW - 40 * HOUR),)),

@@ -1,5 +1,6 @@
 """What others do between the plan of a vacuum and its deletions, planted; no Spark: Delta's answer is taken to be our plan."""
 
+import contextlib
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -7,9 +8,11 @@ from typing import Any
 
 import pytest
 
-from lakehouse.core.errors import Broken
+from lakehouse.core.errors import Broken, Refused
 from lakehouse.core.settings import parse_settings
 from lakehouse.core.vacuum import sift
+from lakehouse.engine.clock import now_ms
+from lakehouse.engine.journal import Journal
 from lakehouse.engine.lake import Lake, open_lake
 from lakehouse.engine.vacuum import delta, recheck, run
 from lakehouse.engine.vacuum.delta import Located
@@ -113,6 +116,17 @@ def test_a_retention_that_is_raised_meanwhile_holds_for_what_lost_its_tombstone(
     assert gone == {"d=1/orphan"}
 
 
+def test_what_was_brought_back_and_removed_again_meanwhile_stays_though_its_tombstone_is_gone(lake: Lake, story: LogBuilder) -> None:
+    """The newest version knows nothing of the file; that a version within the retention had it, only its commit tells."""
+    remove = {"path": "d=1/orphan", "deletionTimestamp": NOW, "dataChange": True}
+
+    def beside() -> None:
+        story.append([("d=1/orphan", 3)]).commit("DELETE", {"remove": remove}, committed_ms=NOW).checkpoint(tombstones=False)
+
+    gone, work = carried_out(lake, planned(lake), meanwhile=beside)
+    assert (gone, [*work.spared]) == ({"d=1/gone"}, ["d=1/orphan"])
+
+
 def test_a_table_that_its_catalog_took_over_meanwhile_keeps_everything(lake: Lake, story: LogBuilder) -> None:
     features = ["catalogManaged"]
     protocol = {"minReaderVersion": 3, "minWriterVersion": 7, "readerFeatures": features, "writerFeatures": features}
@@ -134,13 +148,18 @@ def _rewritten(lake: Lake) -> None:
     lake.store.put(f"{KEY}/_delta_log/{2:020}.json", lake.store.read(f"copy/t/_delta_log/{2:020}.json"))
 
 
+def _of_the_same_size(lake: Lake) -> None:
+    name = f"{KEY}/_delta_log/{2:020}.json"
+    lake.store.put(name, lake.store.read(name).replace(b"DELETE", b"UPDATE"))
+
+
 def _rewritten_further(lake: Lake) -> None:
     _rewritten(lake)
     lake.store.put(f"{KEY}/_delta_log/{3:020}.json", lake.store.read(f"copy/t/_delta_log/{2:020}.json"))
 
 
 @pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("put_back", [_older, _rewritten, _rewritten_further])
+@pytest.mark.parametrize("put_back", [_older, _rewritten, _of_the_same_size, _rewritten_further])
 def test_a_log_that_was_put_back_meanwhile_stops_it(lake: Lake, put_back: Callable[[Lake], None], mode: str) -> None:
     gone, work = carried_out(lake, planned(lake, mode), meanwhile=lambda: put_back(lake))
     assert gone == set()
@@ -263,3 +282,44 @@ def test_the_neighbours_are_asked_again_while_batches_go(lake: Lake, monkeypatch
     monkeypatch.setattr(run, "_delete", then_cloned)
     gone, work = carried_out(lake, planned(lake))
     assert (gone, work.spared) == ({"d=1/gone"}, {"d=1/orphan": "another table reads it"})
+
+
+@pytest.fixture
+def without_spark(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A whole vacuum whose table nobody else holds, and whose plan Delta agrees to."""
+    monkeypatch.setattr(run, "hold", lambda *_, **__: contextlib.nullcontext())
+    monkeypatch.setattr(run, "located", lambda *_: contextlib.nullcontext(Located(uri="", location=str)))
+    monkeypatch.setattr(run, "agreed", lambda *arguments: [*arguments[-1]])
+
+
+@pytest.mark.usefixtures("without_spark")
+def test_a_clock_of_another_world_stops_it_before_anything_goes(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run, "now_ms", lambda: now_ms() + 400_000)
+    before = files(lake)
+    with pytest.raises(Refused, match="clock is 400 s off"):
+        run.vacuum(lake, None, TABLE, [TABLE])  # type: ignore[arg-type]  # nobody is asked
+    with pytest.raises(Refused, match="clock is 400 s off"):
+        run.vacuum_idle(lake, TABLE, [TABLE])
+    assert files(lake) == before and Journal(lake.store).vacuums(KEY) == ()
+
+
+@pytest.mark.usefixtures("without_spark")
+def test_what_went_before_an_error_is_journalled_and_the_next_vacuum_takes_the_rest(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run, "DELETE_KEYS", 1)
+    honest, name = run._delete, f"{KEY}/_delta_log/{2:020}.json"
+    commit = lake.store.read(name)
+
+    def then_put_back(*arguments: Any) -> None:
+        honest(*arguments)
+        _older(lake)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(run, "_delete", then_put_back)
+        with pytest.raises(Broken, match=r"version 2 is not the one that it began with: .*2.json is gone"):
+            run.vacuum(lake, None, TABLE, [TABLE], mode="FULL")  # type: ignore[arg-type]
+    assert PAST[1] in files(lake) and PAST[0] not in files(lake)
+    lake.store.put(name, commit)
+    outcome = run.vacuum(lake, None, TABLE, [TABLE])  # type: ignore[arg-type]
+    first, second = Journal(lake.store).vacuums(KEY)
+    assert (first.deleted_files, first.is_complete, second.deleted_files, second.is_complete) == (1, False, 1, True)
+    assert (outcome.plan.mode, files(lake)) == ("FULL", {"d=1/live", "d=2/live"})
