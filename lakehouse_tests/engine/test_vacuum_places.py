@@ -128,6 +128,19 @@ def test_a_stray_key_that_looks_like_a_log_stops_no_vacuum_and_is_named(lake: La
         assert found.notes == (f"{said}: if there is none, delete that key",)
 
 
+@pytest.mark.parametrize("path", ["d=1/%00", "..", ".", "d=1/..", "../../../etc/passwd", "%2E%2E/x"])
+def test_a_path_that_names_no_file_of_the_table_stops_no_vacuum(lake: Lake, path: str) -> None:
+    story = LogBuilder(lake.store, "bronze/u").create().append([(path, 3), ("old", 1), ("live", 1)])
+    for name in ("old", "live"):
+        lake.store.put(f"bronze/u/{name}", b"1")
+    story.delete([path, "old"])
+    age(lake)
+    table = table_of("bronze/u")
+    for mode in ("FULL", "LITE"):
+        found = plan(lake, table, [table, TABLE], mode=mode)
+        assert found is not None and paths(found) == ["old"]
+
+
 @pytest.mark.parametrize("name", ["./odd", "d=1/./odd", "d=1//odd", "x/../odd", "./d=1/../odd"])
 def test_a_name_that_is_spelt_oddly_in_the_log_is_the_file_that_delta_reads(lake: Lake, name: str) -> None:
     plain = "odd" if name.endswith("../odd") or name == "./odd" else "d=1/odd"

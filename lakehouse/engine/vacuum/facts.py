@@ -182,6 +182,8 @@ def _objects(lake: Lake, known: Gathered, mode: type_of_mode) -> Iterable[Stored
 def _on_disk(lake: Lake, objects: Iterable[StoredObject]) -> Iterator[StoredObject]:
     """Those that are there, with what the disk knows of them, which costs nothing; Hadoop's checksums among them."""
     for each in objects:
+        if "\0" in each.key:  # no file of a disk has such a name
+            continue
         for key in (each.key, checksum_name(each.key)):
             if found := lake.store.stat(key):
                 yield StoredObject(bucket=each.bucket, key=key, size_bytes=found.size_bytes, modified_ms=found.modified_ms)
