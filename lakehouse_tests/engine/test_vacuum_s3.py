@@ -177,6 +177,12 @@ def test_files_that_were_gone_before_make_the_count_an_upper_bound_where_nobody_
     assert (past.is_at_most, past.deleted_files) == (is_at_most, found.file_count - 1)
 
 
+def test_keys_that_name_no_folder_stop_no_vacuum(in_bucket: Lake) -> None:
+    for key in ("some/lake//x/y", "some/lake/./x/y", "some/lake/../x/y", "some/lake/silver//y", "some/lake/silver/../y"):
+        boto3.client("s3").put_object(Bucket=in_bucket.store.bucket, Key=key, Body=b"1")
+    assert carried_out(in_bucket, planned(in_bucket, "FULL"))[0] == {*PAST}
+
+
 def test_a_storage_that_tells_nothing_stops_it_before_anything_goes(s3: FaultyS3, in_bucket: Lake) -> None:
     s3.fault, s3.times, s3.method = _slow_down, -1, "HEAD"
     gone, work = carried_out(in_bucket, planned(in_bucket))

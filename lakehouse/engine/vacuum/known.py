@@ -103,8 +103,8 @@ class Neighbours:
         return self.read([*newer, *(folder for folder in self._folders() if folder not in self._versions)])
 
     def _folders(self) -> set[str]:
-        store = self._lake.store
-        tops = [top for top in store.folders("") if top != _OWN_FOLDER and top not in self._landed]
+        store, no_table = self._lake.store, {"", ".", "..", _OWN_FOLDER, "_delta_log"}
+        tops = [top for top in store.folders("") if top not in no_table and top not in self._landed]
         # A table of the uppermost level has its log and its partitions there.
-        inner = {f"{top}/{name}" for top in tops for name in store.folders(top) if name != "_delta_log" and "=" not in name}
+        inner = {f"{top}/{name}" for top in tops for name in store.folders(top) if name not in no_table and "=" not in name}
         return {*tops, *inner} - {self._table}
