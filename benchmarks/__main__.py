@@ -8,6 +8,7 @@ import time
 NAMES = (
     "big_log",
     "inventory",
+    "vacuum_memory",
     "fleet",
     "throughput",
     "calibration",

@@ -105,7 +105,7 @@ def report_command(table: str | None, configuration: str | None, max_age_hours: 
     """
     opened = open_declared()
     now = now_ms()
-    found = reconcile_lake(opened.lake, opened.tables, now_ms=now, configuration=configuration, max_age_hours=max_age_hours)
+    found = reconcile_lake(opened.lake, opened.tables.values(), now_ms=now, configuration=configuration, max_age_hours=max_age_hours)
     tables = {each.table: each for each in found.reconciliation.tables}
     if table is not None and table not in tables:
         raise Refused(f"table {table!r} is in neither the report nor the lake; {nearest(table, tables)}")

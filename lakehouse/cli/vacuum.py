@@ -105,6 +105,13 @@ def _nothing(table: Table, reason: str, sentence: str) -> dict[str, Any]:
     return {"table": table.key, "version": None, "reason": reason, "sentence": sentence, "files": 0, "bytes": 0, "paths": []}
 
 
+def _deleted(document: Mapping[str, Any]) -> tuple[str, str]:
+    """Files and bytes; S3 does not tell a key that it deleted from one that was gone."""
+    at_most = "at most " if document.get("actual_is_at_most") else ""
+    files, size = document.get("actual_files", 0), document.get("actual_bytes", 0)
+    return f"{at_most}{count_text(files)}", f"{at_most}{bytes_text(size)}"
+
+
 def _print(documents: Sequence[Mapping[str, Any]], *, dry_run: bool) -> None:
     actual = () if dry_run else ("deleted", "bytes deleted")
     rows = [
@@ -113,7 +120,7 @@ def _print(documents: Sequence[Mapping[str, Any]], *, dry_run: bool) -> None:
             each.get("mode", "-"),
             count_text(each["files"]),
             bytes_text(each["bytes"]),
-            *(() if dry_run else (count_text(each.get("actual_files", 0)), bytes_text(each.get("actual_bytes", 0)))),
+            *(() if dry_run else _deleted(each)),
             each["sentence"],
         )
         for each in documents

@@ -113,6 +113,7 @@ class VacuumOutcome:
             **self.plan.as_json(),
             "actual_files": past.deleted_files,
             "actual_bytes": past.deleted_bytes,
+            "actual_is_at_most": past.is_at_most,
             "actual_requests": dict(past.requests),
             "actual_seconds": round(past.seconds, 3),
             "actual_usd": round(past.usd, 9),

@@ -25,6 +25,8 @@ _PREFIX = re.compile(r"(?:[A-Za-z0-9][A-Za-z0-9_.=-]*/)+")
 _CLUSTERING_COLUMNS = 4
 # With it Delta forgets which batches a table holds, and they would be loaded again. Source: PROTOCOL.md, "Transaction Identifiers"
 TRANSACTION_RETENTION = "delta.setTransactionRetentionDuration"
+# Folders that the lake writes itself; a vacuum takes what it finds in a table's folder and no log has.
+_OWN_FOLDERS = (*LAYERS, "quarantine", "inventory")
 _LANDING_SUFFIXES = {"json": (".json", ".jsonl", ".json.gz", ".jsonl.gz"), "csv": (".csv", ".csv.gz")}
 
 
@@ -54,6 +56,9 @@ class Landing:
         if not _PREFIX.fullmatch(self.prefix) or {".", ".."} & set(self.prefix.split("/")):
             near = _near_prefix(self.prefix)
             raise Refused(f"Landing.prefix is {self.prefix!r}; accepted: a path below the lake's root that ends with '/', like {near}")
+        if (top := self.prefix.partition("/")[0]).lower() in _OWN_FOLDERS:
+            near = f"landing/{self.prefix.partition('/')[2]}"
+            raise Refused(f"Landing.prefix is {self.prefix!r}; {top}/ holds the lake's own tables; accepted: another folder, like {near}")
         for name in ("max_batch_files", "max_batch_bytes", "max_file_bytes"):
             if (value := getattr(self, name)) < 1:
                 raise Refused(f"Landing.{name} is {value}; accepted: 1 or more")

@@ -1,8 +1,11 @@
-"""URIs as logs spell them, and the one spelling by which they are compared."""
+"""URIs and paths as logs spell them, and the one spelling by which they are compared."""
 
 import re
+from urllib.parse import unquote
 
 _ABSOLUTE = re.compile(r"/|[A-Za-z][A-Za-z0-9+.-]*:/")
+_SCHEME = re.compile(r"(?:[A-Za-z][A-Za-z0-9+.-]*://[^/]*)?/?")
+_NO_NAME = re.compile(r"(?:^|/)\.{0,2}(?:/|$)")
 
 
 def is_absolute(path: str) -> bool:
@@ -11,5 +14,38 @@ def is_absolute(path: str) -> bool:
 
 
 def bare_uri(uri: str) -> str:
-    """A URI without what differs between spellings of one place: `file:` and its slashes, `s3` or `s3a`, the last slash."""
-    return re.sub(r"^s3[an]?://", "s3://", re.sub(r"^file:/+", "/", uri)).rstrip("/")
+    """A URI without what differs between spellings of one place: `file:` and its slashes, `s3` or `s3a`, and parts that name nothing."""
+    bare = re.sub(r"^s3[an]?://", "s3://", re.sub(r"^file:/+", "/", uri))
+    head = _SCHEME.match(bare)
+    start = head.end() if head else 0
+    return f"{bare[:start]}{plain_path(bare[start:])}".rstrip("/")
+
+
+def plain_path(path: str) -> str:
+    """A relative path without empty parts, `.` and `..`; of those that lead out of its start the `..` stay.
+
+    Source: java.net.URI.normalize, which Hadoop's Path calls for every path of a log.
+    """
+    if not _NO_NAME.search(path):
+        return path
+    parts: list[str] = []
+    for part in path.split("/"):
+        if part == ".." and parts and parts[-1] != "..":
+            parts.pop()
+        elif part not in ("", "."):
+            parts.append(part)
+    return "/".join(parts)
+
+
+def name_in_table(path: str) -> str | None:
+    """The name that a path of a log has below its table's folder, decoded; `None` for a path that leads elsewhere, or may."""
+    if is_absolute(path):
+        return None
+    name = plain_path(unquote(path))
+    return None if name == ".." or name.startswith("../") else name
+
+
+def name_below(uri: str, root: str) -> str | None:
+    """The name that `uri`, decoded, has below `root`, by their spelling alone; `None` for one that is elsewhere by that."""
+    bare, base = bare_uri(uri), f"{bare_uri(root)}/"
+    return bare.removeprefix(base) if bare.startswith(base) else None

@@ -137,8 +137,7 @@ def _load(
     now = now_ms()
     report = fresh_report(lake, now_ms=now, configuration=config.configuration or None)
     context.log.info(f"report {report.name}, {report.manifest.age_hours(now):.1f} h old")
-    declared = [table.key for table in tables]
-    return load_report(lake, report, declared, spark=session, now_ms=now_ms(), owner=f"run {context.run.run_id}")
+    return load_report(lake, report, tables, spark=session, now_ms=now_ms(), owner=f"run {context.run.run_id}")
 
 
 def _result(key: dg.AssetKey, verdict: Verdict) -> dg.AssetCheckResult:

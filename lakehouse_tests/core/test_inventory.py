@@ -26,6 +26,7 @@ from lakehouse.core.inventory import (
     table_roots,
 )
 from lakehouse.core.layout import DataFile, Layout, LogDebt, Tombstone
+from lakehouse.core.uri import name_below
 from lakehouse.core.vector import vector_file
 
 NOW = 1_795_000_000_000
@@ -57,6 +58,10 @@ def parse(document: dict[str, Any] | bytes, checksum: str | None = None, **more:
     data = document if isinstance(document, bytes) else json.dumps(document).encode()
     said = hashlib.md5(data).hexdigest() + "\n" if checksum is None else checksum
     return parse_manifest(data, said, name="daily/x", source_bucket="lake", folder=FOLDER, now_ms=NOW, **more)
+
+
+def test_a_report_of_a_clock_that_is_minutes_ahead_is_read() -> None:
+    assert parse(manifest(creationTimestamp=str(NOW + 300_000))).created_ms == NOW + 300_000
 
 
 def test_a_manifest_of_aws_is_read() -> None:
@@ -107,6 +112,8 @@ def test_the_columns_of_orc_and_parquet_are_read(file_format: str, schema: str) 
         (manifest(creationTimestamp=str(NOW // 1000)), {}, "no time in milliseconds"),
         (manifest(creationTimestamp=str(NOW * 1000)), {}, "no time in milliseconds"),
         (manifest(creationTimestamp=str(NOW + 2 * DAY)), {}, "no time in milliseconds"),
+        (manifest(creationTimestamp=str(NOW + HOUR)), {}, "it is dated 60 min ahead of this machine's clock, at most 5 min are accepted"),
+        (manifest(creationTimestamp=str(NOW + HOUR)), {"max_age_hours": 26}, "ahead of this machine's clock"),
         (manifest(creationTimestamp="2026-11-20"), {}, "cannot be understood"),
         (manifest(creationTimestamp=str(NOW - 31 * HOUR)), {"max_age_hours": 26}, "31 h old, at most 26 h allowed"),
     ],
@@ -354,7 +361,7 @@ def test_the_books_of_a_layout() -> None:
         removed_vectors={"iinline": 1, f"{SHARED}@1": 7, f"{SHARED}@99": 5, "u00000000000000000003@1": 5, "u00000000000000000003@2": None},
         log=LogDebt(checkpoint_version=None, commit_count=1, commit_bytes=1),
     )
-    found = keep_books(layout, lake_uri="s3a://bucket/lake")
+    found = keep_books(layout, place=lambda uri: name_below(uri, "s3a://bucket/lake"))
     assert found.live == {
         "d=a%20b/x": Reference(size_bytes=5, written_ms=1),
         "y z": Reference(size_bytes=6, written_ms=2),

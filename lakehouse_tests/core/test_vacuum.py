@@ -13,15 +13,20 @@ from lakehouse.core.reason import Reason
 from lakehouse.core.table import Append, Landing, Table
 from lakehouse.core.vacuum import (
     SHORT_RETENTION_RISK,
+    Doomed,
+    LaterFacts,
     PastVacuum,
     ReportFacts,
     Vacuum,
     VacuumFacts,
     VacuumPlan,
+    are_partitions,
+    choice,
     choose_mode,
+    folders_above,
     objects_by_log,
     plan_vacuum,
-    still_doomed,
+    sift,
     written_once,
 )
 
@@ -92,7 +97,7 @@ def test_what_is_past_its_retention_goes_and_is_priced() -> None:
     found = plan(ALL)
     assert [(each.name, each.part) for each in found.doomed] == [("orphan", Part.ORPHANED_OLD), ("past", Part.TOMBSTONED_PAST)]
     assert (found.reason, found.file_count, found.size_bytes) == (Reason.VACUUM_DUE, 2, 7)
-    assert found.requests == {"LIST": 1, "GET": 0, "DELETE": 1} and found.usd > 0
+    assert found.requests == {"LIST": 1, "GET": 0, "HEAD": 4, "DELETE": 1} and found.usd > 0
     assert found.as_json()["parts"] == {"orphaned_old": 1, "tombstoned_past": 1}
     assert found.sentence.startswith("2 file(s) of 7 bytes that nothing has needed since ")
 
@@ -103,6 +108,7 @@ def test_what_is_past_its_retention_goes_and_is_priced() -> None:
         stored("orphan", ms=None),
         stored("orphan", ms=NOW - DAY),
         stored("past", ms=NOW - DAY),
+        stored("past", ms=None),
         stored("_delta_log/00000000000000000000.json"),
         stored("_delta_log/00000000000000000009.json"),
         stored("_SUCCESS"),
@@ -193,19 +199,22 @@ def test_a_report_without_a_live_file_is_refused_and_storage_without_one_is_brok
         plan(ALL[1:], facts)
 
 
+def later(found: VacuumPlan, facts: VacuumFacts, *, now_ms: int = NOW) -> list[Doomed]:
+    return LaterFacts(facts, horizon_ms=found.horizon_ms, now_ms=now_ms).allow(found.doomed)
+
+
 def test_what_a_newer_version_needs_again_is_not_doomed_any_more() -> None:
     found = plan([*ALL, stored(".past.crc")])
     newer = replace(FACTS, books=replace(BOOKS, live={**BOOKS.live, "past": Reference(size_bytes=3, written_ms=OLD)}))
-    assert [each.name for each in still_doomed(found.doomed, newer, horizon_ms=found.horizon_ms)] == ["orphan"]
-    assert still_doomed(found.doomed, FACTS, horizon_ms=found.horizon_ms) == list(found.doomed)
+    assert [each.name for each in later(found, newer)] == ["orphan"]
+    assert later(found, FACTS) == list(found.doomed)
 
 
 def test_without_any_retention_what_is_doomed_stays_doomed() -> None:
     at_once = replace(FACTS, books=replace(BOOKS, retention_ms=0))
     found = plan(ALL, at_once, Vacuum(accepts_short_retention=SHORT_RETENTION_RISK))
-    assert still_doomed(found.doomed, at_once, horizon_ms=found.horizon_ms) == list(found.doomed) != []
-    unknown = replace(FACTS, books=replace(BOOKS, retention_ms=None))
-    assert still_doomed(found.doomed, unknown, horizon_ms=found.horizon_ms) == []
+    assert later(found, at_once) == list(found.doomed) != []
+    assert later(found, replace(FACTS, books=replace(BOOKS, retention_ms=None))) == []
 
 
 def test_the_log_alone_tells_what_was_removed_since_the_last_vacuum() -> None:
@@ -227,6 +236,8 @@ def test_the_log_alone_tells_what_was_removed_since_the_last_vacuum() -> None:
         (replace(MANY, report=REPORT), "INVENTORY", {"LITE": "storage was looked through never"}),
         (replace(FACTS, report=REPORT, past=(past(ended_ms=NOW - 3 * HOUR),)), "LITE", {}),
         (replace(FACTS, report=REPORT, past=(past(ended_ms=NOW - HOUR),)), "LITE", {"INVENTORY": "older than the last vacuum"}),
+        (replace(FACTS, past=(past(ended_ms=NOW - 25 * HOUR), past("LITE", ended_ms=NOW - HOUR))), "FULL", {"LITE": "25 h ago"}),
+        (replace(FACTS, past=(past(ended_ms=NOW - 25 * HOUR), past(ended_ms=NOW, is_complete=False))), "FULL", {"LITE": "25 h ago"}),
         (replace(MANY, report=REPORT, past=(past(ended_ms=NOW - 25 * HOUR),)), "INVENTORY", {"LITE": "25 h ago"}),
         (
             replace(FACTS, report=replace(REPORT, created_ms=NOW - 31 * HOUR), past=(past(ended_ms=NOW - 40 * HOUR),)),
@@ -310,3 +321,75 @@ def test_the_retention_is_a_property_and_contradicts_no_other() -> None:
 )
 def test_only_names_of_a_writer_s_own_are_written_once(name: str, once: bool) -> None:
     assert written_once(name) is once
+
+
+def test_landed_files_below_a_table_stay_and_are_told_of() -> None:
+    """The declaration refuses such a prefix; a lake may have been declared before that."""
+    objects = [*ALL, stored("incoming/x.json"), stored("incoming/d/y.json", ms=NOW), stored("incomings/z")]
+    found = plan(objects, replace(FACTS, landed=("a/t/incoming/", "landing/t/")))
+    assert [each.name for each in found.doomed] == ["incomings/z", "orphan", "past"]
+    assert found.notes == ("2 file(s) below a/t/incoming/ stay: a declared table lands from there",)
+    assert later(plan(objects), replace(FACTS, landed=("a/t/",))) == []
+
+
+def test_a_live_file_in_the_folder_of_another_table_is_not_missing_and_nothing_else_there_goes() -> None:
+    books = replace(
+        BOOKS, live={**BOOKS.live, "inner/live": Reference(size_bytes=5, written_ms=OLD)}, stones={**BOOKS.stones, "inner/old": OLD}
+    )
+    facts = replace(FACTS, books=books)
+    objects = [*ALL, stored("inner/live", 5), stored("inner/old"), stored("inner/orphan"), stored("inner/young", ms=NOW)]
+    assert ([each.name for each in plan(objects, facts).doomed], plan(objects, facts).notes) == (["orphan", "past"], ())
+    [note] = plan(objects, replace(facts, strays={"a/t/inner": "KEY"})).notes
+    assert note.startswith("2 file(s) that nothing needs stay below a/t/inner/, which KEY makes look like a table of its own: ")
+
+
+@pytest.mark.parametrize(
+    ("facts", "left"),
+    [
+        (replace(FACTS, books=replace(BOOKS, retention_ms=40 * DAY)), []),
+        (replace(FACTS, books=replace(BOOKS, retention_ms=8 * DAY)), ["orphan", "past"]),
+        (replace(FACTS, books=replace(BOOKS, retention_ms=HOUR)), ["orphan", "past"]),
+        (replace(FACTS, features=frozenset({"catalogManaged"})), []),
+        (replace(FACTS, lent=frozenset({"a/t/orphan"})), ["past"]),
+        (replace(FACTS, unplaced=frozenset({"past"})), ["orphan"]),
+        (replace(FACTS, books=replace(BOOKS, unplaced=frozenset({"past"}))), ["orphan"]),
+        (replace(FACTS, history=History(table="a/t", commits=(commit(4, NOW - DAY, "orphan"),))), ["past"]),
+    ],
+    ids=["longer", "still past", "shorter", "catalog", "lent", "perhaps lent", "perhaps its own", "removed within the retention"],
+)
+def test_what_later_facts_need_is_not_doomed_any_more(facts: VacuumFacts, left: list[str]) -> None:
+    assert [each.name for each in later(plan(ALL), facts)] == left
+
+
+def test_the_horizon_moves_back_with_the_clock_and_never_on() -> None:
+    early, late = stored("early", ms=NOW - WEEK - DAY), stored("late", ms=NOW - WEEK - 1)
+    found = plan([stored("live", 5), early, late])
+    assert [each.name for each in found.doomed] == ["early", "late"]
+    assert [each.name for each in later(found, FACTS, now_ms=NOW - HOUR)] == ["early"]
+    young = plan([stored("live", 5), early], replace(FACTS, held_ms=NOW - WEEK - HOUR))
+    assert later(replace(young, doomed=found.doomed), FACTS, now_ms=NOW + DAY) == [found.doomed[0]]
+
+
+def test_a_file_that_was_removed_twice_is_kept_by_its_last_removal() -> None:
+    stones = {**BOOKS.stones, "past": NOW - DAY}
+    assert [each.name for each in plan(ALL, replace(FACTS, books=replace(BOOKS, stones=stones))).doomed] == ["orphan"]
+
+
+def test_a_log_that_removed_more_than_one_vacuum_takes_is_no_reason_for_lite(monkeypatch: pytest.MonkeyPatch) -> None:
+    """LITE would begin with the same files again and again."""
+    monkeypatch.setattr(choice, "MOST_FILES", 1)
+    with pytest.raises(Refused, match="by mode LITE: the log tells of 2 removed files, at most 1 are deleted at once; accepted: FULL"):
+        choose_mode(FACTS, Vacuum(), prices=DEFAULT_PRICES, now_ms=NOW, wanted="LITE")
+
+
+def test_a_plan_holds_so_many_files_and_counts_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sift, "MOST_FILES", 1)
+    found = plan([*ALL, stored("more")])
+    assert (found.file_count, found.left_count, found.as_json()["files_left"]) == (1, 2, 2)
+    assert found.notes == ("2 more file(s) go with the next vacuum: one takes at most 1,000,000, which bounds its memory",)
+
+
+@pytest.mark.parametrize(("name", "folders"), [("x", []), ("a/x", ["a"]), ("a/d=1/x", ["a", "a/d=1"])])
+def test_a_table_may_be_made_in_every_folder_above_a_file(name: str, folders: list[str]) -> None:
+    assert folders_above(name) == folders
+    assert [*are_partitions(folders, ("d",)).values()] == [folder.endswith("d=1") for folder in folders]

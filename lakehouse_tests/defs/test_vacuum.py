@@ -107,6 +107,16 @@ def test_a_vacuum_that_may_not_delete_fails_its_check_and_the_command(
     assert ("1,001 file(s) could not be deleted, like f0000: AccessDenied" in ended.stderr) != deleted
 
 
+@pytest.mark.parametrize(("is_at_most", "said"), [(True, "LITE 12 34 B at most 12 at most 34 B"), (False, "LITE 12 34 B 12 34 B")])
+def test_what_storage_does_not_tell_is_told_as_at_most(monkeypatch: pytest.MonkeyPatch, is_at_most: bool, said: str) -> None:
+    nothing = {"table": orders.key, "mode": "LITE", "files": 12, "bytes": 34, "sentence": "", "paths": []}
+    document = {**nothing, "actual_files": 12, "actual_bytes": 34, "actual_is_at_most": is_at_most}
+    monkeypatch.setattr(command, "open_declared", lambda: SimpleNamespace(choose=lambda _: [orders]))
+    monkeypatch.setattr(command, "_vacuum", lambda *_, **__: [document])
+    printed = CliRunner().invoke(command.vacuum_command, [], standalone_mode=False).stdout
+    assert " ".join(printed.split()).endswith(said)
+
+
 @pytest.mark.parametrize("by_itself", [True, False])
 def test_a_paused_table_is_left_alone_and_fails_a_run_only_if_a_person_asked_for_it(
     tmp_path: Path, instance: dg.DagsterInstance, by_itself: bool

@@ -1,7 +1,7 @@
 """An old table, reports of it that lie, and a vacuum of it without Spark, for the tests of faults."""
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -65,16 +65,22 @@ def files(lake: Lake) -> set[str]:
 
 
 def carried_out(
-    lake: Lake, found: VacuumPlan, *, meanwhile: Callable[[], object] = lambda: None, table: Table = TABLE
+    lake: Lake,
+    found: VacuumPlan,
+    *,
+    meanwhile: Callable[[], object] = lambda: None,
+    table: Table = TABLE,
+    declared: Sequence[Table] = (),
+    kept: Container[str] = (),
 ) -> tuple[set[str], "run._Work"]:
-    """The files that are gone, and what the vacuum says of it, where Delta agrees to the whole plan, and something happens after that."""
-    known, before, work = gather(lake, table, [table]), files(lake), run._Work()
+    """The files that are gone, and what the vacuum says of it, where Delta agrees but for `kept`, and something happens after that."""
+    known, before, work = gather(lake, table, [table, *declared]), files(lake), run._Work()
     assert known is not None
     at = Located(uri="", location=lambda: "file:/lake/bronze/t")
 
     def agreed(_spark: object, _uri: str, _table: str, doomed: Iterable[Doomed]) -> list[Doomed]:
         meanwhile()
-        return [*doomed]
+        return [each for each in doomed if each.name not in kept]
 
     def let_delta_delete(_spark: object, _at: object, doomed: Iterable[Doomed]) -> None:
         lake.store.delete([f"{KEY}/{each.name}" for each in doomed])

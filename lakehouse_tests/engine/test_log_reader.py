@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from lakehouse.core.errors import Broken, Refused, Transient
 from lakehouse.core.inventory import keep_books
 from lakehouse.core.layout import Column, DataFile, LogDebt, Tombstone
+from lakehouse.core.uri import name_below
 from lakehouse.core.vector import vector_file
 from lakehouse.engine.log_reader import missing_files, read_facts
 from lakehouse.engine.store import DiskStore, MemoryStore, StoredFile
@@ -637,7 +638,7 @@ def test_a_deletion_vector_with_a_path_of_its_own_is_looked_for_under_its_decode
     vector = {"storageType": "p", "pathOrInlineDv": path, "offset": 1, "sizeInBytes": 34, "cardinality": 1}
     add = {"path": "a", "partitionValues": {}, "size": 1, "modificationTime": 1, "dataChange": True, "deletionVector": vector}
     story = LogBuilder().create().commit("DELETE", {"add": add}).store_data()
-    assert [*keep_books(story.layout(), lake_uri="/lake").vectors] == ["a b/v%25.bin"]
+    assert [*keep_books(story.layout(), place=lambda uri: name_below(uri, "/lake")).vectors] == ["a b/v%25.bin"]
     assert missing_files(story.store, story.layout()) == ("a b/v%25.bin",)
     story.store.put("bronze/t/a b/v%25.bin", b"")
     assert missing_files(story.store, story.layout()) == ()

@@ -63,6 +63,7 @@ def _key(change: Callable[[str], str]) -> Callable[[type_of_row], type_of_row]:
     ("change", "options", "said"),
     [
         (dict, {"created_ms": NOW - 30 * HOUR}, r"daily/.* is 30 h old, at most 26 h are allowed; accepted: .*FULL"),
+        (dict, {"created_ms": NOW + 3 * HOUR}, r"daily/.* is dated 1[78]\d min ahead of this machine's clock.*FULL"),
         (lambda row: row if "d=2" not in row["key"] else None, {}, r"1 of 2 files .* are not in the report .* like d=2/live"),
         (lambda row: row if not row["key"].startswith(KEY) else None, {}, r"shows nothing of bronze/t: .*FULL"),
         (_key(lambda key: f"another/{key}"), {}, r"shows nothing of bronze/t: .* another prefix"),
@@ -75,6 +76,7 @@ def _key(change: Callable[[str], str]) -> Callable[[type_of_row], type_of_row]:
     ],
     ids=[
         "old",
+        "ahead",
         "cut short",
         "no row of the table",
         "prefix",
@@ -169,21 +171,6 @@ def test_a_table_that_was_made_inside_the_folder_since_the_report_keeps_its_file
     LogBuilder(lake.store, f"{KEY}/inner").create().append([("live", 1)]).store_data()
     age(lake)
     assert paths(planned(lake, "FULL")) == PAST
-
-
-@pytest.mark.parametrize("inner", ["inner", "d=1/inner", "d", "e=1/f"])
-def test_files_that_a_table_took_over_since_the_report_stay(lake: Lake, inner: str) -> None:
-    """As CONVERT does it: they are as old as they were when they were orphans."""
-    names = [f"{inner}/part-00000.parquet", f"{inner}/deeper/part-00001.parquet"]
-    for name in names:
-        lake.store.put(f"{KEY}/{name}", b"1")
-    age(lake)
-    report(lake)
-    found = planned(lake)
-    assert paths(found) == sorted([*PAST, *names])
-    LogBuilder(lake.store, f"{KEY}/{inner}").create().append([("part-00000.parquet", 1), ("deeper/part-00001.parquet", 1)])
-    gone, work = carried_out(lake, found)
-    assert (gone, work.spared) == ({*PAST}, dict.fromkeys(names, "a table was made in its folder since the report"))
 
 
 def test_the_newest_report_that_shows_the_table_is_taken_and_a_clone_that_only_another_shows_counts(lake: Lake) -> None:

@@ -24,7 +24,9 @@ from werkzeug.serving import make_server
 from lakehouse.core.settings import parse_settings
 from lakehouse.engine.lake import Lake, open_lake
 from lakehouse.engine.store import S3Store
-from lakehouse_tests.engine.faults import LONG_AGO, PAST, carried_out, files, planned, report, story_of
+from lakehouse.engine.vacuum import run
+from lakehouse_tests.engine.faults import KEY, LONG_AGO, PAST, TABLE, carried_out, files, paths, planned, report, story_of
+from lakehouse_tests.log_builder import LogBuilder
 
 type_of_fault = Callable[[Any, dict[str, Any], Any], Iterable[bytes]]
 
@@ -71,11 +73,15 @@ def in_bucket(s3: FaultyS3, tmp_path: Path) -> Iterator[Lake]:
     boto3.client("s3").create_bucket(Bucket=bucket)
     lake = open_lake(parse_settings({"LAKEHOUSE_REPLAY": "off", "LAKEHOUSE_ROOT": f"s3://{bucket}/some/lake"}, base=tmp_path))
     story_of(lake)
-    for key in s3_backends["123456789012"]["aws"].buckets[bucket].keys.values():
-        key.last_modified = datetime.fromtimestamp(LONG_AGO / 1_000, tz=UTC).replace(tzinfo=None)
+    make_old(lake)
     report(lake)
     yield lake
     s3.times, s3.method = 0, "POST"
+
+
+def make_old(lake: Lake) -> None:
+    for key in s3_backends["123456789012"]["aws"].buckets[lake.store.bucket].keys.values():
+        key.last_modified = datetime.fromtimestamp(LONG_AGO / 1_000, tz=UTC).replace(tzinfo=None)
 
 
 def _answer(start_response: Any, status: str, text: str) -> Iterable[bytes]:
@@ -150,6 +156,31 @@ def test_a_fault_of_s3_is_tried_again_or_told_by_key_and_the_next_run_heals(
     s3.times = 0
     carried_out(lake, planned(lake))
     assert files(lake) == {"d=1/live", "d=2/live"}
+
+
+@pytest.mark.parametrize(("mode", "is_at_most"), [("LITE", True), ("INVENTORY", True), ("FULL", False)])
+def test_files_that_were_gone_before_make_the_count_an_upper_bound_where_nobody_listed_them(
+    in_bucket: Lake, mode: str, is_at_most: bool
+) -> None:
+    """One is gone before the vacuum: S3 calls its key deleted. A name that may be used twice is asked for, and not counted."""
+    once = "d=1/part-00000-0b4e1d6c-4d0c-4a3f-9a58-0123456789ab.c000.snappy.parquet"
+    story = LogBuilder(in_bucket.store, KEY).create(partition_by=["d"]).append([("d=1/live", 10), ("d=2/live", 20), ("d=1/gone", 30)])
+    story.append([(once, 3)]).delete(["d=1/gone"]).delete([once])
+    in_bucket.store.put(f"{KEY}/{once}", b"123")
+    make_old(in_bucket)
+    report(in_bucket)
+    found = planned(in_bucket, mode)
+    assert {"d=1/gone", once} <= {*paths(found)}
+    account = run._Account(in_bucket, TABLE, None)
+    _, work = carried_out(in_bucket, found, meanwhile=lambda: in_bucket.store.delete([f"{KEY}/d=1/gone", f"{KEY}/{once}"]))
+    past = account.journal(found, work, is_complete=True).past
+    assert (past.is_at_most, past.deleted_files) == (is_at_most, found.file_count - 1)
+
+
+def test_keys_that_name_no_folder_stop_no_vacuum(in_bucket: Lake) -> None:
+    for key in ("some/lake//x/y", "some/lake/./x/y", "some/lake/../x/y", "some/lake/silver//y", "some/lake/silver/../y"):
+        boto3.client("s3").put_object(Bucket=in_bucket.store.bucket, Key=key, Body=b"1")
+    assert carried_out(in_bucket, planned(in_bucket, "FULL"))[0] == {*PAST}
 
 
 def test_a_storage_that_tells_nothing_stops_it_before_anything_goes(s3: FaultyS3, in_bucket: Lake) -> None:

@@ -1,13 +1,13 @@
 """What a table's log says of the files that should be in storage, by name."""
 
 import re
-from collections.abc import Iterable, Mapping, Set
+from collections.abc import Callable, Iterable, Mapping, Set
 from dataclasses import dataclass, field
-from urllib.parse import unquote
+from urllib.parse import quote, unquote
 
 from lakehouse.core.inventory.parts import DAY_MS
 from lakehouse.core.layout import Layout
-from lakehouse.core.uri import bare_uri, is_absolute
+from lakehouse.core.uri import is_absolute, name_in_table
 from lakehouse.core.vector import vector_file
 
 _UNITS_MS = {"week": 7 * DAY_MS, "day": DAY_MS, "hour": 3_600_000, "minute": 60_000, "second": 1_000, "millisecond": 1, "microsecond": 0}
@@ -15,6 +15,9 @@ _SPAN = re.compile(r"(\d+)\s+([a-z]+?)s?(?=\s|$)")
 _INTERVAL = re.compile(r"(?:interval\s+)?(?:\d+\s+[a-z]+(?:\s+|$))+")
 # The property of a table that says how long removed files are kept. Source: PROTOCOL.md, and Delta's default.
 RETENTION, _DEFAULT_RETENTION = "delta.deletedFileRetentionDuration", "interval 1 week"
+
+# The name, relative to the lake, of the place that a decoded URI leads to; `None` for a place outside the lake, as far as can be told.
+type_of_place = Callable[[str], str | None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,7 +34,8 @@ class TableBooks:
 
     `stones` and `removed_vectors` have the time of removal. `elsewhere` are files in other folders of the lake (names relative to the
     lake) that the newest version reads, `kept_elsewhere` those that it does not read any more, while its log tells of their removal: an
-    older version does. `outside` are those outside the lake, where no inventory of it looks.
+    older version does. `outside` are those outside the lake, where no inventory of it looks. `unplaced` are the last parts of the paths of
+    all files outside, removed ones too: a mount, an alias of the bucket or another machine may lead from there into the lake.
     """
 
     table: str
@@ -45,6 +49,7 @@ class TableBooks:
     elsewhere: Mapping[str, Reference] = field(default_factory=dict[str, Reference])
     kept_elsewhere: frozenset[str] = frozenset()
     outside: tuple[str, ...] = ()
+    unplaced: frozenset[str] = frozenset()
 
     @property
     def borrowed(self) -> Set[str]:
@@ -52,13 +57,13 @@ class TableBooks:
         return self.elsewhere.keys() | self.kept_elsewhere
 
 
-def keep_books(layout: Layout, *, lake_uri: str) -> TableBooks:
-    """The books of a table at one version; `lake_uri` is the lake's root as the log's absolute paths spell it."""
-    names = _Names(layout, lake_uri)
+def keep_books(layout: Layout, *, place: type_of_place) -> TableBooks:
+    """The books of a table at one version; `place` tells where URIs lie in the lake."""
+    names = _Names(layout, place)
     live: dict[str, Reference] = {}
     for file in layout.files:
         reference = Reference(size_bytes=file.size_bytes, written_ms=file.modified_ms)
-        if name := names.own(unquote(file.path), reference):
+        if name := names.own(file.path, reference):
             live[name] = reference
     # When a vector was written no action tells: no later than the newest commit.
     fresh = Reference(size_bytes=None, written_ms=layout.committed_ms)
@@ -69,12 +74,13 @@ def keep_books(layout: Layout, *, lake_uri: str) -> TableBooks:
         retention_ms=retention_ms_of(layout.properties),
         live=live,
         vectors=vectors,
-        stones=_last((names.own(unquote(stone.path)), stone.deleted_ms) for stone in layout.tombstones),
+        stones=_last((names.own(stone.path), stone.deleted_ms) for stone in layout.tombstones),
         removed_vectors=_last((names.own_vector(vector), ms) for vector, ms in layout.removed_vectors.items()),
         partition_columns=layout.partition_columns,
         elsewhere=names.elsewhere,
         kept_elsewhere=frozenset(names.kept_elsewhere),
         outside=tuple(sorted(names.outside)),
+        unplaced=frozenset(names.unplaced),
     )
 
 
@@ -105,33 +111,51 @@ def _last(removals: Iterable[tuple[str | None, int | None]]) -> dict[str, int | 
 class _Names:
     """Tells the files inside a table's folder from those elsewhere, and remembers the latter (a shallow clone's)."""
 
-    def __init__(self, layout: Layout, lake_uri: str) -> None:
-        self._table, self._lake = f"{bare_uri(layout.uri)}/", f"{bare_uri(lake_uri)}/"
+    def __init__(self, layout: Layout, place: type_of_place) -> None:
+        self._uri, self._place = layout.uri, place
+        self._table = place(layout.uri)
+        self._folders: dict[str, str | None] = {}
         self.elsewhere: dict[str, Reference] = {}
         self.kept_elsewhere: set[str] = set()
         self.outside: set[str] = set()
+        self.unplaced: set[str] = set()
 
     def own(self, path: str, reference: Reference | None = None) -> str | None:
         """`path` relative to the table; `None` for a file that is not in its folder, remembered with its `reference` if it is read now."""
-        if not is_absolute(path):
-            return path
-        bare = bare_uri(path)
-        if bare.startswith(self._table):
-            return bare.removeprefix(self._table)
-        if bare.startswith(self._lake):
-            name = bare.removeprefix(self._lake)
-            if reference is None:
-                self.kept_elsewhere.add(name)
-            else:
-                self.elsewhere[name] = reference
-        elif reference is not None:
-            self.outside.add(path)
+        name = name_in_table(path)
+        if name is not None:
+            self._follow_links(name)
+            return name
+        place = self._place(unquote(path) if is_absolute(path) else f"{self._uri}/{unquote(path)}")
+        if place is None:
+            self.unplaced.add(unquote(path).rpartition("/")[2])
+            if reference is not None:
+                self.outside.add(unquote(path))
+        elif self._table is not None and place.startswith(f"{self._table}/"):
+            return place.removeprefix(f"{self._table}/")
+        elif reference is None:
+            self.kept_elsewhere.add(place)
+        else:
+            self.elsewhere[place] = reference
         return None
 
     def own_vector(self, vector: str, reference: Reference | None = None) -> str | None:
         """The same for the file of a deletion vector; `None` also for one inside the log."""
         name = vector_file(vector)
-        return None if name is None else self.own(unquote(name) if vector.startswith("p") else name, reference)
+        return None if name is None else self.own(name if vector.startswith("p") else quote(name), reference)
+
+    def _follow_links(self, name: str) -> None:
+        """A folder of the table may be a link to another table's: what is read through it is that table's file, too."""
+        folder, _, last = name.rpartition("/")
+        if not folder or self._table is None:
+            return
+        if folder not in self._folders:
+            self._folders[folder] = self._place(f"{self._uri}/{folder}")
+        place = self._folders[folder]
+        if place is None:
+            self.unplaced.add(last)
+        elif place != f"{self._table}/{folder}":
+            self.kept_elsewhere.add(f"{place}/{last}")
 
 
 def hidden_rule(partition_columns: tuple[str, ...]) -> re.Pattern[str]:

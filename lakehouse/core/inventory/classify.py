@@ -23,14 +23,24 @@ def is_current(each: StoredObject) -> bool:
 
 
 class Classifier:
-    """Knows a table's books. Names in `lent` (relative to the lake) are read by other tables, too.
+    """Knows a table's books. Names in `lent` (relative to the lake) are read by other tables, too; so may be files whose last part is in
+    `unplaced`. From the prefixes in `landed` declared tables load.
 
     What was removed or modified before `horizon_ms` is past the retention; by default that is the retention before `now_ms`. It is 0
     (nothing is past it) where the retention is unknown.
     """
 
-    def __init__(self, books: TableBooks, lent: Set[str], *, now_ms: int, horizon_ms: int | None = None) -> None:
-        self._books, self._lent = books, lent
+    def __init__(
+        self,
+        books: TableBooks,
+        lent: Set[str],
+        *,
+        now_ms: int,
+        horizon_ms: int | None = None,
+        unplaced: Set[str] = frozenset(),
+        landed: tuple[str, ...] = (),
+    ) -> None:
+        self._books, self._lent, self._unplaced, self._landed = books, lent, unplaced | books.unplaced, landed
         past_ms = 0 if books.retention_ms is None else now_ms - books.retention_ms
         self.horizon_ms = past_ms if horizon_ms is None else min(past_ms, horizon_ms)
         self._hidden = hidden_rule(books.partition_columns)
@@ -54,8 +64,10 @@ class Classifier:
             return next((part for rule, part in _LOG_PARTS if rule.fullmatch(own, len(_LOG))), Part.LOG_OTHER)
         if each.is_dir:
             return Part.FOLDERS
-        if name in self._lent:
+        if name in self._lent or (self._unplaced and own.rpartition("/")[2] in self._unplaced):
             return Part.LENT
+        if name.startswith(self._landed):
+            return Part.LANDED
         return self._not_read_now(own, each)
 
     def _not_read_now(self, own: str, each: StoredObject) -> Part:

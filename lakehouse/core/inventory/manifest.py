@@ -16,6 +16,8 @@ from lakehouse.core.inventory.parts import plausible_ms
 FORMATS = ("CSV", "ORC", "Parquet")
 NEEDED_COLUMNS = ("bucket", "key", "size", "last_modified_date")
 _HOUR_MS = 3_600_000
+# Two clocks that a time server sets are seconds apart. A report of tomorrow would count as fresh for a day too long.
+_AHEAD_MS = 300_000
 _MD5 = re.compile(r"[0-9a-f]{32}")
 _WORD = re.compile(r"(?<=[a-z])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 _ORC = re.compile(r"([A-Za-z_]+):")
@@ -57,7 +59,7 @@ def parse_manifest(
 
     Raises:
         Refused: its checksum is wrong, it is damaged, another bucket's or another folder's, lacks a column that is needed,
-            has no data files, is older than `max_age_hours`, or its time is none (seconds instead of milliseconds).
+            has no data files, is older than `max_age_hours`, or its time is in the future or none (seconds instead of milliseconds).
     """
     where = f"inventory report {name}"
     _check_sum(manifest, checksum, where)
@@ -71,6 +73,11 @@ def parse_manifest(
         raise Refused(f"{where}: it is of bucket {found.source_bucket!r}; accepted: one of bucket {source_bucket!r}")
     if plausible_ms(created, now_ms=now_ms) is None:
         raise Refused(f"{where}: creationTimestamp {created} is no time in milliseconds up to now ({now_ms}); seconds or microseconds?")
+    if created > now_ms + _AHEAD_MS:
+        raise Refused(
+            f"{where}: it is dated {(created - now_ms) / 60_000:.0f} min ahead of this machine's clock, at most {_AHEAD_MS // 60_000} min "
+            "are accepted; set the clock by a time server, or remove the report's folder"
+        )
     _check_content(found, folder, where)
     if max_age_hours is not None and found.age_hours(now_ms) > max_age_hours:
         raise Refused(

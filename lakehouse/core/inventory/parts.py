@@ -52,6 +52,7 @@ class Part(Enum):
     LOG_SIDECARS = "log: sidecars of checkpoints"
     LOG_CHECKSUMS = "log: version checksums"
     LOG_OTHER = "log: anything else"
+    LANDED = "landed files, in a folder from which a declared table loads"
     HIDDEN = "hidden files beside the data"
     FOLDERS = "markers of folders"
     NONCURRENT = "noncurrent versions"
@@ -67,7 +68,7 @@ KINDS = {
     "kept": (Part.TOMBSTONED_KEPT, Part.VECTORS_KEPT, Part.ORPHANED_YOUNG, Part.CHANGE_DATA),
     "old": tuple(sorted(RECLAIMABLE, key=lambda part: part.name)),
     "log": (Part.LOG_COMMITS, Part.LOG_CHECKPOINTS, Part.LOG_SIDECARS, Part.LOG_CHECKSUMS, Part.LOG_OTHER),
-    "other": (Part.HIDDEN, Part.FOLDERS, Part.NONCURRENT, Part.DELETE_MARKERS, Part.UNREAD),
+    "other": (Part.LANDED, Part.HIDDEN, Part.FOLDERS, Part.NONCURRENT, Part.DELETE_MARKERS, Part.UNREAD),
 }
 
 

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
 from lakehouse.core.inventory.books import TableBooks
-from lakehouse.core.inventory.classify import is_current
+from lakehouse.core.inventory.classify import Classifier, is_current
 from lakehouse.core.inventory.owners import Owners
 from lakehouse.core.inventory.parts import Part, StoredObject
 from lakehouse.core.inventory.shares import OUTSIDE, SMALL_BYTES, Reconciliation, Share, TableShares
@@ -24,14 +24,17 @@ def reconcile(
     settled_ms: int,
     lake_prefix: str = "",
     unread: Mapping[str, str] | None = None,
+    landed: Iterable[str] = (),
 ) -> Reconciliation:
     """Every object in its part. `lake_prefix` (ending in `/`, or empty) is the lake's place in the bucket.
 
-    What was written before `settled_ms` must be in the inventory. `unread` are tables whose log cannot be read, and why. The books
-    must be younger than the inventory: what a commit removed meanwhile has a tombstone, what it added is no orphan.
+    What was written before `settled_ms` must be in the inventory. `unread` are tables whose log cannot be read, and why. `landed` are
+    the prefixes from which declared tables load. The books must be younger than the inventory: what a commit removed meanwhile has a
+    tombstone, what it added is no orphan.
     """
-    lent = {name for each in books for name in each.borrowed}
-    tallies = {each.table: Tally(each, lent, now_ms=now_ms) for each in books}
+    lent, prefixes = {name for each in books for name in each.borrowed}, tuple(landed)
+    unplaced = {last for each in books for last in each.unplaced}
+    tallies = {each.table: Tally(each, Classifier(each, lent, now_ms=now_ms, unplaced=unplaced, landed=prefixes)) for each in books}
     failed = unread or {}
     owners = Owners([*tallies, *failed])
     bytes_of: type_of_counts = Counter()

@@ -12,11 +12,10 @@ _NEEDED_NOW = (Part.LIVE, Part.VECTORS_LIVE)
 
 
 class Tally:
-    """Counts a table's objects by part and storage class; names in `lent` (relative to the lake) are read by other tables, too."""
+    """Counts a table's objects by part and storage class, as the classifier tells them apart."""
 
-    def __init__(self, books: TableBooks, lent: Set[str], *, now_ms: int) -> None:
-        self._books = books
-        self._classifier = Classifier(books, lent, now_ms=now_ms)
+    def __init__(self, books: TableBooks, classifier: Classifier) -> None:
+        self._books, self._classifier = books, classifier
         self._unseen: dict[str, Reference] = {**books.live, **books.vectors}
         self._resized: list[str] = []
         self._bytes: Counter[tuple[Part, str | None]] = Counter()

@@ -1,30 +1,42 @@
 """Which files of a table are to be deleted, by which mode and at what price, and why."""
 
 from lakehouse.core.vacuum.choice import DELETE_KEYS, Quote, choose_mode
-from lakehouse.core.vacuum.facts import FAILED_NAMED, PastVacuum, ReportFacts, VacuumFacts, folders_to_ask, objects_by_log, written_once
-from lakehouse.core.vacuum.plan import VacuumPlan, minute_text, plan_vacuum, still_doomed
+from lakehouse.core.vacuum.facts import (
+    ASKED_AT_ONCE,
+    FAILED_NAMED,
+    PastVacuum,
+    ReportFacts,
+    VacuumFacts,
+    are_partitions,
+    folders_above,
+    objects_by_log,
+    written_once,
+)
+from lakehouse.core.vacuum.plan import LaterFacts, VacuumPlan, minute_text, plan_vacuum
 from lakehouse.core.vacuum.policy import SHORT_RETENTION_RISK, VACUUM_MODES, Vacuum, type_of_mode
 from lakehouse.core.vacuum.sift import Doomed, checksum_name
 
 __all__ = [
+    "ASKED_AT_ONCE",
     "DELETE_KEYS",
     "FAILED_NAMED",
     "SHORT_RETENTION_RISK",
     "VACUUM_MODES",
     "Doomed",
+    "LaterFacts",
     "PastVacuum",
     "Quote",
     "ReportFacts",
     "Vacuum",
     "VacuumFacts",
     "VacuumPlan",
+    "are_partitions",
     "checksum_name",
     "choose_mode",
-    "folders_to_ask",
+    "folders_above",
     "minute_text",
     "objects_by_log",
     "plan_vacuum",
-    "still_doomed",
     "type_of_mode",
     "written_once",
 ]

@@ -9,6 +9,7 @@ from lakehouse.core.errors import Refused
 from lakehouse.core.inventory import PAGE_KEYS
 from lakehouse.core.vacuum.facts import SECONDS_PER_PAGE, VacuumFacts, log_covers, removed_by_log
 from lakehouse.core.vacuum.policy import VACUUM_MODES, Vacuum, type_of_mode
+from lakehouse.core.vacuum.sift import MOST_FILES
 
 # Source: AWS, DeleteObjects: at most so many keys in one request.
 DELETE_KEYS = 1_000
@@ -57,7 +58,16 @@ def choose_mode(
 
 def _may(quote: Quote, facts: VacuumFacts) -> bool:
     """Whether a person may choose the mode: a sweep that is due is no reason against LITE."""
-    return not quote.why_not or (quote.mode == "LITE" and log_covers(facts))
+    return not quote.why_not or (quote.mode == "LITE" and not _why_not_lite(facts, len(removed_by_log(facts))))
+
+
+def _why_not_lite(facts: VacuumFacts, going: int) -> str:
+    if not log_covers(facts):
+        return "the log no longer tells of all that was removed since the last vacuum"
+    # The next LITE would begin with the same files, since the log does not tell which are gone.
+    if going > MOST_FILES:
+        return f"the log tells of {going:,} removed files, at most {MOST_FILES:,} are deleted at once"
+    return ""
 
 
 def _quote(mode: type_of_mode, facts: VacuumFacts, policy: Vacuum, prices: Prices, now_ms: int) -> Quote:
@@ -74,7 +84,7 @@ def _quote(mode: type_of_mode, facts: VacuumFacts, policy: Vacuum, prices: Price
         lists = gets = deletes = 0
     return Quote(
         mode=mode,
-        why_not=_why_not(mode, facts, policy, now_ms),
+        why_not=_why_not(mode, facts, policy, now_ms, going),
         list_requests=lists,
         get_requests=gets,
         delete_requests=deletes,
@@ -84,13 +94,13 @@ def _quote(mode: type_of_mode, facts: VacuumFacts, policy: Vacuum, prices: Price
     )
 
 
-def _why_not(mode: type_of_mode, facts: VacuumFacts, policy: Vacuum, now_ms: int) -> str:
+def _why_not(mode: type_of_mode, facts: VacuumFacts, policy: Vacuum, now_ms: int, going: int) -> str:
     last, sweep, report = facts.last, facts.last_sweep, facts.report
     if mode == "FULL":
         return ""
     if mode == "LITE":
-        if not log_covers(facts):
-            return "the log no longer tells of all that was removed since the last vacuum"
+        if why_not := _why_not_lite(facts, going):
+            return why_not
         # A sweep in the future is the work of a clock that was ahead, and looked at nothing that is past now.
         hours = None if sweep is None or sweep.started_ms > now_ms else (now_ms - sweep.started_ms) / _HOUR_MS
         if hours is None or hours >= policy.sweep_hours:

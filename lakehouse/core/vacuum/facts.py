@@ -1,18 +1,19 @@
 """What a vacuum is decided by: the table's books, the report, the vacuum before, and who still reads what was removed."""
 
 import re
-from collections.abc import Iterable, Mapping, Set
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
-from urllib.parse import unquote
 
 from lakehouse.core.history import History
 from lakehouse.core.inventory import StoredObject, TableBooks
-from lakehouse.core.uri import is_absolute
+from lakehouse.core.uri import name_in_table
 from lakehouse.core.vacuum.policy import type_of_mode
 
 # Assumed: a page of a listing on S3.
 SECONDS_PER_PAGE = 0.15
+# So many small requests are under way at once.
+ASKED_AT_ONCE = 16
 # A vacuum that was denied everything would else name a whole table in a record that each later one reads.
 FAILED_NAMED = 1_000
 # Names that a UUID of each try makes, so that nobody writes one a second time.
@@ -37,7 +38,8 @@ class PastVacuum:
     of at most `FAILED_NAMED` files.
 
     `predicted_…` are the plan's figures. `spared` are files that Delta or the last look kept. `is_complete`: everything that was past the
-    retention was gone through; not where an error ended it, where more failed than are named, or where there was too little to begin.
+    retention was gone through; not where an error ended it, where more failed than are named, where there was too little to begin, or more
+    than one vacuum takes. `is_at_most`: some of the deleted may have been gone before, since S3 does not tell.
     """
 
     started_ms: int
@@ -60,6 +62,7 @@ class PastVacuum:
     failed: Mapping[str, str] = field(default_factory=dict[str, str])
     lists_saved: int = 0
     is_complete: bool = True
+    is_at_most: bool = False
     run: str = ""
 
     @property
@@ -76,7 +79,9 @@ class PastVacuum:
 class VacuumFacts:
     """Everything known before anything is listed. `past` are the vacuums that the journal tells of, oldest first.
 
-    `lent` are files of any table (relative to the lake) that another one reads. `held` says who has not read yet what was removed since
+    `lent` are files of any table (relative to the lake) that another one reads, `unplaced` the last parts of paths of which nobody can tell
+    whether they lead into the lake. From the prefixes in `landed` declared tables load. `strays` are folders that a key (their value) below
+    `_delta_log` makes look like tables. `held` says who has not read yet what was removed since
     `held_ms`. `stone_bytes` are sizes of removed files, where the log has them. `versioned`: the bucket keeps versions, `None` if unknown.
     `tables` are all tables of the lake, which lies at `lake_prefix` in its bucket.
     """
@@ -84,6 +89,9 @@ class VacuumFacts:
     books: TableBooks
     history: History
     lent: frozenset[str] = frozenset()
+    unplaced: frozenset[str] = frozenset()
+    landed: tuple[str, ...] = ()
+    strays: Mapping[str, str] = field(default_factory=dict[str, str])
     report: ReportFacts | None = None
     report_problem: str = ""
     past: tuple[PastVacuum, ...] = ()
@@ -118,10 +126,16 @@ def written_once(name: str) -> bool:
     return _WRITTEN_ONCE.fullmatch(name) is not None
 
 
-def folders_to_ask(name: str, partition_columns: Set[str]) -> list[str]:
-    """The folders above a file in which a table of their own may lie: those that are not of a partition."""
-    parts, partitions = name.split("/")[:-1], tuple(f"{column}=" for column in partition_columns)
-    return ["/".join(parts[: end + 1]) for end, part in enumerate(parts) if not part.startswith(partitions)]
+def folders_above(name: str) -> list[str]:
+    """The folders above a file of a table, below the table's own: in each of them a table may have been made."""
+    parts = name.split("/")[:-1]
+    return ["/".join(parts[: end + 1]) for end in range(len(parts))]
+
+
+def are_partitions(folders: Iterable[str], partition_columns: Iterable[str]) -> dict[str, bool]:
+    """Of each folder whether it is one of a partition; a table has many of these, and few others."""
+    begins = tuple(f"{column}=" for column in partition_columns)
+    return {folder: folder.rpartition("/")[2].startswith(begins) for folder in folders}
 
 
 def log_covers(facts: VacuumFacts) -> bool:
@@ -141,7 +155,7 @@ def removed_by_log(facts: VacuumFacts) -> dict[str, int]:
     found: dict[str, int] = dict.fromkeys(failed, since_ms)
     for commit in facts.history.commits:
         if commit.committed_ms >= since_ms:
-            found |= {unquote(path): commit.committed_ms for path in commit.removed_paths if not is_absolute(path)}
+            found |= {name: commit.committed_ms for path in commit.removed_paths if (name := name_in_table(path))}
     vectors = {name: ms for name, ms in facts.books.removed_vectors.items() if ms is not None and ms >= since_ms}
     return found | vectors
 
@@ -155,7 +169,7 @@ def removed_since(facts: VacuumFacts, horizon_ms: int) -> frozenset[str]:
     """
     late = [commit for commit in facts.history.commits if commit.committed_ms >= horizon_ms]
     paths = (path for commit in late for path in (*commit.removed_paths, *commit.change_paths))
-    return frozenset(unquote(path) for path in paths if not is_absolute(path))
+    return frozenset(name for path in paths if (name := name_in_table(path)))
 
 
 def objects_by_log(facts: VacuumFacts, *, bucket: str) -> Iterable[StoredObject]:

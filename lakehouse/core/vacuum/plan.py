@@ -5,13 +5,14 @@
   horizon; a time that is unknown, a retention that is unknown, and a listing that lacks live files delete nothing.
 - Nothing in the log's folder, nothing hidden, and nothing that another table of the lake reads is ever in a plan. The one exception are
   Hadoop's checksums, each of which goes with its file.
+- Nothing below a prefix from which a declared table loads, and nothing in a folder that looks like another table's, is ever in a plan.
+- What a newer version, a longer retention or another table needs by then is not doomed any more: the horizon only moves back.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from math import ceil
 from typing import Any
 
 from lakehouse.core.cost import DEFAULT_PRICES, Prices, price
@@ -20,9 +21,17 @@ from lakehouse.core.inventory import RECLAIMABLE, RETENTION, Classifier, Part, R
 from lakehouse.core.layout import CATALOG_FEATURES
 from lakehouse.core.reason import Reason
 from lakehouse.core.vacuum.choice import DELETE_KEYS, Quote
-from lakehouse.core.vacuum.facts import VacuumFacts
+from lakehouse.core.vacuum.facts import (
+    ASKED_AT_ONCE,
+    SECONDS_PER_PAGE,
+    VacuumFacts,
+    are_partitions,
+    folders_above,
+    removed_since,
+    written_once,
+)
 from lakehouse.core.vacuum.policy import SAFE_RETENTION_HOURS, SHORT_RETENTION_RISK, Vacuum, type_of_mode
-from lakehouse.core.vacuum.sift import Doomed, Sifted
+from lakehouse.core.vacuum.sift import MOST_FILES, Doomed, Sifted
 
 _HOUR_MS = 3_600_000
 
@@ -33,7 +42,7 @@ class VacuumPlan:
 
     What was removed before `horizon_ms` goes. `requests`, `seconds` and `usd` are predicted for this mode; `quotes` were those of all
     modes before storage was looked at. `notes` are sentences that a person should read before saying yes. `lists_saved` are the requests
-    that a listing of the table's folder would have taken.
+    that a listing of the table's folder would have taken. `left_count` more files would go, if one vacuum took as many.
     """
 
     table: str
@@ -51,6 +60,7 @@ class VacuumPlan:
     usd: float
     notes: tuple[str, ...] = ()
     lists_saved: int = 0
+    left_count: int = 0
 
     @property
     def file_count(self) -> int:
@@ -81,6 +91,7 @@ class VacuumPlan:
             "seconds": round(self.seconds, 3),
             "usd": round(self.usd, 9),
             "notes": list(self.notes),
+            "files_left": self.left_count,
             "modes": [quote.as_json() for quote in self.quotes],
             "paths": [each.name for each in self.doomed],
         }
@@ -104,11 +115,11 @@ def plan_vacuum(
         Broken: storage itself lacks live files.
     """
     _refuse_unsafe(facts, policy)
-    classifier = Classifier(facts.books, facts.lent, now_ms=now_ms, horizon_ms=facts.held_ms)
+    classifier = _classifier(facts, now_ms=now_ms, horizon_ms=facts.held_ms)
     sifted = Sifted(facts, classifier)
     sifted.take(objects)
     if mode != "LITE":
-        _refuse_gaps(facts, sifted.seen, mode, settled_ms)
+        _refuse_gaps(facts, sifted.unseen, mode, settled_ms)
     if mode == "INVENTORY" and facts.report:
         sifted.refuse_local_times(facts.report.name)
     found = sifted.doomed()
@@ -125,20 +136,32 @@ def plan_vacuum(
         horizon_ms=classifier.horizon_ms,
         doomed=doomed,
         quotes=tuple(quotes),
-        notes=(*_odd_names(sifted.odd()), *_notes(facts, doomed, mode)),
+        notes=(*_kept_back(facts, sifted), *_notes(facts, doomed, mode)),
+        left_count=sifted.left_count if doomed else 0,
         **_price(facts, doomed, {quote.mode: quote for quote in quotes}, mode, prices),
     )
 
 
-def still_doomed(doomed: Iterable[Doomed], facts: VacuumFacts, *, horizon_ms: int) -> list[Doomed]:
-    """Those of the files that newer facts doom, too; for the look just before a deletion. `horizon_ms` is the plan's."""
-    classifier = Classifier(facts.books, facts.lent, now_ms=horizon_ms + (facts.books.retention_ms or 0), horizon_ms=horizon_ms)
+class LaterFacts:
+    """What newer facts say of the files of a plan, just before they go. `horizon_ms` is the plan's, `now_ms` the clock of then."""
 
-    def goes(each: Doomed) -> bool:
+    def __init__(self, facts: VacuumFacts, *, horizon_ms: int, now_ms: int) -> None:
+        self._table, self._classifier = facts.books.table, _classifier(facts, now_ms=now_ms, horizon_ms=horizon_ms)
+        self._late = removed_since(facts, self._classifier.horizon_ms)
+        self._allows_any = facts.books.retention_ms is not None and facts.features.isdisjoint(CATALOG_FEATURES)
+
+    def allow(self, doomed: Iterable[Doomed]) -> list[Doomed]:
+        """Those of the files that may still go, each of Hadoop's checksums with its file."""
+        return [each for each in doomed if self._allows_any and self._allows(each)]
+
+    def _allows(self, each: Doomed) -> bool:
+        name = each.goes_with or each.name
         object_ = StoredObject(bucket="", key="", size_bytes=each.size_bytes, modified_ms=each.modified_ms)
-        return classifier.part_of(f"{facts.books.table}/{each.goes_with or each.name}", object_) in RECLAIMABLE
+        return name not in self._late and self._classifier.part_of(f"{self._table}/{name}", object_) in RECLAIMABLE
 
-    return [each for each in doomed if facts.books.retention_ms is not None and goes(each)]
+
+def _classifier(facts: VacuumFacts, *, now_ms: int, horizon_ms: int | None) -> Classifier:
+    return Classifier(facts.books, facts.lent, now_ms=now_ms, horizon_ms=horizon_ms, unplaced=facts.unplaced, landed=facts.landed)
 
 
 def _refuse_unsafe(facts: VacuumFacts, policy: Vacuum) -> None:
@@ -162,10 +185,10 @@ def _refuse_unsafe(facts: VacuumFacts, policy: Vacuum) -> None:
         )
 
 
-def _refuse_gaps(facts: VacuumFacts, seen: set[str], mode: type_of_mode, settled_ms: int) -> None:
+def _refuse_gaps(facts: VacuumFacts, unseen: Set[str], mode: type_of_mode, settled_ms: int) -> None:
     needed: Mapping[str, Reference] = {**facts.books.live, **facts.books.vectors}
     settled = [name for name, each in needed.items() if each.written_ms is not None and each.written_ms < settled_ms]
-    lacking = [name for name in settled if name not in seen]
+    lacking = [name for name in settled if name in unseen]
     if not lacking:
         return
     where = f"vacuum of {facts.books.table} by mode {mode}"
@@ -197,12 +220,20 @@ def _price(
     facts: VacuumFacts, doomed: Sequence[Doomed], quotes: Mapping[type_of_mode, Quote], mode: type_of_mode, prices: Prices
 ) -> dict[str, Any]:
     """Requests, seconds and money, now that it is known how many files go."""
-    quote, seconds = quotes[mode], quotes[mode].seconds if doomed else 0.0
-    deletes = ceil(len(doomed) / DELETE_KEYS) if facts.on_s3 else 0
+    quote, batches = quotes[mode], [doomed[start : start + DELETE_KEYS] for start in range(0, len(doomed), DELETE_KEYS)]
+    lists, heads, deletes = quote.list_requests, 0, 0
+    if facts.on_s3:
+        # Before each batch: a log in each folder, the newest commit and the one after it, and names that a writer may use again.
+        above = ({folder for each in batch for folder in folders_above(each.name)} for batch in batches)
+        asked = [is_one for batch in above for is_one in are_partitions(batch, facts.books.partition_columns).values()]
+        lists += asked.count(False)
+        heads = asked.count(True) + 2 * len(batches) + sum(not written_once(each.name) for each in doomed)
+        deletes = len(batches)
+    seconds = quote.seconds + (lists - quote.list_requests + heads) * SECONDS_PER_PAGE / ASKED_AT_ONCE if doomed else 0.0
     return {
-        "requests": {"LIST": quote.list_requests, "GET": quote.get_requests, "DELETE": deletes},
+        "requests": {"LIST": lists, "GET": quote.get_requests, "HEAD": heads, "DELETE": deletes},
         "seconds": seconds,
-        "usd": price(prices, seconds=seconds, get_requests=quote.get_requests, put_requests=quote.list_requests),
+        "usd": price(prices, seconds=seconds, get_requests=quote.get_requests + heads, put_requests=lists),
         "lists_saved": quotes["FULL"].list_requests - quote.list_requests,
     }
 
@@ -220,8 +251,18 @@ def _notes(facts: VacuumFacts, doomed: Sequence[Doomed], mode: type_of_mode) -> 
         yield "bytes are at least these: the log does not tell the sizes of all removed files"
 
 
-def _odd_names(odd: Sequence[str]) -> Iterable[str]:
-    if odd:
+def _kept_back(facts: VacuumFacts, sifted: Sifted) -> Iterable[str]:
+    """What stays though nothing needs it, and how it could go."""
+    for root, count in sorted(sifted.stray_counts.items()):
+        yield (
+            f"{count} file(s) that nothing needs stay below {root}/, which {facts.strays[root]} makes look like a table of its own: "
+            "if there is none, delete that key"
+        )
+    for prefix, count in sorted(sifted.landed_counts.items()):
+        yield f"{count} file(s) below {prefix} stay: a declared table lands from there"
+    if sifted.left_count:
+        yield f"{sifted.left_count} more file(s) go with the next vacuum: one takes at most {MOST_FILES:,}, which bounds its memory"
+    if odd := sifted.odd():
         yield (
             f"{len(odd)} file(s) that nothing needs stay, like {odd[0]!r}: Delta takes a colon in a name's first part for the end of a "
             "scheme, and no request to S3 can hold a control character; rename them, or delete them by hand"

@@ -1,6 +1,7 @@
 """Which of the objects in a table's folder go, told apart one by one as they are listed."""
 
 import re
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -9,6 +10,8 @@ from lakehouse.core.inventory import RECLAIMABLE, Classifier, Owners, Part, Stor
 from lakehouse.core.vacuum.facts import VacuumFacts, removed_since
 
 _HOUR_MS = 3_600_000
+# A candidate takes about 300 bytes of memory; `python -m benchmarks.vacuum_memory` prints what a million takes.
+MOST_FILES = 1_000_000
 # Two zones are half an hour apart, at least.
 _ZONE_MS = 1_800_000
 _UNIFORM = "delta.universalFormat.enabledFormats"
@@ -32,7 +35,10 @@ class Doomed:
 
 
 class Sifted:
-    """The objects of one table, those that may go kept aside; one inside a nested table's folder is not this one's."""
+    """The objects of one table, those that may go kept aside; one inside a nested table's folder is not this one's.
+
+    At most `MOST_FILES` of them are kept, so that memory is bounded whatever storage holds; `left_count` counts the others.
+    """
 
     def __init__(self, facts: VacuumFacts, classifier: Classifier) -> None:
         self._facts, self._classifier, self._prefix = facts, classifier, facts.lake_prefix
@@ -41,34 +47,45 @@ class Sifted:
         self._late = removed_since(facts, classifier.horizon_ms)
         self._going: dict[str, Doomed] = {}
         self._odd: set[str] = set()
-        self._hidden: dict[str, StoredObject] = {}
+        self._checksums: dict[str, tuple[int, int | None]] = {}
         self._nested: set[str] = set()
         self._lead_ms: int | None = None
-        self.seen: set[str] = set()
+        self.stray_counts: Counter[str] = Counter()
+        self.landed_counts: Counter[str] = Counter()
+        self.left_count = 0
+        self.unseen: set[str] = {*facts.books.live, *facts.books.vectors}
 
     def take(self, objects: Iterable[StoredObject]) -> None:
-        """Tell these apart."""
-        table, horizon_ms = self._facts.books.table, self._classifier.horizon_ms
-        folder = f"{self._prefix}{table}/"
+        """Tell these apart. What the newest version reads is there, in whatever folder; anything else of another table's folder stays."""
+        table, folder = self._facts.books.table, f"{self._prefix}{self._facts.books.table}/"
         for each in objects:
-            name = each.key.removeprefix(self._prefix)
-            if not each.key.startswith(folder) or self._owners.table_of(name) != table:
+            if not each.key.startswith(folder):
                 continue
-            own, part = self._classifier.own_name(name), self._classifier.part_of(name, each)
+            name, own = each.key.removeprefix(self._prefix), each.key.removeprefix(folder)
+            part = self._classifier.part_of(name, each)
             if part in (Part.LIVE, Part.VECTORS_LIVE):
-                self.seen.add(own)
+                self.unseen.discard(own)
                 self._compare_times(own, each)
-                continue
-            self._nested |= table_roots([own])
-            if part is Part.HIDDEN:
-                self._hidden[own] = each
-            elif part not in RECLAIMABLE or own in self._late or not self._is_a_file(own):
-                continue
-            elif each.modified_ms is not None and each.modified_ms < horizon_ms:
-                if _ODD.match(own):
-                    self._odd.add(own)
-                    continue
-                self._going[own] = Doomed(name=own, size_bytes=each.size_bytes, modified_ms=each.modified_ms, part=part)
+            elif (owner := self._owners.table_of(name)) != table:
+                if owner is not None and owner in self._facts.strays and self._may_go(own, each, part):
+                    self.stray_counts[owner] += 1
+            else:
+                self._nested |= table_roots([own])
+                self._keep_aside(name, own, each, part)
+
+    def _keep_aside(self, name: str, own: str, each: StoredObject, part: Part) -> None:
+        if part is Part.LANDED:
+            self.landed_counts[next(prefix for prefix in self._facts.landed if name.startswith(prefix))] += 1
+        elif part is Part.HIDDEN and own.endswith(".crc"):
+            self._checksums[own] = (each.size_bytes, each.modified_ms)
+        elif not self._may_go(own, each, part):
+            return
+        elif _ODD.match(own):
+            self._odd.add(own)
+        elif len(self._going) >= MOST_FILES:
+            self.left_count += 1
+        else:
+            self._going[own] = Doomed(name=own, size_bytes=each.size_bytes, modified_ms=each.modified_ms or 0, part=part)
 
     def doomed(self) -> tuple[Doomed, ...]:
         """By name, each followed by Hadoop's checksum of it; nothing of a table inside that was made since the tables were counted."""
@@ -77,9 +94,10 @@ class Sifted:
             each = self._going[name]
             found.append(each)
             checksum = checksum_name(name)
-            if beside := self._hidden.get(checksum):
-                ms = beside.modified_ms or each.modified_ms
-                found.append(Doomed(name=checksum, size_bytes=beside.size_bytes, modified_ms=ms, part=Part.HIDDEN, goes_with=name))
+            if beside := self._checksums.get(checksum):
+                size_bytes, modified_ms = beside
+                ms = modified_ms or each.modified_ms
+                found.append(Doomed(name=checksum, size_bytes=size_bytes, modified_ms=ms, part=Part.HIDDEN, goes_with=name))
         return tuple(found)
 
     def odd(self) -> tuple[str, ...]:
@@ -109,8 +127,13 @@ class Sifted:
                 f"{-self._lead_ms / _HOUR_MS:.1f} h or more: local time for UTC? accepted: a report in UTC, or mode FULL"
             )
 
-    def _is_a_file(self, own: str) -> bool:
-        """A name that a file below the table can have; what UniForm writes for other readers is left alone."""
+    def _may_go(self, own: str, each: StoredObject, part: Part) -> bool:
+        """Whether it is reclaimable, was modified before the horizon, and has a name that a file below the table can have.
+
+        What a version within the retention reads stays though it has lost its tombstone; so does what UniForm writes for other readers.
+        """
+        if part not in RECLAIMABLE or own in self._late or each.modified_ms is None or each.modified_ms >= self._classifier.horizon_ms:
+            return False
         return {"", ".", ".."}.isdisjoint(own.split("/")) and not (self._uniform and own.startswith("metadata/"))
 
 

@@ -17,6 +17,7 @@ from lakehouse.engine.inventory.lake import (
     reconcile_report,
     settled_ms,
 )
+from lakehouse.engine.inventory.places import Places, landing_places
 from lakehouse.engine.inventory.report import REPORTS, Report, checksum_of, newest_report, read_keys, read_report, stamps_of
 from lakehouse.engine.inventory.scan import SCAN, Scanned, scan
 
@@ -26,11 +27,13 @@ __all__ = [
     "SCAN_AGAIN_HOURS",
     "SETTLED_MS",
     "LakeReport",
+    "Places",
     "Report",
     "Scanned",
     "checksum_of",
     "fresh_report",
     "known_report",
+    "landing_places",
     "makes_its_own",
     "newest_report",
     "open_books",

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 
 from lakehouse.core.errors import LakehouseError, Refused
 from lakehouse.core.inventory import Owners, Reconciliation, StoredObject, TableBooks, keep_books, reconcile, table_roots
+from lakehouse.core.table import Table
+from lakehouse.engine.inventory.places import Places, landing_places
 from lakehouse.engine.inventory.report import Report, checksum_of, newest_report, read_keys, read_report, stamps_of
 from lakehouse.engine.inventory.scan import SCAN, scan
 from lakehouse.engine.lake import Lake
@@ -64,9 +66,9 @@ def known_report(lake: Lake, *, now_ms: int, configuration: str | None = None, m
 
 
 def reconcile_lake(
-    lake: Lake, declared: Iterable[str], *, now_ms: int, configuration: str | None = None, max_age_hours: float | None = None
+    lake: Lake, declared: Iterable[Table], *, now_ms: int, configuration: str | None = None, max_age_hours: float | None = None
 ) -> LakeReport:
-    """The newest complete report of the lake's bucket, held against the logs; `declared` are table keys to look for in any case.
+    """The newest complete report of the lake's bucket, held against the logs; `declared` are tables to look for in any case.
 
     Raises:
         Refused: there is no complete report, or it cannot be trusted.
@@ -76,16 +78,16 @@ def reconcile_lake(
 
 
 def reconcile_report(
-    lake: Lake, declared: Iterable[str], report: Report, *, now_ms: int, through: type_of_through | None = None
+    lake: Lake, declared: Iterable[Table], report: Report, *, now_ms: int, through: type_of_through | None = None
 ) -> Reconciliation:
     """One report held against the logs. `through` gets every row and the way to its table, and gives the rows on.
 
     Raises:
         Refused: the report cannot be trusted.
     """
-    store = lake.store
+    store, tables = lake.store, [*declared]
     names = (key.removeprefix(store.prefix) for key in read_keys(store, report) if key.startswith(store.prefix))
-    books, unread = open_books(lake, sorted(table_roots(names) | set(declared)))
+    books, unread = open_books(lake, sorted(table_roots(names) | {table.key for table in tables}))
     owners = Owners([*(each.table for each in books), *unread])
 
     def owner(each: StoredObject) -> str | None:
@@ -99,6 +101,7 @@ def reconcile_report(
         settled_ms=settled_ms(report),
         lake_prefix=store.prefix,
         unread=unread,
+        landed=landing_places(lake, tables),
     )
 
 
@@ -118,11 +121,12 @@ def open_books(lake: Lake, tables: Iterable[str]) -> tuple[list[TableBooks], dic
     """The books of those tables that are there, and why those of the others cannot be read."""
     books: list[TableBooks] = []
     unread: dict[str, str] = {}
+    places = Places(lake)
     for table in tables:
         try:
             facts = lake.facts(table)
             if facts is not None:
-                books.append(keep_books(facts.layout, lake_uri=lake.settings.spark_root))
+                books.append(keep_books(facts.layout, place=places))
         except LakehouseError as error:
             unread[table] = str(error)
     return books, unread

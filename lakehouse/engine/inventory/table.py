@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from lakehouse.core.inventory import Load, Reconciliation, StoredObject, load_json, loads_of
+from lakehouse.core.table import Table
 from lakehouse.engine.confs import PARTITIONS_OVERWRITTEN, session_confs
 from lakehouse.engine.guard import hold, retry_conflicts
 from lakehouse.engine.inventory.files import BATCH_ROWS, FILE_ROWS, RowFiles
@@ -77,7 +78,7 @@ def inventory_table(bucket: str) -> str:
 def load_report(
     lake: Lake,
     report: Report,
-    declared: Iterable[str],
+    declared: Iterable[Table],
     *,
     spark: "Callable[[], SparkSession]",
     now_ms: int,

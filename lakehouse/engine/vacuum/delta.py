@@ -1,7 +1,7 @@
 """Delta's own answer to what a vacuum may delete: asked about exactly the files that our plan dooms."""
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -74,11 +74,19 @@ def with_false_folders(at: Located, doomed: Sequence[Doomed]) -> set[str]:
 def _ask(spark: "SparkSession", at: Located, table: str, asked: Sequence[Doomed]) -> set[str]:
     with _inventory(spark, at, asked) as (view, names):
         answer: list[str] = spark.sql(sql.vacuum(at.uri, view, dry_run=True)).toArrow().column("path").to_pylist()
-    location = at.location()
-    false = {f"{location}/{folder}" for each in asked for folder in _false_folders(location, each.name)}
-    if strangers := set(answer) - set(names) - false:
+    return answered(answer, names, location=at.location(), table=table)
+
+
+def answered(answer: Iterable[str], names: Mapping[str, str], *, location: str, table: str) -> set[str]:
+    """The names of the files that Delta's answer gives up; `names` are those that it was asked about, by their paths below `location`.
+
+    Raises:
+        Broken: it would delete one that it was not asked about.
+    """
+    false = {f"{location}/{folder}" for name in names.values() for folder in _false_folders(location, name)}
+    if strangers := {*answer} - names.keys() - false:
         raise Broken(f"vacuum of {table}: Delta would delete {min(strangers)}, which it was not asked about; nothing was deleted")
-    return {names[path] for path in set(answer) - false}
+    return {names[path] for path in {*answer} - false}
 
 
 def _false_folders(location: str, name: str) -> set[str]:

@@ -2,13 +2,13 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from urllib.parse import unquote
 
 from lakehouse.core.errors import Refused
 from lakehouse.core.history import is_news
 from lakehouse.core.inventory import StoredObject, keep_books, table_roots
 from lakehouse.core.reason import Reason
 from lakehouse.core.table import Overwrite, Table
+from lakehouse.core.uri import name_in_table
 from lakehouse.core.vacuum import (
     ReportFacts,
     VacuumFacts,
@@ -21,11 +21,22 @@ from lakehouse.core.vacuum import (
     type_of_mode,
 )
 from lakehouse.engine.clock import now_ms
-from lakehouse.engine.inventory import SETTLED_MS, Report, newest_report, open_books, read_keys, read_report, settled_ms, stamps_of
+from lakehouse.engine.inventory import (
+    SETTLED_MS,
+    Places,
+    Report,
+    landing_places,
+    newest_report,
+    read_keys,
+    read_report,
+    settled_ms,
+    stamps_of,
+)
 from lakehouse.engine.journal import Journal
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.log_reader import TableFacts
 from lakehouse.engine.unverified import unverified
+from lakehouse.engine.vacuum.known import KnownLog, Neighbours, read_log
 from lakehouse.engine.write import consume_app_id
 
 # A commit comes after its files and the times of its removals, by as long as its transaction ran.
@@ -34,10 +45,12 @@ _BEFORE_COMMIT_MS = 86_400_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gathered:
-    """The facts, and the report that they name."""
+    """The facts, the report that they name, and the logs that they were read from."""
 
     facts: VacuumFacts
     report: Report | None
+    log: KnownLog
+    neighbours: Neighbours
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,24 +101,26 @@ def gather(lake: Lake, table: Table, declared: Sequence[Table]) -> Gathered | No
     Raises:
         Refused: another table of the lake cannot be read, so that what it borrows is unknown.
     """
-    own = lake.facts(table.key)
-    if own is None:
+    log = read_log(lake, table.key)
+    if log is None:
         return None
+    own, landed = log.facts, landing_places(lake, declared)
+    neighbours = Neighbours(lake, table.key, landed=landed)
     shown = _shown(lake, table, declared)
     tables = shown.tables | {each.key for each in declared} | {table.key}
     if not shown.is_whole:  # storage is asked instead
         tables |= table_roots(each.key.removeprefix(lake.store.prefix) for each in lake.store.walk(""))
-    others, unread = open_books(lake, sorted(tables - {table.key}))
-    if unread:
-        name, why = next(iter(unread.items()))
-        raise Refused(f"vacuum of {table.key}: {name} cannot be read, so that the files that it borrows are unknown: {why}")
+    others = neighbours.read(tables)
     # A vacuum sets what is declared before it begins; a plan that is only looked at goes by it, too.
     layout, report = replace(own.layout, properties={**own.layout.properties, **table.vacuum.properties()}), shown.report
     held_ms, held = _held(lake, table, own, declared)
     facts = VacuumFacts(
-        books=keep_books(layout, lake_uri=lake.settings.spark_root),
+        books=keep_books(layout, place=Places(lake)),
         history=own.history,
-        lent=frozenset(name for books in others for name in books.borrowed),
+        lent=frozenset(name for books in others.values() for name in books.borrowed),
+        unplaced=frozenset(last for books in others.values() for last in books.unplaced),
+        landed=landed,
+        strays=_strays(lake, (name for name in tables if name.startswith(f"{table.key}/") and name not in others)),
         report=report and ReportFacts(name=report.name, created_ms=report.manifest.created_ms, data_files=len(report.manifest.files)),
         report_problem=shown.problem,
         past=Journal(lake.store).vacuums(table.key),
@@ -113,13 +128,19 @@ def gather(lake: Lake, table: Table, declared: Sequence[Table]) -> Gathered | No
         held=held,
         features=layout.features,
         properties=layout.properties,
-        stone_bytes={unquote(stone.path): stone.size_bytes for stone in layout.tombstones},
+        stone_bytes={name: stone.size_bytes for stone in layout.tombstones if (name := name_in_table(stone.path))},
         on_s3=lake.settings.on_s3,
         tables=frozenset(tables),
         lake_prefix=lake.store.prefix,
         versioned=lake.store.keeps_versions(),
     )
-    return Gathered(facts=facts, report=report)
+    return Gathered(facts=facts, report=report, log=log, neighbours=neighbours)
+
+
+def _strays(lake: Lake, folders: Iterable[str]) -> dict[str, str]:
+    """Folders that a key below `_delta_log` makes look like tables, though it is neither commit nor checkpoint, with such a key."""
+    logs = {folder: lake.store.list(f"{folder}/_delta_log") for folder in folders}
+    return {folder: files[0].name if files else f"{folder}/_delta_log/" for folder, files in logs.items()}
 
 
 def _shown(lake: Lake, table: Table, declared: Sequence[Table]) -> _Shown:
@@ -161,6 +182,8 @@ def _objects(lake: Lake, known: Gathered, mode: type_of_mode) -> Iterable[Stored
 def _on_disk(lake: Lake, objects: Iterable[StoredObject]) -> Iterator[StoredObject]:
     """Those that are there, with what the disk knows of them, which costs nothing; Hadoop's checksums among them."""
     for each in objects:
+        if "\0" in each.key:  # no file of a disk has such a name
+            continue
         for key in (each.key, checksum_name(each.key)):
             if found := lake.store.stat(key):
                 yield StoredObject(bucket=each.bucket, key=key, size_bytes=found.size_bytes, modified_ms=found.modified_ms)

@@ -1,49 +1,49 @@
-"""The last look at storage before files go: what no log tells of, and the plan could not know."""
+"""What storage is asked just before files go: what no log of this table tells of, and the plan could not know."""
 
-from collections.abc import Sequence, Set
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
-from lakehouse.core.inventory import Part
-from lakehouse.core.vacuum import Doomed, VacuumPlan, folders_to_ask, written_once
+from lakehouse.core.inventory import TableBooks
+from lakehouse.core.vacuum import ASKED_AT_ONCE, Doomed, VacuumPlan, are_partitions, folders_above
 from lakehouse.engine.store import Store, StoredFile
 
-_AT_ONCE = 16
 
+def written_again(planned: VacuumPlan, doomed: Sequence[Doomed], found: dict[str, StoredFile]) -> set[str]:
+    """The files that storage has in another state than the plan knew: of another size, or modified within the retention.
 
-def written_again(store: Store, planned: VacuumPlan, doomed: Sequence[Doomed]) -> set[str]:
-    """The orphans that storage has in another state than when they were listed: no log would tell of these.
-
-    What the log removed keeps its name for ever, and so does what a writer gave a name of its own. LITE lists nothing to compare with, and
-    takes no orphans.
+    A writer that gives a file the same name in each try may be about to commit it. LITE knows sizes only where the log does.
     """
-    if planned.mode == "LITE":
-        return set()
-    orphans = [each for each in doomed if each.part is Part.ORPHANED_OLD and not written_once(each.name)]
-    found = stored(store, planned.table, orphans)
-    return {
-        each.name
-        for each in orphans
-        if (now := found.get(each.name)) and (now.modified_ms >= planned.horizon_ms or now.size_bytes != each.size_bytes)
-    }
+    again = set[str]()
+    for each in doomed:
+        now = found.get(each.name)
+        if now is None or each.goes_with:
+            continue
+        is_size_known = each.size_bytes > 0 or planned.mode != "LITE"
+        if now.modified_ms >= planned.horizon_ms or (is_size_known and now.size_bytes != each.size_bytes):
+            again.add(each.name)
+    return again
 
 
-def in_new_tables(store: Store, planned: VacuumPlan, doomed: Sequence[Doomed], *, partition_columns: Set[str]) -> set[str]:
-    """The orphans of a report in whose folder a table was made since, as CONVERT makes one of what lies there: one listing per folder.
+def in_new_tables(store: Store, books: TableBooks, doomed: Sequence[Doomed]) -> set[str]:
+    """The files in whose folder, or above it, a table lies, as CONVERT makes one of what lies there: one request for each folder.
 
-    A listing shows such a table itself, and what the log removed was this table's own.
+    The plan holds no file of a table that was known; a file that this table removed may be the new one's as well as an orphan.
     """
-    if planned.mode != "INVENTORY":
-        return set()
-    above = {each.name: folders_to_ask(each.name, partition_columns) for each in doomed if each.part is Part.ORPHANED_OLD}
-    folders = sorted({folder for asked in above.values() for folder in asked})
-    with ThreadPoolExecutor(max_workers=_AT_ONCE) as pool:
-        logs = pool.map(store.list, [f"{planned.table}/{folder}/_delta_log" for folder in folders])
-        made = {folder for folder, log in zip(folders, logs, strict=True) if log}
-    return {name for name, asked in above.items() if not made.isdisjoint(asked)}
+    above = {each.name: folders_above(each.name) for each in doomed}
+    asked = are_partitions(sorted({folder for folders in above.values() for folder in folders}), books.partition_columns)
+
+    def has_log(folder: str) -> bool:
+        # Partitions are many, and a HEAD costs a twelfth of a LIST; a table as young as a report has its first commit.
+        log = f"{books.table}/{folder}/_delta_log"
+        return store.stat(f"{log}/{0:020}.json") is not None if asked[folder] else bool(store.list(log))
+
+    with ThreadPoolExecutor(max_workers=ASKED_AT_ONCE) as pool:
+        made = {folder for folder, has in zip(asked, pool.map(has_log, asked), strict=True) if has}
+    return {name for name, folders in above.items() if not made.isdisjoint(folders)}
 
 
 def stored(store: Store, table: str, files: Sequence[Doomed]) -> dict[str, StoredFile]:
     """Those of the files that storage has now, by name."""
-    with ThreadPoolExecutor(max_workers=_AT_ONCE) as pool:
+    with ThreadPoolExecutor(max_workers=ASKED_AT_ONCE) as pool:
         found = zip(files, pool.map(store.stat, [f"{table}/{each.name}" for each in files]), strict=True)
         return {each.name: now for each, now in found if now}

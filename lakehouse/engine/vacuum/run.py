@@ -4,32 +4,33 @@
 2. Our clock is compared with the storage's: the horizon is a time of ours, the files' times are its own.
 3. The plan is made, from the log and from the report, a listing, or the log alone.
 4. Delta is asked which of the plan's files it would delete (VACUUM … USING INVENTORY … DRY RUN, over exactly these). What it spares stays.
-5. What lies in a folder in which a table was made since the report stays. Batch by batch: if the log has a newer version it is read
-   again, and what it does not doom any more stays; so do orphans that were written again since they were listed; the others are deleted.
+5. Batch by batch it is asked once more what others did meanwhile (`recheck.py`): tables made in the folders of these files, files
+   written again, tables beside that borrow more, and last the table's own log, by whose newest version and retention the batch is judged.
+   What is still doomed then is deleted.
 6. The journal gets what was to go, what went, and what did not and why; also if an error ended it.
 
 **Safety properties**
 - A file goes only if our reading of the log and Delta's own both doom it. If Delta names one that was not asked about, or spares them
   all, nothing is deleted, and a person has to look.
 - Nothing is deleted that is not in the plan, so that a dry run shows everything that can go.
+- A log that is gone, or was put back to an older state, and a neighbour that cannot be read any more, stop the deletion.
 - Deleting a file twice is deleting it once: after a crash at any point the next vacuum goes on.
 """
 
 import contextlib
 import time
-from collections.abc import Iterator, Sequence, Set
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
 from lakehouse.core.cost import price
-from lakehouse.core.errors import Broken, LakehouseError, Refused, Transient
-from lakehouse.core.inventory import keep_books
+from lakehouse.core.errors import LakehouseError, Refused, Transient
 from lakehouse.core.outcome import VacuumOutcome
 from lakehouse.core.reason import Reason
 from lakehouse.core.table import Table
-from lakehouse.core.vacuum import DELETE_KEYS, FAILED_NAMED, Doomed, PastVacuum, VacuumFacts, VacuumPlan, still_doomed, type_of_mode
+from lakehouse.core.vacuum import DELETE_KEYS, FAILED_NAMED, Doomed, PastVacuum, VacuumPlan, type_of_mode, written_once
 from lakehouse.engine import sql
 from lakehouse.engine.clock import now_ms
 from lakehouse.engine.guard import hold
@@ -38,7 +39,8 @@ from lakehouse.engine.lake import Lake
 from lakehouse.engine.spark import translated
 from lakehouse.engine.vacuum.delta import Located, agreed, let_delta_delete, located, with_false_folders
 from lakehouse.engine.vacuum.facts import Gathered, gather, plan
-from lakehouse.engine.vacuum.look import in_new_tables, stored, written_again
+from lakehouse.engine.vacuum.look import stored
+from lakehouse.engine.vacuum.recheck import Recheck
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -46,7 +48,6 @@ if TYPE_CHECKING:
 _CLOCK = "_lakehouse/clock"
 _CLOCK_OFF_MS = 300_000
 _PAUSES_SECONDS = (0.5, 2.0, 8.0)
-_AGAIN = "it was written again since it was listed"
 
 
 @dataclass(slots=True, kw_only=True)
@@ -93,7 +94,9 @@ class _Account:
             ),
             failed=dict(islice(work.failed.items(), FAILED_NAMED)),
             lists_saved=planned.lists_saved,
-            is_complete=is_complete and planned.reason is not Reason.TOO_LITTLE_PAST and len(work.failed) <= FAILED_NAMED,
+            is_complete=is_complete and _is_whole(planned, work),
+            # A listing of a moment ago shows what is there; the log and a report do not, and S3 calls a missing key deleted, too.
+            is_at_most=self._lake.settings.on_s3 and planned.mode != "FULL" and any(written_once(each.name) for each in planned.doomed),
             run=self._run,
             requests=dict(requests),
         )
@@ -168,8 +171,8 @@ def rehearse(
             said = ", ".join(f"{name} to {value}" for name, value in setting.items())
             return replace(planned, notes=(*planned.notes, f"the vacuum would first set {said}; by that Delta was not asked yet"))
         work = _Work()
-        going = _going(lake, spark, table, known, planned, work, at)
-        return replace(planned, doomed=tuple(_without(going, written_again(lake.store, planned, going), _AGAIN, work)))
+        going = _agreed(spark, table, planned, work, at)
+        return replace(planned, doomed=tuple(Recheck(lake, known, planned, work.spared).still_going(going)))
 
 
 def check_clock(lake: Lake) -> None:
@@ -188,35 +191,27 @@ def check_clock(lake: Lake) -> None:
         )
 
 
-def _going(lake: Lake, spark: "SparkSession", table: Table, known: Gathered, planned: VacuumPlan, work: _Work, at: Located) -> list[Doomed]:
-    """What is left of the plan when Delta was asked, and storage for what the plan could not know."""
+def _agreed(spark: "SparkSession", table: Table, planned: VacuumPlan, work: _Work, at: Located) -> list[Doomed]:
+    """What is left of the plan when Delta was asked."""
     going = agreed(spark, at, planned.table, planned.doomed)
     kept = {each.name for each in planned.doomed} - {each.name for each in going}
     work.spared |= dict.fromkeys(kept, "Delta would not delete it")
-    columns = frozenset(known.facts.books.partition_columns)
-    inside = in_new_tables(lake.store, planned, going, partition_columns=columns)
-    going = _without(going, inside, "a table was made in its folder since the report", work)
     deep = with_false_folders(at, going) if table.vacuum.deleter == "delta" else frozenset[str]()
-    return _without(going, deep, "it lies so deep that Delta would delete what it takes for its folders", work)
+    work.spared |= dict.fromkeys(deep, "it lies so deep that Delta would delete what it takes for its folders")
+    return [each for each in going if (each.goes_with or each.name) not in deep]
 
 
 def _carry_out(lake: Lake, spark: "SparkSession", table: Table, known: Gathered, planned: VacuumPlan, work: _Work, at: Located) -> None:
-    going = _going(lake, spark, table, known, planned, work, at)
+    going, recheck = _agreed(spark, table, planned, work, at), Recheck(lake, known, planned, work.spared)
     if table.vacuum.deleter == "delta":
-        _carry_out_by_delta(lake, spark, planned, going, work, at)
+        _carry_out_by_delta(lake, spark, planned, recheck.still_going(going), work, at)
         return
-    facts, version = known.facts, planned.version
     per_second = table.vacuum.max_deletes_per_second if lake.settings.on_s3 else 0
     for batch in _batches(going, per_second=per_second):
-        if (newest := _newest_version(lake, table.key, version)) != version:
-            facts, version = _facts_again(lake, table, facts), newest
-        still = still_doomed(batch, facts, horizon_ms=planned.horizon_ms)
-        work.spared |= dict.fromkeys({each.name for each in batch} - {each.name for each in still}, f"version {version} needs it again")
-        _delete(lake, planned.table, _without(still, written_again(lake.store, planned, still), _AGAIN, work), work)
+        _delete(lake, planned.table, recheck.still_going(batch), work)
 
 
 def _carry_out_by_delta(lake: Lake, spark: "SparkSession", planned: VacuumPlan, going: Sequence[Doomed], work: _Work, at: Located) -> None:
-    going = _without(going, written_again(lake.store, planned, going), _AGAIN, work)
     let_delta_delete(spark, at, going)
     left = stored(lake.store, planned.table, going)  # Delta counts what it could not delete, and raises nothing
     gone = [each for each in going if each.name not in left]
@@ -234,24 +229,9 @@ def _batches(doomed: Sequence[Doomed], *, per_second: int) -> Iterator[Sequence[
         yield doomed[start : start + size]
 
 
-def _newest_version(lake: Lake, table: str, version: int) -> int:
-    while lake.store.stat(f"{table}/_delta_log/{version + 1:020}.json"):
-        version += 1
-    return version
-
-
-def _facts_again(lake: Lake, table: Table, facts: VacuumFacts) -> VacuumFacts:
-    """The books of the table as it is now; of the other tables those that were read at the start."""
-    own = lake.facts(table.key)
-    if own is None:
-        raise Broken(f"vacuum of {table.key}: its log is gone since the vacuum began; the rest was left alone")
-    return replace(facts, books=keep_books(own.layout, lake_uri=lake.settings.spark_root))
-
-
-def _without(doomed: Sequence[Doomed], names: Set[str], why: str, work: _Work) -> list[Doomed]:
-    """The files but for these, each of which keeps Hadoop's checksum of it."""
-    work.spared |= dict.fromkeys(names, why)
-    return [each for each in doomed if (each.goes_with or each.name) not in names]
+def _is_whole(planned: VacuumPlan, work: _Work) -> bool:
+    """Whether all that was past the retention was gone through."""
+    return planned.reason is not Reason.TOO_LITTLE_PAST and not planned.left_count and len(work.failed) <= FAILED_NAMED
 
 
 def _delete(lake: Lake, table: str, doomed: Sequence[Doomed], work: _Work) -> None:
