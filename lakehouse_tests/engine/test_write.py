@@ -86,6 +86,9 @@ def test_a_run_killed_at_its_commit_leaves_each_row_once(
         monkeypatch.undo()
         outcome = write_table(lake, spark, table)
         assert outcome.committed == (when == "before")
+        read, written = lake.facts(events.key), lake.facts(table.key)
+        assert read is not None and written is not None
+        assert written.layout.transactions[write.consume_app_id(read.layout)] == read.layout.version == 1
     assert rows_of(spark, lake, states.key, "id", "state") == [(1, "left"), (2, "planned")]
     assert rows_of(spark, lake, copies.key, "id", "state") == [(1, "left"), (1, "planned"), (2, "planned")]
 
