@@ -1,5 +1,6 @@
 """Which files go, by which mode, and why not."""
 
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -91,6 +92,28 @@ def test_what_a_commit_removed_within_the_retention_stays_though_its_tombstone_i
     """A checkpoint dropped it while the retention was a shorter one."""
     forgotten = replace(FACTS, books=replace(BOOKS, stones={"past": OLD}))
     assert [each.name for each in plan(ALL, forgotten).doomed] == ["orphan", "past"]
+
+
+def test_a_file_without_a_tombstone_is_looked_for_in_commits_below_the_known_history() -> None:
+    """The facts hold the newest commits of a busy table, which may be those of an hour."""
+    asked: list[History] = []
+
+    def older(history: History) -> Iterator[Commit]:
+        asked.append(history)
+        yield commit(3, NOW - HOUR)
+        yield commit(2, NOW - DAY, "kept")
+        yield commit(1, OLD, "past")
+        raise AssertionError("commits before the retention are nobody's business")
+
+    busy = replace(FACTS, history=History(table="a/t", commits=(commit(3, NOW - HOUR),)), older_commits=older)
+    assert [each.name for each in plan(ALL[:3], busy).doomed] == ["past"]
+    assert asked == []
+    forgotten = replace(busy, books=replace(BOOKS, stones={"past": OLD}))
+    found = plan(ALL, forgotten)
+    assert ([each.name for each in found.doomed], len(asked)) == (["orphan", "past"], 1)
+    kept = Doomed(name="kept", size_bytes=2, modified_ms=OLD, part=Part.ORPHANED_OLD)
+    later = LaterFacts(forgotten, horizon_ms=NOW - WEEK, now_ms=NOW)
+    assert later.allow([kept, *found.doomed]) == [*found.doomed]
 
 
 def test_what_is_past_its_retention_goes_and_is_priced() -> None:

@@ -1,6 +1,7 @@
 """However many commits were made since, what is decided over rows is decided by all of them; the logs alone are read here."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +13,14 @@ from lakehouse.core.incremental import NothingNew, ReadAll, ReadChanges
 from lakehouse.core.reason import Reason
 from lakehouse.core.rewrites import find_rewrites
 from lakehouse.core.target import remember
+from lakehouse.core.vacuum import VacuumFacts
 from lakehouse.engine import compaction, rows, write
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.log_reader import TableFacts, history_since, newest_first
 from lakehouse.engine.store import MemoryStore
+from lakehouse.engine.unverified import expect_verification
+from lakehouse.engine.vacuum import gather
+from lakehouse.engine.vacuum.known import OlderCommits
 from lakehouse_tests.conftest import own_settings
 from lakehouse_tests.engine.example import copies, counts, events, states
 from lakehouse_tests.log_builder import LogBuilder
@@ -33,6 +38,12 @@ def facts_of(lake: Lake, key: str) -> TableFacts:
     facts = lake.facts(key)
     assert facts is not None
     return facts
+
+
+def read_facts(lake: Lake, key: str) -> VacuumFacts:
+    known = gather(lake, replace(events, key=key), [events, copies])
+    assert known is not None
+    return known.facts
 
 
 def appended(log: LogBuilder, count: int = MANY) -> LogBuilder:
@@ -99,6 +110,36 @@ def test_a_compaction_finds_its_commit_below_any_number_of_others(memory: Lake) 
     log = LogBuilder(memory.store, events.key).create().append([("a", 1), ("b", 1)])
     appended(log.optimize(["a", "b"], into=("c", 2), user_metadata=json.dumps({"compaction": "a mark"})))
     assert [each.version for each in compaction._facts_since(memory, events, 1).history.marked("a mark")] == [2]
+
+
+def test_a_vacuum_keeps_what_a_follower_far_behind_and_an_unverified_compaction_still_read(memory: Lake) -> None:
+    log = LogBuilder(memory.store, events.key).create().append([("a", 1), ("b", 1)])
+    appended(log.optimize(["a", "b"], into=("c", 2), user_metadata=json.dumps({"compaction": "a mark"})))
+    followed(memory, copies.key, 3)
+    expect_verification(memory, events.key, "a mark", version=1)
+    assert read_facts(memory, events.key).held.endswith("read it yet: silver/copies, the verification of a compaction")
+    known = read_facts(memory, events.key)
+    assert known.older_commits is not None
+    assert [each.version for each in known.older_commits(known.history)] == [*range(MANY + 2, -1, -1)]
+
+
+def test_commits_below_a_history_are_read_once_however_often_it_is_a_newer_one() -> None:
+    class Counting(MemoryStore):
+        def read(self, name: str) -> bytes:
+            reads.append(name)
+            return super().read(name)
+
+    reads: list[str] = []
+    log = appended(LogBuilder(Counting()).create())
+    older = OlderCommits(log.store)
+    versions = [commit.version for commit in older.below(log.facts().history)]
+    log.append([("one more", 1)])
+    history = log.facts().history
+    reads.clear()
+    assert [commit.version for commit in older.below(history)] == [MANY + 1, *versions]
+    assert reads == []
+    history = appended(log).facts().history
+    assert [commit.version for commit in older.below(history)] == [*range(2 * MANY + 1, -1, -1)]
 
 
 def test_rows_of_any_number_of_batches_are_counted(memory: Lake) -> None:

@@ -1,12 +1,15 @@
 """What a vacuum is decided by: the table's books, the report, the vacuum before, and who still reads what was removed."""
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field
+from functools import cached_property
+from itertools import takewhile
 from typing import Any
 
-from lakehouse.core.history import History
+from lakehouse.core.history import Commit, History
 from lakehouse.core.inventory import StoredObject, TableBooks
+from lakehouse.core.inventory.parts import DAY_MS
 from lakehouse.core.uri import name_in_table
 from lakehouse.core.vacuum.policy import type_of_mode
 
@@ -83,7 +86,8 @@ class VacuumFacts:
     whether they lead into the lake. From the prefixes in `landed` declared tables load. `strays` are folders that a key (their value) below
     `_delta_log` makes look like tables. `held` says who has not read yet what was removed since
     `held_ms`. `stone_bytes` are sizes of removed files, where the log has them. `versioned`: the bucket keeps versions, `None` if unknown.
-    `tables` are all tables of the lake, which lies at `lake_prefix` in its bucket.
+    `tables` are all tables of the lake, which lies at `lake_prefix` in its bucket. `history` may end long before the retention does:
+    `older_commits` reads on below it, newest first; `None` where there are no older commits.
     """
 
     books: TableBooks
@@ -104,6 +108,7 @@ class VacuumFacts:
     tables: frozenset[str] = frozenset()
     lake_prefix: str = ""
     versioned: bool | None = False
+    older_commits: Callable[[History], Iterable[Commit]] | None = None
 
     @property
     def last(self) -> PastVacuum | None:
@@ -160,16 +165,35 @@ def removed_by_log(facts: VacuumFacts) -> dict[str, int]:
     return found | vectors
 
 
-def removed_since(facts: VacuumFacts, horizon_ms: int) -> frozenset[str]:
+class RemovedSince:
     """The files, relative to the table, that commits removed at the horizon or later, or wrote as change data: versions within the
     retention read them.
 
     Tombstones may be gone: a checkpoint drops them by the retention of its time, which may have been a shorter one. Change data may be
-    older than its commit by as long as that ran.
+    older than its commit by as long as that ran. Commits below the known history are read only for a file that has no tombstone.
     """
-    late = [commit for commit in facts.history.commits if commit.committed_ms >= horizon_ms]
-    paths = (path for commit in late for path in (*commit.removed_paths, *commit.change_paths))
-    return frozenset(name for path in paths if (name := name_in_table(path)))
+
+    def __init__(self, facts: VacuumFacts, horizon_ms: int) -> None:
+        self._facts, self._horizon_ms = facts, horizon_ms
+        self._known = self._names(facts.history.commits)
+
+    def holds(self, name: str) -> bool:
+        """Whether a version within the retention reads this file."""
+        books = self._facts.books
+        return name in self._known or (name not in books.stones and name not in books.removed_vectors and name in self._older)
+
+    @cached_property
+    def _older(self) -> frozenset[str]:
+        history, older = self._facts.history, self._facts.older_commits
+        if older is None or (history.commits and history.commits[0].committed_ms < self._horizon_ms - DAY_MS):
+            return frozenset()
+        # Times of commits may go back a little from one to the next: other machines' clocks.
+        return self._names(takewhile(lambda commit: commit.committed_ms >= self._horizon_ms - DAY_MS, older(history)))
+
+    def _names(self, commits: Iterable[Commit]) -> frozenset[str]:
+        late = (commit for commit in commits if commit.committed_ms >= self._horizon_ms)
+        paths = (path for commit in late for path in (*commit.removed_paths, *commit.change_paths))
+        return frozenset(name for path in paths if (name := name_in_table(path)))
 
 
 def objects_by_log(facts: VacuumFacts, *, bucket: str) -> Iterable[StoredObject]:

@@ -24,10 +24,10 @@ from lakehouse.core.vacuum.choice import DELETE_KEYS, Quote
 from lakehouse.core.vacuum.facts import (
     ASKED_AT_ONCE,
     SECONDS_PER_PAGE,
+    RemovedSince,
     VacuumFacts,
     are_partitions,
     folders_above,
-    removed_since,
     written_once,
 )
 from lakehouse.core.vacuum.policy import SAFE_RETENTION_HOURS, SHORT_RETENTION_RISK, Vacuum, type_of_mode
@@ -147,7 +147,7 @@ class LaterFacts:
 
     def __init__(self, facts: VacuumFacts, *, horizon_ms: int, now_ms: int) -> None:
         self._table, self._classifier = facts.books.table, _classifier(facts, now_ms=now_ms, horizon_ms=horizon_ms)
-        self._late = removed_since(facts, self._classifier.horizon_ms)
+        self._late = RemovedSince(facts, self._classifier.horizon_ms)
         self._allows_any = facts.books.retention_ms is not None and facts.features.isdisjoint(CATALOG_FEATURES)
 
     def allow(self, doomed: Iterable[Doomed]) -> list[Doomed]:
@@ -157,7 +157,7 @@ class LaterFacts:
     def _allows(self, each: Doomed) -> bool:
         name = each.goes_with or each.name
         object_ = StoredObject(bucket="", key="", size_bytes=each.size_bytes, modified_ms=each.modified_ms)
-        return name not in self._late and self._classifier.part_of(f"{self._table}/{name}", object_) in RECLAIMABLE
+        return self._classifier.part_of(f"{self._table}/{name}", object_) in RECLAIMABLE and not self._late.holds(name)
 
 
 def _classifier(facts: VacuumFacts, *, now_ms: int, horizon_ms: int | None) -> Classifier:

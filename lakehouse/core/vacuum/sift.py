@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from lakehouse.core.errors import Refused
 from lakehouse.core.inventory import RECLAIMABLE, Classifier, Owners, Part, StoredObject, table_roots
-from lakehouse.core.vacuum.facts import VacuumFacts, removed_since
+from lakehouse.core.vacuum.facts import RemovedSince, VacuumFacts
 
 _HOUR_MS = 3_600_000
 # A candidate takes about 300 bytes of memory; `python -m benchmarks.vacuum_memory` prints what a million takes.
@@ -44,7 +44,7 @@ class Sifted:
         self._facts, self._classifier, self._prefix = facts, classifier, facts.lake_prefix
         self._owners = Owners({facts.books.table, *facts.tables})
         self._uniform = bool(facts.properties.get(_UNIFORM))
-        self._late = removed_since(facts, classifier.horizon_ms)
+        self._late = RemovedSince(facts, classifier.horizon_ms)
         self._going: dict[str, Doomed] = {}
         self._odd: set[str] = set()
         self._checksums: dict[str, tuple[int, int | None]] = {}
@@ -132,7 +132,7 @@ class Sifted:
 
         What a version within the retention reads stays though it has lost its tombstone; so does what UniForm writes for other readers.
         """
-        if part not in RECLAIMABLE or own in self._late or each.modified_ms is None or each.modified_ms >= self._classifier.horizon_ms:
+        if part not in RECLAIMABLE or each.modified_ms is None or each.modified_ms >= self._classifier.horizon_ms or self._late.holds(own):
             return False
         return {"", ".", ".."}.isdisjoint(own.split("/")) and not (self._uniform and own.startswith("metadata/"))
 

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from lakehouse.core.errors import Refused
-from lakehouse.core.history import is_news
+from lakehouse.core.history import History, is_news
 from lakehouse.core.inventory import StoredObject, keep_books, table_roots
 from lakehouse.core.reason import Reason
 from lakehouse.core.table import Overwrite, Table
@@ -34,9 +34,9 @@ from lakehouse.engine.inventory import (
 )
 from lakehouse.engine.journal import Journal
 from lakehouse.engine.lake import Lake
-from lakehouse.engine.log_reader import TableFacts
-from lakehouse.engine.unverified import unverified
-from lakehouse.engine.vacuum.known import KnownLog, Neighbours, read_log
+from lakehouse.engine.log_reader import TableFacts, history_since
+from lakehouse.engine.unverified import expected
+from lakehouse.engine.vacuum.known import KnownLog, Neighbours, OlderCommits, read_log
 from lakehouse.engine.write import consume_app_id
 
 # A commit comes after its files and the times of its removals, by as long as its transaction ran.
@@ -117,6 +117,7 @@ def gather(lake: Lake, table: Table, declared: Sequence[Table]) -> Gathered | No
     facts = VacuumFacts(
         books=keep_books(layout, place=Places(lake)),
         history=own.history,
+        older_commits=OlderCommits(lake.store).below,
         lent=frozenset(name for books in others.values() for name in books.borrowed),
         unplaced=frozenset(last for books in others.values() for last in books.unplaced),
         landed=landed,
@@ -135,6 +136,11 @@ def gather(lake: Lake, table: Table, declared: Sequence[Table]) -> Gathered | No
         versioned=lake.store.keeps_versions(),
     )
     return Gathered(facts=facts, report=report, log=log, neighbours=neighbours)
+
+
+def _since(lake: Lake, own: TableFacts, version: int | None) -> History:
+    """The commits after a version, however many there are; those that the facts hold where the version is unknown."""
+    return own.history if version is None else history_since(lake.store, own.history, version)
 
 
 def _strays(lake: Lake, folders: Iterable[str]) -> dict[str, str]:
@@ -196,14 +202,14 @@ def _held(lake: Lake, table: Table, own: TableFacts, declared: Sequence[Table]) 
     the changes, wants none of them.
     """
     waiting: dict[str, int] = {}
-    mark = unverified(lake, table.key)
-    if mark is not None and (made := own.history.marked(mark)):
+    note = expected(lake, table.key)
+    if note is not None and (made := _since(lake, own, note.version).marked(note.mark)):
         waiting["the verification of a compaction"] = made[0].committed_ms
     for reader in declared:
         if reader.inputs and reader.inputs[0].key == table.key and not isinstance(reader.write, Overwrite):
             facts = lake.facts(reader.key)
             consumed = None if facts is None else facts.layout.transactions.get(consume_app_id(own.layout))
-            commits = None if consumed is None else own.history.between(consumed, own.layout.version)
+            commits = None if consumed is None else _since(lake, own, consumed).between(consumed, own.layout.version)
             if commits and any(map(is_news, commits)):
                 waiting[reader.key] = commits[0].committed_ms
     if not waiting:

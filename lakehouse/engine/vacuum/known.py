@@ -1,16 +1,17 @@
 """The state of logs by which a vacuum decides, and whether it is still that state: the table's own log, and those of its neighbours."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from lakehouse.core.errors import Broken, Refused, Transient
+from lakehouse.core.history import Commit, History
 from lakehouse.core.inventory import TableBooks
 from lakehouse.core.vacuum import ASKED_AT_ONCE
 from lakehouse.engine.inventory import open_books
 from lakehouse.engine.lake import Lake
-from lakehouse.engine.log_reader import TableFacts
-from lakehouse.engine.store import StoredFile
+from lakehouse.engine.log_reader import TableFacts, newest_first
+from lakehouse.engine.store import Store, StoredFile
 
 _TRIES = 5
 _OWN_FOLDER = "_lakehouse"
@@ -64,6 +65,32 @@ def newer_version(lake: Lake, known: KnownLog) -> int:
     while lake.store.stat(f"{table}/_delta_log/{version + 1:020}.json"):
         version += 1
     return version
+
+
+class OlderCommits:
+    """Commits below a table's known history, each read once, however often the history is a newer one."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._read: list[Commit] = []  # newest first, without a gap
+        self._rest: Iterator[Commit] = iter(())
+
+    def below(self, history: History) -> Iterator[Commit]:
+        """The commits, newest first, from those of `history` on.
+
+        Raises:
+            Broken, Transient: as for `newest_first`.
+        """
+        newest = self._read[0].version if self._read else _NO_VERSION
+        newer = [commit for commit in reversed(history.commits) if commit.version > newest]
+        if newer and newer[-1].version > newest + 1:
+            self._read, self._rest = [], newest_first(self._store, history)
+        else:
+            self._read = [*newer, *self._read]
+        yield from self._read
+        for commit in self._rest:
+            self._read.append(commit)
+            yield commit
 
 
 class Neighbours:
