@@ -100,16 +100,16 @@ def test_config_tells_where_each_value_comes_from_and_no_secret(terminal: Termin
     secrets = {
         "AWS_SECRET_ACCESS_KEY": "hush",
         "AWS_SOMETHING_NEW": "hush",
-        "AWS_ENDPOINT_URL": "http://me:hush@127.0.0.1:9000",
-        "LAKEHOUSE_SPARK": "sc://me:hush@cluster:15002/;password=hush;user_id=x",
+        "SPARK_CONNECT_AUTHENTICATE_TOKEN": "hush",
     }
+    addresses = {"AWS_ENDPOINT_URL": "http://127.0.0.1:9000", "LAKEHOUSE_SPARK": "sc://cluster:15002/;user_id=x"}
     for arguments in (["config"], ["config", "--json"]):
-        result = terminal.run(*arguments, **secrets)
+        result = terminal.run(*arguments, **secrets, **addresses)
         assert result.exit_code == 0
         assert "hush" not in result.stdout + result.stderr
-    document = terminal.json("config", **secrets)
+    document = terminal.json("config", **secrets, **addresses)
     by_name = {each["name"]: each for each in document["settings"]}
-    assert by_name["LAKEHOUSE_SPARK"]["value"] == "sc://***@cluster:15002/;password=***;user_id=x"
+    assert by_name["LAKEHOUSE_SPARK"]["value"] == "sc://cluster:15002/;user_id=x"
     assert (by_name["LAKEHOUSE_HOME"]["source"], by_name["LAKEHOUSE_PORT"]["source"]) == ("environment", "default")
     assert by_name["LAKEHOUSE_PORT"] == {
         "name": "LAKEHOUSE_PORT",
@@ -122,7 +122,7 @@ def test_config_tells_where_each_value_comes_from_and_no_secret(terminal: Termin
     assert others["AWS_SECRET_ACCESS_KEY"] == (True, None)
     assert others["AWS_SOMETHING_NEW"] == (True, None)
     assert others["AWS_ACCESS_KEY_ID"] == (False, None)
-    assert others["AWS_ENDPOINT_URL"] == (True, "http://***@127.0.0.1:9000")
+    assert others["AWS_ENDPOINT_URL"] == (True, "http://127.0.0.1:9000")
 
 
 def test_a_server_that_was_never_started_is_stopped_and_stopping_it_again_is_fine(terminal: Terminal) -> None:

@@ -55,9 +55,9 @@ def test_a_started_server_is_running_and_a_second_start_gives_the_same_one(start
 
 
 @pytest.mark.spark
-def test_token_and_pid_file_are_for_their_owner_only(started: Settings) -> None:
-    modes = {name: stat.S_IMODE((server.folder(started) / name).stat().st_mode) for name in ("token", "pid")}
-    assert modes == {"token": 0o600, "pid": 0o600}
+def test_token_pid_file_and_confs_are_for_their_owner_only(started: Settings) -> None:
+    modes = {name: stat.S_IMODE((server.folder(started) / name).stat().st_mode) for name in ("token", "pid", "conf/spark-defaults.conf")}
+    assert set(modes.values()) == {0o600}, modes
 
 
 @pytest.mark.spark
@@ -94,7 +94,7 @@ def test_one_lake_has_one_server_whatever_the_port_says(started: Settings) -> No
 
 @pytest.mark.spark
 def test_a_server_started_for_the_disk_is_refused_to_a_lake_on_s3(started: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://me:secret@127.0.0.1:9")
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
     monkeypatch.setenv("AWS_DEFAULT_REGION", "eu-central-1")
     moved = replace(started, root="s3://bucket/lake")
     words = r"was started for a lake on disk, .* name S3 at http://127.0.0.1:9, region eu-central-1; stop it first"
