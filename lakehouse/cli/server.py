@@ -6,7 +6,7 @@ from typing import Any
 import click
 
 from lakehouse.cli.opened import settings_in_force
-from lakehouse.cli.output import json_option, tell, write_json
+from lakehouse.cli.output import json_option, show, tell, write_json
 from lakehouse.core.errors import Refused
 from lakehouse.core.settings import Settings
 from lakehouse.engine import server
@@ -69,11 +69,11 @@ def _show(settings: Settings, state: ServerState, *, as_json: bool) -> None:
     if as_json:
         write_json(document)
         return
-    click.echo(f"Spark Connect server: {state.condition} ({_MEANING[state.condition]})")
-    click.echo(f"  address  localhost:{state.port}")
+    show(f"Spark Connect server: {state.condition} ({_MEANING[state.condition]})")
+    show(f"  address  localhost:{state.port}")
     if state.pid is not None:
-        click.echo(f"  process  {state.pid}, up for {document['uptime_seconds']} s{', kept by lakehouse up' if state.keeper else ''}")
-    click.echo(f"  log      {state.log}")
+        show(f"  process  {state.pid}, up for {document['uptime_seconds']} s{', kept by lakehouse up' if state.keeper else ''}")
+    show(f"  log      {state.log}")
 
 
 def _document(settings: Settings, state: ServerState) -> dict[str, Any]:

@@ -7,7 +7,8 @@ import click
 
 from lakehouse.cli.driver import driver_for_command
 from lakehouse.cli.opened import Opened, complete_table, open_declared
-from lakehouse.cli.output import bytes_text, count_text, json_option, print_grid, tell, write_json
+from lakehouse.cli.output import bytes_text, count_text, json_option, print_grid, show, tell, write_json
+from lakehouse.cli.verdict import error_cell, tell_once
 from lakehouse.core.errors import Broken, LakehouseError
 from lakehouse.core.table import Table
 from lakehouse.core.vacuum import VACUUM_MODES
@@ -36,6 +37,7 @@ def vacuum_command(tables: tuple[str, ...], dry_run: bool, mode: str | None, any
         write_json(documents)
     else:
         _print(documents, dry_run=dry_run)
+    tell_once((each["table"], f"{each['error']['kind']}: {each['error']['message']}") for each in documents if "error" in each)
     for document in documents:
         _tell_failed(document)
     return max(map(_exit_code, documents), default=0)
@@ -114,15 +116,15 @@ def _print(documents: Sequence[Mapping[str, Any]], *, dry_run: bool) -> None:
             count_text(each["files"]),
             bytes_text(each["bytes"]),
             *(() if dry_run else (count_text(each.get("actual_files", 0)), bytes_text(each.get("actual_bytes", 0)))),
-            each["sentence"],
+            error_cell(each["error"]["kind"]) if "error" in each else each["sentence"],
         )
         for each in documents
     ]
     print_grid(("table", "mode", "files", "bytes", *actual, ""), rows, numbers=("files", "bytes", *actual))
     for each in documents:
         for note in each.get("notes", ()):
-            click.echo(f"{each['table']}: {note}")
+            show(f"{each['table']}: {note}")
         for name, why in [*each.get("spared", {}).items(), *each.get("failed", {}).items()]:
-            click.echo(f"{each['table']}/{name} stays: {why}")
+            show(f"{each['table']}/{name} stays: {why}")
         for path in each["paths"] if dry_run else ():
-            click.echo(f"{each['table']}/{path}")
+            show(f"{each['table']}/{path}")

@@ -36,16 +36,16 @@ class _Stopped(BaseException):
     """A person, or the system, asked for the end."""
 
 
-def run_all(settings: Settings, tell: Callable[[str], None] | None = None, *, prepare: Callable[[Path], None] = lambda _home: None) -> int:
+def run_all(settings: Settings, say: Callable[[str], None], *, prepare: Callable[[Path], None] = lambda _home: None) -> int:
     """Runs everything until SIGINT, SIGTERM or SIGHUP: 0 if it was asked to end, 1 if a part of it ended by itself.
 
-    `prepare` gets Dagster's folder while nothing is up in it, right before Dagster is started.
+    `say` gets what happens, and the lines of Dagster's log that tell an error, as they are. `prepare` gets Dagster's folder while nothing
+    is up in it, right before Dagster is started.
 
     Raises:
         Refused: a port is taken, or this lake is up already; nothing was started.
         Broken, Transient: the server or the page did not come up; nothing is left running.
     """
-    say = tell or _say
     with claim_lock(settings.home / "up.lock") as is_ours:
         if not is_ours:
             raise Refused(f"this lake is up already: its home is {settings.home}; another lake wants another LAKEHOUSE_HOME")
@@ -71,10 +71,6 @@ def _show(
         _watch(page, supervision, log, say)
     finally:
         say("stopping ...")
-
-
-def _say(line: str) -> None:
-    print(line, flush=True)
 
 
 def _check_ports(settings: Settings) -> None:

@@ -56,7 +56,7 @@ def test_a_taken_port_is_refused_with_its_setting_before_anything_starts(name: s
         port = other.getsockname()[1]
         settings = replace(own_settings(tmp_path), **{"port": free_port(), name: port})
         with pytest.raises(Refused, match=f"port {port}.* is taken.*{setting}"):
-            run_all(settings)
+            run_all(settings, print)
     assert server.status(settings).condition == "stopped"
 
 
@@ -65,7 +65,7 @@ def test_a_lake_is_up_once(tmp_path: Path) -> None:
     with claim_lock(settings.home / "up.lock") as is_ours:
         assert is_ours
         with pytest.raises(Refused, match="up already"):
-            run_all(settings)
+            run_all(settings, print)
 
 
 def test_dagster_keeps_everything_in_the_home_of_its_lake_and_is_told_the_rest_by_the_project(tmp_path: Path) -> None:
