@@ -1,6 +1,7 @@
 """`lakehouse config`: the settings in force and where each comes from, without secrets."""
 
 import os
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -10,6 +11,8 @@ from lakehouse.cli.opened import settings_in_force
 from lakehouse.cli.output import json_option, print_grid, show, write_json
 from lakehouse.core.settings import ACCEPTED, S3_ENDPOINTS
 
+# Of the address of a Spark server, what these parameters say; the others are headers, which may be keys.
+_HEADER = re.compile(r";(?!(?:use_ssl|user_id|user_agent)=)([^=;]*)=[^;]*")
 # Everything that boto3 reads, by what may be shown of it: a name that is not listed is only told to be set.
 _SHOWN = ("AWS_REGION", "AWS_DEFAULT_REGION", "AWS_PROFILE", *S3_ENDPOINTS)
 _SECRETS = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "SPARK_CONNECT_AUTHENTICATE_TOKEN")
@@ -38,7 +41,8 @@ def config_command(as_json: bool) -> None:
 
 def _setting(name: str, value: str) -> dict[str, Any]:
     source = "environment" if os.environ.get(name) else "default"
-    return {"name": name, "value": value, "source": source, "default": ACCEPTED[name][0], "accepted": ACCEPTED[name][1]}
+    shown = _HEADER.sub(r";\1=***", value)
+    return {"name": name, "value": shown, "source": source, "default": ACCEPTED[name][0], "accepted": ACCEPTED[name][1]}
 
 
 def _others(environ: Mapping[str, str]) -> list[dict[str, Any]]:

@@ -17,7 +17,7 @@ def tell_errors(found: Sequence[Found[Any]]) -> None:
 
 
 def tell_once(sentences: Iterable[tuple[str, str]]) -> None:
-    """A line per sentence on standard error; of sentences that differ in the key of a table alone, the first, with the other tables."""
+    """A line per sentence on standard error; of several that differ in the key of a table alone, the first, with the other tables."""
     tables: dict[str, list[str]] = {}
     first: dict[str, str] = {}
     for table, sentence in sentences:

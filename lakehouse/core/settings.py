@@ -21,7 +21,7 @@ _PREFIX = re.compile(r"[A-Za-z0-9_.=-]+(/[A-Za-z0-9_.=-]+)*")
 _SCHEME = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]+):(?P<rest>.*)", re.DOTALL)
 _UNSAFE_IN_FOLDER = re.compile(r"[*?\[\]{}\\\x00-\x1f]")
 _SPARK = re.compile(r"server|local\[([1-9][0-9]*|\*)\]|spark://[^\s/;]+:[0-9]+|sc://[^\s/;]\S*")
-_NOT_IN_SPARK = re.compile(r"(token|session_id|password|secret)[\w-]*\s*=", re.IGNORECASE)
+_NOT_IN_SPARK = re.compile(r"(token|session_id)\s*=", re.IGNORECASE)
 # A user before an @, as in http://user:password@host (parameters of sc://, which come after a semicolon, may hold one), or a signed query.
 _CREDENTIALS = re.compile(r"://[^;?]*@|://\S*\?\S*=")
 S3_ENDPOINTS = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")  # in boto3's order
@@ -232,7 +232,10 @@ def _spark(values: Mapping[str, str]) -> str:
             f"LAKEHOUSE_SPARK names a {found[1].lower()}; accepted: sc://host:port/;name=value without token and session_id "
             "(the token belongs into SPARK_CONNECT_AUTHENTICATE_TOKEN, and each run has a session of its own)"
         )
-    return _matching(values, "LAKEHOUSE_SPARK", _SPARK)
+    if not _SPARK.fullmatch(values["LAKEHOUSE_SPARK"]):
+        # What comes after a semicolon may be a key.
+        raise _refused("LAKEHOUSE_SPARK", values["LAKEHOUSE_SPARK"].partition(";")[0])
+    return values["LAKEHOUSE_SPARK"]
 
 
 def _whole(values: Mapping[str, str], name: str, least: int, most: int) -> int:

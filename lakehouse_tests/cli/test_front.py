@@ -102,14 +102,14 @@ def test_config_tells_where_each_value_comes_from_and_no_secret(terminal: Termin
         "AWS_SOMETHING_NEW": "hush",
         "SPARK_CONNECT_AUTHENTICATE_TOKEN": "hush",
     }
-    addresses = {"AWS_ENDPOINT_URL": "http://127.0.0.1:9000", "LAKEHOUSE_SPARK": "sc://cluster:15002/;user_id=x"}
+    addresses = {"AWS_ENDPOINT_URL": "http://127.0.0.1:9000", "LAKEHOUSE_SPARK": "sc://cluster:15002/;user_id=x;x-api-key=hush;use_ssl=true"}
     for arguments in (["config"], ["config", "--json"]):
         result = terminal.run(*arguments, **secrets, **addresses)
         assert result.exit_code == 0
         assert "hush" not in result.stdout + result.stderr
     document = terminal.json("config", **secrets, **addresses)
     by_name = {each["name"]: each for each in document["settings"]}
-    assert by_name["LAKEHOUSE_SPARK"]["value"] == "sc://cluster:15002/;user_id=x"
+    assert by_name["LAKEHOUSE_SPARK"]["value"] == "sc://cluster:15002/;user_id=x;x-api-key=***;use_ssl=true"
     assert (by_name["LAKEHOUSE_HOME"]["source"], by_name["LAKEHOUSE_PORT"]["source"]) == ("environment", "default")
     assert by_name["LAKEHOUSE_PORT"] == {
         "name": "LAKEHOUSE_PORT",
