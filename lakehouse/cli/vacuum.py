@@ -1,12 +1,13 @@
 """`lakehouse vacuum`: what nothing needs any more deleted, or named; predicted beside actual."""
 
+import contextlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import click
 
 from lakehouse.cli.driver import driver_for_command
-from lakehouse.cli.opened import Opened, complete_table, open_declared
+from lakehouse.cli.opened import Opened, complete_table, look_at_each, open_declared
 from lakehouse.cli.output import bytes_text, count_text, json_option, print_grid, show, tell, write_json
 from lakehouse.cli.verdict import error_cell, tell_once
 from lakehouse.core.errors import Broken, LakehouseError
@@ -48,15 +49,19 @@ def _rehearse(opened: Opened, tables: Sequence[Table], mode: str | None, *, anyw
     from lakehouse.engine.vacuum import rehearse
 
     del anyway  # nothing is touched
-    settings, found = opened.lake.settings, list[dict[str, Any]]()
-    with driver_for_command(settings):
-        for table in tables:
+    # Spark asks a storage that does not answer for many minutes, so the logs are read first, without it.
+    looked = look_at_each(tables, lambda table: opened.lake.facts(table.key))
+    found = {each.table.key: _failed(each.table, each.error) if each.error else _absent(each.table) for each in looked}
+    there = [each.table for each in looked if each.value]
+    with driver_for_command(opened.lake.settings) if there else contextlib.nullcontext():
+        for table in there:
             try:
-                plan = rehearse(opened.lake, connect(settings), table, [*opened.tables.values()], mode=mode)  # type: ignore[arg-type]
-                found.append(_absent(table) if plan is None else plan.as_json())
+                session = connect(opened.lake.settings)
+                plan = rehearse(opened.lake, session, table, [*opened.tables.values()], mode=mode)  # type: ignore[arg-type]
+                found[table.key] = _absent(table) if plan is None else plan.as_json()
             except LakehouseError as error:
-                found.append(_failed(table, error))
-    return found
+                found[table.key] = _failed(table, error)
+    return [*found.values()]
 
 
 def _vacuum(opened: Opened, tables: Sequence[Table], mode: str | None, *, anyway: bool) -> list[dict[str, Any]]:

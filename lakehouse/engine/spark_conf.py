@@ -8,6 +8,7 @@ from pathlib import Path
 from lakehouse.core.settings import S3_ENDPOINTS, Settings
 from lakehouse.engine.private import write_private
 
+CONNECT_PORT = 15002  # of an sc:// address without one. Source: Spark's client connection string, "port"
 _REGIONS = ("AWS_DEFAULT_REGION", "AWS_REGION")
 _DEFAULT_REGION = "us-east-1"
 

@@ -4,6 +4,7 @@ import json
 import signal
 import sys
 import time
+from pathlib import Path
 
 import dagster as dg
 import pytest
@@ -135,3 +136,15 @@ def test_a_server_that_was_never_started_is_stopped_and_stopping_it_again_is_fin
 def test_a_server_that_nobody_would_use_is_not_started(terminal: Terminal) -> None:
     result = terminal.run("server", "start", LAKEHOUSE_SPARK="local[1]")
     assert result.exit_code == 2 and "LAKEHOUSE_SPARK" in result.stderr
+
+
+def test_a_lake_that_belongs_to_another_home_is_read_by_every_command_and_written_after_it_was_taken_over(
+    told: Terminal, tmp_path: Path
+) -> None:
+    assert told.json("server", "take-over")["before"] is None
+    other = Terminal(tmp_path / "other", LAKEHOUSE_ROOT=str(told.root))
+    for arguments in (["tables"], ["health"], ["plan"], ["history", "silver/orders"], ["inventory", "scan"], ["server", "status"]):
+        assert other.run(*arguments).exit_code == 0, arguments
+    taken = other.json("server", "take-over")
+    assert f"the home {tmp_path / 'other'} " in taken["owner"] and f"the home {told.home} " in taken["before"]
+    assert f"before it belonged to the home {tmp_path / 'other'} " in told.run("server", "take-over").stdout

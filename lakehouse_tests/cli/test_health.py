@@ -97,9 +97,9 @@ STORE_DOWN = {
 }
 
 
-@pytest.mark.parametrize("command", ["tables", "health", "plan"])
-def test_a_store_that_fails_is_told_once_and_not_once_per_table(told: Terminal, command: str) -> None:
-    result = told.run(command, **STORE_DOWN)
+@pytest.mark.parametrize("arguments", [("tables",), ("health",), ("plan",), ("vacuum", "--dry-run")])
+def test_a_store_that_fails_is_told_once_and_not_once_per_table(told: Terminal, arguments: tuple[str, ...]) -> None:
+    result = told.run(*arguments, **STORE_DOWN)
     assert result.exit_code == 75
     assert result.stderr == (
         "Transient: store: cannot list s3://bucket/lake/bronze/orders/_delta_log/: Could not connect to the endpoint URL: "
