@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
@@ -20,6 +19,7 @@ from dagster import DagsterEventType, DagsterRunStatus
 from lakehouse.core.settings import Settings
 from lakehouse.engine.dagster_home import dagster_home
 from lakehouse_tests.cli.test_shapes import SHOWN, shape
+from lakehouse_tests.conftest import wait_until
 
 pytestmark = pytest.mark.spark
 
@@ -84,16 +84,23 @@ def somebody_holds(settings: Settings, key: str) -> Iterator[None]:
 
 def wait_until_it_writes(settings: Settings, process: "subprocess.Popen[str]", key: str) -> str:
     """The id of the run in which the table's step has started: it holds the table's pool, and waits for its lock."""
-    deadline = time.monotonic() + 120
-    while time.monotonic() < deadline:
+
+    def started(instance: dg.DagsterInstance) -> Iterator[str]:
+        for each in instance.get_runs():
+            steps = [entry.dagster_event for entry in instance.all_logs(each.run_id, of_type=DagsterEventType.STEP_START)]
+            if any(event and event.step_key == key.replace("/", "__") for event in steps):
+                yield each.run_id
+
+    found: list[str] = []
+
+    def is_writing() -> bool:
         assert process.poll() is None, process.communicate()
-        with records(settings) as instance:
-            for started in instance.get_runs():
-                steps = [entry.dagster_event for entry in instance.all_logs(started.run_id, of_type=DagsterEventType.STEP_START)]
-                if any(event and event.step_key == key.replace("/", "__") for event in steps):
-                    return started.run_id
-        time.sleep(0.2)  # between two looks at another process; nothing is assumed of the time that passes
-    raise AssertionError("no step started")
+        found.extend(started(instance))
+        return bool(found)
+
+    with records(settings) as instance:
+        wait_until(f"the step of {key} started", is_writing, every=0.2)
+    return found[0]
 
 
 def test_landing_to_gold_and_compaction_as_planned(settings: Settings) -> None:
@@ -168,7 +175,7 @@ def test_a_terminal_that_is_interrupted_says_so_and_leaves_nothing_broken(settin
         process = start(settings, "materialize", ORDERS, "--json")
         stopped = wait_until_it_writes(settings, process, ORDERS)
         process.send_signal(signal.SIGINT)
-        out, err = process.communicate(timeout=60)
+        out, err = process.communicate(timeout=300)
     assert (process.returncode, json.loads(out)["error"]["kind"]) == (130, "Interrupted"), err
     with records(settings) as instance:
         assert instance.get_run_by_id(stopped).status is DagsterRunStatus.CANCELED

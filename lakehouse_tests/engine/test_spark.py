@@ -3,7 +3,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -18,7 +17,7 @@ from lakehouse.core.errors import Refused, Transient
 from lakehouse.core.settings import Settings
 from lakehouse.engine import server, spark
 from lakehouse.engine.spark_conf import s3a_conf, scratch_folder, server_conf
-from lakehouse_tests.conftest import own_settings
+from lakehouse_tests.conftest import own_settings, wait_until
 
 # Leaves a file in the server's scratch folder when it is evaluated, then takes that long.
 SLOW = "reflect('java.io.File', 'createTempFile', '{name}', '.begun') || coalesce(reflect('java.lang.Thread', 'sleep', {ms}L), '')"
@@ -50,13 +49,6 @@ def session(supervised: Settings) -> Iterator[SparkSession]:
     opened = spark.connect(supervised)
     yield opened
     opened.stop()
-
-
-def wait_until(holds: Callable[[], object], what: str) -> None:
-    deadline = time.monotonic() + 60
-    while not holds():
-        assert time.monotonic() < deadline, f"not seen within 60 s: {what}"
-        time.sleep(0.05)
 
 
 def begun(settings: Settings, name: str) -> list[Path]:
@@ -108,7 +100,7 @@ def test_a_lost_race_for_a_commit_is_transient(supervised: Settings, session: Sp
 
     session.udf.register("gate", gate)
     delete = Thrown(lambda: session.sql(f"DELETE FROM {table} WHERE gate(id) = 1"))
-    wait_until(seen.exists, "the slow delete reads the table")
+    wait_until("the slow delete reads the table", seen.exists)
     session.sql(f"DELETE FROM {table} WHERE id = 1")
     go.touch()
     delete.join()
@@ -127,7 +119,7 @@ def test_what_a_killed_client_left_running_is_interrupted_and_commits_nothing(
     with subprocess.Popen([sys.executable, "-c", CLIENT, statement], env=environment, stdout=subprocess.PIPE, text=True) as client:
         assert client.stdout is not None
         left = client.stdout.readline().strip()
-        wait_until(lambda: begun(supervised, "orphan"), "the insert runs")
+        wait_until("the insert runs", lambda: begun(supervised, "orphan"))
         client.kill()
     assert len(spark.interrupt_session(supervised, left)) == 1
     assert spark.interrupt_session(supervised, left) == ()
@@ -148,15 +140,15 @@ def test_a_server_killed_in_a_statement_comes_back_with_its_token_and_the_statem
     first.range(3).write.format("delta").save(str(tmp_path / "survivor"))
     state, token = server.status(supervised), server.read_token(supervised)
     insert = Thrown(lambda: first.sql(f"INSERT INTO {table} SELECT length({SLOW.format(name='insert', ms=120000)})"))
-    wait_until(lambda: begun(supervised, "insert"), "the insert runs")
+    wait_until("the insert runs", lambda: begun(supervised, "insert"))
     assert state.pid is not None
     os.kill(state.pid, signal.SIGKILL)
     insert.join()
     assert isinstance(insert.error, Transient), insert.error
-    wait_until(lambda: server.status(supervised).is_running, "the server is back")
+    wait_until("the server is back", lambda: server.status(supervised).is_running)
     assert server.read_token(supervised) == token
     assert server.status(supervised).pid != state.pid
-    wait_until(lambda: len(told) == 2, "death and return are told")
+    wait_until("death and return are told", lambda: len(told) == 2)
 
     second = spark.connect(supervised)
     assert second.sql(f"SELECT count(*) AS rows FROM {table}").collect()[0].rows == 3
