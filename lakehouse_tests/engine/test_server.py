@@ -96,22 +96,22 @@ def test_a_server_started_for_the_disk_is_refused_to_a_lake_on_s3(started: Setti
 
 
 @pytest.mark.spark
-def test_nothing_is_written_outside_of_home_and_what_is_left_after_a_kill_is_cleared(
-    tmp_path: Path, started: Settings, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_nothing_is_written_outside_of_home(tmp_path: Path, shared_settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    session = spark.connect(started)
+    session = spark.connect(shared_settings)
     session.range(10).repartition(2).write.format("delta").save(str(tmp_path / "table"))
     assert session.sql(f"OPTIMIZE delta.`{tmp_path / 'table'}`").collect()[0].metrics.numFilesAdded == 1
     assert [path.name for path in tmp_path.iterdir()] == ["table"]
 
+
+@pytest.mark.spark
+def test_what_is_left_after_a_kill_is_cleared(started: Settings) -> None:
     state = server.status(started)
     assert state.pid is not None
     os.kill(state.pid, signal.SIGKILL)
     wait_until("the server's death", lambda: server.status(started).condition == "died")
     with pytest.raises(Transient, match="lakehouse server start"):
         spark.connect(started)
-    session.client.close()
     assert server.stop(started) is False
     assert {path.name for path in server.folder(started).iterdir()} <= {"conf", "lock", "server.log", "server.log.1", "warehouse"}
     assert server.status(started).condition == "stopped"

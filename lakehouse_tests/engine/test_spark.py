@@ -1,9 +1,6 @@
 import os
-import signal
 import subprocess
 import sys
-import threading
-from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -18,6 +15,7 @@ from lakehouse.core.settings import Settings
 from lakehouse.engine import server, spark
 from lakehouse.engine.spark_conf import s3a_conf, scratch_folder, server_conf
 from lakehouse_tests.conftest import own_settings, wait_until
+from lakehouse_tests.engine.clients import Thrown
 
 # Leaves a file in the server's scratch folder when it is evaluated, then takes that long.
 SLOW = "reflect('java.io.File', 'createTempFile', '{name}', '.begun') || coalesce(reflect('java.lang.Thread', 'sleep', {ms}L), '')"
@@ -32,44 +30,18 @@ session.sql(sys.argv[1])
 """
 
 
-@pytest.fixture(scope="module")
-def told() -> list[str]:
-    return []
-
-
-@pytest.fixture(scope="module")
-def supervised(tmp_path_factory: pytest.TempPathFactory, told: list[str]) -> Iterator[Settings]:
-    settings = own_settings(tmp_path_factory.mktemp("supervised"))
-    with server.supervised(settings, told.append):
-        yield settings
+@pytest.fixture
+def supervised(shared_settings: Settings) -> Settings:
+    return shared_settings
 
 
 @pytest.fixture
-def session(supervised: Settings) -> Iterator[SparkSession]:
-    opened = spark.connect(supervised)
-    yield opened
-    opened.stop()
+def session(supervised: Settings) -> SparkSession:
+    return spark.connect(supervised)
 
 
 def begun(settings: Settings, name: str) -> list[Path]:
     return list(scratch_folder(settings).glob(f"{name}*.begun"))
-
-
-class Thrown(threading.Thread):
-    """Runs something, and keeps what it raised."""
-
-    def __init__(self, work: Callable[[], object]) -> None:
-        super().__init__(daemon=True)
-        self.error: BaseException | None = None
-        self._work = work
-        self.start()
-
-    def run(self) -> None:
-        try:
-            with spark.translated():
-                self._work()
-        except Exception as error:
-            self.error = error
 
 
 @pytest.mark.spark
@@ -129,31 +101,6 @@ def test_what_a_killed_client_left_running_is_interrupted_and_commits_nothing(
 @pytest.mark.spark
 def test_a_session_that_nobody_knows_has_nothing_to_interrupt(supervised: Settings) -> None:
     assert spark.interrupt_session(supervised, "0d5b6f2e-52a5-4d0e-9a52-6ab3a1b0c001") == ()
-
-
-@pytest.mark.spark
-def test_a_server_killed_in_a_statement_comes_back_with_its_token_and_the_statement_is_not_repeated(
-    supervised: Settings, tmp_path: Path, told: list[str]
-) -> None:
-    first = spark.connect(supervised)
-    table = f"delta.`{tmp_path / 'survivor'}`"
-    first.range(3).write.format("delta").save(str(tmp_path / "survivor"))
-    state, token = server.status(supervised), server.read_token(supervised)
-    insert = Thrown(lambda: first.sql(f"INSERT INTO {table} SELECT length({SLOW.format(name='insert', ms=120000)})"))
-    wait_until("the insert runs", lambda: begun(supervised, "insert"))
-    assert state.pid is not None
-    os.kill(state.pid, signal.SIGKILL)
-    insert.join()
-    assert isinstance(insert.error, Transient), insert.error
-    wait_until("the server is back", lambda: server.status(supervised).is_running)
-    assert server.read_token(supervised) == token
-    assert server.status(supervised).pid != state.pid
-    wait_until("death and return are told", lambda: len(told) == 2)
-
-    second = spark.connect(supervised)
-    assert second.sql(f"SELECT count(*) AS rows FROM {table}").collect()[0].rows == 3
-    assert begun(supervised, "insert") == []
-    second.stop()
 
 
 @pytest.mark.spark
