@@ -3,6 +3,7 @@
 import fcntl
 import os
 import random
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -18,7 +19,7 @@ import pytest
 from lakehouse.core.settings import Settings, parse_settings
 from lakehouse.engine import server
 from lakehouse.engine.lake import Lake, open_lake
-from lakehouse.engine.process import port_is_free
+from lakehouse.engine.process import hold_lock, port_is_free
 from lakehouse.engine.spark import connect
 
 if TYPE_CHECKING:
@@ -118,6 +119,29 @@ def new_client() -> Iterator[type_of_client]:
     for client in clients:
         client.kill()
         client.communicate()
+
+
+@pytest.fixture(scope="session")
+def prepared_home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A home that holds the replay's year, prepared once for all workers, beside what a killed preparation left."""
+    from lakehouse.replay.package import data_version
+    from lakehouse.replay.world import prepare
+
+    base = tmp_path_factory.getbasetemp()
+    shared = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
+    with hold_lock(shared / "year.lock"):
+        if not (home := shared / "year").exists():
+            killed = home / "replay" / f".{data_version()}-1"
+            killed.mkdir(parents=True)
+            (killed / "events.parquet").write_bytes(b"half")
+            prepare(home)
+    return home
+
+
+def link_year(prepared: Path, home: Path) -> Path:
+    """Puts the prepared year into another home, without a copy."""
+    shutil.copytree(prepared, home, copy_function=lambda source, target: Path(target).hardlink_to(source), dirs_exist_ok=True)
+    return home
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
