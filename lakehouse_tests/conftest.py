@@ -1,19 +1,25 @@
-"""One Spark Connect server for all tests that need it, and a lake of its own for each."""
+"""One Spark Connect server for all tests that need it, a lake of its own for each, and what keeps results from depending on the machine."""
 
+import fcntl
 import os
-import socket
+import random
+import shutil
 import subprocess
 import sys
+import tempfile
+import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import IO, TYPE_CHECKING
 
+import hypothesis
 import pytest
 
 from lakehouse.core.settings import Settings, parse_settings
 from lakehouse.engine import server
 from lakehouse.engine.lake import Lake, open_lake
+from lakehouse.engine.process import hold_lock, port_is_free
 from lakehouse.engine.spark import connect
 
 if TYPE_CHECKING:
@@ -21,12 +27,40 @@ if TYPE_CHECKING:
 
 type_of_client = Callable[..., "subprocess.Popen[str]"]
 
+# The same examples everywhere, and as long as they take.
+hypothesis.settings.register_profile("suite", derandomize=True, deadline=None, database=None)
+hypothesis.settings.load_profile("suite")
+
+# After so long a test of these folders counts as hung; pyproject.toml says it for all others.
+_LONG_SECONDS = {"journeys": 1_800, "long": 7_200}
+# Below those that the kernel gives to outgoing connections. Source: Linux, ip-sysctl, ip_local_port_range (32768 to 60999)
+_PORTS = range(15_100, 32_000)
+_reserved: list[IO[str]] = []
+
 
 def free_port() -> int:
-    """A TCP port that nobody listens on now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+    """A TCP port that nobody listens on, and that no other test process is given while this one lives."""
+    folder = Path(tempfile.gettempdir(), f"lakehouse-test-ports-{os.getuid()}")
+    folder.mkdir(exist_ok=True)
+    for port in random.SystemRandom().sample(_PORTS, len(_PORTS)):
+        file = (folder / str(port)).open("w")
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            file.close()
+            continue
+        _reserved.append(file)  # the lock ends with the process
+        if port_is_free(port):
+            return port
+    raise AssertionError("no port is free")
+
+
+def wait_until(what: str, holds: Callable[[], object], *, seconds: float = 240, every: float = 0.05) -> None:
+    """Returns when `holds()` does; fails with `what` after `seconds`, which are for a hang and not for a slow machine."""
+    deadline = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < deadline, f"not seen within {seconds:.0f} s: {what}"
+        time.sleep(every)  # between two looks at another process; nothing is assumed of the time that passes
 
 
 def own_settings(home: Path, **values: str) -> Settings:
@@ -87,6 +121,32 @@ def new_client() -> Iterator[type_of_client]:
         client.communicate()
 
 
+@pytest.fixture(scope="session")
+def prepared_home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A home that holds the replay's year, prepared once for all workers, beside what a killed preparation left."""
+    from lakehouse.replay.package import data_version
+    from lakehouse.replay.world import prepare
+
+    base = tmp_path_factory.getbasetemp()
+    shared = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
+    with hold_lock(shared / "year.lock"):
+        if not (home := shared / "year").exists():
+            killed = home / "replay" / f".{data_version()}-1"
+            killed.mkdir(parents=True)
+            (killed / "events.parquet").write_bytes(b"half")
+            prepare(home)
+    return home
+
+
+def link_year(prepared: Path, home: Path) -> Path:
+    """Puts the prepared year into another home, without a copy."""
+    shutil.copytree(prepared, home, copy_function=lambda source, target: Path(target).hardlink_to(source), dirs_exist_ok=True)
+    return home
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The journeys first: they are the longest, and nothing may be left to wait for alone at the end."""
+    """The journeys first: they are the longest, and nothing may be left to wait for alone at the end. They may take longer, too."""
     items.sort(key=lambda item: "journeys" not in item.path.parts)
+    for item in items:
+        if seconds := next((seconds for folder, seconds in _LONG_SECONDS.items() if folder in item.path.parts), None):
+            item.add_marker(pytest.mark.timeout(seconds))

@@ -14,8 +14,7 @@ from botocore.exceptions import EndpointConnectionError
 
 from lakehouse.core.settings import Settings
 from lakehouse.engine import server
-from lakehouse_tests.conftest import free_port, own_settings
-from lakehouse_tests.journeys.world import wait_until
+from lakehouse_tests.conftest import free_port, own_settings, wait_until
 
 BUCKET = "lake"
 MINISTACK = Path(sys.prefix, "ministack")
@@ -36,7 +35,7 @@ def s3_server(name: str, home: Path, *, key: str = "test", secret: str = "test",
     quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
     with subprocess.Popen([sys.executable, "-m", *command], env=environ, **quiet) as process:
         try:
-            wait_until(f"{name} has the bucket", lambda: process.poll() is not None or _made_bucket(told, region), seconds=60)
+            wait_until(f"{name} has the bucket", lambda: process.poll() is not None or _made_bucket(told, region))
             assert process.poll() is None, f"{name} ended with {process.returncode}"
             yield told
         finally:

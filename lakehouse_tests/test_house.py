@@ -39,6 +39,17 @@ FUNCTION_LINES = 45
 FILE_LINES = 300
 # Only what Dagster inspects must have real annotations: it resolves them when a definition is made.
 EVALUATED = ("defs", "definitions", "replay")
+# A function that writes to a terminal or a page -> where it may be called: there texts are escaped, or are none from outside.
+PRINTERS = {
+    "print": ("cli/output.py", "engine/keeper.py", "engine/jars.py", "defs/carriers.py"),
+    "echo": ("cli/output.py",),
+    "secho": (),
+    "stdout.write": (),
+    "stderr.write": (),
+    "MetadataValue.md": ("defs/markdown.py",),
+    "MarkdownMetadataValue": (),
+    "Markdown": ("defs/markdown.py", "defs/picture.py"),
+}
 # The brackets keep this file from breaking its own rule.
 PLACES = re.compile(r"(?<![\w.-])/(?:[r]oot|[U]sers|[w]ork)/|--(?:extra-)?[i]ndex-url")
 TEXTS = {".py", ".md", ".toml", ".yaml", ".xml", ".txt", ".properties", ".sha256", ""}
@@ -124,6 +135,16 @@ def public(within: ast.Module | ast.ClassDef) -> Iterator[ast.FunctionDef | ast.
                 yield from public(node)
 
 
+def unescaped_texts(root: Path) -> Iterator[str]:
+    """What a terminal or a page would show without the one function that makes a text from outside harmless there."""
+    for path, tree in parsed(root):
+        name = path.relative_to(root / "lakehouse").as_posix()
+        for node in ast.walk(tree):
+            called = f".{ast.unparse(node.func)}" if isinstance(node, ast.Call) else ""
+            if any(called.endswith(f".{printer}") and name not in places for printer, places in PRINTERS.items()):
+                yield f"{path}:{called} at line {node.lineno}"
+
+
 def places_of_one_machine(root: Path) -> Iterator[str]:
     for path in texts(root):
         for number, line in enumerate(path.read_text().splitlines(), start=1):
@@ -166,6 +187,10 @@ RULES: dict[str, tuple[type_of_rule, str, str]] = {
     "a module says what it is for": (undescribed, "core/x.py", "x = 1"),
     "a public function says what one gets": (undescribed, "core/x.py", '"""X."""\ndef f(): ...'),
     "a public method does, too": (undescribed, "core/x.py", '"""X."""\nclass A:\n    """A."""\n    def f(self): ...'),
+    "a command prints by its own functions": (unescaped_texts, "cli/x.py", '"""X."""\nimport click\nclick.echo("x")'),
+    "nothing else prints": (unescaped_texts, "engine/x.py", '"""X."""\nprint("x")'),
+    "the page's Markdown is made at one place": (unescaped_texts, "defs/x.py", '"""X."""\nimport dagster as dg\ndg.MetadataValue.md("x")'),
+    "no text is called Markdown elsewhere": (unescaped_texts, "defs/x.py", '"""X."""\nMarkdown("x")'),
     "no code names a place of one machine": (places_of_one_machine, "core/x.py", "x = '/work" + "/shared'"),
     "no requirement names where it comes from": (places_of_one_machine, "requirements.txt", "--index" + "-url https://x"),
 }

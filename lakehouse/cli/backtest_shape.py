@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from typing import Any
 
-from lakehouse.cli.output import bytes_text, console, count_text, print_grid, time_text
+from lakehouse.cli.output import bytes_text, count_text, print_grid, show, time_text
 from lakehouse.core.past import Backtest, Moment, PastRun
 from lakehouse.engine.chart import Series, text_chart
 
@@ -27,14 +27,16 @@ def print_backtests(found: Mapping[str, Backtest], *, verbose: bool) -> None:
     names = [_TITLES[name] for name in found]
     print_grid(("", *names), list(_sums(found)), numbers=names)
     for name, backtest in found.items():
-        console().print(f"\n{backtest.table}, {_TITLES[name]}:" if len(found) > 1 else f"\n{backtest.table}:")
+        show()
+        show(f"{backtest.table}, {_TITLES[name]}:" if len(found) > 1 else f"{backtest.table}:")
         _print_moments(backtest, verbose=verbose)
-    console().print("\nfiles over versions")
+    show()
+    show("files over versions")
     for line in text_chart(series_of(found)):
-        console().print(line, soft_wrap=True)
+        show(line)
     for name, backtest in found.items():
         for doubt in doubts_of(backtest) if name != "really" else ():
-            console().print(f"{_TITLES[name]}: {doubt}")
+            show(f"{_TITLES[name]}: {doubt}")
 
 
 def doubts_of(backtest: Backtest) -> Iterator[str]:
@@ -85,7 +87,7 @@ def _ratio(value: float | None) -> str:
 def _print_moments(backtest: Backtest, *, verbose: bool) -> None:
     shown = [moment for moment in backtest.moments if moment.runs or verbose]
     if not shown:
-        console().print("no compaction at any version")
+        show("no compaction at any version")
         return
     heads = ("version", "time", "operation", "files", "small", "bytes", "files -", "files +", "bytes -", "why")
     print_grid(heads, [_row(moment) for moment in shown], numbers=("version", *heads[3:9]), style=_style)

@@ -7,7 +7,7 @@ import click
 
 from lakehouse.cli.driver import driver_for_command
 from lakehouse.cli.opened import Found, Opened, complete_table, open_declared
-from lakehouse.cli.output import bytes_text, count_text, json_option, print_grid, write_json
+from lakehouse.cli.output import bytes_text, count_text, json_option, print_grid, show, write_json
 from lakehouse.cli.plan import plan_document, print_plans
 from lakehouse.core.compaction import CompactionPlan
 from lakehouse.core.errors import Broken, Refused
@@ -121,7 +121,7 @@ def _print(outcome: CompactionOutcome, told: Prediction) -> None:
     plan = outcome.plan
     if outcome.version_after is None:
         why = "its files were merged or gone when OPTIMIZE looked; planned was" if told.files_removed else "nothing to do"
-        click.echo(f"{plan.table}: {why} at version {plan.version}: {told.sentence}")
+        show(f"{plan.table}: {why} at version {plan.version}: {told.sentence}")
         return
     entry = outcome.entry
     rows = [
@@ -132,15 +132,15 @@ def _print(outcome: CompactionOutcome, told: Prediction) -> None:
         ("seconds", _number(told.seconds, 2), _number(entry and entry.compaction.seconds, 2)),
         ("USD", _number(told.usd, 6), _number(entry and entry.usd, 6)),
     ]
-    click.echo(f"{plan.table}: version {plan.version} -> {outcome.version_after}, {told.reason}: {told.sentence}")
+    show(f"{plan.table}: version {plan.version} -> {outcome.version_after}, {told.reason}: {told.sentence}")
     print_grid(("", "predicted", "actual"), rows, numbers=("predicted", "actual"))
     verified = "" if outcome.rows_verified is None else f", {outcome.rows_verified:,} rows verified in {outcome.seconds_verify:.1f} s"
-    click.echo(f"predicted by {told.source}")
-    click.echo(f"OPTIMIZE {outcome.seconds_optimize:.1f} s{verified}")
+    show(f"predicted by {told.source}")
+    show(f"OPTIMIZE {outcome.seconds_optimize:.1f} s{verified}")
     if outcome.probe:
-        click.echo(f"probe: {outcome.probe.sentence}")
+        show(f"probe: {outcome.probe.sentence}")
     for sentence in outcome.account.sentences if outcome.account else ():
-        click.echo(sentence)
+        show(sentence)
 
 
 def _number(value: float | None, digits: int) -> str:

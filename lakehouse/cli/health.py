@@ -6,8 +6,8 @@ from typing import Any
 import click
 
 from lakehouse.cli.opened import Found, complete_table, look_at_each, open_declared
-from lakehouse.cli.output import bytes_text, console, count_text, json_option, print_grid, write_json
-from lakehouse.cli.verdict import absent_sentence, exit_code, tell_errors
+from lakehouse.cli.output import bytes_text, count_text, json_option, print_grid, show, write_json
+from lakehouse.cli.verdict import absent_cell, absent_sentence, exit_code, tell_errors
 from lakehouse.core.health import Health
 from lakehouse.core.table import Table
 from lakehouse.engine.health import health_of
@@ -71,7 +71,7 @@ def _print(found: Sequence[Found[Health]], *, verbose: bool) -> None:
 def _row(found: Found[Health]) -> tuple[str, ...]:
     health = found.value
     if health is None:
-        return ("-", found.table.key, "-", "-", "-", "-", "-", "-", absent_sentence(found)[1])
+        return ("-", found.table.key, "-", "-", "-", "-", "-", "-", absent_cell(found))
     files = (health.file_count, health.small_file_count, health.mergeable_file_count)
     sizes = (bytes_text(health.size_bytes), bytes_text(health.average_file_bytes), count_text(health.row_count))
     return (f"{health.score:.1f}", health.table, *(count_text(count) for count in files), *sizes, health.plan.sentence)
@@ -85,12 +85,11 @@ def _style(row: Sequence[str]) -> str:
 
 
 def _print_details(health: Health) -> None:
-    out = console()
-    out.print(f"{health.table} at version {health.version}: {health.sentence}", style="bold")
+    show(f"{health.table} at version {health.version}: {health.sentence}", style="bold")
     for part in health.parts:
-        out.print(f"  {part.name:<13} {part.value:4.2f} of weight {part.weight:<3} {part.sentence}")
+        show(f"  {part.name:<13} {part.value:4.2f} of weight {part.weight:<3} {part.sentence}")
     most = max((size.file_count for size in health.histogram), default=0) or 1
     for size in health.histogram:
         if size.file_count:
-            out.print(f"  {size.label:>12} {'█' * max(1, round(size.file_count / most * _BAR_WIDTH)):<{_BAR_WIDTH}} {size.file_count:,}")
-    out.print()
+            show(f"  {size.label:>12} {'█' * max(1, round(size.file_count / most * _BAR_WIDTH)):<{_BAR_WIDTH}} {size.file_count:,}")
+    show()

@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from lakehouse.cli.opened import complete_table, open_declared
-from lakehouse.cli.output import bytes_text, count_text, json_option, print_grid, tell, time_text, write_json
+from lakehouse.cli.output import bytes_text, count_text, json_option, print_grid, show, tell, time_text, write_json
 from lakehouse.cli.plot import check_plot, files_picture
 from lakehouse.core.account import Entry
 from lakehouse.core.benefit import assess_benefit
@@ -58,7 +58,7 @@ def history_command(table: str, limit: int | None, compactions: bool, plot: str 
     else:
         _print(commits, entries)
         for sentence in (*account.sentences, f"benefit: {benefit.verdict}: {benefit.sentence}"):
-            click.echo(sentence)
+            show(sentence)
     if plot is not None:
         _plot(facts, plot, as_json=as_json)
 
@@ -126,7 +126,7 @@ def _plot(facts: TableFacts, where: str, *, as_json: bool) -> None:
     marks = [commit.version for commit in commits if is_compaction(commit)]
     if where == _IN_TERMINAL:
         for line in text_chart(series, marks, marked="compaction"):
-            click.echo(line, err=as_json)
+            (tell if as_json else show)(line)
         return
     title = f"{facts.layout.table}: files after each version; a tick at each compaction"
     Path(where).write_bytes(files_picture(Path(where), title, series, marks))

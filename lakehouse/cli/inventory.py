@@ -7,7 +7,7 @@ import click
 
 from lakehouse.cli.driver import driver_for_command
 from lakehouse.cli.opened import complete_table, nearest, open_declared
-from lakehouse.cli.output import bytes_text, count_text, json_option, print_grid, tell, time_text, write_json
+from lakehouse.cli.output import bytes_text, count_text, json_option, print_grid, show, tell, time_text, write_json
 from lakehouse.core.errors import Broken, Refused
 from lakehouse.core.inventory import Share, TableShares
 from lakehouse.engine.clock import now_ms
@@ -44,7 +44,7 @@ def scan_command(as_json: bool) -> None:
         write_json(document)
         return
     counted = f"{scanned.object_count:,} objects of {bytes_text(scanned.size_bytes)}"
-    click.echo(f"{counted} listed in {document['seconds']:.1f} s: {scanned.manifest_name}")
+    show(f"{counted} listed in {document['seconds']:.1f} s: {scanned.manifest_name}")
 
 
 @inventory_command.command(
@@ -85,7 +85,7 @@ def load_command(configuration: str, as_json: bool) -> int:
         write_json(document)
     else:
         counted = f"{document['object_count']:,} objects of {bytes_text(document['size_bytes'])}"
-        click.echo(f"report {document['report']}: {counted}; {document['rows_loaded']:,} row(s) loaded into {key}, version {version}")
+        show(f"report {document['report']}: {counted}; {document['rows_loaded']:,} row(s) loaded into {key}, version {version}")
     if told["missing_files"]:
         tell(f"{Broken.__name__}: {told['missing_files']} live file(s) are not in storage; lakehouse inventory report names them")
     return Broken.exit_code if told["missing_files"] else 0
@@ -173,7 +173,7 @@ def _share_document(share: Share) -> dict[str, Any]:
 def _print_report(found: LakeReport, tables: list[TableShares], others: tuple[Share, ...], *, now: int) -> None:
     created_ms = found.report.manifest.created_ms
     hours = found.report.manifest.age_hours(now)
-    click.echo(f"report {found.report.name}: as of {time_text(created_ms)}, {hours:.1f} h ago")
+    show(f"report {found.report.name}: as of {time_text(created_ms)}, {hours:.1f} h ago")
     count = sum(table.file_count for table in tables) + sum(share.file_count for share in others)
     size = sum(table.size_bytes for table in tables) + sum(share.size_bytes for share in others)
     rows = [_row(table.table, share, size) for table in tables for share in table.shares]
@@ -184,9 +184,9 @@ def _print_report(found: LakeReport, tables: list[TableShares], others: tuple[Sh
         _print_names(f"{table.table}: not in storage", table.missing)
         _print_names(f"{table.table}: of another size than the log has", table.resized)
         if small := sum(share.small_count for share in table.shares):
-            click.echo(f"{table.table}: {small:,} small data file(s) by the report alone, since its log cannot be read")
+            show(f"{table.table}: {small:,} small data file(s) by the report alone, since its log cannot be read")
         if table.unsettled_count:
-            click.echo(f"{table.table}: {table.unsettled_count} live file(s) are too new for the report to have them")
+            show(f"{table.table}: {table.unsettled_count} live file(s) are too new for the report to have them")
 
 
 def _row(table: str, share: Share, whole: int) -> tuple[str, ...]:
@@ -197,8 +197,8 @@ def _row(table: str, share: Share, whole: int) -> tuple[str, ...]:
 
 def _print_names(head: str, names: tuple[str, ...]) -> None:
     if names:
-        click.echo(f"{head}: {len(names)}")
+        show(f"{head}: {len(names)}")
         for name in names[:_NAMED]:
-            click.echo(f"  {name}")
+            show(f"  {name}")
         if len(names) > _NAMED:
-            click.echo(f"  and {len(names) - _NAMED} more; all of them with --json")
+            show(f"  and {len(names) - _NAMED} more; all of them with --json")

@@ -8,7 +8,7 @@ import click
 from lakehouse.cli.driver import driver_for_command
 from lakehouse.cli.opened import Found, Opened, nearest, open_declared
 from lakehouse.cli.output import count_text, json_option, print_grid, write_json
-from lakehouse.cli.verdict import exit_code, tell_errors
+from lakehouse.cli.verdict import error_cell, exit_code, tell_errors
 from lakehouse.core.errors import Refused
 from lakehouse.core.policy import LAYERS
 from lakehouse.core.table import Table
@@ -93,4 +93,5 @@ def _print(documents: Sequence[Mapping[str, Any]]) -> None:
 def _row(document: Mapping[str, Any]) -> tuple[str, ...]:
     version = "-" if document["version"] is None else str(document["version"])
     counts = (count_text(document["rows_written"]), count_text(document["files_read"]))
-    return (document["table"], document["state"], *counts, version, f"{document['seconds']:.1f}", document["sentence"])
+    sentence = error_cell(document["error"]) if document["error"] else document["sentence"]
+    return (document["table"], document["state"], *counts, version, f"{document['seconds']:.1f}", sentence)

@@ -1,6 +1,5 @@
 """What a command works on: the settings in force, the lake they name, and the declared tables that were asked for."""
 
-import difflib
 import os
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -12,6 +11,7 @@ import click
 from lakehouse.core.errors import LakehouseError, Refused
 from lakehouse.core.settings import Settings, parse_settings
 from lakehouse.core.table import Table
+from lakehouse.core.text import nearest_words
 from lakehouse.engine.declared import declared_tables
 from lakehouse.engine.lake import Lake, open_lake
 from lakehouse.engine.log_reader import garbage_uncollected
@@ -77,7 +77,7 @@ def look_at_each(tables: Sequence[Table], look: Callable[[Table], type_of_found 
 def nearest(word: str, known: Mapping[str, Any]) -> str:
     """The end of a refusal: the names nearest to `word`, or all of them where none is near."""
     names = {name.split("/")[-1]: name for name in known} | {name: name for name in known}
-    near = list(dict.fromkeys(names[match] for match in difflib.get_close_matches(word, names, n=5, cutoff=0.5)))
+    near = list(dict.fromkeys(names[match] for match in nearest_words(word, names, most=5)))
     return f"did you mean {' or '.join(near[:3])}?" if near else f"declared: {', '.join(known) or 'none'}"
 
 

@@ -1,4 +1,7 @@
-"""What people and programs get to see: results on standard output, everything else on standard error."""
+"""What people and programs get to see: results on standard output, everything else on standard error.
+
+Every command prints by these functions alone, so that no name, note or error from outside acts on a terminal (`printable`).
+"""
 
 import json
 import sys
@@ -12,6 +15,8 @@ from rich.console import Console
 from rich.padding import Padding
 from rich.table import Table as Grid
 from rich.text import Text
+
+from lakehouse.core.text import printable
 
 # What a table is given where nobody looks at it: wide enough that no sentence is broken for a program that greps.
 _PIPE_WIDTH = 220
@@ -32,13 +37,21 @@ def write_json(document: Any) -> None:
     click.echo(json.dumps(document, indent=2))
 
 
-def tell(line: str) -> None:
-    """A line for the person, on standard error."""
-    click.echo(line, err=True)
+def show(line: str = "", *, style: str = "") -> None:
+    """A line of the result, on standard output; a line break in it is shown as its escape."""
+    if style:
+        console().print(Text(printable(line)), style=style, soft_wrap=True)
+    else:
+        click.echo(printable(line))
+
+
+def tell(text: str) -> None:
+    """A sentence for the person, on standard error; one that brings the end of a log has several lines."""
+    click.echo(printable(text, keep="\n\t"), err=True)
 
 
 def console(stream: IO[str] | None = None) -> Console:
-    """Where to print to, standard output as it is now unless a stream is given."""
+    """For what moves while it is shown, like a spinner: standard output as it is now, unless a stream is given."""
     target = stream or sys.stdout
     return Console(file=target, highlight=False, markup=False, emoji=False, width=None if target.isatty() else _PIPE_WIDTH)
 
@@ -54,7 +67,7 @@ def print_grid(
 
     The last column may be long: where the terminal leaves it too little room it goes below its row. No cell is ever cut.
     """
-    kept = [list(row) for row in rows]
+    kept = [[printable(cell) for cell in row] for row in rows]
     widths = [max(len(row[place]) for row in [heads, *kept]) for place in range(len(heads))]
     room = console().width - sum(widths[:-1]) - _GAP * len(heads)
     below = room < min(widths[-1], _LEAST_ROOM)

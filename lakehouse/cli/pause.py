@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from lakehouse.cli.opened import complete_table, open_declared
-from lakehouse.cli.output import json_option, write_json
+from lakehouse.cli.output import json_option, show, write_json
 from lakehouse.core.breaker import Pause, utc_text
 from lakehouse.core.errors import Refused
 from lakehouse.engine.clock import now_ms
@@ -36,7 +36,7 @@ def pause_command(table: str, until: str | None, why: str, as_json: bool) -> Non
     now = now_ms()
     pause = Pause(table=wanted.key, since_ms=now, until_ms=None if until is None else _until_ms(until, now), why=" ".join(why.split()))
     Journal(opened.lake.store).pause(pause)
-    write_json(_document(pause, paused=True)) if as_json else click.echo(f"{pause.table}: {pause.sentence}")
+    write_json(_document(pause, paused=True)) if as_json else show(f"{pause.table}: {pause.sentence}")
 
 
 @click.command("resume", short_help="Take up a paused table again.", epilog="Example: lakehouse resume silver/flights")
@@ -52,9 +52,9 @@ def resume_command(table: str, as_json: bool) -> None:
     if as_json:
         write_json(_document(pause or Pause(table=wanted.key, since_ms=0), paused=False))
     elif pause is None:
-        click.echo(f"{wanted.key}: it was not paused")
+        show(f"{wanted.key}: it was not paused")
     else:
-        click.echo(f"{wanted.key}: resumed; it was paused since {utc_text(pause.since_ms)}")
+        show(f"{wanted.key}: resumed; it was paused since {utc_text(pause.since_ms)}")
 
 
 def _document(pause: Pause, *, paused: bool) -> dict[str, Any]:

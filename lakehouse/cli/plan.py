@@ -7,8 +7,8 @@ import click
 
 from lakehouse.cli.fleet import fleet_document, look_at_fleet
 from lakehouse.cli.opened import Found, complete_table, open_declared
-from lakehouse.cli.output import bytes_text, console, count_text, json_option, print_grid, write_json
-from lakehouse.cli.verdict import absent_sentence, exit_code, tell_errors
+from lakehouse.cli.output import bytes_text, count_text, json_option, print_grid, show, write_json
+from lakehouse.cli.verdict import absent_cell, absent_sentence, exit_code, tell_errors
 from lakehouse.core.compaction import CompactionPlan
 from lakehouse.core.rank import Decision
 
@@ -65,20 +65,20 @@ def print_plans(found: Sequence[Found[CompactionPlan]], *, verbose: bool, decisi
     heads = ("table", "version", "files", "into", "bytes", *money, "reason", *(("sensor",) if decided else ()), "")
     print_grid(heads, [_row(each, decided.get(each.table.key)) for each in ordered], numbers=heads[1 : 5 + len(money)])
     for decision in decisions if verbose else ():
-        console().print(f"{decision.table}: sensor: {decision.sentence}", soft_wrap=True)
+        show(f"{decision.table}: sensor: {decision.sentence}")
     for plan in [each.value for each in ordered if each.value and each.value.bins and verbose]:
-        console().print(f"{plan.table}: {plan.estimate.sentence}")
+        show(f"{plan.table}: {plan.estimate.sentence}")
         for bin_ in plan.bins:
             where = ", ".join(f"{column}={value}" for column, value in bin_.partition) or "whole table"
-            console().print(f"{plan.table}, {where}: {len(bin_.files)} files, {bytes_text(bin_.size_bytes)}")
+            show(f"{plan.table}, {where}: {len(bin_.files)} files, {bytes_text(bin_.size_bytes)}")
             for file in bin_.files:
-                console().print(f"  {bytes_text(file.size_bytes):>10}  {file.path}", soft_wrap=True)
+                show(f"  {bytes_text(file.size_bytes):>10}  {file.path}")
 
 
 def _row(found: Found[CompactionPlan], decision: Decision | None) -> tuple[str, ...]:
     plan = found.value
     counts = ("-",) * 4 if plan is None else _counts(plan)
-    reason, sentence = absent_sentence(found) if plan is None else (plan.reason.name, plan.sentence)
+    reason, sentence = (absent_sentence(found)[0], absent_cell(found)) if plan is None else (plan.reason.name, plan.sentence)
     if decision is None:
         return (found.table.key, *counts, reason, sentence)
     return (found.table.key, *counts, *_money(decision), reason, decision.reason.name, sentence)

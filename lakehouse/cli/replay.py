@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from lakehouse.cli.opened import settings_in_force
-from lakehouse.cli.output import console, json_option, write_json
+from lakehouse.cli.output import console, json_option, show, write_json
 from lakehouse.core.errors import Refused
 from lakehouse.core.settings import Settings
 from lakehouse.engine.lake import Lake, open_lake
@@ -83,6 +83,6 @@ def _document(played: "Played") -> dict[str, Any]:
 
 
 def _print(played: "Played") -> None:
-    click.echo(played.sentence)
+    show(played.sentence)
     if played.files:
-        click.echo("next: lakehouse materialize")
+        show("next: lakehouse materialize")

@@ -1,4 +1,4 @@
-"""`lakehouse server start|status|stop`: the life of this lake's Spark Connect server, by hand."""
+"""`lakehouse server start|status|stop|take-over`: the life of this lake's Spark Connect server, by hand, and whose the lake is."""
 
 import time
 from typing import Any
@@ -6,10 +6,12 @@ from typing import Any
 import click
 
 from lakehouse.cli.opened import settings_in_force
-from lakehouse.cli.output import json_option, tell, write_json
+from lakehouse.cli.output import json_option, show, tell, write_json
 from lakehouse.core.errors import Refused
 from lakehouse.core.settings import Settings
 from lakehouse.engine import server
+from lakehouse.engine.lake import open_lake
+from lakehouse.engine.owner import take_over
 from lakehouse.engine.server import ServerState
 
 _MEANING = {
@@ -20,7 +22,7 @@ _MEANING = {
 }
 
 
-@click.group("server", short_help="The Spark Connect server: start, status, stop.", epilog="Example: lakehouse server start")
+@click.group("server", short_help="The Spark Connect server: start, status, stop, take-over.", epilog="Example: lakehouse server start")
 def server_command() -> None:
     """Start, look at, or stop this lake's Spark Connect server.
 
@@ -57,6 +59,23 @@ def stop_command(as_json: bool) -> None:
     _show(settings, server.status(settings), as_json=as_json)
 
 
+@server_command.command("take-over", epilog="Example: LAKEHOUSE_ROOT=s3://bucket/lake lakehouse server take-over")
+@json_option
+def take_over_command(as_json: bool) -> None:
+    """Make this home, or the server elsewhere that LAKEHOUSE_SPARK names, the one that writes to the lake from now on.
+
+    Only after the one before was stopped for good, and nothing of it writes any more: two Spark drivers on one table lose commits. One
+    that runs on this machine is noticed and refused.
+    """
+    mine, before = take_over(open_lake(settings_in_force()))
+    if as_json:
+        write_json({"owner": mine.driver, "before": before.driver if before else None})
+        return
+    show(f"the lake belongs to {mine.driver}")
+    if before and before.driver != mine.driver:
+        show(f"before it belonged to {before.sentence}")
+
+
 def _check_it_is_used(settings: Settings) -> None:
     if settings.spark != "server":
         raise Refused(
@@ -69,11 +88,11 @@ def _show(settings: Settings, state: ServerState, *, as_json: bool) -> None:
     if as_json:
         write_json(document)
         return
-    click.echo(f"Spark Connect server: {state.condition} ({_MEANING[state.condition]})")
-    click.echo(f"  address  localhost:{state.port}")
+    show(f"Spark Connect server: {state.condition} ({_MEANING[state.condition]})")
+    show(f"  address  localhost:{state.port}")
     if state.pid is not None:
-        click.echo(f"  process  {state.pid}, up for {document['uptime_seconds']} s{', kept by lakehouse up' if state.keeper else ''}")
-    click.echo(f"  log      {state.log}")
+        show(f"  process  {state.pid}, up for {document['uptime_seconds']} s{', kept by lakehouse up' if state.keeper else ''}")
+    show(f"  log      {state.log}")
 
 
 def _document(settings: Settings, state: ServerState) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from typing import Any
 import click
 
 from lakehouse.cli.opened import Found, look_at_each, open_declared
-from lakehouse.cli.output import bytes_text, console, count_text, json_option, print_grid, time_text, write_json
+from lakehouse.cli.output import bytes_text, count_text, json_option, print_grid, show, time_text, write_json
 from lakehouse.cli.verdict import exit_code, tell_errors
 from lakehouse.core.breaker import HandsOff
 from lakehouse.core.layout import Layout
@@ -40,7 +40,7 @@ def tables_command(as_json: bool) -> int:
         heads = ("table", "from", "write", "version", "files", "bytes", "rows", "last commit")
         print_grid(heads, [_row(each) for each in found], numbers=heads[3:7])
         for held in [each.value.held for each in found if each.value and each.value.held]:
-            console().print(f"{held.table} is left alone, {held.reason.name}: {held.sentence}", soft_wrap=True)
+            show(f"{held.table} is left alone, {held.reason.name}: {held.sentence}")
     tell_errors(found)
     return exit_code(found)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from lakehouse.cli.opened import settings_in_force
-from lakehouse.cli.output import tell
+from lakehouse.cli.output import show, tell
 
 
 @click.command("up", short_help="Run everything in the foreground, until Ctrl-C.", epilog="Example: LAKEHOUSE_PORT=3001 lakehouse up")
@@ -16,7 +16,13 @@ def up_command() -> int | None:
     """Run everything in the foreground: Spark server, page, sensors. Ctrl-C stops all of it."""
     from lakehouse.engine.up import run_all
 
-    return run_all(settings_in_force(), prepare=close_dead_runs)
+    return run_all(settings_in_force(), _show_lines, prepare=close_dead_runs)
+
+
+def _show_lines(text: str) -> None:
+    """Of a sentence that brings the end of a log, each line."""
+    for line in text.splitlines():
+        show(line)
 
 
 def close_dead_runs(home: Path) -> None:

@@ -1,13 +1,15 @@
 """`lakehouse vacuum`: what nothing needs any more deleted, or named; predicted beside actual."""
 
+import contextlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import click
 
 from lakehouse.cli.driver import driver_for_command
-from lakehouse.cli.opened import Opened, complete_table, open_declared
-from lakehouse.cli.output import bytes_text, count_text, json_option, print_grid, tell, write_json
+from lakehouse.cli.opened import Opened, complete_table, look_at_each, open_declared
+from lakehouse.cli.output import bytes_text, count_text, json_option, print_grid, show, tell, write_json
+from lakehouse.cli.verdict import error_cell, tell_once
 from lakehouse.core.errors import Broken, LakehouseError
 from lakehouse.core.table import Table
 from lakehouse.core.vacuum import VACUUM_MODES
@@ -36,6 +38,7 @@ def vacuum_command(tables: tuple[str, ...], dry_run: bool, mode: str | None, any
         write_json(documents)
     else:
         _print(documents, dry_run=dry_run)
+    tell_once((each["table"], f"{each['error']['kind']}: {each['error']['message']}") for each in documents if "error" in each)
     for document in documents:
         _tell_failed(document)
     return max(map(_exit_code, documents), default=0)
@@ -46,15 +49,19 @@ def _rehearse(opened: Opened, tables: Sequence[Table], mode: str | None, *, anyw
     from lakehouse.engine.vacuum import rehearse
 
     del anyway  # nothing is touched
-    settings, found = opened.lake.settings, list[dict[str, Any]]()
-    with driver_for_command(settings):
-        for table in tables:
+    # Spark asks a storage that does not answer for many minutes, so the logs are read first, without it.
+    looked = look_at_each(tables, lambda table: opened.lake.facts(table.key))
+    found = {each.table.key: _failed(each.table, each.error) if each.error else _absent(each.table) for each in looked}
+    there = [each.table for each in looked if each.value]
+    with driver_for_command(opened.lake.settings) if there else contextlib.nullcontext():
+        for table in there:
             try:
-                plan = rehearse(opened.lake, connect(settings), table, [*opened.tables.values()], mode=mode)  # type: ignore[arg-type]
-                found.append(_absent(table) if plan is None else plan.as_json())
+                session = connect(opened.lake.settings)
+                plan = rehearse(opened.lake, session, table, [*opened.tables.values()], mode=mode)  # type: ignore[arg-type]
+                found[table.key] = _absent(table) if plan is None else plan.as_json()
             except LakehouseError as error:
-                found.append(_failed(table, error))
-    return found
+                found[table.key] = _failed(table, error)
+    return [*found.values()]
 
 
 def _vacuum(opened: Opened, tables: Sequence[Table], mode: str | None, *, anyway: bool) -> list[dict[str, Any]]:
@@ -121,15 +128,15 @@ def _print(documents: Sequence[Mapping[str, Any]], *, dry_run: bool) -> None:
             count_text(each["files"]),
             bytes_text(each["bytes"]),
             *(() if dry_run else _deleted(each)),
-            each["sentence"],
+            error_cell(each["error"]["kind"]) if "error" in each else each["sentence"],
         )
         for each in documents
     ]
     print_grid(("table", "mode", "files", "bytes", *actual, ""), rows, numbers=("files", "bytes", *actual))
     for each in documents:
         for note in each.get("notes", ()):
-            click.echo(f"{each['table']}: {note}")
+            show(f"{each['table']}: {note}")
         for name, why in [*each.get("spared", {}).items(), *each.get("failed", {}).items()]:
-            click.echo(f"{each['table']}/{name} stays: {why}")
+            show(f"{each['table']}/{name} stays: {why}")
         for path in each["paths"] if dry_run else ():
-            click.echo(f"{each['table']}/{path}")
+            show(f"{each['table']}/{path}")

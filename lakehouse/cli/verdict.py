@@ -1,7 +1,8 @@
 """Several tables, one exit code: what goes wrong with one table is told, and does not hide the others."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
+from urllib.parse import quote
 
 from lakehouse.cli.opened import Found
 from lakehouse.cli.output import tell
@@ -11,10 +12,21 @@ _WORST_FIRST: tuple[type[LakehouseError], ...] = (Broken, Refused, Transient)
 
 
 def tell_errors(found: Sequence[Found[Any]]) -> None:
-    """A line per error on standard error."""
-    for each in found:
-        if each.error:
-            tell(f"{type(each.error).__name__}: {each.error}")
+    """The errors on standard error, each once."""
+    tell_once((each.table.key, f"{type(each.error).__name__}: {each.error}") for each in found if each.error)
+
+
+def tell_once(sentences: Iterable[tuple[str, str]]) -> None:
+    """A line per sentence on standard error; of several that differ in the key of a table alone, the first, with the other tables."""
+    tables: dict[str, list[str]] = {}
+    first: dict[str, str] = {}
+    for table, sentence in sentences:
+        alike = sentence.replace(table, "\0").replace(quote(table, safe=""), "\0")
+        tables.setdefault(alike, []).append(table)
+        first.setdefault(alike, sentence)
+    for alike, (_, *others) in tables.items():
+        more = f" (the same of {len(others)} other table{'s' if len(others) > 1 else ''}: {', '.join(others)})" if others else ""
+        tell(f"{first[alike]}{more}")
 
 
 def exit_code(found: Sequence[Found[Any]]) -> int:
@@ -24,7 +36,17 @@ def exit_code(found: Sequence[Found[Any]]) -> int:
 
 
 def absent_sentence(found: Found[Any]) -> tuple[str, str]:
-    """Reason and sentence for a table without a value: no table yet, or the error's kind and text."""
+    """Reason and sentence for a table without a value: no table yet, or the error's kind and text. A document holds them."""
     if found.error:
         return type(found.error).__name__.upper(), str(found.error)
     return "NO_TABLE", "the table is declared and does not exist yet: nothing was written to it"
+
+
+def absent_cell(found: Found[Any]) -> str:
+    """The sentence as a cell of a table for a person, to whom `tell_errors` tells the error."""
+    return error_cell(type(found.error).__name__) if found.error else absent_sentence(found)[1]
+
+
+def error_cell(kind: str) -> str:
+    """What stands in the row of a table whose error, of this kind, is told on standard error."""
+    return f"{kind}: told on standard error"

@@ -1,10 +1,10 @@
 """Names of columns: which ones a Spark DDL string declares, and whether a list of them can be meant."""
 
-import difflib
 import re
 from collections.abc import Sequence
 
 from lakehouse.core.errors import Refused
+from lakehouse.core.text import nearest_words
 
 _FIELD = re.compile(r"(?:`((?:[^`]|``)+)`|(\w+))(?:\s*:\s*|\s+)\S", re.DOTALL)
 _OPENING, _CLOSING = "<(", ">)"
@@ -38,7 +38,7 @@ def check_columns(what: str, names: Sequence[str], *, among: Sequence[str] | Non
             raise Refused(f"{what} holds {name!r} twice; accepted: each column once, upper and lower case being the same")
         seen.add(name.lower())
         if among is not None and name not in among:
-            near = difflib.get_close_matches(name, among, n=1)
+            near = nearest_words(name, among, most=1)
             raise Refused(f"{what} holds {name!r}; accepted: {f'did you mean {near[0]!r}?' if near else ', '.join(among)}")
 
 

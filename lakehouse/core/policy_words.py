@@ -1,6 +1,5 @@
 """A policy in words, as a person writes it on a command line: `min_small_files=8`, `target_file_bytes=64MiB`, `strategy=none`."""
 
-import difflib
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import Field, fields, replace
@@ -9,6 +8,7 @@ from typing import Any
 from lakehouse.core.errors import Refused
 from lakehouse.core.policy import BinPacking, Compaction, LiquidClustering, ZOrder
 from lakehouse.core.strategy import AfterWrite, AutoCompaction, BySensor, Chosen, NoCompaction, OptimizedWrite, Scheduled
+from lakehouse.core.text import nearest_words
 from lakehouse.core.window import Window
 
 _UNITS = {"": 1, "B": 1, "KIB": 1024, "MIB": 1024**2, "GIB": 1024**3, "TIB": 1024**4, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
@@ -43,7 +43,7 @@ def parse_policy(words: Iterable[str], declared: Compaction) -> Compaction:
         if not equals:
             raise Refused(f"policy {word!r} has no value; accepted: name=value, like min_small_files=8")
         if name not in knobs:
-            near = difflib.get_close_matches(name, knobs, n=3, cutoff=0.4)
+            near = nearest_words(name, knobs)
             raise Refused(f"policy has no {name!r}; " + (f"did you mean {' or '.join(near)}?" if near else f"accepted: {', '.join(knobs)}"))
         chosen[name] = _value(knobs[name], text)
     return replace(declared, **chosen)

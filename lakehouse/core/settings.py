@@ -3,7 +3,6 @@
 `parse_settings` never looks at the environment itself: `definitions.py` and `cli.py` hand it over, once.
 """
 
-import difflib
 import posixpath
 import re
 from collections.abc import Mapping
@@ -12,6 +11,7 @@ from datetime import datetime
 from pathlib import Path
 
 from lakehouse.core.errors import Refused
+from lakehouse.core.text import nearest_words
 
 # Bucket names: Amazon S3 user guide, "General purpose bucket naming rules". Prefixes: of its "safe characters" those that need no
 # escape in a URL, and the signs that Hive folders need.
@@ -22,6 +22,17 @@ _SCHEME = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]+):(?P<rest>.*)", re.DOT
 _UNSAFE_IN_FOLDER = re.compile(r"[*?\[\]{}\\\x00-\x1f]")
 _SPARK = re.compile(r"server|local\[([1-9][0-9]*|\*)\]|spark://[^\s/;]+:[0-9]+|sc://[^\s/;]\S*")
 _NOT_IN_SPARK = re.compile(r"(token|session_id)\s*=", re.IGNORECASE)
+# A user before an @, as in http://user:password@host (parameters of sc://, which come after a semicolon, may hold one), or a signed query.
+_CREDENTIALS = re.compile(r"://[^;?]*@|://\S*\?\S*=")
+S3_ENDPOINTS = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")  # in boto3's order
+_S3_KEYS = "keys belong into AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or into an AWS_PROFILE"
+# An address that may not hold credentials -> where they belong. Addresses are shown, and written into files; credentials are neither.
+_ADDRESSES = {
+    "LAKEHOUSE_ROOT": _S3_KEYS,
+    "LAKEHOUSE_HOME": _S3_KEYS,
+    "LAKEHOUSE_SPARK": "a token belongs into SPARK_CONNECT_AUTHENTICATE_TOKEN",
+    **dict.fromkeys(S3_ENDPOINTS, _S3_KEYS),
+}
 _MEMORY = re.compile(r"[1-9][0-9]{0,8}[mg]")
 _WHOLE = re.compile(r"[0-9]{1,9}")
 _USD = re.compile(r"[0-9]{1,6}(\.[0-9]{1,6})?")
@@ -100,8 +111,9 @@ def parse_settings(environ: Mapping[str, str], *, base: Path) -> Settings:
     """Settings from environment values; relative folders start at `base`, an absolute path.
 
     Raises:
-        Refused: a value, or the name of a LAKEHOUSE_ variable, is not accepted.
+        Refused: a value, or the name of a LAKEHOUSE_ variable, is not accepted; or the address of S3 or Spark holds credentials.
     """
+    _refuse_credentials(environ)
     _refuse_unknown(environ)
     values = {name: environ.get(name) or default for name, (default, _) in ACCEPTED.items()}
     home = _folder("LAKEHOUSE_HOME", values["LAKEHOUSE_HOME"], base=base)
@@ -128,11 +140,18 @@ def _refused(name: str, value: str, *, near: str | None = None) -> Refused:
     return Refused(f"{name} is {value!r}; accepted: {ACCEPTED[name][1]} (default {ACCEPTED[name][0]}){nearest}")
 
 
+def _refuse_credentials(environ: Mapping[str, str]) -> None:
+    """Refuses an address with credentials in it, and does not repeat it."""
+    for name, place in _ADDRESSES.items():
+        if _CREDENTIALS.search(environ.get(name, "")):
+            raise Refused(f"{name} holds a user, a password or a signed query; accepted: an address without; {place}")
+
+
 def _refuse_unknown(environ: Mapping[str, str]) -> None:
     known = {name.removeprefix("LAKEHOUSE_"): name for name in ACCEPTED}
     for name in environ:
         if name.startswith("LAKEHOUSE_") and name not in ACCEPTED:
-            near = difflib.get_close_matches(name.removeprefix("LAKEHOUSE_"), known, n=1)
+            near = nearest_words(name.removeprefix("LAKEHOUSE_"), known, most=1)
             hint = f"did you mean {known[near[0]]}?" if near else f"known: {', '.join(ACCEPTED)}"
             raise Refused(f"{name} is not a setting; {hint}")
 
@@ -205,7 +224,10 @@ def _spark(values: Mapping[str, str]) -> str:
             f"LAKEHOUSE_SPARK names a {found[1].lower()}; accepted: sc://host:port/;name=value without token and session_id "
             "(the token belongs into SPARK_CONNECT_AUTHENTICATE_TOKEN, and each run has a session of its own)"
         )
-    return _matching(values, "LAKEHOUSE_SPARK", _SPARK)
+    if not _SPARK.fullmatch(values["LAKEHOUSE_SPARK"]):
+        # What comes after a semicolon may be a key.
+        raise _refused("LAKEHOUSE_SPARK", values["LAKEHOUSE_SPARK"].partition(";")[0])
+    return values["LAKEHOUSE_SPARK"]
 
 
 def _whole(values: Mapping[str, str], name: str, least: int, most: int) -> int:

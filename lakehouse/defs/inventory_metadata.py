@@ -4,10 +4,9 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
-import dagster as dg
-
 from lakehouse.core.inventory import KINDS, Reconciliation, Share
-from lakehouse.defs.metadata import markdown_table, type_of_metadata
+from lakehouse.defs.markdown import Markdown, markdown_table, markdown_value
+from lakehouse.defs.metadata import type_of_metadata
 from lakehouse.defs.picture import stacked_picture
 
 if TYPE_CHECKING:
@@ -38,18 +37,18 @@ def inventory_metadata(outcome: "InventoryOutcome", *, now_ms: int) -> type_of_m
         **({} if outcome.version is None else {"lakehouse/version": outcome.version}),
         **{f"lakehouse/bytes_{part}": size for part, size in sorted(parts.items())},
         **{f"lakehouse/class_bytes_{name.lower()}": size for name, size in sorted(classes.items())},
-        "lakehouse/where": dg.MetadataValue.md(_where_the_bytes_lie(found)),
-        "lakehouse/storage_classes": dg.MetadataValue.md(_by_storage_class(classes)),
+        "lakehouse/where": markdown_value(*_where_the_bytes_lie(found)),
+        "lakehouse/storage_classes": markdown_value(_by_storage_class(classes)),
     }
 
 
-def _by_storage_class(classes: Mapping[str, int]) -> str:
+def _by_storage_class(classes: Mapping[str, int]) -> Markdown:
     """A bar for each class, the largest first."""
     rows = [(name, {name: size}, f"{size / 1e6:,.2f} MB") for name, size in sorted(classes.items(), key=lambda each: -each[1])]
     return stacked_picture("bytes by storage class", [name for name, _, _ in rows], rows)
 
 
-def _where_the_bytes_lie(found: Reconciliation) -> str:
+def _where_the_bytes_lie(found: Reconciliation) -> tuple[Markdown, Markdown]:
     """The largest tables as bars of their parts, the rest together; below it the same as a table."""
     by_name = [(table.table, _bytes_by_kind(table.shares)) for table in found.tables]
     rows = sorted(((name, kinds) for name, kinds in by_name if kinds), key=lambda row: -sum(row[1].values()))
@@ -62,7 +61,7 @@ def _where_the_bytes_lie(found: Reconciliation) -> str:
     named = sorted({kind for _, kinds in rows for kind in kinds}, key=[*KINDS, "no table"].index)
     drawn = [(name, kinds, f"{sum(kinds.values()) / 1e6:,.2f} MB") for name, kinds in rows]
     cells = [[name, *(f"{kinds[kind]:,}" for kind in named), f"{sum(kinds.values()):,}"] for name, kinds in rows]
-    return f"{stacked_picture('bytes', named, drawn)}\n\n{markdown_table(['bytes', *named, 'sum'], cells)}"
+    return stacked_picture("bytes", named, drawn), markdown_table(["bytes", *named, "sum"], cells)
 
 
 def _bytes_by_kind(shares: Iterable[Share]) -> Counter[str]:

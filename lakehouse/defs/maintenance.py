@@ -12,7 +12,7 @@ import dagster as dg
 
 from lakehouse.core.rank import Decision
 from lakehouse.defs.fleet import Fleet, Memory
-from lakehouse.defs.metadata import markdown_table
+from lakehouse.defs.markdown import markdown_table, markdown_value
 
 PLAN_KEY = dg.AssetKey(["maintenance", "plan"])
 # A busy lake's ranking changes with every write; its history need not be finer than a person looks at.
@@ -47,7 +47,7 @@ def ranking_metadata(fleet: Fleet) -> dict[str, int | float | dg.MarkdownMetadat
     heads = ["", "table", "reason", "mergeable", "bytes", "USD a day", "USD", "ratio", "why"]
     rows = [_row(place, each, fleet) for place, each in enumerate(fleet.decisions[:_ROWS], start=1)]
     return {
-        "lakehouse/ranking": dg.MetadataValue.md(markdown_table(heads, rows)),
+        "lakehouse/ranking": markdown_value(markdown_table(heads, rows)),
         "lakehouse/tables": len(fleet.decisions),
         "lakehouse/tables_due": len(due),
         "lakehouse/tables_requested": sum(each.request for each in fleet.decisions),

@@ -13,6 +13,7 @@ from lakehouse.core.history import History
 from lakehouse.core.ingest import SetAside
 from lakehouse.core.outcome import WriteOutcome
 from lakehouse.core.table import Table
+from lakehouse.core.text import printable
 from lakehouse.defs.after_write import compact_after_write
 from lakehouse.defs.carriers import process_tag
 from lakehouse.defs.failures import dagster_words
@@ -96,7 +97,7 @@ def tag_session(context: dg.AssetExecutionContext, session: str) -> None:
 
 def set_aside_text(table: Table, files: Sequence[SetAside]) -> str:
     """The landed files that were not read, by name and with the reason: all, or the first of very many."""
-    named = [f"{aside.name} ({aside.size_bytes} bytes): {aside.why}" for aside in files[:_NAMED]]
+    named = [printable(f"{aside.name} ({aside.size_bytes} bytes): {aside.why}") for aside in files[:_NAMED]]
     more = [f"and {len(files) - _NAMED} more; the manifests below _lakehouse/ingest/{table.key} name all"] if len(files) > _NAMED else []
     return "\n".join([f"{table.key}: {len(files)} landed file(s) were set aside", *named, *more])
 

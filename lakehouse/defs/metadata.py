@@ -23,6 +23,7 @@ from lakehouse.core.rewrites import Rewrites, find_rewrites
 from lakehouse.core.strategy import BySensor
 from lakehouse.core.table import Table
 from lakehouse.core.trigger import OnceCold, TableState, state_of
+from lakehouse.defs.markdown import Markdown, markdown_table, markdown_text, markdown_value
 from lakehouse.defs.picture import histogram_picture
 from lakehouse.engine.clock import now_ms
 from lakehouse.engine.health import health_of
@@ -78,9 +79,9 @@ def table_metadata(table: Table, facts: TableFacts, *, last_compaction_ms: int |
         **_landed_batch(table, layout),
         "dagster/uri": layout.uri,
         "dagster/column_schema": column_schema(layout),
-        "lakehouse/sizes": dg.MetadataValue.md(_picture(health)),
+        "lakehouse/sizes": markdown_value(*_picture(health)),
         "lakehouse/health": health.sentence,
-        "lakehouse/health_parts": dg.MetadataValue.md(_parts_table(health)),
+        "lakehouse/health_parts": markdown_value(_parts_table(health)),
         "lakehouse/plan": health.plan.sentence,
     }
 
@@ -228,16 +229,10 @@ def compaction_metadata(outcome: CompactionOutcome) -> type_of_metadata:
         "lakehouse/wasted_bytes": outcome.wasted_bytes,
         "lakehouse/wasted_seconds": round(outcome.wasted_seconds, 3),
         **({} if outcome.rows_verified is None else {"lakehouse/rows_verified": outcome.rows_verified}),
-        "lakehouse/account": dg.MetadataValue.md(_account_table(pairs)),
+        "lakehouse/account": markdown_value(_account_table(pairs)),
         **_account_numbers(outcome),
         **_probe_numbers(outcome.probe),
     }
-
-
-def markdown_table(heads: list[str], rows: list[list[str]]) -> str:
-    """A table in Markdown, as Dagster's page shows it."""
-    lines = [heads, ["---"] * len(heads), *rows]
-    return "\n".join(f"| {' | '.join(cell.replace('|', '/') for cell in line)} |" for line in lines)
 
 
 def _account_numbers(outcome: CompactionOutcome) -> type_of_metadata:
@@ -269,26 +264,26 @@ def _set_aside(outcome: WriteOutcome) -> type_of_metadata:
     if not outcome.set_aside:
         return {"lakehouse/files_set_aside": 0}
     # A landing area may be full of foreign files; the journal names all of them, the page the first.
-    named = "\n".join(f"- `{aside.name}` ({aside.size_bytes} bytes): {aside.why}" for aside in outcome.set_aside[:20])
-    return {"lakehouse/files_set_aside": len(outcome.set_aside), "lakehouse/set_aside": dg.MetadataValue.md(named)}
+    named = markdown_table(["file", "bytes", "why"], [[each.name, str(each.size_bytes), each.why] for each in outcome.set_aside[:20]])
+    return {"lakehouse/files_set_aside": len(outcome.set_aside), "lakehouse/set_aside": markdown_value(named)}
 
 
-def _picture(health: Health) -> str:
+def _picture(health: Health) -> tuple[Markdown, ...]:
     counts = [size.file_count for size in health.histogram]
     filled = [place for place, count in enumerate(counts) if count]
     if not filled:
-        return "no files"
+        return (markdown_text("no files"),)
     shown = health.histogram[filled[0] : filled[-1] + 1]
     candidate = health.plan.policy.candidate_bytes
     bars = [(size.label, size.file_count, size.below_bytes is not None and size.below_bytes <= candidate) for size in shown]
-    return f"{histogram_picture(bars)}\n\n{markdown_table(['size', 'files'], [[label, str(count)] for label, count, _ in bars])}"
+    return (histogram_picture(bars), markdown_table(["size", "files"], [[label, str(count)] for label, count, _ in bars]))
 
 
-def _parts_table(health: Health) -> str:
+def _parts_table(health: Health) -> Markdown:
     rows = [[part.name, str(part.weight), f"{part.value:.2f}", part.sentence] for part in health.parts]
     return markdown_table(["part", "weight", "value", "why"], rows)
 
 
-def _account_table(pairs: Mapping[str, tuple[float, float | None]]) -> str:
+def _account_table(pairs: Mapping[str, tuple[float, float | None]]) -> Markdown:
     rows = [[name.replace("_", " "), f"{predicted}", "-" if actual is None else f"{actual}"] for name, (predicted, actual) in pairs.items()]
     return markdown_table(["", "predicted", "actual"], rows)

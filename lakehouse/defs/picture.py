@@ -4,6 +4,8 @@ import base64
 from collections.abc import Mapping, Sequence
 from html import escape
 
+from lakehouse.core.text import printable
+from lakehouse.defs.markdown import Markdown, markdown_text
 from lakehouse.engine.chart import COLOURS
 
 _BAR_WIDTH, _GAP, _HEIGHT, _LABEL_HEIGHT = 44, 6, 90, 30
@@ -13,7 +15,7 @@ _BAR_COLOUR, _SMALL_COLOUR, _TEXT_COLOUR = "#4f7cd6", "#e0913a", "#808080"
 _ROW, _NAME_WIDTH, _ROW_WIDTH, _NUMBER_WIDTH = 20, 190, 420, 90
 
 
-def histogram_picture(bars: Sequence[tuple[str, int, bool]]) -> str:
+def histogram_picture(bars: Sequence[tuple[str, int, bool]]) -> Markdown:
     """Markdown that shows one bar per label, its count above it; a bar marked true has the colour of what is small."""
     tallest = max([count for _, count, _ in bars], default=0) or 1
     drawn = "".join(_bar(place, bar, tallest) for place, bar in enumerate(bars))
@@ -22,7 +24,7 @@ def histogram_picture(bars: Sequence[tuple[str, int, bool]]) -> str:
     return _image(f"file sizes: {words}", drawn, width, height)
 
 
-def stacked_picture(title: str, kinds: Sequence[str], rows: Sequence[tuple[str, Mapping[str, int], str]]) -> str:
+def stacked_picture(title: str, kinds: Sequence[str], rows: Sequence[tuple[str, Mapping[str, int], str]]) -> Markdown:
     """Markdown that shows one line per row: its name, its numbers by kind end to end, as wide as their sum, and what to write behind.
 
     The kinds have a colour each, and are named above.
@@ -32,7 +34,8 @@ def stacked_picture(title: str, kinds: Sequence[str], rows: Sequence[tuple[str, 
     drawn = [_legend(colours)]
     for place, (name, numbers, text) in enumerate(rows, start=1):
         left, top = float(_NAME_WIDTH), place * _ROW + 10
-        drawn.append(f'<text x="{_NAME_WIDTH - 6}" y="{top + 12}" text-anchor="end" fill="{_TEXT_COLOUR}">{escape(name[-30:])}</text>')
+        label = escape(printable(name)[-30:])
+        drawn.append(f'<text x="{_NAME_WIDTH - 6}" y="{top + 12}" text-anchor="end" fill="{_TEXT_COLOUR}">{label}</text>')
         for kind in kinds:
             width = numbers.get(kind, 0) / widest * _ROW_WIDTH
             drawn.append(f'<rect x="{left:.1f}" y="{top}" width="{width:.1f}" height="{_ROW - 5}" fill="{colours[kind]}"/>')
@@ -51,11 +54,9 @@ def _legend(colours: Mapping[str, str]) -> str:
     return drawn
 
 
-def _image(words: str, drawn: str, width: int, height: int) -> str:
+def _image(words: str, drawn: str, width: int, height: int) -> Markdown:
     svg = f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" font-family="sans-serif" font-size="10">{drawn}</svg>'
-    # A bracket in a name would end the picture's words.
-    told = escape(words).translate({ord("["): "(", ord("]"): ")"})
-    return f"![{told}](data:image/svg+xml;base64,{base64.b64encode(svg.encode()).decode()})"
+    return Markdown(f"![{markdown_text(words)}](data:image/svg+xml;base64,{base64.b64encode(svg.encode()).decode()})")
 
 
 def _bar(place: int, bar: tuple[str, int, bool], tallest: int) -> str:

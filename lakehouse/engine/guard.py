@@ -1,5 +1,6 @@
 """One maintainer per table.
 
+0. The lake is this driver's own (`owner.py`), which a process asks once.
 1. A lock on this machine is taken; the kernel frees it when a process dies, however that happens.
 2. Whoever held it before and died may have left a statement running on the server: its session is interrupted, and waited for.
 3. Our own session is recorded, for our successor.
@@ -21,6 +22,7 @@ from typing import TYPE_CHECKING, TextIO, TypeVar
 from lakehouse.core.errors import Transient
 from lakehouse.engine.journal import Journal
 from lakehouse.engine.lake import Lake
+from lakehouse.engine.owner import claim
 from lakehouse.engine.spark import adopt, interrupt_session, is_conflict, is_lost, session_id
 
 if TYPE_CHECKING:
@@ -37,8 +39,10 @@ def hold(lake: Lake, spark: "SparkSession", table_key: str, *, owner: str, wait_
     """The table is ours inside the `with`; `owner` says for what.
 
     Raises:
+        Refused: the lake belongs to another driver.
         Transient: another process holds it longer than `wait_seconds`, or the session of a dead one cannot be ended now.
     """
+    claim(lake, asked=owner)
     with _locked(lake.settings.home / "locks" / f"{table_key.replace('/', '.')}.lock", table_key, owner, wait_seconds):
         adopt(spark)
         journal = Journal(lake.store)

@@ -27,8 +27,9 @@ from lakehouse.core.errors import Broken, LakehouseError, Refused, Transient
 from lakehouse.core.settings import Settings
 from lakehouse.engine import jars
 from lakehouse.engine.java import find_java
+from lakehouse.engine.private import write_private
 from lakehouse.engine.process import Process, die_with_parent, hold_lock, identify, port_is_free
-from lakehouse.engine.server_state import ServerState, check_serves, folder, remember, status, write_private
+from lakehouse.engine.server_state import ServerState, check_serves, folder, remember, status
 from lakehouse.engine.spark_conf import scratch_folder, server_conf, write_conf
 
 TOKEN_VARIABLE = "SPARK_CONNECT_AUTHENTICATE_TOKEN"

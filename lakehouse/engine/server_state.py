@@ -1,13 +1,13 @@
 """What is known of the lake's Spark Connect server: a file with its pid and birth, its port and its storage."""
 
 import json
-import os
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Literal
 
 from lakehouse.core.errors import Refused
 from lakehouse.core.settings import Settings
+from lakehouse.engine.private import write_private
 from lakehouse.engine.process import Process, port_answers
 from lakehouse.engine.spark_conf import storage_of
 
@@ -90,12 +90,3 @@ def remember(settings: Settings, process: Process, keeper: Process | None) -> No
         "storage": storage_of(settings),
     }
     write_private(folder(settings) / "pid", json.dumps(kept))
-
-
-def write_private(path: Path, text: str) -> None:
-    """Written whole or not at all, readable by the owner only from its first byte."""
-    fresh = path.with_name(f"{path.name}.{os.getpid()}")
-    fresh.unlink(missing_ok=True)
-    with open(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
-        file.write(text)
-    fresh.replace(path)

@@ -18,13 +18,12 @@ from lakehouse.engine import jars, server
 from lakehouse.engine.java import find_java
 from lakehouse.engine.process import Process, port_answers
 from lakehouse.engine.server_state import check_serves
-from lakehouse.engine.spark_conf import scratch_folder, session_conf
+from lakehouse.engine.spark_conf import CONNECT_PORT, scratch_folder, session_conf
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.connect.client import SparkConnectClient
 
-_DEFAULT_PORT = 15002  # Source: Spark's client connection string, "port"
 _SETTLE_SECONDS = 120
 _GONE = ("INVALID_HANDLE.", "NO_ACTIVE_SESSION", "RESPONSE_ALREADY_RECEIVED")
 # PySpark itself keeps one session per process and hands it out whatever server is asked for, also when that one is gone.
@@ -203,7 +202,7 @@ def _prepare_server(settings: Settings) -> None:
 
 def _prepare_remote(settings: Settings) -> None:
     url = urlsplit(settings.spark)
-    host, port = url.hostname or "", url.port or _DEFAULT_PORT
+    host, port = url.hostname or "", url.port or CONNECT_PORT
     if not port_answers(port, host, seconds=5):
         raise Transient(f"no Spark Connect server answers at {host}:{port} (LAKEHOUSE_SPARK)")
 

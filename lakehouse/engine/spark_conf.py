@@ -1,14 +1,14 @@
 """What Spark is told at its start: Delta, S3A and sizes that fit a small machine."""
 
 import os
-import re
 import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from lakehouse.core.settings import Settings
+from lakehouse.core.settings import S3_ENDPOINTS, Settings
+from lakehouse.engine.private import write_private
 
-_ENDPOINTS = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")  # in boto3's order
+CONNECT_PORT = 15002  # of an sc:// address without one. Source: Spark's client connection string, "port"
 _REGIONS = ("AWS_DEFAULT_REGION", "AWS_REGION")
 _DEFAULT_REGION = "us-east-1"
 
@@ -45,7 +45,7 @@ def session_conf(settings: Settings, jars: Sequence[Path]) -> dict[str, str]:
 
 def s3a_conf(environ: Mapping[str, str]) -> dict[str, str]:
     """S3A's confs for what boto3 reads from these variables. Keys and tokens stay in the environment, where the AWS SDK finds them."""
-    endpoint = _first(environ, _ENDPOINTS)
+    endpoint = _first(environ, S3_ENDPOINTS)
     conf = {
         "fs.s3a.aws.credentials.provider": "software.amazon.awssdk.auth.credentials.DefaultCredentialsProvider",
         "fs.s3a.endpoint.region": _first(environ, _REGIONS) or _DEFAULT_REGION,
@@ -63,17 +63,16 @@ def storage_of(settings: Settings) -> str:
     """What a server that starts now is told of storage, in words: a server for the disk knows nothing of S3."""
     if not settings.on_s3:
         return "a lake on disk"
-    # An address may hold a name and a password; neither belongs into a file or a message.
-    endpoint = re.sub(r"(?<=://)[^/@]*@", "", _first(os.environ, _ENDPOINTS) or "AWS")
+    endpoint = _first(os.environ, S3_ENDPOINTS) or "AWS"
     return f"S3 at {endpoint}, region {_first(os.environ, _REGIONS) or _DEFAULT_REGION}"
 
 
 def write_conf(folder: Path, conf: Mapping[str, str]) -> None:
-    """A folder for SPARK_CONF_DIR with these confs, and logging of warnings only."""
+    """A folder for SPARK_CONF_DIR with these confs, for their owner only, and logging of warnings only."""
     folder.mkdir(exist_ok=True)
     escaped = {name: value.replace("\\", "\\\\") for name, value in conf.items()}
     lines = (f"{name} {value}\n" for name, value in escaped.items())
-    (folder / "spark-defaults.conf").write_text("".join(lines))
+    write_private(folder / "spark-defaults.conf", "".join(lines))
     shutil.copyfile(Path(__file__).with_name("log4j2.properties"), folder / "log4j2.properties")
 
 

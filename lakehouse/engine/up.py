@@ -17,10 +17,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import FrameType
 
-from lakehouse.core.errors import Broken, Refused
+from lakehouse.core.errors import Broken, Refused, Transient
 from lakehouse.core.settings import Settings
 from lakehouse.engine import server
 from lakehouse.engine.dagster_home import dagster_home
+from lakehouse.engine.lake import open_lake
+from lakehouse.engine.owner import claim
 from lakehouse.engine.process import claim_lock, port_is_free
 from lakehouse.engine.project import ROOT
 from lakehouse.engine.server import Supervision, supervised
@@ -36,20 +38,21 @@ class _Stopped(BaseException):
     """A person, or the system, asked for the end."""
 
 
-def run_all(settings: Settings, tell: Callable[[str], None] | None = None, *, prepare: Callable[[Path], None] = lambda _home: None) -> int:
+def run_all(settings: Settings, say: Callable[[str], None], *, prepare: Callable[[Path], None] = lambda _home: None) -> int:
     """Runs everything until SIGINT, SIGTERM or SIGHUP: 0 if it was asked to end, 1 if a part of it ended by itself.
 
-    `prepare` gets Dagster's folder while nothing is up in it, right before Dagster is started.
+    `say` gets what happens, and the lines of Dagster's log that tell an error, as they are. `prepare` gets Dagster's folder while nothing
+    is up in it, right before Dagster is started.
 
     Raises:
-        Refused: a port is taken, or this lake is up already; nothing was started.
+        Refused: a port is taken, this lake is up already, or it belongs to another driver; nothing was started.
         Broken, Transient: the server or the page did not come up; nothing is left running.
     """
-    say = tell or _say
     with claim_lock(settings.home / "up.lock") as is_ours:
         if not is_ours:
             raise Refused(f"this lake is up already: its home is {settings.home}; another lake wants another LAKEHOUSE_HOME")
         _check_ports(settings)
+        _check_owner(settings, say)
         home = dagster_home(settings)
         try:
             with _stopped_by_signals(), _spark(settings, say) as supervision:
@@ -73,15 +76,19 @@ def _show(
         say("stopping ...")
 
 
-def _say(line: str) -> None:
-    print(line, flush=True)
-
-
 def _check_ports(settings: Settings) -> None:
     if not port_is_free(settings.port):
         raise Refused(f"port {settings.port} is taken by another program; set LAKEHOUSE_PORT to a free one for the page")
     if settings.spark == "server" and server.status(settings).pid is None:
         server.check_port_is_free(settings)
+
+
+def _check_owner(settings: Settings, say: Callable[[str], None]) -> None:
+    """Refuses a lake that another driver writes to; one whose storage does not answer now is asked by each run that writes."""
+    try:
+        claim(open_lake(settings), asked="lakehouse up")
+    except Transient as error:
+        say(f"{type(error).__name__}: {error}")
 
 
 @contextlib.contextmanager

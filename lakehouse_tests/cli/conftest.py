@@ -14,8 +14,11 @@ from lakehouse.engine.store import DiskStore
 from lakehouse_tests.log_builder import LogBuilder
 
 
+_NOT_OURS = ("LAKEHOUSE_", "AWS_", "SPARK_")
+
+
 class Terminal:
-    """`lakehouse …` with settings of its own; nothing of this process's environment gets in."""
+    """`lakehouse …` in this process, with settings of its own; of its environment only what PySpark notes of a session gets in."""
 
     def __init__(self, home: Path, **settings: str) -> None:
         self.home = home
@@ -30,7 +33,9 @@ class Terminal:
 
     def run(self, *arguments: str, **environ: str) -> Result:
         """One command line, to its end."""
-        ours: dict[str, str | None] = {name: None for name in os.environ if name.startswith(("LAKEHOUSE_", "AWS_", "SPARK_"))}
+        ours: dict[str, str | None] = {
+            name: None for name in os.environ if name.startswith(("LAKEHOUSE_", "AWS_", "SPARK_")) and name != "SPARK_CONNECT_MODE_ENABLED"
+        }
         return CliRunner(env={**ours, **self.environ, **environ}).invoke(commands, arguments, prog_name="lakehouse")
 
     def json(self, *arguments: str, exit_code: int = 0, **environ: str) -> Any:

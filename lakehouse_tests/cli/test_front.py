@@ -4,6 +4,7 @@ import json
 import signal
 import sys
 import time
+from pathlib import Path
 
 import dagster as dg
 import pytest
@@ -100,16 +101,19 @@ def test_config_tells_where_each_value_comes_from_and_no_secret(terminal: Termin
     secrets = {
         "AWS_SECRET_ACCESS_KEY": "hush",
         "AWS_SOMETHING_NEW": "hush",
-        "AWS_ENDPOINT_URL": "http://me:hush@127.0.0.1:9000",
-        "LAKEHOUSE_SPARK": "sc://me:hush@cluster:15002/;password=hush;user_id=x",
+        "SPARK_CONNECT_AUTHENTICATE_TOKEN": "hush",
+    }
+    addresses = {
+        "AWS_ENDPOINT_URL": "http://127.0.0.1:9000",
+        "LAKEHOUSE_SPARK": "sc://cluster:15002/;user_id=x;x-api-key=hush;use_ssl=true",
     }
     for arguments in (["config"], ["config", "--json"]):
-        result = terminal.run(*arguments, **secrets)
+        result = terminal.run(*arguments, **secrets, **addresses)
         assert result.exit_code == 0
         assert "hush" not in result.stdout + result.stderr
-    document = terminal.json("config", **secrets)
+    document = terminal.json("config", **secrets, **addresses)
     by_name = {each["name"]: each for each in document["settings"]}
-    assert by_name["LAKEHOUSE_SPARK"]["value"] == "sc://***@cluster:15002/;password=***;user_id=x"
+    assert by_name["LAKEHOUSE_SPARK"]["value"] == "sc://cluster:15002/;user_id=x;x-api-key=***;use_ssl=true"
     assert (by_name["LAKEHOUSE_HOME"]["source"], by_name["LAKEHOUSE_PORT"]["source"]) == ("environment", "default")
     assert by_name["LAKEHOUSE_PORT"] == {
         "name": "LAKEHOUSE_PORT",
@@ -122,7 +126,7 @@ def test_config_tells_where_each_value_comes_from_and_no_secret(terminal: Termin
     assert others["AWS_SECRET_ACCESS_KEY"] == (True, None)
     assert others["AWS_SOMETHING_NEW"] == (True, None)
     assert others["AWS_ACCESS_KEY_ID"] == (False, None)
-    assert others["AWS_ENDPOINT_URL"] == (True, "http://***@127.0.0.1:9000")
+    assert others["AWS_ENDPOINT_URL"] == (True, "http://127.0.0.1:9000")
 
 
 def test_a_server_that_was_never_started_is_stopped_and_stopping_it_again_is_fine(terminal: Terminal) -> None:
@@ -135,3 +139,15 @@ def test_a_server_that_was_never_started_is_stopped_and_stopping_it_again_is_fin
 def test_a_server_that_nobody_would_use_is_not_started(terminal: Terminal) -> None:
     result = terminal.run("server", "start", LAKEHOUSE_SPARK="local[1]")
     assert result.exit_code == 2 and "LAKEHOUSE_SPARK" in result.stderr
+
+
+def test_a_lake_that_belongs_to_another_home_is_read_by_every_command_and_written_after_it_was_taken_over(
+    told: Terminal, tmp_path: Path
+) -> None:
+    assert told.json("server", "take-over")["before"] is None
+    other = Terminal(tmp_path / "other", LAKEHOUSE_ROOT=str(told.root))
+    for arguments in (["tables"], ["health"], ["plan"], ["history", "silver/orders"], ["inventory", "scan"], ["server", "status"]):
+        assert other.run(*arguments).exit_code == 0, arguments
+    taken = other.json("server", "take-over")
+    assert f"the home {tmp_path / 'other'} " in taken["owner"] and f"the home {told.home} " in taken["before"]
+    assert f"before it belonged to the home {tmp_path / 'other'} " in told.run("server", "take-over").stdout

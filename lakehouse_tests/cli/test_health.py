@@ -1,5 +1,7 @@
 """`lakehouse health` and `lakehouse tables`."""
 
+import pytest
+
 from lakehouse_tests.cli.conftest import Terminal
 
 HEALTH = {
@@ -84,3 +86,30 @@ def test_tables_lists_what_is_declared_and_what_there_is_of_it(told: Terminal) -
 def test_a_lake_without_tables_gives_empty_lists(told: Terminal) -> None:
     for command in ("tables", "health", "plan"):
         assert told.json(command, LAKEHOUSE_TABLES="lakehouse_tests.log_builder") == []
+
+
+STORE_DOWN = {
+    "LAKEHOUSE_ROOT": "s3://bucket/lake",
+    "AWS_ENDPOINT_URL": "http://127.0.0.1:1",
+    "AWS_ACCESS_KEY_ID": "a",
+    "AWS_SECRET_ACCESS_KEY": "b",
+    "AWS_MAX_ATTEMPTS": "1",
+}
+
+
+@pytest.mark.parametrize("arguments", [("tables",), ("health",), ("plan",), ("vacuum", "--dry-run")])
+def test_a_store_that_fails_is_told_once_and_not_once_per_table(told: Terminal, arguments: tuple[str, ...]) -> None:
+    result = told.run(*arguments, **STORE_DOWN)
+    assert result.exit_code == 75
+    assert result.stderr == (
+        "Transient: store: cannot list s3://bucket/lake/bronze/orders/_delta_log/: Could not connect to the endpoint URL: "
+        '"http://127.0.0.1:1"; try again (the same of 2 other tables: silver/orders, gold/totals)\n'
+    )
+    assert "Could not connect" not in result.stdout and result.stdout.count("Transient") == 3
+
+
+def test_what_is_wrong_with_one_table_alone_is_told_of_it_alone(told: Terminal) -> None:
+    for key in ("bronze/orders", "silver/orders"):
+        (told.root / key / "_delta_log/00000000000000000001.json").unlink()
+    lines = told.run("health").stderr.splitlines()
+    assert [line.partition(":")[0] for line in lines] == ["Broken", "Broken"]

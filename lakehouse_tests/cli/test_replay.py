@@ -7,6 +7,7 @@ import pytest
 
 from lakehouse_tests.cli.conftest import Terminal
 from lakehouse_tests.cli.test_shapes import SHOWN, shape
+from lakehouse_tests.conftest import link_year
 
 
 def landed(terminal: Terminal) -> list[Path]:
@@ -14,8 +15,8 @@ def landed(terminal: Terminal) -> list[Path]:
     return sorted(path for path in terminal.root.glob("landing/**/*") if path.is_file())
 
 
-def test_it_goes_on_where_it_stopped_and_past_a_day_it_has_nothing_to_do(tmp_path: Path) -> None:
-    terminal = Terminal(tmp_path / "home", LAKEHOUSE_REPLAY="on", LAKEHOUSE_REPLAY_HOURS="3")
+def test_it_goes_on_where_it_stopped_and_past_a_day_it_has_nothing_to_do(prepared_home: Path, tmp_path: Path) -> None:
+    terminal = Terminal(link_year(prepared_home, tmp_path / "home"), LAKEHOUSE_REPLAY="on", LAKEHOUSE_REPLAY_HOURS="3")
     first = terminal.json("replay", "--hours", "8")
     assert shape(first) == shape(SHOWN["replay"])
     assert (first["since"], first["until"], first["finished"]) == ("2013-01-01T00:00:00", "2013-01-01T08:00:00", False)

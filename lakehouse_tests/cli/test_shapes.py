@@ -48,6 +48,7 @@ def shape(document: Any) -> Any:
         ("history", ("history", "silver/orders", "--compactions")),
         ("backtest", ("backtest", "bronze/orders", "--policy", "min_small_files=2")),
         ("server", ("server", "status")),
+        ("take_over", ("server", "take-over")),
         ("config", ("config",)),
     ],
 )

@@ -174,13 +174,49 @@ def test_a_token_or_a_session_for_spark_is_refused_and_not_repeated(secret: str)
     assert "hu" not in str(refusal.value).replace("AUTHENTICATE", "")
 
 
+def test_a_header_for_spark_is_taken_and_never_repeated() -> None:
+    assert parse(LAKEHOUSE_SPARK="sc://host/;x-api-key=hush").spark == "sc://host/;x-api-key=hush"
+    with pytest.raises(Refused, match=r"^LAKEHOUSE_SPARK is 'sc//host/'; accepted: ") as refusal:
+        parse(LAKEHOUSE_SPARK="sc//host/;x-api-key=hush")
+    assert "hush" not in str(refusal.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("LAKEHOUSE_ROOT", "s3://me:hush@bucket/lake"),
+        ("LAKEHOUSE_ROOT", "https://hush@minio:9000/bucket"),
+        ("LAKEHOUSE_HOME", "file://me:hush@host/home"),
+        ("LAKEHOUSE_SPARK", "sc://me:hush@cluster:15002"),
+        ("LAKEHOUSE_SPARK", "spark://me:hush@cluster:7077"),
+        ("AWS_ENDPOINT_URL", "http://me:hush@127.0.0.1:9000"),
+        ("AWS_ENDPOINT_URL", "http://me:hu/sh@127.0.0.1:9000"),
+        ("AWS_ENDPOINT_URL_S3", "https://minio:9000/?token=hush"),
+    ],
+)
+def test_credentials_in_an_address_are_refused_with_their_place_and_not_repeated(name: str, value: str) -> None:
+    with pytest.raises(Refused, match=rf"^{name} holds .*; accepted: an address without; .* belongs? into ") as refusal:
+        parse(**{name: value})
+    assert "hush" not in str(refusal.value) and "hu/sh" not in str(refusal.value)
+
+
+def test_a_sign_that_users_have_in_addresses_may_stand_where_no_user_can() -> None:
+    found = parse(LAKEHOUSE_ROOT="a@b/c", LAKEHOUSE_SPARK="sc://host/;user_id=me@example.com")
+    assert (found.root, found.spark) == ("/base/a@b/c", "sc://host/;user_id=me@example.com")
+
+
 def test_two_servers_cannot_share_a_port() -> None:
     with pytest.raises(Refused, match="LAKEHOUSE_SPARK_PORT is 4000, as is LAKEHOUSE_PORT; accepted: two different ports"):
         parse(LAKEHOUSE_PORT="4000", LAKEHOUSE_SPARK_PORT="4000")
 
 
 @pytest.mark.parametrize(
-    ("name", "hint"), [("LAKEHOUSE_ROT", "did you mean LAKEHOUSE_ROOT?"), ("LAKEHOUSE_X_Y_Z_Q", "known: LAKEHOUSE_ROOT,")]
+    ("name", "hint"),
+    [
+        ("LAKEHOUSE_ROT", "did you mean LAKEHOUSE_ROOT?"),
+        ("LAKEHOUSE_PROT", "did you mean LAKEHOUSE_PORT?"),
+        ("LAKEHOUSE_X_Y_Z_Q", "known: LAKEHOUSE_ROOT,"),
+    ],
 )
 def test_an_unknown_name_is_refused_with_the_nearest_known(name: str, hint: str) -> None:
     with pytest.raises(Refused, match=re.escape(hint)):

@@ -3,6 +3,8 @@
 import os
 import signal
 import sys
+import threading
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,17 +13,16 @@ from lakehouse.core.policy import Compaction
 from lakehouse.core.settings import Settings, parse_settings
 from lakehouse.core.table import Append, Table
 from lakehouse.engine.clock import now_ms
-from lakehouse.engine.compaction import compact
 from lakehouse.engine.guard import hold
 from lakehouse.engine.inventory import fresh_report
 from lakehouse.engine.inventory import table as inventory
 from lakehouse.engine.journal import Journal
 from lakehouse.engine.lake import Lake, open_lake
-from lakehouse.engine.spark import adopt, connect, prepare, session_config
+from lakehouse.engine.spark import adopt, connect, prepare, session_config, translated
 from lakehouse.engine.store import DiskStore
 from lakehouse.engine.vacuum import run
 from lakehouse.engine.write import write_table
-from lakehouse_tests.engine.example import events, rows_of
+from lakehouse_tests.engine.example import events
 from lakehouse_tests.engine.vacuums import table_of
 
 if TYPE_CHECKING:
@@ -30,6 +31,23 @@ if TYPE_CHECKING:
 # What a scan puts into storage, in this order.
 SCANNED = (".parquet", "manifest.json", "symlink.txt", "manifest.checksum")
 WAIT = "java_method('java.lang.Thread', 'sleep', {milliseconds}L)"
+
+
+class Thrown(threading.Thread):
+    """Runs something, and keeps what it raised."""
+
+    def __init__(self, work: Callable[[], object]) -> None:
+        super().__init__(daemon=True)
+        self.error: BaseException | None = None
+        self._work = work
+        self.start()
+
+    def run(self) -> None:
+        try:
+            with translated():
+                self._work()
+        except Exception as error:
+            self.error = error
 
 
 def append_rows(key: str, name: str, count: int) -> None:
@@ -56,31 +74,6 @@ def append_slowly(milliseconds: int) -> None:
     assert copies.transform is not None
     with hold(lake, spark, copies.key, owner="append"):
         copies.transform(spark.range(100, 104)).write.format("delta").mode("append").save(settings.table_uri(copies.key))
-
-
-def write_and_tell() -> None:
-    """One run of the table that `write_slowly` wrote, without the wait, and its rows."""
-    settings, lake = here()
-    spark = connect(settings)
-    write_table(lake, spark, slow_copies(0))
-    print(rows_of(spark, lake, "silver/copies", "id"), flush=True)
-
-
-def make_input(count: int) -> None:
-    """The input of `slow_copies`: `count` rows, in a partition each, written twice."""
-    settings, _ = here()
-    spark = connect(settings)
-    for _ in range(2):
-        frame = spark.range(0, count, 1, count).selectExpr("id", "id AS part")
-        frame.write.format("delta").partitionBy("part").mode("append").save(settings.table_uri(events.key))
-
-
-def compact_input() -> None:
-    """One compaction of the input, with figures."""
-    settings, lake = here()
-    spark = connect(settings)
-    outcome = compact(lake, spark, small_events())
-    print((outcome.files_removed, outcome.files_added, len(rows_of(spark, lake, events.key, "id"))), flush=True)
 
 
 def slow_copies(milliseconds: int) -> Table:

@@ -1,9 +1,7 @@
-"""Clients and servers that are killed in the middle of a statement, for real."""
+"""Clients that are killed in the middle of a statement, for real."""
 
-import os
-import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,15 +12,13 @@ from pyspark.sql.connect.client import SparkConnectClient
 from pyspark.sql.connect.proto.base_pb2 import GetStatusResponse
 
 from lakehouse.core.settings import Settings
-from lakehouse.engine import server
 from lakehouse.engine import spark as engine_spark
 from lakehouse.engine.guard import hold
 from lakehouse.engine.journal import Journal
-from lakehouse.engine.lake import Lake, open_lake
+from lakehouse.engine.lake import Lake
 from lakehouse.engine.spark import interrupt_session, session_id
-from lakehouse_tests.conftest import own_settings
 from lakehouse_tests.engine.clients import new_session, slow_copies
-from lakehouse_tests.engine.example import events, rows_of, version_of
+from lakehouse_tests.engine.example import rows_of, version_of
 
 if TYPE_CHECKING:
     import subprocess
@@ -32,15 +28,6 @@ if TYPE_CHECKING:
 type_of_client = Callable[..., "subprocess.Popen[str]"]
 
 PROGRAM = "import sys; from lakehouse_tests.engine import clients; getattr(clients, sys.argv[1])(*map(int, sys.argv[2:]))"
-
-
-@pytest.fixture
-def own_lake(tmp_path: Path) -> Iterator[Lake]:
-    """A lake with a server of its own, which a test may kill."""
-    settings = own_settings(tmp_path / "home")
-    server.start(settings)
-    yield open_lake(settings)
-    server.stop(settings)
 
 
 def test_a_statement_whose_client_was_killed_is_ended_by_whoever_takes_the_table_next(
@@ -93,39 +80,6 @@ def test_who_fails_beside_a_statement_of_its_own_stays_on_record(lake: Lake, spa
     assert journal.session("bronze/t") is not None
 
 
-def test_a_server_killed_in_the_middle_of_a_write_and_of_a_compaction_loses_and_doubles_nothing(
-    own_lake: Lake, new_client: type_of_client
-) -> None:
-    settings = own_lake.settings
-    _finish(new_client(PROGRAM, settings, "make_input", "8"))
-    writer = new_client(PROGRAM, settings, "write_slowly", "60000")
-    _wait_until(lambda: _data_files(settings, "silver/copies"))
-    _kill_server(settings)
-    assert writer.wait(timeout=60) != 0
-    assert version_of(own_lake, "silver/copies") is None
-
-    server.start(settings)
-    assert _finish(new_client(PROGRAM, settings, "write_and_tell")) == str(sorted([(number,) for number in range(8)] * 2, key=str))
-
-    before = _data_files(settings, events.key)
-    compactor = new_client(PROGRAM, settings, "compact_input")
-    _wait_until(lambda: _data_files(settings, events.key) - before)
-    _kill_server(settings)
-    assert compactor.wait(timeout=60) != 0
-    assert version_of(own_lake, events.key) == 1
-    [noted] = Journal(own_lake.store).tries(events.key)
-    assert (noted.result, noted.files_rewritten) == ("failed", 16)
-
-    server.start(settings)
-    assert _finish(new_client(PROGRAM, settings, "compact_input")) == "(16, 8, 16)"
-
-
-def _kill_server(settings: Settings) -> None:
-    pid = server.status(settings).pid
-    assert pid is not None
-    os.kill(pid, signal.SIGKILL)
-
-
 def _is_at_work(settings: Settings, session: str) -> bool:
     """Whether the server still has an operation of that session that has not ended, also one that is being interrupted."""
     client = SparkConnectClient(connection=engine_spark._remote(settings, session))
@@ -135,12 +89,6 @@ def _is_at_work(settings: Settings, session: str) -> bool:
         return any(each.state not in ended for each in client._get_operation_statuses().operation_statuses)
     finally:
         client.close()
-
-
-def _finish(client: "subprocess.Popen[str]") -> str:
-    out, _ = client.communicate(timeout=120)
-    assert client.returncode == 0
-    return out.strip()
 
 
 def _data_files(settings: Settings, key: str) -> set[str]:

@@ -50,10 +50,10 @@ def writers_by_version(lake: Lake, key: str) -> list[str]:
     return [pyarrow.parquet.read_table(BytesIO(lake.store.read(f"{key}/{path}")))["name"][0].as_py() for path in paths]
 
 
-def test_two_clients_of_twenty_appends_each_lose_no_row(
+def test_two_clients_of_ten_appends_each_lose_no_row(
     lake: Lake, spark: "SparkSession", new_client: Callable[..., "subprocess.Popen[str]"]
 ) -> None:
-    race(lake, spark, new_client, appends=20)
+    race(lake, spark, new_client, appends=10)
 
 
 def test_a_table_that_is_held_makes_others_wait_and_names_its_holder(lake: Lake, spark: "SparkSession") -> None:

@@ -5,8 +5,7 @@ import socket
 import stat
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,7 +15,7 @@ from lakehouse.core.errors import Broken, Refused, Transient
 from lakehouse.core.settings import Settings
 from lakehouse.engine import java, server, spark
 from lakehouse.engine.process import Process, identify
-from lakehouse_tests.conftest import free_port, own_settings
+from lakehouse_tests.conftest import free_port, own_settings, wait_until
 
 SUPERVISOR = """
 import os, time
@@ -40,13 +39,6 @@ def started(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Settings]:
     server.stop(settings)
 
 
-def wait_until(holds: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + 60
-    while not holds():
-        assert time.monotonic() < deadline, f"not seen within 60 s: {what}"
-        time.sleep(0.05)
-
-
 @pytest.mark.spark
 def test_a_started_server_is_running_and_a_second_start_gives_the_same_one(started: Settings) -> None:
     state = server.status(started)
@@ -55,9 +47,9 @@ def test_a_started_server_is_running_and_a_second_start_gives_the_same_one(start
 
 
 @pytest.mark.spark
-def test_token_and_pid_file_are_for_their_owner_only(started: Settings) -> None:
-    modes = {name: stat.S_IMODE((server.folder(started) / name).stat().st_mode) for name in ("token", "pid")}
-    assert modes == {"token": 0o600, "pid": 0o600}
+def test_token_pid_file_and_confs_are_for_their_owner_only(started: Settings) -> None:
+    modes = {name: stat.S_IMODE((server.folder(started) / name).stat().st_mode) for name in ("token", "pid", "conf/spark-defaults.conf")}
+    assert set(modes.values()) == {0o600}, modes
 
 
 @pytest.mark.spark
@@ -94,7 +86,7 @@ def test_one_lake_has_one_server_whatever_the_port_says(started: Settings) -> No
 
 @pytest.mark.spark
 def test_a_server_started_for_the_disk_is_refused_to_a_lake_on_s3(started: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://me:secret@127.0.0.1:9")
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
     monkeypatch.setenv("AWS_DEFAULT_REGION", "eu-central-1")
     moved = replace(started, root="s3://bucket/lake")
     words = r"was started for a lake on disk, .* name S3 at http://127.0.0.1:9, region eu-central-1; stop it first"
@@ -104,20 +96,22 @@ def test_a_server_started_for_the_disk_is_refused_to_a_lake_on_s3(started: Setti
 
 
 @pytest.mark.spark
-def test_nothing_is_written_outside_of_home_and_what_is_left_after_a_kill_is_cleared(tmp_path: Path, started: Settings) -> None:
-    before = set(Path.cwd().iterdir())
-    session = spark.connect(started)
+def test_nothing_is_written_outside_of_home(tmp_path: Path, shared_settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    session = spark.connect(shared_settings)
     session.range(10).repartition(2).write.format("delta").save(str(tmp_path / "table"))
     assert session.sql(f"OPTIMIZE delta.`{tmp_path / 'table'}`").collect()[0].metrics.numFilesAdded == 1
-    assert set(Path.cwd().iterdir()) == before
+    assert [path.name for path in tmp_path.iterdir()] == ["table"]
 
+
+@pytest.mark.spark
+def test_what_is_left_after_a_kill_is_cleared(started: Settings) -> None:
     state = server.status(started)
     assert state.pid is not None
     os.kill(state.pid, signal.SIGKILL)
-    wait_until(lambda: server.status(started).condition == "died", "the server's death")
+    wait_until("the server's death", lambda: server.status(started).condition == "died")
     with pytest.raises(Transient, match="lakehouse server start"):
         spark.connect(started)
-    session.client.close()
     assert server.stop(started) is False
     assert {path.name for path in server.folder(started).iterdir()} <= {"conf", "lock", "server.log", "server.log.1", "warehouse"}
     assert server.status(started).condition == "stopped"
@@ -149,7 +143,7 @@ def test_a_process_that_ended_and_was_not_waited_for_is_not_alive() -> None:
     assert process is not None
     assert process.is_alive
     child.kill()
-    wait_until(lambda: not process.is_alive, "the child's end")
+    wait_until("the child's end", lambda: not process.is_alive)
 
 
 @pytest.mark.spark
@@ -171,7 +165,7 @@ def test_a_killed_supervisor_leaves_no_server(tmp_path: Path) -> None:
         supervisor.kill()
     left = [process for process in (state.process, state.keeper) if process is not None]
     assert len(left) == 2
-    wait_until(lambda: not any(process.is_alive for process in left), "the end of keeper and server")
+    wait_until("the end of keeper and server", lambda: not any(process.is_alive for process in left))
     assert server.status(settings).condition == "stopped"
 
 

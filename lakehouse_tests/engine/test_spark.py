@@ -1,10 +1,6 @@
 import os
-import signal
 import subprocess
 import sys
-import threading
-import time
-from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -18,7 +14,8 @@ from lakehouse.core.errors import Refused, Transient
 from lakehouse.core.settings import Settings
 from lakehouse.engine import server, spark
 from lakehouse.engine.spark_conf import s3a_conf, scratch_folder, server_conf
-from lakehouse_tests.conftest import own_settings
+from lakehouse_tests.conftest import own_settings, wait_until
+from lakehouse_tests.engine.clients import Thrown
 
 # Leaves a file in the server's scratch folder when it is evaluated, then takes that long.
 SLOW = "reflect('java.io.File', 'createTempFile', '{name}', '.begun') || coalesce(reflect('java.lang.Thread', 'sleep', {ms}L), '')"
@@ -33,51 +30,18 @@ session.sql(sys.argv[1])
 """
 
 
-@pytest.fixture(scope="module")
-def told() -> list[str]:
-    return []
-
-
-@pytest.fixture(scope="module")
-def supervised(tmp_path_factory: pytest.TempPathFactory, told: list[str]) -> Iterator[Settings]:
-    settings = own_settings(tmp_path_factory.mktemp("supervised"))
-    with server.supervised(settings, told.append):
-        yield settings
+@pytest.fixture
+def supervised(shared_settings: Settings) -> Settings:
+    return shared_settings
 
 
 @pytest.fixture
-def session(supervised: Settings) -> Iterator[SparkSession]:
-    opened = spark.connect(supervised)
-    yield opened
-    opened.stop()
-
-
-def wait_until(holds: Callable[[], object], what: str) -> None:
-    deadline = time.monotonic() + 60
-    while not holds():
-        assert time.monotonic() < deadline, f"not seen within 60 s: {what}"
-        time.sleep(0.05)
+def session(supervised: Settings) -> SparkSession:
+    return spark.connect(supervised)
 
 
 def begun(settings: Settings, name: str) -> list[Path]:
     return list(scratch_folder(settings).glob(f"{name}*.begun"))
-
-
-class Thrown(threading.Thread):
-    """Runs something, and keeps what it raised."""
-
-    def __init__(self, work: Callable[[], object]) -> None:
-        super().__init__(daemon=True)
-        self.error: BaseException | None = None
-        self._work = work
-        self.start()
-
-    def run(self) -> None:
-        try:
-            with spark.translated():
-                self._work()
-        except Exception as error:
-            self.error = error
 
 
 @pytest.mark.spark
@@ -108,7 +72,7 @@ def test_a_lost_race_for_a_commit_is_transient(supervised: Settings, session: Sp
 
     session.udf.register("gate", gate)
     delete = Thrown(lambda: session.sql(f"DELETE FROM {table} WHERE gate(id) = 1"))
-    wait_until(seen.exists, "the slow delete reads the table")
+    wait_until("the slow delete reads the table", seen.exists)
     session.sql(f"DELETE FROM {table} WHERE id = 1")
     go.touch()
     delete.join()
@@ -127,7 +91,7 @@ def test_what_a_killed_client_left_running_is_interrupted_and_commits_nothing(
     with subprocess.Popen([sys.executable, "-c", CLIENT, statement], env=environment, stdout=subprocess.PIPE, text=True) as client:
         assert client.stdout is not None
         left = client.stdout.readline().strip()
-        wait_until(lambda: begun(supervised, "orphan"), "the insert runs")
+        wait_until("the insert runs", lambda: begun(supervised, "orphan"))
         client.kill()
     assert len(spark.interrupt_session(supervised, left)) == 1
     assert spark.interrupt_session(supervised, left) == ()
@@ -137,31 +101,6 @@ def test_what_a_killed_client_left_running_is_interrupted_and_commits_nothing(
 @pytest.mark.spark
 def test_a_session_that_nobody_knows_has_nothing_to_interrupt(supervised: Settings) -> None:
     assert spark.interrupt_session(supervised, "0d5b6f2e-52a5-4d0e-9a52-6ab3a1b0c001") == ()
-
-
-@pytest.mark.spark
-def test_a_server_killed_in_a_statement_comes_back_with_its_token_and_the_statement_is_not_repeated(
-    supervised: Settings, tmp_path: Path, told: list[str]
-) -> None:
-    first = spark.connect(supervised)
-    table = f"delta.`{tmp_path / 'survivor'}`"
-    first.range(3).write.format("delta").save(str(tmp_path / "survivor"))
-    state, token = server.status(supervised), server.read_token(supervised)
-    insert = Thrown(lambda: first.sql(f"INSERT INTO {table} SELECT length({SLOW.format(name='insert', ms=120000)})"))
-    wait_until(lambda: begun(supervised, "insert"), "the insert runs")
-    assert state.pid is not None
-    os.kill(state.pid, signal.SIGKILL)
-    insert.join()
-    assert isinstance(insert.error, Transient), insert.error
-    wait_until(lambda: server.status(supervised).is_running, "the server is back")
-    assert server.read_token(supervised) == token
-    assert server.status(supervised).pid != state.pid
-    wait_until(lambda: len(told) == 2, "death and return are told")
-
-    second = spark.connect(supervised)
-    assert second.sql(f"SELECT count(*) AS rows FROM {table}").collect()[0].rows == 3
-    assert begun(supervised, "insert") == []
-    second.stop()
 
 
 @pytest.mark.spark

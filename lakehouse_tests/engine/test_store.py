@@ -10,6 +10,8 @@ import boto3
 import pytest
 from botocore.config import Config
 from botocore.exceptions import ClientError
+from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
+from werkzeug.serving import make_server
 
 from lakehouse.core.errors import Refused, Transient
 from lakehouse.core.settings import parse_settings
@@ -117,7 +119,7 @@ def test_put_if_absent_writes_once(store: Store) -> None:
     assert store.put_if_absent("m/1", b"first") is True
     assert store.put_if_absent("m/1", b"second") is False
     assert store.read("m/1") == b"first"
-    assert names(store) == ["m/1"]
+    assert names(store, "m") == ["m/1"]
 
 
 def test_of_many_put_if_absent_at_once_exactly_one_wins(store: Store) -> None:
@@ -294,13 +296,16 @@ def test_errors_of_s3_are_told_apart(bucket: str, status: int, code: str, expect
 
 def test_a_conflicting_conditional_write_is_tried_again(bucket: str) -> None:
     client = boto3.client("s3")
+    store = S3Store(bucket, "", client)
+    store.put_if_absent("before", b"")  # asks the server whether it heeds conditions
     answering(client, "PutObject", (409, error_xml("ConditionalRequestConflict")))
-    assert S3Store(bucket, "", client).put_if_absent("x", b"1") is True
+    assert store.put_if_absent("x", b"1") is True
 
 
 def test_a_conditional_write_whose_answer_was_lost_knows_its_own_work(bucket: str) -> None:
     client = boto3.client("s3", config=Config(retries={"mode": "standard"}))
     store, lost = S3Store(bucket, "", client), []
+    store.put_if_absent("before", b"")  # asks the server whether it heeds conditions
 
     def lose_first_answer(response: Any, **_: Any) -> int | None:
         if response and response[0].status_code == 200 and not lost:
@@ -312,6 +317,43 @@ def test_a_conditional_write_whose_answer_was_lost_knows_its_own_work(bucket: st
     assert store.put_if_absent("x", b"1") is True
     assert len(lost) == 1
     assert store.put_if_absent("x", b"1") is False
+
+
+@pytest.fixture
+def careless(monkeypatch: pytest.MonkeyPatch, aws: str) -> Iterator[str]:
+    """An empty bucket of a server that hears no condition: each write is made, whatever is there."""
+    app = DomainDispatcherApplication(create_backend_app)
+
+    def unconditional(environ: dict[str, Any], start_response: Any) -> Any:
+        environ.pop("HTTP_IF_NONE_MATCH", None)
+        return app(environ, start_response)
+
+    server = make_server("127.0.0.1", 0, unconditional, threaded=True)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{server.port}")
+    boto3.client("s3").create_bucket(Bucket="careless")
+    yield "careless"
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+def test_a_server_that_overwrites_what_is_taken_is_refused_before_it_can(careless: str) -> None:
+    store = S3Store(careless, "lake")
+    store.put("m/1", b"first")
+    for _ in range(2):
+        with pytest.raises(Refused, match=rf"s3://{careless}/lake/.*If-None-Match.*; accepted: AWS S3, or a server"):
+            store.put_if_absent("m/1", b"second")
+    assert store.read("m/1") == b"first"
+
+
+def test_that_a_server_keeps_what_is_taken_is_asked_once_and_costs_one_request(bucket: str) -> None:
+    S3Store(bucket, "lake").put_if_absent("m/1", b"")
+    store = S3Store(bucket, "lake")
+    for number in range(2, 5):
+        assert store.put_if_absent(f"m/{number}", b"") is True
+    assert store.requests == {"PutObject": 4}
 
 
 def test_keys_that_s3_fails_to_delete_are_asked_again_and_the_rest_is_named(bucket: str) -> None:

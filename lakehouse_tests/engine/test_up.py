@@ -3,8 +3,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,26 +16,21 @@ from lakehouse.engine.dagster_home import dagster_home
 from lakehouse.engine.process import claim_lock, group_members
 from lakehouse.engine.project import ROOT
 from lakehouse.engine.up import run_all
-from lakehouse_tests.conftest import free_port, own_settings
+from lakehouse_tests.conftest import free_port, own_settings, wait_until
 
-# Starts a child that hears no signal but SIGKILL, says so, and tells when it is interrupted itself.
-STUBBORN = """
-import signal, subprocess, sys, time
-child = subprocess.Popen([sys.executable, "-c", "import signal, time; signal.signal(signal.SIGINT, signal.SIG_IGN); time.sleep(600)"])
-time.sleep(0.3)
-print("begun", flush=True)
+# Hears no interrupt, and says so.
+DEAF = "import signal, time; signal.signal(signal.SIGINT, signal.SIG_IGN); print('deaf', flush=True); time.sleep(600)"
+# Starts such a child, and tells when it is interrupted itself; what it says is true from then on.
+STUBBORN = f"""
+import subprocess, sys, time
 try:
+    child = subprocess.Popen([sys.executable, "-c", {DEAF!r}], stdout=subprocess.PIPE)
+    child.stdout.readline()
+    print("begun", flush=True)
     time.sleep(600)
 except KeyboardInterrupt:
     print("interrupted", flush=True)
 """
-
-
-def wait_until(holds: Callable[[], object], what: str) -> None:
-    deadline = time.monotonic() + 60
-    while not holds():
-        assert time.monotonic() < deadline, f"not seen within 60 s: {what}"
-        time.sleep(0.05)
 
 
 def start_warden(program: str) -> "subprocess.Popen[str]":
@@ -56,7 +49,7 @@ def test_a_taken_port_is_refused_with_its_setting_before_anything_starts(name: s
         port = other.getsockname()[1]
         settings = replace(own_settings(tmp_path), **{"port": free_port(), name: port})
         with pytest.raises(Refused, match=f"port {port}.* is taken.*{setting}"):
-            run_all(settings)
+            run_all(settings, print)
     assert server.status(settings).condition == "stopped"
 
 
@@ -65,7 +58,7 @@ def test_a_lake_is_up_once(tmp_path: Path) -> None:
     with claim_lock(settings.home / "up.lock") as is_ours:
         assert is_ours
         with pytest.raises(Refused, match="up already"):
-            run_all(settings)
+            run_all(settings, print)
 
 
 def test_dagster_keeps_everything_in_the_home_of_its_lake_and_is_told_the_rest_by_the_project(tmp_path: Path) -> None:
@@ -98,7 +91,7 @@ def test_a_closed_pipe_interrupts_the_command_and_ends_what_it_left_behind() -> 
     assert warden.stdout.readline() == "begun\n"
     warden.stdin.close()
     assert warden.stdout.readline() == "interrupted\n"
-    wait_until(lambda: group_members(warden.pid) in ([], [warden.pid]), "the end of the stubborn child")
+    wait_until("the end of the stubborn child", lambda: group_members(warden.pid) in ([], [warden.pid]))
     assert warden.wait() == 0
     warden.stdout.close()
 
@@ -115,4 +108,4 @@ def test_a_killed_warden_takes_its_command_with_it() -> None:
     assert warden.stdout.readline() == "begun\n"
     os.kill(warden.pid, signal.SIGKILL)
     warden.communicate()
-    wait_until(lambda: group_members(warden.pid) == [], "the end of the command")
+    wait_until("the end of the command", lambda: group_members(warden.pid) == [])

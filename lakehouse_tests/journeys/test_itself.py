@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from lakehouse_tests.journeys.world import World, wait_until
+from lakehouse_tests.journeys.world import World, wait_for
 
 
 @pytest.fixture(scope="module")
@@ -27,7 +27,7 @@ def compacted(world: World) -> set[str]:
 
 
 def test_files_land_tables_follow_and_the_sensor_compacts_one_of_them(world: World) -> None:
-    wait_until("a table compacted by the sensor", lambda: compacted(world), seconds=420)
+    wait_for("a table compacted by the sensor", lambda: compacted(world))
     started = [run for run in world.page.runs() if any(key.startswith("compaction/") for key in run["assets"])]
     assert all(run["tags"].get("dagster/sensor_name") for run in started)
     for key in (name.removeprefix("compaction/") for name in compacted(world)):
@@ -37,19 +37,19 @@ def test_files_land_tables_follow_and_the_sensor_compacts_one_of_them(world: Wor
 
 def test_gold_is_there_and_nothing_failed(world: World) -> None:
     wanted = {"gold/carrier_daily", "gold/route_delays", "inventory/local"}
-    wait_until("gold is materialized, and the storage is listed", lambda: wanted <= succeeded(world), seconds=240)
+    wait_for("gold is materialized, and the storage is listed", lambda: wanted <= succeeded(world))
     assert [run for run in world.page.runs() if run["status"] in ("FAILURE", "CANCELED")] == []
     assert [tick for sensor in world.page.sensors().values() for tick in sensor["ticks"] if tick["error"]] == []
 
 
 def test_the_vacuums_follow_the_inventory_by_themselves(world: World) -> None:
     keys = ("inventory/local", "vacuum/bronze/flight_events", "vacuum/silver/flights")
-    wait_until("the storage is listed, and tables are vacuumed", lambda: all(map(world.page.materializations, keys)), seconds=120)
+    wait_for("the storage is listed, and tables are vacuumed", lambda: all(map(world.page.materializations, keys)))
     (listed_at, listing), *vacuums = (world.page.materializations(key)[0] for key in keys)
     assert [vacuumed_at > listed_at for vacuumed_at, _ in vacuums] == [True] * 2
     runs = {run["runId"]: run for run in world.page.runs()}
     assert all(runs[each]["tags"].get("dagster/sensor_name") == "automation_sensor" for each in (listing, *(run for _, run in vacuums)))
-    wait_until("these runs ended well", lambda: all(run_status(world, run) == "SUCCESS" for _, run in vacuums), seconds=120)
+    wait_for("these runs ended well", lambda: all(run_status(world, run) == "SUCCESS" for _, run in vacuums))
 
 
 def run_status(world: World, run_id: str) -> str:

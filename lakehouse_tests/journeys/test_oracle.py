@@ -7,6 +7,7 @@ import pandas
 from deltalake import DeltaTable
 
 from lakehouse_tests import oracle
+from lakehouse_tests.conftest import link_year
 from lakehouse_tests.journeys.world import World
 
 START, UNTIL = datetime(2013, 1, 1), datetime(2013, 1, 4)
@@ -18,26 +19,32 @@ KILLED = (
 TABLES = ("bronze/flight_events", "bronze/weather", "silver/flights", "silver/weather", "gold/carrier_daily", "gold/route_delays")
 
 
+def succeed(world: World, *arguments: str) -> None:
+    done = world.command(*arguments)
+    assert done.returncode == 0, done.stderr
+
+
 def read(home: Path, key: str) -> pandas.DataFrame:
     """A table's rows, in an order of their own."""
     frame = DeltaTable(home / "lake" / key).to_pandas()
     return frame.sort_values(list(frame.columns), ignore_index=True)
 
 
-def test_after_kills_gold_equals_the_oracle_and_a_second_run_changes_no_row(tmp_path: Path) -> None:
-    world = World(tmp_path / "home", LAKEHOUSE_SPARK_MEMORY="1g")
+def test_after_kills_gold_equals_the_oracle_and_a_second_run_changes_no_row(prepared_home: Path, tmp_path: Path) -> None:
+    """The kills happen beside a server that stays; the second run brings a server of its own."""
+    world = World(link_year(prepared_home, tmp_path / "home"), LAKEHOUSE_SPARK_MEMORY="1g")
     arguments = {"replay": ["replay", "--until", f"{UNTIL:%Y-%m-%d}"], "materialize": ["materialize"]}
+    succeed(world, "server", "start")
     for name, pattern in KILLED:
         world.kill(*arguments[name], when=lambda pattern=pattern: any((world.home / "lake").glob(pattern)))
     for name in ("replay", "materialize"):
-        done = world.command(*arguments[name])
-        assert done.returncode == 0, done.stderr
+        succeed(world, *arguments[name])
+    succeed(world, "server", "stop")
     expected = oracle.gold(START, UNTIL)
     for name, frame in expected.items():
         assert oracle.differences(frame, read(world.home, f"gold/{name}")) == []
     before = {key: read(world.home, key) for key in TABLES}
-    again = world.command("materialize")
-    assert again.returncode == 0, again.stderr
+    succeed(world, "materialize")
     for key, frame in before.items():
         pandas.testing.assert_frame_equal(frame, read(world.home, key))
     assert world.processes() == []

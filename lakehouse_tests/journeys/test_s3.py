@@ -1,17 +1,20 @@
-"""A lake in a bucket from the terminal: landed, written, compacted, told, vacuumed; again changes nothing, and no key is left behind."""
+"""A lake in a bucket from the terminal: landed, written, compacted, told, vacuumed; no key is left behind. Each test stands by itself."""
 
 import json
 from collections import Counter
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from lakehouse_tests.conftest import link_year
 from lakehouse_tests.journeys.world import World
 from lakehouse_tests.s3_servers import BUCKET, s3_client, s3_server
 
 KEY, SECRET, REGION = "key-that-nobody-may-see", "secret-that-nobody-may-see", "eu-central-1"
-SELECTION = "key:bronze/weather or key:silver/weather or key:bronze/flight_events or key:silver/flights"
+BRONZE = "key:bronze/weather or key:bronze/flight_events"
+SELECTION = f"{BRONZE} or key:silver/weather or key:silver/flights"
 
 
 @pytest.fixture(scope="module")
@@ -28,10 +31,13 @@ def bucket(server_name: str, tmp_path_factory: pytest.TempPathFactory) -> Iterat
 
 
 @pytest.fixture(scope="module")
-def world(bucket: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
-    """A lake in the bucket, and its server."""
-    world = World(tmp_path_factory.mktemp("world"), LAKEHOUSE_ROOT="s3://lake/some/where", **bucket)
+def world(bucket: dict[str, str], prepared_home: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    """A lake in the bucket, and its server; what landed twice is in four tables, in two writes of those that read files."""
+    world = World(link_year(prepared_home, tmp_path_factory.mktemp("world")), LAKEHOUSE_ROOT="s3://lake/some/where", **bucket)
     ask(world, "server", "start")
+    for hours, selection in (("12", BRONZE), ("6", SELECTION)):
+        ask(world, "replay", "--hours", hours)
+        ask(world, "materialize", selection)
     yield world
     ask(world, "server", "stop")
     assert world.processes() == []
@@ -57,20 +63,9 @@ def keys(bucket: dict[str, str], prefix: str) -> list[str]:
     return [entry["Key"] for page in pages for entry in page.get("Contents", ())]
 
 
-def versions(world: World) -> dict[str, int]:
-    return {each["table"]: each["version"] for each in ask(world, "plan") if each["version"] is not None}
-
-
 def test_what_lands_is_in_the_tables_once(world: World, bucket: dict[str, str]) -> None:
-    for hours in ("12", "6"):
-        ask(world, "replay", "--hours", hours)
-        ask(world, "materialize", SELECTION)
-    before = versions(world)
-    assert len(before) == 4
-    assert [each["rows_written"] for each in ask(world, "materialize", SELECTION)] == [0] * 4
-    assert versions(world) == before
     flights, weather = landed(bucket, "flight_events"), landed(bucket, "weather")
-    rows = {each["table"]: each["row_count"] for each in ask(world, "health", *before)}
+    rows = {each["table"]: each["row_count"] for each in ask(world, "health") if each["version"] is not None}
     assert rows == {
         "bronze/flight_events": len(flights),
         "bronze/weather": len(weather),

@@ -8,16 +8,13 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from lakehouse_tests.conftest import free_port
+from lakehouse_tests.conftest import free_port, wait_until
 from lakehouse_tests.journeys.page import Page
 
 
-def wait_until(what: str, holds: Callable[[], object], *, seconds: float) -> None:
-    """Returns when `holds()` does; fails with `what` after `seconds`."""
-    deadline = time.monotonic() + seconds
-    while not holds():
-        assert time.monotonic() < deadline, f"not seen within {seconds:.0f} s: {what}"
-        time.sleep(1)  # between two questions to another process; nothing is assumed of the time that passes
+def wait_for(what: str, holds: Callable[[], object]) -> None:
+    """As `wait_until`, for what a whole lakehouse comes to by itself; `holds()` asks its page."""
+    wait_until(what, holds, seconds=900, every=1)
 
 
 class World:
@@ -63,7 +60,7 @@ class World:
             command = [sys.executable, "-m", "lakehouse", "up"]
             self.process = subprocess.Popen(command, env=self.environment, stdout=log, stderr=subprocess.STDOUT, start_new_session=True)
         try:
-            wait_until("the page answers and its code is loaded", lambda: self._alive() and self.page.is_up(), seconds=120)
+            wait_until("the page answers and its code is loaded", lambda: self._alive() and self.page.is_up(), seconds=300, every=0.5)
         except BaseException:
             self.stop()
             raise
@@ -76,7 +73,7 @@ class World:
         """Ctrl-C, as a person presses it; waits for the end."""
         if self.process is not None and self.process.poll() is None:
             self.process.send_signal(signal.SIGINT)
-            self.process.wait(timeout=120)
+            self.process.wait(timeout=300)
 
     def processes(self) -> list[str]:
         """The command lines of all processes that carry this world's home in their environment."""

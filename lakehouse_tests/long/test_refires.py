@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from lakehouse_tests.journeys.test_itself import run_status
-from lakehouse_tests.journeys.world import World, wait_until
+from lakehouse_tests.journeys.world import World, wait_for
 
 
 @pytest.fixture(scope="module")
@@ -20,17 +20,17 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
 
 def test_a_compaction_refires_nothing_downstream(world: World) -> None:
     world.page.stop_sensor("compaction_sensor")
-    wait_until("nothing compacts", lambda: not any(key.startswith("compaction/") for key in under_way(world)), seconds=120)
-    wait_until("two small files of one table gather", lambda: mergeable(world), seconds=240)
+    wait_for("nothing compacts", lambda: not any(key.startswith("compaction/") for key in under_way(world)))
+    wait_for("two small files of one table gather", lambda: mergeable(world))
     world.page.stop_sensor("replay_sensor")
-    wait_until("nothing runs and nothing waits", lambda: quiet(world), seconds=240)
+    wait_for("nothing runs and nothing waits", lambda: quiet(world))
     before = {run["runId"] for run in world.page.runs()}
     key = mergeable(world)[0]
     launched = world.page.materialize(f"compaction/{key}")
-    wait_until("the compaction ran", lambda: run_status(world, launched) == "SUCCESS", seconds=90)
+    wait_for("the compaction ran", lambda: run_status(world, launched) == "SUCCESS")
     seen = {name: newest_tick(world, name) for name in ("landing_sensor", "automation_sensor")}
-    wait_until("both sensors ticked again", lambda: all(newest_tick(world, name) > at for name, at in seen.items()), seconds=120)
-    wait_until("nothing runs and nothing waits", lambda: quiet(world), seconds=120)
+    wait_for("both sensors ticked again", lambda: all(newest_tick(world, name) > at for name, at in seen.items()))
+    wait_for("nothing runs and nothing waits", lambda: quiet(world))
     assert {run["runId"] for run in world.page.runs()} - before == {launched}
     *_, small, merged = world.page.file_counts(key)
     assert merged < small

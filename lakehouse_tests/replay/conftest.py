@@ -1,6 +1,5 @@
-"""The year, prepared once for all tests of the replay."""
+"""The year, as the tests of the replay read it."""
 
-import shutil
 from pathlib import Path
 
 import pandas
@@ -9,20 +8,13 @@ import pytest
 from lakehouse.replay.delivery import deliver
 from lakehouse.replay.story import tell_events, tell_flights
 from lakehouse.replay.world import World, prepare
-
-
-@pytest.fixture(scope="session")
-def prepared_home(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    home = tmp_path_factory.mktemp("prepared")
-    prepare(home)
-    return home
+from lakehouse_tests.conftest import link_year
 
 
 @pytest.fixture
 def home(prepared_home: Path, tmp_path: Path) -> Path:
     """A state folder of its own that holds the prepared year already."""
-    shutil.copytree(prepared_home, tmp_path / "home", copy_function=lambda source, target: Path(target).hardlink_to(source))
-    return tmp_path / "home"
+    return link_year(prepared_home, tmp_path / "home")
 
 
 @pytest.fixture(scope="session")

@@ -72,12 +72,10 @@ def test_the_bytes_of_a_start_and_seed_stay_what_they_are(world: World) -> None:
     assert hashlib.sha256(contents).hexdigest() == "8250e228f575362b7afea33271a7294b3e1d862d84adf05c76ee06dcf722675a"
 
 
-def test_a_preparation_that_was_killed_is_done_again(tmp_path: Path) -> None:
-    killed = tmp_path / "replay" / f".{world_module.data_version()}-1"
-    killed.mkdir(parents=True)
-    (killed / "events.parquet").write_bytes(b"half")
-    assert prepare(tmp_path).end == datetime(2014, 1, 1, 11)
-    assert not killed.exists()
+def test_a_preparation_that_was_killed_is_done_again(prepared_home: Path) -> None:
+    """It left a half of the year where the fixture prepared the whole."""
+    assert prepare(prepared_home).end == datetime(2014, 1, 1, 11)
+    assert [path.name for path in (prepared_home / "replay").iterdir()] == [f"{world_module.data_version()}-1"]
 
 
 def test_a_preparation_that_fails_says_why(tmp_path: Path) -> None:

@@ -6,10 +6,13 @@ request, so that a lake on disk never pays for it.
 Safety properties:
 - `put_if_absent` is S3's conditional write. A retry that finds the name taken looks whether an earlier try of the same
   call took it, so that a lost answer is not mistaken for a lost race.
+- A server that ignores the condition is refused before the first conditional write: it would overwrite what is there.
 - `delete` reads the errors that S3 reports by key inside a successful answer.
 """
 
 import os
+import re
+import threading
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -32,6 +35,10 @@ _READERS = 16
 _PASSING = frozenset({"SlowDown", "InternalError", "ServiceUnavailable", "RequestTimeout", "Throttling", "OperationAborted"})
 # A server that lacks an operation lacks it the next time, too.
 _NOT_IMPLEMENTED = 501
+# An empty key below the lake's prefix, which a server that heeds `If-None-Match` lets nobody write a second time.
+_TAKEN = "_lakehouse/taken"
+# Of an address in an error, what comes after the host is the request.
+_REQUEST = re.compile(r'(?<=\w)/[^\s"]*(?=")')
 _PERMISSIONS = {"list": "s3:ListBucket", "read": "s3:GetObject (and s3:ListBucket)", "write": "s3:PutObject", "delete": "s3:DeleteObject"}
 
 
@@ -42,6 +49,7 @@ class S3Store:
         self.bucket = bucket
         self.prefix = folder_prefix(prefix)
         self.requests = Counter[str]()
+        self._asking, self._is_heeded = threading.Lock(), False
         if client is not None:
             self.client = client
 
@@ -122,8 +130,13 @@ class S3Store:
             self.client.put_object(Bucket=self.bucket, Key=key, Body=data)
 
     def put_if_absent(self, name: str, data: bytes) -> bool:
-        """See `Store.put_if_absent`."""
+        """See `Store.put_if_absent`.
+
+        Raises:
+            Refused: the server ignores the condition; nothing was written.
+        """
         key, writer = self._key(name), uuid4().hex
+        self._check_conditions_are_heeded()
         with self._translated("write", key):
             for _ in range(_TRIES):
                 answer = self._put_conditionally(key, data, writer)
@@ -186,6 +199,20 @@ class S3Store:
                 raise
             return answer.get("RetryAttempts", 0) > 0 and self._writer(key) == writer
 
+    def _check_conditions_are_heeded(self) -> None:
+        """Writes a key that is taken: one request for each store object, two for a lake's first."""
+        with self._asking:
+            if self._is_heeded:
+                return
+            key = self.prefix + _TAKEN
+            with self._translated("write", key):
+                self._is_heeded = any(self._put_conditionally(key, b"", uuid4().hex) is not True for _ in range(2))
+        if not self._is_heeded:
+            raise Refused(
+                f"store: the server of s3://{self.bucket}/{self.prefix} ignores If-None-Match and overwrites keys that are taken; "
+                "accepted: AWS S3, or a server with conditional writes (PutObject with If-None-Match: *)"
+            )
+
     def _writer(self, key: str) -> str | None:
         return self.client.head_object(Bucket=self.bucket, Key=key)["Metadata"].get("writer")
 
@@ -226,7 +253,7 @@ class S3Store:
         except ClientError as error:
             raise _from_answer(error, where, action) from error
         except (ConnectionError, HTTPClientError, IncompleteReadError) as error:
-            raise Transient(f"{where}: {error}; try again") from error
+            raise Transient(f"{where}: {_REQUEST.sub('', str(error))}; try again") from error
         except BotoCoreError as error:
             raise Refused(f"{where}: {error}; accepted: boto3's AWS_ variables for keys, region and AWS_ENDPOINT_URL") from error
 
