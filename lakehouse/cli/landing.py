@@ -6,7 +6,7 @@ import click
 
 from lakehouse.cli.driver import driver_for_command
 from lakehouse.cli.opened import Opened, complete_table, open_declared
-from lakehouse.cli.output import json_option, write_json
+from lakehouse.cli.output import json_option, show, write_json
 from lakehouse.core.errors import Refused
 from lakehouse.core.ingest import ingest_app_id
 from lakehouse.core.table import Table
@@ -34,7 +34,7 @@ def landing_command(table: str, arrived: int | None, as_json: bool) -> None:
     if arrived is not None:
         _record(opened, wanted, arrived)
     document = _document(opened, wanted, wanted.source.prefix)
-    write_json(document) if as_json else click.echo(f"{wanted.key}: {document['sentence']}")
+    write_json(document) if as_json else show(f"{wanted.key}: {document['sentence']}")
 
 
 def _record(opened: Opened, table: Table, arrived: int) -> None:

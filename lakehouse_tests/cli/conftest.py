@@ -13,7 +13,6 @@ from lakehouse.cli.front import commands
 from lakehouse.engine.store import DiskStore
 from lakehouse_tests.log_builder import LogBuilder
 
-
 _NOT_OURS = ("LAKEHOUSE_", "AWS_", "SPARK_")
 
 
