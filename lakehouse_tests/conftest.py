@@ -9,6 +9,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
@@ -19,8 +20,9 @@ import pytest
 from lakehouse.core.settings import Settings, parse_settings
 from lakehouse.engine import server
 from lakehouse.engine.lake import Lake, open_lake
-from lakehouse.engine.process import hold_lock, port_is_free
+from lakehouse.engine.process import hold_lock, identify, make_it_ours, port_is_free, share_lock
 from lakehouse.engine.spark import connect
+from lakehouse.engine.spark_conf import server_conf
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -70,11 +72,47 @@ def own_settings(home: Path, **values: str) -> Settings:
 
 
 @pytest.fixture(scope="session")
-def shared_settings(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Settings]:
-    """Settings of the shared server, which runs until the last test has ended."""
-    settings = own_settings(tmp_path_factory.mktemp("shared"))
-    with server.supervised(settings):  # so that not even a test run that is killed leaves a server behind
-        yield settings
+def for_all_workers(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder that all processes of this test run share."""
+    base = tmp_path_factory.getbasetemp()
+    return base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
+
+
+@pytest.fixture(scope="session")
+def shared_settings(for_all_workers: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Settings]:
+    """Settings of the one server of all workers, in a home of this worker's own: a home holds the locks of its tables."""
+    home = tmp_path_factory.mktemp("shared")
+    with _shared_server(for_all_workers) as its:
+        (home / "server").symlink_to(server.folder(its))
+        yield replace(its, home=home, root=str(home / "lake"))
+
+
+@contextmanager
+def _shared_server(folder: Path) -> Iterator[Settings]:
+    """A server that the first who needs it starts, and stops after the last: a JVM is slow until it has done everything once."""
+    with share_lock(folder / "users.lock") as users:
+        with hold_lock(folder / "start.lock"):
+            port, is_first = folder / "port", not (folder / "port").exists()
+            if is_first:
+                port.write_text(str(free_port()))
+            settings = own_settings(folder / "home", LAKEHOUSE_SPARK_PORT=port.read_text(), LAKEHOUSE_SPARK_MEMORY="1536m")
+            if is_first:
+                _launch(settings)
+        try:
+            yield settings
+        finally:
+            if is_first:
+                make_it_ours(users, seconds=3_600)
+                server.clear(settings)
+
+
+def _launch(settings: Settings) -> None:
+    """A server that dies with this process, with room for what tests of several workers let wait in tasks, and files as on two cores."""
+    roomy = {"spark.master": "local[6]", "spark.default.parallelism": "2", "spark.sql.leafNodeDefaultParallelism": "2"}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(server, "server_conf", lambda *arguments: {**server_conf(*arguments), **roomy})
+        server.launch(settings, token=server.make_token(settings), keeper=identify(os.getpid()))
+    server.wait_until_running(settings)
 
 
 @pytest.fixture(scope="session")
@@ -122,15 +160,13 @@ def new_client() -> Iterator[type_of_client]:
 
 
 @pytest.fixture(scope="session")
-def prepared_home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def prepared_home(for_all_workers: Path) -> Path:
     """A home that holds the replay's year, prepared once for all workers, beside what a killed preparation left."""
     from lakehouse.replay.package import data_version
     from lakehouse.replay.world import prepare
 
-    base = tmp_path_factory.getbasetemp()
-    shared = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
-    with hold_lock(shared / "year.lock"):
-        if not (home := shared / "year").exists():
+    with hold_lock(for_all_workers / "year.lock"):
+        if not (home := for_all_workers / "year").exists():
             killed = home / "replay" / f".{data_version()}-1"
             killed.mkdir(parents=True)
             (killed / "events.parquet").write_bytes(b"half")
