@@ -1,4 +1,7 @@
-"""One Spark Connect server for all tests that need it, a lake of its own for each, and what keeps results from depending on the machine."""
+"""One Spark Connect server for all tests that need it, a lake of its own for each, and what keeps results from depending on the machine.
+
+What only tests with Spark need is imported where they ask for it: the core's tests take seconds.
+"""
 
 import fcntl
 import os
@@ -9,7 +12,6 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
@@ -18,19 +20,19 @@ import hypothesis
 import pytest
 
 from lakehouse.core.settings import Settings, parse_settings
-from lakehouse.engine import server
-from lakehouse.engine.lake import Lake, open_lake
-from lakehouse.engine.process import hold_lock, identify, make_it_ours, port_is_free, share_lock
-from lakehouse.engine.spark import connect
-from lakehouse.engine.spark_conf import server_conf
+from lakehouse.engine.process import hold_lock, port_is_free
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from lakehouse.engine.lake import Lake
+
 type_of_client = Callable[..., "subprocess.Popen[str]"]
 
-# The same examples everywhere, and as long as they take.
-hypothesis.settings.register_profile("suite", derandomize=True, deadline=None, database=None)
+# The same few examples everywhere, and as long as they take; `make bench` draws new ones, and many.
+_AT_ANY_PACE = {"deadline": None, "database": None, "suppress_health_check": [hypothesis.HealthCheck.too_slow]}
+hypothesis.settings.register_profile("suite", max_examples=25, derandomize=True, **_AT_ANY_PACE)
+hypothesis.settings.register_profile("bench", max_examples=1_000, **_AT_ANY_PACE)
 hypothesis.settings.load_profile("suite")
 
 # After so long a test of these folders counts as hung; pyproject.toml says it for all others.
@@ -44,7 +46,8 @@ def free_port() -> int:
     """A TCP port that nobody listens on, and that no other test process is given while this one lives."""
     folder = Path(tempfile.gettempdir(), f"lakehouse-test-ports-{os.getuid()}")
     folder.mkdir(exist_ok=True)
-    for port in random.SystemRandom().sample(_PORTS, len(_PORTS)):
+    for _ in _PORTS:
+        port = random.SystemRandom().choice(_PORTS)
         file = (folder / str(port)).open("w")
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -81,43 +84,20 @@ def for_all_workers(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def shared_settings(for_all_workers: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Settings]:
     """Settings of the one server of all workers, in a home of this worker's own: a home holds the locks of its tables."""
+    from lakehouse.engine.server import folder
+    from lakehouse_tests.spark_server import shared_server
+
     home = tmp_path_factory.mktemp("shared")
-    with _shared_server(for_all_workers) as its:
-        (home / "server").symlink_to(server.folder(its))
+    with shared_server(for_all_workers) as its:
+        (home / "server").symlink_to(folder(its))
         yield replace(its, home=home, root=str(home / "lake"))
-
-
-@contextmanager
-def _shared_server(folder: Path) -> Iterator[Settings]:
-    """A server that the first who needs it starts, and stops after the last: a JVM is slow until it has done everything once."""
-    with share_lock(folder / "users.lock") as users:
-        with hold_lock(folder / "start.lock"):
-            port, is_first = folder / "port", not (folder / "port").exists()
-            if is_first:
-                port.write_text(str(free_port()))
-            settings = own_settings(folder / "home", LAKEHOUSE_SPARK_PORT=port.read_text(), LAKEHOUSE_SPARK_MEMORY="1536m")
-            if is_first:
-                _launch(settings)
-        try:
-            yield settings
-        finally:
-            if is_first:
-                make_it_ours(users, seconds=3_600)
-                server.clear(settings)
-
-
-def _launch(settings: Settings) -> None:
-    """A server that dies with this process, with room for what tests of several workers let wait in tasks, and files as on two cores."""
-    roomy = {"spark.master": "local[6]", "spark.default.parallelism": "2", "spark.sql.leafNodeDefaultParallelism": "2"}
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(server, "server_conf", lambda *arguments: {**server_conf(*arguments), **roomy})
-        server.launch(settings, token=server.make_token(settings), keeper=identify(os.getpid()))
-    server.wait_until_running(settings)
 
 
 @pytest.fixture(scope="session")
 def spark(shared_settings: Settings) -> Iterator["SparkSession"]:
     """A session on the shared server."""
+    from lakehouse.engine.spark import connect
+
     session = connect(shared_settings)
     yield session
     session.stop()
@@ -130,8 +110,10 @@ def settings(shared_settings: Settings, tmp_path: Path) -> Settings:
 
 
 @pytest.fixture
-def lake(settings: Settings) -> Lake:
+def lake(settings: Settings) -> "Lake":
     """A fresh lake on the shared server."""
+    from lakehouse.engine.lake import open_lake
+
     return open_lake(settings)
 
 
