@@ -27,13 +27,14 @@ test: $(READY) ## the suite, two files at once; the longest Spark proofs (lakeho
 	@JAVA_TOOL_OPTIONS='$(SHORT_LIVED)' $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder --durations=15 --ignore=lakehouse_tests/long
 
 fast: $(READY) ## the core's tests only: seconds, no Java
-	@$(BIN)/python -m pytest lakehouse_tests/core
+	@$(BIN)/python -m pytest -q lakehouse_tests/core
 
 check: $(READY) ## ruff, and pyright (strict on the core)
 	@$(BIN)/ruff check .
 	@$(BIN)/pyright
 
 bench: $(READY) $(MINISTACK) ## the long measurements; LAKEHOUSE_ settings apply
+	@$(BIN)/python -m pytest --hypothesis-profile=bench lakehouse_tests/core
 	@JAVA_TOOL_OPTIONS='$(SHORT_LIVED)' $(BIN)/python -m pytest lakehouse_tests/long
 	@$(BIN)/python -m benchmarks
 

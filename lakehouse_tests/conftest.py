@@ -1,4 +1,7 @@
-"""One Spark Connect server for all tests that need it, a lake of its own for each, and what keeps results from depending on the machine."""
+"""One Spark Connect server for all tests that need it, a lake of its own for each, and what keeps results from depending on the machine.
+
+What only tests with Spark need is imported where they ask for it: the core's tests take seconds.
+"""
 
 import fcntl
 import os
@@ -17,18 +20,19 @@ import hypothesis
 import pytest
 
 from lakehouse.core.settings import Settings, parse_settings
-from lakehouse.engine import server
-from lakehouse.engine.lake import Lake, open_lake
 from lakehouse.engine.process import hold_lock, port_is_free
-from lakehouse.engine.spark import connect
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from lakehouse.engine.lake import Lake
+
 type_of_client = Callable[..., "subprocess.Popen[str]"]
 
-# The same examples everywhere, and as long as they take.
-hypothesis.settings.register_profile("suite", derandomize=True, deadline=None, database=None)
+# The same few examples everywhere, and as long as they take; `make bench` draws new ones, and many.
+_AT_ANY_PACE = {"deadline": None, "database": None, "suppress_health_check": [hypothesis.HealthCheck.too_slow]}
+hypothesis.settings.register_profile("suite", max_examples=25, derandomize=True, **_AT_ANY_PACE)
+hypothesis.settings.register_profile("bench", max_examples=1_000, **_AT_ANY_PACE)
 hypothesis.settings.load_profile("suite")
 
 # After so long a test of these folders counts as hung; pyproject.toml says it for all others.
@@ -42,7 +46,8 @@ def free_port() -> int:
     """A TCP port that nobody listens on, and that no other test process is given while this one lives."""
     folder = Path(tempfile.gettempdir(), f"lakehouse-test-ports-{os.getuid()}")
     folder.mkdir(exist_ok=True)
-    for port in random.SystemRandom().sample(_PORTS, len(_PORTS)):
+    for _ in _PORTS:
+        port = random.SystemRandom().choice(_PORTS)
         file = (folder / str(port)).open("w")
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -70,16 +75,29 @@ def own_settings(home: Path, **values: str) -> Settings:
 
 
 @pytest.fixture(scope="session")
-def shared_settings(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Settings]:
-    """Settings of the shared server, which runs until the last test has ended."""
-    settings = own_settings(tmp_path_factory.mktemp("shared"))
-    with server.supervised(settings):  # so that not even a test run that is killed leaves a server behind
-        yield settings
+def for_all_workers(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder that all processes of this test run share."""
+    base = tmp_path_factory.getbasetemp()
+    return base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
+
+
+@pytest.fixture(scope="session")
+def shared_settings(for_all_workers: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Settings]:
+    """Settings of the one server of all workers, in a home of this worker's own: a home holds the locks of its tables."""
+    from lakehouse.engine.server import folder
+    from lakehouse_tests.spark_server import shared_server
+
+    home = tmp_path_factory.mktemp("shared")
+    with shared_server(for_all_workers) as its:
+        (home / "server").symlink_to(folder(its))
+        yield replace(its, home=home, root=str(home / "lake"))
 
 
 @pytest.fixture(scope="session")
 def spark(shared_settings: Settings) -> Iterator["SparkSession"]:
     """A session on the shared server."""
+    from lakehouse.engine.spark import connect
+
     session = connect(shared_settings)
     yield session
     session.stop()
@@ -92,8 +110,10 @@ def settings(shared_settings: Settings, tmp_path: Path) -> Settings:
 
 
 @pytest.fixture
-def lake(settings: Settings) -> Lake:
+def lake(settings: Settings) -> "Lake":
     """A fresh lake on the shared server."""
+    from lakehouse.engine.lake import open_lake
+
     return open_lake(settings)
 
 
@@ -122,15 +142,13 @@ def new_client() -> Iterator[type_of_client]:
 
 
 @pytest.fixture(scope="session")
-def prepared_home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def prepared_home(for_all_workers: Path) -> Path:
     """A home that holds the replay's year, prepared once for all workers, beside what a killed preparation left."""
     from lakehouse.replay.package import data_version
     from lakehouse.replay.world import prepare
 
-    base = tmp_path_factory.getbasetemp()
-    shared = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
-    with hold_lock(shared / "year.lock"):
-        if not (home := shared / "year").exists():
+    with hold_lock(for_all_workers / "year.lock"):
+        if not (home := for_all_workers / "year").exists():
             killed = home / "replay" / f".{data_version()}-1"
             killed.mkdir(parents=True)
             (killed / "events.parquet").write_bytes(b"half")

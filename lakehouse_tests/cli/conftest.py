@@ -13,8 +13,6 @@ from lakehouse.cli.front import commands
 from lakehouse.engine.store import DiskStore
 from lakehouse_tests.log_builder import LogBuilder
 
-_NOT_OURS = ("LAKEHOUSE_", "AWS_", "SPARK_")
-
 
 class Terminal:
     """`lakehouse …` in this process, with settings of its own; of its environment only what PySpark notes of a session gets in."""
@@ -32,9 +30,8 @@ class Terminal:
 
     def run(self, *arguments: str, **environ: str) -> Result:
         """One command line, to its end."""
-        ours: dict[str, str | None] = {
-            name: None for name in os.environ if name.startswith(("LAKEHOUSE_", "AWS_", "SPARK_")) and name != "SPARK_CONNECT_MODE_ENABLED"
-        }
+        kept = os.environ.keys() - {"SPARK_CONNECT_MODE_ENABLED"}
+        ours: dict[str, str | None] = {name: None for name in kept if name.startswith(("LAKEHOUSE_", "AWS_", "SPARK_"))}
         return CliRunner(env={**ours, **self.environ, **environ}).invoke(commands, arguments, prog_name="lakehouse")
 
     def json(self, *arguments: str, exit_code: int = 0, **environ: str) -> Any:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from lakehouse.core.backtest import real_past, replay_story
@@ -188,7 +188,6 @@ def written(told: Sequence[tuple[str, list[int]]]) -> LogBuilder:
     return log
 
 
-@settings(max_examples=40, deadline=None)
 @given(st.lists(deeds, max_size=12), st.sampled_from([POLICY, NONE, AFTER_WRITE, replace(POLICY, min_small_files=2)]))
 def test_every_replay_has_the_rows_that_the_table_had_at_each_version(
     told: Sequence[tuple[str, list[int]]], policy: CompactionPolicy
@@ -202,7 +201,6 @@ def test_every_replay_has_the_rows_that_the_table_had_at_each_version(
     assert all((moment.file_count == 0) == (moment.row_count == 0) for moment in found.moments)
 
 
-@settings(max_examples=30, deadline=None)
 @given(st.lists(st.lists(sizes, min_size=1, max_size=4), max_size=10), st.integers(min_value=1, max_value=3))
 def test_the_replay_of_the_policy_in_force_is_what_happened(batches: Sequence[list[int]], shrink: int) -> None:
     log = LogBuilder().create()

@@ -6,7 +6,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from lakehouse.core.breaker import (
@@ -240,7 +240,6 @@ def test_a_rewrite_loop_opens_the_breaker_with_its_numbers() -> None:
     assert "rewritten 3 time(s) in a row for nothing, 300 bytes in all, last by version 4" in found.sentence
 
 
-@settings(max_examples=30, deadline=None)
 @given(st.lists(st.tuples(st.integers(2, 5), st.integers(1, 3)), max_size=12))
 def test_bins_of_two_fresh_files_are_never_a_loop(rounds: list[tuple[int, int]]) -> None:
     log = Log()

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from random import Random
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from lakehouse.core.compaction import CompactionPlan, plan_compaction
@@ -178,10 +178,6 @@ def tables(draw: st.DrawFn) -> Layout:
     return layout(files, columns=[Column(name="day", type="int")], partition_columns=["day"])
 
 
-ALWAYS_THE_SAME = settings(derandomize=True, max_examples=100, deadline=None, database=None)
-
-
-@ALWAYS_THE_SAME
 @given(tables())
 def test_bins_never_mix_partitions_nor_share_files_nor_pass_the_target(table: Layout) -> None:
     found = plan_compaction(table, POLICY)
@@ -193,7 +189,6 @@ def test_bins_never_mix_partitions_nor_share_files_nor_pass_the_target(table: La
         assert bin_.size_bytes <= TARGET
 
 
-@ALWAYS_THE_SAME
 @given(tables())
 def test_two_bins_of_one_partition_always_pass_the_target_together(table: Layout) -> None:
     by_day = defaultdict(list)
@@ -203,7 +198,6 @@ def test_two_bins_of_one_partition_always_pass_the_target_together(table: Layout
         assert all(one + other > TARGET for place, one in enumerate(found) for other in found[place + 1 :])
 
 
-@ALWAYS_THE_SAME
 @given(tables(), st.randoms(use_true_random=False))
 def test_the_plan_predicts_what_delta_does_whatever_its_order_among_equal_sizes(table: Layout, random: Random) -> None:
     done = plan_compaction(table, POLICY)
@@ -212,7 +206,6 @@ def test_the_plan_predicts_what_delta_does_whatever_its_order_among_equal_sizes(
     assert sum(len(bin_) for bin_ in actual) == done.files_removed
 
 
-@ALWAYS_THE_SAME
 @given(tables(), st.data(), st.randoms(use_true_random=False))
 def test_planning_the_outcome_of_a_plan_yields_nothing_to_do(table: Layout, data: st.DataObject, random: Random) -> None:
     done = plan_compaction(table, POLICY)

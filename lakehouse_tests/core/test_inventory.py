@@ -5,7 +5,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from lakehouse.core.errors import Refused
@@ -379,7 +379,6 @@ NAMES = st.sampled_from(
 )
 
 
-@settings(max_examples=60, deadline=None)
 @given(
     st.lists(
         st.builds(

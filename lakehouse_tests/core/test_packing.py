@@ -5,7 +5,7 @@ from dataclasses import replace
 from random import Random
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from lakehouse.core.compaction import CompactionPlan, plan_compaction
@@ -19,7 +19,6 @@ from lakehouse.core.target import LARGEST_TARGET, SMALLEST_TARGET, choose_target
 from lakehouse_tests.core.delta import NO_PAST, after, delta_bins, written
 from lakehouse_tests.core.made import POLICY, data_file, layout
 
-ALWAYS_THE_SAME = settings(derandomize=True, max_examples=60, deadline=None, database=None)
 HOUR_MS = 3_600_000
 
 
@@ -109,7 +108,6 @@ def test_a_delete_by_vectors_makes_a_partition_warm_though_its_files_keep_their_
 # the target
 
 
-@ALWAYS_THE_SAME
 @given(st.lists(st.floats(0.4, 2.5), min_size=1, max_size=30), st.integers(2**20, 2**42))
 def test_the_target_is_a_power_of_two_that_follows_the_table_within_a_third(factors: list[float], size: int) -> None:
     target: int | None = None
@@ -220,7 +218,6 @@ def stories(draw: st.DrawFn) -> tuple[Layout, History, CompactionPolicy]:
     return table, past, policy
 
 
-@ALWAYS_THE_SAME
 @given(stories(), st.data(), st.randoms(use_true_random=False))
 def test_whatever_the_knobs_the_plan_is_what_delta_does_and_runs_end_where_the_plan_says(
     story: tuple[Layout, History, CompactionPolicy], data: st.DataObject, random: Random
@@ -253,7 +250,6 @@ def plan_bytes(plan: CompactionPlan, table: Layout, sizes: Sequence[int]) -> int
     return table.size_bytes - sum(outputs) + sum(sizes)
 
 
-@ALWAYS_THE_SAME
 @given(st.data())
 def test_a_file_that_was_right_stays_right_while_the_table_grows_and_shrinks(data: st.DataObject) -> None:
     """Until the target has become eight times its own."""

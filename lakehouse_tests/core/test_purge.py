@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from lakehouse.core.compaction import plan_compaction
@@ -54,7 +54,6 @@ def test_a_dropped_column_makes_the_figures_the_least(highest: str, dropped: boo
     assert ("at least 1 files" in planned(table, purge_deleted_rows_share=0.2).sentence) is dropped
 
 
-@settings(derandomize=True, max_examples=40, deadline=None, database=None)
 @given(stories(), st.sampled_from([0.01, 0.2]))
 def test_a_purge_is_what_delta_does_and_then_packing_goes_on_to_an_end(
     story: tuple[Layout, History, CompactionPolicy], share: float

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from lakehouse.core.rank import CYCLE_MS, Bounds, Decision, RunInFlight, RunState, Try, choose_compactions, describe
@@ -226,7 +226,6 @@ def test_of_a_fleet_the_first_are_told_and_the_rest_counted() -> None:
 COSTS = [0.001, 0.4, 1.0, 7.0]
 
 
-@settings(max_examples=25, deadline=None)
 @given(
     reads=st.lists(st.lists(st.sampled_from([0, 1, 50, 1e6]), min_size=6, max_size=6), min_size=12, max_size=12),
     costs=st.lists(st.sampled_from(COSTS), min_size=1, max_size=6),

@@ -9,6 +9,7 @@ from lakehouse.core import reason
 from lakehouse.core.reason import Reason
 
 CODE = "".join(path.read_text() for path in Path(reason.__file__).parents[1].rglob("*.py"))
+GIVEN = {*re.findall(r"\bReason\.(\w+)", CODE)}
 
 
 @pytest.mark.parametrize("each", Reason)
@@ -19,7 +20,7 @@ def test_a_reason_is_a_sentence_with_a_place_for_what_was_found(each: Reason) ->
 
 @pytest.mark.parametrize("each", Reason)
 def test_a_reason_that_nobody_gives_is_not_in_the_list(each: Reason) -> None:
-    assert re.search(rf"\bReason\.{each.name}\b", CODE)
+    assert each.name in GIVEN
 
 
 def test_a_number_that_is_missing_is_an_error_and_one_too_many_is_not() -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from lakehouse.core.layout import Column, DataFile, Layout, LogDebt
@@ -119,7 +119,6 @@ def test_numbers_of_two_types_are_two_things() -> None:
     assert len(set(found)) == len(found)
 
 
-@settings(deadline=None, max_examples=60, derandomize=True)
 @given(st.lists(st.lists(st.one_of(st.none(), st.integers(-3, 3)), max_size=4), max_size=8), st.randoms(use_true_random=False))
 def test_lists_of_any_length_count_by_their_rows(rows: list[list[int | None]], chance: Any) -> None:
     shuffled = chance.sample(rows, len(rows))

@@ -7,7 +7,7 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from lakehouse.core.errors import Broken, Refused, Transient
@@ -98,7 +98,6 @@ def test_every_kind_of_checkpoint_folds_to_the_same_layout(checkpoint: dict[str,
 
 
 @given(st.lists(st.tuples(st.sampled_from("awdorc"), st.integers(0, 2**16)), max_size=25), st.data())
-@settings(deadline=None, max_examples=60, derandomize=True)
 def test_where_checkpoints_lie_changes_nothing(steps: list[tuple[str, int]], data: st.DataObject) -> None:
     plain, checkpointed = LogBuilder().create(partition_by=["d"]), LogBuilder().create(partition_by=["d"])
     for number, (step, seed) in enumerate(steps):
