@@ -49,7 +49,7 @@ $(MINISTACK): $(READY) lakehouse_tests/long/ministack.txt
 	@$(BIN)/python -m pip install --quiet --no-cache-dir --no-deps --require-hashes --target $(MINISTACK) -r lakehouse_tests/long/ministack.txt
 	@touch $(MINISTACK)
 
-$(READY): requirements.txt pyproject.toml lakehouse/engine/ivy.xml lakehouse/engine/jars.sha256
+$(READY): requirements.txt pyproject.toml lakehouse/runtime/ivy.xml lakehouse/runtime/jars.sha256
 	@test -n "$(PYTHON)" || { echo "make: Python 3.11 or newer with its venv module was not found (Debian, Ubuntu: apt install python3 python3-venv); make PYTHON=/path/to/python3 names one" >&2; exit 1; }
 	@$(BIN)/python -c 'import pip' 2>/dev/null || { echo "making .venv with $(PYTHON)"; $(PYTHON) -m venv --clear .venv; }
 	@mkdir -p .venv/tmp
@@ -57,5 +57,5 @@ $(READY): requirements.txt pyproject.toml lakehouse/engine/ivy.xml lakehouse/eng
 	@TMPDIR="$(CURDIR)/.venv/tmp" $(BIN)/python -m pip install --quiet --no-cache-dir --no-deps --require-hashes -r requirements.txt
 	@TMPDIR="$(CURDIR)/.venv/tmp" $(BIN)/python -m pip install --quiet --no-cache-dir --no-deps --no-build-isolation --editable .
 	@rm -rf .venv/tmp
-	@$(BIN)/python -m lakehouse.engine.jars
+	@$(BIN)/python -m lakehouse.runtime.jars
 	@touch $(READY)

@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
-from lakehouse.engine import compaction, server
+from lakehouse.engine.compaction import run
 from lakehouse.engine.lake import open_lake
+from lakehouse.runtime import server
 from lakehouse_tests.conftest import own_settings
 from lakehouse_tests.journeys.beside import Report, play
 
@@ -29,7 +30,7 @@ def main(rounds: int = 200, seed: int = 1) -> int:
 def compare_gaps(rounds: int = 40, seed: int = 1) -> int:
     """Prints how many foreign statements were lost with and without waiting for gaps."""
     for waits in (True, False):
-        with contextlib.nullcontext() if waits else patch.object(compaction, "await_quiet", lambda *_: 0.0):
+        with contextlib.nullcontext() if waits else patch.object(run, "await_quiet", lambda *_: 0.0):
             report = _played(rounds=rounds, seed=seed, pause_seconds=3.0, rest_seconds=1.0)
         print(f"{'waiting for gaps' if waits else 'without waiting'}: {report}", flush=True)
     return 0

@@ -11,13 +11,14 @@ import tempfile
 import time
 from pathlib import Path
 
-from lakehouse.core.history import PastCompaction
-from lakehouse.core.policy import Compaction
-from lakehouse.core.table import Append, Landing, Table
-from lakehouse.engine import server, sql
-from lakehouse.engine.compaction import compact
+from lakehouse.core.declaration.compaction_policy import Compaction
+from lakehouse.core.declaration.table import Append, Landing, Table
+from lakehouse.core.delta.commits import PastCompaction
+from lakehouse.engine.compaction.run import compact
 from lakehouse.engine.lake import Lake, open_lake
-from lakehouse.engine.spark import connect
+from lakehouse.engine.spark import statements
+from lakehouse.engine.spark.sessions import connect
+from lakehouse.runtime import server
 from lakehouse_tests.conftest import own_settings
 
 _TABLE = Table(
@@ -62,7 +63,7 @@ def _append(spark, lake: Lake, *, files: int, rows_per_file: int) -> None:
 
 def _again(spark, lake: Lake) -> float:
     """The seconds of the newest compaction, undone and done once more."""
-    spark.sql(sql.restore(lake.settings.table_uri(_TABLE.key), _newest(lake).first_version - 1))
+    spark.sql(statements.restore(lake.settings.table_uri(_TABLE.key), _newest(lake).first_version - 1))
     compact(lake, spark, _TABLE)
     return _newest(lake).seconds or 0.0
 

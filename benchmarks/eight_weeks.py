@@ -16,22 +16,22 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lakehouse.core.compaction import plan_table
-from lakehouse.core.health import assess_health
-from lakehouse.core.policy import policy_for
-from lakehouse.core.rank import Bounds, RunState, choose_compactions
+from lakehouse.core.compaction.plan import plan_table
+from lakehouse.core.declaration.compaction_policy import policy_for
+from lakehouse.core.declaration.strategies import AutoCompaction, BySensor, NoCompaction, OptimizedWrite, type_of_strategy
+from lakehouse.core.declaration.table import Table
+from lakehouse.core.scheduling.health import assess_health
+from lakehouse.core.scheduling.ranking import Bounds, RunState, choose_compactions
+from lakehouse.core.scheduling.triggers import state_of
 from lakehouse.core.settings import Settings
-from lakehouse.core.strategy import AutoCompaction, BySensor, NoCompaction, OptimizedWrite, type_of_strategy
-from lakehouse.core.table import Table
-from lakehouse.core.trigger import state_of
-from lakehouse.engine import server
 from lakehouse.engine.clock import now_ms
-from lakehouse.engine.compaction import compact
+from lakehouse.engine.compaction.run import compact
+from lakehouse.engine.ingest.write import write_table
 from lakehouse.engine.lake import Lake, open_lake
-from lakehouse.engine.spark import connect
-from lakehouse.engine.sql import optimize
-from lakehouse.engine.write import write_table
+from lakehouse.engine.spark.sessions import connect
+from lakehouse.engine.spark.statements import optimize
 from lakehouse.replay.play import play
+from lakehouse.runtime import server
 from lakehouse.tables import bronze
 from lakehouse_tests.conftest import own_settings
 

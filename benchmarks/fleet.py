@@ -16,10 +16,10 @@ from typing import Any
 import dagster as dg
 from dagster import DagsterEventType
 
-from lakehouse.core.policy import policy_for
-from lakehouse.core.rank import Bounds, RunState, choose_compactions, describe
-from lakehouse.core.table import Append, Landing, Overwrite, Table
-from lakehouse.core.trigger import TableState
+from lakehouse.core.declaration.compaction_policy import policy_for
+from lakehouse.core.declaration.table import Append, Landing, Overwrite, Table
+from lakehouse.core.scheduling.ranking import Bounds, RunState, choose_compactions, describe
+from lakehouse.core.scheduling.triggers import TableState
 from lakehouse.defs.compaction import compaction_sensor
 from lakehouse.defs.keys import table_key
 from lakehouse.engine.clock import now_ms

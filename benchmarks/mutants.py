@@ -15,7 +15,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from benchmarks.mutant_rules import RULES, Rule
-from lakehouse.engine.project import ROOT
+from lakehouse.runtime.project import ROOT
 
 _FOLDERS = ("lakehouse", "lakehouse_tests", "benchmarks", "docs")
 _FILES = ("pyproject.toml", "dagster.yaml", "workspace.yaml", "README.md", "CHANGELOG.md")

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from random import Random
 from types import MappingProxyType
 
-from lakehouse.core.policy import CompactionPolicy
+from lakehouse.core.declaration.compaction_policy import CompactionPolicy
 
 _DELTA = "spark.databricks.delta."
 _KIB = 1024

@@ -14,18 +14,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from benchmarks.random_recipes import Recipe, draw
-from lakehouse.core.compaction import CompactionPlan, plan_compaction
-from lakehouse.core.history import Commit
-from lakehouse.core.layout import DataFile, Layout
-from lakehouse.core.partition import by_name, typed_partition
-from lakehouse.core.reason import Reason
-from lakehouse.engine import server
-from lakehouse.engine.confs import session_confs
+from lakehouse.core.compaction.plan import CompactionPlan, plan_compaction
+from lakehouse.core.delta.commits import Commit
+from lakehouse.core.delta.partition_values import by_name, typed_partition
+from lakehouse.core.delta.snapshot import DataFile, Layout
+from lakehouse.core.reasons import Reason
+from lakehouse.engine.compaction.statement import run_statement
+from lakehouse.engine.delta_log import TableFacts
 from lakehouse.engine.lake import Lake, open_lake
-from lakehouse.engine.log_reader import TableFacts
-from lakehouse.engine.rewrite import run_statement
-from lakehouse.engine.spark import connect, first_line
-from lakehouse.engine.spark_conf import cores_of
+from lakehouse.engine.spark.session_settings import session_confs
+from lakehouse.engine.spark.sessions import connect, first_line
+from lakehouse.runtime import server
+from lakehouse.runtime.spark_settings import cores_of
 from lakehouse_tests.conftest import own_settings
 
 if TYPE_CHECKING:

@@ -13,14 +13,14 @@ import time
 from math import isnan
 from pathlib import Path
 
-from lakehouse.core.benefit import gain_of
-from lakehouse.core.policy import Compaction, policy_for
-from lakehouse.core.table import Append, Landing, Table
-from lakehouse.engine import server
-from lakehouse.engine.compaction import compact, plan
+from lakehouse.core.costs.measured_benefit import gain_of
+from lakehouse.core.declaration.compaction_policy import Compaction, policy_for
+from lakehouse.core.declaration.table import Append, Landing, Table
+from lakehouse.engine.compaction.probe import take_pairs
+from lakehouse.engine.compaction.run import compact, plan
 from lakehouse.engine.lake import Lake, open_lake
-from lakehouse.engine.probe import take_pairs
-from lakehouse.engine.spark import connect
+from lakehouse.engine.spark.sessions import connect
+from lakehouse.runtime import server
 from lakehouse_tests.conftest import own_settings
 
 _LANDING = Landing(prefix="landing/x/", format="json", schema="id BIGINT")

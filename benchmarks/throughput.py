@@ -16,12 +16,13 @@ import numpy
 import pyarrow
 import pyarrow.parquet
 
-from lakehouse.core.policy import Compaction
-from lakehouse.core.table import Append, Landing, Table
-from lakehouse.engine import server, sql
-from lakehouse.engine.compaction import compact
+from lakehouse.core.declaration.compaction_policy import Compaction
+from lakehouse.core.declaration.table import Append, Landing, Table
+from lakehouse.engine.compaction.run import compact
 from lakehouse.engine.lake import Lake, open_lake
-from lakehouse.engine.spark import connect
+from lakehouse.engine.spark import statements
+from lakehouse.engine.spark.sessions import connect
+from lakehouse.runtime import server
 from lakehouse_tests.conftest import own_settings
 
 if TYPE_CHECKING:
@@ -63,7 +64,7 @@ def _make(spark: "SparkSession", folder: Path, files: int, partitions: int, rows
         place.mkdir(parents=True, exist_ok=True)
         pyarrow.parquet.write_table(pyarrow.table(columns), place / f"{number:06}.snappy.parquet")
     partitioned = " PARTITIONED BY (part INT)" if partitions > 1 else ""
-    spark.sql(f"CONVERT TO DELTA parquet.{sql.quote(str(folder))}{partitioned}")
+    spark.sql(f"CONVERT TO DELTA parquet.{statements.quote(str(folder))}{partitioned}")
 
 
 def _both(lake: Lake, spark: "SparkSession", number: int) -> tuple[float, float, float, float]:
@@ -76,7 +77,7 @@ def _both(lake: Lake, spark: "SparkSession", number: int) -> tuple[float, float,
         spark.read.format("delta").load(uri).limit(1).collect()  # both find the table's newest version in memory
         started = time.monotonic()
         if name == "bare":
-            spark.sql(f"OPTIMIZE {sql.path_table(uri)}")
+            spark.sql(f"OPTIMIZE {statements.path_table(uri)}")
             parts[name] = (time.monotonic() - started,)
         else:
             source = Landing(prefix="landing/", format="json", schema="id BIGINT")

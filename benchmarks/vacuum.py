@@ -22,14 +22,15 @@ from urllib.error import URLError
 from urllib.request import urlopen
 
 from benchmarks.s3_server import KEY, PREFIX, names_of
+from lakehouse.core.declaration.table import Append, Landing, Table
 from lakehouse.core.settings import Settings
-from lakehouse.core.table import Append, Landing, Table
-from lakehouse.engine import server, sql
 from lakehouse.engine.clock import now_ms
 from lakehouse.engine.inventory import newest_report, scan
 from lakehouse.engine.lake import Lake, open_lake
-from lakehouse.engine.spark import connect
+from lakehouse.engine.spark import statements
+from lakehouse.engine.spark.sessions import connect
 from lakehouse.engine.vacuum import vacuum
+from lakehouse.runtime import server
 from lakehouse_tests.conftest import free_port, own_settings
 
 if TYPE_CHECKING:
@@ -122,7 +123,7 @@ type_of_steps = Iterator[tuple[str, Callable[[], object]]]
 
 
 def _full(lake: Lake, spark: "SparkSession") -> type_of_steps:
-    yield FULL, lambda: spark.sql(f"VACUUM {sql.path_table(lake.settings.table_uri(KEY))}").collect()
+    yield FULL, lambda: spark.sql(f"VACUUM {statements.path_table(lake.settings.table_uri(KEY))}").collect()
 
 
 def _inventory(lake: Lake, spark: "SparkSession") -> type_of_steps:
@@ -134,8 +135,8 @@ def _inventory(lake: Lake, spark: "SparkSession") -> type_of_steps:
     view = f"""
         SELECT concat('s3a://{lake.store.bucket}/', key) AS path, size AS length, nullif(false, true) AS isDir,
                unix_millis(last_modified_date) AS modificationTime
-        FROM parquet.{sql.quote(data)} WHERE key LIKE '{PREFIX}/{KEY}/day=%'"""  # noqa: S608  # names of ours
-    table = sql.path_table(lake.settings.table_uri(KEY))
+        FROM parquet.{statements.quote(data)} WHERE key LIKE '{PREFIX}/{KEY}/day=%'"""  # noqa: S608  # names of ours
+    table = statements.path_table(lake.settings.table_uri(KEY))
     yield INVENTORY, lambda: spark.sql(f"VACUUM {table} FULL USING INVENTORY ({view})").collect()
 
 

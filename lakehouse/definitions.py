@@ -17,10 +17,10 @@ from lakehouse.defs.health import health_check
 from lakehouse.defs.inventory import inventory_asset, inventory_sensor
 from lakehouse.defs.keys import inventory_key, table_key, vacuum_key
 from lakehouse.defs.landing import landing_assets, landing_sensor
-from lakehouse.defs.maintenance import maintenance_plan
-from lakehouse.defs.medallion import table_asset
 from lakehouse.defs.resources import lake_of, spark_resource, tables_of
-from lakehouse.defs.schedule import compaction_schedules
+from lakehouse.defs.table_assets import table_asset
+from lakehouse.defs.upkeep.ranking import maintenance_plan
+from lakehouse.defs.upkeep.schedules import compaction_schedules
 from lakehouse.defs.vacuum import vacuum_asset
 
 PROJECT = Path(__file__).resolve().parents[1]

@@ -20,7 +20,7 @@ import hypothesis
 import pytest
 
 from lakehouse.core.settings import Settings, parse_settings
-from lakehouse.engine.process import hold_lock, port_is_free
+from lakehouse.runtime.processes import hold_lock, port_is_free
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -84,7 +84,7 @@ def for_all_workers(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def shared_settings(for_all_workers: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Settings]:
     """Settings of the one server of all workers, in a home of this worker's own: a home holds the locks of its tables."""
-    from lakehouse.engine.server import folder
+    from lakehouse.runtime.server import folder
     from lakehouse_tests.spark_server import shared_server
 
     home = tmp_path_factory.mktemp("shared")
@@ -96,7 +96,7 @@ def shared_settings(for_all_workers: Path, tmp_path_factory: pytest.TempPathFact
 @pytest.fixture(scope="session")
 def spark(shared_settings: Settings) -> Iterator["SparkSession"]:
     """A session on the shared server."""
-    from lakehouse.engine.spark import connect
+    from lakehouse.engine.spark.sessions import connect
 
     session = connect(shared_settings)
     yield session

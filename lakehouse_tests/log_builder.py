@@ -12,8 +12,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Self
 from urllib.parse import quote, unquote
 
-from lakehouse.core.layout import Layout
-from lakehouse.engine.log_reader import TableFacts, read_facts
+from lakehouse.core.delta.snapshot import Layout
+from lakehouse.engine.delta_log import TableFacts, read_facts
 from lakehouse.engine.store import MemoryStore, Store
 from lakehouse_tests.checkpoint_parquet import checkpoint_parquet
 

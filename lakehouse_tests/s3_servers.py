@@ -13,7 +13,7 @@ import pytest
 from botocore.exceptions import EndpointConnectionError
 
 from lakehouse.core.settings import Settings
-from lakehouse.engine import server
+from lakehouse.runtime import server
 from lakehouse_tests.conftest import free_port, own_settings, wait_until
 
 BUCKET = "lake"

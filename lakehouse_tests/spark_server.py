@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from lakehouse.core.settings import Settings
-from lakehouse.engine import server
-from lakehouse.engine.process import hold_lock, identify, make_it_ours, share_lock
-from lakehouse.engine.spark_conf import server_conf
+from lakehouse.runtime import server
+from lakehouse.runtime.processes import hold_lock, identify, make_it_ours, share_lock
+from lakehouse.runtime.spark_settings import server_conf
 from lakehouse_tests.conftest import free_port, own_settings
 
 # Room for what tests of several workers let wait in tasks, and as many files as two cores write.

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from lakehouse.core.policy import Compaction
-from lakehouse.core.reason import Reason
+from lakehouse.core.declaration.compaction_policy import Compaction
+from lakehouse.core.declaration.table import find_tables
+from lakehouse.core.reasons import Reason
 from lakehouse.core.settings import ACCEPTED
-from lakehouse.core.table import find_tables
 from lakehouse.core.vacuum import Vacuum
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"

@@ -15,16 +15,40 @@ HOUSE = Path(__file__).resolve().parent.parent
 DOORS: dict[str, tuple[str, ...] | None] = {
     "core": ("lakehouse.core",),
     "tables": ("lakehouse.core", "lakehouse.tables", "pyspark.sql"),
-    "engine": ("lakehouse.core", "lakehouse.engine", "pyspark", "delta", "pyarrow", "numpy", "pandas", "boto3", "botocore"),
-    "defs": ("lakehouse.core", "lakehouse.engine", "lakehouse.defs", "dagster", "dagster_aws", "dagster_pyspark"),
+    "runtime": ("lakehouse.core", "lakehouse.runtime"),
+    "report": ("lakehouse.core", "lakehouse.report"),
+    "engine": (
+        "lakehouse.core",
+        "lakehouse.runtime",
+        "lakehouse.engine",
+        "pyspark",
+        "delta",
+        "pyarrow",
+        "numpy",
+        "pandas",
+        "boto3",
+        "botocore",
+    ),
+    "defs": (
+        "lakehouse.core",
+        "lakehouse.engine",
+        "lakehouse.runtime",
+        "lakehouse.report",
+        "lakehouse.defs",
+        "dagster",
+        "dagster_aws",
+        "dagster_pyspark",
+    ),
     "definitions": ("lakehouse.core", "lakehouse.tables", "lakehouse.defs", "lakehouse.replay", "dagster"),
     "cli": (
         "lakehouse.core",
         "lakehouse.tables",
         "lakehouse.engine",
+        "lakehouse.runtime",
+        "lakehouse.report",
         "lakehouse.replay",
         "lakehouse.definitions",
-        "lakehouse.defs.carriers",
+        "lakehouse.defs.run_ownership",
         "lakehouse.defs.failures",
         "lakehouse.cli",
         "click",
@@ -41,14 +65,14 @@ FILE_LINES = 300
 EVALUATED = ("defs", "definitions", "replay")
 # A function that writes to a terminal or a page -> where it may be called: there texts are escaped, or are none from outside.
 PRINTERS = {
-    "print": ("cli/output.py", "engine/keeper.py", "engine/jars.py", "defs/carriers.py"),
+    "print": ("cli/output.py", "runtime/keeper.py", "runtime/jars.py", "defs/run_ownership.py"),
     "echo": ("cli/output.py",),
     "secho": (),
     "stdout.write": (),
     "stderr.write": (),
-    "MetadataValue.md": ("defs/markdown.py",),
+    "MetadataValue.md": ("defs/metadata/markdown.py",),
     "MarkdownMetadataValue": (),
-    "Markdown": ("defs/markdown.py", "defs/picture.py"),
+    "Markdown": ("defs/metadata/markdown.py", "defs/metadata/pictures.py"),
 }
 # The brackets keep this file from breaking its own rule.
 PLACES = re.compile(r"(?<![\w.-])/(?:[r]oot|[U]sers|[w]ork)/|--(?:extra-)?[i]ndex-url")

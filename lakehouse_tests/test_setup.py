@@ -6,7 +6,7 @@ import tomllib
 import pytest
 import yaml
 
-from lakehouse.engine.project import ROOT
+from lakehouse.runtime.project import ROOT
 
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 LOCK = (ROOT / "requirements.txt").read_text()
@@ -41,7 +41,7 @@ def test_the_lock_holds_what_the_project_asks_for() -> None:
 
 
 def test_the_jars_are_of_the_release_of_delta_that_is_locked() -> None:
-    jars = (ROOT / "lakehouse" / "engine" / "jars.sha256").read_text()
+    jars = (ROOT / "lakehouse" / "runtime" / "jars.sha256").read_text()
     assert f"-{pins()['delta-spark']}.jar" in jars
 
 
@@ -60,9 +60,9 @@ def test_clean_leaves_every_lake_and_says_so() -> None:
 
 
 @pytest.mark.parametrize("name", ["ivy.xml", "jars.sha256", "log4j2.properties"])
-def test_what_the_engine_reads_beside_its_code_is_packaged(name: str) -> None:
-    assert name in PYPROJECT["tool"]["setuptools"]["package-data"]["lakehouse.engine"]
-    assert (ROOT / "lakehouse" / "engine" / name).exists()
+def test_what_the_runtime_reads_beside_its_code_is_packaged(name: str) -> None:
+    assert name in PYPROJECT["tool"]["setuptools"]["package-data"]["lakehouse.runtime"]
+    assert (ROOT / "lakehouse" / "runtime" / name).exists()
 
 
 def test_ci_runs_the_suite() -> None:

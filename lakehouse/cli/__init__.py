@@ -1,5 +1,5 @@
 """The terminal's front door: `lakehouse …`."""
 
-from lakehouse.cli.front import main
+from lakehouse.cli.app import main
 
 __all__ = ["main"]

@@ -8,21 +8,21 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from lakehouse.cli.opened import Found, Opened, look_at_each
-from lakehouse.core.compaction import CompactionPlan, plan_table
-from lakehouse.core.health import assess_health
-from lakehouse.core.history import History
-from lakehouse.core.policy import policy_for
-from lakehouse.core.rank import Bounds, Decision, RunState, choose_compactions
-from lakehouse.core.readers import DAY_MS, ReaderRun, count_reads
-from lakehouse.core.reason import Reason
-from lakehouse.core.strategy import BySensor
-from lakehouse.core.strategy_choice import strategy_of
-from lakehouse.core.table import Table
-from lakehouse.core.trigger import TableState, state_of
-from lakehouse.engine.account import last_compaction_ms
+from lakehouse.cli.context import Found, Opened, look_at_each
+from lakehouse.core.compaction.plan import CompactionPlan, plan_table
+from lakehouse.core.declaration.compaction_policy import policy_for
+from lakehouse.core.declaration.strategies import BySensor
+from lakehouse.core.declaration.table import Table
+from lakehouse.core.delta.commits import History
+from lakehouse.core.reasons import Reason
+from lakehouse.core.scheduling.health import assess_health
+from lakehouse.core.scheduling.ranking import Bounds, Decision, RunState, choose_compactions
+from lakehouse.core.scheduling.read_rates import DAY_MS, ReaderRun, count_reads
+from lakehouse.core.scheduling.strategy_selection import strategy_of
+from lakehouse.core.scheduling.triggers import TableState, state_of
 from lakehouse.engine.clock import now_ms
-from lakehouse.engine.hands import hands_off_now
+from lakehouse.engine.compaction.hold_back import hands_off_now
+from lakehouse.engine.compaction.ledger import last_compaction_ms
 from lakehouse.engine.lake import Lake
 
 

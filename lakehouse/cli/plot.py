@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from lakehouse.core.errors import Refused
-from lakehouse.engine.chart import Series, chart_shapes, line_chart
-from lakehouse.engine.png import png_picture
+from lakehouse.report.chart import Series, chart_shapes, line_chart
+from lakehouse.report.png import png_picture
 
 
 def check_plot(plot: Path) -> None:

@@ -4,12 +4,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from lakehouse.core.account import Account, Entry, Errors
-from lakehouse.core.benefit import Probe
-from lakehouse.core.compaction import CompactionPlan
-from lakehouse.core.ingest import SetAside
-from lakehouse.core.reason import Reason
-from lakehouse.core.strategy_choice import StrategyChoice
+from lakehouse.core.compaction.plan import CompactionPlan
+from lakehouse.core.costs.ledger import Account, Entry, Errors
+from lakehouse.core.costs.measured_benefit import Probe
+from lakehouse.core.ingest.batches import SetAside
+from lakehouse.core.reasons import Reason
+from lakehouse.core.scheduling.strategy_selection import StrategyChoice
 from lakehouse.core.vacuum import PastVacuum, VacuumPlan
 
 

@@ -11,25 +11,25 @@ from typing import Any
 import dagster as dg
 from dagster_pyspark import LazyPySparkResource
 
-from lakehouse.core.breaker import closed_window
+from lakehouse.core.declaration.compaction_policy import policy_for
+from lakehouse.core.declaration.table import Table
 from lakehouse.core.errors import LakehouseError, Refused
-from lakehouse.core.policy import policy_for
-from lakehouse.core.rank import Decision, describe
-from lakehouse.core.table import Table
-from lakehouse.core.trigger import TableState
+from lakehouse.core.scheduling.circuit_breaker import closed_window
+from lakehouse.core.scheduling.ranking import Decision, describe
+from lakehouse.core.scheduling.triggers import TableState
 from lakehouse.defs.failures import dagster_words
-from lakehouse.defs.fleet import COST_TAG, REFUSED_TAG, read_memory, weigh_fleet
 from lakehouse.defs.health import report_checks
 from lakehouse.defs.keys import compaction_key, pool_of, table_key
-from lakehouse.defs.maintenance import report_ranking
-from lakehouse.defs.measured import measured
-from lakehouse.defs.medallion import tag_session
-from lakehouse.defs.metadata import compaction_metadata, table_metadata
-from lakehouse.engine.account import last_compaction_ms
+from lakehouse.defs.metadata.table import compaction_metadata, table_metadata
+from lakehouse.defs.table_assets import tag_session
+from lakehouse.defs.upkeep.after_compaction import measured
+from lakehouse.defs.upkeep.fleet import COST_TAG, REFUSED_TAG, read_memory, weigh_fleet
+from lakehouse.defs.upkeep.ranking import report_ranking
 from lakehouse.engine.clock import now_ms
-from lakehouse.engine.hands import refuse_hands_off
+from lakehouse.engine.compaction.hold_back import refuse_hands_off
+from lakehouse.engine.compaction.ledger import last_compaction_ms
 from lakehouse.engine.lake import Lake
-from lakehouse.engine.spark import session_id
+from lakehouse.engine.spark.sessions import session_id
 
 
 class CompactionConfig(dg.Config):
@@ -53,7 +53,7 @@ def compaction_asset(table: Table, lake: Lake) -> dg.AssetsDefinition:
     def compaction(
         context: dg.AssetExecutionContext, config: CompactionConfig, spark: LazyPySparkResource
     ) -> Iterator[dg.MaterializeResult[Any]]:
-        from lakehouse.engine.compaction import compact
+        from lakehouse.engine.compaction.run import compact
 
         with dagster_words(context):
             if not config.anyway:

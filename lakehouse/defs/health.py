@@ -8,18 +8,18 @@ from dataclasses import dataclass, field
 
 import dagster as dg
 
+from lakehouse.core.declaration.table import Table
 from lakehouse.core.errors import Broken, Refused
-from lakehouse.core.health import log_debt_ok, small_files_ok
-from lakehouse.core.rewrites import find_rewrites
-from lakehouse.core.table import Table
+from lakehouse.core.scheduling.health import log_debt_ok, small_files_ok
+from lakehouse.core.scheduling.rewrite_loops import find_rewrites
+from lakehouse.defs.dagster_records import runs_in_flight
 from lakehouse.defs.failures import dagster_words
-from lakehouse.defs.instance import runs_in_flight
 from lakehouse.defs.keys import table_key
-from lakehouse.engine.hands import breaker_of
-from lakehouse.engine.health import health_of
+from lakehouse.engine.compaction.hold_back import breaker_of
+from lakehouse.engine.delta_log import TableFacts, missing_files
 from lakehouse.engine.lake import Lake
-from lakehouse.engine.log_reader import TableFacts, missing_files
-from lakehouse.engine.sql import delete_lines
+from lakehouse.engine.spark.statements import delete_lines
+from lakehouse.engine.table_health import health_of
 
 _DESCRIPTIONS = {
     "readable": "The log folds, and every file that the table needs is in storage.",

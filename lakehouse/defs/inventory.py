@@ -13,17 +13,17 @@ from typing import TYPE_CHECKING, Any
 import dagster as dg
 from dagster_pyspark import LazyPySparkResource
 
+from lakehouse.core.declaration.table import Table
 from lakehouse.core.errors import Refused, Transient
-from lakehouse.core.inventory.verdict import CHECKS, FRESH_HOURS, Verdict, refused_report
-from lakehouse.core.table import Table
+from lakehouse.core.inventory.checks import CHECKS, FRESH_HOURS, Verdict, refused_report
+from lakehouse.defs.dagster_records import keys_in_flight
 from lakehouse.defs.failures import dagster_words
-from lakehouse.defs.instance import keys_in_flight
-from lakehouse.defs.inventory_metadata import inventory_metadata
 from lakehouse.defs.keys import inventory_key, table_key
-from lakehouse.defs.medallion import tag_session
+from lakehouse.defs.metadata.inventory import inventory_metadata
+from lakehouse.defs.table_assets import tag_session
 from lakehouse.engine.clock import now_ms
 from lakehouse.engine.lake import Lake
-from lakehouse.engine.spark import session_id
+from lakehouse.engine.spark.sessions import session_id
 
 if TYPE_CHECKING:
     from lakehouse.engine.inventory.table import InventoryOutcome
@@ -59,7 +59,7 @@ def inventory_asset(tables: Sequence[Table], lake: Lake) -> dg.AssetsDefinition:
     def inventory(
         context: dg.AssetExecutionContext, config: InventoryConfig, spark: LazyPySparkResource
     ) -> Iterator[dg.MaterializeResult[Any] | dg.AssetCheckResult]:
-        from lakehouse.engine.inventory.account import judge
+        from lakehouse.engine.inventory.checks import judge
 
         def session() -> Any:
             opened = spark.spark_session

@@ -2,7 +2,7 @@
 
 import dagster as dg
 
-from lakehouse.core.table import Landing, Table
+from lakehouse.core.declaration.table import Landing, Table
 from lakehouse.engine.lake import Lake
 
 

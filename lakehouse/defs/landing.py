@@ -7,13 +7,13 @@ from functools import partial
 
 import dagster as dg
 
+from lakehouse.core.declaration.table import Landing, Table
 from lakehouse.core.errors import Transient
-from lakehouse.core.ingest import Batch, BatchPlan, LandedFile, Ledger, choose_batch, find_unfinished
-from lakehouse.core.reason import Reason
-from lakehouse.core.table import Landing, Table
-from lakehouse.defs.instance import NewestFacts, earlier_tries, newest_facts, runs_in_flight
+from lakehouse.core.ingest.batches import Batch, BatchPlan, LandedFile, Ledger, choose_batch, find_unfinished
+from lakehouse.core.reasons import Reason
+from lakehouse.defs.dagster_records import NewestFacts, earlier_tries, newest_facts, runs_in_flight
 from lakehouse.defs.keys import landing_key, table_key
-from lakehouse.engine.journal import Journal
+from lakehouse.engine.journal.journal import Journal
 from lakehouse.engine.lake import Lake
 
 # Listing a bucket costs money and a folder does not.

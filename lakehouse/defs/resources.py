@@ -4,12 +4,12 @@ import os
 
 from dagster_pyspark import LazyPySparkResource
 
+from lakehouse.core.declaration.table import Table
 from lakehouse.core.settings import Settings
-from lakehouse.core.table import Table
-from lakehouse.engine.declared import declared_tables
+from lakehouse.engine.declared_tables import declared_tables
 from lakehouse.engine.lake import Lake, open_lake
-from lakehouse.engine.server import TOKEN_VARIABLE
-from lakehouse.engine.spark import connect, prepare
+from lakehouse.engine.spark.sessions import connect, prepare
+from lakehouse.runtime.server import TOKEN_VARIABLE
 
 
 def tables_of(settings: Settings) -> tuple[Table, ...]:

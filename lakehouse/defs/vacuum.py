@@ -9,17 +9,17 @@ from typing import Any
 import dagster as dg
 from dagster_pyspark import LazyPySparkResource
 
+from lakehouse.core.declaration.table import Table
 from lakehouse.core.errors import Refused
-from lakehouse.core.table import Table
 from lakehouse.core.vacuum import FAILED_NAMED, PastVacuum
 from lakehouse.defs.failures import dagster_words
 from lakehouse.defs.keys import compaction_key, inventory_key, pool_of, table_key, vacuum_key
-from lakehouse.defs.medallion import tag_session
-from lakehouse.defs.metadata import vacuum_metadata
-from lakehouse.engine.hands import refuse_vacuum
-from lakehouse.engine.journal import Journal
+from lakehouse.defs.metadata.table import vacuum_metadata
+from lakehouse.defs.table_assets import tag_session
+from lakehouse.engine.compaction.hold_back import refuse_vacuum
+from lakehouse.engine.journal.journal import Journal
 from lakehouse.engine.lake import Lake
-from lakehouse.engine.spark import session_id
+from lakehouse.engine.spark.sessions import session_id
 
 DELETED = "deleted"
 # On runs that an automation condition asked for. Source: dagster 1.13, dagster/_core/storage/tags.py

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from lakehouse.core.settings import Settings
-from lakehouse.engine.log_reader import TableFacts, read_facts
+from lakehouse.engine.delta_log import TableFacts, read_facts
 from lakehouse.engine.store import Store, open_store
 
 

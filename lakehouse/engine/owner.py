@@ -21,14 +21,14 @@ from pathlib import Path
 from urllib.parse import urlsplit
 from uuid import uuid4
 
-from lakehouse.core.breaker import utc_text
 from lakehouse.core.errors import Broken, Refused
+from lakehouse.core.scheduling.circuit_breaker import utc_text
 from lakehouse.core.settings import Settings
 from lakehouse.engine.clock import now_ms
 from lakehouse.engine.lake import Lake
-from lakehouse.engine.server_state import status
-from lakehouse.engine.spark_conf import CONNECT_PORT
 from lakehouse.engine.store import DiskStore
+from lakehouse.runtime.server_state import status
+from lakehouse.runtime.spark_settings import CONNECT_PORT
 
 _RECORD = "_lakehouse/owner.json"
 _IDENTITY = "identity"

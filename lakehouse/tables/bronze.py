@@ -1,7 +1,7 @@
 """Bronze: what landed, row by row, as it was sent."""
 
-from lakehouse.core.policy import Compaction
-from lakehouse.core.table import Append, Landing, Overwrite, Table
+from lakehouse.core.declaration.compaction_policy import Compaction
+from lakehouse.core.declaration.table import Append, Landing, Overwrite, Table
 
 flight_events = Table(
     key="bronze/flight_events",

@@ -5,9 +5,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from lakehouse.core.table import Append, Landing, Table
+from lakehouse.core.declaration.table import Append, Landing, Table
+from lakehouse.engine.ingest.write import write_table
 from lakehouse.engine.lake import Lake
-from lakehouse.engine.write import write_table
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from lakehouse.cli.front import commands
+from lakehouse.cli.app import commands
 from lakehouse.engine.store import DiskStore
 from lakehouse_tests.log_builder import LogBuilder
 

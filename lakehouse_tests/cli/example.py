@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from lakehouse.core.policy import Compaction
-from lakehouse.core.table import Append, Landing, Merge, Overwrite, Table, table
+from lakehouse.core.declaration.compaction_policy import Compaction
+from lakehouse.core.declaration.table import Append, Landing, Merge, Overwrite, Table, table
 from lakehouse.core.vacuum import SHORT_RETENTION_RISK, Vacuum
 
 orders = Table(

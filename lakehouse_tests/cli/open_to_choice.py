@@ -1,8 +1,8 @@
 """One table whose strategy its own past chooses."""
 
-from lakehouse.core.policy import Compaction
-from lakehouse.core.strategy import Chosen
-from lakehouse.core.table import Append, Landing, Table
+from lakehouse.core.declaration.compaction_policy import Compaction
+from lakehouse.core.declaration.strategies import Chosen
+from lakehouse.core.declaration.table import Append, Landing, Table
 
 orders = Table(
     key="bronze/orders",

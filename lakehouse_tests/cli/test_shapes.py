@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from lakehouse.core.compaction import plan_compaction
+from lakehouse.core.compaction.plan import plan_compaction
+from lakehouse.core.declaration.compaction_policy import Compaction, policy_for
+from lakehouse.core.declaration.table import Append, Landing, Table
 from lakehouse.core.outcome import CompactionOutcome, VacuumOutcome
-from lakehouse.core.policy import Compaction, policy_for
-from lakehouse.core.table import Append, Landing, Table
 from lakehouse.core.vacuum import PastVacuum
 from lakehouse.engine.lake import open_lake
 from lakehouse.engine.store import DiskStore

@@ -17,8 +17,8 @@ import pytest
 from dagster import DagsterEventType, DagsterRunStatus
 
 from lakehouse.core.settings import Settings
-from lakehouse.engine import probe
-from lakehouse.engine.dagster_home import dagster_home
+from lakehouse.engine.compaction import probe
+from lakehouse.runtime.dagster_home import dagster_home
 from lakehouse_tests.cli.conftest import Terminal
 from lakehouse_tests.cli.test_shapes import SHOWN, shape
 from lakehouse_tests.conftest import wait_until

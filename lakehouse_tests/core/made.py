@@ -2,10 +2,10 @@
 
 from collections.abc import Sequence
 
-from lakehouse.core.compaction import CompactionPlan, plan_compaction
-from lakehouse.core.history import Commit, History
-from lakehouse.core.layout import Column, DataFile, Layout, LogDebt, Tombstone, type_of_partition
-from lakehouse.core.policy import CompactionPolicy
+from lakehouse.core.compaction.plan import CompactionPlan, plan_compaction
+from lakehouse.core.declaration.compaction_policy import CompactionPolicy
+from lakehouse.core.delta.commits import Commit, History
+from lakehouse.core.delta.snapshot import Column, DataFile, Layout, LogDebt, Tombstone, type_of_partition
 
 TARGET = 8_000
 POLICY = CompactionPolicy(target_file_bytes=TARGET, min_small_files=4, max_deleted_rows_ratio=0.05)

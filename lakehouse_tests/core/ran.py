@@ -3,7 +3,7 @@
 import json
 from collections.abc import Iterable
 
-from lakehouse.core.history import Commit, History
+from lakehouse.core.delta.commits import Commit, History
 
 SECOND_MS, HOUR_MS = 1_000, 3_600_000
 

@@ -9,9 +9,9 @@ from uuid import uuid4
 import dagster as dg
 from dagster import DagsterEvent, DagsterEventType
 
-from lakehouse.core.policy import Compaction
+from lakehouse.core.declaration.compaction_policy import Compaction
+from lakehouse.core.declaration.table import Append, Landing, Merge, Overwrite, Table, table
 from lakehouse.core.settings import Settings, parse_settings
-from lakehouse.core.table import Append, Landing, Merge, Overwrite, Table, table
 from lakehouse.defs.keys import table_key
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.store import MemoryStore

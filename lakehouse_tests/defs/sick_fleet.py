@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from lakehouse.core.policy import Compaction
-from lakehouse.core.table import Append, Landing, Table
+from lakehouse.core.declaration.compaction_policy import Compaction
+from lakehouse.core.declaration.table import Append, Landing, Table
 
 
 def _table(name: str, **knobs: Any) -> Table:

@@ -8,8 +8,8 @@ import dagster as dg
 import pytest
 from dagster import DagsterEventType, SensorResult
 
-from lakehouse.core.policy import Compaction
-from lakehouse.core.window import DAYS, Window
+from lakehouse.core.declaration.compaction_policy import Compaction
+from lakehouse.core.declaration.windows import DAYS, Window
 from lakehouse.defs.compaction import compaction_asset, compaction_sensor
 from lakehouse.defs.keys import compaction_key, table_key
 from lakehouse.defs.resources import spark_resource

@@ -7,15 +7,15 @@ from typing import Any
 import dagster as dg
 import pytest
 
-from lakehouse.core.breaker import CompactionTry
-from lakehouse.core.compaction import plan_table
+from lakehouse.core.compaction.plan import plan_table
+from lakehouse.core.declaration.compaction_policy import BinPacking, Compaction, ZOrder
 from lakehouse.core.errors import Refused
-from lakehouse.core.policy import BinPacking, Compaction, ZOrder
+from lakehouse.core.scheduling.circuit_breaker import CompactionTry
 from lakehouse.defs.health import TableVerdict, check_names, health_check, judge, report_checks
 from lakehouse.defs.keys import table_key
-from lakehouse.defs.metadata import table_metadata
+from lakehouse.defs.metadata.table import table_metadata
 from lakehouse.engine.clock import now_ms
-from lakehouse.engine.journal import Journal
+from lakehouse.engine.journal.journal import Journal
 from lakehouse.engine.lake import Lake
 from lakehouse_tests.defs.example import example_lake, latest_orders, orders
 from lakehouse_tests.log_builder import LogBuilder

@@ -15,18 +15,18 @@ import dagster as dg
 import pytest
 from dagster import DagsterEventType
 
-from lakehouse.core.breaker import CompactionTry
-from lakehouse.core.layout import Layout
-from lakehouse.core.policy import Compaction
+from lakehouse.core.declaration.compaction_policy import Compaction
+from lakehouse.core.declaration.table import Append, Landing, Table
+from lakehouse.core.declaration.windows import Window
+from lakehouse.core.delta.snapshot import Layout
+from lakehouse.core.scheduling.circuit_breaker import CompactionTry
 from lakehouse.core.settings import Settings, parse_settings
-from lakehouse.core.table import Append, Landing, Table
-from lakehouse.core.window import Window
 from lakehouse.defs.compaction import compaction_sensor
 from lakehouse.defs.keys import compaction_key, table_key
-from lakehouse.defs.metadata import table_metadata
+from lakehouse.defs.metadata.table import table_metadata
 from lakehouse.engine.clock import now_ms
-from lakehouse.engine.compaction import compact
-from lakehouse.engine.journal import Journal
+from lakehouse.engine.compaction.run import compact
+from lakehouse.engine.journal.journal import Journal
 from lakehouse.engine.lake import Lake, open_lake
 from lakehouse.engine.vacuum import plan, run, vacuum_idle
 from lakehouse_tests.defs.example import begun, ended, latest_orders

@@ -8,16 +8,16 @@ import dagster as dg
 import pytest
 from dagster import SensorResult
 
-from lakehouse.core.table import Table
+from lakehouse.core.declaration.table import Table
 from lakehouse.defs.compaction import compaction_asset, compaction_sensor
+from lakehouse.defs.dagster_records import newest_facts
 from lakehouse.defs.health import health_check
-from lakehouse.defs.instance import newest_facts
 from lakehouse.defs.keys import compaction_key, table_key
 from lakehouse.defs.landing import landing_sensor
-from lakehouse.defs.medallion import table_asset
 from lakehouse.defs.resources import spark_resource
+from lakehouse.defs.table_assets import table_asset
 from lakehouse.engine.lake import Lake
-from lakehouse.engine.server import TOKEN_VARIABLE
+from lakehouse.runtime.server import TOKEN_VARIABLE
 from lakehouse_tests.defs.example import TABLES, latest_orders, orders, totals
 
 pytestmark = pytest.mark.spark

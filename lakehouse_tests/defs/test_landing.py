@@ -7,12 +7,12 @@ import dagster as dg
 import pytest
 from dagster import DagsterEventType, SensorResult
 
+from lakehouse.core.declaration.table import Append, Landing, Overwrite, Table
 from lakehouse.core.errors import Transient
-from lakehouse.core.ingest import Batch, LandedFile
-from lakehouse.core.table import Append, Landing, Overwrite, Table
+from lakehouse.core.ingest.batches import Batch, LandedFile
 from lakehouse.defs.keys import table_key
 from lakehouse.defs.landing import landing_assets, landing_sensor
-from lakehouse.engine.journal import Journal
+from lakehouse.engine.journal.journal import Journal
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.store import MemoryStore, StoredFile
 from lakehouse_tests.defs.example import (

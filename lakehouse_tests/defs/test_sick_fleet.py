@@ -9,18 +9,18 @@ from typing import TYPE_CHECKING
 import dagster as dg
 import pytest
 
-from lakehouse.core.breaker import Pause
+from lakehouse.core.declaration.table import Table
+from lakehouse.core.scheduling.circuit_breaker import Pause
 from lakehouse.core.settings import Settings
-from lakehouse.core.table import Table
 from lakehouse.defs.compaction import compaction_asset, compaction_sensor
 from lakehouse.defs.health import health_check
 from lakehouse.defs.keys import compaction_key, table_key
-from lakehouse.defs.metadata import table_metadata
+from lakehouse.defs.metadata.table import table_metadata
 from lakehouse.defs.resources import spark_resource
-from lakehouse.engine.account import last_compaction_ms
 from lakehouse.engine.clock import now_ms
-from lakehouse.engine.hands import hands_off_now
-from lakehouse.engine.journal import Journal
+from lakehouse.engine.compaction.hold_back import hands_off_now
+from lakehouse.engine.compaction.ledger import last_compaction_ms
+from lakehouse.engine.journal.journal import Journal
 from lakehouse.engine.lake import Lake, open_lake
 from lakehouse_tests.cli.conftest import Terminal
 from lakehouse_tests.defs.sick_fleet import FLEET, advised, healthy, looped, paused, sick

@@ -8,19 +8,19 @@ import dagster as dg
 import pytest
 from click.testing import CliRunner
 
-from lakehouse.cli import vacuum as command
-from lakehouse.cli.front import commands
-from lakehouse.core.breaker import Pause
-from lakehouse.core.table import Table
+from lakehouse.cli.app import commands
+from lakehouse.cli.commands import vacuum as command
+from lakehouse.core.declaration.table import Table
+from lakehouse.core.scheduling.circuit_breaker import Pause
 from lakehouse.core.vacuum import Vacuum
 from lakehouse.defs.keys import compaction_key, inventory_key, table_key, vacuum_key
 from lakehouse.defs.resources import spark_resource
 from lakehouse.defs.vacuum import DELETED, vacuum_asset
 from lakehouse.engine.clock import now_ms
-from lakehouse.engine.journal import Journal
+from lakehouse.engine.journal.journal import Journal
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.vacuum import run
-from lakehouse_tests.core.test_vacuum import past
+from lakehouse_tests.core.vacuum.test_plan import past
 from lakehouse_tests.defs.example import example_lake, orders
 from lakehouse_tests.log_builder import LogBuilder
 

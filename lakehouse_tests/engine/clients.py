@@ -9,19 +9,19 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lakehouse.core.policy import Compaction
+from lakehouse.core.declaration.compaction_policy import Compaction
+from lakehouse.core.declaration.table import Append, Table
 from lakehouse.core.settings import Settings, parse_settings
-from lakehouse.core.table import Append, Table
 from lakehouse.engine.clock import now_ms
-from lakehouse.engine.guard import hold
+from lakehouse.engine.ingest.write import write_table
 from lakehouse.engine.inventory import fresh_report
 from lakehouse.engine.inventory import table as inventory
-from lakehouse.engine.journal import Journal
+from lakehouse.engine.journal.journal import Journal
 from lakehouse.engine.lake import Lake, open_lake
-from lakehouse.engine.spark import adopt, connect, prepare, session_config, translated
+from lakehouse.engine.spark.sessions import adopt, connect, prepare, session_config, translated
 from lakehouse.engine.store import DiskStore
+from lakehouse.engine.table_lock import hold
 from lakehouse.engine.vacuum import run
-from lakehouse.engine.write import write_table
 from lakehouse_tests.engine.example import events
 from lakehouse_tests.engine.vacuums import table_of
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from lakehouse.core.declaration.table import Table
 from lakehouse.core.errors import LakehouseError
-from lakehouse.core.table import Table
 from lakehouse.core.vacuum import Doomed, VacuumPlan
 from lakehouse.engine.clock import now_ms
 from lakehouse.engine.lake import Lake

@@ -9,14 +9,14 @@ from random import Random
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
+from lakehouse.core.delta.deletion_vectors import vector_file
 from lakehouse.core.errors import Refused
 from lakehouse.core.outcome import VacuumOutcome
-from lakehouse.core.vector import vector_file
-from lakehouse.engine import sql
 from lakehouse.engine.clock import now_ms
-from lakehouse.engine.confs import OLD_VERSIONS_REFUSED, session_confs
 from lakehouse.engine.inventory import scan
 from lakehouse.engine.lake import Lake
+from lakehouse.engine.spark import statements
+from lakehouse.engine.spark.session_settings import OLD_VERSIONS_REFUSED, session_confs
 from lakehouse.engine.vacuum import vacuum
 from lakehouse_tests.engine.vacuums import MONTH_SECONDS, data_files, table_of
 
@@ -81,7 +81,7 @@ class Story:
         self.told: list[str] = [f"seed {seed}"]
         self.log, self.rows, self.known = Log(), dict[int, tuple[int, int]](), list[type_of_rows]()
         self.uri, self.folder = lake.settings.table_uri(KEY), Path(lake.settings.root) / KEY
-        self.table, self.oldest, self.deleted = sql.path_table(self.uri), 0, 0
+        self.table, self.oldest, self.deleted = statements.path_table(self.uri), 0, 0
         self.moments: list[int] = []
         self.partitions = self.random.choice((1, 2, 3))
 
@@ -165,7 +165,7 @@ class Story:
         version = self.random.randint(self.oldest, len(self.known) - 1)
         self._say(f"restore {version}")
         with session_confs(self.spark, {OLD_VERSIONS_REFUSED: "false"}):
-            self._sql(sql.restore(self.uri, version))
+            self._sql(statements.restore(self.uri, version))
         self.rows = dict(self.known[version])
 
     def _orphan(self) -> None:

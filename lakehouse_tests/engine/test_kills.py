@@ -12,11 +12,11 @@ from pyspark.sql.connect.client import SparkConnectClient
 from pyspark.sql.connect.proto.base_pb2 import GetStatusResponse
 
 from lakehouse.core.settings import Settings
-from lakehouse.engine import spark as engine_spark
-from lakehouse.engine.guard import hold
-from lakehouse.engine.journal import Journal
+from lakehouse.engine.journal.journal import Journal
 from lakehouse.engine.lake import Lake
-from lakehouse.engine.spark import interrupt_session, session_id
+from lakehouse.engine.spark import sessions as engine_spark
+from lakehouse.engine.spark.sessions import interrupt_session, session_id
+from lakehouse.engine.table_lock import hold
 from lakehouse_tests.engine.clients import new_session, slow_copies
 from lakehouse_tests.engine.example import rows_of, version_of
 

@@ -5,19 +5,22 @@ import shutil
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, replace
+from functools import partial
 from os import getpid
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from lakehouse.cli.commands.up import check_owner
 from lakehouse.core.errors import Broken, Refused
-from lakehouse.engine import guard, owner, server
+from lakehouse.engine import owner, table_lock
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.owner import claim, owner_of, take_over
-from lakehouse.engine.process import identify
 from lakehouse.engine.store import DiskStore
-from lakehouse.engine.up import run_all
+from lakehouse.runtime import server
+from lakehouse.runtime.foreground import run_all
+from lakehouse.runtime.processes import identify
 from lakehouse_tests.conftest import free_port, own_settings
 
 type_of_home = Callable[..., Lake]
@@ -208,7 +211,7 @@ def test_whoever_takes_a_table_to_write_it_is_the_owner_or_refused_before_anythi
     claim(home("a"), asked="write")
     lake: Lake = home("b")
     no_session: Any = None
-    held = guard.hold(lake, no_session, "bronze/orders", owner="write of bronze/orders")
+    held = table_lock.hold(lake, no_session, "bronze/orders", owner="write of bronze/orders")
     with pytest.raises(Refused, match=r"^write of bronze/orders: the lake .* belongs to"), held:
         pass
     assert not (lake.settings.home / "locks").exists()
@@ -218,7 +221,7 @@ def test_a_second_home_does_not_even_come_up(home: type_of_home) -> None:
     claim(home("a"), asked="write")
     settings = replace(home("b").settings, port=free_port())
     with pytest.raises(Refused, match=r"^lakehouse up: the lake .* belongs to"):
-        run_all(settings, print)
+        run_all(settings, print, check=partial(check_owner, settings))
     assert server.status(settings).condition == "stopped"
 
 

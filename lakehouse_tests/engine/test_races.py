@@ -10,10 +10,10 @@ import pyarrow.parquet
 import pytest
 
 from lakehouse.core.errors import Transient
-from lakehouse.engine.guard import hold
-from lakehouse.engine.journal import Journal
+from lakehouse.engine.journal.journal import Journal
 from lakehouse.engine.lake import Lake
-from lakehouse.engine.spark import session_id
+from lakehouse.engine.spark.sessions import session_id
+from lakehouse.engine.table_lock import hold
 from lakehouse_tests.engine.example import rows_of
 
 if TYPE_CHECKING:

@@ -11,14 +11,14 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from lakehouse.core.declaration.compaction_policy import Compaction
+from lakehouse.core.declaration.table import Append, Landing, Table
 from lakehouse.core.errors import Transient
 from lakehouse.core.outcome import CompactionOutcome
-from lakehouse.core.policy import Compaction
-from lakehouse.core.table import Append, Landing, Table
-from lakehouse.engine import sql
-from lakehouse.engine.compaction import compact
+from lakehouse.engine.compaction.run import compact
 from lakehouse.engine.lake import Lake
-from lakehouse.engine.spark import connect, is_conflict
+from lakehouse.engine.spark import statements
+from lakehouse.engine.spark.sessions import connect, is_conflict
 from lakehouse_tests.engine.clients import new_session
 
 if TYPE_CHECKING:
@@ -87,7 +87,7 @@ class Writer:
     def make(self, spark: "SparkSession") -> None:
         """The table with its first rows; deletion vectors where it has no partitions."""
         partitioned = "PARTITIONED BY (part)" if self.key == PARTITIONED else "TBLPROPERTIES ('delta.enableDeletionVectors' = 'true')"
-        spark.sql(f"CREATE TABLE {sql.path_table(self.uri)} (id BIGINT, part INT, value BIGINT) USING delta {partitioned}")
+        spark.sql(f"CREATE TABLE {statements.path_table(self.uri)} (id BIGINT, part INT, value BIGINT) USING delta {partitioned}")
         for _ in range(3):
             statement, effect = self._append()
             spark.sql(statement)
@@ -109,7 +109,7 @@ class Writer:
         def effect() -> None:
             self.model.update(dict.fromkeys(range(first, first + count), 0))
 
-        return f"INSERT INTO {sql.path_table(self.uri)} {self._rows(first, count, 0)}", effect
+        return f"INSERT INTO {statements.path_table(self.uri)} {self._rows(first, count, 0)}", effect
 
     def _update(self) -> tuple[str, Callable[[], None]]:
         part, rest = self.chance.randrange(PARTITIONS), self.chance.randrange(5)
@@ -117,7 +117,7 @@ class Writer:
         def effect() -> None:
             self.model.update({id_: value + 1 for id_, value in self.model.items() if id_ % PARTITIONS == part and id_ % 5 == rest})
 
-        return f"UPDATE {sql.path_table(self.uri)} SET value = value + 1 WHERE part = {part} AND id % 5 = {rest}", effect
+        return f"UPDATE {statements.path_table(self.uri)} SET value = value + 1 WHERE part = {part} AND id % 5 = {rest}", effect
 
     def _delete(self) -> tuple[str, Callable[[], None]]:
         part, rest = self.chance.randrange(PARTITIONS), self.chance.randrange(7)
@@ -126,7 +126,7 @@ class Writer:
             for id_ in [id_ for id_ in self.model if id_ % PARTITIONS == part and id_ % 7 == rest]:
                 del self.model[id_]
 
-        return f"DELETE FROM {sql.path_table(self.uri)} WHERE part = {part} AND id % 7 = {rest}", effect
+        return f"DELETE FROM {statements.path_table(self.uri)} WHERE part = {part} AND id % 7 = {rest}", effect
 
     def _merge(self) -> tuple[str, Callable[[], None]]:
         first, count, value = self.chance.randrange(self.next_id), self.chance.randint(4, 20), self.chance.randint(100, 999)
@@ -136,7 +136,7 @@ class Writer:
             self.model.update(dict.fromkeys(range(first, first + count), value))
 
         return (
-            f"MERGE INTO {sql.path_table(self.uri)} AS target USING ({self._rows(first, count, value)}) AS source "
+            f"MERGE INTO {statements.path_table(self.uri)} AS target USING ({self._rows(first, count, value)}) AS source "
             "ON target.id = source.id AND target.part = source.part "
             "WHEN MATCHED THEN UPDATE SET value = source.value WHEN NOT MATCHED THEN INSERT *"
         ), effect

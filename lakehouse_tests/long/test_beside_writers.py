@@ -8,14 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from lakehouse.core.history import Commit
-from lakehouse.core.layout import Layout
+from lakehouse.core.delta.commits import Commit
+from lakehouse.core.delta.snapshot import Layout
 from lakehouse.core.outcome import CompactionOutcome
-from lakehouse.engine import compaction, sql
-from lakehouse.engine.compaction import compact
-from lakehouse.engine.journal import Journal
+from lakehouse.engine.compaction import run
+from lakehouse.engine.compaction.run import compact
+from lakehouse.engine.delta_log import TableFacts
+from lakehouse.engine.journal.journal import Journal
 from lakehouse.engine.lake import Lake
-from lakehouse.engine.log_reader import TableFacts
+from lakehouse.engine.spark import statements
 from lakehouse_tests.engine.clients import new_session
 from lakehouse_tests.engine.example import events, rows_of, version_of
 
@@ -27,7 +28,7 @@ PARTITIONS = 12
 
 def test_the_partition_that_somebody_changes_is_left_out_of_the_next_try(lake: Lake, spark: "SparkSession") -> None:
     table = _two_files_per_partition(lake, spark)
-    planned = compaction.plan(lake, events)
+    planned = run.plan(lake, events)
     outcome = _compact_while(lake, spark, f"DELETE FROM {table} WHERE part = 3 AND id % 10 = 3")
     assert planned is not None
     assert (outcome.conflicts, outcome.wasted_bytes) == (1, planned.bytes_removed)
@@ -72,7 +73,7 @@ def test_rows_are_compared_as_they_were_at_the_commit_whoever_writes_after_it(
 ) -> None:
     table = _two_files_per_partition(lake, spark)
     spark.sql(f"ALTER TABLE {table} SET TBLPROPERTIES ('delta.enableDeletionVectors' = 'true')")
-    other, real = new_session(lake.settings), compaction.verify
+    other, real = new_session(lake.settings), run.verify
 
     def after_other_writes(
         lake: Lake, spark: "SparkSession", before: Layout, after: TableFacts, commits: Sequence[Commit], ahead: Mapping[str, Any]
@@ -83,7 +84,7 @@ def test_rows_are_compared_as_they_were_at_the_commit_whoever_writes_after_it(
         assert now is not None
         return real(lake, spark, before, now, commits, ahead)
 
-    monkeypatch.setattr(compaction, "verify", after_other_writes)
+    monkeypatch.setattr(run, "verify", after_other_writes)
     outcome = compact(lake, spark, events)
     other.stop()
     assert (outcome.rows_verified, outcome.conflicts) == (10 * PARTITIONS, 0)
@@ -95,13 +96,13 @@ def test_rows_that_somebody_deletes_between_the_plan_and_the_statement_are_not_m
 ) -> None:
     table = _two_files_per_partition(lake, spark)
     spark.sql(f"ALTER TABLE {table} SET TBLPROPERTIES ('delta.enableDeletionVectors' = 'true')")
-    other, real = new_session(lake.settings), sql.optimize
+    other, real = new_session(lake.settings), statements.optimize
 
     def after_a_delete(uri: str, predicate: str | None) -> str:
         other.sql(f"DELETE FROM {table} WHERE id % 10 = 3")
         return real(uri, predicate)
 
-    monkeypatch.setattr(sql, "optimize", after_a_delete)
+    monkeypatch.setattr(statements, "optimize", after_a_delete)
     outcome = compact(lake, spark, events)
     other.stop()
     assert (outcome.rows_verified, outcome.files_removed) == (9 * PARTITIONS, 2 * PARTITIONS)
@@ -142,7 +143,7 @@ def _two_files_per_partition(lake: Lake, spark: "SparkSession") -> str:
     for start in (0, 5 * PARTITIONS):
         frame = spark.range(start, start + 5 * PARTITIONS).selectExpr("id", f"INT(id % {PARTITIONS}) AS part")
         frame.coalesce(1).write.format("delta").partitionBy("part").mode("append").save(uri)
-    return sql.path_table(uri)
+    return statements.path_table(uri)
 
 
 def _ids_but(gone: Callable[[int], bool]) -> list[tuple[int]]:

@@ -8,8 +8,8 @@ import pyarrow
 import pytest
 from pyspark.sql import SparkSession
 
-from lakehouse.core.layout import Layout
-from lakehouse.engine.log_reader import TableFacts, missing_files, read_facts
+from lakehouse.core.delta.snapshot import Layout
+from lakehouse.engine.delta_log import TableFacts, missing_files, read_facts
 from lakehouse.engine.store import DiskStore
 
 pytestmark = pytest.mark.spark

@@ -6,15 +6,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from lakehouse.core.benefit import Probe
+from lakehouse.core.costs.measured_benefit import Probe
 from lakehouse.core.errors import Broken
-from lakehouse.core.reason import Reason
-from lakehouse.engine.account import with_account
+from lakehouse.core.reasons import Reason
 from lakehouse.engine.clock import now_ms
-from lakehouse.engine.compaction import compact
-from lakehouse.engine.hands import breaker_of, hands_off_now
+from lakehouse.engine.compaction.hold_back import breaker_of, hands_off_now
+from lakehouse.engine.compaction.ledger import with_account
+from lakehouse.engine.compaction.probe import backoffs, probe_compaction, probes, record_probe, take_pairs
+from lakehouse.engine.compaction.run import compact
 from lakehouse.engine.lake import Lake, open_lake
-from lakehouse.engine.probe import backoffs, probe_compaction, probes, record_probe, take_pairs
 from lakehouse_tests.conftest import own_settings
 from lakehouse_tests.engine.example import copies, events, session_settings, version_of
 

@@ -7,8 +7,8 @@ import pytest
 
 from benchmarks.random_recipes import draw
 from benchmarks.random_tables import compare, differences
-from lakehouse.core.history import Commit
-from lakehouse.core.layout import DataFile
+from lakehouse.core.delta.commits import Commit
+from lakehouse.core.delta.snapshot import DataFile
 from lakehouse.engine.lake import Lake
 from lakehouse_tests.core.made import data_file, layout, plan
 

@@ -6,16 +6,16 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from lakehouse.core.compaction import CompactionPlan, plan_compaction
+from lakehouse.core.compaction.plan import CompactionPlan, plan_compaction
+from lakehouse.core.declaration.compaction_policy import MIB, Compaction, LiquidClustering, ZOrder, policy_for
+from lakehouse.core.declaration.table import Append, Landing, Table
+from lakehouse.core.delta.snapshot import Layout
 from lakehouse.core.errors import Refused
-from lakehouse.core.layout import Layout
 from lakehouse.core.outcome import CompactionOutcome
-from lakehouse.core.policy import MIB, Compaction, LiquidClustering, ZOrder, policy_for
-from lakehouse.core.reason import Reason
-from lakehouse.core.table import Append, Landing, Table
-from lakehouse.engine import sql
-from lakehouse.engine.compaction import compact, plan
+from lakehouse.core.reasons import Reason
+from lakehouse.engine.compaction.run import compact, plan
 from lakehouse.engine.lake import Lake
+from lakehouse.engine.spark import statements
 from lakehouse_tests.engine.example import events, version_of
 
 if TYPE_CHECKING:
@@ -126,7 +126,7 @@ def test_what_delta_refuses_is_refused_before(lake: Lake, spark: "SparkSession",
     with pytest.raises(Refused, match=words):
         plan_compaction(layout_of(lake), policy_for("bronze", Compaction(data_layout=ZOrder(columns=columns))))
     with pytest.raises(Exception, match="DELTA_ZORDERING"):
-        spark.sql(sql.optimize(lake.settings.table_uri(events.key), None, zorder_by=columns))
+        spark.sql(statements.optimize(lake.settings.table_uri(events.key), None, zorder_by=columns))
 
 
 def declared(**knobs: Any) -> Table:

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from lakehouse.core.settings import Settings
-from lakehouse.engine.compaction import compact
+from lakehouse.engine.compaction.run import compact
+from lakehouse.engine.ingest.write import write_table
 from lakehouse.engine.lake import open_lake
-from lakehouse.engine.spark import connect
-from lakehouse.engine.write import write_table
+from lakehouse.engine.spark.sessions import connect
 from lakehouse_tests.engine.example import event, events, land, rows_of, states
 from lakehouse_tests.engine.test_races import race
 from lakehouse_tests.s3_servers import lake_on_s3

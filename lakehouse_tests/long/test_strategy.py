@@ -6,15 +6,15 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from lakehouse.core.declaration.compaction_policy import BinPacking, Compaction, LiquidClustering
+from lakehouse.core.declaration.strategies import AutoCompaction, BySensor, Chosen, NoCompaction, OptimizedWrite, type_of_strategy
+from lakehouse.core.declaration.strategy_properties import AUTO_COMPACT, CLUSTERING_MARK, OPTIMIZE_WRITE, STRATEGY_MARK
+from lakehouse.core.declaration.table import Append, Table
 from lakehouse.core.errors import Refused
-from lakehouse.core.policy import BinPacking, Compaction, LiquidClustering
-from lakehouse.core.reason import Reason
-from lakehouse.core.strategy import AutoCompaction, BySensor, Chosen, NoCompaction, OptimizedWrite, type_of_strategy
-from lakehouse.core.strategy_properties import AUTO_COMPACT, CLUSTERING_MARK, OPTIMIZE_WRITE, STRATEGY_MARK
-from lakehouse.core.table import Append, Table
+from lakehouse.core.reasons import Reason
+from lakehouse.engine.delta_log import TableFacts
+from lakehouse.engine.ingest.write import write_table
 from lakehouse.engine.lake import Lake
-from lakehouse.engine.log_reader import TableFacts
-from lakehouse.engine.write import write_table
 from lakehouse_tests.engine.example import copies, event, events, land, session_settings, version_of
 from lakehouse_tests.log_builder import LogBuilder
 

@@ -15,8 +15,8 @@ from threading import local
 from traceback import format_exc
 
 from lakehouse.core.settings import Settings
-from lakehouse.engine import server
 from lakehouse.engine.lake import open_lake
+from lakehouse.runtime import server
 from lakehouse_tests.conftest import own_settings
 from lakehouse_tests.engine.clients import new_session
 from lakehouse_tests.engine.histories import Story

@@ -6,7 +6,7 @@ import pytest
 
 from lakehouse.engine.clock import now_ms
 from lakehouse.engine.inventory import scan
-from lakehouse.engine.journal import Journal
+from lakehouse.engine.journal.journal import Journal
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.vacuum import vacuum
 from lakehouse_tests.engine.test_kills import PROGRAM, type_of_client

@@ -1,14 +1,14 @@
 """What lies in storage, by an inventory of it, held against what the tables' logs say: to the byte."""
 
-from lakehouse.core.inventory.books import RETENTION, Reference, TableBooks, keep_books, retention_ms_of, span_ms_of
 from lakehouse.core.inventory.classify import Classifier
 from lakehouse.core.inventory.expiry import KEPT_DAYS, UNFINISHED, expired, stamp_ms
 from lakehouse.core.inventory.loads import Load, load_json, loads_of
 from lakehouse.core.inventory.manifest import NEEDED_COLUMNS, DataPart, Manifest, manifest_json, parse_manifest
+from lakehouse.core.inventory.objects import KINDS, RECLAIMABLE, Part, StoredObject, decode_key, plausible_ms
 from lakehouse.core.inventory.owners import Owners, table_roots
-from lakehouse.core.inventory.parts import KINDS, RECLAIMABLE, Part, StoredObject, decode_key, plausible_ms
 from lakehouse.core.inventory.reconcile import reconcile
-from lakehouse.core.inventory.shares import OUTSIDE, PAGE_KEYS, Reconciliation, Share, TableShares
+from lakehouse.core.inventory.table_files import RETENTION, Reference, TableBooks, keep_books, retention_ms_of, span_ms_of
+from lakehouse.core.inventory.usage import OUTSIDE, PAGE_KEYS, Reconciliation, Share, TableShares
 
 __all__ = [
     "KEPT_DAYS",

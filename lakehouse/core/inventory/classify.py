@@ -3,8 +3,8 @@
 import re
 from collections.abc import Set
 
-from lakehouse.core.inventory.books import TableBooks, hidden_rule
-from lakehouse.core.inventory.parts import Part, StoredObject
+from lakehouse.core.inventory.objects import Part, StoredObject
+from lakehouse.core.inventory.table_files import TableBooks, hidden_rule
 
 _LOG, _CHANGES = "_delta_log/", "_change_data/"
 # Source: PROTOCOL.md, "Deletion Vector File Storage Format", "Delta Log Entries", "Checkpoints", "Version Checksum File".

@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 
-from lakehouse.core.history import History
+from lakehouse.core.delta.commits import History
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from lakehouse.core.errors import Refused
-from lakehouse.core.inventory.parts import plausible_ms
+from lakehouse.core.inventory.objects import plausible_ms
 
 FORMATS = ("CSV", "ORC", "Parquet")
 NEEDED_COLUMNS = ("bucket", "key", "size", "last_modified_date")

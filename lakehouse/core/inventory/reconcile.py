@@ -6,12 +6,12 @@ One pass over the objects; what is held is the tables' books and one count per p
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
-from lakehouse.core.inventory.books import TableBooks
 from lakehouse.core.inventory.classify import Classifier, is_current
+from lakehouse.core.inventory.objects import Part, StoredObject
 from lakehouse.core.inventory.owners import Owners
-from lakehouse.core.inventory.parts import Part, StoredObject
-from lakehouse.core.inventory.shares import OUTSIDE, SMALL_BYTES, Reconciliation, Share, TableShares
-from lakehouse.core.inventory.tally import Tally
+from lakehouse.core.inventory.table_files import TableBooks
+from lakehouse.core.inventory.table_usage import Tally
+from lakehouse.core.inventory.usage import OUTSIDE, SMALL_BYTES, Reconciliation, Share, TableShares
 
 type_of_counts = Counter[tuple[str, str | None]]
 

@@ -1,6 +1,7 @@
 """Which files of a table are to be deleted, by which mode and at what price, and why."""
 
-from lakehouse.core.vacuum.choice import DELETE_KEYS, Quote, choose_mode
+from lakehouse.core.declaration.vacuum_policy import SHORT_RETENTION_RISK, VACUUM_MODES, Vacuum, type_of_mode
+from lakehouse.core.vacuum.candidates import Doomed, checksum_name
 from lakehouse.core.vacuum.facts import (
     ASKED_AT_ONCE,
     FAILED_NAMED,
@@ -12,9 +13,8 @@ from lakehouse.core.vacuum.facts import (
     objects_by_log,
     written_once,
 )
+from lakehouse.core.vacuum.mode import DELETE_KEYS, Quote, choose_mode
 from lakehouse.core.vacuum.plan import LaterFacts, VacuumPlan, minute_text, plan_vacuum
-from lakehouse.core.vacuum.policy import SHORT_RETENTION_RISK, VACUUM_MODES, Vacuum, type_of_mode
-from lakehouse.core.vacuum.sift import Doomed, checksum_name
 
 __all__ = [
     "ASKED_AT_ONCE",

@@ -7,11 +7,11 @@ from functools import cached_property
 from itertools import takewhile
 from typing import Any
 
-from lakehouse.core.history import Commit, History
+from lakehouse.core.declaration.vacuum_policy import type_of_mode
+from lakehouse.core.delta.commits import Commit, History
+from lakehouse.core.delta.paths import name_in_table
 from lakehouse.core.inventory import StoredObject, TableBooks
-from lakehouse.core.inventory.parts import DAY_MS
-from lakehouse.core.uri import name_in_table
-from lakehouse.core.vacuum.policy import type_of_mode
+from lakehouse.core.inventory.objects import DAY_MS
 
 # Assumed: a page of a listing on S3.
 SECONDS_PER_PAGE = 0.15

@@ -15,12 +15,13 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from lakehouse.core.cost import DEFAULT_PRICES, Prices, price
+from lakehouse.core.costs.estimate import DEFAULT_PRICES, Prices, price
+from lakehouse.core.declaration.vacuum_policy import SAFE_RETENTION_HOURS, SHORT_RETENTION_RISK, Vacuum, type_of_mode
+from lakehouse.core.delta.snapshot import CATALOG_FEATURES
 from lakehouse.core.errors import Broken, Refused
 from lakehouse.core.inventory import RECLAIMABLE, RETENTION, Classifier, Part, Reference, StoredObject
-from lakehouse.core.layout import CATALOG_FEATURES
-from lakehouse.core.reason import Reason
-from lakehouse.core.vacuum.choice import DELETE_KEYS, Quote
+from lakehouse.core.reasons import Reason
+from lakehouse.core.vacuum.candidates import MOST_FILES, Doomed, Sifted
 from lakehouse.core.vacuum.facts import (
     ASKED_AT_ONCE,
     SECONDS_PER_PAGE,
@@ -30,8 +31,7 @@ from lakehouse.core.vacuum.facts import (
     folders_above,
     written_once,
 )
-from lakehouse.core.vacuum.policy import SAFE_RETENTION_HOURS, SHORT_RETENTION_RISK, Vacuum, type_of_mode
-from lakehouse.core.vacuum.sift import MOST_FILES, Doomed, Sifted
+from lakehouse.core.vacuum.mode import DELETE_KEYS, Quote
 
 _HOUR_MS = 3_600_000
 

@@ -6,9 +6,9 @@ The logs are read after the report was made, as `reconcile` needs it. Nothing is
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
+from lakehouse.core.declaration.table import Table
 from lakehouse.core.errors import LakehouseError, Refused
 from lakehouse.core.inventory import Owners, Reconciliation, StoredObject, TableBooks, keep_books, reconcile, table_roots
-from lakehouse.core.table import Table
 from lakehouse.engine.inventory.places import Places, landing_places
 from lakehouse.engine.inventory.report import Report, checksum_of, newest_report, read_keys, read_report, stamps_of
 from lakehouse.engine.inventory.scan import SCAN, scan

@@ -3,8 +3,8 @@
 import os
 from collections.abc import Iterable
 
-from lakehouse.core.table import Table
-from lakehouse.core.uri import bare_uri, name_below
+from lakehouse.core.declaration.table import Table
+from lakehouse.core.delta.paths import bare_uri, name_below
 from lakehouse.engine.lake import Lake
 
 

@@ -22,16 +22,16 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from lakehouse.core.declaration.table import Table
 from lakehouse.core.inventory import Load, Reconciliation, StoredObject, load_json, loads_of
-from lakehouse.core.table import Table
-from lakehouse.engine.confs import PARTITIONS_OVERWRITTEN, session_confs
-from lakehouse.engine.guard import hold, retry_conflicts
+from lakehouse.engine.delta_log import TableFacts
 from lakehouse.engine.inventory.files import BATCH_ROWS, FILE_ROWS, RowFiles
 from lakehouse.engine.inventory.lake import reconcile_report, type_of_owner
 from lakehouse.engine.inventory.report import REPORTS, Report
 from lakehouse.engine.lake import Lake
-from lakehouse.engine.log_reader import TableFacts
-from lakehouse.engine.spark import translated
+from lakehouse.engine.spark.session_settings import PARTITIONS_OVERWRITTEN, session_confs
+from lakehouse.engine.spark.sessions import translated
+from lakehouse.engine.table_lock import hold, retry_conflicts
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -162,7 +162,7 @@ def _rows(batch: Sequence[StoredObject], owner: type_of_owner, report: Report) -
 
 
 def _overwrite(lake: Lake, spark: "SparkSession", key: str, files: Sequence[str], load: Load) -> None:
-    from lakehouse.engine.rows import write_frame
+    from lakehouse.engine.ingest.commit_rows import write_frame
 
     frame = spark.read.parquet(*files)
     uri = lake.settings.table_uri(key)

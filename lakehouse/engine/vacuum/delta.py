@@ -9,8 +9,8 @@ from uuid import uuid4
 
 from lakehouse.core.errors import Broken
 from lakehouse.core.vacuum import Doomed
-from lakehouse.engine import sql
-from lakehouse.engine.confs import ADAPTIVE, WHOLE_STAGE, session_confs
+from lakehouse.engine.spark import statements
+from lakehouse.engine.spark.session_settings import ADAPTIVE, WHOLE_STAGE, session_confs
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -33,7 +33,7 @@ def located(spark: "SparkSession", uri: str) -> Iterator[Located]:
     """Asks Delta where a table lies while the plan is made: of a large table it takes seconds to read the log."""
 
     def ask() -> str:
-        return spark.sql(sql.describe_detail(uri)).select("location").collect()[0][0]
+        return spark.sql(statements.describe_detail(uri)).select("location").collect()[0][0]
 
     with session_confs(spark, _QUICKLY_PLANNED), ThreadPoolExecutor(max_workers=1) as pool:
         yield Located(uri=uri, location=pool.submit(ask).result)
@@ -62,7 +62,7 @@ def let_delta_delete(spark: "SparkSession", at: Located, doomed: Sequence[Doomed
     own = [each for each in doomed if not each.goes_with]
     for start in range(0, len(own), _ASKED_AT_ONCE):
         with _inventory(spark, at, own[start : start + _ASKED_AT_ONCE]) as (view, _):
-            spark.sql(sql.vacuum(at.uri, view, dry_run=False)).collect()
+            spark.sql(statements.vacuum(at.uri, view, dry_run=False)).collect()
 
 
 def with_false_folders(at: Located, doomed: Sequence[Doomed]) -> set[str]:
@@ -73,7 +73,7 @@ def with_false_folders(at: Located, doomed: Sequence[Doomed]) -> set[str]:
 
 def _ask(spark: "SparkSession", at: Located, table: str, asked: Sequence[Doomed]) -> set[str]:
     with _inventory(spark, at, asked) as (view, names):
-        answer: list[str] = spark.sql(sql.vacuum(at.uri, view, dry_run=True)).toArrow().column("path").to_pylist()
+        answer: list[str] = spark.sql(statements.vacuum(at.uri, view, dry_run=True)).toArrow().column("path").to_pylist()
     return answered(answer, names, location=at.location(), table=table)
 
 

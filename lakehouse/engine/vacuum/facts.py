@@ -3,12 +3,12 @@
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from lakehouse.core.declaration.table import Overwrite, Table
+from lakehouse.core.delta.commits import History, is_news
+from lakehouse.core.delta.paths import name_in_table
 from lakehouse.core.errors import Refused
-from lakehouse.core.history import History, is_news
 from lakehouse.core.inventory import StoredObject, keep_books, table_roots
-from lakehouse.core.reason import Reason
-from lakehouse.core.table import Overwrite, Table
-from lakehouse.core.uri import name_in_table
+from lakehouse.core.reasons import Reason
 from lakehouse.core.vacuum import (
     ReportFacts,
     VacuumFacts,
@@ -21,6 +21,9 @@ from lakehouse.core.vacuum import (
     type_of_mode,
 )
 from lakehouse.engine.clock import now_ms
+from lakehouse.engine.compaction.unverified import expected
+from lakehouse.engine.delta_log import TableFacts, history_since
+from lakehouse.engine.ingest.write import consume_app_id
 from lakehouse.engine.inventory import (
     SETTLED_MS,
     Places,
@@ -32,12 +35,9 @@ from lakehouse.engine.inventory import (
     settled_ms,
     stamps_of,
 )
-from lakehouse.engine.journal import Journal
+from lakehouse.engine.journal.journal import Journal
 from lakehouse.engine.lake import Lake
-from lakehouse.engine.log_reader import TableFacts, history_since
-from lakehouse.engine.unverified import expected
 from lakehouse.engine.vacuum.known import KnownLog, Neighbours, OlderCommits, read_log
-from lakehouse.engine.write import consume_app_id
 
 # A commit comes after its files and the times of its removals, by as long as its transaction ran.
 _BEFORE_COMMIT_MS = 86_400_000

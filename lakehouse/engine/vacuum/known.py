@@ -4,13 +4,13 @@ from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
+from lakehouse.core.delta.commits import Commit, History
 from lakehouse.core.errors import Broken, Refused, Transient
-from lakehouse.core.history import Commit, History
 from lakehouse.core.inventory import TableBooks
 from lakehouse.core.vacuum import ASKED_AT_ONCE
+from lakehouse.engine.delta_log import TableFacts, newest_first
 from lakehouse.engine.inventory import open_books
 from lakehouse.engine.lake import Lake
-from lakehouse.engine.log_reader import TableFacts, newest_first
 from lakehouse.engine.store import Store, StoredFile
 
 _TRIES = 5

@@ -11,7 +11,7 @@ from lakehouse.engine.inventory import Places
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.vacuum.facts import Gathered
 from lakehouse.engine.vacuum.known import newer_version, read_log
-from lakehouse.engine.vacuum.look import in_new_tables, stored, written_again
+from lakehouse.engine.vacuum.last_look import in_new_tables, stored, written_again
 
 # Asking all neighbours takes a request for each table of the lake; so many batches of a thousand go in half a minute.
 NEIGHBOURS_EVERY = 100

@@ -25,21 +25,21 @@ from itertools import islice
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
-from lakehouse.core.cost import price
+from lakehouse.core.costs.estimate import price
+from lakehouse.core.declaration.table import Table
 from lakehouse.core.errors import LakehouseError, Refused, Transient
 from lakehouse.core.outcome import VacuumOutcome
-from lakehouse.core.reason import Reason
-from lakehouse.core.table import Table
+from lakehouse.core.reasons import Reason
 from lakehouse.core.vacuum import DELETE_KEYS, FAILED_NAMED, Doomed, PastVacuum, VacuumPlan, type_of_mode, written_once
-from lakehouse.engine import sql
 from lakehouse.engine.clock import now_ms
-from lakehouse.engine.guard import hold
-from lakehouse.engine.journal import Journal
+from lakehouse.engine.journal.journal import Journal
 from lakehouse.engine.lake import Lake
-from lakehouse.engine.spark import translated
+from lakehouse.engine.spark import statements
+from lakehouse.engine.spark.sessions import translated
+from lakehouse.engine.table_lock import hold
 from lakehouse.engine.vacuum.delta import Located, agreed, let_delta_delete, located, with_false_folders
 from lakehouse.engine.vacuum.facts import Gathered, gather, plan
-from lakehouse.engine.vacuum.look import stored
+from lakehouse.engine.vacuum.last_look import stored
 from lakehouse.engine.vacuum.recheck import Recheck
 
 if TYPE_CHECKING:
@@ -253,7 +253,7 @@ def _delete(lake: Lake, table: str, doomed: Sequence[Doomed], work: _Work) -> No
 def _set_retention(lake: Lake, spark: "SparkSession", table: Table) -> None:
     """The retention that the declaration asks for, in one commit; none where the table has it, since an ALTER aborts other writers."""
     if wanted := _retention_to_set(lake, table):
-        spark.sql(sql.set_properties(lake.settings.table_uri(table.key), wanted))
+        spark.sql(statements.set_properties(lake.settings.table_uri(table.key), wanted))
 
 
 def _retention_to_set(lake: Lake, table: Table) -> dict[str, str]:

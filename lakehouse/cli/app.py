@@ -1,0 +1,122 @@
+"""The `lakehouse` command: what it offers, and the one place where an error becomes an exit code.
+
+0 done, 1 broken (also a defect of this program), 2 refused or misused, 75 try again, 130 interrupted. With `--json`, standard
+output holds exactly one JSON document whatever happens; a failure is `{"error": {...}}`, and its sentence is on standard error, too.
+"""
+
+import sys
+import traceback
+from _thread import interrupt_main
+from collections.abc import Callable, Sequence
+from threading import Timer
+from typing import Any, NoReturn
+
+import click
+
+from lakehouse.cli.commands.backtest import backtest_command
+from lakehouse.cli.commands.compact import compact_command
+from lakehouse.cli.commands.config import config_command
+from lakehouse.cli.commands.health import health_command
+from lakehouse.cli.commands.history import history_command
+from lakehouse.cli.commands.inventory import inventory_command
+from lakehouse.cli.commands.landing import landing_command
+from lakehouse.cli.commands.materialize import materialize_command
+from lakehouse.cli.commands.pause import pause_command, resume_command
+from lakehouse.cli.commands.plan import plan_command
+from lakehouse.cli.commands.replay import replay_command
+from lakehouse.cli.commands.server import server_command
+from lakehouse.cli.commands.tables import tables_command
+from lakehouse.cli.commands.up import up_command
+from lakehouse.cli.commands.vacuum import vacuum_command
+from lakehouse.cli.output import tell, write_json
+from lakehouse.core.errors import Broken, LakehouseError, Refused
+
+INTERRUPTED = 130  # 128 and the number of SIGINT, as shells have it
+_INTERRUPTS = ("KeyboardInterrupt", "DagsterExecutionInterruptedError")  # names: few commands need Dagster
+
+
+class Terminal(click.Group):
+    """Commands whose return value is the exit code (`None` is 0) and whose errors become one."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 (click passes it)
+        """In the order in which a person meets them, not of the alphabet."""
+        return list(self.commands)
+
+    def main(self, args: Sequence[str] | None = None, prog_name: str | None = None, **options: Any) -> NoReturn:
+        """Runs one command line, and ends the process with its exit code."""
+        words = list(sys.argv[1:] if args is None else args)
+        run = super().main
+        options["standalone_mode"] = False
+        sys.exit(exit_code_of(lambda: run(words, prog_name or "lakehouse", **options), as_json="--json" in words))
+
+
+def exit_code_of(run: Callable[[], int | None], *, as_json: bool) -> int:
+    """What `run` returned, or the exit code of its error, told to the person and, with `as_json`, to the program that asked."""
+    try:
+        return run() or 0
+    except LakehouseError as error:
+        kind, message, code = type(error).__name__, str(error), error.exit_code
+    except click.Abort:
+        kind, message, code = "Interrupted", "stopped on request; what was not committed is no part of a table", INTERRUPTED
+    except click.ClickException as error:
+        kind, message, code = Refused.__name__, _misuse(error), Refused.exit_code
+    except Exception as error:
+        tell(traceback.format_exc())
+        kind, message, code = Broken.__name__, f"a defect of this program: {type(error).__name__}: {error}", Broken.exit_code
+    tell(f"{kind}: {message}")
+    if as_json:
+        write_json({"error": {"kind": kind, "message": message, "exit_code": code}})
+    return code
+
+
+def _misuse(error: click.ClickException) -> str:
+    where = f"; see: {error.ctx.command_path} -h" if isinstance(error, click.UsageError) and error.ctx else ""
+    return f"{error.format_message().rstrip('.')}{where}"
+
+
+@click.group(cls=Terminal, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+def commands() -> None:
+    """A lakehouse that looks after itself.
+
+    Settings come from LAKEHOUSE_ environment variables (see: lakehouse config). Exit codes: 0 done, 1 broken, 2 refused or misused,
+    75 try again, 130 interrupted.
+    """
+
+
+for _command in (
+    up_command,
+    tables_command,
+    materialize_command,
+    health_command,
+    plan_command,
+    compact_command,
+    landing_command,
+    pause_command,
+    resume_command,
+    history_command,
+    backtest_command,
+    inventory_command,
+    vacuum_command,
+    replay_command,
+    server_command,
+    config_command,
+):
+    commands.add_command(_command)
+
+
+def main() -> NoReturn:
+    """The `lakehouse` command."""
+    sys.unraisablehook = interrupt_again
+    commands.main()
+
+
+def interrupt_again(ignored: "sys.UnraisableHookArgs") -> None:
+    """Sends an interrupt once more that came in a destructor or a weak reference's callback, where Python drops whatever is raised.
+
+    A moment later, since here it would be dropped again; and again, if it meets another of them. Within a run, Dagster raises an
+    exception of its own for it.
+    """
+    if ignored.exc_type.__name__ in _INTERRUPTS:
+        Timer(0.05, interrupt_main).start()
+    else:
+        sys.__unraisablehook__(ignored)

@@ -1,0 +1,118 @@
+"""`lakehouse backtest`: a table's own log replayed under another policy; any Delta table's, also one that nobody here wrote."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import click
+
+from lakehouse.cli.commands.backtest_text import backtest_document, print_backtests, series_of
+from lakehouse.cli.context import Opened, complete_table, open_declared
+from lakehouse.cli.output import json_option, tell, write_json
+from lakehouse.cli.plot import check_plot, files_picture
+from lakehouse.core.backtest.replay import real_past, replay_story
+from lakehouse.core.backtest.result import Backtest
+from lakehouse.core.costs.estimate import fit_rates
+from lakehouse.core.declaration.compaction_policy import Compaction, policy_for
+from lakehouse.core.declaration.policy_text import parse_policy
+from lakehouse.core.errors import Refused
+from lakehouse.core.scheduling.strategy_selection import strategy_of
+from lakehouse.engine.delta_log.story import read_story
+from lakehouse.engine.lake import Lake, open_lake
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Subject:
+    """A table whose log is replayed: where it lies, and what is declared of it."""
+
+    lake: Lake
+    key: str
+    layer: str
+    declared: Compaction
+
+
+@click.command(
+    "backtest",
+    short_help="A table's log replayed under another policy; no JVM.",
+    epilog="Example: lakehouse backtest bronze/weather --policy min_small_files=8 --compare",
+)
+@click.argument("table", shell_complete=complete_table)
+@click.option("--policy", "words", metavar="NAME=VALUE", multiple=True, help="A knob of the policy to replay, like min_small_files=8.")
+@click.option("--compare", is_flag=True, help="Beside it the policy in force, and what really happened.")
+@click.option("--plot", metavar="FILE", type=click.Path(dir_okay=False, path_type=Path), help="Draw files over versions, .png or .svg.")
+@click.option("-v", "--verbose", is_flag=True, help="Every version, not only those with a compaction.")
+@json_option
+def backtest_command(table: str, words: tuple[str, ...], compare: bool, plot: Path | None, verbose: bool, as_json: bool) -> None:
+    """Tell what would have been compacted, when, and at what cost, had TABLE had another policy from the beginning.
+
+    TABLE is a declared table, or the path or s3:// URI of any Delta table, which gets the defaults of bronze. Nothing is touched and no
+    JVM is started.
+    """
+    draw = _drawer(plot) if plot else None
+    subject = _subject(open_declared(), table)
+    found = backtests_of(subject.lake, subject.key, layer=subject.layer, declared=subject.declared, words=words, compare=compare)
+    if as_json:
+        write_json(backtest_document(found))
+    else:
+        print_backtests(found, verbose=verbose)
+    if plot and draw:
+        plot.write_bytes(draw(found))
+        tell(f"drawn: {plot}")
+
+
+def backtests_of(
+    lake: Lake, key: str, *, layer: str, declared: Compaction, words: Sequence[str] = (), compare: bool = False
+) -> dict[str, Backtest]:
+    """The replays by their names: `given` (or `in_force` without words), with `compare` also the policy in force, and `really`.
+
+    Raises:
+        Refused: there is no table; what the words say is no policy, or one that no log can tell about.
+    """
+    wishes = {"given": parse_policy(words, declared)} if words else {}
+    wishes |= {"in_force": declared} if compare or not words else {}
+    uri = lake.settings.table_uri(key)
+    story, facts = read_story(lake.store, key, uri=uri), lake.facts(key)
+    if story is None or facts is None:
+        raise Refused(f"backtest of {key}: there is no Delta table at {uri}; accepted: a declared table, a path or a URI")
+    rates = fit_rates(facts.history)
+    policies = {name: policy_for(layer, wish) for name, wish in wishes.items()}
+    found: dict[str, Backtest] = {}
+    for name, policy in policies.items():
+        strategy = strategy_of(policy, facts.layout, facts.history).strategy
+        try:
+            found[name] = replay_story(story, replace(policy, strategy=strategy), rates=rates)
+        except Refused as error:
+            if not found:
+                raise
+            tell(f"{name.replace('_', ' ')} is left out: {error}")
+    return found | {"really": real_past(story, next(iter(policies.values())), rates=rates)} if compare else found
+
+
+def _subject(opened: Opened, table: str) -> _Subject:
+    """A declared table by its key, otherwise one by its place, if that looks like one."""
+    place = table.replace("s3a://", "s3://", 1).removeprefix("file://").rstrip("/")
+    is_place = table not in opened.tables and ("://" in table or table.startswith(("/", ".", "~")) or Path(place, "_delta_log").is_dir())
+    if not is_place:
+        [wanted] = opened.choose([table])
+        return _Subject(lake=opened.lake, key=wanted.key, layer=wanted.layer, declared=wanted.compaction)
+    if "://" not in place:
+        place = str(Path(place).expanduser().resolve())
+    root, _, key = place.rpartition("/")
+    if ("://" in place and not place.startswith("s3://")) or root == "s3:/":
+        raise Refused(f"backtest of {table}: accepted: s3://bucket/path/of/table, a folder, or a declared table")
+    settings = replace(opened.lake.settings, root=root)
+    return _Subject(lake=open_lake(settings), key=key, layer="bronze", declared=Compaction())
+
+
+def _drawer(plot: Path) -> Callable[[dict[str, Backtest]], bytes]:
+    """What draws into a file of this name; said before the work is done."""
+    check_plot(plot)
+
+    def draw(found: dict[str, Backtest]) -> bytes:
+        first = next(iter(found.values()))
+        series = series_of(found)
+        marks = [moment.version for moment in first.moments if moment.runs]
+        title = f"{first.table}: files after each version; a tick where {series[0].name} compacts"
+        return files_picture(plot, title, series, marks)
+
+    return draw

@@ -1,0 +1,150 @@
+"""What a back-test looks like: the documented JSON, and the tables and the picture in letters that a person sees."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict
+from typing import Any
+
+from lakehouse.cli.output import bytes_text, count_text, print_grid, show, time_text
+from lakehouse.core.backtest.result import Backtest, Moment, PastRun
+from lakehouse.report.chart import Series, text_chart
+
+_TITLES = {"given": "given", "in_force": "in force", "really": "really"}
+
+
+def backtest_document(found: Mapping[str, Backtest]) -> dict[str, Any]:
+    """The documented shape."""
+    first = next(iter(found.values()))
+    return {
+        "table": first.table,
+        "first_version": first.first_version,
+        "from_the_beginning": first.from_the_beginning,
+        "replays": [_replay(name, backtest) for name, backtest in found.items()],
+    }
+
+
+def print_backtests(found: Mapping[str, Backtest], *, verbose: bool) -> None:
+    """Side by side in sum, then version by version, then files over versions, then what was estimated."""
+    names = [_TITLES[name] for name in found]
+    print_grid(("", *names), list(_sums(found)), numbers=names)
+    for name, backtest in found.items():
+        show()
+        show(f"{backtest.table}, {_TITLES[name]}:" if len(found) > 1 else f"{backtest.table}:")
+        _print_moments(backtest, verbose=verbose)
+    show()
+    show("files over versions")
+    for line in text_chart(series_of(found)):
+        show(line)
+    for name, backtest in found.items():
+        for doubt in doubts_of(backtest) if name != "really" else ():
+            show(f"{_TITLES[name]}: {doubt}")
+
+
+def doubts_of(backtest: Backtest) -> Iterator[str]:
+    """What of a replay is estimated, a sentence each; none where it is exact."""
+    doubts = backtest.doubts
+    if not backtest.from_the_beginning:
+        yield f"the log before version {backtest.first_version} is cleaned up, so the replay starts with the files of that version"
+    if doubts.modelled_files:
+        how = (
+            "by none, since the log has no compaction" if doubts.shrink_ratio is None else f"to {doubts.shrink_ratio:.3f} as real ones did"
+        )
+        yield f"the sizes of {doubts.modelled_files} merged file(s) are estimated: they shrink {how}"
+    if doubts.moved_removals or doubts.moved_vectors:
+        yield (
+            f"writers changed {doubts.moved_removals + doubts.moved_vectors} file(s) whose rows lie otherwise in the replay: "
+            f"all files with such rows are taken, and {bytes_text(doubts.carried_bytes)} beside them written again by the writers"
+        )
+    if doubts.unclear_compactions:
+        yield f"of {doubts.unclear_compactions} real compaction(s) the log does not tell which rows went into which file: taken by size"
+
+
+def series_of(found: Mapping[str, Backtest]) -> list[Series]:
+    """One line per replay: its file count over the versions."""
+    return [
+        Series(name=_TITLES[name], points=[(moment.version, moment.file_count) for moment in backtest.moments])
+        for name, backtest in found.items()
+    ]
+
+
+def _sums(found: Mapping[str, Backtest]) -> Iterator[tuple[str, ...]]:
+    replays = list(found.values())
+    yield ("versions by writers", *(count_text(len(each.moments)) for each in replays))
+    yield ("compactions", *(count_text(len(each.runs)) for each in replays))
+    yield ("files, mean ± deviation", *(f"{each.mean_file_count:,.1f} ± {each.deviation_file_count:,.1f}" for each in replays))
+    yield ("files at the end", *(count_text(each.moments[-1].file_count if each.moments else None) for each in replays))
+    yield ("small files at the end", *(count_text(each.moments[-1].small_file_count if each.moments else None) for each in replays))
+    yield ("bytes ingested", *(bytes_text(each.bytes_ingested) for each in replays))
+    yield ("bytes rewritten", *(bytes_text(each.bytes_rewritten) for each in replays))
+    yield ("rewritten per ingested", *(_ratio(each.write_amplification) for each in replays))
+    yield ("seconds", *(f"{each.seconds:,.1f}" for each in replays))
+    yield ("USD", *(f"{each.usd:,.6f}" for each in replays))
+
+
+def _ratio(value: float | None) -> str:
+    return "-" if value is None else f"{value:.2f}"
+
+
+def _print_moments(backtest: Backtest, *, verbose: bool) -> None:
+    shown = [moment for moment in backtest.moments if moment.runs or verbose]
+    if not shown:
+        show("no compaction at any version")
+        return
+    heads = ("version", "time", "operation", "files", "small", "bytes", "files -", "files +", "bytes -", "why")
+    print_grid(heads, [_row(moment) for moment in shown], numbers=("version", *heads[3:9]), style=_style)
+
+
+def _row(moment: Moment) -> tuple[str, ...]:
+    runs = moment.runs
+    counts = (count_text(moment.file_count), count_text(moment.small_file_count), bytes_text(moment.size_bytes))
+    removed, added = sum(len(run.removed_paths) for run in runs), sum(len(run.added_paths) for run in runs)
+    done = (count_text(removed), count_text(added), bytes_text(sum(run.bytes_removed for run in runs))) if runs else ("", "", "")
+    why = "; then ".join(run.sentence for run in runs) or moment.sentence
+    return (str(moment.version), time_text(moment.committed_ms), moment.operation, *counts, *done, why)
+
+
+def _style(row: Any) -> str:
+    return "cyan" if row[6] else ""
+
+
+def _replay(name: str, backtest: Backtest) -> dict[str, Any]:
+    return {
+        "name": name,
+        "run_count": len(backtest.runs),
+        "bytes_ingested": backtest.bytes_ingested,
+        "bytes_rewritten": backtest.bytes_rewritten,
+        "write_amplification": backtest.write_amplification,
+        "mean_file_count": backtest.mean_file_count,
+        "deviation_file_count": backtest.deviation_file_count,
+        "seconds": backtest.seconds,
+        "usd": backtest.usd,
+        "estimated": asdict(backtest.doubts),
+        "versions": [_version(moment) for moment in backtest.moments],
+    }
+
+
+def _version(moment: Moment) -> dict[str, Any]:
+    return {
+        "version": moment.version,
+        "committed_ms": moment.committed_ms,
+        "operation": moment.operation,
+        "file_count": moment.file_count,
+        "small_file_count": moment.small_file_count,
+        "size_bytes": moment.size_bytes,
+        "row_count": moment.row_count,
+        "reason": moment.reason.name if moment.reason else None,
+        "sentence": moment.sentence,
+        "runs": [_run(run) for run in moment.runs],
+    }
+
+
+def _run(run: PastRun) -> dict[str, Any]:
+    return {
+        "at_ms": run.at_ms,
+        "sentence": run.sentence,
+        "files_removed": len(run.removed_paths),
+        "files_added": len(run.added_paths),
+        "bytes_removed": run.bytes_removed,
+        "bytes_added": run.bytes_added,
+        "seconds": run.seconds,
+        "usd": run.usd,
+    }

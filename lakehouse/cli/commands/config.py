@@ -1,0 +1,51 @@
+"""`lakehouse config`: the settings in force and where each comes from, without secrets."""
+
+import os
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import click
+
+from lakehouse.cli.context import settings_in_force
+from lakehouse.cli.output import json_option, print_grid, show, write_json
+from lakehouse.core.settings import ACCEPTED, S3_ENDPOINTS
+
+# Of the address of a Spark server, what these parameters say; the others are headers, which may be keys.
+_HEADER = re.compile(r";(?!(?:use_ssl|user_id|user_agent)=)([^=;]*)=[^;]*")
+# Everything that boto3 reads, by what may be shown of it: a name that is not listed is only told to be set.
+_SHOWN = ("AWS_REGION", "AWS_DEFAULT_REGION", "AWS_PROFILE", *S3_ENDPOINTS)
+_SECRETS = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "SPARK_CONNECT_AUTHENTICATE_TOKEN")
+
+
+@click.command(
+    "config", short_help="Settings in force and where each comes from.", epilog="Example: LAKEHOUSE_ROOT=s3://bucket/lake lakehouse config"
+)
+@json_option
+def config_command(as_json: bool) -> None:
+    """Show the settings in force and where each comes from; secrets are only told to be set or not.
+
+    An address that holds credentials is refused before anything is shown.
+    """
+    settings = settings_in_force().as_environ()
+    ours = [_setting(name, settings[name]) for name in ACCEPTED]
+    others = _others(os.environ)
+    if as_json:
+        write_json({"settings": ours, "others": others})
+        return
+    heads = ("name", "value", "source", "accepted")
+    print_grid(heads, [[each[head] for head in heads] for each in ours])
+    show()
+    print_grid(("read by libraries", ""), [(each["name"], each["value"] or ("(set)" if each["set"] else "(not set)")) for each in others])
+
+
+def _setting(name: str, value: str) -> dict[str, Any]:
+    source = "environment" if os.environ.get(name) else "default"
+    shown = _HEADER.sub(r";\1=***", value)
+    return {"name": name, "value": shown, "source": source, "default": ACCEPTED[name][0], "accepted": ACCEPTED[name][1]}
+
+
+def _others(environ: Mapping[str, str]) -> list[dict[str, Any]]:
+    names = dict.fromkeys((*_SECRETS, *_SHOWN, *sorted(name for name in environ if name.startswith("AWS_"))))
+    found = [(name, environ.get(name)) for name in names]
+    return [{"name": name, "set": bool(value), "value": value if value and name in _SHOWN else None} for name, value in found]

@@ -1,0 +1,95 @@
+"""`lakehouse health`: counts and scores, worst first."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import click
+
+from lakehouse.cli.context import Found, complete_table, look_at_each, open_declared
+from lakehouse.cli.exit_codes import absent_cell, absent_sentence, exit_code, tell_errors
+from lakehouse.cli.output import bytes_text, count_text, json_option, print_grid, show, write_json
+from lakehouse.core.declaration.table import Table
+from lakehouse.core.scheduling.health import Health
+from lakehouse.engine.lake import Lake
+from lakehouse.engine.table_health import health_of
+
+_BAR_WIDTH = 30
+
+
+@click.command("health", short_help="Counts and scores, worst first; no JVM.", epilog="Example: lakehouse health silver/flights --verbose")
+@click.argument("tables", metavar="[TABLE]...", nargs=-1, shell_complete=complete_table)
+@click.option("-v", "--verbose", is_flag=True, help="Also the parts of each score and the sizes of the files.")
+@json_option
+def health_command(tables: tuple[str, ...], verbose: bool, as_json: bool) -> int:
+    """Show how each TABLE (default: all) is: its files, and a score of 0 to 100, worst first.
+
+    Small files are those below three quarters of the target; mergeable ones are those that a compaction would really remove.
+    Reads logs only; no JVM is started.
+    """
+    opened = open_declared()
+    found = look_at_each(opened.choose(tables), lambda table: _health_of(opened.lake, table))
+    if as_json:
+        write_json([_document(each) for each in found])
+    else:
+        _print(found, verbose=verbose)
+    tell_errors(found)
+    return exit_code(found)
+
+
+def _health_of(lake: Lake, table: Table) -> Health | None:
+    facts = lake.facts(table.key)
+    return health_of(table, facts) if facts else None
+
+
+def _document(found: Found[Health]) -> dict[str, Any]:
+    if found.value:
+        return found.value.as_json()
+    zeros = ("file_count", "small_file_count", "mergeable_file_count", "size_bytes", "average_file_bytes")
+    more_zeros = ("tombstone_count", "tombstone_bytes", "log_commit_count", "log_bytes")
+    return {
+        "table": found.table.key,
+        "version": None,
+        "committed_ms": None,
+        **dict.fromkeys(zeros, 0),
+        "row_count": None,
+        **dict.fromkeys(more_zeros, 0),
+        "score": None,
+        "sentence": absent_sentence(found)[1],
+        "parts": {},
+        "histogram": {},
+    }
+
+
+def _print(found: Sequence[Found[Health]], *, verbose: bool) -> None:
+    ordered = sorted(found, key=lambda each: each.value.score if each.value else 101)
+    heads = ("score", "table", "files", "small", "mergeable", "bytes", "average", "rows", "")
+    print_grid(heads, [_row(each) for each in ordered], numbers=("score", *heads[2:8]), style=_style)
+    for health in [each.value for each in ordered if each.value and verbose]:
+        _print_details(health)
+
+
+def _row(found: Found[Health]) -> tuple[str, ...]:
+    health = found.value
+    if health is None:
+        return ("-", found.table.key, "-", "-", "-", "-", "-", "-", absent_cell(found))
+    files = (health.file_count, health.small_file_count, health.mergeable_file_count)
+    sizes = (bytes_text(health.size_bytes), bytes_text(health.average_file_bytes), count_text(health.row_count))
+    return (f"{health.score:.1f}", health.table, *(count_text(count) for count in files), *sizes, health.plan.sentence)
+
+
+def _style(row: Sequence[str]) -> str:
+    if row[0] == "-":
+        return "dim"
+    score = float(row[0])
+    return "red" if score < 50 else "yellow" if score < 75 else "green"
+
+
+def _print_details(health: Health) -> None:
+    show(f"{health.table} at version {health.version}: {health.sentence}", style="bold")
+    for part in health.parts:
+        show(f"  {part.name:<13} {part.value:4.2f} of weight {part.weight:<3} {part.sentence}")
+    most = max((size.file_count for size in health.histogram), default=0) or 1
+    for size in health.histogram:
+        if size.file_count:
+            show(f"  {size.label:>12} {'█' * max(1, round(size.file_count / most * _BAR_WIDTH)):<{_BAR_WIDTH}} {size.file_count:,}")
+    show()

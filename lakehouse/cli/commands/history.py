@@ -1,0 +1,133 @@
+"""`lakehouse history`: every commit of a table; of a compaction when and why it ran, predicted beside actual; and the account of all."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import click
+
+from lakehouse.cli.context import complete_table, open_declared
+from lakehouse.cli.output import bytes_text, count_text, json_option, print_grid, show, tell, time_text, write_json
+from lakehouse.cli.plot import check_plot, files_picture
+from lakehouse.core.costs.ledger import Entry
+from lakehouse.core.costs.measured_benefit import assess_benefit
+from lakehouse.core.delta.commits import Commit, is_compaction
+from lakehouse.core.errors import Refused
+from lakehouse.engine.compaction.ledger import account_of
+from lakehouse.engine.compaction.probe import probes
+from lakehouse.engine.delta_log import TableFacts
+from lakehouse.report.chart import Series, text_chart
+
+_IN_TERMINAL = "-"
+_COUNTED = ("files_removed", "files_added", "bytes_removed")
+
+type_of_entries = Mapping[int, Entry]
+
+
+@click.command(
+    "history",
+    short_help="Commits, when and why each compaction ran, and the account of all.",
+    epilog="Example: lakehouse history silver/flights --limit 10 --plot",
+)
+@click.argument("table", shell_complete=complete_table)
+@click.option("--limit", type=click.IntRange(min=1), help="Only so many of the newest commits.")
+@click.option("--compactions", is_flag=True, help="Only compactions.")
+@click.option("--plot", metavar="[FILE]", is_flag=False, flag_value=_IN_TERMINAL, help="Files over versions: here, or drawn, .png or .svg.")
+@json_option
+def history_command(table: str, limit: int | None, compactions: bool, plot: str | None, as_json: bool) -> None:
+    """Show the commits of TABLE that its log still holds, newest first; no JVM is started.
+
+    Of each compaction: when and why it ran, and what was predicted beside what happened. Below them the account of all commits: the mean
+    error of the predictions, bytes rewritten per byte ingested, work that was wasted.
+    """
+    if plot is not None and plot != _IN_TERMINAL:
+        check_plot(Path(plot))
+    opened = open_declared()
+    [wanted] = opened.choose([table])
+    facts = opened.lake.facts(wanted.key)
+    if facts is None:
+        raise Refused(f"history {table}: the table is declared and does not exist yet; write it first: lakehouse materialize {table}")
+    account = account_of(opened.lake, wanted, facts)
+    benefit = assess_benefit(probes(opened.lake, wanted.key))
+    entries = {entry.compaction.version: entry for entry in account.entries}
+    commits = [commit for commit in reversed(facts.history.commits) if not compactions or is_compaction(commit)][:limit]
+    if as_json:
+        documents = [_document(commit, entries) for commit in commits]
+        told = {"account": account.as_json(), "benefit": {"verdict": benefit.verdict, "sentence": benefit.sentence}}
+        write_json({"table": table, "version": facts.layout.version, "commits": documents, **told})
+    else:
+        _print(commits, entries)
+        for sentence in (*account.sentences, f"benefit: {benefit.verdict}: {benefit.sentence}"):
+            show(sentence)
+    if plot is not None:
+        _plot(facts, plot, as_json=as_json)
+
+
+def _document(commit: Commit, entries: type_of_entries) -> dict[str, Any]:
+    return {
+        "version": commit.version,
+        "committed_ms": commit.committed_ms,
+        "operation": commit.operation,
+        "changed_data": commit.changed_data,
+        "files_added": len(commit.added_paths),
+        "files_removed": len(commit.removed_paths),
+        "bytes_added": commit.added_bytes,
+        "bytes_removed": commit.removed_bytes,
+        "compaction": _compaction(entries[commit.version]) if commit.version in entries else None,
+    }
+
+
+def _compaction(entry: Entry) -> dict[str, Any]:
+    ran, told = entry.compaction, entry.compaction.predicted
+    return {
+        "reason": told.reason if told else None,
+        "sentence": told.sentence if told else None,
+        **{f"predicted_{name}": getattr(told, name, None) for name in (*_COUNTED, "bytes_added", "seconds", "usd")},
+        **{f"actual_{name}": getattr(ran, name) for name in (*_COUNTED, "bytes_added", "seconds")},
+        "actual_usd": None if entry.usd is None else round(entry.usd, 9),
+        "errors": entry.errors.as_json(),
+        "mean_errors": entry.mean_errors.as_json(),
+    }
+
+
+def _print(commits: list[Commit], entries: type_of_entries) -> None:
+    if not commits:
+        tell("no such commit in the log")
+        return
+    heads = ("version", "time", "operation", "files +", "files -", "bytes +", "bytes -", "")
+    rows = [_row(commit, entries) for commit in commits]
+    cyan = {str(commit.version) for commit in commits if is_compaction(commit)}
+    print_grid(heads, rows, numbers=("version", *heads[3:7]), style=lambda row: "cyan" if row[0] in cyan else "")
+
+
+def _row(commit: Commit, entries: type_of_entries) -> tuple[str, ...]:
+    files = (count_text(len(commit.added_paths)), count_text(len(commit.removed_paths)))
+    sizes = (bytes_text(commit.added_bytes), bytes_text(commit.removed_bytes))
+    return (str(commit.version), time_text(commit.committed_ms), commit.operation, *files, *sizes, _why(commit, entries))
+
+
+def _why(commit: Commit, entries: type_of_entries) -> str:
+    """Why a compaction ran, and in what it was other than predicted."""
+    if commit.version not in entries:
+        return "" if commit.changed_data else "no row changed"
+    ran, told = entries[commit.version].compaction, entries[commit.version].compaction.predicted
+    if told is None:
+        return "not by this program: no prediction"
+    wrong = [f"{name.replace('_', ' ')} {getattr(told, name):,}" for name in _COUNTED if getattr(told, name) != getattr(ran, name)]
+    seconds = "" if ran.seconds is None or told.seconds is None else f"; {ran.seconds:.1f} s, {told.seconds:.1f} predicted"
+    return f"{told.sentence}; {'predicted otherwise: ' + ', '.join(wrong) if wrong else 'as predicted'}{seconds}"
+
+
+def _plot(facts: TableFacts, where: str, *, as_json: bool) -> None:
+    """The file count over versions; a file that is there is replaced."""
+    commits = facts.history.commits
+    counts = facts.history.file_counts(facts.layout.file_count)
+    series = [Series(name="files", points=[(commit.version, count) for commit, count in zip(commits, counts, strict=True)])]
+    marks = [commit.version for commit in commits if is_compaction(commit)]
+    if where == _IN_TERMINAL:
+        for line in text_chart(series, marks, marked="compaction"):
+            (tell if as_json else show)(line)
+        return
+    title = f"{facts.layout.table}: files after each version; a tick at each compaction"
+    Path(where).write_bytes(files_picture(Path(where), title, series, marks))
+    tell(f"the picture is in {where}")

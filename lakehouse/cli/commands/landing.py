@@ -1,0 +1,66 @@
+"""`lakehouse landing`: what has landed for a table, and which of it the table holds."""
+
+from typing import Any
+
+import click
+
+from lakehouse.cli.context import Opened, complete_table, open_declared
+from lakehouse.cli.output import json_option, show, write_json
+from lakehouse.cli.spark_server import driver_for_command
+from lakehouse.core.declaration.table import Table
+from lakehouse.core.errors import Refused
+from lakehouse.core.ingest.batches import ingest_app_id
+from lakehouse.engine.journal.journal import Journal
+
+
+@click.command(
+    "landing",
+    short_help="What has landed for a table, and which of it the table holds.",
+    epilog="Examples: lakehouse landing bronze/orders; lakehouse landing bronze/orders --arrived 17",
+)
+@click.argument("table", shell_complete=complete_table)
+@click.option("--arrived", type=click.IntRange(min=0), metavar="N", help="Write into the table's log that it holds batches 1 to N.")
+@json_option
+def landing_command(table: str, arrived: int | None, as_json: bool) -> None:
+    """Show the landed batches of TABLE: how many were planned, and which of them its log says that it holds.
+
+    A table that was made anew from a copy of its rows does not tell which batches it holds, and is not loaded any more. --arrived is a
+    person's word for it: the rows of batches 1 to N are in the table, those of later batches are not. It adds a commit without rows.
+    """
+    opened = open_declared()
+    [wanted] = opened.choose([table])
+    if wanted.source is None:
+        raise Refused(f"landing {table}: it is made from other tables; accepted: a table that is loaded from landed files")
+    if arrived is not None:
+        _record(opened, wanted, arrived)
+    document = _document(opened, wanted, wanted.source.prefix)
+    write_json(document) if as_json else show(f"{wanted.key}: {document['sentence']}")
+
+
+def _record(opened: Opened, table: Table, arrived: int) -> None:
+    from lakehouse.engine.ingest.arrival import record_arrived
+    from lakehouse.engine.spark.sessions import connect
+
+    settings = opened.lake.settings
+    with driver_for_command(settings):
+        record_arrived(opened.lake, connect(settings), table, arrived)
+
+
+def _document(opened: Opened, table: Table, prefix: str) -> dict[str, Any]:
+    ledger = Journal(opened.lake.store).ledger(table.key, prefix=prefix)
+    facts = opened.lake.facts(table.key)
+    planned = 0 if ledger.newest is None else ledger.newest.number
+    arrived = None if facts is None else facts.layout.transactions.get(ingest_app_id(table.key))
+    holds = "there is no table yet" if facts is None else f"its log says that it holds the batches up to {arrived}"
+    if facts is not None and arrived is None:
+        holds = "its log does not tell which of them it holds"
+    taken = sum(known.is_taken for known in ledger.seen.values())
+    return {
+        "table": table.key,
+        "prefix": prefix,
+        "planned": planned,
+        "arrived": arrived,
+        "files_taken": taken,
+        "files_set_aside": len(ledger.seen) - taken,
+        "sentence": f"{planned} batch(es) of {taken} file(s) below {prefix} were planned, {holds}",
+    }

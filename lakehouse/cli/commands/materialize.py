@@ -1,0 +1,97 @@
+"""`lakehouse materialize`: tables written in order, through Dagster."""
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from lakehouse.cli.context import Found, Opened, nearest, open_declared
+from lakehouse.cli.exit_codes import error_cell, exit_code, tell_errors
+from lakehouse.cli.output import count_text, json_option, print_grid, write_json
+from lakehouse.cli.spark_server import driver_for_command
+from lakehouse.core.declaration.compaction_policy import LAYERS
+from lakehouse.core.declaration.table import Table
+from lakehouse.core.errors import Refused
+
+if TYPE_CHECKING:
+    from lakehouse.cli.dagster_runs import AssetRun, Recorder
+
+_SUMS = ("rows_written", "rows_quarantined", "files_read", "files_set_aside", "seconds")
+
+
+@click.command(
+    "materialize",
+    short_help="Write tables, inputs first, through Dagster.",
+    epilog="Examples: lakehouse materialize; lakehouse materialize silver/flights",
+)
+@click.argument("selection", required=False)
+@json_option
+def materialize_command(selection: str | None, as_json: bool) -> int:
+    """Write the tables of SELECTION (default: all), inputs first, through Dagster, and run their checks.
+
+    SELECTION is a table (silver/flights), a layer (bronze), or any asset selection of Dagster's. Landed files are loaded until none
+    is left; a table with nothing new is left as it is, and says so.
+    """
+    from lakehouse.cli.dagster_runs import open_recorder
+
+    opened = open_declared()
+    with open_recorder(opened.lake.settings) as recorder:
+        tables = _select(selection, opened, recorder)
+        with driver_for_command(opened.lake.settings):
+            runs = {run.key: run for run in recorder.materialize([table.key for table in tables])}
+    documents = [_document(table, runs) for table in tables]
+    write_json(documents) if as_json else _print(documents)
+    found = [Found(table=table, value=runs[table.key], error=runs[table.key].error) for table in tables]
+    tell_errors(found)
+    return exit_code(found)
+
+
+def _select(selection: str | None, opened: Opened, recorder: "Recorder") -> list[Table]:
+    if selection is None:
+        return list(opened.tables.values())
+    if selection in LAYERS:
+        chosen = [table for table in opened.tables.values() if table.layer == selection]
+    elif selection in opened.tables:
+        chosen = [opened.tables[selection]]
+    else:
+        keys = recorder.select(selection)
+        chosen = [table for table in opened.tables.values() if table.key in keys]
+    if not chosen:
+        near = nearest(selection, opened.tables)
+        raise Refused(f"materialize {selection!r}: neither a layer nor a table nor a selection of Dagster's with tables in it; {near}")
+    return chosen
+
+
+def _document(table: Table, runs: Mapping[str, "AssetRun"]) -> dict[str, Any]:
+    run = runs[table.key]
+    return {
+        "table": table.key,
+        "state": run.state,
+        "version": run.metadata.get("lakehouse/version"),
+        **{name: run.metadata.get(f"lakehouse/{name}", 0) for name in _SUMS},
+        "sentence": _sentence(table, runs),
+        "error": type(run.error).__name__ if run.error else None,
+        "run_id": run.run_id,
+    }
+
+
+def _sentence(table: Table, runs: Mapping[str, "AssetRun"]) -> str:
+    run = runs[table.key]
+    if run.error:
+        return str(run.error)
+    if run.state == "done":
+        return str(run.metadata["lakehouse/outcome"])
+    missing = next((source.key for source in table.inputs if source.key in runs and runs[source.key].state != "done"), None)
+    return f"not run: {missing} failed or does not exist yet" if missing else "nothing has landed to make a table of"
+
+
+def _print(documents: Sequence[Mapping[str, Any]]) -> None:
+    heads = ("table", "", "rows written", "files read", "version", "seconds", "what happened")
+    print_grid(heads, [_row(document) for document in documents], numbers=heads[2:6])
+
+
+def _row(document: Mapping[str, Any]) -> tuple[str, ...]:
+    version = "-" if document["version"] is None else str(document["version"])
+    counts = (count_text(document["rows_written"]), count_text(document["files_read"]))
+    sentence = error_cell(document["error"]) if document["error"] else document["sentence"]
+    return (document["table"], document["state"], *counts, version, f"{document['seconds']:.1f}", sentence)

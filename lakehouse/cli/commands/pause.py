@@ -1,0 +1,84 @@
+"""`lakehouse pause` and `lakehouse resume`: a table left alone on a person's word, and taken up again."""
+
+import re
+from datetime import UTC, datetime
+from typing import Any
+
+import click
+
+from lakehouse.cli.context import complete_table, open_declared
+from lakehouse.cli.output import json_option, show, write_json
+from lakehouse.core.errors import Refused
+from lakehouse.core.scheduling.circuit_breaker import Pause, utc_text
+from lakehouse.engine.clock import now_ms
+from lakehouse.engine.journal.journal import Journal
+
+_UNIT_MS = {"m": 60_000, "h": 3_600_000, "d": 86_400_000}
+_SPAN = re.compile(r"(\d{1,5})([mhd])")
+
+
+@click.command(
+    "pause",
+    short_help="Leave a table alone until a time, or until it is resumed.",
+    epilog="Example: lakehouse pause silver/flights --until 6h --why 'a backfill is under way'",
+)
+@click.argument("table", shell_complete=complete_table)
+@click.option("--until", metavar="TIME", help="When it ends: 2026-12-01T06:00Z, or after 90m, 6h, 3d. Without it: when it is resumed.")
+@click.option("--why", default="", metavar="TEXT", help="Told wherever the pause is told.")
+@json_option
+def pause_command(table: str, until: str | None, why: str, as_json: bool) -> None:
+    """Leave TABLE alone: no compaction of it is started by itself, and none by hand without --anyway.
+
+    A run that is under way ends in peace. Writing goes on. A second pause takes the place of the first.
+    """
+    opened = open_declared()
+    [wanted] = opened.choose([table])
+    now = now_ms()
+    pause = Pause(table=wanted.key, since_ms=now, until_ms=None if until is None else _until_ms(until, now), why=" ".join(why.split()))
+    Journal(opened.lake.store).pause(pause)
+    write_json(_document(pause, paused=True)) if as_json else show(f"{pause.table}: {pause.sentence}")
+
+
+@click.command("resume", short_help="Take up a paused table again.", epilog="Example: lakehouse resume silver/flights")
+@click.argument("table", shell_complete=complete_table)
+@json_option
+def resume_command(table: str, as_json: bool) -> None:
+    """End the pause of TABLE; one that is not paused is none the worse."""
+    opened = open_declared()
+    [wanted] = opened.choose([table])
+    journal = Journal(opened.lake.store)
+    pause = journal.pause_of(wanted.key)
+    journal.resume(wanted.key)
+    if as_json:
+        write_json(_document(pause or Pause(table=wanted.key, since_ms=0), paused=False))
+    elif pause is None:
+        show(f"{wanted.key}: it was not paused")
+    else:
+        show(f"{wanted.key}: resumed; it was paused since {utc_text(pause.since_ms)}")
+
+
+def _document(pause: Pause, *, paused: bool) -> dict[str, Any]:
+    """The pause in force, or the one that ended; `since_ms` is null where there was none."""
+    return {
+        "table": pause.table,
+        "paused": paused,
+        "since_ms": pause.since_ms or None,
+        "until_ms": pause.until_ms,
+        "why": pause.why,
+    }
+
+
+def _until_ms(text: str, now: int) -> int:
+    """The time that a person means: a span from now, or a moment (UTC where it names no zone)."""
+    accepted = "accepted: a time to come like 2026-12-01T06:00Z, or a span like 90m, 6h, 3d"
+    if span := _SPAN.fullmatch(text.strip()):
+        until = now + int(span[1]) * _UNIT_MS[span[2]]
+    else:
+        try:
+            moment = datetime.fromisoformat(text.strip())
+        except ValueError as error:
+            raise Refused(f"--until is {text!r}; {accepted}") from error
+        until = int((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000)
+    if until <= now:
+        raise Refused(f"--until is {text!r}, which is not after {utc_text(now)}; {accepted}")
+    return until

@@ -1,0 +1,93 @@
+"""`lakehouse plan`: what each compaction would do, and why, without doing it."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import click
+
+from lakehouse.cli.context import Found, complete_table, open_declared
+from lakehouse.cli.exit_codes import absent_cell, absent_sentence, exit_code, tell_errors
+from lakehouse.cli.fleet import fleet_document, look_at_fleet
+from lakehouse.cli.output import bytes_text, count_text, json_option, print_grid, show, write_json
+from lakehouse.core.compaction.plan import CompactionPlan
+from lakehouse.core.scheduling.ranking import Decision
+
+
+@click.command("plan", short_help="What each compaction would do, and why; no JVM.", epilog="Example: lakehouse plan bronze/weather --json")
+@click.argument("tables", metavar="[TABLE]...", nargs=-1, shell_complete=complete_table)
+@click.option("-v", "--verbose", is_flag=True, help="Also the files of every bin.")
+@json_option
+def plan_command(tables: tuple[str, ...], verbose: bool, as_json: bool) -> int:
+    """Show what a compaction of each TABLE (default: all) would do, and why, or why nothing, and what the sensor makes of it.
+
+    Nothing is touched and no JVM is started. Tables come in the order in which the sensor would serve them: by what a compaction gives
+    readers a day over what it costs. Reads are counted by the commits downstream; of runs and waiting the terminal knows nothing.
+    """
+    opened = open_declared()
+    found, decisions = look_at_fleet(opened, opened.choose(tables))
+    if as_json:
+        places = {decision.table: place for place, decision in enumerate(decisions, start=1)}
+        fleet = {decision.table: fleet_document(decision, rank=places[decision.table]) for decision in decisions}
+        write_json([{**plan_document(each), "fleet": fleet[each.table.key]} for each in found])
+    else:
+        print_plans(found, verbose=verbose, decisions=decisions)
+    tell_errors(found)
+    return exit_code(found)
+
+
+def plan_document(found: Found[CompactionPlan]) -> dict[str, Any]:
+    """The documented shape, also where there is no plan: version null, nothing to remove, and the reason."""
+    if found.value:
+        return found.value.as_json()
+    reason, sentence = absent_sentence(found)
+    return {
+        "table": found.table.key,
+        "version": None,
+        "reason": reason,
+        "sentence": sentence,
+        "statement": None,
+        "target_file_bytes": None,
+        "files_removed": 0,
+        "files_added": 0,
+        "bytes_removed": 0,
+        "files_left": 0,
+        "estimate": None,
+        "bins": [],
+    }
+
+
+def print_plans(found: Sequence[Found[CompactionPlan]], *, verbose: bool, decisions: Sequence[Decision] = ()) -> None:
+    """A table, with `decisions` in their order and with their money; with `verbose`, the bins below it."""
+    decided = {decision.table: decision for decision in decisions}
+    places = {table: place for place, table in enumerate(decided)}
+    ordered = sorted(found, key=lambda each: places[each.table.key]) if decided else list(found)
+    money = ("USD a day", "USD", "ratio") if decided else ()
+    heads = ("table", "version", "files", "into", "bytes", *money, "reason", *(("sensor",) if decided else ()), "")
+    print_grid(heads, [_row(each, decided.get(each.table.key)) for each in ordered], numbers=heads[1 : 5 + len(money)])
+    for decision in decisions if verbose else ():
+        show(f"{decision.table}: sensor: {decision.sentence}")
+    for plan in [each.value for each in ordered if each.value and each.value.bins and verbose]:
+        show(f"{plan.table}: {plan.estimate.sentence}")
+        for bin_ in plan.bins:
+            where = ", ".join(f"{column}={value}" for column, value in bin_.partition) or "whole table"
+            show(f"{plan.table}, {where}: {len(bin_.files)} files, {bytes_text(bin_.size_bytes)}")
+            for file in bin_.files:
+                show(f"  {bytes_text(file.size_bytes):>10}  {file.path}")
+
+
+def _row(found: Found[CompactionPlan], decision: Decision | None) -> tuple[str, ...]:
+    plan = found.value
+    counts = ("-",) * 4 if plan is None else _counts(plan)
+    reason, sentence = (absent_sentence(found)[0], absent_cell(found)) if plan is None else (plan.reason.name, plan.sentence)
+    if decision is None:
+        return (found.table.key, *counts, reason, sentence)
+    return (found.table.key, *counts, *_money(decision), reason, decision.reason.name, sentence)
+
+
+def _counts(plan: CompactionPlan) -> tuple[str, ...]:
+    return (str(plan.version), count_text(plan.files_removed), count_text(plan.files_added), bytes_text(plan.bytes_removed))
+
+
+def _money(decision: Decision) -> tuple[str, ...]:
+    worth = decision.worth
+    return ("-",) * 3 if worth is None else tuple(f"{usd:.3g}" for usd in (worth.benefit_usd_per_day, worth.cost_usd, worth.ratio))

@@ -1,0 +1,88 @@
+"""`lakehouse replay`: a real year of flights, played into the landing area as fast as the disk allows."""
+
+import sys
+from datetime import datetime, timedelta
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from lakehouse.cli.context import settings_in_force
+from lakehouse.cli.output import console, json_option, show, write_json
+from lakehouse.core.errors import Refused
+from lakehouse.core.settings import Settings
+from lakehouse.engine.lake import Lake, open_lake
+
+if TYPE_CHECKING:
+    from lakehouse.replay.play import Played
+
+_FIRST, _LAST = datetime(2013, 1, 1), datetime(2014, 1, 2)
+
+
+@click.command("replay", short_help="Land a year of real flights, up to a day.", epilog="Example: lakehouse replay --until 2013-01-08")
+@click.option("--until", type=click.DateTime(["%Y-%m-%d"]), metavar="DATE", help="Land everything before this day.")
+@click.option("--hours", type=click.IntRange(min=1), metavar="N", help="Land so many simulated hours at most.")
+@json_option
+def replay_command(until: datetime | None, hours: int | None, as_json: bool) -> None:
+    """Land flights and weather of 2013 as files, going on from where the replay stands.
+
+    Without --until and --hours, as much as one tick of `lakehouse up` (LAKEHOUSE_REPLAY_HOURS). No hour is ever landed twice.
+    """
+    settings = settings_in_force()
+    _check(settings, until)
+    hours = settings.replay_hours if until is None and hours is None else hours
+    played = _play(open_lake(settings), until, hours)
+    write_json(_document(played)) if as_json else _print(played)
+
+
+def _check(settings: Settings, until: datetime | None) -> None:
+    if not settings.replay:
+        raise Refused(
+            "replay: LAKEHOUSE_REPLAY is off in this lake; accepted: LAKEHOUSE_REPLAY=on (flights land among your own files then)"
+        )
+    if until is not None and not _FIRST < until <= _LAST:
+        raise Refused(f"replay: --until is {until:%Y-%m-%d}; accepted: a day after {_FIRST:%Y-%m-%d}, at most {_LAST:%Y-%m-%d}")
+
+
+def _play(lake: Lake, until: datetime | None, hours: int | None) -> "Played":
+    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+
+    play = _player()
+    start = play.next_hour(lake.store) or lake.settings.replay_start
+    ends = [end for end in (until, start + timedelta(hours=hours) if hours else None) if end]
+    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console(sys.stderr), transient=True, disable=not sys.stderr.isatty()) as progress:
+        task = progress.add_task(f"{start:%Y-%m-%d}", total=max(1.0, (min(ends) - start) / timedelta(hours=1)))
+
+        def show(played: "Played") -> None:
+            progress.update(task, completed=(played.until - start) / timedelta(hours=1), description=f"{played.until:%Y-%m-%d %H:00}")
+
+        return play.play(lake.store, lake.settings.home, start=lake.settings.replay_start, until=until, hours=hours, on_progress=show)
+
+
+def _player() -> ModuleType:
+    try:
+        from lakehouse.replay import play
+    except ImportError as error:
+        if not (error.name or "").startswith("lakehouse.replay"):
+            raise
+        raise Refused("replay: this lakehouse has no replay any more (lakehouse/replay was deleted); land files of your own") from error
+    return play
+
+
+def _document(played: "Played") -> dict[str, Any]:
+    return {
+        "since": played.since.isoformat(),
+        "until": played.until.isoformat(),
+        "files": played.files,
+        "events": played.events,
+        "share": round(played.share, 4),
+        "finished": played.finished,
+        "sentence": played.sentence,
+    }
+
+
+def _print(played: "Played") -> None:
+    show(played.sentence)
+    if played.files:
+        show("next: lakehouse materialize")

@@ -1,0 +1,116 @@
+"""`lakehouse server start|status|stop|take-over`: the life of this lake's Spark Connect server, by hand, and whose the lake is."""
+
+import time
+from typing import Any
+
+import click
+
+from lakehouse.cli.context import settings_in_force
+from lakehouse.cli.output import json_option, show, tell, write_json
+from lakehouse.core.errors import Refused
+from lakehouse.core.settings import Settings
+from lakehouse.engine.lake import open_lake
+from lakehouse.engine.owner import take_over
+from lakehouse.runtime import server
+from lakehouse.runtime.server import ServerState
+
+_MEANING = {
+    "running": "it answers",
+    "starting": "its process lives and does not answer yet",
+    "died": "its process is gone, though nobody stopped it; start it again with: lakehouse server start",
+    "stopped": "it was never started, or stopped in order; start it with: lakehouse server start",
+}
+
+
+@click.group("server", short_help="The Spark Connect server: start, status, stop, take-over.", epilog="Example: lakehouse server start")
+def server_command() -> None:
+    """Start, look at, or stop this lake's Spark Connect server.
+
+    Without it, materialize and compact start one of their own for as long as they run.
+    """
+
+
+@server_command.command("start", epilog="Example: lakehouse server start --json")
+@json_option
+def start_command(as_json: bool) -> None:
+    """Start the server unless it runs; it stays until `lakehouse server stop`."""
+    settings = settings_in_force()
+    _check_it_is_used(settings)
+    if server.status(settings).condition in ("stopped", "died"):
+        tell("starting the Spark Connect server (a few seconds)")
+    _show(settings, server.start(settings), as_json=as_json)
+
+
+@server_command.command("status", epilog="Example: lakehouse server status")
+@json_option
+def status_command(as_json: bool) -> None:
+    """Tell whether the server runs, where, since when, and where its log is. Exit code 0 whatever the answer."""
+    settings = settings_in_force()
+    _show(settings, server.status(settings), as_json=as_json)
+
+
+@server_command.command("stop", epilog="Example: lakehouse server stop")
+@json_option
+def stop_command(as_json: bool) -> None:
+    """Stop the server in order. One that `lakehouse up` (make run) keeps is refused: Ctrl-C there stops it."""
+    settings = settings_in_force()
+    if not server.stop(settings):
+        tell("there was no server to stop")
+    _show(settings, server.status(settings), as_json=as_json)
+
+
+@server_command.command("take-over", epilog="Example: LAKEHOUSE_ROOT=s3://bucket/lake lakehouse server take-over")
+@json_option
+def take_over_command(as_json: bool) -> None:
+    """Make this home, or the server elsewhere that LAKEHOUSE_SPARK names, the one that writes to the lake from now on.
+
+    Only after the one before was stopped for good, and nothing of it writes any more: two Spark drivers on one table lose commits. One
+    that runs on this machine is noticed and refused.
+    """
+    mine, before = take_over(open_lake(settings_in_force()))
+    if as_json:
+        write_json({"owner": mine.driver, "before": before.driver if before else None})
+        return
+    show(f"the lake belongs to {mine.driver}")
+    if before and before.driver != mine.driver:
+        show(f"before it belonged to {before.sentence}")
+
+
+def _check_it_is_used(settings: Settings) -> None:
+    if settings.spark != "server":
+        raise Refused(
+            "server start: LAKEHOUSE_SPARK names another Spark, so nothing would use this server; accepted: LAKEHOUSE_SPARK=server"
+        )
+
+
+def _show(settings: Settings, state: ServerState, *, as_json: bool) -> None:
+    document = _document(settings, state)
+    if as_json:
+        write_json(document)
+        return
+    show(f"Spark Connect server: {state.condition} ({_MEANING[state.condition]})")
+    show(f"  address  localhost:{state.port}")
+    if state.pid is not None:
+        show(f"  process  {state.pid}, up for {document['uptime_seconds']} s{', kept by lakehouse up' if state.keeper else ''}")
+    show(f"  log      {state.log}")
+
+
+def _document(settings: Settings, state: ServerState) -> dict[str, Any]:
+    return {
+        "condition": state.condition,
+        "pid": state.pid,
+        "port": state.port,
+        "uptime_seconds": _uptime_seconds(settings, state),
+        "keeper_pid": state.keeper.pid if state.keeper else None,
+        "log": str(state.log),
+    }
+
+
+def _uptime_seconds(settings: Settings, state: ServerState) -> int | None:
+    """Since the pid file, which every start writes anew."""
+    if state.pid is None:
+        return None
+    try:
+        return max(0, int(time.time() - (server.folder(settings) / "pid").stat().st_mtime))
+    except FileNotFoundError:
+        return None

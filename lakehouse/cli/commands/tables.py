@@ -1,0 +1,90 @@
+"""`lakehouse tables`: what is declared, and what there is of it."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import click
+
+from lakehouse.cli.context import Found, look_at_each, open_declared
+from lakehouse.cli.exit_codes import exit_code, tell_errors
+from lakehouse.cli.output import bytes_text, count_text, json_option, print_grid, show, time_text, write_json
+from lakehouse.core.declaration.table import Append, Merge, Overwrite, Table, type_of_write
+from lakehouse.core.delta.snapshot import Layout
+from lakehouse.core.scheduling.circuit_breaker import HandsOff
+from lakehouse.engine.compaction.hold_back import hands_off_now
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Looked:
+    """What there is of a table (`None`: nothing yet), and why it is left alone, where it is."""
+
+    layout: Layout | None
+    held: HandsOff | None
+
+
+@click.command("tables", short_help="What is declared, and what there is of it.", epilog="Example: lakehouse tables")
+@json_option
+def tables_command(as_json: bool) -> int:
+    """List the declared tables: where their rows come from, what there is of each, and which are left alone, and why."""
+    opened = open_declared()
+
+    def look(table: Table) -> _Looked:
+        facts = opened.lake.facts(table.key)
+        held = hands_off_now(opened.lake, table, facts.history if facts else None)
+        return _Looked(layout=facts.layout if facts else None, held=held)
+
+    found = look_at_each(opened.choose(()), look)
+    if as_json:
+        write_json([_document(each) for each in found])
+    else:
+        heads = ("table", "from", "write", "version", "files", "bytes", "rows", "last commit")
+        print_grid(heads, [_row(each) for each in found], numbers=heads[3:7])
+        for held in [each.value.held for each in found if each.value and each.value.held]:
+            show(f"{held.table} is left alone, {held.reason.name}: {held.sentence}")
+    tell_errors(found)
+    return exit_code(found)
+
+
+def _document(found: Found[_Looked]) -> dict[str, Any]:
+    table, layout = found.table, found.value.layout if found.value else None
+    held = found.value.held if found.value else None
+    return {
+        "table": table.key,
+        "description": table.description,
+        "landing": table.source.prefix if table.source else None,
+        "inputs": [each.key for each in table.inputs],
+        "write": type(table.write).__name__.lower(),
+        "partition_by": list(table.write.partition_by) if isinstance(table.write, Append) else [],
+        "merge_keys": list(table.write.keys) if isinstance(table.write, Merge) else [],
+        "version": layout.version if layout else None,
+        "file_count": layout.file_count if layout else 0,
+        "size_bytes": layout.size_bytes if layout else 0,
+        "row_count": layout.row_count if layout else None,
+        "committed_ms": layout.committed_ms if layout else None,
+        "hands_off": {"reason": held.reason.name, "sentence": held.sentence} if held else None,
+    }
+
+
+def _row(found: Found[_Looked]) -> tuple[str, ...]:
+    table, layout = found.table, found.value.layout if found.value else None
+    source = table.source.prefix if table.source else ", ".join(each.key for each in table.inputs)
+    if layout is None:
+        return (table.key, source, _write_text(table.write), "-", "-", "-", "-", _absent(found))
+    counts = (str(layout.version), count_text(layout.file_count), bytes_text(layout.size_bytes), count_text(layout.row_count))
+    return (table.key, source, _write_text(table.write), *counts, time_text(layout.committed_ms))
+
+
+def _absent(found: Found[_Looked]) -> str:
+    return type(found.error).__name__ if found.error else "not there yet"
+
+
+def _write_text(write: type_of_write) -> str:
+    match write:
+        case Append(partition_by=()):
+            return "append"
+        case Append(partition_by=columns):
+            return f"append by {', '.join(columns)}"
+        case Merge(keys=keys):
+            return f"merge on {', '.join(keys)}"
+        case Overwrite():
+            return "overwrite"

@@ -1,0 +1,142 @@
+"""`lakehouse vacuum`: what nothing needs any more deleted, or named; predicted beside actual."""
+
+import contextlib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import click
+
+from lakehouse.cli.context import Opened, complete_table, look_at_each, open_declared
+from lakehouse.cli.exit_codes import error_cell, tell_once
+from lakehouse.cli.output import bytes_text, count_text, json_option, print_grid, show, tell, write_json
+from lakehouse.cli.spark_server import driver_for_command
+from lakehouse.core.declaration.table import Table
+from lakehouse.core.errors import Broken, LakehouseError
+from lakehouse.core.vacuum import VACUUM_MODES
+from lakehouse.engine.compaction.hold_back import refuse_vacuum
+
+
+@click.command(
+    "vacuum",
+    short_help="Delete the files that nothing needs any more; --dry-run names them.",
+    epilog="Example: lakehouse vacuum bronze/weather --dry-run",
+)
+@click.argument("tables", metavar="[TABLE]...", nargs=-1, shell_complete=complete_table)
+@click.option("--dry-run", is_flag=True, help="Name every file that would go, and delete none.")
+@click.option("--mode", type=click.Choice(VACUUM_MODES, case_sensitive=False), help="Not the cheapest valid mode, but this one.")
+@click.option("--anyway", is_flag=True, help="Also a table that is paused, or whose declaration opts out.")
+@json_option
+def vacuum_command(tables: tuple[str, ...], dry_run: bool, mode: str | None, anyway: bool, as_json: bool) -> int:
+    """Delete, through Dagster, the files that no version of each TABLE (default: all) within its retention needs.
+
+    What goes is decided from the table's log and the storage's inventory, and then asked of Delta; only what both give up is deleted.
+    """
+    opened = open_declared()
+    chosen = opened.choose(tables)
+    documents = list((_rehearse if dry_run else _vacuum)(opened, chosen, mode, anyway=anyway))
+    if as_json:
+        write_json(documents)
+    else:
+        _print(documents, dry_run=dry_run)
+    tell_once((each["table"], f"{each['error']['kind']}: {each['error']['message']}") for each in documents if "error" in each)
+    for document in documents:
+        _tell_failed(document)
+    return max(map(_exit_code, documents), default=0)
+
+
+def _rehearse(opened: Opened, tables: Sequence[Table], mode: str | None, *, anyway: bool) -> list[dict[str, Any]]:
+    from lakehouse.engine.spark.sessions import connect
+    from lakehouse.engine.vacuum import rehearse
+
+    del anyway  # nothing is touched
+    # Spark asks a storage that does not answer for many minutes, so the logs are read first, without it.
+    looked = look_at_each(tables, lambda table: opened.lake.facts(table.key))
+    found = {each.table.key: _failed(each.table, each.error) if each.error else _absent(each.table) for each in looked}
+    there = [each.table for each in looked if each.value]
+    with driver_for_command(opened.lake.settings) if there else contextlib.nullcontext():
+        for table in there:
+            try:
+                session = connect(opened.lake.settings)
+                plan = rehearse(opened.lake, session, table, [*opened.tables.values()], mode=mode)  # type: ignore[arg-type]
+                found[table.key] = _absent(table) if plan is None else plan.as_json()
+            except LakehouseError as error:
+                found[table.key] = _failed(table, error)
+    return [*found.values()]
+
+
+def _vacuum(opened: Opened, tables: Sequence[Table], mode: str | None, *, anyway: bool) -> list[dict[str, Any]]:
+    from lakehouse.cli.dagster_runs import open_recorder
+
+    there = [table for table in tables if opened.lake.facts(table.key) is not None]
+    if len(tables) == 1 and not anyway:
+        refuse_vacuum(opened.lake, tables[0])
+    keys = {f"vacuum/{table.key}": table for table in there}
+    found = {table.key: _absent(table) for table in tables}
+    if keys:
+        with open_recorder(opened.lake.settings) as recorder, driver_for_command(opened.lake.settings):
+            for run in recorder.materialize([*keys], config={"anyway": anyway, "mode": mode or ""}):
+                table = keys[run.key]
+                if run.error:
+                    found[table.key] = _failed(table, run.error)
+                elif run.state == "done":
+                    found[table.key] = dict(run.metadata["lakehouse/vacuum"])
+                else:
+                    found[table.key] = _failed(table, Broken(f"run {run.run_id} ended without an outcome; the page shows it under Runs"))
+    return [*found.values()]
+
+
+def _exit_code(document: Mapping[str, Any]) -> int:
+    """Of one table; files that could not be deleted are for a person to look at, though the others are gone."""
+    if "error" in document:
+        return document["error"]["exit_code"]
+    return Broken.exit_code if document.get("failed") else 0
+
+
+def _tell_failed(document: Mapping[str, Any]) -> None:
+    if failed := document.get("failed"):
+        name, why = next(iter(failed.items()))
+        count = count_text(document["failed_files"])
+        tell(f"{Broken.__name__}: vacuum of {document['table']}: {count} file(s) could not be deleted, like {name}: {why}")
+
+
+def _absent(table: Table) -> dict[str, Any]:
+    return _nothing(table, "NO_TABLE", "there is no table yet")
+
+
+def _failed(table: Table, error: LakehouseError) -> dict[str, Any]:
+    kind = {"kind": type(error).__name__, "message": str(error), "exit_code": error.exit_code}
+    return {**_nothing(table, "FAILED", str(error)), "error": kind}
+
+
+def _nothing(table: Table, reason: str, sentence: str) -> dict[str, Any]:
+    return {"table": table.key, "version": None, "reason": reason, "sentence": sentence, "files": 0, "bytes": 0, "paths": []}
+
+
+def _deleted(document: Mapping[str, Any]) -> tuple[str, str]:
+    """Files and bytes; S3 does not tell a key that it deleted from one that was gone."""
+    at_most = "at most " if document.get("actual_is_at_most") else ""
+    files, size = document.get("actual_files", 0), document.get("actual_bytes", 0)
+    return f"{at_most}{count_text(files)}", f"{at_most}{bytes_text(size)}"
+
+
+def _print(documents: Sequence[Mapping[str, Any]], *, dry_run: bool) -> None:
+    actual = () if dry_run else ("deleted", "bytes deleted")
+    rows = [
+        (
+            each["table"],
+            each.get("mode", "-"),
+            count_text(each["files"]),
+            bytes_text(each["bytes"]),
+            *(() if dry_run else _deleted(each)),
+            error_cell(each["error"]["kind"]) if "error" in each else each["sentence"],
+        )
+        for each in documents
+    ]
+    print_grid(("table", "mode", "files", "bytes", *actual, ""), rows, numbers=("files", "bytes", *actual))
+    for each in documents:
+        for note in each.get("notes", ()):
+            show(f"{each['table']}: {note}")
+        for name, why in [*each.get("spared", {}).items(), *each.get("failed", {}).items()]:
+            show(f"{each['table']}/{name} stays: {why}")
+        for path in each["paths"] if dry_run else ():
+            show(f"{each['table']}/{path}")

@@ -1,0 +1,193 @@
+"""Assets materialized in this process through Dagster, recorded in the lake's own instance, as the page shows them.
+
+1. Runs whose process died are closed first: they would hold the pools of their tables, and the sensors' attention, for hours.
+2. A run executes here; what happens in it is told line by line while it happens.
+3. What it left in Dagster's events (metadata, failures) is the result.
+"""
+
+import sys
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, Literal
+from uuid import uuid4
+
+import dagster as dg
+from dagster import DagsterEventType, EventLogEntry
+from dagster._core.events import RunFailureReason  # not public, and nothing public tells an interrupt from a failure
+from dagster._core.execution.plan.objects import ErrorSource
+
+from lakehouse.cli.output import console, tell
+from lakehouse.core.errors import Broken, LakehouseError, Refused, Transient
+from lakehouse.core.settings import Settings
+from lakehouse.defs.failures import ONCE_TAG
+from lakehouse.defs.run_ownership import close_dead_runs, process_tag
+from lakehouse.runtime.dagster_home import dagster_home
+from lakehouse.runtime.processes import hold_lock
+
+_KINDS: dict[str, type[LakehouseError]] = {kind.__name__: kind for kind in (Refused, Transient, Broken)}
+# No colours and no debug lines of Dagster's among ours; the page has them.
+_QUIET = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
+
+
+@dataclass(slots=True, kw_only=True)
+class AssetRun:
+    """What one run did with one asset; `skipped` is also one that found nothing to record."""
+
+    key: str
+    state: Literal["done", "failed", "skipped"] = "skipped"
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+    error: LakehouseError | None = None
+    run_id: str = ""
+
+
+class Recorder:
+    """Dagster's instance and definitions of one lake."""
+
+    def __init__(self, instance: dg.DagsterInstance, defs: dg.Definitions) -> None:
+        self._instance = instance
+        self._defs = defs
+
+    def select(self, text: str) -> set[str]:
+        """The keys (`layer/name`) that an expression of Dagster's asset selection names; none where it is no expression, or names none."""
+        try:
+            with _no_warnings():
+                selected = dg.AssetSelection.from_string(text).resolve(self._defs.resolve_asset_graph())
+        except dg.DagsterError:
+            return set()
+        return {"/".join(key.path) for key in selected}
+
+    def materialize(self, keys: Sequence[str], *, config: Mapping[str, Any] | None = None) -> list[AssetRun]:
+        """One run of these assets, in Dagster's order, inputs first; failures are in the result, not raised. `config` is that of each.
+
+        Raises:
+            KeyboardInterrupt: the run was stopped; Dagster knows it as canceled.
+        """
+        assets = [dg.AssetKey(key.split("/")) for key in keys]
+        run_id = str(uuid4())
+        tags = {ONCE_TAG: "true", **process_tag(run_id)}
+        watch = _Watch(self._instance, run_id, keys)
+        with watch.spinner, _no_warnings():
+            job = self._defs.resolve_implicit_global_asset_job_def()
+            self._instance.add_event_listener(run_id, watch.see)
+            job.execute_in_process(
+                instance=self._instance,
+                asset_selection=assets,
+                run_id=run_id,
+                run_config=_run_config(keys, config),
+                tags=tags,
+                raise_on_error=False,
+            )
+        if watch.interrupted:
+            raise KeyboardInterrupt
+        return list(watch.found.values())
+
+
+@contextmanager
+def open_recorder(settings: Settings) -> Iterator[Recorder]:
+    """The recorder of a lake; runs whose process died are closed."""
+    from lakehouse.definitions import define  # reads the environment when it is imported
+
+    with _no_warnings():
+        defs = define(settings)
+    home = dagster_home(settings)
+    with hold_lock(home / "terminal.lock"):  # two processes that make Dagster's databases at once fail
+        instance = dg.DagsterInstance.from_config(str(home))
+    with instance:
+        for run_id in close_dead_runs(instance, nothing_is_up=False):
+            tell(f"run {run_id[:8]}, whose process is gone, was closed")
+        yield Recorder(instance, defs)
+
+
+class _Watch:
+    """Tells what happens in a run while it happens, and keeps what matters of it."""
+
+    def __init__(self, instance: dg.DagsterInstance, run_id: str, keys: Sequence[str]) -> None:
+        self._instance = instance
+        self._run_id = run_id
+        self.interrupted = False
+        self.found = {key: AssetRun(key=key, run_id=run_id) for key in keys}
+        self._of_step = {_step(key): run for key, run in self.found.items()}
+        self.spinner = console(sys.stderr).status("opening a Spark session")
+
+    def see(self, entry: EventLogEntry) -> None:
+        """One event of the run, as it is stored."""
+        event = entry.dagster_event
+        if event is None:
+            return
+        run = self._of_step.get(event.step_key or "")
+        match event.event_type:
+            case DagsterEventType.ASSET_MATERIALIZATION:
+                self._keep(event.step_materialization_data.materialization)
+            case DagsterEventType.STEP_START if run:
+                self.spinner.update(run.key)
+            case DagsterEventType.STEP_FAILURE if event.step_failure_data.error_source is ErrorSource.INTERRUPT:
+                self._cancel()
+            case DagsterEventType.STEP_FAILURE if run:
+                run.state, run.error = "failed", _failure(event.step_failure_data)
+            case DagsterEventType.RUN_FAILURE:
+                self.interrupted |= event.job_failure_data.failure_reason is RunFailureReason.UNEXPECTED_TERMINATION
+            case DagsterEventType.ENGINE_EVENT if run and (event.message or "").startswith("Step blocked by"):
+                tell(f"{run.key}: waits, another run of this table is under way")
+            case _:
+                pass
+
+    def _cancel(self) -> None:
+        """Without this word of it beforehand, Dagster calls an interrupted run a failed one."""
+        self.interrupted = True
+        run = self._instance.get_run_by_id(self._run_id)
+        if run is not None:
+            self._instance.report_run_canceling(run, "interrupted at the terminal")
+
+    def _keep(self, materialization: dg.AssetMaterialization) -> None:
+        key = "/".join(materialization.asset_key.path)
+        metadata = {name: entry.value for name, entry in materialization.metadata.items()}
+        if key in self.found:  # else it is told of by a run of another asset: a compaction, by the table's write
+            self.found[key].state, self.found[key].metadata = "done", metadata
+        tell(f"{key}: {_told(metadata)}")
+
+
+def _run_config(keys: Sequence[str], config: Mapping[str, Any] | None) -> dict[str, Any]:
+    return _QUIET if config is None else {**_QUIET, "ops": {_step(key): {"config": dict(config)} for key in keys}}
+
+
+def _step(key: str) -> str:
+    """What Dagster calls the step of an asset."""
+    return dg.AssetKey(key.split("/")).to_python_identifier()
+
+
+def _told(metadata: Mapping[str, Any]) -> str:
+    if "lakehouse/rows_written" not in metadata:
+        return str(metadata.get("lakehouse/outcome", metadata.get("lakehouse/plan", "done")))
+    return f"{metadata['lakehouse/rows_written']:,} rows in {metadata['lakehouse/seconds']:.1f} s; {metadata['lakehouse/outcome']}"
+
+
+def _failure(data: Any) -> LakehouseError:
+    """The error as it was raised: `dagster_words` leaves its kind in the metadata; anything else is a defect."""
+    if data.user_failure_data is not None:
+        kind = data.user_failure_data.metadata.get("lakehouse/error")
+        if kind is not None and kind.value in _KINDS:
+            return _KINDS[kind.value](data.user_failure_data.description)
+    name, message = _innermost(data.error)
+    return _KINDS[name](message) if name in _KINDS else Broken(f"a defect: {name}: {message}")
+
+
+def _innermost(error: Any) -> tuple[str, str]:
+    """The class and the first line of the error at the bottom of a chain of causes."""
+    while error is not None and error.cause is not None:
+        error = error.cause
+    if error is None:
+        return "unknown", "Dagster recorded no error"
+    text = error.message.strip()
+    prefix = f"{error.cls_name}: "
+    short = text.splitlines()[0] if text else ""
+    return (error.cls_name or "unknown").rpartition(".")[2], short.rpartition(prefix)[2] if prefix in short else short
+
+
+@contextmanager
+def _no_warnings() -> Iterator[None]:
+    """Without Dagster's notes on what of it is in beta, which no person at a terminal can do anything about."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", (dg.BetaWarning, dg.PreviewWarning))
+        yield

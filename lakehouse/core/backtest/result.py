@@ -1,0 +1,114 @@
+"""A table's past, as it was or as it would have been: its versions, the compactions between them, and their sums."""
+
+from dataclasses import dataclass
+from statistics import fmean, pstdev
+
+from lakehouse.core.reasons import Reason
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PastRun:
+    """One compaction, replayed or real; seconds and money are those that the rates give for it, in both cases."""
+
+    at_ms: int
+    sentence: str
+    removed_paths: tuple[str, ...]
+    added_paths: tuple[str, ...]
+    bytes_removed: int
+    bytes_added: int
+    seconds: float
+    usd: float
+
+    @property
+    def ended_ms(self) -> int:
+        """When it was done, by its predicted seconds."""
+        return self.at_ms + round(self.seconds * 1000)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Moment:
+    """A version that a writer made, and what upkeep did before the next one; counts are those after it.
+
+    `row_count` is `None` where the log does not tell. `reason` and `sentence` are of the look that led to a run, otherwise of the last
+    one; `reason` is `None` for what really happened.
+    """
+
+    version: int
+    committed_ms: int
+    operation: str
+    file_count: int
+    small_file_count: int
+    size_bytes: int
+    row_count: int | None
+    bytes_ingested: int
+    reason: Reason | None = None
+    sentence: str = ""
+    runs: tuple[PastRun, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Doubts:
+    """How far a replay is an estimate: all 0 where it is exact.
+
+    `moved_removals`: files that a writer removed whose rows lie otherwise in the replay; `moved_vectors`: deletion vectors on such files;
+    `carried_bytes`: what their writers had to write again for it. `modelled_files`: outputs whose size is modelled by `shrink_ratio`.
+    `unclear_compactions`: real ones of which the log does not say which rows went into which file.
+    """
+
+    moved_removals: int = 0
+    moved_vectors: int = 0
+    carried_bytes: int = 0
+    modelled_files: int = 0
+    unclear_compactions: int = 0
+    shrink_ratio: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Backtest:
+    """A table's past under one policy, or as it was."""
+
+    table: str
+    first_version: int
+    from_the_beginning: bool
+    moments: tuple[Moment, ...]
+    doubts: Doubts
+
+    @property
+    def runs(self) -> tuple[PastRun, ...]:
+        """Every compaction, in order."""
+        return tuple(run for moment in self.moments for run in moment.runs)
+
+    @property
+    def bytes_ingested(self) -> int:
+        """Bytes of the files that writers added."""
+        return sum(moment.bytes_ingested for moment in self.moments)
+
+    @property
+    def bytes_rewritten(self) -> int:
+        """Bytes that compactions read and wrote again."""
+        return sum(run.bytes_removed for run in self.runs)
+
+    @property
+    def write_amplification(self) -> float | None:
+        """Bytes rewritten per byte ingested; `None` where nothing was."""
+        return self.bytes_rewritten / self.bytes_ingested if self.bytes_ingested else None
+
+    @property
+    def mean_file_count(self) -> float:
+        """Files after a writer's version and the upkeep that followed it, on average over the versions."""
+        return fmean(moment.file_count for moment in self.moments) if self.moments else 0.0
+
+    @property
+    def deviation_file_count(self) -> float:
+        """Standard deviation of that count."""
+        return pstdev(moment.file_count for moment in self.moments) if self.moments else 0.0
+
+    @property
+    def seconds(self) -> float:
+        """Seconds of all compactions."""
+        return sum(run.seconds for run in self.runs)
+
+    @property
+    def usd(self) -> float:
+        """Money of all compactions."""
+        return sum(run.usd for run in self.runs)

@@ -1,0 +1,221 @@
+"""Whose rows lie in which file: the log of a table told without the files that its compactions made.
+
+A grain is what one commit of a writer wrote as one file. Compactions put grains together and change none of them, so whatever a later
+commit does to a file, it does to grains, and grains are there under every policy. `trace` turns each commit into what it did to them.
+
+What no log tells is estimated, and counted:
+
+- A deletion vector on a compacted file: its rows are taken from the grains in it by their number of rows.
+- A compaction of one partition into several files: a grain lies where the row counts say (Delta packs in the order of size); where they do
+  not say (Z-order, statistics missing), files are filled in the order of size.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from operator import attrgetter
+
+from lakehouse.core.delta.commit_files import Story, StoryCommit
+from lakehouse.core.delta.partition_values import by_name, type_of_typed_partition, typed_partition
+from lakehouse.core.delta.snapshot import DataFile
+
+# Grains in one file, each with the rows deleted from it until then: equal for equal content.
+type_of_content = frozenset[tuple[int, int]]
+
+
+@dataclass(slots=True)
+class Held:
+    """A file that lies in the table, and the grains in it."""
+
+    file: DataFile
+    grains: frozenset[int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mark:
+    """A file that stayed with another deletion vector: how many rows of which grains are deleted more (or, restored, fewer)."""
+
+    file: DataFile
+    grains: frozenset[int]
+    deleted: Mapping[int, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Deed:
+    """What one commit of a writer did; one that only adds again what is there, as a backfill of statistics does, is none.
+
+    `gone` are the files removed for good, by path, with their grains.
+    """
+
+    commit: StoryCommit
+    gone: tuple[tuple[str, frozenset[int]], ...]
+    marks: tuple[Mark, ...]
+    added: tuple[tuple[int, DataFile], ...]
+
+
+@dataclass(slots=True, kw_only=True)
+class Lineage:
+    """A story in grains.
+
+    `start` are the grains that lie in the table when the story begins. `grains` has each as it was written. `made` are the files that real
+    compactions made, by their content. `shrink_ratio` is their bytes per byte of live rows that went in, `None` where none was seen.
+    """
+
+    start: tuple[tuple[int, DataFile], ...] = ()
+    deeds: list[Deed] = field(default_factory=list[Deed])
+    grains: dict[int, DataFile] = field(default_factory=dict[int, DataFile])
+    made: dict[type_of_content, DataFile] = field(default_factory=dict[type_of_content, DataFile])
+    bytes_in: float = 0
+    bytes_out: int = 0
+    guesses: int = 0
+
+    @property
+    def shrink_ratio(self) -> float | None:
+        """Bytes that came out of real compactions per byte of live rows that went in."""
+        return self.bytes_out / self.bytes_in if self.bytes_in else None
+
+
+def trace(story: Story) -> Lineage:
+    """The story in grains."""
+    tracer = _Tracer()
+    tracer.lineage.start = tuple(tracer.add(file) for file in (story.start.files if story.start else ()))
+    for commit in story.commits:
+        if commit.is_compaction:
+            tracer.compact(commit)
+        elif commit.changed_data:
+            tracer.write(commit)
+    return tracer.lineage
+
+
+def live_bytes(file: DataFile) -> float:
+    """Bytes of a file that its live rows take, as far as their number is known."""
+    return file.size_bytes * (1 - file.deleted_row_count / file.row_count) if file.row_count else file.size_bytes
+
+
+def live_rows(file: DataFile) -> int | None:
+    """Rows of a file that are not deleted; `None` where the log does not tell."""
+    return None if file.row_count is None else file.row_count - file.deleted_row_count
+
+
+def content(grains: Iterable[int], deleted: Mapping[int, int]) -> type_of_content:
+    """What lies in a file of these grains when so many rows of each were deleted."""
+    return frozenset((grain, deleted.get(grain, 0)) for grain in grains)
+
+
+class _Tracer:
+    """The real table as it was at each commit."""
+
+    def __init__(self) -> None:
+        self.lineage = Lineage()
+        self._live: dict[str, Held] = {}
+        self._deleted: dict[int, int] = {}
+
+    def add(self, file: DataFile) -> tuple[int, DataFile]:
+        grain = len(self.lineage.grains)
+        self.lineage.grains[grain] = file
+        self._live[file.path] = Held(file, frozenset({grain}))
+        self._deleted[grain] = file.deleted_row_count
+        return grain, file
+
+    def write(self, commit: StoryCommit) -> None:
+        added = {file.path: file for file in commit.added}
+        removed = [path for path in commit.removed_paths if path not in added and path in self._live]
+        gone = tuple((path, self._live.pop(path).grains) for path in removed)
+        marks = tuple(self._mark(file) for path, file in added.items() if path in self._live)
+        marked = {mark.file.path for mark in marks}
+        new = tuple(self.add(file) for path, file in added.items() if path not in marked)
+        self.lineage.deeds.append(Deed(commit=commit, gone=gone, marks=marks, added=new))
+
+    def compact(self, commit: StoryCommit) -> None:
+        columns = by_name(commit.shape.columns)
+        inputs: defaultdict[type_of_typed_partition, list[Held]] = defaultdict(list)
+        outputs: defaultdict[type_of_typed_partition, list[DataFile]] = defaultdict(list)
+        for path in commit.removed_paths:
+            if path in self._live:
+                held = self._live.pop(path)
+                inputs[typed_partition(held.file.partition, columns)].append(held)
+        for file in commit.added:
+            outputs[typed_partition(file.partition, columns)].append(file)
+        for partition, files in inputs.items():
+            self._put_together(files, outputs.pop(partition, []))
+        for file in (file for files in outputs.values() for file in files):
+            self._live[file.path] = Held(file, frozenset())
+
+    def _put_together(self, inputs: Sequence[Held], outputs: Sequence[DataFile]) -> None:
+        dealt = _deal(inputs, outputs)
+        if dealt is None:
+            self.lineage.guesses += 1
+        for file, grains in dealt.items() if dealt is not None else _fill(inputs, outputs):
+            self._live[file.path] = Held(file, grains)
+            if dealt is not None:
+                self.lineage.made[content(grains, self._deleted)] = file
+        self.lineage.bytes_in += sum(live_bytes(held.file) for held in inputs)
+        self.lineage.bytes_out += sum(file.size_bytes for file in outputs)
+
+    def _mark(self, file: DataFile) -> Mark:
+        held = self._live[file.path]
+        more = file.deleted_row_count - held.file.deleted_row_count
+        weights = {grain: (self.lineage.grains[grain].row_count or 0) - self._deleted[grain] for grain in sorted(held.grains)}
+        deleted = _spread(more, weights)
+        for grain, rows in deleted.items():
+            self._deleted[grain] += rows
+        self._live[file.path] = Held(file, held.grains)
+        return Mark(file=file, grains=held.grains, deleted=deleted)
+
+
+def _spread(rows: int, weights: Mapping[int, int]) -> dict[int, int]:
+    """`rows` over grains by their weights, in whole rows that sum up to `rows`."""
+    whole = sum(max(weight, 0) for weight in weights.values())
+    spread: dict[int, int] = {}
+    passed = given = 0
+    for place, (grain, weight) in enumerate(weights.items(), start=1):
+        passed += max(weight, 0)
+        upto = rows if place == len(weights) else rows * passed // whole if whole else rows * place // len(weights)
+        spread[grain], given = upto - given, upto
+    return spread
+
+
+def _deal(inputs: Sequence[Held], outputs: Sequence[DataFile]) -> dict[DataFile, frozenset[int]] | None:
+    """Which grains went into which output, told by row counts; `None` where these do not tell."""
+    if len(outputs) == 1:
+        return {outputs[0]: frozenset().union(*(held.grains for held in inputs))}
+    # OPTIMIZE drops bins of one file, a purge does not.
+    return _deal_bins(inputs, outputs, least_files=2) or _deal_bins(inputs, outputs, least_files=1)
+
+
+def _deal_bins(inputs: Sequence[Held], outputs: Sequence[DataFile], *, least_files: int) -> dict[DataFile, frozenset[int]] | None:
+    waiting: defaultdict[int | None, list[DataFile]] = defaultdict(list)
+    for file in outputs:
+        waiting[file.row_count].append(file)
+    dealt: dict[DataFile, frozenset[int]] = {}
+    bin_: list[Held] = []
+    bin_rows = 0
+    for held in _by_size(inputs):
+        rows = live_rows(held.file)
+        if rows is None:
+            return None
+        bin_.append(held)
+        bin_rows += rows
+        if len(bin_) >= least_files and waiting.get(bin_rows):
+            dealt[waiting[bin_rows].pop()] = frozenset().union(*(each.grains for each in bin_))
+            bin_, bin_rows = [], 0
+    return dealt if not bin_ and len(dealt) == len(outputs) else None
+
+
+def _fill(inputs: Sequence[Held], outputs: Sequence[DataFile]) -> Iterator[tuple[DataFile, frozenset[int]]]:
+    """Every grain in some output: outputs filled one after the other, in the order of the inputs' sizes."""
+    left = _by_size(inputs)
+    whole_in, whole_out = sum(held.file.size_bytes for held in left) or 1, sum(file.size_bytes for file in outputs) or 1
+    passed_in = passed_out = place = 0
+    for number, file in enumerate(outputs, start=1):
+        passed_out += file.size_bytes
+        grains: set[int] = set()
+        while place < len(left) and (number == len(outputs) or passed_in * whole_out < passed_out * whole_in):
+            passed_in += left[place].file.size_bytes
+            grains |= left[place].grains
+            place += 1
+        yield file, frozenset(grains)
+
+
+def _by_size(inputs: Iterable[Held]) -> list[Held]:
+    return sorted(inputs, key=lambda held: attrgetter("size_bytes", "path")(held.file))

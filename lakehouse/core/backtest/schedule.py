@@ -1,0 +1,87 @@
+"""Who looks at a table between two commits of its writers, when, and what comes of it; for a replay, where nobody really looks."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import assert_never
+
+from lakehouse.core.compaction.plan import CompactionPlan
+from lakehouse.core.declaration.compaction_policy import CompactionPolicy
+from lakehouse.core.declaration.cron import cron_times
+from lakehouse.core.declaration.strategies import AfterWrite, AutoCompaction, BySensor, Chosen, NoCompaction, OptimizedWrite, Scheduled
+from lakehouse.core.delta.snapshot import Layout
+from lakehouse.core.errors import Refused
+from lakehouse.core.reasons import Reason
+from lakehouse.core.scheduling.circuit_breaker import hands_off
+from lakehouse.core.scheduling.health import assess_health
+from lakehouse.core.scheduling.ranking import Bounds, RunState, choose_compactions
+from lakehouse.core.scheduling.triggers import state_of
+
+_HOUR_MS = 3_600_000
+# The sensor looks every few seconds; between two commits only time passes, and what waits for time waits for hours: a day for
+# the age of files, a week for a window. Whoever waits longer is looked at again at the next commit.
+_HOURS_LOOKED_AT = 8 * 24
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Look:
+    """What one look at a table decided, and why."""
+
+    runs: bool
+    reason: Reason
+    sentence: str
+
+
+def look_times(policy: CompactionPolicy, committed_ms: int, until_ms: int | None) -> Iterator[int]:
+    """When a table is looked at after a commit of `committed_ms` and before the next one of `until_ms` (`None`: nobody wrote again).
+
+    Raises:
+        Refused: a strategy under which the writers would have written other files, or which is none before it is chosen.
+    """
+    match policy.strategy:
+        case BySensor():
+            yield committed_ms
+            if until_ms is not None and _waits_for_time(policy):
+                hours = range(committed_ms + _HOUR_MS, until_ms, _HOUR_MS)
+                yield from hours[:_HOURS_LOOKED_AT]
+        case Scheduled(cron=cron):
+            yield from cron_times(cron, committed_ms, until_ms) if until_ms is not None else ()
+        case NoCompaction() | AfterWrite():
+            yield committed_ms
+        case OptimizedWrite():
+            raise Refused("strategy optimized_write changes what writers write, which no log of other writes tells; accepted: the others")
+        case AutoCompaction():
+            raise Refused("strategy auto_compaction goes by counts that live in Delta's own process, not in the log; accepted: the others")
+        case Chosen():
+            raise Refused("strategy chosen is one of the others once it is chosen; accepted: that one")
+        case _:
+            assert_never(policy.strategy)
+
+
+def held_back(table: str, policy: CompactionPolicy, *, now_ms: int) -> Look | None:
+    """Why a table is left alone whatever lies in it: its mode, its strategy, a closed window; `None`: it is looked at."""
+    held = hands_off(table, policy, None, None, now_ms)
+    return Look(runs=False, reason=held.reason, sentence=held.sentence) if held else None
+
+
+def look(layout: Layout, plan: CompactionPlan, *, now_ms: int, last_run_ms: int | None) -> Look:
+    """What a look at a table with this plan decides: the sensor's own decision, under the other strategies the plan's."""
+    if not isinstance(plan.policy.strategy, BySensor):
+        return Look(runs=bool(plan.bins), reason=plan.reason, sentence=plan.sentence)
+    state = replace(state_of(layout, assess_health(layout, plan)), last_compaction_ms=last_run_ms)
+    [decision] = choose_compactions([state], {plan.table: plan.policy}, RunState(), bounds=Bounds(slots=1), now_ms=now_ms)
+    return Look(runs=decision.request and bool(plan.bins), reason=decision.reason, sentence=decision.sentence)
+
+
+def next_look_ms(policy: CompactionPolicy, ended_ms: int) -> int | None:
+    """When a table is looked at again after a run; `None` where nobody does before his time."""
+    return ended_ms + round(policy.cooldown_minutes * 60_000) if isinstance(policy.strategy, BySensor) else None
+
+
+def not_looked_at(policy: CompactionPolicy) -> Look:
+    """What is said of a commit after which nobody looked before the next one."""
+    cron = policy.strategy.cron if isinstance(policy.strategy, Scheduled) else ""
+    return Look(runs=False, reason=Reason.SCHEDULE_NOT_YET, sentence=Reason.SCHEDULE_NOT_YET.say(cron=cron))
+
+
+def _waits_for_time(policy: CompactionPolicy) -> bool:
+    return bool(policy.windows) or policy.max_small_file_age_hours > 0 or policy.cooldown_minutes > 0 or policy.cold_hours > 0

@@ -1,0 +1,223 @@
+"""What a planner is given, and what it gives: the statement, the bins that it will make, and why."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import chain
+from operator import attrgetter
+from typing import ClassVar, assert_never
+
+from lakehouse.core.compaction.target_size import Memory
+from lakehouse.core.costs.estimate import Rates, estimate
+from lakehouse.core.declaration.compaction_policy import CompactionPolicy
+from lakehouse.core.delta.partition_values import by_name, signs, type_of_typed_partition, typed_partition
+from lakehouse.core.delta.snapshot import DataFile, Layout, type_of_partition
+from lakehouse.core.reasons import Reason
+
+_SIZE, _SIZE_AND_PATH = attrgetter("size_bytes"), attrgetter("size_bytes", "path")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Packing:
+    """OPTIMIZE: files below `smaller_than_bytes`, or with too many deleted rows, into files of up to `up_to_bytes`."""
+
+    kind: ClassVar[str] = "packing"
+    smaller_than_bytes: int
+    up_to_bytes: int
+    max_deleted_rows_ratio: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ZOrdering:
+    """OPTIMIZE ZORDER BY: every file of a partition, laid out anew along `columns`."""
+
+    kind: ClassVar[str] = "z-ordering"
+    columns: tuple[str, ...]
+    up_to_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Clustering:
+    """OPTIMIZE of a liquid table, which packs by Z-cube."""
+
+    kind: ClassVar[str] = "clustering"
+    columns: tuple[str, ...]
+    up_to_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Purge:
+    """REORG APPLY (PURGE): every file with deleted rows, without them, into files of up to `up_to_bytes`."""
+
+    kind: ClassVar[str] = "purge"
+    up_to_bytes: int
+
+
+type_of_statement = Packing | ZOrdering | Clustering | Purge
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bin:
+    """Files of one partition that one job rewrites together; `partition` as the smallest of them spells it."""
+
+    partition: type_of_partition
+    files: tuple[DataFile, ...]
+    # Bytes that go in; what comes out is usually less. Summed once: a plan of many files asks for it again and again.
+    size_bytes: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "size_bytes", sum(map(_SIZE, self.files)))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Situation:
+    """All that a plan is made from. The policy's target is the one in force, never 0; `memory` is what the log remembers."""
+
+    layout: Layout
+    policy: CompactionPolicy
+    rates: Rates
+    memory: Memory
+    now_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Share:
+    """What a statement would do to one partition. `files` are all that lie there; `cutoff_bytes` and `promoted` are packing's own."""
+
+    files: tuple[DataFile, ...]
+    bins: tuple[Bin, ...]
+    written_ms: int
+    cutoff_bytes: int = 0
+    promoted: bool = False
+
+    @property
+    def file_count(self) -> int:
+        """Files that would be removed."""
+        return sum(len(bin_.files) for bin_ in self.bins)
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes that would be removed."""
+        return sum(bin_.size_bytes for bin_ in self.bins)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rewrite:
+    """One planner's answer; no bins means nothing to do. `numbers` are those that only its own sentence names."""
+
+    statement: type_of_statement
+    reason: Reason
+    bins: tuple[Bin, ...] = ()
+    files_left: int = 0
+    numbers: Mapping[str, object] = field(default_factory=dict[str, object])
+
+
+def files_added(statement: type_of_statement, bins: Iterable[Bin]) -> int:
+    """Files that these bins become. Exact for packing and purge, one per bin; of the others at most so many, since a range may stay empty.
+
+    Source: delta-io/delta v4.4.0, `OptimizeTableCommand.scala`, runOptimizeBinJob: `max(1, size / maxFileSize)` ranges.
+    """
+    match statement:
+        case Packing() | Purge():
+            return sum(1 for _ in bins)
+        case ZOrdering() | Clustering():
+            return sum(max(1, bin_.size_bytes // statement.up_to_bytes) for bin_ in bins)
+        case _:
+            assert_never(statement)
+
+
+def files_by_partition(files: Iterable[DataFile], layout: Layout) -> Mapping[type_of_typed_partition, tuple[DataFile, ...]]:
+    """Files by partition, ascending by size, in an order that no order of the log changes."""
+    columns = by_name(layout.columns)
+    spelled: defaultdict[type_of_partition, list[DataFile]] = defaultdict(list)
+    for file in files:
+        spelled[file.partition].append(file)
+    typed: defaultdict[type_of_typed_partition, list[DataFile]] = defaultdict(list)
+    for partition in sorted(spelled, key=str):
+        typed[typed_partition(partition, columns)].extend(spelled[partition])
+    return {key: tuple(_ascending(found)) for key, found in typed.items()}
+
+
+def _ascending(files: Sequence[DataFile]) -> Sequence[DataFile]:
+    """By size, and by path where sizes are equal, which is asked only then: it takes three times as long."""
+    return sorted(files, key=_SIZE if len(set(map(_SIZE, files))) == len(files) else _SIZE_AND_PATH)
+
+
+def pack(files: Iterable[DataFile], *, up_to_bytes: int, least_files: int = 2) -> tuple[Bin, ...]:
+    """Bins of one partition as Delta makes them of ascending files: one open bin at a time, those of fewer files dropped."""
+    return tuple(
+        Bin(partition=found[0].partition, files=tuple(found))
+        for together in _packed_together(files)
+        for found in _filled(together, up_to_bytes)
+        if len(found) >= least_files
+    )
+
+
+def _packed_together(files: Iterable[DataFile]) -> Sequence[Sequence[DataFile]]:
+    """The files of one partition as OPTIMIZE puts them together: all of them, but for zeros of either sign."""
+    known = [*files]
+    if len({file.partition for file in known}) < 2:
+        return [known]
+    apart: defaultdict[tuple[bool, ...], list[DataFile]] = defaultdict(list)
+    for file in known:
+        apart[signs(file.partition)].append(file)
+    return [*apart.values()]
+
+
+def _filled(files: Iterable[DataFile], up_to_bytes: int) -> Iterator[list[DataFile]]:
+    open_bin: list[DataFile] = []
+    open_bytes = 0
+    for file in files:
+        if open_bytes + file.size_bytes > up_to_bytes:
+            yield open_bin
+            open_bin, open_bytes = [], 0
+        open_bin.append(file)
+        open_bytes += file.size_bytes
+    yield open_bin
+
+
+def is_fresh(file: DataFile) -> bool:
+    """Whether somebody wrote the file, or deleted rows of it, since a compaction last did."""
+    return not file.compacted or file.deletion_vector is not None
+
+
+def last_write_ms(files: Sequence[DataFile], memory: Memory) -> int:
+    """When rows of these files were last added or deleted; 0 where no file tells.
+
+    A compaction's outputs tell nothing, and a deletion vector is told by its commit alone: its file keeps the time it was written.
+    """
+    told = (memory.written_ms.get(file.path, 0) for file in files)
+    own = (file.modified_ms for file in files if not file.compacted)
+    return max(chain(told, own), default=0)
+
+
+def fits(situation: Situation, *, file_count: int, size_bytes: int) -> bool:
+    """Whether one run may rewrite so much."""
+    policy = situation.policy
+    seconds = estimate(situation.rates, files_removed=file_count, bytes_removed=size_bytes).seconds
+    too_long = policy.max_seconds_per_run and seconds > policy.max_seconds_per_run
+    return not too_long and not (policy.max_bytes_per_run and size_bytes > policy.max_bytes_per_run)
+
+
+def within_bounds(situation: Situation, shares: Sequence[Share]) -> tuple[Share, ...]:
+    """The shares that one run takes: most files gone per byte first, or, where only cold partitions are taken, the newest last.
+
+    A share that does not fit waits for the next run, smaller ones behind it do not; empty where even the first is too large by itself.
+    """
+    chosen: list[Share] = []
+    file_count = size_bytes = 0
+    for share in in_order(situation, shares):
+        more_files, more_bytes = file_count + share.file_count, size_bytes + share.size_bytes
+        if fits(situation, file_count=more_files, size_bytes=more_bytes):
+            chosen.append(share)
+            file_count, size_bytes = more_files, more_bytes
+        elif not chosen:
+            break
+    return tuple(chosen)
+
+
+def in_order(situation: Situation, shares: Iterable[Share]) -> list[Share]:
+    """The shares in the order in which runs take them."""
+    if situation.policy.cold_hours:
+        return sorted(shares, key=attrgetter("written_ms"))
+    return sorted(shares, key=lambda share: (len(share.bins) - share.file_count) / max(1, share.size_bytes))

@@ -1,0 +1,65 @@
+"""When a foreign statement is likely to be under way, told from when earlier ones were.
+
+An OPTIMIZE that commits while an UPDATE, DELETE or MERGE of the same files runs makes that one fail: its new files count as added ones.
+Our own writers wait for the guard, so only those of others matter here. What they do now nobody can see; what they did, the log tells:
+each such commit says how long its statement took. Whoever comes at intervals leaves a gap after each commit, and that is the moment.
+Source: delta-io/delta v4.4.0, `ConflictChecker.scala`, checkForAddedFilesThatShouldHaveBeenReadByCurrentTxn.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from statistics import median
+
+from lakehouse.core.delta.commits import Commit, History
+
+_READ_BEFORE_THEY_WRITE = ("UPDATE", "DELETE", "MERGE")
+_OWN = "lakehouse/"  # every transaction id of ours begins with it
+_REMEMBERED = 12
+_LEAST = 3
+_SILENT_AFTER = 3  # intervals without a commit: whoever wrote has stopped
+_MOST_WAIT_SECONDS = 20.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rhythm:
+    """Medians over the newest foreign statements: `busy_seconds` one takes, `idle_seconds` until the next begins."""
+
+    last_ms: int
+    busy_seconds: float
+    idle_seconds: float
+
+    def seconds_to_wait(self, *, now_ms: int, seconds: float) -> float:
+        """How long the next commit of theirs is worth waiting for by something that takes `seconds`; 0: begin now.
+
+        Now, if it ends before the next statement is expected, if they have stopped, or if it fits into none of their gaps.
+        """
+        since_last = (now_ms - self.last_ms) / 1000
+        interval = self.busy_seconds + self.idle_seconds
+        if seconds >= self.idle_seconds or since_last + seconds <= self.idle_seconds or since_last > _SILENT_AFTER * interval:
+            return 0.0
+        return min(_MOST_WAIT_SECONDS, 2 * interval)
+
+
+def rhythm_of(history: History) -> Rhythm | None:
+    """The rhythm of foreign statements that read before they write; `None` where there are too few to have one."""
+    foreign = [commit for commit in history.commits if _is_foreign(commit)][-_REMEMBERED:]
+    if len(foreign) < _LEAST:
+        return None
+    busy = [_seconds(commit) for commit in foreign]
+    return Rhythm(last_ms=foreign[-1].committed_ms, busy_seconds=median(busy), idle_seconds=median(_idle(foreign)))
+
+
+def _is_foreign(commit: Commit) -> bool:
+    own = any(application.startswith(_OWN) for application in commit.applications)
+    return commit.changed_data and commit.operation in _READ_BEFORE_THEY_WRITE and not own
+
+
+def _idle(commits: Sequence[Commit]) -> list[float]:
+    """From each commit to the start of the next; none where two ran at the same time."""
+    return [max(0.0, (later.committed_ms - earlier.committed_ms) / 1000 - _seconds(later)) for earlier, later in pairwise(commits)]
+
+
+def _seconds(commit: Commit) -> float:
+    told = commit.metrics.get("executionTimeMs", "")
+    return int(told) / 1000 if told.isdigit() else 0.0

@@ -1,0 +1,206 @@
+"""What a compaction of a table will do, exactly, before it runs: which planner is asked, and what its answer costs.
+
+Each planner answers for its statements: `packing` (with the law that makes a compacted table a fixed point), `purge`, `arranging`.
+"""
+
+from dataclasses import dataclass, replace
+from math import ceil
+from typing import Any, assert_never
+
+from lakehouse.core.compaction.bin_packing import HOUR_MS, plain_statement, plan_packing
+from lakehouse.core.compaction.bins import Bin, Rewrite, Situation, files_added, last_write_ms, type_of_statement
+from lakehouse.core.compaction.purge import plan_purge
+from lakehouse.core.compaction.target_size import remember, target_in_force
+from lakehouse.core.compaction.zorder_and_clustering import plan_clustering, plan_zordering
+from lakehouse.core.costs.estimate import DEFAULT_RATES, Estimate, Rates, estimate, fit_rates
+from lakehouse.core.declaration.compaction_policy import BinPacking, CompactionPolicy, LiquidClustering, ZOrder, policy_for
+from lakehouse.core.declaration.table import Table
+from lakehouse.core.delta.commits import History
+from lakehouse.core.delta.partition_values import by_name, typed_partition
+from lakehouse.core.delta.snapshot import CATALOG_FEATURES, Layout, type_of_partition
+from lakehouse.core.errors import Refused
+from lakehouse.core.reasons import Reason
+
+__all__ = ["Bin", "CompactionPlan", "plan_compaction", "plan_once_cold", "plan_or_refusal", "plan_table"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompactionPlan:
+    """What `statement` will do to `table` at `version`; no bins means nothing to do, and `reason` says why.
+
+    `partitions` are those that it is limited to, `None` for the whole table. `policy` is the one in force, its target never 0.
+    `files_left` would be removed, too, but for the bounds of one run: the next plan goes on with them.
+    """
+
+    table: str
+    version: int
+    reason: Reason
+    sentence: str
+    statement: type_of_statement
+    bins: tuple[Bin, ...]
+    partitions: tuple[type_of_partition, ...] | None
+    policy: CompactionPolicy
+    estimate: Estimate
+    files_left: int = 0
+
+    @property
+    def files_removed(self) -> int:
+        """Files that the commit removes."""
+        return sum(len(bin_.files) for bin_ in self.bins)
+
+    @property
+    def files_added(self) -> int:
+        """Files that the commit adds; at most so many where the statement lays out rows anew."""
+        return files_added(self.statement, self.bins)
+
+    @property
+    def bytes_removed(self) -> int:
+        """Bytes of the removed files."""
+        return sum(bin_.size_bytes for bin_ in self.bins)
+
+    @property
+    def mergeable_file_count(self) -> int:
+        """Files that compaction would really remove, in as many runs as the bounds of one ask for."""
+        return self.files_removed + self.files_left
+
+    @property
+    def predicted(self) -> dict[str, Any]:
+        """The figures that an outcome is held against, by name, rounded as they are recorded."""
+        return {
+            "files_removed": self.files_removed,
+            "files_added": self.files_added,
+            "bytes_removed": self.bytes_removed,
+            "bytes_added": self.estimate.bytes_written,
+            "seconds": round(self.estimate.seconds, 3),
+            "usd": round(self.estimate.usd, 9),
+        }
+
+    def as_json(self) -> dict[str, Any]:
+        """The plan's documented shape, for `lakehouse plan --json` and the commit's userMetadata."""
+        return {
+            "table": self.table,
+            "version": self.version,
+            "reason": self.reason.name,
+            "sentence": self.sentence,
+            "statement": self.statement.kind,
+            "target_file_bytes": self.statement.up_to_bytes,
+            "files_removed": self.files_removed,
+            "files_added": self.files_added,
+            "bytes_removed": self.bytes_removed,
+            "files_left": self.files_left,
+            "estimate": self.estimate.as_json(),
+            "bins": [[file.path for file in bin_.files] for bin_ in self.bins],
+        }
+
+
+def plan_table(table: Table, layout: Layout, history: History, *, now_ms: int) -> CompactionPlan:
+    """The compaction of a declared table, under the policy in force, priced by its own history; raises as `plan_compaction`."""
+    policy = policy_for(table.layer, table.compaction)
+    return plan_compaction(layout, policy, rates=fit_rates(history, prices=table.prices), now_ms=now_ms, history=history)
+
+
+def plan_or_refusal(table: Table, layout: Layout, history: History, *, now_ms: int) -> CompactionPlan:
+    """As `plan_table`; a plan that is refused does nothing, and its sentence is the refusal: a table is told of in any case."""
+    try:
+        return plan_table(table, layout, history, now_ms=now_ms)
+    except Refused as refusal:
+        now = _situation(layout, policy_for(table.layer, table.compaction), rates=DEFAULT_RATES, now_ms=now_ms, history=history)
+        return _priced(now, Rewrite(statement=plain_statement(now), reason=Reason.PLAN_REFUSED, numbers={"why": str(refusal)}))
+
+
+def plan_once_cold(table: Table, layout: Layout, history: History, *, now_ms: int) -> tuple[int, CompactionPlan] | None:
+    """When all of a table will be cold if nobody writes until then, and the plan of that time; `None` where all of it is cold now."""
+    cold_hours = policy_for(table.layer, table.compaction).cold_hours
+    if not cold_hours:
+        return None
+    at_ms = last_write_ms(layout.files, remember(history)) + ceil(cold_hours * HOUR_MS)
+    return None if at_ms <= now_ms else (at_ms, plan_or_refusal(table, layout, history, now_ms=at_ms))
+
+
+def plan_compaction(
+    layout: Layout,
+    policy: CompactionPolicy,
+    *,
+    rates: Rates = DEFAULT_RATES,
+    now_ms: int | None = None,
+    history: History | None = None,
+) -> CompactionPlan:
+    """The compaction of `layout` under `policy`, or a plan that does nothing and says why.
+
+    Without `now_ms`, the plan is of the moment of the newest commit; without `history`, earlier targets and writes are not remembered.
+
+    Raises:
+        Refused: the table has a feature that changes how OPTIMIZE selects files.
+    """
+    for feature in CATALOG_FEATURES:
+        if feature in layout.features:
+            raise Refused(
+                f"plan of {layout.table}: table feature {feature} is not planned: a catalog-managed table refuses maintenance; "
+                "accepted: tables without it"
+            )
+    now = _situation(layout, policy, rates=rates, now_ms=layout.committed_ms if now_ms is None else now_ms, history=history)
+    return _priced(now, _rewrite(now))
+
+
+def _situation(layout: Layout, policy: CompactionPolicy, *, rates: Rates, now_ms: int, history: History | None) -> Situation:
+    memory = remember(history)
+    in_force = replace(policy, target_file_bytes=target_in_force(layout.size_bytes, policy, memory))
+    return Situation(layout=layout, policy=in_force, rates=rates, memory=memory, now_ms=now_ms)
+
+
+def _rewrite(now: Situation) -> Rewrite:
+    layout, wanted = now.layout, now.policy.data_layout
+    if (
+        "clustering" in layout.features
+        and not isinstance(wanted, LiquidClustering)
+        and (layout.clustering_columns or isinstance(wanted, ZOrder))
+    ):
+        columns = ", ".join(layout.clustering_columns) or "nothing any more"
+        raise Refused(
+            f"plan of {layout.table}: table feature clustering is not planned by {type(wanted).__name__}, it packs by Z-cube "
+            f"(clustered by {columns}); accepted: data_layout=LiquidClustering(columns=...)"
+        )
+    match wanted:
+        case BinPacking():
+            return plan_purge(now) or plan_packing(now)
+        case ZOrder():
+            return plan_zordering(now, wanted)
+        case LiquidClustering():
+            return plan_clustering(now, wanted)
+        case _:
+            assert_never(wanted)
+
+
+def _priced(now: Situation, found: Rewrite) -> CompactionPlan:
+    """The answer of a planner with its sentence and what it will take."""
+    files_removed, bytes_removed = sum(len(bin_.files) for bin_ in found.bins), sum(bin_.size_bytes for bin_ in found.bins)
+    columns = by_name(now.layout.columns)
+    partitions = {typed_partition(bin_.partition, columns): bin_.partition for bin_ in found.bins}
+    numbers: dict[str, object] = {
+        "version": now.layout.version,
+        "files": now.layout.file_count,
+        "files_removed": files_removed,
+        "files_added": files_added(found.statement, found.bins),
+        "bytes_removed": bytes_removed,
+        "partitions": len(partitions),
+        **found.numbers,
+    }
+    left = f"; {found.files_left} more file(s) are left for the next run" if found.files_left else ""
+    return CompactionPlan(
+        table=now.layout.table,
+        version=now.layout.version,
+        reason=found.reason,
+        sentence=found.reason.say(**numbers) + left,
+        statement=found.statement,
+        bins=found.bins,
+        partitions=tuple(partitions.values()) if now.layout.partition_columns and found.bins else None,
+        policy=now.policy,
+        estimate=estimate(
+            now.rates,
+            files_removed=files_removed,
+            bytes_removed=bytes_removed,
+            files_added=files_added(found.statement, found.bins),
+            on_s3=now.layout.on_s3,
+        ),
+        files_left=found.files_left,
+    )

@@ -1,0 +1,109 @@
+"""Deleted rows taken out of the files: which files REORG will rewrite, exactly, and when that is due.
+
+Source: delta-io/delta v4.4.0, `DeltaReorgTableCommand.scala` (DeltaPurgeOperation): every file with deleted rows, or with a deletion vector
+and no statistics, whatever its size; `OptimizeTableCommand.scala`, groupFilesIntoBins: bins of one file, too.
+A file that still holds a dropped column is rewritten as well, which no log tells: where columns were dropped, the figures are the least.
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from lakehouse.core.compaction.bin_packing import is_warm, keeps_cores_busy, plan_packing
+from lakehouse.core.compaction.bins import (
+    Purge,
+    Rewrite,
+    Share,
+    Situation,
+    files_by_partition,
+    in_order,
+    is_fresh,
+    last_write_ms,
+    pack,
+    within_bounds,
+)
+from lakehouse.core.delta.snapshot import DataFile, Layout
+from lakehouse.core.reasons import Reason
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Hidden:
+    deleted: int
+    rows: int
+
+    @property
+    def share(self) -> float:
+        return self.deleted / self.rows if self.rows else 0.0
+
+
+def plan_purge(now: Situation) -> Rewrite | None:
+    """The rewrite of all files with deleted rows; `None` where too few rows are deleted, or all of them in warm partitions."""
+    hidden = _hidden_rows(now.layout)
+    if not now.policy.purge_deleted_rows_share or not hidden.deleted or hidden.share < now.policy.purge_deleted_rows_share:
+        return None
+    target = now.policy.target_file_bytes
+    shares = _shares(now, target)
+    while shares and _merges(shares) and not keeps_cores_busy(now, shares):
+        target //= 2
+        shares = _shares(now, target)
+    if not shares:
+        return None
+    # A purge has no size below which it takes files: one partition, or a table without, goes whole, whatever the bound.
+    chosen = within_bounds(now, shares) or (in_order(now, shares)[0],)
+    waiting = sum(share.file_count for share in shares) - sum(share.file_count for share in chosen)
+    return Rewrite(
+        statement=Purge(up_to_bytes=target),
+        reason=Reason.DELETED_ROWS,
+        bins=tuple(bin_ for share in chosen for bin_ in share.bins),
+        files_left=waiting or _small_files_left(now),
+        numbers={
+            "deleted": hidden.deleted,
+            "rows": hidden.rows,
+            "share": f"{hidden.share:.0%}",
+            "at_least": "at least " if may_hold_dropped_columns(now.layout) else "",
+        },
+    )
+
+
+def may_hold_dropped_columns(layout: Layout) -> bool:
+    """Whether more column ids were given out than the table has columns. Source: PROTOCOL.md, "Column Mapping", maxColumnId."""
+    given = layout.properties.get("delta.columnMapping.maxColumnId", "")
+    return given.isdigit() and int(given) > sum(1 + column.type.count(":") for column in layout.columns)
+
+
+def _hidden_rows(layout: Layout) -> _Hidden:
+    """Deleted and physical rows of the files whose rows the log counts; what is unknown makes nothing due."""
+    known = [file for file in layout.files if file.row_count is not None]
+    return _Hidden(deleted=sum(file.deleted_row_count for file in known), rows=sum(file.row_count or 0 for file in known))
+
+
+def _shares(now: Situation, target: int) -> list[Share]:
+    found: list[Share] = []
+    for files in files_by_partition(now.layout.files, now.layout).values():
+        purged = [file for file in files if _is_purged(file)]
+        written_ms = last_write_ms(files, now.memory) if now.policy.cold_hours else 0
+        share = Share(files=files, bins=pack(purged, up_to_bytes=target, least_files=1), written_ms=written_ms)
+        if share.bins and not is_warm(now, share):
+            found.append(share)
+    return found
+
+
+def _is_purged(file: DataFile) -> bool:
+    return file.deletion_vector is not None and (file.row_count is None or file.deleted_row_count > 0)
+
+
+def _merges(shares: Sequence[Share]) -> bool:
+    return any(len(bin_.files) > 1 for share in shares for bin_ in share.bins)
+
+
+def _small_files_left(now: Situation) -> int:
+    """Small files that packing may find to merge once the purge is done: the sizes of its outputs decide, so all that may are counted."""
+    limit = now.policy.candidate_bytes
+    fresh = Counter(
+        key
+        for key, files in files_by_partition(now.layout.files, now.layout).items()
+        for file in files
+        if file.size_bytes < limit and is_fresh(file) and not _is_purged(file)
+    )
+    packed = [file for bin_ in plan_packing(now).bins for file in bin_.files if not _is_purged(file)]
+    return max(sum(count for count in fresh.values() if count >= 2), len(packed) if len(packed) >= 2 else 0)

@@ -1,0 +1,119 @@
+"""How large a compacted file should be, and what the log remembers of earlier answers.
+
+The target follows the table: about a hundred files or more, so that a scan has something to share out and a change rewrites
+little, between a size below which opening a file costs more than reading it and one above which larger files give nothing.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+from lakehouse.core.declaration.compaction_policy import MIB, CompactionPolicy
+from lakehouse.core.delta.commits import Commit, History, written_in
+
+# Spark counts the opening of a file as 4 MiB of reading (`spark.sql.files.openCostInBytes`): at 16 MiB that is a fifth of a scan.
+SMALLEST_TARGET = 16 * MIB
+# OPTIMIZE's own default (`DeltaSQLConf`, optimize.maxFileSize).
+LARGEST_TARGET = 1024 * MIB
+_FILES_PER_TABLE = 128
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Memory:
+    """What the log tells of earlier compactions and writes.
+
+    `last_target` is the newest compaction's, `None` where none tells; `unchanged`: nobody changed a row since. `targets` has the
+    target that a file was compacted under, by path, and `written_ms` the time of the last commit that changed rows of it. `arranged`
+    has the columns and the version of the commit that laid out a file's rows; by `settled` columns all older files are in order.
+    """
+
+    last_target: int | None = None
+    unchanged: bool = False
+    targets: Mapping[str, int] = field(default_factory=dict[str, int])
+    written_ms: Mapping[str, int] = field(default_factory=dict[str, int])
+    arranged: Mapping[str, tuple[tuple[str, ...], int]] = field(default_factory=dict[str, tuple[tuple[str, ...], int]])
+    settled: tuple[str, ...] = ()
+
+
+def remember(history: History | None) -> Memory:
+    """The memory that the commits of `history` hold; without any, nothing is remembered."""
+    if history is None:
+        return Memory()
+    targets: dict[str, int] = {}
+    written_ms: dict[str, int] = {}
+    arranged: dict[str, tuple[tuple[str, ...], int]] = {}
+    settled: tuple[str, ...] = ()
+    last: tuple[int, int] | None = None
+    for commit in history.commits:
+        if commit.changed_data:
+            written_ms.update(dict.fromkeys(commit.added_paths, commit.committed_ms))
+            continue
+        figures = _plan_in(commit)
+        if columns := _arranged_by(commit):
+            arranged.update(dict.fromkeys(commit.added_paths, (columns, commit.version)))
+            settled = columns if figures.get("files_left") == 0 else settled if settled == columns else ()
+        if isinstance(target := figures.get("target_file_bytes"), int) and target > 0:
+            targets.update(dict.fromkeys(commit.added_paths, target))
+            last = (commit.version, target)
+    return Memory(
+        last_target=last[1] if last else None,
+        unchanged=last is not None and history.data_changed_after(last[0]) is False,
+        targets=targets,
+        written_ms=written_ms,
+        arranged=arranged,
+        settled=settled,
+    )
+
+
+def choose_target(size_bytes: int, *, last: int | None) -> int:
+    """The target of a table of so many bytes, a power of two; the `last` one stays until the table is a third past a border.
+
+    >>> [choose_target(gib * 1024**3, last=None) // 1024**2 for gib in (0, 3, 4, 16, 128, 4096)]
+    [16, 16, 32, 128, 1024, 1024]
+    >>> choose_target(5 * 1024**3, last=16 * 1024**2) // 1024**2, choose_target(6 * 1024**3, last=16 * 1024**2) // 1024**2
+    (16, 32)
+    """
+    if last is None:
+        return _fitting(size_bytes)
+    kept = 1 << (last.bit_length() - 1)
+    return min(max(kept, _fitting(size_bytes * 3 // 4)), _fitting(size_bytes * 4 // 3))
+
+
+def target_in_force(size_bytes: int, policy: CompactionPolicy, memory: Memory) -> int:
+    """The declared target, or the one that the table's size asks for.
+
+    Until somebody writes, what the last compaction aimed at stays: its outputs shrank by an unknown factor, and a target that
+    followed them would find the same files to be merged again.
+    """
+    settled = memory.last_target if memory.unchanged else None
+    if not policy.target_file_bytes:
+        return settled or choose_target(size_bytes, last=memory.last_target)
+    return min(policy.target_file_bytes, settled) if settled and policy.scan_cores > 1 else policy.target_file_bytes
+
+
+def _fitting(size_bytes: int) -> int:
+    target = SMALLEST_TARGET
+    while target < LARGEST_TARGET and size_bytes >= 2 * target * _FILES_PER_TABLE:
+        target *= 2
+    return target
+
+
+def _plan_in(commit: Commit) -> Mapping[str, Any]:
+    """The figures that one of our compactions wrote into its commit; empty for others' commits."""
+    if not commit.user_metadata or "target_file_bytes" not in commit.user_metadata:
+        return {}
+    plan = written_in(commit).get("plan")
+    return cast("dict[str, Any]", plan) if isinstance(plan, dict) else {}
+
+
+def _arranged_by(commit: Commit) -> tuple[str, ...]:
+    """The columns by which an OPTIMIZE laid out rows. Source: delta-io/delta v4.4.0, `DeltaOperations.scala`, Optimize."""
+    for name in ("zOrderBy", "clusterBy"):
+        try:
+            columns = json.loads(commit.parameters.get(name, "[]"))
+        except (ValueError, RecursionError):
+            continue
+        if isinstance(columns, list) and columns:
+            return tuple(map(str, cast("list[object]", columns)))
+    return ()

@@ -1,0 +1,211 @@
+"""Rows laid out along a curve, by ZORDER BY or by liquid clustering: what is out of order, and when that is worth a rewrite.
+
+Both rewrite everything they look at, so what they look at must be worth it: a quarter of the bytes of a partition (so that a byte is
+rewritten four times while its partition doubles, not at each batch), or as many files as a plain compaction would wait for; and at least
+two files. The files removed are exact. The files added are the most that can come of it, since a range of the curve may stay empty.
+
+What is in order is remembered by the log: a commit tells the columns in its operationParameters. A file older than the commits that
+the log still holds is in order if the newest of them that laid out rows by these columns left nothing.
+
+Source: delta-io/delta v4.4.0, `OptimizeTableStrategy.scala` (ZOrderStrategy, ClusteringStrategy), `OptimizeTableCommand.scala`
+(validateZorderByColumns), `ZCube.scala`.
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+
+from lakehouse.core.compaction.bin_packing import is_warm, keeps_cores_busy
+from lakehouse.core.compaction.bins import (
+    Bin,
+    Clustering,
+    Rewrite,
+    Share,
+    Situation,
+    ZOrdering,
+    files_added,
+    files_by_partition,
+    in_order,
+    last_write_ms,
+    pack,
+    within_bounds,
+)
+from lakehouse.core.declaration.compaction_policy import LiquidClustering, ZOrder
+from lakehouse.core.delta.snapshot import DataFile, Layout
+from lakehouse.core.errors import Refused
+from lakehouse.core.reasons import Reason
+
+# `optimize.clustering.mergeStrategy.minCubeSize.threshold` and `.targetCubeSize`, both as in DeltaSQLConf.
+_FULL_CUBE_BYTES, _BIN_BYTES = 100 * 1024**3, 150 * 1024**3
+# DataSkippingReader: `delta.dataSkippingNumIndexedCols`.
+_INDEXED_COLUMNS = 32
+
+
+def plan_zordering(now: Situation, wanted: ZOrder) -> Rewrite:
+    """The partitions that are laid out anew along the columns, or why none is.
+
+    Raises:
+        Refused: a column is none of the table, one that it is partitioned by, or has no statistics, as Delta refuses them.
+    """
+    check_zorder_columns(now.layout, wanted.columns)
+    shares, warm, changed = _zorder_shares(now, wanted.columns)
+    statement = _for_cores(now, shares, ZOrdering(columns=wanted.columns, up_to_bytes=now.policy.target_file_bytes))
+    numbers = _numbers(now, wanted.columns, changed)
+    if not shares:
+        reason = Reason.ALL_WARM if warm else Reason.IN_ORDER
+        return Rewrite(statement=statement, reason=reason, numbers={**numbers, "warm": warm, "hours": f"{now.policy.cold_hours:g}"})
+    chosen = within_bounds(now, shares) or (in_order(now, shares)[0],)
+    left = sum(share.file_count for share in shares) - sum(share.file_count for share in chosen)
+    bins = tuple(bin_ for share in chosen for bin_ in share.bins)
+    return Rewrite(statement=statement, reason=Reason.OUT_OF_ORDER, bins=bins, files_left=left, numbers=numbers)
+
+
+def plan_clustering(now: Situation, wanted: LiquidClustering) -> Rewrite:
+    """What a plain OPTIMIZE of the liquid table rewrites, or why it is not sent.
+
+    Exact, but for the files added, while all that is in no full cube is one bin (150 GiB) and the log still tells of every file whether
+    it was clustered; else the figures are the most, and the sentence says so.
+
+    Raises:
+        Refused: the table has partitions, which cannot be clustered.
+    """
+    layout = now.layout
+    if layout.partition_columns:
+        raise Refused(f"plan of {layout.table}: LiquidClustering, and it has partitions; accepted: ZOrder, or a table without partitions")
+    statement = Clustering(columns=wanted.columns, up_to_bytes=now.policy.target_file_bytes)
+    if [name.lower() for name in layout.clustering_columns] != [name.lower() for name in wanted.columns]:
+        declared = ", ".join(layout.clustering_columns) or "nothing"
+        return Rewrite(
+            statement=statement, reason=Reason.NOT_CLUSTERED_YET, numbers=_numbers(now, wanted.columns, []) | {"declared": declared}
+        )
+    loose, cubed, unknown = _by_cube(now)
+    candidates = [*loose, *cubed]
+    exact = not unknown and sum(file.size_bytes for file in candidates) <= _BIN_BYTES
+    numbers = _numbers(now, wanted.columns, loose) | {"bound": "" if exact else "at most "}
+    share = Share(
+        files=layout.files, bins=(Bin(partition=(), files=tuple(candidates)),), written_ms=last_write_ms(layout.files, now.memory)
+    )
+    if not _is_worth_it(now, loose, candidates):
+        return Rewrite(statement=statement, reason=Reason.IN_ORDER, numbers=numbers)
+    if is_warm(now, share):
+        return Rewrite(statement=statement, reason=Reason.ALL_WARM, numbers={**numbers, "warm": 1, "hours": f"{now.policy.cold_hours:g}"})
+    return Rewrite(statement=statement, reason=Reason.LOOSE_FILES, bins=share.bins, numbers=numbers)
+
+
+def check_zorder_columns(layout: Layout, columns: Sequence[str]) -> None:
+    """Passes if Delta would order by these columns.
+
+    Raises:
+        Refused: it would not, with the column and what is accepted.
+    """
+    names = {column.name.lower(): column for column in layout.columns}
+    partitions = {name.lower() for name in layout.partition_columns}
+    indexed = {name.lower() for name in _columns_with_statistics(layout)}
+    for name in columns:
+        found = name.lower()
+        if found not in names:
+            why = "is no column of it"
+        elif found in partitions:
+            why = "is one that it is partitioned by, so that each file has one value of it"
+        elif found not in indexed:
+            why = "has no statistics, so that no order could ever skip a file"
+        else:
+            continue
+        accepted = ", ".join(column.name for column in layout.columns if column.name.lower() in indexed)
+        raise Refused(f"plan of {layout.table}: ZOrder.columns holds {name!r}, which {why}; accepted: {accepted}")
+
+
+def _columns_with_statistics(layout: Layout) -> list[str]:
+    """Source: delta-io/delta v4.4.0, `StatisticsCollection.scala`, getIndexedColumns: the first leaves of the data columns, in order."""
+    data = [column for column in layout.columns if column.name not in layout.partition_columns]
+    if chosen := layout.properties.get("delta.dataSkippingStatsColumns"):
+        named = {name.strip().strip("`").lower() for name in chosen.split(",")}
+        return [column.name for column in data if column.name.lower() in named]
+    limit = int(layout.properties.get("delta.dataSkippingNumIndexedCols", _INDEXED_COLUMNS))
+    found: list[str] = []
+    leaves = 0
+    for column in data:
+        if 0 <= limit <= leaves:
+            break
+        found.append(column.name)
+        leaves += max(1, column.type.count(":") - column.type.count(":struct<")) if column.type.startswith("struct<") else 1
+    return found
+
+
+def _for_cores(now: Situation, shares: Sequence[Share], statement: ZOrdering) -> ZOrdering:
+    """The statement with files as small as it takes to keep the cores busy; as far as ranges fill."""
+    while statement.up_to_bytes > 1 and not keeps_cores_busy(now, shares, added=partial(files_added, statement)):
+        statement = replace(statement, up_to_bytes=statement.up_to_bytes // 2)
+    return statement
+
+
+def _zorder_shares(now: Situation, columns: tuple[str, ...]) -> tuple[list[Share], int, list[DataFile]]:
+    """Shares worth their rewrite, how many more are warm, and every file out of order."""
+    shares: list[Share] = []
+    changed: list[DataFile] = []
+    warm = 0
+    for files in files_by_partition(now.layout.files, now.layout).values():
+        moved = [file for file in files if not _is_in_order(file, now, columns)]
+        changed.extend(moved)
+        if not _is_worth_it(now, moved, files):
+            continue
+        written_ms = last_write_ms(files, now.memory) if now.policy.cold_hours else 0
+        share = Share(files=files, bins=pack(files, up_to_bytes=_bytes(files), least_files=1), written_ms=written_ms)
+        if is_warm(now, share):
+            warm += 1
+        else:
+            shares.append(share)
+    return shares, warm, changed
+
+
+def _is_worth_it(now: Situation, changed: Sequence[DataFile], among: Sequence[DataFile]) -> bool:
+    """Two files are the least, as for any merge: a single one has no other to be in order with, or waits for the next."""
+    enough = len(changed) >= now.policy.min_small_files or 4 * _bytes(changed) >= _bytes(among)
+    return enough and len(changed) >= 2
+
+
+def _is_in_order(file: DataFile, now: Situation, columns: tuple[str, ...]) -> bool:
+    if file.deletion_vector is not None:
+        return False
+    if (arranged := now.memory.arranged.get(file.path)) is not None:
+        return arranged[0] == columns
+    return not file.compacted and file.path not in now.memory.written_ms and now.memory.settled == columns
+
+
+def _by_cube(now: Situation) -> tuple[list[DataFile], list[DataFile], bool]:
+    """Files in no cube, those in cubes that are not full, and whether of some file that is not known.
+
+    A deletion vector leaves a file in its cube. Cubes of other columns stay as they are. A single cube with nothing beside it does, too.
+    """
+    columns = tuple(now.layout.clustering_columns)
+    loose: list[DataFile] = []
+    cubed: list[tuple[int, DataFile]] = []
+    unknown = False
+    for file in now.layout.files:
+        arranged = now.memory.arranged.get(file.path)
+        if arranged is None:
+            unknown = unknown or not (file.compacted or file.path in now.memory.written_ms)
+            loose.append(file)
+        elif arranged[0] == columns:
+            cubed.append((arranged[1], file))
+    sizes: Counter[int] = Counter()
+    for cube, file in cubed:
+        sizes[cube] += file.size_bytes
+    open_cubes = [(cube, file) for cube, file in cubed if sizes[cube] < _FULL_CUBE_BYTES]
+    if not loose and len({cube for cube, _ in open_cubes}) < 2:
+        return [], [], unknown
+    return loose, [file for _, file in open_cubes], unknown
+
+
+def _numbers(now: Situation, columns: Sequence[str], changed: Sequence[DataFile]) -> dict[str, object]:
+    return {
+        "columns": ", ".join(columns),
+        "changed": len(changed),
+        "changed_bytes": _bytes(changed),
+        "threshold": now.policy.min_small_files,
+    }
+
+
+def _bytes(files: Sequence[DataFile]) -> int:
+    return sum(file.size_bytes for file in files)

@@ -1,0 +1,249 @@
+"""What an operation will take: seconds, vCPU-hours, bytes, requests and money, predicted from this lake's own runs.
+
+Seconds of a compaction are `fixed + per file removed + per byte removed`. The rates are fitted to the compactions in the table's log, in
+two steps, so that one run already helps and ten leave little of the defaults:
+
+1. How fast this machine is against the defaults: one factor, the median over the runs, with few runs part of the way there.
+2. From the third run on, which part is fixed, per file and per byte: least squares of the relative error, no rate below zero, held by a
+   light pull to the defaults times that factor. Runs far off (a cold start, a busy machine) lose weight with every round; older runs
+   weigh less.
+"""
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, fields, replace
+from math import ceil, exp, inf, log
+from typing import Any, Literal
+
+from lakehouse.core.delta.commits import History, PastCompaction
+from lakehouse.core.errors import Refused
+
+# One compaction here: half a second of planning and commit, then per file an open and a footer, per byte a read, an encode and a write.
+# Measured on two cores of a shared machine; a lake's own history takes their place after a few runs.
+_DEFAULT_SECONDS = 0.6
+_DEFAULT_SECONDS_PER_FILE = 0.004
+_DEFAULT_SECONDS_PER_BYTE = 1 / 30e6
+
+# How the fit forgets and forgives: a run weighs half after so many newer ones, older ones than the last so many are left out, fewer than
+# so many say nothing of the shape (the first is often a cold start), the defaults' shape weighs so much of one run, and an error counts in
+# full up to so many times the usual one.
+_HALF_LIFE_RUNS, _RUNS = 4, 40
+_LEAST_RUNS = 3
+_PULL = 0.05
+_FORGIVEN = 1.5
+_ROUNDS, _SWEEPS = 6, 60
+
+# Requests of one compaction on S3, assumed and not measured: of each file read a HEAD, its footer and its columns in ranges of up to 8 MiB,
+# and all of it once more to compare the rows; of each file written a PUT, or one per 64 MiB and two around them; a few for the commit.
+_GETS_PER_FILE, _BYTES_PER_GET = 3, 8 * 1024 * 1024
+_BYTES_PER_PUT = 64 * 1024 * 1024
+_GETS_PER_COMMIT, _PUTS_PER_COMMIT = 4, 3
+
+type_of_features = tuple[float, float, float]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prices:
+    """What a vCPU-hour and storage requests cost, where and when; `vcpus` are those that the driver keeps busy.
+
+    The defaults are AWS list prices: Glue at 0.44 USD per DPU-hour of 4 vCPUs, S3 Standard per 1,000 requests.
+    """
+
+    usd_per_vcpu_hour: float = 0.11
+    vcpus: float = 2
+    usd_per_1000_puts: float = 0.005
+    usd_per_1000_gets: float = 0.0004
+    region: str = "us-east-1"
+    as_of: str = "2026-11"
+
+    def __post_init__(self) -> None:
+        for price in fields(self):
+            value = getattr(self, price.name)
+            if price.name in ("region", "as_of"):
+                if not isinstance(value, str) or not value:
+                    raise Refused(f"Prices.{price.name} is {value!r}; accepted: a text that is not empty")
+            elif isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < inf:
+                raise Refused(f"Prices.{price.name} is {value!r}; accepted: a number, 0 or more")
+
+
+DEFAULT_PRICES = Prices()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rates:
+    """Seconds of a compaction as `fixed + per_file * files removed + per_byte * bytes removed`; bytes added as a share of those removed.
+
+    `spread_share` is the median absolute error as a share of the actual seconds, as it is to be expected of the next run; `None` where
+    nothing was measured yet.
+    """
+
+    seconds_fixed: float = _DEFAULT_SECONDS
+    seconds_per_file: float = _DEFAULT_SECONDS_PER_FILE
+    seconds_per_byte: float = _DEFAULT_SECONDS_PER_BYTE
+    written_share: float = 1.0
+    run_count: int = 0
+    spread_share: float | None = None
+    source: Literal["defaults", "history"] = "defaults"
+    prices: Prices = DEFAULT_PRICES
+
+
+DEFAULT_RATES = Rates()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Estimate:
+    """What a compaction is predicted to take; `source` and `run_count` say from what."""
+
+    seconds: float
+    vcpu_hours: float
+    usd: float
+    spread_share: float | None
+    source: Literal["defaults", "history"]
+    bytes_read: int = 0
+    bytes_written: int = 0
+    get_requests: int = 0
+    put_requests: int = 0
+    run_count: int = 0
+
+    @property
+    def basis(self) -> str:
+        """From what it was predicted, in words."""
+        if self.source == "defaults":
+            return "defaults"
+        spread = "" if self.spread_share is None else f", spread {self.spread_share:.0%}"
+        return f"the history of {self.run_count} run(s){spread}"
+
+    @property
+    def sentence(self) -> str:
+        """Seconds and money, and from what they were predicted."""
+        return f"about {self.seconds:.1f} s and {self.usd:.6f} USD, by {self.basis}"
+
+    def as_json(self) -> dict[str, Any]:
+        """The documented shape, for `lakehouse plan --json` and the commit's userMetadata."""
+        told = asdict(self)
+        rounded = {"seconds": round(self.seconds, 3), "vcpu_hours": round(self.vcpu_hours, 9), "usd": round(self.usd, 9)}
+        return {**told, **rounded, "spread_share": None if self.spread_share is None else round(self.spread_share, 4)}
+
+
+def fit_rates(history: History, *, prices: Prices = DEFAULT_PRICES) -> Rates:
+    """The rates of the compactions that `history` holds, newer ones weighing more; the documented defaults where it holds none."""
+    past = history.compactions()
+    defaults = replace(DEFAULT_RATES, written_share=_written_share(past), prices=prices)
+    timed = [run for run in past if run.seconds is not None and run.files_removed][-_RUNS:]
+    if not timed:
+        return defaults
+    seconds = [run.seconds or 0.0 for run in timed]
+    rows = [_features(run.files_removed, run.bytes_removed) for run in timed]
+    weights = [0.5 ** (age / _HALF_LIFE_RUNS) for age in reversed(range(len(timed)))]
+    factor = _factor(rows, seconds, weights)
+    fixed, per_file, per_byte = _fit(rows, seconds, weights, [rate * factor for rate in _rates_of(defaults)])
+    fitted = replace(defaults, seconds_fixed=fixed, seconds_per_file=per_file, seconds_per_byte=per_byte)
+    errors = [abs(_dot(_rates_of(fitted), row) / was - 1) for row, was in zip(rows, seconds, strict=True)]
+    # A fit knows its own runs better than the next one: with three rates out of n runs, by about 3 / n.
+    spread = _weighted_median(errors, weights) * (len(timed) + 3) / len(timed)
+    return replace(fitted, run_count=len(timed), spread_share=spread, source="history")
+
+
+def estimate(rates: Rates, *, files_removed: int, bytes_removed: int, files_added: int = 1, on_s3: bool = False) -> Estimate:
+    """What merging so many files and bytes will take; nothing for nothing. Requests are counted, and priced, only `on_s3`."""
+    run = files_removed > 0
+    seconds = _dot(_rates_of(rates), _features(files_removed, bytes_removed)) if run else 0.0
+    bytes_written = round(bytes_removed * rates.written_share)
+    gets, puts = requests(files_removed, files_added, bytes_removed, bytes_written) if run and on_s3 else (0, 0)
+    prices = rates.prices
+    vcpu_hours = seconds * prices.vcpus / 3600
+    return Estimate(
+        seconds=seconds,
+        vcpu_hours=vcpu_hours,
+        usd=price(prices, seconds=seconds, get_requests=gets, put_requests=puts),
+        spread_share=rates.spread_share,
+        source=rates.source,
+        bytes_read=bytes_removed,
+        bytes_written=bytes_written,
+        get_requests=gets,
+        put_requests=puts,
+        run_count=rates.run_count,
+    )
+
+
+def price(prices: Prices, *, seconds: float, get_requests: int = 0, put_requests: int = 0) -> float:
+    """What so many seconds of the driver and so many requests cost, in USD."""
+    requests = get_requests * prices.usd_per_1000_gets + put_requests * prices.usd_per_1000_puts
+    return seconds * prices.vcpus / 3600 * prices.usd_per_vcpu_hour + requests / 1000
+
+
+def requests(files_removed: int, files_added: int, bytes_read: int, bytes_written: int) -> tuple[int, int]:
+    """GET and PUT requests of a compaction and of its verification."""
+    gets_read = files_removed * _GETS_PER_FILE + ceil(bytes_read / _BYTES_PER_GET)
+    gets_checked = gets_read + files_added * _GETS_PER_FILE + ceil(bytes_written / _BYTES_PER_GET)
+    parts = ceil(bytes_written / _BYTES_PER_PUT)
+    puts = files_added if parts <= files_added else parts + 2 * files_added
+    return gets_read + gets_checked + _GETS_PER_COMMIT, puts + _PUTS_PER_COMMIT
+
+
+def _features(files_removed: int, bytes_removed: int) -> type_of_features:
+    return (1.0, float(files_removed), float(bytes_removed))
+
+
+def _rates_of(rates: Rates) -> type_of_features:
+    return (rates.seconds_fixed, rates.seconds_per_file, rates.seconds_per_byte)
+
+
+def _dot(rates: Sequence[float], row: Sequence[float]) -> float:
+    return sum(rate * value for rate, value in zip(rates, row, strict=True))
+
+
+def _factor(rows: Sequence[type_of_features], seconds: Sequence[float], weights: Sequence[float]) -> float:
+    """How slow this machine is against the defaults; with few runs, part of the way there."""
+    ratios = [log(was / _dot(_rates_of(DEFAULT_RATES), row)) for row, was in zip(rows, seconds, strict=True)]
+    return exp(_weighted_median(ratios, weights) * len(rows) / (len(rows) + 2))
+
+
+def _fit(
+    rows: Sequence[type_of_features], seconds: Sequence[float], weights: Sequence[float], start: Sequence[float]
+) -> tuple[float, float, float]:
+    """Rates that make the relative errors small, none below zero; see the module's step 2."""
+    shares = [[value / was for value in row] for row, was in zip(rows, seconds, strict=True)]
+    means = [sum(row[place] for row in shares) / len(shares) for place in range(3)]
+    rates = list(start)
+    for _ in range(_ROUNDS if len(rows) >= _LEAST_RUNS else 0):
+        errors = [abs(_dot(rates, row) - 1) for row in shares]
+        usual = max(1.4826 * _weighted_median(errors, weights), 0.02)
+        trust = [
+            weight * min(1.0, (_FORGIVEN * usual / error) ** 2 if error else 1.0) for weight, error in zip(weights, errors, strict=True)
+        ]
+        rates = _descend(shares, trust, [_PULL * mean * mean for mean in means], start, rates)
+    return (rates[0], rates[1], rates[2])
+
+
+def _descend(
+    shares: Sequence[Sequence[float]], weights: Sequence[float], pull: Sequence[float], start: Sequence[float], rates: Sequence[float]
+) -> list[float]:
+    """Least squares of `shares . rates = 1` with a pull to `start`, by going down one rate after the other, never below zero."""
+    products = [
+        [sum(weight * row[one] * row[other] for weight, row in zip(weights, shares, strict=True)) for other in range(3)] for one in range(3)
+    ]
+    wanted = [sum(weight * row[place] for weight, row in zip(weights, shares, strict=True)) for place in range(3)]
+    found = list(rates)
+    for _ in range(_SWEEPS):
+        for place in range(3):
+            others = sum(products[place][other] * found[other] for other in range(3) if other != place)
+            below = products[place][place] + pull[place]
+            found[place] = max(0.0, (wanted[place] - others + pull[place] * start[place]) / below) if below else start[place]
+    return found
+
+
+def _written_share(past: Sequence[PastCompaction]) -> float:
+    """Bytes added by bytes removed, newest runs first in weight; one imagined run that wrote all it read is among them."""
+    shares = [run.bytes_added / run.bytes_removed for run in past if run.bytes_removed][-_RUNS:]
+    weights = [0.5 ** (age / _HALF_LIFE_RUNS) for age in reversed(range(len(shares)))]
+    known = sum(weights)
+    return (_weighted_median(shares, weights) * known + 0.1) / (known + 0.1) if shares else 1.0
+
+
+def _weighted_median(values: Sequence[float], weights: Sequence[float]) -> float:
+    half, seen = sum(weights) / 2, 0.0
+    for value, weight in sorted(zip(values, weights, strict=True)):
+        seen += weight
+        if seen >= half:
+            return value
+    return 0.0

@@ -1,0 +1,171 @@
+"""Plan against outcome over a table's whole history: how far predictions were off, what was rewritten for what came in, what was wasted."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import fmean
+from typing import Any, Protocol
+
+from lakehouse.core.costs.estimate import DEFAULT_PRICES, Prices, price, requests
+from lakehouse.core.delta.commits import History, PastCompaction
+
+# The running means are over so many newest runs: over all, a cold start years ago would never be forgotten.
+_MEAN_OF = 10
+# So many runs that came to nothing stay on record: what is listed at each look must not grow for ever.
+RUNS_KEPT = 100
+
+
+class Wasted(Protocol):
+    """A run whose work was thrown away: by a conflict, a failure, or a comparison that found a difference."""
+
+    @property
+    def seconds(self) -> float:
+        """How long it ran."""
+        ...
+
+    @property
+    def bytes_rewritten(self) -> int:
+        """The bytes that it rewrote, or was to."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Errors:
+    """How far a prediction was off, as shares of what happened; `None` where it was not predicted, or not measured.
+
+    `files` are those removed and added, `bytes_` those added (those removed are read from the log, not predicted), `seconds` go up to the
+    commit.
+    """
+
+    files: float | None = None
+    bytes_: float | None = None
+    seconds: float | None = None
+
+    def as_json(self) -> dict[str, float | None]:
+        """The documented shape."""
+        shares = {"files": self.files, "bytes": self.bytes_, "seconds": self.seconds}
+        return {name: None if share is None else round(share, 4) for name, share in shares.items()}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """One compaction, how far its prediction was off, the means of the ten runs up to it, and what it cost; `None` is unknown."""
+
+    compaction: PastCompaction
+    errors: Errors
+    mean_errors: Errors
+    usd: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Account:
+    """The account of one table, as far back as its log goes, which is to `first_version`; `entries` are its compactions, oldest first."""
+
+    table: str
+    first_version: int
+    entries: tuple[Entry, ...]
+    bytes_ingested: int
+    bytes_rewritten: int
+    wasted_runs: int
+    wasted_seconds: float
+    wasted_bytes: int
+
+    @property
+    def write_amplification(self) -> float | None:
+        """Bytes rewritten per byte ingested; `None` where nothing was ingested in the commits that the log still holds."""
+        return self.bytes_rewritten / self.bytes_ingested if self.bytes_ingested else None
+
+    @property
+    def mean_errors(self) -> Errors:
+        """The means of the newest ten runs."""
+        return self.entries[-1].mean_errors if self.entries else Errors()
+
+    @property
+    def sentences(self) -> tuple[str, ...]:
+        """The account in a few lines."""
+        means, runs = self.mean_errors, min(len(self.entries), _MEAN_OF)
+        off = f"files {_share(means.files)}, bytes added {_share(means.bytes_)}, seconds {_share(means.seconds)}"
+        errors = f"{len(self.entries)} compaction(s); mean error of the newest {runs}: {off}"
+        rewritten = f"{self.bytes_rewritten} bytes rewritten for {self.bytes_ingested} bytes ingested"
+        amplification = f"write amplification {_times(self.write_amplification)}: {rewritten}"
+        forgotten = "; older ones are forgotten" if self.wasted_runs >= RUNS_KEPT else ""
+        wasted = f"wasted: {self.wasted_runs} run(s), {self.wasted_seconds:.1f} s, {self.wasted_bytes} bytes{forgotten}"
+        return (errors, amplification, wasted) if self.entries else (amplification, wasted)
+
+    def as_json(self) -> dict[str, Any]:
+        """The documented shape, for `lakehouse history --json`."""
+        amplification = self.write_amplification
+        return {
+            "compaction_count": len(self.entries),
+            "mean_errors": self.mean_errors.as_json(),
+            "bytes_ingested": self.bytes_ingested,
+            "bytes_rewritten": self.bytes_rewritten,
+            "write_amplification": None if amplification is None else round(amplification, 4),
+            "wasted_runs": self.wasted_runs,
+            "wasted_seconds": round(self.wasted_seconds, 3),
+            "wasted_bytes": self.wasted_bytes,
+        }
+
+
+def account_for(history: History, wasted: Sequence[Wasted] = (), *, prices: Prices = DEFAULT_PRICES, on_s3: bool = False) -> Account:
+    """The account of a table from its commits, and from what is on record of runs that came to nothing; requests cost something `on_s3`."""
+    entries: list[Entry] = []
+    for compaction in history.compactions():
+        errors = _errors(compaction)
+        latest = [*(entry.errors for entry in entries[1 - _MEAN_OF :]), errors]
+        usd = _usd(compaction, prices, on_s3=on_s3)
+        entries.append(Entry(compaction=compaction, errors=errors, mean_errors=_means(latest), usd=usd))
+    return Account(
+        table=history.table,
+        first_version=history.commits[0].version if history.commits else 0,
+        entries=tuple(entries),
+        bytes_ingested=sum(commit.added_bytes for commit in history.commits if commit.changed_data),
+        # What only adds anew what is there, as a backfill of row ids does, rewrites no byte of a file.
+        bytes_rewritten=sum(commit.added_bytes for commit in history.commits if not commit.changed_data and commit.removed_paths),
+        wasted_runs=len(wasted),
+        wasted_seconds=sum(each.seconds for each in wasted),
+        wasted_bytes=sum(each.bytes_rewritten for each in wasted),
+    )
+
+
+def _usd(run: PastCompaction, prices: Prices, *, on_s3: bool) -> float | None:
+    if run.seconds is None:
+        return None
+    gets, puts = requests(run.files_removed, run.files_added, run.bytes_removed, run.bytes_added) if on_s3 else (0, 0)
+    return price(prices, seconds=run.seconds, get_requests=gets, put_requests=puts)
+
+
+def _errors(run: PastCompaction) -> Errors:
+    told = run.predicted
+    if told is None:
+        return Errors()
+    files_off = abs(told.files_removed - run.files_removed) + abs(told.files_added - run.files_added)
+    return Errors(
+        files=_error(files_off, run.files_removed + run.files_added),
+        bytes_=None if told.bytes_added is None else _error(abs(told.bytes_added - run.bytes_added), run.bytes_added),
+        seconds=None if told.seconds is None or run.seconds is None else _error(abs(told.seconds - run.seconds), run.seconds),
+    )
+
+
+def _error(off: float, actual: float) -> float | None:
+    return off / actual if actual else None
+
+
+def _means(errors: Sequence[Errors]) -> Errors:
+    return Errors(
+        files=_mean([each.files for each in errors]),
+        bytes_=_mean([each.bytes_ for each in errors]),
+        seconds=_mean([each.seconds for each in errors]),
+    )
+
+
+def _mean(shares: Sequence[float | None]) -> float | None:
+    known = [share for share in shares if share is not None]
+    return fmean(known) if known else None
+
+
+def _share(share: float | None) -> str:
+    return "unknown" if share is None else f"{share:.1%}"
+
+
+def _times(ratio: float | None) -> str:
+    return "unknown" if ratio is None else f"{ratio:.2f}"

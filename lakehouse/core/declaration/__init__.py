@@ -1,0 +1,1 @@
+"""The words that a user writes: tables, landing, write modes, policies, strategies, windows."""

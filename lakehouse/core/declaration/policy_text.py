@@ -1,0 +1,91 @@
+"""A policy in words, as a person writes it on a command line: `min_small_files=8`, `target_file_bytes=64MiB`, `strategy=none`."""
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import Field, fields, replace
+from typing import Any
+
+from lakehouse.core.declaration.compaction_policy import BinPacking, Compaction, LiquidClustering, ZOrder
+from lakehouse.core.declaration.strategies import AfterWrite, AutoCompaction, BySensor, Chosen, NoCompaction, OptimizedWrite, Scheduled
+from lakehouse.core.declaration.windows import Window
+from lakehouse.core.errors import Refused
+from lakehouse.core.text import nearest_words
+
+_UNITS = {"": 1, "B": 1, "KIB": 1024, "MIB": 1024**2, "GIB": 1024**3, "TIB": 1024**4, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
+_SIZE = re.compile(r"([\d_]+(?:\.\d+)?) ?([A-Za-z]*)")
+# What has a word more goes after a colon: `scheduled:0 3 * * *`.
+_STRATEGIES: Mapping[str, Callable[[str], Any]] = {
+    "none": lambda _: NoCompaction(),
+    "optimized_write": lambda _: OptimizedWrite(),
+    "after_write": lambda _: AfterWrite(),
+    "scheduled": lambda cron: Scheduled(cron=cron),
+    "auto_compaction": lambda _: AutoCompaction(),
+    "by_sensor": lambda _: BySensor(),
+    "chosen": lambda seconds: Chosen(latency_seconds=float(seconds)),
+}
+_LAYOUTS: Mapping[str, Callable[[str], Any]] = {
+    "bin_packing": lambda _: BinPacking(),
+    "z_order": lambda columns: ZOrder(columns=tuple(columns.split(","))),
+    "liquid_clustering": lambda columns: LiquidClustering(columns=tuple(columns.split(","))),
+}
+
+
+def parse_policy(words: Iterable[str], declared: Compaction) -> Compaction:
+    """What is declared, with the knobs that `words` name set to what they say.
+
+    Raises:
+        Refused: a knob that there is not, with the nearest ones; a value that the knob does not take.
+    """
+    knobs = {knob.name: knob for knob in fields(Compaction)}
+    chosen: dict[str, Any] = {}
+    for word in words:
+        name, equals, text = (part.strip() for part in word.partition("="))
+        if not equals:
+            raise Refused(f"policy {word!r} has no value; accepted: name=value, like min_small_files=8")
+        if name not in knobs:
+            near = nearest_words(name, knobs)
+            raise Refused(f"policy has no {name!r}; " + (f"did you mean {' or '.join(near)}?" if near else f"accepted: {', '.join(knobs)}"))
+        chosen[name] = _value(knobs[name], text)
+    return replace(declared, **chosen)
+
+
+def _value(knob: Field[Any], text: str) -> Any:
+    match knob.name:
+        case "strategy":
+            return _named(knob.name, text, _STRATEGIES)
+        case "data_layout":
+            return _named(knob.name, text, _LAYOUTS)
+        case "windows":
+            return tuple(_window(part.strip()) for part in text.split(";") if part.strip())
+        case "mode":
+            return text
+        case _:
+            return _number(knob, text)
+
+
+def _named(name: str, text: str, known: Mapping[str, Callable[[str], Any]]) -> Any:
+    kind, _, more = text.partition(":")
+    if kind.strip() not in known:
+        raise Refused(f"policy {name} is {text!r}; accepted: {', '.join(known)}")
+    try:
+        return known[kind.strip()](more.strip())
+    except ValueError as error:
+        raise Refused(f"policy {name} is {text!r}; accepted after the colon: a number") from error
+
+
+def _window(text: str) -> Window:
+    """`22:00-04:00`, or with the days on which it starts before it: `mon,tue 22:00-04:00`."""
+    days, _, hours = text.rpartition(" ")
+    start, _, end = hours.partition("-")
+    return Window(start=start, end=end, days=tuple(days.replace(" ", "").split(","))) if days else Window(start=start, end=end)
+
+
+def _number(knob: Field[Any], text: str) -> int | float:
+    is_size = "_bytes" in knob.name
+    match = _SIZE.fullmatch(text)
+    unit = match[2].upper() if match else ""
+    if match is None or unit not in _UNITS or (unit and not is_size):
+        sizes = "a size, like 128MiB" if is_size else "a number"
+        raise Refused(f"policy {knob.name} is {text!r}; accepted: {sizes}")
+    value = float(match[1]) * _UNITS[unit] if "." in match[1] else int(match[1]) * _UNITS[unit]
+    return value if knob.type == (float | None) or value != int(value) else int(value)

@@ -1,0 +1,61 @@
+"""Who keeps a table's files large, and when: the strategies, one value each.
+
+Source: what the field compares is none, optimized write, after each write, scheduled, automatic; sensor-driven is this program's own.
+"""
+
+from dataclasses import dataclass
+
+from lakehouse.core.declaration.cron import read_cron
+from lakehouse.core.errors import Refused
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NoCompaction:
+    """Nobody; the plan can still be seen, and a person can still ask for it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OptimizedWrite:
+    """Delta shuffles each batch before it writes it, so that fewer files are written (`delta.autoOptimize.optimizeWrite`)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AfterWrite:
+    """The writer's own run compacts after every commit, where the plan finds something."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scheduled:
+    """A Dagster schedule at these times (`cron`, UTC), whatever the counts are."""
+
+    cron: str
+
+    def __post_init__(self) -> None:
+        read_cron(self.cron, name="Scheduled.cron")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AutoCompaction:
+    """Delta compacts in the writer's commit (`delta.autoOptimize.autoCompact`), by its own count."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BySensor:
+    """The sensor weighs all tables, and asks for the compactions that are due."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chosen:
+    """Before or after the write, chosen from batch size, arrival rate and the latency that readers wish for.
+
+    `latency_seconds` counts from a batch's arrival until readers should find its rows, in files that read fast.
+    """
+
+    latency_seconds: float
+
+    def __post_init__(self) -> None:
+        if not self.latency_seconds > 0:
+            raise Refused(f"Chosen.latency_seconds is {self.latency_seconds}; accepted: more than 0")
+
+
+type_of_strategy = NoCompaction | OptimizedWrite | AfterWrite | Scheduled | AutoCompaction | BySensor | Chosen

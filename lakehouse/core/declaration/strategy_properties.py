@@ -1,0 +1,95 @@
+"""Which properties and which clustering a table has to get or to lose, so that it has what its strategy and its data layout need.
+
+What this program sets it writes down in the table itself, in a property of its own (a mark) in the same commit, and only what stands
+there is ever taken back. So whatever a person sets by hand stays, also where a strategy would set it otherwise.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from lakehouse.core.declaration.compaction_policy import LiquidClustering, type_of_data_layout
+from lakehouse.core.declaration.strategies import AutoCompaction, OptimizedWrite, type_of_strategy
+from lakehouse.core.delta.snapshot import Layout
+from lakehouse.core.errors import Refused
+
+OPTIMIZE_WRITE = "delta.autoOptimize.optimizeWrite"
+AUTO_COMPACT = "delta.autoOptimize.autoCompact"
+STRATEGY_MARK = "lakehouse.strategy"
+CLUSTERING_MARK = "lakehouse.clustering"
+MARKS = (STRATEGY_MARK, CLUSTERING_MARK)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PropertyChanges:
+    """Properties to set and to unset. `left` are those that the strategy would set otherwise, but that a person has set."""
+
+    set: Mapping[str, str] = field(default_factory=dict[str, str])
+    unset: tuple[str, ...] = ()
+    left: Mapping[str, str] = field(default_factory=dict[str, str])
+
+
+def desired_properties(strategy: type_of_strategy) -> dict[str, str | None]:
+    """The properties that strategies are made of, as this one needs them; `None` is absent."""
+    return {
+        OPTIMIZE_WRITE: "true" if isinstance(strategy, OptimizedWrite) else None,
+        AUTO_COMPACT: "true" if isinstance(strategy, AutoCompaction) else None,
+    }
+
+
+def property_changes(current: Mapping[str, str], desired: Mapping[str, str | None]) -> PropertyChanges:
+    """What turns `current` into `desired`, without what a person set; the mark included, and nothing at all where nothing differs."""
+    ours = {name: value for name, value in _marked(current).items() if current.get(name) == value}
+    keep = {name: value for name, value in desired.items() if value is not None and (name in ours or name not in current)}
+    changed = {name: value for name, value in keep.items() if current.get(name) != value}
+    gone = [name for name in ours if name not in keep]
+    left = {name: current[name] for name, value in desired.items() if value is not None and name not in keep and current[name] != value}
+    mark = " ".join(f"{name}={value}" for name, value in sorted(keep.items()))
+    if mark and current.get(STRATEGY_MARK) != mark:
+        changed[STRATEGY_MARK] = mark
+    if not mark and STRATEGY_MARK in current:
+        gone.append(STRATEGY_MARK)
+    return PropertyChanges(set=changed, unset=tuple(sorted(gone)), left=left)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusteringChange:
+    """The columns to cluster by (none: `CLUSTER BY NONE`), `None` where that stays, and the mark afterwards, `None` for none."""
+
+    columns: tuple[str, ...] | None
+    mark: str | None
+
+
+def clustering_change(layout: Layout, data_layout: type_of_data_layout) -> ClusteringChange:
+    """What gives the table the clustering of its policy, or takes back what was given before; a person's clustering stays.
+
+    Raises:
+        Refused: it is to be clustered, and has partitions.
+    """
+    mark = layout.properties.get(CLUSTERING_MARK)
+    ours = mark is not None and mark.casefold() == _spelt(layout.clustering_columns).casefold()
+    if not isinstance(data_layout, LiquidClustering):
+        return ClusteringChange(columns=() if ours and layout.clustering_columns else None, mark=None)
+    if layout.partition_columns:
+        raise Refused(
+            f"{layout.table}: LiquidClustering is declared, and the table is partitioned by {', '.join(layout.partition_columns)}; "
+            "accepted: a table without partitions, or ZOrder"
+        )
+    if _folded(layout.clustering_columns) == _folded(data_layout.columns):
+        return ClusteringChange(columns=None, mark=mark)
+    if layout.clustering_columns and mark is None:
+        return ClusteringChange(columns=None, mark=None)
+    return ClusteringChange(columns=data_layout.columns, mark=_spelt(data_layout.columns))
+
+
+def _marked(current: Mapping[str, str]) -> dict[str, str]:
+    """What the mark says we set; what cannot be read in it was not written by us."""
+    pairs = (pair.partition("=") for pair in current.get(STRATEGY_MARK, "").split())
+    return {name: value for name, sign, value in pairs if sign and name in (OPTIMIZE_WRITE, AUTO_COMPACT)}
+
+
+def _folded(columns: tuple[str, ...]) -> list[str]:
+    return [column.casefold() for column in columns]
+
+
+def _spelt(columns: tuple[str, ...]) -> str:
+    return ",".join(columns)

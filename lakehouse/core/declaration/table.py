@@ -1,0 +1,271 @@
+"""The words a user declares tables with.
+
+A `Table` is a value: nothing happens when one is made, but what is wrong with it is said then and there.
+"""
+
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from inspect import signature
+from math import inf
+from types import ModuleType
+from typing import Any
+
+from lakehouse.core.costs.estimate import DEFAULT_PRICES, Prices
+from lakehouse.core.declaration.column_names import check_columns, field_names
+from lakehouse.core.declaration.compaction_policy import LAYERS, MIB, Compaction, LiquidClustering, ZOrder
+from lakehouse.core.declaration.strategies import BySensor
+from lakehouse.core.declaration.strategy_properties import MARKS, desired_properties
+from lakehouse.core.declaration.vacuum_policy import Vacuum
+from lakehouse.core.errors import Refused
+
+_NAME = re.compile(r"[a-z][a-z0-9_]{0,99}")
+_PREFIX = re.compile(r"(?:[A-Za-z0-9][A-Za-z0-9_.=-]*/)+")
+# Source: delta-io/delta v4.4.0, DeltaSQLConf, clusteredTable.numClusteringColumnsLimit.
+_CLUSTERING_COLUMNS = 4
+# With it Delta forgets which batches a table holds, and they would be loaded again. Source: PROTOCOL.md, "Transaction Identifiers"
+TRANSACTION_RETENTION = "delta.setTransactionRetentionDuration"
+# Folders that the lake writes itself; a vacuum takes what it finds in a table's folder and no log has.
+_OWN_FOLDERS = (*LAYERS, "quarantine", "inventory")
+_LANDING_SUFFIXES = {"json": (".json", ".jsonl", ".json.gz", ".jsonl.gz"), "csv": (".csv", ".csv.gz")}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Landing:
+    """Files that arrive from outside under `prefix`, relative to the lake's root.
+
+    `schema` is a Spark DDL string of the fields in the files. `derived` adds columns by SQL expressions over
+    them. A row whose `required` field is missing goes to quarantine, as does one that does not parse. Files of more than
+    `max_file_bytes`, or four times as much unpacked, are set aside. A batch takes at most `max_batch_files`, and if it has several
+    `max_batch_bytes`. Names that start with `_` are the lake's own.
+    """
+
+    prefix: str
+    format: str
+    schema: str
+    derived: dict[str, str] = field(default_factory=dict[str, str])
+    required: tuple[str, ...] = ()
+    null_value: str | None = None
+    max_batch_files: int = 2_000
+    max_batch_bytes: int = 512 * MIB
+    max_file_bytes: int = 256 * MIB
+
+    def __post_init__(self) -> None:
+        if self.format not in _LANDING_SUFFIXES:
+            raise Refused(f"Landing.format is {self.format!r}; accepted: {', '.join(sorted(_LANDING_SUFFIXES))}")
+        if not _PREFIX.fullmatch(self.prefix) or {".", ".."} & set(self.prefix.split("/")):
+            near = _near_prefix(self.prefix)
+            raise Refused(f"Landing.prefix is {self.prefix!r}; accepted: a path below the lake's root that ends with '/', like {near}")
+        if (top := self.prefix.partition("/")[0]).lower() in _OWN_FOLDERS:
+            near = f"landing/{self.prefix.partition('/')[2]}"
+            raise Refused(f"Landing.prefix is {self.prefix!r}; {top}/ holds the lake's own tables; accepted: another folder, like {near}")
+        for name in ("max_batch_files", "max_batch_bytes", "max_file_bytes"):
+            if (value := getattr(self, name)) < 1:
+                raise Refused(f"Landing.{name} is {value}; accepted: 1 or more")
+        self._check_columns()
+
+    def _check_columns(self) -> None:
+        fields = field_names(self.schema)
+        if not fields:
+            raise Refused(f"Landing.schema is {self.schema!r}; accepted: a Spark DDL string, like 'order_id STRING, placed_at TIMESTAMP'")
+        check_columns("Landing.schema and derived", (*fields, *self.derived))
+        check_columns("Landing.required", self.required, among=fields)
+        if own := [name for name in (*fields, *self.derived) if name.startswith("_")]:
+            raise Refused(f"Landing column {own[0]!r} starts with _, as the lake's own columns do; accepted: {own[0].lstrip('_')!r}")
+        if empty := [name for name, expression in self.derived.items() if not expression.strip()]:
+            raise Refused(f"Landing.derived[{empty[0]!r}] is empty; accepted: an SQL expression over the fields")
+
+    @property
+    def suffixes(self) -> tuple[str, ...]:
+        """The endings of the file names that this landing takes; any other file is foreign."""
+        return _LANDING_SUFFIXES[self.format]
+
+    @property
+    def column_names(self) -> tuple[str, ...]:
+        """The columns that a transform finds, without the lake's own: the schema's fields, then the derived ones."""
+        return (*field_names(self.schema), *self.derived)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Append:
+    """Each batch or increment adds rows."""
+
+    partition_by: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        check_columns("Append.partition_by", self.partition_by)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Merge:
+    """One row per `keys`; a row replaces the one there only if its `order_by` columns are greater, compared in turn."""
+
+    keys: tuple[str, ...]
+    order_by: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        if not self.keys:
+            raise Refused("Merge.keys is empty; accepted: at least one column that tells rows apart")
+        if not self.order_by:
+            raise Refused("Merge.order_by is empty; accepted: at least one column that tells an older row from a newer")
+        check_columns("Merge.keys", self.keys)
+        check_columns("Merge.order_by", self.order_by)
+        if both := sorted(set(self.keys) & set(self.order_by)):
+            raise Refused(f"Merge.order_by holds the key {both[0]!r}, which is the same in all rows of one key; accepted: other columns")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Overwrite:
+    """Each run replaces all rows."""
+
+
+type_of_write = Append | Merge | Overwrite
+
+
+@dataclass(frozen=True, kw_only=True)
+class Table:
+    """One Delta table: where its rows come from, how they are written, and its upkeep.
+
+    Exactly one of `source` (landed files) or `transform` with `inputs` (other tables) is given. A `Merge` or
+    `Append` reads its first input by the changes since the version consumed before, and the others whole;
+    an `Overwrite` reads all of them whole. `transform` takes one DataFrame per input, by its name.
+    """
+
+    key: str
+    write: type_of_write
+    source: Landing | None = None
+    inputs: tuple["Table", ...] = ()
+    transform: Callable[..., Any] | None = None
+    compaction: Compaction = field(default_factory=Compaction)
+    vacuum: Vacuum = field(default_factory=Vacuum)
+    properties: dict[str, str] = field(default_factory=dict[str, str])
+    fresh_within_hours: float | None = None
+    prices: Prices = DEFAULT_PRICES
+    description: str = ""
+
+    def __post_init__(self) -> None:
+        parts = self.key.split("/")
+        if len(parts) != 2 or not all(_NAME.fullmatch(part) for part in parts) or parts[0] not in LAYERS:
+            layers = ", ".join(LAYERS)
+            raise Refused(f"Table.key is {self.key!r}; accepted: layer/name, a layer of {layers}, a name of a-z, 0-9 and _ after a letter")
+        if (self.source is None) == (self.transform is None):
+            raise Refused(f"Table {self.key}: give either source= (landed files) or a transform with inputs=, not both or neither")
+        if self.fresh_within_hours is not None and not 0 < self.fresh_within_hours < inf:
+            raise Refused(f"Table {self.key}: fresh_within_hours is {self.fresh_within_hours}; accepted: more than 0")
+        if self.source is not None:
+            self._check_landed(self.source)
+        else:
+            self._check_derived()
+        self._check_upkeep()
+
+    def _check_upkeep(self) -> None:
+        layout, by = self.compaction.data_layout, self.write.partition_by if isinstance(self.write, Append) else ()
+        if isinstance(layout, LiquidClustering) and by:
+            raise Refused(f"Table {self.key}: LiquidClustering beside Append.partition_by {by}; accepted: one of the two, or ZOrder")
+        if isinstance(layout, LiquidClustering) and len(layout.columns) > _CLUSTERING_COLUMNS:
+            found = len(layout.columns)
+            raise Refused(f"Table {self.key}: LiquidClustering has {found} columns; accepted: at most {_CLUSTERING_COLUMNS}")
+        if isinstance(layout, ZOrder) and (both := [name for name in layout.columns if name.lower() in {each.lower() for each in by}]):
+            raise Refused(f"Table {self.key}: ZOrder holds the partition column {both[0]!r}; accepted: columns that are in no partition_by")
+        if isinstance(layout, ZOrder | LiquidClustering) and self.source is not None:
+            check_columns(f"Table {self.key}: {type(layout).__name__}.columns", layout.columns, among=self.source.column_names)
+        self._check_properties()
+
+    def _check_properties(self) -> None:
+        if own := sorted(set(self.properties) & set(MARKS)):
+            raise Refused(f"Table {self.key}: properties holds {own[0]!r}, which the lake writes itself; accepted: other names")
+        if forgets := [name for name in self.properties if name.lower() == TRANSACTION_RETENTION.lower()]:
+            raise Refused(
+                f"Table {self.key}: properties holds {forgets[0]!r}, with which the table forgets what was loaded into it, and loads it "
+                "again; accepted: properties without it"
+            )
+        for name, value in self.vacuum.properties_beside(self.properties).items():
+            if self.properties.get(name, value) != value:
+                said = f"properties sets {name} to {self.properties[name]!r}, Vacuum.retention_hours to {value!r}"
+                raise Refused(f"Table {self.key}: {said}; accepted: one")
+        for name, value in desired_properties(self.compaction.strategy or BySensor()).items():
+            if value is not None and self.properties.get(name, value) != value:
+                said = type(self.compaction.strategy).__name__
+                raise Refused(f"Table {self.key}: properties sets {name} to {self.properties[name]!r}, {said} to {value!r}; accepted: one")
+
+    def _check_landed(self, source: Landing) -> None:
+        if self.inputs:
+            raise Refused(f"Table {self.key}: inputs is given beside source=; accepted: inputs only beside a transform")
+        if isinstance(self.write, Merge):
+            raise Refused(f"Table {self.key}: landed files are written by Append or Overwrite; merge them in a table downstream")
+        if isinstance(self.write, Append):
+            columns = source.column_names
+            check_columns(f"Table {self.key}: Append.partition_by", self.write.partition_by, among=columns)
+            if len(self.write.partition_by) == len(columns):
+                raise Refused(f"Table {self.key}: all {len(columns)} columns are in partition_by; accepted: at least one that is not")
+
+    def _check_derived(self) -> None:
+        if not self.inputs:
+            raise Refused(f"Table {self.key}: inputs is empty; accepted: the tables that its transform reads")
+        names = [source.name for source in self.inputs]
+        if twice := [name for name in names if names.count(name) > 1]:
+            raise Refused(
+                f"Table {self.key}: inputs holds the name {twice[0]!r} twice; accepted: inputs of different names, as its transform takes"
+            )
+        assert self.transform is not None  # __post_init__ has seen to it
+        try:
+            signature(self.transform).bind(**dict.fromkeys(names))
+        except TypeError as error:
+            found = f"{getattr(self.transform, '__name__', 'transform')}{signature(self.transform)}"
+            raise Refused(f"Table {self.key}: its transform is {found}; accepted: one that takes {', '.join(names)} ({error})") from error
+
+    def __hash__(self) -> int:
+        return hash(self.key)
+
+    @property
+    def layer(self) -> str:
+        """bronze, silver or gold."""
+        return self.key.split("/")[0]
+
+    @property
+    def name(self) -> str:
+        """The table's name within its layer."""
+        return self.key.split("/")[1]
+
+
+def table(*, key: str, inputs: Iterable[Table], write: type_of_write, **options: Any) -> Callable[[Callable[..., Any]], Table]:
+    """A decorator that turns a transform of DataFrames into a `Table`; the docstring becomes its description."""
+
+    def declare(transform: Callable[..., Any]) -> Table:
+        described: dict[str, Any] = {"description": (transform.__doc__ or "").strip(), **options}
+        return Table(key=key, inputs=tuple(inputs), write=write, transform=transform, **described)
+
+    return declare
+
+
+def find_tables(modules: Iterable[ModuleType]) -> dict[str, Table]:
+    """Every `Table` that the modules hold at top level, by key, inputs before what reads them.
+
+    Raises:
+        Refused: two tables with one key, or an input that no module holds.
+    """
+    found: dict[str, Table] = {}
+    for module in modules:
+        for value in vars(module).values():
+            if isinstance(value, Table) and found.setdefault(value.key, value) is not value:
+                raise Refused(f"Table.key {value.key!r} is declared twice, the second time in {module.__name__}")
+    ordered: dict[str, Table] = {}
+    for key in sorted(found):
+        _add_after_inputs(found[key], found=found, ordered=ordered)
+    return ordered
+
+
+def _add_after_inputs(wanted: Table, *, found: dict[str, Table], ordered: dict[str, Table]) -> None:
+    if wanted.key in ordered:
+        return
+    for source in wanted.inputs:
+        if found.get(source.key) is not source:
+            where = "in no module of the tables package" if source.key not in found else "there as another table of that key"
+            raise Refused(f"Table {wanted.key}: its input {source.key} is declared {where}")
+        _add_after_inputs(source, found=found, ordered=ordered)
+    ordered[wanted.key] = wanted
+
+
+def _near_prefix(prefix: str) -> str:
+    parts = (re.sub(r"[^A-Za-z0-9_.=-]+", "-", part).lstrip("._=-") for part in prefix.split("/"))
+    return "/".join([part for part in parts if part] or ["landing"]) + "/"

@@ -1,0 +1,1 @@
+"""A Delta table as its log tells it: snapshot, commits, partition values, deletion vectors, paths, retention."""

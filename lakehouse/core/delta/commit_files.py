@@ -1,0 +1,42 @@
+"""The story of a table: what each commit of its log added and removed, from the oldest version that can still be told."""
+
+from dataclasses import dataclass
+
+from lakehouse.core.delta.snapshot import DataFile, Layout
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoryCommit:
+    """One commit. A path that is added and removed is one file whose deletion vector, or whose statistics, changed.
+
+    `shape` is the table as this commit left it, without its files: columns, partitioning, properties, features.
+    """
+
+    version: int
+    committed_ms: int
+    operation: str
+    changed_data: bool
+    added: tuple[DataFile, ...] = ()
+    removed_paths: tuple[str, ...] = ()
+    shape: Layout
+
+    @property
+    def is_compaction(self) -> bool:
+        """Whether it put files in the place of others and changed no row: OPTIMIZE, REORG, or another's rewrite."""
+        return not self.changed_data and bool(self.removed_paths)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Story:
+    """The commits after `start`, oldest first, without gaps; `start` is `None` where the log still has its first commit."""
+
+    table: str
+    start: Layout | None
+    commits: tuple[StoryCommit, ...]
+
+    @property
+    def first_version(self) -> int:
+        """The oldest version that is told."""
+        if self.start is not None:
+            return self.start.version
+        return self.commits[0].version if self.commits else 0

@@ -1,0 +1,263 @@
+"""Which landed files make the next batch, and what becomes of each when it has been read.
+
+The ledger of a table is a row of batch manifests, numbered from 1, each written before its rows are. The table's own log says which of
+them arrived (txnVersion of the app id `ingest_app_id`). So a batch that was planned and did not arrive is done again with the very same
+records, and one that arrived is never done twice. Of a table whose folder was deleted none has arrived: all are done again, in order.
+
+**Safety properties**
+- A file that was loaded is never loaded again, whatever becomes of it: by its name it is known, and by its content.
+- A file of which nothing was loaded is tried again when it changes.
+- A file that is not loaded is named in a manifest with the reason.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from operator import attrgetter
+
+from lakehouse.core.declaration.table import Landing, Overwrite, type_of_write
+from lakehouse.core.reasons import Reason
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LandedFile:
+    """A file below the landing prefix: its name relative to the prefix, its size, when it was last modified.
+
+    `digest` is of its content, empty as long as nobody has read it.
+    """
+
+    name: str
+    size_bytes: int
+    modified_ms: int
+    digest: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SetAside:
+    """A landed file that is not read, and why. `is_quarantined`: a person should look, since its rows are missing in the table."""
+
+    name: str
+    size_bytes: int
+    why: str
+    modified_ms: int | None = None
+    digest: str = ""
+    is_quarantined: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Batch:
+    """The files that one write takes, under one number.
+
+    They lie below `prefix`. Their records are staged in `part_count` files, and are `record_count` in all; `None` is unknown.
+    """
+
+    number: int
+    files: tuple[LandedFile, ...]
+    set_aside: tuple[SetAside, ...] = ()
+    prefix: str = ""
+    part_count: int | None = None
+    record_count: int | None = None
+
+    @property
+    def quarantined(self) -> tuple[SetAside, ...]:
+        """The files that go to the quarantine table."""
+        return tuple(aside for aside in self.set_aside if aside.is_quarantined)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KnownFile:
+    """What the newest manifest that names a file says of it; `modified_ms` and `digest` are `None` and empty where it does not tell them.
+
+    `is_taken`: its rows were loaded, or are about to be, by this batch or an older one.
+    """
+
+    size_bytes: int
+    modified_ms: int | None = None
+    digest: str = ""
+    is_taken: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ledger:
+    """What was planned before: the newest manifest, and every file that any manifest names, by its path below the lake's root.
+
+    `last_taken` is the greatest path of a file that was taken and not set aside, empty if there is none.
+    """
+
+    newest: Batch | None
+    seen: Mapping[str, KnownFile]
+    last_taken: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchPlan:
+    """The next batch, or `None` with the reason to wait. `is_new`: its files must be read and its manifest be written before its rows.
+
+    `superseded` are files that are set aside with a new batch if one of its files turns out to be good.
+    """
+
+    batch: Batch | None
+    is_new: bool
+    reason: Reason
+    sentence: str
+    superseded: tuple[SetAside, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileRead:
+    """A landed file as it was read: its bytes, a digest of them, and its records. `problem`: why none of them can be read."""
+
+    size_bytes: int
+    digest: str
+    record_count: int = 0
+    problem: str | None = None
+
+
+def ingest_app_id(table_key: str) -> str:
+    """The txnAppId under which a table's landed batches are written."""
+    return f"lakehouse/ingest/{table_key}"
+
+
+def find_unfinished(ledger: Ledger, write: type_of_write, *, arrived: int, read: Callable[[int], Batch]) -> Batch | None:
+    """The batch to do again: the oldest with files after `arrived`, the last one that the table's log knows (0 if none).
+
+    Of an `Overwrite` it is the newest, which replaces all before it. `read` gives an older batch than the newest by its
+    number; it is not called where the newest has arrived, or is the only one that has not.
+    """
+    newest = ledger.newest
+    if newest is None:
+        return None
+    numbers = range(arrived + 1, newest.number + 1)
+    for number in reversed(numbers) if isinstance(write, Overwrite) else numbers:
+        batch = newest if number == newest.number else read(number)
+        if batch.files:
+            return batch
+    return None
+
+
+def choose_batch(
+    listing: Sequence[LandedFile], ledger: Ledger, landing: Landing, write: type_of_write, *, unfinished: Batch | None
+) -> BatchPlan:
+    """The next batch: the `unfinished` one (see `find_unfinished`), or else what is new in `listing`.
+
+    Names that start with `.` or `_`, at any level, are unfinished or private and never looked at. Set aside are files of another kind,
+    files over the landing's limit, files that changed after they were taken and, for an `Overwrite`, all but the newest by name, be they
+    landed now or taken before. A batch may hold nothing but files set aside: then its manifest is all, and nothing is to arrive.
+    """
+    if unfinished is not None:
+        return _plan(unfinished, is_new=False, reason=Reason.BATCH_UNFINISHED)
+    fresh = [file for file in sorted(listing, key=attrgetter("name")) if _is_public(file.name) and not _is_settled(file, ledger, landing)]
+    if not fresh:
+        return BatchPlan(batch=None, is_new=False, reason=Reason.NOTHING_LANDED, sentence=Reason.NOTHING_LANDED.say(seen=len(ledger.seen)))
+    problems = {file.name: problem for file in fresh if (problem := _problem(file, ledger, landing))}
+    taken, superseded = _take([file for file in fresh if file.name not in problems], ledger, landing, write)
+    batch = Batch(
+        number=1 if ledger.newest is None else ledger.newest.number + 1,
+        files=tuple(taken),
+        set_aside=tuple(_set_aside(file, *problems[file.name]) for file in fresh if file.name in problems),
+        prefix=landing.prefix,
+    )
+    return _plan(batch, is_new=True, reason=Reason.BATCH_READY, superseded=tuple(superseded))
+
+
+def judge_file(file: LandedFile, known: KnownFile | None, read: FileRead, *, is_overwrite: bool) -> LandedFile | SetAside:
+    """What becomes of a file that was read: it is taken, as it was read, or set aside. `known` is what the ledger says of it."""
+    now = replace(file, size_bytes=read.size_bytes, digest=read.digest)
+    if known is not None and known.is_taken:
+        same = known.digest == read.digest
+        return _set_aside(now, "it was written again, with the content that was taken" if same else _changed(known, now), not same)
+    if read.problem is not None:
+        return _set_aside(now, read.problem, True)
+    return now if read.record_count else _set_aside(now, "it holds no record", is_overwrite)
+
+
+def settle_batch(plan: BatchPlan, judged: Sequence[LandedFile | SetAside], *, row_count: int, is_overwrite: bool) -> Batch:
+    """The planned batch with what became of its files, whose records gave `row_count` rows.
+
+    An `Overwrite` whose file gives no row sets it aside, and the table keeps the rows that it has; older files have their turn then.
+    """
+    assert plan.batch is not None
+    files = tuple(each for each in judged if isinstance(each, LandedFile))
+    aside = tuple(each for each in judged if isinstance(each, SetAside))
+    if is_overwrite and not row_count:
+        why = "none of its records is a row; the table keeps the rows that it has"
+        return replace(plan.batch, files=(), set_aside=(*plan.batch.set_aside, *aside, *(_set_aside(file, why, True) for file in files)))
+    superseded = plan.superseded if files else ()
+    return replace(plan.batch, files=files, set_aside=(*plan.batch.set_aside, *aside, *superseded))
+
+
+def _plan(batch: Batch, *, is_new: bool, reason: Reason, superseded: tuple[SetAside, ...] = ()) -> BatchPlan:
+    total = sum(file.size_bytes for file in batch.files)
+    sentence = reason.say(files=len(batch.files), bytes=total, batch=batch.number, set_aside=len(batch.set_aside) + len(superseded))
+    return BatchPlan(batch=batch, is_new=is_new, reason=reason, sentence=sentence, superseded=superseded)
+
+
+def _is_public(name: str) -> bool:
+    return not any(part.startswith((".", "_")) for part in name.split("/"))
+
+
+def _is_settled(file: LandedFile, ledger: Ledger, landing: Landing) -> bool:
+    """Whether a manifest names the file as it is. One that tells no time and no digest can only be held against its size."""
+    known = ledger.seen.get(f"{landing.prefix}{file.name}")
+    if known is None or known.size_bytes != file.size_bytes:
+        return False
+    return known.modified_ms in (None, file.modified_ms) or (known.is_taken and not known.digest)
+
+
+def _set_aside(file: LandedFile, why: str, is_quarantined: bool) -> SetAside:
+    return SetAside(
+        name=file.name,
+        size_bytes=file.size_bytes,
+        why=why,
+        modified_ms=file.modified_ms,
+        digest=file.digest,
+        is_quarantined=is_quarantined,
+    )
+
+
+def _problem(file: LandedFile, ledger: Ledger, landing: Landing) -> tuple[str, bool] | None:
+    """Why a file is not even read, and whether a person should look at it."""
+    known = ledger.seen.get(f"{landing.prefix}{file.name}")
+    if known is not None and known.is_taken and known.size_bytes != file.size_bytes:
+        return _changed(known, file), True
+    if not file.name.endswith(landing.suffixes):
+        return f"its name ends in none of {', '.join(landing.suffixes)}", False
+    if not _is_text(file.name):
+        return "its name is not UTF-8, so that no row could tell where it comes from; land it under another name", True
+    if file.size_bytes > landing.max_file_bytes:
+        return f"it has {file.size_bytes} bytes, at most {landing.max_file_bytes} are read; land it in smaller files", True
+    return None
+
+
+def _changed(known: KnownFile, now: LandedFile) -> str:
+    what = "its content is another" if known.size_bytes == now.size_bytes else f"it has {now.size_bytes} now"
+    return f"it had {known.size_bytes} bytes when it was taken and {what}; landed files must not change, land it under a new name"
+
+
+def _is_text(name: str) -> bool:
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _take(
+    good: Sequence[LandedFile], ledger: Ledger, landing: Landing, write: type_of_write
+) -> tuple[Sequence[LandedFile], Sequence[SetAside]]:
+    if not isinstance(write, Overwrite) or not good:
+        return _bounded(good, landing), []
+    is_ours = ledger.last_taken.startswith(landing.prefix) and ledger.last_taken.endswith(landing.suffixes)
+    before = ledger.last_taken.removeprefix(landing.prefix) if is_ours else ""
+    newest = max(good[-1].name, before)
+    taken = [file for file in good if file.name == newest]
+    return taken, [_set_aside(file, f"{newest} is newer and replaces it", False) for file in good if file.name != newest]
+
+
+def _bounded(files: Sequence[LandedFile], landing: Landing) -> Sequence[LandedFile]:
+    """The first of the files: so many as a batch may have, and so many bytes, but at least one."""
+    size_bytes = 0
+    for count, file in enumerate(files[: landing.max_batch_files]):
+        size_bytes += file.size_bytes
+        if count and size_bytes > landing.max_batch_bytes:
+            return files[:count]
+    return files[: landing.max_batch_files]

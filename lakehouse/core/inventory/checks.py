@@ -1,0 +1,101 @@
+"""Whether an inventory can be relied on: four questions, each with its answer in a sentence and numbers."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from lakehouse.core.errors import Refused
+from lakehouse.core.inventory.loads import Load
+from lakehouse.core.inventory.usage import Reconciliation
+
+CHECKS = {
+    "complete": "The report was read to its end, and every row of it is in the inventory table.",
+    "fresh": "The report is as young as its rhythm allows.",
+    "plausible": "The bucket has not lost half of its objects or bytes since the report before.",
+    "missing": "Every file that a table's newest version reads is in storage.",
+}
+# A day, and two hours for a listing, a queue and a load.
+FRESH_HOURS = 26.0
+# Below it half of the objects may well go at once: a test table, a landing area that was cleared.
+FEW_OBJECTS = 100
+_DAY_HOURS, _WEEK_HOURS, _HOUR_MS = 24.0, 168.0, 3_600_000
+_NAMED = 5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """The answer to one of `CHECKS`; one that is an error means that data are lost or a report is broken."""
+
+    name: str
+    ok: bool
+    sentence: str
+    is_error: bool = False
+    numbers: dict[str, int | float] = field(default_factory=dict[str, "int | float"])
+
+
+def refused_report(error: Refused) -> Verdict:
+    """The verdict on a report that cannot be trusted."""
+    return Verdict(name="complete", ok=False, sentence=str(error), is_error=True)
+
+
+def assess_complete(load: Load, row_count: int | None) -> Verdict:
+    """Whether the table has as many rows of a report as were read; `row_count` is what the table's log says, `None` if it does not."""
+    sentence = f"report {load.report} was read to its end: {load.object_count:,} rows"
+    if row_count != load.object_count:
+        sentence += f", but the inventory table has {'an unknown number' if row_count is None else f'{row_count:,}'} of them"
+    numbers = {"rows": load.object_count}
+    return Verdict(name="complete", ok=row_count == load.object_count, sentence=sentence, is_error=True, numbers={**numbers})
+
+
+def allowed_hours(created_ms: int, before_ms: int | None, *, own: bool) -> float:
+    """How old a report may be: one of our own scans (`own`) a day; others as long as from the report before, and a day for the delivery.
+
+    Source: Amazon S3 user guide, "Amazon S3 Inventory": daily or weekly. A daily report was seen to be complete 23 hours after it began.
+    """
+    if own:
+        return FRESH_HOURS
+    apart = _DAY_HOURS if before_ms is None else (created_ms - before_ms) / _HOUR_MS
+    return min(max(apart, _DAY_HOURS), _WEEK_HOURS) + FRESH_HOURS
+
+
+def assess_fresh(load: Load, *, allowed: float, now_ms: int) -> Verdict:
+    """Whether a report is at most `allowed` hours old."""
+    hours = (now_ms - load.created_ms) / _HOUR_MS
+    sentence = f"report {load.report} began {hours:.1f} h ago, at most {allowed:g} h are allowed"
+    return Verdict(name="fresh", ok=hours <= allowed, sentence=sentence, numbers={"age_hours": round(hours, 3), "allowed_hours": allowed})
+
+
+def assess_plausible(load: Load, before: Load | None) -> Verdict:
+    """Whether a bucket still has at least half of the objects and of the bytes that the report loaded before listed."""
+    if before is None:
+        return Verdict(name="plausible", ok=True, sentence=f"report {load.report} is the first; there is none to hold it against")
+    objects, size = _share(load.object_count, before.object_count), _share(load.size_bytes, before.size_bytes)
+    sentence = (
+        f"{load.object_count:,} objects of {load.size_bytes:,} bytes; report {before.report} had {before.object_count:,} "
+        f"of {before.size_bytes:,}"
+    )
+    lost = before.object_count >= FEW_OBJECTS and min(objects, size) < 0.5
+    if lost:
+        sentence += "; half of it or more is gone: was it deleted on purpose, or is the report another prefix's?"
+    numbers = {"objects_kept_share": round(objects, 4), "bytes_kept_share": round(size, 4)}
+    return Verdict(name="plausible", ok=not lost, sentence=sentence, numbers={**numbers})
+
+
+def assess_missing(found: Reconciliation) -> Verdict:
+    """Whether storage has every live file, by the report; tables whose log cannot be read have their own checks."""
+    missing = [f"{table.table}/{name}" for table in found.tables for name in table.missing]
+    sentence = f"{len(found.tables)} table(s): every live file is in storage"
+    if missing:
+        sentence = f"{len(missing)} live file(s) are not in the report: {_named(missing)}; "
+        sentence += "restore them from a backup, unless the report is another prefix's"
+    if unread := [table.table for table in found.tables if table.problem]:
+        sentence += f"; not known of {_named(unread)}, whose log cannot be read"
+    numbers = {"missing_files": len(missing), "unread_tables": len(unread)}
+    return Verdict(name="missing", ok=not missing and not unread, sentence=sentence, is_error=True, numbers={**numbers})
+
+
+def _share(now: int, before: int) -> float:
+    return now / before if before else 1.0
+
+
+def _named(names: Sequence[str]) -> str:
+    return ", ".join(names[:_NAMED]) + (", …" if len(names) > _NAMED else "")

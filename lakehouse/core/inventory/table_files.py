@@ -1,0 +1,168 @@
+"""What a table's log says of the files that should be in storage, by name."""
+
+import re
+from collections.abc import Callable, Iterable, Mapping, Set
+from dataclasses import dataclass, field
+from urllib.parse import quote, unquote
+
+from lakehouse.core.delta.deletion_vectors import vector_file
+from lakehouse.core.delta.paths import is_absolute, name_in_table
+from lakehouse.core.delta.snapshot import Layout
+from lakehouse.core.inventory.objects import DAY_MS
+
+_UNITS_MS = {"week": 7 * DAY_MS, "day": DAY_MS, "hour": 3_600_000, "minute": 60_000, "second": 1_000, "millisecond": 1, "microsecond": 0}
+_SPAN = re.compile(r"(\d+)\s+([a-z]+?)s?(?=\s|$)")
+_INTERVAL = re.compile(r"(?:interval\s+)?(?:\d+\s+[a-z]+(?:\s+|$))+")
+# The property of a table that says how long removed files are kept. Source: PROTOCOL.md, and Delta's default.
+RETENTION, _DEFAULT_RETENTION = "delta.deletedFileRetentionDuration", "interval 1 week"
+
+# The name, relative to the lake, of the place that a decoded URI leads to; `None` for a place outside the lake, as far as can be told.
+type_of_place = Callable[[str], str | None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reference:
+    """A file that a version refers to: its size, and when it was written, each `None` where the log does not tell."""
+
+    size_bytes: int | None
+    written_ms: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableBooks:
+    """A table's files by their names relative to its folder, decoded. `retention_ms` is `None` where it cannot be told: all is kept.
+
+    `stones` and `removed_vectors` have the time of removal. `elsewhere` are files in other folders of the lake (names relative to the
+    lake) that the newest version reads, `kept_elsewhere` those that it does not read any more, while its log tells of their removal: an
+    older version does. `outside` are those outside the lake, where no inventory of it looks. `unplaced` are the last parts of the paths of
+    all files outside, removed ones too: a mount, an alias of the bucket or another machine may lead from there into the lake.
+    """
+
+    table: str
+    version: int
+    retention_ms: int | None
+    live: Mapping[str, Reference]
+    vectors: Mapping[str, Reference]
+    stones: Mapping[str, int | None]
+    removed_vectors: Mapping[str, int | None]
+    partition_columns: tuple[str, ...] = ()
+    elsewhere: Mapping[str, Reference] = field(default_factory=dict[str, Reference])
+    kept_elsewhere: frozenset[str] = frozenset()
+    outside: tuple[str, ...] = ()
+    unplaced: frozenset[str] = frozenset()
+
+    @property
+    def borrowed(self) -> Set[str]:
+        """The files of other tables that any of its versions may read."""
+        return self.elsewhere.keys() | self.kept_elsewhere
+
+
+def keep_books(layout: Layout, *, place: type_of_place) -> TableBooks:
+    """The books of a table at one version; `place` tells where URIs lie in the lake."""
+    names = _Names(layout, place)
+    live: dict[str, Reference] = {}
+    for file in layout.files:
+        reference = Reference(size_bytes=file.size_bytes, written_ms=file.modified_ms)
+        if name := names.own(file.path, reference):
+            live[name] = reference
+    # When a vector was written no action tells: no later than the newest commit.
+    fresh = Reference(size_bytes=None, written_ms=layout.committed_ms)
+    vectors = {name: fresh for file in layout.files if file.deletion_vector and (name := names.own_vector(file.deletion_vector, fresh))}
+    return TableBooks(
+        table=layout.table,
+        version=layout.version,
+        retention_ms=retention_ms_of(layout.properties),
+        live=live,
+        vectors=vectors,
+        stones=_last((names.own(stone.path), stone.deleted_ms) for stone in layout.tombstones),
+        removed_vectors=_last((names.own_vector(vector), ms) for vector, ms in layout.removed_vectors.items()),
+        partition_columns=layout.partition_columns,
+        elsewhere=names.elsewhere,
+        kept_elsewhere=frozenset(names.kept_elsewhere),
+        outside=tuple(sorted(names.outside)),
+        unplaced=frozenset(names.unplaced),
+    )
+
+
+def retention_ms_of(properties: Mapping[str, str]) -> int | None:
+    """How long removed files are kept, by the table's property; `None` where it is spelled in a way unknown here."""
+    return span_ms_of(properties.get(RETENTION, _DEFAULT_RETENTION))
+
+
+def span_ms_of(interval: str) -> int | None:
+    """The length of `interval 30 days`; `None` for a spelling unknown here."""
+    text = interval.strip().lower()
+    if not _INTERVAL.fullmatch(text):
+        return None
+    spans = [(int(count), _UNITS_MS.get(unit)) for count, unit in _SPAN.findall(text)]
+    return None if not spans or any(ms is None for _, ms in spans) else sum(count * (ms or 0) for count, ms in spans)
+
+
+def _last(removals: Iterable[tuple[str | None, int | None]]) -> dict[str, int | None]:
+    """The last removal of each file, unknown if any is: several vectors may share a file, and a path may have several spellings."""
+    last: dict[str, int | None] = {}
+    for name, ms in removals:
+        if name:
+            before = last.get(name, 0)
+            last[name] = None if ms is None or before is None else max(before, ms)
+    return last
+
+
+class _Names:
+    """Tells the files inside a table's folder from those elsewhere, and remembers the latter (a shallow clone's)."""
+
+    def __init__(self, layout: Layout, place: type_of_place) -> None:
+        self._uri, self._place = layout.uri, place
+        self._table = place(layout.uri)
+        self._folders: dict[str, str | None] = {}
+        self.elsewhere: dict[str, Reference] = {}
+        self.kept_elsewhere: set[str] = set()
+        self.outside: set[str] = set()
+        self.unplaced: set[str] = set()
+
+    def own(self, path: str, reference: Reference | None = None) -> str | None:
+        """`path` relative to the table; `None` for a file that is not in its folder, remembered with its `reference` if it is read now."""
+        name = name_in_table(path)
+        if name is not None:
+            self._follow_links(name)
+            return name
+        place = self._place(unquote(path) if is_absolute(path) else f"{self._uri}/{unquote(path)}")
+        if place is None:
+            self.unplaced.add(unquote(path).rpartition("/")[2])
+            if reference is not None:
+                self.outside.add(unquote(path))
+        elif self._table is not None and place.startswith(f"{self._table}/"):
+            return place.removeprefix(f"{self._table}/")
+        elif reference is None:
+            self.kept_elsewhere.add(place)
+        else:
+            self.elsewhere[place] = reference
+        return None
+
+    def own_vector(self, vector: str, reference: Reference | None = None) -> str | None:
+        """The same for the file of a deletion vector; `None` also for one inside the log."""
+        name = vector_file(vector)
+        return None if name is None else self.own(name if vector.startswith("p") else quote(name), reference)
+
+    def _follow_links(self, name: str) -> None:
+        """A folder of the table may be a link to another table's: what is read through it is that table's file, too."""
+        folder, _, last = name.rpartition("/")
+        if not folder or self._table is None:
+            return
+        if folder not in self._folders:
+            self._folders[folder] = self._place(f"{self._uri}/{folder}")
+        place = self._folders[folder]
+        if place is None:
+            self.unplaced.add(last)
+        elif place != f"{self._table}/{folder}":
+            self.kept_elsewhere.add(f"{place}/{last}")
+
+
+def hidden_rule(partition_columns: tuple[str, ...]) -> re.Pattern[str]:
+    """Matches names of which a component is hidden from Delta's own listing.
+
+    Source: delta-io/delta v4.4.0, `DeltaTableUtils.isHiddenDirectory`: names that start with `.` or `_`, but for `_change_data`,
+    `_delta_index` and folders of partition columns.
+    """
+    spared = "|".join(["_delta_index(?:/|$)", "_change_data(?:/|$)", *(f"{re.escape(column)}=" for column in partition_columns)])
+    return re.compile(rf"(?:^|.*/)(?!{spared})[._]", re.DOTALL)

@@ -1,0 +1,243 @@
+"""When to keep hands off a table: its declaration, a pause, a closed window, or a breaker that opened by itself.
+
+The breaker of a table opens after trouble in a row, stays open for `breaker_hours`, then lets one try through (half open): a success
+closes it, further trouble opens it again for twice the time. Three things are trouble:
+
+- a compaction failed, or lost a race for its commit; `breaker_failures` of them open it
+- the same bytes were rewritten for nothing; `max_rewrites` times open it (`rewrites` says what nothing is)
+- a scan of the table took longer after a compaction than before it; `breaker_failures` such scans open it
+
+The numbers of all three are few and small, so that a sensor can carry them without the log they came from.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from itertools import takewhile
+from typing import Literal
+
+from lakehouse.core.declaration.compaction_policy import CompactionPolicy
+from lakehouse.core.declaration.strategies import NoCompaction
+from lakehouse.core.declaration.windows import is_open, next_opening, windows_text
+from lakehouse.core.delta.commits import Commit, History
+from lakehouse.core.reasons import Reason
+from lakehouse.core.scheduling.rewrite_loops import Rewrites, is_ours
+
+# A table that failed for weeks is still tried now and then: 6 hours become 4 days at most.
+_MOST_DOUBLINGS = 4
+# Two scans of the same files on a shared machine differ by less than this; what is slower by more is not chance.
+_HARM_SHARE = 0.1
+_HOUR_MS = 3_600_000
+_WHY_LETTERS = 200
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompactionTry:
+    """A compaction that ended. `run` names the run that made it, where one did; `why` is the error of one that did not succeed."""
+
+    ended_ms: int
+    result: Literal["succeeded", "failed", "conflict"]
+    bytes_rewritten: int = 0
+    files_rewritten: int = 0
+    seconds: float = 0.0
+    why: str = ""
+    run: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scan:
+    """Seconds of the same scan before and after a compaction."""
+
+    measured_ms: int
+    before_seconds: float
+    after_seconds: float
+
+    @property
+    def is_harm(self) -> bool:
+        """Whether it got slower by more than chance explains."""
+        return self.after_seconds > self.before_seconds * (1 + _HARM_SHARE)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BreakerState:
+    """Whether a table may be compacted as far as its past says; `retry_at_ms` is when one try is let through (`None`: closed)."""
+
+    position: Literal["closed", "open", "half open"]
+    reason: Reason
+    sentence: str
+    retry_at_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pause:
+    """A person's word that a table is to be left alone, until a time or (`None`) until it is resumed."""
+
+    table: str
+    since_ms: int
+    until_ms: int | None = None
+    why: str = ""
+
+    def holds(self, now_ms: int) -> bool:
+        """Whether it still does at `now_ms`."""
+        return self.until_ms is None or now_ms < self.until_ms
+
+    @property
+    def sentence(self) -> str:
+        """Since when, until when, and why."""
+        until = f"until {utc_text(self.until_ms)}" if self.until_ms is not None else f"until: lakehouse resume {self.table}"
+        return Reason.PAUSED.say(since=utc_text(self.since_ms), until=until, why=f": {self.why}" if self.why else "")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HandsOff:
+    """Why no compaction of a table is started without a person."""
+
+    table: str
+    reason: Reason
+    sentence: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Trouble:
+    """So many of one kind in a row; from `limit` on, the breaker is open."""
+
+    reason: Reason
+    count: int
+    limit: int
+    last_ms: int
+    numbers: Mapping[str, object]
+
+    def hours(self, policy: CompactionPolicy) -> float:
+        return policy.breaker_hours * 2 ** min(self.count - self.limit, _MOST_DOUBLINGS)
+
+    def retry_at_ms(self, policy: CompactionPolicy) -> int:
+        return self.last_ms + int(self.hours(policy) * _HOUR_MS)
+
+    def say(self, policy: CompactionPolicy) -> str:
+        until = utc_text(self.retry_at_ms(policy))
+        return self.reason.say(count=self.count, limit=self.limit, hours=f"{self.hours(policy):g}", until=until, **self.numbers)
+
+
+def assess_breaker(
+    tries: Iterable[CompactionTry], rewrites: Rewrites, policy: CompactionPolicy, now_ms: int, *, scans: Sequence[Scan] = ()
+) -> BreakerState:
+    """The breaker of a table at `now_ms`. `scans` come oldest first; `tries` in any order, one run's several tries count as its last."""
+    ended = _one_per_run(tries)
+    failed = list(takewhile(lambda each: each.result != "succeeded", reversed(ended)))
+    harmed = list(takewhile(lambda each: each.is_harm, reversed(scans)))
+    succeeded_ms = max((each.ended_ms for each in ended if each.result == "succeeded"), default=0)
+    troubles = [_of_failures(failed, policy), _of_rewrites(rewrites, policy), _of_harm(harmed, policy)]
+    held = [each for each in troubles if each.count >= each.limit and each.last_ms >= succeeded_ms]
+    if not held:
+        limits = {"limit": policy.breaker_failures, "max_rewrites": policy.max_rewrites}
+        sentence = Reason.BREAKER_CLOSED.say(failures=len(failed), slower=len(harmed), times=rewrites.times, **limits)
+        return BreakerState(position="closed", reason=Reason.BREAKER_CLOSED, sentence=sentence)
+    worst = max(held, key=lambda each: each.retry_at_ms(policy))
+    retry_at_ms, sentence = worst.retry_at_ms(policy), worst.say(policy)
+    if now_ms < retry_at_ms:
+        return BreakerState(position="open", reason=worst.reason, sentence=sentence, retry_at_ms=retry_at_ms)
+    half = Reason.HALF_OPEN.say(retry_at=utc_text(retry_at_ms), why=sentence)
+    return BreakerState(position="half open", reason=Reason.HALF_OPEN, sentence=half, retry_at_ms=retry_at_ms)
+
+
+def hands_off(table: str, policy: CompactionPolicy, pause: Pause | None, breaker: BreakerState | None, now_ms: int) -> HandsOff | None:
+    """Why `table` is left alone at `now_ms` whatever it would gain; `None`: it may be compacted.
+
+    A breaker that is half open lets a try through; one that is not known (`None`) is no reason.
+    """
+    if policy.mode == "off":
+        return _off(table, Reason.OPTED_OUT, mode=policy.mode)
+    if isinstance(policy.strategy, NoCompaction):
+        return _off(table, Reason.NO_STRATEGY, strategy=type(policy.strategy).__name__)
+    if pause is not None and pause.holds(now_ms):
+        return HandsOff(table=table, reason=Reason.PAUSED, sentence=pause.sentence)
+    if policy.mode == "recommend":
+        return _off(table, Reason.RECOMMEND_ONLY, mode=policy.mode, table=table)
+    if breaker is not None and breaker.position == "open":
+        return HandsOff(table=table, reason=breaker.reason, sentence=breaker.sentence)
+    return closed_window(table, policy, now_ms)
+
+
+def closed_window(table: str, policy: CompactionPolicy, now_ms: int) -> HandsOff | None:
+    """That none of the policy's windows is open at `now_ms`; `None`: one is, or there are none."""
+    if is_open(policy.windows, now_ms):
+        return None
+    opens = utc_text(next_opening(policy.windows, now_ms))
+    return _off(table, Reason.WINDOW_CLOSED, now=utc_text(now_ms), windows=windows_text(policy.windows), opens=opens)
+
+
+def persons_hands_off(table: str, policy: CompactionPolicy, pause: Pause | None, now_ms: int) -> HandsOff | None:
+    """Why even a person's ask has to be insisted on: somebody said so of this very table. All other reasons bind the sensor alone."""
+    if policy.mode == "off":
+        return _off(table, Reason.OPTED_OUT, mode=policy.mode)
+    if pause is not None and pause.holds(now_ms):
+        return HandsOff(table=table, reason=Reason.PAUSED, sentence=pause.sentence)
+    return None
+
+
+def tries_of(history: History, failures: Iterable[CompactionTry]) -> tuple[CompactionTry, ...]:
+    """The tries of a table: those of our compactions that the log shows, and the failures that it does not.
+
+    A compaction that committed and failed afterwards (its rows were not those before it) is a failure alone, and so is one that another
+    run found out and undid. What one committed before it lost a race is a success beside the loss.
+    """
+    kept = tuple(failures)
+    spans = [(each.ended_ms - int(each.seconds * 1000), each.ended_ms) for each in kept if each.result == "failed"]
+    undone = history.undone()
+    found = (_try_of(commit) for commit in history.commits if is_ours(commit) and commit.version not in undone)
+    return (*(each for each in found if not any(start <= each.ended_ms <= end for start, end in spans)), *kept)
+
+
+def utc_text(ms: int) -> str:
+    """`2013-01-08 05:00Z`."""
+    return f"{datetime.fromtimestamp(ms / 1000, tz=UTC):%Y-%m-%d %H:%M}Z"
+
+
+def _one_per_run(tries: Iterable[CompactionTry]) -> list[CompactionTry]:
+    """The tries, oldest first; a run's attempts are one try, of which the last tells the result."""
+    ordered = sorted(tries, key=lambda each: each.ended_ms)
+    last = {each.run: each for each in ordered if each.run}
+    return [each for each in ordered if not each.run or last[each.run] is each]
+
+
+def _of_failures(failed: Sequence[CompactionTry], policy: CompactionPolicy) -> _Trouble:
+    """Newest first."""
+    numbers = {
+        "conflicts": sum(each.result == "conflict" for each in failed),
+        "bytes": sum(each.bytes_rewritten for each in failed),
+        "seconds": f"{sum(each.seconds for each in failed):.1f}",
+        "why": _first_line(failed[0].why) if failed else "",
+    }
+    last_ms = failed[0].ended_ms if failed else 0
+    return _Trouble(reason=Reason.BREAKER_OPEN, count=len(failed), limit=policy.breaker_failures, last_ms=last_ms, numbers=numbers)
+
+
+def _of_rewrites(rewrites: Rewrites, policy: CompactionPolicy) -> _Trouble:
+    numbers = {"bytes": rewrites.bytes_rewritten, "version": rewrites.version}
+    return _Trouble(reason=Reason.REWRITE_LOOP, count=rewrites.times, limit=policy.max_rewrites, last_ms=rewrites.last_ms, numbers=numbers)
+
+
+def _of_harm(harmed: Sequence[Scan], policy: CompactionPolicy) -> _Trouble:
+    """Newest first."""
+    before, after = (harmed[0].before_seconds, harmed[0].after_seconds) if harmed else (0.0, 0.0)
+    last_ms = harmed[0].measured_ms if harmed else 0
+    numbers = {"before": f"{before:.3g}", "after": f"{after:.3g}"}
+    return _Trouble(reason=Reason.MEASURED_HARM, count=len(harmed), limit=policy.breaker_failures, last_ms=last_ms, numbers=numbers)
+
+
+def _first_line(text: str) -> str:
+    line = text.strip().partition("\n")[0]
+    return line if len(line) <= _WHY_LETTERS else f"{line[:_WHY_LETTERS]}…"
+
+
+def _off(off: str, reason: Reason, **numbers: object) -> HandsOff:
+    return HandsOff(table=off, reason=reason, sentence=reason.say(**numbers))
+
+
+def _try_of(commit: Commit) -> CompactionTry:
+    return CompactionTry(
+        ended_ms=commit.committed_ms,
+        result="succeeded",
+        bytes_rewritten=commit.removed_bytes,
+        files_rewritten=len(commit.removed_paths),
+    )

@@ -1,0 +1,239 @@
+"""How a table is: its counts, its file sizes, and a score out of four named parts.
+
+Every part follows one rule, so that the score falls whenever anything gets worse and never jumps:
+`value = limit / (limit + found)`: 1 where nothing is found, one half at the limit, towards 0 beyond it. The part
+of the average size is a share already.
+
+Source: the parts are what others weigh, too: Apache Amoro's health score (small files, deletes, average size), AutoComp's
+reduction of the file count, and Delta's checkpoint interval for the log. The weights are ours: what costs a reader most weighs most.
+"""
+
+from bisect import bisect_right
+from collections import Counter
+from dataclasses import dataclass
+from itertools import repeat
+from operator import attrgetter
+from typing import Any
+
+from lakehouse.core.compaction.plan import CompactionPlan
+from lakehouse.core.delta.snapshot import Layout, LogDebt
+from lakehouse.core.reasons import Reason
+
+# PROTOCOL.md leaves the interval to the writer; 10 is the default of `delta.checkpointInterval` (DeltaConfigs.scala).
+_CHECKPOINT_INTERVAL = 10
+# Ten checkpoints that should have been written and were not: not a late one, but one that fails.
+_LATE_CHECKPOINTS = 10
+_LATE_COMPACTIONS = 2
+_KIB = 1024
+_SIZE = attrgetter("size_bytes")
+_HISTOGRAM_BYTES = tuple(4 * _KIB * 4**step for step in range(10))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HealthPart:
+    """One part of the score: a value from 0 (bad) to 1 (as good as it gets), its weight, and why, with numbers."""
+
+    name: str
+    weight: int
+    value: float
+    sentence: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SizeBin:
+    """The files of at least the bin before and below `below_bytes`; the last bin has no upper end (`None`)."""
+
+    label: str
+    below_bytes: int | None
+    file_count: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """The result of one check, and the sentence that shows why."""
+
+    ok: bool
+    sentence: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Health:
+    """A table's numbers at one version.
+
+    `small_file_count` are files under the plan's candidate size; whether they can be merged is another matter, told by
+    `mergeable_file_count`. Tombstones are those that the log still lists, already vacuumed ones among them.
+    """
+
+    table: str
+    version: int
+    committed_ms: int
+    file_count: int
+    small_file_count: int
+    size_bytes: int
+    row_count: int | None
+    tombstone_count: int
+    tombstone_bytes: int
+    log: LogDebt
+    log_commit_limit: int
+    histogram: tuple[SizeBin, ...]
+    parts: tuple[HealthPart, ...]
+    plan: CompactionPlan
+
+    @property
+    def mergeable_file_count(self) -> int:
+        """As the plan has it."""
+        return self.plan.mergeable_file_count
+
+    @property
+    def average_file_bytes(self) -> int:
+        """Mean size of a live file, rounded down; 0 where there is none."""
+        return self.size_bytes // self.file_count if self.file_count else 0
+
+    @property
+    def score(self) -> float:
+        """0 (bad) to 100: the parts' values by their weights, to one decimal."""
+        return round(100 * sum(part.weight * part.value for part in self.parts) / sum(part.weight for part in self.parts), 1)
+
+    @property
+    def sentence(self) -> str:
+        """The score, and the part that costs it most."""
+        worst = max(self.parts, key=lambda part: part.weight * (1 - part.value))
+        if worst.value == 1:
+            return f"health {self.score:g} of 100: {self.file_count} file(s) of {self.size_bytes} bytes, nothing to improve"
+        return f"health {self.score:g} of 100, held down most by {worst.name}: {worst.sentence}"
+
+    def as_json(self) -> dict[str, Any]:
+        """The documented shape of `lakehouse health --json`."""
+        return {
+            "table": self.table,
+            "version": self.version,
+            "committed_ms": self.committed_ms,
+            "file_count": self.file_count,
+            "small_file_count": self.small_file_count,
+            "mergeable_file_count": self.mergeable_file_count,
+            "size_bytes": self.size_bytes,
+            "average_file_bytes": self.average_file_bytes,
+            "row_count": self.row_count,
+            "tombstone_count": self.tombstone_count,
+            "tombstone_bytes": self.tombstone_bytes,
+            "log_commit_count": self.log.commit_count,
+            "log_bytes": self.log.commit_bytes,
+            "score": self.score,
+            "sentence": self.sentence,
+            "parts": {part.name: {"weight": part.weight, "value": round(part.value, 4), "sentence": part.sentence} for part in self.parts},
+            "histogram": {size.label: size.file_count for size in self.histogram},
+        }
+
+
+def assess_health(layout: Layout, plan: CompactionPlan) -> Health:
+    """The health of `layout`, held against the plan that was made of it."""
+    return Health(
+        table=layout.table,
+        version=layout.version,
+        committed_ms=layout.committed_ms,
+        file_count=layout.file_count,
+        small_file_count=sum(map(plan.policy.candidate_bytes.__gt__, map(_SIZE, layout.files))),
+        size_bytes=layout.size_bytes,
+        row_count=layout.row_count,
+        tombstone_count=len(layout.tombstones),
+        tombstone_bytes=layout.tombstone_bytes,
+        log=layout.log,
+        log_commit_limit=_log_commit_limit(layout),
+        histogram=_histogram(layout),
+        parts=(_small_files(plan), _average_size(layout, plan), _log_debt(layout), _tombstones(layout)),
+        plan=plan,
+    )
+
+
+def small_files_ok(health: Health) -> Verdict:
+    """Whether compaction keeps up: fewer files could be merged than twice the policy's threshold; the sentence starts with the plan's own.
+
+    Twice, since reaching the threshold once is what a compaction waits for, and no failure of anything. Where a plan is refused, no
+    compaction keeps up.
+    """
+    if health.plan.reason is Reason.PLAN_REFUSED:
+        return Verdict(ok=False, sentence=health.plan.sentence)
+    found, due = health.mergeable_file_count, health.plan.policy.min_small_files
+    limit = _LATE_COMPACTIONS * due
+    return Verdict(
+        ok=found < limit, sentence=f"{health.plan.sentence}; {found} mergeable file(s), a compaction is due at {due}, {limit} are too many"
+    )
+
+
+def log_debt_ok(health: Health) -> Verdict:
+    """Whether the log has been checkpointed lately, so that reading the table does not mean reading its whole past."""
+    found, limit = health.log.commit_count, health.log_commit_limit
+    since = (
+        "the table's beginning" if health.log.checkpoint_version is None else f"the checkpoint of version {health.log.checkpoint_version}"
+    )
+    return Verdict(
+        ok=found <= limit, sentence=f"{found} commit(s) of {health.log.commit_bytes} bytes since {since}, at most {limit} allowed"
+    )
+
+
+def _halving(found: int, *, limit: int) -> float:
+    return limit / (limit + found)
+
+
+def _small_files(plan: CompactionPlan) -> HealthPart:
+    limit = plan.policy.min_small_files
+    return HealthPart(
+        name="small files",
+        weight=40,
+        value=_halving(plan.files_removed, limit=limit),
+        sentence=f"{plan.files_removed} file(s) would be merged, half value at {limit}",
+    )
+
+
+def _average_size(layout: Layout, plan: CompactionPlan) -> HealthPart:
+    target = plan.policy.target_file_bytes
+    bytes_by_partition: Counter[Any] = Counter()
+    for file in layout.files:
+        bytes_by_partition[file.partition] += file.size_bytes
+    fewest = sum(max(1, -(-size // target)) for size in bytes_by_partition.values())
+    return HealthPart(
+        name="average size",
+        weight=30,
+        value=min(1.0, fewest / layout.file_count) if layout.file_count else 1.0,
+        sentence=f"{layout.file_count} file(s) in {len(bytes_by_partition)} partition(s), {fewest} of up to {target} bytes would do",
+    )
+
+
+def _log_debt(layout: Layout) -> HealthPart:
+    limit = _log_commit_limit(layout)
+    return HealthPart(
+        name="log debt",
+        weight=15,
+        value=_halving(layout.log.commit_count, limit=limit),
+        sentence=f"{layout.log.commit_count} commit(s) of {layout.log.commit_bytes} bytes since the last checkpoint, half value at {limit}",
+    )
+
+
+def _tombstones(layout: Layout) -> HealthPart:
+    return HealthPart(
+        name="tombstones",
+        weight=15,
+        value=_halving(layout.tombstone_bytes, limit=max(1, layout.size_bytes)),
+        sentence=f"{len(layout.tombstones)} removed file(s) of {layout.tombstone_bytes} bytes, half value at {max(1, layout.size_bytes)}",
+    )
+
+
+def _log_commit_limit(layout: Layout) -> int:
+    declared = layout.properties.get("delta.checkpointInterval", "")
+    interval = int(declared) if declared.isascii() and declared.isdigit() and int(declared) > 0 else _CHECKPOINT_INTERVAL
+    return _LATE_CHECKPOINTS * interval
+
+
+def _histogram(layout: Layout) -> tuple[SizeBin, ...]:
+    counts = Counter(map(bisect_right, repeat(_HISTOGRAM_BYTES), map(_SIZE, layout.files)))
+    bounds = (*_HISTOGRAM_BYTES, None)
+    return tuple(SizeBin(label=_label(bound), below_bytes=bound, file_count=counts[place]) for place, bound in enumerate(bounds))
+
+
+def _label(bound: int | None) -> str:
+    if bound is None:
+        return f">= {_label(_HISTOGRAM_BYTES[-1]).removeprefix('< ')}"
+    for unit, size in (("GiB", _KIB**3), ("MiB", _KIB**2)):
+        if bound >= size:
+            return f"< {bound // size} {unit}"
+    return f"< {bound // _KIB} KiB"

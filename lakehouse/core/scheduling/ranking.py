@@ -1,0 +1,283 @@
+"""Which tables get a compaction in this tick, in which order all of them stand, and for every other table why not.
+
+The sensor hands over what it has read from Dagster's events and runs; nothing here looks anywhere else. One state of a
+table (its version) is compacted once: a try that succeeded or is under way is never repeated, one that failed
+is repeated a limited number of times. One that was refused before it began (its window had closed while it was queued)
+tells nothing of the table, and is repeated whenever the table may run again. Dagster remembers run keys for ever, those
+of failed runs included, so the key holds the number of the try.
+
+Order: what gives most for its cost goes first (`worth.py`), the worse health score where that is equal. A table that has been due for
+longer than the patience goes before all that have waited less, whatever they are worth. So:
+
+- With n tables due and s slots, a table that stays due is served within patience + ceil(n / s) cycles.
+- With a budget, which may be less than one table's cost: within patience + n cycles. A table that is over its patience may overdraw what is
+  left, so each cycle serves at least the one that has waited longest, and spends at most its budget and one such table more.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+from lakehouse.core.declaration.compaction_policy import CompactionPolicy
+from lakehouse.core.declaration.strategies import BySensor, Chosen
+from lakehouse.core.reasons import Reason
+from lakehouse.core.scheduling.net_benefit import Worth, weigh_worth
+from lakehouse.core.scheduling.triggers import Finding, TableState, find_trigger
+
+CYCLE_MS = 3_600_000
+_MINUTE_MS = 60_000
+# A page that folds lines shows so many of them; the rest is counted.
+_LINES_TOLD = 60
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunInFlight:
+    """A queued or running run that touches `table`, under the name that a person finds it by."""
+
+    table: str
+    name: str
+    is_compaction: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Try:
+    """A compaction that was asked for at `version` of `table`; a cancelled one counts as failed, a refused one never began."""
+
+    table: str
+    version: int
+    result: Literal["succeeded", "failed", "refused", "in flight"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunState:
+    """The runs that matter to a choice: those under way, and all earlier tries of the versions in question."""
+
+    in_flight: tuple[RunInFlight, ...] = ()
+    tries: tuple[Try, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bounds:
+    """What a cycle has to give: `slots` compactions at once, and a budget of predicted USD per hour, 0 for no bound.
+
+    `spent_usd` of the budget is gone already. A table that has been due for `patience_ms` goes first. `on_s3`: openings cost requests.
+    """
+
+    slots: int = 1
+    budget_usd: float = 0.0
+    spent_usd: float = 0.0
+    patience_ms: int = CYCLE_MS
+    tries_allowed: int = 3
+    on_s3: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decision:
+    """What is done about one table in this tick, and why; `run_key` is set where a run is requested.
+
+    `due_since_ms` is set where a trigger is reached and a compaction could serve it, now or later.
+    """
+
+    table: str
+    reason: Reason
+    sentence: str
+    run_key: str | None = None
+    worth: Worth | None = None
+    due_since_ms: int | None = None
+
+    @property
+    def request(self) -> bool:
+        """Whether a run is requested."""
+        return self.run_key is not None
+
+
+@dataclass(slots=True, kw_only=True)
+class _Till:
+    """What is left to give in this choice."""
+
+    bounds: Bounds
+    free: int
+    spent_usd: float
+
+    @property
+    def left_usd(self) -> float:
+        return max(0.0, self.bounds.budget_usd - self.spent_usd)
+
+    def affords(self, usd: float | None, *, overdue: bool) -> bool:
+        """An overdue table is paid for while anything is left; any other must fit, and one of unknown cost fits nowhere."""
+        if not self.bounds.budget_usd:
+            return True
+        return self.left_usd > 0 if overdue else usd is not None and usd <= self.left_usd
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Weighed:
+    """A table before slots and money are given out; `run_key` is set where it may run."""
+
+    state: TableState
+    finding: Finding
+    decision: Decision
+    overdue: bool = False
+    mergeable: int = field(default=-1)
+
+
+def choose_compactions(
+    states: Iterable[TableState],
+    policies: Mapping[str, CompactionPolicy],
+    runs: RunState,
+    *,
+    bounds: Bounds,
+    now_ms: int,
+    hands_off: Mapping[str, tuple[Reason, str]] | None = None,
+) -> tuple[Decision, ...]:
+    """One decision per table in the order in which they would be served, tables without facts last; at most `bounds.slots` at once.
+
+    `policies` holds one policy for each table of `states`. Compactions under way take a slot each, whatever their table. A table in
+    `hands_off` is left alone for the reason and sentence given there.
+    """
+    held, runs_of = hands_off or {}, _by_table(runs)
+    weighed = [_weigh(state, policies[state.table], runs_of, bounds, now_ms=now_ms, held=held.get(state.table)) for state in states]
+    till = _Till(
+        bounds=bounds,
+        free=bounds.slots - len({run.table for run in runs.in_flight if run.is_compaction}),
+        spent_usd=bounds.spent_usd,
+    )
+    return tuple(_serve(each, till) for each in sorted(weighed, key=_order))
+
+
+def run_key(state: TableState, number: int) -> str:
+    """The run key of a table's try of that number at its present version, counted from 1."""
+    return f"compaction/{state.table}/version={state.version}/try={number}"
+
+
+def describe(decisions: Sequence[Decision], *, lines: int = _LINES_TOLD) -> str:
+    """The decisions for a person, one line per table, best first; the semicolons hold them apart on a page that folds lines.
+
+    Of very many tables the first are told and the others counted by reason.
+    """
+    told = [f"{decision.table}: {decision.sentence}{_worth_text(decision.worth)}" for decision in decisions[:lines]]
+    rest = Counter(decision.reason.name for decision in decisions[lines:])
+    if rest:
+        told.append(f"and {rest.total()} more: {', '.join(f'{count} {name}' for name, count in rest.most_common())}")
+    return ";\n".join(told)
+
+
+def _worth_text(worth: Worth | None) -> str:
+    return f" ({worth.sentence})" if worth and worth.cost_usd else ""
+
+
+def _by_table(runs: RunState) -> Mapping[str, tuple[list[RunInFlight], list[Try]]]:
+    """Each table's runs under way and tries; a fleet is not searched anew for each of its tables."""
+    found: dict[str, tuple[list[RunInFlight], list[Try]]] = {}
+    for run in runs.in_flight:
+        found.setdefault(run.table, ([], []))[0].append(run)
+    for past in runs.tries:
+        found.setdefault(past.table, ([], []))[1].append(past)
+    return found
+
+
+def _weigh(
+    state: TableState,
+    policy: CompactionPolicy,
+    runs_of: Mapping[str, tuple[list[RunInFlight], list[Try]]],
+    bounds: Bounds,
+    *,
+    now_ms: int,
+    held: tuple[Reason, str] | None,
+) -> _Weighed:
+    in_flight, tries = runs_of.get(state.table, ([], []))
+    finding = find_trigger(state, policy, now_ms=now_ms)
+    now_tried = [past for past in tries if past.version == state.version]
+    waits = _left_alone(state, policy, held) or _busy(in_flight) or _unripe(state, finding, now_tried, bounds)
+    is_due = finding.fired and not any(run.is_compaction for run in in_flight) and not _unripe(state, finding, now_tried, bounds)
+    since = (now_ms if state.due_since_ms is None else state.due_since_ms) if is_due else None
+    waits = waits or _cooling(state, policy, finding, now_ms=now_ms)
+    reason, sentence = waits or (finding.reason, finding.sentence)
+    return _Weighed(
+        state=state,
+        finding=finding,
+        decision=Decision(
+            table=state.table,
+            reason=reason,
+            sentence=sentence,
+            run_key=None if waits else run_key(state, len(now_tried) + 1),
+            worth=_worth(state, bounds),
+            due_since_ms=since,
+        ),
+        overdue=waits is None and since is not None and now_ms - since >= bounds.patience_ms,
+        mergeable=-1 if finding.reason is Reason.NO_FACTS else state.mergeable_file_count or 0,
+    )
+
+
+def _worth(state: TableState, bounds: Bounds) -> Worth | None:
+    return weigh_worth(
+        reads_per_day=state.reads_per_day, openings_saved=state.openings_saved, cost_usd=state.estimate_usd, on_s3=bounds.on_s3
+    )
+
+
+def _left_alone(state: TableState, policy: CompactionPolicy, held: tuple[Reason, str] | None) -> tuple[Reason, str] | None:
+    ours = isinstance(policy.strategy, BySensor) or (isinstance(policy.strategy, Chosen) and state.sensor_driven)
+    if held is None and not ours:
+        declared = type(policy.strategy).__name__
+        name = f"{state.chosen}, which {declared} has chosen" if isinstance(policy.strategy, Chosen) and state.chosen else declared
+        return Reason.OTHER_STRATEGY, Reason.OTHER_STRATEGY.say(strategy=name)
+    return held
+
+
+def _busy(in_flight: Sequence[RunInFlight]) -> tuple[Reason, str] | None:
+    if not in_flight:
+        return None
+    return Reason.RUN_IN_FLIGHT, Reason.RUN_IN_FLIGHT.say(runs=", ".join(run.name for run in in_flight))
+
+
+def _unripe(state: TableState, finding: Finding, tries: Sequence[Try], bounds: Bounds) -> tuple[Reason, str] | None:
+    """Why waiting would not help: nothing is wanted, or this version of the table has had its tries."""
+    if not finding.fired:
+        return finding.reason, finding.sentence
+    numbers = {"version": state.version, "mergeable": state.mergeable_file_count}
+    if any(past.result in ("succeeded", "in flight") for past in tries):
+        return Reason.ASKED_BEFORE, Reason.ASKED_BEFORE.say(**numbers)
+    failed = sum(past.result == "failed" for past in tries)
+    if failed >= bounds.tries_allowed:
+        return Reason.TRIES_USED_UP, Reason.TRIES_USED_UP.say(tries=failed, tries_allowed=bounds.tries_allowed, **numbers)
+    return None
+
+
+def _cooling(state: TableState, policy: CompactionPolicy, finding: Finding, *, now_ms: int) -> tuple[Reason, str] | None:
+    if not policy.cooldown_minutes or state.last_compaction_ms is None:
+        return None
+    minutes = (now_ms - state.last_compaction_ms) / _MINUTE_MS
+    if minutes >= policy.cooldown_minutes:
+        return None
+    numbers = {"minutes": f"{minutes:.1f}", "cooldown": f"{policy.cooldown_minutes:g}"}
+    return Reason.COOLING_DOWN, Reason.COOLING_DOWN.say(why=finding.sentence, **numbers)
+
+
+def _order(weighed: _Weighed) -> tuple[object, ...]:
+    """Overdue tables by how long they wait; then those with a trigger reached, by worth, the sicker and the fuller first; no facts last."""
+    decision, state = weighed.decision, weighed.state
+    ratio = decision.worth.ratio if decision.worth else 0.0
+    health = 100.0 if state.health_score is None else state.health_score
+    waited = (0, decision.due_since_ms or 0) if weighed.overdue else (1, 0)
+    return (*waited, not weighed.finding.fired, weighed.mergeable < 0, -ratio, health, -weighed.mergeable, state.table)
+
+
+def _serve(weighed: _Weighed, till: _Till) -> Decision:
+    """The table's turn: the run, or why it waits although it may run."""
+    decision, state, bounds = weighed.decision, weighed.state, till.bounds
+    if decision.run_key is None:
+        return decision
+    if till.free < 1:
+        return _wait(decision, Reason.NO_SLOT, why=decision.sentence, slots=bounds.slots)
+    if not till.affords(state.estimate_usd, overdue=weighed.overdue):
+        usd = "unknown" if state.estimate_usd is None else f"{state.estimate_usd:.3g}"
+        numbers = {"usd": usd, "left": f"{till.left_usd:.3g}", "budget": f"{bounds.budget_usd:g}"}
+        return _wait(decision, Reason.OVER_BUDGET, why=decision.sentence, **numbers)
+    till.free -= 1
+    till.spent_usd += state.estimate_usd or 0.0
+    return decision
+
+
+def _wait(decision: Decision, reason: Reason, **numbers: object) -> Decision:
+    return replace(decision, reason=reason, sentence=reason.say(**numbers), run_key=None)

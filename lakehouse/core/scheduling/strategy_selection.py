@@ -1,0 +1,134 @@
+"""Which strategy is in force for a table: the declared one, or, where that is left open, the one that its history speaks for.
+
+Merging before the write costs a shuffle of each batch and delays its rows by it, but nothing has to be written twice; it can only give
+large files to batches that are large. Merging after each write delays the next batch. The sensor merges many batches at once, and so
+rewrites least, but small files wait for it. So: before the write where batches are large enough; else by the sensor where its
+threshold is reached soon enough; else after each write where there is time for that; else by the sensor all the same.
+"""
+
+from dataclasses import dataclass, replace
+from math import ceil
+from statistics import median
+
+from lakehouse.core.compaction.target_size import remember, target_in_force
+from lakehouse.core.costs.estimate import DEFAULT_RATES, Rates, estimate, fit_rates
+from lakehouse.core.declaration.compaction_policy import CompactionPolicy
+from lakehouse.core.declaration.strategies import AfterWrite, BySensor, Chosen, OptimizedWrite, type_of_strategy
+from lakehouse.core.declaration.strategy_properties import OPTIMIZE_WRITE
+from lakehouse.core.delta.commits import History
+from lakehouse.core.delta.snapshot import Layout
+from lakehouse.core.reasons import Reason
+
+# The newest commits tell how a table is written now; a handful tells more than one odd batch.
+_COMMITS_SEEN = 50
+_COMMITS_WANTED = 5
+# Three quarters of the time between two batches belong to the writer.
+_MERGE_SHARE = 0.25
+# What was chosen is left only for a clear reason: each change of the properties is a commit, and aborts whoever else writes.
+_HYSTERESIS = 1.25
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WriteFacts:
+    """How a table was written of late: medians over its newest commits with new rows; sizes are of files as written.
+
+    `is_shuffled`: it has optimized write, so `batch_files` does not tell how many files it would write without.
+    """
+
+    batch_bytes: int
+    batch_files: int
+    batch_partitions: int
+    arrivals_per_hour: float
+    table_bytes: int
+    is_shuffled: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StrategyChoice:
+    """The strategy in force, never `Chosen`, and why."""
+
+    strategy: type_of_strategy
+    reason: Reason
+    sentence: str
+
+
+def strategy_of(policy: CompactionPolicy, layout: Layout | None, history: History | None) -> StrategyChoice:
+    """The strategy in force for a table with this log; `None` where there is no table yet."""
+    if layout is None or history is None:
+        return choose_strategy(policy, None)
+    target_bytes = target_in_force(layout.size_bytes, policy, remember(history))
+    known, rates = _arrivals(history), fit_rates(history)
+    return choose_strategy(replace(policy, target_file_bytes=target_bytes), measure_writes(layout, history), known=known, rates=rates)
+
+
+def measure_writes(layout: Layout, history: History) -> WriteFacts | None:
+    """How the table was written, by its history; `None` (unknown) where too few commits with new rows are known."""
+    arrived = [commit for commit in history.commits if commit.changed_data and commit.added_paths][-_COMMITS_SEEN:]
+    span_ms = arrived[-1].committed_ms - arrived[0].committed_ms if arrived else 0
+    if len(arrived) < _COMMITS_WANTED or span_ms <= 0:
+        return None
+    folders = [len({path.rpartition("/")[0] for path in commit.added_paths}) for commit in arrived]
+    return WriteFacts(
+        batch_bytes=int(median(commit.added_bytes for commit in arrived)),
+        batch_files=ceil(median(len(commit.added_paths) for commit in arrived)),
+        batch_partitions=ceil(median(folders)) if layout.partition_columns else 1,
+        arrivals_per_hour=(len(arrived) - 1) * 3_600_000 / span_ms,
+        table_bytes=layout.size_bytes,
+        is_shuffled=layout.properties.get(OPTIMIZE_WRITE) == "true",
+    )
+
+
+def choose_strategy(policy: CompactionPolicy, facts: WriteFacts | None, *, known: int = 0, rates: Rates = DEFAULT_RATES) -> StrategyChoice:
+    """The declared strategy, or for `Chosen` the one that fits `facts`; `known` is how many commits they were sought in.
+
+    The policy's target is the one in force, never 0, where there are facts.
+    """
+    if not isinstance(policy.strategy, Chosen):
+        name = type(policy.strategy).__name__
+        return _choice(policy.strategy, Reason.STRATEGY_DECLARED, name=name)
+    if facts is None:
+        return _choice(BySensor(), Reason.WRITES_UNKNOWN, known=known, wanted=_COMMITS_WANTED)
+    return _by_facts(policy, facts, rates, latency_seconds=policy.strategy.latency_seconds)
+
+
+def _by_facts(policy: CompactionPolicy, facts: WriteFacts, rates: Rates, *, latency_seconds: float) -> StrategyChoice:
+    target_bytes = policy.target_file_bytes
+    files_needed = max(facts.batch_partitions, ceil(facts.batch_bytes / target_bytes))
+    shuffle_seconds = facts.batch_bytes * rates.seconds_per_byte  # a shuffle handles each byte about as often as a merge does
+    slack = _HYSTERESIS if facts.is_shuffled else 1.0
+    fills = facts.batch_bytes / facts.batch_partitions * slack >= target_bytes * 3 / 4
+    merge_seconds = _merge_seconds(facts, rates, target_bytes)
+    interval_seconds = 3600 / facts.arrivals_per_hour
+    sensor_seconds = interval_seconds * policy.min_small_files / facts.batch_files
+    numbers = {
+        "batch_bytes": facts.batch_bytes,
+        "batch_files": facts.batch_files,
+        "files_needed": files_needed,
+        "target_bytes": target_bytes,
+        "arrivals_per_hour": f"{facts.arrivals_per_hour:.1f}",
+        "latency_seconds": f"{latency_seconds:g}",
+        "interval_seconds": f"{interval_seconds:.0f}",
+        "sensor_seconds": f"{sensor_seconds:.0f}",
+        "seconds": f"{merge_seconds:.1f}",
+    }
+    if fills and facts.batch_files <= files_needed and not facts.is_shuffled:
+        return _choice(BySensor(), Reason.BATCHES_FIT, **numbers)
+    if fills and shuffle_seconds <= latency_seconds * slack:
+        return _choice(OptimizedWrite(), Reason.BEFORE_WRITE_CHOSEN, **{**numbers, "seconds": f"{shuffle_seconds:.1f}"})
+    if sensor_seconds > latency_seconds and merge_seconds <= min(latency_seconds, interval_seconds * _MERGE_SHARE):
+        return _choice(AfterWrite(), Reason.AFTER_WRITE_CHOSEN, **numbers)
+    return _choice(BySensor(), Reason.SENSOR_CHOSEN, **numbers)
+
+
+def _merge_seconds(facts: WriteFacts, rates: Rates, target_bytes: int) -> float:
+    """What a merge after one batch takes: its files, and in each partition an earlier file that is half full on average."""
+    half_full = min(facts.table_bytes, facts.batch_partitions * target_bytes // 2)
+    return estimate(rates, files_removed=facts.batch_files + facts.batch_partitions, bytes_removed=facts.batch_bytes + half_full).seconds
+
+
+def _arrivals(history: History) -> int:
+    return sum(commit.changed_data and bool(commit.added_paths) for commit in history.commits)
+
+
+def _choice(strategy: type_of_strategy, reason: Reason, **numbers: object) -> StrategyChoice:
+    return StrategyChoice(strategy=strategy, reason=reason, sentence=reason.say(**numbers))

@@ -1,0 +1,215 @@
+"""What makes a table due for a compaction: any one of its policy's triggers, each with its own reason and numbers.
+
+All of it is decided by what the newest event of the table told; what is unknown (`None`) sets nothing off.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
+from statistics import fmean, median
+from typing import Any
+
+from lakehouse.core.compaction.plan import CompactionPlan
+from lakehouse.core.declaration.compaction_policy import CompactionPolicy
+from lakehouse.core.delta.snapshot import DataFile, Layout
+from lakehouse.core.reasons import Reason
+from lakehouse.core.scheduling.circuit_breaker import utc_text
+from lakehouse.core.scheduling.health import Health
+
+_HOUR_MS = 3_600_000
+# A quarter of what was declared at least: a cadence that follows the readers, within sight of what a person wrote.
+_MOST_HALVINGS = 2
+# A compaction of fewer files is none.
+_FEWEST_FILES = 2
+# So many runs make a mean that one slow run does not turn round.
+_ROLLING_RUNS = 5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OnceCold:
+    """What a table's figures will be from `at_ms` on, when all of it is cold, if nobody writes until then; named as in `TableState`."""
+
+    at_ms: int
+    mergeable_file_count: int
+    mergeable_bytes: int
+    files_after: int
+    oldest_small_ms: int | None
+    purged_row_count: int
+    estimate_seconds: float
+    estimate_usd: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableState:
+    """What is known of one table; `None` is unknown, and unknown never leads to a run.
+
+    `files_after` are the live files that would remain. `oldest_small_ms` is when the oldest file was written that a compaction would
+    merge and none has written; `purged_row_count` are the deleted rows that it would take out. `slowdown` is the share by which the
+    table's readers take longer than they used to. `due_since_ms` is since when it has been waiting for its turn. `once_cold` is what
+    time alone will change, where some of the table is too warm to be merged. `sensor_driven` tells whether a strategy that is chosen by
+    the table's past is the sensor's at present, `chosen` is its name.
+    """
+
+    table: str
+    version: int | None = None
+    mergeable_file_count: int | None = None
+    mergeable_bytes: int | None = None
+    file_count: int | None = None
+    files_after: int | None = None
+    size_bytes: int | None = None
+    oldest_small_ms: int | None = None
+    deleted_rows_share: float | None = None
+    purged_row_count: int | None = None
+    estimate_seconds: float | None = None
+    estimate_usd: float | None = None
+    health_score: float | None = None
+    reads_per_day: float | None = None
+    slowdown: float | None = None
+    last_compaction_ms: int | None = None
+    due_since_ms: int | None = None
+    once_cold: OnceCold | None = None
+    sensor_driven: bool | None = None
+    chosen: str | None = None
+
+    @property
+    def openings_saved(self) -> int | None:
+        """File openings that every full read would be spared."""
+        if self.file_count is None or self.files_after is None:
+            return None
+        return max(0, self.file_count - self.files_after)
+
+    def at(self, now_ms: int) -> "TableState":
+        """The state at `now_ms`, if nobody has written since it was told."""
+        cold = self.once_cold
+        if cold is None or now_ms < cold.at_ms:
+            return self
+        figures = {each.name: getattr(cold, each.name) for each in fields(cold) if each.name != "at_ms"}
+        return replace(self, once_cold=None, **figures)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """Whether a trigger is reached (`fired`), and the reason and sentence of it, or of why none is."""
+
+    fired: bool
+    reason: Reason
+    sentence: str
+
+
+def state_of(layout: Layout, health: Health, once_cold: tuple[int, CompactionPlan] | None = None) -> TableState:
+    """What the log alone tells of a table: everything but its readers, its runs and its waiting.
+
+    `once_cold` is the plan of the time when all of the table will be cold, and that time.
+    """
+    return TableState(
+        table=layout.table,
+        version=layout.version,
+        file_count=health.file_count,
+        size_bytes=health.size_bytes,
+        deleted_rows_share=_deleted_rows_share(layout.files),
+        health_score=health.score,
+        once_cold=OnceCold(at_ms=once_cold[0], **_figures(layout, once_cold[1])) if once_cold else None,
+        **_figures(layout, health.plan),
+    )
+
+
+def find_trigger(state: TableState, policy: CompactionPolicy, *, now_ms: int) -> Finding:
+    """The first trigger that is reached, or why none is; the declared order is that of the policy's knobs."""
+    threshold, cadence = _threshold(state, policy)
+    mergeable = state.mergeable_file_count
+    if state.version is None or mergeable is None:
+        return _finding(Reason.NO_FACTS, threshold=threshold)
+    if mergeable >= threshold:
+        return _finding(Reason.DUE, cadence, fired=True, mergeable=mergeable, threshold=threshold)
+    if mergeable > 0:
+        found = _by_bytes(state, policy) or _by_age(state, policy, now_ms=now_ms) or _by_reads(state, policy)
+        if found:
+            return found
+    more = cadence + _once_cold_text(state)
+    return _by_deleted_rows(state, policy) or _finding(Reason.BELOW_THRESHOLD, more, mergeable=mergeable, threshold=threshold)
+
+
+def slowdown_of(seconds: Sequence[float], *, earlier: int = 0) -> float | None:
+    """The share by which the newest runs took longer than those before them, below 0 where less; `None`: unknown, too few were seen.
+
+    `seconds` of runs of one kind, oldest first; the first `earlier` of them are the base where they are enough, so that what grows a
+    little every day is seen. Held against the median, so that a run that waited for something is no base.
+    """
+    newest, before = seconds[-_ROLLING_RUNS:], seconds[:-_ROLLING_RUNS]
+    base = before[:earlier] if earlier >= _ROLLING_RUNS else before
+    if len(base) < _ROLLING_RUNS or not median(base) > 0:
+        return None
+    return fmean(newest) / median(base) - 1
+
+
+def _figures(layout: Layout, plan: CompactionPlan) -> dict[str, Any]:
+    """What a plan changes of a state, by name."""
+    return {
+        "mergeable_file_count": plan.mergeable_file_count,
+        "mergeable_bytes": plan.bytes_removed,
+        "files_after": layout.file_count - plan.files_removed + plan.files_added,
+        "oldest_small_ms": min((file.modified_ms for bin_ in plan.bins for file in bin_.files if not file.compacted), default=None),
+        "purged_row_count": sum(file.deleted_row_count for bin_ in plan.bins for file in bin_.files),
+        "estimate_seconds": plan.estimate.seconds,
+        "estimate_usd": plan.estimate.usd,
+    }
+
+
+def _threshold(state: TableState, policy: CompactionPolicy) -> tuple[int, str]:
+    """The mergeable files that are wanted now, and why that is not what the policy says; empty where it is."""
+    declared, slowdown = policy.min_small_files, state.slowdown
+    if not policy.slowdown_share or slowdown is None or slowdown < policy.slowdown_share:
+        return declared, ""
+    wanted = max(_FEWEST_FILES, round(declared / 2 ** min(_MOST_HALVINGS, int(slowdown / policy.slowdown_share))))
+    if wanted == declared:
+        return declared, ""
+    return wanted, f" ({wanted} for {declared}, since its readers take {slowdown:.0%} longer than they used to)"
+
+
+def _once_cold_text(state: TableState) -> str:
+    cold = state.once_cold
+    return f"; {cold.mergeable_file_count} once all of it is cold, from {utc_text(cold.at_ms)} on" if cold else ""
+
+
+def _by_bytes(state: TableState, policy: CompactionPolicy) -> Finding | None:
+    found, limit = state.mergeable_bytes, policy.min_mergeable_bytes
+    if not limit or found is None or found < limit:
+        return None
+    return _finding(Reason.DUE_BYTES, fired=True, bytes=found, threshold=limit)
+
+
+def _by_age(state: TableState, policy: CompactionPolicy, *, now_ms: int) -> Finding | None:
+    limit = policy.max_small_file_age_hours
+    if not limit or state.oldest_small_ms is None:
+        return None
+    hours = (now_ms - state.oldest_small_ms) / _HOUR_MS
+    if hours < limit:
+        return None
+    return _finding(Reason.DUE_AGE, fired=True, mergeable=state.mergeable_file_count, hours=f"{hours:.1f}", limit=f"{limit:g}")
+
+
+def _by_reads(state: TableState, policy: CompactionPolicy) -> Finding | None:
+    limit, saved = policy.max_reads_hurt_share, state.openings_saved
+    if not limit or not saved or not state.file_count or saved / state.file_count < limit:
+        return None
+    share = saved / state.file_count
+    return _finding(Reason.DUE_READS, fired=True, saved=saved, files=state.file_count, share=f"{share:.0%}", limit=f"{limit:.0%}")
+
+
+def _by_deleted_rows(state: TableState, policy: CompactionPolicy) -> Finding | None:
+    """Only where the plan takes some of them out: a layout may leave them where they are, and a warm partition does."""
+    limit, share = policy.purge_deleted_rows_share, state.deleted_rows_share
+    if not limit or share is None or share < limit or not state.purged_row_count:
+        return None
+    return _finding(Reason.DUE_DELETED_ROWS, fired=True, share=f"{share:.0%}", limit=f"{limit:.0%}")
+
+
+def _finding(reason: Reason, more: str = "", *, fired: bool = False, **numbers: object) -> Finding:
+    return Finding(fired=fired, reason=reason, sentence=reason.say(**numbers) + more)
+
+
+def _deleted_rows_share(files: Sequence[DataFile]) -> float | None:
+    """The share of the stored rows that deletion vectors hide; `None` where a file does not tell how many rows it has."""
+    counts = [file.row_count for file in files if file.row_count is not None]
+    if len(counts) < len(files):
+        return 0.0 if all(file.deletion_vector is None for file in files) else None
+    return sum(file.deleted_row_count for file in files) / sum(counts) if sum(counts) else 0.0

@@ -1,0 +1,73 @@
+"""An inventory as Dagster metadata: numbers under keys that never change, and where the bytes lie as a picture."""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
+
+from lakehouse.core.inventory import KINDS, Reconciliation, Share
+from lakehouse.defs.metadata.markdown import Markdown, markdown_table, markdown_value
+from lakehouse.defs.metadata.pictures import stacked_picture
+from lakehouse.defs.metadata.table import type_of_metadata
+
+if TYPE_CHECKING:
+    from lakehouse.engine.inventory.table import InventoryOutcome
+
+_TABLES_DRAWN = 12
+
+
+def inventory_metadata(outcome: "InventoryOutcome", *, now_ms: int) -> type_of_metadata:
+    """What an inventory found, in sums, by part and by storage class, and where the bytes lie as a picture."""
+    found, load = outcome.reconciliation, outcome.load
+    shares = [*(share for table in found.tables for share in table.shares), *found.unclaimed]
+    parts, classes = Counter[str](), Counter[str]()
+    for share in shares:
+        parts[share.part.name.lower() if share.part else "unclaimed"] += share.size_bytes
+        classes[share.storage_class or "none"] += share.size_bytes
+    return {
+        "lakehouse/report": load.report,
+        "lakehouse/report_age_hours": round((now_ms - load.created_ms) / 3_600_000, 3),
+        "lakehouse/objects": load.object_count,
+        "lakehouse/size_bytes": load.size_bytes,
+        "lakehouse/rows_loaded": outcome.newly_loaded,
+        "lakehouse/seconds": round(outcome.seconds, 3),
+        "lakehouse/list_requests_saved": found.list_request_count,
+        "lakehouse/tables": len(found.tables),
+        "lakehouse/missing_files": sum(len(table.missing) for table in found.tables),
+        "lakehouse/small_files_unread": sum(share.small_count for share in shares if share.part),
+        **({} if outcome.version is None else {"lakehouse/version": outcome.version}),
+        **{f"lakehouse/bytes_{part}": size for part, size in sorted(parts.items())},
+        **{f"lakehouse/class_bytes_{name.lower()}": size for name, size in sorted(classes.items())},
+        "lakehouse/where": markdown_value(*_where_the_bytes_lie(found)),
+        "lakehouse/storage_classes": markdown_value(_by_storage_class(classes)),
+    }
+
+
+def _by_storage_class(classes: Mapping[str, int]) -> Markdown:
+    """A bar for each class, the largest first."""
+    rows = [(name, {name: size}, f"{size / 1e6:,.2f} MB") for name, size in sorted(classes.items(), key=lambda each: -each[1])]
+    return stacked_picture("bytes by storage class", [name for name, _, _ in rows], rows)
+
+
+def _where_the_bytes_lie(found: Reconciliation) -> tuple[Markdown, Markdown]:
+    """The largest tables as bars of their parts, the rest together; below it the same as a table."""
+    by_name = [(table.table, _bytes_by_kind(table.shares)) for table in found.tables]
+    rows = sorted(((name, kinds) for name, kinds in by_name if kinds), key=lambda row: -sum(row[1].values()))
+    rest = Counter[str]()
+    for _, kinds in rows[_TABLES_DRAWN:]:
+        rest.update(kinds)
+    rows = [*rows[:_TABLES_DRAWN], *([(f"{len(rows) - _TABLES_DRAWN} more tables", rest)] if rest else [])]
+    if unclaimed := sum(share.size_bytes for share in found.unclaimed):
+        rows.append(("no table", Counter({"no table": unclaimed})))
+    named = sorted({kind for _, kinds in rows for kind in kinds}, key=[*KINDS, "no table"].index)
+    drawn = [(name, kinds, f"{sum(kinds.values()) / 1e6:,.2f} MB") for name, kinds in rows]
+    cells = [[name, *(f"{kinds[kind]:,}" for kind in named), f"{sum(kinds.values()):,}"] for name, kinds in rows]
+    return stacked_picture("bytes", named, drawn), markdown_table(["bytes", *named, "sum"], cells)
+
+
+def _bytes_by_kind(shares: Iterable[Share]) -> Counter[str]:
+    kinds = {part: kind for kind, parts in KINDS.items() for part in parts}
+    found = Counter[str]()
+    for share in shares:
+        if share.part is not None:
+            found[kinds[share.part]] += share.size_bytes
+    return found

@@ -1,0 +1,289 @@
+"""Layout, health, plan and outcome as Dagster metadata: the one place that knows the keys.
+
+Numbers stand under keys that never change, so that Dagster plots them over time; what Dagster has a key for uses
+Dagster's. No value comes from the environment: metadata is shown to everybody.
+"""
+
+from collections.abc import Mapping
+from dataclasses import fields, replace
+from itertools import islice
+from typing import Any
+
+import dagster as dg
+
+from lakehouse.core.compaction.plan import plan_once_cold
+from lakehouse.core.costs.estimate import Prices
+from lakehouse.core.costs.measured_benefit import Probe
+from lakehouse.core.declaration.compaction_policy import policy_for
+from lakehouse.core.declaration.strategies import BySensor
+from lakehouse.core.declaration.table import Table
+from lakehouse.core.delta.snapshot import Layout
+from lakehouse.core.ingest.batches import ingest_app_id
+from lakehouse.core.outcome import CompactionOutcome, VacuumOutcome, WriteOutcome
+from lakehouse.core.scheduling.health import Health
+from lakehouse.core.scheduling.rewrite_loops import Rewrites, find_rewrites
+from lakehouse.core.scheduling.triggers import OnceCold, TableState, state_of
+from lakehouse.defs.metadata.markdown import Markdown, markdown_table, markdown_text, markdown_value
+from lakehouse.defs.metadata.pictures import histogram_picture
+from lakehouse.engine.clock import now_ms
+from lakehouse.engine.delta_log import TableFacts
+from lakehouse.engine.ingest.table_properties import strategy_in_force
+from lakehouse.engine.lake import Lake
+from lakehouse.engine.table_health import health_of
+
+type_of_metadata = dict[str, Any]
+
+# The fields of a TableState that stand in a table's metadata under their own names.
+_STATE_COUNTS = ("mergeable_bytes", "files_after", "purged_row_count", "oldest_small_ms", "last_compaction_ms")
+_STATE_NUMBERS = (*_STATE_COUNTS, "deleted_rows_share", "estimate_seconds", "estimate_usd")
+_WHOLE_NUMBERS = ("version", "mergeable_file_count", "file_count", "size_bytes", *_STATE_COUNTS)
+# A page of them says enough; the terminal's dry run has all.
+_PATHS = 1_000
+_SHARES = ("deleted_rows_share", "estimate_seconds", "estimate_usd", "health_score")
+
+
+def declared_metadata(table: Table, lake: Lake) -> type_of_metadata:
+    """What is known of a table before it exists: where it lies, what it is called, its policy."""
+    policy = policy_for(table.layer, table.compaction)
+    return {
+        "dagster/uri": lake.settings.table_uri(table.key),
+        "dagster/table_name": f"{table.layer}.{table.name}",
+        "dagster/storage_kind": "deltalake",
+        "lakehouse/policy": dg.MetadataValue.json(
+            {
+                "target_file_bytes": policy.target_file_bytes,
+                "min_small_files": policy.min_small_files,
+                "max_deleted_rows_ratio": policy.max_deleted_rows_ratio,
+            }
+        ),
+    }
+
+
+def table_metadata(table: Table, facts: TableFacts, *, last_compaction_ms: int | None) -> type_of_metadata:
+    """What a table is made of at one version, for its materializations and observations alike.
+
+    When it was last compacted stands here, too, so that whoever lost Dagster's older records knows it after the next event.
+    """
+    layout, health = facts.layout, health_of(table, facts)
+    strategy = strategy_in_force(table, facts).strategy
+    once_cold = plan_once_cold(table, layout, facts.history, now_ms=now_ms())
+    state = replace(state_of(layout, health, once_cold), last_compaction_ms=last_compaction_ms)
+    return {
+        "lakehouse/version": layout.version,
+        **health_numbers(health),
+        **state_numbers(state),
+        "lakehouse/sensor_driven": int(isinstance(strategy, BySensor)),
+        "lakehouse/strategy_in_force": type(strategy).__name__,
+        **rewrite_numbers(find_rewrites(facts.history)),
+        **({} if health.row_count is None else {"dagster/row_count": health.row_count}),
+        **_landed_batch(table, layout),
+        "dagster/uri": layout.uri,
+        "dagster/column_schema": column_schema(layout),
+        "lakehouse/sizes": markdown_value(*_picture(health)),
+        "lakehouse/health": health.sentence,
+        "lakehouse/health_parts": markdown_value(_parts_table(health)),
+        "lakehouse/plan": health.plan.sentence,
+    }
+
+
+def health_numbers(health: Health) -> dict[str, int | float]:
+    """The numbers that are plotted and that the sensor decides by."""
+    return {
+        "lakehouse/file_count": health.file_count,
+        "lakehouse/small_file_count": health.small_file_count,
+        "lakehouse/mergeable_file_count": health.mergeable_file_count,
+        "lakehouse/size_bytes": health.size_bytes,
+        "lakehouse/average_file_bytes": health.average_file_bytes,
+        "lakehouse/tombstone_count": health.tombstone_count,
+        "lakehouse/tombstone_bytes": health.tombstone_bytes,
+        "lakehouse/log_commits": health.log.commit_count,
+        "lakehouse/log_bytes": health.log.commit_bytes,
+        "lakehouse/health_score": health.score,
+    }
+
+
+def state_numbers(state: TableState) -> dict[str, int | float]:
+    """What the fleet is ranked by beside the health: gain, age and predicted cost; what is unknown has no entry."""
+    numbers = {name: getattr(state, name) for name in _STATE_NUMBERS}
+    if state.once_cold:
+        numbers |= {f"once_cold_{each.name}": getattr(state.once_cold, each.name) for each in fields(OnceCold)}
+    return {f"lakehouse/{name}": number for name, number in numbers.items() if number is not None}
+
+
+def sensed_state(table: str, numbers: Mapping[str, int | float], texts: Mapping[str, str] | None = None) -> TableState:
+    """The state of a table as the numbers and texts of its newest event tell it."""
+    found = {name: _sensed(name, numbers.get(f"lakehouse/{name}")) for name in (*_WHOLE_NUMBERS, *_SHARES)}
+    driven = numbers.get("lakehouse/sensor_driven")
+    return TableState(
+        table=table,
+        once_cold=_sensed_once_cold(numbers),
+        sensor_driven=None if driven is None else bool(driven),
+        chosen=(texts or {}).get("lakehouse/strategy_in_force"),
+        **found,
+    )
+
+
+def _sensed_once_cold(numbers: Mapping[str, int | float]) -> OnceCold | None:
+    if "lakehouse/once_cold_at_ms" not in numbers:
+        return None
+    return OnceCold(**{each.name: _sensed(each.name, numbers.get(f"lakehouse/once_cold_{each.name}")) for each in fields(OnceCold)})
+
+
+def _sensed(name: str, number: float | None) -> Any:
+    """A number of an event, whole where it counts something."""
+    return number if number is None or name in _SHARES else int(number)
+
+
+def rewrite_numbers(rewrites: Rewrites) -> dict[str, int]:
+    """What a breaker is told of bytes that were rewritten for nothing."""
+    return {f"lakehouse/rewrites_{each.name}": getattr(rewrites, each.name) for each in fields(rewrites)}
+
+
+def sensed_rewrites(numbers: Mapping[str, int | float]) -> Rewrites:
+    """The same as the numbers of a table's newest event tell it; none where they do not."""
+    return Rewrites(**{each.name: int(numbers.get(f"lakehouse/rewrites_{each.name}", 0)) for each in fields(Rewrites)})
+
+
+def column_schema(layout: Layout) -> dg.TableSchema:
+    """The columns for Dagster's Columns page."""
+    return dg.TableSchema(
+        columns=[
+            dg.TableColumn(
+                name=column.name,
+                type=column.type,
+                description=column.comment or None,
+                constraints=dg.TableColumnConstraints(nullable=column.nullable),
+            )
+            for column in layout.columns
+        ]
+    )
+
+
+def vacuum_metadata(outcome: VacuumOutcome, prices: Prices) -> type_of_metadata:
+    """What one vacuum was to do and did; at most a thousand files of each kind are named."""
+    plan, past, document = outcome.plan, outcome.past, outcome.as_json()
+    named = {"paths": document["paths"][:_PATHS]}
+    named |= {kind: dict(islice(document[kind].items(), _PATHS)) for kind in ("spared", "failed")}
+    return {
+        "lakehouse/outcome": plan.sentence,
+        "lakehouse/mode": plan.mode,
+        "lakehouse/files": plan.file_count,
+        "lakehouse/actual_files": past.deleted_files,
+        "lakehouse/bytes": plan.size_bytes,
+        "lakehouse/actual_bytes": past.deleted_bytes,
+        "lakehouse/predicted_seconds": round(plan.seconds, 3),
+        "lakehouse/seconds": round(past.seconds, 3),
+        "lakehouse/predicted_usd": round(plan.usd, 9),
+        "lakehouse/actual_usd": round(past.usd, 9),
+        "lakehouse/requests": sum(past.requests.values()),
+        "lakehouse/list_requests_saved": past.lists_saved,
+        "lakehouse/list_seconds_saved": round(past.list_seconds_saved, 3),
+        "lakehouse/list_usd_saved": round(past.lists_saved * prices.usd_per_1000_puts / 1_000, 9),
+        "lakehouse/prices": f"list prices of {prices.region}, {prices.as_of}",
+        "lakehouse/spared": past.spared,
+        "lakehouse/failed": len(outcome.failed),
+        "lakehouse/vacuum": dg.MetadataValue.json(document | named),
+        **({"lakehouse/notes": "\n".join(plan.notes)} if plan.notes else {}),
+    }
+
+
+def write_metadata(outcome: WriteOutcome) -> type_of_metadata:
+    """What one run of a table's write did."""
+    return {
+        "lakehouse/outcome": outcome.sentence,
+        "lakehouse/rows_written": outcome.rows_written,
+        "lakehouse/rows_quarantined": outcome.rows_quarantined,
+        "lakehouse/files_read": outcome.files_read,
+        "lakehouse/seconds": round(outcome.seconds, 3),
+        **({} if outcome.strategy is None else {"lakehouse/strategy": outcome.strategy.sentence}),
+        **_set_aside(outcome),
+    }
+
+
+def compaction_metadata(outcome: CompactionOutcome) -> type_of_metadata:
+    """Predicted beside actual, and where the seconds went."""
+    plan, entry = outcome.plan, outcome.entry
+    actual = {
+        "files_removed": outcome.files_removed,
+        "files_added": outcome.files_added,
+        "bytes_removed": outcome.bytes_removed,
+        "bytes_added": outcome.bytes_added,
+        "seconds": entry.compaction.seconds if entry else None,
+        "usd": round(entry.usd, 9) if entry and entry.usd is not None else None,
+    }
+    pairs = {name: (predicted, actual[name]) for name, predicted in plan.predicted.items()}
+    return {
+        "lakehouse/plan": plan.sentence,
+        "lakehouse/reason": plan.reason.name,
+        "lakehouse/version_before": plan.version,
+        **({} if outcome.version_after is None else {"lakehouse/version_after": outcome.version_after}),
+        **({} if entry is None else {"lakehouse/committed_ms": entry.compaction.committed_ms}),
+        **{f"lakehouse/predicted_{name}": predicted for name, (predicted, _) in pairs.items()},
+        **{f"lakehouse/actual_{name}": actual for name, (_, actual) in pairs.items() if actual is not None},
+        "lakehouse/predicted_by": plan.estimate.basis,
+        "lakehouse/bytes_added": outcome.bytes_added,
+        "lakehouse/optimize_seconds": round(outcome.seconds_optimize, 3),
+        "lakehouse/verify_seconds": round(outcome.seconds_verify, 3),
+        "lakehouse/waited_seconds": round(outcome.seconds_waited, 3),
+        "lakehouse/conflicts": outcome.conflicts,
+        "lakehouse/wasted_bytes": outcome.wasted_bytes,
+        "lakehouse/wasted_seconds": round(outcome.wasted_seconds, 3),
+        **({} if outcome.rows_verified is None else {"lakehouse/rows_verified": outcome.rows_verified}),
+        "lakehouse/account": markdown_value(_account_table(pairs)),
+        **_account_numbers(outcome),
+        **_probe_numbers(outcome.probe),
+    }
+
+
+def _account_numbers(outcome: CompactionOutcome) -> type_of_metadata:
+    """The means of the errors, write amplification and wasted work; what is unknown is left out, for a plot of zeros would lie."""
+    if outcome.account is None:
+        return {}
+    told = outcome.account.as_json()
+    means = {f"mean_error_{name}": share for name, share in told["mean_errors"].items()}
+    wasted = {f"total_{name}": told[name] for name in ("wasted_runs", "wasted_seconds", "wasted_bytes")}
+    figures = {**means, "write_amplification": told["write_amplification"], **wasted}
+    return {f"lakehouse/{name}": figure for name, figure in figures.items() if figure is not None}
+
+
+def _probe_numbers(probe: Probe | None) -> type_of_metadata:
+    if probe is None:
+        return {}
+    told = probe.as_json()
+    names = ("before_seconds", "after_seconds", "gained_share", "low_share", "high_share", "spent_seconds")
+    figures = {f"lakehouse/probe_{name}": told[name] for name in names if told[name] is not None}
+    return {"lakehouse/probe": probe.sentence, **figures}
+
+
+def _landed_batch(table: Table, layout: Layout) -> type_of_metadata:
+    """The last batch that is in the table; the landing sensor holds the ledger against it."""
+    return {} if table.source is None else {"lakehouse/landed_batch": layout.transactions.get(ingest_app_id(table.key), 0)}
+
+
+def _set_aside(outcome: WriteOutcome) -> type_of_metadata:
+    if not outcome.set_aside:
+        return {"lakehouse/files_set_aside": 0}
+    # A landing area may be full of foreign files; the journal names all of them, the page the first.
+    named = markdown_table(["file", "bytes", "why"], [[each.name, str(each.size_bytes), each.why] for each in outcome.set_aside[:20]])
+    return {"lakehouse/files_set_aside": len(outcome.set_aside), "lakehouse/set_aside": markdown_value(named)}
+
+
+def _picture(health: Health) -> tuple[Markdown, ...]:
+    counts = [size.file_count for size in health.histogram]
+    filled = [place for place, count in enumerate(counts) if count]
+    if not filled:
+        return (markdown_text("no files"),)
+    shown = health.histogram[filled[0] : filled[-1] + 1]
+    candidate = health.plan.policy.candidate_bytes
+    bars = [(size.label, size.file_count, size.below_bytes is not None and size.below_bytes <= candidate) for size in shown]
+    return (histogram_picture(bars), markdown_table(["size", "files"], [[label, str(count)] for label, count, _ in bars]))
+
+
+def _parts_table(health: Health) -> Markdown:
+    rows = [[part.name, str(part.weight), f"{part.value:.2f}", part.sentence] for part in health.parts]
+    return markdown_table(["part", "weight", "value", "why"], rows)
+
+
+def _account_table(pairs: Mapping[str, tuple[float, float | None]]) -> Markdown:
+    rows = [[name.replace("_", " "), f"{predicted}", "-" if actual is None else f"{actual}"] for name, (predicted, actual) in pairs.items()]
+    return markdown_table(["", "predicted", "actual"], rows)

@@ -1,0 +1,63 @@
+"""Which process carries a run, as a tag of the run, and the end of the runs that no living process carries.
+
+Dagster does not look whether a run's process lives: after a hard death its runs would hold pools, slots and the sensors' attention
+for hours. `python -m lakehouse.defs.run_ownership FOLDER` closes them in the instance of that folder, before a Dagster is started there.
+"""
+
+import os
+import sys
+
+import dagster as dg
+from dagster import DagsterRunStatus, RunsFilter
+
+from lakehouse.runtime.processes import Process, identify
+
+_TAG = "lakehouse/process"
+# Queued runs are not among them: they wait for the next daemon, and it starts them.
+_CARRIED = [DagsterRunStatus.NOT_STARTED, DagsterRunStatus.STARTING, DagsterRunStatus.STARTED, DagsterRunStatus.CANCELING]
+
+
+def process_tag(run_id: str) -> dict[str, str]:
+    """The tag that says: this process carries that run. It names the run, since Dagster copies tags to a run that repeats another."""
+    process = identify(os.getpid())
+    return {} if process is None else {_TAG: f"{run_id} {process.pid} {process.born}"}
+
+
+def carrier(run: dg.DagsterRun) -> Process | None:
+    """The process that said it carries the run, alive or not; `None` if none did so far."""
+    run_id, _, rest = run.tags.get(_TAG, "").partition(" ")
+    pid, _, born = rest.partition(" ")
+    return Process(pid=int(pid), born=born) if run_id == run.run_id else None
+
+
+def close_dead_runs(instance: dg.DagsterInstance, *, nothing_is_up: bool) -> list[str]:
+    """Ends the runs whose process is gone, frees the pools that they hold, and gives their ids.
+
+    A run that no process has claimed yet is dead only where nothing is up that could be starting it.
+    """
+    closed: list[str] = []
+    for run in instance.get_runs(RunsFilter(statuses=_CARRIED)):
+        process = carrier(run)
+        if nothing_is_up if process is None else not process.is_alive:
+            _close(instance, run, process)
+            closed.append(run.run_id)
+    return closed
+
+
+def _close(instance: dg.DagsterInstance, run: dg.DagsterRun, process: Process | None) -> None:
+    who = "no process had begun with it" if process is None else f"process {process.pid}, which ran it, is gone"
+    if run.status is DagsterRunStatus.CANCELING:
+        instance.report_run_canceled(run, f"{who}; the run was being canceled")
+    else:
+        instance.report_run_failed(run, f"{who}; what it had committed stays, the rest is done by the next run")
+    instance.event_log_storage.free_concurrency_slots_for_run(run.run_id)
+
+
+def _main(folder: str) -> None:
+    with dg.DagsterInstance.from_config(folder) as instance:
+        for run_id in close_dead_runs(instance, nothing_is_up=True):
+            print(f"run {run_id[:8]} was closed: its process is gone", flush=True)
+
+
+if __name__ == "__main__":
+    _main(sys.argv[1])

@@ -1,0 +1,53 @@
+"""The compaction that a table's own run makes after its write, where the table's strategy says so.
+
+1. The rows are committed before this begins, and stay whatever happens here.
+2. The table's guard is taken anew, while the run still holds the table's pool: nobody else's run comes between.
+3. What the compaction did is recorded under its own asset, as if it had been a run of its own.
+"""
+
+import dagster as dg
+from dagster_pyspark import LazyPySparkResource
+
+from lakehouse.core.declaration.strategies import AfterWrite
+from lakehouse.core.declaration.table import Table
+from lakehouse.core.errors import Refused, Transient
+from lakehouse.core.outcome import CompactionOutcome, WriteOutcome
+from lakehouse.defs.keys import compaction_key
+from lakehouse.defs.metadata.table import compaction_metadata
+from lakehouse.defs.upkeep.after_compaction import measured
+from lakehouse.engine.compaction.hold_back import hands_off_now
+from lakehouse.engine.lake import Lake
+
+
+def compact_after_write(
+    context: dg.AssetExecutionContext, table: Table, lake: Lake, spark: LazyPySparkResource, written: WriteOutcome
+) -> Exception | None:
+    """Compacts where the strategy says so and the plan finds something; an error that a person must see, to be raised once all is told.
+
+    A compaction that could not be made now is told and no more: the next write finds its files still there.
+    """
+    from lakehouse.engine.compaction.run import compact
+
+    # A run that wrote nothing tries, too: the one before may have ended between its write and its compaction.
+    if written.strategy is None or not isinstance(written.strategy.strategy, AfterWrite) or written.version_after is None:
+        return None
+    try:
+        facts = lake.facts(table.key)
+        held = hands_off_now(lake, table, None if facts is None else facts.history)
+        if held is not None:
+            context.log.info(f"{table.key} was written, and is not compacted: {held.sentence}")
+            return None
+        outcome = compact(lake, spark.spark_session, table, owner=f"run {context.run.run_id}")
+    except (Transient, Refused) as error:
+        context.log.warning(f"{table.key} was written, and not compacted: {type(error).__name__}: {error}")
+        return None
+    except Exception as error:
+        return error
+    _tell(context, table, measured(context, lake, table, spark, outcome))
+    return None
+
+
+def _tell(context: dg.AssetExecutionContext, table: Table, outcome: CompactionOutcome) -> None:
+    context.log.info(f"{table.key} after its write: {outcome.plan.sentence}")
+    if outcome.version_after is not None:
+        context.log_event(dg.AssetMaterialization(compaction_key(table), metadata=compaction_metadata(outcome)))

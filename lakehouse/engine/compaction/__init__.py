@@ -1,0 +1,1 @@
+"""Runs a compaction plan, verifies its rows, and measures what it gained."""

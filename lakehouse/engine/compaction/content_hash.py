@@ -1,0 +1,237 @@
+"""What data files hold: counts and sums of hashes that no order of rows changes. Arrow reads them, and not the Spark that wrote them.
+
+Equal sums of two sets of files mean equal rows, as far as 64 bits can tell. Others prove nothing: the same rows may be stored in another
+way (without a column that was dropped, by another calendar), and then Spark is asked (`verify`).
+"""
+
+import contextlib
+import os
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache, partial
+from itertools import chain
+from threading import get_native_id
+from types import TracebackType
+from typing import Any, Self, cast
+from urllib.parse import unquote
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from lakehouse.core.compaction.bins import Bin
+from lakehouse.core.delta.partition_values import by_name, type_of_typed_partition, typed_partition
+from lakehouse.core.delta.snapshot import DataFile, Layout
+from lakehouse.engine.store import Store
+
+type_of_sum = tuple[int, int]
+type_of_sums = Mapping[type_of_typed_partition, type_of_sum]
+type_of_hashes = np.ndarray[tuple[int], np.dtype[np.uint64]]
+
+# With these features a file alone does not tell its rows: names and types come from the log.
+READ_THROUGH_LOG = frozenset({"columnMapping", "typeWidening", "typeWidening-preview"})
+# Rows hashed at once: many enough for numpy, few enough for memory where texts are long and repeated, which files and their sizes hide.
+_ROWS = 16 * 1024
+# Files are held in memory whole, and some at a time where storage is far.
+_MOST_BYTES, _MOST_FILES = 256 * 1024 * 1024, 64
+# One core reads them all; where there are more bytes, Spark does it on all of its own.
+_MOST_BYTES_IN_ALL = 1024 * 1024 * 1024
+_ENDLESS = 2**64
+
+
+def sums_of(store: Store, layout: Layout, files: Sequence[DataFile], *, wanted: Callable[[], bool] = lambda: True) -> type_of_sums | None:
+    """For each partition how many rows there are and the sum of their hashes; `None` where Arrow cannot tell, or nobody wants it any more.
+
+    It does not tell of files with deletion vectors, of large ones, of those that only the log can tell, and of what is no Parquet file that
+    it can read.
+    """
+    size_bytes = sum(file.size_bytes for file in files)
+    if not (READ_THROUGH_LOG.isdisjoint(layout.features) and all(map(_can_be_told, files)) and size_bytes <= _MOST_BYTES_IN_ALL):
+        return None
+    columns = by_name(layout.columns)
+    by_partition: dict[type_of_typed_partition, list[DataFile]] = {}
+    for file in files:
+        by_partition.setdefault(typed_partition(file.partition, columns), []).append(file)
+    sums: dict[type_of_typed_partition, type_of_sum] = {}
+    try:
+        for partition, own in by_partition.items():
+            count = total = 0
+            for rows in _portions(_tables(store, layout.table, own, wanted)):
+                count, total = count + rows.num_rows, total + int(_hashes_of_rows(rows).sum(dtype=np.uint64))
+            if not wanted():
+                return None
+            if count:
+                sums[partition] = (count, total % _ENDLESS)
+    except Exception:  # whatever it was, Spark meets it, too, if it is in the files or in storage
+        return None
+    return sums
+
+
+def row_count_of(store: Store, layout: Layout, file: DataFile) -> int | None:
+    """The rows of a file that are not deleted, by its own footer; `None` where it cannot be read."""
+    try:
+        with pq.ParquetFile(pa.BufferReader(store.read(f"{layout.table}/{unquote(file.path)}"))) as content:
+            return content.metadata.num_rows - file.deleted_row_count
+    except Exception:  # whatever it was, the file tells nothing
+        return None
+
+
+class ReadAhead:
+    """Sums what a statement is about to remove while it runs, on a thread of this process; the end of the `with` ends it."""
+
+    def __init__(self, store: Store, layout: Layout, bins: Sequence[Bin]) -> None:
+        self._files = [file for bin_ in bins for file in bin_.files]
+        self._wanted = all(bin_.size_bytes <= _MOST_BYTES for bin_ in bins)  # else what comes of it cannot be told
+        self._pool = ThreadPoolExecutor(1, initializer=_stand_back)
+        self._read = partial(sums_of, store, layout, self._files, wanted=lambda: self._wanted)
+
+    def __enter__(self) -> Self:
+        self._sums = self._pool.submit(self._read)
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._wanted = False
+        self._pool.shutdown(wait=False)
+
+    def has_read(self, files: Iterable[DataFile]) -> bool:
+        """Whether it reads exactly these, as they are."""
+        return sorted(map(_identity, files)) == sorted(map(_identity, self._files))
+
+    def sums(self) -> type_of_sums | None:
+        """As `sums_of`; waits for it."""
+        return self._sums.result()
+
+
+def _identity(file: DataFile) -> tuple[str, str]:
+    """A path with another deletion vector is another file."""
+    return file.path, file.deletion_vector or ""
+
+
+def _can_be_told(file: DataFile) -> bool:
+    return file.deletion_vector is None and file.size_bytes <= _MOST_BYTES
+
+
+def _stand_back() -> None:
+    """The statement comes first; it leaves a core idle where it writes, and nearly one where Delta plans and commits."""
+    if sys.platform == "linux":  # where a thread has a priority of its own
+        with contextlib.suppress(OSError):  # a container may forbid it
+            os.setpriority(os.PRIO_PROCESS, get_native_id(), 19)
+
+
+def _tables(store: Store, table: str, files: Sequence[DataFile], wanted: Callable[[], bool]) -> Iterator[pa.Table]:
+    for content in chain.from_iterable(map(store.read_many, _names(table, files))):
+        if not wanted():
+            return
+        with pq.ParquetFile(pa.BufferReader(content), coerce_int96_timestamp_unit="us") as file:
+            if file.metadata.num_rows <= (at_once := _rows_at_once(file.metadata)):
+                yield file.read(use_threads=False)  # a third of the time, where files are small
+            else:
+                yield from (pa.Table.from_batches([batch]) for batch in file.iter_batches(at_once, use_threads=False))
+
+
+def _names(table: str, files: Sequence[DataFile]) -> Iterator[list[str]]:
+    """The names of as many files as are in memory at once."""
+    names: list[str] = []
+    size_bytes = 0
+    for file in files:
+        if names and (len(names) == _MOST_FILES or size_bytes + file.size_bytes > _MOST_BYTES):
+            yield names
+            names, size_bytes = [], 0
+        names.append(f"{table}/{unquote(file.path)}")
+        size_bytes += file.size_bytes
+    yield names
+
+
+def _rows_at_once(file: pq.FileMetaData) -> int:
+    size_bytes = sum(file.row_group(number).total_byte_size for number in range(file.num_row_groups))
+    return max(1, min(_ROWS, file.num_rows * _MOST_BYTES // max(1, size_bytes)))
+
+
+def _portions(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
+    """The same rows, small tables put together; a column that one of them lacks is null there."""
+    waiting: list[pa.Table] = []
+    row_count = size_bytes = 0
+    for table in tables:
+        if waiting and (row_count + len(table) > _ROWS or size_bytes + table.nbytes > _MOST_BYTES):
+            yield pa.concat_tables(waiting, promote_options="default")
+            waiting, row_count, size_bytes = [], 0, 0
+        waiting.append(table)
+        row_count, size_bytes = row_count + len(table), size_bytes + table.nbytes
+    if waiting:
+        yield pa.concat_tables(waiting, promote_options="default")
+
+
+def _mixed(values: Any) -> type_of_hashes:
+    """A number for each value of a numpy array; of equal values the same."""
+    from pandas.util import hash_array  # takes half a second, and definitions are loaded without it
+
+    return cast("type_of_hashes", hash_array(values))
+
+
+def _hashes_of_rows(rows: pa.Table) -> type_of_hashes:
+    return _mixed(_hashes_of_fields(rows.column_names, [column.combine_chunks() for column in rows.columns], len(rows)))
+
+
+def _hashes_of_fields(names: Sequence[str], values: Iterable[pa.Array], count: int) -> type_of_hashes:
+    """One number for the fields of each row; a field that is null adds nothing, as one that is not there."""
+    total = np.zeros(count, np.uint64)
+    for name, array in zip(names, values, strict=True):
+        hashes = _mixed(_hashes(array) ^ _seed(name, _kind(array.type)))
+        if array.null_count:
+            hashes[array.is_null().to_numpy(zero_copy_only=False)] = 0
+        total += hashes
+    return total
+
+
+@cache
+def _seed(name: str, kind: str) -> np.uint64:
+    """The number of a field; asked for with each portion of its values."""
+    return _mixed(np.array([f"{name} {kind}"], dtype=object))[0]
+
+
+def _kind(kind: pa.DataType) -> str:
+    """Numbers of two types are two things; a moment is one, however it is stored."""
+    if pa.types.is_nested(kind):
+        return ""
+    return "timestamp" if pa.types.is_timestamp(kind) else str(kind)
+
+
+def _hashes(array: pa.Array) -> type_of_hashes:
+    """One number for each value; anything where it is null."""
+    kind = array.type
+    if pa.types.is_struct(kind):
+        return _hashes_of_fields(
+            [field.name for field in kind],
+            [pc.call_function("struct_field", [array], pc.StructFieldOptions([place])) for place in range(len(kind))],
+            len(array),
+        )
+    if pa.types.is_map(kind):
+        array = array.cast(pa.list_(pa.struct([("key", kind.key_type), ("value", kind.item_type)])))
+    if pa.types.is_list(array.type):
+        return _hashes_of_lists(array)
+    if pa.types.is_timestamp(kind):
+        array = array.cast(pa.timestamp("us", kind.tz))
+    if pa.types.is_temporal(kind):
+        array = array.view(pa.int32() if kind.bit_width == 32 else pa.int64())
+    elif pa.types.is_decimal(kind):
+        array = array.cast(pa.string())
+    if not pa.types.is_primitive(array.type):  # of texts, each once
+        encoded = array.dictionary_encode()
+        texts, places = _mixed(encoded.dictionary.to_numpy(zero_copy_only=False)), encoded.indices.fill_null(0).to_numpy()
+        return texts[places] if len(texts) else np.zeros(len(array), np.uint64)
+    if array.null_count:
+        array = array.fill_null(False if pa.types.is_boolean(array.type) else 0)
+    return _mixed(array.to_numpy(zero_copy_only=False))
+
+
+def _hashes_of_lists(array: pa.ListArray) -> type_of_hashes:
+    """Of the values in their order, and of how many there are."""
+    lengths = array.value_lengths().fill_null(0).to_numpy(zero_copy_only=False)
+    ends = lengths.cumsum()
+    inner = array.flatten()
+    places = np.arange(len(inner), dtype=np.uint64) - np.repeat((ends - lengths).astype(np.uint64), lengths)
+    values = _mixed(_hashes_of_fields(["element"], [inner], len(inner)) ^ _mixed(places))
+    upto = np.concatenate([np.zeros(1, np.uint64), values.cumsum(dtype=np.uint64)])
+    return upto[ends] - upto[ends - lengths] + lengths.astype(np.uint64)

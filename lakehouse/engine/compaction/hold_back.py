@@ -1,0 +1,125 @@
+"""Whether a table is left alone now: its policy, the journal and the log put to `core.breaker`; and what goes into the journal."""
+
+import contextlib
+import time
+from collections.abc import Iterator
+
+from lakehouse.core.compaction.plan import CompactionPlan
+from lakehouse.core.declaration.compaction_policy import policy_for
+from lakehouse.core.declaration.table import Table
+from lakehouse.core.delta.commits import History
+from lakehouse.core.errors import LakehouseError, Refused, Transient
+from lakehouse.core.scheduling.circuit_breaker import (
+    BreakerState,
+    CompactionTry,
+    HandsOff,
+    assess_breaker,
+    hands_off,
+    persons_hands_off,
+    tries_of,
+)
+from lakehouse.core.scheduling.rewrite_loops import Rewrites, find_rewrites
+from lakehouse.engine.clock import now_ms
+from lakehouse.engine.compaction.probe import backoffs, scans
+from lakehouse.engine.journal.journal import Journal
+from lakehouse.engine.lake import Lake
+from lakehouse.engine.spark.sessions import first_line, is_conflict, is_lost
+from lakehouse.runtime.server_state import status
+
+
+def breaker_of(lake: Lake, table: Table, history: History | None) -> BreakerState:
+    """The table's breaker: the failures and scans that the journal holds, and what the log shows; without a log, the journal alone."""
+    failures = Journal(lake.store).tries(table.key)
+    tries = failures if history is None else tries_of(history, failures)
+    rewrites = Rewrites() if history is None else find_rewrites(history)
+    policy = policy_for(table.layer, table.compaction)
+    return assess_breaker(tries, rewrites, policy, now_ms(), scans=scans(lake, table.key).get(table.key, ()))
+
+
+def hands_off_now(lake: Lake, table: Table, history: History | None) -> HandsOff | None:
+    """Why nothing but a person compacts the table now; `None`: it may be compacted."""
+    pause = Journal(lake.store).pause_of(table.key)
+    held = hands_off(table.key, policy_for(table.layer, table.compaction), pause, breaker_of(lake, table, history), now_ms())
+    backoff = None if held else backoffs(lake, now_ms(), table.key).get(table.key)
+    return held if backoff is None else HandsOff(table=table.key, reason=backoff.reason, sentence=backoff.sentence)
+
+
+def refuse_hands_off(lake: Lake, table: Table) -> None:
+    """Nothing, if a person may compact the table without insisting.
+
+    Raises:
+        Refused: its declaration opts out, or it is paused.
+    """
+    pause = Journal(lake.store).pause_of(table.key)
+    held = persons_hands_off(table.key, policy_for(table.layer, table.compaction), pause, now_ms())
+    if held is not None:
+        raise Refused(f"compact {table.key}: {held.sentence}; accepted: lakehouse compact {table.key} --anyway")
+
+
+def refuse_vacuum(lake: Lake, table: Table) -> None:
+    """Nothing, if a person may vacuum the table without insisting.
+
+    Raises:
+        Refused: its declaration opts out, or it is paused.
+    """
+    pause = Journal(lake.store).pause_of(table.key)
+    held = pause.sentence if pause is not None and pause.holds(now_ms()) else ""
+    why = f"its declaration says Vacuum(mode={table.vacuum.mode!r})" if table.vacuum.mode == "off" else held
+    if why:
+        raise Refused(f"vacuum {table.key}: {why}; accepted: lakehouse vacuum {table.key} --anyway")
+
+
+class Attempt:
+    """How far a compaction has got: what it is to rewrite, since when, and whether its statement lost the server."""
+
+    def __init__(self) -> None:
+        self._started = time.monotonic()
+        self._file_count = self._size_bytes = 0
+        self.lost_server = False
+
+    @contextlib.contextmanager
+    def statement(self, planned: CompactionPlan) -> Iterator[None]:
+        """The plan's statement runs inside the `with`; what fails in or after it has cost what the plan says, and the time from here."""
+        self._started, self._file_count, self._size_bytes = time.monotonic(), planned.files_removed, planned.bytes_removed
+        try:
+            yield
+        except Exception as error:
+            self.lost_server = is_lost(error)
+            raise
+
+    def failed(self, why: str, *, run: str) -> CompactionTry:
+        """The attempt, ended now by `why`."""
+        return CompactionTry(
+            ended_ms=now_ms(),
+            result="failed",
+            bytes_rewritten=self._size_bytes,
+            files_rewritten=self._file_count,
+            seconds=time.monotonic() - self._started,
+            why=why,
+            run=run,
+        )
+
+
+@contextlib.contextmanager
+def failure_noted(lake: Lake, table_key: str, *, run: str) -> Iterator[Attempt]:
+    """What is raised inside goes into the journal as a failure of `run`, unless it speaks of the caller or the server and not of the table.
+
+    A server that was lost while the attempt's statement ran speaks of the table, which may be what kills it; not if somebody stopped it.
+    A race lost to another writer is neither: whoever lost it notes it, with what it cost.
+    """
+    attempt = Attempt()
+    try:
+        yield attempt
+    except Exception as error:
+        if _speaks_of_table(lake, error, attempt):
+            why = str(error) if isinstance(error, LakehouseError) else first_line(error)
+            with contextlib.suppress(LakehouseError):  # storage that does not answer must not hide what went wrong
+                Journal(lake.store).record_try(table_key, attempt.failed(why, run=run))
+        raise
+
+
+def _speaks_of_table(lake: Lake, error: Exception, attempt: Attempt) -> bool:
+    if is_lost(error):
+        was_stopped = lake.settings.spark == "server" and status(lake.settings).condition == "stopped"
+        return attempt.lost_server and not was_stopped
+    return not (isinstance(error, Refused | Transient) or is_conflict(error))

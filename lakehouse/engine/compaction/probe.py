@@ -1,0 +1,205 @@
+"""A compaction's benefit, measured: the table before it and after it, scanned in turn on one session.
+
+1. How long there is for it is decided beforehand: nothing, unless this compaction is due for a probe or somebody asks for one.
+2. A table that is too large to be scanned often enough in that time is not scanned at all.
+3. The attempt goes into the journal, without pairs: `_lakehouse/probes/<layer>/<name>/<time>-<version>.json`.
+4. Both versions become views, so that neither is read from the log again, and are scanned once unmeasured.
+5. They are scanned in turn, all columns, into nothing, until the gain is known well enough or the time is up.
+6. The pairs take the place of the attempt, and are never changed.
+
+**Safety properties**
+- Nothing of the table is written, and no guard is held: the versions are pinned, and their files outlive them by the retention.
+- What fails here fails no compaction: it is committed and verified before.
+- Scans that fail, or kill the server or the run, are not made again after the next compaction: the attempt counts as the last probe.
+"""
+
+import contextlib
+import json
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+from uuid import uuid4
+
+from lakehouse.core.costs.measured_benefit import (
+    Backoff,
+    Probe,
+    assess_benefit,
+    backoff_until,
+    benefit_backoff,
+    gain_of,
+    probe_budget_seconds,
+    probe_from,
+)
+from lakehouse.core.delta.snapshot import Layout, type_of_partition
+from lakehouse.core.errors import Broken
+from lakehouse.core.outcome import CompactionOutcome
+from lakehouse.core.scheduling.circuit_breaker import Scan
+from lakehouse.engine.clock import now_ms
+from lakehouse.engine.journal.journal import names_by_table
+from lakehouse.engine.lake import Lake
+from lakehouse.engine.spark import statements
+from lakehouse.engine.spark.session_settings import OLD_VERSIONS_REFUSED, session_confs
+from lakehouse.engine.spark.sessions import translated
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+ASKED_SECONDS = 30.0
+_PROBES = "_lakehouse/probes"
+# Known well enough: the interval of the gain is at most this wide, by at least so many pairs, and never more than so many.
+_WIDTH, _LEAST_PAIRS, _MOST_PAIRS = 0.1, 3, 40
+# So many scans a probe has at least, two unmeasured ones among them; each reads about so much: Parquet, all columns, on two cores.
+_LEAST_SCANS, _BYTES_PER_SECOND = 2 + 2 * _LEAST_PAIRS, 100e6
+_READ_BACK = 20
+# More than any breaker asks for.
+_SCANS_TOLD = 5
+
+
+def probe_compaction(lake: Lake, spark: "SparkSession", outcome: CompactionOutcome, *, asked: bool = False) -> Probe | None:
+    """What the compaction changed for readers, journalled; `None` where it did nothing, or is not due for a probe and none was `asked` for.
+
+    The outcome has its account.
+
+    Raises:
+        Transient: the server is gone.
+    """
+    entry, account = outcome.entry, outcome.account
+    if entry is None or account is None or outcome.version_after is None:
+        return None
+    seconds = entry.compaction.seconds or outcome.seconds_optimize
+    budget = ASKED_SECONDS if asked else probe_budget_seconds(account, seconds, probes(lake, outcome.plan.table))
+    if budget <= 0:
+        return None
+    facts = lake.facts(outcome.plan.table, version=outcome.version_after)
+    assert facts is not None
+    began = time.monotonic()
+    versions = (entry.compaction.first_version - 1, outcome.version_after)
+    attempt = Probe(
+        table=outcome.plan.table,
+        version_before=versions[0],
+        version_after=versions[1],
+        measured_ms=now_ms(),
+        before=(),
+        after=(),
+        spent_seconds=0.0,
+        budget_seconds=round(budget, 3),
+    )
+    record_probe(lake, attempt)
+    before, after = _scanned(spark, facts.layout, outcome.plan.partitions, versions, budget=budget)
+    probe = replace(attempt, before=before, after=after, spent_seconds=round(time.monotonic() - began, 3))
+    record_probe(lake, probe)
+    return probe
+
+
+def record_probe(lake: Lake, probe: Probe) -> None:
+    """The probe in the journal, in place of its attempt, with the back-off that follows from it and those before it."""
+    known = (*probes(lake, probe.table), probe)
+    backoff = benefit_backoff(known, probe.measured_ms)
+    follows = {"backoff_until_ms": backoff.until_ms if backoff else None, "verdict": assess_benefit(known).sentence}
+    name = f"{_PROBES}/{probe.table}/{probe.measured_ms:015}-{probe.version_after}.json"
+    lake.store.put(name, json.dumps({**probe.as_json(), **follows}, separators=(",", ":")).encode())
+
+
+def backoffs(lake: Lake, now_ms: int, table_key: str = "") -> dict[str, Backoff]:
+    """The tables whose compaction does not pay and is left alone now, of all or of one: a listing, and a read for each that was probed.
+
+    A record that cannot be read holds nobody off: it is the probe that will tell of it.
+    """
+    newest = {table: names[-1] for table, names in names_by_table(lake.store, _PROBES, table_key).items()}
+    found: dict[str, Backoff] = {}
+    for table, data in zip(newest, lake.store.read_many(list(newest.values())), strict=True):
+        with contextlib.suppress(ValueError, TypeError, KeyError):
+            told = json.loads(data)
+            backoff = backoff_until(told["backoff_until_ms"] or 0, told["verdict"], now_ms)
+            if backoff:
+                found[table] = backoff
+    return found
+
+
+def scans(lake: Lake, table_key: str = "") -> dict[str, tuple[Scan, ...]]:
+    """What the newest probes saw of all tables or of one, oldest first: a listing, and a few reads for each table that was probed.
+
+    A probe without a scan, or one that cannot be read, tells nothing.
+    """
+    newest = {table: names[-_SCANS_TOLD:] for table, names in names_by_table(lake.store, _PROBES, table_key).items()}
+    read = lake.store.read_many([name for names in newest.values() for name in names])
+    told = {table: [_scan(next(read)) for _ in names] for table, names in newest.items()}
+    return {table: tuple(scan for scan in each if scan) for table, each in told.items()}
+
+
+def probes(lake: Lake, table_key: str) -> tuple[Probe, ...]:
+    """The newest probes of a table, oldest first.
+
+    Raises:
+        Broken: one is damaged.
+    """
+    names = names_by_table(lake.store, _PROBES, table_key).get(table_key, [])[-_READ_BACK:]
+    found: list[Probe] = []
+    for name, data in zip(names, lake.store.read_many(names), strict=True):
+        try:
+            found.append(probe_from(json.loads(data)))
+        except (ValueError, TypeError, KeyError) as error:
+            raise Broken(f"journal: {name} cannot be read ({type(error).__name__}: {error}); restore it from a copy of the lake") from error
+    return tuple(found)
+
+
+def take_pairs(
+    scan_before: Callable[[], float], scan_after: Callable[[], float], *, budget_seconds: float, clock: Callable[[], float] = time.monotonic
+) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Seconds of scans taken in turn, after one unmeasured scan of each, until the gain is known well enough or no pair fits any more."""
+    deadline = clock() + budget_seconds
+    last = scan_before() + scan_after()
+    pairs: list[tuple[float, float]] = []
+    while len(pairs) < _MOST_PAIRS and clock() + last <= deadline and not _known(pairs):
+        # Whoever goes first has the colder caches, so it is each in turn.
+        first, second = (scan_before, scan_after) if len(pairs) % 2 == 0 else (scan_after, scan_before)
+        seconds = (first(), second())
+        pairs.append(seconds if len(pairs) % 2 == 0 else (seconds[1], seconds[0]))
+        last = sum(seconds)
+    return tuple(before for before, _ in pairs), tuple(after for _, after in pairs)
+
+
+def _known(pairs: Sequence[tuple[float, float]]) -> bool:
+    gain = gain_of([before for before, _ in pairs], [after for _, after in pairs])
+    return gain is not None and len(pairs) >= _LEAST_PAIRS and gain.high - gain.low <= _WIDTH
+
+
+def _scanned(
+    spark: "SparkSession", layout: Layout, partitions: Sequence[type_of_partition] | None, versions: tuple[int, int], *, budget: float
+) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """The pairs of seconds, none where they would not fit; only partitions that were compacted are read."""
+    read = set(partitions or ())
+    size_bytes = sum(file.size_bytes for file in layout.files if partitions is None or file.partition in read)
+    if size_bytes / _BYTES_PER_SECOND * _LEAST_SCANS > budget:
+        return (), ()
+    predicate = None if partitions is None else statements.partition_predicate(layout.columns, partitions)
+    views = [f"probe_{uuid4().hex}" for _ in range(2)]
+    with translated(), session_confs(spark, {OLD_VERSIONS_REFUSED: "false"}):
+        try:
+            for view, version in zip(views, versions, strict=True):
+                frame = spark.read.format("delta").option("versionAsOf", version).load(layout.uri)
+                (frame.where(predicate) if predicate else frame).createOrReplaceTempView(view)
+            before, after = (_scan_of(spark, view) for view in views)
+            return take_pairs(before, after, budget_seconds=budget)
+        finally:
+            for view in views:
+                with contextlib.suppress(Exception):  # the first error is the one to tell; a view ends with its session
+                    spark.catalog.dropTempView(view)
+
+
+def _scan_of(spark: "SparkSession", view: str) -> Callable[[], float]:
+    def scan() -> float:
+        began = time.monotonic()
+        spark.table(view).write.format("noop").mode("overwrite").save()
+        return time.monotonic() - began
+
+    return scan
+
+
+def _scan(data: bytes) -> Scan | None:
+    with contextlib.suppress(ValueError, TypeError, KeyError):
+        probe = probe_from(json.loads(data))
+        if probe.before:
+            return Scan(measured_ms=probe.measured_ms, before_seconds=probe.before_seconds, after_seconds=probe.after_seconds)
+    return None

@@ -1,0 +1,192 @@
+"""One compaction: what the plan says, done, and held against what happened.
+
+1. Where foreign statements come at intervals, the gap after the next one is waited for. Then the guard is taken, and held to the end.
+   What a run before committed, and was ended before it verified, is verified now.
+2. Facts are read from the log, and the plan is made from them; a plan that does nothing ends here.
+3. The journal notes that a commit will have to be verified.
+   OPTIMIZE runs, limited to the plan's partitions and with its sizes; the plan's figures go into its commits. Meanwhile the rows that it
+   removes are read here, too (`content`).
+4. If another writer changed a file of the plan first, 2 and 3 are done again with less, after a pause; what was wasted is counted.
+5. The commits are read from the log: what was really removed and added.
+6. The rows of the removed files and of the added files are compared (`verify`).
+
+**Safety properties**
+- Files are only ever replaced by Delta's own OPTIMIZE, whose commit changes no data and deletes nothing from storage.
+- A compaction whose rows differ does not stay, unless somebody has written after it; either way it ends in `Broken`.
+- That holds whatever ends the run between its commit and 6: the note in the journal goes after the comparison, and the next compaction of
+  the table, also one with nothing to do, begins with what is noted.
+"""
+
+import contextlib
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+from uuid import uuid4
+
+from lakehouse.core.compaction.conflicts import Loss, half_of, partitions_removed_from, without_partitions
+from lakehouse.core.compaction.foreign_writers import rhythm_of
+from lakehouse.core.compaction.plan import CompactionPlan, plan_or_refusal, plan_table
+from lakehouse.core.costs.estimate import fit_rates
+from lakehouse.core.declaration.table import Table
+from lakehouse.core.delta.commits import Commit
+from lakehouse.core.delta.partition_values import type_of_typed_partition
+from lakehouse.core.errors import LakehouseError, Refused
+from lakehouse.core.outcome import CompactionOutcome
+from lakehouse.core.scheduling.circuit_breaker import CompactionTry
+from lakehouse.engine.clock import now_ms
+from lakehouse.engine.compaction.content_hash import ReadAhead
+from lakehouse.engine.compaction.hold_back import Attempt, failure_noted
+from lakehouse.engine.compaction.statement import run_statement
+from lakehouse.engine.compaction.unverified import expect_verification, settled
+from lakehouse.engine.compaction.verify import verify, verify_left
+from lakehouse.engine.delta_log import TableFacts, history_since
+from lakehouse.engine.journal.journal import Journal
+from lakehouse.engine.lake import Lake
+from lakehouse.engine.spark.sessions import first_line, is_conflict, translated
+from lakehouse.engine.table_lock import hold, retry_conflicts
+from lakehouse.runtime.spark_settings import cores_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def plan(lake: Lake, table: Table, *, version: int | None = None) -> CompactionPlan | None:
+    """What a compaction would do now, or to the table as it was at `version`, from the log alone; `None` where there is no table."""
+    facts = lake.facts(table.key, version=version)
+    return None if facts is None else plan_table(table, facts.layout, facts.history, now_ms=now_ms())
+
+
+def compact(lake: Lake, spark: "SparkSession", table: Table, *, owner: str | None = None) -> CompactionOutcome:
+    """What a compaction of `table` did, beside its plan; a plan that does nothing is not an error. `owner` says who asks.
+
+    Where another writer changes a file first, it is tried again with less, a few times; what that wasted is in the outcome.
+
+    Raises:
+        Refused: there is no table yet, or it has a feature under which OPTIMIZE cannot be planned.
+        Transient: the table is held by somebody else, other writers made every try lose, or the server is gone.
+        Broken: the rows after it are not those before it.
+    """
+    losses, run = list[Loss](), owner or uuid4().hex
+    with failure_noted(lake, table.key, run=run) as attempt, translated():
+        waited = await_quiet(lake, table)
+        with hold(lake, spark, table.key, owner=owner or f"compaction of {table.key}"):
+            verify_left(lake, spark, table.key)
+            outcome = retry_conflicts(lambda: _compact(lake, spark, table, losses, attempt, run=run))
+    return replace(outcome, seconds_waited=waited)
+
+
+def await_quiet(lake: Lake, table: Table) -> float:
+    """The seconds it took until a compaction would probably end before the next statement of somebody else begins; a few at most.
+
+    Nobody is held up meanwhile: the guard is taken after it.
+    """
+    facts = lake.facts(table.key)
+    rhythm = None if facts is None else rhythm_of(facts.history)
+    if facts is None or rhythm is None:
+        return 0.0
+    planned, started = plan_or_refusal(table, facts.layout, facts.history, now_ms=now_ms()), time.monotonic()
+    seconds = planned.estimate.seconds
+    if not planned.bins:
+        return 0.0
+    deadline = started + rhythm.seconds_to_wait(now_ms=now_ms(), seconds=seconds)
+    while time.monotonic() < deadline and rhythm.seconds_to_wait(now_ms=now_ms(), seconds=seconds):
+        time.sleep(0.2)  # between two looks for a commit that nobody announces
+        facts = lake.facts(table.key)
+        rhythm = (None if facts is None else rhythm_of(facts.history)) or rhythm
+    return time.monotonic() - started
+
+
+def _compact(lake: Lake, spark: "SparkSession", table: Table, losses: list[Loss], attempt: Attempt, *, run: str) -> CompactionOutcome:
+    before = lake.facts(table.key)
+    if before is None:
+        raise Refused(f"compaction of {table.key}: there is no table yet; accepted: materialize {table.key} first")
+    planned = _plan(table, before, losses)
+    if not planned.bins:
+        return _outcome(planned, [], losses)
+    mark, started = uuid4().hex, time.monotonic()
+    expect_verification(lake, table.key, mark, version=before.layout.version)
+    conflict: Exception | None = None
+    with ReadAhead(lake.store, before.layout, planned.bins) as ahead:
+        try:
+            with attempt.statement(planned):
+                run_statement(spark, before.layout, planned, mark, cores=cores_of(lake.settings))
+                seconds_optimize = time.monotonic() - started
+        except Exception as error:
+            if not is_conflict(error):
+                raise
+            conflict, seconds_optimize = error, time.monotonic() - started
+        ended = started + seconds_optimize
+        after = _facts_since(lake, table, before.layout.version)
+        commits = after.history.marked(mark)
+        if conflict is not None:
+            losses.append(_loss(before, after, planned, commits, seconds_optimize))
+            _record(lake, table, losses[-1], run=run, why=first_line(conflict))
+            seconds_optimize -= losses[-1].wasted_seconds
+            if not commits:
+                raise conflict
+        with settled(lake, table.key):
+            row_count = verify(lake, spark, before.layout, after, commits, ahead) if commits else None
+    told = _outcome(planned, commits, losses)
+    return replace(told, rows_verified=row_count, seconds_optimize=seconds_optimize, seconds_verify=time.monotonic() - ended)
+
+
+def _facts_since(lake: Lake, table: Table, version: int) -> TableFacts:
+    """The facts of now, with every commit after `version`: others may have made any number of them beside a long statement."""
+    facts = lake.facts(table.key)
+    assert facts is not None
+    return replace(facts, history=history_since(lake.store, facts.history, version))
+
+
+def _plan(table: Table, facts: TableFacts, losses: Sequence[Loss]) -> CompactionPlan:
+    """The plan of now; after a loss without the partitions that others write, or with half of the bytes where that leaves nothing."""
+    whole = plan_table(table, facts.layout, facts.history, now_ms=now_ms())
+    if not losses:
+        return whole
+    contested = frozenset[type_of_typed_partition]().union(*(loss.partitions for loss in losses))
+    rest = without_partitions(whole, facts.layout, contested, rates=fit_rates(facts.history, prices=table.prices))
+    if contested and rest.bins:
+        return rest
+    return plan_table(half_of(table, losses), facts.layout, facts.history, now_ms=now_ms())
+
+
+def _loss(before: TableFacts, after: TableFacts, planned: CompactionPlan, commits: Sequence[Commit], seconds: float) -> Loss:
+    """What a conflict cost: all of the plan but what was committed before it, and that share of the time."""
+    meanwhile = after.history.between(before.layout.version, after.layout.version) or ()
+    wasted_bytes = max(0, planned.bytes_removed - sum(commit.removed_bytes for commit in commits))
+    return Loss(
+        partitions=partitions_removed_from(before.layout, meanwhile),
+        wasted_files=max(0, planned.files_removed - sum(len(commit.removed_paths) for commit in commits)),
+        planned_bytes=planned.bytes_removed,
+        wasted_bytes=wasted_bytes,
+        wasted_seconds=seconds * wasted_bytes / max(1, planned.bytes_removed),
+    )
+
+
+def _record(lake: Lake, table: Table, loss: Loss, *, run: str, why: str) -> None:
+    ended = CompactionTry(
+        ended_ms=now_ms(),
+        result="conflict",
+        bytes_rewritten=loss.wasted_bytes,
+        files_rewritten=loss.wasted_files,
+        seconds=loss.wasted_seconds,
+        why=why,
+        run=run,
+    )
+    with contextlib.suppress(LakehouseError):  # storage that does not answer must not end what may still succeed
+        Journal(lake.store).record_try(table.key, ended)
+
+
+def _outcome(planned: CompactionPlan, commits: Sequence[Commit], losses: Sequence[Loss]) -> CompactionOutcome:
+    """The measured figures of one or several commits; none at all if the files of the plan were gone before OPTIMIZE looked."""
+    return CompactionOutcome(
+        plan=planned,
+        version_after=commits[-1].version if commits else None,
+        files_removed=sum(len(commit.removed_paths) for commit in commits),
+        files_added=sum(len(commit.added_paths) for commit in commits),
+        bytes_removed=sum(commit.removed_bytes for commit in commits),
+        bytes_added=sum(commit.added_bytes for commit in commits),
+        conflicts=len(losses),
+        wasted_bytes=sum(loss.wasted_bytes for loss in losses),
+        wasted_seconds=sum(loss.wasted_seconds for loss in losses),
+    )

@@ -1,0 +1,78 @@
+"""A table's log, read without Spark: what the table is made of, and what happened to it.
+
+The log is replayed here, through the lake's own store, because deltalake's reader knows no tombstones, no transaction
+ids and not how many rows a deletion vector deletes, without which neither plan nor health can be exact. What cannot be
+counted rightly is refused by name.
+
+Safety properties:
+- Nothing is written.
+- A layout is of one version: a log that changes while it is read is listed again from the start.
+"""
+
+from dataclasses import dataclass
+
+from lakehouse.core.delta.commits import History
+from lakehouse.core.delta.snapshot import Layout
+from lakehouse.core.errors import Broken, Refused, Transient
+from lakehouse.engine.delta_log.checkpoint import Checkpoint, read_checkpoint
+from lakehouse.engine.delta_log.columns import garbage_uncollected
+from lakehouse.engine.delta_log.commits import read_commits
+from lakehouse.engine.delta_log.fold import fold_history, fold_layout
+from lakehouse.engine.delta_log.history import history_since, newest_first
+from lakehouse.engine.delta_log.missing import missing_files
+from lakehouse.engine.delta_log.segment import LogChanged, Segment, find_segment, until
+from lakehouse.engine.store import Store
+
+__all__ = ["TableFacts", "garbage_uncollected", "history_since", "missing_files", "newest_first", "read_facts"]
+
+_TRIES = 5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableFacts:
+    """What the log says at one version."""
+
+    layout: Layout
+    history: History
+
+
+def read_facts(store: Store, key: str, *, uri: str, newest_commits: int = 500, version: int | None = None) -> TableFacts | None:
+    """The facts of the table in folder `key`, `None` where there is no table; `uri` is how Spark spells that folder.
+
+    With `version`, the facts as they were then; a log whose cleanup went past it, or that is not there yet, is refused.
+
+    The history, and with it `DataFile.compacted`, goes back as far as the log still has commits in JSON, at most
+    `newest_commits`. What decides over rows asks `history_since` or `newest_first`, which have no such bound.
+
+    Raises:
+        Broken: a commit is missing or damaged, or so is the checkpoint.
+        Refused: a table feature under which the log cannot be counted; a `version` that it does not reach.
+        Transient: the log changed under every try to read it.
+    """
+    folder = f"{key}/_delta_log/"
+    problem: Exception | None = None
+    for _ in range(_TRIES):
+        try:
+            segment = find_segment(until(store.list(folder), version, folder=folder), key, folder=folder, newest_commits=newest_commits)
+            if segment is not None and version not in (None, segment.version):
+                raise LogChanged(f"log of {key}: its newest version up to {version} is {segment.version}")
+            with garbage_uncollected():
+                return None if segment is None else _read(store, segment, folder=folder, uri=uri, newest_commits=newest_commits)
+        except (LogChanged, FileNotFoundError) as error:
+            problem = error
+    if not isinstance(problem, LogChanged):
+        raise Transient(f"log of {key}: it changed {_TRIES} times while it was read ({problem}); try again") from problem
+    if version is not None:
+        raise Refused(f"{problem}, so version {version} cannot be told; accepted: a version that the log still reaches") from problem
+    raise Broken(f"{problem}, so its newest version cannot be told: restore what is missing") from problem
+
+
+def _read(store: Store, segment: Segment, *, folder: str, uri: str, newest_commits: int) -> TableFacts:
+    commits = list(read_commits(store, (*segment.older, *segment.tail)))
+    checkpoint = (
+        read_checkpoint([file.name for file in segment.checkpoint], store.read, folder=folder) if segment.checkpoint else Checkpoint()
+    )
+    return TableFacts(
+        layout=fold_layout(segment, checkpoint, commits, uri=uri),
+        history=fold_history(segment.table, commits[-newest_commits:]),
+    )

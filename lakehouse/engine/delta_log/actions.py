@@ -1,0 +1,173 @@
+"""The lines of a commit, or of a V2 checkpoint in JSON, as values."""
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from lakehouse.core.delta.deletion_vectors import is_vector
+from lakehouse.core.errors import Broken
+from lakehouse.engine.delta_log.fields import MALFORMED, flag, number, number_or_none, pairs, part, text, type_of_pairs
+
+# Spark writes numRecords first, which saves parsing the rest; a column of that name can only come later.
+_ROWS_FIRST = re.compile(r'\{"numRecords":(\d+)[,}]')
+
+
+class AddedFile(NamedTuple):
+    """An `add` action; `vector` is its deletion vector's unique id, `pairs` its partition by physical column names."""
+
+    path: str
+    vector: str | None
+    size_bytes: int
+    modified_ms: int
+    pairs: type_of_pairs
+    row_count: int | None
+    deleted_row_count: int
+    data_change: bool
+
+
+class RemovedFile(NamedTuple):
+    """A `remove` action."""
+
+    path: str
+    vector: str | None
+    deleted_ms: int | None
+    size_bytes: int | None
+    data_change: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommitInfo:
+    """What a commit says of itself. Writers may put there what they like, so whatever has another type than here counts as not said."""
+
+    committed_ms: int | None = None
+    operation: str = "UNKNOWN"
+    user_metadata: str | None = None
+    parameters: Mapping[str, str] = field(default_factory=dict[str, str])
+    metrics: Mapping[str, str] = field(default_factory=dict[str, str])
+
+
+@dataclass(slots=True)
+class Actions:
+    """All actions of one file, by kind; `changes` are the paths of its change data, `info` is the commitInfo.
+
+    A domain whose metadata was removed maps to `None`. Metadata and protocol are as they stand there: only the newest need to be readable.
+    """
+
+    adds: list[AddedFile] = field(default_factory=list)
+    removes: list[RemovedFile] = field(default_factory=list)
+    changes: list[str] = field(default_factory=list)
+    info: CommitInfo = field(default_factory=CommitInfo)
+    metadata: Mapping[str, Any] | None = None
+    protocol: Mapping[str, Any] | None = None
+    transactions: dict[str, int] = field(default_factory=dict)
+    domains: dict[str, str | None] = field(default_factory=dict)
+    sidecars: list[str] = field(default_factory=list)
+
+    def take(self, kind: str, action: Mapping[str, Any]) -> None:
+        """Keep one action; kinds that say nothing about the files (checkpointMetadata, …) are passed over.
+
+        Raises:
+            ValueError: a field that the protocol requires is missing, null or of another type.
+        """
+        match kind:
+            case "add":
+                self.adds.append(_added(action))
+            case "remove":
+                self.removes.append(_removed(action))
+            case "cdc":
+                self.changes.append(text(action, "path"))
+            case "commitInfo":
+                self.info = _info(action)
+            case "metaData":
+                self.metadata = part({kind: action}, kind)
+            case "protocol":
+                self.protocol = part({kind: action}, kind)
+            case "txn":
+                self.transactions[text(action, "appId")] = number(action, "version")
+            case "domainMetadata":
+                self.domains[text(action, "domain")] = None if flag(action, "removed") else text(action, "configuration")
+            case "sidecar":
+                self.sidecars.append(text(action, "path"))
+
+
+def parse_actions(data: bytes, name: str) -> Actions:
+    """The actions of the file `name`.
+
+    Raises:
+        Broken: the file is empty, or a line of it is no action; with the line's number.
+    """
+    actions = Actions()
+    lines = data.splitlines()
+    if not any(line.strip() for line in lines):
+        raise Broken(f"log file {name} is empty; a commit has at least one action: restore the file")
+    for place, line in enumerate(lines, start=1):
+        if not line.strip():
+            continue
+        try:
+            for kind, action in json.loads(line).items():
+                if action is not None:
+                    actions.take(kind, action)
+        except MALFORMED as error:
+            raise Broken(f"log file {name}, line {place} is no Delta action ({type(error).__name__}: {error}): restore the file") from error
+    return actions
+
+
+def vector_id(vector: Mapping[str, Any]) -> str:
+    """A deletion vector's unique id. Source: PROTOCOL.md, "Deletion Vectors", derived field uniqueId."""
+    identity, offset = f"{text(vector, 'storageType')}{text(vector, 'pathOrInlineDv')}", number_or_none(vector, "offset")
+    if not is_vector(identity):
+        raise ValueError(f"{identity!r} is no deletion vector")
+    return identity if offset is None else f"{identity}@{offset}"
+
+
+def row_count_of(stats: str | None) -> int | None:
+    """`numRecords` of a file's statistics; `None` where they are absent or do not have it."""
+    if not stats:
+        return None
+    if match := _ROWS_FIRST.match(stats):
+        return int(match[1])
+    return number_or_none(json.loads(stats), "numRecords")
+
+
+def _added(action: Mapping[str, Any]) -> AddedFile:
+    vector = None if action.get("deletionVector") is None else part(action, "deletionVector")
+    return AddedFile(
+        path=text(action, "path"),
+        vector=None if vector is None else vector_id(vector),
+        size_bytes=number(action, "size"),
+        modified_ms=number(action, "modificationTime"),
+        pairs=pairs(action, "partitionValues"),
+        row_count=row_count_of(action.get("stats")),
+        deleted_row_count=0 if vector is None else number(vector, "cardinality"),
+        data_change=flag(action, "dataChange"),
+    )
+
+
+def _removed(action: Mapping[str, Any]) -> RemovedFile:
+    return RemovedFile(
+        path=text(action, "path"),
+        vector=None if action.get("deletionVector") is None else vector_id(part(action, "deletionVector")),
+        deleted_ms=number_or_none(action, "deletionTimestamp"),
+        size_bytes=number_or_none(action, "size"),
+        data_change=flag(action, "dataChange"),
+    )
+
+
+def _info(action: Mapping[str, Any]) -> CommitInfo:
+    times = [action.get(name) for name in ("inCommitTimestamp", "timestamp")]
+    operation, said = action.get("operation"), action.get("userMetadata")
+    return CommitInfo(
+        committed_ms=next((time for time in times if isinstance(time, int) and not isinstance(time, bool)), None),
+        operation=operation if isinstance(operation, str) else "UNKNOWN",
+        user_metadata=said if isinstance(said, str) else None,
+        parameters=_as_texts(action.get("operationParameters")),
+        metrics=_as_texts(action.get("operationMetrics")),
+    )
+
+
+def _as_texts(values: Any) -> dict[str, str]:
+    if not isinstance(values, Mapping):
+        return {}
+    return {name: value if isinstance(value, str) else json.dumps(value) for name, value in values.items() if value is not None}

@@ -1,0 +1,218 @@
+"""A checkpoint's content: classic in one file or several, or V2 with its sidecars.
+
+Only the leaves that a `Layout` needs are read, column by column and some ten thousand rows at a time, since a checkpoint may
+hold hundreds of thousands of files. Source: PROTOCOL.md, "Checkpoints" and "V2 Spec".
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+from typing import Any
+from urllib.parse import unquote
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from lakehouse.core.errors import Broken, Refused
+from lakehouse.engine.delta_log.actions import Actions, parse_actions, row_count_of, vector_id
+from lakehouse.engine.delta_log.columns import AddedColumns, RemovedColumns, added_columns, removed_columns
+from lakehouse.engine.delta_log.fields import MALFORMED, number, type_of_pairs
+from lakehouse.engine.delta_log.segment import LogChanged
+
+_VECTOR = ("storageType", "pathOrInlineDv", "offset", "cardinality")
+_ADD = ("path", "size", "modificationTime", "partitionValues", "stats_parsed.numRecords", *(f"deletionVector.{leaf}" for leaf in _VECTOR))
+_REMOVE = ("path", "deletionTimestamp", "size", *(f"deletionVector.{leaf}" for leaf in _VECTOR[:3]))
+_BATCH_ROWS = 65_536  # fewer take longer, more take memory
+_SMALL = ("metaData", "protocol", "txn", "domainMetadata", "sidecar")
+
+
+@dataclass(slots=True)
+class Checkpoint:
+    """What a checkpoint holds; its files and tombstones in batches."""
+
+    adds: list[AddedColumns] = field(default_factory=list)
+    removes: list[RemovedColumns] = field(default_factory=list)
+    small: Actions = field(default_factory=Actions)
+
+
+def read_checkpoint(names: Sequence[str], read: Callable[[str], bytes], *, folder: str) -> Checkpoint:
+    """The content of the checkpoint that the files `names` make; `folder` is the `_delta_log` they lie in.
+
+    Raises:
+        Broken: a file is no checkpoint.
+        LogChanged: a sidecar is not there.
+        Refused: a sidecar lies outside the table's own log.
+    """
+    checkpoint = Checkpoint()
+    for name in names:
+        _read_into(checkpoint, name, read)
+    for sidecar in checkpoint.small.sidecars:
+        path = unquote(sidecar)
+        if "/" in path:
+            raise Refused(
+                f"checkpoint {names[0]}: its sidecar {sidecar} is named by more than a file name; accepted: files in {folder}_sidecars"
+            )
+        try:
+            _read_into(checkpoint, f"{folder}_sidecars/{path}", read)
+        except FileNotFoundError as error:
+            raise LogChanged(f"checkpoint {names[0]}: its sidecar {path} is not there") from error
+    return checkpoint
+
+
+def _read_into(checkpoint: Checkpoint, name: str, read: Callable[[str], bytes]) -> None:
+    data = read(name)
+    if name.endswith(".json"):
+        actions = parse_actions(data, name)
+        checkpoint.adds.append(added_columns(actions.adds))
+        checkpoint.removes.append(removed_columns(actions.removes))
+        _merge_small(checkpoint.small, actions)
+        return
+    try:
+        with pq.ParquetFile(pa.BufferReader(data)) as file:
+            _read_parquet_into(checkpoint, file)
+    except (pa.ArrowException, OSError, *MALFORMED) as error:
+        raise Broken(f"checkpoint {name} cannot be read ({type(error).__name__}: {error}): restore or remove the file") from error
+
+
+def _merge_small(into: Actions, actions: Actions) -> None:
+    into.metadata = actions.metadata or into.metadata
+    into.protocol = actions.protocol or into.protocol
+    into.transactions |= actions.transactions
+    into.domains |= actions.domains
+    into.sidecars += actions.sidecars
+
+
+def _read_parquet_into(checkpoint: Checkpoint, file: pq.ParquetFile) -> None:
+    for kind in _SMALL:
+        for rows in _batches(file, kind, ()):
+            for action in rows.to_pylist():
+                checkpoint.small.take(kind, _plain(action))
+    checkpoint.adds += _counted(file, [_adds(rows) for rows in _batches(file, "add", _ADD)])
+    checkpoint.removes += map(_removes, _batches(file, "remove", _REMOVE))
+
+
+def _batches(file: pq.ParquetFile, kind: str, leaves: Iterable[str]) -> Iterator[pa.StructArray]:
+    """The rows of one action kind, only their `leaves` (all without any); rows of other kinds are null there and left out."""
+    if kind in file.schema_arrow.names:
+        wanted = [f"{kind}.{leaf}" for leaf in leaves] or [kind]
+        for batch in file.iter_batches(_BATCH_ROWS, columns=wanted, use_threads=False):
+            rows = batch.column(kind)
+            yield rows.filter(rows.is_valid()) if rows.null_count else rows
+
+
+def _plain(action: dict[str, Any]) -> dict[str, Any]:
+    """Maps, which pyarrow gives as lists of pairs, as dictionaries."""
+    return {
+        name: dict(value) if name in ("configuration", "options") and isinstance(value, list) else value for name, value in action.items()
+    }
+
+
+def _adds(rows: pa.StructArray) -> AddedColumns:
+    vectors, deleted = _vectors(rows)
+    places, pairs = _partitions(rows.field("partitionValues"))
+    counts: list[int | None] = [None] * len(rows)
+    if _has(rows, "stats_parsed") and rows.field("stats_parsed").type.num_fields:
+        counts = _whole_numbers(rows.field("stats_parsed").flatten()[0], "numRecords")
+    return AddedColumns(
+        path=_texts(rows, "path"),
+        vector=vectors,
+        size_bytes=_numbers(rows, "size"),
+        modified_ms=_numbers(rows, "modificationTime"),
+        places=places,
+        pairs=pairs,
+        row_count=counts,
+        deleted_row_count=deleted,
+    )
+
+
+def _counted(file: pq.ParquetFile, adds: Sequence[AddedColumns]) -> Iterator[AddedColumns]:
+    """The same; where the parsed statistics lack numRecords, it is taken from their JSON text."""
+    if not any(None in batch.row_count for batch in adds):
+        yield from adds
+        return
+    for batch, rows in zip(adds, _batches(file, "add", ("path", "stats")), strict=True):
+        texts = rows.field("stats").to_pylist() if _has(rows, "stats") else [None] * len(rows)
+        counts = [row_count_of(text) if count is None else count for count, text in zip(batch.row_count, texts, strict=True)]
+        yield replace(batch, row_count=counts)
+
+
+def _removes(rows: pa.StructArray) -> RemovedColumns:
+    return RemovedColumns(
+        path=_texts(rows, "path"),
+        vector=_vectors(rows)[0],
+        deleted_ms=_numbers_or_none(rows, "deletionTimestamp"),
+        size_bytes=_numbers_or_none(rows, "size"),
+    )
+
+
+def _has(rows: pa.StructArray, name: str) -> bool:
+    return rows.type.get_field_index(name) >= 0
+
+
+def _texts(rows: pa.StructArray, name: str) -> list[str]:
+    column = rows.field(name)
+    if column.null_count or not _is_text(column.type):
+        raise ValueError(f"{name} is {column.type}, null in {column.null_count} file(s), and must be a text")
+    return column.to_pylist()
+
+
+def _numbers(rows: pa.StructArray, name: str) -> list[int]:
+    column = rows.field(name)
+    if column.null_count or not pa.types.is_integer(column.type):
+        raise ValueError(f"{name} is {column.type}, null in {column.null_count} file(s), and must be a whole number")
+    return column.to_pylist()
+
+
+def _numbers_or_none(rows: pa.StructArray, name: str) -> list[int | None]:
+    return _whole_numbers(rows.field(name), name) if _has(rows, name) else [None] * len(rows)
+
+
+def _whole_numbers(column: pa.Array, name: str) -> list[int | None]:
+    if not (pa.types.is_integer(column.type) or pa.types.is_null(column.type)):
+        raise ValueError(f"{name} is {column.type}, and must be a whole number")
+    return column.to_pylist()
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return pa.types.is_string(kind) or pa.types.is_large_string(kind)
+
+
+def _vectors(rows: pa.StructArray) -> tuple[list[str | None], list[int]]:
+    """Each row's deletion vector id, and how many rows that vector deletes; a removed file's vector need not say it."""
+    ids: list[str | None] = [None] * len(rows)
+    deleted = [0] * len(rows)
+    if not _has(rows, "deletionVector"):
+        return ids, deleted
+    column = rows.field("deletionVector")
+    if column.null_count == len(rows):
+        return ids, deleted
+    for at, vector in enumerate(column.to_pylist()):
+        # Some writers give a structure of nulls where there is none.
+        if vector is not None and any(value is not None for value in vector.values()):
+            ids[at] = vector_id(vector)
+            deleted[at] = number(vector, "cardinality") if "cardinality" in vector else 0
+    return ids, deleted
+
+
+def _partitions(column: pa.MapArray) -> tuple[Sequence[int], list[type_of_pairs]]:
+    """For each row a place in the second list, which holds every partition, and perhaps one more for null."""
+    if column.null_count or not (pa.types.is_map(column.type) and _is_text(column.type.key_type) and _is_text(column.type.item_type)):
+        raise ValueError(f"partitionValues is {column.type}, null in {column.null_count} file(s), and must be a map of texts")
+    names, values = column.keys.dictionary_encode(), column.items.dictionary_encode()
+    known_names, known_values = names.dictionary.to_pylist(), [*values.dictionary.to_pylist(), None]
+    valued = values.indices.fill_null(len(known_values) - 1).to_pylist()
+    offsets = column.offsets.to_pylist()
+    if len(known_names) == 1 and offsets == list(range(len(valued) + 1)):
+        return valued, [((known_names[0], value),) for value in known_values]
+    entries = list(zip(names.indices.to_pylist(), valued, strict=True))
+    known: dict[tuple[tuple[int, int], ...], int] = {}
+    places = [known.setdefault(row, len(known)) for row in _rows_of(entries, offsets)]
+    return places, [tuple((known_names[name], known_values[value]) for name, value in row) for row in known]
+
+
+def _rows_of(entries: Sequence[tuple[int, int]], offsets: Sequence[int]) -> Iterable[tuple[tuple[int, int], ...]]:
+    """The entries of each map; nearly always all maps have the same number of them."""
+    width = len(entries) // max(len(offsets) - 1, 1)
+    if width and offsets == list(range(0, len(entries) + 1, width)):
+        return zip(*[iter(entries)] * width, strict=True)
+    return (tuple(entries[start:end]) for start, end in pairwise(offsets))

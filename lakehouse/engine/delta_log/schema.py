@@ -1,0 +1,186 @@
+"""A table's metaData and protocol as the words of a `Layout`."""
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from lakehouse.core.delta.snapshot import CATALOG_FEATURES, Column, type_of_partition
+from lakehouse.core.errors import Broken, Refused
+from lakehouse.engine.delta_log.fields import MALFORMED, number, pairs, part, text, texts, type_of_pairs
+
+# Reader features of Delta 4.4.0 that leave the counting of files as it is. Source: delta-io/delta v4.4.0, TableFeature.scala.
+_COUNTABLE = frozenset(
+    {
+        "columnMapping",
+        "deletionVectors",
+        "geospatial",
+        "timestampNtz",
+        "typeWidening",
+        "typeWidening-preview",
+        "v2Checkpoint",
+        "vacuumProtocolCheck",
+        "variantShredding",
+        "variantShredding-preview",
+        "variantType",
+        "variantType-preview",
+    }
+)
+# Source: PROTOCOL.md, "Clustered Table"
+CLUSTERING_DOMAIN = "delta.clustering"
+_CATALOG = frozenset(CATALOG_FEATURES)
+# Source: PROTOCOL.md, "Valid Feature Names in Table Features": the versions that implied a feature before there were names.
+_IMPLIED_BY_WRITER = {
+    2: ("appendOnly", "invariants"),
+    3: ("checkConstraints",),
+    4: ("changeDataFeed", "generatedColumns"),
+    5: ("columnMapping",),
+    6: ("identityColumns",),
+}
+_READER_WITH_FEATURES, _WRITER_WITH_FEATURES = 3, 7
+_PHYSICAL_NAME = "delta.columnMapping.physicalName"
+_SPARK_NAMES = {"long": "bigint", "integer": "int", "short": "smallint", "byte": "tinyint"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Metadata:
+    """A metaData action. `physical` gives the name by which files call a column, where that is another one."""
+
+    table_id: str
+    columns: tuple[Column, ...]
+    partition_columns: tuple[str, ...]
+    properties: Mapping[str, str]
+    physical: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shape:
+    """What a table's metadata, protocol and clustering say together; `clustering_columns` as a `Layout` has them."""
+
+    metadata: Metadata
+    features: frozenset[str]
+    clustering_columns: tuple[str, ...]
+
+
+def shape_of(
+    metadata: Mapping[str, Any] | None, protocol: Mapping[str, Any] | None, clustering: str | None, *, table: str, version: int
+) -> Shape:
+    """The shape of a table at a version, by its newest actions; `clustering` is what `CLUSTERING_DOMAIN` says.
+
+    Raises:
+        Broken: one of them is not there, or a field of it that the protocol requires is missing or of another type.
+        Refused: a reader feature, or reader version, under which the log cannot be counted.
+    """
+    if metadata is None or protocol is None:
+        missing = "protocol" if protocol is None else "metaData"
+        raise Broken(f"log of {table}: it has no {missing} at version {version}; its first commit or its checkpoint is damaged: restore it")
+    kind = "metaData"
+    try:
+        told = _metadata(metadata)
+        kind = "protocol"
+        features = _features(protocol, table=table)
+        kind = "clustering"
+        return Shape(metadata=told, features=features, clustering_columns=_clustering(clustering, told))
+    except MALFORMED as error:
+        raise Broken(
+            f"log of {table}: its {kind} at version {version} cannot be read ({type(error).__name__}: {error}): restore the commit or "
+            "checkpoint that has it"
+        ) from error
+
+
+def _metadata(action: Mapping[str, Any]) -> Metadata:
+    fields: list[Mapping[str, Any]] = json.loads(text(action, "schemaString"))["fields"]
+    properties = {name: value for name, value in pairs(action, "configuration") if value is not None}
+    is_mapped = properties.get("delta.columnMapping.mode", "none") != "none"
+    columns = tuple(_column(field) for field in fields)
+    partition_columns = texts(action, "partitionColumns")
+    if unknown := [name for name in partition_columns if name not in {column.name for column in columns}]:
+        raise ValueError(f"partitionColumns has {unknown[0]!r}, which is no column of its schemaString")
+    return Metadata(
+        table_id=text(action, "id"),
+        columns=columns,
+        partition_columns=partition_columns,
+        properties=properties,
+        physical={text(field, "name"): text(part(field, "metadata"), _PHYSICAL_NAME) for field in fields} if is_mapped else {},
+    )
+
+
+def _features(protocol: Mapping[str, Any], *, table: str) -> frozenset[str]:
+    """All table features, those that an old protocol version only implies included."""
+    reader, writer = number(protocol, "minReaderVersion"), number(protocol, "minWriterVersion")
+    read = _named(protocol, "readerFeatures", is_required=reader == _READER_WITH_FEATURES)
+    known = f"accepted: reader version 1 to 3 with features of {', '.join(sorted(_COUNTABLE))}"
+    if catalog := sorted(read & _CATALOG):
+        raise Refused(
+            f"log of {table}: table feature {catalog[0]}: its newest commits are known to a catalog only, not to the log; {known}"
+        )
+    if reader > _READER_WITH_FEATURES or read - _COUNTABLE:
+        found = ", ".join(sorted(read - _COUNTABLE)) or f"reader version {reader}"
+        raise Refused(f"log of {table}: table feature {found} is unknown here, so its files cannot be counted for sure; {known}")
+    implied = [name for version, names in _IMPLIED_BY_WRITER.items() if version <= writer < _WRITER_WITH_FEATURES for name in names]
+    return read | _named(protocol, "writerFeatures", is_required=writer == _WRITER_WITH_FEATURES) | frozenset(implied)
+
+
+def _named(protocol: Mapping[str, Any], name: str, *, is_required: bool) -> frozenset[str]:
+    return frozenset(texts(protocol, name) if is_required or protocol.get(name) is not None else ())
+
+
+def _clustering(domain: str | None, metadata: Metadata) -> tuple[str, ...]:
+    """The columns of liquid clustering by their logical names, of a field within one the whole path."""
+    paths: list[list[str]] = [] if domain is None else json.loads(domain)["clusteringColumns"]
+    if not isinstance(paths, list) or not all(isinstance(path, list) and path for path in paths):
+        raise ValueError(f"clusteringColumns is {paths!r}, and must be a list of paths")
+    logical = {physical: name for name, physical in metadata.physical.items()}
+    return tuple(".".join([logical.get(path[0], path[0]), *path[1:]]) for path in paths)
+
+
+def partitioner(metadata: Metadata, *, table: str) -> Callable[[type_of_pairs], type_of_partition]:
+    """A function from a file's partition values, as its action has them, to those of a `DataFile`.
+
+    Under column mapping, actions name columns physically. An empty value is null, as the protocol has it.
+    Source: PROTOCOL.md, "Column Mapping" and "Partition Value Serialization".
+    """
+    wanted = tuple((name, metadata.physical.get(name, name)) for name in metadata.partition_columns)
+    known: dict[type_of_pairs, type_of_partition] = {}
+
+    def partition_of(pairs: type_of_pairs) -> type_of_partition:
+        if pairs not in known:
+            values = dict(pairs)
+            if values.keys() != {physical_name for _, physical_name in wanted}:
+                found, own = ", ".join(values) or "nothing", ", ".join(physical_name for _, physical_name in wanted) or "nothing"
+                raise Refused(
+                    f"log of {table}: a file is partitioned by {found}, the table by {own}; accepted: files of the table's partitioning"
+                )
+            known[pairs] = tuple((name, values[physical_name] or None) for name, physical_name in wanted)
+        return known[pairs]
+
+    return partition_of
+
+
+def _column(field: Mapping[str, Any]) -> Column:
+    comment = (field.get("metadata") or {}).get("comment")
+    nullable = field.get("nullable", True)
+    if not isinstance(nullable, bool):
+        raise ValueError(f"nullable of column {field.get('name')!r} is {nullable!r}, and must be true or false")
+    return Column(
+        name=text(field, "name"),
+        type=_spark_type(field["type"]),
+        nullable=nullable,
+        comment=comment if isinstance(comment, str) else "",
+    )
+
+
+def _spark_type(type_: Any) -> str:
+    """A type of the schema's JSON in Spark's simple spelling. Source: PROTOCOL.md, "Schema Serialization Format"."""
+    if isinstance(type_, str):
+        return _SPARK_NAMES.get(type_, type_)
+    match type_["type"]:
+        case "struct":
+            fields = [f"{field['name']}:{_spark_type(field['type'])}" for field in type_["fields"]]
+            return f"struct<{','.join(fields)}>"
+        case "array":
+            return f"array<{_spark_type(type_['elementType'])}>"
+        case "map":
+            return f"map<{_spark_type(type_['keyType'])},{_spark_type(type_['valueType'])}>"
+        case other:
+            return str(other)

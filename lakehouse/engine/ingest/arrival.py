@@ -1,0 +1,98 @@
+"""Which landed batches a table holds, as its own log tells it.
+
+**Safety properties**
+- A table whose log does not tell it is not loaded: nobody guesses whether its rows are there.
+- A commit that does not carry its batch's number, or has another number of rows than the batch, stops the load.
+"""
+
+from typing import TYPE_CHECKING
+
+from lakehouse.core.declaration.table import TRANSACTION_RETENTION, Table
+from lakehouse.core.errors import Broken, Refused
+from lakehouse.core.ingest.batches import Ledger, ingest_app_id
+from lakehouse.engine.delta_log import TableFacts
+from lakehouse.engine.ingest import commit_rows
+from lakehouse.engine.journal.journal import Journal
+from lakehouse.engine.lake import Lake
+from lakehouse.engine.spark.sessions import translated
+from lakehouse.engine.table_lock import hold
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def arrived_batch(table: Table, facts: TableFacts | None, ledger: Ledger) -> int:
+    """The number of the last batch in the table, 0 if there is none.
+
+    Raises:
+        Broken: the table is there and does not tell it, or tells one that no manifest has.
+        Refused: the table has a property that lets Delta forget it.
+    """
+    if facts is None:
+        return 0
+    newest = 0 if ledger.newest is None else ledger.newest.number
+    if retention := facts.layout.properties.get(TRANSACTION_RETENTION):
+        raise Refused(
+            f"load of {table.key}: its property {TRANSACTION_RETENTION} is {retention!r}, with which Delta forgets the batches that it "
+            f"holds; accepted: ALTER TABLE … UNSET TBLPROPERTIES ('{TRANSACTION_RETENTION}')"
+        )
+    arrived = facts.layout.transactions.get(ingest_app_id(table.key))
+    if arrived is None and ledger.last_taken:
+        raise Broken(
+            f"load of {table.key}: the table is there, but its log has no transaction id of a landed batch, and {newest} batch(es) were "
+            f"planned: it was made anew from somewhere else. Accepted: lakehouse landing {table.key} --arrived N, if it holds the rows of "
+            "batches 1 to N (0: of none); or delete its folder, then all batches are loaded again from the landed files"
+        )
+    if arrived is not None and arrived > newest:
+        raise Broken(
+            f"load of {table.key}: batch {arrived} is in the table, but the newest manifest below _lakehouse/ingest/{table.key} is "
+            f"{newest}: what was loaded is no longer known; accepted: restore the manifests from a copy of the lake"
+        )
+    return arrived or 0
+
+
+def check_arrived(table: Table, number: int, row_count: int, *, before: TableFacts | None, after: TableFacts | None) -> None:
+    """Nothing, if the table's log tells of the batch that was just written, with its rows.
+
+    Raises:
+        Broken: it does not.
+    """
+    app_id = ingest_app_id(table.key)
+    arrived = 0 if after is None else after.layout.transactions.get(app_id, 0)
+    if after is None or arrived < number:
+        raise Broken(
+            f"load of {table.key}: batch {number} was written, but the table's log has batch {arrived} as its last: to go on would "
+            f"write it again and again; look at {table.key}/_delta_log"
+        )
+    first = 0 if before is None else before.layout.version + 1
+    written = [commit for commit in after.history.commits if commit.version >= first and app_id in commit.applications]
+    counts = [int(commit.metrics["numOutputRows"]) for commit in written if "numOutputRows" in commit.metrics]
+    if counts and counts[-1] != row_count:
+        raise Broken(
+            f"load of {table.key}: batch {number} has {row_count} row(s), but version {written[-1].version} of the table says "
+            f"that {counts[-1]} were written; compare that version with the batch's files"
+        )
+
+
+def record_arrived(lake: Lake, spark: "SparkSession", table: Table, number: int) -> None:
+    """One commit without rows, which says that the table holds the rows of all batches up to `number`; a person knows it.
+
+    Raises:
+        Refused: there is no table, it tells already which batches it holds, or no batch has this number.
+    """
+    assert table.source is not None
+    with translated(), hold(lake, spark, table.key, owner=f"arrival of batch {number} in {table.key}"):
+        facts, ledger = lake.facts(table.key), Journal(lake.store).ledger(table.key, prefix=table.source.prefix)
+        newest = 0 if ledger.newest is None else ledger.newest.number
+        if facts is None:
+            raise Refused(f"landing {table.key}: there is no table yet; accepted: lakehouse materialize {table.key}")
+        if (known := facts.layout.transactions.get(ingest_app_id(table.key))) is not None:
+            raise Refused(f"landing {table.key}: its log tells that it holds the batches up to {known}; accepted: to leave that as it is")
+        if not 0 <= number <= newest:
+            raise Refused(f"landing {table.key}: --arrived is {number}; accepted: 0 to {newest}, the batches that were planned")
+        commit_rows.write_frame(
+            spark.read.format("delta").load(facts.layout.uri).limit(0),
+            facts.layout.uri,
+            mode="append",
+            transaction=commit_rows.Transaction(app_id=ingest_app_id(table.key), version=number),
+        )

@@ -1,0 +1,160 @@
+"""Rows into a Delta table, each in one commit that also says, by a transaction id, what it holds.
+
+**Safety properties**
+- A commit and its transaction id are one: rows whose id the table knows are not written a second time.
+- A table is made with its first rows, properties and partitioning in one commit, or not at all.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from operator import attrgetter
+from typing import TYPE_CHECKING
+from uuid import uuid4
+
+from lakehouse.core.declaration.table import Append, Merge, Table
+from lakehouse.core.delta.snapshot import Layout
+from lakehouse.core.errors import Refused
+from lakehouse.core.outcome import WriteOutcome
+from lakehouse.core.reasons import Reason
+from lakehouse.engine.delta_log import TableFacts, history_since
+from lakehouse.engine.ingest.table_properties import apply_strategy, strategy_changes, strategy_in_force
+from lakehouse.engine.lake import Lake
+from lakehouse.engine.spark import statements
+from lakehouse.engine.spark.session_settings import TRANSACTION_APP, TRANSACTION_VERSION, session_confs
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql.types import StructField
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Transaction:
+    """What a commit stands for: `version` rises with each, under one `app_id`."""
+
+    app_id: str
+    version: int
+
+
+def write_frame(
+    frame: "DataFrame",
+    uri: str,
+    *,
+    mode: str,
+    transaction: Transaction | None = None,
+    partition_by: Sequence[str] = (),
+    properties: Mapping[str, str] | None = None,
+    user_metadata: str | None = None,
+) -> None:
+    """One commit of a frame's rows; `properties` take effect only where the commit makes the table."""
+    writer = frame.write.format("delta").mode(mode)
+    if partition_by:
+        writer = writer.partitionBy(*partition_by)
+    if transaction is not None:
+        writer = writer.option("txnAppId", transaction.app_id).option("txnVersion", transaction.version)
+    if user_metadata is not None:
+        writer = writer.option("userMetadata", user_metadata)
+    for name, value in (properties or {}).items():
+        if name.startswith("delta."):
+            writer = writer.option(name, value)
+    writer.save(uri)
+
+
+def merge_rows(spark: "SparkSession", rows: "DataFrame", layout: Layout, write: Merge, transaction: Transaction) -> None:
+    """One MERGE of rows, of which each key has one, into a table; those that would change nothing there touch no file of it."""
+    target = spark.read.format("delta").option("versionAsOf", layout.version).load(layout.uri)
+    fresh = rows.alias("source").join(target.alias("target"), _condition(statements.not_older(write.keys, write.order_by)), "left_anti")
+    view = f"lakehouse_source_{uuid4().hex}"
+    fresh.createOrReplaceTempView(view)
+    try:
+        with session_confs(spark, {TRANSACTION_APP: transaction.app_id, TRANSACTION_VERSION: str(transaction.version)}):
+            spark.sql(statements.merge(layout.uri, view, keys=write.keys, order_by=write.order_by))
+    finally:
+        spark.catalog.dropTempView(view)
+
+
+def newest_per_key(rows: "DataFrame", write: Merge) -> "DataFrame":
+    """Of the rows with the same keys the one with the greatest `order_by`, and among equals always the same one."""
+    from pyspark.sql import Window
+    from pyspark.sql import functions as F  # noqa: N812
+
+    content = content_hash(rows.schema.fields)
+    newest_first = [F.col(statements.quote(name)).desc_nulls_last() for name in write.order_by]
+    window = Window.partitionBy(*[statements.quote(key) for key in write.keys]).orderBy(*newest_first, content.desc())
+    return rows.withColumn("_lakehouse_rank", F.row_number().over(window)).where("_lakehouse_rank = 1").drop("_lakehouse_rank")
+
+
+def content_hash(fields: "Sequence[StructField]") -> "Column":
+    """A hash of these columns' values; `confs.HASH_MAPS` must be on."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    columns = [statements.quote(field.name) for field in sorted(fields, key=attrgetter("name"))]
+    variants = [statements.quote(field.name) for field in fields if "variant" in field.dataType.simpleString()]
+    # A variant has no hash of its own; its text has.
+    return F.xxhash64(*[F.to_json(F.struct(name)) if name in variants else F.col(name) for name in columns])
+
+
+def partition_columns(table: Table) -> tuple[str, ...]:
+    """The columns that a table is partitioned by, by its declaration."""
+    return table.write.partition_by if isinstance(table.write, Append) else ()
+
+
+def check_shape(frame: "DataFrame", table: Table, layout: Layout | None) -> None:
+    """Passes if the rows have the columns of the table that is there.
+
+    Raises:
+        Refused: they differ, or so does the partitioning.
+    """
+    if layout is None:
+        return
+    wanted = {field.name: field.dataType.simpleString() for field in frame.schema.fields}
+    there = {column.name: column.type for column in layout.columns}
+    if wanted != there:
+        differing = sorted(name for name in wanted.keys() | there.keys() if wanted.get(name) != there.get(name))
+        said = ", ".join(f"{name} as {wanted.get(name, 'absent')} (the table: {there.get(name, 'absent')})" for name in differing)
+        raise Refused(
+            f"write of {table.key}: its declaration gives {said}; "
+            "accepted: the columns of the table that is there, or delete its folder and materialize it again"
+        )
+    if partition_columns(table) != layout.partition_columns:
+        raise Refused(
+            f"write of {table.key}: it is declared as partitioned by {_listed(partition_columns(table))}, the table is by "
+            f"{_listed(layout.partition_columns)}; accepted: the partitioning that is there, or delete its folder and materialize it again"
+        )
+
+
+def outcome_of(
+    lake: Lake, spark: "SparkSession", table: Table, *, before: TableFacts | None, reason: Reason, sentence: str
+) -> WriteOutcome:
+    """What the table's log says was written since `before`; a new table gets what could not be given to it at its making."""
+    after = lake.facts(table.key)
+    if before is None:
+        after = apply_strategy(lake, spark, table, after)
+    known = -1 if before is None else before.layout.version
+    commits = () if after is None else history_since(lake.store, after.history, known).commits
+    return WriteOutcome(
+        table=table.key,
+        reason=reason,
+        sentence=sentence,
+        version_before=None if before is None else before.layout.version,
+        version_after=None if after is None else after.layout.version,
+        rows_written=sum(_rows_written(commit.metrics) for commit in commits),
+        strategy=strategy_in_force(table, before),
+        properties_left={} if after is None else strategy_changes(table, after).left,
+    )
+
+
+def _rows_written(metrics: Mapping[str, str]) -> int:
+    merged = ("numTargetRowsInserted", "numTargetRowsUpdated")
+    names = merged if merged[0] in metrics else ("numOutputRows",)
+    counts = (metrics.get(name, "0") for name in names)
+    return sum(int(count) for count in counts if count.isdigit())  # somebody else's commits are among them, which may say anything
+
+
+def _condition(text: str) -> "Column":
+    from pyspark.sql import functions as F  # noqa: N812
+
+    return F.expr(text)
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(names) or "nothing"

@@ -1,0 +1,249 @@
+"""Landed files into a table, exactly once.
+
+1. The landing prefix is listed, and held against the ledger of the batches before.
+2. The next batch gets a number. Its files are read once, each as it is now, and their records are staged.
+3. The staged records are parsed and counted: each is a row, or has a reason why it is none.
+4. The batch's manifest is written: its files as they were read, and those that are set aside with their reasons.
+5. The records that are no rows go to the quarantine table, under the batch's number, and so do files that a person should look at.
+6. The rows go to the table, under the batch's number; with this commit the batch has arrived. Its staged records are removed.
+7. The same again, until nothing of the listing is left. A batch with a manifest that did not arrive is done again first, from step 5 on.
+
+**Safety properties**
+- Landed files are never moved, changed or deleted.
+- A repeat of any step adds nothing: manifest, quarantine and rows each carry the number.
+- The records that are read are the rows and the quarantined records, counted before anything is written; the commit is held against them.
+- A table that cannot tell which batches it holds is not loaded.
+- A batch that does not arrive although it was written stops the load.
+- An `Overwrite` replaces the table only by at least one row.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+from lakehouse.core.declaration.compaction_policy import MIB
+from lakehouse.core.declaration.strategy_properties import OPTIMIZE_WRITE
+from lakehouse.core.declaration.table import Landing, Overwrite, Table
+from lakehouse.core.errors import Broken
+from lakehouse.core.ingest.batches import (
+    Batch,
+    BatchPlan,
+    FileRead,
+    LandedFile,
+    Ledger,
+    SetAside,
+    choose_batch,
+    find_unfinished,
+    ingest_app_id,
+    judge_file,
+    settle_batch,
+)
+from lakehouse.core.outcome import WriteOutcome
+from lakehouse.core.reasons import Reason
+from lakehouse.engine.delta_log import TableFacts
+from lakehouse.engine.ingest import commit_rows
+from lakehouse.engine.ingest.arrival import arrived_batch, check_arrived
+from lakehouse.engine.ingest.parse_lines import count_lines, parse_lines, table_rows
+from lakehouse.engine.ingest.quarantine import quarantine, quarantine_arrived
+from lakehouse.engine.ingest.staging import clear_staged, is_staged, stage, staged_paths
+from lakehouse.engine.ingest.table_properties import apply_strategy, declared_properties
+from lakehouse.engine.journal.journal import Journal
+from lakehouse.engine.lake import Lake
+from lakehouse.engine.spark.session_settings import ANSI, session_confs
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_OUTPUT_BYTES = 128 * MIB
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Loaded:
+    """One batch that arrived, and why it was done."""
+
+    batch: Batch
+    reason: Reason
+    quarantined: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Lines:
+    """The parsed records of a batch; `None` where it has no files."""
+
+    frame: "DataFrame | None"
+    row_count: int = 0
+    bad_count: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Planned:
+    """The next batch, and the ledger that it was chosen by."""
+
+    plan: BatchPlan
+    ledger: Ledger
+
+
+def load(lake: Lake, spark: "SparkSession", table: Table) -> WriteOutcome:
+    """Everything that has landed for `table` so far, in one or more batches; the caller holds the table's guard.
+
+    Raises:
+        Broken: the table does not tell which batches it holds, or a file of a batch that did not arrive is gone or changed.
+        Refused: the table that is there has other columns than its declaration, or forgets which batches it holds.
+    """
+    listing = {file.name: file for file in _listing(lake, _landing(table))}
+    before = facts = apply_strategy(lake, spark, table, lake.facts(table.key))
+    loaded: list[_Loaded] = []
+    with session_confs(spark, {ANSI: "false"}):
+        while (planned := _plan(lake, table, facts, [*listing.values()])).plan.batch is not None:
+            if planned.plan.is_new:
+                batch, lines = _read_new(lake, spark, table, planned, facts, listing)
+            else:
+                batch, lines = _read_again(lake, spark, table, planned.plan.batch)
+            facts = _write(lake, spark, table, batch, lines, facts)
+            loaded.append(_Loaded(batch=batch, reason=planned.plan.reason, quarantined=lines.bad_count))
+    if loaded:
+        clear_staged(lake.store, table.key)
+    reason, sentence = _told(loaded) if loaded else (planned.plan.reason, planned.plan.sentence)
+    outcome = commit_rows.outcome_of(lake, spark, table, before=before, reason=reason, sentence=sentence)
+    return replace(
+        outcome,
+        rows_quarantined=sum(each.quarantined for each in loaded),
+        files_read=sum(len(each.batch.files) for each in loaded),
+        set_aside=tuple(_set_aside(loaded)),
+    )
+
+
+def _plan(lake: Lake, table: Table, facts: TableFacts | None, listing: Sequence[LandedFile]) -> _Planned:
+    landing, journal = _landing(table), Journal(lake.store)
+    ledger = journal.ledger(table.key, prefix=landing.prefix)
+    arrived = arrived_batch(table, facts, ledger)
+    read = partial(journal.batch, table.key, prefix=landing.prefix)
+    unfinished = find_unfinished(ledger, table.write, arrived=arrived, read=read)
+    if unfinished is None and ledger.newest is not None and not ledger.newest.files and ledger.newest.quarantined:
+        unfinished = None if quarantine_arrived(lake, table.key, ledger.newest.number) else ledger.newest
+    return _Planned(plan=choose_batch(listing, ledger, landing, table.write, unfinished=unfinished), ledger=ledger)
+
+
+def _read_new(
+    lake: Lake, spark: "SparkSession", table: Table, planned: _Planned, facts: TableFacts | None, listing: dict[str, LandedFile]
+) -> tuple[Batch, _Lines]:
+    """The planned batch as it was read, its manifest written; what was read, or is gone, leaves the listing."""
+    plan, landing, is_overwrite = planned.plan, _landing(table), isinstance(table.write, Overwrite)
+    assert plan.batch is not None
+    known = {file.name: planned.ledger.seen.get(f"{landing.prefix}{file.name}") for file in plan.batch.files}
+    taken = frozenset(name for name, each in known.items() if each is not None and each.is_taken)
+    staged = stage(lake.store, table.key, plan.batch, landing, compare=taken)
+    lines = _parsed(lake, spark, table, plan.batch.number, staged.part_count, staged.record_count)
+    if lines.frame is not None:
+        commit_rows.check_shape(table_rows(lines.frame, landing), table, None if facts is None else facts.layout)
+    read = [(file, staged.files[file.name]) for file in plan.batch.files if file.name in staged.files]
+    judged = [judge_file(file, known[file.name], found, is_overwrite=is_overwrite) for file, found in read]
+    settled = settle_batch(plan, judged, row_count=lines.row_count, is_overwrite=is_overwrite)
+    batch = replace(settled, part_count=staged.part_count, record_count=staged.record_count)
+    for name in (*staged.files, *staged.gone):
+        del listing[name]
+    if batch.files or batch.set_aside:
+        Journal(lake.store).plan_batch(table.key, batch)
+    return batch, lines
+
+
+def _read_again(lake: Lake, spark: "SparkSession", table: Table, batch: Batch) -> tuple[Batch, _Lines]:
+    """The records of a batch with a manifest: those that are staged, or of the landed files, if they are what they were."""
+    if not is_staged(lake.store, table.key, batch):
+        staged = stage(lake.store, table.key, batch, _landing(table))
+        _check_unchanged(table, batch, staged.files)
+        batch = replace(batch, part_count=staged.part_count, record_count=staged.record_count)
+    assert batch.part_count is not None and batch.record_count is not None
+    return batch, _parsed(lake, spark, table, batch.number, batch.part_count, batch.record_count)
+
+
+def _check_unchanged(table: Table, batch: Batch, found: Mapping[str, FileRead]) -> None:
+    where = f"load of {table.key}: batch {batch.number} was planned with {len(batch.files)} file(s) and did not reach the table, and"
+    if gone := [file.name for file in batch.files if file.name not in found]:
+        raise Broken(
+            f"{where} {len(gone)} of them are gone from {batch.prefix}, first {gone[0]!r}; "
+            "accepted: put them back, the batch is then done again"
+        )
+    for file in batch.files:
+        now = found[file.name]
+        if now.size_bytes != file.size_bytes or file.digest not in ("", now.digest):
+            raise Broken(
+                f"{where} its file {file.name!r} has changed since ({file.size_bytes} bytes then, {now.size_bytes} now), while the batch's "
+                "quarantine may have its old lines; accepted: put the file back as it was, and land the new one under another name"
+            )
+
+
+def _parsed(lake: Lake, spark: "SparkSession", table: Table, number: int, part_count: int, record_count: int) -> _Lines:
+    """The staged records of a batch, parsed and counted.
+
+    Raises:
+        Broken: they are not as many as were staged.
+    """
+    if not part_count:
+        return _Lines(frame=None)
+    frame = parse_lines(spark, _landing(table), staged_paths(lake.settings.spark_root, table.key, number, part_count))
+    row_count, bad_count = count_lines(frame)
+    if row_count + bad_count != record_count:
+        raise Broken(
+            f"load of {table.key}: of the {record_count} staged record(s) of batch {number} Spark found {row_count} row(s) and {bad_count} "
+            f"others; nothing was written: look at _lakehouse/staged/{table.key}/{number}"
+        )
+    return _Lines(frame=frame, row_count=row_count, bad_count=bad_count)
+
+
+def _write(lake: Lake, spark: "SparkSession", table: Table, batch: Batch, lines: _Lines, facts: TableFacts | None) -> TableFacts | None:
+    """Quarantine, then rows; the table's facts after it."""
+    quarantine(lake, spark, table.key, batch, lines.frame if lines.bad_count else None)
+    if not batch.files:
+        return facts
+    assert lines.frame is not None
+    good = table_rows(lines.frame, _landing(table))
+    commit_rows.write_frame(
+        good if _is_shuffled(facts) else _arranged(good, table, batch),
+        lake.settings.table_uri(table.key),
+        mode="overwrite" if isinstance(table.write, Overwrite) else "append",
+        transaction=commit_rows.Transaction(app_id=ingest_app_id(table.key), version=batch.number),
+        partition_by=commit_rows.partition_columns(table),
+        properties=declared_properties(table),
+    )
+    after = lake.facts(table.key)
+    check_arrived(table, batch.number, lines.row_count, before=facts, after=after)
+    return after
+
+
+def _is_shuffled(facts: TableFacts | None) -> bool:
+    """Whether Delta arranges each batch itself, so that to do it here too would shuffle it twice."""
+    return facts is not None and facts.layout.properties.get(OPTIMIZE_WRITE) == "true"
+
+
+def _arranged(frame: "DataFrame", table: Table, batch: Batch) -> "DataFrame":
+    """The rows so that a batch writes as few files as it can: one per partition, or one for each so many landed bytes."""
+    by = commit_rows.partition_columns(table)
+    if by:
+        return frame.repartition(*[frame[name] for name in by])
+    return frame.coalesce(1 + sum(file.size_bytes for file in batch.files) // _OUTPUT_BYTES)
+
+
+def _landing(table: Table) -> Landing:
+    assert table.source is not None
+    return table.source
+
+
+def _listing(lake: Lake, landing: Landing) -> list[LandedFile]:
+    return [
+        LandedFile(name=file.name.removeprefix(landing.prefix), size_bytes=file.size_bytes, modified_ms=file.modified_ms)
+        for file in lake.store.list(landing.prefix.rstrip("/"))
+    ]
+
+
+def _told(loaded: Sequence[_Loaded]) -> tuple[Reason, str]:
+    last = loaded[-1]
+    files = [file for each in loaded for file in each.batch.files]
+    numbers = str(last.batch.number) if len(loaded) == 1 else f"{loaded[0].batch.number} to {last.batch.number}"
+    total = sum(file.size_bytes for file in files)
+    return last.reason, last.reason.say(files=len(files), bytes=total, batch=numbers, set_aside=len(_set_aside(loaded)))
+
+
+def _set_aside(loaded: Sequence[_Loaded]) -> list[SetAside]:
+    return [aside for each in loaded for aside in each.batch.set_aside]

@@ -1,0 +1,115 @@
+"""Staged records as rows, or as reasons why they are none."""
+
+import re
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from lakehouse.core.declaration.column_names import field_names
+from lakehouse.core.declaration.table import Landing
+from lakehouse.engine.ingest.staging import STAGED_SCHEMA
+from lakehouse.engine.spark import statements
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+_CORRUPT = "_lakehouse_corrupt"
+_RAW = "_lakehouse_raw"
+_REASON = "_lakehouse_reason"
+_IS_OBJECT = "_lakehouse_is_object"
+_GLOB = re.compile(r"[\[\]{}*?\\]")  # Spark takes a path with these for a pattern, and with a backslash before each for a name
+_OWN = ("_source_file", "_source_line", "_landed_at")
+
+
+def parse_lines(spark: "SparkSession", landing: Landing, paths: Sequence[str]) -> "DataFrame":
+    """One row per staged record: the fields, derived columns, where it came from, its text, and a reason if it is no row."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    lines = spark.read.schema(STAGED_SCHEMA).parquet(*[literal_path(path) for path in paths])
+    renamed = {"source_file": _OWN[0], "line": _OWN[1], "landed_at": _OWN[2], "raw": _RAW, "problem": _REASON, "is_object": _IS_OBJECT}
+    parsed = lines.withColumnsRenamed(renamed).withColumn("_parsed", _parsed(landing))
+    fields = field_names(landing.schema)
+    spread = parsed.select(*[_field(name, landing, parsed) for name in fields], *_OWN, _RAW, _why_not_a_row(landing).alias(_REASON))
+    derived = [F.expr(expression).alias(name) for name, expression in landing.derived.items()]
+    return spread.select(*[F.col(statements.quote(name)) for name in fields], *derived, *_OWN, _RAW, _REASON)
+
+
+def count_lines(lines: "DataFrame") -> tuple[int, int]:
+    """How many of the lines are rows, and how many are none."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    found = lines.select(F.count_if(F.col(_REASON).isNull()), F.count_if(F.col(_REASON).isNotNull())).collect()[0]
+    return found[0], found[1]
+
+
+def table_rows(lines: "DataFrame", landing: Landing) -> "DataFrame":
+    """The lines that are rows, with the columns of the table."""
+    return lines.where(f"{_REASON} IS NULL").select(*[statements.quote(name) for name in landing.column_names], *_OWN)
+
+
+def quarantined_lines(lines: "DataFrame") -> "DataFrame":
+    """The lines that are no rows, with the columns of `quarantine_rows`."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    own = (("source_file", _OWN[0]), ("line", _OWN[1]), ("reason", _REASON), ("raw", _RAW))
+    return lines.where(f"{_REASON} IS NOT NULL").select(*[F.col(name).alias(alias) for alias, name in own])
+
+
+def literal_path(path: str) -> str:
+    """A path as Spark's file readers take it for itself and not for a pattern."""
+    return _GLOB.sub(r"\\\g<0>", path)
+
+
+def _parsed(landing: Landing) -> "Column":
+    from pyspark.sql import functions as F  # noqa: N812
+
+    schema = f"{landing.schema}, {_CORRUPT} STRING"
+    options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _CORRUPT}
+    if landing.format == "json":
+        return F.from_json(_RAW, schema, options)
+    # RFC 4180, section 2.7: a quote inside quotes is doubled. `multiLine`: line breaks inside quotes stay as they are.
+    options |= {"escape": '"', "multiLine": "true"}
+    return F.from_csv(F.col(_RAW), schema, options if landing.null_value is None else {**options, "nullValue": landing.null_value})
+
+
+def _field(name: str, landing: Landing, lines: "DataFrame") -> "Column":
+    from pyspark.sql import functions as F  # noqa: N812
+
+    value = F.col(f"_parsed.{statements.quote(name)}")
+    if landing.format == "json" and landing.null_value is not None and lines.select(value).schema[0].dataType.typeName() == "string":
+        value = F.nullif(value, F.lit(landing.null_value))
+    return value.alias(name)
+
+
+def _why_not_a_row(landing: Landing) -> "Column":
+    from pyspark.sql import functions as F  # noqa: N812
+
+    why = F.when(F.col(_REASON).isNotNull(), F.col(_REASON))
+    if landing.format == "json":
+        why = why.when(~F.col(_IS_OBJECT) & ~_is_one_object(), "not JSON")
+    why = why.when(F.col(f"_parsed.{_CORRUPT}").isNotNull(), "a field does not fit the schema")
+    for name in landing.required:
+        why = why.when(_field_is_missing(name, landing), f"required field {name} is missing")
+    return why
+
+
+def _field_is_missing(name: str, landing: Landing) -> "Column":
+    from pyspark.sql import functions as F  # noqa: N812
+
+    value = F.col(f"_parsed.{statements.quote(name)}")
+    if landing.null_value is None:
+        return value.isNull()
+    return value.isNull() | (value.cast("string") == F.lit(landing.null_value))
+
+
+def _is_one_object() -> "Column":
+    """Whether a line that is no strict JSON is one object for Spark, which takes single quotes, and nothing behind it.
+
+    Spark's parser stops where the object ends, and what follows, perhaps a second object, would be lost without a word. Inside brackets of
+    two kinds nothing can follow: what closes the one early does not fit the other.
+    """
+    from pyspark.sql import functions as F  # noqa: N812
+
+    in_array = F.json_array_length(F.concat(F.lit("["), F.col(_RAW), F.lit("]")))
+    in_object = F.json_array_length(F.concat(F.lit('[{"x":'), F.col(_RAW), F.lit("}]")))
+    is_object = F.ltrim(_RAW).startswith("{") & (in_array == 1) & (in_object == 1)
+    return F.coalesce(is_object, F.lit(False))

@@ -1,0 +1,177 @@
+"""Landed files, read once, and their records staged as Parquet until their batch has arrived.
+
+The staged records are what a batch is made of, however often it is repeated and whatever becomes of the landed files meanwhile. They lie in
+`_lakehouse/staged/<layer>/<name>/<number>/`, and go when the table has the batch.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from hashlib import blake2b
+from io import BytesIO
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from lakehouse.core.declaration.column_names import field_names
+from lakehouse.core.declaration.table import Landing
+from lakehouse.core.ingest.batches import Batch, FileRead, LandedFile
+from lakehouse.core.ingest.records import MIB, Record, Unreadable, read_records
+from lakehouse.engine.store import Store
+
+# What Spark reads; the columns of `_SCHEMA`.
+STAGED_SCHEMA = "source_file STRING, line BIGINT, landed_at TIMESTAMP, raw STRING, problem STRING, is_object BOOLEAN"
+_SCHEMA = pa.schema(
+    [
+        ("source_file", pa.string()),
+        ("line", pa.int64()),
+        ("landed_at", pa.timestamp("us", "UTC")),
+        ("raw", pa.string()),
+        ("problem", pa.string()),
+        ("is_object", pa.bool_()),
+    ]
+)
+_FOLDER = "_lakehouse/staged"
+# A part is held in memory while it is filled, and read by one task of Spark's.
+_PART_BYTES = 16 * MIB
+_READ_AT_ONCE_BYTES, _READ_AT_ONCE_FILES = 32 * MIB, 256
+# Unpacked, files may have so many times the bytes that they may have as they landed: a bound for memory, disk and time.
+_UNPACKED_TIMES = 4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Staged:
+    """What was read, by the files' names; files that were gone; the rest was left to the next batch."""
+
+    files: Mapping[str, FileRead]
+    gone: frozenset[str]
+    part_count: int
+
+    @property
+    def record_count(self) -> int:
+        """Records in all parts."""
+        return sum(each.record_count for each in self.files.values())
+
+
+def stage(store: Store, table_key: str, batch: Batch, landing: Landing, *, compare: frozenset[str] = frozenset()) -> Staged:
+    """Reads the files of a batch, and puts their records into storage; of those in `compare` only the digest is wanted.
+
+    The last of many are left out where those before them unpack to more than a batch may hold.
+
+    Raises:
+        Refused, Transient: a file may not be read, or storage does not answer.
+    """
+    parts = _Parts(store, f"{_FOLDER}/{table_key}/{batch.number}")
+    read: dict[str, FileRead] = {}
+    gone: set[str] = set()
+    for file, data in _contents(store, batch):
+        if parts.size_bytes > _UNPACKED_TIMES * landing.max_batch_bytes:
+            break
+        if data is None:
+            gone.add(file.name)
+            continue
+        found = FileRead(size_bytes=len(data), digest=blake2b(data, digest_size=16).hexdigest())
+        read[file.name] = found if file.name in compare else _staged(parts, file, data, found, landing, batch.prefix)
+    return Staged(files=read, gone=frozenset(gone), part_count=parts.close())
+
+
+def staged_paths(root: str, table_key: str, number: int, part_count: int) -> list[str]:
+    """Where the parts of a batch lie, below `root` as Spark spells it."""
+    return [f"{root}/{_name(f'{_FOLDER}/{table_key}/{number}', part)}" for part in range(part_count)]
+
+
+def is_staged(store: Store, table_key: str, batch: Batch) -> bool:
+    """Whether the records of a batch with a manifest are all there; so they are where it has no files."""
+    folder = f"{_FOLDER}/{table_key}/{batch.number}"
+    return batch.part_count is not None and all(store.stat(_name(folder, part)) for part in range(batch.part_count))
+
+
+def clear_staged(store: Store, table_key: str) -> None:
+    """Removes every staged part of a table; the caller holds the table's guard, and no batch is under way."""
+    store.delete([file.name for file in store.list(f"{_FOLDER}/{table_key}")])
+
+
+def _staged(parts: "_Parts", file: LandedFile, data: bytes, found: FileRead, landing: Landing, prefix: str) -> FileRead:
+    records = read_records(
+        data,
+        format=landing.format,
+        columns=field_names(landing.schema),
+        packed=file.name.endswith(".gz"),
+        max_content_bytes=_UNPACKED_TIMES * landing.max_file_bytes,
+    )
+    path, count = f"{prefix}{file.name}", 0
+    try:
+        for record in records:
+            parts.add(path, file.modified_ms, record)
+            count += 1
+    except Unreadable as error:
+        return FileRead(size_bytes=found.size_bytes, digest=found.digest, problem=str(error))
+    return FileRead(size_bytes=found.size_bytes, digest=found.digest, record_count=count)
+
+
+def _contents(store: Store, batch: Batch) -> Iterator[tuple[LandedFile, bytes | None]]:
+    """The files' contents in order, a bounded number of bytes at once; `None` for a file that is gone."""
+    for group in _groups(batch.files):
+        try:
+            yield from zip(group, [*store.read_many([f"{batch.prefix}{file.name}" for file in group])], strict=True)
+        except FileNotFoundError:
+            yield from ((file, _read(store, f"{batch.prefix}{file.name}")) for file in group)
+
+
+def _read(store: Store, name: str) -> bytes | None:
+    try:
+        return store.read(name)
+    except FileNotFoundError:
+        return None
+
+
+def _groups(files: Sequence[LandedFile]) -> Iterator[list[LandedFile]]:
+    group: list[LandedFile] = []
+    size_bytes = 0
+    for file in files:
+        if group and (size_bytes + file.size_bytes > _READ_AT_ONCE_BYTES or len(group) == _READ_AT_ONCE_FILES):
+            yield group
+            group, size_bytes = [], 0
+        group.append(file)
+        size_bytes += file.size_bytes
+    if group:
+        yield group
+
+
+class _Parts:
+    """The parts of one batch, each put into storage when it is full."""
+
+    def __init__(self, store: Store, folder: str) -> None:
+        self._store, self._folder, self._count, self._waiting_bytes = store, folder, 0, 0
+        self._rows: list[tuple[str, int, int, str, str | None, bool]] = []
+        self.size_bytes = 0
+
+    def add(self, path: str, modified_ms: int, record: Record) -> None:
+        """One record more."""
+        problem = record.problem
+        try:
+            text = record.content.decode()
+        except UnicodeDecodeError:
+            text, problem = record.content.decode("utf-8", "backslashreplace"), problem or "not UTF-8"
+        self._rows.append((path, record.line, modified_ms * 1_000, text, problem, record.is_object))
+        self._waiting_bytes += len(record.content)
+        self.size_bytes += len(record.content)
+        if self._waiting_bytes >= _PART_BYTES:
+            self._put()
+
+    def close(self) -> int:
+        """Puts what is left; the number of parts."""
+        if self._rows:
+            self._put()
+        return self._count
+
+    def _put(self) -> None:
+        columns = zip(*self._rows, strict=True)
+        table = pa.table([pa.array(values, field.type) for values, field in zip(columns, _SCHEMA, strict=True)], schema=_SCHEMA)
+        buffer = BytesIO()
+        pq.write_table(table, buffer)
+        self._store.put(_name(self._folder, self._count), buffer.getvalue())
+        self._count, self._rows, self._waiting_bytes = self._count + 1, [], 0
+
+
+def _name(folder: str, part: int) -> str:
+    return f"{folder}/{part:05}.parquet"

@@ -1,0 +1,112 @@
+"""What a table's declaration and its strategy need of it, set on the table and taken back.
+
+1. Properties are set, those of the strategy together with the mark that says so, in one commit.
+2. Then the clustering is changed, and then what is no longer wanted is unset.
+
+**Safety properties**
+- Nothing is committed where nothing differs: an ALTER aborts whoever else writes at that moment.
+- What a person set is never taken back; after a crash at any point, the same call ends in the same state.
+"""
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from lakehouse.core.compaction.target_size import remember, target_in_force
+from lakehouse.core.declaration.compaction_policy import policy_for
+from lakehouse.core.declaration.strategies import AutoCompaction, NoCompaction
+from lakehouse.core.declaration.strategy_properties import (
+    CLUSTERING_MARK,
+    PropertyChanges,
+    clustering_change,
+    desired_properties,
+    property_changes,
+)
+from lakehouse.core.declaration.table import Overwrite, Table
+from lakehouse.core.errors import Refused
+from lakehouse.core.scheduling.strategy_selection import StrategyChoice, strategy_of
+from lakehouse.engine.delta_log import TableFacts
+from lakehouse.engine.lake import Lake
+from lakehouse.engine.spark import statements
+from lakehouse.engine.spark.session_settings import AUTO_COMPACT_MIN_FILES, AUTO_COMPACT_SMALLER_THAN, AUTO_COMPACT_UP_TO
+from lakehouse.engine.spark.sessions import first_line
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def strategy_in_force(table: Table, facts: TableFacts | None) -> StrategyChoice:
+    """The table's strategy, never `Chosen`, and why; without `facts` there is no table yet."""
+    policy = policy_for(table.layer, table.compaction)
+    return strategy_of(policy, None, None) if facts is None else strategy_of(policy, facts.layout, facts.history)
+
+
+def apply_strategy(lake: Lake, spark: "SparkSession", table: Table, facts: TableFacts | None) -> TableFacts | None:
+    """The table's facts once it has what its declaration and its strategy need; the caller holds the table's guard.
+
+    Raises:
+        Refused: Delta does not cluster this table by these columns.
+    """
+    if facts is None:
+        return None
+    statements = list(_statements(table, facts))
+    for statement in statements:
+        _run(spark, table, statement)
+    return lake.facts(table.key) if statements else facts
+
+
+def strategy_changes(table: Table, facts: TableFacts) -> PropertyChanges:
+    """What the strategy in force would still change of the table's properties; the declaration's own properties go before it."""
+    choice = strategy_in_force(table, facts)
+    automatic = policy_for(table.layer, table.compaction).mode == "automatic"
+    desired = desired_properties(choice.strategy if automatic else NoCompaction())
+    declared = declared_properties(table)
+    undeclared = {name: value for name, value in desired.items() if name not in declared}
+    return property_changes(facts.layout.properties, undeclared)
+
+
+def strategy_confs(lake: Lake, table: Table) -> dict[str, str]:
+    """Settings of a writing session under which Delta's auto compaction keeps to the policy.
+
+    Without a lower size it counts the files that it wrote itself, and so runs ever more often. Source: delta-io/delta #4045; v4.4.0,
+    `OptimisticTransaction.scala`. Exit: when a release counts by the size that it selects by.
+    """
+    policy = policy_for(table.layer, table.compaction)
+    if not isinstance(policy.strategy, AutoCompaction):
+        return {}
+    facts = lake.facts(table.key)
+    size_bytes, history = (0, None) if facts is None else (facts.layout.size_bytes, facts.history)
+    target_bytes = target_in_force(size_bytes, policy, remember(history))
+    return {
+        AUTO_COMPACT_SMALLER_THAN: str(target_bytes * 3 // 4),
+        AUTO_COMPACT_UP_TO: str(target_bytes),
+        AUTO_COMPACT_MIN_FILES: str(policy.min_small_files),
+    }
+
+
+def declared_properties(table: Table) -> dict[str, str]:
+    """The properties that a table has by its declaration; its changes can be read downstream unless each run replaces all of it."""
+    base = {} if isinstance(table.write, Overwrite) else {"delta.enableChangeDataFeed": "true"}
+    return {**base, **table.vacuum.properties_beside(table.properties), **table.properties}
+
+
+def _statements(table: Table, facts: TableFacts) -> Iterator[str]:
+    layout, declared = facts.layout, declared_properties(table)
+    changes = strategy_changes(table, facts)
+    clustering = clustering_change(layout, policy_for(table.layer, table.compaction).data_layout)
+    wanted = {**declared, **changes.set, **({} if clustering.mark is None else {CLUSTERING_MARK: clustering.mark})}
+    if missing := {name: value for name, value in wanted.items() if layout.properties.get(name) != value}:
+        yield statements.set_properties(layout.uri, missing)
+    if clustering.columns is not None:
+        yield statements.cluster_by(layout.uri, clustering.columns)
+    gone = {*changes.unset, *([CLUSTERING_MARK] if clustering.mark is None else [])}
+    if unset := sorted(name for name in gone if name in layout.properties and name not in declared):
+        yield statements.unset_properties(layout.uri, unset)
+
+
+def _run(spark: "SparkSession", table: Table, statement: str) -> None:
+    from pyspark.errors import AnalysisException
+
+    try:
+        spark.sql(statement)
+    except AnalysisException as error:
+        raise Refused(f"{table.key}: Delta refuses what its declaration asks for: {first_line(error)}") from error

@@ -1,0 +1,281 @@
+"""One run of a table's write: landed files are loaded, derived tables follow their inputs.
+
+1. The guard is taken, and held to the end.
+2. The table is given what its strategy needs, where that differs, or what an earlier one needed is taken back.
+3. The facts of the inputs are read from their logs, and each input is pinned at that version.
+4. The first input of a `Merge` or `Append` is read by its changes since the version consumed before; everything else whole.
+5. The rows and the version that they stand for are written in one commit.
+
+**Safety properties**
+- A run that finds no new rows in its inputs makes no commit.
+- However often it is killed and run again, no row is lost and none is there twice.
+- An `Append` takes only rows that it cannot have had: where that is unknown, it stops with `Broken` and writes nothing.
+"""
+
+import json
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import reduce
+from typing import TYPE_CHECKING, assert_never
+from urllib.parse import unquote
+
+from lakehouse.core.declaration.table import Append, Merge, Overwrite, Table
+from lakehouse.core.delta.snapshot import Layout
+from lakehouse.core.errors import Broken, Refused
+from lakehouse.core.ingest.increments import NothingNew, ReadAll, ReadChanges, plan_increment, type_of_increment
+from lakehouse.core.outcome import WriteOutcome
+from lakehouse.core.reasons import Reason
+from lakehouse.engine.delta_log import TableFacts, history_since, newest_first
+from lakehouse.engine.ingest import commit_rows
+from lakehouse.engine.ingest.load import load
+from lakehouse.engine.ingest.table_properties import apply_strategy, declared_properties, strategy_confs
+from lakehouse.engine.lake import Lake
+from lakehouse.engine.spark.session_settings import HASH_MAPS, OLD_VERSIONS_REFUSED, session_confs
+from lakehouse.engine.spark.sessions import causes_of, translated
+from lakehouse.engine.table_lock import hold, retry_conflicts
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+# Changes that were never recorded, and files that are gone. Source: Delta Lake 4.4.0, delta-error-classes.json; Spark 4.2.0
+_NOT_RECORDED = "DELTA_MISSING_CHANGE_DATA"
+_FILE_GONE = "FAILED_READ_FILE.FILE_NOT_EXIST"
+_CHANGE_COLUMNS = ("_change_type", "_commit_version", "_commit_timestamp")
+
+
+def write_table(lake: Lake, spark: "SparkSession", table: Table) -> WriteOutcome:
+    """What one run of the table's write did, or why it did nothing.
+
+    Raises:
+        Refused: an input is not there yet, or the table that is there has other columns than its declaration.
+        Transient: the table is held by somebody else, the server is gone, or others won every race for a commit.
+        Broken: the rows to read are gone, and reading the others again would double some.
+    """
+    started = time.monotonic()
+    confs = session_confs(spark, {OLD_VERSIONS_REFUSED: "false", HASH_MAPS: "true", **strategy_confs(lake, table)})
+    with hold(lake, spark, table.key, owner=f"write of {table.key}"), translated(), confs:
+        outcome = retry_conflicts(lambda: load(lake, spark, table) if table.source else _derive(lake, spark, table))
+    return replace(outcome, seconds=time.monotonic() - started)
+
+
+def consume_app_id(read: Layout) -> str:
+    """The transaction id under which a table records the version of its first input that its rows stand for.
+
+    It names the input's identity, since a version tells nothing of an input that was deleted and made anew.
+    """
+    return f"{_consume_prefix(read)}{read.table_id}"
+
+
+def _consume_prefix(read: Layout) -> str:
+    return f"lakehouse/consume/{read.table}/"
+
+
+def _derive(lake: Lake, spark: "SparkSession", table: Table) -> WriteOutcome:
+    inputs = _pinned(lake, table)
+    target = apply_strategy(lake, spark, table, lake.facts(table.key))
+    if isinstance(table.write, Overwrite):
+        reason, sentence = _replace(spark, lake, table, inputs, target)
+    else:
+        reason, sentence = _follow(spark, lake, table, table.write, inputs, target)
+    return commit_rows.outcome_of(lake, spark, table, before=target, reason=reason, sentence=sentence)
+
+
+def _pinned(lake: Lake, table: Table) -> dict[str, TableFacts]:
+    pinned: dict[str, TableFacts] = {}
+    for source in table.inputs:
+        facts = lake.facts(source.key)
+        if facts is None:
+            raise Refused(f"write of {table.key}: its input {source.key} has no table yet; accepted: materialize {source.key} first")
+        pinned[source.key] = facts
+    return pinned
+
+
+def _follow(
+    spark: "SparkSession", lake: Lake, table: Table, write: Append | Merge, inputs: Mapping[str, TableFacts], target: TableFacts | None
+) -> tuple[Reason, str]:
+    driver = inputs[table.inputs[0].key]
+    increment = next_increment(lake, table, driver, target)
+    if isinstance(increment, NothingNew):
+        return increment.reason, increment.sentence
+    transaction = commit_rows.Transaction(app_id=consume_app_id(driver.layout), version=increment.upto)
+    try:
+        _write_increment(spark, lake, table, write, inputs, target, increment, transaction)
+    except Exception as error:
+        if not isinstance(increment, ReadChanges) or not _changes_are_gone(error, driver.layout):
+            raise
+        lost = Reason.INPUT_HISTORY_LOST
+        sentence = lost.say(table=driver.layout.table, consumed=increment.first - 1, version=increment.upto)
+        increment = ReadAll(upto=increment.upto, reason=lost, sentence=sentence)
+        _write_increment(spark, lake, table, write, inputs, target, increment, transaction)
+    return increment.reason, increment.sentence
+
+
+def next_increment(lake: Lake, table: Table, driver: TableFacts, target: TableFacts | None) -> type_of_increment:
+    """What an `Append` or `Merge` that is there as `target` reads of its first input now; the logs tell, however far back that was.
+
+    Raises:
+        Broken: an older copy of the input was put in its place.
+    """
+    app_id = consume_app_id(driver.layout)
+    known = {} if target is None else target.layout.transactions
+    consumed = known.get(app_id)
+    _check_not_older(table, driver.layout, consumed)
+    return plan_increment(
+        consumed,
+        driver.layout.version,
+        driver.history if consumed is None else history_since(lake.store, driver.history, consumed),
+        is_anew=any(each.startswith(_consume_prefix(driver.layout)) for each in known),
+        is_whole=isinstance(table.write, Merge) or target is None or _never_followed(lake, target, app_id),
+        is_append=isinstance(table.write, Append),
+    )
+
+
+def _never_followed(lake: Lake, target: TableFacts, app_id: str) -> bool:
+    """Whether all that the table has of this input is, as far as its log tells, what it was made with."""
+    return not any(commit.version > 0 and app_id in commit.applications for commit in newest_first(lake.store, target.history))
+
+
+def _write_increment(
+    spark: "SparkSession",
+    lake: Lake,
+    table: Table,
+    write: Append | Merge,
+    inputs: Mapping[str, TableFacts],
+    target: TableFacts | None,
+    increment: ReadAll | ReadChanges,
+    transaction: commit_rows.Transaction,
+) -> None:
+    if isinstance(write, Append) and isinstance(increment, ReadAll) and target is not None:
+        raise Broken(
+            f"write of {table.key}: {increment.sentence}, and appending it again would double rows; "
+            "accepted: delete the table's folder and materialize it again"
+        )
+    frames = {key: _whole(spark, facts.layout) for key, facts in inputs.items()}
+    frame = _transformed(table, frames | _first(spark, table, inputs, increment))
+    commit_rows.check_shape(frame, table, None if target is None else target.layout)
+    match write:
+        case Merge():
+            _check_has(frame, table, (*write.keys, *write.order_by))
+            newest = commit_rows.newest_per_key(frame, write)
+            if target is not None:
+                commit_rows.merge_rows(spark, newest, target.layout, write, transaction)
+                return
+            _make(newest, lake, table, transaction)
+        case Append():
+            _check_has(frame, table, write.partition_by)
+            _make(frame, lake, table, transaction)
+        case _:
+            assert_never(write)
+
+
+def _make(frame: "DataFrame", lake: Lake, table: Table, transaction: commit_rows.Transaction) -> None:
+    commit_rows.write_frame(
+        frame,
+        lake.settings.table_uri(table.key),
+        mode="append",
+        transaction=transaction,
+        partition_by=commit_rows.partition_columns(table),
+        properties=declared_properties(table),
+    )
+
+
+def _replace(
+    spark: "SparkSession", lake: Lake, table: Table, inputs: Mapping[str, TableFacts], target: TableFacts | None
+) -> tuple[Reason, str]:
+    consumed = {} if target is None else _consumed_by_overwrite(lake, target)
+    increments = {key: _increment_of(lake, consumed, facts) for key, facts in inputs.items()}
+    news = [increment for increment in increments.values() if not isinstance(increment, NothingNew)]
+    if not news:
+        versions = ", ".join(f"{key} {consumed[key, facts.layout.table_id]}" for key, facts in inputs.items())
+        return Reason.INPUTS_UNCHANGED, Reason.INPUTS_UNCHANGED.say(versions=versions)
+    frame = _transformed(table, {key: _whole(spark, facts.layout) for key, facts in inputs.items()})
+    commit_rows.check_shape(frame, table, None if target is None else target.layout)
+    commit_rows.write_frame(
+        frame,
+        lake.settings.table_uri(table.key),
+        mode="overwrite",
+        properties=declared_properties(table),
+        user_metadata=_inputs_told(inputs),
+    )
+    return news[0].reason, "; ".join(increment.sentence for increment in news)
+
+
+def _inputs_told(inputs: Mapping[str, TableFacts]) -> str:
+    told = {key: [facts.layout.table_id, facts.layout.version] for key, facts in inputs.items()}
+    return json.dumps({"inputs": told}, separators=(",", ":"))
+
+
+def _increment_of(lake: Lake, consumed: Mapping[tuple[str, str], int], facts: TableFacts) -> type_of_increment:
+    layout = facts.layout
+    version = consumed.get((layout.table, layout.table_id))
+    history = facts.history if version is None else history_since(lake.store, facts.history, version)
+    is_anew = any(key == layout.table for key, _ in consumed)
+    return plan_increment(version, layout.version, history, is_anew=is_anew, is_whole=True)
+
+
+def _consumed_by_overwrite(lake: Lake, target: TableFacts) -> dict[tuple[str, str], int]:
+    """The version of each input, by key and identity, that the newest overwrite read, as its commit says; nothing if none tells."""
+    for commit in newest_first(lake.store, target.history):
+        if not commit.changed_data and commit.operation != "WRITE":
+            continue
+        try:
+            found = json.loads(commit.user_metadata or "{}")["inputs"]
+            return {(str(key), str(table_id)): int(version) for key, (table_id, version) in found.items()}
+        except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
+            return {}  # somebody else wrote the table since: its rows are no longer what our inputs give
+    return {}
+
+
+def _first(
+    spark: "SparkSession", table: Table, inputs: Mapping[str, TableFacts], increment: ReadAll | ReadChanges
+) -> dict[str, "DataFrame"]:
+    key = table.inputs[0].key
+    if isinstance(increment, ReadAll):
+        return {}
+    feeds = [_changes(spark, inputs[key].layout.uri, first, upto) for first, upto in increment.ranges]
+    return {key: reduce(lambda before, after: before.unionByName(after), feeds)}
+
+
+def _changes(spark: "SparkSession", uri: str, first: int, upto: int) -> "DataFrame":
+    """The rows that came, or came anew, in these versions."""
+    reader = spark.read.format("delta").option("readChangeFeed", "true").option("startingVersion", first).option("endingVersion", upto)
+    return reader.load(uri).where("_change_type IN ('insert', 'update_postimage')").drop(*_CHANGE_COLUMNS)
+
+
+def _whole(spark: "SparkSession", layout: Layout) -> "DataFrame":
+    """A table at the version of its facts: over Spark Connect a DataFrame without a version shows what is there when it is run."""
+    return spark.read.format("delta").option("versionAsOf", layout.version).load(layout.uri)
+
+
+def _transformed(table: Table, frames: Mapping[str, "DataFrame"]) -> "DataFrame":
+    assert table.transform is not None
+    return table.transform(**{source.name: frames[source.key] for source in table.inputs})
+
+
+def _check_has(frame: "DataFrame", table: Table, names: tuple[str, ...]) -> None:
+    if missing := [name for name in names if name not in frame.columns]:
+        found = ", ".join(frame.columns)
+        raise Refused(f"write of {table.key}: its transform gives no column {missing[0]}, which its write= names; it gives {found}")
+
+
+def _check_not_older(table: Table, driver: Layout, consumed: int | None) -> None:
+    if consumed is not None and consumed > driver.version:
+        raise Broken(
+            f"write of {table.key}: it has consumed version {consumed} of {driver.table}, which is at version {driver.version}: an "
+            f"older copy was put in its place; accepted: delete the folder of {table.key} and materialize it again"
+        )
+
+
+def _changes_are_gone(error: Exception, layout: Layout) -> bool:
+    """Whether changes of a table were not recorded, or their files are gone, whatever statement failed over it.
+
+    A file that its newest version reads is another matter: with that one the table itself is damaged.
+    """
+    for text, condition in causes_of(error):
+        if condition == _NOT_RECORDED:
+            return True
+        spellings = (text, unquote(text))
+        if condition == _FILE_GONE and any(f"{layout.uri}/" in each for each in spellings):
+            return not any(f"{layout.uri}/{unquote(file.path)}" in each for file in layout.files for each in spellings)
+    return False

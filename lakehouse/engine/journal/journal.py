@@ -1,0 +1,256 @@
+"""The append-only record of what the Delta log does not keep, below `_lakehouse/` in the store.
+
+Batch manifests: `_lakehouse/ingest/<layer>/<name>/<number>.json`, numbered from 1 without a gap, each written once and
+never changed. Every 64th also carries all names seen so far, and the last one taken, so that a ledger costs at most 64 reads however
+long the lake has run; it is derived from the others, which stay.
+
+Session records: `_lakehouse/sessions/<layer>/<name>.json`, which Spark session writes the table now, replaced by its successor.
+
+Pauses: `_lakehouse/pauses/<layer>/<name>.json`, a person's word that a table is to be left alone; gone when the table is resumed.
+
+Vacuums: `_lakehouse/vacuums/<layer>/<name>/<ms>-<id>.json`, what was to go, what went and what did not; written once, at its end.
+
+Tries: `_lakehouse/tries/<layer>/<name>/<ms>-<id>.json`, a compaction that failed, or whose work was lost to another writer; written once,
+the newest hundred of each table are kept.
+"""
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from uuid import uuid4
+
+from lakehouse.core.costs.ledger import RUNS_KEPT
+from lakehouse.core.errors import Broken, Transient
+from lakehouse.core.ingest.batches import Batch, Ledger
+from lakehouse.core.scheduling.circuit_breaker import CompactionTry, Pause
+from lakehouse.core.vacuum import PastVacuum
+from lakehouse.engine.clock import now_ms
+from lakehouse.engine.journal.manifest import SNAPSHOT_EVERY, damaged, decode_manifest, encode_manifest, encoded, with_batch
+from lakehouse.engine.store import Store
+
+_MANIFEST = re.compile(r"(\d{20})\.json")
+_TRY = re.compile(r"(\d{15})-[0-9a-f]{32}\.json")
+_PAUSES, _TRIES, _VACUUMS = "_lakehouse/pauses", "_lakehouse/tries", "_lakehouse/vacuums"
+# The last sweep must be among them: a table that is vacuumed after each compaction has a few of these between two sweeps.
+_VACUUMS_READ = 50
+# A breaker asks for a few failures in a row; beyond these it could only count how hopeless a table is.
+_TRIES_READ = 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionRecord:
+    """A Spark session that writes a table, or did when its process died; `owner` says what for."""
+
+    session_id: str
+    owner: str
+    started_ms: int
+
+
+class Journal:
+    """The journal of one lake."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def ledger(self, table_key: str, *, prefix: str) -> Ledger:
+        """What batches were planned for a table, whether or not they arrived in it; older manifests mean files below `prefix`.
+
+        Raises:
+            Broken: a manifest is missing or damaged.
+        """
+        newest = self._newest_number(table_key)
+        if newest == 0:
+            return Ledger(newest=None, seen={})
+        snapshot = newest - newest % SNAPSHOT_EVERY
+        ledger = Ledger(newest=None, seen={})
+        for number in range(max(snapshot, 1), newest + 1):
+            batch, carried = self._read_manifest(table_key, number, prefix)
+            ledger = with_batch(batch, carried if carried is not None else ledger)
+        return ledger
+
+    def batch(self, table_key: str, number: int, *, prefix: str) -> Batch:
+        """The batch that was planned under a number; an older manifest means files below `prefix`.
+
+        Raises:
+            Broken: its manifest is missing or damaged.
+        """
+        return self._read_manifest(table_key, number, prefix)[0]
+
+    def plan_batch(self, table_key: str, batch: Batch) -> None:
+        """Write a batch's manifest, before its rows are written.
+
+        Raises:
+            Transient: another process planned a batch since the ledger was read.
+            Broken: the batch's number leaves a gap, or an older manifest is damaged.
+        """
+        newest = self._newest_number(table_key)
+        if batch.number > newest + 1:
+            raise Broken(
+                f"ingest of {table_key}: batch {batch.number} was to be planned, but the newest manifest is {newest}: manifests are lost"
+            )
+        carries = batch.number % SNAPSHOT_EVERY == 0
+        ledger = with_batch(batch, self.ledger(table_key, prefix=batch.prefix)) if carries else None
+        name = _manifest_name(table_key, batch.number)
+        if not self._store.put_if_absent(name, encode_manifest(batch, ledger)):
+            raise Transient(f"ingest of {table_key}: batch {batch.number} was planned by another process meanwhile ({name}); try again")
+
+    def record_session(self, table_key: str, session_id: str, owner: str) -> None:
+        """Note that a session is about to write a table, in place of the session noted before."""
+        record = SessionRecord(session_id=session_id, owner=owner, started_ms=now_ms())
+        self._store.put(_session_name(table_key), encoded(asdict(record)))
+
+    def session(self, table_key: str) -> SessionRecord | None:
+        """The session noted last, `None` if it ended in good order.
+
+        Raises:
+            Broken: the record is damaged.
+        """
+        name = _session_name(table_key)
+        try:
+            data = self._store.read(name)
+        except FileNotFoundError:
+            return None
+        try:
+            return SessionRecord(**json.loads(data))
+        except (ValueError, TypeError) as error:
+            raise damaged(name, error) from error
+
+    def forget_session(self, table_key: str) -> None:
+        """Note that the session noted last has ended."""
+        self._store.delete([_session_name(table_key)])
+
+    def pause(self, pause: Pause) -> None:
+        """Note that a table is paused, in place of an earlier pause."""
+        content = asdict(pause)
+        del content["table"]
+        self._store.put(_pause_name(pause.table), encoded(content))
+
+    def resume(self, table_key: str) -> None:
+        """Note that a table is no longer paused."""
+        self._store.delete([_pause_name(table_key)])
+
+    def pauses(self) -> dict[str, Pause]:
+        """Every pause by its table, those whose time is over among them: one listing, and a read for each.
+
+        A record that is damaged is a pause without an end: what a person asked for is unknown, and unknown never acts.
+        """
+        names = [file.name for file in self._store.list(_PAUSES)]
+        found = (_pause(name, data) for name, data in zip(names, self._store.read_many(names), strict=True))
+        return {pause.table: pause for pause in found}
+
+    def pause_of(self, table_key: str) -> Pause | None:
+        """The pause of one table, whether or not its time is over; read as by `pauses`."""
+        name = _pause_name(table_key)
+        try:
+            return _pause(name, self._store.read(name))
+        except FileNotFoundError:
+            return None
+
+    def record_try(self, table_key: str, ended: CompactionTry) -> None:
+        """Note a compaction that did not succeed; what the account of the table no longer asks for goes."""
+        name = f"{_TRIES}/{table_key}/{ended.ended_ms:015}-{uuid4().hex}.json"
+        self._store.put_if_absent(name, encoded(asdict(ended)))
+        names = names_by_table(self._store, _TRIES, table_key).get(table_key, [])
+        self._store.delete([name for name in names if _try_ended_ms(name) is not None][:-RUNS_KEPT])
+
+    def tries(self, table_key: str, *, newest: int = _TRIES_READ) -> tuple[CompactionTry, ...]:
+        """The newest of the noted tries of a table, oldest first; one that is damaged counts as a failure."""
+        return self._read_tries(table_key, after_ms={}, newest=newest).get(table_key, ())
+
+    def tries_since(self, succeeded_ms: Mapping[str, int]) -> dict[str, tuple[CompactionTry, ...]]:
+        """The same of all tables, of each those after its time in `succeeded_ms`: one listing, and a read for each."""
+        return self._read_tries("", after_ms=succeeded_ms, newest=_TRIES_READ)
+
+    def record_vacuum(self, table_key: str, ended: PastVacuum) -> None:
+        """Note a vacuum that has ended, well or not."""
+        name = f"{_VACUUMS}/{table_key}/{ended.started_ms:015}-{uuid4().hex}.json"
+        self._store.put_if_absent(name, encoded(ended.as_json()))
+
+    def vacuums(self, table_key: str) -> tuple[PastVacuum, ...]:
+        """The newest vacuums of a table, oldest first. One that is damaged is left out: what it knew is asked of storage again."""
+        names = names_by_table(self._store, _VACUUMS, table_key).get(table_key, [])[-_VACUUMS_READ:]
+        found = (_past_vacuum(data) for data in self._store.read_many(names))
+        return tuple(past for past in found if past is not None)
+
+    def _read_tries(self, under: str, *, after_ms: Mapping[str, int], newest: int) -> dict[str, tuple[CompactionTry, ...]]:
+        found: dict[str, list[str]] = {}
+        for table_key, listed in names_by_table(self._store, _TRIES, under).items():
+            after = after_ms.get(table_key, -1)
+            names = [name for name in listed if (ended_ms := _try_ended_ms(name)) is not None and ended_ms > after]
+            if names:
+                found[table_key] = names[-newest:]
+        read = self._store.read_many([name for each in found.values() for name in each])
+        return {table_key: tuple(_try(name, next(read)) for name in each) for table_key, each in found.items()}
+
+    def _newest_number(self, table_key: str) -> int:
+        names = (file.name.rpartition("/")[2] for file in self._store.list(_manifest_folder(table_key)))
+        return max((int(match[1]) for name in names if (match := _MANIFEST.fullmatch(name))), default=0)
+
+    def _read_manifest(self, table_key: str, number: int, prefix: str) -> tuple[Batch, Ledger | None]:
+        name = _manifest_name(table_key, number)
+        try:
+            data = self._store.read(name)
+        except FileNotFoundError as error:
+            raise damaged(name, error) from error
+        return decode_manifest(data, name, number=number, prefix=prefix)
+
+
+def names_by_table(store: Store, kind: str, table_key: str = "") -> dict[str, list[str]]:
+    """The records in the folder `kind`, by the table they are of, each table's sorted by name; of all tables, or of one."""
+    found: dict[str, list[str]] = {}
+    for file in store.list(f"{kind}/{table_key}".removesuffix("/")):
+        found.setdefault(file.name.removeprefix(f"{kind}/").rpartition("/")[0], []).append(file.name)
+    return found
+
+
+def _manifest_folder(table_key: str) -> str:
+    return f"_lakehouse/ingest/{table_key}"
+
+
+def _manifest_name(table_key: str, number: int) -> str:
+    return f"{_manifest_folder(table_key)}/{number:020}.json"
+
+
+def _session_name(table_key: str) -> str:
+    return f"_lakehouse/sessions/{table_key}.json"
+
+
+def _pause_name(table_key: str) -> str:
+    return f"{_PAUSES}/{table_key}.json"
+
+
+def _pause(name: str, data: bytes) -> Pause:
+    table = name.removeprefix(f"{_PAUSES}/").removesuffix(".json")
+    try:
+        content = json.loads(data)
+        until_ms = content["until_ms"]
+        return Pause(
+            table=table,
+            since_ms=int(content["since_ms"]),
+            until_ms=None if until_ms is None else int(until_ms),
+            why=str(content["why"]),
+        )
+    except (ValueError, TypeError, KeyError) as error:
+        return Pause(table=table, since_ms=0, why=f"{name} cannot be read ({type(error).__name__})")
+
+
+def _past_vacuum(data: bytes) -> PastVacuum | None:
+    try:
+        return PastVacuum(**json.loads(data))
+    except (ValueError, TypeError):
+        return None
+
+
+def _try_ended_ms(name: str) -> int | None:
+    """When a try ended, by the name of its record; `None` where the name is of something else."""
+    match = _TRY.fullmatch(name.rpartition("/")[2])
+    return None if match is None else int(match[1])
+
+
+def _try(name: str, data: bytes) -> CompactionTry:
+    try:
+        return CompactionTry(**json.loads(data))
+    except (ValueError, TypeError) as error:
+        ended_ms = int(name.rpartition("/")[2].partition("-")[0])
+        return CompactionTry(ended_ms=ended_ms, result="failed", why=f"{name} cannot be read ({type(error).__name__})")

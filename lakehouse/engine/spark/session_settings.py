@@ -1,0 +1,72 @@
+"""Session settings for the length of one block, by names that are known to exist: Spark takes a misspelt one without a word."""
+
+import contextlib
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING
+
+from lakehouse.engine.spark.sessions import discard, is_lost
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+TRANSACTION_APP = "spark.databricks.delta.write.txnAppId"
+TRANSACTION_VERSION = "spark.databricks.delta.write.txnVersion"
+USER_METADATA = "spark.databricks.delta.commitInfo.userMetadata"
+SMALLER_THAN = "spark.databricks.delta.optimize.minFileSize"
+UP_TO = "spark.databricks.delta.optimize.maxFileSize"
+DELETED_ROWS = "spark.databricks.delta.optimize.maxDeletedRowsRatio"
+RECORDS_PER_FILE = "spark.sql.files.maxRecordsPerFile"
+AUTO_COMPACT_SMALLER_THAN = "spark.databricks.delta.autoCompact.minFileSize"
+AUTO_COMPACT_UP_TO = "spark.databricks.delta.autoCompact.maxFileSize"
+AUTO_COMPACT_MIN_FILES = "spark.databricks.delta.autoCompact.minNumFiles"
+# On: OPTIMIZE reads the files of a bin with all cores, and shuffles their rows to the one that writes; off, one core does both.
+READ_BIN_IN_PARALLEL = "spark.databricks.delta.optimize.repartition.enabled"
+# What a file costs beside its bytes, when files are packed into tasks; 4 MB by default, which makes a task of each 32 small files.
+OPEN_COST = "spark.sql.files.openCostInBytes"
+# `dynamic`: an overwrite takes the place of those partitions alone that it has rows for.
+PARTITIONS_OVERWRITTEN = "spark.sql.sources.partitionOverwriteMode"
+# What opening a small file takes, told as bytes that could be read instead.
+OPEN_BYTES = 64 * 1024
+# Off: an expression over a row that is odd gives null; on, it ends the whole statement, and one row would block its batch for ever.
+ANSI = "spark.sql.ansi.enabled"
+# Off: a file that is broken or gone is an error; on, a reader passes it over, and a rewrite of it loses its rows without a word.
+CORRUPT_FILES_IGNORED = "spark.sql.files.ignoreCorruptFiles"
+MISSING_FILES_IGNORED = "spark.sql.files.ignoreMissingFiles"
+# A content hash compares a map as it is stored, entry by entry, which a rewrite of files leaves alone.
+HASH_MAPS = "spark.sql.legacy.allowHashOnMapType"
+# On: a version older than the retention of deleted files cannot be read, even if its files are all there.
+# Source: Delta Lake 4.4.0, DeltaSQLConf
+OLD_VERSIONS_REFUSED = "spark.databricks.delta.vacuum.enforceTimeTravelWithinDeletedFileRetentionDuration"
+
+# Off: plans are run as they stand, and interpreted. A statement of many small jobs takes longer to plan again and to compile than to run.
+ADAPTIVE = "spark.sql.adaptive.enabled"
+WHOLE_STAGE = "spark.sql.codegen.wholeStage"
+
+
+@contextlib.contextmanager
+def session_confs(spark: "SparkSession", values: Mapping[str, str]) -> Iterator[None]:
+    """The session has these settings inside the `with`, and those it had by default after it.
+
+    A session that cannot be given them back is discarded: the next to use it would write under its predecessor's transaction id.
+    """
+    try:
+        for name, value in values.items():
+            spark.conf.set(name, value)
+        yield
+    except BaseException as error:
+        if is_lost(error):
+            discard(spark)
+        else:
+            with contextlib.suppress(Exception):  # the first error is the one to tell
+                _unset(spark, values)
+        raise
+    _unset(spark, values)
+
+
+def _unset(spark: "SparkSession", values: Mapping[str, str]) -> None:
+    try:
+        for name in values:
+            spark.conf.unset(name)
+    except BaseException:
+        discard(spark)
+        raise

@@ -1,0 +1,298 @@
+"""A Spark session from settings, and Spark's failures in our words."""
+
+import atexit
+import contextlib
+import os
+import re
+import threading
+import time
+import uuid
+import warnings
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from lakehouse.core.errors import Refused, Transient
+from lakehouse.core.settings import Settings
+from lakehouse.runtime import jars, server
+from lakehouse.runtime.java import find_java
+from lakehouse.runtime.processes import Process, port_answers
+from lakehouse.runtime.server_state import check_serves
+from lakehouse.runtime.spark_settings import CONNECT_PORT, scratch_folder, session_conf
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from pyspark.sql.connect.client import SparkConnectClient
+
+_SETTLE_SECONDS = 120
+_GONE = ("INVALID_HANDLE.", "NO_ACTIVE_SESSION", "RESPONSE_ALREADY_RECEIVED")
+# PySpark itself keeps one session per process and hands it out whatever server is asked for, also when that one is gone.
+_opened: dict[tuple[str, int, Process | None], "SparkSession"] = {}
+_OPENING = threading.Lock()
+_discarded: list["SparkSession"] = []
+# A file of the table, a path that was asked for, a version.
+# Source: Spark 4.2.0, error-conditions.json; Delta Lake 4.4.0, delta-error-classes.json
+_MISSING = (
+    "FAILED_READ_FILE.FILE_NOT_EXIST",
+    "PATH_NOT_FOUND",
+    "DELTA_FILE_NOT_FOUND",
+    "DELTA_LOG_FILE_NOT_FOUND",
+    "DELTA_NO_RECREATABLE_HISTORY_FOUND",
+    "DELTA_TRUNCATED_TRANSACTION_LOG",
+    "DELTA_VERSION_NOT_FOUND",
+)
+_CONFLICT_STATE = "2D521"  # Delta's SQL state for all of its commit conflicts
+_WAITED = "awaitResult:"  # the end of what Scala says of a thread that it waited for, whatever went wrong there
+
+
+def prepare(settings: Settings) -> None:
+    """Makes this process ready to open a session: probes the server, puts its token into the environment; or finds Java and jars.
+
+    Raises:
+        Transient: nothing answers; the text says how to start it.
+        Refused: the setting, or this machine, cannot give a session.
+    """
+    os.environ["SPARK_CONNECT_RELEASE_SESSION_ON_EXIT"] = "true"  # else each session stays on the server for an hour
+    if settings.spark == "server":
+        _prepare_server(settings)
+    elif settings.spark.startswith("sc://"):
+        _prepare_remote(settings)
+    else:
+        os.environ["JAVA_HOME"] = str(find_java())
+        os.environ.pop("SPARK_CONNECT_MODE_ENABLED", None)
+        jars.fetch()
+        scratch_folder(settings).mkdir(parents=True, exist_ok=True)
+
+
+def session_config(settings: Settings) -> dict[str, str]:
+    """What a session builder is given. No secret is among it; for a Connect server it names a session of its own, new with every call."""
+    if settings.spark == "server" or settings.spark.startswith("sc://"):
+        return {"spark.remote": _remote(settings, str(uuid.uuid4()))}
+    return session_conf(settings, jars.fetch())
+
+
+def connect(settings: Settings) -> "SparkSession":
+    """The session of this process for these settings, one that answers: opened, or opened anew if its server is gone.
+
+    Raises:
+        Transient, Refused: as for `prepare`.
+    """
+    prepare(settings)
+    if settings.spark.startswith(("local[", "spark://")):
+        return adopt(_builder(settings).getOrCreate())
+    place = (settings.spark, settings.spark_port, server.status(settings).process if settings.spark == "server" else None)
+    with _OPENING, translated():
+        while _discarded:
+            _let_go(_discarded.pop())
+        for kept in [each for each in _opened if each != place and each[:2] == place[:2]]:
+            _let_go(_opened.pop(kept))
+        if place in _opened and not _opened[place].is_stopped:  # type: ignore[attr-defined]  # of Connect sessions only
+            try:
+                return adopt(_opened[place])
+            except Exception as error:
+                if not (_is_gone(error) or _is_unreachable(error)):
+                    raise
+                _let_go(_opened[place])
+        _opened[place] = adopt(_builder(settings).create())
+        return _opened[place]
+
+
+def adopt(spark: "SparkSession") -> "SparkSession":
+    """The same session, made to fail soon and in Delta's own words; every session should pass here before its first statement.
+
+    The call it makes also fixes the server's identity in the client: without it, PySpark would send the first statement a second
+    time to a server that was restarted in between.
+    """
+    from pyspark.sql.connect.session import SparkSession as ConnectSession
+
+    if isinstance(spark, ConnectSession):
+        import delta.connect
+
+        _fail_soon(spark.client)
+        spark.conf.get("spark.sql.session.timeZone")
+    else:
+        import delta.exceptions  # noqa: F401
+    return spark
+
+
+def discard(spark: "SparkSession") -> None:
+    """`connect` does not hand this session out again; it is closed there, since whoever works with it now may not be done."""
+    with _OPENING:
+        for place in [each for each, kept in _opened.items() if kept is spark]:
+            _discarded.append(_opened.pop(place))
+
+
+def session_id(spark: "SparkSession") -> str:
+    """The identity under which a session's statements can be interrupted from elsewhere."""
+    from pyspark.sql.connect.session import SparkSession as ConnectSession
+
+    return spark.session_id if isinstance(spark, ConnectSession) else str(spark.sparkContext.applicationId)
+
+
+def interrupt_session(settings: Settings, session_id: str) -> tuple[str, ...]:
+    """Interrupts whatever runs in that session and waits for its end; the ids of the operations.
+
+    A session that the server does not know, or a driver that died with its process, gives `()`.
+
+    Raises:
+        Transient: the server does not answer, or an operation does not end.
+    """
+    if settings.spark != "server" and not settings.spark.startswith("sc://"):
+        return ()
+    from pyspark.sql.connect.client import SparkConnectClient
+
+    prepare(settings)
+    client = SparkConnectClient(connection=_remote(settings, session_id))
+    _fail_soon(client)
+    try:
+        with translated():
+            operations = tuple(client.interrupt_all() or ())
+            _wait_until_ended(client, operations)
+            return operations
+    except Transient as error:
+        if error.__cause__ is not None and _is_gone(error.__cause__):
+            return ()
+        raise
+    finally:
+        client.close()
+
+
+@contextlib.contextmanager
+def translated() -> Iterator[None]:
+    """Raises `Transient` for a server that died, a session that it ended, and a lost race for a commit; the rest passes as it is."""
+    try:
+        yield
+    except Exception as error:
+        if is_conflict(error):
+            raise Transient(f"another writer changed the table first: {first_line(error)}") from error
+        if _is_unreachable(error):
+            raise Transient(f"the Spark server stopped answering in the middle of a statement: {first_line(error)}") from error
+        if _is_gone(error):
+            raise Transient(f"the Spark server ended this session, or was started again: {first_line(error)}") from error
+        if _is_token_refused(error):
+            raise Refused(f"the Spark Connect server refused the token in {server.TOKEN_VARIABLE}") from error
+        raise
+
+
+def _builder(settings: Settings) -> "SparkSession.Builder":
+    from pyspark.sql import SparkSession
+
+    builder = SparkSession.builder
+    for name, value in session_config(settings).items():
+        builder = builder.config(name, value)
+    return builder
+
+
+def _let_go(stale: "SparkSession") -> None:
+    """Closes a session whose server is gone, without knocking there for long."""
+    stale.client.set_retry_policies([])  # type: ignore[attr-defined]  # of Connect sessions only
+    stale.stop()
+
+
+def _prepare_server(settings: Settings) -> None:
+    state, token = server.status(settings), server.read_token(settings)
+    if not state.is_running or state.port != settings.spark_port or token is None:
+        raise Transient(
+            f"Spark Connect server of this lake is not running at localhost:{settings.spark_port}; "
+            "start it with: lakehouse server start (or make run)"
+        )
+    check_serves(settings, state)
+    os.environ[server.TOKEN_VARIABLE] = token
+
+
+def _prepare_remote(settings: Settings) -> None:
+    url = urlsplit(settings.spark)
+    host, port = url.hostname or "", url.port or CONNECT_PORT
+    if not port_answers(port, host, seconds=5):
+        raise Transient(f"no Spark Connect server answers at {host}:{port} (LAKEHOUSE_SPARK)")
+
+
+def _remote(settings: Settings, session: str) -> str:
+    # The literal name localhost: only with it PySpark sends a token over a local channel without TLS.
+    base = f"sc://localhost:{settings.spark_port}/" if settings.spark == "server" else settings.spark.rstrip(";")
+    separator = "" if urlsplit(base).path else "/"
+    named = "" if ";user_id=" in base else ";user_id=lakehouse"
+    return f"{base}{separator}{named};session_id={session}"
+
+
+def _fail_soon(client: "SparkConnectClient") -> None:
+    """About ten seconds of retries in place of PySpark's ten minutes, and none when the process ends."""
+    from pyspark.sql.connect.client.retries import DefaultPolicy
+
+    warnings.filterwarnings("ignore", message=r"\[RETRIES_EXCEEDED\]")  # the error that follows says it
+    client.set_retry_policies([DefaultPolicy(max_retries=5, initial_backoff=100, backoff_multiplier=3.0, max_backoff=4000, jitter=100)])
+    atexit.register(client.set_retry_policies, [])  # runs before the client's own farewells to a server that may be gone
+
+
+def _wait_until_ended(client: "SparkConnectClient", operations: tuple[str, ...]) -> None:
+    """An interrupt is a request: the operation may still be in its commit."""
+    from pyspark.sql.connect.proto.base_pb2 import GetStatusResponse
+
+    status = GetStatusResponse.OperationStatus
+    busy = (status.OPERATION_STATE_RUNNING, status.OPERATION_STATE_TERMINATING)
+    deadline = time.monotonic() + _SETTLE_SECONDS
+    while operations:
+        answer = client._get_operation_statuses(list(operations))  # no public call asks for it
+        operations = tuple(each.operation_id for each in answer.operation_statuses if each.state in busy)
+        if operations and time.monotonic() > deadline:
+            raise Transient(f"operation {operations[0]} of an interrupted session has not ended after {_SETTLE_SECONDS} s")
+        time.sleep(0.1 if operations else 0)  # between two questions to the server; nothing is assumed of the time that passes
+
+
+def _condition(error: BaseException) -> str:
+    from pyspark.errors import PySparkException
+
+    return (error.getCondition() or "") if isinstance(error, PySparkException) else ""
+
+
+def is_conflict(error: BaseException) -> bool:
+    """Whether another writer won the race for a commit."""
+    from pyspark.errors import PySparkException
+
+    return isinstance(error, PySparkException) and (
+        error.getSqlState() == _CONFLICT_STATE or _condition(error).startswith("DELTA_CONCURRENT_")
+    )
+
+
+def is_missing(error: BaseException) -> bool:
+    """Whether a file is not there, or the log no longer reaches a version: asking again cannot help."""
+    return any(condition.startswith(_MISSING) for _, condition in causes_of(error))
+
+
+def is_lost(error: BaseException) -> bool:
+    """Whether the server, or our session on it, is gone, so that each further call would only wait for nothing."""
+    return any(each is not None and (_is_unreachable(each) or _is_gone(each)) for each in (error, error.__cause__))
+
+
+def _is_unreachable(error: BaseException) -> bool:
+    return _grpc_code(error) == "UNAVAILABLE" or type(error).__name__ == "Py4JNetworkError"
+
+
+def _is_gone(error: BaseException) -> bool:
+    return _condition(error).startswith(_GONE) or "incorrect server side session identifier" in str(error)
+
+
+def _is_token_refused(error: BaseException) -> bool:
+    return _grpc_code(error) == "UNAUTHENTICATED"
+
+
+def _grpc_code(error: BaseException) -> str | None:
+    from pyspark.errors.exceptions.connect import SparkConnectGrpcException
+
+    return error.getGrpcStatusCode().name if isinstance(error, SparkConnectGrpcException) else None
+
+
+def first_line(error: BaseException) -> str:
+    """What an error says in short; of an error that only says that it waited for another one, that other one."""
+    told = re.search(r'details = "(.+?)"\n', str(error))  # gRPC's own text begins with the name of a Python class
+    line = told[1] if told else (str(error).splitlines() or [type(error).__name__])[0]
+    if line.rstrip().endswith(_WAITED):
+        line = next((cause for cause, _ in causes_of(error)[1:] if not cause.rstrip().endswith(_WAITED)), line)
+    return line[:300]
+
+
+def causes_of(error: BaseException) -> list[tuple[str, str]]:
+    """What an error and each of its causes on the server say, outermost first, each with its error condition, "" where it has none."""
+    # Over Connect, and of a driver in this process. The names of Java's classes are left out.
+    trace = getattr(error, "_stacktrace", None) or getattr(error, "_stackTrace", None) or ""
+    return [(str(error), _condition(error)), *re.findall(r"^Caused by: [\w.$]+: ((?:\[([\w.]+)\])?.+)$", trace, re.MULTILINE)]

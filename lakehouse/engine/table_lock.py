@@ -1,0 +1,112 @@
+"""One maintainer per table.
+
+0. The lake is this driver's own (`owner.py`), which a process asks once.
+1. A lock on this machine is taken; the kernel frees it when a process dies, however that happens.
+2. Whoever held it before and died may have left a statement running on the server: its session is interrupted, and waited for.
+3. Our own session is recorded, for our successor.
+4. The work is done; a lost race for a commit is tried again.
+5. The record goes. After a failure our own session is interrupted first; where that is not possible, the record stays.
+
+**Safety properties**
+- Between 2 and 5 no statement of anybody who took this guard, dead or alive, writes to the table but ours.
+"""
+
+import contextlib
+import fcntl
+import os
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, TextIO, TypeVar
+
+from lakehouse.core.errors import Transient
+from lakehouse.engine.journal.journal import Journal
+from lakehouse.engine.lake import Lake
+from lakehouse.engine.owner import claim
+from lakehouse.engine.spark.sessions import adopt, interrupt_session, is_conflict, is_lost, session_id
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+WAIT_SECONDS = 60.0
+_BACKOFF_SECONDS = (0.2, 0.8, 2.0)
+
+T = TypeVar("T")
+
+
+@contextlib.contextmanager
+def hold(lake: Lake, spark: "SparkSession", table_key: str, *, owner: str, wait_seconds: float = WAIT_SECONDS) -> Iterator[None]:
+    """The table is ours inside the `with`; `owner` says for what.
+
+    Raises:
+        Refused: the lake belongs to another driver.
+        Transient: another process holds it longer than `wait_seconds`, or the session of a dead one cannot be ended now.
+    """
+    claim(lake, asked=owner)
+    with _locked(lake.settings.home / "locks" / f"{table_key.replace('/', '.')}.lock", table_key, owner, wait_seconds):
+        adopt(spark)
+        journal = Journal(lake.store)
+        before = journal.session(table_key)
+        if before is not None:
+            interrupt_session(lake.settings, before.session_id)
+        journal.record_session(table_key, session_id(spark), owner)
+        try:
+            yield
+        except BaseException as error:
+            if not is_lost(error) and _interrupted(spark):
+                journal.forget_session(table_key)
+            raise
+        journal.forget_session(table_key)
+
+
+def retry_conflicts(work: Callable[[], T]) -> T:
+    """What `work` gives; after a lost race for a commit it is done again, from its facts on, a few times.
+
+    The last conflict passes as it is, for `spark.translated` to name.
+    """
+    for seconds in _BACKOFF_SECONDS:
+        try:
+            return work()
+        except Exception as error:
+            if not is_conflict(error):
+                raise
+        time.sleep(seconds)  # lets the winner of the race finish; the work then starts from fresh facts
+    return work()
+
+
+@contextlib.contextmanager
+def _locked(path: Path, table_key: str, owner: str, wait_seconds: float) -> Iterator[None]:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("a+", encoding="utf-8") as file:
+        deadline = time.monotonic() + wait_seconds
+        while not _taken(file):
+            if time.monotonic() > deadline:
+                file.seek(0)
+                holder = file.read().strip() or "an unknown process"
+                raise Transient(f"{owner}: {table_key} has been held for more than {wait_seconds:.0f} s by {holder}; try again later")
+            time.sleep(0.05)  # between two tries of a lock whose wait must be bounded, which flock itself cannot
+        file.seek(0)
+        file.truncate()
+        file.write(f"process {os.getpid()} ({owner})")
+        file.flush()
+        yield
+
+
+def _taken(file: TextIO) -> bool:
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _interrupted(spark: "SparkSession") -> bool:
+    """Whether nothing of our own session runs any more, for sure."""
+    from pyspark.sql.connect.session import SparkSession as ConnectSession
+
+    if not isinstance(spark, ConnectSession):
+        return True  # a statement of a driver in this process has ended with its exception
+    try:
+        return not spark.interruptAll()
+    except Exception:
+        return False

@@ -1,0 +1,1 @@
+"""Draws: values in, pictures out."""

@@ -1,0 +1,1 @@
+"""Keeps it running: Java, jars, the Connect server, processes, and everything in the foreground. Imports core only."""

@@ -1,0 +1,187 @@
+"""The whole lake in the foreground: Spark Connect server, Dagster's page and daemons, until Ctrl-C.
+
+**Safety properties**
+- Whatever is started dies with this process, also when it is killed: each child hangs on a pipe that the kernel closes.
+- Dagster ends first, so that its runs are interrupted and recorded while the server still answers; the server ends last.
+"""
+
+import contextlib
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import FrameType
+
+from lakehouse.core.errors import Broken, Refused
+from lakehouse.core.settings import Settings
+from lakehouse.runtime import server
+from lakehouse.runtime.dagster_home import dagster_home
+from lakehouse.runtime.processes import claim_lock, port_is_free
+from lakehouse.runtime.project import ROOT
+from lakehouse.runtime.server import Supervision, supervised
+
+_PAGE_SECONDS = 180
+_END_SECONDS = 45
+_COLOUR = re.compile(r"\x1b\[[0-9;]*m")
+_ALARM = re.compile(r" - (ERROR|CRITICAL) - ")
+_SHOWN_CHARACTERS = 220
+
+
+class _Stopped(BaseException):
+    """A person, or the system, asked for the end."""
+
+
+def run_all(
+    settings: Settings,
+    say: Callable[[str], None],
+    *,
+    check: Callable[[], None] = lambda: None,
+    prepare: Callable[[Path], None] = lambda _home: None,
+) -> int:
+    """Runs everything until SIGINT, SIGTERM or SIGHUP: 0 if it was asked to end, 1 if a part of it ended by itself.
+
+    `say` gets what happens, and the lines of Dagster's log that tell an error, as they are. `check` is called before anything is started,
+    and may refuse. `prepare` gets Dagster's folder while nothing is up in it, right before Dagster is started.
+
+    Raises:
+        Refused: a port is taken, this lake is up already, or `check` refuses; nothing was started.
+        Broken, Transient: the server or the page did not come up; nothing is left running.
+    """
+    with claim_lock(settings.home / "up.lock") as is_ours:
+        if not is_ours:
+            raise Refused(f"this lake is up already: its home is {settings.home}; another lake wants another LAKEHOUSE_HOME")
+        _check_ports(settings)
+        check()
+        home = dagster_home(settings)
+        try:
+            with _stopped_by_signals(), _spark(settings, say) as supervision:
+                prepare(home)
+                with _dagster(settings, home) as page:
+                    _show(settings, page, supervision, home / "dagster.log", say)
+        except _Stopped:
+            say("stopped")
+            return 0
+        return 1
+
+
+def _show(
+    settings: Settings, page: "subprocess.Popen[bytes]", supervision: Supervision | None, log: Path, say: Callable[[str], None]
+) -> None:
+    try:
+        _wait_for_page(settings, page, log)
+        say(f"page at http://127.0.0.1:{settings.port}  (Ctrl-C stops everything)")
+        _watch(page, supervision, log, say)
+    finally:
+        say("stopping ...")
+
+
+def _check_ports(settings: Settings) -> None:
+    if not port_is_free(settings.port):
+        raise Refused(f"port {settings.port} is taken by another program; set LAKEHOUSE_PORT to a free one for the page")
+    if settings.spark == "server" and server.status(settings).pid is None:
+        server.check_port_is_free(settings)
+
+
+@contextlib.contextmanager
+def _stopped_by_signals() -> Iterator[None]:
+    """The first signal ends the block; later ones do not disturb the end."""
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+    def stop(_number: int, _frame: FrameType | None) -> None:
+        for each in numbers:
+            signal.signal(each, signal.SIG_IGN)
+        raise _Stopped
+
+    before = {number: signal.signal(number, stop) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+@contextlib.contextmanager
+def _spark(settings: Settings, say: Callable[[str], None]) -> Iterator[Supervision | None]:
+    if settings.spark != "server":
+        yield None
+        return
+    say("starting the Spark Connect server ...")
+    since = time.monotonic()
+    with supervised(settings, say) as supervision:
+        say(f"Spark Connect server up at localhost:{settings.spark_port} after {time.monotonic() - since:.1f} s")
+        yield supervision
+
+
+@contextlib.contextmanager
+def _dagster(settings: Settings, home: Path) -> Iterator[subprocess.Popen[bytes]]:
+    log = home / "dagster.log"
+    if log.exists():
+        log.replace(home / "dagster.log.1")
+    command = [sys.executable, "-m", "dagster", "dev", "-h", "127.0.0.1", "-p", str(settings.port)]
+    with log.open("ab") as output:
+        warden = subprocess.Popen(
+            [sys.executable, "-m", "lakehouse.runtime.warden", *command],
+            cwd=ROOT,  # where pyproject.toml tells Dagster what to load
+            env={**os.environ, **settings.as_environ(), "DAGSTER_HOME": str(home)},
+            stdin=subprocess.PIPE,
+            stdout=output,
+            stderr=output,
+            start_new_session=True,
+        )
+    try:
+        yield warden
+    finally:
+        _end(warden)
+
+
+def _end(warden: subprocess.Popen[bytes]) -> None:
+    assert warden.stdin is not None
+    warden.stdin.close()
+    try:
+        warden.wait(timeout=_END_SECONDS)
+    except subprocess.TimeoutExpired:
+        os.killpg(warden.pid, signal.SIGKILL)
+        warden.wait()
+
+
+def _wait_for_page(settings: Settings, page: subprocess.Popen[bytes], log: Path) -> None:
+    deadline = time.monotonic() + _PAGE_SECONDS
+    while not _answers(settings.port):
+        if page.poll() is not None:
+            raise Broken(f"Dagster ended while it started; the end of {log}:\n{_tail(log)}")
+        if time.monotonic() > deadline:
+            raise Broken(f"Dagster's page did not answer at port {settings.port} within {_PAGE_SECONDS} s; the end of {log}:\n{_tail(log)}")
+        time.sleep(0.2)  # between two questions to another process; nothing is assumed of the time that passes
+
+
+def _answers(port: int) -> bool:
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/server_info", timeout=5) as answer:
+            return answer.status == 200
+    except OSError:
+        return False
+
+
+def _watch(page: subprocess.Popen[bytes], supervision: Supervision | None, log: Path, say: Callable[[str], None]) -> None:
+    """Shows Dagster's errors, one line each, until a part of the whole ends by itself."""
+    with log.open(errors="replace") as lines:
+        while True:
+            for line in lines:
+                if _ALARM.search(plain := _COLOUR.sub("", line)):
+                    say(plain.strip()[:_SHOWN_CHARACTERS])
+            if page.poll() is not None:
+                say(f"Dagster ended by itself; the end of {log}:\n{_tail(log)}")
+                return
+            if supervision is not None and not supervision.is_kept:
+                say("the keeper of the Spark Connect server ended by itself")
+                return
+            time.sleep(0.5)  # between two looks at the log and the processes; nothing is assumed of the time that passes
+
+
+def _tail(log: Path, lines: int = 15) -> str:
+    return _COLOUR.sub("", "\n".join(log.read_text(errors="replace").splitlines()[-lines:]))

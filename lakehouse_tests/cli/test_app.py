@@ -1,0 +1,153 @@
+"""Exit codes, errors, help, settings."""
+
+import json
+import signal
+import sys
+import time
+from pathlib import Path
+
+import dagster as dg
+import pytest
+
+from lakehouse.cli.app import commands, exit_code_of, interrupt_again
+from lakehouse.core.errors import Broken, Refused, Transient
+from lakehouse_tests.cli.conftest import Terminal
+
+EVERY = sorted(commands.commands)
+
+
+@pytest.mark.parametrize(
+    ("error", "kind", "code"),
+    [
+        (Refused("why not"), "Refused", 2),
+        (Transient("later"), "Transient", 75),
+        (Broken("look"), "Broken", 1),
+        (ZeroDivisionError("oops"), "Broken", 1),
+    ],
+)
+def test_each_error_has_its_exit_code_and_its_json(error: Exception, kind: str, code: int, capsys: pytest.CaptureFixture[str]) -> None:
+    def fail() -> int:
+        raise error
+
+    assert exit_code_of(fail, as_json=True) == code
+    out, err = capsys.readouterr()
+    told = json.loads(out)["error"]
+    assert (told["kind"], told["exit_code"]) == (kind, code)
+    assert f"{kind}: {told['message']}" in err
+    assert exit_code_of(fail, as_json=False) == code
+    assert capsys.readouterr().out == ""
+
+
+def test_an_interrupted_command_exits_as_shells_expect(terminal: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("lakehouse.cli.commands.tables.open_declared", interrupt)
+    assert terminal.json("tables", exit_code=130)["error"]["kind"] == "Interrupted"
+
+
+@pytest.mark.parametrize("raised", [KeyboardInterrupt, dg.DagsterExecutionInterruptedError])
+def test_an_interrupt_that_python_drops_comes_again(raised: type[BaseException], monkeypatch: pytest.MonkeyPatch) -> None:
+    class Collected:
+        def __del__(self) -> None:
+            raise raised
+
+    def until_interrupted() -> None:
+        collected = Collected()
+        del collected
+        for _ in range(1_000):
+            time.sleep(0.01)  # where an interrupt is raised
+
+    monkeypatch.setattr(sys, "unraisablehook", interrupt_again)
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a worker of a parallel run ignores it
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            until_interrupted()
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.parametrize("arguments", [("bogus",), ("plan", "--bogus"), ("compact",), ("history", "bronze/orders", "--limit", "0")])
+def test_misuse_is_refused_on_one_line_that_says_where_to_look(terminal: Terminal, arguments: tuple[str, ...]) -> None:
+    result = terminal.run(*arguments)
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert result.stderr.startswith("Refused: ") and result.stderr.count("\n") == 1 and " -h" in result.stderr
+    assert terminal.json(*arguments, exit_code=2)["error"]["exit_code"] == 2
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_every_command_explains_itself_with_an_example(terminal: Terminal, name: str) -> None:
+    for flag in ("-h", "--help"):
+        result = terminal.run(name, flag)
+        assert result.exit_code == 0
+        assert "Example" in result.stdout
+    assert name in terminal.run("-h").stdout
+
+
+def test_a_setting_that_is_not_accepted_stops_every_command_that_reads_settings(terminal: Terminal) -> None:
+    for arguments in (["tables"], ["health"], ["config"], ["server", "status"], ["up"], ["replay"], ["materialize"]):
+        result = terminal.run(*arguments, LAKEHOUSE_PORT="many")
+        assert (result.exit_code, result.stdout) == (2, ""), arguments
+        assert "Refused: LAKEHOUSE_PORT is 'many'" in result.stderr
+
+
+def test_a_tables_package_that_cannot_be_imported_is_named(terminal: Terminal) -> None:
+    result = terminal.run("tables", LAKEHOUSE_TABLES="no.such.package")
+    assert result.exit_code == 2
+    assert result.stderr.startswith("Refused: tables module no.such.package cannot be imported: ModuleNotFoundError")
+
+
+def test_config_tells_where_each_value_comes_from_and_no_secret(terminal: Terminal) -> None:
+    secrets = {
+        "AWS_SECRET_ACCESS_KEY": "hush",
+        "AWS_SOMETHING_NEW": "hush",
+        "SPARK_CONNECT_AUTHENTICATE_TOKEN": "hush",
+    }
+    addresses = {
+        "AWS_ENDPOINT_URL": "http://127.0.0.1:9000",
+        "LAKEHOUSE_SPARK": "sc://cluster:15002/;user_id=x;x-api-key=hush;use_ssl=true",
+    }
+    for arguments in (["config"], ["config", "--json"]):
+        result = terminal.run(*arguments, **secrets, **addresses)
+        assert result.exit_code == 0
+        assert "hush" not in result.stdout + result.stderr
+    document = terminal.json("config", **secrets, **addresses)
+    by_name = {each["name"]: each for each in document["settings"]}
+    assert by_name["LAKEHOUSE_SPARK"]["value"] == "sc://cluster:15002/;user_id=x;x-api-key=***;use_ssl=true"
+    assert (by_name["LAKEHOUSE_HOME"]["source"], by_name["LAKEHOUSE_PORT"]["source"]) == ("environment", "default")
+    assert by_name["LAKEHOUSE_PORT"] == {
+        "name": "LAKEHOUSE_PORT",
+        "value": "3000",
+        "source": "default",
+        "default": "3000",
+        "accepted": "a TCP port, 1 to 65535, for the page",
+    }
+    others = {each["name"]: (each["set"], each["value"]) for each in document["others"]}
+    assert others["AWS_SECRET_ACCESS_KEY"] == (True, None)
+    assert others["AWS_SOMETHING_NEW"] == (True, None)
+    assert others["AWS_ACCESS_KEY_ID"] == (False, None)
+    assert others["AWS_ENDPOINT_URL"] == (True, "http://127.0.0.1:9000")
+
+
+def test_a_server_that_was_never_started_is_stopped_and_stopping_it_again_is_fine(terminal: Terminal) -> None:
+    status = {"condition": "stopped", "pid": None, "port": 1, "uptime_seconds": None, "keeper_pid": None}
+    for action in ("status", "stop"):
+        assert terminal.json("server", action) == {**status, "log": str(terminal.home / "server" / "server.log")}
+    assert "lakehouse server start" in terminal.run("server", "status").stdout
+
+
+def test_a_server_that_nobody_would_use_is_not_started(terminal: Terminal) -> None:
+    result = terminal.run("server", "start", LAKEHOUSE_SPARK="local[1]")
+    assert result.exit_code == 2 and "LAKEHOUSE_SPARK" in result.stderr
+
+
+def test_a_lake_that_belongs_to_another_home_is_read_by_every_command_and_written_after_it_was_taken_over(
+    told: Terminal, tmp_path: Path
+) -> None:
+    assert told.json("server", "take-over")["before"] is None
+    other = Terminal(tmp_path / "other", LAKEHOUSE_ROOT=str(told.root))
+    for arguments in (["tables"], ["health"], ["plan"], ["history", "silver/orders"], ["inventory", "scan"], ["server", "status"]):
+        assert other.run(*arguments).exit_code == 0, arguments
+    taken = other.json("server", "take-over")
+    assert f"the home {tmp_path / 'other'} " in taken["owner"] and f"the home {told.home} " in taken["before"]
+    assert f"before it belonged to the home {tmp_path / 'other'} " in told.run("server", "take-over").stdout

@@ -1,0 +1,107 @@
+"""Runs in this process, without Spark: how failures in a run are told, and what is refused before one is made."""
+
+import json
+
+import dagster as dg
+import pytest
+
+from lakehouse.cli.dagster_runs import AssetRun, Recorder
+from lakehouse.core.errors import Broken, LakehouseError, Refused, Transient
+from lakehouse.defs.failures import dagster_words
+from lakehouse_tests.cli.conftest import Terminal
+
+
+def run_of(*assets: dg.AssetsDefinition, keys: tuple[str, ...]) -> dict[str, AssetRun]:
+    """What a run of the assets is told to have done."""
+    with dg.DagsterInstance.ephemeral() as instance:
+        return {run.key: run for run in Recorder(instance, dg.Definitions(assets=list(assets))).materialize(keys)}
+
+
+@pytest.mark.parametrize("error", [Refused("ask otherwise: why"), Transient("the table is held"), Broken("look at it")])
+def test_an_error_in_a_run_comes_out_as_it_was_raised_at_once(error: LakehouseError) -> None:
+    tries: list[int] = []
+
+    @dg.asset(key=["bronze", "failing"])
+    def failing(context: dg.AssetExecutionContext) -> None:
+        tries.append(1)
+        with dagster_words(context):
+            raise error
+
+    run = run_of(failing, keys=("bronze/failing",))["bronze/failing"]
+    assert (run.state, type(run.error), str(run.error)) == ("failed", type(error), str(error))
+    assert len(tries) == 1
+
+
+class Said(dg.Config):
+    """What a run may be told."""
+
+    anyway: bool = False
+
+
+@pytest.mark.parametrize(("config", "said"), [(None, False), ({"anyway": False}, False), ({"anyway": True}, True)])
+def test_what_a_person_says_of_a_run_reaches_the_asset(config: dict[str, bool] | None, said: bool) -> None:
+    heard: list[bool] = []
+
+    @dg.asset(key=["compaction", "bronze", "paused"])
+    def compaction(config: Said) -> None:
+        heard.append(config.anyway)
+
+    with dg.DagsterInstance.ephemeral() as instance:
+        [run] = Recorder(instance, dg.Definitions(assets=[compaction])).materialize(["compaction/bronze/paused"], config=config)
+    assert (run.state, heard) == ("done", [said])
+
+
+def test_a_defect_in_a_run_is_broken_and_named() -> None:
+    @dg.asset(key=["bronze", "failing"])
+    def failing() -> None:
+        raise ValueError("no such thing\nand more")
+
+    run = run_of(failing, keys=("bronze/failing",))["bronze/failing"]
+    assert (type(run.error), str(run.error)) == (Broken, "a defect: ValueError: no such thing")
+
+
+def test_what_follows_a_failure_is_skipped_and_what_does_not_is_done() -> None:
+    @dg.asset(key=["bronze", "failing"])
+    def failing(context: dg.AssetExecutionContext) -> None:
+        with dagster_words(context):
+            raise Refused("no")
+
+    @dg.asset(key=["silver", "after"], deps=[failing])
+    def after() -> None: ...
+
+    @dg.asset(key=["silver", "other"])
+    def other() -> dg.MaterializeResult:
+        return dg.MaterializeResult(metadata={"lakehouse/plan": "a sentence"})
+
+    runs = run_of(failing, after, other, keys=("bronze/failing", "silver/after", "silver/other"))
+    assert {key: run.state for key, run in runs.items()} == {"bronze/failing": "failed", "silver/after": "skipped", "silver/other": "done"}
+    assert runs["silver/other"].metadata == {"lakehouse/plan": "a sentence"}
+
+
+def test_what_a_run_tells_of_an_asset_that_was_not_asked_for_is_said_and_is_no_run_of_its_own(capsys: pytest.CaptureFixture[str]) -> None:
+    @dg.asset(key=["bronze", "written"])
+    def written(context: dg.AssetExecutionContext) -> None:
+        told = {"lakehouse/plan": "2 files merge"}
+        context.log_event(dg.AssetMaterialization(dg.AssetKey(["compaction", "bronze", "written"]), metadata=told))
+
+    runs = run_of(written, keys=("bronze/written",))
+    assert {key: run.state for key, run in runs.items()} == {"bronze/written": "done"}
+    assert "compaction/bronze/written: 2 files merge" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("arguments", [("materialize",), ("compact", "bronze/orders")])
+def test_a_server_that_died_is_not_hidden_by_another_one(told: Terminal, arguments: tuple[str, ...]) -> None:
+    folder = told.home / "server"
+    folder.mkdir()
+    (folder / "pid").write_text(json.dumps({"process": {"pid": 2**22 - 1, "born": "1"}, "keeper": None, "port": 1}))
+    error = told.json(*arguments, exit_code=75)["error"]
+    assert error["kind"] == "Transient"
+    assert "lakehouse server start" in error["message"]
+
+
+def test_a_selection_without_tables_is_refused_with_what_is_near(told: Terminal) -> None:
+    for selection in ("silver/order", "compaction/silver/orders", "(("):
+        result = told.run("materialize", selection)
+        assert (result.exit_code, result.stdout) == (2, ""), selection
+        assert result.stderr.startswith(f"Refused: materialize {selection!r}: ")
+    assert "silver/orders" in told.run("materialize", "silver/order").stderr

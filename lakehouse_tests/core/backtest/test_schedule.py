@@ -1,0 +1,102 @@
+"""Who looks at a table between two commits, and when; on replays whose commits lie hours apart."""
+
+from dataclasses import replace
+
+import pytest
+
+from lakehouse.core.backtest.replay import replay_story
+from lakehouse.core.backtest.result import Backtest
+from lakehouse.core.declaration.compaction_policy import CompactionPolicy
+from lakehouse.core.declaration.strategies import AfterWrite, Chosen, NoCompaction, Scheduled
+from lakehouse.core.declaration.windows import Window
+from lakehouse.core.delta.commit_files import Story, StoryCommit
+from lakehouse.core.delta.snapshot import DataFile, Layout, LogDebt
+from lakehouse.core.errors import Refused
+from lakehouse.core.reasons import Reason
+from lakehouse_tests.core.made import POLICY
+
+HOUR_MS = 3_600_000
+SHAPE = Layout(
+    table="t", uri="/t", version=0, committed_ms=0, files=(), log=LogDebt(checkpoint_version=None, commit_count=0, commit_bytes=0)
+)
+SOON = replace(POLICY, min_small_files=2)
+
+
+def replayed(policy: CompactionPolicy, *hours: float, files: int = 1) -> Backtest:
+    """A table that got `files` files at each of these hours after midnight, and then again a year later."""
+    times = [*(round(hour * HOUR_MS) for hour in hours), 365 * 24 * HOUR_MS]
+    commits = tuple(
+        StoryCommit(
+            version=version,
+            committed_ms=time,
+            operation="WRITE",
+            changed_data=True,
+            added=tuple(_file(f"{version}-{place}", 10 * (place + 1), time) for place in range(files)),
+            shape=SHAPE,
+        )
+        for version, time in enumerate(times)
+    )
+    return replay_story(Story(table="t", start=None, commits=commits), policy)
+
+
+def _file(path: str, size_bytes: int, time_ms: int) -> DataFile:
+    return DataFile(path=path, size_bytes=size_bytes, modified_ms=time_ms, row_count=1)
+
+
+def hours_of(backtest: Backtest) -> list[float]:
+    """The hours at which it compacted, but for the last commit's."""
+    return [round(run.at_ms / HOUR_MS, 2) for moment in backtest.moments[:-1] for run in moment.runs]
+
+
+def test_the_sensor_looks_at_once() -> None:
+    assert hours_of(replayed(SOON, 1, 2.5, 3)) == [2.5]
+
+
+def test_old_small_files_are_found_between_two_commits() -> None:
+    aged = replayed(replace(POLICY, max_small_file_age_hours=24), 1.5, 2)
+    assert (hours_of(aged), aged.moments[1].reason) == ([26.0], Reason.DUE_AGE)
+
+
+def test_a_table_is_waited_for_until_it_is_cold() -> None:
+    cold = replace(SOON, cold_hours=6, cooldown_minutes=0)
+    assert hours_of(replayed(cold, 1, 2)) == [8.0]
+
+
+def test_a_window_is_waited_for() -> None:
+    night = replace(SOON, windows=(Window(start="22:00", end="23:30"),))
+    found = replayed(night, 1, 2)
+    assert (hours_of(found), found.moments[1].reason) == ([22.0], Reason.DUE)
+    assert found.moments[0].reason is Reason.WINDOW_CLOSED
+
+
+def test_after_a_run_the_cooldown_is_over_before_the_next() -> None:
+    cool = replace(SOON, cooldown_minutes=30)
+    assert hours_of(replayed(cool, 1, 1.1, files=2)) == [1.0, 1.5]
+    assert hours_of(replayed(replace(SOON, cooldown_minutes=0), 1, 1.1, files=2)) == [1.0, 1.1]
+
+
+def test_a_backlog_beyond_the_bound_of_one_run_goes_on_when_it_has_cooled_down() -> None:
+    bounded = replace(SOON, max_bytes_per_run=100, cooldown_minutes=6)
+    assert hours_of(replayed(bounded, 1, files=6)) == [1.0, 1.1]
+
+
+@pytest.mark.parametrize("strategy", [AfterWrite(), Scheduled(cron="0 6 * * *")])
+def test_a_schedule_and_a_writer_look_once_each_time(strategy: AfterWrite | Scheduled) -> None:
+    found = replayed(replace(POLICY, strategy=strategy), 1, 2)
+    assert hours_of(found) == ([2.0] if isinstance(strategy, AfterWrite) else [6.0])
+
+
+def test_who_keeps_hands_off_says_why() -> None:
+    for policy, reason in (
+        (replace(SOON, mode="off"), Reason.OPTED_OUT),
+        (replace(SOON, mode="recommend"), Reason.RECOMMEND_ONLY),
+        (replace(SOON, strategy=NoCompaction()), Reason.NO_STRATEGY),
+        (replace(SOON, mode="off", strategy=AfterWrite()), Reason.OPTED_OUT),
+    ):
+        found = replayed(policy, 1, 2, 3)
+        assert (found.runs, found.moments[0].reason) == ((), reason)
+
+
+def test_what_is_not_chosen_yet_is_refused() -> None:
+    with pytest.raises(Refused, match="chosen"):
+        replayed(replace(POLICY, strategy=Chosen(latency_seconds=60)), 1)

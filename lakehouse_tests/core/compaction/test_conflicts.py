@@ -1,0 +1,73 @@
+"""What is left to other writers after a compaction lost to them."""
+
+from dataclasses import replace
+
+from lakehouse.core.compaction.conflicts import Loss, half_of, partitions_removed_from, without_partitions
+from lakehouse.core.compaction.plan import plan_table
+from lakehouse.core.costs.estimate import DEFAULT_RATES
+from lakehouse.core.declaration.table import Append, Landing, Table
+from lakehouse.core.delta.commits import Commit, History
+from lakehouse.core.delta.snapshot import Column, DataFile, Layout, LogDebt
+
+TABLE = Table(
+    key="bronze/t", source=Landing(prefix="landing/t/", format="json", schema="id BIGINT, at TIMESTAMP"), write=Append(partition_by=("at",))
+)
+LAYOUT = Layout(
+    table="bronze/t",
+    uri="/lake/bronze/t",
+    version=3,
+    committed_ms=0,
+    files=tuple(
+        DataFile(path=f"{number}", size_bytes=100 + number, modified_ms=0, partition=(("at", at),))
+        for number, at in enumerate(("2013-01-01", "2013-01-01 00:00:00", "2013-01-02", "2013-01-02"))
+    ),
+    log=LogDebt(checkpoint_version=None, commit_count=4, commit_bytes=0),
+    columns=(Column(name="id", type="bigint"), Column(name="at", type="timestamp")),
+    partition_columns=("at",),
+)
+
+
+def _commit(*removed: str, changed_data: bool = True) -> Commit:
+    return Commit(version=4, committed_ms=0, operation="DELETE", changed_data=changed_data, removed_paths=removed)
+
+
+def test_a_partition_is_contested_if_files_of_it_were_taken_however_it_is_spelled() -> None:
+    first, second = (partitions_removed_from(LAYOUT, [_commit(path)]) for path in ("0", "1"))
+    assert first == second != partitions_removed_from(LAYOUT, [_commit("2")])
+    assert partitions_removed_from(LAYOUT, [_commit("0", changed_data=False), _commit("not there then"), _commit()]) == frozenset()
+
+
+def test_the_rest_of_a_plan_is_priced_and_says_what_it_leaves() -> None:
+    whole = plan_table(TABLE, LAYOUT, _history(), now_ms=0)
+    rest = without_partitions(whole, LAYOUT, partitions_removed_from(LAYOUT, [_commit("1")]), rates=DEFAULT_RATES)
+    assert (whole.files_removed, rest.files_removed, rest.partitions) == (4, 2, ((("at", "2013-01-02"),),))
+    assert rest.sentence.endswith("; left to other writers: 2 of these files, in 1 partition(s)")
+    assert 0 < rest.estimate.seconds < whole.estimate.seconds and rest.estimate.get_requests == 0
+
+
+def test_in_a_bucket_the_rest_is_priced_with_its_requests() -> None:
+    layout = replace(LAYOUT, uri="s3a://lake/bronze/t")
+    whole = plan_table(TABLE, layout, _history(), now_ms=0)
+    rest = without_partitions(whole, layout, partitions_removed_from(layout, [_commit("1")]), rates=DEFAULT_RATES)
+    assert 0 < rest.estimate.get_requests < whole.estimate.get_requests and 0 < rest.estimate.put_requests < whole.estimate.put_requests
+
+
+def test_a_table_without_partitions_has_no_rest() -> None:
+    flat = replace(LAYOUT, partition_columns=(), files=tuple(replace(file, partition=()) for file in LAYOUT.files))
+    whole = plan_table(TABLE, flat, _history(), now_ms=0)
+    assert whole.bins
+    assert not without_partitions(whole, flat, partitions_removed_from(flat, [_commit("1")]), rates=DEFAULT_RATES).bins
+
+
+def test_after_a_loss_the_next_try_is_bound_to_half_of_its_bytes_and_never_to_none() -> None:
+    bound = [
+        half_of(
+            TABLE, [Loss(partitions=frozenset(), wasted_files=0, planned_bytes=bytes_, wasted_bytes=0, wasted_seconds=0)]
+        ).compaction.max_bytes_per_run
+        for bytes_ in (1000, 1)
+    ]
+    assert bound == [500, 1]
+
+
+def _history() -> History:
+    return History(table="bronze/t", commits=())

@@ -1,0 +1,96 @@
+"""Every compaction is held against its plan; what was rewritten and what was wasted is counted."""
+
+from dataclasses import dataclass
+
+import pytest
+
+from lakehouse.core.costs.ledger import account_for
+from lakehouse.core.delta.commits import Commit
+from lakehouse_tests.core.ran import compaction, past, write
+
+MB = 1_000_000
+
+
+@dataclass(frozen=True)
+class Thrown:
+    """A run that came to nothing."""
+
+    seconds: float
+    bytes_rewritten: int
+
+
+def test_predicted_beside_actual_with_the_error_of_each_and_the_mean_so_far() -> None:
+    commits = [write(1, 2 * MB), compaction(2, seconds=2.0, predicted_seconds=1.0, predicted_usd=0.1)]
+    commits += [compaction(3, seconds=2.0, predicted_seconds=2.2), compaction(4, seconds=1.0, predicted_seconds=1.0)]
+    account = account_for(past(commits))
+    assert [entry.errors.seconds for entry in account.entries] == pytest.approx([0.5, 0.1, 0.0])
+    assert [entry.mean_errors.seconds for entry in account.entries] == pytest.approx([0.5, 0.3, 0.2])
+    assert (account.mean_errors.files, account.mean_errors.bytes_) == (0, pytest.approx(0.25))
+    first = account.entries[0].compaction
+    assert first.predicted is not None
+    assert (first.seconds, first.predicted.seconds, first.predicted.usd, account.entries[0].usd) == (
+        2.0,
+        1.0,
+        0.1,
+        pytest.approx(0.11 / 900),
+    )
+
+
+@pytest.mark.parametrize(("count", "end"), [(99, "bytes"), (100, "bytes; older ones are forgotten")])
+def test_the_sum_of_what_was_wasted_says_where_it_ends(count: int, end: str) -> None:
+    account = account_for(past([]), [Thrown(1.0, 5)] * count)
+    assert account.sentences[-1] == f"wasted: {count} run(s), {count}.0 s, {5 * count} {end}"
+
+
+def test_the_mean_forgets_all_but_the_newest_ten() -> None:
+    commits = [
+        compaction(1, seconds=1.0, predicted_seconds=100.0),
+        *(compaction(v, seconds=1.0, predicted_seconds=1.1) for v in range(2, 12)),
+    ]
+    means = [entry.mean_errors.seconds for entry in account_for(past(commits)).entries]
+    assert means[9] == pytest.approx((99 + 0.9) / 10) and means[10] == pytest.approx(0.1)
+
+
+def test_what_nobody_predicted_or_measured_has_no_error() -> None:
+    other = Commit(version=1, committed_ms=1, operation="OPTIMIZE", changed_data=False, removed_paths=("a",), added_paths=("b",))
+    account = account_for(past([other, compaction(2, seconds=None)]))
+    assert [(entry.errors.files, entry.errors.seconds, entry.usd) for entry in account.entries] == [(None, None, None), (0.0, None, None)]
+    assert account.mean_errors.as_json() == {"files": 0.0, "bytes": None, "seconds": None}
+
+
+def test_a_run_of_several_commits_is_one_compaction() -> None:
+    several = [compaction(1, seconds=1.0, mark="one"), compaction(2, seconds=3600 + 1.0, mark="one")]
+    [entry] = account_for(past(several)).entries
+    assert (entry.compaction.first_version, entry.compaction.version, entry.compaction.files_removed) == (1, 2, 20)
+    assert entry.compaction.seconds == 3601
+
+
+def test_a_clock_that_is_ahead_gives_no_seconds() -> None:
+    assert account_for(past([compaction(1, seconds=-5.0)])).entries[0].compaction.seconds is None
+
+
+AMPLIFICATION = {
+    "one rewrite of half": ([write(1, 10 * MB), compaction(2, size_bytes=5 * MB, written_share=1.0)], 0.5),
+    "the same bytes again and again": ([write(1, MB), *(compaction(v, size_bytes=MB, written_share=1.0) for v in (2, 3, 4))], 3.0),
+    "a backfill rewrites nothing": (
+        [write(1, MB), Commit(version=2, committed_ms=1, operation="ROW TRACKING BACKFILL", changed_data=False, added_bytes=MB)],
+        0.0,
+    ),
+    "the writes are no longer in the log": ([compaction(1)], None),
+}
+
+
+@pytest.mark.parametrize(("commits", "ratio"), AMPLIFICATION.values(), ids=AMPLIFICATION)
+def test_bytes_rewritten_per_byte_ingested(commits: list[Commit], ratio: float | None) -> None:
+    account = account_for(past(commits))
+    assert account.write_amplification == ratio
+    assert account.as_json()["write_amplification"] == ratio
+
+
+def test_wasted_work_is_counted() -> None:
+    account = account_for(past([write(1, MB)]), [Thrown(1.5, 100), Thrown(2.0, 50)])
+    assert (account.wasted_runs, account.wasted_seconds, account.wasted_bytes) == (2, 3.5, 150)
+    assert account.sentences == (
+        "write amplification 0.00: 0 bytes rewritten for 1000000 bytes ingested",
+        "wasted: 2 run(s), 3.5 s, 150 bytes",
+    )

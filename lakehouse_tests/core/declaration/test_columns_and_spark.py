@@ -1,0 +1,49 @@
+"""Large logs are read column by column: to the very same values, and without the garbage collector."""
+
+import gc
+from pathlib import Path
+
+import pytest
+
+from benchmarks import big_log
+from lakehouse.core.delta.snapshot import DataFile, Tombstone
+from lakehouse.engine.delta_log import garbage_uncollected, read_facts
+from lakehouse.engine.delta_log.columns import made_of_columns
+from lakehouse.engine.store import DiskStore
+
+
+def test_values_made_of_columns_are_those_that_their_class_makes() -> None:
+    stones = made_of_columns(Tombstone, 2, path=["a", "b"], deleted_ms=[1, None], size_bytes=iter([None, 2]))
+    assert stones == [Tombstone(path="a", deleted_ms=1), Tombstone(path="b", size_bytes=2)]
+    assert len(set(stones)) == 2
+
+
+def test_a_column_that_is_left_out_is_no_default() -> None:
+    with pytest.raises(AssertionError):
+        made_of_columns(Tombstone, 1, path=["a"])
+
+
+def test_the_collector_rests_and_works_again_also_after_an_error() -> None:
+    with garbage_uncollected():
+        assert not gc.isenabled()
+    with pytest.raises(ValueError, match="x"), garbage_uncollected():
+        raise ValueError("x")
+    assert gc.isenabled()
+    gc.disable()
+    try:
+        with garbage_uncollected():
+            pass
+        assert not gc.isenabled()
+    finally:
+        gc.enable()
+
+
+def test_the_benchmark_s_log_holds_what_it_says(tmp_path: Path) -> None:
+    big_log.build(tmp_path, files=2_000, partitions=40, tombstones=500, commits=5)
+    facts = read_facts(DiskStore(tmp_path), big_log.KEY, uri="/lake/big")
+    assert facts is not None
+    layout = facts.layout
+    assert (layout.version, layout.file_count, len(layout.tombstones)) == (6, 2_000 + 5 * 50 - 5 * 3, 500 + 5 * 3)
+    assert len({file.partition for file in layout.files}) == 40
+    assert sum(file.deletion_vector is not None for file in layout.files) == sum(file.deleted_row_count > 0 for file in layout.files) > 90
+    assert all(type(file) is DataFile and file.row_count for file in layout.files)

@@ -1,0 +1,91 @@
+"""Knobs: the layer's defaults under what a table declares."""
+
+from collections.abc import Callable
+from dataclasses import fields
+
+import pytest
+
+from lakehouse.core.declaration.compaction_policy import MIB, BinPacking, Compaction, CompactionPolicy, LiquidClustering, ZOrder, policy_for
+from lakehouse.core.declaration.strategies import BySensor, Chosen, Scheduled
+from lakehouse.core.errors import Refused
+
+
+@pytest.mark.parametrize(("layer", "min_small_files"), [("bronze", 40), ("silver", 16), ("gold", 8)])
+def test_the_defaults_of_a_layer(layer: str, min_small_files: int) -> None:
+    policy = policy_for(layer, Compaction())
+    assert (policy.min_small_files, policy.target_file_bytes, policy.max_deleted_rows_ratio) == (min_small_files, 0, 0.05)
+    assert (policy.strategy, policy.mode, policy.windows, policy.data_layout) == (BySensor(), "automatic", (), BinPacking())
+
+
+def test_every_knob_of_a_declaration_has_its_place_in_the_policy() -> None:
+    assert {knob.name for knob in fields(Compaction)} == {knob.name for knob in fields(CompactionPolicy)}
+
+
+@pytest.mark.parametrize(
+    ("knob", "value"), [("target_file_bytes", 4096), ("min_small_files", 2), ("max_deleted_rows_ratio", 1), ("max_deleted_rows_ratio", 0.5)]
+)
+def test_a_declared_knob_beats_the_default_and_leaves_the_others(knob: str, value: float) -> None:
+    declared, default = (policy_for("gold", Compaction(**given)) for given in ({knob: value}, {}))
+    changed = [name for name in CompactionPolicy.__slots__ if getattr(declared, name) != getattr(default, name)]
+    assert changed == [knob] and getattr(declared, knob) == value
+
+
+@pytest.mark.parametrize(
+    ("knob", "value"),
+    [
+        ("strategy", "auto"),
+        ("mode", "sometimes"),
+        ("windows", ("22:00",)),
+        ("data_layout", "zorder"),
+        ("min_mergeable_bytes", -1),
+        ("max_small_file_age_hours", float("inf")),
+        ("max_reads_hurt_share", 1.5),
+        ("purge_deleted_rows_share", -0.1),
+        ("slowdown_share", "a quarter"),
+        ("cooldown_minutes", True),
+        ("scan_cores", 0),
+        ("max_bytes_per_run", 1.5),
+        ("max_seconds_per_run", -1),
+        ("cold_hours", float("nan")),
+        ("reads_per_day", None.__class__),
+        ("breaker_failures", 0),
+        ("breaker_hours", -1),
+        ("max_rewrites", 1),
+        ("target_file_bytes", 4095),
+        ("target_file_bytes", 128e6),
+        ("target_file_bytes", "128m"),
+        ("min_small_files", 1),
+        ("min_small_files", True),
+        ("max_deleted_rows_ratio", 0),
+        ("max_deleted_rows_ratio", 1.01),
+        ("max_deleted_rows_ratio", float("nan")),
+        ("max_deleted_rows_ratio", "5%"),
+    ],
+)
+def test_a_knob_that_cannot_be_meant_is_refused_by_name(knob: str, value: object) -> None:
+    with pytest.raises(Refused, match=rf"^Compaction\.{knob} is .*; accepted: "):
+        Compaction(**{knob: value})  # type: ignore[arg-type]
+
+
+def test_a_layer_that_is_none_is_refused() -> None:
+    with pytest.raises(Refused, match="layer is 'raw'; accepted: bronze, silver, gold"):
+        policy_for("raw", Compaction())
+
+
+@pytest.mark.parametrize(("target", "candidate"), [(4096, 3072), (4097, 3072), (128 * MIB, 96 * MIB)])
+def test_candidates_are_below_three_quarters_of_the_target(target: int, candidate: int) -> None:
+    assert policy_for("gold", Compaction(target_file_bytes=target)).candidate_bytes == candidate
+
+
+@pytest.mark.parametrize(
+    ("make", "named"),
+    [
+        (lambda: Scheduled(cron="every day"), "Scheduled.cron is 'every day'"),
+        (lambda: Chosen(latency_seconds=0), "Chosen.latency_seconds is 0"),
+        (lambda: ZOrder(columns=()), r"ZOrder.columns is \(\)"),
+        (lambda: LiquidClustering(columns="a"), "LiquidClustering.columns is 'a'"),  # type: ignore[arg-type]
+    ],
+)
+def test_a_value_that_cannot_be_meant_is_refused_by_name(make: Callable[[], object], named: str) -> None:
+    with pytest.raises(Refused, match=f"^{named}; accepted: "):
+        make()

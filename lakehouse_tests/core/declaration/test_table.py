@@ -1,0 +1,212 @@
+"""Declarations: what is wrong with one is said when it is made, with what would be accepted."""
+
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from lakehouse.core.declaration.compaction_policy import Compaction, LiquidClustering, ZOrder
+from lakehouse.core.declaration.strategies import AutoCompaction
+from lakehouse.core.declaration.table import Append, Landing, Merge, Overwrite, Table, find_tables, table
+from lakehouse.core.errors import Refused
+
+LANDING = Landing(prefix="landing/orders/", format="json", schema="id STRING, day DATE")
+ORDERS = Table(key="bronze/orders", source=LANDING, write=Append())
+SHOPS = Table(key="bronze/shops", source=LANDING, write=Overwrite())
+
+
+def derived(**more: Any) -> Table:
+    options: dict[str, Any] = {
+        "key": "silver/orders_seen",
+        "inputs": (ORDERS,),
+        "transform": lambda orders: orders,
+        "write": Append(),
+        **more,
+    }
+    return Table(**options)
+
+
+def landed(**more: Any) -> Table:
+    return replace(ORDERS, **more)
+
+
+def landing(**more: Any) -> Landing:
+    return replace(LANDING, **more)
+
+
+# What is declared, and what the refusal says of it.
+REFUSED: dict[str, tuple[Callable[[], object], str]] = {
+    "partitions and liquid clustering": (
+        lambda: landed(write=Append(partition_by=("day",)), compaction=Compaction(data_layout=LiquidClustering(columns=("id",)))),
+        "Table bronze/orders: LiquidClustering beside Append.partition_by ('day',); accepted: one of the two, or ZOrder",
+    ),
+    "five columns of liquid clustering": (
+        lambda: derived(compaction=Compaction(data_layout=LiquidClustering(columns=tuple("abcde")))),
+        "LiquidClustering has 5 columns; accepted: at most 4",
+    ),
+    "Z-order along a partition column": (
+        lambda: derived(write=Append(partition_by=("day",)), compaction=Compaction(data_layout=ZOrder(columns=("id", "Day")))),
+        "ZOrder holds the partition column 'Day'; accepted: columns that are in no partition_by",
+    ),
+    "Z-order along a column that does not land": (
+        lambda: landed(compaction=Compaction(data_layout=ZOrder(columns=("idd",)))),
+        "Table bronze/orders: ZOrder.columns holds 'idd'; accepted: did you mean 'id'?",
+    ),
+    "the lake's own property": (
+        lambda: landed(properties={"lakehouse.strategy": "x"}),
+        "properties holds 'lakehouse.strategy', which the lake writes itself",
+    ),
+    "a property against the strategy": (
+        lambda: landed(properties={"delta.autoOptimize.autoCompact": "false"}, compaction=Compaction(strategy=AutoCompaction())),
+        "properties sets delta.autoOptimize.autoCompact to 'false', AutoCompaction to 'true'; accepted: one",
+    ),
+    "a key without a layer": (lambda: landed(key="orders"), "Table.key is 'orders'; accepted: layer/name"),
+    "a layer that is none": (lambda: landed(key="raw/orders"), "a layer of bronze, silver, gold"),
+    "a name in capitals": (lambda: landed(key="bronze/Orders"), "Table.key is 'bronze/Orders'"),
+    "a name that starts with a digit": (lambda: landed(key="bronze/1st"), "after a letter"),
+    "a name that climbs": (lambda: landed(key="bronze/../x"), "Table.key is"),
+    "a name with a hyphen": (lambda: landed(key="bronze/a-b"), "Table.key is"),
+    "an endless name": (lambda: landed(key="bronze/" + "a" * 101), "Table.key is"),
+    "no source and no transform": (lambda: landed(source=None), "not both or neither"),
+    "a source and a transform": (lambda: derived(source=LANDING), "not both or neither"),
+    "a source and inputs": (lambda: landed(inputs=(SHOPS,)), "inputs is given beside source="),
+    "a transform without inputs": (lambda: derived(inputs=()), "inputs is empty"),
+    "a merge of landed files": (lambda: landed(write=Merge(keys=("id",), order_by=("day",))), "merge them in a table downstream"),
+    "a partition column that is not there": (
+        lambda: landed(write=Append(partition_by=("dax",))),
+        "holds 'dax'; accepted: did you mean 'day'?",
+    ),
+    "a partition of every column": (lambda: landed(write=Append(partition_by=("id", "day"))), "all 2 columns are in partition_by"),
+    "freshness of no time": (lambda: landed(fresh_within_hours=0), "fresh_within_hours is 0"),
+    "freshness of endless time": (lambda: landed(fresh_within_hours=float("inf")), "fresh_within_hours is inf"),
+    "freshness that is no number": (lambda: landed(fresh_within_hours=float("nan")), "fresh_within_hours is nan"),
+    "a transform that takes another name": (
+        lambda: derived(transform=lambda order: order),
+        "its transform is <lambda>(order); accepted: one that takes orders",
+    ),
+    "a transform that takes too few": (lambda: derived(inputs=(ORDERS, SHOPS)), "accepted: one that takes orders, shops"),
+    "two inputs of one name": (
+        lambda: derived(inputs=(ORDERS, replace(SHOPS, key="silver/orders"))),
+        "inputs holds the name 'orders' twice",
+    ),
+    "an empty schema": (lambda: landing(schema=" "), "Landing.schema is ' '; accepted: a Spark DDL string"),
+    "a schema without types": (lambda: landing(schema="id, day"), "Landing.schema is 'id, day'"),
+    "a field twice": (lambda: landing(schema="id STRING, ID INT"), "holds 'ID' twice"),
+    "a derived column over a field": (lambda: landing(derived={"day": "now()"}), "holds 'day' twice"),
+    "a derived column of nothing": (lambda: landing(derived={"x": " "}), "Landing.derived['x'] is empty"),
+    "a column of the lake's own": (lambda: landing(schema="_source_file STRING"), "starts with _"),
+    "a required field that is not there": (
+        lambda: landing(required=("idd",)),
+        "Landing.required holds 'idd'; accepted: did you mean 'id'?",
+    ),
+    "a required field in one string": (lambda: landing(required="id"), "is 'id', which is one string"),
+    "a format that is none": (lambda: landing(format="xml"), "Landing.format is 'xml'; accepted: csv, json"),
+    "a prefix without its slash": (lambda: landing(prefix="landing/orders"), "like landing/orders/"),
+    "a prefix from the root": (lambda: landing(prefix="/landing/"), "like landing/"),
+    "a prefix that climbs": (lambda: landing(prefix="landing/../x/"), "like landing/x/"),
+    "a prefix of an address": (lambda: landing(prefix="s3://b/x/"), "like s3-/b/x/"),
+    "a prefix with a pattern": (lambda: landing(prefix="landing/*/"), "Landing.prefix is"),
+    "the journal's prefix": (lambda: landing(prefix="_lakehouse/"), "like lakehouse/"),
+    "a prefix in a table's folder": (lambda: landing(prefix="bronze/orders/incoming/"), "like landing/orders/incoming/"),
+    "a prefix that is a layer": (
+        lambda: landing(prefix="gold/"),
+        "gold/ holds the lake's own tables; accepted: another folder, like landing/",
+    ),
+    "a prefix in a layer of a disk without cases": (lambda: landing(prefix="Silver/x/"), "Silver/ holds"),
+    "a prefix in the quarantine": (lambda: landing(prefix="quarantine/bronze/x/"), "like landing/bronze/x/"),
+    "a prefix in the inventory": (lambda: landing(prefix="inventory/local/"), "like landing/local/"),
+    "no prefix": (lambda: landing(prefix=""), "like landing/"),
+    "batches of no file": (lambda: landing(max_batch_files=0), "Landing.max_batch_files is 0"),
+    "files of no byte": (lambda: landing(max_file_bytes=0), "Landing.max_file_bytes is 0"),
+    "partitions in one string": (lambda: Append(partition_by="day"), "accepted: a tuple of names, like ('day',)"),  # type: ignore[arg-type]
+    "a partition twice": (lambda: Append(partition_by=("day", "Day")), "Append.partition_by holds 'Day' twice"),
+    "a partition without a name": (lambda: Append(partition_by=("",)), "holds the empty name ''"),
+    "a merge by nothing": (lambda: Merge(keys=(), order_by=("at",)), "Merge.keys is empty"),
+    "a merge without an order": (lambda: Merge(keys=("id",), order_by=()), "Merge.order_by is empty"),
+    "a key twice": (lambda: Merge(keys=("id", "id"), order_by=("at",)), "Merge.keys holds 'id' twice"),
+    "keys in one string": (lambda: Merge(keys="id", order_by=("at",)), "Merge.keys is 'id', which is one string"),  # type: ignore[arg-type]
+    "an order by the key": (lambda: Merge(keys=("id",), order_by=("at", "id")), "Merge.order_by holds the key 'id'"),
+}
+
+
+@pytest.mark.parametrize(("declare", "said"), REFUSED.values(), ids=REFUSED)
+def test_a_declaration_that_cannot_be_meant_is_refused(declare: Callable[[], object], said: str) -> None:
+    with pytest.raises(Refused, match=re.escape(said)):
+        declare()
+
+
+ACCEPTED: dict[str, Callable[[], object]] = {
+    "a property that the strategy sets, too": lambda: landed(
+        properties={"delta.autoOptimize.autoCompact": "true"}, compaction=Compaction(strategy=AutoCompaction())
+    ),
+    "optimized write beside the sensor": lambda: landed(properties={"delta.autoOptimize.optimizeWrite": "true"}),
+    "liquid clustering of a table without partitions": lambda: derived(
+        compaction=Compaction(data_layout=LiquidClustering(columns=tuple("abcd")))
+    ),
+    "a partition column that is derived": lambda: landed(
+        source=landing(derived={"hour": "hour(at)"}), write=Append(partition_by=("hour",))
+    ),
+    "nested types and comments": lambda: landing(schema="a STRUCT<b: INT, c: ARRAY<INT>>, d DECIMAL(10, 2) COMMENT 'x, y', `e f` INT"),
+    "a transform that takes anything": lambda: derived(inputs=(ORDERS, SHOPS), transform=lambda **frames: frames),
+    "a transform with more that has defaults": lambda: derived(transform=lambda orders, today=None: orders),
+    "a prefix of Hive folders": lambda: landing(prefix="landing/day=1/x.y-z_0/"),
+}
+
+
+@pytest.mark.parametrize("declare", ACCEPTED.values(), ids=ACCEPTED)
+def test_a_declaration_that_can_be_meant_is_not(declare: Callable[[], object]) -> None:
+    declare()
+
+
+def test_a_tables_key_tells_its_layer_and_its_name() -> None:
+    assert (ORDERS.layer, ORDERS.name) == ("bronze", "orders")
+
+
+def test_the_columns_of_a_landing_are_its_fields_and_what_is_derived() -> None:
+    found = landing(schema="id STRING, m MAP<STRING, INT>", derived={"hour": "1"})
+    assert found.column_names == ("id", "m", "hour")
+
+
+def test_the_decorator_makes_a_table_of_a_transform_and_its_docstring() -> None:
+    @table(key="gold/daily", inputs=[ORDERS], write=Overwrite(), compaction=Compaction(min_small_files=3))
+    def daily(orders: Any) -> Any:
+        """Orders per day."""
+        return orders
+
+    assert (daily.key, daily.inputs, daily.description) == ("gold/daily", (ORDERS,), "Orders per day.")
+    assert daily.compaction.min_small_files == 3
+    assert daily.transform is not None and daily.transform(5) == 5
+
+
+def module(name: str, **values: object) -> ModuleType:
+    found = ModuleType(name)
+    vars(found).update(values)
+    return found
+
+
+def test_tables_are_found_inputs_first_and_once_even_where_modules_share_them() -> None:
+    silver = derived(key="silver/a", inputs=(ORDERS,))
+    gold = derived(key="gold/a", inputs=(silver, SHOPS), transform=lambda a, shops: a)
+    found = find_tables([module("gold", gold=gold, silver=silver), module("all", o=ORDERS, s=SHOPS, silver=silver, other=1)])
+    assert list(found) == ["bronze/orders", "bronze/shops", "silver/a", "gold/a"]
+    assert found["gold/a"] is gold
+
+
+def test_no_table_is_found_where_none_is_declared() -> None:
+    assert find_tables([module("empty")]) == {}
+
+
+def test_two_tables_of_one_key_are_refused_even_if_they_are_alike() -> None:
+    with pytest.raises(Refused, match="'bronze/orders' is declared twice, the second time in b"):
+        find_tables([module("a", orders=ORDERS), module("b", orders=landed())])
+
+
+@pytest.mark.parametrize(
+    ("listed", "said"), [([], "in no module of the tables package"), ([landed(description="x")], "there as another table of that key")]
+)
+def test_an_input_that_is_not_among_the_tables_is_refused(listed: list[Table], said: str) -> None:
+    with pytest.raises(Refused, match=f"silver/orders_seen: its input bronze/orders is declared {said}"):
+        find_tables([module("m", seen=derived(), **{value.name: value for value in listed})])

@@ -1,0 +1,263 @@
+"""Which landed files make the next batch: one story per rule."""
+
+from dataclasses import dataclass, field, replace
+
+import pytest
+
+from lakehouse.core.declaration.table import Append, Landing, Overwrite, type_of_write
+from lakehouse.core.ingest.batches import (
+    Batch,
+    BatchPlan,
+    FileRead,
+    KnownFile,
+    LandedFile,
+    Ledger,
+    SetAside,
+    choose_batch,
+    find_unfinished,
+    ingest_app_id,
+    judge_file,
+    settle_batch,
+)
+from lakehouse.core.reasons import Reason
+
+LANDING = Landing(
+    prefix="landing/orders/", format="json", schema="id STRING", max_batch_files=3, max_batch_bytes=1_500, max_file_bytes=1_000
+)
+
+APPEND = Append()
+
+
+def landed(*names: str, size_bytes: int = 10) -> list[LandedFile]:
+    return [LandedFile(name=name, size_bytes=size_bytes, modified_ms=0) for name in names]
+
+
+def batch(number: int, *names: str) -> Batch:
+    return Batch(number=number, files=tuple(landed(*names)))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Story:
+    """What lies there and what is known, and what comes of it. `seen` are names below the prefix, with sizes where no more is known."""
+
+    listing: list[LandedFile]
+    older: list[Batch] = field(default_factory=list[Batch])
+    newest: Batch | None = None
+    seen: dict[str, int | KnownFile] = field(default_factory=dict[str, int | KnownFile])
+    arrived: int = 0
+    write: type_of_write = APPEND
+    reason: Reason = Reason.BATCH_READY
+    number: int | None = 1
+    taken: list[str] = field(default_factory=list[str])
+    aside: list[str] = field(default_factory=list[str])
+    is_new: bool = True
+
+    def plan(self) -> BatchPlan:
+        taken = [f"{LANDING.prefix}{file.name}" for known in (*self.older, self.newest) if known for file in known.files]
+        seen = {name: KnownFile(size_bytes=each) if isinstance(each, int) else each for name, each in self.seen.items()}
+        ledger = Ledger(
+            newest=self.newest, seen={f"{LANDING.prefix}{name}": each for name, each in seen.items()}, last_taken=max(taken, default="")
+        )
+        numbered = {known.number: known for known in self.older}
+        unfinished = find_unfinished(ledger, self.write, arrived=self.arrived, read=numbered.__getitem__)
+        return choose_batch(self.listing, ledger, LANDING, self.write, unfinished=unfinished)
+
+
+NOTHING = {"reason": Reason.NOTHING_LANDED, "number": None, "is_new": False}
+KNOWN = {"newest": batch(4, "a.json"), "seen": {"a.json": 10}, "arrived": 4}
+AGAIN = {"reason": Reason.BATCH_UNFINISHED, "is_new": False}
+DELETED = {
+    "listing": landed("a.json", "b.csv", "c.json", "new.json"),
+    "older": [batch(1, "a.json"), Batch(number=2, files=())],
+    "newest": batch(3, "c.json"),
+    "seen": {"a.json": 10, "b.csv": 10, "c.json": 10},
+}
+STORIES = {
+    "the first files": Story(listing=landed("b.json", "a.jsonl.gz"), taken=["a.jsonl.gz", "b.json"]),
+    "an empty folder": Story(listing=[], **NOTHING),
+    "nothing new": Story(listing=landed("a.json"), **KNOWN, **NOTHING),
+    "one new file": Story(listing=landed("a.json", "b.json"), **KNOWN, number=5, taken=["b.json"]),
+    "a late file that sorts before those taken": Story(listing=landed("0.json", "a.json"), **KNOWN, number=5, taken=["0.json"]),
+    "more files than a batch takes": Story(listing=landed(*(f"{place}.json" for place in range(9))), taken=["0.json", "1.json", "2.json"]),
+    "more bytes than a batch takes": Story(listing=landed("a.json", "b.json", "c.json", size_bytes=600), taken=["a.json", "b.json"]),
+    "one file takes a batch by itself": Story(listing=landed("a.json", "b.json", size_bytes=1_000), taken=["a.json"]),
+    "hidden names at any level": Story(listing=landed(".a.json", "_b.json", "x/.y/c.json", "_tmp/d.json"), **NOTHING),
+    "a folder below the prefix": Story(listing=landed("x/y/a.json"), taken=["x/y/a.json"]),
+    "a batch that was planned and did not arrive": Story(
+        listing=landed("a.json", "b.json", "new.json"),
+        newest=batch(4, "a.json", "b.json"),
+        seen={"a.json": 10, "b.json": 10},
+        arrived=3,
+        reason=Reason.BATCH_UNFINISHED,
+        number=4,
+        taken=["a.json", "b.json"],
+        is_new=False,
+    ),
+    "the same, its files gone": Story(
+        listing=[],
+        newest=batch(4, "a.json"),
+        seen={"a.json": 10},
+        arrived=3,
+        reason=Reason.BATCH_UNFINISHED,
+        number=4,
+        taken=["a.json"],
+        is_new=False,
+    ),
+    "none of three batches arrived, the oldest comes first": Story(**DELETED, **AGAIN, arrived=0, number=1, taken=["a.json"]),
+    "then the next with files, whatever is set aside in between": Story(**DELETED, **AGAIN, arrived=1, number=3, taken=["c.json"]),
+    "then what is new": Story(**DELETED, arrived=3, number=4, taken=["new.json"]),
+    "of an overwrite the newest is done again, since it replaces the others": Story(
+        **DELETED, **AGAIN, write=Overwrite(), arrived=0, number=3, taken=["c.json"]
+    ),
+    "a batch of files set aside alone has nothing to arrive": Story(
+        listing=landed("a.json", "b.json"), newest=batch(4), seen={"a.json": 10}, arrived=3, number=5, taken=["b.json"]
+    ),
+    "a foreign file": Story(listing=landed("a.json", "a.parquet"), taken=["a.json"], aside=["a.parquet"]),
+    "foreign files alone": Story(listing=landed("a.csv", "b.JSON"), aside=["a.csv", "b.JSON"]),
+    "a foreign file set aside before": Story(listing=landed("a.csv"), newest=batch(1), seen={"a.csv": 10}, arrived=0, **NOTHING),
+    "a file that changed after it was taken": Story(
+        listing=landed("a.json", size_bytes=11) + landed("b.json"), **KNOWN, number=5, taken=["b.json"], aside=["a.json"]
+    ),
+    "a taken file of the same size and another time is read again": Story(
+        listing=[LandedFile(name="a.json", size_bytes=10, modified_ms=7)],
+        seen={"a.json": KnownFile(size_bytes=10, modified_ms=6, digest="d")},
+        taken=["a.json"],
+    ),
+    "one that an older program took without a digest is not": Story(
+        listing=[LandedFile(name="a.json", size_bytes=10, modified_ms=7)],
+        seen={"a.json": KnownFile(size_bytes=10, modified_ms=6)},
+        **NOTHING,
+    ),
+    "a file that was set aside and has changed": Story(
+        listing=[LandedFile(name="a.json", size_bytes=10, modified_ms=7)],
+        seen={"a.json": KnownFile(size_bytes=10, modified_ms=6, is_taken=False)},
+        taken=["a.json"],
+    ),
+    "a file that was set aside and has not": Story(
+        listing=[LandedFile(name="a.json", size_bytes=10, modified_ms=7)],
+        seen={"a.json": KnownFile(size_bytes=10, modified_ms=7, is_taken=False)},
+        **NOTHING,
+    ),
+    "a name that is no text": Story(listing=landed("a\udcff.json"), aside=["a\udcff.json"]),
+    "a name with a colon": Story(listing=landed("05:00.json"), taken=["05:00.json"]),
+    "a file as large as is allowed": Story(listing=landed("a.json", size_bytes=1_000), taken=["a.json"]),
+    "a larger one": Story(listing=landed("a.json", size_bytes=1_001), aside=["a.json"]),
+    "an overwrite takes the newest": Story(
+        listing=landed("2.json", "1.json", "3.json"), write=Overwrite(), taken=["3.json"], aside=["1.json", "2.json"]
+    ),
+    "an overwrite takes no late file that is older than the one taken": Story(
+        listing=landed("0.json", "a.json"), **KNOWN, write=Overwrite(), number=5, aside=["0.json"]
+    ),
+    "an overwrite is not held up by a larger file": Story(
+        listing=landed("z.json", size_bytes=1_001) + landed("b.json"),
+        newest=Batch(number=2, files=()),
+        older=[batch(1, "a.json")],
+        seen={"a.json": 10, "z.json": 1_001},
+        arrived=1,
+        write=Overwrite(),
+        number=3,
+        taken=["b.json"],
+    ),
+    "an overwrite is not held up by a foreign name": Story(
+        listing=landed("b.json"), newest=batch(1), seen={"z.csv": 10}, write=Overwrite(), number=2, taken=["b.json"]
+    ),
+    "an overwrite of a file that changed": Story(
+        listing=landed("a.json", size_bytes=11), **KNOWN, write=Overwrite(), number=5, aside=["a.json"]
+    ),
+}
+
+
+@pytest.mark.parametrize("story", STORIES.values(), ids=STORIES)
+def test_a_batch(story: Story) -> None:
+    found = story.plan()
+    chosen = found.batch
+    assert (found.reason, found.is_new, chosen and chosen.number) == (story.reason, story.is_new, story.number)
+    assert ([file.name for file in chosen.files] if chosen else []) == story.taken
+    assert [aside.name for aside in (*chosen.set_aside, *found.superseded)] == story.aside if chosen else not story.aside
+
+
+WHY = {
+    "foreign": (landed("a.csv"), {}, "its name ends in none of .json, .jsonl, .json.gz, .jsonl.gz"),
+    "changed": (landed("a.json", size_bytes=11), {"a.json": 10}, "it had 10 bytes when it was taken and it has 11 now"),
+    "large": (landed("a.json", size_bytes=1_001), {}, "it has 1001 bytes, at most 1000 are read"),
+}
+
+
+@pytest.mark.parametrize(("listing", "seen", "why"), WHY.values(), ids=WHY)
+def test_a_file_is_set_aside_with_the_reason(listing: list[LandedFile], seen: dict[str, int], why: str) -> None:
+    found = Story(listing=listing, seen=seen).plan().batch
+    assert found is not None and why in found.set_aside[0].why
+
+
+def test_files_of_another_prefix_are_other_files() -> None:
+    ledger = Ledger(newest=batch(1, "a.json"), seen={"landing/old/a.json": KnownFile(size_bytes=10)}, last_taken="landing/old/z.json")
+    found = choose_batch(landed("a.json"), ledger, LANDING, Overwrite(), unfinished=None).batch
+    assert found is not None and (found.prefix, [file.name for file in found.files]) == ("landing/orders/", ["a.json"])
+
+
+FILE = LandedFile(name="a.json", size_bytes=10, modified_ms=7)
+READ = FileRead(size_bytes=12, digest="new", record_count=3)
+TAKEN = KnownFile(size_bytes=12, modified_ms=6, digest="old")
+JUDGED: dict[str, tuple[KnownFile | None, FileRead, str, bool]] = {
+    "good": (None, READ, "", False),
+    "set aside before": (replace(TAKEN, is_taken=False), READ, "", False),
+    "unreadable": (None, replace(READ, problem="no"), "no", True),
+    "empty": (None, replace(READ, record_count=0), "it holds no record", False),
+    "touched": (replace(TAKEN, digest="new"), READ, "it was written again, with the content that was taken", False),
+    "replaced": (TAKEN, READ, "it had 12 bytes when it was taken and its content is another; landed files must not change", True),
+}
+
+
+@pytest.mark.parametrize(("known", "read", "why", "is_quarantined"), JUDGED.values(), ids=JUDGED)
+def test_what_becomes_of_a_file_that_was_read(known: KnownFile | None, read: FileRead, why: str, is_quarantined: bool) -> None:
+    found = judge_file(FILE, known, read, is_overwrite=False)
+    assert (found.name, found.size_bytes, found.modified_ms, found.digest) == ("a.json", 12, 7, "new")
+    if isinstance(found, LandedFile):
+        assert why == ""
+    else:
+        assert found.why.startswith(why) and found.is_quarantined is is_quarantined
+
+
+def test_an_empty_file_of_an_overwrite_is_one_that_a_person_should_see() -> None:
+    found = judge_file(FILE, None, replace(READ, record_count=0), is_overwrite=True)
+    assert isinstance(found, SetAside) and found.is_quarantined
+
+
+@pytest.mark.parametrize("row_count", [0, 1])
+def test_an_overwrite_takes_its_file_only_for_its_rows_and_leaves_older_ones_in_wait_without_any(row_count: int) -> None:
+    plan = Story(listing=landed("1.json", "2.json", "x.csv"), write=Overwrite()).plan()
+    settled = settle_batch(plan, [replace(FILE, name="2.json")], row_count=row_count, is_overwrite=True)
+    assert [file.name for file in settled.files] == ["2.json"][:row_count]
+    assert [aside.name for aside in settled.set_aside] == (["x.csv", "1.json"] if row_count else ["x.csv", "2.json"])
+    assert [aside.name for aside in settled.quarantined] == ([] if row_count else ["2.json"])
+
+
+def test_an_append_takes_files_without_a_single_row() -> None:
+    plan = Story(listing=landed("1.json")).plan()
+    assert settle_batch(plan, [FILE], row_count=0, is_overwrite=False).files == (FILE,)
+
+
+def test_no_manifest_is_read_where_the_newest_batch_alone_may_be_unfinished() -> None:
+    ledger = Ledger(newest=batch(7, "a.json"), seen={})
+    assert find_unfinished(ledger, APPEND, arrived=7, read={}.__getitem__) is None
+    assert find_unfinished(ledger, APPEND, arrived=6, read={}.__getitem__) is ledger.newest
+
+
+def test_everything_landed_is_taken_once_and_only_once_over_any_number_of_batches() -> None:
+    listing = landed(*(f"{place:02}.json" for place in range(10)), "x.csv")
+    ledger, taken = Ledger(newest=None, seen={}), []
+    while (found := choose_batch(listing, ledger, LANDING, Append(), unfinished=None)).batch:
+        names = (*found.batch.files, *found.batch.set_aside)
+        taken.extend(file.name for file in names)
+        seen = {f"{LANDING.prefix}{file.name}": KnownFile(size_bytes=file.size_bytes) for file in names}
+        ledger = replace(ledger, newest=found.batch, seen={**ledger.seen, **seen})
+    assert sorted(taken) == [file.name for file in listing]
+    assert found.sentence == "nothing new has landed; 11 file(s) are in the table already"
+
+
+def test_the_sentence_counts_what_is_taken_and_what_is_not() -> None:
+    assert Story(listing=landed("a.json", "b.csv")).plan().sentence == "1 landed file(s) of 10 bytes make batch 1, 1 file(s) are set aside"
+
+
+def test_each_table_has_its_own_transaction_id() -> None:
+    assert ingest_app_id("bronze/orders") == "lakehouse/ingest/bronze/orders"

@@ -1,0 +1,216 @@
+"""A file's content becomes records: whole, numbered, and none is lost."""
+
+import csv
+import gzip
+import io
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lakehouse.core.ingest import records
+from lakehouse.core.ingest.records import Record, Unreadable, read_records
+
+COLUMNS = ("code", "n", "comment")
+HEADER = b"code,n,comment\n"
+LIMIT = 10_000_000
+
+
+def json_records(data: bytes, *, packed: bool = False, limit: int = LIMIT) -> list[Record]:
+    return [*read_records(data, format="json", columns=COLUMNS, packed=packed, max_content_bytes=limit)]
+
+
+def csv_records(data: bytes) -> list[Record]:
+    return [*read_records(data, format="csv", columns=COLUMNS, packed=False, max_content_bytes=LIMIT)]
+
+
+def test_lines_end_in_any_of_three_ways_and_blank_ones_are_left_out() -> None:
+    assert json_records(b'{"a": 1}\r\n\n  \t\r{"b": 2}\r{"c": 3}\n{"d": 4}') == [
+        (1, b'{"a": 1}', None, True),
+        (4, b'{"b": 2}', None, True),
+        (5, b'{"c": 3}', None, True),
+        (6, b'{"d": 4}', None, True),
+    ]
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 7])
+def test_records_do_not_depend_on_the_size_of_a_chunk(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    lines, fields = b'{"a": 1}\r\n\r\n{"b":\r2}\n\n{"c": 3}\r', HEADER + b'A,1,"x\r\ny ""z"""\r\n\r\nB,2,\rC,3,"\n"'
+    expected = json_records(lines), csv_records(fields)
+    monkeypatch.setattr(records, "_CHUNK_BYTES", size)
+    assert (json_records(lines), csv_records(fields)) == expected
+    assert [record.line for record in expected[1]] == [2, 5, 6]
+
+
+def test_a_line_over_the_limit_is_one_record_with_its_problem_and_those_after_it_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(records, "MAX_RECORD_BYTES", 2_000)
+    for size in (500, 10_000):
+        monkeypatch.setattr(records, "_CHUNK_BYTES", size)
+        first, long, last, end = json_records(b"{}\n" + b"x" * 5_000 + b"\r\n[]\n" + b"y" * 3_000)
+        assert (first, last) == ((1, b"{}", None, True), (3, b"[]", None, False))
+        for record, line, sign in ((long, 2, b"x"), (end, 4, b"y")):
+            assert (record.line, record.content, record.problem) == (line, sign * 1_000, "the line has more than 2000 bytes, the limit")
+
+
+@pytest.mark.parametrize(
+    ("line", "is_bad"),
+    [
+        (rb'{"a": "\ud83d\ude00"}', False),
+        (rb'{"a": "\\ud83d"}', False),
+        (rb'{"a": "\ud83d"}', True),
+        (rb'{"a": "\uDE00\ud83d"}', True),
+        (rb'{"\udfff": 1}', True),
+        (rb'{"a": "\ud83d"', False),
+    ],
+)
+def test_half_a_character_is_a_problem_and_not_a_question_mark(line: bytes, is_bad: bool) -> None:
+    [record] = json_records(line)
+    assert record.problem == ("a \\u escape is one half of a character" if is_bad else None)
+
+
+@pytest.mark.parametrize(
+    "line", [b'{"a":1}x', b'{"a":1}{"b":2}', b"[1]", b"7", b'{"a":NaN}', b"{'a': 1}", b'{"a":', b'{"a":"\t"}', b"\xff", b"[" * 9_999]
+)
+def test_what_is_no_strict_json_object_is_left_to_a_more_lenient_parser(line: bytes) -> None:
+    assert json_records(line) == [(1, line, None, False)]
+
+
+def test_a_byte_order_mark_is_no_part_of_the_first_record() -> None:
+    assert json_records(b"\xef\xbb\xbf{}") == [(1, b"{}", None, True)]
+    assert csv_records(b"\xef\xbb\xbf" + HEADER + b"A,1,x") == [(2, b"A,1,x", None, False)]
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-32"])
+def test_another_encoding_is_named(encoding: str) -> None:
+    with pytest.raises(Unreadable, match=f"byte order mark of {encoding.upper()}; land it as UTF-8"):
+        json_records("{}".encode(encoding))
+
+
+def test_a_field_in_quotes_is_never_split() -> None:
+    assert csv_records(HEADER + b'A,1,"first\nsecond"\nB,2,"x\nC,3,injected"\nD,4,"say ""hi""\n" \n') == [
+        (2, b'A,1,"first\nsecond"', None, False),
+        (4, b'B,2,"x\nC,3,injected"', None, False),
+        (6, b'D,4,"say ""hi""\n" ', None, False),
+    ]
+
+
+@pytest.mark.parametrize("bad", [b'B,2,"not closed\nC,3,injected\n', b'B,2,"say "hi\nC,3,injected"\n', b'B,2,"x"y\nC,3,z\n'])
+def test_nothing_is_read_behind_a_quote_that_leaves_open_where_the_record_ends(bad: bytes) -> None:
+    good, rest = csv_records(HEADER + b"A,1,x\n" + bad)
+    assert good == (2, b"A,1,x", None, False)
+    assert (rest.line, rest.content) == (3, bad)
+    assert rest.problem == (
+        f"a quote is not closed, or not doubled inside a field in quotes: this record and what follows it, {len(bad)} bytes, were not read"
+    )
+
+
+def test_a_csv_record_over_the_limit_ends_the_file_and_says_how_much_is_unread(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(records, "MAX_RECORD_BYTES", 2_000)
+    for size in (500, 10_000):
+        monkeypatch.setattr(records, "_CHUNK_BYTES", size)
+        for long in (b'"' + b"x" * 3_000 + b'"', b"x" * 3_000):
+            good, rest = csv_records(HEADER + b"A,1,x\nB,2," + long + b"\nC,3,z\n")
+            assert (good, rest.line) == ((2, b"A,1,x", None, False), 3)
+            assert (
+                rest.problem is not None
+                and f"more than 2000 bytes, the limit: this record and what follows it, {len(long) + 11}" in rest.problem
+            )
+
+
+def test_a_quote_inside_a_field_without_quotes_is_text() -> None:
+    assert csv_records(HEADER + b'A,1,5" pipe\nB, "2",x\n') == [(2, b'A,1,5" pipe', None, False), (3, b'B, "2",x', None, False)]
+
+
+@pytest.mark.parametrize("header", [b"code,n,comment", b'"code","n","comment"', b" code , n,\tcomment", b"\r\ncode,n,comment"])
+def test_a_header_is_known_by_its_names(header: bytes) -> None:
+    assert len(csv_records(header + b"\r\nA,1,x\r\n")) == 1
+
+
+@pytest.mark.parametrize(
+    ("data", "why"),
+    [
+        (b"", "it has no header; the header code,n,comment is wanted"),
+        (b"\n\n", "it has no header"),
+        (b"code,comment,n\nA,x,1\n", "its header is 'code,comment,n' and not code,n,comment"),
+        (b"code,n\n", "its header is 'code,n' and"),
+        (b'code,n,"comment\nA,1,x\n', "its header is"),
+        (b"\xff\xfdcode,n,comment\n", r"its header is '\\xff\\xfdcode,n,comment'"),
+    ],
+)
+def test_a_csv_file_with_another_header_is_not_read(data: bytes, why: str) -> None:
+    with pytest.raises(Unreadable, match=why.replace("\\", "\\\\")):
+        csv_records(data)
+
+
+def test_gzip_of_several_members_and_padding_is_one_file() -> None:
+    data = gzip.compress(b'{"a": 1}\n{"b"') + gzip.compress(b": 2}\n") + gzip.compress(b"") + b"\0" * 8
+    assert [record.content for record in json_records(data, packed=True)] == [b'{"a": 1}', b'{"b": 2}']
+
+
+@pytest.mark.parametrize("damage", ["empty", "cut", "flipped", "behind", "not gzip"])
+def test_a_damaged_gzip_gives_no_record_at_all(damage: str) -> None:
+    whole = gzip.compress(b"".join(b'{"id": %d}\n' % number for number in range(2_000)), mtime=0)
+    data = {
+        "empty": b"",
+        "cut": whole[:-9],
+        "flipped": whole[:-6] + bytes([whole[-6] ^ 1]) + whole[-5:],
+        "behind": whole + b"more",
+        "not gzip": b'{"id": 1}\n',
+    }[damage]
+    given_before = list[Record]()
+    with pytest.raises(Unreadable, match="land it again"):
+        given_before.extend(read_records(data, format="json", columns=COLUMNS, packed=True, max_content_bytes=LIMIT))
+    assert given_before == []
+
+
+def test_what_unpacks_to_more_than_the_limit_is_not_unpacked_further() -> None:
+    bomb = gzip.compress(b"\n" * 60_000_000, compresslevel=9)
+    assert len(bomb) < 100_000
+    with pytest.raises(Unreadable, match="it unpacks to more than 5000000 bytes"):
+        json_records(bomb, packed=True, limit=5_000_000)
+
+
+TEXT = st.one_of(
+    st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=6),
+    st.sampled_from(['"', ",", "\n", "\r\n", "\r", ' "', 'a"b']),
+)
+
+
+@given(rows=st.lists(st.tuples(TEXT, TEXT, TEXT), max_size=6), end=st.sampled_from(["\n", "\r\n", "\r"]), size=st.integers(1, 40))
+def test_every_row_of_a_csv_writer_is_one_record_on_its_line(rows: Sequence[tuple[str, ...]], end: str, size: int) -> None:
+    file = io.StringIO(newline="")
+    # By itself the writer puts no other line break into quotes than its own.
+    quoting = csv.QUOTE_ALL if any(sign in value for row in rows for value in row for sign in "\r\n") else csv.QUOTE_MINIMAL
+    writer = csv.writer(file, lineterminator=end, quoting=quoting)
+    expected: list[tuple[int, list[str]]] = []
+    for row in [COLUMNS, *rows]:
+        line = file.getvalue().replace("\r\n", "\n").replace("\r", "\n").count("\n") + 1
+        writer.writerow(row)
+        expected.append((line, [*row]))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(records, "_CHUNK_BYTES", size)
+        found = csv_records(file.getvalue().encode())
+    assert [(record.line, parsed(record)) for record in found] == expected[1:]
+
+
+def parsed(record: Record) -> list[str]:
+    [row] = csv.reader(list(io.StringIO(record.content.decode(), newline="")))
+    return row
+
+
+@given(st.binary(max_size=60), st.integers(1, 20))
+def test_any_bytes_are_read_or_refused_whatever_the_chunk(data: bytes, size: int) -> None:
+    def outcome() -> list[object]:
+        found: list[object] = []
+        for kind, packed, content in (("json", False, data), ("json", True, data), ("csv", False, data), ("csv", False, HEADER + data)):
+            try:
+                found.append([*read_records(content, format=kind, columns=COLUMNS, packed=packed, max_content_bytes=LIMIT)])
+            except Unreadable as error:
+                found.append(str(error))
+        return found
+
+    whole = outcome()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(records, "_CHUNK_BYTES", size)
+        assert outcome() == whole

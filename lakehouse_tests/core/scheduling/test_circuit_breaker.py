@@ -1,0 +1,332 @@
+"""When hands are kept off a table: each reason, when it ends, and that nothing of ours is taken for a loop."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lakehouse.core.declaration.compaction_policy import CompactionPolicy
+from lakehouse.core.declaration.strategies import NoCompaction
+from lakehouse.core.declaration.windows import Window
+from lakehouse.core.delta.commits import Commit, History
+from lakehouse.core.reasons import Reason
+from lakehouse.core.scheduling.circuit_breaker import (
+    BreakerState,
+    CompactionTry,
+    Pause,
+    Scan,
+    assess_breaker,
+    hands_off,
+    persons_hands_off,
+    tries_of,
+)
+from lakehouse.core.scheduling.rewrite_loops import Rewrites, find_rewrites
+
+HOUR = 3_600_000
+NOON = int(datetime(2026, 11, 20, 12, tzinfo=UTC).timestamp() * 1000)
+POLICY = CompactionPolicy(target_file_bytes=8_000, min_small_files=4, breaker_failures=3, breaker_hours=6, max_rewrites=3)
+OURS = json.dumps({"compaction": "0f", "plan": {}})
+WINDOW = Window(start="22:00", end="04:00")
+
+
+def tried(result: str, hours: float, **more: object) -> CompactionTry:
+    """A try that ended so many hours after noon."""
+    return CompactionTry(ended_ms=NOON + int(hours * HOUR), result=result, **more)  # type: ignore[arg-type]
+
+
+def breaker(
+    tries: Sequence[CompactionTry] = (), now: float = 0, rewrites: Rewrites | None = None, scans: Sequence[Scan] = ()
+) -> BreakerState:
+    return assess_breaker(tries, rewrites or Rewrites(), POLICY, NOON + int(now * HOUR), scans=scans)
+
+
+FAILED = [tried("failed", hours) for hours in (-2, -1, 0)]
+# The tries, the hour at which it is looked at, the position, and the hour from which one try is let through.
+STORIES = {
+    "nothing was tried": ([], 0, "closed", None),
+    "one failure too few": (FAILED[1:], 0, "closed", None),
+    "as many failures as open it": (FAILED, 0, "open", 6),
+    "just before the time is over": (FAILED, 5.999, "open", 6),
+    "the time is over": (FAILED, 6, "half open", 6),
+    "lost races count, too": ([*FAILED[:2], tried("conflict", 0)], 0, "open", 6),
+    "a success between them": ([FAILED[0], tried("succeeded", -1.5), *FAILED[1:]], 0, "closed", None),
+    "the half-open try succeeds": ([*FAILED, tried("succeeded", 6)], 6, "closed", None),
+    "the half-open try fails": ([*FAILED, tried("failed", 6)], 6, "open", 6 + 12),
+    "and the next one fails, too": ([*FAILED, tried("failed", 6), tried("failed", 18)], 18, "open", 18 + 24),
+    "it is never shut for ever": ([tried("failed", hours) for hours in range(40)], 40, "open", 39 + 16 * 6),
+    "the order they are told in does not matter": ([*FAILED[::-1]], 0, "open", 6),
+    "one run's attempts are one try": ([tried("failed", hours, run="r") for hours in (-2, -1, 0)], 0, "closed", None),
+    "a run that succeeds at last": ([*FAILED[:2], tried("conflict", 0, run="r"), tried("succeeded", 1, run="r")], 1, "closed", None),
+}
+
+
+@pytest.mark.parametrize(("tries", "now", "position", "retry"), STORIES.values(), ids=STORIES)
+def test_failures_in_a_row_open_the_breaker_and_a_success_closes_it(
+    tries: Sequence[CompactionTry], now: float, position: str, retry: float | None
+) -> None:
+    found = breaker(tries, now)
+    assert (found.position, found.retry_at_ms) == (position, None if retry is None else NOON + int(retry * HOUR))
+
+
+def test_an_open_breaker_says_what_failed_how_often_and_until_when() -> None:
+    found = breaker(
+        [tried("failed", -1), tried("conflict", -0.5, seconds=2.5, bytes_rewritten=70), tried("failed", 0, why="no footer\nat …")]
+    )
+    assert found.reason is Reason.BREAKER_OPEN
+    assert found.sentence == (
+        "3 compaction(s) in a row did not succeed, 1 of them lost to other writers (70 bytes and 2.5 s spent, 3 open the breaker): "
+        "hands off for 6 h, until 2026-11-20 18:00Z; the last said: no footer"
+    )
+
+
+def test_a_half_open_breaker_says_since_when_and_what_was_before() -> None:
+    found = breaker(FAILED, 7)
+    assert found.reason is Reason.HALF_OPEN and "since 2026-11-20 18:00Z" in found.sentence and "3 compaction(s) in a row" in found.sentence
+
+
+def test_a_closed_breaker_says_how_near_it_is() -> None:
+    found = breaker(
+        [tried("failed", 0)], rewrites=Rewrites(times=2, last_ms=NOON), scans=[Scan(measured_ms=NOON, before_seconds=1, after_seconds=2)]
+    )
+    assert found.reason is Reason.BREAKER_CLOSED
+    assert found.sentence == (
+        "the breaker is closed: 1 failure(s) and 1 slower scan(s) in a row, 3 open it; "
+        "the same bytes were rewritten for nothing 2 time(s), 3 open it"
+    )
+
+
+def scans(*pairs: tuple[float, float]) -> list[Scan]:
+    return [
+        Scan(measured_ms=NOON + place * HOUR, before_seconds=before, after_seconds=after) for place, (before, after) in enumerate(pairs)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("pairs", "position"),
+    [
+        ([(1, 1.2)] * 3, "open"),
+        ([(1, 1.2)] * 2, "closed"),
+        ([(1, 1.05)] * 9, "closed"),
+        ([(1, 1.2), (1, 0.5), (1, 1.2), (1, 1.2)], "closed"),
+        ([(1, 0.5)] * 3 + [(1, 1.2)] * 3, "open"),
+    ],
+)
+def test_scans_that_got_slower_in_a_row_open_the_breaker(pairs: Sequence[tuple[float, float]], position: str) -> None:
+    assert breaker(scans=scans(*pairs), now=len(pairs)).position == position
+
+
+def test_measured_harm_is_told_with_its_seconds_and_ends_after_a_success() -> None:
+    harmed = scans((1, 1.2), (1, 1.2), (1, 1.25))
+    found = breaker(scans=harmed, now=2)
+    assert found.reason is Reason.MEASURED_HARM and "at last 1.25 s after 1 s" in found.sentence
+    assert breaker([tried("succeeded", 1.9)], scans=harmed, now=2).position == "open"
+    assert breaker([tried("succeeded", 9)], scans=harmed, now=9).position == "closed"
+
+
+class Log:
+    """Commits told one by one; files are named by their folder and a number."""
+
+    def __init__(self) -> None:
+        self.commits: list[Commit] = []
+        self.live: list[str] = []
+
+    def append(self, files: int = 1, folder: str = "") -> "Log":
+        return self._commit("WRITE", [], files, folder, changed_data=True)
+
+    def optimize(self, into: int = 1, *, folder: str = "", operation: str = "OPTIMIZE", ours: bool = False) -> "Log":
+        removed = [path for path in self.live if path.startswith(folder)]
+        return self._commit(operation, removed, into, folder, changed_data=False, ours=ours)
+
+    def delete_rows(self) -> "Log":
+        """A deletion vector for every file."""
+        return self._commit("DELETE", list(self.live), 0, "", changed_data=True, again=list(self.live))
+
+    def restore(self, version: int) -> "Log":
+        """Our RESTORE, which brings `version` back; of files it tells nothing."""
+        self._commit("RESTORE", [], 0, "", changed_data=True)
+        self.commits[-1] = replace(self.commits[-1], user_metadata=json.dumps({"restored": version}))
+        return self
+
+    @property
+    def rewrites(self) -> Rewrites:
+        return find_rewrites(History(table="bronze/t", commits=tuple(self.commits)))
+
+    def _commit(
+        self,
+        operation: str,
+        removed: list[str],
+        files: int,
+        folder: str,
+        *,
+        changed_data: bool,
+        ours: bool = False,
+        again: Sequence[str] = (),
+    ) -> "Log":
+        version = len(self.commits)
+        added = [*again, *(f"{folder}{version}-{number}" for number in range(files))]
+        self.live = [path for path in self.live if path not in removed] + added
+        self.commits.append(
+            Commit(
+                version=version,
+                committed_ms=NOON + version,
+                operation=operation,
+                changed_data=changed_data,
+                added_paths=tuple(added),
+                removed_paths=tuple(removed),
+                removed_bytes=100 * len(removed),
+                user_metadata=OURS if ours else None,
+            )
+        )
+        return self
+
+
+def hourly(log: Log, rounds: int, *, fresh: int) -> Log:
+    for _ in range(rounds):
+        log.append(fresh).optimize()
+    return log
+
+
+# A log, and how often in a row its bytes were rewritten for nothing.
+LOOPS = {
+    "written once": (Log().append(9).optimize(), 0),
+    "all anew, to the same end": (Log().append(9).optimize().optimize().optimize().optimize(), 3),
+    "all anew, in the same number of files": (Log().append(9).optimize(4).optimize(4).optimize(3), 2),
+    "the large file again for each small one": (hourly(Log().append(9).optimize(), 3, fresh=1), 3),
+    "with two fresh files each time": (hourly(Log().append(9).optimize(), 5, fresh=2), 0),
+    "a second tier": (Log().append(90).optimize(16).optimize(2), 0),
+    "deleted rows are taken out": (Log().append(9).optimize(1).delete_rows().optimize(1).delete_rows().optimize(1), 0),
+    "REORG neither counts nor ends the row": (Log().append(9).optimize().optimize().optimize(operation="REORG").optimize(), 2),
+    "a merge with a purpose ends the row": (Log().append(9).optimize().optimize().optimize().append(4).optimize(), 0),
+    "new rows in place of the old": (Log().append(9).optimize().optimize().optimize(operation="WRITE").delete_rows(), 0),
+    "statistics, computed anew": (Log().append(9).optimize().optimize(), 1),
+    "each partition for itself": (
+        Log().append(4, "d=1/").optimize(folder="d=1/").append(4, "d=2/").optimize(folder="d=2/").optimize(folder="d=1/"),
+        1,
+    ),
+    "nothing there": (Log(), 0),
+}
+
+
+@pytest.mark.parametrize(("log", "times"), LOOPS.values(), ids=LOOPS)
+def test_only_bytes_that_are_rewritten_for_nothing_count(log: Log, times: int) -> None:
+    assert log.rewrites.times == times
+
+
+def test_a_loop_in_one_partition_is_seen_beside_others_and_a_useful_compaction_of_ours_ends_it() -> None:
+    log = Log().append(4, "d=1/").append(4, "d=2/").optimize(1, folder="d=1/").optimize(1, folder="d=2/")
+    for _ in range(3):
+        log.optimize(1, folder="d=1/")
+    assert log.rewrites == Rewrites(times=3, bytes_rewritten=300, version=6, last_ms=NOON + 6)
+    log.append(4, "d=2/").optimize(1, folder="d=2/")
+    assert log.rewrites.times == 3
+    log.append(4, "d=2/").optimize(1, folder="d=2/", ours=True)
+    assert log.rewrites.times == 0
+
+
+def test_a_commit_that_only_describes_files_anew_moves_no_bytes() -> None:
+    log = Log().append(3).optimize()
+    log._commit("COMPUTE STATS", [], 0, "", changed_data=False, again=list(log.live))
+    assert log.optimize().rewrites.times == 1
+
+
+def test_a_rewrite_loop_opens_the_breaker_with_its_numbers() -> None:
+    log = Log().append(9).optimize().optimize().optimize().optimize()
+    found = breaker(rewrites=log.rewrites, now=1)
+    assert (found.position, found.reason, found.retry_at_ms) == ("open", Reason.REWRITE_LOOP, NOON + 4 + 6 * HOUR)
+    assert "rewritten 3 time(s) in a row for nothing, 300 bytes in all, last by version 4" in found.sentence
+
+
+@given(st.lists(st.tuples(st.integers(2, 5), st.integers(1, 3)), max_size=12))
+def test_bins_of_two_fresh_files_are_never_a_loop(rounds: list[tuple[int, int]]) -> None:
+    log = Log()
+    for fresh, into in rounds:
+        log.append(fresh).optimize(into, ours=True)
+    assert log.rewrites.times == 0
+
+
+def test_tries_come_from_the_log_and_a_compaction_that_failed_after_its_commit_is_a_failure() -> None:
+    log = Log().append(4).optimize(ours=True).append(4).optimize().append(4).optimize(ours=True)
+    history = History(table="bronze/t", commits=tuple(log.commits))
+    assert [(each.ended_ms - NOON, each.result, each.files_rewritten) for each in tries_of(history, ())] == [
+        (1, "succeeded", 4),
+        (5, "succeeded", 5),
+    ]
+    undone = CompactionTry(ended_ms=NOON + 2000, result="failed", seconds=1.996, why="rows differ")
+    assert [each.result for each in tries_of(history, [undone])] == ["succeeded", "failed"]
+    halfway = replace(undone, result="conflict")
+    assert [each.result for each in tries_of(history, [halfway])] == ["succeeded", "succeeded", "conflict"]
+
+
+def test_a_compaction_that_a_later_run_undid_is_no_success_and_ends_no_row_of_failures() -> None:
+    log = Log().append(4).optimize(ours=True).append(4).optimize(ours=True).restore(2)
+    history = History(table="bronze/t", commits=tuple(log.commits))
+    # The run that found it out began after the commit, so that its failure spans the RESTORE alone.
+    found_out = tried("failed", 1, seconds=1)
+    tries = tries_of(history, [tried("failed", -2), tried("failed", -1), found_out])
+    assert [(each.ended_ms - NOON, each.result) for each in tries if each.ended_ms >= NOON] == [(1, "succeeded"), (HOUR, "failed")]
+    lone = replace(history, commits=history.commits[2:])
+    assert breaker(tries_of(lone, [tried("failed", -2), tried("failed", -1), found_out]), now=1).position == "open"
+
+
+OPEN = BreakerState(position="open", reason=Reason.BREAKER_OPEN, sentence="3 failed", retry_at_ms=NOON + HOUR)
+HALF = BreakerState(position="half open", reason=Reason.HALF_OPEN, sentence="one try", retry_at_ms=NOON)
+PAUSE = Pause(table="bronze/t", since_ms=NOON - HOUR, until_ms=NOON + HOUR, why="a backfill")
+KNOBS = CompactionPolicy.__dataclass_fields__
+
+
+def policy(**knobs: object) -> CompactionPolicy:
+    return CompactionPolicy(**{**{name: getattr(POLICY, name) for name in KNOBS}, **knobs})  # type: ignore[arg-type]
+
+
+# The policy, the pause, the breaker, and the reason; each row has all the reasons of the rows below it, too.
+EVERYTHING = {"mode": "recommend", "windows": (WINDOW,)}
+ORDER = [
+    (policy(mode="off", strategy=NoCompaction(), windows=(WINDOW,)), PAUSE, OPEN, Reason.OPTED_OUT, "mode off"),
+    (policy(strategy=NoCompaction(), **EVERYTHING), PAUSE, OPEN, Reason.NO_STRATEGY, "strategy NoCompaction"),
+    (policy(**EVERYTHING), PAUSE, OPEN, Reason.PAUSED, "paused since 2026-11-20 11:00Z, until 2026-11-20 13:00Z: a backfill"),
+    (policy(**EVERYTHING), None, OPEN, Reason.RECOMMEND_ONLY, "lakehouse compact bronze/t"),
+    (policy(windows=(WINDOW,)), None, OPEN, Reason.BREAKER_OPEN, "3 failed"),
+    (
+        policy(windows=(WINDOW,)),
+        None,
+        HALF,
+        Reason.WINDOW_CLOSED,
+        "no window is open at 2026-11-20 12:00Z (windows: 22:00-04:00 UTC daily); the next opens at 2026-11-20 22:00Z",
+    ),
+]
+
+
+@pytest.mark.parametrize(("knobs", "pause", "state", "reason", "sentence"), ORDER, ids=[row[3].name for row in ORDER])
+def test_the_first_reason_in_order_is_told(
+    knobs: CompactionPolicy, pause: Pause | None, state: BreakerState, reason: Reason, sentence: str
+) -> None:
+    found = hands_off("bronze/t", knobs, pause, state, NOON)
+    assert found is not None and (found.table, found.reason) == ("bronze/t", reason) and sentence in found.sentence
+
+
+@pytest.mark.parametrize("state", [None, HALF, breaker()])
+def test_a_table_is_served_where_no_reason_holds(state: BreakerState | None) -> None:
+    over = Pause(table="bronze/t", since_ms=0, until_ms=NOON)
+    assert hands_off("bronze/t", policy(windows=(WINDOW, Window(start="11:00", end="13:00"))), over, state, NOON) is None
+
+
+@pytest.mark.parametrize(
+    ("knobs", "pause", "reason"),
+    [
+        (policy(mode="off"), None, Reason.OPTED_OUT),
+        (policy(strategy=NoCompaction(), mode="recommend"), PAUSE, Reason.PAUSED),
+        (policy(strategy=NoCompaction(), mode="recommend", windows=(WINDOW,)), None, None),
+    ],
+)
+def test_a_person_is_bound_by_an_opt_out_and_a_pause_alone(knobs: CompactionPolicy, pause: Pause | None, reason: Reason | None) -> None:
+    found = persons_hands_off("bronze/t", knobs, pause, NOON)
+    assert (found and found.reason) == reason
+
+
+def test_a_pause_without_an_end_says_how_it_ends() -> None:
+    pause = Pause(table="bronze/t", since_ms=NOON)
+    assert pause.holds(NOON * 2) and pause.sentence == "paused since 2026-11-20 12:00Z, until: lakehouse resume bronze/t"

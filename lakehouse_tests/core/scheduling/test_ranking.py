@@ -1,0 +1,253 @@
+"""Who is compacted in a tick, and that every other table is told why not."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lakehouse.core.declaration.strategies import Chosen, NoCompaction
+from lakehouse.core.reasons import Reason
+from lakehouse.core.scheduling.ranking import CYCLE_MS, Bounds, Decision, RunInFlight, RunState, Try, choose_compactions, describe
+from lakehouse.core.scheduling.triggers import TableState
+from lakehouse_tests.core.made import POLICY
+
+NOW = 1_700_000_000_000
+
+
+def state(table: str, mergeable: int | None, version: int | None = 7) -> TableState:
+    return TableState(table=table, version=version, mergeable_file_count=mergeable)
+
+
+def choose(states: Sequence[TableState], runs: RunState | None = None, *, slots: int = 9) -> tuple[Decision, ...]:
+    return choose_compactions(states, {each.table: POLICY for each in states}, runs or RunState(), bounds=Bounds(slots=slots), now_ms=NOW)
+
+
+def flying(table: str, *, compaction: bool = True) -> RunInFlight:
+    return RunInFlight(table=table, name=f"run of {table}", is_compaction=compaction)
+
+
+def tried(result: str, *, version: int = 7) -> Try:
+    return Try(table="a", version=version, result=result)  # type: ignore[arg-type]
+
+
+# One table with a threshold of 4: its state, the runs, the reason, and the run key of a request.
+STORIES = {
+    "at the threshold": (state("a", 4), (), (), Reason.DUE, "compaction/a/version=7/try=1"),
+    "below it": (state("a", 3), (), (), Reason.BELOW_THRESHOLD, None),
+    "nothing known": (state("a", None, None), (), (), Reason.NO_FACTS, None),
+    "a count without a version": (state("a", 90, None), (), (), Reason.NO_FACTS, None),
+    "a version without a count": (state("a", None), (), (), Reason.NO_FACTS, None),
+    "a compaction of it is under way": (state("a", 90), (flying("a"),), (), Reason.RUN_IN_FLIGHT, None),
+    "a write of it is under way": (state("a", 90), (flying("a", compaction=False),), (), Reason.RUN_IN_FLIGHT, None),
+    "another table's run is under way": (state("a", 4), (flying("b"),), (), Reason.DUE, "compaction/a/version=7/try=1"),
+    "this state was compacted": (state("a", 90), (), (tried("succeeded"),), Reason.ASKED_BEFORE, None),
+    "this state was asked for": (state("a", 90), (), (tried("in flight"),), Reason.ASKED_BEFORE, None),
+    "it failed once": (state("a", 90), (), (tried("failed"),), Reason.DUE, "compaction/a/version=7/try=2"),
+    "it failed, then succeeded": (state("a", 90), (), (tried("failed"), tried("succeeded")), Reason.ASKED_BEFORE, None),
+    "it failed as often as is allowed": (state("a", 90), (), (tried("failed"),) * 3, Reason.TRIES_USED_UP, None),
+    "it was refused before it began": (state("a", 90), (), (tried("refused"),) * 9, Reason.DUE, "compaction/a/version=7/try=10"),
+    "it was refused, then succeeded": (state("a", 90), (), (tried("refused"), tried("succeeded")), Reason.ASKED_BEFORE, None),
+    "it failed as often between refusals": (
+        state("a", 90),
+        (),
+        (tried("failed"), tried("refused")) * 3,
+        Reason.TRIES_USED_UP,
+        None,
+    ),
+    "an older state failed": (state("a", 90), (), (tried("failed", version=6),) * 3, Reason.DUE, "compaction/a/version=7/try=1"),
+    "a succeeded older state": (state("a", 4), (), (tried("succeeded", version=6),), Reason.DUE, "compaction/a/version=7/try=1"),
+}
+
+
+@pytest.mark.parametrize(("table", "in_flight", "tries", "reason", "run_key"), STORIES.values(), ids=STORIES)
+def test_one_table(
+    table: TableState, in_flight: tuple[RunInFlight, ...], tries: tuple[Try, ...], reason: Reason, run_key: str | None
+) -> None:
+    (found,) = choose([table], RunState(in_flight=in_flight, tries=tries))
+    assert (found.reason, found.run_key, found.request) == (reason, run_key, run_key is not None)
+    assert re.search(r"\d", found.sentence) or reason is Reason.RUN_IN_FLIGHT
+
+
+def test_most_mergeable_first_and_unknown_last() -> None:
+    found = choose([state("a", None), state("b", 5), state("c", 0), state("d", 9), state("e", 5)])
+    assert [decision.table for decision in found] == ["d", "b", "e", "c", "a"]
+
+
+@pytest.mark.parametrize(("slots", "requested"), [(0, []), (1, ["c"]), (2, ["c", "b"]), (9, ["c", "b", "a"])])
+def test_no_more_compactions_at_once_than_slots(slots: int, requested: list[str]) -> None:
+    found = choose([state("a", 5), state("b", 6), state("c", 7)], slots=slots)
+    assert [decision.table for decision in found if decision.request] == requested
+    assert all(decision.reason is Reason.NO_SLOT for decision in found if not decision.request)
+
+
+def test_compactions_under_way_take_their_slots_and_writes_do_not() -> None:
+    runs = RunState(in_flight=(flying("x"), flying("y", compaction=False)))
+    found = choose([state("a", 5), state("b", 6)], runs, slots=2)
+    assert [(decision.table, decision.reason) for decision in found] == [("b", Reason.DUE), ("a", Reason.NO_SLOT)]
+
+
+def test_a_table_that_may_not_run_leaves_its_slot_to_the_next() -> None:
+    found = choose([state("a", 90), state("b", 6)], RunState(tries=(tried("succeeded"),)), slots=1)
+    assert [(decision.table, decision.request) for decision in found] == [("a", False), ("b", True)]
+
+
+def test_no_state_is_asked_for_twice_however_often_the_sensor_ticks() -> None:
+    tries: list[Try] = []
+    keys: list[str] = []
+    for _ in range(10):
+        (found,) = choose([state("a", 90)], RunState(tries=tuple(tries)))
+        if found.run_key:
+            keys.append(found.run_key)
+            tries.append(tried("failed"))
+    assert keys == [f"compaction/a/version=7/try={number}" for number in (1, 2, 3)]
+
+
+@given(st.lists(st.sampled_from(["refused", "failed"]), max_size=40))
+def test_however_often_a_state_was_refused_it_is_asked_for_under_a_new_key_until_it_has_failed_three_times(results: list[str]) -> None:
+    tries, keys = list[Try](), list[str]()
+    for result in [*results, "failed"]:
+        (found,) = choose([state("a", 90)], RunState(tries=tuple(tries)))
+        assert found.request == (sum(past.result == "failed" for past in tries) < 3)
+        if found.run_key:
+            keys.append(found.run_key)
+            tries.append(tried(result))
+    assert len(set(keys)) == len(keys)
+
+
+def test_the_text_has_one_line_per_table_with_numbers() -> None:
+    assert describe(choose([state("a", 3), state("b", 5), state("c", 4)], slots=1)).splitlines() == [
+        "b: 5 mergeable files reach the threshold of 4;",
+        "c: 4 mergeable files reach the threshold of 4, but 1 compaction(s) at once are allowed;",
+        "a: 3 mergeable files, 4 wanted",
+    ]
+
+
+def worthy(table: str, *, reads: float = 24, usd: float | None = 0.01, since: int | None = None, **more: object) -> TableState:
+    """A due table; what it is worth is set by how often it is read."""
+    made = TableState(table=table, version=7, mergeable_file_count=5, file_count=9, files_after=5, reads_per_day=reads, estimate_usd=usd)
+    return replace(made, due_since_ms=since, **more)  # type: ignore[arg-type]
+
+
+def served(states: Sequence[TableState], bounds: Bounds) -> list[str]:
+    found = choose_compactions(states, {each.table: POLICY for each in states}, RunState(), bounds=bounds, now_ms=NOW)
+    return [decision.table for decision in found if decision.request]
+
+
+def test_what_gives_most_for_its_cost_goes_first_and_health_breaks_the_tie() -> None:
+    states = [
+        worthy("dear", reads=90, usd=0.1),
+        worthy("cheap", reads=20, usd=0.01),
+        worthy("well", health_score=90.0),
+        worthy("sick", health_score=40.0),
+        replace(worthy("unknown"), reads_per_day=None),
+    ]
+    assert [decision.table for decision in choose(states)] == ["sick", "well", "cheap", "dear", "unknown"]
+
+
+def test_a_table_that_has_waited_longer_than_the_patience_goes_before_all_others() -> None:
+    states = [worthy("rich", reads=1e9), worthy("poor", reads=0, since=NOW - CYCLE_MS), worthy("poorer", reads=0, since=NOW - CYCLE_MS - 1)]
+    assert served(states, Bounds(slots=3)) == ["poorer", "poor", "rich"]
+    assert served([worthy("rich", reads=1e9), worthy("poor", since=NOW - CYCLE_MS + 1)], Bounds(slots=1)) == ["rich"]
+
+
+def test_no_more_is_asked_for_than_the_budget_pays() -> None:
+    states = [worthy("a", usd=0.5, reads=900), worthy("b", usd=0.6, reads=800), worthy("c", usd=0.4), worthy("d", usd=None)]
+    assert served(states, Bounds(slots=9, budget_usd=1.0)) == ["a", "c"]
+    assert served(states, Bounds(slots=9, budget_usd=1.0, spent_usd=0.45)) == ["a"]
+    assert served(states, Bounds(slots=9)) == ["a", "b", "c", "d"]
+
+
+def test_a_table_dearer_than_the_budget_is_served_at_its_bound_and_overdraws_it_alone() -> None:
+    dear, cheap = worthy("dear", usd=5.0, since=NOW - CYCLE_MS), worthy("cheap", usd=0.01)
+    bounds = Bounds(slots=9, budget_usd=1.0)
+    assert served([dear, cheap], replace(bounds, spent_usd=0.9)) == ["dear"]
+    assert served([dear, cheap], replace(bounds, spent_usd=1.0)) == []
+    assert served([replace(dear, due_since_ms=None), cheap], bounds) == ["cheap"]
+    refused = choose_compactions([dear], {"dear": POLICY}, RunState(), bounds=replace(bounds, spent_usd=1.0), now_ms=NOW)[0]
+    assert refused.sentence == "5 mergeable files reach the threshold of 4, but it takes 5 USD, and 0 of the 1 USD an hour are left"
+    assert (refused.reason, refused.due_since_ms) == (Reason.OVER_BUDGET, dear.due_since_ms)
+
+
+def test_a_table_that_was_just_compacted_cools_down_and_keeps_its_place() -> None:
+    policy = replace(POLICY, cooldown_minutes=2)
+    state = worthy("a", since=NOW - 1, last_compaction_ms=NOW - 119_000)
+    for later, reason in ((0, Reason.COOLING_DOWN), (1_000, Reason.DUE)):
+        [found] = choose_compactions([state], {"a": policy}, RunState(), bounds=Bounds(slots=1), now_ms=NOW + later)
+        assert (found.reason, found.due_since_ms) == (reason, NOW - 1)
+
+
+def test_who_is_left_alone_is_told_so_and_takes_no_slot() -> None:
+    policies = {"a": POLICY, "b": replace(POLICY, strategy=NoCompaction()), "c": replace(POLICY, strategy=Chosen(latency_seconds=60))}
+    found = choose_compactions(
+        [worthy(table, sensor_driven=True) for table in policies],
+        policies,
+        RunState(),
+        bounds=Bounds(slots=1),
+        now_ms=NOW,
+        hands_off={"a": (Reason.NO_FACTS, "paused since noon")},
+    )
+    assert [(each.table, each.sentence, each.request) for each in found] == [
+        ("a", "paused since noon", False),
+        ("b", "its strategy is NoCompaction, so the sensor does not ask for it", False),
+        ("c", "5 mergeable files reach the threshold of 4", True),
+    ]
+
+
+@pytest.mark.parametrize(("sensor_driven", "requested"), [(True, True), (False, False), (None, False)])
+def test_a_strategy_chosen_by_the_past_is_the_sensor_s_only_where_it_is_known_to_be(sensor_driven: bool | None, requested: bool) -> None:
+    policy = replace(POLICY, strategy=Chosen(latency_seconds=60))
+    state = worthy("a", sensor_driven=sensor_driven)
+    [found] = choose_compactions([state], {"a": policy}, RunState(), bounds=Bounds(), now_ms=NOW)
+    assert found.request is requested
+    named = replace(state, chosen="AfterWrite")
+    [found] = choose_compactions([named], {"a": policy}, RunState(), bounds=Bounds(), now_ms=NOW)
+    told = (
+        "5 mergeable files reach" if requested else "its strategy is AfterWrite, which Chosen has chosen, so the sensor does not ask for it"
+    )
+    assert found.sentence.startswith(told)
+
+
+def test_the_clock_of_waiting_starts_when_a_table_is_due_and_stops_when_it_is_not() -> None:
+    due, waiting, idle = worthy("due"), worthy("waiting", since=5), replace(worthy("idle"), mergeable_file_count=0, due_since_ms=5)
+    runs = RunState(in_flight=(flying("waiting", compaction=False),))
+    assert {each.table: each.due_since_ms for each in choose([due, waiting, idle], runs)} == {"due": NOW, "waiting": 5, "idle": None}
+    assert choose([waiting], RunState(in_flight=(flying("waiting"),)))[0].due_since_ms is None
+
+
+def test_of_a_fleet_the_first_are_told_and_the_rest_counted() -> None:
+    text = describe(choose([state(f"t{number:03}", number % 2 * 9) for number in range(100)], slots=1), lines=10)
+    assert text.splitlines()[-1] == "and 90 more: 50 BELOW_THRESHOLD, 40 NO_SLOT"
+    assert len(text.splitlines()) == 11
+
+
+COSTS = [0.001, 0.4, 1.0, 7.0]
+
+
+@given(
+    reads=st.lists(st.lists(st.sampled_from([0, 1, 50, 1e6]), min_size=6, max_size=6), min_size=12, max_size=12),
+    costs=st.lists(st.sampled_from(COSTS), min_size=1, max_size=6),
+    slots=st.integers(1, 3),
+    budget_usd=st.sampled_from([0.0, 0.5, 1.0]),
+)
+def test_nobody_starves(reads: list[list[float]], costs: list[float], slots: int, budget_usd: float) -> None:
+    """However the benefits move, each of n tables that are always due is served within its bound, one after the other."""
+    patience = 2
+    bound = patience + (len(costs) if budget_usd else -(-len(costs) // slots))
+    since: dict[str, int] = {}
+    waited = dict.fromkeys([f"t{place}" for place in range(len(costs))], 0)
+    bounds = Bounds(slots=slots, budget_usd=budget_usd, patience_ms=patience * CYCLE_MS)
+    for cycle, benefits in enumerate(reads * 2):
+        now = NOW + cycle * CYCLE_MS
+        states = [worthy(table, reads=benefits[place], usd=costs[place], since=since.get(table)) for place, table in enumerate(waited)]
+        found = choose_compactions(states, {each.table: POLICY for each in states}, RunState(), bounds=bounds, now_ms=now)
+        for decision in found:
+            waited[decision.table] = 0 if decision.request else waited[decision.table] + 1
+            if decision.request:
+                since.pop(decision.table, None)
+            else:
+                since[decision.table] = decision.due_since_ms or now
+        assert sum(decision.request for decision in found) <= slots
+        assert max(waited.values()) <= bound

@@ -1,0 +1,38 @@
+"""Reads per day and slower readers, from the runs that wrote what lies downstream."""
+
+import pytest
+
+from lakehouse.core.scheduling.read_rates import DAY_MS, ReaderRun, count_reads
+from lakehouse_tests.defs.example import TABLES
+
+NOW = 100 * DAY_MS
+
+
+def run(*tables: str, at: int = NOW - 1, seconds: float | None = None) -> ReaderRun:
+    return ReaderRun(tables=frozenset(tables), ended_ms=at, seconds=seconds)
+
+
+def test_a_run_that_writes_a_table_reads_its_inputs() -> None:
+    runs = [run("silver/orders"), run("silver/orders", "gold/totals"), run("bronze/orders"), run("gold/totals", at=NOW - 2 * DAY_MS)]
+    found = count_reads(TABLES, runs, since_ms=NOW - DAY_MS, now_ms=NOW)
+    assert {key: readers.reads_per_day for key, readers in found.items()} == {"bronze/orders": 2, "silver/orders": 1, "gold/totals": 0}
+
+
+def test_a_shorter_look_back_is_scaled_to_a_day() -> None:
+    found = count_reads(TABLES, [run("silver/orders")] * 3, since_ms=NOW - DAY_MS // 4, now_ms=NOW)
+    assert found["bronze/orders"].reads_per_day == 12
+
+
+def test_runs_are_held_against_runs_of_their_own_kind() -> None:
+    slower = [run("silver/orders", at=NOW - 100 + place, seconds=2.0 if place < 5 else 3.0) for place in range(10)]
+    whole_lake = [run("silver/orders", "gold/totals", at=NOW - 1, seconds=60.0)]
+    found = count_reads(TABLES, [*whole_lake, *reversed(slower)], since_ms=NOW - DAY_MS, now_ms=NOW)
+    assert found["bronze/orders"].slowdown == pytest.approx(0.5)
+    assert found["silver/orders"].slowdown is None
+
+
+def test_runs_of_days_before_are_the_base_and_no_reads() -> None:
+    days = [run("silver/orders", at=NOW - day * DAY_MS, seconds=2.0) for day in range(2, 9)]
+    today = [run("silver/orders", at=NOW - 10 + place, seconds=3.0) for place in range(5)]
+    found = count_reads(TABLES, [*days, *today], since_ms=NOW - DAY_MS, now_ms=NOW)
+    assert (found["bronze/orders"].reads_per_day, found["bronze/orders"].slowdown) == (5, pytest.approx(0.5))

@@ -1,0 +1,183 @@
+"""What makes a table due, each trigger by itself; what is unknown sets nothing off."""
+
+from dataclasses import replace
+from statistics import fmean
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lakehouse.core.compaction.plan import plan_compaction, plan_once_cold, plan_table
+from lakehouse.core.declaration.compaction_policy import Compaction, CompactionPolicy, policy_for
+from lakehouse.core.declaration.table import Append, Landing, Table
+from lakehouse.core.delta.commits import History
+from lakehouse.core.reasons import Reason
+from lakehouse.core.scheduling.health import assess_health
+from lakehouse.core.scheduling.ranking import Bounds, RunState, choose_compactions
+from lakehouse.core.scheduling.triggers import OnceCold, TableState, find_trigger, slowdown_of, state_of
+from lakehouse_tests.core.made import data_file, layout, plan
+
+HOUR = 3_600_000
+NOW = 1_700_000_000_000
+QUIET = CompactionPolicy(target_file_bytes=8_000, min_small_files=40)
+FOUND = TableState(
+    table="a",
+    version=7,
+    mergeable_file_count=10,
+    mergeable_bytes=5_000,
+    file_count=20,
+    files_after=12,
+    oldest_small_ms=NOW - 30 * HOUR,
+    deleted_rows_share=0.25,
+    purged_row_count=50,
+)
+# The knob that is on, the knob's value that is just reached, one that is not, the reason, and the fact that it needs.
+TRIGGERS = [
+    ("min_small_files", 10, 11, Reason.DUE, "mergeable_file_count"),
+    ("min_mergeable_bytes", 5_000, 5_001, Reason.DUE_BYTES, "mergeable_bytes"),
+    ("max_small_file_age_hours", 30.0, 30.1, Reason.DUE_AGE, "oldest_small_ms"),
+    ("max_reads_hurt_share", 0.4, 0.41, Reason.DUE_READS, "files_after"),
+    ("purge_deleted_rows_share", 0.25, 0.26, Reason.DUE_DELETED_ROWS, "deleted_rows_share"),
+    ("purge_deleted_rows_share", 0.25, 0.26, Reason.DUE_DELETED_ROWS, "purged_row_count"),
+]
+
+
+def found(state: TableState, **knobs: object) -> Reason:
+    return find_trigger(state, replace(QUIET, **knobs), now_ms=NOW).reason  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("knob", "reached", "missed", "reason", "needs"), TRIGGERS, ids=[case[0] for case in TRIGGERS])
+def test_each_trigger_fires_at_its_own_threshold_and_never_without_its_fact(
+    knob: str, reached: float, missed: float, reason: Reason, needs: str
+) -> None:
+    assert found(FOUND, **{knob: reached}) is reason
+    assert found(FOUND, **{knob: missed}) is Reason.BELOW_THRESHOLD
+    unknown = replace(FOUND, **{needs: None})  # type: ignore[arg-type]
+    assert found(unknown, **{knob: reached}) in (Reason.BELOW_THRESHOLD, Reason.NO_FACTS)
+
+
+def test_all_but_the_first_are_off_where_they_are_not_declared() -> None:
+    assert found(FOUND) is Reason.BELOW_THRESHOLD
+
+
+def test_a_small_file_that_nothing_can_be_merged_with_grows_old_in_peace() -> None:
+    alone = replace(FOUND, mergeable_file_count=0, mergeable_bytes=0)
+    assert found(alone, max_small_file_age_hours=1, min_mergeable_bytes=1, max_reads_hurt_share=0.1) is Reason.BELOW_THRESHOLD
+
+
+def test_deleted_rows_that_no_plan_would_take_out_ask_for_nothing() -> None:
+    assert found(replace(FOUND, purged_row_count=0), purge_deleted_rows_share=0.1) is Reason.BELOW_THRESHOLD
+    files, policy = [data_file(9_000, "a", deleted=60)], replace(QUIET, purge_deleted_rows_share=0.2)
+    made = layout(files)
+    for cold_hours, reason in ((0, Reason.DUE_DELETED_ROWS), (1, Reason.BELOW_THRESHOLD)):
+        state = state_of(made, assess_health(made, plan_compaction(made, replace(policy, cold_hours=cold_hours), now_ms=0)))
+        assert (state.deleted_rows_share, find_trigger(state, policy, now_ms=0).reason) == (0.6, reason)
+
+
+def test_age_grows_with_the_clock_and_nothing_else() -> None:
+    policy = replace(QUIET, max_small_file_age_hours=31)
+    assert not find_trigger(FOUND, policy, now_ms=NOW).fired
+    late = find_trigger(FOUND, policy, now_ms=NOW + HOUR)
+    assert (late.fired, late.sentence) == (True, "the oldest of its 10 mergeable files is 31.0 h old, 31 h are allowed")
+
+
+@pytest.mark.parametrize(
+    ("slowdown", "wanted", "told"),
+    [
+        (None, 40, ""),
+        (0.19, 40, ""),
+        (0.2, 20, " (20 for 40, since its readers take 20% longer than they used to)"),
+        (0.4, 10, " (10 for 40, since its readers take 40% longer than they used to)"),
+        (9.0, 10, " (10 for 40, since its readers take 900% longer than they used to)"),
+    ],
+)
+def test_the_threshold_follows_the_readers_within_bounds_and_says_so(slowdown: float | None, wanted: int, told: str) -> None:
+    finding = find_trigger(replace(FOUND, slowdown=slowdown), replace(QUIET, slowdown_share=0.2), now_ms=NOW)
+    assert finding.sentence == (
+        f"10 mergeable files reach the threshold of {wanted}{told}" if wanted <= 10 else f"10 mergeable files, {wanted} wanted{told}"
+    )
+
+
+def test_a_slowdown_that_nobody_asked_about_changes_nothing() -> None:
+    assert find_trigger(replace(FOUND, slowdown=5.0), QUIET, now_ms=NOW).sentence == "10 mergeable files, 40 wanted"
+
+
+def test_the_slowdown_is_the_rolling_mean_over_the_runs_before() -> None:
+    assert slowdown_of([2.0] * 5 + [3.0] * 5) == 0.5
+    assert slowdown_of([2.0] * 5 + [2.0, 2.0, 2.0, 2.0, 4.5]) == pytest.approx(0.25)
+    assert slowdown_of([2.0, 900.0, 2.0, 2.0, 2.0] + [2.0] * 5) == 0
+    assert slowdown_of([2.0] * 9) is None
+    assert slowdown_of([0.0] * 20) is None
+
+
+def test_what_grows_a_little_every_day_is_seen_against_the_runs_of_days_before() -> None:
+    a_day_slower = [1.1**day for day in range(14) for _ in range(5)]
+    assert slowdown_of(a_day_slower[-10:]) == pytest.approx(0.1)
+    assert slowdown_of(a_day_slower, earlier=65) == pytest.approx(1.1**7 - 1)
+    once_a_day = a_day_slower[::5]
+    assert slowdown_of(once_a_day, earlier=13) == pytest.approx(fmean(once_a_day[-5:]) / 1.1**4 - 1)
+    assert slowdown_of([2.0] * 4 + [3.0] * 5 + [4.0] * 5, earlier=4) == pytest.approx(1 / 3)
+
+
+def test_a_state_holds_what_the_log_tells() -> None:
+    files = [data_file(1_000, "a"), data_file(1_500, "b", deleted=20), data_file(7_000, "c"), data_file(900, "d", compacted=True)]
+    made = layout(files)
+    state = state_of(made, assess_health(made, plan(files)))
+    assert (state.version, state.file_count, state.mergeable_file_count, state.files_after) == (7, 4, 3, 2)
+    assert (state.mergeable_bytes, state.openings_saved, state.oldest_small_ms) == (3_400, 2, 0)
+    assert state.deleted_rows_share == 0.05
+    assert state.estimate_usd is not None and state.estimate_usd > 0
+
+
+def test_a_backlog_counts_whole_however_little_one_run_may_do() -> None:
+    made = layout([100] * 12)
+    bounded = plan_compaction(made, replace(QUIET, min_small_files=10, max_bytes_per_run=250))
+    state = state_of(made, assess_health(made, bounded))
+    assert (bounded.files_removed + bounded.files_left, state.mergeable_file_count) == (12, 12)
+    assert find_trigger(state, bounded.policy, now_ms=NOW).reason is Reason.DUE
+
+
+def test_rows_that_the_log_does_not_count_hide_no_share() -> None:
+    whole, unknown = layout([data_file(1_000, "a", rows=None)]), layout([data_file(1_000, "a", rows=None, vector="u1")])
+    assert state_of(whole, assess_health(whole, plan([]))).deleted_rows_share == 0
+    assert state_of(unknown, assess_health(unknown, plan([]))).deleted_rows_share is None
+
+
+DAYS = [data_file(100 + number, f"f{number}", partition=(("day", str(number % 2)),)) for number in range(8)]
+
+
+@given(st.booleans(), st.integers(1, 48), st.integers(0, 200 * HOUR), st.booleans())
+def test_what_was_written_once_is_asked_for_once_it_is_cold_and_never_before(
+    is_partitioned: bool, cold_hours: int, now_ms: int, is_old: bool
+) -> None:
+    """Written at 0, told of at once, and never again; `is_old`: too few files for the count, so that their age decides."""
+    policy = Compaction(min_small_files=40 if is_old else 4, max_small_file_age_hours=24.0 if is_old else 0, cold_hours=cold_hours)
+    table = Table(key="bronze/t", source=Landing(prefix="t/", format="json", schema="id STRING"), write=Append(), compaction=policy)
+    made, past = layout(DAYS if is_partitioned else [100, 101, 102, 103]), History(table="bronze/t", commits=())
+    health = assess_health(made, plan_table(table, made, past, now_ms=0))
+    told = state_of(made, health, plan_once_cold(table, made, past, now_ms=0))
+    in_force = policy_for("bronze", policy)
+    [decision] = choose_compactions([told.at(now_ms)], {"bronze/t": in_force}, RunState(), bounds=Bounds(), now_ms=now_ms)
+    due_hours = max(24, cold_hours) if is_old else cold_hours
+    assert told.mergeable_file_count == 0
+    assert decision.request is (now_ms >= due_hours * HOUR)
+    assert not decision.request or plan_table(table, made, past, now_ms=now_ms).bins
+
+
+def test_a_warm_table_says_when_it_will_be_due() -> None:
+    cold = OnceCold(
+        at_ms=NOW + HOUR,
+        mergeable_file_count=60,
+        mergeable_bytes=6_000,
+        files_after=3,
+        oldest_small_ms=NOW,
+        purged_row_count=0,
+        estimate_seconds=1.0,
+        estimate_usd=0.1,
+    )
+    warm = replace(FOUND, once_cold=cold)
+    finding = find_trigger(warm.at(NOW), QUIET, now_ms=NOW)
+    assert finding.sentence == "10 mergeable files, 40 wanted; 60 once all of it is cold, from 2023-11-14 23:13Z on"
+    turned = warm.at(NOW + HOUR)
+    assert (turned.mergeable_file_count, turned.files_after, turned.file_count, turned.version) == (60, 3, 20, 7)
+    assert find_trigger(turned, QUIET, now_ms=NOW + HOUR).reason is Reason.DUE

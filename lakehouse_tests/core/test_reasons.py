@@ -1,0 +1,29 @@
+"""The closed list of reasons: each is a sentence with numbers, and each is given by somebody."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from lakehouse.core import reasons
+from lakehouse.core.reasons import Reason
+
+CODE = "".join(path.read_text() for path in Path(reasons.__file__).parents[1].rglob("*.py"))
+GIVEN = {*re.findall(r"\bReason\.(\w+)", CODE)}
+
+
+@pytest.mark.parametrize("each", Reason)
+def test_a_reason_is_a_sentence_with_a_place_for_what_was_found(each: Reason) -> None:
+    assert re.search(r"{\w+}", each.value)
+    assert "\n" not in each.value and not each.value.endswith(".")
+
+
+@pytest.mark.parametrize("each", Reason)
+def test_a_reason_that_nobody_gives_is_not_in_the_list(each: Reason) -> None:
+    assert each.name in GIVEN
+
+
+def test_a_number_that_is_missing_is_an_error_and_one_too_many_is_not() -> None:
+    assert Reason.BELOW_THRESHOLD.say(mergeable=3, threshold=4, more=5) == "3 mergeable files, 4 wanted"
+    with pytest.raises(KeyError):
+        Reason.BELOW_THRESHOLD.say(mergeable=3)

@@ -1,0 +1,418 @@
+"""Which files go, by which mode, and why not."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from lakehouse.core.costs.estimate import DEFAULT_PRICES
+from lakehouse.core.declaration.table import Append, Landing, Table
+from lakehouse.core.delta.commits import Commit, History
+from lakehouse.core.errors import Broken, Refused
+from lakehouse.core.inventory import Part, Reference, StoredObject, TableBooks
+from lakehouse.core.reasons import Reason
+from lakehouse.core.vacuum import (
+    SHORT_RETENTION_RISK,
+    Doomed,
+    LaterFacts,
+    PastVacuum,
+    ReportFacts,
+    Vacuum,
+    VacuumFacts,
+    VacuumPlan,
+    are_partitions,
+    candidates,
+    choose_mode,
+    folders_above,
+    mode,
+    objects_by_log,
+    plan_vacuum,
+    written_once,
+)
+
+NOW = 1_795_000_000_000
+HOUR, DAY = 3_600_000, 86_400_000
+WEEK = 7 * DAY
+OLD = NOW - 30 * DAY
+
+
+def commit(version: int, ms: int, *removed: str) -> Commit:
+    return Commit(version=version, committed_ms=ms, operation="DELETE", changed_data=True, removed_paths=removed)
+
+
+BOOKS = TableBooks(
+    table="a/t",
+    version=3,
+    retention_ms=WEEK,
+    live={"live": Reference(size_bytes=5, written_ms=OLD)},
+    vectors={},
+    stones={"past": OLD, "kept": NOW - DAY},
+    removed_vectors={},
+)
+HISTORY = History(table="a/t", commits=(commit(0, OLD - DAY), commit(1, OLD, "past"), commit(2, NOW - DAY, "kept"), commit(3, NOW - HOUR)))
+FACTS = VacuumFacts(books=BOOKS, history=HISTORY, on_s3=True, tables=frozenset({"a/t", "a/t/inner"}))
+MANY = replace(FACTS, books=replace(BOOKS, live={str(number): Reference(size_bytes=5, written_ms=OLD) for number in range(5_000)}))
+REPORT = ReportFacts(name="daily/x", created_ms=NOW - 2 * HOUR, data_files=1)
+
+
+def past(mode: str = "FULL", ended_ms: int = NOW - 3 * HOUR, **more: Any) -> PastVacuum:
+    zeros = dict.fromkeys(
+        (
+            "predicted_files",
+            "predicted_bytes",
+            "predicted_requests",
+            "predicted_seconds",
+            "predicted_usd",
+            "deleted_files",
+            "deleted_bytes",
+        ),
+        0,
+    )
+    defaults = {"report": "", "version": 2, "horizon_ms": ended_ms - WEEK, "spared": 0, **zeros}
+    return PastVacuum(mode=mode, started_ms=ended_ms - 1, ended_ms=ended_ms, **{**defaults, **more})  # type: ignore[arg-type]
+
+
+def stored(name: str, size: int = 1, ms: int | None = OLD, **more: Any) -> StoredObject:
+    return StoredObject(bucket="b", key=f"a/t/{name}", size_bytes=size, modified_ms=ms, **more)
+
+
+ALL = [stored("live", 5), stored("past", 3), stored("kept", 2), stored("orphan", 4)]
+
+
+def plan(
+    objects: list[StoredObject], facts: VacuumFacts = FACTS, policy: Vacuum | None = None, mode: Any = "FULL", **more: Any
+) -> VacuumPlan:
+    policy = policy or Vacuum()
+    _, quotes = choose_mode(facts, policy, prices=DEFAULT_PRICES, now_ms=NOW)
+    return plan_vacuum(facts, policy, objects, mode=mode, quotes=quotes, now_ms=NOW, settled_ms=NOW, **more)
+
+
+def test_what_a_commit_removed_within_the_retention_stays_though_its_tombstone_is_gone() -> None:
+    """A checkpoint dropped it while the retention was a shorter one."""
+    forgotten = replace(FACTS, books=replace(BOOKS, stones={"past": OLD}))
+    assert [each.name for each in plan(ALL, forgotten).doomed] == ["orphan", "past"]
+
+
+def test_a_file_without_a_tombstone_is_looked_for_in_commits_below_the_known_history() -> None:
+    """The facts hold the newest commits of a busy table, which may be those of an hour."""
+    asked: list[History] = []
+
+    def older(history: History) -> Iterator[Commit]:
+        asked.append(history)
+        yield commit(3, NOW - HOUR)
+        yield commit(2, NOW - DAY, "kept")
+        yield commit(1, OLD, "past")
+        raise AssertionError("commits before the retention are nobody's business")
+
+    busy = replace(FACTS, history=History(table="a/t", commits=(commit(3, NOW - HOUR),)), older_commits=older)
+    assert [each.name for each in plan(ALL[:3], busy).doomed] == ["past"]
+    assert asked == []
+    forgotten = replace(busy, books=replace(BOOKS, stones={"past": OLD}))
+    found = plan(ALL, forgotten)
+    assert ([each.name for each in found.doomed], len(asked)) == (["orphan", "past"], 1)
+    kept = Doomed(name="kept", size_bytes=2, modified_ms=OLD, part=Part.ORPHANED_OLD)
+    later = LaterFacts(forgotten, horizon_ms=NOW - WEEK, now_ms=NOW)
+    assert later.allow([kept, *found.doomed]) == [*found.doomed]
+
+
+def test_what_is_past_its_retention_goes_and_is_priced() -> None:
+    found = plan(ALL)
+    assert [(each.name, each.part) for each in found.doomed] == [("orphan", Part.ORPHANED_OLD), ("past", Part.TOMBSTONED_PAST)]
+    assert (found.reason, found.file_count, found.size_bytes) == (Reason.VACUUM_DUE, 2, 7)
+    assert found.requests == {"LIST": 1, "GET": 0, "HEAD": 4, "DELETE": 1} and found.usd > 0
+    assert found.as_json()["parts"] == {"orphaned_old": 1, "tombstoned_past": 1}
+    assert found.sentence.startswith("2 file(s) of 7 bytes that nothing has needed since ")
+
+
+@pytest.mark.parametrize(
+    "each",
+    [
+        stored("orphan", ms=None),
+        stored("orphan", ms=NOW - DAY),
+        stored("past", ms=NOW - DAY),
+        stored("past", ms=None),
+        stored("_delta_log/00000000000000000000.json"),
+        stored("_delta_log/00000000000000000009.json"),
+        stored("_SUCCESS"),
+        stored("d=1/.hidden/x"),
+        stored("inner/x"),
+        stored("d=1/", 0, is_dir=True),
+        stored("past", is_latest=False),
+        stored("past", is_delete_marker=True),
+        stored("x/../live"),
+        stored("x//y"),
+        StoredObject(bucket="b", key="a/tt/x", size_bytes=1, modified_ms=OLD),
+        StoredObject(bucket="b", key="x", size_bytes=1, modified_ms=OLD),
+    ],
+    ids=lambda each: f"{each.key} {each.modified_ms}",
+)
+def test_what_stays_whatever_it_is(each: StoredObject) -> None:
+    assert plan([stored("live", 5), each]).reason is Reason.NOTHING_PAST
+
+
+def test_what_another_table_borrows_stays() -> None:
+    assert plan(ALL, replace(FACTS, lent=frozenset({"a/t/past", "a/t/orphan"}))).doomed == ()
+
+
+def test_hadoops_checksum_goes_with_its_file_and_only_then() -> None:
+    found = plan([*ALL, stored(".live.crc"), stored(".past.crc", 12), stored(".gone.crc")])
+    assert [(each.name, each.goes_with) for each in found.doomed] == [("orphan", ""), ("past", ""), (".past.crc", "past")]
+
+
+def test_what_readers_have_not_read_stays_and_they_are_named() -> None:
+    held = Reason.HELD_FOR_READERS.say(since="then", readers="silver/r")
+    found = plan(ALL, replace(FACTS, held_ms=OLD - DAY, held=held))
+    assert (found.doomed, found.sentence.endswith(f"; {held}")) == ((), True)
+
+
+def test_little_is_left_alone() -> None:
+    found = plan(ALL, policy=Vacuum(min_reclaimable_bytes=8))
+    assert (found.reason, found.doomed) == (Reason.TOO_LITTLE_PAST, ())
+
+
+@pytest.mark.parametrize("name", ["backup-12:30.parquet", "a:b/c", "d=1/x\x01y", "d=1/x\0y", "d=1/x\x1by", "d=1/x\uffffy", ":"], ids=ascii)
+def test_a_name_that_cannot_be_told_stays_alone_and_is_told_of(name: str) -> None:
+    """One of these made Delta's answer, or the request to delete a thousand, fail for ever."""
+    found = plan([*ALL, stored(name)])
+    assert [each.name for each in found.doomed] == ["orphan", "past"]
+    assert len(found.notes) == 1 and found.notes[0].startswith(f"1 file(s) that nothing needs stay, like {name!r}: ")
+    alone = plan([stored("live", 5), stored(name)])
+    assert alone.doomed == () and alone.notes == found.notes
+
+
+@pytest.mark.parametrize("name", ["d=1/12:30.parquet", "a\tb", "a\r\nb", "\U0001f600"], ids=ascii)
+def test_a_name_that_is_only_strange_goes(name: str) -> None:
+    assert name in [each.name for each in plan([*ALL, stored(name)]).doomed]
+
+
+@pytest.mark.parametrize(("versioned", "notes"), [(True, 1), (None, 1), (False, 0)])
+def test_a_bucket_with_versions_is_told_of(versioned: bool | None, notes: int) -> None:
+    assert len(plan(ALL, replace(FACTS, versioned=versioned)).notes) == notes
+
+
+@pytest.mark.parametrize(
+    ("facts", "policy", "why"),
+    [
+        (replace(FACTS, books=replace(BOOKS, retention_ms=None)), Vacuum(), "cannot be understood"),
+        (replace(FACTS, books=replace(BOOKS, retention_ms=DAY)), Vacuum(), "24 h, under a week"),
+        (replace(FACTS, features=frozenset({"catalogManaged"})), Vacuum(), "its catalog alone deletes files"),
+    ],
+)
+def test_a_table_that_may_not_be_vacuumed_is_refused(facts: VacuumFacts, policy: Vacuum, why: str) -> None:
+    with pytest.raises(Refused, match=why):
+        plan(ALL, facts, policy)
+
+
+def test_a_short_retention_that_was_accepted_is_taken() -> None:
+    facts = replace(FACTS, books=replace(BOOKS, retention_ms=HOUR))
+    assert len(plan(ALL, facts, Vacuum(accepts_short_retention=SHORT_RETENTION_RISK)).doomed) == 3
+
+
+def test_uniforms_metadata_stays() -> None:
+    facts = replace(FACTS, properties={"delta.universalFormat.enabledFormats": "iceberg"})
+    assert [each.name for each in plan([*ALL, stored("metadata/v1.json")], facts).doomed] == ["orphan", "past"]
+
+
+def test_a_report_without_a_live_file_is_refused_and_storage_without_one_is_broken() -> None:
+    facts = replace(FACTS, report=REPORT)
+    with pytest.raises(Refused, match="1 of 1 files that the newest version reads are not in the report daily/x, like live"):
+        plan(ALL[1:], facts, mode="INVENTORY")
+    with pytest.raises(Broken, match="not in storage"):
+        plan(ALL[1:], facts)
+
+
+def later(found: VacuumPlan, facts: VacuumFacts, *, now_ms: int = NOW) -> list[Doomed]:
+    return LaterFacts(facts, horizon_ms=found.horizon_ms, now_ms=now_ms).allow(found.doomed)
+
+
+def test_what_a_newer_version_needs_again_is_not_doomed_any_more() -> None:
+    found = plan([*ALL, stored(".past.crc")])
+    newer = replace(FACTS, books=replace(BOOKS, live={**BOOKS.live, "past": Reference(size_bytes=3, written_ms=OLD)}))
+    assert [each.name for each in later(found, newer)] == ["orphan"]
+    assert later(found, FACTS) == list(found.doomed)
+
+
+def test_without_any_retention_what_is_doomed_stays_doomed() -> None:
+    at_once = replace(FACTS, books=replace(BOOKS, retention_ms=0))
+    found = plan(ALL, at_once, Vacuum(accepts_short_retention=SHORT_RETENTION_RISK))
+    assert later(found, at_once) == list(found.doomed) != []
+    assert later(found, replace(FACTS, books=replace(BOOKS, retention_ms=None))) == []
+
+
+def test_the_log_alone_tells_what_was_removed_since_the_last_vacuum() -> None:
+    assert {each.key for each in objects_by_log(FACTS, bucket="b")} == {"a/t/past", "a/t/kept"}
+    # What failed is tried again, but for a name that somebody may have written again.
+    once = "part-00000-0b4e1d6c-4d0c-4a3f-9a58-0123456789ab.c000.snappy.parquet"
+    later = replace(FACTS, past=(past(failed=dict.fromkeys(("past", once, "orphan"), "AccessDenied"), horizon_ms=NOW - 2 * DAY),))
+    assert {each.key for each in objects_by_log(later, bucket="b")} == {"a/t/kept", "a/t/past", f"a/t/{once}"}
+    unfinished = replace(FACTS, past=(past(), past(is_complete=False, horizon_ms=NOW)))
+    assert {each.key for each in objects_by_log(unfinished, bucket="b")} == {"a/t/kept"}
+    assert [each.name for each in plan(list(objects_by_log(FACTS, bucket="b")), mode="LITE").doomed] == ["past"]
+
+
+@pytest.mark.parametrize(
+    ("facts", "mode", "why_not"),
+    [
+        (FACTS, "FULL", {"LITE": "storage was looked through never", "INVENTORY": "there is no complete report"}),
+        (replace(FACTS, report=REPORT), "FULL", {"LITE": "storage was looked through never"}),
+        (replace(MANY, report=REPORT), "INVENTORY", {"LITE": "storage was looked through never"}),
+        (replace(FACTS, report=REPORT, past=(past(ended_ms=NOW - 3 * HOUR),)), "LITE", {}),
+        (replace(FACTS, report=REPORT, past=(past(ended_ms=NOW - HOUR),)), "LITE", {"INVENTORY": "older than the last vacuum"}),
+        (replace(FACTS, past=(past(ended_ms=NOW - 25 * HOUR), past("LITE", ended_ms=NOW - HOUR))), "FULL", {"LITE": "25 h ago"}),
+        (replace(FACTS, past=(past(ended_ms=NOW - 25 * HOUR), past(ended_ms=NOW, is_complete=False))), "FULL", {"LITE": "25 h ago"}),
+        (replace(MANY, report=REPORT, past=(past(ended_ms=NOW - 25 * HOUR),)), "INVENTORY", {"LITE": "25 h ago"}),
+        (
+            replace(FACTS, report=replace(REPORT, created_ms=NOW - 31 * HOUR), past=(past(ended_ms=NOW - 40 * HOUR),)),
+            "FULL",
+            {"INVENTORY": "is 31 h old, at most 26 h are allowed", "LITE": "40 h ago"},
+        ),
+        (
+            replace(FACTS, history=History(table="a/t", commits=HISTORY.commits[2:]), past=(past(ended_ms=NOW - 3 * HOUR),)),
+            "FULL",
+            {"LITE": "the log no longer tells"},
+        ),
+    ],
+)
+def test_the_cheapest_valid_mode_is_taken(facts: VacuumFacts, mode: str, why_not: dict[str, str]) -> None:
+    found, quotes = choose_mode(facts, Vacuum(), prices=DEFAULT_PRICES, now_ms=NOW)
+    assert found == mode
+    said = {quote.mode: quote.why_not for quote in quotes}
+    assert all(text in said[name] for name, text in why_not.items()), said  # type: ignore[index]
+    assert said["FULL"] == ""
+
+
+def test_a_mode_that_is_wanted_is_taken_only_if_it_is_valid() -> None:
+    assert choose_mode(FACTS, Vacuum(), prices=DEFAULT_PRICES, now_ms=NOW, wanted="LITE")[0] == "LITE"
+    with pytest.raises(Refused, match="by mode INVENTORY: there is no complete report; accepted: LITE, FULL"):
+        choose_mode(FACTS, Vacuum(), prices=DEFAULT_PRICES, now_ms=NOW, wanted="INVENTORY")
+    with pytest.raises(Refused, match="mode is 'ALL'; accepted: LITE, INVENTORY, FULL"):
+        choose_mode(FACTS, Vacuum(), prices=DEFAULT_PRICES, now_ms=NOW, wanted="ALL")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("knobs", "why"),
+    [
+        ({"mode": "always"}, "Vacuum.mode is 'always'"),
+        ({"deleter": "me"}, "Vacuum.deleter is 'me'"),
+        ({"after_compaction": "yes"}, "Vacuum.after_compaction is 'yes'"),
+        ({"retention_hours": 24}, "Vacuum.retention_hours is 24, under a week"),
+        ({"retention_hours": 0.01, "accepts_short_retention": SHORT_RETENTION_RISK}, "Vacuum.retention_hours is 0.01, under a minute"),
+        ({"accepts_short_retention": "ok"}, "Vacuum.accepts_short_retention is 'ok'"),
+        ({"sweep_hours": -1}, "Vacuum.sweep_hours is -1"),
+        ({"sweep_hours": "1"}, "Vacuum.sweep_hours is '1'"),
+        ({"max_deletes_per_second": 0}, "Vacuum.max_deletes_per_second is 0"),
+        ({"max_report_hours": True}, "Vacuum.max_report_hours is True"),
+        ({"min_reclaimable_bytes": float("nan")}, "Vacuum.min_reclaimable_bytes is nan"),
+    ],
+)
+def test_a_knob_that_cannot_be_is_refused(knobs: dict[str, Any], why: str) -> None:
+    with pytest.raises(Refused, match=why):
+        Vacuum(**knobs)
+
+
+def test_the_retention_is_a_property_and_contradicts_no_other() -> None:
+    assert Vacuum().properties() == {}
+    assert Vacuum(retention_hours=200).properties() == {"delta.deletedFileRetentionDuration": "interval 12000 minutes"}
+    longer = {"delta.deletedFileRetentionDuration": "interval 48000 minutes", "delta.logRetentionDuration": "interval 48000 minutes"}
+    assert Vacuum(retention_hours=800).properties_beside({}) == longer
+    assert "delta.logRetentionDuration" not in Vacuum(retention_hours=200).properties_beside({})
+    assert "delta.logRetentionDuration" not in Vacuum(retention_hours=800).properties_beside(
+        {"delta.logRetentionDuration": "interval 365 days"}
+    )
+    assert "delta.logRetentionDuration" in Vacuum(retention_hours=200).properties_beside({"delta.logRetentionDuration": "interval 3 days"})
+    with pytest.raises(Refused, match=r"Vacuum\.retention_hours to 'interval 12000 minutes'; accepted: one"):
+        Table(
+            key="bronze/t",
+            source=Landing(prefix="landing/t/", format="json", schema="id BIGINT"),
+            write=Append(),
+            vacuum=Vacuum(retention_hours=200),
+            properties={"delta.deletedFileRetentionDuration": "interval 7 days"},
+        )
+
+
+@pytest.mark.parametrize(
+    ("name", "once"),
+    [
+        ("part-00000-0b4e1d6c-4d0c-4a3f-9a58-0123456789ab.c000.snappy.parquet", True),
+        ("d=1/new\nline/part-00003-0b4e1d6c-4d0c-4a3f-9a58-0123456789ab-c000.snappy.parquet", True),
+        ("deletion_vector_0b4e1d6c-4d0c-4a3f-9a58-0123456789ab.bin", True),
+        ("part-00000.parquet", False),
+        ("0b4e1d6c-4d0c-4a3f-9a58-0123456789ab.parquet", False),
+        ("part-00000-0b4e1d6c-4d0c-4a3f-9a58-0123456789ab/x.parquet", False),
+    ],
+)
+def test_only_names_of_a_writer_s_own_are_written_once(name: str, once: bool) -> None:
+    assert written_once(name) is once
+
+
+def test_landed_files_below_a_table_stay_and_are_told_of() -> None:
+    """The declaration refuses such a prefix; a lake may have been declared before that."""
+    objects = [*ALL, stored("incoming/x.json"), stored("incoming/d/y.json", ms=NOW), stored("incomings/z")]
+    found = plan(objects, replace(FACTS, landed=("a/t/incoming/", "landing/t/")))
+    assert [each.name for each in found.doomed] == ["incomings/z", "orphan", "past"]
+    assert found.notes == ("2 file(s) below a/t/incoming/ stay: a declared table lands from there",)
+    assert later(plan(objects), replace(FACTS, landed=("a/t/",))) == []
+
+
+def test_a_live_file_in_the_folder_of_another_table_is_not_missing_and_nothing_else_there_goes() -> None:
+    books = replace(
+        BOOKS, live={**BOOKS.live, "inner/live": Reference(size_bytes=5, written_ms=OLD)}, stones={**BOOKS.stones, "inner/old": OLD}
+    )
+    facts = replace(FACTS, books=books)
+    objects = [*ALL, stored("inner/live", 5), stored("inner/old"), stored("inner/orphan"), stored("inner/young", ms=NOW)]
+    assert ([each.name for each in plan(objects, facts).doomed], plan(objects, facts).notes) == (["orphan", "past"], ())
+    [note] = plan(objects, replace(facts, strays={"a/t/inner": "KEY"})).notes
+    assert note.startswith("2 file(s) that nothing needs stay below a/t/inner/, which KEY makes look like a table of its own: ")
+
+
+@pytest.mark.parametrize(
+    ("facts", "left"),
+    [
+        (replace(FACTS, books=replace(BOOKS, retention_ms=40 * DAY)), []),
+        (replace(FACTS, books=replace(BOOKS, retention_ms=8 * DAY)), ["orphan", "past"]),
+        (replace(FACTS, books=replace(BOOKS, retention_ms=HOUR)), ["orphan", "past"]),
+        (replace(FACTS, features=frozenset({"catalogManaged"})), []),
+        (replace(FACTS, lent=frozenset({"a/t/orphan"})), ["past"]),
+        (replace(FACTS, unplaced=frozenset({"past"})), ["orphan"]),
+        (replace(FACTS, books=replace(BOOKS, unplaced=frozenset({"past"}))), ["orphan"]),
+        (replace(FACTS, history=History(table="a/t", commits=(commit(4, NOW - DAY, "orphan"),))), ["past"]),
+    ],
+    ids=["longer", "still past", "shorter", "catalog", "lent", "perhaps lent", "perhaps its own", "removed within the retention"],
+)
+def test_what_later_facts_need_is_not_doomed_any_more(facts: VacuumFacts, left: list[str]) -> None:
+    assert [each.name for each in later(plan(ALL), facts)] == left
+
+
+def test_the_horizon_moves_back_with_the_clock_and_never_on() -> None:
+    early, late = stored("early", ms=NOW - WEEK - DAY), stored("late", ms=NOW - WEEK - 1)
+    found = plan([stored("live", 5), early, late])
+    assert [each.name for each in found.doomed] == ["early", "late"]
+    assert [each.name for each in later(found, FACTS, now_ms=NOW - HOUR)] == ["early"]
+    young = plan([stored("live", 5), early], replace(FACTS, held_ms=NOW - WEEK - HOUR))
+    assert later(replace(young, doomed=found.doomed), FACTS, now_ms=NOW + DAY) == [found.doomed[0]]
+
+
+def test_a_file_that_was_removed_twice_is_kept_by_its_last_removal() -> None:
+    stones = {**BOOKS.stones, "past": NOW - DAY}
+    assert [each.name for each in plan(ALL, replace(FACTS, books=replace(BOOKS, stones=stones))).doomed] == ["orphan"]
+
+
+def test_a_log_that_removed_more_than_one_vacuum_takes_is_no_reason_for_lite(monkeypatch: pytest.MonkeyPatch) -> None:
+    """LITE would begin with the same files again and again."""
+    monkeypatch.setattr(mode, "MOST_FILES", 1)
+    with pytest.raises(Refused, match="by mode LITE: the log tells of 2 removed files, at most 1 are deleted at once; accepted: FULL"):
+        choose_mode(FACTS, Vacuum(), prices=DEFAULT_PRICES, now_ms=NOW, wanted="LITE")
+
+
+def test_a_plan_holds_so_many_files_and_counts_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(candidates, "MOST_FILES", 1)
+    found = plan([*ALL, stored("more")])
+    assert (found.file_count, found.left_count, found.as_json()["files_left"]) == (1, 2, 2)
+    assert found.notes == ("2 more file(s) go with the next vacuum: one takes at most 1,000,000, which bounds its memory",)
+
+
+@pytest.mark.parametrize(("name", "folders"), [("x", []), ("a/x", ["a"]), ("a/d=1/x", ["a", "a/d=1"])])
+def test_a_table_may_be_made_in_every_folder_above_a_file(name: str, folders: list[str]) -> None:
+    assert folders_above(name) == folders
+    assert [*are_partitions(folders, ("d",)).values()] == [folder.endswith("d=1") for folder in folders]

@@ -1,0 +1,159 @@
+"""What the page is told of a table: stable keys, whole numbers, and no secret."""
+
+import base64
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import pytest
+
+from lakehouse.core.compaction.plan import plan_compaction
+from lakehouse.core.costs.ledger import account_for
+from lakehouse.core.declaration.compaction_policy import Compaction, policy_for
+from lakehouse.core.ingest.batches import SetAside
+from lakehouse.core.outcome import CompactionOutcome, WriteOutcome
+from lakehouse.core.reasons import Reason
+from lakehouse.core.scheduling.triggers import state_of
+from lakehouse.defs.metadata.pictures import histogram_picture
+from lakehouse.defs.metadata.table import compaction_metadata, declared_metadata, sensed_state, table_metadata, write_metadata
+from lakehouse.engine.delta_log import TableFacts
+from lakehouse.engine.table_health import health_of
+from lakehouse_tests.core.ran import compaction
+from lakehouse_tests.defs.example import example_lake, orders
+from lakehouse_tests.log_builder import LogBuilder
+
+NUMBERS = {
+    "lakehouse/version": 3,
+    "lakehouse/file_count": 3,
+    "lakehouse/small_file_count": 2,
+    "lakehouse/mergeable_file_count": 2,
+    "lakehouse/mergeable_bytes": 300,
+    "lakehouse/files_after": 2,
+    "lakehouse/size_bytes": 200_000_300,
+    "lakehouse/average_file_bytes": 66_666_766,
+    "lakehouse/tombstone_count": 0,
+    "lakehouse/tombstone_bytes": 0,
+    "lakehouse/log_commits": 4,
+    "lakehouse/landed_batch": 2,
+    "dagster/row_count": 13,
+}
+
+
+@pytest.fixture
+def facts() -> TableFacts:
+    builder = LogBuilder(key="bronze/orders").create(columns={"id": "string", "amount": "long"})
+    builder.append([("a", 100, 1)]).append([("b", 200, 2)], transaction=("lakehouse/ingest/bronze/orders", 2))
+    return builder.append([("c", 200_000_000, 10)]).facts()
+
+
+def test_the_numbers_stand_under_their_keys(facts: TableFacts) -> None:
+    metadata = table_metadata(orders, facts, last_compaction_ms=None)
+    assert {name: metadata[name] for name in NUMBERS} == NUMBERS
+    assert all(isinstance(metadata[name], int) for name in NUMBERS)
+    assert isinstance(metadata["lakehouse/health_score"], float)
+    assert (metadata["lakehouse/sensor_driven"], metadata["lakehouse/strategy_in_force"]) == (1, "BySensor")
+
+
+def test_the_sensor_reads_back_what_the_log_told(facts: TableFacts) -> None:
+    metadata = table_metadata(orders, facts, last_compaction_ms=None)
+    told = replace(state_of(facts.layout, health_of(orders, facts)), sensor_driven=True)
+    assert sensed_state("bronze/orders", {name: value for name, value in metadata.items() if isinstance(value, (int, float))}) == told
+    assert None not in (told.oldest_small_ms, told.estimate_seconds, told.estimate_usd, told.deleted_rows_share, told.health_score)
+
+
+def test_the_sensor_reads_back_what_will_be_mergeable_once_the_table_is_cold(facts: TableFacts) -> None:
+    warm = replace(orders, compaction=Compaction(min_small_files=2, cold_hours=1e6))
+    metadata = table_metadata(warm, facts, last_compaction_ms=None)
+    state = sensed_state("bronze/orders", {name: value for name, value in metadata.items() if isinstance(value, (int, float))})
+    assert (state.mergeable_file_count, state.oldest_small_ms) == (0, None)
+    assert state.once_cold is not None and state.once_cold.at_ms == facts.layout.files[-1].modified_ms + int(1e6) * 3_600_000
+    told = state.at(state.once_cold.at_ms)
+    unbound = state_of(facts.layout, health_of(orders, facts))
+    assert replace(told, sensor_driven=None, health_score=None) == replace(unbound, health_score=None)
+
+
+def test_dagster_gets_what_it_has_a_page_for(facts: TableFacts) -> None:
+    metadata = table_metadata(orders, facts, last_compaction_ms=None)
+    assert [(column.name, column.type) for column in metadata["dagster/column_schema"].columns] == [("id", "string"), ("amount", "bigint")]
+    assert metadata["dagster/uri"] == facts.layout.uri
+
+
+def test_rows_that_the_log_does_not_know_are_not_shown_as_a_number() -> None:
+    facts = LogBuilder(key="bronze/orders").create().append([("a", 100, None)]).facts()
+    assert "dagster/row_count" not in table_metadata(orders, facts, last_compaction_ms=None)
+
+
+def test_the_page_can_show_all_of_it(facts: TableFacts) -> None:
+    dg.AssetMaterialization("t", metadata=table_metadata(orders, facts, last_compaction_ms=None))
+
+
+def test_the_picture_is_small_and_shows_every_count(facts: TableFacts) -> None:
+    markdown = table_metadata(orders, facts, last_compaction_ms=None)["lakehouse/sizes"].value
+    assert len(markdown) < 10_000
+    match = re.search(r"data:image/svg\+xml;base64,([A-Za-z0-9+/=]+)\)", markdown)
+    assert match is not None
+    assert base64.b64decode(match[1]).decode().count("<rect") == markdown.count("\n| \\<") + markdown.count("\n| \\>")
+
+
+def test_a_picture_of_nothing_is_no_error() -> None:
+    assert "data:image/svg+xml" in histogram_picture([])
+    facts = LogBuilder(key="bronze/orders").create().facts()
+    assert table_metadata(orders, facts, last_compaction_ms=None)["lakehouse/sizes"].value == "no files"
+
+
+def test_a_compaction_shows_predicted_beside_actual(facts: TableFacts) -> None:
+    plan = plan_compaction(facts.layout, policy_for(orders.layer, orders.compaction))
+    outcome = CompactionOutcome(
+        plan=plan, version_after=4, files_removed=2, files_added=1, bytes_removed=300, bytes_added=250, rows_verified=3
+    )
+    metadata = compaction_metadata(outcome)
+    for name in ("files_removed", "files_added", "bytes_removed"):
+        assert metadata[f"lakehouse/predicted_{name}"] == metadata[f"lakehouse/actual_{name}"]
+    assert (metadata["lakehouse/version_before"], metadata["lakehouse/version_after"]) == (3, 4)
+    assert metadata["lakehouse/plan"] == plan.sentence
+    assert "| files removed | 2 | 2 |" in metadata["lakehouse/account"].value
+    assert (metadata["lakehouse/predicted_seconds"], metadata["lakehouse/predicted_by"]) == (0.608, "defaults")
+
+
+def test_a_compaction_shows_seconds_and_money_and_the_account_of_its_table(facts: TableFacts) -> None:
+    plan = plan_compaction(facts.layout, policy_for(orders.layer, orders.compaction))
+    run = compaction(4, 2, 300, seconds=2.0, predicted_seconds=1.0, written_share=0.9)
+    account = account_for(replace(facts.history, commits=(*facts.history.commits, run)))
+    metadata = compaction_metadata(CompactionOutcome(plan=plan, version_after=4, bytes_added=270, account=account))
+    expected = {
+        "actual_seconds": 2.0,
+        "actual_usd": 0.000122222,
+        "actual_bytes_added": 270,
+        "mean_error_files": 0.0,
+        "mean_error_bytes": 0.1111,
+        "mean_error_seconds": 0.5,
+        "write_amplification": 0.0,
+        "total_wasted_runs": 0,
+        "total_wasted_seconds": 0,
+        "total_wasted_bytes": 0,
+        "wasted_bytes": 0,
+        "conflicts": 0,
+    }
+    assert {name: metadata[f"lakehouse/{name}"] for name in expected} == expected
+    dg.AssetMaterialization("t", metadata=metadata)
+
+
+def test_files_set_aside_are_named_and_counted() -> None:
+    aside = tuple(SetAside(name=f"{number}.txt", size_bytes=1, why="its name ends in none of .json") for number in range(30))
+    outcome = WriteOutcome(
+        table="bronze/orders", reason=Reason.BATCH_READY, sentence="done", version_before=1, version_after=2, set_aside=aside
+    )
+    metadata = write_metadata(outcome)
+    assert metadata["lakehouse/files_set_aside"] == 30
+    assert metadata["lakehouse/set_aside"].value.count(".txt") == 20
+
+
+def test_no_metadata_holds_a_secret(facts: TableFacts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    secrets = {"SPARK_CONNECT_AUTHENTICATE_TOKEN": "tok-8391", "AWS_ACCESS_KEY_ID": "AKIA-7713", "AWS_SECRET_ACCESS_KEY": "aws-5527"}
+    for name, value in secrets.items():
+        monkeypatch.setenv(name, value)
+    shown: dict[str, Any] = {**declared_metadata(orders, example_lake(tmp_path)), **table_metadata(orders, facts, last_compaction_ms=None)}
+    text = repr({name: getattr(value, "value", value) for name, value in shown.items()})
+    assert [name for name, value in secrets.items() if value in text or name in text] == []

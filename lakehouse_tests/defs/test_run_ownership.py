@@ -1,0 +1,123 @@
+"""Runs whose process is gone are closed; those of living processes are let alone."""
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from uuid import uuid4
+
+import dagster as dg
+import pytest
+from dagster import DagsterRunStatus
+from dagster._core.remote_origin import RegisteredCodeLocationOrigin, RemoteJobOrigin, RemoteRepositoryOrigin
+
+from lakehouse.cli.commands.up import close_dead_runs as close_before_up
+from lakehouse.defs.run_ownership import carrier, close_dead_runs, process_tag
+from lakehouse.runtime.dagster_home import dagster_home
+from lakehouse.runtime.processes import identify
+from lakehouse_tests.defs.example import example_settings
+
+POOL = "table_bronze_orders"
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    return dagster_home(example_settings(tmp_path))
+
+
+@pytest.fixture
+def records(home: Path) -> Iterator[dg.DagsterInstance]:
+    """Records with pools, as `lakehouse up` keeps them."""
+    with dg.DagsterInstance.from_config(str(home)) as instance:
+        yield instance
+
+
+@pytest.fixture
+def gone() -> tuple[int, str]:
+    """A process that was."""
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
+        known = identify(process.pid)
+    assert known is not None and not known.is_alive
+    return known.pid, known.born
+
+
+def under_way(
+    records: dg.DagsterInstance, *, by: tuple[int, str] | None = None, run_id: str = "", status: DagsterRunStatus = DagsterRunStatus.STARTED
+) -> str:
+    run_id = run_id or str(uuid4())
+    tags = {} if by is None else {"lakehouse/process": f"{run_id} {by[0]} {by[1]}"}
+    records.add_run(dg.DagsterRun(job_name="__ASSET_JOB", run_id=run_id, status=status, tags=tags))
+    return run_id
+
+
+def status_of(records: dg.DagsterInstance, run_id: str) -> DagsterRunStatus:
+    run = records.get_run_by_id(run_id)
+    assert run is not None
+    return run.status
+
+
+def holders(records: dg.DagsterInstance) -> set[str]:
+    return {slot.run_id for slot in records.event_log_storage.get_concurrency_info(POOL).claimed_slots}
+
+
+def test_a_run_whose_process_is_gone_fails_with_a_sentence_and_frees_its_pool(records: dg.DagsterInstance, gone: tuple[int, str]) -> None:
+    run_id = under_way(records, by=gone)
+    records.event_log_storage.initialize_concurrency_limit_to_default(POOL)
+    assert records.event_log_storage.claim_concurrency_slot(POOL, run_id, "write").is_claimed
+    assert holders(records) == {run_id}
+    assert close_dead_runs(records, nothing_is_up=False) == [run_id]
+    assert status_of(records, run_id) is DagsterRunStatus.FAILURE
+    assert holders(records) == set()
+    assert any(f"process {gone[0]}, which ran it, is gone" in entry.message for entry in records.all_logs(run_id))
+
+
+@pytest.mark.parametrize("nothing_is_up", [True, False])
+def test_a_run_of_a_living_process_is_let_alone(records: dg.DagsterInstance, nothing_is_up: bool) -> None:
+    run_id = str(uuid4())
+    records.add_run(dg.DagsterRun(job_name="__ASSET_JOB", run_id=run_id, status=DagsterRunStatus.STARTED, tags=process_tag(run_id)))
+    assert close_dead_runs(records, nothing_is_up=nothing_is_up) == []
+    assert status_of(records, run_id) is DagsterRunStatus.STARTED
+
+
+def test_a_run_that_nobody_claimed_is_dead_only_where_nothing_is_up(records: dg.DagsterInstance) -> None:
+    run_ids = {under_way(records, status=status) for status in (DagsterRunStatus.STARTING, DagsterRunStatus.STARTED)}
+    assert close_dead_runs(records, nothing_is_up=False) == []
+    assert set(close_dead_runs(records, nothing_is_up=True)) == run_ids
+
+
+def test_a_queued_run_waits_for_the_next_daemon(records: dg.DagsterInstance) -> None:
+    place = RemoteRepositoryOrigin(RegisteredCodeLocationOrigin("lakehouse"), "__repository__")
+    origin, run_id = RemoteJobOrigin(place, "__ASSET_JOB"), str(uuid4())
+    records.add_run(dg.DagsterRun(job_name="__ASSET_JOB", run_id=run_id, status=DagsterRunStatus.QUEUED, remote_job_origin=origin))
+    assert close_dead_runs(records, nothing_is_up=True) == []
+    assert status_of(records, run_id) is DagsterRunStatus.QUEUED
+
+
+def test_a_run_that_was_being_canceled_is_canceled(records: dg.DagsterInstance, gone: tuple[int, str]) -> None:
+    run_id = under_way(records, by=gone, status=DagsterRunStatus.CANCELING)
+    close_dead_runs(records, nothing_is_up=True)
+    assert status_of(records, run_id) is DagsterRunStatus.CANCELED
+
+
+def test_a_repeated_run_does_not_inherit_the_process_of_the_first(records: dg.DagsterInstance, gone: tuple[int, str]) -> None:
+    first = records.get_run_by_id(under_way(records, by=gone))
+    assert first is not None and carrier(first) is not None
+    assert carrier(replace_id(first)) is None
+
+
+def replace_id(run: dg.DagsterRun) -> dg.DagsterRun:
+    return dg.DagsterRun(job_name=run.job_name, run_id=str(uuid4()), tags=run.tags)
+
+
+def test_up_closes_them_in_a_process_of_its_own(
+    home: Path, records: dg.DagsterInstance, gone: tuple[int, str], capfd: pytest.CaptureFixture[str]
+) -> None:
+    run_id = under_way(records, by=gone)
+    close_before_up(home)
+    assert status_of(records, run_id) is DagsterRunStatus.FAILURE
+    assert f"run {run_id[:8]} was closed" in capfd.readouterr().out
+
+
+def test_a_lake_without_records_has_nothing_to_close(home: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    close_before_up(home)
+    assert capfd.readouterr().out == ""

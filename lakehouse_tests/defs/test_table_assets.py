@@ -1,0 +1,124 @@
+"""Derived tables follow rows, and nothing else."""
+
+from pathlib import Path
+
+import dagster as dg
+import pytest
+
+from lakehouse.core.declaration.table import Table
+from lakehouse.core.delta.commits import Commit, History
+from lakehouse.defs.compaction import compaction_asset
+from lakehouse.defs.keys import pool_of, table_key
+from lakehouse.defs.landing import landing_assets
+from lakehouse.defs.resources import spark_resource
+from lakehouse.defs.table_assets import data_version, table_asset
+from lakehouse_tests.defs.example import TABLES, example_lake, latest_orders, materialized, observed, orders, totals
+from lakehouse_tests.log_builder import LogBuilder
+
+
+@pytest.fixture
+def definitions(tmp_path: Path) -> dg.Definitions:
+    lake = example_lake(tmp_path)
+    assets = [*landing_assets(TABLES, lake), *(table_asset(table, lake) for table in TABLES)]
+    return dg.Definitions(assets=assets, resources={"spark": spark_resource(lake.settings)})
+
+
+class Automation:
+    """The automation sensor's evaluations, one after the other."""
+
+    def __init__(self, definitions: dg.Definitions, instance: dg.DagsterInstance) -> None:
+        self.definitions, self.instance, self.cursor = definitions, instance, None
+        self.tick()
+
+    def tick(self) -> set[str]:
+        """The tables that this evaluation asks for."""
+        result = dg.evaluate_automation_conditions(self.definitions, self.instance, cursor=self.cursor)
+        self.cursor = result.cursor
+        return {key.to_user_string() for key in table_keys() if result.get_num_requested(key)}
+
+
+def table_keys() -> list[dg.AssetKey]:
+    return [table_key(table) for table in (latest_orders, totals)]
+
+
+def all_materialized(instance: dg.DagsterInstance) -> None:
+    for place, table in enumerate((orders, latest_orders, totals)):
+        materialized(instance, table, data_version=f"{place}")
+
+
+def test_new_rows_set_off_what_is_downstream(definitions: dg.Definitions, instance: dg.DagsterInstance) -> None:
+    all_materialized(instance)
+    automation = Automation(definitions, instance)
+    assert automation.tick() == set()
+    materialized(instance, orders, data_version="1")
+    assert "silver/orders" in automation.tick()
+    assert automation.tick() == set()
+
+
+def test_a_run_that_changed_no_row_sets_off_nothing(definitions: dg.Definitions, instance: dg.DagsterInstance) -> None:
+    all_materialized(instance)
+    automation = Automation(definitions, instance)
+    materialized(instance, orders, data_version="0")
+    assert automation.tick() == set()
+    materialized(instance, orders, data_version="7")
+    assert "silver/orders" in automation.tick()
+
+
+def test_a_compaction_sets_off_nothing(definitions: dg.Definitions, instance: dg.DagsterInstance) -> None:
+    all_materialized(instance)
+    automation = Automation(definitions, instance)
+    for table in (orders, latest_orders):
+        observed(instance, table, file_count=1)
+    assert automation.tick() == set()
+    materialized(instance, orders, data_version="0")
+    assert automation.tick() == set()
+
+
+def test_rows_written_while_nobody_looked_are_not_lost_behind_an_unchanged_run(
+    definitions: dg.Definitions, instance: dg.DagsterInstance
+) -> None:
+    all_materialized(instance)
+    automation = Automation(definitions, instance)
+    materialized(instance, orders, data_version="1")
+    materialized(instance, orders, data_version="1")
+    assert "silver/orders" in automation.tick()
+
+
+def test_the_first_rows_set_off_a_table_that_does_not_exist_yet(definitions: dg.Definitions, instance: dg.DagsterInstance) -> None:
+    automation = Automation(definitions, instance)
+    assert automation.tick() == set()
+    materialized(instance, orders, data_version="1")
+    assert automation.tick() == {"silver/orders", "gold/totals"}
+
+
+def test_a_compaction_leaves_the_data_version_as_it_is() -> None:
+    story = LogBuilder().create().append([("a", 1), ("b", 1)])
+    before = data_version(story.facts())
+    assert before == "1"
+    assert data_version(story.optimize(["a", "b"], into=("c", 2)).facts()) == before
+    assert data_version(story.append([("d", 1)]).facts()) == "3"
+
+
+@pytest.mark.parametrize("table", TABLES)
+def test_a_table_and_its_compaction_share_one_pool(tmp_path: Path, table: Table) -> None:
+    lake = example_lake(tmp_path)
+    assert table_asset(table, lake).op.pool == compaction_asset(table, lake).op.pool == pool_of(table)
+    assert len({pool_of(each) for each in TABLES}) == len(TABLES)
+
+
+@pytest.mark.parametrize(("table", "hours"), [(orders, 2), (totals, None)])
+def test_freshness_is_what_the_declaration_says(definitions: dg.Definitions, table: Table, hours: int | None) -> None:
+    policy = definitions.resolve_asset_graph().get(table_key(table)).freshness_policy_or_from_metadata
+    assert (policy.fail_window.to_timedelta().total_seconds() / 3600 if policy else None) == hours
+
+
+def test_a_landed_table_hangs_on_its_landing_area_and_a_derived_one_on_its_inputs(definitions: dg.Definitions) -> None:
+    graph = definitions.resolve_asset_graph()
+    parents = {table.key: {key.to_user_string() for key in graph.get(table_key(table)).parent_keys} for table in TABLES}
+    assert parents == {"bronze/orders": {"landing/orders"}, "silver/orders": {"bronze/orders"}, "gold/totals": {"silver/orders"}}
+
+
+def test_without_a_commit_that_changed_rows_the_oldest_known_one_stands_for_it() -> None:
+    facts = LogBuilder().create().append([("a", 1)]).facts()
+    history = History(table="bronze/t", commits=(Commit(version=9, committed_ms=0, operation="OPTIMIZE", changed_data=False),))
+    assert data_version(type(facts)(layout=facts.layout, history=history)) == "9"

@@ -1,0 +1,92 @@
+"""What a run tells after its table was committed: it cannot undo the run, and cannot make it run again."""
+
+from pathlib import Path
+
+import dagster as dg
+import pytest
+
+from lakehouse.core.errors import Transient
+from lakehouse.core.ingest.batches import SetAside
+from lakehouse.core.scheduling.circuit_breaker import CompactionTry
+from lakehouse.defs.compaction import report_table
+from lakehouse.defs.dagster_records import newest_facts
+from lakehouse.defs.health import health_check
+from lakehouse.defs.keys import table_key
+from lakehouse.defs.resources import spark_resource
+from lakehouse.defs.table_assets import set_aside_text, table_asset
+from lakehouse.engine.journal.journal import Journal
+from lakehouse.engine.lake import Lake
+from lakehouse.engine.store import MemoryStore, StoredFile
+from lakehouse_tests.defs.example import example_lake, example_settings, orders
+from lakehouse_tests.log_builder import MINUTE_MS, START_MS, LogBuilder
+
+
+class AwayStore(MemoryStore):
+    """A store that does not answer."""
+
+    def list(self, prefix: str) -> list[StoredFile]:
+        raise Transient(f"{prefix} cannot be listed now")
+
+
+def run_of(lake: Lake, instance: dg.DagsterInstance) -> dg.ExecuteInProcessResult:
+    @dg.asset
+    def upkeep(context: dg.AssetExecutionContext) -> None:
+        report_table(context, orders, lake)
+
+    return dg.materialize([upkeep], instance=instance, raise_on_error=False)
+
+
+def test_storage_that_does_not_answer_after_a_compaction_is_a_warning(tmp_path: Path, instance: dg.DagsterInstance) -> None:
+    done = run_of(Lake(settings=example_settings(tmp_path), store=AwayStore()), instance)
+    assert done.success
+    told = [entry.user_message for entry in instance.all_logs(done.run_id)]
+    assert any("bronze/orders was compacted; what it is like now could not be told: Transient: " in each for each in told)
+    assert newest_facts(instance, orders) is None
+
+
+def test_the_table_is_observed_and_checked_after_a_compaction(tmp_path: Path, instance: dg.DagsterInstance) -> None:
+    lake = example_lake(tmp_path)
+    LogBuilder(lake.store, orders.key).create().append([("f", 100, 1)]).store_data()
+    done = run_of(lake, instance)
+    facts = newest_facts(instance, orders)
+    assert facts is not None and facts.whole("lakehouse/file_count") == 1
+    assert len(done.get_asset_check_evaluations()) == 5
+
+
+def test_the_event_tells_when_the_table_was_last_compacted_so_that_other_records_may_be_lost(
+    tmp_path: Path, instance: dg.DagsterInstance
+) -> None:
+    lake = example_lake(tmp_path)
+    LogBuilder(lake.store, orders.key).create().append([("a", 100, 1), ("b", 100, 1)]).optimize(
+        ["a", "b"], into=("c", 190, 2), user_metadata='{"compaction": "1"}'
+    ).optimize(["c"], into=("d", 190, 2), user_metadata='{"compaction": "2"}').store_data()
+    stayed_ms, undone_ms = START_MS + 2 * MINUTE_MS, START_MS + 3 * MINUTE_MS
+    for told_ms in (undone_ms, stayed_ms):
+        run_of(lake, instance)
+        facts = newest_facts(instance, orders)
+        assert facts is not None and facts.whole("lakehouse/last_compaction_ms") == told_ms
+        undone = CompactionTry(ended_ms=undone_ms + 500, result="failed", seconds=1.0, why="rows differ")
+        Journal(lake.store).record_try(orders.key, undone)
+
+
+def test_the_checks_are_left_to_a_run_that_already_waits_to_write_the_table(tmp_path: Path, instance: dg.DagsterInstance) -> None:
+    lake = example_lake(tmp_path)
+    LogBuilder(lake.store, orders.key).create().append([("f", 100, 1)]).store_data()
+    definitions = dg.Definitions(
+        assets=[table_asset(orders, lake), health_check(orders, lake)], resources={"spark": spark_resource(lake.settings)}
+    )
+    waiting = instance.create_run_for_job(
+        definitions.resolve_implicit_global_asset_job_def(), asset_selection=frozenset({table_key(orders)})
+    )
+    done = run_of(lake, instance)
+    assert newest_facts(instance, orders) is not None
+    assert done.get_asset_check_evaluations() == []
+    instance.report_run_canceled(waiting)
+    assert len(run_of(lake, instance).get_asset_check_evaluations()) == 5
+
+
+@pytest.mark.parametrize(("count", "lines"), [(1, 2), (100, 101), (101, 102), (5000, 102)])
+def test_very_many_foreign_files_are_named_up_to_a_limit(count: int, lines: int) -> None:
+    text = set_aside_text(orders, [SetAside(name=f"{number}.txt", size_bytes=1, why="no") for number in range(count)])
+    assert f"{count} landed file(s) were set aside\n0.txt (1 bytes): no" in text
+    assert len(text.splitlines()) == lines

@@ -1,0 +1,211 @@
+"""Who compacts under each strategy: the clock asks, the writer's own run does, nobody does."""
+
+from contextlib import nullcontext
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import dagster as dg
+import pytest
+
+from lakehouse.core.costs.measured_benefit import Probe
+from lakehouse.core.declaration.compaction_policy import Compaction
+from lakehouse.core.declaration.strategies import AfterWrite, BySensor, NoCompaction, Scheduled, type_of_strategy
+from lakehouse.core.declaration.table import Table
+from lakehouse.core.declaration.windows import Window
+from lakehouse.core.errors import Broken, LakehouseError, Refused, Transient
+from lakehouse.core.scheduling.circuit_breaker import CompactionTry
+from lakehouse.defs.compaction import compaction_asset, refuse_closed_window
+from lakehouse.defs.dagster_records import newest_facts
+from lakehouse.defs.keys import compaction_key, pool_of, table_key
+from lakehouse.defs.resources import spark_resource
+from lakehouse.defs.table_assets import table_asset
+from lakehouse.defs.upkeep.schedules import compaction_schedules
+from lakehouse.engine.clock import now_ms
+from lakehouse.engine.compaction import run
+from lakehouse.engine.compaction.probe import probes, record_probe
+from lakehouse.engine.journal.journal import Journal
+from lakehouse.engine.lake import Lake
+from lakehouse.engine.spark.statements import cluster_by
+from lakehouse_tests.defs.example import TABLES, begun, example_lake, latest_orders, orders
+from lakehouse_tests.log_builder import LogBuilder
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+NIGHTLY = Scheduled(cron="0 3 * * *")
+THREE = datetime(2026, 11, 21, 3, tzinfo=UTC)
+
+
+def under(strategy: type_of_strategy, **more: Any) -> Table:
+    return replace(orders, compaction=Compaction(strategy=strategy, min_small_files=4, **more))
+
+
+def tick(schedule: dg.ScheduleDefinition, instance: dg.DagsterInstance, lake: Lake, table: Table) -> Any:
+    resources = {"spark": spark_resource(lake.settings)}
+    repository = dg.Definitions(assets=assets_of(lake, table), schedules=[schedule], resources=resources).get_repository_def()
+    context = dg.build_schedule_context(instance=instance, scheduled_execution_time=THREE, repository_def=repository)
+    return schedule.evaluate_tick(context)
+
+
+def assets_of(lake: Lake, table: Table) -> list[Any]:
+    return [table_asset(table, lake), compaction_asset(table, lake)]
+
+
+def test_only_a_scheduled_table_has_a_schedule_which_is_on_and_in_utc(tmp_path: Path) -> None:
+    lake = example_lake(tmp_path)
+    [schedule] = compaction_schedules([under(NIGHTLY), latest_orders], lake)
+    assert (schedule.name, schedule.cron_schedule, schedule.execution_timezone) == (f"compaction_of_{pool_of(orders)}", "0 3 * * *", "UTC")
+    assert schedule.default_status is dg.DefaultScheduleStatus.RUNNING
+    assert compaction_schedules(TABLES, lake) == []
+
+
+def test_a_tick_asks_for_the_compaction_once_unless_one_is_under_way_or_hands_are_off(tmp_path: Path) -> None:
+    table, lake = under(NIGHTLY), example_lake(tmp_path)
+    [schedule] = compaction_schedules([table], lake)
+    with dg.instance_for_test() as instance:
+        [request] = tick(schedule, instance, lake, table).run_requests
+        assert request.run_key == "bronze/orders 2026-11-21T03:00"
+        assert [key.to_user_string() for key in request.asset_selection] == ["compaction/bronze/orders"]
+        begun(instance, table_key(table))
+        assert tick(schedule, instance, lake, table).run_requests
+        run = begun(instance, compaction_key(table))
+        found = tick(schedule, instance, lake, table)
+        assert not found.run_requests and found.skip_message == f"bronze/orders: a run of it is under way ({run.run_id[:8]})"
+        advised = under(NIGHTLY, mode="recommend")
+        found = tick(compaction_schedules([advised], lake)[0], instance, lake, advised)
+    assert not found.run_requests and "its declaration says mode recommend" in found.skip_message
+
+
+def test_a_tick_asks_where_the_log_cannot_be_read_so_that_a_run_tells_why(tmp_path: Path) -> None:
+    table, lake = under(NIGHTLY), example_lake(tmp_path)
+    LogBuilder(lake.store, table.key).create()
+    lake.store.put(f"{table.key}/_delta_log/{1:020}.json", b"no JSON")
+    with pytest.raises(Broken):
+        lake.facts(table.key)
+    with dg.instance_for_test() as instance:
+        assert tick(compaction_schedules([table], lake)[0], instance, lake, table).run_requests
+
+
+@pytest.mark.parametrize(("failed_minutes_ago", "asks"), [((9, 8, 7), True), ((9, 2, 1), True), ((3, 2, 1), False)])
+def test_a_tick_knows_the_success_after_which_failures_no_longer_count(
+    tmp_path: Path, failed_minutes_ago: tuple[int, ...], asks: bool
+) -> None:
+    table, lake = under(NIGHTLY), example_lake(tmp_path)
+    committed_ms = now_ms() - 5 * 60_000
+    LogBuilder(lake.store, table.key).create().commit("OPTIMIZE", user_metadata='{"compaction": "1"}', committed_ms=committed_ms)
+    for minutes in failed_minutes_ago:
+        ended = CompactionTry(ended_ms=now_ms() - minutes * 60_000, result="failed", why="disk full")
+        Journal(lake.store).record_try(table.key, ended)
+    with dg.instance_for_test() as instance:
+        found = tick(compaction_schedules([table], lake)[0], instance, lake, table)
+    assert bool(found.run_requests) is asks
+    assert asks or "3 compaction(s) in a row did not succeed" in found.skip_message
+
+
+@pytest.mark.parametrize(
+    ("tags", "hour", "held"),
+    [
+        ({"dagster/sensor_name": "compaction_sensor"}, 5, True),
+        ({"dagster/schedule_name": "nightly"}, 5, True),
+        ({"dagster/sensor_name": "compaction_sensor"}, 3, False),
+        ({}, 5, False),
+        ({"dagster/sensor_name": "compaction_sensor", "dagster/parent_run_id": "0f"}, 5, False),
+        ({"dagster/sensor_name": "compaction_sensor", "dagster/parent_run_id": "0f", "dagster/retry_number": "1"}, 5, True),
+    ],
+)
+def test_a_run_that_no_person_asked_for_does_not_begin_after_its_window(tags: dict[str, str], hour: int, held: bool) -> None:
+    table = under(BySensor(), windows=(Window(start="02:00", end="04:00"),))
+    now = int(datetime(2026, 11, 21, hour, tzinfo=UTC).timestamp() * 1000)
+    with pytest.raises(Refused, match="no window is open at 2026-11-21 05:00Z") if held else nullcontext():
+        refuse_closed_window(table, tags, now_ms=now)
+
+
+@pytest.mark.usefixtures("no_java")
+def test_a_queued_run_asks_for_its_window_when_it_begins(tmp_path: Path, instance: dg.DagsterInstance) -> None:
+    lake, now = example_lake(tmp_path), datetime.now(tz=UTC)
+    table = under(BySensor(), windows=(Window(start=f"{now + timedelta(hours=2):%H:%M}", end=f"{now + timedelta(hours=3):%H:%M}"),))
+    result = dg.materialize(
+        assets_of(lake, table),
+        selection=[compaction_key(table)],
+        resources={"spark": spark_resource(lake.settings)},
+        instance=instance,
+        tags={"dagster/sensor_name": "compaction_sensor"},
+        raise_on_error=False,
+    )
+    [failed] = result.get_step_failure_events()
+    assert "compact bronze/orders: no window is open" in str(failed.event_specific_data)
+    assert Journal(lake.store).tries(table.key) == ()
+
+
+def load(lake: Lake, instance: dg.DagsterInstance, table: Table, name: str) -> dg.ExecuteInProcessResult:
+    """A run of the table after one more file has landed."""
+    lake.store.put(f"landing/orders/{name}.json", b'{"id": "a", "amount": 1}\n')
+    return dg.materialize(
+        assets_of(lake, table),
+        selection=[table_key(table)],
+        resources={"spark": spark_resource(lake.settings)},
+        instance=instance,
+        raise_on_error=False,
+    )
+
+
+def files_after(lake: Lake, instance: dg.DagsterInstance, table: Table, name: str) -> int:
+    """Live files after such a run, which records as many."""
+    assert load(lake, instance, table, name).success
+    facts = lake.facts(table.key)
+    newest = newest_facts(instance, table)
+    assert facts is not None and newest is not None
+    assert newest.whole("lakehouse/file_count") == facts.layout.file_count
+    return facts.layout.file_count
+
+
+@pytest.mark.spark
+def test_after_each_write_the_files_fall_in_the_same_run(lake: Lake, instance: dg.DagsterInstance) -> None:
+    assert [files_after(lake, instance, under(NoCompaction()), name) for name in "abc"] == [1, 2, 3]
+    assert files_after(lake, instance, under(AfterWrite(), mode="recommend"), "d") == 4
+    for hour in range(3):  # long ago nothing was gained, so each compaction is probed
+        same = {"before": (1.0, 1.01, 0.99), "after": (1.0, 1.01, 0.99), "spent_seconds": 6.0, "budget_seconds": 6.0}
+        record_probe(lake, Probe(table=orders.key, version_before=hour, version_after=hour + 1, measured_ms=hour, **same))
+    assert files_after(lake, instance, under(AfterWrite()), "e") == 1
+    assert len(probes(lake, orders.key)) == 4
+    [event] = instance.fetch_materializations(compaction_key(orders), limit=9).records
+    assert event.asset_materialization is not None
+    told = {name.removeprefix("lakehouse/"): entry.value for name, entry in event.asset_materialization.metadata.items()}
+    assert (told["predicted_files_removed"], told["actual_files_removed"], told["rows_verified"]) == (5, 5, 5)
+    newest = newest_facts(instance, orders)
+    assert newest is not None and newest.whole("lakehouse/last_compaction_ms") == told["committed_ms"]
+    [record] = instance.fetch_materializations(table_key(orders), limit=1).records
+    assert record.asset_materialization is not None
+    assert record.asset_materialization.metadata["lakehouse/strategy"].value == "its declaration says AfterWrite"
+    assert [files_after(lake, instance, under(BySensor()), name) for name in "fg"] == [2, 3]
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize(("error", "succeeds"), [(Transient("held by another"), True), (Broken("5 rows were 6"), False)])
+def test_what_was_written_stays_and_is_told_also_where_the_compaction_fails(
+    lake: Lake, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch, error: LakehouseError, succeeds: bool
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise error
+
+    monkeypatch.setattr(run, "compact", fail)
+    result = load(lake, instance, under(AfterWrite()), "a")
+    assert result.success is succeeds
+    newest = newest_facts(instance, orders)
+    assert newest is not None and newest.whole("lakehouse/landed_batch") == 1
+    told = " ".join(entry.user_message for entry in instance.all_logs(result.run_id))
+    assert ("bronze/orders was written, and not compacted: Transient: held by another" in told) is succeeds
+
+
+@pytest.mark.spark
+def test_a_table_that_somebody_clustered_is_written_and_recorded_all_the_same(
+    lake: Lake, spark: "SparkSession", instance: dg.DagsterInstance
+) -> None:
+    assert files_after(lake, instance, under(BySensor()), "a") == 1
+    spark.sql(cluster_by(lake.settings.table_uri(orders.key), ["id"]))
+    assert files_after(lake, instance, under(BySensor()), "b") == 2
+    newest = newest_facts(instance, orders)
+    assert newest is not None and newest.whole("lakehouse/landed_batch") == 2
+    assert "clustering is not planned by BinPacking" in newest.texts["lakehouse/plan"]

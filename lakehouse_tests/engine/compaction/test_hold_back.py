@@ -1,0 +1,144 @@
+"""What is noted against a table, and what binds a person."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.errors import PySparkException
+
+from lakehouse.core.compaction.plan import CompactionPlan
+from lakehouse.core.costs.measured_benefit import Probe
+from lakehouse.core.declaration.compaction_policy import Compaction
+from lakehouse.core.errors import Broken, Refused, Transient
+from lakehouse.core.reasons import Reason
+from lakehouse.core.scheduling.circuit_breaker import Pause
+from lakehouse.engine.clock import now_ms
+from lakehouse.engine.compaction.hold_back import breaker_of, failure_noted, hands_off_now, refuse_hands_off
+from lakehouse.engine.compaction.probe import record_probe
+from lakehouse.engine.journal.journal import Journal
+from lakehouse.engine.lake import Lake
+from lakehouse.engine.spark.sessions import translated
+from lakehouse.engine.store import MemoryStore
+from lakehouse.runtime.server_state import folder, write_private
+from lakehouse_tests.conftest import own_settings
+from lakehouse_tests.core.made import plan
+from lakehouse_tests.engine.example import events
+
+
+class Conflict(PySparkException):
+    """Another writer was first, as Delta says it."""
+
+    def getSqlState(self) -> str:  # noqa: N802 (PySpark's name)
+        return "2D521"
+
+
+@pytest.fixture
+def memory(tmp_path: Path) -> Lake:
+    """A lake without tables, in memory."""
+    return Lake(settings=own_settings(tmp_path), store=MemoryStore())
+
+
+class Py4JNetworkError(Exception):
+    """The driver is gone, as PySpark says it."""
+
+
+@pytest.mark.parametrize(
+    ("error", "results"),
+    [
+        (Broken("rows differ\nmore"), ["failed"]),
+        (ValueError("not a Parquet file"), ["failed"]),
+        (Conflict("a race, which whoever lost it has noted"), []),
+        (Refused("no such table"), []),
+        (Transient("the server is gone"), []),
+        (KeyboardInterrupt(), []),
+    ],
+)
+def test_what_speaks_against_the_table_is_noted_and_passes_on(memory: Lake, error: BaseException, results: list[str]) -> None:
+    with pytest.raises(type(error)), failure_noted(memory, events.key, run="run 1"):
+        raise error
+    found = Journal(memory.store).tries(events.key)
+    assert [each.result for each in found] == results
+    assert all(each.run == "run 1" and each.why and abs(each.ended_ms - now_ms()) < 60_000 for each in found)
+
+
+@pytest.mark.parametrize(("during_statement", "stopped", "results"), [(True, False, ["failed"]), (True, True, []), (False, False, [])])
+def test_a_server_that_was_lost_in_a_statement_is_a_failure_unless_somebody_stopped_it(
+    memory: Lake, during_statement: bool, stopped: bool, results: list[str]
+) -> None:
+    if not stopped:
+        folder(memory.settings).mkdir(parents=True)
+        write_private(folder(memory.settings) / "pid", '{"process": {"pid": 999999999, "born": "0"}, "keeper": null, "port": 1}')
+    planned = plan([40, 50, 60, 70])
+    with pytest.raises(Transient):
+        _fail(memory, planned, Py4JNetworkError("answered nothing"), during_statement=during_statement)
+    found = Journal(memory.store).tries(events.key)
+    assert [each.result for each in found] == results
+    assert [(each.bytes_rewritten, each.files_rewritten) for each in found] == [(planned.bytes_removed, 4)] * len(results)
+
+
+def test_what_was_undone_has_cost_what_was_planned(memory: Lake) -> None:
+    planned = plan([40, 50, 60, 70])
+    with pytest.raises(Broken):
+        _fail(memory, planned, Broken("rows differ"), during_statement=False)
+    [ended] = Journal(memory.store).tries(events.key)
+    assert (ended.bytes_rewritten, ended.files_rewritten) == (220, 4)
+
+
+def _fail(lake: Lake, planned: CompactionPlan, error: Exception, *, during_statement: bool) -> None:
+    with failure_noted(lake, events.key, run="run 1") as attempt, translated():
+        with attempt.statement(planned):
+            if during_statement:
+                raise error
+        raise error
+
+
+def test_a_success_is_not_noted(memory: Lake) -> None:
+    with failure_noted(memory, events.key, run="run 1"):
+        pass
+    assert Journal(memory.store).tries(events.key) == ()
+
+
+def test_storage_that_does_not_answer_hides_no_failure(memory: Lake) -> None:
+    class Away(MemoryStore):
+        def put_if_absent(self, name: str, data: bytes) -> bool:
+            raise Transient(f"{name} cannot be written now")
+
+    with pytest.raises(Broken, match="rows differ"), failure_noted(replace(memory, store=Away()), events.key, run=""):
+        raise Broken("rows differ")
+
+
+def test_a_pause_and_an_opt_out_bind_a_person_until_they_are_over(memory: Lake) -> None:
+    refuse_hands_off(memory, events)
+    journal = Journal(memory.store)
+    journal.pause(Pause(table=events.key, since_ms=1, why="a backfill"))
+    with pytest.raises(
+        Refused, match=r"^compact bronze/events: paused since .*a backfill; accepted: lakehouse compact bronze/events --anyway$"
+    ):
+        refuse_hands_off(memory, events)
+    journal.pause(Pause(table=events.key, since_ms=1, until_ms=now_ms() - 1))
+    refuse_hands_off(memory, events)
+    with pytest.raises(Refused, match="mode off"):
+        refuse_hands_off(memory, replace(events, compaction=Compaction(mode="off")))
+
+
+def test_failures_open_the_breaker_also_where_there_is_no_log(memory: Lake) -> None:
+    for _ in range(3):
+        assert hands_off_now(memory, events, None) is None
+        with pytest.raises(Broken), failure_noted(memory, events.key, run=""):
+            raise Broken("rows differ")
+    held = hands_off_now(memory, events, None)
+    assert held is not None and held.sentence.endswith("the last said: rows differ")
+
+
+def test_probes_that_got_slower_in_a_row_open_the_breaker_and_a_damaged_one_tells_nothing(memory: Lake) -> None:
+    times: dict[str, Any] = {"before": (1.0, 1.0, 1.0), "after": (1.5, 1.5, 1.5), "spent_seconds": 8.0, "budget_seconds": 10.0}
+    for version in range(3):
+        assert breaker_of(memory, events, None).position == "closed"
+        record_probe(
+            memory, Probe(table=events.key, version_before=version, version_after=version + 1, measured_ms=now_ms() + version, **times)
+        )
+    held = hands_off_now(memory, events, None)
+    assert held is not None and held.reason is Reason.MEASURED_HARM
+    memory.store.put(f"_lakehouse/probes/{events.key}/9.json", b"{")
+    assert breaker_of(memory, events, None).position == "open"

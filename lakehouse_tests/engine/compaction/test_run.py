@@ -1,0 +1,140 @@
+"""What a compaction does is what its plan said, and a table that was compacted is left alone."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from lakehouse.core.declaration.compaction_policy import Compaction
+from lakehouse.core.declaration.table import Table
+from lakehouse.core.errors import Refused
+from lakehouse.core.outcome import CompactionOutcome
+from lakehouse.core.reasons import Reason
+from lakehouse.engine.compaction.run import compact, plan
+from lakehouse.engine.lake import Lake
+from lakehouse_tests.engine.example import events, session_settings, version_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+ODD_VALUES = ("a b", "it's", "ü%20日", None, "x/y=z", 'q"u`o\\te', "[b]*?{c}", "plus+&#", "${spark.app.id}", "a\tb")
+
+
+def test_a_partitioned_table_with_odd_values_and_late_data(lake: Lake, spark: "SparkSession") -> None:
+    uri = lake.settings.table_uri(events.key)
+    for batch in range(3):
+        rows = [(batch * 100 + place, value, place % 2, {"b": 1, "a": 2}) for place, value in enumerate(ODD_VALUES[: 10 - 3 * batch])]
+        frame = spark.createDataFrame(rows, "id BIGINT, text STRING, half INT, more MAP<STRING, INT>")
+        timed = frame.selectExpr("*", "IF(half = 0, TIMESTAMP'2013-01-01 05:00:00.123', NULL) AS at")
+        timed.coalesce(1).write.format("delta").partitionBy("text", "at").mode("append").save(uri)
+    before = _content(spark, uri)
+    outcome = compact(lake, spark, events)
+    assert (outcome.files_removed, outcome.files_added, outcome.rows_verified) == (18, 7, 18)
+    _check_as_planned(lake, spark, outcome)
+    assert _content(spark, uri) == before
+
+
+def test_an_unpartitioned_table_fills_bins_up_to_the_target(lake: Lake, spark: "SparkSession") -> None:
+    small = replace(events, compaction=Compaction(target_file_bytes=4096))
+    uri = lake.settings.table_uri(events.key)
+    for rows in (10, 300, 50, 700, 2000, 20, 90, 200, 40, 60, 30, 80):
+        _append(spark.range(rows), uri)
+    outcome = compact(lake, spark, small)
+    assert outcome.files_added > 1
+    _check_as_planned(lake, spark, outcome, table=small)
+
+
+ODD_NAMES = ("a b.parquet", "100%25+x.parquet", "üß {x}.parquet", "it's^`[b].parquet")
+
+
+def test_deleted_rows_are_left_out_and_their_vectors_go_whatever_the_files_are_called(
+    lake: Lake, spark: "SparkSession", tmp_path: Path
+) -> None:
+    spark.range(10).coalesce(1).write.parquet(str(tmp_path / "made"))
+    [made] = (tmp_path / "made").glob("*.parquet")
+    uri = lake.settings.table_uri(events.key)
+    for folder in ("part=a%20b", "part=ü +", "part=plain"):
+        for name in ODD_NAMES:
+            lake.store.put(f"{events.key}/{folder}/{name}", made.read_bytes())
+    spark.sql(f"CONVERT TO DELTA parquet.`{uri}` PARTITIONED BY (part STRING)")
+    spark.sql(f"ALTER TABLE delta.`{uri}` SET TBLPROPERTIES ('delta.enableDeletionVectors' = 'true')")
+    spark.sql(f"DELETE FROM delta.`{uri}` WHERE id = 3 OR part = 'plain' AND id < 2")
+    before = _content(spark, uri)
+    outcome = compact(lake, spark, events)
+    assert (outcome.files_removed, outcome.files_added, outcome.rows_verified) == (12, 3, 100)
+    _check_as_planned(lake, spark, outcome)
+    facts = lake.facts(events.key)
+    assert facts is not None
+    assert [file.deletion_vector for file in facts.layout.files] == [None] * 3
+    assert _content(spark, uri) == before
+
+
+def test_a_table_with_renamed_columns_is_compared_by_what_it_means(lake: Lake, spark: "SparkSession") -> None:
+    uri = lake.settings.table_uri(events.key)
+    spark.sql(f"CREATE TABLE delta.`{uri}` (id BIGINT, old INT, day INT) USING delta PARTITIONED BY (day) "
+              "TBLPROPERTIES ('delta.columnMapping.mode' = 'name')")  # fmt: skip
+    _append(spark.sql("SELECT 1L AS id, 2 AS old, 3 AS day"), uri)
+    spark.sql(f"ALTER TABLE delta.`{uri}` RENAME COLUMN old TO `new name`")
+    spark.sql(f"ALTER TABLE delta.`{uri}` ADD COLUMN (late STRING)")
+    _append(spark.sql("SELECT 4L AS id, 5 AS `new name`, 3 AS day, 'x' AS late"), uri)
+    outcome = compact(lake, spark, events)
+    assert (outcome.files_removed, outcome.files_added, outcome.rows_verified) == (2, 1, 2)
+    _check_as_planned(lake, spark, outcome)
+
+
+def test_the_commit_carries_the_plans_figures_and_the_session_no_setting(lake: Lake, spark: "SparkSession") -> None:
+    before = session_settings(spark)
+    uri = lake.settings.table_uri(events.key)
+    for _ in range(2):
+        _append(spark.range(10), uri)
+    planned = plan(lake, events)
+    assert planned is not None
+    compact(lake, spark, events)
+    facts = lake.facts(events.key)
+    assert facts is not None
+    commit = facts.history.commits[-1]
+    assert (commit.operation, commit.changed_data) == ("OPTIMIZE", False)
+    assert f'"files_removed":2,"files_added":1,"bytes_removed":{planned.bytes_removed},' in str(commit.user_metadata)
+    [past] = facts.history.compactions()
+    assert past.predicted is not None and past.seconds is not None
+    assert (past.predicted.source, past.predicted.seconds) == ("defaults", round(planned.estimate.seconds, 3))
+    assert 0 < past.seconds < 60
+    assert session_settings(spark) == before
+    _append(spark.range(10), uri)
+    assert _last_metadata(lake) is None
+
+
+def test_a_table_that_is_not_there_is_refused_and_has_no_plan(lake: Lake, spark: "SparkSession") -> None:
+    assert plan(lake, events) is None
+    with pytest.raises(Refused, match="there is no table yet; accepted: materialize bronze/events first"):
+        compact(lake, spark, events)
+
+
+def _last_metadata(lake: Lake) -> str | None:
+    facts = lake.facts(events.key)
+    assert facts is not None
+    return facts.history.commits[-1].user_metadata
+
+
+def _append(frame: "DataFrame", uri: str) -> None:
+    frame.coalesce(1).write.format("delta").mode("append").save(uri)
+
+
+def _content(spark: "SparkSession", uri: str) -> list[str]:
+    return sorted(str(row) for row in spark.read.format("delta").load(uri).collect())
+
+
+def _check_as_planned(lake: Lake, spark: "SparkSession", outcome: CompactionOutcome, *, table: Table = events) -> None:
+    """Actual is predicted, file by file, and a second compaction does nothing and says why."""
+    told: dict[str, Any] = outcome.as_json()
+    for figure in ("files_removed", "files_added", "bytes_removed"):
+        assert told[figure] == told[f"actual_{figure}"] > 0
+    facts = lake.facts(table.key)
+    assert facts is not None
+    assert {path for bin_ in told["bins"] for path in bin_} == set(facts.history.commits[-1].removed_paths)
+    version = version_of(lake, table.key)
+    again = compact(lake, spark, table)
+    assert (again.files_removed, again.version_after, version_of(lake, table.key)) == (0, None, version)
+    assert again.plan.reason in (Reason.ALREADY_COMPACTED, Reason.NOTHING_SHARES_A_BIN, Reason.NOTHING_SMALL)
+    assert again.plan.sentence

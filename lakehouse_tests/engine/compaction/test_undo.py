@@ -1,0 +1,139 @@
+"""What a faulty compaction's undoing tells, whoever writes beside it, and whatever fails; RESTORE itself is told like a story here."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+from pyspark.errors.exceptions.connect import SparkConnectGrpcException
+
+from lakehouse.core.errors import Transient
+from lakehouse.engine.compaction import undo
+from lakehouse.engine.lake import Lake
+from lakehouse.engine.store import MemoryStore, StoredFile
+from lakehouse_tests.conftest import own_settings
+from lakehouse_tests.log_builder import LogBuilder
+
+KEY = "bronze/events"
+LOST = SparkConnectGrpcException("the session is gone", errorClass="INVALID_HANDLE.SESSION_CLOSED")
+REFUSED = SparkConnectGrpcException("no right to write", errorClass="SOME_REFUSAL")
+FOUND = f"compaction of {KEY}: version 2 was to have the rows of version 1, but rows differ"
+
+
+class Bucket(MemoryStore):
+    """A store whose listings fail once `is_down`."""
+
+    is_down = False
+
+    def list(self, prefix: str) -> list[StoredFile]:
+        if self.is_down:
+            raise Transient("S3 answers SlowDown (503)")
+        return super().list(prefix)
+
+
+class Table:
+    """A table whose version 2 is a faulty compaction. Before each of the first `writes` RESTOREs somebody commits, unseen.
+
+    The RESTORE at place `fails_at`, counted from 0, raises `error`, after its commit if `is_committed`. After each RESTORE somebody
+    makes `later` commits before anybody looks.
+    """
+
+    def __init__(
+        self,
+        home: Path,
+        *,
+        writes: int = 0,
+        fails_at: int = -1,
+        error: Exception | None = None,
+        is_committed: bool = False,
+        later: int = 0,
+    ) -> None:
+        self.store = Bucket()
+        self.lake = Lake(settings=own_settings(home), store=self.store)
+        self.log = LogBuilder(self.store, KEY).create().append([("a", 1), ("b", 1)]).optimize(["a", "b"], into=("c", 2))
+        self.writes, self.fails_at, self.error, self.is_committed, self.later = writes, fails_at, error, is_committed, later
+        self.sent = 0
+
+    def send(self, _spark: object, _before: object, version: int, mark: str) -> None:
+        """Stands for the statement."""
+        if self.sent < self.writes:
+            self.log.append([(f"more-{self.sent}", 1)])
+        fails = self.sent == self.fails_at
+        self.sent += 1
+        if self.is_committed or not fails:
+            self.log.commit("RESTORE", user_metadata=json.dumps({"restored": version, "mark": mark}))
+            for number in range(self.later):
+                self.log.append([(f"later-{self.sent}-{number}", 1)])
+        self.store.is_down = fails and self.error is None
+        if fails and self.error:
+            raise self.error
+
+    def undo(self, monkeypatch: pytest.MonkeyPatch, *, after: Callable[[], object] = lambda: None) -> str:
+        """What is told of version 2; `after` happens before it is undone."""
+        facts = self.lake.facts(KEY)
+        assert facts is not None
+        after()
+        monkeypatch.setattr(undo, "_send", self.send)
+        faulty, nothing_runs = facts.history.commits[-1], cast("Any", None)
+        return undo.undo(self.lake, nothing_runs, facts.layout, [faulty], faulty, "rows differ")
+
+
+LACKING = ": the rows of version(s) {} are in no newer version"
+OVER = "by version {}, over version {}, which was written meanwhile"
+GIVEN = "so that one is restored"
+RACES = {
+    0: "; version 1 is restored",
+    1: f"; version 1 is restored {OVER.format(4, 3)}, {GIVEN} by version 5, with the fault; look at what versions 3 to 5 hold",
+    2: f"; version 1 is restored {OVER.format(4, 3)}, {GIVEN} {OVER.format(6, 5)}, {GIVEN} by version 7"
+    f"{LACKING.format(3)}; look at what versions 3 to 7 hold",
+    9: f"; version 1 is restored {OVER.format(4, 3)}, {GIVEN} {OVER.format(6, 5)}, {GIVEN} {OVER.format(8, 7)}, "
+    f"{GIVEN} {OVER.format(10, 9)}, {GIVEN} {OVER.format(12, 11)}, {GIVEN} {OVER.format(14, 13)}; it is not tried a 6th time"
+    f"{LACKING.format('5, 9, 13')}; look at what versions 3 to 14 hold",
+}
+
+
+@pytest.mark.parametrize(("writes", "told"), RACES.items())
+def test_what_somebody_writes_beside_every_restore_is_given_back_or_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, writes: int, told: str
+) -> None:
+    assert Table(tmp_path, writes=writes).undo(monkeypatch) == f"{FOUND}{told}"
+
+
+def test_nothing_is_restored_over_what_somebody_wrote_after_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = Table(tmp_path)
+    told = table.undo(monkeypatch, after=lambda: table.log.append([("after", 1)]))
+    assert told == f"{FOUND}; nothing is restored, since version 3 was written after it; look at versions 1 and 3"
+    assert table.sent == 0
+
+
+def test_a_restore_is_found_below_any_number_of_later_commits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert Table(tmp_path, later=600).undo(monkeypatch) == f"{FOUND}; version 1 is restored"
+
+
+UNKNOWN = "RESTORE to version {} was sent, and it is unknown whether it was done ({}): look at the versions from {} on"
+# Who writes, which RESTORE fails, with what (`None`: the log does not answer after it), whether it was committed; and what is told.
+FAILURES: dict[str, tuple[dict[str, Any], str]] = {
+    "the log does not answer after it": ({"fails_at": 0, "is_committed": True}, f"; {UNKNOWN.format(1, 'Transient', 1)}"),
+    "the server is lost, and did it": ({"fails_at": 0, "error": LOST, "is_committed": True}, "; version 1 is restored"),
+    "the server is lost, and may do it": ({"fails_at": 0, "error": LOST}, f"; {UNKNOWN.format(1, 'SparkConnectGrpcException', 1)}"),
+    "it is refused": (
+        {"fails_at": 0, "error": REFUSED},
+        "; restoring version 1 failed (SparkConnectGrpcException), version 2 is still there",
+    ),
+    "the log does not answer after the second": (
+        {"writes": 1, "fails_at": 1, "is_committed": True},
+        f"; version 1 is restored {OVER.format(4, 3)}; {UNKNOWN.format(3, 'Transient', 3)}",
+    ),
+    "the second is refused": (
+        {"writes": 1, "fails_at": 1, "error": REFUSED},
+        f"; version 1 is restored {OVER.format(4, 3)}; restoring version 3 failed (SparkConnectGrpcException){LACKING.format(3)}",
+    ),
+}
+
+
+@pytest.mark.parametrize(("fault", "told"), FAILURES.values(), ids=FAILURES)
+def test_a_restore_that_fails_is_told_as_what_it_is_known_to_be(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: dict[str, Any], told: str
+) -> None:
+    assert Table(tmp_path, **fault).undo(monkeypatch) == f"{FOUND}{told}"

@@ -1,0 +1,245 @@
+"""A compaction whose rows differ does not stay, and nobody's rows are lost in undoing it."""
+
+from collections.abc import Sequence
+from contextlib import nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from lakehouse.core.declaration.table import Append, Table
+from lakehouse.core.delta.commits import Commit
+from lakehouse.core.delta.snapshot import DataFile, Layout
+from lakehouse.core.errors import Broken
+from lakehouse.engine.compaction import content_hash, run, verify
+from lakehouse.engine.compaction.run import compact
+from lakehouse.engine.compaction.unverified import unverified
+from lakehouse.engine.delta_log import TableFacts
+from lakehouse.engine.ingest.write import write_table
+from lakehouse.engine.lake import Lake
+from lakehouse.engine.spark import statements
+from lakehouse.engine.store import MemoryStore
+from lakehouse_tests.conftest import own_settings
+from lakehouse_tests.engine.example import events, rows_of, version_of
+from lakehouse_tests.log_builder import LogBuilder
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@pytest.mark.parametrize("fault", ["changes a value", "swaps partitions"])  # a lost row is in the tests below
+def test_a_compaction_that_changes_rows_is_undone_and_said(
+    lake: Lake, spark: "SparkSession", monkeypatch: pytest.MonkeyPatch, fault: str
+) -> None:
+    uri = _three_files(lake, spark)
+    monkeypatch.setattr(statements, "optimize", lambda uri, predicate: _faulty(uri, fault))
+    with pytest.raises(Broken, match=r"version 3 was to have the rows of version 2, but 30 rows .* became .*; version 2 is restored"):
+        compact(lake, spark, events)
+    assert version_of(lake, events.key) == 4
+    assert rows_of(spark, lake, events.key, "id", "part") == sorted(((number, number % 2) for number in range(30)), key=str)
+    monkeypatch.undo()
+    assert compact(lake, spark, events).rows_verified == 30
+    assert spark.read.format("delta").load(uri).count() == 30
+
+
+def test_a_compaction_whose_files_cannot_be_read_is_undone_and_said(
+    lake: Lake, spark: "SparkSession", monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _three_files(lake, spark)
+    real = run.verify
+
+    def after_damage(lake: Lake, spark: "SparkSession", before: Layout, after: TableFacts, commits: Sequence[Commit], ahead: object) -> int:
+        lake.store.put(f"{events.key}/{commits[0].added_paths[0]}", b"no Parquet")
+        return real(lake, spark, before, after, commits)
+
+    monkeypatch.setattr(run, "verify", after_damage)
+    with pytest.raises(Broken, match=r"version 3 was to .*, but its files cannot be read \(.*; version 2 is restored"):
+        compact(lake, spark, events)
+    assert version_of(lake, events.key) == 4
+    assert len(rows_of(spark, lake, events.key, "id", "part")) == 30
+
+
+def test_an_undone_compaction_gives_an_append_downstream_no_row_twice(
+    lake: Lake, spark: "SparkSession", monkeypatch: pytest.MonkeyPatch
+) -> None:
+    uri = _three_files(lake, spark)
+    spark.sql(statements.set_properties(uri, {"delta.enableChangeDataFeed": "true"}))
+    copies = Table(key="silver/copies", inputs=(events,), write=Append(), transform=lambda events: events)
+    write_table(lake, spark, copies)
+    real = run.verify
+
+    def after_damage(lake: Lake, spark: "SparkSession", before: Layout, after: TableFacts, commits: Sequence[Commit], ahead: object) -> int:
+        damaged = f"{events.key}/{commits[0].added_paths[0]}"
+        kept = f"{events.key}/{commits[0].removed_paths[0]}"
+        lake.store.put(damaged, lake.store.read(kept))
+        return real(lake, spark, before, after, commits)
+
+    monkeypatch.setattr(run, "verify", after_damage)
+    with pytest.raises(Broken, match="version 3 is restored"):
+        compact(lake, spark, events)
+    spark.range(1000, 1002).selectExpr("id", "0 AS part").write.format("delta").mode("append").save(uri)
+    assert write_table(lake, spark, copies).rows_written == 2
+    wanted = sorted([(number, number % 2) for number in range(30)] + [(1000, 0), (1001, 0)], key=str)
+    assert rows_of(spark, lake, copies.key, "id", "part") == rows_of(spark, lake, events.key, "id", "part") == wanted
+
+
+@pytest.mark.parametrize("fault", ["loses a row", ""])
+def test_a_commit_whose_run_ended_before_it_was_verified_is_verified_by_the_next(
+    lake: Lake, spark: "SparkSession", monkeypatch: pytest.MonkeyPatch, fault: str
+) -> None:
+    _three_files(lake, spark)
+    if fault:
+        monkeypatch.setattr(statements, "optimize", lambda uri, predicate: _faulty(uri, fault))
+    monkeypatch.setattr(run, "verify", _interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        compact(lake, spark, events)
+    monkeypatch.undo()
+    assert version_of(lake, events.key) == 3 and unverified(lake, events.key) is not None
+    if fault:
+        with pytest.raises(Broken, match=r"version 3 was to have the rows of version 2, but .*; version 2 is restored"):
+            compact(lake, spark, events)
+    else:
+        assert compact(lake, spark, events).version_after is None
+    assert unverified(lake, events.key) is None
+    assert len(rows_of(spark, lake, events.key, "id", "part")) == 30
+
+
+def test_a_commit_that_can_be_verified_no_more_is_told_once_and_one_that_was_never_made_not_at_all(
+    lake: Lake, spark: "SparkSession", monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _three_files(lake, spark)
+    monkeypatch.setattr(run, "run_statement", _interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        compact(lake, spark, events)
+    monkeypatch.undo()
+    monkeypatch.setattr(run, "verify", _interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        compact(lake, spark, events)
+    monkeypatch.undo()
+    facts = lake.facts(events.key)
+    assert facts is not None and facts.layout.version == 3
+    lake.store.delete([f"{events.key}/{path}" for path in facts.history.commits[-1].removed_paths])
+    with pytest.raises(Broken, match="version 3 was ended before it compared the rows, and they can be compared no more"):
+        compact(lake, spark, events)
+    assert (compact(lake, spark, events).version_after, version_of(lake, events.key)) == (None, 3)
+
+
+def test_what_somebody_writes_just_before_a_faulty_compaction_is_undone_is_kept_or_named(
+    lake: Lake, spark: "SparkSession", monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _three_files(lake, spark)
+    real = statements.restore
+
+    def after_another_write(uri: str, version: int) -> str:
+        newest = version_of(lake, events.key)
+        if newest in (3, 5):
+            spark.range(1000 + newest, 1001 + newest).selectExpr("id", "0 AS part").write.format("delta").mode("append").save(uri)
+        return real(uri, version)
+
+    monkeypatch.setattr(statements, "optimize", lambda uri, predicate: _faulty(uri, "loses a row"))
+    monkeypatch.setattr(statements, "restore", after_another_write)
+    told = r"by version 5, .* by version 7, .* by version 8: the rows of version\(s\) 4 are in no newer version; look"
+    with pytest.raises(Broken, match=f"version 2 is restored {told}"):
+        compact(lake, spark, events)
+    assert version_of(lake, events.key) == 8
+    found = rows_of(spark, lake, events.key, "id", "part")
+    assert (len(found), [row[0] for row in found if row[0] >= 1000]) == (31, [1005])
+
+
+def test_rows_of_every_type_are_compared_without_spark(lake: Lake, spark: "SparkSession", monkeypatch: pytest.MonkeyPatch) -> None:
+    odd = "NULLIF(id, 3) AS id, IF(id % 2 = 0, 0, 1) AS part, DECIMAL(id) / 7 AS decimal, DATE '1500-01-01' + INT(id) AS date"
+    times = "TIMESTAMP '0001-01-01' AS first, TIMESTAMP '9999-12-31 23:59:59.999999' AS last, TIMESTAMP_NTZ '1969-12-31 01:02:03' AS local"
+    nested = (
+        "ARRAY(id, NULL) AS list, MAP(STRING(id), STRUCT(id, ARRAY(STRING(id)) AS texts)) AS map, IF(id = 4, NULL, STRUCT(id)) AS struct"
+    )
+    plain = "FLOAT('NaN') AS nan, -0.0D AS zero, STRING(id) AS text, BINARY(STRING(id)) AS bytes, id > 2 AS truth, TINYINT(-id) AS tiny"
+    for start in (0, 5):
+        frame = spark.sql(f"SELECT {odd}, {times}, {nested}, {plain} FROM RANGE({start}, {start + 5})")
+        frame.coalesce(1).write.format("delta").partitionBy("part").mode("append").save(lake.settings.table_uri(events.key))
+    monkeypatch.setattr(verify, "_sums", _interrupted)
+    assert compact(lake, spark, events).rows_verified == 10
+
+
+def test_rows_that_only_spark_can_compare_are_compared_and_a_file_that_its_answer_lacks_is_an_error(
+    lake: Lake, spark: "SparkSession", monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _three_files(lake, spark)
+    before, real = lake.facts(events.key), verify._by_file
+    monkeypatch.setattr(verify, "sums_of", lambda *_: None)
+    monkeypatch.setattr(content_hash, "sums_of", lambda *_, **__: None)
+    monkeypatch.setattr(verify, "_by_file", lambda *given: dict(sorted(real(*given).items())[1:]))
+    with pytest.raises(Broken, match=r"which names 7 file\(s\), lacks .*/part=0/part-.*; nothing is restored"):
+        compact(lake, spark, events)
+    assert version_of(lake, events.key) == 3
+    monkeypatch.setattr(verify, "_by_file", real)
+    after = lake.facts(events.key)
+    assert before is not None and after is not None
+    assert verify.verify(lake, spark, before.layout, after, after.history.commits[3:]) == 30
+
+
+@pytest.mark.parametrize(("rows", "deleted", "is_known"), [(0, 0, True), (3, 3, True), (3, 2, False), (1, 0, False), (None, 0, False)])
+def test_a_file_that_the_answer_lacks_has_no_rows_only_if_it_says_so_itself(
+    tmp_path: Path, rows: int | None, deleted: int, is_known: bool
+) -> None:
+    lake = Lake(settings=own_settings(tmp_path), store=MemoryStore())
+    layout = LogBuilder(lake.store, events.key).create().layout()
+    file = DataFile(path="a%20b", size_bytes=1, modified_ms=1, row_count=0, deleted_row_count=deleted)
+    if rows is not None:
+        sink = pa.BufferOutputStream()
+        pq.write_table(pa.table({"id": [*range(rows)]}), sink)
+        lake.store.put(f"{events.key}/a b", sink.getvalue().to_pybytes())
+    lacks = r"which names 0 file\(s\), lacks /lake/bronze/events/a b; nothing is restored"
+    with nullcontext() if is_known else pytest.raises(Broken, match=lacks):
+        assert verify._sum_of(lake, layout, file, {}) == (0, 0)
+    assert verify._sum_of(lake, layout, file, {"/lake/bronze/events/a b": (5, 7)}) == (5, 7)
+
+
+def test_a_file_that_a_commit_names_and_its_version_lacks_is_an_error(tmp_path: Path) -> None:
+    lake = Lake(settings=own_settings(tmp_path), store=MemoryStore())
+    log = LogBuilder(lake.store, events.key).create().append([("a", 1), ("b", 1)])
+    before = log.layout()
+    facts = log.optimize(["a", "b"], into=("c", 2)).append([("d", 1)]).facts()
+    assert [file.path for file in verify._files_at(lake, before, facts, 1, ["a", "b"])] == ["a", "b"]
+    assert [file.path for file in verify._files_at(lake, before, facts, 2, ["c"])] == ["c"]
+    with pytest.raises(Broken, match=r"version 1 lacks 1 file\(s\) that its commit names, first x; nothing is restored"):
+        verify._files_at(lake, before, facts, 1, ["a", "x"])
+
+
+# A path as the log has it, and as Spark tells it.
+PATHS = {
+    "k=a%2520b/c%20d%25+e.parquet": "file:/lake/bronze/events/k=a%2520b/c%20d%25+e.parquet",
+    "k=ü%20+/it's%5E.parquet": "file:///lake/bronze/events/k=ü%20+/it's%5E.parquet",
+    "file:/elsewhere/x%20y.parquet": "file:///elsewhere/x%20y.parquet",
+    "s3://bucket/x%2520y.parquet": "s3a://bucket/x%2520y.parquet",
+}
+
+
+@pytest.mark.parametrize(("logged", "told"), PATHS.items())
+def test_a_path_of_the_log_and_one_of_spark_are_decoded_once_each(logged: str, told: str) -> None:
+    layout = LogBuilder(MemoryStore(), events.key).create().layout()
+    assert verify._place(layout, logged) == verify._place(layout, told)
+    assert len({verify._place(layout, path) for path in (logged, logged.replace("%25", "%"), logged.replace("%20", "%2520"))}) > 1
+
+
+def _interrupted(*_: object, **__: object) -> int:
+    raise KeyboardInterrupt
+
+
+def _three_files(lake: Lake, spark: "SparkSession") -> str:
+    uri = lake.settings.table_uri(events.key)
+    for start in (0, 10, 20):
+        frame = spark.range(start, start + 10).selectExpr("id", "INT(id % 2) AS part")
+        frame.coalesce(1).write.format("delta").partitionBy("part").mode("append").save(uri)
+    return uri
+
+
+def _faulty(uri: str, fault: str) -> str:
+    """A statement in place of OPTIMIZE, in one commit that rewrites all files."""
+    rows = {
+        "loses a row": f"SELECT * FROM {statements.path_table(uri)} WHERE id <> 17",
+        "changes a value": f"SELECT IF(id = 17, 18, id) AS id, part FROM {statements.path_table(uri)}",
+        "swaps partitions": f"SELECT id, IF(id IN (16, 17), 1 - part, part) AS part FROM {statements.path_table(uri)}",
+    }[fault]
+    return f"INSERT OVERWRITE {statements.path_table(uri)} {rows}"

@@ -1,0 +1,210 @@
+"""However many commits were made since, what is decided over rows is decided by all of them; the logs alone are read here."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lakehouse.core.compaction.target_size import remember
+from lakehouse.core.delta.commits import may_repeat_rows
+from lakehouse.core.errors import Broken, Transient
+from lakehouse.core.ingest.increments import NothingNew, ReadAll, ReadChanges
+from lakehouse.core.reasons import Reason
+from lakehouse.core.scheduling.rewrite_loops import find_rewrites
+from lakehouse.core.vacuum import VacuumFacts
+from lakehouse.engine.compaction import run
+from lakehouse.engine.compaction.unverified import expect_verification
+from lakehouse.engine.delta_log import TableFacts, history_since, newest_first
+from lakehouse.engine.ingest import commit_rows, write
+from lakehouse.engine.lake import Lake
+from lakehouse.engine.store import MemoryStore
+from lakehouse.engine.vacuum import gather
+from lakehouse.engine.vacuum.known import OlderCommits
+from lakehouse_tests.conftest import own_settings
+from lakehouse_tests.engine.example import copies, counts, events, states
+from lakehouse_tests.log_builder import LogBuilder
+
+MANY = 1_100  # commits; the facts of a table hold 500
+nothing_runs: Any = None
+
+
+@pytest.fixture
+def memory(tmp_path: Path) -> Lake:
+    return Lake(settings=own_settings(tmp_path), store=MemoryStore())
+
+
+def facts_of(lake: Lake, key: str) -> TableFacts:
+    facts = lake.facts(key)
+    assert facts is not None
+    return facts
+
+
+def read_facts(lake: Lake, key: str) -> VacuumFacts:
+    known = gather(lake, replace(events, key=key), [events, copies])
+    assert known is not None
+    return known.facts
+
+
+def appended(log: LogBuilder, count: int = MANY) -> LogBuilder:
+    for _ in range(count):
+        log.append([(f"f{log.version}", 1)])
+    return log
+
+
+def followed(lake: Lake, key: str, *versions: int) -> LogBuilder:
+    """A table that consumed these versions of the events, a commit for each."""
+    log = LogBuilder(lake.store, key).create()
+    for version in versions:
+        log.append([(f"f{version}", 1)], transaction=(write.consume_app_id(facts_of(lake, events.key).layout), version))
+    return log
+
+
+@pytest.mark.parametrize("table", [copies, states])
+def test_who_is_far_behind_reads_the_changes_since_and_not_all(memory: Lake, table: Any) -> None:
+    appended(LogBuilder(memory.store, events.key).create()).checkpoint().append([("last", 1)])
+    followed(memory, table.key, 3)
+    found = write.next_increment(memory, table, facts_of(memory, events.key), facts_of(memory, table.key))
+    assert isinstance(found, ReadChanges) and found.ranges == ((4, MANY + 1),)
+
+
+def test_who_is_behind_what_the_log_still_holds_reads_all(memory: Lake) -> None:
+    appended(LogBuilder(memory.store, events.key).create()).checkpoint().forget_before(5)
+    followed(memory, copies.key, 3)
+    found = write.next_increment(memory, copies, facts_of(memory, events.key), facts_of(memory, copies.key))
+    assert isinstance(found, ReadAll) and found.reason is Reason.INPUT_HISTORY_LOST
+
+
+def test_an_input_that_is_older_than_what_was_read_of_it_is_broken(memory: Lake) -> None:
+    appended(LogBuilder(memory.store, events.key).create(), 2)
+    followed(memory, copies.key, 3)
+    with pytest.raises(Broken, match=r"consumed version 3 of bronze/events, which is at version 2: an older copy"):
+        write.next_increment(memory, copies, facts_of(memory, events.key), facts_of(memory, copies.key))
+
+
+def test_who_followed_long_ago_is_still_known_to_follow(memory: Lake) -> None:
+    """Version 3 is a compaction, which version 5 undoes: who followed the changes has all rows right, who read all of 4 has not."""
+    log = LogBuilder(memory.store, events.key).create().append([("a", 1), ("b", 1)]).append([("c", 1)])
+    log.optimize(["a", "b"], into=("ab", 2)).append([("d", 1)]).commit("RESTORE", user_metadata=json.dumps({"restored": 2})).append(
+        [("e", 1)]
+    )
+    own = followed(memory, copies.key, 1, 4)
+    assert isinstance(write.next_increment(memory, copies, facts_of(memory, events.key), facts_of(memory, copies.key)), ReadChanges)
+    for number in range(MANY):
+        own.set_properties(x=str(number))
+    assert isinstance(write.next_increment(memory, copies, facts_of(memory, events.key), facts_of(memory, copies.key)), ReadChanges)
+
+
+def test_an_overwrite_of_long_ago_is_not_done_again_for_nothing(memory: Lake) -> None:
+    source = LogBuilder(memory.store, states.key).create().append([("a", 1)])
+    read = {"inputs": {states.key: [facts_of(memory, states.key).layout.table_id, 1]}}
+    log = LogBuilder(memory.store, counts.key).create().commit("WRITE", user_metadata=json.dumps(read))
+    for number in range(MANY):
+        log.set_properties(x=str(number))
+        source.set_properties(x=str(number))
+    consumed = write._consumed_by_overwrite(memory, facts_of(memory, counts.key))
+    assert isinstance(write._increment_of(memory, consumed, facts_of(memory, states.key)), NothingNew)
+
+
+def test_a_compaction_finds_its_commit_below_any_number_of_others(memory: Lake) -> None:
+    log = LogBuilder(memory.store, events.key).create().append([("a", 1), ("b", 1)])
+    appended(log.optimize(["a", "b"], into=("c", 2), user_metadata=json.dumps({"compaction": "a mark"})))
+    assert [each.version for each in run._facts_since(memory, events, 1).history.marked("a mark")] == [2]
+
+
+def test_a_vacuum_keeps_what_a_follower_far_behind_and_an_unverified_compaction_still_read(memory: Lake) -> None:
+    log = LogBuilder(memory.store, events.key).create().append([("a", 1), ("b", 1)])
+    appended(log.optimize(["a", "b"], into=("c", 2), user_metadata=json.dumps({"compaction": "a mark"})))
+    followed(memory, copies.key, 3)
+    expect_verification(memory, events.key, "a mark", version=1)
+    assert read_facts(memory, events.key).held.endswith("read it yet: silver/copies, the verification of a compaction")
+    known = read_facts(memory, events.key)
+    assert known.older_commits is not None
+    assert [each.version for each in known.older_commits(known.history)] == [*range(MANY + 2, -1, -1)]
+
+
+def test_commits_below_a_history_are_read_once_however_often_it_is_a_newer_one() -> None:
+    class Counting(MemoryStore):
+        def read(self, name: str) -> bytes:
+            reads.append(name)
+            return super().read(name)
+
+    reads: list[str] = []
+    log = appended(LogBuilder(Counting()).create())
+    older = OlderCommits(log.store)
+    versions = [commit.version for commit in older.below(log.facts().history)]
+    log.append([("one more", 1)])
+    history = log.facts().history
+    reads.clear()
+    assert [commit.version for commit in older.below(history)] == [MANY + 1, *versions]
+    assert reads == []
+    history = appended(log).facts().history
+    assert [commit.version for commit in older.below(history)] == [*range(2 * MANY + 1, -1, -1)]
+
+
+def test_rows_of_any_number_of_batches_are_counted(memory: Lake) -> None:
+    log = LogBuilder(memory.store, events.key).create().append([("a", 1)])
+    before = facts_of(memory, events.key)
+    for number in range(MANY):
+        info = {"operation": "WRITE", "timestamp": 1, "operationMetrics": {"numOutputRows": "2"}}
+        memory.store.put(log.commit_name(number + 2), json.dumps({"commitInfo": info}).encode())
+    told = commit_rows.outcome_of(memory, nothing_runs, events, before=before, reason=Reason.BATCH_READY, sentence="")
+    assert told.rows_written == 2 * MANY
+
+
+def test_older_commits_are_read_only_as_far_as_they_are_asked_for() -> None:
+    class Counting(MemoryStore):
+        def read(self, name: str) -> bytes:
+            reads.append(name)
+            return super().read(name)
+
+    reads: list[str] = []
+    log = appended(LogBuilder(Counting()).create()).checkpoint()
+    history = log.facts().history
+    reads.clear()
+    assert history_since(log.store, history, MANY - 400).commits == history.commits[-400:]
+    assert reads == []
+    assert len(history_since(log.store, history, MANY - 600).commits) == 600
+    assert len(reads) < 300
+
+
+def test_a_gap_ends_the_history_and_a_damaged_commit_is_told() -> None:
+    log = appended(LogBuilder().create()).checkpoint().lose(300)
+    history = log.facts().history
+    assert [commit.version for commit in newest_first(log.store, history)] == [*range(MANY, 300, -1)]
+    assert history_since(log.store, history, 10).between(10, MANY) is None
+    log.store.put(log.commit_name(400), b"{")
+    with pytest.raises(Broken, match=r"00000000000000000400\.json, line 1 is no Delta action"):
+        history_since(log.store, history, 350)
+
+
+def test_a_log_that_is_cleaned_up_meanwhile_is_transient() -> None:
+    class Cleaned(MemoryStore):
+        def read(self, name: str) -> bytes:
+            if name.endswith("00000000000000000400.json"):
+                raise FileNotFoundError(name)
+            return super().read(name)
+
+    log = appended(LogBuilder(Cleaned()).create()).checkpoint()
+    with pytest.raises(Transient, match="it was cleaned up while it was read"):
+        history_since(log.store, log.facts().history, 350)
+
+
+ODD = ["7", "[]", '{"plan":7}', '{"compaction":7,"plan":{"files_removed":Infinity}}', '{"restored":[]}', '{"inputs":{"a":7}}']
+ENDLESS = ["[" * 100_000, '{"plan":' * 100_000]
+
+
+@pytest.mark.parametrize("said", [*ODD, '{"inputs":{"a":["b",Infinity]}}', *ENDLESS], ids=lambda said: said[:40])
+def test_whatever_somebody_writes_into_a_commit_ends_nothing(memory: Lake, said: str) -> None:
+    log = LogBuilder(memory.store, events.key).create().append([("a", 1), ("b", 1)]).optimize(["a", "b"], into=("c", 2), user_metadata=said)
+    log.commit("RESTORE", {"remove": {"path": "c", "dataChange": True}}, user_metadata=said)
+    for columns in (said, "7", "[[7]]"):
+        log.commit("OPTIMIZE", user_metadata=said, parameters={"zOrderBy": columns, "clusterBy": columns})
+    log.commit("WRITE", user_metadata=said)
+    facts = facts_of(memory, events.key)
+    assert facts.history.undone() == frozenset() and len(facts.history.compactions()) == 4
+    assert [may_repeat_rows(commit) for commit in facts.history.commits] == [False] * 8
+    assert write._consumed_by_overwrite(memory, facts) == {}
+    assert find_rewrites(facts.history).times == 0
+    assert remember(facts.history).last_target is None

@@ -1,0 +1,26 @@
+"""Settings of a block end with it, or their session does."""
+
+from dataclasses import replace
+
+import pytest
+
+from lakehouse.core.settings import Settings
+from lakehouse.engine.spark.session_settings import TRANSACTION_APP, TRANSACTION_VERSION, session_confs
+from lakehouse.engine.spark.sessions import connect
+
+SET = {TRANSACTION_APP: "mine", TRANSACTION_VERSION: "7"}
+
+
+@pytest.mark.usefixtures("spark")
+def test_a_session_that_was_lost_inside_a_block_is_not_handed_out_again(shared_settings: Settings) -> None:
+    from pyspark.errors.exceptions.connect import SparkConnectGrpcException
+
+    settings = replace(shared_settings, spark=f"sc://localhost:{shared_settings.spark_port}/")  # not the session of the other tests
+    mine = connect(settings)
+    with pytest.raises(SparkConnectGrpcException), session_confs(mine, SET):
+        raise SparkConnectGrpcException("[INVALID_HANDLE.SESSION_CLOSED]", errorClass="INVALID_HANDLE.SESSION_CLOSED")
+    assert mine.conf.get(TRANSACTION_APP) == "mine"
+    other = connect(settings)
+    assert other is not mine and mine.is_stopped  # type: ignore[attr-defined]  # of Connect sessions only
+    assert (other.conf.get(TRANSACTION_APP, None), other.conf.get(TRANSACTION_VERSION, None)) == (None, None)
+    other.stop()

@@ -1,0 +1,185 @@
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql.functions import udf
+from pyspark.sql.types import LongType
+
+from lakehouse.core.errors import Refused, Transient
+from lakehouse.core.settings import Settings
+from lakehouse.engine.spark import sessions
+from lakehouse.runtime import server
+from lakehouse.runtime.spark_settings import s3a_conf, scratch_folder, server_conf
+from lakehouse_tests.conftest import own_settings, wait_until
+from lakehouse_tests.engine.clients import Thrown
+
+# Leaves a file in the server's scratch folder when it is evaluated, then takes that long.
+SLOW = "reflect('java.io.File', 'createTempFile', '{name}', '.begun') || coalesce(reflect('java.lang.Thread', 'sleep', {ms}L), '')"
+CLIENT = """
+import os, sys
+from pathlib import Path
+from lakehouse.core.settings import parse_settings
+from lakehouse.engine import spark
+session = spark.connect(parse_settings(os.environ, base=Path.cwd()))
+print(spark.session_id(session), flush=True)
+session.sql(sys.argv[1])
+"""
+
+
+@pytest.fixture
+def supervised(shared_settings: Settings) -> Settings:
+    return shared_settings
+
+
+@pytest.fixture
+def session(supervised: Settings) -> SparkSession:
+    return sessions.connect(supervised)
+
+
+def begun(settings: Settings, name: str) -> list[Path]:
+    return list(scratch_folder(settings).glob(f"{name}*.begun"))
+
+
+@pytest.mark.spark
+def test_each_session_is_its_own_and_knows_its_id(supervised: Settings, session: SparkSession) -> None:
+    configs = [sessions.session_config(supervised) for _ in range(2)]
+    assert configs[0] != configs[1]
+    assert [set(config) for config in configs] == [{"spark.remote"}, {"spark.remote"}]
+    assert session.sql("SELECT 1 AS one").collect()[0].one == 1
+    assert sessions.connect(supervised) is session
+    assert len(sessions.session_id(session)) == 36
+
+
+@pytest.mark.spark
+def test_a_lost_race_for_a_commit_is_transient(supervised: Settings, session: SparkSession, tmp_path: Path) -> None:
+    table = f"delta.`{tmp_path / 'contended'}`"
+    session.range(3).coalesce(1).write.format("delta").save(str(tmp_path / "contended"))
+    seen, go = tmp_path / "seen", tmp_path / "go"
+
+    @udf(LongType(), useArrow=False)
+    def gate(number: int) -> int:
+        import time
+        from pathlib import Path
+
+        Path(seen).touch()
+        while not Path(go).exists():
+            time.sleep(0.05)
+        return number
+
+    session.udf.register("gate", gate)
+    delete = Thrown(lambda: session.sql(f"DELETE FROM {table} WHERE gate(id) = 1"))
+    wait_until("the slow delete reads the table", seen.exists)
+    session.sql(f"DELETE FROM {table} WHERE id = 1")
+    go.touch()
+    delete.join()
+    assert isinstance(delete.error, Transient), delete.error
+    assert "another writer" in str(delete.error)
+
+
+@pytest.mark.spark
+def test_what_a_killed_client_left_running_is_interrupted_and_commits_nothing(
+    supervised: Settings, session: SparkSession, tmp_path: Path
+) -> None:
+    table = f"delta.`{tmp_path / 'orphaned'}`"
+    session.range(3).write.format("delta").save(str(tmp_path / "orphaned"))
+    statement = f"INSERT INTO {table} SELECT length({SLOW.format(name='orphan', ms=120000)})"
+    environment = {**os.environ, **supervised.as_environ()}
+    with subprocess.Popen([sys.executable, "-c", CLIENT, statement], env=environment, stdout=subprocess.PIPE, text=True) as client:
+        assert client.stdout is not None
+        left = client.stdout.readline().strip()
+        wait_until("the insert runs", lambda: begun(supervised, "orphan"))
+        client.kill()
+    assert len(sessions.interrupt_session(supervised, left)) == 1
+    assert sessions.interrupt_session(supervised, left) == ()
+    assert session.sql(f"SELECT count(*) AS rows FROM {table}").collect()[0].rows == 3
+
+
+@pytest.mark.spark
+def test_a_session_that_nobody_knows_has_nothing_to_interrupt(supervised: Settings) -> None:
+    assert sessions.interrupt_session(supervised, "0d5b6f2e-52a5-4d0e-9a52-6ab3a1b0c001") == ()
+
+
+@pytest.mark.spark
+def test_a_supervised_server_is_stopped_and_supervised_by_nobody_else(supervised: Settings) -> None:
+    with pytest.raises(Refused, match="belongs to a running"):
+        server.stop(supervised)
+    with pytest.raises(Transient, match="already up"), server.supervised(supervised):
+        pass
+    assert server.status(supervised).is_running
+
+
+def test_a_server_that_is_down_is_noticed_before_pyspark_is_even_loaded(tmp_path: Path) -> None:
+    settings = own_settings(tmp_path)
+    program = f"""
+import sys
+from lakehouse.core.errors import Transient
+sys.path.insert(0, {str(Path(__file__).parents[2])!r})
+from lakehouse.engine import spark
+from lakehouse.core.settings import parse_settings
+from pathlib import Path
+try:
+    spark.prepare(parse_settings({settings.as_environ()!r}, base=Path.cwd()))
+except Transient as error:
+    print(error)
+assert not [name for name in sys.modules if name.startswith(("pyspark", "dagster"))]
+"""
+    said = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert said.stdout == (
+        f"Spark Connect server of this lake is not running at localhost:{settings.spark_port}; "
+        "start it with: lakehouse server start (or make run)\n"
+    )
+
+
+@pytest.mark.parametrize(
+    "given", ["sc://127.0.0.1", "sc://127.0.0.1/", "sc://127.0.0.1/;use_ssl=true", "sc://127.0.0.1:{port}/;user_id=me"]
+)
+def test_the_url_of_a_server_elsewhere_gets_a_user_and_a_session(given: str, tmp_path: Path) -> None:
+    given = given.format(port=15999)
+    remote = sessions.session_config(own_settings(tmp_path, LAKEHOUSE_SPARK=given))["spark.remote"]
+    parameters = dict(part.split("=") for part in urlsplit(remote).path.strip("/;").split(";"))
+    assert remote.startswith(given)
+    assert set(parameters) >= {"user_id", "session_id"}
+    assert parameters["user_id"] == ("me" if "user_id=me" in given else "lakehouse")
+
+
+def test_a_server_elsewhere_that_does_not_answer_is_transient(tmp_path: Path) -> None:
+    settings = own_settings(tmp_path)
+    with pytest.raises(Transient, match=f"127.0.0.1:{settings.spark_port}"):
+        sessions.prepare(replace(settings, spark=f"sc://127.0.0.1:{settings.spark_port}"))
+
+
+def test_a_session_with_its_own_driver_is_told_all_before_it_starts(tmp_path: Path) -> None:
+    alone = sessions.session_config(own_settings(tmp_path, LAKEHOUSE_SPARK="local[2]"))
+    assert alone["spark.master"] == "local[2]"
+    assert alone["spark.sql.extensions"] == "io.delta.sql.DeltaSparkSessionExtension"
+    assert len(alone["spark.driver.extraClassPath"].split(os.pathsep)) == 40
+    cluster = sessions.session_config(own_settings(tmp_path, LAKEHOUSE_SPARK="spark://host:7077"))
+    assert len(cluster["spark.jars"].split(",")) == 40
+    assert "spark.driver.host" not in cluster
+
+
+@pytest.mark.parametrize(
+    ("environ", "endpoint", "ssl", "region"),
+    [
+        ({}, None, None, "us-east-1"),
+        ({"AWS_DEFAULT_REGION": "eu-west-1", "AWS_REGION": "us-west-2"}, None, None, "eu-west-1"),
+        ({"AWS_ENDPOINT_URL": "http://127.0.0.1:5000"}, "http://127.0.0.1:5000", "false", "us-east-1"),
+        ({"AWS_ENDPOINT_URL": "http://other", "AWS_ENDPOINT_URL_S3": "https://s3.example"}, "https://s3.example", "true", "us-east-1"),
+    ],
+)
+def test_s3a_goes_where_boto3_goes(environ: dict[str, str], endpoint: str | None, ssl: str | None, region: str) -> None:
+    conf = s3a_conf({**environ, "AWS_ACCESS_KEY_ID": "key", "AWS_SECRET_ACCESS_KEY": "secret"})
+    assert conf.get("spark.hadoop.fs.s3a.endpoint") == endpoint
+    assert conf.get("spark.hadoop.fs.s3a.connection.ssl.enabled") == ssl
+    assert conf["spark.hadoop.fs.s3a.endpoint.region"] == region
+    assert {"key", "secret"}.isdisjoint(conf.values())
+
+
+def test_a_lake_on_disk_is_told_nothing_of_s3(tmp_path: Path) -> None:
+    assert [name for name in server_conf(own_settings(tmp_path), ()) if "s3a" in name] == []
+    assert server_conf(own_settings(tmp_path, LAKEHOUSE_ROOT="s3://bucket"), ())["spark.hadoop.fs.s3a.endpoint.region"]

@@ -1,0 +1,65 @@
+"""Names and values reach SQL whole, or not at all."""
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from lakehouse.core.delta.snapshot import Column
+from lakehouse.core.errors import Refused
+from lakehouse.engine.spark import statements
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+ODD_TEXTS = [
+    "it's",
+    'a "b" `c`',
+    "back\\slash \\' \\u0041",
+    "tab\tline\nfeed\rnul\0del\x7f",
+    "ü %20 日本 😀",
+    "",
+    "-- x",
+    "${spark.app.id}",
+]
+
+
+@pytest.mark.parametrize(("name", "quoted"), [("a", "`a`"), ("a b", "`a b`"), ("a`; DROP TABLE t --", "`a``; DROP TABLE t --`")])
+def test_a_name_stays_between_its_backticks(name: str, quoted: str) -> None:
+    assert statements.quote(name) == quoted
+
+
+@pytest.mark.parametrize("name", ["", "a\0b", "a\nb", "a\rb", "a${spark.app.id}b"])
+def test_a_name_that_no_column_can_have_is_refused(name: str) -> None:
+    with pytest.raises(Refused, match="cannot be used in SQL"):
+        statements.quote(name)
+
+
+def test_a_literal_means_exactly_its_text(spark: "SparkSession") -> None:
+    selected = spark.sql(f"SELECT {', '.join(statements.literal(text) for text in ODD_TEXTS)}").collect()[0]
+    assert list(selected) == ODD_TEXTS
+
+
+def test_partitions_are_named_by_nested_conditions() -> None:
+    columns = [Column(name="id", type="bigint"), Column(name="day", type="date"), Column(name="o'clock", type="string")]
+    partitions = [
+        (("day", "2013-01-01"), ("o'clock", "it's 5")),
+        (("day", "2013-01-01"), ("o'clock", None)),
+        (("day", None), ("o'clock", "6")),
+    ]
+    assert statements.partition_predicate(columns, partitions) == (
+        r"((`day` IN (CAST('2013-01-01' AS date)) AND (`o'clock` IN ('it\'s 5') OR `o'clock` IS NULL))"
+        " OR (`day` IS NULL AND `o'clock` IN ('6')))"
+    )
+
+
+def test_a_partition_type_that_is_no_plain_word_is_refused() -> None:
+    with pytest.raises(Refused, match="partition column of type"):
+        statements.partition_predicate([Column(name="p", type="int) OR (1=1")], [(("p", "1"),)])
+
+
+def test_a_merge_replaces_by_a_newer_row_only() -> None:
+    assert statements.merge("/lake/t", "news", keys=("a", "b"), order_by=("at", "n")) == (
+        "MERGE INTO delta.`/lake/t` AS target USING `news` AS source ON target.`a` <=> source.`a` AND target.`b` <=> source.`b` "
+        "WHEN MATCHED AND struct(source.`at`, source.`n`) > struct(target.`at`, target.`n`) "
+        "THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *"
+    )

@@ -1,0 +1,318 @@
+"""Faults of reports, keys and writers beside, planted: no file that is needed goes, the reason is clear, the next run heals.
+
+No Spark: where a deletion is tried, Delta's answer is taken to be our plan. Reports that are damaged in themselves: `test_inventory.py`.
+"""
+
+import contextlib
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lakehouse.core.declaration.table import Append, Table
+from lakehouse.core.errors import Refused
+from lakehouse.core.settings import parse_settings
+from lakehouse.engine.clock import now_ms
+from lakehouse.engine.compaction.unverified import expect_verification, settled
+from lakehouse.engine.ingest.write import consume_app_id
+from lakehouse.engine.lake import Lake, open_lake
+from lakehouse.engine.vacuum import plan, run
+from lakehouse.engine.vacuum.delta import Located
+from lakehouse.engine.vacuum.facts import gather
+from lakehouse_tests.engine.faults import (
+    HOUR,
+    KEY,
+    LONG_AGO,
+    NOW,
+    PAST,
+    TABLE,
+    age,
+    carried_out,
+    paths,
+    planned,
+    report,
+    story_of,
+    type_of_row,
+)
+from lakehouse_tests.engine.vacuums import table_of
+from lakehouse_tests.log_builder import START_MS, LogBuilder
+
+ODD = ["a b", "100%", "a%2Fb", "a+b", "ä€😀", "#?&=", "'\",", "new\nline"]
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Lake:
+    """A lake with a table of one live file in each of two partitions, one file that was removed long ago, and one that no log has."""
+    lake = open_lake(parse_settings({"LAKEHOUSE_REPLAY": "off"}, base=tmp_path))
+    story_of(lake)
+    age(lake)
+    return lake
+
+
+def test_an_honest_report_dooms_what_is_past_and_nothing_else(lake: Lake) -> None:
+    report(lake)
+    assert paths(planned(lake)) == PAST
+
+
+def _key(change: Callable[[str], str]) -> Callable[[type_of_row], type_of_row]:
+    return lambda row: {**row, "key": change(row["key"])}
+
+
+@pytest.mark.parametrize(
+    ("change", "options", "said"),
+    [
+        (dict, {"created_ms": NOW - 30 * HOUR}, r"daily/.* is 30 h old, at most 26 h are allowed; accepted: .*FULL"),
+        (dict, {"created_ms": NOW + 3 * HOUR}, r"daily/.* is dated 1[78]\d min ahead of this machine's clock.*FULL"),
+        (lambda row: row if "d=2" not in row["key"] else None, {}, r"1 of 2 files .* are not in the report .* like d=2/live"),
+        (lambda row: row if not row["key"].startswith(KEY) else None, {}, r"shows nothing of bronze/t: .*FULL"),
+        (_key(lambda key: f"another/{key}"), {}, r"shows nothing of bronze/t: .* another prefix"),
+        (lambda row: {**row, "last_modified_date": START_MS - 8 * HOUR}, {}, r"older than by the log, 8.0 h .* FULL"),
+        (_key(lambda key: key.replace("=", "%3D")), {}, r"2 of 2 files .* its keys are spelt otherwise"),
+        (dict, {"bucket": "another"}, r"there is no complete report; accepted: .*FULL"),
+        (dict, {"manifest": {"sourceBucket": "another"}}, r"of bucket 'another'"),
+        (dict, {"complete": False}, r"there is no complete report; accepted: .*FULL"),
+        (lambda row: {**row, "last_modified_date": LONG_AGO // 1_000}, {}, r"seconds for milliseconds\?"),
+    ],
+    ids=[
+        "old",
+        "ahead",
+        "cut short",
+        "no row of the table",
+        "prefix",
+        "local time",
+        "encoded twice",
+        "none of this bucket",
+        "bucket",
+        "unfinished",
+        "seconds",
+    ],
+)
+def test_a_report_that_cannot_be_trusted_is_refused_and_a_listing_does_instead(
+    lake: Lake, change: Callable[[type_of_row], type_of_row | None], options: Mapping[str, Any], said: str
+) -> None:
+    report(lake, change, **options)
+    with pytest.raises(Refused, match=said):
+        planned(lake)
+    assert paths(planned(lake, "FULL")) == PAST
+
+
+def test_keys_that_were_never_encoded_name_no_file_that_is_needed(lake: Lake) -> None:
+    """`a+b` that is not encoded is read as `a b`: here that is another file, which somebody writes just now."""
+    lake.store.put(f"{KEY}/d=1/a+b", b"1")
+    age(lake)
+    report(lake, _key(lambda key: key.replace("+", " ")))
+    lake.store.put(f"{KEY}/d=1/a b", b"1")
+    found = planned(lake)
+    assert paths(found) == ["d=1/a b", *PAST]
+    gone, work = carried_out(lake, found)
+    assert (gone, work.spared) == ({*PAST}, {"d=1/a b": "it was written again since it was listed"})
+
+
+@pytest.mark.parametrize("deleter", ["lakehouse", "delta"])
+@pytest.mark.parametrize("mode", ["FULL", "INVENTORY"])
+def test_an_orphan_that_is_written_again_while_delta_is_asked_stays(lake: Lake, mode: str, deleter: str) -> None:
+    report(lake)
+
+    def beside() -> None:
+        lake.store.put(f"{KEY}/d=1/orphan", b"456")
+
+    gone, work = carried_out(lake, planned(lake, mode), meanwhile=beside, table=table_of(KEY, deleter=deleter))
+    assert (gone, work.spared) == ({"d=1/gone"}, {"d=1/orphan": "it was written again since it was listed"})
+
+
+def test_live_keys_that_were_never_encoded_are_missed(lake: Lake) -> None:
+    LogBuilder(lake.store, "bronze/u").create().append([("a+b", 1)]).store_data()
+    age(lake)
+    report(lake, _key(lambda key: key.replace("+", " ")))
+    table = table_of("bronze/u")
+    with pytest.raises(Refused, match=r"1 of 1 files .* like a\+b: .* its keys are spelt otherwise"):
+        plan(lake, table, [table], mode="INVENTORY")
+
+
+@pytest.mark.parametrize(
+    "key", [f"{KEY}/../u/x", f"{KEY}/d=1/../../../x", f"/{KEY}/x", "/etc/passwd", f"{KEY}//x", f"{KEY}/.", f"{KEY}/./d=1/live", f"{KEY}2/x"]
+)
+def test_a_key_that_leads_out_of_the_table_is_not_taken(lake: Lake, key: str) -> None:
+    report(lake, more=[key])
+    assert paths(planned(lake)) == PAST
+
+
+@pytest.mark.parametrize(
+    "key",
+    ["_SUCCESS", "d=1/_SUCCESS", "d=1/.live.crc", ".x", "d=1/_tmp/x", "_delta_log/x", "_delta_log/_staged_commits/x", "_delta_index/../x"],
+)
+def test_hidden_files_that_delta_would_take_from_an_inventory_stay(lake: Lake, key: str) -> None:
+    report(lake, more=[f"{KEY}/{key}"])
+    assert paths(planned(lake)) == PAST
+
+
+def test_the_metadata_that_uniform_writes_for_other_readers_stays(lake: Lake) -> None:
+    story = LogBuilder(lake.store, "bronze/u").create(properties={"delta.universalFormat.enabledFormats": "iceberg"}).append([("live", 1)])
+    story.store_data()
+    age(lake)
+    report(lake, more=["bronze/u/metadata/v1.metadata.json", "bronze/u/orphan"])
+    table = table_of("bronze/u")
+    found = plan(lake, table, [table, TABLE], mode="INVENTORY")
+    assert found is not None and paths(found) == ["orphan"]
+
+
+def test_files_of_a_table_inside_the_folder_stay(lake: Lake) -> None:
+    inner = LogBuilder(lake.store, f"{KEY}/inner").create().append([("live", 1), ("gone", 1)]).store_data()
+    inner.delete(["gone"])
+    age(lake)
+    report(lake, more=[f"{KEY}/inner/orphan", f"{KEY}/innermost"])
+    assert paths(planned(lake)) == ["d=1/gone", "d=1/orphan", "innermost"]
+
+
+def test_a_table_that_was_made_inside_the_folder_since_the_report_keeps_its_files(lake: Lake) -> None:
+    """Nobody declared it; it has files that are old already, since they were converted."""
+    report(lake)
+    LogBuilder(lake.store, f"{KEY}/inner").create().append([("live", 1)]).store_data()
+    age(lake)
+    assert paths(planned(lake, "FULL")) == PAST
+
+
+def test_the_newest_report_that_shows_the_table_is_taken_and_a_clone_that_only_another_shows_counts(lake: Lake) -> None:
+    clone = LogBuilder(lake.store, "scratch/clone").create()
+    clone.append([(f"file://{lake.settings.root}/{KEY}/d=1/orphan", 3)])
+    age(lake)
+    report(lake, created_ms=NOW - 3 * HOUR, configuration="whole")
+    report(lake, lambda row: row if row["key"].startswith("bronze/") else None, configuration="bronze")
+    assert (planned(lake).report.partition("/")[0], paths(planned(lake))) == ("bronze", ["d=1/gone"])
+    report(lake, lambda row: row if row["key"].startswith("scratch/") else None, created_ms=NOW + 1, configuration="scratch")
+    assert (planned(lake).report.partition("/")[0], paths(planned(lake))) == ("bronze", ["d=1/gone"])
+
+
+def test_a_clone_that_was_made_where_reports_have_stopped_is_found_by_a_listing(lake: Lake) -> None:
+    """The old report shows all that is declared there, but nobody declared the clone."""
+    silver = LogBuilder(lake.store, "silver/s").create().append([("live", 1)]).store_data()
+    age(lake)
+    report(lake, lambda row: row if row["key"].startswith("silver/") else None, created_ms=NOW - 30 * 24 * HOUR, configuration="silver")
+    report(lake, lambda row: row if row["key"].startswith("bronze/") else None, configuration="bronze")
+    LogBuilder(lake.store, "silver/clone").create().append([(f"file://{lake.settings.root}/{KEY}/d=1/orphan", 3)])
+    found = plan(lake, TABLE, [TABLE, table_of(silver.key)], mode="INVENTORY")
+    assert found is not None and (found.report.partition("/")[0], paths(found)) == ("bronze", ["d=1/gone"])
+
+
+def test_what_an_older_version_of_a_clone_reads_stays(lake: Lake) -> None:
+    path = f"file://{lake.settings.root}/{KEY}/d=1/orphan"
+    LogBuilder(lake.store, "scratch/clone").create().append([(path, 3)]).delete([path])
+    age(lake)
+    report(lake)
+    assert paths(planned(lake)) == ["d=1/gone"]
+
+
+def test_change_data_stays_with_its_commit_however_long_that_took(lake: Lake) -> None:
+    story = LogBuilder(lake.store, "bronze/u").create().append([("live", 1)]).store_data()
+    names = ("_change_data/cdc-of-a-long-merge", "_change_data/cdc-of-nobody")
+    for name in names:
+        lake.store.put(f"bronze/u/{name}", b"1")
+    age(lake)
+    story.commit("MERGE", {"cdc": {"path": names[0], "partitionValues": {}, "size": 1, "dataChange": False}}, committed_ms=NOW - HOUR)
+    table = table_of("bronze/u")
+    found = plan(lake, table, [table, TABLE], mode="FULL")
+    assert found is not None and paths(found) == [names[1]]
+
+
+@pytest.mark.parametrize(("restored", "is_held"), [('{"restored":1}', False), (None, True)])
+def test_the_undoing_of_a_compaction_holds_nothing_for_those_who_follow_the_changes(
+    lake: Lake, restored: str | None, is_held: bool
+) -> None:
+    story = LogBuilder(lake.store, "bronze/u").create().append([("a", 1), ("b", 1)])
+    LogBuilder(lake.store, "silver/r").create().append([("x", 1)], transaction=(consume_app_id(story.layout()), 1))
+    story.optimize(["a", "b"], into=("c", 2))
+    story.commit("RESTORE", {"remove": {"path": "c", "deletionTimestamp": NOW, "dataChange": True}}, user_metadata=restored)
+    table = table_of("bronze/u")
+    reader = Table(key="silver/r", inputs=(table,), write=Append(), transform=lambda u: u)
+    known = gather(lake, table, [table, reader, TABLE])
+    assert known is not None and (known.facts.held != "") == is_held
+
+
+@pytest.mark.parametrize("key", [f"{KEY}/d=1/live", f"{KEY}/d=1/live/", f"{KEY}/d=1/", f"{KEY}/", "bronze/"])
+def test_what_looks_like_a_folder_is_no_reason_to_delete(lake: Lake, key: str) -> None:
+    """Delta skips the retention for what an inventory calls a folder. Here the marker of one stays, and a live file of no bytes."""
+    more = [] if key.endswith("live") else [key]
+    report(lake, lambda row: {**row, "size": 0} if row["key"] == key else row, more=more)
+    assert paths(planned(lake)) == PAST
+
+
+def test_a_report_of_addresses_instead_of_keys_is_refused_by_name(lake: Lake) -> None:
+    report(lake, _key(lambda key: f"s3://local/{key}"))
+    with pytest.raises(Refused, match="s3://local/bronze/t cannot be read"):
+        planned(lake)
+
+
+@pytest.mark.parametrize("ms", [0, NOW + 40 * 24 * HOUR, NOW - HOUR], ids=["unknown", "ahead", "young"])
+def test_an_orphan_of_a_time_that_is_unknown_or_young_stays(lake: Lake, ms: int) -> None:
+    report(lake, lambda row: {**row, "last_modified_date": ms} if row["key"].endswith("orphan") else row)
+    assert paths(planned(lake)) == ["d=1/gone"]
+
+
+@pytest.mark.parametrize("file_format", ["CSV", "ORC", "Parquet"])
+def test_names_of_any_signs_go_and_their_likes_stay(lake: Lake, file_format: str) -> None:
+    for name in ODD:
+        lake.store.put(f"{KEY}/d={name}/x", b"1")
+    age(lake)
+    report(lake, file_format=file_format)
+    found = planned(lake)
+    assert paths(found) == sorted([*PAST, *(f"d={name}/x" for name in ODD)])
+    assert carried_out(lake, found)[0] == set(paths(found))
+
+
+def test_the_clock_of_another_world_stops_the_vacuum(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    run.check_clock(lake)
+    for off_ms in (400_000, -400_000):
+        monkeypatch.setattr(run, "now_ms", lambda off_ms=off_ms: now_ms() + off_ms)
+        with pytest.raises(Refused, match=r"this machine's clock is -?400 s off"):
+            run.check_clock(lake)
+
+
+def test_a_dry_run_takes_the_last_look_too(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    report(lake)
+    lake.store.put(f"{KEY}/d=1/orphan", b"456")
+    assert paths(planned(lake)) == PAST
+    at = Located(uri="", location=lambda: "file:/lake/bronze/t")
+    monkeypatch.setattr(run, "located", lambda _spark, _uri: contextlib.nullcontext(at))
+    monkeypatch.setattr(run, "agreed", lambda _spark, _at, _table, doomed: [*doomed])
+    found = run.rehearse(lake, None, TABLE, [TABLE], mode="INVENTORY")  # type: ignore[arg-type]  # nobody is asked
+    assert found is not None and paths(found) == ["d=1/gone"]
+
+
+def test_what_a_compaction_removed_stays_until_its_rows_were_compared(lake: Lake) -> None:
+    story_of(lake).optimize(["d=1/live", "d=2/live"], into=("d=3/compacted", 30), user_metadata="marked")
+    lake.store.put(f"{KEY}/d=3/compacted", b"x" * 30)
+    age(lake)
+    expect_verification(lake, KEY, "marked")
+    found = planned(lake, "FULL")
+    assert not {"d=1/live", "d=2/live"} & {*paths(found)}
+    assert "kept for what has not read it yet: the verification of a compaction" in found.sentence
+    with settled(lake, KEY):
+        pass
+    assert paths(planned(lake, "FULL")) == ["d=1/gone", "d=1/live", "d=1/orphan", "d=2/live"]
+
+
+def test_writers_beside_take_nothing_from_the_plan_and_a_restore_what_it_needs(lake: Lake) -> None:
+    story = story_of(lake)
+    age(lake)
+    report(lake)
+    back: dict[str, Any] = {"path": "d=1/gone", "partitionValues": {"d": "1"}, "size": 30, "modificationTime": LONG_AGO, "dataChange": True}
+
+    def beside() -> None:
+        story.append([("d=3/new", 1)]).optimize(["d=1/live", "d=2/live"], into=("d=3/compacted", 30)).commit("RESTORE", {"add": back})
+
+    gone, work = carried_out(lake, planned(lake), meanwhile=beside)
+    assert (gone, work.spared) == ({"d=1/orphan"}, {"d=1/gone": "version 5 needs it again"})
+
+
+def test_a_log_that_vanishes_beside_stops_it(lake: Lake) -> None:
+    report(lake)
+    found = planned(lake)
+    log = [file.name for file in lake.store.list(f"{KEY}/_delta_log")]
+
+    def beside() -> None:
+        lake.store.put(f"{KEY}/_delta_log/{3:020}.json", b"{}")
+        lake.store.delete(log)
+
+    gone, work = carried_out(lake, found, meanwhile=beside)
+    assert gone == set() and work.failed["error"]

@@ -1,0 +1,159 @@
+"""Files that another table or a landing names by another way to the same place: links, `..`, mounts, odd spellings. No Spark."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lakehouse.core.declaration.table import Append, Landing, Table
+from lakehouse.core.settings import parse_settings
+from lakehouse.engine.inventory import reconcile_lake, scan
+from lakehouse.engine.lake import Lake, open_lake
+from lakehouse.engine.vacuum import plan
+from lakehouse_tests.engine.faults import KEY, NOW, PAST, TABLE, age, paths, planned, report, story_of
+from lakehouse_tests.engine.vacuums import table_of
+from lakehouse_tests.log_builder import LogBuilder
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Lake:
+    """The lake of the faults, below a root that is a symbolic link."""
+    (tmp_path / "disk").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "disk")
+    lake = open_lake(parse_settings({"LAKEHOUSE_REPLAY": "off", "LAKEHOUSE_ROOT": str(tmp_path / "link/lake")}, base=tmp_path))
+    story_of(lake)
+    age(lake)
+    return lake
+
+
+# How a clone may spell `d=1/orphan` of the table; `{disk}` is the folder that `{link}` leads to, and `{nowhere}` is on no disk.
+SPELLED = {
+    "the root's spelling": "file:{link}/lake/bronze/t/d=1/orphan",
+    "the folder behind the link": "file:{disk}/lake/bronze/t/d=1/orphan",
+    "three slashes": "file://{disk}/lake/bronze/t/d=1/orphan",
+    "no scheme": "{disk}/lake/bronze/t/d=1/orphan",
+    "two dots": "file:{link}/lake/silver/../bronze/t/d=1/orphan",
+    "two dots above the root": "file:{disk}/other/../lake/bronze/t/d=1/orphan",
+    "empty parts and single dots": "file:{link}//lake/./bronze/t//d=1/orphan",
+    "two dots in a relative path": "../../bronze/t/d=1/orphan",
+    "a link to the partition": "file:{disk}/partition/orphan",
+    "a link to the file": "file:{disk}/file",
+    "a mount that this machine does not have": "file:{nowhere}/t/d=1/orphan",
+    "the path within another container": "/{nowhere}/lake/bronze/t/d=1/orphan",
+    "an alias of a bucket": "s3a://alias-of-a-bucket/lake/bronze/t/d=1/orphan",
+}
+
+
+def spelled(lake: Lake, text: str) -> str:
+    link = Path(lake.settings.root).parent
+    disk = link.resolve()
+    for name, to in (("partition", f"lake/{KEY}/d=1"), ("file", f"lake/{KEY}/d=1/orphan")):
+        if not (disk / name).exists():
+            (disk / name).symlink_to(disk / to)
+    return text.format(link=link, disk=disk, nowhere="/nowhere/at/all")
+
+
+@pytest.mark.parametrize("mode", ["FULL", "INVENTORY"])
+@pytest.mark.parametrize("text", SPELLED.values(), ids=SPELLED)
+def test_what_a_clone_reads_stays_however_it_spells_the_path(lake: Lake, text: str, mode: str) -> None:
+    LogBuilder(lake.store, "silver/clone").create().append([(spelled(lake, text), 3)])
+    age(lake)
+    report(lake)
+    assert paths(planned(lake, mode)) == ["d=1/gone"]
+
+
+@pytest.mark.parametrize("text", SPELLED.values(), ids=SPELLED)
+def test_what_an_older_version_of_a_clone_reads_stays_however_it_spells_the_path(lake: Lake, text: str) -> None:
+    path = spelled(lake, text)
+    LogBuilder(lake.store, "silver/clone").create().append([(path, 3)]).delete([path])
+    age(lake)
+    assert paths(planned(lake, "FULL")) == ["d=1/gone"]
+
+
+@pytest.mark.parametrize("where", ["disk", "nowhere"])
+def test_a_table_that_names_its_own_files_by_another_way_keeps_them(lake: Lake, where: str) -> None:
+    root = Path(lake.settings.root).resolve() if where == "disk" else Path("/nowhere/lake")
+    LogBuilder(lake.store, "bronze/u").create().append([(f"file:{root}/bronze/u/x", 3)])
+    for name in ("x", "orphan"):
+        lake.store.put(f"bronze/u/{name}", b"123")
+    age(lake)
+    table = table_of("bronze/u")
+    found = plan(lake, table, [table, TABLE], mode="FULL")
+    assert found is not None and paths(found) == ["orphan"]
+
+
+def test_what_a_table_reads_through_a_link_in_its_own_folder_stays(lake: Lake) -> None:
+    LogBuilder(lake.store, "silver/u").create().append([("d=1/orphan", 3)])
+    (Path(lake.settings.root) / "silver/u/d=1").symlink_to(Path(lake.settings.root) / KEY / "d=1")
+    age(lake)
+    assert paths(planned(lake, "FULL")) == ["d=1/gone"]
+
+
+def test_a_clone_by_the_real_path_lends_and_misses_by_name(lake: Lake) -> None:
+    """The inventory counts by the same places: what the clone reads is lent, and not outside of the lake."""
+    disk = Path(lake.settings.root).resolve()
+    LogBuilder(lake.store, "silver/clone").create().append([(f"file:{disk}/{KEY}/d=1/{name}", 3) for name in ("orphan", "lost")])
+    age(lake)
+    scan(lake.store, now_ms=NOW)
+    found = {table.table: table for table in reconcile_lake(lake, [], now_ms=NOW).reconciliation.tables}
+    assert found["silver/clone"].missing == (f"{KEY}/d=1/lost",) and found["silver/clone"].outside_count == 0
+    assert {share.part.name: share.file_count for share in found[KEY].shares if share.part}["LENT"] == 1
+
+
+def landed(prefix: str) -> Table:
+    return Table(key="bronze/landed", source=Landing(prefix=prefix, format="json", schema="id BIGINT"), write=Append())
+
+
+@pytest.mark.parametrize("mode", ["FULL", "INVENTORY"])
+def test_landed_files_stay_where_the_landing_is_a_link_into_a_table(lake: Lake, mode: Any) -> None:
+    lake.store.put(f"{KEY}/incoming/batch.json", b"{}")
+    (Path(lake.settings.root) / "landing").mkdir()
+    (Path(lake.settings.root) / "landing/orders").symlink_to(Path(lake.settings.root) / KEY / "incoming")
+    age(lake)
+    report(lake)
+    found = plan(lake, TABLE, [TABLE, landed("landing/orders/")], mode=mode)
+    assert found is not None and paths(found) == PAST
+    assert found.notes == (f"1 file(s) below {KEY}/incoming/ stay: a declared table lands from there",)
+
+
+def test_a_stray_key_that_looks_like_a_log_stops_no_vacuum_and_is_named(lake: Lake) -> None:
+    lake.store.put(f"{KEY}/d=1/_delta_log/x", b"1")
+    age(lake)
+    report(lake)
+    for mode in ("FULL", "INVENTORY", "LITE"):
+        found = planned(lake, mode)
+        assert paths(found) == []
+        count = 1 if mode == "LITE" else 2
+        said = f"{count} file(s) that nothing needs stay below {KEY}/d=1/, which {KEY}/d=1/_delta_log/x makes look like a table of its own"
+        assert found.notes == (f"{said}: if there is none, delete that key",)
+
+
+@pytest.mark.parametrize("path", ["d=1/%00", "..", ".", "d=1/..", "../../../etc/passwd", "%2E%2E/x"])
+def test_a_path_that_names_no_file_of_the_table_stops_no_vacuum(lake: Lake, path: str) -> None:
+    story = LogBuilder(lake.store, "bronze/u").create().append([(path, 3), ("old", 1), ("live", 1)])
+    for name in ("old", "live"):
+        lake.store.put(f"bronze/u/{name}", b"1")
+    story.delete([path, "old"])
+    age(lake)
+    table = table_of("bronze/u")
+    for mode in ("FULL", "LITE"):
+        found = plan(lake, table, [table, TABLE], mode=mode)
+        assert found is not None and paths(found) == ["old"]
+
+
+@pytest.mark.parametrize("name", ["./odd", "d=1/./odd", "d=1//odd", "x/../odd", "./d=1/../odd"])
+def test_a_name_that_is_spelt_oddly_in_the_log_is_the_file_that_delta_reads(lake: Lake, name: str) -> None:
+    plain = "odd" if name.endswith("../odd") or name == "./odd" else "d=1/odd"
+    for key, part in (("bronze/u", "removed"), ("bronze/v", "live")):
+        story = LogBuilder(lake.store, key).create().append([(name, 3), ("live", 1)])
+        lake.store.put(f"{key}/{plain}", b"123")
+        lake.store.put(f"{key}/live", b"1")
+        if part == "removed":
+            story.delete([name])
+    age(lake)
+    removed, live = table_of("bronze/u"), table_of("bronze/v")
+    for mode in ("FULL", "LITE"):
+        found = plan(lake, removed, [removed, live, TABLE], mode=mode)
+        assert found is not None and [(each.name, each.part.name) for each in found.doomed] == [(plain, "TOMBSTONED_PAST")]
+        found = plan(lake, live, [removed, live, TABLE], mode=mode)
+        assert found is not None and paths(found) == []

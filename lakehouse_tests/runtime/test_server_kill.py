@@ -1,0 +1,55 @@
+"""A server that is killed in the middle of statements, for real."""
+
+import os
+import signal
+from pathlib import Path
+
+from lakehouse.core.errors import Transient
+from lakehouse.engine.compaction.run import compact
+from lakehouse.engine.ingest.write import write_table
+from lakehouse.engine.journal.journal import Journal
+from lakehouse.engine.lake import Lake, open_lake
+from lakehouse.engine.spark.sessions import connect
+from lakehouse.runtime import server
+from lakehouse_tests.conftest import own_settings, wait_until
+from lakehouse_tests.engine.clients import Thrown, new_session, slow_copies, small_events
+from lakehouse_tests.engine.example import events, rows_of, version_of
+
+
+def test_a_server_killed_in_the_middle_of_a_write_and_of_a_compaction_comes_back_and_nothing_is_lost_or_doubled(tmp_path: Path) -> None:
+    settings, told = own_settings(tmp_path / "home"), list[str]()
+    lake = open_lake(settings)
+    with server.supervised(settings, told.append):
+        first, second = connect(settings), new_session(settings)
+        for _ in range(2):
+            frame = first.range(0, 8, 1, 8).selectExpr("id", "id AS part")
+            frame.write.format("delta").partitionBy("part").mode("append").save(settings.table_uri(events.key))
+        state, token, before = server.status(settings), server.read_token(settings), data_files(lake, events.key)
+        writer = Thrown(lambda: write_table(lake, first, slow_copies(600_000)))
+        wait_until("a part of the rows is written", lambda: data_files(lake, "silver/copies"))
+        compactor = Thrown(lambda: compact(lake, second, small_events()))
+        wait_until("a bin is merged", lambda: data_files(lake, events.key) - before)
+        assert state.pid is not None
+        os.kill(state.pid, signal.SIGKILL)
+        for statement in (writer, compactor):
+            statement.join()
+            assert isinstance(statement.error, Transient), statement.error
+        wait_until("the server is back", lambda: server.status(settings).is_running)
+        wait_until("death and return are told", lambda: len(told) == 2)
+        assert server.status(settings).pid != state.pid and server.read_token(settings) == token
+        assert (version_of(lake, "silver/copies"), version_of(lake, events.key)) == (None, 1)
+        [noted] = Journal(lake.store).tries(events.key)
+        assert (noted.result, noted.files_rewritten) == ("failed", 16)
+
+        third = connect(settings)
+        outcome = compact(lake, third, small_events())
+        assert (outcome.files_removed, outcome.files_added) == (16, 8)
+        assert write_table(lake, third, slow_copies(0)).rows_written == 16
+        assert rows_of(third, lake, "silver/copies", "id") == sorted([(number,) for number in range(8)] * 2, key=str)
+        assert version_of(lake, "silver/copies") == 0  # no statement was sent a second time to the server that came back
+        third.stop()
+
+
+def data_files(lake: Lake, key: str) -> set[str]:
+    """What lies in a table's folder, committed or not."""
+    return {file.name for file in lake.store.list(key) if file.name.endswith(".parquet") and "_delta_log" not in file.name}
