@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from lakehouse.core.errors import Broken, Refused
-from lakehouse.engine import guard, owner, server
+from lakehouse.engine import guard, owner, server, up
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.owner import claim, owner_of, take_over
 from lakehouse.engine.process import identify
@@ -214,7 +214,11 @@ def test_whoever_takes_a_table_to_write_it_is_the_owner_or_refused_before_anythi
     assert not (lake.settings.home / "locks").exists()
 
 
-def test_a_second_home_does_not_even_come_up(home: type_of_home) -> None:
+def test_a_second_home_does_not_even_come_up(home: type_of_home, monkeypatch: pytest.MonkeyPatch) -> None:
+    def start(*_: object) -> None:
+        raise AssertionError("a server was to be started")
+
+    monkeypatch.setattr(up, "_spark", start)
     claim(home("a"), asked="write")
     settings = replace(home("b").settings, port=free_port())
     with pytest.raises(Refused, match=r"^lakehouse up: the lake .* belongs to"):

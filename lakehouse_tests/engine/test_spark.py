@@ -1,4 +1,5 @@
 import os
+import stat
 import subprocess
 import sys
 from dataclasses import replace
@@ -13,7 +14,7 @@ from pyspark.sql.types import LongType
 from lakehouse.core.errors import Refused, Transient
 from lakehouse.core.settings import Settings
 from lakehouse.engine import server, spark
-from lakehouse.engine.spark_conf import s3a_conf, scratch_folder, server_conf
+from lakehouse.engine.spark_conf import s3a_conf, scratch_folder, server_conf, write_conf
 from lakehouse_tests.conftest import own_settings, wait_until
 from lakehouse_tests.engine.clients import Thrown
 
@@ -177,6 +178,11 @@ def test_s3a_goes_where_boto3_goes(environ: dict[str, str], endpoint: str | None
     assert conf.get("spark.hadoop.fs.s3a.connection.ssl.enabled") == ssl
     assert conf["spark.hadoop.fs.s3a.endpoint.region"] == region
     assert {"key", "secret"}.isdisjoint(conf.values())
+
+
+def test_what_spark_is_told_is_readable_by_its_owner_only(tmp_path: Path) -> None:
+    write_conf(tmp_path / "conf", {"spark.hadoop.fs.s3a.endpoint": "http://127.0.0.1:9"})
+    assert stat.S_IMODE((tmp_path / "conf" / "spark-defaults.conf").stat().st_mode) == 0o600
 
 
 def test_a_lake_on_disk_is_told_nothing_of_s3(tmp_path: Path) -> None:
