@@ -15,7 +15,7 @@ from lakehouse_tests.log_builder import LogBuilder
 
 
 class Terminal:
-    """`lakehouse …` in this process, with settings of its own; of its environment only what PySpark notes of a session gets in."""
+    """`lakehouse …` in this process, with settings of its own; nothing of this process's environment gets in."""
 
     def __init__(self, home: Path, **settings: str) -> None:
         self.home = home
@@ -30,9 +30,10 @@ class Terminal:
 
     def run(self, *arguments: str, **environ: str) -> Result:
         """One command line, to its end."""
-        kept = os.environ.keys() - {"SPARK_CONNECT_MODE_ENABLED"}
-        ours: dict[str, str | None] = {name: None for name in kept if name.startswith(("LAKEHOUSE_", "AWS_", "SPARK_"))}
-        return CliRunner(env={**ours, **self.environ, **environ}).invoke(commands, arguments, prog_name="lakehouse")
+        ours: dict[str, str | None] = {name: None for name in os.environ if name.startswith(("LAKEHOUSE_", "AWS_", "SPARK_"))}
+        # PySpark notes by this variable that its sessions are Connect's; one command may use the session that another opened.
+        connect = {"SPARK_CONNECT_MODE_ENABLED": "1"}
+        return CliRunner(env={**ours, **connect, **self.environ, **environ}).invoke(commands, arguments, prog_name="lakehouse")
 
     def json(self, *arguments: str, exit_code: int = 0, **environ: str) -> Any:
         """The one document that `--json` gives."""

@@ -3,7 +3,6 @@
 import json
 import shutil
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, replace
 from functools import partial
 from os import getpid
@@ -18,7 +17,7 @@ from lakehouse.engine import owner, table_lock
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.owner import claim, owner_of, take_over
 from lakehouse.engine.store import DiskStore
-from lakehouse.runtime import server
+from lakehouse.runtime import foreground, server
 from lakehouse.runtime.foreground import run_all
 from lakehouse.runtime.processes import identify
 from lakehouse_tests.conftest import free_port, own_settings
@@ -158,18 +157,23 @@ def test_a_home_that_changes_between_its_server_and_a_driver_in_the_process_stay
     claim(home("a", LAKEHOUSE_SPARK="local[2]"), asked="write")
 
 
-def test_of_many_homes_that_claim_a_new_lake_at_once_one_gets_it(home: type_of_home) -> None:
-    lakes = [home(f"home-{number}") for number in range(8)]
+def test_of_two_homes_that_claim_a_new_lake_at_once_the_first_gets_it(home: type_of_home, monkeypatch: pytest.MonkeyPatch) -> None:
+    first, second = home("a"), home("b")
+    put, put_if_absent = second.store.put, second.store.put_if_absent
 
-    def is_mine(lake: Lake) -> bool:
-        try:
-            claim(lake, asked="write")
-        except Refused:
-            return False
-        return True
+    def overtaken(write: Callable[[str, bytes], bool | None]) -> Callable[[str, bytes], bool | None]:
+        """The first home claims the lake after the second found it free."""
 
-    with ThreadPoolExecutor(max_workers=8) as threads:
-        assert sum(threads.map(is_mine, lakes)) == 1
+        def after_the_first(name: str, data: bytes) -> bool | None:
+            claim(first, asked="write")
+            return write(name, data)
+
+        return after_the_first
+
+    monkeypatch.setattr(second.store, "put", overtaken(put))
+    monkeypatch.setattr(second.store, "put_if_absent", overtaken(put_if_absent))
+    with pytest.raises(Refused, match=f"belongs to the home {first.settings.home} "):
+        claim(second, asked="write")
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"[]", b'{"driver": "me"}', b"\xff"])
@@ -217,7 +221,11 @@ def test_whoever_takes_a_table_to_write_it_is_the_owner_or_refused_before_anythi
     assert not (lake.settings.home / "locks").exists()
 
 
-def test_a_second_home_does_not_even_come_up(home: type_of_home) -> None:
+def test_a_second_home_does_not_even_come_up(home: type_of_home, monkeypatch: pytest.MonkeyPatch) -> None:
+    def start(*_: object) -> None:
+        raise AssertionError("a server was to be started")
+
+    monkeypatch.setattr(foreground, "_spark", start)
     claim(home("a"), asked="write")
     settings = replace(home("b").settings, port=free_port())
     with pytest.raises(Refused, match=r"^lakehouse up: the lake .* belongs to"):

@@ -19,11 +19,6 @@ KILLED = (
 TABLES = ("bronze/flight_events", "bronze/weather", "silver/flights", "silver/weather", "gold/carrier_daily", "gold/route_delays")
 
 
-def succeed(world: World, *arguments: str) -> None:
-    done = world.command(*arguments)
-    assert done.returncode == 0, done.stderr
-
-
 def read(home: Path, key: str) -> pandas.DataFrame:
     """A table's rows, in an order of their own."""
     frame = DeltaTable(home / "lake" / key).to_pandas()
@@ -34,17 +29,18 @@ def test_after_kills_gold_equals_the_oracle_and_a_second_run_changes_no_row(prep
     """The kills happen beside a server that stays; the second run brings a server of its own."""
     world = World(link_year(prepared_home, tmp_path / "home"), LAKEHOUSE_SPARK_MEMORY="1g")
     arguments = {"replay": ["replay", "--until", f"{UNTIL:%Y-%m-%d}"], "materialize": ["materialize"]}
-    succeed(world, "server", "start")
+    world.ask("server", "start")
     for name, pattern in KILLED:
         world.kill(*arguments[name], when=lambda pattern=pattern: any((world.home / "lake").glob(pattern)))
     for name in ("replay", "materialize"):
-        succeed(world, *arguments[name])
-    succeed(world, "server", "stop")
+        world.ask(*arguments[name])
+    world.ask("server", "stop")
     expected = oracle.gold(START, UNTIL)
     for name, frame in expected.items():
         assert oracle.differences(frame, read(world.home, f"gold/{name}")) == []
     before = {key: read(world.home, key) for key in TABLES}
-    succeed(world, "materialize")
+    done = world.command("materialize")
+    assert done.returncode == 0, done.stderr
     for key, frame in before.items():
         pandas.testing.assert_frame_equal(frame, read(world.home, key))
     assert world.processes() == []

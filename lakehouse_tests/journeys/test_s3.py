@@ -34,20 +34,14 @@ def bucket(server_name: str, tmp_path_factory: pytest.TempPathFactory) -> Iterat
 def world(bucket: dict[str, str], prepared_home: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     """A lake in the bucket, and its server; what landed twice is in four tables, in two writes of those that read files."""
     world = World(link_year(prepared_home, tmp_path_factory.mktemp("world")), LAKEHOUSE_ROOT="s3://lake/some/where", **bucket)
-    ask(world, "server", "start")
+    world.ask("server", "start")
     for hours, selection in (("12", BRONZE), ("6", SELECTION)):
-        ask(world, "replay", "--hours", hours)
-        ask(world, "materialize", selection)
+        world.ask("replay", "--hours", hours)
+        done = world.command("materialize", selection)
+        assert done.returncode == 0, done.stderr
     yield world
-    ask(world, "server", "stop")
+    world.ask("server", "stop")
     assert world.processes() == []
-
-
-def ask(world: World, *arguments: str) -> Any:
-    """What a command says with --json; it must end well."""
-    done = world.command(*arguments, "--json")
-    assert done.returncode == 0, (arguments, done.stdout, done.stderr)
-    return json.loads(done.stdout)
 
 
 def landed(bucket: dict[str, str], prefix: str) -> list[dict[str, Any]]:
@@ -65,7 +59,7 @@ def keys(bucket: dict[str, str], prefix: str) -> list[str]:
 
 def test_what_lands_is_in_the_tables_once(world: World, bucket: dict[str, str]) -> None:
     flights, weather = landed(bucket, "flight_events"), landed(bucket, "weather")
-    rows = {each["table"]: each["row_count"] for each in ask(world, "health") if each["version"] is not None}
+    rows = {each["table"]: each["row_count"] for each in world.ask("health") if each["version"] is not None}
     assert rows == {
         "bronze/flight_events": len(flights),
         "bronze/weather": len(weather),
@@ -75,38 +69,38 @@ def test_what_lands_is_in_the_tables_once(world: World, bucket: dict[str, str]) 
 
 
 def test_a_compaction_does_what_its_plan_says_and_a_second_one_nothing(world: World) -> None:
-    [plan] = ask(world, "plan", "bronze/flight_events")
+    [plan] = world.ask("plan", "bronze/flight_events")
     assert plan["files_removed"] > plan["files_added"] > 0
-    done = ask(world, "compact", "bronze/flight_events")
+    done = world.ask("compact", "bronze/flight_events")
     # How it stood among the others is the plan's alone; what is done is the same.
     assert {name: done[name] for name in plan if name != "fleet"} == {name: plan[name] for name in plan if name != "fleet"}
     names = ("files_removed", "files_added", "bytes_removed")
     assert [done[f"actual_{name}"] for name in names] == [plan[name] for name in names]
-    again = ask(world, "compact", "bronze/flight_events")
+    again = world.ask("compact", "bronze/flight_events")
     assert (again["version_after"], again["reason"]) == (None, "NOTHING_SHARES_A_BIN")
-    newest, *_ = ask(world, "history", "bronze/flight_events")["commits"]
+    newest, *_ = world.ask("history", "bronze/flight_events")["commits"]
     assert (newest["version"], newest["operation"]) == (done["version_after"], "OPTIMIZE")
     assert newest["compaction"]["predicted_files_removed"] == newest["compaction"]["actual_files_removed"] == plan["files_removed"]
 
 
 def test_the_bucket_is_listed_into_a_table_and_every_live_file_is_there(world: World) -> None:
-    told = ask(world, "inventory", "load")
+    told = world.ask("inventory", "load")
     assert (told["table"], told["missing_files"]) == ("inventory/lake", 0)
     assert told["rows_loaded"] == told["object_count"] > 100
-    report = ask(world, "inventory", "report")
+    report = world.ask("inventory", "report")
     assert report["report"]["name"] == told["report"] and report["report"]["object_count"] == told["object_count"]
 
 
 def test_a_vacuum_of_all_tables_says_of_each_why_nothing_goes_and_every_file_stays(world: World, bucket: dict[str, str]) -> None:
     before = keys(bucket, "bronze/") + keys(bucket, "silver/")
-    [named] = ask(world, "vacuum", "bronze/flight_events", "--dry-run")
+    [named] = world.ask("vacuum", "bronze/flight_events", "--dry-run")
     assert (named["reason"], named["paths"]) == ("NOTHING_PAST", [])
-    told = ask(world, "vacuum")
+    told = world.ask("vacuum")
     assert {each["files"] for each in told} == {0}
     assert Counter(each["reason"] for each in told) == {"NOTHING_PAST": 4, "NO_TABLE": len(told) - 4}
     assert {*before} <= {*keys(bucket, "bronze/"), *keys(bucket, "silver/")}
-    ask(world, "inventory", "scan")
-    assert {each["table"]: each["missing"] for each in ask(world, "inventory", "report")["tables"] if each["missing"]} == {}
+    world.ask("inventory", "scan")
+    assert {each["table"]: each["missing"] for each in world.ask("inventory", "report")["tables"] if each["missing"]} == {}
 
 
 def test_no_key_is_shown_or_written(world: World) -> None:

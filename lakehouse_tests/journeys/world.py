@@ -7,7 +7,9 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+from lakehouse_tests.cli.conftest import Terminal
 from lakehouse_tests.conftest import free_port, wait_until
 from lakehouse_tests.journeys.page import Page
 
@@ -23,19 +25,26 @@ class World:
     def __init__(self, home: Path, **settings: str) -> None:
         self.home = home
         self.port = free_port()
-        self.environment = {
-            **os.environ,
+        own = {
             "LAKEHOUSE_HOME": str(home),
             "LAKEHOUSE_PORT": str(self.port),
             "LAKEHOUSE_SPARK_PORT": str(free_port()),
             "LAKEHOUSE_SPARK_MEMORY": "1g",
+            "LAKEHOUSE_TABLES": "lakehouse.tables",
+            "LAKEHOUSE_REPLAY": "on",
             **settings,
         }
+        self.environment = {**os.environ, **own}
+        self._terminal = Terminal(home, **own)
         self.page = Page(f"http://127.0.0.1:{self.port}")
         self.process: subprocess.Popen[bytes] | None = None
 
+    def ask(self, *arguments: str) -> Any:
+        """What `lakehouse … --json` says, in this process; it must end well."""
+        return self._terminal.json(*arguments)
+
     def command(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        """Runs `lakehouse …` to its end."""
+        """Runs `lakehouse …` to its end, in a process of its own."""
         return subprocess.run(
             [sys.executable, "-m", "lakehouse", *arguments], env=self.environment, capture_output=True, text=True, timeout=600, check=False
         )

@@ -1,3 +1,4 @@
+import contextlib
 import os
 import signal
 import socket
@@ -107,5 +108,12 @@ def test_a_killed_warden_takes_its_command_with_it() -> None:
     assert warden.stdout is not None
     assert warden.stdout.readline() == "begun\n"
     os.kill(warden.pid, signal.SIGKILL)
-    warden.communicate()
-    wait_until("the end of the command", lambda: group_members(warden.pid) == [])
+    warden.wait()
+    try:
+        wait_until("the end of the command", lambda: group_members(warden.pid) == [], seconds=60)
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(warden.pid, signal.SIGKILL)
+        for pipe in (warden.stdin, warden.stdout):
+            assert pipe is not None
+            pipe.close()

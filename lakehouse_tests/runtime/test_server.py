@@ -6,7 +6,7 @@ import stat
 import subprocess
 import sys
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
@@ -22,7 +22,7 @@ SUPERVISOR = """
 import os, time
 from pathlib import Path
 from lakehouse.core.settings import parse_settings
-from lakehouse.engine import server
+from lakehouse.runtime import server
 with server.supervised(parse_settings(os.environ, base=Path.cwd())):
     print("up", flush=True)
     time.sleep(600)
@@ -136,6 +136,29 @@ def test_a_pid_that_came_back_as_another_process_is_not_the_server_and_is_not_st
         assert server.stop(settings) is False
         assert bystander.poll() is None
         bystander.kill()
+
+
+def kept(settings: Settings, **more: object) -> Settings:
+    """A lake whose server is this very process, as its pid file says it."""
+    server.folder(settings).mkdir(parents=True)
+    me = asdict(identify(os.getpid()))  # type: ignore[arg-type]
+    (server.folder(settings) / "pid").write_text(json.dumps({"process": me, "keeper": None, "port": settings.spark_port, **more}))
+    return settings
+
+
+def test_a_server_that_a_keeper_holds_is_not_stopped_by_another(tmp_path: Path) -> None:
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as jvm:
+        settings = kept(own_settings(tmp_path), process=asdict(identify(jvm.pid)), keeper=asdict(identify(os.getpid())))  # type: ignore[arg-type]
+        with pytest.raises(Refused, match="belongs to a running `lakehouse up`"):
+            server.stop(settings)
+        assert jvm.poll() is None
+        jvm.kill()
+
+
+def test_a_server_that_was_told_of_another_storage_does_not_serve(tmp_path: Path) -> None:
+    moved = replace(kept(own_settings(tmp_path), storage="a lake on disk"), root="s3://bucket/lake")
+    with pytest.raises(Refused, match=r"was started for a lake on disk, .* name S3 at "):
+        server.check_serves(moved, server.status(moved))
 
 
 def test_a_process_that_ended_and_was_not_waited_for_is_not_alive() -> None:

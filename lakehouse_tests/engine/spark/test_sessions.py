@@ -1,4 +1,5 @@
 import os
+import stat
 import subprocess
 import sys
 from dataclasses import replace
@@ -14,7 +15,7 @@ from lakehouse.core.errors import Refused, Transient
 from lakehouse.core.settings import Settings
 from lakehouse.engine.spark import sessions
 from lakehouse.runtime import server
-from lakehouse.runtime.spark_settings import s3a_conf, scratch_folder, server_conf
+from lakehouse.runtime.spark_settings import s3a_conf, scratch_folder, server_conf, write_conf
 from lakehouse_tests.conftest import own_settings, wait_until
 from lakehouse_tests.engine.clients import Thrown
 
@@ -24,9 +25,9 @@ CLIENT = """
 import os, sys
 from pathlib import Path
 from lakehouse.core.settings import parse_settings
-from lakehouse.engine import spark
-session = spark.connect(parse_settings(os.environ, base=Path.cwd()))
-print(spark.session_id(session), flush=True)
+from lakehouse.engine.spark import sessions
+session = sessions.connect(parse_settings(os.environ, base=Path.cwd()))
+print(sessions.session_id(session), flush=True)
 session.sql(sys.argv[1])
 """
 
@@ -118,12 +119,12 @@ def test_a_server_that_is_down_is_noticed_before_pyspark_is_even_loaded(tmp_path
     program = f"""
 import sys
 from lakehouse.core.errors import Transient
-sys.path.insert(0, {str(Path(__file__).parents[2])!r})
-from lakehouse.engine import spark
+sys.path.insert(0, {str(Path(__file__).parents[3])!r})
+from lakehouse.engine.spark import sessions
 from lakehouse.core.settings import parse_settings
 from pathlib import Path
 try:
-    spark.prepare(parse_settings({settings.as_environ()!r}, base=Path.cwd()))
+    sessions.prepare(parse_settings({settings.as_environ()!r}, base=Path.cwd()))
 except Transient as error:
     print(error)
 assert not [name for name in sys.modules if name.startswith(("pyspark", "dagster"))]
@@ -178,6 +179,11 @@ def test_s3a_goes_where_boto3_goes(environ: dict[str, str], endpoint: str | None
     assert conf.get("spark.hadoop.fs.s3a.connection.ssl.enabled") == ssl
     assert conf["spark.hadoop.fs.s3a.endpoint.region"] == region
     assert {"key", "secret"}.isdisjoint(conf.values())
+
+
+def test_what_spark_is_told_is_readable_by_its_owner_only(tmp_path: Path) -> None:
+    write_conf(tmp_path / "conf", {"spark.hadoop.fs.s3a.endpoint": "http://127.0.0.1:9"})
+    assert stat.S_IMODE((tmp_path / "conf" / "spark-defaults.conf").stat().st_mode) == 0o600
 
 
 def test_a_lake_on_disk_is_told_nothing_of_s3(tmp_path: Path) -> None:

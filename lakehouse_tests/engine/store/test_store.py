@@ -319,6 +319,15 @@ def test_a_conditional_write_whose_answer_was_lost_knows_its_own_work(bucket: st
     assert store.put_if_absent("x", b"1") is False
 
 
+def test_a_conditional_write_that_was_tried_again_knows_another_s_work(bucket: str) -> None:
+    client = boto3.client("s3", config=Config(retries={"mode": "standard"}))
+    store = S3Store(bucket, "", client)
+    assert store.put_if_absent("x", b"another's") is True
+    answering(client, "PutObject", (500, error_xml("InternalError")))
+    assert store.put_if_absent("x", b"mine") is False
+    assert store.read("x") == b"another's"
+
+
 @pytest.fixture
 def careless(monkeypatch: pytest.MonkeyPatch, aws: str) -> Iterator[str]:
     """An empty bucket of a server that hears no condition: each write is made, whatever is there."""
