@@ -45,8 +45,8 @@ from lakehouse.core.compaction.bins import (
 )
 from lakehouse.core.delta.snapshot import DataFile
 from lakehouse.core.reasons import Reason
+from lakehouse.core.units import HOUR_MS
 
-HOUR_MS = 3_600_000
 # 128 MiB files into files of 1 GiB: a byte is rewritten once per tier, and eight is what makes one file of many.
 _TIER = 8
 # What Spark counts the opening of a file as (`spark.sql.files.openCostInBytes`): a core that gets less to read has nothing to gain.

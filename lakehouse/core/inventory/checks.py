@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from lakehouse.core.errors import Refused
 from lakehouse.core.inventory.loads import Load
 from lakehouse.core.inventory.usage import Reconciliation
+from lakehouse.core.units import HOUR_MS
 
 CHECKS = {
     "complete": "The report was read to its end, and every row of it is in the inventory table.",
@@ -17,7 +18,7 @@ CHECKS = {
 FRESH_HOURS = 26.0
 # Below it half of the objects may well go at once: a test table, a landing area that was cleared.
 FEW_OBJECTS = 100
-_DAY_HOURS, _WEEK_HOURS, _HOUR_MS = 24.0, 168.0, 3_600_000
+_DAY_HOURS, _WEEK_HOURS = 24.0, 168.0
 _NAMED = 5
 
 
@@ -53,13 +54,13 @@ def allowed_hours(created_ms: int, before_ms: int | None, *, own: bool) -> float
     """
     if own:
         return FRESH_HOURS
-    apart = _DAY_HOURS if before_ms is None else (created_ms - before_ms) / _HOUR_MS
+    apart = _DAY_HOURS if before_ms is None else (created_ms - before_ms) / HOUR_MS
     return min(max(apart, _DAY_HOURS), _WEEK_HOURS) + FRESH_HOURS
 
 
 def assess_fresh(load: Load, *, allowed: float, now_ms: int) -> Verdict:
     """Whether a report is at most `allowed` hours old."""
-    hours = (now_ms - load.created_ms) / _HOUR_MS
+    hours = (now_ms - load.created_ms) / HOUR_MS
     sentence = f"report {load.report} began {hours:.1f} h ago, at most {allowed:g} h are allowed"
     return Verdict(name="fresh", ok=hours <= allowed, sentence=sentence, numbers={"age_hours": round(hours, 3), "allowed_hours": allowed})
 
