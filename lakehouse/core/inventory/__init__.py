@@ -8,7 +8,7 @@ from lakehouse.core.inventory.objects import KINDS, RECLAIMABLE, Part, StoredObj
 from lakehouse.core.inventory.owners import Owners, table_roots
 from lakehouse.core.inventory.reconcile import reconcile
 from lakehouse.core.inventory.table_files import Reference, TableBooks, keep_books
-from lakehouse.core.inventory.usage import OUTSIDE, PAGE_KEYS, Reconciliation, Share, TableShares
+from lakehouse.core.inventory.usage import OUTSIDE, PAGE_KEYS, Reconciliation, TableShares, UsageShare
 
 __all__ = [
     "KEPT_DAYS",
@@ -26,10 +26,10 @@ __all__ = [
     "Part",
     "Reconciliation",
     "Reference",
-    "Share",
     "StoredObject",
     "TableBooks",
     "TableShares",
+    "UsageShare",
     "decode_key",
     "expired",
     "keep_books",
