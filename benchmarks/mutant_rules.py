@@ -323,7 +323,7 @@ RULES: tuple[Rule, ...] = (
         "lakehouse/core/delta/paths.py",
         '    return None if name == ".." or name.startswith("../") else name',
         "    return name",
-        ("engine/vacuum/test_places.py::test_what_a_clone_reads_stays_however_it_spells_the_path",),
+        ("core/delta/test_paths.py::test_a_path_of_a_log_names_the_file_that_delta_reads",),
     ),
     Rule(
         "lakehouse/core/delta/paths.py",
@@ -615,7 +615,7 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         "lakehouse/engine/ingest/load.py",
-        "transaction=rows.Transaction(app_id=ingest_app_id(table.key), version=batch.number),",
+        "transaction=commit_rows.Transaction(app_id=ingest_app_id(table.key), version=batch.number),",
         "transaction=None,",
         ("engine/ingest/test_load.py::test_a_batch_killed_at_any_step_is_there_once_after_the_next_run",),
     ),
@@ -805,7 +805,7 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         "lakehouse/engine/ingest/quarantine.py",
-        "transaction=rows.Transaction(app_id=_app_id(table_key), version=batch.number),",
+        "transaction=commit_rows.Transaction(app_id=_app_id(table_key), version=batch.number),",
         "transaction=None,",
         ("engine/ingest/test_load.py::test_a_batch_killed_at_any_step_is_there_once_after_the_next_run",),
     ),
@@ -821,7 +821,12 @@ RULES: tuple[Rule, ...] = (
         "{}",
         ("engine/ingest/test_write.py::test_a_run_killed_at_its_commit_leaves_each_row_once",),
     ),
-    Rule("lakehouse/engine/ingest/staging.py", 'problem or "not UTF-8"', "problem", ("engine/ingest/test_bad_input.py",)),
+    Rule(
+        "lakehouse/engine/ingest/staging.py",
+        'problem or "not UTF-8"',
+        "problem",
+        ("engine/ingest/test_bad_input.py::test_every_record_of_the_corpus_and_of_drawn_files_is_a_row_or_in_quarantine",),
+    ),
     Rule(
         "lakehouse/engine/compaction/undo.py",
         "    if not {*range(faulty.version, newest + 1)} <= {commit.version for commit in commits}:",
@@ -1172,8 +1177,8 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         "lakehouse/engine/ingest/write.py",
-        "        transaction=transaction,\n        partition_by=rows.partition_columns(table),",
-        "        transaction=None,\n        partition_by=rows.partition_columns(table),",
+        "        transaction=transaction,\n        partition_by=commit_rows.partition_columns(table),",
+        "        transaction=None,\n        partition_by=commit_rows.partition_columns(table),",
         ("engine/ingest/test_write.py::test_a_run_killed_at_its_commit_leaves_each_row_once",),
     ),
 )

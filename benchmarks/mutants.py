@@ -11,7 +11,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from functools import cache
 from pathlib import Path
 
 from benchmarks.mutant_rules import RULES, Rule
@@ -40,6 +41,18 @@ def main(words: Iterable[str] = ()) -> int:
             shutil.rmtree(copy)
     print(f"{len(chosen)} rules broken, {len(chosen) - len(survived)} noticed, {len(survived)} survived")
     return 1 if survived else 0
+
+
+def outdated(rules: Iterable[Rule], root: Path = ROOT) -> Iterator[str]:
+    """What the rules name and the project in `root` has not: a text that stands once in a file, and a test."""
+    read = cache(lambda name: path.read_text() if (path := root / name).is_file() else "")
+    for rule in rules:
+        if (count := read(rule.file).count(rule.old)) != 1 or rule.old == rule.new:
+            yield f"{rule.file}: {rule.old!r} stands there {count} times, and gives way to {rule.new!r}"
+        for test in rule.tests:
+            file, _, name = test.partition("::")
+            if f"\ndef {name}(" not in read(f"lakehouse_tests/{file}"):
+                yield f"{rule.file}: no test is called {test!r}"
 
 
 def broken(rule: Rule, text: str) -> str:
