@@ -20,7 +20,7 @@ DOORS: dict[str, tuple[str, ...] | None] = {
     "core": ("lakehouse.core",),
     "tables": ("lakehouse.core", "lakehouse.tables", "pyspark.sql"),
     "runtime": ("lakehouse.core", "lakehouse.runtime"),
-    "report": ("lakehouse.core", "lakehouse.report"),
+    "report": ("lakehouse.core", "lakehouse.report", "matplotlib", "PIL"),
     "engine": (
         "lakehouse.core",
         "lakehouse.runtime",
