@@ -62,7 +62,8 @@ def assess_fresh(load: Load, *, allowed: float, now_ms: int) -> InventoryCheck:
     """Whether a report is at most `allowed` hours old."""
     hours = (now_ms - load.created_ms) / HOUR_MS
     sentence = f"report {load.report} began {hours:.1f} h ago, at most {allowed:g} h are allowed"
-    return InventoryCheck(name="fresh", ok=hours <= allowed, sentence=sentence, numbers={"age_hours": round(hours, 3), "allowed_hours": allowed})
+    numbers: dict[str, int | float] = {"age_hours": round(hours, 3), "allowed_hours": allowed}
+    return InventoryCheck(name="fresh", ok=hours <= allowed, sentence=sentence, numbers=numbers)
 
 
 def assess_plausible(load: Load, before: Load | None) -> InventoryCheck:
