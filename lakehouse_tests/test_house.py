@@ -9,6 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.mutant_rules import RULES as SAFETY_RULES
+from benchmarks.mutant_rules import Rule
+from benchmarks.mutants import outdated
+
 HOUSE = Path(__file__).resolve().parent.parent
 
 # room -> what it may import beside the standard library; a name allows all below it. `None` is anything.
@@ -16,7 +20,7 @@ DOORS: dict[str, tuple[str, ...] | None] = {
     "core": ("lakehouse.core",),
     "tables": ("lakehouse.core", "lakehouse.tables", "pyspark.sql"),
     "runtime": ("lakehouse.core", "lakehouse.runtime"),
-    "report": ("lakehouse.core", "lakehouse.report"),
+    "report": ("lakehouse.core", "lakehouse.report", "matplotlib", "PIL"),
     "engine": (
         "lakehouse.core",
         "lakehouse.runtime",
@@ -251,6 +255,22 @@ def test_what_the_law_allows_is_let_in(name: str, text: str, tmp_path: Path) -> 
 
 def test_every_room_is_in_the_law() -> None:
     assert {room_of(path, HOUSE) for path, _ in parsed(HOUSE)} - set(DOORS) == set()
+
+
+def test_every_safety_rule_names_a_text_that_stands_once_and_tests_that_exist() -> None:
+    """Who changes such a text changes its rule in `benchmarks/mutant_rules.py`, so that the mutants go on breaking it."""
+    assert list(outdated(SAFETY_RULES)) == []
+
+
+@pytest.mark.parametrize(
+    ("old", "test"), [("x = 2", "a.py::test_a"), ("x", "a.py::test_a"), ("x = 1", "a.py::test_b"), ("x = 1", "b.py::test_a")]
+)
+def test_a_safety_rule_that_names_something_else_is_caught(old: str, test: str, tmp_path: Path) -> None:
+    (tmp_path / "lakehouse_tests").mkdir()
+    (tmp_path / "lakehouse_tests" / "a.py").write_text("x\ndef test_a() -> None: ...")
+    (tmp_path / "c.py").write_text("x = 1; x")
+    assert len(list(outdated([Rule("c.py", old, "y", (test,))], tmp_path))) == 1
+    assert list(outdated([Rule("c.py", "x = 1", "y", ("a.py::test_a",))], tmp_path)) == []
 
 
 def test_core_loads_nothing_from_outside() -> None:

@@ -83,6 +83,7 @@ def _look(lake: Lake, table: Table, now: int) -> _Looked | None:
         last_compaction_ms=last_compaction_ms(lake, table, facts),
         sensor_driven=isinstance(strategy, BySensor),
         chosen=type(strategy).__name__,
+        prices=table.prices,
     )
     return _Looked(plan=plan, state=state, history=facts.history, held=(held.reason, held.sentence) if held else None)
 

@@ -212,7 +212,11 @@ def _weigh(
 
 def _worth(state: TableState, bounds: Bounds) -> Worth | None:
     return weigh_worth(
-        reads_per_day=state.reads_per_day, openings_saved=state.openings_saved, cost_usd=state.estimate_usd, on_s3=bounds.on_s3
+        reads_per_day=state.reads_per_day,
+        openings_saved=state.openings_saved,
+        cost_usd=state.estimate_usd,
+        prices=state.prices,
+        on_s3=bounds.on_s3,
     )
 
 
