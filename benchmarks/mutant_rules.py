@@ -164,7 +164,7 @@ RULES: tuple[Rule, ...] = (
         "of several removals of one file the last one counts",
     ),
     Rule(
-        "lakehouse/core/inventory/table_files.py",
+        "lakehouse/core/delta/retention.py",
         "return None if not spans or any(ms is None for _, ms in spans) else",
         "return",
         ("core/inventory/test_reconcile.py::test_the_retention_is_the_table_s_property",),

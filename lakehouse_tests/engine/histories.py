@@ -11,7 +11,7 @@ from urllib.parse import unquote
 
 from lakehouse.core.delta.deletion_vectors import vector_file
 from lakehouse.core.errors import Refused
-from lakehouse.core.outcome import VacuumOutcome
+from lakehouse.core.vacuum.outcome import VacuumOutcome
 from lakehouse.engine.clock import now_ms
 from lakehouse.engine.inventory import scan
 from lakehouse.engine.lake import Lake

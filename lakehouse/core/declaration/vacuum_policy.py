@@ -5,8 +5,8 @@ from dataclasses import InitVar, dataclass
 from math import inf
 from typing import Literal
 
+from lakehouse.core.delta.retention import RETENTION, span_ms_of
 from lakehouse.core.errors import Refused
-from lakehouse.core.inventory import RETENTION, span_ms_of
 
 # Source: Delta's default, and the shortest that it takes without an override: DeltaLog.tombstoneRetentionMillis, one week.
 SAFE_RETENTION_HOURS = 168

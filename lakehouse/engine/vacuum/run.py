@@ -28,9 +28,9 @@ from uuid import uuid4
 from lakehouse.core.costs.estimate import price
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.errors import LakehouseError, Refused, Transient
-from lakehouse.core.outcome import VacuumOutcome
 from lakehouse.core.reasons import Reason
 from lakehouse.core.vacuum import DELETE_KEYS, FAILED_NAMED, Doomed, PastVacuum, VacuumPlan, type_of_mode, written_once
+from lakehouse.core.vacuum.outcome import VacuumOutcome
 from lakehouse.engine.clock import now_ms
 from lakehouse.engine.journal.journal import Journal
 from lakehouse.engine.lake import Lake

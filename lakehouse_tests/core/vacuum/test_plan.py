@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from lakehouse.core.costs.estimate import DEFAULT_PRICES
+from lakehouse.core.declaration.prices import DEFAULT_PRICES
 from lakehouse.core.declaration.table import Append, Landing, Table
 from lakehouse.core.delta.commits import Commit, History
 from lakehouse.core.errors import Broken, Refused
