@@ -2,7 +2,8 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from lakehouse.engine.store import MemoryStore, StoredFile
+from lakehouse.engine.store import StoredFile
+from lakehouse_tests.memory_store import MemoryStore
 
 
 class CountingStore(MemoryStore):

@@ -12,8 +12,9 @@ from lakehouse.core.scheduling.circuit_breaker import CompactionTry, Pause
 from lakehouse.core.vacuum import PastVacuum
 from lakehouse.engine.journal.cache import JournalCache
 from lakehouse.engine.journal.journal import Journal
-from lakehouse.engine.store import DiskStore, MemoryStore, StoredFile
+from lakehouse.engine.store import DiskStore, StoredFile
 from lakehouse_tests.counting_store import CountingStore
+from lakehouse_tests.memory_store import MemoryStore
 
 KEY, PREFIX = "bronze/events", "landing/events/"
 
