@@ -1042,12 +1042,6 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         "lakehouse/engine/vacuum/run.py",
-        "recheck.still_going(going), work, at)",
-        "going, work, at)",
-        ("engine/vacuum/test_meanwhile.py::test_a_removed_file_that_is_written_again_and_not_committed_yet_stays",),
-    ),
-    Rule(
-        "lakehouse/engine/vacuum/run.py",
         "if abs(off_ms) > _CLOCK_OFF_MS:",
         "if off_ms > _CLOCK_OFF_MS:",
         ("engine/vacuum/test_faults.py::test_the_clock_of_another_world_stops_the_vacuum",),
