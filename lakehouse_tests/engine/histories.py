@@ -186,11 +186,11 @@ class Story:
         """One vacuum; then every version that its retention keeps is read, and storage looked through."""
         kept_ms = self._set_retention()
         mode = self.random.choice(("LITE", "INVENTORY", "FULL", None))
-        declared = table_of(KEY, deleter=self.random.choice(("lakehouse", "lakehouse", "delta")), sweep_hours=0.0 if mode is None else 24)
+        declared = table_of(KEY, sweep_hours=0.0 if mode is None else 24)
         before = data_files(self.lake)
         if mode == "INVENTORY" and self.random.random() < 0.7:
             self._scan()
-        self._say(f"vacuum {mode} by {declared.vacuum.deleter}, retention {kept_ms} ms")
+        self._say(f"vacuum {mode}, retention {kept_ms} ms")
         try:
             outcome = vacuum(self.lake, self.spark, declared, [declared], mode=mode)
         except Refused as error:

@@ -294,7 +294,7 @@ def test_a_mode_that_is_wanted_is_taken_only_if_it_is_valid() -> None:
     ("knobs", "why"),
     [
         ({"mode": "always"}, "Vacuum.mode is 'always'"),
-        ({"deleter": "me"}, "Vacuum.deleter is 'me'"),
+        ({"deleter": "delta"}, "Vacuum.deleter is 'delta'; accepted: no deleter"),
         ({"after_compaction": "yes"}, "Vacuum.after_compaction is 'yes'"),
         ({"retention_hours": 24}, "Vacuum.retention_hours is 24, under a week"),
         ({"retention_hours": 0.01, "accepts_short_retention": SHORT_RETENTION_RISK}, "Vacuum.retention_hours is 0.01, under a minute"),

@@ -44,7 +44,7 @@ def test_a_statement_repeats_what_chose_its_victims() -> None:
     assert statements.optimize("/t", "`day` IS NULL") == "OPTIMIZE delta.`/t` WHERE `day` IS NULL"
     assert statements.purge("/t", "`day` IS NULL") == "REORG TABLE delta.`/t` WHERE `day` IS NULL APPLY (PURGE)"
     listed = "SELECT path, length, isDir, modificationTime FROM `seen`"
-    assert statements.vacuum("/t", "seen", dry_run=True) == f"VACUUM delta.`/t` FULL USING INVENTORY ({listed}) DRY RUN"
+    assert statements.vacuum_dry_run("/t", "seen") == f"VACUUM delta.`/t` FULL USING INVENTORY ({listed}) DRY RUN"
 
 
 def test_a_literal_means_exactly_its_text(spark: "SparkSession") -> None:
