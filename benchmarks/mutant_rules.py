@@ -710,7 +710,9 @@ RULES: tuple[Rule, ...] = (
         "lakehouse/engine/journal/cache.py",
         "and not file.name.startswith(PAUSES)]",
         "]",
-        ("engine/journal/test_journal.py::test_between_two_looks_one_listing_tells_whether_there_is_something_new_and_a_sweep_finds_what_has_no_marker",),
+        (
+            "engine/journal/test_journal.py::test_between_two_looks_one_listing_tells_whether_there_is_something_new_and_a_sweep_finds_what_has_no_marker",
+        ),
     ),
     Rule(
         "lakehouse/engine/journal/journal.py",
@@ -1510,8 +1512,8 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         "lakehouse/engine/spark/statements.py",
-        " DRY RUN\"",
-        "\"",
+        ' DRY RUN"',
+        '"',
         ("engine/spark/test_statements.py::test_a_statement_repeats_what_chose_its_victims",),
     ),
     Rule(
@@ -1581,9 +1583,9 @@ RULES: tuple[Rule, ...] = (
         ("engine/test_owner.py::test_whoever_takes_a_table_to_write_it_is_the_owner_or_refused_before_anything_else",),
     ),
     Rule(
-        "lakehouse/engine/table_lock.py",
-        "        while not _taken(file):",
-        "        while False:",
+        "lakehouse/runtime/processes.py",
+        "            return fcntl.flock(file, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)",
+        "            return None",
         ("engine/test_races.py::test_a_table_that_is_held_makes_others_wait_and_names_its_holder",),
     ),
     Rule(
@@ -1606,9 +1608,9 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         "lakehouse/runtime/server.py",
-        "        if state.keeper is not None:",
-        "        if False:",
-        ("runtime/test_server.py::test_a_server_that_a_keeper_holds_is_not_stopped_by_another",),
+        "        state = status(settings)\n        if state.supervisor is not None:",
+        "        state = status(settings)\n        if False:",
+        ("runtime/test_server.py::test_a_server_that_another_process_supervises_is_not_stopped",),
     ),
     Rule(
         "lakehouse/runtime/server_state.py",
@@ -1623,7 +1625,7 @@ RULES: tuple[Rule, ...] = (
         ("runtime/test_server.py::test_a_server_at_another_port_or_told_of_another_storage_does_not_serve",),
     ),
     Rule(
-        "lakehouse/runtime/private_files.py",
+        "lakehouse/runtime/spark_settings.py",
         "0o600",
         "0o644",
         ("engine/spark/test_sessions.py::test_what_spark_is_told_is_readable_by_its_owner_only",),
@@ -1668,21 +1670,21 @@ RULES: tuple[Rule, ...] = (
         "a running server keeps the jar that it has open",
     ),
     Rule(
-        "lakehouse/runtime/warden.py",
+        "lakehouse/runtime/supervisor.py",
         "    die_with_parent()\n",
         "",
-        ("runtime/test_foreground.py::test_a_killed_warden_takes_its_command_with_it",),
+        ("runtime/test_foreground.py::test_a_killed_supervisor_takes_its_command_with_it",),
     ),
     Rule(
-        "lakehouse/runtime/warden.py",
+        "lakehouse/runtime/supervisor.py",
         "            os.killpg(os.getpgrp(), signal.SIGINT)  # all of them, as a terminal does",
         "            child.kill()",
         ("runtime/test_foreground.py::test_a_closed_pipe_interrupts_the_command_and_ends_what_it_left_behind",),
     ),
     Rule(
         "lakehouse/runtime/foreground.py",
-        "            with _stopped_by_signals(), _spark(settings, say) as supervision:\n                prepare(home)\n                with _dagster(settings, home) as page:",
-        "            with _stopped_by_signals(), _dagster(settings, home) as page:\n                prepare(home)\n                with _spark(settings, say) as supervision:",
+        "            with _stopped_by_signals(), _spark(settings, say) as spark:\n                prepare(home)\n                with _dagster(settings, home) as page:",
+        "            with _stopped_by_signals(), _dagster(settings, home) as page:\n                prepare(home)\n                with _spark(settings, say) as spark:",
         ("runtime/test_foreground.py::test_dagster_ends_before_the_server",),
     ),
     Rule(
