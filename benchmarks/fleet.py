@@ -16,8 +16,8 @@ from typing import Any
 import dagster as dg
 from dagster import DagsterEventType
 
+from lakehouse import Append, Landing, Overwrite, Table
 from lakehouse.core.declaration.compaction_policy import policy_for
-from lakehouse.core.declaration.table import Append, Landing, Overwrite, Table
 from lakehouse.core.scheduling.ranking import Bounds, RunState, choose_compactions, describe
 from lakehouse.core.scheduling.triggers import TableState
 from lakehouse.defs.compaction import compaction_sensor

@@ -2,8 +2,7 @@
 
 from typing import Any
 
-from lakehouse.core.declaration.compaction_policy import Compaction
-from lakehouse.core.declaration.table import Append, Landing, Table
+from lakehouse import Append, Compaction, Landing, Table
 
 
 def _table(name: str, **knobs: Any) -> Table:

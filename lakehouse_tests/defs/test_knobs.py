@@ -15,9 +15,7 @@ import dagster as dg
 import pytest
 from dagster import DagsterEventType
 
-from lakehouse.core.declaration.compaction_policy import Compaction
-from lakehouse.core.declaration.table import Append, Landing, Table
-from lakehouse.core.declaration.windows import Window
+from lakehouse import Append, Compaction, Landing, Table, Window
 from lakehouse.core.delta.snapshot import Layout
 from lakehouse.core.scheduling.circuit_breaker import CompactionTry
 from lakehouse.core.settings import Settings, parse_settings
