@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.mutant_rules import RULES
+from benchmarks.safety_page import tables
 from lakehouse.core.declaration.compaction_policy import Compaction
 from lakehouse.core.declaration.table import find_tables
 from lakehouse.core.reasons import Reason
@@ -36,6 +38,11 @@ def test_every_decision_is_listed() -> None:
     index = (DOCS / "decisions" / "README.md").read_text()
     pages = sorted(page.name for page in (DOCS / "decisions").glob("0*.md"))
     assert pages and [page for page in pages if f"({page})" not in index] == []
+
+
+def test_every_safety_rule_is_listed() -> None:
+    """`python -m benchmarks.mutants --table` writes the tables anew."""
+    assert (DOCS / "safety.md").read_text().endswith(tables(RULES))
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

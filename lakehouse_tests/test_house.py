@@ -21,7 +21,7 @@ DOORS: dict[str, tuple[str, ...] | None] = {
     "core": ("lakehouse.core",),
     "tables": (*(f"lakehouse.{name}" for name in lakehouse.__all__), "lakehouse.tables", "pyspark.sql"),
     "runtime": ("lakehouse.core", "lakehouse.runtime"),
-    "report": ("lakehouse.core", "lakehouse.report"),
+    "report": ("lakehouse.core", "lakehouse.report", "matplotlib", "PIL"),
     "engine": (
         "lakehouse.core",
         "lakehouse.runtime",
