@@ -164,7 +164,7 @@ RULES: tuple[Rule, ...] = (
         "of several removals of one file the last one counts",
     ),
     Rule(
-        "lakehouse/core/inventory/table_files.py",
+        "lakehouse/core/delta/retention.py",
         "return None if not spans or any(ms is None for _, ms in spans) else",
         "return",
         ("core/inventory/test_reconcile.py::test_the_retention_is_the_table_s_property",),
@@ -1039,12 +1039,6 @@ RULES: tuple[Rule, ...] = (
         "recheck.still_going(batch), work)",
         "batch, work)",
         ("engine/vacuum/test_meanwhile.py::test_a_retention_that_is_raised_meanwhile_holds",),
-    ),
-    Rule(
-        "lakehouse/engine/vacuum/run.py",
-        "recheck.still_going(going), work, at)",
-        "going, work, at)",
-        ("engine/vacuum/test_meanwhile.py::test_a_removed_file_that_is_written_again_and_not_committed_yet_stays",),
     ),
     Rule(
         "lakehouse/engine/vacuum/run.py",

@@ -80,6 +80,18 @@ def test_every_link_leads_somewhere(page: Path) -> None:
     assert [link for link in links if not link.startswith("http") and not (page.parent / link).exists()] == []
 
 
+def test_every_file_on_the_map_is_there() -> None:
+    """A name without a folder is beside the one before it."""
+    missing: list[str] = []
+    for line in (DOCS / "architecture.md").read_text().splitlines():
+        folder = Path("lakehouse")
+        for name in re.findall(r"`([a-z_]+(?:/[a-z_]+)*(?:\.py|/))`", line):
+            path = (Path(name) if name.startswith("lakehouse_tests") else Path("lakehouse") / name) if "/" in name else folder / name
+            folder = path.parent
+            missing += [] if (DOCS.parent / path).exists() else [name]
+    assert missing == []
+
+
 def test_the_guide_s_tables_are_tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     bronze, silver = re.findall(r"```python\n(.*?)```", (DOCS / "guide.md").read_text(), flags=re.DOTALL)
     package = tmp_path / "from_the_guide"

@@ -5,6 +5,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -66,6 +67,9 @@ DOORS: dict[str, tuple[str, ...] | None] = {
 }
 FUNCTION_LINES = 45
 FILE_LINES = 300
+# What is read at a glance. A folder that holds one file for each command of the terminal grows with the commands.
+FOLDER_MODULES = 12
+ONE_FILE_EACH = ("cli/commands",)
 # Only what Dagster inspects must have real annotations: it resolves them when a definition is made.
 EVALUATED = ("defs", "definitions", "replay")
 # A function that writes to a terminal or a page -> where it may be called: there texts are escaped, or are none from outside.
@@ -143,6 +147,56 @@ def long_files(root: Path) -> Iterator[str]:
             yield f"{path} has {lines} lines"
 
 
+def crowded_folders(root: Path) -> Iterator[str]:
+    """Folders with more modules, or more folders, than are read at a glance."""
+    house = root / "lakehouse"
+    for folder in (house, *(path for path in sorted(house.rglob("*")) if path.is_dir() and path.name not in HIDDEN)):
+        modules = [path for path in folder.glob("*.py") if path.name != "__init__.py"]
+        rooms = [path for path in folder.iterdir() if path.is_dir() and path.name not in HIDDEN]
+        for entries, name in ((modules, "modules"), (rooms, "folders")):
+            if len(entries) > FOLDER_MODULES and folder.relative_to(house).as_posix() not in ONE_FILE_EACH:
+                yield f"{folder} has {len(entries)} {name}"
+
+
+def import_circles(root: Path) -> Iterator[str]:
+    """Modules that cannot be imported without each other; an import within a function, or for types alone, is none."""
+    names = {".".join(path.relative_to(root).with_suffix("").parts).removesuffix(".__init__"): path for path, _ in parsed(root)}
+    graph = {
+        name: {
+            wanted
+            for node in ast.parse(path.read_text()).body
+            for module, imported in _names_in(node)
+            for wanted in [f"{module}.{imported}" if f"{module}.{imported}" in names else module]
+            if wanted in names
+        }
+        for name, path in names.items()
+    }
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        yield f"a circle of imports: {' -> '.join(error.args[1])}"
+
+
+def _names_in(node: ast.stmt) -> Iterator[tuple[str, str]]:
+    match node:
+        case ast.ImportFrom(level=0, module=str(module)):
+            yield from ((module, name.name) for name in node.names)
+        case ast.Import():
+            yield from ((name.name, "") for name in node.names)
+        case _:
+            return
+
+
+def types_of_one_name(root: Path) -> Iterator[str]:
+    """Public classes whose name another public class has."""
+    places: dict[str, list[str]] = {}
+    for path, tree in parsed(root):
+        for node in tree.body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                places.setdefault(node.name, []).append(str(path))
+    yield from (f"{name} is in {' and in '.join(found)}" for name, found in places.items() if len(found) > 1)
+
+
 def postponed_annotations(root: Path) -> Iterator[str]:
     for path, tree in parsed(root, EVALUATED):
         if any(name == "__future__" for _, name in imports(tree)):
@@ -191,8 +245,8 @@ def texts(folder: Path) -> Iterator[Path]:
             yield path
 
 
-# A rule, and a file that breaks it: where it lies, and what it says.
-RULES: dict[str, tuple[type_of_rule, str, str]] = {
+# A rule, and files that break it: where each lies, and what it says.
+RULES: dict[str, tuple[type_of_rule, *tuple[str, ...]]] = {
     "core imports the standard library alone": (unlawful_imports, "core/x.py", "import pyarrow"),
     "core does not import engine": (unlawful_imports, "core/x.py", "def f():\n    from lakehouse.engine.store import Store"),
     "core does not import engine by its package": (unlawful_imports, "core/x.py", "from lakehouse import engine"),
@@ -213,6 +267,9 @@ RULES: dict[str, tuple[type_of_rule, str, str]] = {
     "functions are short": (long_functions, "core/x.py", "def f():\n" + "    pass\n" * FUNCTION_LINES),
     "methods are short": (long_functions, "core/x.py", "class A:\n    def f(self):\n" + "        pass\n" * FUNCTION_LINES),
     "files are short": (long_files, "core/x.py", "x = 1\n" * (FILE_LINES + 1)),
+    "a folder is read at a glance": (crowded_folders, *(text for each in range(FOLDER_MODULES + 1) for text in (f"core/a/m{each}.py", ""))),
+    "no module needs itself": (import_circles, "core/x.py", "from lakehouse.core import y\n", "core/y.py", "import lakehouse.core.x"),
+    "a type's name is its own": (types_of_one_name, "core/x.py", "class Share: ...", "engine/x.py", "class Share: ..."),
     "Dagster sees real annotations": (postponed_annotations, "defs/x.py", "from __future__ import annotations"),
     "so do the definitions": (postponed_annotations, "definitions.py", "from __future__ import annotations"),
     "a module says what it is for": (undescribed, "core/x.py", "x = 1"),
@@ -227,16 +284,17 @@ RULES: dict[str, tuple[type_of_rule, str, str]] = {
 }
 
 
-@pytest.mark.parametrize("rule", sorted({rule for rule, _, _ in RULES.values()}, key=lambda rule: rule.__name__))
+@pytest.mark.parametrize("rule", sorted({rule for rule, *_ in RULES.values()}, key=lambda rule: rule.__name__))
 def test_the_house_keeps_its_law(rule: type_of_rule) -> None:
     assert list(rule(HOUSE)) == []
 
 
-@pytest.mark.parametrize(("rule", "name", "text"), RULES.values(), ids=RULES)
-def test_a_breach_is_caught(rule: type_of_rule, name: str, text: str, tmp_path: Path) -> None:
-    planted = tmp_path / "lakehouse" / name
-    planted.parent.mkdir(parents=True)
-    planted.write_text(text)
+@pytest.mark.parametrize(("rule", "files"), [(rule, files) for rule, *files in RULES.values()], ids=RULES)
+def test_a_breach_is_caught(rule: type_of_rule, files: list[str], tmp_path: Path) -> None:
+    for name, text in zip(files[::2], files[1::2], strict=True):
+        path = tmp_path / "lakehouse" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
     assert len(list(rule(tmp_path))) == 1
 
 

@@ -17,9 +17,10 @@ from lakehouse.core.delta.commits import History
 from lakehouse.core.reasons import Reason
 from lakehouse.core.scheduling.health import assess_health
 from lakehouse.core.scheduling.ranking import Bounds, Decision, RunState, choose_compactions
-from lakehouse.core.scheduling.read_rates import DAY_MS, ReaderRun, count_reads
+from lakehouse.core.scheduling.read_rates import ReaderRun, count_reads
 from lakehouse.core.scheduling.strategy_selection import strategy_of
 from lakehouse.core.scheduling.triggers import TableState, state_of
+from lakehouse.core.units import DAY_MS
 from lakehouse.engine.clock import now_ms
 from lakehouse.engine.compaction.hold_back import hands_off_now
 from lakehouse.engine.compaction.ledger import last_compaction_ms

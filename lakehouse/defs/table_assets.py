@@ -12,7 +12,7 @@ from lakehouse.core.declaration.table import Table
 from lakehouse.core.delta.commits import History
 from lakehouse.core.errors import LakehouseError
 from lakehouse.core.ingest.batches import SetAside
-from lakehouse.core.outcome import WriteOutcome
+from lakehouse.core.ingest.outcome import WriteOutcome
 from lakehouse.core.text import printable
 from lakehouse.defs.failures import dagster_words
 from lakehouse.defs.keys import landing_key, pool_of, table_key

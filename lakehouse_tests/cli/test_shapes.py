@@ -1,4 +1,4 @@
-"""docs/terminal.md shows, for each command, exactly the names that the command gives."""
+"""docs/shapes.md shows, for each command, exactly the names that the command gives."""
 
 import json
 import re
@@ -9,11 +9,12 @@ from typing import Any
 
 import pytest
 
+from lakehouse.core.compaction.outcome import CompactionOutcome
 from lakehouse.core.compaction.plan import plan_compaction
 from lakehouse.core.declaration.compaction_policy import Compaction, policy_for
 from lakehouse.core.declaration.table import Append, Landing, Table
-from lakehouse.core.outcome import CompactionOutcome, VacuumOutcome
 from lakehouse.core.vacuum import PastVacuum
+from lakehouse.core.vacuum.outcome import VacuumOutcome
 from lakehouse.engine.lake import open_lake
 from lakehouse.engine.store import DiskStore
 from lakehouse.engine.vacuum import plan
@@ -21,7 +22,7 @@ from lakehouse_tests.cli.conftest import Terminal
 from lakehouse_tests.conftest import own_settings
 from lakehouse_tests.log_builder import LogBuilder
 
-PAGE = (Path(__file__).parents[2] / "docs" / "terminal.md").read_text()
+PAGE = (Path(__file__).parents[2] / "docs" / "shapes.md").read_text()
 SHOWN: dict[str, Any] = {name: json.loads(text) for name, text in re.findall(r"```json (\w+)\n(.*?)```", PAGE, flags=re.DOTALL)}
 # Their names are data: the parts of a score, the sizes of a histogram, requests by kind, files.
 OPEN = {"parts", "histogram", "requests", "actual_requests", "spared", "failed"}

@@ -13,7 +13,7 @@ from lakehouse import Append, Compaction, Landing, Merge, Overwrite, Table, tabl
 from lakehouse.core.settings import Settings, parse_settings
 from lakehouse.defs.keys import table_key
 from lakehouse.engine.lake import Lake
-from lakehouse.engine.store import MemoryStore
+from lakehouse_tests.memory_store import MemoryStore
 
 orders = Table(
     key="bronze/orders",

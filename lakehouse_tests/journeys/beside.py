@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from lakehouse import Append, Compaction, Landing, Table
+from lakehouse.core.compaction.outcome import CompactionOutcome
 from lakehouse.core.errors import Transient
-from lakehouse.core.outcome import CompactionOutcome
 from lakehouse.engine.compaction.run import compact
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.spark import statements

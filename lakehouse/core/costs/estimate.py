@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass, replace
 from math import ceil, exp, log
 from typing import Any, Literal
 
-from lakehouse.core.declaration.knobs import AMOUNT, TEXT, check_knobs, knob
+from lakehouse.core.declaration.prices import DEFAULT_PRICES, Prices
 from lakehouse.core.delta.commits import History, PastCompaction
 
 # One compaction here: half a second of planning and commit, then per file an open and a footer, per byte a read, an encode and a write.
@@ -39,27 +39,6 @@ _BYTES_PER_PUT = 64 * 1024 * 1024
 _GETS_PER_COMMIT, _PUTS_PER_COMMIT = 4, 3
 
 type_of_features = tuple[float, float, float]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Prices:
-    """What a vCPU-hour and storage requests cost, where and when.
-
-    The defaults are AWS list prices: Glue at 0.44 USD per DPU-hour of 4 vCPUs, S3 Standard per 1,000 requests.
-    """
-
-    usd_per_vcpu_hour: float = knob(0.11, AMOUNT, "one vCPU for an hour (Glue: 0.44 per DPU-hour of 4 vCPUs)")
-    vcpus: float = knob(2, AMOUNT, "vCPUs that the driver keeps busy")
-    usd_per_1000_puts: float = knob(0.005, AMOUNT, "PUT, COPY, POST, LIST")
-    usd_per_1000_gets: float = knob(0.0004, AMOUNT, "GET, HEAD")
-    region: str = knob("us-east-1", TEXT, "where the others are true")
-    as_of: str = knob("2026-11", TEXT, "when the others were true")
-
-    def __post_init__(self) -> None:
-        check_knobs(self)
-
-
-DEFAULT_PRICES = Prices()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -21,6 +21,7 @@ from lakehouse.core.declaration.windows import is_open, next_opening, windows_te
 from lakehouse.core.delta.commits import Commit, History
 from lakehouse.core.reasons import Reason
 from lakehouse.core.scheduling.rewrite_loops import Rewrites, is_ours
+from lakehouse.core.units import HOUR_MS
 
 # As often as the sensor tries one version of a table, and as many probes as it takes to say that compaction does not pay.
 _LIMIT = 3
@@ -30,7 +31,6 @@ _HOURS = 6
 _MOST_DOUBLINGS = 4
 # Two scans of the same files on a shared machine differ by less than this; what is slower by more is not chance.
 _HARM_SHARE = 0.1
-_HOUR_MS = 3_600_000
 _WHY_LETTERS = 200
 
 
@@ -115,7 +115,7 @@ class _Trouble:
 
     @property
     def retry_at_ms(self) -> int:
-        return self.last_ms + self.hours * _HOUR_MS
+        return self.last_ms + self.hours * HOUR_MS
 
     @property
     def sentence(self) -> str:

@@ -9,7 +9,8 @@ Takes: what the plan's estimate says. `ratio` is how many times a day the compac
 
 from dataclasses import dataclass
 
-from lakehouse.core.costs.estimate import DEFAULT_RATES, Prices, price
+from lakehouse.core.costs.estimate import DEFAULT_RATES, price
+from lakehouse.core.declaration.prices import Prices
 
 # An open and a footer: the same figure that a compaction's own estimate starts from.
 _SECONDS_PER_OPENING = DEFAULT_RATES.seconds_per_file

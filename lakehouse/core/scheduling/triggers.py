@@ -9,14 +9,14 @@ from statistics import fmean, median
 from typing import Any
 
 from lakehouse.core.compaction.plan import CompactionPlan
-from lakehouse.core.costs.estimate import DEFAULT_PRICES, Prices
 from lakehouse.core.declaration.compaction_policy import CompactionPolicy
+from lakehouse.core.declaration.prices import DEFAULT_PRICES, Prices
 from lakehouse.core.delta.snapshot import DataFile, Layout
 from lakehouse.core.reasons import Reason
 from lakehouse.core.scheduling.circuit_breaker import utc_text
 from lakehouse.core.scheduling.health import Health
+from lakehouse.core.units import HOUR_MS
 
-_HOUR_MS = 3_600_000
 # Runs of one kind on a shared machine differ by less than a quarter.
 _SLOWDOWN_SHARE = 0.25
 # A quarter of what was declared at least: a cadence that follows the readers, within sight of what a person wrote.
@@ -178,7 +178,7 @@ def _by_age(state: TableState, policy: CompactionPolicy, *, now_ms: int) -> Find
     limit = policy.max_small_file_age_hours
     if not limit or state.oldest_small_ms is None:
         return None
-    hours = (now_ms - state.oldest_small_ms) / _HOUR_MS
+    hours = (now_ms - state.oldest_small_ms) / HOUR_MS
     if hours < limit:
         return None
     return _finding(Reason.DUE_AGE, fired=True, mergeable=state.mergeable_file_count, hours=f"{hours:.1f}", limit=f"{limit:g}")

@@ -8,10 +8,11 @@
 import dagster as dg
 from dagster_pyspark import LazyPySparkResource
 
+from lakehouse.core.compaction.outcome import CompactionOutcome
 from lakehouse.core.declaration.strategies import AfterWrite
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.errors import Refused, Transient
-from lakehouse.core.outcome import CompactionOutcome, WriteOutcome
+from lakehouse.core.ingest.outcome import WriteOutcome
 from lakehouse.defs.keys import compaction_key
 from lakehouse.defs.metadata.table import compaction_metadata
 from lakehouse.defs.upkeep.after_compaction import measured

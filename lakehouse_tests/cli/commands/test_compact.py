@@ -8,8 +8,8 @@ import pytest
 
 from lakehouse.cli.commands.compact import _document, _outcome, _print, _recorded
 from lakehouse.cli.context import Opened
+from lakehouse.core.compaction.outcome import CompactionOutcome
 from lakehouse.core.compaction.plan import CompactionPlan
-from lakehouse.core.outcome import CompactionOutcome
 from lakehouse.defs.metadata.table import compaction_metadata
 from lakehouse.engine.compaction import run
 from lakehouse.engine.lake import open_lake

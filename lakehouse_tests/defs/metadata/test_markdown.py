@@ -9,7 +9,7 @@ from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
 from lakehouse.core.ingest.batches import SetAside
-from lakehouse.core.outcome import WriteOutcome
+from lakehouse.core.ingest.outcome import WriteOutcome
 from lakehouse.core.reasons import Reason
 from lakehouse.core.text import printable
 from lakehouse.defs.metadata.markdown import markdown_table, markdown_text

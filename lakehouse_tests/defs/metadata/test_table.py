@@ -8,11 +8,12 @@ from typing import Any
 import dagster as dg
 import pytest
 
+from lakehouse.core.compaction.outcome import CompactionOutcome
 from lakehouse.core.compaction.plan import plan_compaction
 from lakehouse.core.costs.ledger import account_for
 from lakehouse.core.declaration.compaction_policy import Compaction, policy_for
 from lakehouse.core.ingest.batches import SetAside
-from lakehouse.core.outcome import CompactionOutcome, WriteOutcome
+from lakehouse.core.ingest.outcome import WriteOutcome
 from lakehouse.core.reasons import Reason
 from lakehouse.core.scheduling.triggers import state_of
 from lakehouse.defs.metadata.pictures import histogram_picture

@@ -21,8 +21,8 @@ from lakehouse.engine.clock import now_ms
 from lakehouse.engine.compaction.probe import record_probe
 from lakehouse.engine.journal.journal import Journal
 from lakehouse.engine.lake import Lake
-from lakehouse.engine.store import MemoryStore
 from lakehouse_tests.defs.example import TABLES, begun, ended, example_settings, latest_orders, materialized, orders, requested, totals
+from lakehouse_tests.memory_store import MemoryStore
 
 pytestmark = pytest.mark.usefixtures("no_java")
 FACTS = {"file_count": 20, "mergeable_file_count": 10, "files_after": 11, "mergeable_bytes": 1_000, "estimate_usd": 0.01}
