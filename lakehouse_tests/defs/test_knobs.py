@@ -127,14 +127,14 @@ def test_the_sensor_leaves_a_table_alone_by_the_knob_and_asks_for_it_by_the_knob
 
 
 @pytest.mark.spark
-def test_readers_that_take_half_as_long_again_quarter_the_threshold(lake: Lake, instance: dg.DagsterInstance) -> None:
-    patient, strict = (table_with(min_small_files=count) for count in (8 * FILES, 4 * FILES))
+def test_readers_that_take_two_fifths_longer_halve_the_threshold(lake: Lake, instance: dg.DagsterInstance) -> None:
+    patient, strict = (table_with(min_small_files=count) for count in (8 * FILES, 2 * FILES))
     reader = replace(latest_orders, inputs=(strict,), transform=lambda events: events)
-    for seconds in [2.0] * 5 + [3.0] * 5:
+    for seconds in [2.0] * 5 + [2.8] * 5:
         read = begun(instance, table_key(reader))
         ended(instance, read, DagsterEventType.RUN_START, seconds_ago=10 + seconds)
         ended(instance, read, DagsterEventType.RUN_SUCCESS, seconds_ago=10)
-    check_left_alone(lake, instance, "3 mergeable files, 6 wanted (6 for 24", patient, reader)
+    check_left_alone(lake, instance, "3 mergeable files, 12 wanted (12 for 24", patient, reader)
     check_asked_for(lake, instance, strict, reader)
 
 

@@ -146,7 +146,7 @@ def kept(settings: Settings, **more: object) -> Settings:
     return settings
 
 
-def test_a_server_that_a_keeper_holds_is_not_stopped_by_another(tmp_path: Path) -> None:
+def test_a_server_that_another_process_supervises_is_not_stopped(tmp_path: Path) -> None:
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as jvm:
         settings = kept(own_settings(tmp_path), process=asdict(identify(jvm.pid)), keeper=asdict(identify(os.getpid())))  # type: ignore[arg-type]
         with pytest.raises(Refused, match="belongs to a running `lakehouse up`"):
@@ -187,9 +187,9 @@ def test_a_killed_supervisor_leaves_no_server(tmp_path: Path) -> None:
         assert supervisor.stdout.readline() == "up\n"
         state = server.status(settings)
         supervisor.kill()
-    left = [process for process in (state.process, state.keeper) if process is not None]
+    left = [process for process in (state.process, state.supervisor) if process is not None]
     assert len(left) == 2
-    wait_until("the end of keeper and server", lambda: not any(process.is_alive for process in left))
+    wait_until("the end of the server", lambda: not any(process.is_alive for process in left))
     assert server.status(settings).condition == "stopped"
 
 
