@@ -33,14 +33,14 @@ def breaker_of(lake: Lake, table: Table, history: History | None) -> BreakerStat
     tries = failures if history is None else tries_of(history, failures)
     rewrites = Rewrites() if history is None else find_rewrites(history)
     policy = policy_for(table.layer, table.compaction)
-    return assess_breaker(tries, rewrites, policy, now_ms(), scans=scans(lake, table.key).get(table.key, ()))
+    return assess_breaker(tries, rewrites, policy, now_ms(), scans=scans(lake.store, table.key).get(table.key, ()))
 
 
 def hands_off_now(lake: Lake, table: Table, history: History | None) -> HandsOff | None:
     """Why nothing but a person compacts the table now; `None`: it may be compacted."""
     pause = Journal(lake.store).pause_of(table.key)
     held = hands_off(table.key, policy_for(table.layer, table.compaction), pause, breaker_of(lake, table, history), now_ms())
-    backoff = None if held else backoffs(lake, now_ms(), table.key).get(table.key)
+    backoff = None if held else backoffs(lake.store, now_ms(), table.key).get(table.key)
     return held if backoff is None else HandsOff(table=table.key, reason=backoff.reason, sentence=backoff.sentence)
 
 

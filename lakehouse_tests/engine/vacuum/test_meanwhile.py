@@ -106,11 +106,11 @@ def test_a_retention_that_is_raised_meanwhile_holds_for_what_lost_its_tombstone(
     """A checkpoint dropped it by the shorter retention; the commit still tells of the removal. Both files are older than either."""
     story.checkpoint(tombstones=False)
     for name in PAST:
-        os.utime(Path(lake.settings.root) / KEY / name, (START_MS / 1_000 - 10 * DAY_SECONDS,) * 2)
+        os.utime(Path(lake.settings.root) / KEY / name, (START_MS / 1_000 - DAY_SECONDS, START_MS / 1_000 - DAY_SECONDS))
     found = planned(lake, "FULL")
     assert [(each.name, each.part.name) for each in found.doomed] == [(name, "ORPHANED_OLD") for name in PAST]
     removed_hours = (NOW - START_MS) // HOUR
-    longer = {"delta__deletedFileRetentionDuration": f"interval {removed_hours + 100} hours"}
+    longer = {"delta__deletedFileRetentionDuration": f"interval {removed_hours + 12} hours"}
     gone, _ = carried_out(lake, found, meanwhile=lambda: story.set_properties(**longer))
     assert gone == {"d=1/orphan"}
 
