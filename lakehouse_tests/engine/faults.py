@@ -74,7 +74,7 @@ def carried_out(
 ) -> tuple[set[str], "run._Work"]:
     """The files that are gone, and what the vacuum says of it, where Delta agrees but for `kept`, and something happens after that."""
     facts = LakeFacts(lake, [table, *declared])
-    known, before, work = gather(facts, table), files(lake), run._Work()
+    known, before, work = gather(facts, table), files(lake), run._Work(lake, table)
     assert known is not None
 
     def agreed(_spark: object, _uri: str, _table: str, doomed: Iterable[Doomed]) -> list[Doomed]:

@@ -35,7 +35,7 @@ def vacuum_command(tables: tuple[str, ...], dry_run: bool, mode: str | None, any
     """
     opened = open_declared()
     chosen = opened.choose(tables)
-    documents = list((_rehearse if dry_run else _vacuum)(opened, chosen, mode, anyway=anyway))
+    documents = _rehearse(opened, chosen, mode) if dry_run else _vacuum(opened, chosen, mode, anyway=anyway)
     if as_json:
         write_json(documents)
     else:
@@ -46,11 +46,10 @@ def vacuum_command(tables: tuple[str, ...], dry_run: bool, mode: str | None, any
     return max(map(_exit_code, documents), default=0)
 
 
-def _rehearse(opened: Opened, tables: Sequence[Table], mode: str | None, *, anyway: bool) -> list[dict[str, Any]]:
+def _rehearse(opened: Opened, tables: Sequence[Table], mode: str | None) -> list[dict[str, Any]]:
     from lakehouse.engine.spark.sessions import connect
     from lakehouse.engine.vacuum import LakeFacts, rehearse
 
-    del anyway  # nothing is touched
     facts, found = LakeFacts(opened.lake, [*opened.tables.values()], wanted={table.key for table in tables}), list[dict[str, Any]]()
     with contextlib.ExitStack() as server:
 

@@ -21,7 +21,7 @@
 import contextlib
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from itertools import islice
 from typing import TYPE_CHECKING
 from uuid import uuid4
@@ -52,26 +52,19 @@ _CLOCK_OFF_MS = 300_000
 _PAUSES_SECONDS = (0.5, 2.0, 8.0)
 
 
-@dataclass(slots=True, kw_only=True)
 class _Work:
-    """What has happened so far; `spared` and `failed` are name -> why."""
+    """What one vacuum did and took since now; `spared` and `failed` are name -> why."""
 
-    deleted_files: int = 0
-    deleted_bytes: int = 0
-    spared: dict[str, str] = field(default_factory=dict[str, str])
-    failed: dict[str, str] = field(default_factory=dict[str, str])
-
-
-class _Account:
-    """What a vacuum took since now, for the journal."""
-
-    def __init__(self, lake: Lake, table: Table, owner: str | None) -> None:
+    def __init__(self, lake: Lake, table: Table, owner: str | None = None) -> None:
         self._lake, self._table, self._run = lake, table, owner or uuid4().hex
         self._began_ms, self._started, self._before = now_ms(), time.monotonic(), lake.store.requests.copy()
+        self.deleted_files = self.deleted_bytes = 0
+        self.spared, self.failed = dict[str, str](), dict[str, str]()
 
-    def journal(self, planned: VacuumPlan, work: _Work, *, is_complete: bool) -> VacuumOutcome:
-        """The outcome, written down."""
+    def journal(self, planned: VacuumPlan, *, is_complete: bool) -> VacuumOutcome:
+        """The outcome, written down; it is complete if all that was past the retention was gone through."""
         seconds, requests = time.monotonic() - self._started, self._lake.store.requests - self._before
+        is_whole = planned.reason is not Reason.TOO_LITTLE_PAST and not planned.left_count and len(self.failed) <= FAILED_NAMED
         past = PastVacuum(
             started_ms=self._began_ms,
             ended_ms=now_ms(),
@@ -84,9 +77,9 @@ class _Account:
             predicted_requests=sum(planned.requests.values()),
             predicted_seconds=planned.seconds,
             predicted_usd=planned.usd,
-            deleted_files=work.deleted_files,
-            deleted_bytes=work.deleted_bytes,
-            spared=len(work.spared),
+            deleted_files=self.deleted_files,
+            deleted_bytes=self.deleted_bytes,
+            spared=len(self.spared),
             seconds=seconds,
             usd=price(
                 self._table.prices,
@@ -94,16 +87,16 @@ class _Account:
                 get_requests=sum(count for name, count in requests.items() if name.startswith(("Get", "Head"))),
                 put_requests=sum(count for name, count in requests.items() if name.startswith(("Put", "List"))),
             ),
-            failed=dict(islice(work.failed.items(), FAILED_NAMED)),
+            failed=dict(islice(self.failed.items(), FAILED_NAMED)),
             lists_saved=planned.lists_saved,
-            is_complete=is_complete and _is_whole(planned, work),
+            is_complete=is_complete and is_whole,
             # A listing of a moment ago shows what is there; the log and a report do not, and S3 calls a missing key deleted, too.
             is_at_most=self._lake.settings.on_s3 and planned.mode != "FULL" and any(written_once(each.name) for each in planned.doomed),
             run=self._run,
             requests=dict(requests),
         )
         Journal(self._lake.store).record_vacuum(self._table.key, past)
-        return VacuumOutcome(plan=planned, past=past, spared=work.spared, failed=work.failed)
+        return VacuumOutcome(plan=planned, past=past, spared=self.spared, failed=self.failed)
 
 
 def vacuum(
@@ -118,7 +111,7 @@ def vacuum(
     """
     lake = run.lake
     check_clock(lake)
-    account, work = _Account(lake, table, owner), _Work()
+    work = _Work(lake, table, owner)
     known, planned = _planned(run, table, mode)
     if planned.doomed or _retention_to_set(known, table):
         spark = open_spark()
@@ -131,9 +124,9 @@ def vacuum(
                 _carry_out(run, spark, table, known, planned, work)
             except BaseException:
                 with contextlib.suppress(LakehouseError):  # storage that does not answer must not hide what went wrong
-                    account.journal(planned, work, is_complete=False)
+                    work.journal(planned, is_complete=False)
                 raise
-    return account.journal(planned, work, is_complete=True)
+    return work.journal(planned, is_complete=True)
 
 
 def rehearse(
@@ -154,9 +147,9 @@ def rehearse(
         said = ", ".join(f"{name} to {value}" for name, value in setting.items())
         return replace(planned, notes=(*planned.notes, f"the vacuum would first set {said}; by that Delta was not asked yet"))
     with translated():
-        work, uri = _Work(), run.lake.settings.table_uri(table.key)
-        going = _agreed(open_spark(), uri, planned, work)
-        return replace(planned, doomed=tuple(Recheck(run, known, planned, work.spared).still_going(going)))
+        spared, uri = dict[str, str](), run.lake.settings.table_uri(table.key)
+        going = _agreed(open_spark(), uri, planned, spared)
+        return replace(planned, doomed=tuple(Recheck(run, known, planned, spared).still_going(going)))
 
 
 def check_clock(lake: Lake) -> None:
@@ -183,16 +176,16 @@ def _planned(run: LakeFacts, table: Table, mode: type_of_mode | None) -> tuple[G
     return known, planned
 
 
-def _agreed(spark: "SparkSession", uri: str, planned: VacuumPlan, work: _Work) -> list[Doomed]:
+def _agreed(spark: "SparkSession", uri: str, planned: VacuumPlan, spared: dict[str, str]) -> list[Doomed]:
     """What is left of the plan when Delta was asked."""
     going = agreed(spark, uri, planned.table, planned.doomed)
     kept = {each.name for each in planned.doomed} - {each.name for each in going}
-    work.spared |= dict.fromkeys(kept, "Delta would not delete it")
+    spared |= dict.fromkeys(kept, "Delta would not delete it")
     return going
 
 
 def _carry_out(run: LakeFacts, spark: "SparkSession", table: Table, known: Gathered, planned: VacuumPlan, work: _Work) -> None:
-    going = _agreed(spark, run.lake.settings.table_uri(table.key), planned, work)
+    going = _agreed(spark, run.lake.settings.table_uri(table.key), planned, work.spared)
     recheck = Recheck(run, known, planned, work.spared)
     per_second = table.vacuum.max_deletes_per_second if run.lake.settings.on_s3 else 0
     for batch in _batches(going, per_second=per_second):
@@ -207,11 +200,6 @@ def _batches(doomed: Sequence[Doomed], *, per_second: int) -> Iterator[Sequence[
         time.sleep(max(0.0, due - time.monotonic()))
         due = time.monotonic() + (size / per_second if per_second else 0.0)
         yield doomed[start : start + size]
-
-
-def _is_whole(planned: VacuumPlan, work: _Work) -> bool:
-    """Whether all that was past the retention was gone through."""
-    return planned.reason is not Reason.TOO_LITTLE_PAST and not planned.left_count and len(work.failed) <= FAILED_NAMED
 
 
 def _delete(lake: Lake, table: str, doomed: Sequence[Doomed], work: _Work) -> None:
