@@ -103,7 +103,11 @@ def test_a_commit_between_two_vacuums_of_a_run_is_seen_and_no_other_log_is_read_
     LogBuilder(store, tables[1].key).create().append([("live", 1), ("gone", 1)]).delete(["gone"]).commit("RESTORE", back)
     assert vacuum(facts, tables[1]) == {"live", "gone"}
     assert {name.partition("/_delta_log/")[0] for name in store.reads if "_delta_log" in name} == {tables[1].key}
-    assert vacuum(facts, tables[2]) == {"live"}
+    known = [facts.log(tables[2].key)]
+    LogBuilder(store, tables[2].key).create().append([("live", 1), ("gone", 1)]).delete(["gone"]).append([("orphan", 1)])
+    known.append(facts.log(tables[2].key))
+    assert [log and log.facts.layout.version for log in known] == [2, 3]
+    assert vacuum(facts, tables[2]) == {"live", "orphan"}
 
 
 @pytest.mark.parametrize(("later_ms", "left"), [(0, {"live"}), (10_000, {"live", "orphan"})])
