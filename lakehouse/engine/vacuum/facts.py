@@ -15,7 +15,6 @@ from lakehouse.core.vacuum import (
     VacuumPlan,
     checksum_name,
     choose_mode,
-    minute_text,
     objects_by_log,
     plan_vacuum,
     type_of_mode,
@@ -165,4 +164,4 @@ def _held(run: LakeFacts, table: Table, log: KnownLog) -> tuple[int | None, str]
     if not waiting:
         return None, ""
     since_ms = min(waiting.values()) - _BEFORE_COMMIT_MS
-    return since_ms, Reason.HELD_FOR_READERS.say(since=minute_text(since_ms), readers=", ".join(sorted(waiting)))
+    return since_ms, Reason.HELD_FOR_READERS.say(since=since_ms, readers=", ".join(sorted(waiting)))
