@@ -13,7 +13,6 @@ Safety properties:
 import os
 import re
 import threading
-import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -25,12 +24,12 @@ from uuid import uuid4
 from lakehouse.core.errors import LakehouseError, Refused, Transient
 from lakehouse.core.inventory import StoredObject
 from lakehouse.core.settings import S3_ENDPOINTS
+from lakehouse.engine.clock import pause_about
 from lakehouse.engine.store.contract import StoredFile, checked_name, folder_prefix
 from lakehouse.engine.store.s3_walk import ParallelWalk
 
 # Source: AWS, DeleteObjects: "The request can contain a list of up to 1,000 keys".
 _DELETE_BATCH = 1_000
-_TRIES = 5
 _PAUSES_SECONDS = (0.1, 0.3, 0.9, 2.7)
 _READERS = 16
 _ATTEMPTS = 3  # botocore's default of its standard mode
@@ -155,11 +154,14 @@ class S3Store:
         key, writer = self._key(name), uuid4().hex
         self._check_conditions_are_heeded()
         with self._translated("write", key):
-            for _ in range(_TRIES):
+            for pause in (0.0, *_PAUSES_SECONDS):
+                pause_about(pause)
                 answer = self._put_conditionally(key, data, writer)
                 if answer is not None:
                     return answer
-        raise Transient(f"store: s3://{self.bucket}/{key} could not be written: {_TRIES} conflicting writes at once; try again")
+        raise Transient(
+            f"store: s3://{self.bucket}/{key} could not be written: {1 + len(_PAUSES_SECONDS)} conflicting writes at once; try again"
+        )
 
     def delete(self, names: Iterable[str]) -> None:
         """See `Store.delete`."""
@@ -238,7 +240,7 @@ class S3Store:
         final: dict[str, str] = {}
         pending: Sequence[str] = keys
         for pause in (0.0, *_PAUSES_SECONDS):
-            time.sleep(pause)  # what is asked again at once is refused again
+            pause_about(pause)  # what is asked again at once is refused again
             with self._translated("delete", pending[0]):
                 request = {"Objects": [{"Key": key} for key in pending], "Quiet": True}
                 errors = self.client.delete_objects(Bucket=self.bucket, Delete=request).get("Errors", [])
