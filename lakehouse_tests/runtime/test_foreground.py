@@ -13,7 +13,7 @@ import yaml
 
 from lakehouse.core.errors import Refused
 from lakehouse.core.settings import parse_settings
-from lakehouse.runtime import server
+from lakehouse.runtime import foreground, server
 from lakehouse.runtime.dagster_home import dagster_home
 from lakehouse.runtime.foreground import run_all
 from lakehouse.runtime.processes import group_members, hold_lock
@@ -63,6 +63,22 @@ def test_a_lake_is_up_once(tmp_path: Path) -> None:
     settings = replace(own_settings(tmp_path), port=free_port())
     with hold_lock(settings.home / "up.lock"), pytest.raises(Refused, match="up already"):
         run_all(settings, print)
+
+
+def test_dagster_ends_before_the_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    order = list[str]()
+
+    @contextlib.contextmanager
+    def part(name: str) -> Iterator[None]:
+        order.append(f"{name} begins")
+        yield
+        order.append(f"{name} ends")
+
+    monkeypatch.setattr(foreground, "_spark", lambda *_: part("server"))
+    monkeypatch.setattr(foreground, "_dagster", lambda *_: part("Dagster"))
+    monkeypatch.setattr(foreground, "_show", lambda *_: None)
+    assert run_all(replace(own_settings(tmp_path), port=free_port()), print) == 1
+    assert order == ["server begins", "Dagster begins", "Dagster ends", "server ends"]
 
 
 def test_dagster_keeps_everything_in_the_home_of_its_lake_and_is_told_the_rest_by_the_project(tmp_path: Path) -> None:
