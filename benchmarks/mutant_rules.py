@@ -1719,12 +1719,6 @@ RULES: tuple[Rule, ...] = (
         ("engine/spark/test_session_settings.py::test_a_session_that_was_lost_inside_a_block_is_not_handed_out_again",),
     ),
     Rule(
-        "lakehouse/engine/spark/session_settings.py",
-        "        raise\n    _unset(spark, values)\n",
-        "        raise\n",
-        ("engine/compaction/test_run.py::test_the_commit_carries_the_plans_figures_and_the_session_no_setting",),
-    ),
-    Rule(
         "lakehouse/core/declaration/strategy_properties.py",
         "(name in ours or name not in current)",
         "True",
