@@ -22,7 +22,7 @@ from urllib.error import URLError
 from urllib.request import urlopen
 
 from benchmarks.s3_server import KEY, PREFIX, names_of
-from lakehouse.core.declaration.table import Append, Landing, Table
+from lakehouse import Append, Landing, Table
 from lakehouse.core.settings import Settings
 from lakehouse.engine.clock import now_ms
 from lakehouse.engine.inventory import newest_report, scan

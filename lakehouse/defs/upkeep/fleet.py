@@ -161,7 +161,7 @@ def _held(
         # What needs no log: noted failures, the newest success, the scans of probes, the rewrites that the newest event tells of.
         successes = [CompactionTry(ended_ms=compacted_ms[key], result="succeeded")] if key in compacted_ms else []
         rewrites = sensed_state(key, facts.get(key))[1]
-        breaker = assess_breaker([*failures.get(key, ()), *successes], rewrites, policy, now_ms, scans=scanned.get(key, ()))
+        breaker = assess_breaker([*failures.get(key, ()), *successes], rewrites, now_ms, scans=scanned.get(key, ()))
         held = hands_off(key, policy, pauses.get(key), breaker, now_ms)
         if held is not None:
             found[key] = (held.reason, held.sentence)
