@@ -40,7 +40,7 @@ def hands_off_now(lake: Lake, table: Table, history: History | None) -> HandsOff
     pause = Journal(lake.store).pause_of(table.key)
     held = hands_off(table.key, policy_for(table.layer, table.compaction), pause, breaker_of(lake, table, history), now_ms())
     backoff = None if held else backoffs(lake.store, now_ms(), table.key).get(table.key)
-    return held if backoff is None else HandsOff(table=table.key, reason=backoff.reason, sentence=backoff.sentence)
+    return held if backoff is None else HandsOff(table=table.key, explanation=backoff.explanation)
 
 
 def refuse_hands_off(lake: Lake, table: Table) -> None:

@@ -10,6 +10,7 @@ from lakehouse.cli.commands.compact import _document, _outcome, _print, _recorde
 from lakehouse.cli.context import Opened
 from lakehouse.core.compaction.outcome import CompactionOutcome
 from lakehouse.core.compaction.plan import CompactionPlan
+from lakehouse.core.reasons import Reason
 from lakehouse.defs.metadata.table import compaction_metadata
 from lakehouse.engine.compaction import run
 from lakehouse.engine.lake import open_lake
@@ -44,15 +45,16 @@ def recorded(plan: CompactionPlan, *, conflicts: int) -> dict[str, Any]:
 
 def test_after_a_conflict_the_prediction_of_the_narrowed_plan_is_shown(opened: Opened, capsys: pytest.CaptureFixture[str]) -> None:
     whole = planned(opened)
-    narrowed = replace(whole, bins=whole.bins[:1], sentence="4 files of one partition", estimate=replace(whole.estimate, seconds=0.5))
+    why = Reason.NO_FILES.explain(version=4)
+    narrowed = replace(whole, bins=whole.bins[:1], explanation=why, estimate=replace(whole.estimate, seconds=0.5))
     metadata = recorded(narrowed, conflicts=1)
     outcome, told = _outcome(opened, orders, metadata), _recorded(narrowed, metadata)
     document = _document(outcome, told)
     assert (document["files_removed"], document["actual_files_removed"], document["files_added"]) == (4, 4, 1)
-    assert (document["sentence"], document["estimate"]["seconds"], document["bins"]) == ("4 files of one partition", 0.5, None)
+    assert (document["sentence"], document["estimate"]["seconds"], document["bins"]) == ("the table has no files at version 4", 0.5, None)
     _print(outcome, told)
     shown = capsys.readouterr().out.splitlines()
-    assert shown[0].endswith("MERGEABLE_FILES: 4 files of one partition")
+    assert shown[0].endswith("NO_FILES: the table has no files at version 4")
     assert next(line.split() for line in shown if line.startswith("files removed")) == ["files", "removed", "4", "4"]
 
 

@@ -118,8 +118,7 @@ def test_many_files_arrive_in_several_batches_of_one_run_and_folded_ones_stay_kn
         land(lake, f"{number}.json", [event(number, 5, "new")])
     outcome = write_table(lake, spark, small)
     assert (outcome.files_read, outcome.rows_written, version_of(lake, events.key)) == (3, 3, 1)
-    assert outcome.sentence.startswith("3 landed file(s) of ")
-    assert "make batch 1 to 2" in outcome.sentence
+    assert outcome.sentence.startswith("batch 1 to 2 has 3 landed files (")
     assert [file.name.rpartition("/")[2][:8] for file in lake.store.list(f"_lakehouse/ingest/{events.key}")] == ["segment-"]
     land(lake, "3.json", [event(3, 5, "new")])
     assert (write_table(lake, spark, small).files_read, write_table(lake, spark, small).reason) == (1, Reason.NOTHING_LANDED)
