@@ -62,5 +62,6 @@ def version_of(lake: Lake, key: str) -> int | None:
 
 
 def session_settings(spark: Any) -> dict[str, str]:
-    """The settings of a session that are set by those who use it; Delta keeps its last commit's number among them."""
-    return {name: value for name, value in spark.conf.getAll.items() if not name.endswith(".lastCommitVersionInSession")}
+    """The settings of a session that its user made. Delta makes some of its own: its last commit's number, and reading columns by their ids."""
+    own = (".lastCommitVersionInSession", ".parquet.fieldId.read.enabled", ".parquet.fieldId.write.enabled")
+    return {name: value for name, value in spark.conf.getAll.items() if not name.endswith(own)}
