@@ -47,7 +47,7 @@ from lakehouse.engine.ingest.arrival import arrived_batch, check_arrived
 from lakehouse.engine.ingest.parse_lines import count_lines, parse_lines, table_rows
 from lakehouse.engine.ingest.quarantine import quarantine, quarantine_arrived
 from lakehouse.engine.ingest.staging import clear_staged, is_staged, stage, staged_paths
-from lakehouse.engine.ingest.table_properties import apply_strategy, declared_properties
+from lakehouse.engine.ingest.table_properties import declared_properties
 from lakehouse.engine.journal.journal import Journal
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.spark.session_settings import ANSI, session_confs
@@ -84,15 +84,15 @@ class _Planned:
     ledger: Ledger
 
 
-def load(lake: Lake, spark: "SparkSession", table: Table) -> WriteOutcome:
-    """Everything that has landed for `table` so far, in one or more batches; the caller holds the table's guard.
+def load(lake: Lake, spark: "SparkSession", table: Table, facts: TableFacts | None) -> WriteOutcome:
+    """Everything that has landed for `table` so far, in one or more batches; `facts` is the table now, whose guard the caller holds.
 
     Raises:
         Broken: the table does not tell which batches it holds, or a file of a batch that did not arrive is gone or changed.
         Refused: the table that is there has other columns than its declaration, or forgets which batches it holds.
     """
     listing = {file.name: file for file in _listing(lake, _landing(table))}
-    before = facts = apply_strategy(lake, spark, table, lake.facts(table.key))
+    before = facts
     loaded: list[_Loaded] = []
     with session_confs(spark, {ANSI: "false"}):
         while (planned := _plan(lake, table, facts, [*listing.values()])).plan.batch is not None:
@@ -105,7 +105,7 @@ def load(lake: Lake, spark: "SparkSession", table: Table) -> WriteOutcome:
     if loaded:
         clear_staged(lake.store, table.key)
     reason, sentence = _told(loaded) if loaded else (planned.plan.reason, planned.plan.sentence)
-    outcome = commit_rows.outcome_of(lake, spark, table, before=before, reason=reason, sentence=sentence)
+    outcome = commit_rows.outcome_of(lake, spark, table, before=before, after=facts, reason=reason, sentence=sentence)
     return replace(
         outcome,
         rows_quarantined=sum(each.quarantined for each in loaded),

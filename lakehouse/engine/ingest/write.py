@@ -53,9 +53,15 @@ def write_table(lake: Lake, spark: "SparkSession", table: Table) -> WriteOutcome
         Broken: the rows to read are gone, and reading the others again would double some.
     """
     started = time.monotonic()
-    confs = session_confs(spark, {OLD_VERSIONS_REFUSED: "false", HASH_MAPS: "true", **strategy_confs(lake, table)})
-    with hold(lake, spark, table.key, owner=f"write of {table.key}"), translated(), confs:
-        outcome = retry_conflicts(lambda: load(lake, spark, table) if table.source else _derive(lake, spark, table))
+
+    def attempt() -> WriteOutcome:
+        facts = lake.facts(table.key)
+        with session_confs(spark, {OLD_VERSIONS_REFUSED: "false", HASH_MAPS: "true", **strategy_confs(table, facts)}):
+            target = apply_strategy(lake, spark, table, facts)
+            return load(lake, spark, table, target) if table.source else _derive(lake, spark, table, target)
+
+    with hold(lake, spark, table.key, owner=f"write of {table.key}"), translated():
+        outcome = retry_conflicts(attempt)
     return replace(outcome, seconds=time.monotonic() - started)
 
 
@@ -71,14 +77,14 @@ def _consume_prefix(read: Layout) -> str:
     return f"lakehouse/consume/{read.table}/"
 
 
-def _derive(lake: Lake, spark: "SparkSession", table: Table) -> WriteOutcome:
+def _derive(lake: Lake, spark: "SparkSession", table: Table, target: TableFacts | None) -> WriteOutcome:
     inputs = _pinned(lake, table)
-    target = apply_strategy(lake, spark, table, lake.facts(table.key))
     if isinstance(table.write, Overwrite):
         reason, sentence = _replace(spark, lake, table, inputs, target)
     else:
         reason, sentence = _follow(spark, lake, table, table.write, inputs, target)
-    return commit_rows.outcome_of(lake, spark, table, before=target, reason=reason, sentence=sentence)
+    after = target if reason is Reason.INPUTS_UNCHANGED else lake.facts(table.key)
+    return commit_rows.outcome_of(lake, spark, table, before=target, after=after, reason=reason, sentence=sentence)
 
 
 def _pinned(lake: Lake, table: Table) -> dict[str, TableFacts]:
