@@ -830,9 +830,9 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         "lakehouse/engine/compaction/undo.py",
-        "    return done if made == newest + 1 else",
-        "    return done if made else",
-        ("engine/compaction/test_undo.py::test_what_somebody_writes_beside_every_restore_is_given_back_or_named",),
+        "    if not (missing := history.missing_after(newest)):",
+        "    if (missing := history.missing_after(newest)) is not None:",
+        ("engine/compaction/test_undo.py::test_what_somebody_writes_beside_the_restore_is_named",),
     ),
     Rule(
         "lakehouse/engine/compaction/undo.py",
@@ -842,8 +842,8 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         "lakehouse/engine/compaction/undo.py",
-        "history = history_since(lake.store, known, before.version)",
-        "history = known",
+        "history = history_since(lake.store, now.history, before.version)",
+        "history = now.history",
         ("engine/compaction/test_undo.py::test_a_restore_is_found_below_any_number_of_later_commits",),
     ),
     Rule(
