@@ -39,7 +39,7 @@ bench: $(READY) $(MINISTACK) ## the long measurements; LAKEHOUSE_ settings apply
 	@$(BIN)/python -m benchmarks
 
 clean: ## remove environment, jars and caches; never a lake
-	rm -rf .venv .lakehouse/jars .lakehouse/jars.lock .lakehouse/java .pytest_cache .ruff_cache .hypothesis build *.egg-info
+	rm -rf .venv .lakehouse/jars .lakehouse/jars.lock .lakehouse/java .lakehouse/matplotlib .pytest_cache .ruff_cache .hypothesis build *.egg-info
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 	@echo "kept: .lakehouse/lake (the tables) and .lakehouse/dagster (the runs); delete them yourself if you want to start over"
 

@@ -1,82 +1,201 @@
 """Breaks each safety rule of a list, one at a time, and tells which breaks no test notices.
 
-`python -m benchmarks.mutants [WORD …]` breaks the rules whose file or name holds all of the words. The checkout is never changed: each rule
-is broken in a copy. A rule is one replacement of a text that stands once in its file, and the tests that must turn red; unbroken, they are
-green.
+`python -m benchmarks.mutants [WORD …]` breaks the rules whose file or promise holds all of the words. The checkout is never changed: each
+rule is broken in a copy, where its file is put back afterwards. A rule is one replacement of a text that stands once in its file, and the
+tests that must turn red; unbroken, they are green.
+
+1. The tests without Spark run for every rule, `--jobs` rules at once, in processes forked from one that has loaded what they all import.
+2. Rules that those do not notice are left to their tests with Spark, on one server for all; `--pure` leaves them out.
+
+`--table` breaks nothing: it writes the list into `docs/safety.md`.
 """
 
+import argparse
+import contextlib
+import io
+import multiprocessing
 import os
 import shutil
-import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from functools import cache
+from importlib.util import cache_from_source
 from pathlib import Path
+from queue import SimpleQueue
 
 from benchmarks.mutant_rules import RULES, Rule
-from lakehouse.runtime.project import ROOT
+from benchmarks.safety_page import write_page
 
+# Nothing of the project is imported at the top: a forked process would have it from the checkout, and not from its copy.
+ROOT = Path(__file__).resolve().parent.parent
 _FOLDERS = ("lakehouse", "lakehouse_tests", "benchmarks", "docs")
 _FILES = ("pyproject.toml", "dagster.yaml", "workspace.yaml", "README.md", "CHANGELOG.md")
 _TEST_SECONDS = 1_200
+_GREEN, _RED, _NO_TESTS = 0, 1, 5  # Source: pytest.ExitCode
+_PURE, _SPARK = ("-m", "not spark"), ("-m", "spark")
+_FORKED = multiprocessing.get_context("forkserver")
+_FORKED.set_forkserver_preload(
+    [
+        "pytest",
+        "hypothesis",
+        "pytest_timeout",
+        "xdist.plugin",
+        "boto3",
+        "moto.server",
+        "pyarrow.parquet",
+        "pyspark.sql.connect.session",
+        "delta",
+    ]
+)
 
 
-def main(words: Iterable[str] = ()) -> int:
+def main(arguments: Sequence[str] = ()) -> int:
     """Prints a line for each rule; 1 if a break survives its tests."""
-    chosen = [rule for rule in RULES if all(word in f"{rule.file} {rule.name}" for word in words)]
-    survived: list[Rule] = []
+    asked = _parser().parse_args(arguments)
+    if asked.table:
+        write_page(RULES, ROOT)
+        return 0
+    if wrong := [*outdated(RULES)]:
+        print(*wrong, sep="\n")
+        return 1
+    chosen, began = [rule for rule in RULES if all(word in f"{rule.file} {rule.name}" for word in asked.words)], time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
-        if _are_red([*dict.fromkeys(test for rule in chosen for test in rule.tests)], _copy(Path(folder) / "sound")):
-            print("the tests of these rules are red with no rule broken")
-            return 1
-        for number, rule in enumerate(chosen, start=1):
-            began, copy = time.monotonic(), _copy(Path(folder) / str(number))
-            path = copy / rule.file
-            path.write_text(broken(rule, path.read_text()))
-            survived += [] if _are_red(rule.tests, copy) else [rule]
-            verdict, seconds = "SURVIVED" if rule in survived else "noticed ", time.monotonic() - began
-            print(f"{number:3} of {len(chosen)}  {verdict}  {seconds:5.1f} s  {rule.file}: {rule.name}", flush=True)
-            shutil.rmtree(copy)
-    print(f"{len(chosen)} rules broken, {len(chosen) - len(survived)} noticed, {len(survived)} survived")
+        copies = [_Copy(Path(folder) / str(number)) for number in range(asked.jobs)]
+        unnoticed = _unnoticed(chosen, copies, _PURE)
+        left_out = [rule for rule in unnoticed if asked.pure and rule.tests and copies[0].ends_with(rule.tests, _SPARK, "--co") == _GREEN]
+        if not asked.pure and unnoticed:
+            with _spark_server(Path(folder) / "shared", copies[0]):
+                unnoticed = _unnoticed(unnoticed, copies[:1], _SPARK)
+    survived = [rule for rule in unnoticed if rule not in left_out]
+    print(*(f"SURVIVED  {rule.file}: {rule.name}: {rule.old!r}" for rule in survived), sep="\n")
+    noticed, seconds = len(chosen) - len(unnoticed), time.monotonic() - began
+    print(f"{len(chosen)} rules, {noticed} noticed, {len(survived)} survived, {len(left_out)} left to Spark; {seconds:.0f} s")
     return 1 if survived else 0
 
 
-def broken(rule: Rule, text: str) -> str:
-    """The text of the rule's file with the rule broken.
-
-    Raises:
-        ValueError: what is to be replaced does not stand there exactly once.
-    """
-    if (count := text.count(rule.old)) != 1:
-        raise ValueError(f"{rule.file}: {rule.old!r} stands there {count} times")
-    return text.replace(rule.old, rule.new)
-
-
-def _copy(folder: Path) -> Path:
-    """The project's files in a folder, with the jars that were fetched."""
-    for name in _FOLDERS:
-        shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
-    for name in _FILES:
-        shutil.copy(ROOT / name, folder / name)
-    (folder / ".lakehouse").mkdir()
-    for name in ("jars", "java"):
-        if (ROOT / ".lakehouse" / name).exists():
-            (folder / ".lakehouse" / name).symlink_to(ROOT / ".lakehouse" / name)
-    return folder
+def outdated(rules: Iterable[Rule], root: Path = ROOT) -> Iterator[str]:
+    """What the rules name and the project in `root` has not: a text that stands once in a file, and a test."""
+    read = cache(lambda name: path.read_text() if (path := root / name).is_file() else "")
+    for rule in rules:
+        if (count := read(rule.file).count(rule.old)) != 1 or rule.old == rule.new:
+            yield f"{rule.file}: {rule.old!r} stands there {count} times, and gives way to {rule.new!r}"
+        for test in rule.tests:
+            file, _, name = test.partition("::")
+            if f"\ndef {name}(" not in read(f"lakehouse_tests/{file}"):
+                yield f"{rule.file}: no test is called {test!r}"
 
 
-def _are_red(tests: Iterable[str], folder: Path) -> bool:
-    """Whether one of the tests fails, or hangs, in a copy of the project."""
-    command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *(f"lakehouse_tests/{test}" for test in tests)]
-    environ = {**os.environ, "PYTHONPATH": str(folder)}
-    try:
-        done = subprocess.run(command, cwd=folder, env=environ, capture_output=True, text=True, timeout=_TEST_SECONDS, check=False)
-    except subprocess.TimeoutExpired:
-        return True
-    if done.returncode not in (0, 1):  # 1: tests failed; everything else is no answer
-        raise RuntimeError(f"pytest ended with {done.returncode}:\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
-    return done.returncode == 1
+class _Copy:
+    """The project's files in a folder of their own, with the jars that were fetched."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder, self._runs, self.environ = folder, 0, {"PYTHONPATH": str(folder)}
+        for name in _FOLDERS:
+            shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
+        for name in _FILES:
+            shutil.copy(ROOT / name, folder / name)
+        (folder / ".lakehouse").mkdir()
+        for name in ("jars", "java"):
+            if (ROOT / ".lakehouse" / name).exists():
+                (folder / ".lakehouse" / name).symlink_to(ROOT / ".lakehouse" / name)
+
+    def notices(self, rule: Rule, marks: Sequence[str]) -> bool:
+        """Whether one of the rule's tests with these marks fails while the rule is broken."""
+        path = self._folder / rule.file
+        sound = path.read_text()
+        path.write_text(sound.replace(rule.old, rule.new))
+        try:
+            return self.ends_with(rule.tests, marks, "-x") == _RED
+        finally:
+            path.write_text(sound)
+            Path(cache_from_source(str(path))).unlink(missing_ok=True)
+
+    def ends_with(self, tests: Iterable[str], *arguments: str | Sequence[str]) -> int:
+        """pytest's exit code in this copy; tests that hang are red.
+
+        Raises:
+            RuntimeError: it is neither green nor red, nor without tests, which is no answer.
+        """
+        flat = [word for each in arguments for word in ([each] if isinstance(each, str) else each)]
+        flat += ["-q", "-p", "no:cacheprovider", f"--basetemp={self._folder / 'tmp'}", *(f"lakehouse_tests/{test}" for test in tests)]
+        log = self._folder / "pytest.log"
+        process = _FORKED.Process(target=_pytest, args=(self._folder, flat, self.environ, log))
+        process.start()
+        process.join(_TEST_SECONDS)
+        if process.exitcode is None:
+            process.kill()
+            return _RED
+        if process.exitcode not in (_GREEN, _RED, _NO_TESTS):
+            raise RuntimeError(f"pytest ended with {process.exitcode}: {flat}\n{log.read_text()[-4000:]}")
+        return process.exitcode
+
+
+def _pytest(folder: Path, arguments: list[str], environ: dict[str, str], log: Path) -> None:
+    """Runs pytest in this process, which is a fork that nothing else is done in."""
+    os.chdir(folder)
+    os.environ.update(environ)
+    sys.path[:] = [str(folder), *(path for path in sys.path if path not in ("", str(ROOT)))]
+    with log.open("w") as said:
+        os.dup2(said.fileno(), 1)
+        os.dup2(said.fileno(), 2)
+        sys.stdout = io.TextIOWrapper(io.FileIO(1, "w", closefd=False), write_through=True)
+        import pytest
+
+        code = int(pytest.main(arguments))
+    os._exit(code)  # no thread of a server that a test started keeps it
+
+
+def _unnoticed(rules: Sequence[Rule], copies: Sequence[_Copy], marks: Sequence[str]) -> list[Rule]:
+    """Those of the rules that may be broken in a copy without a red test among those with these marks."""
+    every = dict.fromkeys(test for rule in rules for test in rule.tests)
+    if copies[0].ends_with(every, marks, "-x") == _RED:
+        raise RuntimeError(f"the tests of these rules ({' '.join(marks)}) are red with no rule broken")
+    free: SimpleQueue[_Copy] = SimpleQueue()
+    for copy in copies:
+        free.put(copy)
+
+    def verdict(rule: Rule) -> tuple[bool, float]:
+        copy, began = free.get(), time.monotonic()
+        try:
+            return copy.notices(rule, marks), time.monotonic() - began
+        finally:
+            free.put(copy)
+
+    with ThreadPoolExecutor(max_workers=len(copies)) as pool:
+        waiting = {pool.submit(verdict, rule): rule for rule in rules}
+        unnoticed: list[Rule] = []
+        for number, done in enumerate(as_completed(waiting), start=1):
+            rule, (is_noticed, seconds) = waiting[done], done.result()
+            unnoticed += [] if is_noticed else [rule]
+            said = "noticed    " if is_noticed else "not noticed"
+            print(f"{number:3} of {len(rules)}  {said}  {seconds:5.1f} s  {rule.file}: {rule.name}", flush=True)
+    return unnoticed
+
+
+@contextlib.contextmanager
+def _spark_server(folder: Path, copy: _Copy) -> Iterator[None]:
+    """A Spark Connect server that all test runs in the copy share; no verdict counts unless it lived through all of them."""
+    from lakehouse.runtime.server import status
+    from lakehouse_tests.spark_server import shared_server
+
+    folder.mkdir()
+    copy.environ["SHARED_BY_TEST_RUNS"] = str(folder)
+    with shared_server(folder) as settings:
+        yield
+        if not status(settings).is_running:
+            raise RuntimeError("the shared Spark Connect server ended while rules were broken: run those with Spark again")
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.mutants", description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("words", nargs="*", help="only rules whose file or promise holds all of these")
+    parser.add_argument("--jobs", type=int, default=2, help="rules broken at once, with tests that need no Spark (default 2)")
+    parser.add_argument("--pure", action="store_true", help="without the tests that need Spark")
+    parser.add_argument("--table", action="store_true", help="write the list into docs/safety.md, and break nothing")
+    return parser
 
 
 if __name__ == "__main__":

@@ -78,7 +78,9 @@ def own_settings(home: Path, **values: str) -> Settings:
 
 @pytest.fixture(scope="session")
 def for_all_workers(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder that all processes of this test run share."""
+    """A folder that all processes of this test run share, and those of other runs for which the environment names the same."""
+    if named := os.environ.get("SHARED_BY_TEST_RUNS"):
+        return Path(named)
     base = tmp_path_factory.getbasetemp()
     return base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
 
@@ -181,8 +183,13 @@ def link_year(prepared: Path, home: Path) -> Path:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The journeys first: they are the longest, and nothing may be left to wait for alone at the end. They may take longer, too."""
+    """The journeys first: they are the longest, and nothing may be left to wait for alone at the end. They may take longer, too.
+
+    Whatever asks for the shared server is marked, so that `-m "not spark"` needs no Java.
+    """
     items.sort(key=lambda item: "journeys" not in item.path.parts)
     for item in items:
+        if "shared_settings" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.spark)
         if seconds := next((seconds for folder, seconds in _LONG_SECONDS.items() if folder in item.path.parts), None):
             item.add_marker(pytest.mark.timeout(seconds))

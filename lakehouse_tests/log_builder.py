@@ -14,8 +14,9 @@ from urllib.parse import quote, unquote
 
 from lakehouse.core.delta.snapshot import Layout
 from lakehouse.engine.delta_log import TableFacts, read_facts
-from lakehouse.engine.store import MemoryStore, Store
+from lakehouse.engine.store import Store
 from lakehouse_tests.checkpoint_parquet import checkpoint_parquet
+from lakehouse_tests.memory_store import MemoryStore
 
 START_MS = 1_700_000_000_000
 MINUTE_MS = 60_000

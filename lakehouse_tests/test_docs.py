@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.mutant_rules import RULES
+from benchmarks.safety_page import tables
 from lakehouse.core.declaration.compaction_policy import Compaction
 from lakehouse.core.declaration.table import find_tables
 from lakehouse.core.reasons import Reason
@@ -38,10 +40,27 @@ def test_every_decision_is_listed() -> None:
     assert pages and [page for page in pages if f"({page})" not in index] == []
 
 
+def test_every_safety_rule_is_listed() -> None:
+    """`python -m benchmarks.mutants --table` writes the tables anew."""
+    assert (DOCS / "safety.md").read_text().endswith(tables(RULES))
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_every_link_leads_somewhere(page: Path) -> None:
     links = re.findall(r"\]\(([^)#]+)\)", page.read_text())
     assert [link for link in links if not link.startswith("http") and not (page.parent / link).exists()] == []
+
+
+def test_every_file_on_the_map_is_there() -> None:
+    """A name without a folder is beside the one before it."""
+    missing: list[str] = []
+    for line in (DOCS / "architecture.md").read_text().splitlines():
+        folder = Path("lakehouse")
+        for name in re.findall(r"`([a-z_]+(?:/[a-z_]+)*(?:\.py|/))`", line):
+            path = (Path(name) if name.startswith("lakehouse_tests") else Path("lakehouse") / name) if "/" in name else folder / name
+            folder = path.parent
+            missing += [] if (DOCS.parent / path).exists() else [name]
+    assert missing == []
 
 
 def test_the_guide_s_tables_are_tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,9 +5,14 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
+
+from benchmarks.mutant_rules import RULES as SAFETY_RULES
+from benchmarks.mutant_rules import Rule
+from benchmarks.mutants import outdated
 
 HOUSE = Path(__file__).resolve().parent.parent
 
@@ -16,7 +21,7 @@ DOORS: dict[str, tuple[str, ...] | None] = {
     "core": ("lakehouse.core",),
     "tables": ("lakehouse.core", "lakehouse.tables", "pyspark.sql"),
     "runtime": ("lakehouse.core", "lakehouse.runtime"),
-    "report": ("lakehouse.core", "lakehouse.report"),
+    "report": ("lakehouse.core", "lakehouse.report", "matplotlib", "PIL"),
     "engine": (
         "lakehouse.core",
         "lakehouse.runtime",
@@ -61,6 +66,9 @@ DOORS: dict[str, tuple[str, ...] | None] = {
 }
 FUNCTION_LINES = 45
 FILE_LINES = 300
+# What is read at a glance. A folder that holds one file for each command of the terminal grows with the commands.
+FOLDER_MODULES = 12
+ONE_FILE_EACH = ("cli/commands",)
 # Only what Dagster inspects must have real annotations: it resolves them when a definition is made.
 EVALUATED = ("defs", "definitions", "replay")
 # A function that writes to a terminal or a page -> where it may be called: there texts are escaped, or are none from outside.
@@ -138,6 +146,56 @@ def long_files(root: Path) -> Iterator[str]:
             yield f"{path} has {lines} lines"
 
 
+def crowded_folders(root: Path) -> Iterator[str]:
+    """Folders with more modules, or more folders, than are read at a glance."""
+    house = root / "lakehouse"
+    for folder in (house, *(path for path in sorted(house.rglob("*")) if path.is_dir() and path.name not in HIDDEN)):
+        modules = [path for path in folder.glob("*.py") if path.name != "__init__.py"]
+        rooms = [path for path in folder.iterdir() if path.is_dir() and path.name not in HIDDEN]
+        for entries, name in ((modules, "modules"), (rooms, "folders")):
+            if len(entries) > FOLDER_MODULES and folder.relative_to(house).as_posix() not in ONE_FILE_EACH:
+                yield f"{folder} has {len(entries)} {name}"
+
+
+def import_circles(root: Path) -> Iterator[str]:
+    """Modules that cannot be imported without each other; an import within a function, or for types alone, is none."""
+    names = {".".join(path.relative_to(root).with_suffix("").parts).removesuffix(".__init__"): path for path, _ in parsed(root)}
+    graph = {
+        name: {
+            wanted
+            for node in ast.parse(path.read_text()).body
+            for module, imported in _names_in(node)
+            for wanted in [f"{module}.{imported}" if f"{module}.{imported}" in names else module]
+            if wanted in names
+        }
+        for name, path in names.items()
+    }
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        yield f"a circle of imports: {' -> '.join(error.args[1])}"
+
+
+def _names_in(node: ast.stmt) -> Iterator[tuple[str, str]]:
+    match node:
+        case ast.ImportFrom(level=0, module=str(module)):
+            yield from ((module, name.name) for name in node.names)
+        case ast.Import():
+            yield from ((name.name, "") for name in node.names)
+        case _:
+            return
+
+
+def types_of_one_name(root: Path) -> Iterator[str]:
+    """Public classes whose name another public class has."""
+    places: dict[str, list[str]] = {}
+    for path, tree in parsed(root):
+        for node in tree.body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                places.setdefault(node.name, []).append(str(path))
+    yield from (f"{name} is in {' and in '.join(found)}" for name, found in places.items() if len(found) > 1)
+
+
 def postponed_annotations(root: Path) -> Iterator[str]:
     for path, tree in parsed(root, EVALUATED):
         if any(name == "__future__" for _, name in imports(tree)):
@@ -186,8 +244,8 @@ def texts(folder: Path) -> Iterator[Path]:
             yield path
 
 
-# A rule, and a file that breaks it: where it lies, and what it says.
-RULES: dict[str, tuple[type_of_rule, str, str]] = {
+# A rule, and files that break it: where each lies, and what it says.
+RULES: dict[str, tuple[type_of_rule, *tuple[str, ...]]] = {
     "core imports the standard library alone": (unlawful_imports, "core/x.py", "import pyarrow"),
     "core does not import engine": (unlawful_imports, "core/x.py", "def f():\n    from lakehouse.engine.store import Store"),
     "core does not import engine by its package": (unlawful_imports, "core/x.py", "from lakehouse import engine"),
@@ -206,6 +264,9 @@ RULES: dict[str, tuple[type_of_rule, str, str]] = {
     "functions are short": (long_functions, "core/x.py", "def f():\n" + "    pass\n" * FUNCTION_LINES),
     "methods are short": (long_functions, "core/x.py", "class A:\n    def f(self):\n" + "        pass\n" * FUNCTION_LINES),
     "files are short": (long_files, "core/x.py", "x = 1\n" * (FILE_LINES + 1)),
+    "a folder is read at a glance": (crowded_folders, *(text for each in range(FOLDER_MODULES + 1) for text in (f"core/a/m{each}.py", ""))),
+    "no module needs itself": (import_circles, "core/x.py", "from lakehouse.core import y\n", "core/y.py", "import lakehouse.core.x"),
+    "a type's name is its own": (types_of_one_name, "core/x.py", "class Share: ...", "engine/x.py", "class Share: ..."),
     "Dagster sees real annotations": (postponed_annotations, "defs/x.py", "from __future__ import annotations"),
     "so do the definitions": (postponed_annotations, "definitions.py", "from __future__ import annotations"),
     "a module says what it is for": (undescribed, "core/x.py", "x = 1"),
@@ -220,16 +281,17 @@ RULES: dict[str, tuple[type_of_rule, str, str]] = {
 }
 
 
-@pytest.mark.parametrize("rule", sorted({rule for rule, _, _ in RULES.values()}, key=lambda rule: rule.__name__))
+@pytest.mark.parametrize("rule", sorted({rule for rule, *_ in RULES.values()}, key=lambda rule: rule.__name__))
 def test_the_house_keeps_its_law(rule: type_of_rule) -> None:
     assert list(rule(HOUSE)) == []
 
 
-@pytest.mark.parametrize(("rule", "name", "text"), RULES.values(), ids=RULES)
-def test_a_breach_is_caught(rule: type_of_rule, name: str, text: str, tmp_path: Path) -> None:
-    planted = tmp_path / "lakehouse" / name
-    planted.parent.mkdir(parents=True)
-    planted.write_text(text)
+@pytest.mark.parametrize(("rule", "files"), [(rule, files) for rule, *files in RULES.values()], ids=RULES)
+def test_a_breach_is_caught(rule: type_of_rule, files: list[str], tmp_path: Path) -> None:
+    for name, text in zip(files[::2], files[1::2], strict=True):
+        path = tmp_path / "lakehouse" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
     assert len(list(rule(tmp_path))) == 1
 
 
@@ -251,6 +313,22 @@ def test_what_the_law_allows_is_let_in(name: str, text: str, tmp_path: Path) -> 
 
 def test_every_room_is_in_the_law() -> None:
     assert {room_of(path, HOUSE) for path, _ in parsed(HOUSE)} - set(DOORS) == set()
+
+
+def test_every_safety_rule_names_a_text_that_stands_once_and_tests_that_exist() -> None:
+    """Who changes such a text changes its rule in `benchmarks/mutant_rules.py`, so that the mutants go on breaking it."""
+    assert list(outdated(SAFETY_RULES)) == []
+
+
+@pytest.mark.parametrize(
+    ("old", "test"), [("x = 2", "a.py::test_a"), ("x", "a.py::test_a"), ("x = 1", "a.py::test_b"), ("x = 1", "b.py::test_a")]
+)
+def test_a_safety_rule_that_names_something_else_is_caught(old: str, test: str, tmp_path: Path) -> None:
+    (tmp_path / "lakehouse_tests").mkdir()
+    (tmp_path / "lakehouse_tests" / "a.py").write_text("x\ndef test_a() -> None: ...")
+    (tmp_path / "c.py").write_text("x = 1; x")
+    assert len(list(outdated([Rule("c.py", old, "y", (test,))], tmp_path))) == 1
+    assert list(outdated([Rule("c.py", "x = 1", "y", ("a.py::test_a",))], tmp_path)) == []
 
 
 def test_core_loads_nothing_from_outside() -> None:

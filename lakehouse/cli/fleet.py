@@ -17,9 +17,10 @@ from lakehouse.core.delta.commits import History
 from lakehouse.core.reasons import Reason
 from lakehouse.core.scheduling.health import assess_health
 from lakehouse.core.scheduling.ranking import Bounds, Decision, RunState, choose_compactions
-from lakehouse.core.scheduling.read_rates import DAY_MS, ReaderRun, count_reads
+from lakehouse.core.scheduling.read_rates import ReaderRun, count_reads
 from lakehouse.core.scheduling.strategy_selection import strategy_of
 from lakehouse.core.scheduling.triggers import TableState, state_of
+from lakehouse.core.units import DAY_MS
 from lakehouse.engine.clock import now_ms
 from lakehouse.engine.compaction.hold_back import hands_off_now
 from lakehouse.engine.journal.journal import Journal
@@ -85,6 +86,7 @@ def _look(lake: Lake, table: Table, now: int) -> _Looked | None:
         last_compaction_ms=last_compaction_ms(facts.history, failures),
         sensor_driven=isinstance(strategy, BySensor),
         chosen=type(strategy).__name__,
+        prices=table.prices,
     )
     return _Looked(plan=plan, state=state, history=facts.history, held=(held.reason, held.sentence) if held else None)
 

@@ -4,8 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from lakehouse.core.errors import Refused
-from lakehouse.report.chart import Series, chart_shapes, line_chart
-from lakehouse.report.png import png_picture
+from lakehouse.report.chart import Series, line_chart
 
 
 def check_plot(plot: Path) -> None:
@@ -18,6 +17,4 @@ def check_plot(plot: Path) -> None:
 
 def files_picture(plot: Path, title: str, series: Sequence[Series], marks: Sequence[float]) -> bytes:
     """The picture in the format that the file's name asks for."""
-    if plot.suffix == ".svg":
-        return line_chart(title, series, marks, x_name="version", y_name="files").encode()
-    return png_picture(chart_shapes(title, series, marks, x_name="version", y_name="files"))
+    return line_chart(title, series, marks, x_name="version", y_name="files", file_format="svg" if plot.suffix == ".svg" else "png")

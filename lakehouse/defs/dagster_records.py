@@ -13,7 +13,8 @@ from dagster import DagsterRunStatus, RunRecord, RunsFilter
 
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.scheduling.ranking import RunInFlight
-from lakehouse.core.scheduling.read_rates import DAY_MS, ReaderRun
+from lakehouse.core.scheduling.read_rates import ReaderRun
+from lakehouse.core.units import DAY_MS
 from lakehouse.defs.keys import compaction_key, table_key
 
 _UNFINISHED = [

@@ -15,7 +15,7 @@ from dagster_pyspark import LazyPySparkResource
 
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.errors import Refused, Transient
-from lakehouse.core.inventory.checks import CHECKS, FRESH_HOURS, Verdict, refused_report
+from lakehouse.core.inventory.checks import CHECKS, FRESH_HOURS, InventoryCheck, refused_report
 from lakehouse.defs.dagster_records import keys_in_flight
 from lakehouse.defs.failures import dagster_words
 from lakehouse.defs.keys import inventory_key, table_key
@@ -140,7 +140,7 @@ def _load(
     return load_report(lake, report, tables, spark=session, now_ms=now_ms(), owner=f"run {context.run.run_id}")
 
 
-def _result(key: dg.AssetKey, verdict: Verdict) -> dg.AssetCheckResult:
+def _result(key: dg.AssetKey, verdict: InventoryCheck) -> dg.AssetCheckResult:
     return dg.AssetCheckResult(
         asset_key=key,
         check_name=verdict.name,

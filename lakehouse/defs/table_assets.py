@@ -11,7 +11,7 @@ from lakehouse.core.declaration.table import Table
 from lakehouse.core.delta.commits import History
 from lakehouse.core.delta.facts import TableFacts
 from lakehouse.core.ingest.batches import SetAside
-from lakehouse.core.outcome import WriteOutcome
+from lakehouse.core.ingest.outcome import WriteOutcome
 from lakehouse.core.text import printable
 from lakehouse.defs.failures import dagster_words
 from lakehouse.defs.health import hand_on

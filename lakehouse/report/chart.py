@@ -1,17 +1,30 @@
-"""A line chart as a list of shapes, as SVG, and in letters, without a plotting library; `png` draws the same shapes as pixels."""
+"""Charts: lines and bars as a picture, and lines in letters for a terminal.
 
-from collections.abc import Iterable, Iterator, Sequence
+matplotlib draws the pictures. It is imported when the first one is drawn: the terminal and the sensors start without it.
+"""
+
+import logging
+import os
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from html import escape
-from math import ceil, log10
+from io import BytesIO
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
 
-WIDTH, HEIGHT = 960, 420
-_LEFT, _RIGHT, _TOP, _BOTTOM = 70, 20, 70, 50
-# Told apart by those who see no red and green, too. Source: Okabe and Ito's palette.
-COLOURS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00")
-_INK, _GRID, _PAPER = "#404040", "#d8d8d8", "#ffffff"
+import lakehouse
 
-type_of_point = tuple[float, float]
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+# People who see no red and green tell these apart, too. Source: Okabe and Ito's palette.
+_COLOURS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00")
+_INK, _GRID = "#404040", "#d8d8d8"
+# These can be read on the page's light and on its dark background.
+_BAR, _SMALL_BAR, _PAGE_INK = "#4f7cd6", "#e0913a", "#808080"
+_PNG_COLOURS = 32  # a palette makes a picture of bars a quarter as large: the page's pictures lie in Dagster's database
+# Beside the jars, where the checkout keeps its other caches: a home that cannot be written to is no reason to draw nothing.
+_FONT_CACHE = Path(lakehouse.__file__).resolve().parents[1] / ".lakehouse" / "matplotlib"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,99 +32,94 @@ class Series:
     """A line with its name, from left to right; a point is an x and a y, both of any size."""
 
     name: str
-    points: Sequence[type_of_point]
+    points: Sequence[tuple[float, float]]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Line:
-    """A line through points of the picture."""
-
-    points: tuple[type_of_point, ...]
-    colour: str
-    width: int = 1
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Words:
-    """A text whose baseline starts, has its middle or ends at a point, by `anchor`."""
-
-    at: type_of_point
-    text: str
-    anchor: str = "start"
-    large: bool = False
-
-
-type_of_shape = Line | Words
-
-
-def line_chart(title: str, series: Sequence[Series], marks: Iterable[float] = (), *, x_name: str = "", y_name: str = "") -> str:
-    """The chart as SVG: one line per series, from 0 upwards, and a tick below it at every x of `marks`."""
-    drawn = "".join(map(_svg, chart_shapes(title, series, marks, x_name=x_name, y_name=y_name)))
-    size = f'viewBox="0 0 {WIDTH} {HEIGHT}" width="{WIDTH}" height="{HEIGHT}"'
-    paper = f'<rect width="{WIDTH}" height="{HEIGHT}" fill="{_PAPER}"/>'
-    return f'<svg xmlns="http://www.w3.org/2000/svg" {size} font-family="sans-serif">{paper}{drawn}</svg>\n'
+def line_chart(
+    title: str, series: Sequence[Series], marks: Sequence[float] = (), *, x_name: str, y_name: str, file_format: Literal["png", "svg"]
+) -> bytes:
+    """The picture's file: one line per series, from 0 upwards, and a tick on the x axis at every x of `marks`."""
+    figure, axes = _canvas(9.6, 4.2, facecolor="white")
+    for place, each in enumerate(series):
+        # The lines behind are wider, so that a line that falls together with another is still seen.
+        width = 1.5 + 1.5 * min(2, len(series) - 1 - place)
+        xs, ys = [x for x, _ in each.points], [y for _, y in each.points]
+        axes.plot(xs, ys, color=_COLOURS[place % len(_COLOURS)], linewidth=width, label=_literal(each.name))
+    axes.plot(marks, [0] * len(marks), "|", color=_INK, markersize=10, clip_on=False, transform=axes.get_xaxis_transform())
+    axes.set_title(_literal(title), loc="left", pad=24, color=_INK)
+    axes.set_xlabel(x_name, color=_INK)
+    axes.set_ylabel(y_name, color=_INK)
+    axes.set_ylim(bottom=0)
+    axes.locator_params(integer=True)
+    axes.ticklabel_format(style="plain", useOffset=False)
+    axes.grid(axis="y", color=_GRID)
+    axes.tick_params(colors=_INK)
+    axes.tick_params(axis="x", pad=8)
+    if series:
+        axes.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=len(series), frameon=False, labelcolor=_INK)
+    return _file_of(figure, file_format, dots_per_inch=200)
 
 
-def chart_shapes(
-    title: str, series: Sequence[Series], marks: Iterable[float] = (), *, x_name: str = "", y_name: str = ""
-) -> Iterator[type_of_shape]:
-    """What `line_chart` consists of, from the back to the front."""
-    points = [point for each in series for point in each.points]
-    low, high = min((x for x, _ in points), default=0), max((x for x, _ in points), default=1)
-    step = tick_step(max((y for _, y in points), default=1))
-    top = max(1, ceil(max((y for _, y in points), default=1) / step)) * step
-
-    def at(x: float, y: float) -> type_of_point:
-        across = (x - low) / (high - low) if high > low else 0.5
-        return _LEFT + across * (WIDTH - _LEFT - _RIGHT), HEIGHT - _BOTTOM - y / top * (HEIGHT - _TOP - _BOTTOM)
-
-    yield Words(at=(_LEFT, 24), text=title, large=True)
-    yield from _legend(series)
-    for number in range(round(top / step) + 1):
-        y = number * step
-        yield Line(
-            points=(at(low, y), at(high, y)) if high > low else ((_LEFT, at(low, y)[1]), (WIDTH - _RIGHT, at(low, y)[1])), colour=_GRID
-        )
-        yield Words(at=(_LEFT - 8, at(low, y)[1] + 4), text=f"{y:,.10g}", anchor="end")
-    for mark in marks:
-        x, y = at(mark, 0)
-        yield Line(points=((x, y + 2), (x, y + 9)), colour=_INK)
-    yield Words(at=(_LEFT, HEIGHT - 14), text=f"{low:,.10g}")
-    yield Words(at=(WIDTH - _RIGHT, HEIGHT - 14), text=f"{high:,.10g}", anchor="end")
-    yield Words(at=((WIDTH + _LEFT) / 2, HEIGHT - 14), text=x_name, anchor="middle")
-    yield Words(at=(8, _TOP - 14), text=y_name)
-    for place, (each, colour) in enumerate(zip(series, _colours(series), strict=True)):
-        # Those behind are wider, so that a line that falls together with another is still seen.
-        yield Line(points=tuple(at(x, y) for x, y in each.points), colour=colour, width=2 + 2 * min(2, len(series) - 1 - place))
+def bar_chart(bars: Sequence[tuple[str, int, bool]]) -> bytes:
+    """A small PNG with one bar per label, its count above it; a bar marked true has the colour of what is small."""
+    figure, axes = _canvas(max(1.0, 0.55 * len(bars)), 1.2)
+    colours = [_SMALL_BAR if is_small else _BAR for _, _, is_small in bars]
+    drawn = axes.bar(range(len(bars)), [count for _, count, _ in bars], color=colours)
+    axes.bar_label(drawn, color=_PAGE_INK, fontsize=8)
+    axes.set_xticks(range(len(bars)), [_literal(label) for label, _, _ in bars])
+    axes.set_yticks([])
+    return _file_of(figure, "png")
 
 
-def tick_step(most: float) -> float:
-    """The distance of ticks, 1, 2 or 5 times a power of ten, of which about five reach `most`."""
-    rough = max(most, 1e-9) / 5
-    power = 10.0 ** int(log10(rough) // 1)
-    return next(factor * power for factor in (1, 2, 5, 10) if factor * power >= rough * 0.999)
+def stacked_bar_chart(kinds: Sequence[str], rows: Sequence[tuple[str, Mapping[str, int], str]]) -> bytes:
+    """A small PNG with one line per row: its name, its numbers by kind end to end, and a text behind them; the kinds are named above."""
+    figure, axes = _canvas(7.0, 0.5 + 0.22 * len(rows))
+    places, ends = range(len(rows)), [0] * len(rows)
+    for place, kind in enumerate(kinds):
+        widths = [numbers.get(kind, 0) for _, numbers, _ in rows]
+        drawn = axes.barh(places, widths, left=ends, color=_COLOURS[place % len(_COLOURS)], label=_literal(kind))
+        ends = [end + width for end, width in zip(ends, widths, strict=True)]
+        if place == len(kinds) - 1:
+            axes.bar_label(drawn, [_literal(text) for _, _, text in rows], padding=3, color=_PAGE_INK, fontsize=8)
+    axes.set_yticks(places, [_literal(name[-30:]) for name, _, _ in rows])
+    axes.set_xticks([])
+    axes.set_xmargin(0.15)
+    axes.invert_yaxis()
+    if rows:
+        axes.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=len(kinds), frameon=False, labelcolor=_PAGE_INK, fontsize=8)
+    return _file_of(figure, "png")
 
 
-def _legend(series: Sequence[Series]) -> Iterator[type_of_shape]:
-    left = _LEFT
-    for each, colour in zip(series, _colours(series), strict=True):
-        yield Line(points=((left, 42), (left + 22, 42)), colour=colour, width=2)
-        yield Words(at=(left + 28, 46), text=each.name)
-        left += 28 + 8 * len(each.name) + 24
+def _canvas(width: float, height: float, *, facecolor: str = "none") -> "tuple[Figure, Axes]":
+    """An empty figure of so many inches, without a frame around its only axes."""
+    os.environ.setdefault("MPLCONFIGDIR", str(_FONT_CACHE))
+    logging.getLogger("matplotlib").setLevel(logging.ERROR)  # a font cache that is built, or cannot be kept, concerns nobody
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(width, height), layout="constrained", facecolor=facecolor)
+    axes = figure.add_subplot(frameon=False)
+    axes.tick_params(length=0, labelsize=8, labelcolor=_PAGE_INK)
+    return figure, axes
 
 
-def _colours(series: Sequence[Series]) -> list[str]:
-    return [COLOURS[place % len(COLOURS)] for place in range(len(series))]
+def _literal(text: str) -> str:
+    """The text for matplotlib to show as it is: between two dollar signs it would read a formula."""
+    return text.replace("$", r"\$")
 
 
-def _svg(shape: type_of_shape) -> str:
-    match shape:
-        case Line(points=points, colour=colour, width=width):
-            path = " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
-            return f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="{width}"/>'
-        case Words(at=(x, y), text=text, anchor=anchor, large=large):
-            size = 16 if large else 12
-            return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}" font-size="{size}" fill="{_INK}">{escape(text)}</text>'
+def _file_of(figure: "Figure", file_format: Literal["png", "svg"], *, dots_per_inch: int = 100) -> bytes:
+    import warnings
+
+    from matplotlib import rc_context
+    from PIL import Image
+
+    with BytesIO() as drawn, BytesIO() as packed, warnings.catch_warnings(), rc_context({"svg.fonttype": "none"}):
+        warnings.simplefilter("ignore")  # a sign that the font does not have is shown as a box
+        figure.savefig(drawn, format=file_format, dpi=dots_per_inch)
+        if file_format == "svg":
+            return drawn.getvalue()
+        Image.open(drawn).quantize(_PNG_COLOURS).save(packed, "PNG", optimize=True)
+        return packed.getvalue()
 
 
 def text_chart(

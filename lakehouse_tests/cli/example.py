@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from lakehouse.core.costs.estimate import Prices
 from lakehouse.core.declaration.compaction_policy import Compaction
 from lakehouse.core.declaration.table import Append, Landing, Merge, Overwrite, Table, table
 from lakehouse.core.vacuum import SHORT_RETENTION_RISK, Vacuum
@@ -11,6 +12,7 @@ orders = Table(
     source=Landing(prefix="landing/orders/", format="json", schema="id STRING, amount BIGINT, d STRING", required=("id",)),
     write=Append(partition_by=("d",)),
     compaction=Compaction(min_small_files=4, target_file_bytes=4096),
+    prices=Prices(usd_per_vcpu_hour=1.1),
     description="Orders as they land.",
 )
 

@@ -9,11 +9,12 @@ from typing import Any
 
 import pytest
 
+from lakehouse.core.compaction.outcome import CompactionOutcome
 from lakehouse.core.compaction.plan import plan_compaction
 from lakehouse.core.declaration.compaction_policy import Compaction, policy_for
 from lakehouse.core.declaration.table import Append, Landing, Table
-from lakehouse.core.outcome import CompactionOutcome, VacuumOutcome
 from lakehouse.core.vacuum import PastVacuum
+from lakehouse.core.vacuum.outcome import VacuumOutcome
 from lakehouse.engine.lake import open_lake
 from lakehouse.engine.store import DiskStore
 from lakehouse.engine.vacuum import plan

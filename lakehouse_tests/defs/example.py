@@ -14,7 +14,7 @@ from lakehouse.core.declaration.table import Append, Landing, Merge, Overwrite, 
 from lakehouse.core.settings import Settings, parse_settings
 from lakehouse.defs.keys import table_key
 from lakehouse.engine.lake import Lake
-from lakehouse.engine.store import MemoryStore
+from lakehouse_tests.memory_store import MemoryStore
 
 orders = Table(
     key="bronze/orders",

@@ -16,9 +16,9 @@ from lakehouse.defs.resources import spark_resource
 from lakehouse.engine.clock import now_ms
 from lakehouse.engine.inventory import REPORTS, scan
 from lakehouse.engine.lake import Lake
-from lakehouse.engine.store import MemoryStore
 from lakehouse_tests.defs.example import TABLES, begun, example_lake, example_settings, latest_orders, materialized, orders, totals
 from lakehouse_tests.log_builder import LogBuilder
+from lakehouse_tests.memory_store import MemoryStore
 
 HOUR = 3_600_000
 type_of_tick = Callable[[], SensorResult]

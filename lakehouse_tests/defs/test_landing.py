@@ -14,7 +14,7 @@ from lakehouse.defs.keys import table_key
 from lakehouse.defs.landing import landing_assets, landing_sensor
 from lakehouse.engine.journal.journal import Journal
 from lakehouse.engine.lake import Lake
-from lakehouse.engine.store import MemoryStore, StoredFile
+from lakehouse.engine.store import StoredFile
 from lakehouse_tests.defs.example import (
     TABLES,
     begun,
@@ -26,6 +26,7 @@ from lakehouse_tests.defs.example import (
     orders,
     requested,
 )
+from lakehouse_tests.memory_store import MemoryStore
 
 pytestmark = pytest.mark.usefixtures("no_java")
 

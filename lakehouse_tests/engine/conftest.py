@@ -6,7 +6,8 @@ import boto3
 import pytest
 from moto.server import ThreadedMotoServer
 
-from lakehouse.engine.store import DiskStore, MemoryStore, S3Store, Store
+from lakehouse.engine.store import DiskStore, S3Store, Store
+from lakehouse_tests.memory_store import MemoryStore
 
 
 @pytest.fixture(scope="module")

@@ -82,12 +82,8 @@ def carried_out(
         meanwhile()
         return [each for each in doomed if each.name not in kept]
 
-    def let_delta_delete(_spark: object, _at: object, doomed: Iterable[Doomed]) -> None:
-        lake.store.delete([f"{KEY}/{each.name}" for each in doomed])
-
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(run, "agreed", agreed)
-        patch.setattr(run, "let_delta_delete", let_delta_delete)
         patch.setattr(run, "_PAUSES_SECONDS", (0.0, 0.0))
         try:
             run._carry_out(lake, None, table, known, found, work, at)  # type: ignore[arg-type]  # nobody is asked

@@ -11,7 +11,7 @@ from urllib.parse import unquote
 
 from lakehouse.core.delta.deletion_vectors import vector_file
 from lakehouse.core.errors import Refused
-from lakehouse.core.outcome import VacuumOutcome
+from lakehouse.core.vacuum.outcome import VacuumOutcome
 from lakehouse.engine.clock import now_ms
 from lakehouse.engine.inventory import scan
 from lakehouse.engine.lake import Lake
@@ -186,11 +186,11 @@ class Story:
         """One vacuum; then every version that its retention keeps is read, and storage looked through."""
         kept_ms = self._set_retention()
         mode = self.random.choice(("LITE", "INVENTORY", "FULL", None))
-        declared = table_of(KEY, deleter=self.random.choice(("lakehouse", "lakehouse", "delta")), sweep_hours=0.0 if mode is None else 24)
+        declared = table_of(KEY, sweep_hours=0.0 if mode is None else 24)
         before = data_files(self.lake)
         if mode == "INVENTORY" and self.random.random() < 0.7:
             self._scan()
-        self._say(f"vacuum {mode} by {declared.vacuum.deleter}, retention {kept_ms} ms")
+        self._say(f"vacuum {mode}, retention {kept_ms} ms")
         try:
             outcome = vacuum(self.lake, self.spark, declared, [declared], mode=mode)
         except Refused as error:

@@ -11,10 +11,10 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from lakehouse.core.compaction.outcome import CompactionOutcome
 from lakehouse.core.declaration.compaction_policy import Compaction
 from lakehouse.core.declaration.table import Append, Landing, Table
 from lakehouse.core.errors import Transient
-from lakehouse.core.outcome import CompactionOutcome
 from lakehouse.engine.compaction.run import compact
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.spark import statements

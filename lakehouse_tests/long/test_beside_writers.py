@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from lakehouse.core.compaction.outcome import CompactionOutcome
 from lakehouse.core.delta.commits import Commit
 from lakehouse.core.delta.snapshot import Layout
-from lakehouse.core.outcome import CompactionOutcome
 from lakehouse.engine.compaction import run
 from lakehouse.engine.compaction.run import compact
 from lakehouse.engine.delta_log import TableFacts

@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from lakehouse.core.compaction.outcome import CompactionOutcome
 from lakehouse.core.compaction.plan import CompactionPlan, plan_compaction
 from lakehouse.core.declaration.compaction_policy import MIB, Compaction, LiquidClustering, ZOrder, policy_for
 from lakehouse.core.declaration.table import Append, Landing, Table
 from lakehouse.core.delta.snapshot import Layout
 from lakehouse.core.errors import Refused
-from lakehouse.core.outcome import CompactionOutcome
 from lakehouse.core.reasons import Reason
 from lakehouse.engine.compaction.run import compact, plan
 from lakehouse.engine.lake import Lake

@@ -12,7 +12,7 @@ from lakehouse.cli.output import json_option, tell, write_json
 from lakehouse.cli.plot import check_plot, files_picture
 from lakehouse.core.backtest.replay import real_past, replay_story
 from lakehouse.core.backtest.result import Backtest
-from lakehouse.core.costs.estimate import fit_rates
+from lakehouse.core.costs.estimate import DEFAULT_PRICES, Prices, fit_rates
 from lakehouse.core.declaration.compaction_policy import Compaction, policy_for
 from lakehouse.core.declaration.policy_text import parse_policy
 from lakehouse.core.errors import Refused
@@ -22,13 +22,14 @@ from lakehouse.engine.lake import Lake, open_lake
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Subject:
+class Subject:
     """A table whose log is replayed: where it lies, and what is declared of it."""
 
     lake: Lake
     key: str
     layer: str
     declared: Compaction
+    prices: Prices = DEFAULT_PRICES
 
 
 @click.command(
@@ -49,8 +50,7 @@ def backtest_command(table: str, words: tuple[str, ...], compare: bool, plot: Pa
     JVM is started.
     """
     draw = _drawer(plot) if plot else None
-    subject = _subject(open_declared(), table)
-    found = backtests_of(subject.lake, subject.key, layer=subject.layer, declared=subject.declared, words=words, compare=compare)
+    found = backtests_of(_subject(open_declared(), table), words, compare=compare)
     if as_json:
         write_json(backtest_document(found))
     else:
@@ -60,22 +60,21 @@ def backtest_command(table: str, words: tuple[str, ...], compare: bool, plot: Pa
         tell(f"drawn: {plot}")
 
 
-def backtests_of(
-    lake: Lake, key: str, *, layer: str, declared: Compaction, words: Sequence[str] = (), compare: bool = False
-) -> dict[str, Backtest]:
+def backtests_of(subject: Subject, words: Sequence[str] = (), *, compare: bool = False) -> dict[str, Backtest]:
     """The replays by their names: `given` (or `in_force` without words), with `compare` also the policy in force, and `really`.
 
     Raises:
         Refused: there is no table; what the words say is no policy, or one that no log can tell about.
     """
+    lake, key, declared = subject.lake, subject.key, subject.declared
     wishes = {"given": parse_policy(words, declared)} if words else {}
     wishes |= {"in_force": declared} if compare or not words else {}
     uri = lake.settings.table_uri(key)
     story, facts = read_story(lake.store, key, uri=uri), lake.facts(key)
     if story is None or facts is None:
         raise Refused(f"backtest of {key}: there is no Delta table at {uri}; accepted: a declared table, a path or a URI")
-    rates = fit_rates(facts.history)
-    policies = {name: policy_for(layer, wish) for name, wish in wishes.items()}
+    rates = fit_rates(facts.history, prices=subject.prices)
+    policies = {name: policy_for(subject.layer, wish) for name, wish in wishes.items()}
     found: dict[str, Backtest] = {}
     for name, policy in policies.items():
         strategy = strategy_of(policy, facts.layout, facts.history).strategy
@@ -88,20 +87,20 @@ def backtests_of(
     return found | {"really": real_past(story, next(iter(policies.values())), rates=rates)} if compare else found
 
 
-def _subject(opened: Opened, table: str) -> _Subject:
+def _subject(opened: Opened, table: str) -> Subject:
     """A declared table by its key, otherwise one by its place, if that looks like one."""
     place = table.replace("s3a://", "s3://", 1).removeprefix("file://").rstrip("/")
     is_place = table not in opened.tables and ("://" in table or table.startswith(("/", ".", "~")) or Path(place, "_delta_log").is_dir())
     if not is_place:
         [wanted] = opened.choose([table])
-        return _Subject(lake=opened.lake, key=wanted.key, layer=wanted.layer, declared=wanted.compaction)
+        return Subject(lake=opened.lake, key=wanted.key, layer=wanted.layer, declared=wanted.compaction, prices=wanted.prices)
     if "://" not in place:
         place = str(Path(place).expanduser().resolve())
     root, _, key = place.rpartition("/")
     if ("://" in place and not place.startswith("s3://")) or root == "s3:/":
         raise Refused(f"backtest of {table}: accepted: s3://bucket/path/of/table, a folder, or a declared table")
     settings = replace(opened.lake.settings, root=root)
-    return _Subject(lake=open_lake(settings), key=key, layer="bronze", declared=Compaction())
+    return Subject(lake=open_lake(settings), key=key, layer="bronze", declared=Compaction())
 
 
 def _drawer(plot: Path) -> Callable[[dict[str, Backtest]], bytes]:

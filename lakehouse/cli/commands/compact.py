@@ -9,9 +9,9 @@ from lakehouse.cli.commands.plan import plan_document, print_plans
 from lakehouse.cli.context import Found, Opened, complete_table, open_declared
 from lakehouse.cli.output import bytes_text, count_text, json_option, print_grid, show, write_json
 from lakehouse.cli.spark_server import driver_for_command
+from lakehouse.core.compaction.outcome import CompactionOutcome
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.errors import Broken, Refused
-from lakehouse.core.outcome import CompactionOutcome
 from lakehouse.engine.compaction import run
 from lakehouse.engine.compaction.hold_back import refuse_hands_off
 from lakehouse.engine.compaction.unverified import unverified

@@ -9,7 +9,7 @@ from lakehouse.cli.context import complete_table, nearest, open_declared
 from lakehouse.cli.output import bytes_text, count_text, json_option, print_grid, show, tell, time_text, write_json
 from lakehouse.cli.spark_server import driver_for_command
 from lakehouse.core.errors import Broken, Refused
-from lakehouse.core.inventory import Share, TableShares
+from lakehouse.core.inventory import TableShares, UsageShare
 from lakehouse.engine.clock import now_ms
 from lakehouse.engine.inventory import LakeReport, reconcile_lake, scan
 
@@ -131,7 +131,7 @@ def trouble_of(table: TableShares) -> str:
     return f"{table.table}: {len(table.missing)} file(s) of version {table.version} are not in storage, first {table.missing[0]}; {where}"
 
 
-def report_document(found: LakeReport, tables: list[TableShares], others: tuple[Share, ...], *, now: int) -> dict[str, Any]:
+def report_document(found: LakeReport, tables: list[TableShares], others: tuple[UsageShare, ...], *, now: int) -> dict[str, Any]:
     """The documented shape."""
     manifest = found.report.manifest
     return {
@@ -165,12 +165,12 @@ def _table_document(table: TableShares) -> dict[str, Any]:
     }
 
 
-def _share_document(share: Share) -> dict[str, Any]:
+def _share_document(share: UsageShare) -> dict[str, Any]:
     counts = {"file_count": share.file_count, "size_bytes": share.size_bytes, "small_count": share.small_count}
     return {"storage_class": share.storage_class, **counts}
 
 
-def _print_report(found: LakeReport, tables: list[TableShares], others: tuple[Share, ...], *, now: int) -> None:
+def _print_report(found: LakeReport, tables: list[TableShares], others: tuple[UsageShare, ...], *, now: int) -> None:
     created_ms = found.report.manifest.created_ms
     hours = found.report.manifest.age_hours(now)
     show(f"report {found.report.name}: as of {time_text(created_ms)}, {hours:.1f} h ago")
@@ -189,7 +189,7 @@ def _print_report(found: LakeReport, tables: list[TableShares], others: tuple[Sh
             show(f"{table.table}: {table.unsettled_count} live file(s) are too new for the report to have them")
 
 
-def _row(table: str, share: Share, whole: int) -> tuple[str, ...]:
+def _row(table: str, share: UsageShare, whole: int) -> tuple[str, ...]:
     part, meaning = (share.part.name.lower(), share.part.value) if share.part else (share.folder, "belongs to no table")
     bar = "█" * round(_BAR * share.size_bytes / whole) if whole else ""
     return (table or "-", part, share.storage_class or "-", count_text(share.file_count), bytes_text(share.size_bytes), bar, meaning)

@@ -24,7 +24,7 @@ from lakehouse.core.backtest.schedule import Look, held_back, look, look_times, 
 from lakehouse.core.backtest.simulated_table import ReplayedTable, sum_known
 from lakehouse.core.compaction.bins import Clustering, Packing, Purge, ZOrdering, files_added, type_of_statement
 from lakehouse.core.compaction.plan import CompactionPlan, plan_compaction
-from lakehouse.core.compaction.target_size import Memory, target_in_force
+from lakehouse.core.compaction.target_size import WriteHistory, target_in_force
 from lakehouse.core.costs.estimate import DEFAULT_RATES, Estimate, Rates, estimate
 from lakehouse.core.declaration.compaction_policy import CompactionPolicy
 from lakehouse.core.delta.commit_files import Story, StoryCommit
@@ -179,7 +179,7 @@ def _past_run(sentence: str, removed: Sequence[DataFile], added: Sequence[DataFi
 def _moment(commit: StoryCommit, files: Iterable[DataFile], policy: CompactionPolicy, **more: Any) -> Moment:
     live = list(files)
     size_bytes = sum(file.size_bytes for file in live)
-    in_force = replace(policy, target_file_bytes=target_in_force(size_bytes, policy, Memory()))
+    in_force = replace(policy, target_file_bytes=target_in_force(size_bytes, policy, WriteHistory()))
     changed = set(commit.removed_paths)
     return Moment(
         version=commit.version,

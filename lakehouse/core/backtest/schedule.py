@@ -15,8 +15,8 @@ from lakehouse.core.scheduling.circuit_breaker import hands_off
 from lakehouse.core.scheduling.health import assess_health
 from lakehouse.core.scheduling.ranking import Bounds, RunState, choose_compactions
 from lakehouse.core.scheduling.triggers import state_of
+from lakehouse.core.units import HOUR_MS
 
-_HOUR_MS = 3_600_000
 # The sensor looks every few seconds; between two commits only time passes, and what waits for time waits for hours: a day for
 # the age of files, a week for a window. Whoever waits longer is looked at again at the next commit.
 _HOURS_LOOKED_AT = 8 * 24
@@ -41,7 +41,7 @@ def look_times(policy: CompactionPolicy, committed_ms: int, until_ms: int | None
         case BySensor():
             yield committed_ms
             if until_ms is not None and _waits_for_time(policy):
-                hours = range(committed_ms + _HOUR_MS, until_ms, _HOUR_MS)
+                hours = range(committed_ms + HOUR_MS, until_ms, HOUR_MS)
                 yield from hours[:_HOURS_LOOKED_AT]
         case Scheduled(cron=cron):
             yield from cron_times(cron, committed_ms, until_ms) if until_ms is not None else ()

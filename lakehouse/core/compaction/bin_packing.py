@@ -32,8 +32,8 @@ from itertools import accumulate
 from lakehouse.core.compaction.bins import (
     Bin,
     Packing,
+    PartitionPlan,
     Rewrite,
-    Share,
     Situation,
     files_by_partition,
     fits,
@@ -45,8 +45,8 @@ from lakehouse.core.compaction.bins import (
 )
 from lakehouse.core.delta.snapshot import DataFile
 from lakehouse.core.reasons import Reason
+from lakehouse.core.units import HOUR_MS
 
-HOUR_MS = 3_600_000
 # 128 MiB files into files of 1 GiB: a byte is rewritten once per tier, and eight is what makes one file of many.
 _TIER = 8
 # What Spark counts the opening of a file as (`spark.sql.files.openCostInBytes`): a core that gets less to read has nothing to gain.
@@ -57,7 +57,7 @@ TRIVIAL_BYTES_PER_CORE = 4 * 1024 * 1024
 class _Found:
     """What lies in the table for one target: the shares by cut-off, and what the sentences of doing nothing tell."""
 
-    by_cutoff: dict[int, list[Share]]
+    by_cutoff: dict[int, list[PartitionPlan]]
     warm_count: int
     candidate_count: int
     fresh_count: int
@@ -99,12 +99,12 @@ def has_too_many_deleted_rows(file: DataFile, *, max_ratio: float) -> bool:
     return file.row_count > 0 and 1.0 - (file.row_count - file.deleted_row_count) / file.row_count > max_ratio
 
 
-def is_warm(now: Situation, share: Share) -> bool:
+def is_warm(now: Situation, share: PartitionPlan) -> bool:
     """Whether rows of the partition changed so lately that only cold ones may be rewritten."""
     return now.policy.cold_hours > 0 and share.written_ms > now.now_ms - now.policy.cold_hours * HOUR_MS
 
 
-def keeps_cores_busy(now: Situation, shares: Iterable[Share], *, added: Callable[[tuple[Bin, ...]], int] = len) -> bool:
+def keeps_cores_busy(now: Situation, shares: Iterable[PartitionPlan], *, added: Callable[[tuple[Bin, ...]], int] = len) -> bool:
     """Whether the whole table keeps as many files as cores scan it; a scan of it all is what few files slow down.
 
     Of a single partition it is not asked: one statement has one size of bin, so the smallest partition would set it for all.
@@ -114,7 +114,7 @@ def keeps_cores_busy(now: Situation, shares: Iterable[Share], *, added: Callable
 
 
 def _find(now: Situation, target: int) -> _Found:
-    by_cutoff: defaultdict[int, list[Share]] = defaultdict(list)
+    by_cutoff: defaultdict[int, list[PartitionPlan]] = defaultdict(list)
     candidate_count = fresh_count = warm_count = 0
     shared = False
     for files in files_by_partition(now.layout.files, now.layout).values():
@@ -131,7 +131,7 @@ def _find(now: Situation, target: int) -> _Found:
     return _Found(by_cutoff=dict(by_cutoff), warm_count=warm_count, candidate_count=candidate_count, fresh_count=fresh_count, shared=shared)
 
 
-def _share_of(now: Situation, files: tuple[DataFile, ...], target: int) -> tuple[Share, Sequence[DataFile]]:
+def _share_of(now: Situation, files: tuple[DataFile, ...], target: int) -> tuple[PartitionPlan, Sequence[DataFile]]:
     """What packing would do to the files of one partition, and the candidates that it does it with."""
     right = [(file, under) for file in files if (under := _right_under(file, now, target))] if now.memory.targets else []
     first_tier = [file.size_bytes for file, under in right if under * _TIER <= target]
@@ -141,7 +141,7 @@ def _share_of(now: Situation, files: tuple[DataFile, ...], target: int) -> tuple
     candidates = _candidates(now, files, cutoff)
     bins = pack(candidates, up_to_bytes=target)
     written_ms = last_write_ms(files, now.memory) if now.policy.cold_hours else 0
-    return Share(files=files, bins=bins, written_ms=written_ms, cutoff_bytes=cutoff, promoted=promoted), candidates
+    return PartitionPlan(files=files, bins=bins, written_ms=written_ms, cutoff_bytes=cutoff, promoted=promoted), candidates
 
 
 def _right_under(file: DataFile, now: Situation, target: int) -> int:
@@ -155,24 +155,24 @@ def _candidates(now: Situation, files: Iterable[DataFile], cutoff: int, *, max_r
     return [file for file in files if file.size_bytes < cutoff or has_too_many_deleted_rows(file, max_ratio=ratio)]
 
 
-def _gains(bin_: Bin, now: Situation, share: Share, target: int) -> list[DataFile]:
+def _gains(bin_: Bin, now: Situation, share: PartitionPlan, target: int) -> list[DataFile]:
     """The files for whose sake the bin is rewritten: the fresh ones, or, in the second tier, those of the first, if that are more."""
     fresh = [file for file in bin_.files if is_fresh(file)]
     first_tier = [file for file in bin_.files if share.promoted and 0 < _right_under(file, now, target) * _TIER <= target]
     return max(fresh, first_tier, key=len)
 
 
-def _is_worthwhile(bin_: Bin, now: Situation, share: Share, target: int) -> bool:
+def _is_worthwhile(bin_: Bin, now: Situation, share: PartitionPlan, target: int) -> bool:
     return len(_gains(bin_, now, share, target)) >= 2
 
 
-def _best_group(found: _Found) -> list[Share]:
+def _best_group(found: _Found) -> list[PartitionPlan]:
     """One statement has one cut-off, so the partitions of one go together: those with the most files to lose."""
     groups = sorted(found.by_cutoff.values(), key=lambda shares: sum(share.file_count - len(share.bins) for share in shares))
     return groups[-1] if groups else []
 
 
-def _bounded(now: Situation, found: _Found, group: Sequence[Share], *, target: int) -> Rewrite:
+def _bounded(now: Situation, found: _Found, group: Sequence[PartitionPlan], *, target: int) -> Rewrite:
     chosen, ratio, least_left = within_bounds(now, group), now.policy.max_deleted_rows_ratio, 0
     if not chosen:
         whole = in_order(now, group)[0]
@@ -189,7 +189,7 @@ def _bounded(now: Situation, found: _Found, group: Sequence[Share], *, target: i
     )
 
 
-def _lowered(now: Situation, share: Share, target: int) -> tuple[Share, float]:
+def _lowered(now: Situation, share: PartitionPlan, target: int) -> tuple[PartitionPlan, float]:
     """The smallest files of one partition that fit into one run, but at least two that are worth it; with its deleted-rows ratio.
 
     The ratio is put out of reach, since files that are taken for their deleted rows are of any size. Where nothing but they would make

@@ -7,7 +7,7 @@ from itertools import chain
 from operator import attrgetter
 from typing import ClassVar, assert_never
 
-from lakehouse.core.compaction.target_size import Memory
+from lakehouse.core.compaction.target_size import WriteHistory
 from lakehouse.core.costs.estimate import Rates, estimate
 from lakehouse.core.declaration.compaction_policy import CompactionPolicy
 from lakehouse.core.delta.partition_values import by_name, signs, type_of_typed_partition, typed_partition
@@ -76,12 +76,12 @@ class Situation:
     layout: Layout
     policy: CompactionPolicy
     rates: Rates
-    memory: Memory
+    memory: WriteHistory
     now_ms: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Share:
+class PartitionPlan:
     """What a statement would do to one partition. `files` are all that lie there; `cutoff_bytes` and `promoted` are packing's own."""
 
     files: tuple[DataFile, ...]
@@ -181,7 +181,7 @@ def is_fresh(file: DataFile) -> bool:
     return not file.compacted or file.deletion_vector is not None
 
 
-def last_write_ms(files: Sequence[DataFile], memory: Memory) -> int:
+def last_write_ms(files: Sequence[DataFile], memory: WriteHistory) -> int:
     """When rows of these files were last added or deleted; 0 where no file tells.
 
     A compaction's outputs tell nothing, and a deletion vector is told by its commit alone: its file keeps the time it was written.
@@ -199,12 +199,12 @@ def fits(situation: Situation, *, file_count: int, size_bytes: int) -> bool:
     return not too_long and not (policy.max_bytes_per_run and size_bytes > policy.max_bytes_per_run)
 
 
-def within_bounds(situation: Situation, shares: Sequence[Share]) -> tuple[Share, ...]:
+def within_bounds(situation: Situation, shares: Sequence[PartitionPlan]) -> tuple[PartitionPlan, ...]:
     """The shares that one run takes: most files gone per byte first, or, where only cold partitions are taken, the newest last.
 
     A share that does not fit waits for the next run, smaller ones behind it do not; empty where even the first is too large by itself.
     """
-    chosen: list[Share] = []
+    chosen: list[PartitionPlan] = []
     file_count = size_bytes = 0
     for share in in_order(situation, shares):
         more_files, more_bytes = file_count + share.file_count, size_bytes + share.size_bytes
@@ -216,7 +216,7 @@ def within_bounds(situation: Situation, shares: Sequence[Share]) -> tuple[Share,
     return tuple(chosen)
 
 
-def in_order(situation: Situation, shares: Iterable[Share]) -> list[Share]:
+def in_order(situation: Situation, shares: Iterable[PartitionPlan]) -> list[PartitionPlan]:
     """The shares in the order in which runs take them."""
     if situation.policy.cold_hours:
         return sorted(shares, key=attrgetter("written_ms"))

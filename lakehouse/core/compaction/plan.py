@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from math import ceil
 from typing import Any, assert_never
 
-from lakehouse.core.compaction.bin_packing import HOUR_MS, plain_statement, plan_packing
+from lakehouse.core.compaction.bin_packing import plain_statement, plan_packing
 from lakehouse.core.compaction.bins import Bin, Rewrite, Situation, files_added, last_write_ms, type_of_statement
 from lakehouse.core.compaction.purge import plan_purge
 from lakehouse.core.compaction.target_size import remember, target_in_force
@@ -20,6 +20,7 @@ from lakehouse.core.delta.partition_values import by_name, typed_partition
 from lakehouse.core.delta.snapshot import CATALOG_FEATURES, Layout, type_of_partition
 from lakehouse.core.errors import Refused
 from lakehouse.core.reasons import Reason
+from lakehouse.core.units import HOUR_MS
 
 __all__ = ["Bin", "CompactionPlan", "plan_compaction", "plan_once_cold", "plan_or_refusal", "plan_table"]
 

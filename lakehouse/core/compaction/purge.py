@@ -11,9 +11,9 @@ from dataclasses import dataclass
 
 from lakehouse.core.compaction.bin_packing import is_warm, keeps_cores_busy, plan_packing
 from lakehouse.core.compaction.bins import (
+    PartitionPlan,
     Purge,
     Rewrite,
-    Share,
     Situation,
     files_by_partition,
     in_order,
@@ -77,12 +77,12 @@ def _hidden_rows(layout: Layout) -> _Hidden:
     return _Hidden(deleted=sum(file.deleted_row_count for file in known), rows=sum(file.row_count or 0 for file in known))
 
 
-def _shares(now: Situation, target: int) -> list[Share]:
-    found: list[Share] = []
+def _shares(now: Situation, target: int) -> list[PartitionPlan]:
+    found: list[PartitionPlan] = []
     for files in files_by_partition(now.layout.files, now.layout).values():
         purged = [file for file in files if _is_purged(file)]
         written_ms = last_write_ms(files, now.memory) if now.policy.cold_hours else 0
-        share = Share(files=files, bins=pack(purged, up_to_bytes=target, least_files=1), written_ms=written_ms)
+        share = PartitionPlan(files=files, bins=pack(purged, up_to_bytes=target, least_files=1), written_ms=written_ms)
         if share.bins and not is_warm(now, share):
             found.append(share)
     return found
@@ -92,7 +92,7 @@ def _is_purged(file: DataFile) -> bool:
     return file.deletion_vector is not None and (file.row_count is None or file.deleted_row_count > 0)
 
 
-def _merges(shares: Sequence[Share]) -> bool:
+def _merges(shares: Sequence[PartitionPlan]) -> bool:
     return any(len(bin_.files) > 1 for share in shares for bin_ in share.bins)
 
 

@@ -20,7 +20,7 @@ _FILES_PER_TABLE = 128
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Memory:
+class WriteHistory:
     """What the log tells of earlier compactions and writes.
 
     `last_target` is the newest compaction's, `None` where none tells; `unchanged`: nobody changed a row since. `targets` has the
@@ -36,10 +36,10 @@ class Memory:
     settled: tuple[str, ...] = ()
 
 
-def remember(history: History | None) -> Memory:
+def remember(history: History | None) -> WriteHistory:
     """The memory that the commits of `history` hold; without any, nothing is remembered."""
     if history is None:
-        return Memory()
+        return WriteHistory()
     targets: dict[str, int] = {}
     written_ms: dict[str, int] = {}
     arranged: dict[str, tuple[tuple[str, ...], int]] = {}
@@ -56,7 +56,7 @@ def remember(history: History | None) -> Memory:
         if isinstance(target := figures.get("target_file_bytes"), int) and target > 0:
             targets.update(dict.fromkeys(commit.added_paths, target))
             last = (commit.version, target)
-    return Memory(
+    return WriteHistory(
         last_target=last[1] if last else None,
         unchanged=last is not None and history.data_changed_after(last[0]) is False,
         targets=targets,
@@ -80,7 +80,7 @@ def choose_target(size_bytes: int, *, last: int | None) -> int:
     return min(max(kept, _fitting(size_bytes * 3 // 4)), _fitting(size_bytes * 4 // 3))
 
 
-def target_in_force(size_bytes: int, policy: CompactionPolicy, memory: Memory) -> int:
+def target_in_force(size_bytes: int, policy: CompactionPolicy, memory: WriteHistory) -> int:
     """The declared target, or the one that the table's size asks for.
 
     Until somebody writes, what the last compaction aimed at stays: its outputs shrank by an unknown factor, and a target that

@@ -20,8 +20,8 @@ from lakehouse.core.compaction.bin_packing import is_warm, keeps_cores_busy
 from lakehouse.core.compaction.bins import (
     Bin,
     Clustering,
+    PartitionPlan,
     Rewrite,
-    Share,
     Situation,
     ZOrdering,
     files_added,
@@ -83,7 +83,7 @@ def plan_clustering(now: Situation, wanted: LiquidClustering) -> Rewrite:
     candidates = [*loose, *cubed]
     exact = not unknown and sum(file.size_bytes for file in candidates) <= _BIN_BYTES
     numbers = _numbers(now, wanted.columns, loose) | {"bound": "" if exact else "at most "}
-    share = Share(
+    share = PartitionPlan(
         files=layout.files, bins=(Bin(partition=(), files=tuple(candidates)),), written_ms=last_write_ms(layout.files, now.memory)
     )
     if not _is_worth_it(now, loose, candidates):
@@ -133,16 +133,16 @@ def _columns_with_statistics(layout: Layout) -> list[str]:
     return found
 
 
-def _for_cores(now: Situation, shares: Sequence[Share], statement: ZOrdering) -> ZOrdering:
+def _for_cores(now: Situation, shares: Sequence[PartitionPlan], statement: ZOrdering) -> ZOrdering:
     """The statement with files as small as it takes to keep the cores busy; as far as ranges fill."""
     while statement.up_to_bytes > 1 and not keeps_cores_busy(now, shares, added=partial(files_added, statement)):
         statement = replace(statement, up_to_bytes=statement.up_to_bytes // 2)
     return statement
 
 
-def _zorder_shares(now: Situation, columns: tuple[str, ...]) -> tuple[list[Share], int, list[DataFile]]:
+def _zorder_shares(now: Situation, columns: tuple[str, ...]) -> tuple[list[PartitionPlan], int, list[DataFile]]:
     """Shares worth their rewrite, how many more are warm, and every file out of order."""
-    shares: list[Share] = []
+    shares: list[PartitionPlan] = []
     changed: list[DataFile] = []
     warm = 0
     for files in files_by_partition(now.layout.files, now.layout).values():
@@ -151,7 +151,7 @@ def _zorder_shares(now: Situation, columns: tuple[str, ...]) -> tuple[list[Share
         if not _is_worth_it(now, moved, files):
             continue
         written_ms = last_write_ms(files, now.memory) if now.policy.cold_hours else 0
-        share = Share(files=files, bins=pack(files, up_to_bytes=_bytes(files), least_files=1), written_ms=written_ms)
+        share = PartitionPlan(files=files, bins=pack(files, up_to_bytes=_bytes(files), least_files=1), written_ms=written_ms)
         if is_warm(now, share):
             warm += 1
         else:

@@ -10,12 +10,12 @@ two steps, so that one run already helps and ten leave little of the defaults:
 """
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, fields, replace
-from math import ceil, exp, inf, log
+from dataclasses import asdict, dataclass, replace
+from math import ceil, exp, log
 from typing import Any, Literal
 
+from lakehouse.core.declaration.prices import DEFAULT_PRICES, Prices
 from lakehouse.core.delta.commits import History, PastCompaction
-from lakehouse.core.errors import Refused
 
 # One compaction here: half a second of planning and commit, then per file an open and a footer, per byte a read, an encode and a write.
 # Measured on two cores of a shared machine; a lake's own history takes their place after a few runs.
@@ -39,33 +39,6 @@ _BYTES_PER_PUT = 64 * 1024 * 1024
 _GETS_PER_COMMIT, _PUTS_PER_COMMIT = 4, 3
 
 type_of_features = tuple[float, float, float]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Prices:
-    """What a vCPU-hour and storage requests cost, where and when; `vcpus` are those that the driver keeps busy.
-
-    The defaults are AWS list prices: Glue at 0.44 USD per DPU-hour of 4 vCPUs, S3 Standard per 1,000 requests.
-    """
-
-    usd_per_vcpu_hour: float = 0.11
-    vcpus: float = 2
-    usd_per_1000_puts: float = 0.005
-    usd_per_1000_gets: float = 0.0004
-    region: str = "us-east-1"
-    as_of: str = "2026-11"
-
-    def __post_init__(self) -> None:
-        for price in fields(self):
-            value = getattr(self, price.name)
-            if price.name in ("region", "as_of"):
-                if not isinstance(value, str) or not value:
-                    raise Refused(f"Prices.{price.name} is {value!r}; accepted: a text that is not empty")
-            elif isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < inf:
-                raise Refused(f"Prices.{price.name} is {value!r}; accepted: a number, 0 or more")
-
-
-DEFAULT_PRICES = Prices()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

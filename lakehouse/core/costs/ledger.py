@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import Any, Protocol
 
-from lakehouse.core.costs.estimate import DEFAULT_PRICES, Prices, price, requests
+from lakehouse.core.costs.estimate import price, requests
+from lakehouse.core.declaration.prices import DEFAULT_PRICES, Prices
 from lakehouse.core.delta.commits import History, PastCompaction
 
 # The running means are over so many newest runs: over all, a cold start years ago would never be forgotten.

@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 from lakehouse.core.costs.ledger import Account
 from lakehouse.core.reasons import Reason
+from lakehouse.core.units import HOUR_MS
 
 # Every so many compactions one is probed, for at most so much of what they all took: a tenth of the seconds goes into knowing.
 PROBE_EVERY = 10
@@ -21,7 +22,6 @@ PROBE_SHARE = 0.1
 _PROBES, _LEAST_PROBES = 5, 3
 _LEAST_GAIN = 0.02
 _FIRST_HOURS, _MOST_HOURS = 6, 168
-_HOUR_MS = 3_600_000
 # Two-sided 90 % quantiles of Student's t for 1, 2, ... degrees of freedom; beyond them the last, which is on the safe side.
 _T = (6.31, 2.92, 2.35, 2.13, 2.02, 1.94, 1.89, 1.86, 1.83, 1.81)
 
@@ -171,7 +171,7 @@ def benefit_backoff(probes: Sequence[Probe], now_ms: int) -> Backoff | None:
         useless += 1
     if not useless:
         return None
-    until_ms = told[-1].measured_ms + min(_FIRST_HOURS * 2 ** min(useless - 1, 10), _MOST_HOURS) * _HOUR_MS
+    until_ms = told[-1].measured_ms + min(_FIRST_HOURS * 2 ** min(useless - 1, 10), _MOST_HOURS) * HOUR_MS
     return backoff_until(until_ms, assess_benefit(told).sentence, now_ms)
 
 
@@ -179,7 +179,7 @@ def backoff_until(until_ms: int, why: str, now_ms: int) -> Backoff | None:
     """The back-off that ends at `until_ms`, because `why`; `None` where it has ended."""
     if now_ms >= until_ms:
         return None
-    sentence = Reason.BACKED_OFF.say(hours=f"{(until_ms - now_ms) / _HOUR_MS:.1f}", why=why)
+    sentence = Reason.BACKED_OFF.say(hours=f"{(until_ms - now_ms) / HOUR_MS:.1f}", why=why)
     return Backoff(until_ms=until_ms, reason=Reason.BACKED_OFF, sentence=sentence)
 
 

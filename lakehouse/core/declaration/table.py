@@ -11,9 +11,9 @@ from math import inf
 from types import ModuleType
 from typing import Any
 
-from lakehouse.core.costs.estimate import DEFAULT_PRICES, Prices
 from lakehouse.core.declaration.column_names import check_columns, field_names
 from lakehouse.core.declaration.compaction_policy import LAYERS, MIB, Compaction, LiquidClustering, ZOrder
+from lakehouse.core.declaration.prices import DEFAULT_PRICES, Prices
 from lakehouse.core.declaration.strategies import BySensor
 from lakehouse.core.declaration.strategy_properties import MARKS, desired_properties
 from lakehouse.core.declaration.vacuum_policy import Vacuum

@@ -1,12 +1,12 @@
 """What a declaration says of a table's vacuum."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import InitVar, dataclass
 from math import inf
 from typing import Literal
 
+from lakehouse.core.delta.retention import RETENTION, span_ms_of
 from lakehouse.core.errors import Refused
-from lakehouse.core.inventory import RETENTION, span_ms_of
 
 # Source: Delta's default, and the shortest that it takes without an override: DeltaLog.tombstoneRetentionMillis, one week.
 SAFE_RETENTION_HOURS = 168
@@ -18,17 +18,17 @@ VACUUM_MODES = ("LITE", "INVENTORY", "FULL")
 _LOG_RETENTION = "delta.logRetentionDuration"
 # Source: Delta's default.
 _DEFAULT_LOG_RETENTION, _HOUR_MS = "interval 30 days", 3_600_000
-_DELETERS = ("lakehouse", "delta")
 _NUMBERS = {"retention_hours": 0, "sweep_hours": 0, "max_report_hours": 0, "min_reclaimable_bytes": 0, "max_deletes_per_second": 1}
 type_of_mode = Literal["LITE", "INVENTORY", "FULL"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Vacuum:
-    """What is deleted of a table, when, and by whom; `docs/policies.md` has a line for each knob.
+    """What is deleted of a table, and when; `docs/policies.md` has a line for each knob.
 
     `retention_hours` 0 leaves the table's own property alone; else it is `delta.deletedFileRetentionDuration`, and under a week only
     with `accepts_short_retention` set to `SHORT_RETENTION_RISK`. `sweep_hours`: so often storage is looked through for what no log has.
+    `deleter` was a knob once; declarations that name it are told what to do.
     """
 
     mode: Literal["automatic", "recommend", "off"] = "automatic"
@@ -38,14 +38,14 @@ class Vacuum:
     max_report_hours: float = 26
     min_reclaimable_bytes: int = 0
     after_compaction: bool = False
-    deleter: Literal["lakehouse", "delta"] = "lakehouse"
     max_deletes_per_second: int = 3_000
+    deleter: InitVar[str] = "lakehouse"
 
-    def __post_init__(self) -> None:
+    def __post_init__(self, deleter: str) -> None:
         if self.mode not in ("automatic", "recommend", "off"):
             raise Refused(f"Vacuum.mode is {self.mode!r}; accepted: automatic, recommend, off")
-        if self.deleter not in _DELETERS:
-            raise Refused(f"Vacuum.deleter is {self.deleter!r}; accepted: {', '.join(_DELETERS)}")
+        if deleter != "lakehouse":
+            raise Refused(f"Vacuum.deleter is {deleter!r}; accepted: no deleter, since lakehouse itself deletes what Delta gives up, too")
         if self.after_compaction not in (True, False):
             raise Refused(f"Vacuum.after_compaction is {self.after_compaction!r}; accepted: True, False")
         for name, least in _NUMBERS.items():

@@ -7,8 +7,8 @@ from lakehouse.core.inventory.manifest import NEEDED_COLUMNS, DataPart, Manifest
 from lakehouse.core.inventory.objects import KINDS, RECLAIMABLE, Part, StoredObject, decode_key, plausible_ms
 from lakehouse.core.inventory.owners import Owners, table_roots
 from lakehouse.core.inventory.reconcile import reconcile
-from lakehouse.core.inventory.table_files import RETENTION, Reference, TableBooks, keep_books, retention_ms_of, span_ms_of
-from lakehouse.core.inventory.usage import OUTSIDE, PAGE_KEYS, Reconciliation, Share, TableShares
+from lakehouse.core.inventory.table_files import Reference, TableBooks, keep_books
+from lakehouse.core.inventory.usage import OUTSIDE, PAGE_KEYS, Reconciliation, TableShares, UsageShare
 
 __all__ = [
     "KEPT_DAYS",
@@ -17,7 +17,6 @@ __all__ = [
     "OUTSIDE",
     "PAGE_KEYS",
     "RECLAIMABLE",
-    "RETENTION",
     "UNFINISHED",
     "Classifier",
     "DataPart",
@@ -27,10 +26,10 @@ __all__ = [
     "Part",
     "Reconciliation",
     "Reference",
-    "Share",
     "StoredObject",
     "TableBooks",
     "TableShares",
+    "UsageShare",
     "decode_key",
     "expired",
     "keep_books",
@@ -40,8 +39,6 @@ __all__ = [
     "parse_manifest",
     "plausible_ms",
     "reconcile",
-    "retention_ms_of",
-    "span_ms_of",
     "stamp_ms",
     "table_roots",
 ]

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable
 from datetime import UTC, datetime
 
-from lakehouse.core.inventory.objects import DAY_MS
+from lakehouse.core.units import DAY_MS
 
 # A fortnight of days to look back at; the inventory table keeps what the reports said.
 KEPT_DAYS = 14

@@ -12,10 +12,10 @@ from typing import Any, cast
 
 from lakehouse.core.errors import Refused
 from lakehouse.core.inventory.objects import plausible_ms
+from lakehouse.core.units import HOUR_MS
 
 FORMATS = ("CSV", "ORC", "Parquet")
 NEEDED_COLUMNS = ("bucket", "key", "size", "last_modified_date")
-_HOUR_MS = 3_600_000
 # Two clocks that a time server sets are seconds apart. A report of tomorrow would count as fresh for a day too long.
 _AHEAD_MS = 300_000
 _MD5 = re.compile(r"[0-9a-f]{32}")
@@ -49,7 +49,7 @@ class Manifest:
 
     def age_hours(self, now_ms: int) -> float:
         """How long ago the listing began."""
-        return (now_ms - self.created_ms) / _HOUR_MS
+        return (now_ms - self.created_ms) / HOUR_MS
 
 
 def parse_manifest(

@@ -4,7 +4,8 @@ from dataclasses import dataclass
 from enum import Enum
 from urllib.parse import unquote_plus
 
-DAY_MS = 86_400_000
+from lakehouse.core.units import DAY_MS
+
 # Amazon S3 opened in March 2006: what is older was written in another unit.
 _FIRST_MS = 1_141_171_200_000
 

@@ -11,7 +11,7 @@ from lakehouse.core.inventory.objects import Part, StoredObject
 from lakehouse.core.inventory.owners import Owners
 from lakehouse.core.inventory.table_files import TableBooks
 from lakehouse.core.inventory.table_usage import Tally
-from lakehouse.core.inventory.usage import OUTSIDE, SMALL_BYTES, Reconciliation, Share, TableShares
+from lakehouse.core.inventory.usage import OUTSIDE, SMALL_BYTES, Reconciliation, TableShares, UsageShare
 
 type_of_counts = Counter[tuple[str, str | None]]
 
@@ -62,9 +62,9 @@ def reconcile(
     )
 
 
-def _others(bytes_of: type_of_counts, count_of: type_of_counts, small_of: type_of_counts, failed: Mapping[str, str]) -> list[Share]:
+def _others(bytes_of: type_of_counts, count_of: type_of_counts, small_of: type_of_counts, failed: Mapping[str, str]) -> list[UsageShare]:
     return [
-        Share(
+        UsageShare(
             part=Part.UNREAD if folder in failed else None,
             folder=folder,
             storage_class=kind,
@@ -76,7 +76,7 @@ def _others(bytes_of: type_of_counts, count_of: type_of_counts, small_of: type_o
     ]
 
 
-def _unread(table: str, why: str, shares: Iterable[Share]) -> TableShares:
+def _unread(table: str, why: str, shares: Iterable[UsageShare]) -> TableShares:
     of_it = tuple(share for share in shares if share.part is Part.UNREAD and share.folder == table)
     return TableShares(table=table, version=None, retention_ms=None, shares=of_it, problem=why)
 

@@ -7,14 +7,8 @@ from urllib.parse import quote, unquote
 
 from lakehouse.core.delta.deletion_vectors import vector_file
 from lakehouse.core.delta.paths import is_absolute, name_in_table
+from lakehouse.core.delta.retention import retention_ms_of
 from lakehouse.core.delta.snapshot import Layout
-from lakehouse.core.inventory.objects import DAY_MS
-
-_UNITS_MS = {"week": 7 * DAY_MS, "day": DAY_MS, "hour": 3_600_000, "minute": 60_000, "second": 1_000, "millisecond": 1, "microsecond": 0}
-_SPAN = re.compile(r"(\d+)\s+([a-z]+?)s?(?=\s|$)")
-_INTERVAL = re.compile(r"(?:interval\s+)?(?:\d+\s+[a-z]+(?:\s+|$))+")
-# The property of a table that says how long removed files are kept. Source: PROTOCOL.md, and Delta's default.
-RETENTION, _DEFAULT_RETENTION = "delta.deletedFileRetentionDuration", "interval 1 week"
 
 # The name, relative to the lake, of the place that a decoded URI leads to; `None` for a place outside the lake, as far as can be told.
 type_of_place = Callable[[str], str | None]
@@ -82,20 +76,6 @@ def keep_books(layout: Layout, *, place: type_of_place) -> TableBooks:
         outside=tuple(sorted(names.outside)),
         unplaced=frozenset(names.unplaced),
     )
-
-
-def retention_ms_of(properties: Mapping[str, str]) -> int | None:
-    """How long removed files are kept, by the table's property; `None` where it is spelled in a way unknown here."""
-    return span_ms_of(properties.get(RETENTION, _DEFAULT_RETENTION))
-
-
-def span_ms_of(interval: str) -> int | None:
-    """The length of `interval 30 days`; `None` for a spelling unknown here."""
-    text = interval.strip().lower()
-    if not _INTERVAL.fullmatch(text):
-        return None
-    spans = [(int(count), _UNITS_MS.get(unit)) for count, unit in _SPAN.findall(text)]
-    return None if not spans or any(ms is None for _, ms in spans) else sum(count * (ms or 0) for count, ms in spans)
 
 
 def _last(removals: Iterable[tuple[str | None, int | None]]) -> dict[str, int | None]:

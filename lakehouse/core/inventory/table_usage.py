@@ -6,7 +6,7 @@ from collections.abc import Set
 from lakehouse.core.inventory.classify import Classifier
 from lakehouse.core.inventory.objects import Part, StoredObject
 from lakehouse.core.inventory.table_files import Reference, TableBooks
-from lakehouse.core.inventory.usage import Share, TableShares
+from lakehouse.core.inventory.usage import TableShares, UsageShare
 
 _NEEDED_NOW = (Part.LIVE, Part.VECTORS_LIVE)
 
@@ -43,7 +43,7 @@ class Tally:
             version=books.version,
             retention_ms=books.retention_ms,
             shares=tuple(
-                Share(part=part, storage_class=kind, file_count=self._count[part, kind], size_bytes=self._bytes[part, kind])
+                UsageShare(part=part, storage_class=kind, file_count=self._count[part, kind], size_bytes=self._bytes[part, kind])
                 for part in Part
                 for kind in sorted({kind for counted, kind in self._count if counted is part}, key=lambda kind: kind or "")
             ),

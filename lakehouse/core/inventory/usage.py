@@ -12,7 +12,7 @@ OUTSIDE = "(outside the lake)"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Share:
+class UsageShare:
     """Objects of one part and one storage class; for what belongs to no table, `part` is `None`
     and `folder` the top of its path.
 
@@ -38,7 +38,7 @@ class TableShares:
     table: str
     version: int | None
     retention_ms: int | None
-    shares: tuple[Share, ...]
+    shares: tuple[UsageShare, ...]
     missing: tuple[str, ...] = ()
     resized: tuple[str, ...] = ()
     unsettled_count: int = 0
@@ -61,7 +61,7 @@ class Reconciliation:
     """The tables, sorted by name, and what belongs to none; all of it together is the inventory."""
 
     tables: tuple[TableShares, ...]
-    unclaimed: tuple[Share, ...]
+    unclaimed: tuple[UsageShare, ...]
 
     @property
     def file_count(self) -> int:

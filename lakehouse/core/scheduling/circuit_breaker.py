@@ -22,12 +22,12 @@ from lakehouse.core.declaration.windows import is_open, next_opening, windows_te
 from lakehouse.core.delta.commits import Commit, History
 from lakehouse.core.reasons import Reason
 from lakehouse.core.scheduling.rewrite_loops import Rewrites, is_ours
+from lakehouse.core.units import HOUR_MS
 
 # A table that failed for weeks is still tried now and then: 6 hours become 4 days at most.
 _MOST_DOUBLINGS = 4
 # Two scans of the same files on a shared machine differ by less than this; what is slower by more is not chance.
 _HARM_SHARE = 0.1
-_HOUR_MS = 3_600_000
 _WHY_LETTERS = 200
 
 
@@ -111,7 +111,7 @@ class _Trouble:
         return policy.breaker_hours * 2 ** min(self.count - self.limit, _MOST_DOUBLINGS)
 
     def retry_at_ms(self, policy: CompactionPolicy) -> int:
-        return self.last_ms + int(self.hours(policy) * _HOUR_MS)
+        return self.last_ms + int(self.hours(policy) * HOUR_MS)
 
     def say(self, policy: CompactionPolicy) -> str:
         until = utc_text(self.retry_at_ms(policy))

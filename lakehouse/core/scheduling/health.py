@@ -49,7 +49,7 @@ class SizeBin:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Verdict:
+class HealthCheck:
     """The result of one check, and the sentence that shows why."""
 
     ok: bool
@@ -145,28 +145,28 @@ def assess_health(layout: Layout, plan: CompactionPlan) -> Health:
     )
 
 
-def small_files_ok(health: Health) -> Verdict:
+def small_files_ok(health: Health) -> HealthCheck:
     """Whether compaction keeps up: fewer files could be merged than twice the policy's threshold; the sentence starts with the plan's own.
 
     Twice, since reaching the threshold once is what a compaction waits for, and no failure of anything. Where a plan is refused, no
     compaction keeps up.
     """
     if health.plan.reason is Reason.PLAN_REFUSED:
-        return Verdict(ok=False, sentence=health.plan.sentence)
+        return HealthCheck(ok=False, sentence=health.plan.sentence)
     found, due = health.mergeable_file_count, health.plan.policy.min_small_files
     limit = _LATE_COMPACTIONS * due
-    return Verdict(
+    return HealthCheck(
         ok=found < limit, sentence=f"{health.plan.sentence}; {found} mergeable file(s), a compaction is due at {due}, {limit} are too many"
     )
 
 
-def log_debt_ok(health: Health) -> Verdict:
+def log_debt_ok(health: Health) -> HealthCheck:
     """Whether the log has been checkpointed lately, so that reading the table does not mean reading its whole past."""
     found, limit = health.log.commit_count, health.log_commit_limit
     since = (
         "the table's beginning" if health.log.checkpoint_version is None else f"the checkpoint of version {health.log.checkpoint_version}"
     )
-    return Verdict(
+    return HealthCheck(
         ok=found <= limit, sentence=f"{found} commit(s) of {health.log.commit_bytes} bytes since {since}, at most {limit} allowed"
     )
 

@@ -9,14 +9,13 @@ Takes: what the plan's estimate says. `ratio` is how many times a day the compac
 
 from dataclasses import dataclass
 
-from lakehouse.core.costs.estimate import DEFAULT_RATES, Prices, Rates, estimate
+from lakehouse.core.costs.estimate import DEFAULT_RATES, price
+from lakehouse.core.declaration.prices import Prices
 
 # An open and a footer: the same figure that a compaction's own estimate starts from.
 _SECONDS_PER_OPENING = DEFAULT_RATES.seconds_per_file
 # A reader of Parquet asks for the footer, then for the columns: two GETs at least.
 _REQUESTS_PER_OPENING = 2
-# A disk asks for nothing.
-_USD_PER_REQUEST = Prices().usd_per_1000_gets / 1000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,15 +36,15 @@ class Worth:
         return f"worth {self.benefit_usd_per_day:.3g} USD a day for {self.cost_usd:.3g} USD, ratio {self.ratio:.3g}"
 
 
-def weigh_worth(*, reads_per_day: float | None, openings_saved: int | None, cost_usd: float | None, on_s3: bool = False) -> Worth | None:
-    """The worth of a compaction; `None` where one of the three is unknown."""
+def weigh_worth(
+    *, reads_per_day: float | None, openings_saved: int | None, cost_usd: float | None, prices: Prices, on_s3: bool = False
+) -> Worth | None:
+    """The worth of a compaction at the `prices` that its cost was computed with; `None` where one of the three is unknown."""
     if reads_per_day is None or openings_saved is None or cost_usd is None:
         return None
-    return Worth(benefit_usd_per_day=reads_per_day * openings_saved * usd_per_opening(on_s3=on_s3), cost_usd=cost_usd)
+    return Worth(benefit_usd_per_day=reads_per_day * openings_saved * usd_per_opening(prices, on_s3=on_s3), cost_usd=cost_usd)
 
 
-def usd_per_opening(*, on_s3: bool) -> float:
+def usd_per_opening(prices: Prices, *, on_s3: bool) -> float:
     """What it costs to open one file: its seconds at the price that a compaction's seconds have, and on S3 its requests."""
-    seconds = Rates(seconds_fixed=_SECONDS_PER_OPENING, seconds_per_file=0, seconds_per_byte=0)
-    requests_usd = _REQUESTS_PER_OPENING * _USD_PER_REQUEST if on_s3 else 0.0
-    return estimate(seconds, files_removed=1, bytes_removed=0).usd + requests_usd
+    return price(prices, seconds=_SECONDS_PER_OPENING, get_requests=_REQUESTS_PER_OPENING if on_s3 else 0)

@@ -24,9 +24,9 @@ from lakehouse.core.declaration.strategies import BySensor, Chosen
 from lakehouse.core.reasons import Reason
 from lakehouse.core.scheduling.net_benefit import Worth, weigh_worth
 from lakehouse.core.scheduling.triggers import Finding, TableState, find_trigger
+from lakehouse.core.units import MINUTE_MS
 
 CYCLE_MS = 3_600_000
-_MINUTE_MS = 60_000
 # A page that folds lines shows so many of them; the rest is counted.
 _LINES_TOLD = 60
 
@@ -212,7 +212,11 @@ def _weigh(
 
 def _worth(state: TableState, bounds: Bounds) -> Worth | None:
     return weigh_worth(
-        reads_per_day=state.reads_per_day, openings_saved=state.openings_saved, cost_usd=state.estimate_usd, on_s3=bounds.on_s3
+        reads_per_day=state.reads_per_day,
+        openings_saved=state.openings_saved,
+        cost_usd=state.estimate_usd,
+        prices=state.prices,
+        on_s3=bounds.on_s3,
     )
 
 
@@ -247,7 +251,7 @@ def _unripe(state: TableState, finding: Finding, tries: Sequence[Try], bounds: B
 def _cooling(state: TableState, policy: CompactionPolicy, finding: Finding, *, now_ms: int) -> tuple[Reason, str] | None:
     if not policy.cooldown_minutes or state.last_compaction_ms is None:
         return None
-    minutes = (now_ms - state.last_compaction_ms) / _MINUTE_MS
+    minutes = (now_ms - state.last_compaction_ms) / MINUTE_MS
     if minutes >= policy.cooldown_minutes:
         return None
     numbers = {"minutes": f"{minutes:.1f}", "cooldown": f"{policy.cooldown_minutes:g}"}

@@ -10,9 +10,7 @@ from statistics import fmean
 
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.scheduling.triggers import slowdown_of
-
-DAY_MS = 86_400_000
-_MINUTE_MS = 60_000
+from lakehouse.core.units import DAY_MS, MINUTE_MS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,7 +48,7 @@ def count_reads(tables: Sequence[Table], runs: Iterable[ReaderRun], *, since_ms:
             earlier[run.tables] += run.ended_ms < since_ms
     slowdowns = {kind: found for kind, took in seconds.items() if (found := slowdown_of(took, earlier=earlier[kind])) is not None}
     readers_of = _readers_of(tables)
-    days = max(now_ms - since_ms, _MINUTE_MS) / DAY_MS
+    days = max(now_ms - since_ms, MINUTE_MS) / DAY_MS
     return {
         table.key: Readers(
             reads_per_day=sum(counts[reader] for reader in readers_of[table.key]) / days,

@@ -9,13 +9,14 @@ from statistics import fmean, median
 from typing import Any
 
 from lakehouse.core.compaction.plan import CompactionPlan
+from lakehouse.core.costs.estimate import DEFAULT_PRICES, Prices
 from lakehouse.core.declaration.compaction_policy import CompactionPolicy
 from lakehouse.core.delta.snapshot import DataFile, Layout
 from lakehouse.core.reasons import Reason
 from lakehouse.core.scheduling.circuit_breaker import utc_text
 from lakehouse.core.scheduling.health import Health
+from lakehouse.core.units import HOUR_MS
 
-_HOUR_MS = 3_600_000
 # A quarter of what was declared at least: a cadence that follows the readers, within sight of what a person wrote.
 _MOST_HALVINGS = 2
 # A compaction of fewer files is none.
@@ -46,7 +47,7 @@ class TableState:
     merge and none has written; `purged_row_count` are the deleted rows that it would take out. `slowdown` is the share by which the
     table's readers take longer than they used to. `due_since_ms` is since when it has been waiting for its turn. `once_cold` is what
     time alone will change, where some of the table is too warm to be merged. `sensor_driven` tells whether a strategy that is chosen by
-    the table's past is the sensor's at present, `chosen` is its name.
+    the table's past is the sensor's at present, `chosen` is its name. `prices` are the table's own: its cost was computed with them.
     """
 
     table: str
@@ -69,6 +70,7 @@ class TableState:
     once_cold: OnceCold | None = None
     sensor_driven: bool | None = None
     chosen: str | None = None
+    prices: Prices = DEFAULT_PRICES
 
     @property
     def openings_saved(self) -> int | None:
@@ -181,7 +183,7 @@ def _by_age(state: TableState, policy: CompactionPolicy, *, now_ms: int) -> Find
     limit = policy.max_small_file_age_hours
     if not limit or state.oldest_small_ms is None:
         return None
-    hours = (now_ms - state.oldest_small_ms) / _HOUR_MS
+    hours = (now_ms - state.oldest_small_ms) / HOUR_MS
     if hours < limit:
         return None
     return _finding(Reason.DUE_AGE, fired=True, mergeable=state.mergeable_file_count, hours=f"{hours:.1f}", limit=f"{limit:g}")

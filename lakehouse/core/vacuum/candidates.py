@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 from lakehouse.core.errors import Refused
 from lakehouse.core.inventory import RECLAIMABLE, Classifier, Owners, Part, StoredObject, table_roots
+from lakehouse.core.units import HOUR_MS
 from lakehouse.core.vacuum.facts import RemovedSince, VacuumFacts
 
-_HOUR_MS = 3_600_000
 # A candidate takes about 300 bytes of memory; `python -m benchmarks.vacuum_memory` prints what a million takes.
 MOST_FILES = 1_000_000
 # Two zones are half an hour apart, at least.
@@ -124,7 +124,7 @@ class Sifted:
         if self._lead_ms is not None and self._lead_ms <= -_ZONE_MS:
             raise Refused(
                 f"vacuum of {self._facts.books.table} by mode INVENTORY: by the report {report} every live file is older than by the log, "
-                f"{-self._lead_ms / _HOUR_MS:.1f} h or more: local time for UTC? accepted: a report in UTC, or mode FULL"
+                f"{-self._lead_ms / HOUR_MS:.1f} h or more: local time for UTC? accepted: a report in UTC, or mode FULL"
             )
 
     def _may_go(self, own: str, each: StoredObject, part: Part) -> bool:

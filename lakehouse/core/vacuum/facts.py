@@ -11,7 +11,7 @@ from lakehouse.core.declaration.vacuum_policy import type_of_mode
 from lakehouse.core.delta.commits import Commit, History
 from lakehouse.core.delta.paths import name_in_table
 from lakehouse.core.inventory import StoredObject, TableBooks
-from lakehouse.core.inventory.objects import DAY_MS
+from lakehouse.core.units import DAY_MS
 
 # Assumed: a page of a listing on S3.
 SECONDS_PER_PAGE = 0.15

@@ -4,16 +4,17 @@ from dataclasses import asdict, dataclass
 from math import ceil
 from typing import Any
 
-from lakehouse.core.costs.estimate import Prices, price
+from lakehouse.core.costs.estimate import price
+from lakehouse.core.declaration.prices import Prices
 from lakehouse.core.declaration.vacuum_policy import VACUUM_MODES, Vacuum, type_of_mode
 from lakehouse.core.errors import Refused
 from lakehouse.core.inventory import PAGE_KEYS
+from lakehouse.core.units import HOUR_MS
 from lakehouse.core.vacuum.candidates import MOST_FILES
 from lakehouse.core.vacuum.facts import SECONDS_PER_PAGE, VacuumFacts, log_covers, removed_by_log
 
 # Source: AWS, DeleteObjects: at most so many keys in one request.
 DELETE_KEYS = 1_000
-_HOUR_MS = 3_600_000
 # Assumed until a lake has run some: Delta's answer takes a few seconds, then so much per file asked about, listed and deleted.
 _SECONDS_FIXED, _SECONDS_PER_FILE = 3.0, 40e-6
 _SECONDS_PER_DELETE = 0.15
@@ -102,14 +103,14 @@ def _why_not(mode: type_of_mode, facts: VacuumFacts, policy: Vacuum, now_ms: int
         if why_not := _why_not_lite(facts, going):
             return why_not
         # A sweep in the future is the work of a clock that was ahead, and looked at nothing that is past now.
-        hours = None if sweep is None or sweep.started_ms > now_ms else (now_ms - sweep.started_ms) / _HOUR_MS
+        hours = None if sweep is None or sweep.started_ms > now_ms else (now_ms - sweep.started_ms) / HOUR_MS
         if hours is None or hours >= policy.sweep_hours:
             when = "never" if hours is None else f"{hours:.0f} h ago"
             return f"storage was looked through {when}, every {policy.sweep_hours:g} h is wanted, and the log tells of no orphans"
         return ""
     if report is None:
         return facts.report_problem or "there is no complete report"
-    age = (now_ms - report.created_ms) / _HOUR_MS
+    age = (now_ms - report.created_ms) / HOUR_MS
     if age > policy.max_report_hours:
         return f"the report {report.name} is {age:.0f} h old, at most {policy.max_report_hours:g} h are allowed"
     if last is not None and report.created_ms <= last.ended_ms <= now_ms:

@@ -15,12 +15,15 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from lakehouse.core.costs.estimate import DEFAULT_PRICES, Prices, price
+from lakehouse.core.costs.estimate import price
+from lakehouse.core.declaration.prices import DEFAULT_PRICES, Prices
 from lakehouse.core.declaration.vacuum_policy import SAFE_RETENTION_HOURS, SHORT_RETENTION_RISK, Vacuum, type_of_mode
+from lakehouse.core.delta.retention import RETENTION
 from lakehouse.core.delta.snapshot import CATALOG_FEATURES
 from lakehouse.core.errors import Broken, Refused
-from lakehouse.core.inventory import RECLAIMABLE, RETENTION, Classifier, Part, Reference, StoredObject
+from lakehouse.core.inventory import RECLAIMABLE, Classifier, Part, Reference, StoredObject
 from lakehouse.core.reasons import Reason
+from lakehouse.core.units import HOUR_MS
 from lakehouse.core.vacuum.candidates import MOST_FILES, Doomed, Sifted
 from lakehouse.core.vacuum.facts import (
     ASKED_AT_ONCE,
@@ -32,8 +35,6 @@ from lakehouse.core.vacuum.facts import (
     written_once,
 )
 from lakehouse.core.vacuum.mode import DELETE_KEYS, Quote
-
-_HOUR_MS = 3_600_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,7 +83,7 @@ class VacuumPlan:
             "report": self.report,
             "reason": self.reason.name,
             "sentence": self.sentence,
-            "retention_hours": self.retention_ms / _HOUR_MS,
+            "retention_hours": self.retention_ms / HOUR_MS,
             "horizon": minute_text(self.horizon_ms),
             "files": self.file_count,
             "bytes": self.size_bytes,
@@ -178,9 +179,9 @@ def _refuse_unsafe(facts: VacuumFacts, policy: Vacuum) -> None:
         raise Refused(
             f"{where}: {RETENTION} is {facts.properties.get(RETENTION)!r}, which cannot be understood; accepted: like 'interval 7 days'"
         )
-    if books.retention_ms < SAFE_RETENTION_HOURS * _HOUR_MS and not policy.accepts_risk:
+    if books.retention_ms < SAFE_RETENTION_HOURS * HOUR_MS and not policy.accepts_risk:
         raise Refused(
-            f"{where}: its retention is {books.retention_ms / _HOUR_MS:g} h, under a week; accepted: a longer one, or in its declaration "
+            f"{where}: its retention is {books.retention_ms / HOUR_MS:g} h, under a week; accepted: a longer one, or in its declaration "
             f"Vacuum(accepts_short_retention={SHORT_RETENTION_RISK!r})"
         )
 

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
-from lakehouse.core.inventory import KINDS, Reconciliation, Share
+from lakehouse.core.inventory import KINDS, Reconciliation, UsageShare
 from lakehouse.defs.metadata.markdown import Markdown, markdown_table, markdown_value
 from lakehouse.defs.metadata.pictures import stacked_picture
 from lakehouse.defs.metadata.table import type_of_metadata
@@ -64,7 +64,7 @@ def _where_the_bytes_lie(found: Reconciliation) -> tuple[Markdown, Markdown]:
     return stacked_picture("bytes", named, drawn), markdown_table(["bytes", *named, "sum"], cells)
 
 
-def _bytes_by_kind(shares: Iterable[Share]) -> Counter[str]:
+def _bytes_by_kind(shares: Iterable[UsageShare]) -> Counter[str]:
     kinds = {part: kind for kind, parts in KINDS.items() for part in parts}
     found = Counter[str]()
     for share in shares:

@@ -12,18 +12,20 @@ from typing import Any
 
 import dagster as dg
 
+from lakehouse.core.compaction.outcome import CompactionOutcome
 from lakehouse.core.compaction.plan import plan_once_cold
-from lakehouse.core.costs.estimate import Prices
 from lakehouse.core.costs.measured_benefit import Probe
 from lakehouse.core.declaration.compaction_policy import policy_for
+from lakehouse.core.declaration.prices import Prices
 from lakehouse.core.declaration.strategies import BySensor
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.delta.snapshot import Layout
 from lakehouse.core.ingest.batches import ingest_app_id
-from lakehouse.core.outcome import CompactionOutcome, VacuumOutcome, WriteOutcome
+from lakehouse.core.ingest.outcome import WriteOutcome
 from lakehouse.core.scheduling.health import Health
 from lakehouse.core.scheduling.rewrite_loops import Rewrites
 from lakehouse.core.scheduling.triggers import OnceCold, TableState, state_of
+from lakehouse.core.vacuum.outcome import VacuumOutcome
 from lakehouse.defs.metadata.markdown import Markdown, markdown_table, markdown_text, markdown_value
 from lakehouse.defs.metadata.pictures import histogram_picture
 from lakehouse.engine.clock import now_ms

@@ -5,8 +5,8 @@ from dataclasses import replace
 import dagster as dg
 from dagster_pyspark import LazyPySparkResource
 
+from lakehouse.core.compaction.outcome import CompactionOutcome
 from lakehouse.core.declaration.table import Table
-from lakehouse.core.outcome import CompactionOutcome
 from lakehouse.engine.compaction.ledger import with_account
 from lakehouse.engine.lake import Lake
 

@@ -12,7 +12,7 @@ from lakehouse.core.declaration.strategies import AfterWrite
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.delta.facts import TableFacts
 from lakehouse.core.errors import Refused, Transient
-from lakehouse.core.outcome import WriteOutcome
+from lakehouse.core.ingest.outcome import WriteOutcome
 from lakehouse.defs.keys import compaction_key
 from lakehouse.defs.metadata.table import compaction_metadata
 from lakehouse.defs.upkeep.after_compaction import measured

@@ -100,7 +100,8 @@ def _states(
         state = (sensed_state(table.key, newest.numbers, newest.texts) if newest else TableState(table=table.key)).at(now_ms)
         # The table's log remembers its newest commits, Dagster the newest compaction: each may have forgotten what the other knows.
         known_ms = [ms for ms in (state.last_compaction_ms, compacted_ms.get(table.key)) if ms is not None]
-        found[table.key] = replace(state, last_compaction_ms=max(known_ms, default=None), due_since_ms=memory.due_since_ms.get(table.key))
+        due_since_ms = memory.due_since_ms.get(table.key)
+        found[table.key] = replace(state, last_compaction_ms=max(known_ms, default=None), due_since_ms=due_since_ms, prices=table.prices)
     return found
 
 

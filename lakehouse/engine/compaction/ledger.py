@@ -2,9 +2,9 @@
 
 from dataclasses import replace
 
+from lakehouse.core.compaction.outcome import CompactionOutcome
 from lakehouse.core.costs.ledger import RUNS_KEPT, Account, account_for
 from lakehouse.core.declaration.table import Table
-from lakehouse.core.outcome import CompactionOutcome
 from lakehouse.engine.delta_log import TableFacts
 from lakehouse.engine.journal.journal import Journal
 from lakehouse.engine.lake import Lake

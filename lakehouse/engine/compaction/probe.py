@@ -21,6 +21,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
+from lakehouse.core.compaction.outcome import CompactionOutcome
 from lakehouse.core.costs.measured_benefit import (
     Backoff,
     Probe,
@@ -33,7 +34,6 @@ from lakehouse.core.costs.measured_benefit import (
 )
 from lakehouse.core.delta.snapshot import Layout, type_of_partition
 from lakehouse.core.errors import Broken
-from lakehouse.core.outcome import CompactionOutcome
 from lakehouse.core.scheduling.circuit_breaker import Scan
 from lakehouse.engine.clock import now_ms
 from lakehouse.engine.journal.journal import names_by_table

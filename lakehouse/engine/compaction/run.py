@@ -27,13 +27,13 @@ from uuid import uuid4
 
 from lakehouse.core.compaction.conflicts import Loss, half_of, partitions_removed_from, without_partitions
 from lakehouse.core.compaction.foreign_writers import rhythm_of
+from lakehouse.core.compaction.outcome import CompactionOutcome
 from lakehouse.core.compaction.plan import CompactionPlan, plan_table
 from lakehouse.core.costs.estimate import fit_rates
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.delta.commits import Commit
 from lakehouse.core.delta.partition_values import type_of_typed_partition
 from lakehouse.core.errors import LakehouseError, Refused
-from lakehouse.core.outcome import CompactionOutcome
 from lakehouse.core.scheduling.circuit_breaker import CompactionTry
 from lakehouse.engine.clock import now_ms
 from lakehouse.engine.compaction.content_hash import ReadAhead

@@ -14,7 +14,7 @@ from uuid import uuid4
 from lakehouse.core.declaration.table import Append, Merge, Table
 from lakehouse.core.delta.snapshot import Layout
 from lakehouse.core.errors import Refused
-from lakehouse.core.outcome import WriteOutcome
+from lakehouse.core.ingest.outcome import WriteOutcome
 from lakehouse.core.reasons import Reason
 from lakehouse.engine.delta_log import TableFacts, history_since
 from lakehouse.engine.ingest.table_properties import apply_strategy, strategy_changes, strategy_in_force

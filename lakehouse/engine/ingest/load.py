@@ -39,7 +39,7 @@ from lakehouse.core.ingest.batches import (
     judge_file,
     settle_batch,
 )
-from lakehouse.core.outcome import WriteOutcome
+from lakehouse.core.ingest.outcome import WriteOutcome
 from lakehouse.core.reasons import Reason
 from lakehouse.engine.delta_log import TableFacts
 from lakehouse.engine.ingest import commit_rows

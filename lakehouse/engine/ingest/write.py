@@ -24,7 +24,7 @@ from lakehouse.core.declaration.table import Append, Merge, Overwrite, Table
 from lakehouse.core.delta.snapshot import Layout
 from lakehouse.core.errors import Broken, Refused
 from lakehouse.core.ingest.increments import NothingNew, ReadAll, ReadChanges, plan_increment, type_of_increment
-from lakehouse.core.outcome import WriteOutcome
+from lakehouse.core.ingest.outcome import WriteOutcome
 from lakehouse.core.reasons import Reason
 from lakehouse.engine.delta_log import TableFacts, history_since, newest_first
 from lakehouse.engine.ingest import commit_rows

@@ -1,14 +1,14 @@
 """The verdicts on a report that was loaded; no Spark."""
 
 from lakehouse.core.inventory import stamp_ms
-from lakehouse.core.inventory.checks import Verdict, allowed_hours, assess_complete, assess_fresh, assess_missing, assess_plausible
+from lakehouse.core.inventory.checks import InventoryCheck, allowed_hours, assess_complete, assess_fresh, assess_missing, assess_plausible
 from lakehouse.engine.inventory.report import Report, stamps_of
 from lakehouse.engine.inventory.scan import SCAN
 from lakehouse.engine.inventory.table import InventoryOutcome
 from lakehouse.engine.lake import Lake
 
 
-def judge(lake: Lake, outcome: InventoryOutcome, *, now_ms: int) -> tuple[Verdict, ...]:
+def judge(lake: Lake, outcome: InventoryOutcome, *, now_ms: int) -> tuple[InventoryCheck, ...]:
     """One verdict per name of `core.inventory.verdict.CHECKS`."""
     report = outcome.report
     allowed = allowed_hours(report.manifest.created_ms, _before_ms(lake, report), own=report.configuration == SCAN)

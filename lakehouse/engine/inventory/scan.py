@@ -21,12 +21,12 @@ import pyarrow as pa
 
 from lakehouse.core.errors import LakehouseError, Transient
 from lakehouse.core.inventory import Manifest, StoredObject, expired, manifest_json
+from lakehouse.core.units import MINUTE_MS
 from lakehouse.engine.inventory.files import BATCH_ROWS, FILE_ROWS, RowFiles, number_column, text_column
 from lakehouse.engine.inventory.report import REPORTS, checksum_of, stamps_of
 from lakehouse.engine.store import LOCAL, Store
 
 SCAN = "lakehouse-scan"
-_MINUTE_MS = 60_000
 _TRIES = 60
 _SCHEMA = pa.schema(
     [
@@ -101,7 +101,7 @@ def _publish(store: Store, folder: str, manifest: Manifest) -> str:
     """Manifest, symlink and checksum, in this order, under the first stamp that is free; the manifest's name."""
     data = manifest_json(manifest, file_schema=_FILE_SCHEMA)
     for late in range(_TRIES):
-        began = datetime.fromtimestamp((manifest.created_ms + late * _MINUTE_MS) / 1_000, tz=UTC)
+        began = datetime.fromtimestamp((manifest.created_ms + late * MINUTE_MS) / 1_000, tz=UTC)
         name = f"{folder}/{began:%Y-%m-%dT%H-%MZ}/manifest.json"
         if not store.put_if_absent(name, data):
             continue

@@ -89,13 +89,13 @@ def cluster_by(uri: str, columns: Sequence[str]) -> str:
     return f"ALTER TABLE {path_table(uri)} CLUSTER BY {f'({listed})' if columns else 'NONE'}"
 
 
-def vacuum(uri: str, inventory: str, *, dry_run: bool) -> str:
-    """Deletes those files of the view `inventory` (path, length, isDir, modificationTime) that the table needs no more, or names them.
+def vacuum_dry_run(uri: str, inventory: str) -> str:
+    """Names those files of the view `inventory` (path, length, isDir, modificationTime) that the table needs no more.
 
     FULL is written out: without it an inventory's vacuum may be taken for LITE, and moves the mark from which LITE goes on.
     """
     listed = f"SELECT path, length, isDir, modificationTime FROM {quote(inventory)}"  # noqa: S608  # it is quoted
-    return f"VACUUM {path_table(uri)} FULL USING INVENTORY ({listed}){' DRY RUN' if dry_run else ''}"
+    return f"VACUUM {path_table(uri)} FULL USING INVENTORY ({listed}) DRY RUN"
 
 
 def describe_detail(uri: str) -> str:

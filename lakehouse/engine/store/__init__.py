@@ -1,14 +1,13 @@
-"""Files, wherever the lake lies: list, read, put, put if absent, delete; on disk, on S3, in memory for tests."""
+"""Files, wherever the lake lies: list, read, put, put if absent, delete; on disk, on S3."""
 
 from pathlib import Path
 
 from lakehouse.core.settings import Settings
 from lakehouse.engine.store.contract import LOCAL, Store, StoredFile
 from lakehouse.engine.store.disk import DiskStore
-from lakehouse.engine.store.memory import MemoryStore
 from lakehouse.engine.store.s3 import S3Store
 
-__all__ = ["LOCAL", "DiskStore", "MemoryStore", "S3Store", "Store", "StoredFile", "open_store"]
+__all__ = ["LOCAL", "DiskStore", "S3Store", "Store", "StoredFile", "open_store"]
 
 
 def open_store(settings: Settings) -> Store:

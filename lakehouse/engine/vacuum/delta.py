@@ -57,23 +57,9 @@ def agreed(spark: "SparkSession", at: Located, table: str, doomed: Sequence[Doom
     return [each for each in doomed if (each.goes_with or each.name) in names]
 
 
-def let_delta_delete(spark: "SparkSession", at: Located, doomed: Sequence[Doomed]) -> None:
-    """The files deleted by Delta itself, one request after the other; on a disk it takes Hadoop's checksums along."""
-    own = [each for each in doomed if not each.goes_with]
-    for start in range(0, len(own), _ASKED_AT_ONCE):
-        with _inventory(spark, at, own[start : start + _ASKED_AT_ONCE]) as (view, _):
-            spark.sql(statements.vacuum(at.uri, view, dry_run=False)).collect()
-
-
-def with_false_folders(at: Located, doomed: Sequence[Doomed]) -> set[str]:
-    """Those of the files for which Delta would also delete what it takes for their folders: a file that bears such a name, young or not."""
-    location = at.location()
-    return {each.name for each in doomed if _false_folders(location, each.name)}
-
-
 def _ask(spark: "SparkSession", at: Located, table: str, asked: Sequence[Doomed]) -> set[str]:
     with _inventory(spark, at, asked) as (view, names):
-        answer: list[str] = spark.sql(statements.vacuum(at.uri, view, dry_run=True)).toArrow().column("path").to_pylist()
+        answer: list[str] = spark.sql(statements.vacuum_dry_run(at.uri, view)).toArrow().column("path").to_pylist()
     return answered(answer, names, location=at.location(), table=table)
 
 

@@ -28,18 +28,17 @@ from uuid import uuid4
 from lakehouse.core.costs.estimate import price
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.errors import LakehouseError, Refused, Transient
-from lakehouse.core.outcome import VacuumOutcome
 from lakehouse.core.reasons import Reason
 from lakehouse.core.vacuum import DELETE_KEYS, FAILED_NAMED, Doomed, PastVacuum, VacuumPlan, type_of_mode, written_once
+from lakehouse.core.vacuum.outcome import VacuumOutcome
 from lakehouse.engine.clock import now_ms
 from lakehouse.engine.journal.journal import Journal
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.spark import statements
 from lakehouse.engine.spark.sessions import translated
 from lakehouse.engine.table_lock import hold
-from lakehouse.engine.vacuum.delta import Located, agreed, let_delta_delete, located, with_false_folders
+from lakehouse.engine.vacuum.delta import Located, agreed, located
 from lakehouse.engine.vacuum.facts import Gathered, gather, plan
-from lakehouse.engine.vacuum.last_look import stored
 from lakehouse.engine.vacuum.recheck import Recheck
 
 if TYPE_CHECKING:
@@ -171,7 +170,7 @@ def rehearse(
             said = ", ".join(f"{name} to {value}" for name, value in setting.items())
             return replace(planned, notes=(*planned.notes, f"the vacuum would first set {said}; by that Delta was not asked yet"))
         work = _Work()
-        going = _agreed(spark, table, planned, work, at)
+        going = _agreed(spark, planned, work, at)
         return replace(planned, doomed=tuple(Recheck(lake, known, planned, work.spared).still_going(going)))
 
 
@@ -191,32 +190,19 @@ def check_clock(lake: Lake) -> None:
         )
 
 
-def _agreed(spark: "SparkSession", table: Table, planned: VacuumPlan, work: _Work, at: Located) -> list[Doomed]:
+def _agreed(spark: "SparkSession", planned: VacuumPlan, work: _Work, at: Located) -> list[Doomed]:
     """What is left of the plan when Delta was asked."""
     going = agreed(spark, at, planned.table, planned.doomed)
     kept = {each.name for each in planned.doomed} - {each.name for each in going}
     work.spared |= dict.fromkeys(kept, "Delta would not delete it")
-    deep = with_false_folders(at, going) if table.vacuum.deleter == "delta" else frozenset[str]()
-    work.spared |= dict.fromkeys(deep, "it lies so deep that Delta would delete what it takes for its folders")
-    return [each for each in going if (each.goes_with or each.name) not in deep]
+    return going
 
 
 def _carry_out(lake: Lake, spark: "SparkSession", table: Table, known: Gathered, planned: VacuumPlan, work: _Work, at: Located) -> None:
-    going, recheck = _agreed(spark, table, planned, work, at), Recheck(lake, known, planned, work.spared)
-    if table.vacuum.deleter == "delta":
-        _carry_out_by_delta(lake, spark, planned, recheck.still_going(going), work, at)
-        return
+    going, recheck = _agreed(spark, planned, work, at), Recheck(lake, known, planned, work.spared)
     per_second = table.vacuum.max_deletes_per_second if lake.settings.on_s3 else 0
     for batch in _batches(going, per_second=per_second):
         _delete(lake, planned.table, recheck.still_going(batch), work)
-
-
-def _carry_out_by_delta(lake: Lake, spark: "SparkSession", planned: VacuumPlan, going: Sequence[Doomed], work: _Work, at: Located) -> None:
-    let_delta_delete(spark, at, going)
-    left = stored(lake.store, planned.table, going)  # Delta counts what it could not delete, and raises nothing
-    gone = [each for each in going if each.name not in left]
-    work.failed |= dict.fromkeys(left, "Delta did not delete it")
-    work.deleted_files, work.deleted_bytes = len(gone), sum(each.size_bytes for each in gone)
 
 
 def _batches(doomed: Sequence[Doomed], *, per_second: int) -> Iterator[Sequence[Doomed]]:

@@ -10,7 +10,7 @@ import deltalake
 import pyarrow as pa
 import pytest
 
-from lakehouse.cli.commands.backtest import backtests_of
+from lakehouse.cli.commands.backtest import Subject, backtests_of
 from lakehouse.core.declaration.compaction_policy import Compaction
 from lakehouse.core.declaration.strategies import OptimizedWrite
 from lakehouse.core.errors import Refused
@@ -117,11 +117,12 @@ def test_a_knob_that_there_is_not_is_refused_with_the_nearest(full: Terminal) ->
 def test_a_policy_in_force_that_cannot_be_replayed_is_left_out_of_a_comparison(full: Terminal, capsys: pytest.CaptureFixture[str]) -> None:
     lake = open_lake(parse_settings(full.environ, base=full.home))
     declared = Compaction(strategy=OptimizedWrite(), min_small_files=4)
-    found = backtests_of(lake, "bronze/orders", layer="bronze", declared=declared, words=["strategy=by_sensor"], compare=True)
+    subject = Subject(lake=lake, key="bronze/orders", layer="bronze", declared=declared)
+    found = backtests_of(subject, ["strategy=by_sensor"], compare=True)
     assert (list(found), len(found["given"].runs)) == (["given", "really"], 2)
     assert "in force is left out: strategy optimized_write" in capsys.readouterr().err
     with pytest.raises(Refused, match="optimized_write"):
-        backtests_of(lake, "bronze/orders", layer="bronze", declared=declared)
+        backtests_of(subject)
 
 
 def test_a_strategy_that_is_to_be_chosen_is_replayed_as_what_is_chosen(full: Terminal) -> None:

@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 
 from lakehouse.cli.commands.compact import _print
+from lakehouse.core.compaction.outcome import CompactionOutcome
 from lakehouse.core.compaction.plan import plan_table
-from lakehouse.core.outcome import CompactionOutcome
 from lakehouse.defs.metadata.table import compaction_metadata
 from lakehouse_tests.cli.example import orders
 from lakehouse_tests.log_builder import LogBuilder

@@ -9,6 +9,7 @@ import pytest
 from lakehouse.core.scheduling.net_benefit import usd_per_opening
 from lakehouse.engine.clock import now_ms
 from lakehouse_tests.cli.conftest import PREDICTION, Terminal
+from lakehouse_tests.cli.example import orders
 from lakehouse_tests.log_builder import MINUTE_MS, START_MS, LogBuilder
 
 
@@ -85,7 +86,7 @@ def test_a_dry_run_is_exactly_the_plan(told: Terminal) -> None:
 def test_a_person_sees_the_largest_gain_first_and_the_files_on_request(told: Terminal) -> None:
     lines = told.run("plan", "--verbose").stdout.splitlines()
     assert [line.split()[0] for line in lines[2:5]] == ["bronze/orders", "silver/orders", "gold/totals"]
-    assert "bronze/orders: about 0.6 s and 0.000037 USD, by defaults" in lines
+    assert "bronze/orders: about 0.6 s and 0.000374 USD, by defaults" in lines
     assert "bronze/orders, d=1: 3 files, 303 B" in lines
     assert lines[-1].split() == ["102", "B", "d=1/small-2"]
 
@@ -146,7 +147,7 @@ def test_the_fleet_is_ranked_by_what_a_compaction_gives_a_day_over_what_it_costs
         (3, "NO_FACTS", False),
     ]
     # Silver was written three times within the day: bronze was read as often, and a compaction would have spared each read 5 of 6 files.
-    assert fleet[0]["benefit_usd_per_day"] == pytest.approx(3 * 5 * usd_per_opening(on_s3=False), rel=1e-3)
+    assert fleet[0]["benefit_usd_per_day"] == pytest.approx(3 * 5 * usd_per_opening(orders.prices, on_s3=False), rel=1e-3)
     assert fleet[0]["ratio"] == pytest.approx(fleet[0]["benefit_usd_per_day"] / fleet[0]["cost_usd"], rel=1e-2)
     assert (fleet[2]["benefit_usd_per_day"], fleet[2]["cost_usd"], fleet[2]["ratio"]) == (None, None, None)
     [alone] = terminal.json("plan", "bronze/orders")

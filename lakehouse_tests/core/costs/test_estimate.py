@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from lakehouse.core.compaction.plan import plan_table
-from lakehouse.core.costs.estimate import DEFAULT_PRICES, DEFAULT_RATES, Prices, estimate, fit_rates, price
+from lakehouse.core.costs.estimate import DEFAULT_RATES, estimate, fit_rates, price
+from lakehouse.core.declaration.prices import DEFAULT_PRICES, Prices
 from lakehouse.core.declaration.table import Append, Landing, Table
 from lakehouse.core.delta.commits import Commit
 from lakehouse.core.errors import Refused

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from lakehouse.core.delta.deletion_vectors import vector_file
 from lakehouse.core.delta.paths import name_below
+from lakehouse.core.delta.retention import retention_ms_of
 from lakehouse.core.delta.snapshot import DataFile, Layout, LogDebt, Tombstone
 from lakehouse.core.errors import Refused
 from lakehouse.core.inventory import (
@@ -25,7 +26,6 @@ from lakehouse.core.inventory import (
     parse_manifest,
     plausible_ms,
     reconcile,
-    retention_ms_of,
     table_roots,
 )
 

@@ -2,7 +2,8 @@
 
 import pytest
 
-from lakehouse.core.scheduling.read_rates import DAY_MS, ReaderRun, count_reads
+from lakehouse.core.scheduling.read_rates import ReaderRun, count_reads
+from lakehouse.core.units import DAY_MS
 from lakehouse_tests.defs.example import TABLES
 
 NOW = 100 * DAY_MS

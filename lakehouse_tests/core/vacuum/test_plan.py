@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from lakehouse.core.costs.estimate import DEFAULT_PRICES
+from lakehouse.core.declaration.prices import DEFAULT_PRICES
 from lakehouse.core.declaration.table import Append, Landing, Table
 from lakehouse.core.delta.commits import Commit, History
 from lakehouse.core.errors import Broken, Refused
@@ -294,7 +294,7 @@ def test_a_mode_that_is_wanted_is_taken_only_if_it_is_valid() -> None:
     ("knobs", "why"),
     [
         ({"mode": "always"}, "Vacuum.mode is 'always'"),
-        ({"deleter": "me"}, "Vacuum.deleter is 'me'"),
+        ({"deleter": "delta"}, "Vacuum.deleter is 'delta'; accepted: no deleter"),
         ({"after_compaction": "yes"}, "Vacuum.after_compaction is 'yes'"),
         ({"retention_hours": 24}, "Vacuum.retention_hours is 24, under a week"),
         ({"retention_hours": 0.01, "accepts_short_retention": SHORT_RETENTION_RISK}, "Vacuum.retention_hours is 0.01, under a minute"),

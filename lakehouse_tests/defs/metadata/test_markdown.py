@@ -9,7 +9,7 @@ from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
 from lakehouse.core.ingest.batches import SetAside
-from lakehouse.core.outcome import WriteOutcome
+from lakehouse.core.ingest.outcome import WriteOutcome
 from lakehouse.core.reasons import Reason
 from lakehouse.core.text import printable
 from lakehouse.defs.metadata.markdown import markdown_table, markdown_text
@@ -74,7 +74,7 @@ def test_a_landed_file_is_named_whatever_it_is_called(name: str) -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_a_table_of_somebody_else_names_its_bar_in_a_picture_whatever_it_is_called(name: str) -> None:
     [[image]] = inlines(stacked_picture("bytes", ["live"], [(name, {"live": 1}, "1 MB")]))
-    assert image.type == "image" and str(image.attrs["src"]).startswith("data:image/svg+xml;base64,")
+    assert image.type == "image" and str(image.attrs["src"]).startswith("data:image/png;base64,")
     assert shown(image.children or []) == f"bytes: {printable(name)}: 1 MB"
 
 

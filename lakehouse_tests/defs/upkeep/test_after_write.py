@@ -16,9 +16,10 @@ from lakehouse.defs.resources import spark_resource
 from lakehouse.defs.table_assets import set_aside_text, table_asset
 from lakehouse.engine.journal.journal import Journal
 from lakehouse.engine.lake import Lake
-from lakehouse.engine.store import MemoryStore, StoredFile
+from lakehouse.engine.store import StoredFile
 from lakehouse_tests.defs.example import example_lake, example_settings, orders
 from lakehouse_tests.log_builder import MINUTE_MS, START_MS, LogBuilder
+from lakehouse_tests.memory_store import MemoryStore
 
 
 class AwayStore(MemoryStore):

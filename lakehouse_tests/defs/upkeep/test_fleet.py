@@ -9,6 +9,7 @@ import dagster as dg
 import pytest
 from dagster import DagsterEventType, SensorResult
 
+from lakehouse.core.costs.estimate import Prices
 from lakehouse.core.costs.measured_benefit import Probe
 from lakehouse.core.declaration.compaction_policy import Compaction
 from lakehouse.core.declaration.strategies import AfterWrite, Chosen
@@ -23,8 +24,8 @@ from lakehouse.engine.clock import now_ms
 from lakehouse.engine.compaction.probe import record_probe
 from lakehouse.engine.journal.journal import Journal
 from lakehouse.engine.lake import Lake
-from lakehouse.engine.store import MemoryStore
 from lakehouse_tests.defs.example import TABLES, begun, ended, example_settings, latest_orders, materialized, orders, requested, totals
+from lakehouse_tests.memory_store import MemoryStore
 
 pytestmark = pytest.mark.usefixtures("no_java")
 FACTS = {"file_count": 20, "mergeable_file_count": 10, "files_after": 11, "mergeable_bytes": 1_000, "estimate_usd": 0.01}
@@ -64,6 +65,15 @@ def test_the_table_whose_readers_gain_most_for_the_cost_goes_first(instance: dg.
     assert asked(tick(instance, lake)) == ["compaction/silver/orders"]
     read_by(instance, latest_orders, 3)
     assert asked(tick(instance, lake)) == ["compaction/bronze/orders"]
+
+
+def test_a_table_with_prices_of_its_own_is_ranked_by_them_on_both_sides(instance: dg.DagsterInstance, lake: Lake) -> None:
+    dear = replace(orders, prices=Prices(usd_per_vcpu_hour=11))  # a hundred times the default, and so is its cost
+    materialized(instance, dear, version=7, **(FACTS | {"estimate_usd": 1.0}))
+    materialized(instance, latest_orders, version=7, **FACTS)
+    read_by(instance, totals, 2)
+    read_by(instance, latest_orders, 3)
+    assert asked(tick(instance, lake, (dear, latest_orders, totals))) == ["compaction/bronze/orders"]
 
 
 def test_readers_outside_are_those_that_the_declaration_tells_of(instance: dg.DagsterInstance, lake: Lake) -> None:

@@ -17,7 +17,7 @@ from lakehouse.core.compaction.bins import Bin
 from lakehouse.core.delta.snapshot import Column, DataFile, Layout, LogDebt
 from lakehouse.engine.compaction import content_hash
 from lakehouse.engine.compaction.content_hash import ReadAhead, sums_of
-from lakehouse.engine.store import MemoryStore
+from lakehouse_tests.memory_store import MemoryStore
 
 STRUCT = pa.struct([("x", pa.int32()), ("y", pa.string())])
 KINDS: dict[str, tuple[pa.DataType, list[Any]]] = {

@@ -6,16 +6,16 @@ from typing import Any
 
 import pytest
 
+from lakehouse.core.compaction.outcome import CompactionOutcome
 from lakehouse.core.compaction.plan import plan_table
-from lakehouse.core.outcome import CompactionOutcome
 from lakehouse.engine.compaction.ledger import with_account
 from lakehouse.engine.compaction.probe import backoffs, probe_compaction, probes, scans
 from lakehouse.engine.lake import Lake
-from lakehouse.engine.store import MemoryStore
 from lakehouse_tests.conftest import own_settings
 from lakehouse_tests.core.ran import compaction
 from lakehouse_tests.engine.example import copies
 from lakehouse_tests.log_builder import LogBuilder
+from lakehouse_tests.memory_store import MemoryStore
 
 
 class Lost:

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from lakehouse.core.compaction.outcome import CompactionOutcome
 from lakehouse.core.declaration.compaction_policy import Compaction
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.errors import Refused
-from lakehouse.core.outcome import CompactionOutcome
 from lakehouse.core.reasons import Reason
 from lakehouse.engine.compaction.run import compact, plan
 from lakehouse.engine.lake import Lake

@@ -11,9 +11,10 @@ from pyspark.errors.exceptions.connect import SparkConnectGrpcException
 from lakehouse.core.errors import Transient
 from lakehouse.engine.compaction import undo
 from lakehouse.engine.lake import Lake
-from lakehouse.engine.store import MemoryStore, StoredFile
+from lakehouse.engine.store import StoredFile
 from lakehouse_tests.conftest import own_settings
 from lakehouse_tests.log_builder import LogBuilder
+from lakehouse_tests.memory_store import MemoryStore
 
 KEY = "bronze/events"
 LOST = SparkConnectGrpcException("the session is gone", errorClass="INVALID_HANDLE.SESSION_CLOSED")

@@ -13,9 +13,9 @@ from lakehouse.core.errors import Broken, Transient
 from lakehouse.engine.compaction import verify
 from lakehouse.engine.compaction.unverified import expect_verification, settled, unverified
 from lakehouse.engine.lake import Lake
-from lakehouse.engine.store import MemoryStore
 from lakehouse_tests.conftest import own_settings
 from lakehouse_tests.log_builder import LogBuilder
+from lakehouse_tests.memory_store import MemoryStore
 
 KEY = "bronze/events"
 OURS = json.dumps({"compaction": "a mark"})

@@ -20,10 +20,10 @@ from lakehouse.engine.delta_log import TableFacts
 from lakehouse.engine.ingest.write import write_table
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.spark import statements
-from lakehouse.engine.store import MemoryStore
 from lakehouse_tests.conftest import own_settings
 from lakehouse_tests.engine.example import events, rows_of, version_of
 from lakehouse_tests.log_builder import LogBuilder
+from lakehouse_tests.memory_store import MemoryStore
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

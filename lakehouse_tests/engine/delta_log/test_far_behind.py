@@ -19,12 +19,12 @@ from lakehouse.engine.compaction.unverified import expect_verification
 from lakehouse.engine.delta_log import TableFacts, history_since, newest_first
 from lakehouse.engine.ingest import commit_rows, write
 from lakehouse.engine.lake import Lake
-from lakehouse.engine.store import MemoryStore
 from lakehouse.engine.vacuum import gather
 from lakehouse.engine.vacuum.known import OlderCommits
 from lakehouse_tests.conftest import own_settings
 from lakehouse_tests.engine.example import copies, counts, events, states
 from lakehouse_tests.log_builder import LogBuilder
+from lakehouse_tests.memory_store import MemoryStore
 
 MANY = 1_100  # commits; the facts of a table hold 500
 nothing_runs: Any = None

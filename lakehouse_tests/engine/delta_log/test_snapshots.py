@@ -16,8 +16,9 @@ from lakehouse.core.delta.snapshot import Column, DataFile, LogDebt, Tombstone
 from lakehouse.core.errors import Broken, Refused, Transient
 from lakehouse.core.inventory import keep_books
 from lakehouse.engine.delta_log import missing_files, read_facts
-from lakehouse.engine.store import DiskStore, MemoryStore, StoredFile
+from lakehouse.engine.store import DiskStore, StoredFile
 from lakehouse_tests.log_builder import MINUTE_MS, START_MS, LogBuilder
+from lakehouse_tests.memory_store import MemoryStore
 
 CHECKPOINTS = {
     "none": None,

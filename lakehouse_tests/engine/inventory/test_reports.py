@@ -32,10 +32,11 @@ from lakehouse.engine.inventory import (
 )
 from lakehouse.engine.inventory.table import _Staging
 from lakehouse.engine.lake import Lake, open_lake
-from lakehouse.engine.store import DiskStore, MemoryStore, Store
+from lakehouse.engine.store import DiskStore, Store
 from lakehouse_tests.engine.reports import data_file, row_of, write_report
 from lakehouse_tests.engine.vacuums import table_of
 from lakehouse_tests.log_builder import LogBuilder
+from lakehouse_tests.memory_store import MemoryStore
 
 NOW = now_ms()
 HOUR, DAY = 3_600_000, 86_400_000

@@ -9,7 +9,8 @@ from lakehouse.core.errors import Broken, Refused, Transient
 from lakehouse.core.ingest.batches import Batch, KnownFile, LandedFile, Ledger, SetAside
 from lakehouse.core.scheduling.circuit_breaker import CompactionTry, Pause
 from lakehouse.engine.journal.journal import Journal
-from lakehouse.engine.store import DiskStore, MemoryStore, StoredFile
+from lakehouse.engine.store import DiskStore, StoredFile
+from lakehouse_tests.memory_store import MemoryStore
 
 KEY, PREFIX = "bronze/events", "landing/events/"
 

@@ -109,15 +109,14 @@ def test_keys_that_were_never_encoded_name_no_file_that_is_needed(lake: Lake) ->
     assert (gone, work.spared) == ({*PAST}, {"d=1/a b": "it was written again since it was listed"})
 
 
-@pytest.mark.parametrize("deleter", ["lakehouse", "delta"])
 @pytest.mark.parametrize("mode", ["FULL", "INVENTORY"])
-def test_an_orphan_that_is_written_again_while_delta_is_asked_stays(lake: Lake, mode: str, deleter: str) -> None:
+def test_an_orphan_that_is_written_again_while_delta_is_asked_stays(lake: Lake, mode: str) -> None:
     report(lake)
 
     def beside() -> None:
         lake.store.put(f"{KEY}/d=1/orphan", b"456")
 
-    gone, work = carried_out(lake, planned(lake, mode), meanwhile=beside, table=table_of(KEY, deleter=deleter))
+    gone, work = carried_out(lake, planned(lake, mode), meanwhile=beside)
     assert (gone, work.spared) == ({"d=1/gone"}, {"d=1/orphan": "it was written again since it was listed"})
 
 

@@ -52,30 +52,18 @@ def test_what_the_dry_run_names_goes_and_nothing_else(lake: Lake, spark: "SparkS
     assert (again.plan.reason, again.plan.doomed) == (Reason.NOTHING_PAST, ())
 
 
-def test_delta_itself_deletes_where_the_policy_says_so(lake: Lake, spark: "SparkSession") -> None:
-    table, uri = table_of(deleter="delta"), create(spark, lake)
-    append(spark, uri, 0)
-    spark.sql(f"DELETE FROM delta.`{uri}` WHERE part = 0")
-    files = stored(lake)
-    outcome = vacuum(lake, spark, table, [table], mode="FULL")
-    assert files - stored(lake) == {each.name for each in outcome.plan.doomed}
-    assert outcome.past.deleted_files == 2
-
-
-def test_a_file_so_deep_that_delta_takes_it_for_anothers_folder_is_deleted_by_us_alone(lake: Lake, spark: "SparkSession") -> None:
+def test_a_file_so_deep_that_delta_takes_it_for_anothers_folder_goes_and_the_other_stays(lake: Lake, spark: "SparkSession") -> None:
     """Delta cuts off as many parts of its name as the table's own path has; what is left is somebody else's file."""
-    table, uri = table_of(deleter="delta"), create(spark, lake, **{"delta.deletedFileRetentionDuration": "interval 7 days"})
+    table, uri = table_of(), create(spark, lake, **{"delta.deletedFileRetentionDuration": "interval 7 days"})
     append(spark, uri, 0)
     location = spark.sql(f"DESCRIBE DETAIL delta.`{uri}`").collect()[0]["location"]
     deep = "/".join([*"a" * len(location.split("/")), "running.parquet", "orphan"])
-    for name in (deep, "orphan", "running.parquet"):
+    for name in (deep, "running.parquet"):
         lake.store.put(f"bronze/t/{name}", b"123")
-    age(lake, [deep, "orphan"])
+    age(lake, [deep])
     before = stored(lake)
-    by_delta = vacuum(lake, spark, table, [table], mode="FULL")
-    assert before - stored(lake) == {"orphan"} and [*by_delta.spared] == [deep]
-    vacuum(lake, spark, table_of(), [table], mode="FULL")
-    assert before - stored(lake) == {"orphan", deep}
+    vacuum(lake, spark, table, [table], mode="FULL")
+    assert before - stored(lake) == {deep}
 
 
 def test_deletion_vectors_and_change_data_go_with_their_versions(lake: Lake, spark: "SparkSession") -> None:

@@ -1,45 +1,12 @@
-"""What really happened: the measured side of every plan."""
+"""What a compaction really did, beside its plan."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from lakehouse.core.compaction.plan import CompactionPlan
 from lakehouse.core.costs.ledger import Account, Entry, Errors
 from lakehouse.core.costs.measured_benefit import Probe
 from lakehouse.core.delta.facts import TableFacts
-from lakehouse.core.ingest.batches import SetAside
-from lakehouse.core.reasons import Reason
-from lakehouse.core.scheduling.strategy_selection import StrategyChoice
-from lakehouse.core.vacuum import PastVacuum, VacuumPlan
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WriteOutcome:
-    """One run of a table's write. `version_after` equals `version_before` where nothing was committed; `None` is no table.
-
-    `properties_left` are those that the strategy would set otherwise, with the values that a person gave them. `facts` is the table as its
-    log had it at `version_after`.
-    """
-
-    table: str
-    reason: Reason
-    sentence: str
-    version_before: int | None
-    version_after: int | None
-    rows_written: int = 0
-    rows_quarantined: int = 0
-    files_read: int = 0
-    set_aside: tuple[SetAside, ...] = ()
-    seconds: float = 0.0
-    strategy: StrategyChoice | None = None
-    properties_left: Mapping[str, str] = field(default_factory=dict[str, str])
-    facts: TableFacts | None = None
-
-    @property
-    def committed(self) -> bool:
-        """Whether the run added a version to the table."""
-        return self.version_after != self.version_before
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,33 +77,4 @@ class CompactionOutcome:
             "waited_seconds": round(self.seconds_waited, 3),
             "probe": self.probe.as_json() if self.probe else None,
             "sentences": list(self.sentences),
-        }
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class VacuumOutcome:
-    """What a vacuum did, as the journal has it, beside its plan; `spared` and `failed` are files of the plan that stayed, and why."""
-
-    plan: VacuumPlan
-    past: PastVacuum
-    spared: Mapping[str, str] = field(default_factory=dict[str, str])
-    failed: Mapping[str, str] = field(default_factory=dict[str, str])
-
-    def as_json(self) -> dict[str, Any]:
-        """The plan's shape, and the actual figures under the same names with the prefix `actual_`."""
-        past = self.past
-        return {
-            **self.plan.as_json(),
-            "actual_files": past.deleted_files,
-            "actual_bytes": past.deleted_bytes,
-            "actual_is_at_most": past.is_at_most,
-            "actual_requests": dict(past.requests),
-            "actual_seconds": round(past.seconds, 3),
-            "actual_usd": round(past.usd, 9),
-            "spared": dict(self.spared),
-            "failed": dict(self.failed),
-            "spared_files": len(self.spared),
-            "failed_files": len(self.failed),
-            "list_requests_saved": past.lists_saved,
-            "list_seconds_saved": round(past.list_seconds_saved, 3),
         }
