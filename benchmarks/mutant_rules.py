@@ -1126,14 +1126,14 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         "lakehouse/engine/ingest/write.py",
-        "app_id in commit.applications for commit in newest_first(lake.store, target.history))",
-        "app_id in commit.applications for commit in target.history.commits)",
+        "app_id in commit.applications for commit in newest_first(lake.store, target.history)",
+        "app_id in commit.applications for commit in target.history.commits",
         ("engine/delta_log/test_far_behind.py::test_who_followed_long_ago_is_still_known_to_follow",),
     ),
     Rule(
         "lakehouse/engine/ingest/write.py",
-        "    if consumed is not None and consumed > driver.version:",
-        "    if consumed is not None and consumed > driver.version + 1:",
+        "    if consumed is not None and consumed > version:",
+        "    if consumed is not None and consumed > version + 1:",
         ("engine/delta_log/test_far_behind.py::test_an_input_that_is_older_than_what_was_read_of_it_is_broken",),
     ),
     Rule(

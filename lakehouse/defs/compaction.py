@@ -23,7 +23,7 @@ from lakehouse.defs.health import report_checks
 from lakehouse.defs.keys import compaction_key, pool_of, table_key
 from lakehouse.defs.metadata.table import compaction_metadata, table_metadata
 from lakehouse.defs.table_assets import tag_session
-from lakehouse.defs.upkeep.after_compaction import measured
+from lakehouse.defs.upkeep.after_write import measured
 from lakehouse.defs.upkeep.fleet import COST_TAG, REFUSED_TAG, read_memory, weigh_fleet
 from lakehouse.defs.upkeep.ranking import report_ranking
 from lakehouse.engine.clock import now_ms

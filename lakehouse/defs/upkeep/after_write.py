@@ -5,9 +5,12 @@
 3. What the compaction did is recorded under its own asset, as if it had been a run of its own.
 """
 
+from dataclasses import replace
+
 import dagster as dg
 from dagster_pyspark import LazyPySparkResource
 
+from lakehouse.core.compaction.outcome import CompactionOutcome
 from lakehouse.core.declaration.strategies import AfterWrite
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.delta.facts import TableFacts
@@ -15,8 +18,8 @@ from lakehouse.core.errors import Refused, Transient
 from lakehouse.core.ingest.outcome import WriteOutcome
 from lakehouse.defs.keys import compaction_key
 from lakehouse.defs.metadata.table import compaction_metadata
-from lakehouse.defs.upkeep.after_compaction import measured
 from lakehouse.engine.compaction.hold_back import hands_off_now
+from lakehouse.engine.compaction.ledger import with_account
 from lakehouse.engine.lake import Lake
 
 
@@ -48,3 +51,23 @@ def compact_after_write(
         outcome = measured(context, lake, table, spark, outcome)
         context.log_event(dg.AssetMaterialization(compaction_key(table), metadata=compaction_metadata(outcome)))
     return outcome.facts, None
+
+
+def measured(
+    context: dg.AssetExecutionContext,
+    lake: Lake,
+    table: Table,
+    spark: LazyPySparkResource,
+    outcome: CompactionOutcome,
+    *,
+    asked: bool = False,
+) -> CompactionOutcome:
+    """The outcome with the table's account and the probe; whatever is in their way, the compaction is done and is told."""
+    from lakehouse.engine.compaction.probe import probe_compaction
+
+    try:
+        outcome = with_account(lake, table, outcome)
+        return replace(outcome, probe=probe_compaction(lake, spark.spark_session, outcome, asked=asked))
+    except Exception as error:
+        context.log.warning(f"{outcome.plan.table} was compacted; what that gained could not be told: {type(error).__name__}: {error}")
+        return outcome

@@ -67,7 +67,7 @@ def test_a_plan_is_a_list_with_every_declared_table_in_order(told: Terminal) -> 
     found = plans(told)
     estimates = [plan.pop("estimate") for plan in found]
     assert [estimate and (estimate["seconds"], estimate["usd"], estimate["source"]) for estimate in estimates] == [
-        (0.612, 0.000037401, "defaults"),
+        (0.612, 0.000374006, "defaults"),
         (0.0, 0.0, "defaults"),
         None,
     ]
