@@ -2,7 +2,7 @@
 
 `python -m benchmarks.fleet [TABLES]`; with `TMPDIR=/dev/shm` the events are written sooner. Two figures: the choice alone (core, no
 Dagster), and whole ticks of the real sensor over a Dagster instance that holds the tables' events and a day of runs. The bar is one
-tick's time, 30 seconds; Dagster ends a tick after 60.
+tick's time, 30 seconds; Dagster ends a tick after 60. Then the requests to S3 of 100 tables at rest, and their price.
 """
 
 import random
@@ -16,15 +16,22 @@ from typing import Any
 import dagster as dg
 from dagster import DagsterEventType
 
+from lakehouse.core.costs.measured_benefit import Probe
 from lakehouse.core.declaration.compaction_policy import policy_for
+from lakehouse.core.declaration.prices import Prices
 from lakehouse.core.declaration.table import Append, Landing, Overwrite, Table
+from lakehouse.core.scheduling.circuit_breaker import CompactionTry, Pause
 from lakehouse.core.scheduling.ranking import Bounds, RunState, choose_compactions, describe
 from lakehouse.core.scheduling.triggers import TableState
-from lakehouse.defs.compaction import compaction_sensor
+from lakehouse.core.settings import parse_settings
+from lakehouse.defs.compaction import SWEEP_MS, compaction_sensor
 from lakehouse.defs.keys import table_key
 from lakehouse.engine.clock import now_ms
+from lakehouse.engine.compaction.probe import record_probe
+from lakehouse.engine.journal.journal import Journal
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.store import DiskStore
+from lakehouse_tests.counting_store import CountingStore
 from lakehouse_tests.defs.example import begun, ended, example_settings
 
 FILES = 1_000_000
@@ -45,6 +52,7 @@ def main(table_count: int = 1000) -> int:
     with tempfile.TemporaryDirectory() as folder, dg.DagsterInstance.local_temp(folder) as instance:
         seconds, _ = timed(lambda: tell(instance, tables, states, chance))
         print(f"events and {RUNS} runs written to an instance of SQLite: {seconds:.1f} s")
+        at_rest(instance)
         return 0 if max(ticks(instance, tables, Path(folder))) <= LIMIT_SECONDS else 1
 
 
@@ -62,6 +70,36 @@ def ticks(instance: dg.DagsterInstance, tables: list[Table], folder: Path) -> li
         took.append(seconds)
         print(f"tick {number}: {seconds:.2f} s, {busy:.2f} s of them busy; asked for {asked}, cursor of {len(cursor or ''):,} characters")
     return took
+
+
+def at_rest(instance: dg.DagsterInstance, table_count: int = 100) -> None:
+    """Prints what ticks over tables ask of S3 that nobody writes, each with ten probes and five failed tries, one in ten paused."""
+    store, tables, prices = CountingStore(), fleet_of(table_count), Prices()
+    settings = parse_settings({"LAKEHOUSE_ROOT": "s3://bucket"}, base=Path("/"))
+    lake, seconds = Lake(settings=settings, store=store), {"spent_seconds": 1.0, "budget_seconds": 1.0}
+    for place, table in enumerate(tables):
+        for number in range(10):
+            moment = {"version_before": number, "version_after": number + 1, "measured_ms": number}
+            record_probe(lake, Probe(table=table.key, before=(1.0, 1.0, 1.0), after=(0.5, 0.5, 0.5), **seconds, **moment))
+        for number in range(5):
+            Journal(store).record_try(table.key, CompactionTry(ended_ms=number, result="failed"))
+        if place % 10 == 0:
+            Journal(store).pause(Pause(table=table.key, since_ms=0))
+    sensor, taken = compaction_sensor(tables, lake), list[dict[str, int]]()
+    for _ in range(2):
+        store.requests.clear()
+        with dg.build_sensor_context(instance=instance) as context:
+            sensor(context)
+        taken.append(store.taken())
+    sweeps = 86_400_000 // SWEEP_MS
+    per_day = {kind: count * 86_400 // settings.compaction_tick_seconds for kind, count in taken[1].items()}
+    swept = {"LIST": 3 * sweeps, "GET": sweeps * table_count // 10}
+    for name, tick, day in (
+        ("every tick reads all, each 10 s", taken[0], {kind: count * 8_640 for kind, count in taken[0].items()}),
+        ("now", taken[1], {kind: per_day.get(kind, 0) + more for kind, more in swept.items()}),
+    ):
+        usd = day["LIST"] / 1_000 * prices.usd_per_1000_puts + day["GET"] / 1_000 * prices.usd_per_1000_gets
+        print(f"{table_count} tables at rest, {name}: {tick} a tick, {day} a day with sweeps, {usd:.3f} USD a day")
 
 
 def fleet_of(count: int) -> list[Table]:

@@ -44,6 +44,7 @@ _FORKED.set_forkserver_preload(
         "pytest_timeout",
         "xdist.plugin",
         "boto3",
+        "dagster",
         "moto.server",
         "pyarrow.parquet",
         "pyspark.sql.connect.session",
@@ -63,11 +64,12 @@ def main(arguments: Sequence[str] = ()) -> int:
         return 1
     chosen, began = [rule for rule in RULES if all(word in f"{rule.file} {rule.name}" for word in asked.words)], time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
-        copies = [_Copy(Path(folder) / str(number)) for number in range(asked.jobs)]
+        (shared := Path(folder) / "shared").mkdir()
+        copies = [_Copy(Path(folder) / str(number), shared) for number in range(asked.jobs)]
         unnoticed = _unnoticed(chosen, copies, _PURE)
         left_out = [rule for rule in unnoticed if asked.pure and rule.tests and copies[0].ends_with(rule.tests, _SPARK, "--co") == _GREEN]
         if not asked.pure and unnoticed:
-            with _spark_server(Path(folder) / "shared", copies[0]):
+            with _spark_server(shared):
                 unnoticed = _unnoticed(unnoticed, copies[:1], _SPARK)
     survived = [rule for rule in unnoticed if rule not in left_out]
     print(*(f"SURVIVED  {rule.file}: {rule.name}: {rule.old!r}" for rule in survived), sep="\n")
@@ -89,10 +91,10 @@ def outdated(rules: Iterable[Rule], root: Path = ROOT) -> Iterator[str]:
 
 
 class _Copy:
-    """The project's files in a folder of their own, with the jars that were fetched."""
+    """The project's files in a folder of their own, with the jars that were fetched; `shared` holds what its test runs need once."""
 
-    def __init__(self, folder: Path) -> None:
-        self._folder, self._runs, self.environ = folder, 0, {"PYTHONPATH": str(folder)}
+    def __init__(self, folder: Path, shared: Path) -> None:
+        self._folder, self._environ = folder, {"PYTHONPATH": str(folder), "SHARED_BY_TEST_RUNS": str(shared)}
         for name in _FOLDERS:
             shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
         for name in _FILES:
@@ -122,7 +124,7 @@ class _Copy:
         flat = [word for each in arguments for word in ([each] if isinstance(each, str) else each)]
         flat += ["-q", "-p", "no:cacheprovider", f"--basetemp={self._folder / 'tmp'}", *(f"lakehouse_tests/{test}" for test in tests)]
         log = self._folder / "pytest.log"
-        process = _FORKED.Process(target=_pytest, args=(self._folder, flat, self.environ, log))
+        process = _FORKED.Process(target=_pytest, args=(self._folder, flat, self._environ, log))
         process.start()
         process.join(_TEST_SECONDS)
         if process.exitcode is None:
@@ -176,13 +178,11 @@ def _unnoticed(rules: Sequence[Rule], copies: Sequence[_Copy], marks: Sequence[s
 
 
 @contextlib.contextmanager
-def _spark_server(folder: Path, copy: _Copy) -> Iterator[None]:
-    """A Spark Connect server that all test runs in the copy share; no verdict counts unless it lived through all of them."""
+def _spark_server(folder: Path) -> Iterator[None]:
+    """A Spark Connect server that all test runs share; no verdict counts unless it lived through all of them."""
     from lakehouse.runtime.server import status
     from lakehouse_tests.spark_server import shared_server
 
-    folder.mkdir()
-    copy.environ["SHARED_BY_TEST_RUNS"] = str(folder)
     with shared_server(folder) as settings:
         yield
         if not status(settings).is_running:

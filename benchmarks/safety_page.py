@@ -17,6 +17,7 @@ _FIELDS = {
     "engine/ingest/write.py": "Write",
     "engine/ingest/commit_rows.py": "Write",
     "engine/ingest/table_properties.py": "Write",
+    "core/declaration/": "Compaction",
     "core/compaction/": "Compaction",
     "core/scheduling/": "Compaction",
     "engine/compaction/": "Compaction",

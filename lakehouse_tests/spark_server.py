@@ -1,15 +1,14 @@
 """The Spark Connect server that all workers of a test run share."""
 
-import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
 
 from lakehouse.core.settings import Settings
 from lakehouse.runtime import server
-from lakehouse.runtime.processes import hold_lock, identify, make_it_ours, share_lock
+from lakehouse.runtime.processes import hold_lock, take_lock
 from lakehouse.runtime.spark_settings import server_conf
 from lakehouse_tests.conftest import free_port, own_settings
 
@@ -20,25 +19,22 @@ _ROOMY = {"spark.master": "local[6]", "spark.default.parallelism": "2", "spark.s
 @contextmanager
 def shared_server(folder: Path) -> Iterator[Settings]:
     """A server that the first who needs it starts, and stops after the last: a JVM is slow until it has done everything once."""
-    with share_lock(folder / "users.lock") as users:
+    with hold_lock(folder / "users.lock", shared=True) as users, ExitStack() as ours:
         with hold_lock(folder / "start.lock"):
             port, is_first = folder / "port", not (folder / "port").exists()
             if is_first:
                 port.write_text(str(free_port()))
             settings = own_settings(folder / "home", LAKEHOUSE_SPARK_PORT=port.read_text(), LAKEHOUSE_SPARK_MEMORY="1536m")
             if is_first:
-                _launch(settings)
-        try:
-            yield settings
-        finally:
-            if is_first:
-                make_it_ours(users, seconds=3_600)
-                server.clear(settings)
+                ours.enter_context(_roomy_server(settings))
+                ours.callback(take_lock, users, seconds=3_600)
+        yield settings
 
 
-def _launch(settings: Settings) -> None:
-    """A server that dies with this process, however that ends."""
+@contextmanager
+def _roomy_server(settings: Settings) -> Iterator[None]:
+    """A server that ends with this process, however that ends."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(server, "server_conf", lambda *arguments: {**server_conf(*arguments), **_ROOMY})
-        server.launch(settings, token=server.make_token(settings), keeper=identify(os.getpid()))
-    server.wait_until_running(settings)
+        with server.supervised(settings):
+            yield

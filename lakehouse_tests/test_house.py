@@ -20,7 +20,7 @@ HOUSE = Path(__file__).resolve().parent.parent
 DOORS: dict[str, tuple[str, ...] | None] = {
     "core": ("lakehouse.core",),
     "tables": ("lakehouse.core", "lakehouse.tables", "pyspark.sql"),
-    "runtime": ("lakehouse.core", "lakehouse.runtime"),
+    "runtime": ("lakehouse.core", "lakehouse.runtime", "psutil"),
     "report": ("lakehouse.core", "lakehouse.report", "matplotlib", "PIL"),
     "engine": (
         "lakehouse.core",
@@ -73,7 +73,7 @@ ONE_FILE_EACH = ("cli/commands",)
 EVALUATED = ("defs", "definitions", "replay")
 # A function that writes to a terminal or a page -> where it may be called: there texts are escaped, or are none from outside.
 PRINTERS = {
-    "print": ("cli/output.py", "runtime/keeper.py", "runtime/jars.py", "defs/run_ownership.py"),
+    "print": ("cli/output.py", "runtime/supervisor.py", "runtime/jars.py", "defs/run_ownership.py"),
     "echo": ("cli/output.py",),
     "secho": (),
     "stdout.write": (),

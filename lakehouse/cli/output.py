@@ -27,7 +27,7 @@ _UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 
 def json_option(command: Callable[..., Any]) -> Callable[..., Any]:
     """The option `--json`, as `as_json`."""
-    return click.option("--json", "as_json", is_flag=True, help="One JSON document on standard output, nothing else (docs/terminal.md).")(
+    return click.option("--json", "as_json", is_flag=True, help="One JSON document on standard output, nothing else (docs/shapes.md).")(
         command
     )
 

@@ -10,7 +10,7 @@ from typing import IO
 from lakehouse.cli.output import tell
 from lakehouse.core.settings import Settings
 from lakehouse.engine.spark.sessions import prepare
-from lakehouse.runtime.processes import make_it_ours, share_lock
+from lakehouse.runtime.processes import hold_lock, take_lock
 from lakehouse.runtime.server import folder, status, supervised
 
 _OTHERS_SECONDS = 600
@@ -28,7 +28,7 @@ def driver_for_command(settings: Settings) -> Iterator[None]:
         prepare(settings)
         yield
         return
-    with share_lock(folder(settings) / "users.lock") as users:
+    with hold_lock(folder(settings) / "users.lock", shared=True) as users:
         if status(settings).condition != "stopped":
             prepare(settings)
             yield
@@ -45,7 +45,11 @@ def driver_for_command(settings: Settings) -> Iterator[None]:
 def wait_for_other_users(users: IO[str], *, seconds: float = _OTHERS_SECONDS) -> None:
     """Returns when no other command uses the server, and none can begin to; or after `seconds`, which is told."""
     minutes = round(seconds / 60)
-    if not make_it_ours(
-        users, seconds=seconds, say=lambda: tell(f"another command uses this server; waiting for it, {minutes} min at most")
-    ):
-        tell(f"another command still uses this server after {minutes} min; the server is stopped under it, and it may be run again")
+    try:
+        take_lock(users, seconds=0)
+    except BlockingIOError:
+        tell(f"another command uses this server; waiting for it, {minutes} min at most")
+        try:
+            take_lock(users, seconds=seconds)
+        except BlockingIOError:
+            tell(f"another command still uses this server after {minutes} min; the server is stopped under it, and it may be run again")

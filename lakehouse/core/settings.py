@@ -48,6 +48,7 @@ ACCEPTED = {
     "LAKEHOUSE_SPARK_MEMORY": ("2g", "a whole number followed by m or g, at least 512m"),
     "LAKEHOUSE_COMPACTION_BUDGET_USD": ("0", "USD an hour that compactions may be predicted to cost, like 0.25; 0 for no bound"),
     "LAKEHOUSE_COMPACTION_SLOTS": ("1", "a whole number, 1 to 16: so many compactions may be under way at once"),
+    "LAKEHOUSE_COMPACTION_TICK_SECONDS": ("10, on S3 30", "seconds between two ticks of the compaction sensor, 5 to 3600"),
     "LAKEHOUSE_TABLES": ("lakehouse.tables", "the dotted name of the package that declares the tables"),
     "LAKEHOUSE_REPLAY": ("on", "on or off: whether the year of flights is played into the landing area"),
     "LAKEHOUSE_REPLAY_START": ("2013-01-01", "a date in 2013, like 2013-01-01"),
@@ -68,6 +69,7 @@ class Settings:
     spark_memory: str
     compaction_budget_usd: float
     compaction_slots: int
+    compaction_tick_seconds: int
     tables: str
     replay: bool
     replay_start: datetime
@@ -99,6 +101,7 @@ class Settings:
             "LAKEHOUSE_SPARK_MEMORY": self.spark_memory,
             "LAKEHOUSE_COMPACTION_BUDGET_USD": f"{self.compaction_budget_usd:.6f}".rstrip("0").rstrip("."),
             "LAKEHOUSE_COMPACTION_SLOTS": str(self.compaction_slots),
+            "LAKEHOUSE_COMPACTION_TICK_SECONDS": str(self.compaction_tick_seconds),
             "LAKEHOUSE_TABLES": self.tables,
             "LAKEHOUSE_REPLAY": "on" if self.replay else "off",
             "LAKEHOUSE_REPLAY_START": f"{self.replay_start:%Y-%m-%d}",
@@ -117,9 +120,12 @@ def parse_settings(environ: Mapping[str, str], *, base: Path) -> Settings:
     _refuse_unknown(environ)
     values = {name: environ.get(name) or default for name, (default, _) in ACCEPTED.items()}
     home = _folder("LAKEHOUSE_HOME", values["LAKEHOUSE_HOME"], base=base)
+    root = _root(environ.get("LAKEHOUSE_ROOT") or f"{home}/lake", base=base)
+    tick = "LAKEHOUSE_COMPACTION_TICK_SECONDS"
+    values[tick] = environ.get(tick) or ("30" if root.startswith("s3://") else "10")
     port, spark_port = _ports(values)
     return Settings(
-        root=_root(environ.get("LAKEHOUSE_ROOT") or f"{home}/lake", base=base),
+        root=root,
         home=Path(home),
         spark=_spark(values),
         port=port,
@@ -127,6 +133,7 @@ def parse_settings(environ: Mapping[str, str], *, base: Path) -> Settings:
         spark_memory=_memory(values),
         compaction_budget_usd=float(_matching(values, "LAKEHOUSE_COMPACTION_BUDGET_USD", _USD)),
         compaction_slots=_whole(values, "LAKEHOUSE_COMPACTION_SLOTS", 1, 16),
+        compaction_tick_seconds=_whole(values, tick, 5, 3600),
         tables=_matching(values, "LAKEHOUSE_TABLES", _MODULE),
         replay=_switch(values, "LAKEHOUSE_REPLAY"),
         replay_start=_day(values, "LAKEHOUSE_REPLAY_START"),

@@ -28,9 +28,13 @@ from lakehouse.defs.upkeep.fleet import COST_TAG, REFUSED_TAG, read_memory, weig
 from lakehouse.defs.upkeep.ranking import report_ranking
 from lakehouse.engine.clock import now_ms
 from lakehouse.engine.compaction.hold_back import refuse_hands_off
+from lakehouse.engine.journal.cache import JournalCache
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.spark.sessions import session_id
 from lakehouse.engine.table_health import assess
+
+# On S3, how late a record is found that no marker tells of. A folder is listed in each tick, for nothing.
+SWEEP_MS = 600_000
 
 
 class CompactionConfig(dg.Config):
@@ -120,20 +124,22 @@ def report_table(context: dg.AssetExecutionContext, table: Table, lake: Lake, fa
 def compaction_sensor(tables: Sequence[Table], lake: Lake) -> dg.SensorDefinition:
     """Requests the compactions that are due, best first, and says of every table, with numbers, why or why not.
 
-    It reads the newest event of each table, the runs about them, and one listing of what the journal holds against any; no log, no Spark.
-    What has to outlast a tick (who waits since when, the ranking reported last) is in the sensor's cursor.
+    It reads the newest event of each table, the runs about them, and what the journal holds against any: one listing, and what is new
+    since the last tick; no log, no Spark. What has to outlast a tick (who waits since when, the ranking reported last) is in its cursor.
     """
+    records = JournalCache(lake.store, sweep_ms=SWEEP_MS if lake.settings.on_s3 else 0)
 
     @dg.sensor(
         name="compaction_sensor",
         target=dg.AssetSelection.assets(*(compaction_key(table) for table in tables)),
         default_status=dg.DefaultSensorStatus.RUNNING,
-        minimum_interval_seconds=10,
+        minimum_interval_seconds=lake.settings.compaction_tick_seconds,
         description="Compacts the tables that are due, those first where it gives most for its cost.",
     )
     def weigh(context: dg.SensorEvaluationContext) -> dg.SensorResult:
         now, memory = now_ms(), read_memory(context.cursor)
-        fleet = weigh_fleet(context.instance, tables, lake, memory, now_ms=now)
+        records.refresh(now)
+        fleet = weigh_fleet(context.instance, tables, lake, memory, records=records, now_ms=now)
         text = describe(fleet.decisions)
         after, events = report_ranking(fleet, memory, now_ms=now)
         requests = [_request(decision, fleet.states[decision.table]) for decision in fleet.decisions if decision.request]

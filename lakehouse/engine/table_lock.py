@@ -12,18 +12,18 @@
 """
 
 import contextlib
-import fcntl
 import os
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, TextIO, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from lakehouse.core.errors import Transient
 from lakehouse.engine.journal.journal import Journal
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.owner import claim
 from lakehouse.engine.spark.sessions import adopt, interrupt_session, is_conflict, is_lost, session_id
+from lakehouse.runtime.processes import hold_lock
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -76,28 +76,18 @@ def retry_conflicts(work: Callable[[], T]) -> T:
 
 @contextlib.contextmanager
 def _locked(path: Path, table_key: str, owner: str, wait_seconds: float) -> Iterator[None]:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("a+", encoding="utf-8") as file:
-        deadline = time.monotonic() + wait_seconds
-        while not _taken(file):
-            if time.monotonic() > deadline:
-                file.seek(0)
-                holder = file.read().strip() or "an unknown process"
-                raise Transient(f"{owner}: {table_key} has been held for more than {wait_seconds:.0f} s by {holder}; try again later")
-            time.sleep(0.05)  # between two tries of a lock whose wait must be bounded, which flock itself cannot
-        file.seek(0)
-        file.truncate()
+    with contextlib.ExitStack() as held:
+        try:
+            file = held.enter_context(hold_lock(path, seconds=wait_seconds))
+        except BlockingIOError as error:
+            holder = path.read_text(encoding="utf-8").strip() or "an unknown process"
+            raise Transient(
+                f"{owner}: {table_key} has been held for more than {wait_seconds:.0f} s by {holder}; try again later"
+            ) from error
+        file.truncate(0)
         file.write(f"process {os.getpid()} ({owner})")
         file.flush()
         yield
-
-
-def _taken(file: TextIO) -> bool:
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
 
 
 def _interrupted(spark: "SparkSession") -> bool:

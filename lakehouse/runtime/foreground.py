@@ -9,8 +9,8 @@ import contextlib
 import os
 import re
 import signal
-import subprocess
 import sys
+import threading
 import time
 import urllib.request
 from collections.abc import Callable, Iterator
@@ -21,9 +21,10 @@ from lakehouse.core.errors import Broken, Refused
 from lakehouse.core.settings import Settings
 from lakehouse.runtime import server
 from lakehouse.runtime.dagster_home import dagster_home
-from lakehouse.runtime.processes import claim_lock, port_is_free
+from lakehouse.runtime.processes import hold_lock, port_is_free
 from lakehouse.runtime.project import ROOT
-from lakehouse.runtime.server import Supervision, supervised
+from lakehouse.runtime.server import supervised
+from lakehouse.runtime.supervisor import Supervised, supervise
 
 _PAGE_SECONDS = 180
 _END_SECONDS = 45
@@ -52,30 +53,30 @@ def run_all(
         Refused: a port is taken, this lake is up already, or `check` refuses; nothing was started.
         Broken, Transient: the server or the page did not come up; nothing is left running.
     """
-    with claim_lock(settings.home / "up.lock") as is_ours:
-        if not is_ours:
-            raise Refused(f"this lake is up already: its home is {settings.home}; another lake wants another LAKEHOUSE_HOME")
+    with contextlib.ExitStack() as held:
+        try:
+            held.enter_context(hold_lock(settings.home / "up.lock", seconds=0))
+        except BlockingIOError as error:
+            raise Refused(f"this lake is up already: its home is {settings.home}; another lake wants another LAKEHOUSE_HOME") from error
         _check_ports(settings)
         check()
         home = dagster_home(settings)
         try:
-            with _stopped_by_signals(), _spark(settings, say) as supervision:
+            with _stopped_by_signals(), _spark(settings, say) as spark:
                 prepare(home)
                 with _dagster(settings, home) as page:
-                    _show(settings, page, supervision, home / "dagster.log", say)
+                    _show(settings, page, spark, home / "dagster.log", say)
         except _Stopped:
             say("stopped")
             return 0
         return 1
 
 
-def _show(
-    settings: Settings, page: "subprocess.Popen[bytes]", supervision: Supervision | None, log: Path, say: Callable[[str], None]
-) -> None:
+def _show(settings: Settings, page: Supervised, spark: threading.Thread | None, log: Path, say: Callable[[str], None]) -> None:
     try:
         _wait_for_page(settings, page, log)
         say(f"page at http://127.0.0.1:{settings.port}  (Ctrl-C stops everything)")
-        _watch(page, supervision, log, say)
+        _watch(page, spark, log, say)
     finally:
         say("stopping ...")
 
@@ -106,53 +107,36 @@ def _stopped_by_signals() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _spark(settings: Settings, say: Callable[[str], None]) -> Iterator[Supervision | None]:
+def _spark(settings: Settings, say: Callable[[str], None]) -> Iterator[threading.Thread | None]:
     if settings.spark != "server":
         yield None
         return
     say("starting the Spark Connect server ...")
     since = time.monotonic()
-    with supervised(settings, say) as supervision:
+    with supervised(settings, say) as spark:
         say(f"Spark Connect server up at localhost:{settings.spark_port} after {time.monotonic() - since:.1f} s")
-        yield supervision
+        yield spark
 
 
 @contextlib.contextmanager
-def _dagster(settings: Settings, home: Path) -> Iterator[subprocess.Popen[bytes]]:
+def _dagster(settings: Settings, home: Path) -> Iterator[Supervised]:
     log = home / "dagster.log"
     if log.exists():
         log.replace(home / "dagster.log.1")
     command = [sys.executable, "-m", "dagster", "dev", "-h", "127.0.0.1", "-p", str(settings.port)]
+    environment = {**os.environ, **settings.as_environ(), "DAGSTER_HOME": str(home)}
     with log.open("ab") as output:
-        warden = subprocess.Popen(
-            [sys.executable, "-m", "lakehouse.runtime.warden", *command],
-            cwd=ROOT,  # where pyproject.toml tells Dagster what to load
-            env={**os.environ, **settings.as_environ(), "DAGSTER_HOME": str(home)},
-            stdin=subprocess.PIPE,
-            stdout=output,
-            stderr=output,
-            start_new_session=True,
-        )
+        page = supervise(command, cwd=ROOT, env=environment, output=output)  # at the root pyproject.toml tells Dagster what to load
     try:
-        yield warden
+        yield page
     finally:
-        _end(warden)
+        page.end()
 
 
-def _end(warden: subprocess.Popen[bytes]) -> None:
-    assert warden.stdin is not None
-    warden.stdin.close()
-    try:
-        warden.wait(timeout=_END_SECONDS)
-    except subprocess.TimeoutExpired:
-        os.killpg(warden.pid, signal.SIGKILL)
-        warden.wait()
-
-
-def _wait_for_page(settings: Settings, page: subprocess.Popen[bytes], log: Path) -> None:
+def _wait_for_page(settings: Settings, page: Supervised, log: Path) -> None:
     deadline = time.monotonic() + _PAGE_SECONDS
     while not _answers(settings.port):
-        if page.poll() is not None:
+        if not page.is_alive:
             raise Broken(f"Dagster ended while it started; the end of {log}:\n{_tail(log)}")
         if time.monotonic() > deadline:
             raise Broken(f"Dagster's page did not answer at port {settings.port} within {_PAGE_SECONDS} s; the end of {log}:\n{_tail(log)}")
@@ -167,18 +151,18 @@ def _answers(port: int) -> bool:
         return False
 
 
-def _watch(page: subprocess.Popen[bytes], supervision: Supervision | None, log: Path, say: Callable[[str], None]) -> None:
+def _watch(page: Supervised, spark: threading.Thread | None, log: Path, say: Callable[[str], None]) -> None:
     """Shows Dagster's errors, one line each, until a part of the whole ends by itself."""
     with log.open(errors="replace") as lines:
         while True:
             for line in lines:
                 if _ALARM.search(plain := _COLOUR.sub("", line)):
                     say(plain.strip()[:_SHOWN_CHARACTERS])
-            if page.poll() is not None:
+            if not page.is_alive:
                 say(f"Dagster ended by itself; the end of {log}:\n{_tail(log)}")
                 return
-            if supervision is not None and not supervision.is_kept:
-                say("the keeper of the Spark Connect server ended by itself")
+            if spark is not None and not spark.is_alive():
+                say("nobody brings the Spark Connect server back any more")
                 return
             time.sleep(0.5)  # between two looks at the log and the processes; nothing is assumed of the time that passes
 

@@ -3,17 +3,20 @@
 import contextlib
 import ctypes
 import fcntl
+import math
 import os
 import signal
 import socket
-import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
+import psutil
+
+_ENDED = (psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD)
 _PR_SET_PDEATHSIG = 1  # Source: linux/prctl.h
 
 
@@ -60,30 +63,26 @@ def identify(pid: int) -> Process | None:
 
 def group_members(group: int) -> list[int]:
     """The living processes of a process group, by their pids."""
-    if sys.platform == "linux":
-        pids = [int(folder.name) for folder in Path("/proc").iterdir() if folder.name.isdigit()]
-        fields = {pid: _stat(pid) for pid in pids}
-        return sorted(pid for pid, stat in fields.items() if stat and stat[0] not in "ZX" and int(stat[2]) == group)
-    shown = subprocess.run(["ps", "-A", "-o", "pid=,pgid=,stat="], capture_output=True, text=True, check=False).stdout
-    rows = (line.split() for line in shown.splitlines())
-    return sorted(int(pid) for pid, pgid, stat in rows if int(pgid) == group and not stat.startswith("Z"))
-
-
-def _stat(pid: int) -> list[str] | None:
-    """The fields of /proc/<pid>/stat from the third, the state, on; `None` if there is no such process. Source: proc(5)"""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].split()
-    except OSError:
-        return None
+    found: list[int] = []
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.NoSuchProcess, ProcessLookupError):
+            if os.getpgid(process.pid) == group and process.status() not in _ENDED:
+                found.append(process.pid)
+    return sorted(found)
 
 
 def _born(pid: int) -> str | None:
     """When the process started, in a form that only equality is asked of; `None` if it is gone or a zombie."""
-    if sys.platform == "linux":
-        stat = _stat(pid)
-        return None if stat is None or stat[0] in "ZX" else stat[19]  # field 22, starttime
-    shown = subprocess.run(["ps", "-o", "stat=,lstart=", "-p", str(pid)], capture_output=True, text=True, check=False).stdout.split(None, 1)
-    return shown[1].strip() if len(shown) == 2 and not shown[0].startswith("Z") else None
+    try:
+        process = psutil.Process(pid)
+        if process.status() in _ENDED:
+            return None
+        if sys.platform == "linux":
+            # Field 22, the kernel's ticks since the boot: psutil's time of birth moves when the machine's clock is set. Source: proc(5)
+            return Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].split()[19]
+        return time.ctime(process.create_time())
+    except (psutil.NoSuchProcess, OSError):
+        return None
 
 
 def die_with_parent() -> None:
@@ -113,48 +112,29 @@ def port_is_free(port: int) -> bool:
 
 
 @contextlib.contextmanager
-def hold_lock(path: Path) -> Iterator[None]:
-    """Waits for, and holds, a lock that the kernel frees when this process dies."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("a") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield
+def hold_lock(path: Path, *, shared: bool = False, seconds: float = math.inf) -> Iterator[IO[str]]:
+    """Holds a lock, alone or together with all others who share it; the kernel frees it when this process dies.
 
-
-@contextlib.contextmanager
-def share_lock(path: Path) -> Iterator[IO[str]]:
-    """Holds such a lock together with all others who share it; waits for one who holds it alone."""
+    Raises:
+        BlockingIOError: another process holds it for longer than `seconds`.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("a") as file:
-        fcntl.flock(file, fcntl.LOCK_SH)
+    with path.open("a+", encoding="utf-8") as file:
+        take_lock(file, shared=shared, seconds=seconds)
         yield file
 
 
-def make_it_ours(shared: IO[str], *, seconds: float, say: Callable[[], None] = lambda: None) -> bool:
-    """Waits until nobody else shares the lock, and holds it alone from then on; `False` after `seconds`. `say` tells of a wait."""
-    deadline, told = time.monotonic() + seconds, False
+def take_lock(file: IO[str], *, shared: bool = False, seconds: float = math.inf) -> None:
+    """Takes the lock of an open file, also in place of a shared one that it holds, until the file is closed.
+
+    Raises:
+        BlockingIOError: another process holds it for longer than `seconds`.
+    """
+    deadline = time.monotonic() + seconds
     while True:
         try:
-            fcntl.flock(shared, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return fcntl.flock(file, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
         except BlockingIOError:
-            if not told:
-                say()
-                told = True
-        else:
-            return True
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(0.1)  # between two looks at other processes; nothing is assumed of the time that passes
-
-
-@contextlib.contextmanager
-def claim_lock(path: Path) -> Iterator[bool]:
-    """Holds such a lock if nobody else does; whether it is ours."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("a") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            yield False
-        else:
-            yield True
+            if time.monotonic() >= deadline:
+                raise
+        time.sleep(0.05)  # between two tries of a lock whose wait must be bounded, which flock itself cannot

@@ -3,19 +3,17 @@
 1. Whoever starts or stops holds a lock, so two starts give one server.
 2. A start makes a fresh token, readable by its owner only; server and clients get it by environment, never on a command line.
 3. It returns when the port answers; a JVM that does not get there is ended, and the end of its log is in the error.
-4. `supervised` puts a keeper (`keeper.py`) between itself and the JVM, which ends the JVM when the supervisor is gone, however it went.
+4. `supervised` brings it back when it dies. A supervisor (`supervisor.py`) ends it with the process that asked, however that ended.
 
 **Safety properties**
 - A pid that came back as another process is never taken for the server, nor signalled.
-- A server that a keeper holds is not stopped by anybody else: it would be brought back at once.
+- A server that another process supervises is not stopped: it would be brought back at once.
 """
 
 import contextlib
-import json
 import os
 import secrets
 import shutil
-import signal
 import subprocess
 import sys
 import threading
@@ -27,15 +25,17 @@ from lakehouse.core.errors import Broken, LakehouseError, Refused, Transient
 from lakehouse.core.settings import Settings
 from lakehouse.runtime import jars
 from lakehouse.runtime.java import find_java
-from lakehouse.runtime.private_files import write_private
-from lakehouse.runtime.processes import Process, die_with_parent, hold_lock, identify, port_is_free
+from lakehouse.runtime.processes import hold_lock, identify, port_is_free
 from lakehouse.runtime.server_state import ServerState, check_serves, folder, remember, status
-from lakehouse.runtime.spark_settings import scratch_folder, server_conf, write_conf
+from lakehouse.runtime.spark_settings import scratch_folder, server_conf, write_conf, write_private
+from lakehouse.runtime.supervisor import Supervised, supervise
 
 TOKEN_VARIABLE = "SPARK_CONNECT_AUTHENTICATE_TOKEN"
 _START_SECONDS = 120  # it takes 5 s on 2 free cores; CI machines under load were seen to need ten times that
 _END_SECONDS = 15
-_ERRORS: dict[str, type[LakehouseError]] = {kind.__name__: kind for kind in (Refused, Transient, Broken)}
+_FIRST_PAUSE_SECONDS = 1.0
+_LONGEST_PAUSE_SECONDS = 30.0
+_STEADY_SECONDS = 60.0  # a server that lived this long starts again with the first pause
 _MAIN = "org.apache.spark.sql.connect.service.SparkConnectServer"
 
 
@@ -52,7 +52,7 @@ def start(settings: Settings) -> ServerState:
         if state.condition in ("running", "starting"):
             check_serves(settings, state)
             return wait_until_running(settings)
-        launch(settings, token=make_token(settings), keeper=None)
+        launch(settings, token=make_token(settings), is_supervised=False)
         return wait_until_running(settings)
 
 
@@ -64,7 +64,7 @@ def stop(settings: Settings) -> bool:
     """
     with hold_lock(folder(settings) / "lock"):
         state = status(settings)
-        if state.keeper is not None:
+        if state.supervisor is not None:
             raise Refused(
                 f"the Spark Connect server belongs to a running `lakehouse up` (make run); stop that one with Ctrl-C (log: {state.log})"
             )
@@ -73,43 +73,85 @@ def stop(settings: Settings) -> bool:
 
 
 @contextlib.contextmanager
-def supervised(settings: Settings, tell: Callable[[str], None] = lambda _line: None) -> Iterator["Supervision"]:
+def supervised(settings: Settings, tell: Callable[[str], None] = lambda _line: None) -> Iterator[threading.Thread]:
     """A running server for as long as the block lasts: brought back with the same token when it dies, ended at the end.
 
     A server that `start` brought up before is used, and left as it was found. `tell` gets a sentence for each thing that
-    happens, from another thread. A supervisor that is killed leaves no server: the keeper sees its pipe close.
+    happens, from the thread that brings the server back, which the block is given. A process that is killed leaves no server.
 
     Raises:
         Refused, Broken: as for `start`.
-        Transient: another supervisor holds the server; it may end, or the server be used.
+        Transient: another process supervises the server; it may end, or the server be used.
     """
-    keeper = subprocess.Popen(
-        [sys.executable, "-m", "lakehouse.runtime.keeper"],
-        env={**os.environ, **settings.as_environ()},
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
+    server = _SupervisedServer(settings, tell)
+    again = threading.Thread(target=server.bring_back, name="spark-server", daemon=True)
     try:
-        _read_first_report(keeper)
-        reader = threading.Thread(target=_pass_on, args=(keeper, tell), name="server-reports", daemon=True)
-        reader.start()
-        yield Supervision(keeper)
+        server.begin()
+        again.start()
+        yield again
     finally:
-        _dismiss(keeper)
+        server.ended.set()
+        if again.is_alive():
+            again.join()
+        server.end()
 
 
-class Supervision:
-    """The keeper of a supervised server, seen from its supervisor."""
+class _SupervisedServer:
+    """The server of a lake while this process wants it; whatever was launched here ends here."""
 
-    def __init__(self, keeper: subprocess.Popen[str]) -> None:
-        self._keeper = keeper
+    def __init__(self, settings: Settings, tell: Callable[[str], None]) -> None:
+        self._settings, self._tell = settings, tell
+        self._supervised: Supervised | None = None
+        self.ended = threading.Event()
 
-    @property
-    def is_kept(self) -> bool:
-        """Whether the keeper lives; without it nobody brings the server back."""
-        return self._keeper.poll() is None
+    def begin(self) -> None:
+        """Returns with a running server: one found, or one started."""
+        with hold_lock(folder(self._settings) / "lock"):
+            state = status(self._settings)
+            if state.supervisor is not None:
+                raise Transient(
+                    f"this lake is already up: process {state.supervisor.pid} keeps its Spark Connect server (log: {state.log}); try again"
+                )
+            if state.pid is not None:
+                check_serves(self._settings, state)
+                self._process = wait_until_running(self._settings).process
+            else:
+                self._launch(make_token(self._settings))
+
+    def bring_back(self) -> None:
+        """Starts the server again, with the same token, each time that it died, until `ended` is set."""
+        token, pause, since = read_token(self._settings), _FIRST_PAUSE_SECONDS, time.monotonic()
+        assert token is not None and self._process is not None
+        while not self.ended.wait(0.5):
+            if self._process.is_alive:
+                continue
+            if time.monotonic() - since > _STEADY_SECONDS:
+                pause = _FIRST_PAUSE_SECONDS
+            log = folder(self._settings) / "server.log"
+            self._tell(f"Spark Connect server died; starting it again in {pause:.0f} s (log: {log})")
+            if self.ended.wait(pause):
+                return
+            pause, since = min(2 * pause, _LONGEST_PAUSE_SECONDS), time.monotonic()
+            try:
+                with hold_lock(folder(self._settings) / "lock"):
+                    self._launch(token)
+            except LakehouseError as error:
+                self._tell(str(error))
+            else:
+                self._tell(f"Spark Connect server up again at localhost:{self._settings.spark_port}")
+
+    def end(self) -> None:
+        """Ends the server, unless it was found."""
+        if self._supervised is not None:
+            with hold_lock(folder(self._settings) / "lock"):
+                clear(self._settings)
+            self._supervised.end()
+
+    def _launch(self, token: str) -> None:
+        if self._supervised is not None:
+            self._supervised.end()
+        self._supervised = launch(self._settings, token=token, is_supervised=True)
+        self._process = wait_until_running(self._settings, abandoned=self.ended.is_set).process
 
 
 def wait_until_running(settings: Settings, *, abandoned: Callable[[], bool] = lambda: False) -> ServerState:
@@ -154,10 +196,10 @@ def make_token(settings: Settings) -> str:
     return secrets.token_urlsafe(32)
 
 
-def launch(settings: Settings, *, token: str, keeper: Process | None) -> None:
+def launch(settings: Settings, *, token: str, is_supervised: bool) -> Supervised | None:
     """A JVM on its way to serve, its token in a file for the owner of the lake; the caller waits with `wait_until_running`.
 
-    With a `keeper`, which must be the calling process, the kernel kills the JVM when the keeper dies (on Linux).
+    If it is supervised, it ends with this process, and is given back; else it stays.
 
     Raises:
         Refused: the port is taken, or there is no Java.
@@ -177,23 +219,23 @@ def launch(settings: Settings, *, token: str, keeper: Process | None) -> None:
         "PYSPARK_PYTHON": sys.executable,
         TOKEN_VARIABLE: token,
     }
+    # spark-submit and spark-class end in `exec`: the pid stays that of the JVM.
+    command = [spark_home / "bin" / "spark-submit", "--class", _MAIN, "spark-internal"]
     with (here / "server.log").open("ab") as log:
-        # spark-submit and spark-class end in `exec`: the pid stays that of the JVM.
-        jvm = subprocess.Popen(
-            [spark_home / "bin" / "spark-submit", "--class", _MAIN, "spark-internal"],
-            cwd=here,
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-            start_new_session=keeper is None,
-            preexec_fn=None if keeper is None else die_with_parent,
-        )
+        if is_supervised:
+            supervised = supervise(command, cwd=here, env=environment, output=log)
+            pid = supervised.pid
+        else:
+            supervised = None
+            pid = subprocess.Popen(
+                command, cwd=here, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
+            ).pid
     write_private(here / "token", token)
-    process = identify(jvm.pid)
+    process = identify(pid)
     if process is None:
         raise Broken(f"the Spark Connect server ended at once; the end of its log:\n{_tail(here / 'server.log')}")
-    remember(settings, process, keeper)
+    remember(settings, process, supervisor=identify(os.getpid()) if is_supervised else None)
+    return supervised
 
 
 def check_port_is_free(settings: Settings) -> None:
@@ -206,27 +248,3 @@ def _tail(log: Path, lines: int = 15) -> str:
     with contextlib.suppress(FileNotFoundError):
         return "\n".join(log.read_text(errors="replace").splitlines()[-lines:])
     return "(no log)"
-
-
-def _read_first_report(keeper: subprocess.Popen[str]) -> None:
-    assert keeper.stdout is not None
-    line = keeper.stdout.readline()
-    report = json.loads(line) if line else {"kind": "Broken", "text": "the keeper of the Spark Connect server ended without a word"}
-    if (error := _ERRORS.get(report["kind"])) is not None:
-        raise error(report["text"])
-
-
-def _pass_on(keeper: subprocess.Popen[str], tell: Callable[[str], None]) -> None:
-    assert keeper.stdout is not None
-    for line in keeper.stdout:
-        tell(json.loads(line)["text"])
-
-
-def _dismiss(keeper: subprocess.Popen[str]) -> None:
-    assert keeper.stdin is not None
-    keeper.stdin.close()
-    try:
-        keeper.wait(timeout=2 * _END_SECONDS + 5)
-    except subprocess.TimeoutExpired:
-        os.killpg(keeper.pid, signal.SIGKILL)  # its group: the JVM is in it
-        keeper.wait()

@@ -7,18 +7,18 @@ from typing import Literal
 
 from lakehouse.core.errors import Refused
 from lakehouse.core.settings import Settings
-from lakehouse.runtime.private_files import write_private
 from lakehouse.runtime.processes import Process, port_answers
-from lakehouse.runtime.spark_settings import storage_of
+from lakehouse.runtime.spark_settings import storage_of, write_private
 
 Condition = Literal["running", "starting", "died", "stopped"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerState:
-    """What is known of the lake's server. `died`: it should be there, and is not; `stopped`: never started, or ended in order.
+    """What is known of the lake's server. `died`: it should be there, and is not; `stopped`: nobody wants it now.
 
-    `storage` is what it was told of storage at its start, as `storage_of` says it, if that was written down.
+    `storage` is what it was told of storage at its start, as `storage_of` says it, if that was written down. `supervisor` is the
+    living process that brings it back when it dies, if there is one.
     """
 
     condition: Condition
@@ -26,7 +26,7 @@ class ServerState:
     log: Path
     storage: str | None = None
     process: Process | None = None
-    keeper: Process | None = None
+    supervisor: Process | None = None
 
     @property
     def is_running(self) -> bool:
@@ -52,18 +52,19 @@ def status(settings: Settings) -> ServerState:
     except FileNotFoundError:
         return ServerState(condition="stopped", port=settings.spark_port, log=log)
     process, port = Process(**kept["process"]), int(kept["port"])
-    keeper = Process(**kept["keeper"]) if kept["keeper"] else None
-    if not process.is_alive:
-        condition: Condition = "died"
+    supervisor = Process(**kept["keeper"]) if kept["keeper"] else None
+    is_supervised = supervisor is not None and supervisor.is_alive
+    if process.is_alive:
+        condition: Condition = "running" if port_answers(port) else "starting"
     else:
-        condition = "running" if port_answers(port) else "starting"
+        condition = "died" if supervisor is None or is_supervised else "stopped"  # its supervisor was killed
     return ServerState(
         condition=condition,
         port=port,
         log=log,
         storage=kept.get("storage"),
         process=process,
-        keeper=keeper if keeper is not None and keeper.is_alive else None,
+        supervisor=supervisor if is_supervised else None,
     )
 
 
@@ -81,11 +82,11 @@ def check_serves(settings: Settings, state: ServerState) -> None:
         )
 
 
-def remember(settings: Settings, process: Process, keeper: Process | None) -> None:
+def remember(settings: Settings, process: Process, supervisor: Process | None) -> None:
     """Writes down the server just launched, for `status`."""
     kept = {
         "process": asdict(process),
-        "keeper": asdict(keeper) if keeper else None,
+        "keeper": asdict(supervisor) if supervisor else None,
         "port": settings.spark_port,
         "storage": storage_of(settings),
     }

@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from lakehouse.core.settings import S3_ENDPOINTS, Settings
-from lakehouse.runtime.private_files import write_private
 
 CONNECT_PORT = 15002  # of an sc:// address without one. Source: Spark's client connection string, "port"
 _REGIONS = ("AWS_DEFAULT_REGION", "AWS_REGION")
@@ -74,6 +73,15 @@ def write_conf(folder: Path, conf: Mapping[str, str]) -> None:
     lines = (f"{name} {value}\n" for name, value in escaped.items())
     write_private(folder / "spark-defaults.conf", "".join(lines))
     shutil.copyfile(Path(__file__).with_name("log4j2.properties"), folder / "log4j2.properties")
+
+
+def write_private(path: Path, text: str) -> None:
+    """A file written whole or not at all, which only its owner may read, from its first byte on."""
+    fresh = path.with_name(f"{path.name}.{os.getpid()}")
+    fresh.unlink(missing_ok=True)
+    with open(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+        file.write(text)
+    fresh.replace(path)
 
 
 def scratch_folder(settings: Settings) -> Path:

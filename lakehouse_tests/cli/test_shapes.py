@@ -1,4 +1,4 @@
-"""docs/terminal.md shows, for each command, exactly the names that the command gives."""
+"""docs/shapes.md shows, for each command, exactly the names that the command gives."""
 
 import json
 import re
@@ -22,7 +22,7 @@ from lakehouse_tests.cli.conftest import Terminal
 from lakehouse_tests.conftest import own_settings
 from lakehouse_tests.log_builder import LogBuilder
 
-PAGE = (Path(__file__).parents[2] / "docs" / "terminal.md").read_text()
+PAGE = (Path(__file__).parents[2] / "docs" / "shapes.md").read_text()
 SHOWN: dict[str, Any] = {name: json.loads(text) for name, text in re.findall(r"```json (\w+)\n(.*?)```", PAGE, flags=re.DOTALL)}
 # Their names are data: the parts of a score, the sizes of a histogram, requests by kind, files.
 OPEN = {"parts", "histogram", "requests", "actual_requests", "spared", "failed"}

@@ -26,6 +26,7 @@ def test_the_defaults() -> None:
         spark_memory="2g",
         compaction_budget_usd=0.0,
         compaction_slots=1,
+        compaction_tick_seconds=10,
         tables="lakehouse.tables",
         replay=True,
         replay_start=datetime(2013, 1, 1),
@@ -57,7 +58,7 @@ ROOTS = {
 def test_a_root_has_one_spelling_for_spark_and_one_for_everyone_else(value: str, root: str, spark_root: str) -> None:
     found = parse(LAKEHOUSE_ROOT=value)
     assert (found.root, found.spark_root, found.table_uri("bronze/t")) == (root, spark_root, f"{spark_root}/bronze/t")
-    assert found.on_s3 is value.startswith("s3:")
+    assert found.on_s3 is value.startswith("s3:") and found.compaction_tick_seconds == (30 if found.on_s3 else 10)
 
 
 def test_the_root_lies_in_the_home_unless_it_is_said() -> None:
@@ -114,6 +115,7 @@ ACCEPTED_VALUES = [
     ("LAKEHOUSE_COMPACTION_BUDGET_USD", "10"),
     ("LAKEHOUSE_COMPACTION_SLOTS", "2"),
     ("LAKEHOUSE_COMPACTION_SLOTS", "16"),
+    ("LAKEHOUSE_COMPACTION_TICK_SECONDS", "5"),
     ("LAKEHOUSE_TABLES", "my.own_tables"),
     ("LAKEHOUSE_REPLAY", "off"),
     ("LAKEHOUSE_REPLAY_START", "2013-12-31"),
@@ -146,6 +148,7 @@ REFUSED_VALUES = [
     ("LAKEHOUSE_COMPACTION_SLOTS", "0"),
     ("LAKEHOUSE_COMPACTION_SLOTS", "17"),
     ("LAKEHOUSE_COMPACTION_SLOTS", "1.5"),
+    ("LAKEHOUSE_COMPACTION_TICK_SECONDS", "4"),
     ("LAKEHOUSE_TABLES", "my-tables"),
     ("LAKEHOUSE_TABLES", "a..b"),
     ("LAKEHOUSE_REPLAY", "yes"),

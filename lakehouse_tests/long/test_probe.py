@@ -114,13 +114,13 @@ def test_what_does_not_pay_is_held_off_by_what_the_journal_says(tmp_path: Path) 
             budget_seconds=6.0,
         )
         record_probe(lake, probe)
-        assert bool(backoffs(lake, hour * hour_ms)) == (hour == 2)
-    [held] = backoffs(lake, 3 * hour_ms).values()
+        assert bool(backoffs(lake.store, hour * hour_ms)) == (hour == 2)
+    [held] = backoffs(lake.store, 3 * hour_ms).values()
     assert held.sentence.startswith("compaction is tried again in 5.0 h, since it does not pay: 3 probe(s)")
-    assert backoffs(lake, 8 * hour_ms) == {}
+    assert backoffs(lake.store, 8 * hour_ms) == {}
     assert hands_off_now(lake, events, None) is None  # they were measured in 1970
     lake.store.put(f"_lakehouse/probes/{events.key}/9.json", b"{}")
-    assert backoffs(lake, 3 * hour_ms) == {}
+    assert backoffs(lake.store, 3 * hour_ms) == {}
 
 
 def test_a_damaged_record_is_named(tmp_path: Path) -> None:

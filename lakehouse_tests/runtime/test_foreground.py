@@ -4,6 +4,7 @@ import signal
 import socket
 import subprocess
 import sys
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,10 +13,10 @@ import yaml
 
 from lakehouse.core.errors import Refused
 from lakehouse.core.settings import parse_settings
-from lakehouse.runtime import server
+from lakehouse.runtime import foreground, server
 from lakehouse.runtime.dagster_home import dagster_home
 from lakehouse.runtime.foreground import run_all
-from lakehouse.runtime.processes import claim_lock, group_members
+from lakehouse.runtime.processes import group_members, hold_lock
 from lakehouse.runtime.project import ROOT
 from lakehouse_tests.conftest import free_port, own_settings, wait_until
 
@@ -27,21 +28,25 @@ import subprocess, sys, time
 try:
     child = subprocess.Popen([sys.executable, "-c", {DEAF!r}], stdout=subprocess.PIPE)
     child.stdout.readline()
-    print("begun", flush=True)
+    print("begun", file=sys.stderr, flush=True)
     time.sleep(600)
 except KeyboardInterrupt:
-    print("interrupted", flush=True)
+    print("interrupted", file=sys.stderr, flush=True)
 """
 
 
-def start_warden(program: str) -> "subprocess.Popen[str]":
-    return subprocess.Popen(
-        [sys.executable, "-m", "lakehouse.runtime.warden", sys.executable, "-c", program],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
+@contextlib.contextmanager
+def supervisor_of(program: str) -> "Iterator[subprocess.Popen[str]]":
+    """A supervisor that has started this program, whose words are on standard error; nothing of both is left at the end."""
+    command = [sys.executable, "-m", "lakehouse.runtime.supervisor", sys.executable, "-c", program]
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+    ) as started:
+        try:
+            yield started
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(started.pid, signal.SIGKILL)
 
 
 @pytest.mark.parametrize(("name", "setting"), [("port", "LAKEHOUSE_PORT"), ("spark_port", "LAKEHOUSE_SPARK_PORT")])
@@ -56,10 +61,24 @@ def test_a_taken_port_is_refused_with_its_setting_before_anything_starts(name: s
 
 def test_a_lake_is_up_once(tmp_path: Path) -> None:
     settings = replace(own_settings(tmp_path), port=free_port())
-    with claim_lock(settings.home / "up.lock") as is_ours:
-        assert is_ours
-        with pytest.raises(Refused, match="up already"):
-            run_all(settings, print)
+    with hold_lock(settings.home / "up.lock"), pytest.raises(Refused, match="up already"):
+        run_all(settings, print)
+
+
+def test_dagster_ends_before_the_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    order = list[str]()
+
+    @contextlib.contextmanager
+    def part(name: str) -> Iterator[None]:
+        order.append(f"{name} begins")
+        yield
+        order.append(f"{name} ends")
+
+    monkeypatch.setattr(foreground, "_spark", lambda *_: part("server"))
+    monkeypatch.setattr(foreground, "_dagster", lambda *_: part("Dagster"))
+    monkeypatch.setattr(foreground, "_show", lambda *_: None)
+    assert run_all(replace(own_settings(tmp_path), port=free_port()), print) == 1
+    assert order == ["server begins", "Dagster begins", "Dagster ends", "server ends"]
 
 
 def test_dagster_keeps_everything_in_the_home_of_its_lake_and_is_told_the_rest_by_the_project(tmp_path: Path) -> None:
@@ -86,34 +105,25 @@ def test_settings_handed_to_another_process_are_the_same_wherever_it_starts(tmp_
 
 
 def test_a_closed_pipe_interrupts_the_command_and_ends_what_it_left_behind() -> None:
-    warden = start_warden(STUBBORN)
-    assert warden.stdin is not None
-    assert warden.stdout is not None
-    assert warden.stdout.readline() == "begun\n"
-    warden.stdin.close()
-    assert warden.stdout.readline() == "interrupted\n"
-    wait_until("the end of the stubborn child", lambda: group_members(warden.pid) in ([], [warden.pid]))
-    assert warden.wait() == 0
-    warden.stdout.close()
+    with supervisor_of(STUBBORN) as supervisor:
+        assert supervisor.stdin is not None and supervisor.stderr is not None
+        assert supervisor.stderr.readline() == "begun\n"
+        supervisor.stdin.close()
+        assert supervisor.stderr.readline() == "interrupted\n"
+        wait_until("the end of the stubborn child", lambda: group_members(supervisor.pid) in ([], [supervisor.pid]))
+        assert supervisor.wait() == 0
 
 
 def test_a_command_that_ends_by_itself_is_told_by_its_exit_code() -> None:
-    warden = start_warden("import sys; sys.exit(7)")
-    assert warden.wait() == 7
-    warden.communicate()
+    with supervisor_of("import sys; sys.exit(7)") as supervisor:
+        assert supervisor.wait() == 7
 
 
-def test_a_killed_warden_takes_its_command_with_it() -> None:
-    warden = start_warden("import time; print('begun', flush=True); time.sleep(600)")
-    assert warden.stdout is not None
-    assert warden.stdout.readline() == "begun\n"
-    os.kill(warden.pid, signal.SIGKILL)
-    warden.wait()
-    try:
-        wait_until("the end of the command", lambda: group_members(warden.pid) == [], seconds=60)
-    finally:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(warden.pid, signal.SIGKILL)
-        for pipe in (warden.stdin, warden.stdout):
-            assert pipe is not None
-            pipe.close()
+def test_a_killed_supervisor_takes_its_command_with_it() -> None:
+    with supervisor_of("import sys, time; print('begun', file=sys.stderr, flush=True); time.sleep(600)") as supervisor:
+        assert supervisor.stdout is not None and supervisor.stderr is not None
+        command = int(supervisor.stdout.readline())
+        assert supervisor.stderr.readline() == "begun\n" and group_members(supervisor.pid) == sorted([supervisor.pid, command])
+        os.kill(supervisor.pid, signal.SIGKILL)
+        supervisor.wait()
+        wait_until("the end of the command", lambda: group_members(supervisor.pid) == [], seconds=60)

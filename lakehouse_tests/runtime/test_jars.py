@@ -60,8 +60,12 @@ def test_delta_and_s3a_are_those_that_this_pyspark_was_built_for() -> None:
 def test_a_spoilt_jar_is_named_and_replaced(folder: Path, ivy: list[bytes | None]) -> None:
     spoil(folder / "delta-storage-4.4.0.jar")
     assert jars.wrong_jars(folder) == ("delta-storage-4.4.0.jar",)
+    (folder / "another.jar").write_bytes(b"x")
     ivy.append(None)
-    jars.fetch(folder)
+    with (folder / "delta-storage-4.4.0.jar").open("rb") as running:
+        spoilt = running.read()
+        assert jars.fetch(folder) == tuple(folder / name for name in jars.pinned())
+        assert running.seek(0) == 0 and running.read() == spoilt  # a server that runs keeps what it has open
     assert jars.wrong_jars(folder) == ()
 
 

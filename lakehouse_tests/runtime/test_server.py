@@ -134,8 +134,8 @@ def test_a_pid_that_came_back_as_another_process_is_not_the_server_and_is_not_st
         (server.folder(settings) / "pid").write_text(json.dumps(kept))
         assert server.status(settings).condition == "died"
         assert server.stop(settings) is False
-        assert bystander.poll() is None
-        bystander.kill()
+        bystander.communicate(b"\n")
+        assert bystander.returncode == 0
 
 
 def kept(settings: Settings, **more: object) -> Settings:
@@ -146,7 +146,7 @@ def kept(settings: Settings, **more: object) -> Settings:
     return settings
 
 
-def test_a_server_that_a_keeper_holds_is_not_stopped_by_another(tmp_path: Path) -> None:
+def test_a_server_that_another_process_supervises_is_not_stopped(tmp_path: Path) -> None:
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as jvm:
         settings = kept(own_settings(tmp_path), process=asdict(identify(jvm.pid)), keeper=asdict(identify(os.getpid())))  # type: ignore[arg-type]
         with pytest.raises(Refused, match="belongs to a running `lakehouse up`"):
@@ -155,8 +155,11 @@ def test_a_server_that_a_keeper_holds_is_not_stopped_by_another(tmp_path: Path) 
         jvm.kill()
 
 
-def test_a_server_that_was_told_of_another_storage_does_not_serve(tmp_path: Path) -> None:
-    moved = replace(kept(own_settings(tmp_path), storage="a lake on disk"), root="s3://bucket/lake")
+def test_a_server_at_another_port_or_told_of_another_storage_does_not_serve(tmp_path: Path) -> None:
+    its = kept(own_settings(tmp_path), storage="a lake on disk")
+    with pytest.raises(Refused, match=f"runs at port {its.spark_port}, LAKEHOUSE_SPARK_PORT is 1"):
+        server.check_serves(replace(its, spark_port=1), server.status(its))
+    moved = replace(its, root="s3://bucket/lake")
     with pytest.raises(Refused, match=r"was started for a lake on disk, .* name S3 at "):
         server.check_serves(moved, server.status(moved))
 
@@ -187,9 +190,9 @@ def test_a_killed_supervisor_leaves_no_server(tmp_path: Path) -> None:
         assert supervisor.stdout.readline() == "up\n"
         state = server.status(settings)
         supervisor.kill()
-    left = [process for process in (state.process, state.keeper) if process is not None]
+    left = [process for process in (state.process, state.supervisor) if process is not None]
     assert len(left) == 2
-    wait_until("the end of keeper and server", lambda: not any(process.is_alive for process in left))
+    wait_until("the end of the server", lambda: not any(process.is_alive for process in left))
     assert server.status(settings).condition == "stopped"
 
 

@@ -91,7 +91,7 @@ def _show(settings: Settings, state: ServerState, *, as_json: bool) -> None:
     show(f"Spark Connect server: {state.condition} ({_MEANING[state.condition]})")
     show(f"  address  localhost:{state.port}")
     if state.pid is not None:
-        show(f"  process  {state.pid}, up for {document['uptime_seconds']} s{', kept by lakehouse up' if state.keeper else ''}")
+        show(f"  process  {state.pid}, up for {document['uptime_seconds']} s{', kept by lakehouse up' if state.supervisor else ''}")
     show(f"  log      {state.log}")
 
 
@@ -101,7 +101,7 @@ def _document(settings: Settings, state: ServerState) -> dict[str, Any]:
         "pid": state.pid,
         "port": state.port,
         "uptime_seconds": _uptime_seconds(settings, state),
-        "keeper_pid": state.keeper.pid if state.keeper else None,
+        "keeper_pid": state.supervisor.pid if state.supervisor else None,
         "log": str(state.log),
     }
 

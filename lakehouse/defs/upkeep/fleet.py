@@ -29,7 +29,7 @@ from lakehouse.defs.dagster_records import (
 )
 from lakehouse.defs.metadata.table import sensed_rewrites, sensed_state
 from lakehouse.engine.compaction.probe import backoffs, scans
-from lakehouse.engine.journal.journal import Journal
+from lakehouse.engine.journal.journal import Journal, Records
 from lakehouse.engine.lake import Lake
 
 COST_TAG = "lakehouse/estimate_usd"
@@ -72,8 +72,10 @@ def read_memory(cursor: str | None) -> Memory:
         return Memory()
 
 
-def weigh_fleet(instance: dg.DagsterInstance, tables: Sequence[Table], lake: Lake, memory: Memory, *, now_ms: int) -> Fleet:
-    """Every table's state and the decision about it."""
+def weigh_fleet(
+    instance: dg.DagsterInstance, tables: Sequence[Table], lake: Lake, memory: Memory, *, records: Records, now_ms: int
+) -> Fleet:
+    """Every table's state and the decision about it; `records` is what the journal holds."""
     policies = {table.key: policy_for(table.layer, table.compaction) for table in tables}
     facts, recent = newest_facts_of(instance, tables), recent_runs(instance, now_ms=now_ms)
     compacted_ms = last_compactions_ms(instance, tables)
@@ -86,7 +88,7 @@ def weigh_fleet(instance: dg.DagsterInstance, tables: Sequence[Table], lake: Lak
         tries_allowed=_TRIES_ALLOWED,
         on_s3=lake.settings.on_s3,
     )
-    held = _held(lake, policies, facts, states, now_ms=now_ms)
+    held = _held(lake, records, policies, facts, states, now_ms=now_ms)
     decisions = choose_compactions(states.values(), policies, runs, bounds=bounds, now_ms=now_ms, hands_off=held)
     return Fleet(states=states, decisions=decisions)
 
@@ -143,12 +145,18 @@ def _result(run: dg.DagsterRun) -> Literal["succeeded", "failed", "refused"]:
 
 
 def _held(
-    lake: Lake, policies: Mapping[str, CompactionPolicy], facts: Mapping[str, NewestFacts], states: Mapping[str, TableState], *, now_ms: int
+    lake: Lake,
+    records: Records,
+    policies: Mapping[str, CompactionPolicy],
+    facts: Mapping[str, NewestFacts],
+    states: Mapping[str, TableState],
+    *,
+    now_ms: int,
 ) -> Mapping[str, tuple[Reason, str]]:
     """The tables to keep hands off, with the reason and its sentence."""
-    journal = Journal(lake.store)
+    journal = Journal(lake.store, records)
     compacted_ms = {key: state.last_compaction_ms for key, state in states.items() if state.last_compaction_ms is not None}
-    pauses, failures, useless, scanned = journal.pauses(), journal.tries_since(compacted_ms), backoffs(lake, now_ms), scans(lake)
+    pauses, failures, useless, scanned = journal.pauses(), journal.tries_since(compacted_ms), backoffs(records, now_ms), scans(records)
     found: dict[str, tuple[Reason, str]] = {}
     for key, policy in policies.items():
         # What needs no log: noted failures, the newest success, the scans of probes, the rewrites that the newest event tells of.

@@ -43,14 +43,14 @@ def breaker_of(
     tries = failures if history is None else tries_of(history, failures)
     rewrites = rewrites or (Rewrites() if history is None else find_rewrites(history))
     policy = policy_for(table.layer, table.compaction)
-    return assess_breaker(tries, rewrites, policy, now_ms(), scans=scans(lake, table.key).get(table.key, ()))
+    return assess_breaker(tries, rewrites, policy, now_ms(), scans=scans(lake.store, table.key).get(table.key, ()))
 
 
 def hands_off_now(lake: Lake, table: Table, history: History | None, *, failures: Sequence[CompactionTry] | None = None) -> HandsOff | None:
     """Why nothing but a person compacts the table now; `None`: it may be compacted. `failures` as for `breaker_of`."""
     pause, breaker = Journal(lake.store).pause_of(table.key), breaker_of(lake, table, history, failures=failures)
     held = hands_off(table.key, policy_for(table.layer, table.compaction), pause, breaker, now_ms())
-    backoff = None if held else backoffs(lake, now_ms(), table.key).get(table.key)
+    backoff = None if held else backoffs(lake.store, now_ms(), table.key).get(table.key)
     return held if backoff is None else HandsOff(table=table.key, reason=backoff.reason, sentence=backoff.sentence)
 
 

@@ -36,7 +36,7 @@ from lakehouse.core.delta.snapshot import Layout, type_of_partition
 from lakehouse.core.errors import Broken
 from lakehouse.core.scheduling.circuit_breaker import Scan
 from lakehouse.engine.clock import now_ms
-from lakehouse.engine.journal.journal import names_by_table
+from lakehouse.engine.journal.journal import PROBES, Journal, Records, names_by_table
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.spark import statements
 from lakehouse.engine.spark.session_settings import OLD_VERSIONS_REFUSED, session_confs
@@ -46,7 +46,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 ASKED_SECONDS = 30.0
-_PROBES = "_lakehouse/probes"
 # Known well enough: the interval of the gain is at most this wide, by at least so many pairs, and never more than so many.
 _WIDTH, _LEAST_PAIRS, _MOST_PAIRS = 0.1, 3, 40
 # So many scans a probe has at least, two unmeasured ones among them; each reads about so much: Parquet, all columns, on two cores.
@@ -95,18 +94,18 @@ def record_probe(lake: Lake, probe: Probe) -> None:
     known = (*probes(lake, probe.table), probe)
     backoff = benefit_backoff(known, probe.measured_ms)
     follows = {"backoff_until_ms": backoff.until_ms if backoff else None, "verdict": assess_benefit(known).sentence}
-    name = f"{_PROBES}/{probe.table}/{probe.measured_ms:015}-{probe.version_after}.json"
-    lake.store.put(name, json.dumps({**probe.as_json(), **follows}, separators=(",", ":")).encode())
+    name = f"{probe.measured_ms:015}-{probe.version_after}.json"
+    Journal(lake.store).record_probe(probe.table, name, {**probe.as_json(), **follows})
 
 
-def backoffs(lake: Lake, now_ms: int, table_key: str = "") -> dict[str, Backoff]:
+def backoffs(records: Records, now_ms: int, table_key: str = "") -> dict[str, Backoff]:
     """The tables whose compaction does not pay and is left alone now, of all or of one: a listing, and a read for each that was probed.
 
     A record that cannot be read holds nobody off: it is the probe that will tell of it.
     """
-    newest = {table: names[-1] for table, names in names_by_table(lake.store, _PROBES, table_key).items()}
+    newest = {table: names[-1] for table, names in names_by_table(records, PROBES, table_key).items()}
     found: dict[str, Backoff] = {}
-    for table, data in zip(newest, lake.store.read_many(list(newest.values())), strict=True):
+    for table, data in zip(newest, records.read_many(list(newest.values())), strict=True):
         with contextlib.suppress(ValueError, TypeError, KeyError):
             told = json.loads(data)
             backoff = backoff_until(told["backoff_until_ms"] or 0, told["verdict"], now_ms)
@@ -115,13 +114,13 @@ def backoffs(lake: Lake, now_ms: int, table_key: str = "") -> dict[str, Backoff]
     return found
 
 
-def scans(lake: Lake, table_key: str = "") -> dict[str, tuple[Scan, ...]]:
+def scans(records: Records, table_key: str = "") -> dict[str, tuple[Scan, ...]]:
     """What the newest probes saw of all tables or of one, oldest first: a listing, and a few reads for each table that was probed.
 
     A probe without a scan, or one that cannot be read, tells nothing.
     """
-    newest = {table: names[-_SCANS_TOLD:] for table, names in names_by_table(lake.store, _PROBES, table_key).items()}
-    read = lake.store.read_many([name for names in newest.values() for name in names])
+    newest = {table: names[-_SCANS_TOLD:] for table, names in names_by_table(records, PROBES, table_key).items()}
+    read = records.read_many([name for names in newest.values() for name in names])
     told = {table: [_scan(next(read)) for _ in names] for table, names in newest.items()}
     return {table: tuple(scan for scan in each if scan) for table, each in told.items()}
 
@@ -132,7 +131,7 @@ def probes(lake: Lake, table_key: str) -> tuple[Probe, ...]:
     Raises:
         Broken: one is damaged.
     """
-    names = names_by_table(lake.store, _PROBES, table_key).get(table_key, [])[-_READ_BACK:]
+    names = names_by_table(lake.store, PROBES, table_key).get(table_key, [])[-_READ_BACK:]
     found: list[Probe] = []
     for name, data in zip(names, lake.store.read_many(names), strict=True):
         try:

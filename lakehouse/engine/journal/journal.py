@@ -10,14 +10,20 @@ Pauses: `_lakehouse/pauses/<layer>/<name>.json`, a person's word that a table is
 
 Vacuums: `_lakehouse/vacuums/<layer>/<name>/<ms>-<id>.json`, what was to go, what went and what did not; written once, at its end.
 
-Tries: `_lakehouse/tries/<layer>/<name>/<ms>-<id>.json`, a compaction that failed, or whose work was lost to another writer; written once,
-the newest hundred of each table are kept.
+Tries: `_lakehouse/tries/<layer>/<name>/<ms>-<id>.json`, a compaction that failed, or whose work was lost to another writer; written once.
+
+Probes: `_lakehouse/probes/<layer>/<name>/<ms>-<version>.json`, scans before and after a compaction.
+
+Of vacuums, tries and probes the newest of each table are kept (`_KEPT`): as many as anybody reads, and no fewer.
+
+The marker: `_lakehouse/changes/<id>`, a new name after each pause, try and probe, so that one listing tells whether any of them is new.
 """
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from typing import Any, Protocol
 from uuid import uuid4
 
 from lakehouse.core.costs.ledger import RUNS_KEPT
@@ -27,11 +33,14 @@ from lakehouse.core.scheduling.circuit_breaker import CompactionTry, Pause
 from lakehouse.core.vacuum import PastVacuum
 from lakehouse.engine.clock import now_ms
 from lakehouse.engine.journal.manifest import SNAPSHOT_EVERY, damaged, decode_manifest, encode_manifest, encoded, with_batch
-from lakehouse.engine.store import Store
+from lakehouse.engine.store import Store, StoredFile
 
 _MANIFEST = re.compile(r"(\d{20})\.json")
-_TRY = re.compile(r"(\d{15})-[0-9a-f]{32}\.json")
-_PAUSES, _TRIES, _VACUUMS = "_lakehouse/pauses", "_lakehouse/tries", "_lakehouse/vacuums"
+_RECORD = re.compile(r"(\d{15})-[0-9a-f]+\.json")
+PAUSES, TRIES, PROBES = "_lakehouse/pauses", "_lakehouse/tries", "_lakehouse/probes"
+CHANGES, _VACUUMS = "_lakehouse/changes", "_lakehouse/vacuums"
+# The account of a table asks for its tries, benefit and back-off for its probes; beyond the vacuums that are read, a person may look back.
+_KEPT = {TRIES: RUNS_KEPT, PROBES: 20, _VACUUMS: 100}
 # The last sweep must be among them: a table that is vacuumed after each compaction has a few of these between two sweeps.
 _VACUUMS_READ = 50
 # A breaker asks for a few failures in a row; beyond these it could only count how hopeless a table is.
@@ -47,11 +56,24 @@ class SessionRecord:
     started_ms: int
 
 
-class Journal:
-    """The journal of one lake."""
+class Records(Protocol):
+    """What reads of the journal need of a store."""
 
-    def __init__(self, store: Store) -> None:
+    def list(self, prefix: str) -> list[StoredFile]:
+        """See `Store.list`."""
+        ...
+
+    def read_many(self, names: Sequence[str]) -> Iterator[bytes]:
+        """See `Store.read_many`."""
+        ...
+
+
+class Journal:
+    """The journal of one lake; the sensor reads the records of all tables from `records`, which may be what a cache has of the store."""
+
+    def __init__(self, store: Store, records: Records | None = None) -> None:
         self._store = store
+        self._records = records or store
 
     def ledger(self, table_key: str, *, prefix: str) -> Ledger:
         """What batches were planned for a table, whether or not they arrived in it; older manifests mean files below `prefix`.
@@ -125,18 +147,20 @@ class Journal:
         content = asdict(pause)
         del content["table"]
         self._store.put(_pause_name(pause.table), encoded(content))
+        self._mark_changed()
 
     def resume(self, table_key: str) -> None:
         """Note that a table is no longer paused."""
         self._store.delete([_pause_name(table_key)])
+        self._mark_changed()
 
     def pauses(self) -> dict[str, Pause]:
         """Every pause by its table, those whose time is over among them: one listing, and a read for each.
 
         A record that is damaged is a pause without an end: what a person asked for is unknown, and unknown never acts.
         """
-        names = [file.name for file in self._store.list(_PAUSES)]
-        found = (_pause(name, data) for name, data in zip(names, self._store.read_many(names), strict=True))
+        names = [file.name for file in self._records.list(PAUSES)]
+        found = (_pause(name, data) for name, data in zip(names, self._records.read_many(names), strict=True))
         return {pause.table: pause for pause in found}
 
     def pause_of(self, table_key: str) -> Pause | None:
@@ -148,11 +172,12 @@ class Journal:
             return None
 
     def record_try(self, table_key: str, ended: CompactionTry) -> None:
-        """Note a compaction that did not succeed; what the account of the table no longer asks for goes."""
-        name = f"{_TRIES}/{table_key}/{ended.ended_ms:015}-{uuid4().hex}.json"
-        self._store.put_if_absent(name, encoded(asdict(ended)))
-        names = names_by_table(self._store, _TRIES, table_key).get(table_key, [])
-        self._store.delete([name for name in names if _try_ended_ms(name) is not None][:-RUNS_KEPT])
+        """Note a compaction that did not succeed."""
+        self._record(TRIES, table_key, f"{ended.ended_ms:015}-{uuid4().hex}.json", asdict(ended))
+
+    def record_probe(self, table_key: str, name: str, probe: Mapping[str, Any]) -> None:
+        """Note a probe of a compaction, in place of an earlier one under the same name."""
+        self._record(PROBES, table_key, name, probe)
 
     def tries(self, table_key: str, *, newest: int = _TRIES_READ) -> tuple[CompactionTry, ...]:
         """The newest of the noted tries of a table, oldest first; one that is damaged counts as a failure."""
@@ -164,8 +189,7 @@ class Journal:
 
     def record_vacuum(self, table_key: str, ended: PastVacuum) -> None:
         """Note a vacuum that has ended, well or not."""
-        name = f"{_VACUUMS}/{table_key}/{ended.started_ms:015}-{uuid4().hex}.json"
-        self._store.put_if_absent(name, encoded(ended.as_json()))
+        self._record(_VACUUMS, table_key, f"{ended.started_ms:015}-{uuid4().hex}.json", ended.as_json())
 
     def vacuums(self, table_key: str) -> tuple[PastVacuum, ...]:
         """The newest vacuums of a table, oldest first. One that is damaged is left out: what it knew is asked of storage again."""
@@ -175,13 +199,29 @@ class Journal:
 
     def _read_tries(self, under: str, *, after_ms: Mapping[str, int], newest: int) -> dict[str, tuple[CompactionTry, ...]]:
         found: dict[str, list[str]] = {}
-        for table_key, listed in names_by_table(self._store, _TRIES, under).items():
+        for table_key, listed in names_by_table(self._records, TRIES, under).items():
             after = after_ms.get(table_key, -1)
-            names = [name for name in listed if (ended_ms := _try_ended_ms(name)) is not None and ended_ms > after]
+            names = [name for name in listed if (ended_ms := _ended_ms(name)) is not None and ended_ms > after]
             if names:
                 found[table_key] = names[-newest:]
-        read = self._store.read_many([name for each in found.values() for name in each])
+        read = self._records.read_many([name for each in found.values() for name in each])
         return {table_key: tuple(_try(name, next(read)) for name in each) for table_key, each in found.items()}
+
+    def _record(self, kind: str, table_key: str, name: str, content: Mapping[str, Any]) -> None:
+        self._store.put(f"{kind}/{table_key}/{name}", encoded(content))
+        names = names_by_table(self._store, kind, table_key).get(table_key, [])
+        self._store.delete([name for name in names if _ended_ms(name) is not None][: -_KEPT[kind]])
+        if kind != _VACUUMS:
+            self._mark_changed()
+
+    def _mark_changed(self) -> None:
+        """A new marker in place of those that are there.
+
+        Only a marker that was there before this one is deleted. So the names that a reader finds are never those that it found before.
+        """
+        older = [file.name for file in self._store.list(CHANGES)]
+        self._store.put(f"{CHANGES}/{uuid4().hex}", b"")
+        self._store.delete(older)
 
     def _newest_number(self, table_key: str) -> int:
         names = (file.name.rpartition("/")[2] for file in self._store.list(_manifest_folder(table_key)))
@@ -196,7 +236,7 @@ class Journal:
         return decode_manifest(data, name, number=number, prefix=prefix)
 
 
-def names_by_table(store: Store, kind: str, table_key: str = "") -> dict[str, list[str]]:
+def names_by_table(store: Records, kind: str, table_key: str = "") -> dict[str, list[str]]:
     """The records in the folder `kind`, by the table they are of, each table's sorted by name; of all tables, or of one."""
     found: dict[str, list[str]] = {}
     for file in store.list(f"{kind}/{table_key}".removesuffix("/")):
@@ -217,11 +257,11 @@ def _session_name(table_key: str) -> str:
 
 
 def _pause_name(table_key: str) -> str:
-    return f"{_PAUSES}/{table_key}.json"
+    return f"{PAUSES}/{table_key}.json"
 
 
 def _pause(name: str, data: bytes) -> Pause:
-    table = name.removeprefix(f"{_PAUSES}/").removesuffix(".json")
+    table = name.removeprefix(f"{PAUSES}/").removesuffix(".json")
     try:
         content = json.loads(data)
         until_ms = content["until_ms"]
@@ -242,9 +282,9 @@ def _past_vacuum(data: bytes) -> PastVacuum | None:
         return None
 
 
-def _try_ended_ms(name: str) -> int | None:
-    """When a try ended, by the name of its record; `None` where the name is of something else."""
-    match = _TRY.fullmatch(name.rpartition("/")[2])
+def _ended_ms(name: str) -> int | None:
+    """The time in the name of a record; `None` where the name is of something else, which a person may have put there."""
+    match = _RECORD.fullmatch(name.rpartition("/")[2])
     return None if match is None else int(match[1])
 
 

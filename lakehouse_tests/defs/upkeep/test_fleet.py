@@ -24,6 +24,7 @@ from lakehouse.engine.clock import now_ms
 from lakehouse.engine.compaction.probe import record_probe
 from lakehouse.engine.journal.journal import Journal
 from lakehouse.engine.lake import Lake
+from lakehouse_tests.counting_store import CountingStore
 from lakehouse_tests.defs.example import TABLES, begun, ended, example_settings, latest_orders, materialized, orders, requested, totals
 from lakehouse_tests.memory_store import MemoryStore
 
@@ -263,6 +264,31 @@ def test_the_ranking_is_reported_when_it_changes_and_not_more_than_once_a_minute
     materialized(instance, orders, version=8, mergeable_file_count=0)
     assert tick(instance, lake, cursor=first.cursor).asset_events == []
     assert len(tick(instance, lake, cursor=later).asset_events) == 1
+
+
+def test_a_tick_asks_storage_on_s3_for_one_listing_and_for_what_is_new(instance: dg.DagsterInstance, tmp_path: Path) -> None:
+    store = CountingStore()
+    lake = Lake(settings=example_settings(tmp_path, LAKEHOUSE_ROOT="s3://bucket"), store=store)
+    same, seconds = (1.0, 1.0, 1.0), {"spent_seconds": 1.0, "budget_seconds": 1.0}
+    for number in range(8):
+        moment = {"version_before": number, "version_after": number + 1, "measured_ms": number}
+        record_probe(lake, Probe(table=orders.key, before=same, after=same, **seconds, **moment))
+    sensor, taken = compaction_sensor(TABLES, lake), list[dict[str, int]]()
+
+    def ticks() -> str:
+        with dg.build_sensor_context(instance=instance) as context:
+            store.requests.clear()
+            result = sensor(context)
+        assert isinstance(result, SensorResult)
+        taken.append(store.taken())
+        return told(result)
+
+    ticks()
+    ticks()
+    Journal(store).pause(Pause(table=totals.key, since_ms=0))
+    assert "gold/totals: paused" in ticks()
+    assert taken == [{"LIST": 4, "GET": 5}, {"LIST": 1}, {"LIST": 4, "GET": 1}]
+    assert sensor.minimum_interval_seconds == 30
 
 
 @pytest.mark.parametrize("cursor", ["", "not json", "[1]", json.dumps({"another": 1})])

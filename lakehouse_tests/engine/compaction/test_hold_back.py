@@ -19,7 +19,8 @@ from lakehouse.engine.compaction.probe import record_probe
 from lakehouse.engine.journal.journal import Journal
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.spark.sessions import translated
-from lakehouse.runtime.server_state import folder, write_private
+from lakehouse.runtime.server_state import folder
+from lakehouse.runtime.spark_settings import write_private
 from lakehouse_tests.conftest import own_settings
 from lakehouse_tests.core.made import plan
 from lakehouse_tests.engine.example import events

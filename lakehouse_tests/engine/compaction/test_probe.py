@@ -52,4 +52,4 @@ def test_a_scan_that_fails_or_is_killed_is_made_again_after_ten_more_compactions
         scanned.append(number)
     assert scanned == [10, 20, 30]
     assert [(each.before, each.gain, each.budget_seconds) for each in probes(lake, copies.key)] == [((), None, 2.0)] * 3
-    assert scans(lake) == {copies.key: ()} and backoffs(lake, 0) == {}
+    assert scans(lake.store) == {copies.key: ()} and backoffs(lake.store, 0) == {}

@@ -84,7 +84,7 @@ def test_a_table_with_renamed_columns_is_compared_by_what_it_means(lake: Lake, s
     _check_as_planned(lake, spark, outcome)
 
 
-def test_the_commit_carries_the_plans_figures_the_session_no_setting_and_the_log_is_read_twice(
+def test_the_commit_carries_the_plans_figures_and_the_session_no_setting(
     lake: Lake, spark: "SparkSession", log_reads: Counter[str]
 ) -> None:
     before = session_settings(spark)

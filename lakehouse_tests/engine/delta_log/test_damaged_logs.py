@@ -150,6 +150,14 @@ def test_a_field_that_is_damaged_is_told_or_does_not_matter(checkpoint: Callable
     check(log, wanted, is_required=is_required)
 
 
+@pytest.mark.parametrize("named", [{}, {"readerFeatures": None}])
+def test_features_that_a_protocol_has_to_name_are_not_taken_for_none(named: dict[str, Any]) -> None:
+    log = made()
+    log.commit("UPGRADE", {"protocol": {"minReaderVersion": 3, "minWriterVersion": 7, "writerFeatures": [], **named}})
+    with pytest.raises(Broken, match="log of bronze/t: its protocol at version 7 cannot be read"):
+        log.facts()
+
+
 def test_a_commit_that_is_cut_within_a_line_is_broken() -> None:
     log = made()
     name = log.commit_name(2)

@@ -420,6 +420,8 @@ def test_declared_properties_are_set_at_once_and_when_they_change(lake: Lake, sp
     land(lake, "a.json", [event(1, 5, "new")])
     write_table(lake, spark, replace(events, properties={"delta.checkpointInterval": "5", "team": "it's ours"}))
     assert _properties(lake) >= {("delta.enableChangeDataFeed", "true"), ("delta.checkpointInterval", "5"), ("team", "it's ours")}
+    first = lake.facts(events.key, version=0)
+    assert first is not None and first.layout.properties["delta.checkpointInterval"] == "5"  # in the commit that made the table
     write_table(lake, spark, replace(events, properties={"delta.checkpointInterval": "7"}))
     assert ("delta.checkpointInterval", "7") in _properties(lake)
 

@@ -2,14 +2,18 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from lakehouse.core.errors import Broken, Refused, Transient
 from lakehouse.core.ingest.batches import Batch, KnownFile, LandedFile, Ledger, SetAside
 from lakehouse.core.scheduling.circuit_breaker import CompactionTry, Pause
+from lakehouse.core.vacuum import PastVacuum
+from lakehouse.engine.journal.cache import JournalCache
 from lakehouse.engine.journal.journal import Journal
 from lakehouse.engine.store import DiskStore, StoredFile
+from lakehouse_tests.counting_store import CountingStore
 from lakehouse_tests.memory_store import MemoryStore
 
 KEY, PREFIX = "bronze/events", "landing/events/"
@@ -19,19 +23,15 @@ def batch(number: int, *names: str, size_bytes: int = 10) -> Batch:
     return Batch(number=number, files=tuple(LandedFile(name=name, size_bytes=size_bytes, modified_ms=1) for name in names), prefix=PREFIX)
 
 
+def past_vacuum(started_ms: int) -> PastVacuum:
+    counts = ("predicted_files", "predicted_bytes", "predicted_requests", "predicted_seconds", "predicted_usd", "deleted_files")
+    zeros: dict[str, Any] = dict.fromkeys((*counts, "deleted_bytes", "spared", "version", "horizon_ms"), 0)
+    return PastVacuum(started_ms=started_ms, ended_ms=started_ms, mode="FULL", report="", **zeros)
+
+
 def sizes(ledger: Ledger) -> dict[str, int]:
     """The files of a ledger below the prefix, with their sizes."""
     return {path.removeprefix(PREFIX): known.size_bytes for path, known in ledger.seen.items()}
-
-
-class CountingStore(MemoryStore):
-    """A store that knows how often it was read."""
-
-    reads = 0
-
-    def read(self, name: str) -> bytes:
-        self.reads += 1
-        return super().read(name)
 
 
 def test_a_table_without_batches_has_an_empty_ledger() -> None:
@@ -124,12 +124,12 @@ def test_a_long_ledger_costs_few_reads_and_forgets_nothing(last: int) -> None:
     journal = Journal(store)
     for number in range(1, last + 1):
         journal.plan_batch(KEY, batch(number, f"f{number}", size_bytes=number))
-    store.reads = 0
+    store.requests.clear()
     ledger = journal.ledger(KEY, prefix=PREFIX)
     assert ledger.newest == batch(last, f"f{last}", size_bytes=last)
     assert sizes(ledger) == {f"f{number}": number for number in range(1, last + 1)}
     assert ledger.last_taken == max(ledger.seen)
-    assert store.reads <= 64
+    assert store.requests["GET"] <= 64
 
 
 @pytest.mark.parametrize(
@@ -262,20 +262,76 @@ def test_the_newest_tries_are_read_and_a_damaged_one_is_a_failure() -> None:
     store.put(f"_lakehouse/tries/{KEY}/000000000000101-{'0' * 32}.json", b"{")
     store.put(f"_lakehouse/tries/{KEY}/notes.txt", b"a person's")
     found = journal.tries(KEY)
-    assert (store.reads, [each.ended_ms for each in found]) == (20, list(range(82, 102)))
+    assert (store.requests["GET"], [each.ended_ms for each in found]) == (20, list(range(82, 102)))
     assert found[0] == CompactionTry(ended_ms=82, result="conflict", bytes_rewritten=5, seconds=1.5, why="a race", run="r")
     assert found[-1].result == "failed" and "cannot be read" in found[-1].why
 
 
-def test_the_newest_hundred_tries_are_kept() -> None:
-    store = CountingStore()
+def test_the_newest_tries_probes_and_vacuums_of_each_table_are_kept() -> None:
+    store = MemoryStore()
     journal = Journal(store)
-    store.put(f"_lakehouse/tries/{KEY}/notes.txt", b"a person's")
-    store.put("_lakehouse/tries/bronze/events_too/notes.txt", b"a person's")
-    for ended_ms in range(103):
-        journal.record_try(KEY, CompactionTry(ended_ms=ended_ms, result="failed"))
+    for kind in ("tries", "probes", "vacuums"):
+        store.put(f"_lakehouse/{kind}/{KEY}/notes.txt", b"a person's")
+        store.put(f"_lakehouse/{kind}/bronze/events_too/{1:015}-1.json", b"another table's")
+    for ms in range(103):
+        journal.record_try(KEY, CompactionTry(ended_ms=ms, result="failed"))
+        journal.record_probe(KEY, f"{ms:015}-{ms}.json", {})
+        journal.record_vacuum(KEY, past_vacuum(ms))
     assert [each.ended_ms for each in journal.tries(KEY, newest=1000)] == list(range(3, 103))
-    assert len(store.list("_lakehouse/tries")) == 102
+    assert [each.started_ms for each in journal.vacuums(KEY)] == list(range(54, 103))
+    kept = {"tries": 100, "probes": 20, "vacuums": 100}
+    assert {kind: len(store.list(f"_lakehouse/{kind}")) - 2 for kind in kept} == kept
+    assert len(store.list("_lakehouse/changes")) == 1
+
+
+def test_between_two_looks_one_listing_tells_whether_there_is_something_new_and_a_sweep_finds_what_has_no_marker() -> None:
+    store = CountingStore()
+    cache = JournalCache(store, sweep_ms=1_000)
+    journal, cached = Journal(store), Journal(store, cache)
+
+    def look(now_ms: int) -> tuple[dict[str, int], set[str], int]:
+        store.requests.clear()
+        cache.refresh(now_ms)
+        found = set(cached.pauses()), len(cached.tries_since({}).get(KEY, ()))
+        return store.taken(), *found
+
+    journal.record_try(KEY, CompactionTry(ended_ms=1, result="failed"))
+    assert look(5_000) == ({"LIST": 4, "GET": 1}, set(), 1)
+    assert look(5_999) == ({"LIST": 1}, set(), 1)
+    journal.pause(Pause(table=KEY, since_ms=1))
+    journal.record_try(KEY, CompactionTry(ended_ms=2, result="failed"))
+    assert look(5_999) == ({"LIST": 4, "GET": 2}, {KEY}, 2)
+    journal.pause(Pause(table=KEY, since_ms=2))
+    assert look(5_999) == ({"LIST": 4, "GET": 1}, {KEY}, 2)
+    assert cached.pauses()[KEY].since_ms == 2
+    journal.resume(KEY)
+    store.put("_lakehouse/pauses/silver/by_hand.json", b"{}")
+    assert look(5_999) == ({"LIST": 4, "GET": 1}, {"silver/by_hand"}, 2)
+    store.put("_lakehouse/pauses/silver/by_hand_too.json", b"{}")
+    assert look(6_998) == ({"LIST": 1}, {"silver/by_hand"}, 2)
+    assert look(6_999) == ({"LIST": 4, "GET": 2}, {"silver/by_hand", "silver/by_hand_too"}, 2)
+
+
+def test_two_writers_of_markers_at_once_never_bring_back_names_that_a_reader_has_seen() -> None:
+    class Late(MemoryStore):
+        """Another process marks a change between this one's listing of the markers and its own marker."""
+
+        is_late = False
+
+        def list(self, prefix: str) -> list[StoredFile]:
+            listing = super().list(prefix)
+            if prefix == "_lakehouse/changes" and self.is_late:
+                self.is_late = False
+                Journal(self).resume(KEY)
+            return listing
+
+    store = Late()
+    seen: list[frozenset[str]] = []
+    for number in range(6):
+        store.is_late = number % 2 == 1
+        Journal(store).resume(KEY)
+        seen.append(frozenset(file.name for file in store.list("_lakehouse/changes")))
+    assert len(set(seen)) == 6 and [len(names) for names in seen] == [1, 2] * 3
 
 
 def test_the_tries_of_all_tables_come_with_one_listing_and_those_before_a_success_unread() -> None:
@@ -290,4 +346,4 @@ def test_the_tries_of_all_tables_come_with_one_listing_and_those_before_a_succes
         "gold/from_5": (CompactionTry(ended_ms=5, result="conflict"),),
         "gold/from_6": (CompactionTry(ended_ms=6, result="conflict"),),
     }
-    assert store.reads == 4
+    assert store.requests["GET"] == 4

@@ -144,6 +144,7 @@ def test_the_url_of_a_server_elsewhere_gets_a_user_and_a_session(given: str, tmp
     remote = sessions.session_config(own_settings(tmp_path, LAKEHOUSE_SPARK=given))["spark.remote"]
     parameters = dict(part.split("=") for part in urlsplit(remote).path.strip("/;").split(";"))
     assert remote.startswith(given)
+    assert remote != sessions.session_config(own_settings(tmp_path, LAKEHOUSE_SPARK=given))["spark.remote"]
     assert set(parameters) >= {"user_id", "session_id"}
     assert parameters["user_id"] == ("me" if "user_id=me" in given else "lakehouse")
 
@@ -184,6 +185,15 @@ def test_s3a_goes_where_boto3_goes(environ: dict[str, str], endpoint: str | None
 def test_what_spark_is_told_is_readable_by_its_owner_only(tmp_path: Path) -> None:
     write_conf(tmp_path / "conf", {"spark.hadoop.fs.s3a.endpoint": "http://127.0.0.1:9"})
     assert stat.S_IMODE((tmp_path / "conf" / "spark-defaults.conf").stat().st_mode) == 0o600
+
+
+def test_a_server_is_told_to_stay_on_loopback_and_gets_no_secret(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", server.TOKEN_VARIABLE):
+        monkeypatch.setenv(name, "hush")
+    conf = server_conf(own_settings(tmp_path, LAKEHOUSE_ROOT="s3://bucket"), ())
+    addresses = {conf[f"spark.{name}"] for name in ("connect.grpc.binding.address", "driver.host", "driver.bindAddress")}
+    assert addresses == {"127.0.0.1"} and "hush" not in str(conf)
+    assert conf["spark.databricks.delta.write.txnVersion.autoReset.enabled"] == "true"
 
 
 def test_a_lake_on_disk_is_told_nothing_of_s3(tmp_path: Path) -> None:

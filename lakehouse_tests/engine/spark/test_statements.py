@@ -34,6 +34,19 @@ def test_a_name_that_no_column_can_have_is_refused(name: str) -> None:
         statements.quote(name)
 
 
+@pytest.mark.parametrize(("text", "quoted"), [("it's", r"'it\'s'"), ("a\\", r"'a\\'"), ("${x}", r"'\u0024{x}'"), ("a\nb", r"'a\u000ab'")])
+def test_a_text_stays_between_its_quotes(text: str, quoted: str) -> None:
+    assert statements.literal(text) == quoted
+
+
+def test_a_statement_repeats_what_chose_its_victims() -> None:
+    assert statements.delete_lines("/q", "it's") == r"DELETE FROM delta.`/q` WHERE source_file = 'it\'s'"
+    assert statements.optimize("/t", "`day` IS NULL") == "OPTIMIZE delta.`/t` WHERE `day` IS NULL"
+    assert statements.purge("/t", "`day` IS NULL") == "REORG TABLE delta.`/t` WHERE `day` IS NULL APPLY (PURGE)"
+    listed = "SELECT path, length, isDir, modificationTime FROM `seen`"
+    assert statements.vacuum_dry_run("/t", "seen") == f"VACUUM delta.`/t` FULL USING INVENTORY ({listed}) DRY RUN"
+
+
 def test_a_literal_means_exactly_its_text(spark: "SparkSession") -> None:
     selected = spark.sql(f"SELECT {', '.join(statements.literal(text) for text in ODD_TEXTS)}").collect()[0]
     assert list(selected) == ODD_TEXTS

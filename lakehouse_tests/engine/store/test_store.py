@@ -1,8 +1,9 @@
 """One contract for every store, and what is special about each."""
 
 import os
+import stat
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -186,6 +187,40 @@ def test_a_failing_disk_write_leaves_the_old_content_and_no_rest(tmp_path: Path,
     assert os.listdir(tmp_path / "a") == ["done"]
 
 
+@pytest.mark.parametrize("write", [DiskStore.put, DiskStore.put_if_absent])
+def test_a_disk_write_is_on_the_disk_before_it_has_its_name_and_its_folder_after(
+    write: Callable[[DiskStore, str, bytes], bool | None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flushed, flush = list[tuple[str, bool]](), os.fsync
+
+    def noted(descriptor: int) -> None:
+        kind = "folder" if stat.S_ISDIR(os.fstat(descriptor).st_mode) else "file"
+        flushed.append((kind, (tmp_path / "x").exists()))
+        flush(descriptor)
+
+    monkeypatch.setattr(os, "fsync", noted)
+    write(DiskStore(tmp_path), "x", b"new")
+    assert flushed == [("file", False), ("folder", True)]
+
+
+def test_who_reads_a_file_that_is_put_anew_reads_the_old_one_whole(tmp_path: Path) -> None:
+    store = DiskStore(tmp_path)
+    store.put("x", b"old")
+    with (tmp_path / "x").open("rb") as reader:
+        store.put("x", b"new")
+        assert reader.read() == b"old"
+
+
+def test_what_a_disk_could_not_delete_is_named_and_the_rest_is_gone(tmp_path: Path) -> None:
+    store = DiskStore(tmp_path)
+    for name in ("folder/x", "a"):
+        store.put(name, b"")
+    assert store.delete_each(["folder", "a"]).keys() == {"folder"}
+    with pytest.raises(Refused, match=r"cannot delete \(1 file\(s\) failed\)"):
+        store.delete(["folder"])
+    assert names(store) == ["folder/x"]
+
+
 def test_links_out_of_the_root_are_neither_listed_nor_followed(tmp_path: Path) -> None:
     outside = tmp_path / "outside"
     outside.mkdir()
@@ -195,7 +230,7 @@ def test_links_out_of_the_root_are_neither_listed_nor_followed(tmp_path: Path) -
     (lake / "folder").symlink_to(outside)
     (lake / "file").symlink_to(outside / "secret")
     store = DiskStore(lake)
-    assert names(store) == []
+    assert names(store) == list(store.folders("")) == []
     for call in (
         lambda: store.read("folder/secret"),
         lambda: store.read("file"),

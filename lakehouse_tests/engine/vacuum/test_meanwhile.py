@@ -111,7 +111,7 @@ def test_a_retention_that_is_raised_meanwhile_holds_for_what_lost_its_tombstone(
     found = planned(lake, "FULL")
     assert [(each.name, each.part.name) for each in found.doomed] == [(name, "ORPHANED_OLD") for name in PAST]
     removed_hours = (NOW - START_MS) // HOUR
-    longer = {"delta__deletedFileRetentionDuration": f"interval {removed_hours + 100} hours"}
+    longer = {"delta__deletedFileRetentionDuration": f"interval {removed_hours + 12} hours"}
     gone, _ = carried_out(lake, found, meanwhile=lambda: story.set_properties(**longer))
     assert gone == {"d=1/orphan"}
 
