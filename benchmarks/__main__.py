@@ -9,6 +9,7 @@ NAMES = (
     "big_log",
     "inventory",
     "vacuum_memory",
+    "requests",
     "mutants",
     "fleet",
     "throughput",

@@ -24,7 +24,7 @@ MOST_SECONDS, MOST_BYTES = 2.0, 1_000_000_000
 KEY = "bronze/big"
 _NOW_MS = 1_785_000_000_000
 _TABLES = """
-from lakehouse.core.declaration.table import Append, Landing, Table
+from lakehouse import Append, Landing, Table
 
 big = Table(key="bronze/big", source=Landing(prefix="landing/big/", format="json", schema="id BIGINT, day DATE"), write=Append())
 """

@@ -11,8 +11,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from lakehouse.core.declaration.compaction_policy import Compaction
-from lakehouse.core.declaration.table import Append, Landing, Table
+from lakehouse import Append, Compaction, Landing, Table
 from lakehouse.core.delta.commits import PastCompaction
 from lakehouse.engine.compaction.run import compact
 from lakehouse.engine.lake import Lake, open_lake

@@ -16,10 +16,10 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from lakehouse import AutoCompaction, BySensor, NoCompaction, OptimizedWrite, Table
 from lakehouse.core.compaction.plan import plan_table
 from lakehouse.core.declaration.compaction_policy import policy_for
-from lakehouse.core.declaration.strategies import AutoCompaction, BySensor, NoCompaction, OptimizedWrite, type_of_strategy
-from lakehouse.core.declaration.table import Table
+from lakehouse.core.declaration.strategies import type_of_strategy
 from lakehouse.core.scheduling.health import assess_health
 from lakehouse.core.scheduling.ranking import Bounds, RunState, choose_compactions
 from lakehouse.core.scheduling.triggers import state_of

@@ -16,10 +16,9 @@ from typing import Any
 import dagster as dg
 from dagster import DagsterEventType
 
+from lakehouse import Append, Landing, Overwrite, Prices, Table
 from lakehouse.core.costs.measured_benefit import Probe
 from lakehouse.core.declaration.compaction_policy import policy_for
-from lakehouse.core.declaration.prices import Prices
-from lakehouse.core.declaration.table import Append, Landing, Overwrite, Table
 from lakehouse.core.scheduling.circuit_breaker import CompactionTry, Pause
 from lakehouse.core.scheduling.ranking import Bounds, RunState, choose_compactions, describe
 from lakehouse.core.scheduling.triggers import TableState

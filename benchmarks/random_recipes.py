@@ -123,6 +123,7 @@ class _Draw:
                 min_small_files=2,
                 max_deleted_rows_ratio=self._random.choice([0.01, 0.05, 0.05, 0.2, 0.5, 1]),
                 max_bytes_per_run=bound,
+                purge_deleted_rows_share=0,
             ),
             batch_bytes=batch_bytes,
             forgets_commits=forgets_commits,

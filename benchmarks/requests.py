@@ -17,11 +17,10 @@ from typing import TYPE_CHECKING, Any
 import boto3
 
 from benchmarks.s3_server import ask, served
+from lakehouse import Append, Compaction, Landing, Table
 from lakehouse.cli.context import Opened
 from lakehouse.cli.dagster_runs import Recorder, open_recorder
 from lakehouse.cli.fleet import look_at_fleet
-from lakehouse.core.declaration.compaction_policy import Compaction
-from lakehouse.core.declaration.table import Append, Landing, Table
 from lakehouse.core.settings import Settings
 from lakehouse.engine.compaction.run import compact
 from lakehouse.engine.declared_tables import declared_tables

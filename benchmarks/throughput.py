@@ -16,8 +16,7 @@ import numpy
 import pyarrow
 import pyarrow.parquet
 
-from lakehouse.core.declaration.compaction_policy import Compaction
-from lakehouse.core.declaration.table import Append, Landing, Table
+from lakehouse import Append, Compaction, Landing, Table
 from lakehouse.engine.compaction.run import compact
 from lakehouse.engine.lake import Lake, open_lake
 from lakehouse.engine.spark import statements

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from benchmarks.s3_server import KEY, PREFIX, ask, names_of, served
-from lakehouse.core.declaration.table import Append, Landing, Table
+from lakehouse import Append, Landing, Table
 from lakehouse.core.settings import Settings
 from lakehouse.engine.clock import now_ms
 from lakehouse.engine.inventory import newest_report, scan

@@ -16,7 +16,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 
 from benchmarks.big_log import KEY, build
-from lakehouse.core.declaration.table import Append, Landing, Table
+from lakehouse import Append, Landing, Table
 from lakehouse.core.inventory import StoredObject
 from lakehouse.core.settings import parse_settings
 from lakehouse.engine.clock import now_ms

@@ -1,1 +1,50 @@
-"""A lakehouse that looks after itself: Delta tables as Dagster assets, each with its own upkeep."""
+"""A lakehouse that looks after itself: Delta tables as Dagster assets, each with its own upkeep.
+
+A declaration imports its words from here: `from lakehouse import Compaction, Table`. The names are stable. Each is loaded when it is first
+asked for, so that `import lakehouse` stays quick.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from lakehouse.core.declaration.compaction_policy import BinPacking, Compaction, LiquidClustering, ZOrder
+    from lakehouse.core.declaration.prices import Prices
+    from lakehouse.core.declaration.strategies import AfterWrite, AutoCompaction, BySensor, Chosen, NoCompaction, OptimizedWrite, Scheduled
+    from lakehouse.core.declaration.table import Append, Landing, Merge, Overwrite, Table, table
+    from lakehouse.core.declaration.vacuum_policy import SHORT_RETENTION_RISK, Vacuum
+    from lakehouse.core.declaration.windows import Window
+
+__all__ = [
+    "SHORT_RETENTION_RISK",
+    "AfterWrite",
+    "Append",
+    "AutoCompaction",
+    "BinPacking",
+    "BySensor",
+    "Chosen",
+    "Compaction",
+    "Landing",
+    "LiquidClustering",
+    "Merge",
+    "NoCompaction",
+    "OptimizedWrite",
+    "Overwrite",
+    "Prices",
+    "Scheduled",
+    "Table",
+    "Vacuum",
+    "Window",
+    "ZOrder",
+    "table",
+]
+_HOMES = ("table", "compaction_policy", "strategies", "vacuum_policy", "windows")  # each also has the words that it imports
+
+
+def __getattr__(name: str) -> object:
+    """The word of that name, from the module that has it."""
+    modules = (import_module(f"lakehouse.core.declaration.{home}") for home in _HOMES if name in __all__)
+    for module in modules:
+        if hasattr(module, name):
+            return getattr(module, name)
+    raise AttributeError(f"module 'lakehouse' has no attribute {name!r}; accepted: {', '.join(__all__)}")

@@ -2,31 +2,60 @@
 
 import importlib
 import re
-from dataclasses import fields
+from collections.abc import Sequence
+from dataclasses import Field, fields
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from benchmarks.mutant_rules import RULES
 from benchmarks.safety_page import tables
-from lakehouse.core.declaration.compaction_policy import Compaction
+from lakehouse import Compaction, Prices, Vacuum
 from lakehouse.core.declaration.table import find_tables
 from lakehouse.core.reasons import Reason
 from lakehouse.core.settings import ACCEPTED
-from lakehouse.core.vacuum import Vacuum
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 PAGES = [DOCS.parent / "README.md", DOCS.parent / "CHANGELOG.md", *sorted(DOCS.rglob("*.md"))]
 
 
-@pytest.mark.parametrize("knob", [knob.name for kind in (Compaction, Vacuum) for knob in fields(kind)])
-def test_every_knob_has_its_line(knob: str) -> None:
-    assert f"| `{knob}` |" in (DOCS / "policies.md").read_text()
+FIRST = ["strategy", "min_small_files", "target_file_bytes", "windows", "data_layout", "mode"]
+
+
+def knob_table(knobs: Sequence[Field[Any]]) -> str:
+    """The knobs as the page has them: what a field says of itself."""
+    lines = [f"| `{knob.name}` | {default_of(knob)} | {knob.metadata['accepts'].words} | {knob.metadata['line']} |" for knob in knobs]
+    return "\n".join(["| knob | default | accepted | what it does |", "|---|---|---|---|", *lines])
+
+
+def default_of(knob: Field[Any]) -> str:
+    layers, default = knob.metadata["layers"], knob.default
+    if layers:
+        return ", ".join(f"{value} in {layer}" for layer, value in layers.items())
+    if isinstance(default, str | int | float):
+        return f"`{default}`" if isinstance(default, str) else f"{default // 1024**3} GiB" if default >= 1024**3 else f"{default:g}"
+    return f"`{default!r}`" if default else "none"
+
+
+def test_every_knob_has_its_line_and_those_that_a_person_meets_first_come_first() -> None:
+    page, knobs = (DOCS / "knobs.md").read_text(), fields(Compaction)
+    assert [knob.name for knob in knobs[:6]] == FIRST
+    assert [table for table in (knob_table(knobs[:6]), knob_table(knobs[6:])) if table not in page] == []
+    prices = [f"| `{price.name}` | {default_of(price)} | {price.metadata['line']} |" for price in fields(Prices)]
+    assert [line for line in prices if line not in (DOCS / "costs.md").read_text()] == []
+    assert [knob.name for knob in fields(Vacuum) if f"| `{knob.name}` |" not in page] == []
 
 
 @pytest.mark.parametrize("reason", [reason.name for reason in Reason])
 def test_every_reason_has_its_line(reason: str) -> None:
-    assert f"| `{reason}` |" in (DOCS / "policies.md").read_text()
+    pages = ("when.md", "why-not.md", "landing.md", "vacuum.md")
+    assert sum((DOCS / page).read_text().count(f"| `{reason}` |") for page in pages) == 1
+
+
+@pytest.mark.parametrize("page", ["when.md", "why-not.md", "knobs.md"])
+def test_a_page_is_read_in_five_minutes(page: str) -> None:
+    assert len((DOCS / page).read_text().split()) < 1200
 
 
 @pytest.mark.parametrize("setting", ACCEPTED)

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+import lakehouse
 from benchmarks.mutant_rules import RULES as SAFETY_RULES
 from benchmarks.mutant_rules import Rule
 from benchmarks.mutants import outdated
@@ -19,7 +20,7 @@ HOUSE = Path(__file__).resolve().parent.parent
 # room -> what it may import beside the standard library; a name allows all below it. `None` is anything.
 DOORS: dict[str, tuple[str, ...] | None] = {
     "core": ("lakehouse.core",),
-    "tables": ("lakehouse.core", "lakehouse.tables", "pyspark.sql"),
+    "tables": (*(f"lakehouse.{name}" for name in lakehouse.__all__), "lakehouse.tables", "pyspark.sql"),
     "runtime": ("lakehouse.core", "lakehouse.runtime", "psutil"),
     "report": ("lakehouse.core", "lakehouse.report", "matplotlib", "PIL"),
     "engine": (
@@ -61,7 +62,7 @@ DOORS: dict[str, tuple[str, ...] | None] = {
         "dagster",
     ),
     "replay": None,
-    "__init__": (),
+    "__init__": ("lakehouse.core",),
     "__main__": ("lakehouse.cli",),
 }
 FUNCTION_LINES = 45
@@ -115,7 +116,7 @@ def imports(tree: ast.Module) -> Iterator[tuple[int, str]]:
 
 
 def is_let_in(name: str, allowed: tuple[str, ...]) -> bool:
-    """The bare package holds nothing, so it opens no door."""
+    """The bare package opens no door: only `tables` may ask it for its words."""
     return (
         name == "lakehouse"
         or name.split(".")[0] in sys.stdlib_module_names
@@ -260,6 +261,8 @@ RULES: dict[str, tuple[type_of_rule, *tuple[str, ...]]] = {
     "defs does not import the world outside": (unlawful_imports, "defs/x.py", "from lakehouse.replay import flights"),
     "defs does not import Spark": (unlawful_imports, "defs/x.py", "if 0:\n    import pyspark"),
     "tables see pyspark.sql alone": (unlawful_imports, "tables/x.py", "import pyspark.pandas"),
+    "tables have one door": (unlawful_imports, "tables/x.py", "from lakehouse.core.declaration.table import Table"),
+    "the public door is for tables": (unlawful_imports, "engine/x.py", "from lakehouse import Table"),
     "a room that is not in the law has no doors": (unlawful_imports, "utils/x.py", "import lakehouse.core"),
     "functions are short": (long_functions, "core/x.py", "def f():\n" + "    pass\n" * FUNCTION_LINES),
     "methods are short": (long_functions, "core/x.py", "class A:\n    def f(self):\n" + "        pass\n" * FUNCTION_LINES),
@@ -301,7 +304,7 @@ def test_a_breach_is_caught(rule: type_of_rule, files: list[str], tmp_path: Path
         ("core/x.py", "import json\nfrom lakehouse.core.errors import Refused\nfrom lakehouse.core import layout"),
         ("engine/x.py", "import boto3\nfrom botocore.config import Config\nfrom pyspark.sql import functions"),
         ("replay/x.py", "import pandas\nfrom lakehouse.defs import keys"),
-        ("tables/silver.py", "from lakehouse.tables import bronze\nfrom pyspark.sql.functions import col"),
+        ("tables/silver.py", "from lakehouse import Table\nfrom lakehouse.tables import bronze\nfrom pyspark.sql.functions import col"),
     ],
 )
 def test_what_the_law_allows_is_let_in(name: str, text: str, tmp_path: Path) -> None:
@@ -338,3 +341,12 @@ def test_core_loads_nothing_from_outside() -> None:
     script = f"import sys, {', '.join(modules)}; print([name for name in {foreign!r} if name in sys.modules])"
     done = subprocess.run([sys.executable, "-c", script], cwd=HOUSE, capture_output=True, text=True, check=True)
     assert len(modules) > 10 and done.stdout.strip() == "[]"
+
+
+def test_the_public_door_has_these_names_and_loads_nothing_until_it_is_asked() -> None:
+    names = """SHORT_RETENTION_RISK AfterWrite Append AutoCompaction BinPacking BySensor Chosen Compaction Landing LiquidClustering Merge
+        NoCompaction OptimizedWrite Overwrite Prices Scheduled Table Vacuum Window ZOrder table"""
+    assert lakehouse.__all__ == names.split() and all(hasattr(lakehouse, name) for name in lakehouse.__all__)
+    script = "import sys, lakehouse; print([name for name in sys.modules if name.startswith('lakehouse.')])"
+    done = subprocess.run([sys.executable, "-c", script], cwd=HOUSE, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

@@ -59,22 +59,19 @@ class Reason(Enum):
     )
     NO_SLOT = "{why}, but {slots} compaction(s) at once are allowed"
     # The sensor's other triggers, and what else may hold a due table up.
-    DUE_BYTES = "{bytes} mergeable bytes reach the threshold of {threshold}"
     DUE_AGE = "the oldest of its {mergeable} mergeable files is {hours} h old, {limit} h are allowed"
-    DUE_READS = "a full read would open {saved} of its {files} files less ({share}, {limit} are allowed)"
     DUE_DELETED_ROWS = "{share} of its rows are deleted and still stored, {limit} are allowed"
     COOLING_DOWN = "{why}, but it was compacted {minutes} min ago, at most once in {cooldown} min"
     OVER_BUDGET = "{why}, but it takes {usd} USD, and {left} of the {budget} USD an hour are left"
     OTHER_STRATEGY = "its strategy is {strategy}, so the sensor does not ask for it"
 
     # Why a table is left alone, whatever it would gain.
-    OPTED_OUT = "its declaration says mode {mode}: nothing is compacted unless a person asks for it"
-    NO_STRATEGY = "its declaration says strategy {strategy}: nothing is compacted unless a person asks for it"
+    OPTED_OUT = "its declaration says {said}: nothing runs unless a person insists (--anyway)"
     PAUSED = "paused since {since}, {until}{why}"
     RECOMMEND_ONLY = "its declaration says mode {mode}: the plan is shown, a person runs it: lakehouse compact {table}"
     BREAKER_CLOSED = (
-        "the breaker is closed: {failures} failure(s) and {slower} slower scan(s) in a row, {limit} open it; "
-        "the same bytes were rewritten for nothing {times} time(s), {max_rewrites} open it"
+        "the breaker is closed: {failures} failure(s) and {slower} slower scan(s) in a row, the same bytes rewritten for nothing "
+        "{times} time(s); {limit} of a kind open it"
     )
     BREAKER_OPEN = (
         "{count} compaction(s) in a row did not succeed, {conflicts} of them lost to other writers ({bytes} bytes and {seconds} s spent, "

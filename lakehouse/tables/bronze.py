@@ -1,7 +1,6 @@
 """Bronze: what landed, row by row, as it was sent."""
 
-from lakehouse.core.declaration.compaction_policy import Compaction
-from lakehouse.core.declaration.table import Append, Landing, Overwrite, Table
+from lakehouse import Append, Compaction, Landing, Overwrite, Table
 
 flight_events = Table(
     key="bronze/flight_events",

@@ -3,7 +3,7 @@
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
-from lakehouse.core.declaration.table import Overwrite, table
+from lakehouse import Overwrite, table
 from lakehouse.tables import bronze, silver
 
 # Late is 15 minutes or more, as the U.S. Department of Transportation counts it.

@@ -3,8 +3,7 @@
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
-from lakehouse.core.declaration.compaction_policy import Compaction
-from lakehouse.core.declaration.table import Merge, table
+from lakehouse import Compaction, Merge, table
 from lakehouse.tables import bronze
 
 _MEASURES = {

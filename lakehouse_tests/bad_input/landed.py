@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from lakehouse.core.declaration.table import Append, Landing, Table
+from lakehouse import Append, Landing, Table
 from lakehouse.engine.ingest.write import write_table
 from lakehouse.engine.lake import Lake
 

@@ -2,10 +2,7 @@
 
 from typing import Any
 
-from lakehouse.core.costs.estimate import Prices
-from lakehouse.core.declaration.compaction_policy import Compaction
-from lakehouse.core.declaration.table import Append, Landing, Merge, Overwrite, Table, table
-from lakehouse.core.vacuum import SHORT_RETENTION_RISK, Vacuum
+from lakehouse import SHORT_RETENTION_RISK, Append, Compaction, Landing, Merge, Overwrite, Prices, Table, Vacuum, table
 
 orders = Table(
     key="bronze/orders",

@@ -1,8 +1,6 @@
 """One table whose strategy its own past chooses."""
 
-from lakehouse.core.declaration.compaction_policy import Compaction
-from lakehouse.core.declaration.strategies import Chosen
-from lakehouse.core.declaration.table import Append, Landing, Table
+from lakehouse import Append, Chosen, Compaction, Landing, Table
 
 orders = Table(
     key="bronze/orders",

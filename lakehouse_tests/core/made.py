@@ -1,14 +1,17 @@
 """Layouts made in one line, for tests of the core."""
 
 from collections.abc import Sequence
+from typing import Any
 
 from lakehouse.core.compaction.plan import CompactionPlan, plan_compaction
-from lakehouse.core.declaration.compaction_policy import CompactionPolicy
+from lakehouse.core.declaration.compaction_policy import Compaction
 from lakehouse.core.delta.commits import Commit, History
 from lakehouse.core.delta.snapshot import Column, DataFile, Layout, LogDebt, Tombstone, type_of_partition
 
 TARGET = 8_000
-POLICY = CompactionPolicy(target_file_bytes=TARGET, min_small_files=4, max_deleted_rows_ratio=0.05)
+# Whatever a time or a share would set off is off.
+QUIET: dict[str, Any] = {"max_small_file_age_hours": 0, "purge_deleted_rows_share": 0, "cooldown_minutes": 0, "max_bytes_per_run": 0}
+POLICY = Compaction(target_file_bytes=TARGET, min_small_files=4, **QUIET)
 
 
 def data_file(

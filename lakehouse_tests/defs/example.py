@@ -9,8 +9,7 @@ from uuid import uuid4
 import dagster as dg
 from dagster import DagsterEvent, DagsterEventType
 
-from lakehouse.core.declaration.compaction_policy import Compaction
-from lakehouse.core.declaration.table import Append, Landing, Merge, Overwrite, Table, table
+from lakehouse import Append, Compaction, Landing, Merge, Overwrite, Table, table
 from lakehouse.core.settings import Settings, parse_settings
 from lakehouse.defs.keys import table_key
 from lakehouse.engine.lake import Lake

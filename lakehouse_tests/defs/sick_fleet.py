@@ -2,8 +2,7 @@
 
 from typing import Any
 
-from lakehouse.core.declaration.compaction_policy import Compaction
-from lakehouse.core.declaration.table import Append, Landing, Table
+from lakehouse import Append, Compaction, Landing, Table
 
 
 def _table(name: str, **knobs: Any) -> Table:
@@ -11,7 +10,7 @@ def _table(name: str, **knobs: Any) -> Table:
         key=f"bronze/{name}",
         source=Landing(prefix=f"landing/{name}/", format="json", schema="id BIGINT"),
         write=Append(),
-        compaction=Compaction(min_small_files=2, breaker_failures=2, max_rewrites=2, cooldown_minutes=0, **knobs),
+        compaction=Compaction(min_small_files=2, cooldown_minutes=0, **knobs),
     )
 
 

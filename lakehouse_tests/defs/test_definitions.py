@@ -17,12 +17,12 @@ from lakehouse.definitions import PROJECT, define
 from lakehouse_tests.defs.example import example_settings
 
 BRONZE = """
-    from lakehouse.core.declaration.table import Append, Landing, Table
+    from lakehouse import Append, Landing, Table
 
     events = Table(key="bronze/events", source=Landing(prefix="landing/events/", format="json", schema="id STRING"), write=Append())
 """
 SILVER = """
-    from lakehouse.core.declaration.table import Merge, table
+    from lakehouse import Merge, table
     from {package}.bronze import events
 
 

@@ -15,9 +15,7 @@ import dagster as dg
 import pytest
 from dagster import DagsterEventType
 
-from lakehouse.core.declaration.compaction_policy import Compaction
-from lakehouse.core.declaration.table import Append, Landing, Table
-from lakehouse.core.declaration.windows import Window
+from lakehouse import Append, Compaction, Landing, Table, Window
 from lakehouse.core.delta.snapshot import Layout
 from lakehouse.core.scheduling.circuit_breaker import CompactionTry
 from lakehouse.core.settings import Settings, parse_settings
@@ -103,10 +101,6 @@ def window_from(hours: int, _layout: Layout) -> dict[str, Any]:
     return {"windows": (Window(start=f"{start:%H:%M}", end=f"{start + timedelta(hours=2):%H:%M}"),), "min_small_files": FILES}
 
 
-def bytes_and(more: int, layout: Layout) -> dict[str, Any]:
-    return {"min_mergeable_bytes": layout.size_bytes + more}
-
-
 def fixed(knob: str, value: float, _layout: Layout) -> dict[str, Any]:
     return {knob: value}
 
@@ -114,10 +108,11 @@ def fixed(knob: str, value: float, _layout: Layout) -> dict[str, Any]:
 # The knob as it holds back, what the sensor then says, and the knob as it lets through.
 KNOBS: list[tuple[str, type_of_knob, str, type_of_knob]] = [
     ("windows", partial(window_from, 2), "no window is open", partial(window_from, -1)),
-    ("min_mergeable_bytes", partial(bytes_and, 1), "3 mergeable files, 1000 wanted", partial(bytes_and, 0)),
-    *(
-        (knob, partial(fixed, knob, held), "3 mergeable files, 1000 wanted", partial(fixed, knob, let))
-        for knob, held, let in [("max_small_file_age_hours", 5.0, 1e-6), ("max_reads_hurt_share", 0.67, 0.66)]
+    (
+        "max_small_file_age_hours",
+        partial(fixed, "max_small_file_age_hours", 5.0),
+        "3 mergeable files, 1000 wanted",
+        partial(fixed, "max_small_file_age_hours", 1e-6),
     ),
 ]
 
@@ -133,24 +128,25 @@ def test_the_sensor_leaves_a_table_alone_by_the_knob_and_asks_for_it_by_the_knob
 
 
 @pytest.mark.spark
-def test_readers_that_take_half_as_long_again_halve_the_threshold_by_the_slowdown_share(lake: Lake, instance: dg.DagsterInstance) -> None:
-    knobs = {"min_small_files": 2 * FILES}
-    patient, strict = (table_with(slowdown_share=share, **knobs) for share in (0.6, 0.4))
+def test_readers_that_take_two_fifths_longer_halve_the_threshold(lake: Lake, instance: dg.DagsterInstance) -> None:
+    patient, strict = (table_with(min_small_files=count) for count in (8 * FILES, 2 * FILES))
     reader = replace(latest_orders, inputs=(strict,), transform=lambda events: events)
-    for seconds in [2.0] * 5 + [3.0] * 5:
+    for seconds in [2.0] * 5 + [2.8] * 5:
         read = begun(instance, table_key(reader))
         ended(instance, read, DagsterEventType.RUN_START, seconds_ago=10 + seconds)
         ended(instance, read, DagsterEventType.RUN_SUCCESS, seconds_ago=10)
-    check_left_alone(lake, instance, "3 mergeable files, 6 wanted", patient, reader)
+    check_left_alone(lake, instance, "3 mergeable files, 12 wanted (12 for 24", patient, reader)
     check_asked_for(lake, instance, strict, reader)
 
 
 @pytest.mark.spark
 def test_the_breaker_holds_a_sick_table_for_its_hours_and_then_lets_a_try_through(lake: Lake, instance: dg.DagsterInstance) -> None:
-    long, short = (table_with(min_small_files=FILES, breaker_failures=1, breaker_hours=hours) for hours in (3, 1))
-    Journal(lake.store).record_try(KEY, CompactionTry(ended_ms=now_ms() - 2 * HOUR_MS, result="failed", why="disk full"))
-    check_left_alone(lake, instance, "1 compaction(s) in a row did not succeed", long)
-    check_asked_for(lake, instance, short)
+    table, journal = table_with(min_small_files=FILES), Journal(lake.store)
+    for hours in (9, 8, 7, 2):
+        if hours == 2:
+            check_asked_for(lake, instance, table)
+        journal.record_try(KEY, CompactionTry(ended_ms=now_ms() - hours * HOUR_MS, result="failed", why="disk full"))
+    check_left_alone(lake, instance, "4 compaction(s) in a row did not succeed", table)
 
 
 @pytest.mark.spark

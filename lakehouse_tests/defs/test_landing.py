@@ -7,7 +7,7 @@ import dagster as dg
 import pytest
 from dagster import DagsterEventType, SensorResult
 
-from lakehouse.core.declaration.table import Append, Landing, Overwrite, Table
+from lakehouse import Append, Landing, Overwrite, Table
 from lakehouse.core.errors import Transient
 from lakehouse.core.ingest.batches import Batch, LandedFile
 from lakehouse.defs.keys import table_key

@@ -9,8 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lakehouse.core.declaration.compaction_policy import Compaction
-from lakehouse.core.declaration.table import Append, Table
+from lakehouse import Append, Compaction, Table
 from lakehouse.core.settings import Settings, parse_settings
 from lakehouse.engine.clock import now_ms
 from lakehouse.engine.ingest.write import write_table

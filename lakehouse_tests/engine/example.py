@@ -4,7 +4,7 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from lakehouse.core.declaration.table import Append, Landing, Merge, Overwrite, Table, table
+from lakehouse import Append, Landing, Merge, Overwrite, Table, table
 from lakehouse.engine.lake import Lake
 
 events = Table(

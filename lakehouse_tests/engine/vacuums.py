@@ -5,8 +5,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lakehouse.core.declaration.table import Append, Landing, Table
-from lakehouse.core.vacuum import SHORT_RETENTION_RISK, Vacuum
+from lakehouse import SHORT_RETENTION_RISK, Append, Landing, Table, Vacuum
 from lakehouse.engine.lake import Lake
 
 if TYPE_CHECKING:

@@ -11,9 +11,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from lakehouse import Append, Compaction, Landing, Table
 from lakehouse.core.compaction.outcome import CompactionOutcome
-from lakehouse.core.declaration.compaction_policy import Compaction
-from lakehouse.core.declaration.table import Append, Landing, Table
 from lakehouse.core.errors import Transient
 from lakehouse.engine.compaction.run import compact
 from lakehouse.engine.lake import Lake

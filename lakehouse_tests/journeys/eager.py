@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from lakehouse.core.declaration.compaction_policy import Compaction
+from lakehouse import Compaction
 from lakehouse.tables import bronze, gold, silver
 from lakehouse.tables.bronze import airlines, airports, flight_events, planes
 from lakehouse.tables.gold import carrier_daily

@@ -28,14 +28,14 @@ def test_a_backlog_is_worked_off_in_bounded_steps_each_as_planned(lake: Lake, sp
     first = compact(lake, spark, declared(target_file_bytes=65_536, max_bytes_per_run=whole.bytes_removed // 2))
     check_as_planned(lake, first)
     assert 0 < first.plan.files_left == 7 - first.files_removed
-    second = compact(lake, spark, declared(target_file_bytes=65_536, max_seconds_per_run=1_000))
+    second = compact(lake, spark, declared(target_file_bytes=65_536))
     check_as_planned(lake, second)
     assert (second.plan.files_left, layout_of(lake).file_count) == (0, 1)
 
 
 def test_a_bounded_run_takes_some_partitions_and_the_next_the_others(lake: Lake, spark: "SparkSession") -> None:
     append(spark, lake, "SELECT id, INT(id % 2) AS day FROM range(0, 90, 1, 2)", by="day", files=2)
-    table = declared(max_seconds_per_run=0.609)  # 0.6 s, and 4 ms for each file
+    table = declared(max_bytes_per_run=sum(file.size_bytes for file in layout_of(lake).files) // 2 + 200)
     for left in (2, 0):
         outcome = compact(lake, spark, table)
         check_as_planned(lake, outcome)

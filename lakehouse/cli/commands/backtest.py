@@ -12,9 +12,10 @@ from lakehouse.cli.output import json_option, tell, write_json
 from lakehouse.cli.plot import check_plot, files_picture
 from lakehouse.core.backtest.replay import real_past, replay_story
 from lakehouse.core.backtest.result import Backtest
-from lakehouse.core.costs.estimate import DEFAULT_PRICES, Prices, fit_rates
+from lakehouse.core.costs.estimate import fit_rates
 from lakehouse.core.declaration.compaction_policy import Compaction, policy_for
 from lakehouse.core.declaration.policy_text import parse_policy
+from lakehouse.core.declaration.prices import DEFAULT_PRICES, Prices
 from lakehouse.core.errors import Refused
 from lakehouse.core.scheduling.strategy_selection import strategy_of
 from lakehouse.engine.delta_log.story import read_story

@@ -200,7 +200,7 @@ def _lowered(now: Situation, share: PartitionPlan, target: int) -> tuple[Partiti
     if worth is None:
         return share, now.policy.max_deleted_rows_ratio
     sums = list(accumulate(file.size_bytes for file in files))
-    fitting = bisect_left(range(len(files)), True, key=lambda place: not fits(now, file_count=place + 1, size_bytes=sums[place]))
+    fitting = bisect_left(range(len(files)), True, key=lambda place: not fits(now, sums[place]))
     cutoff = files[fitting].size_bytes if fitting < len(files) else share.cutoff_bytes
     cutoff = min(max(cutoff, _gains(worth, now, share, target)[1].size_bytes + 1), share.cutoff_bytes)
     bins = pack(_candidates(now, files, cutoff, max_ratio=1.0), up_to_bytes=target)

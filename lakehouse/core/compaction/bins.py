@@ -8,7 +8,7 @@ from operator import attrgetter
 from typing import ClassVar, assert_never
 
 from lakehouse.core.compaction.target_size import WriteHistory
-from lakehouse.core.costs.estimate import Rates, estimate
+from lakehouse.core.costs.estimate import Rates
 from lakehouse.core.declaration.compaction_policy import CompactionPolicy
 from lakehouse.core.delta.partition_values import by_name, signs, type_of_typed_partition, typed_partition
 from lakehouse.core.delta.snapshot import DataFile, Layout, type_of_partition
@@ -191,12 +191,10 @@ def last_write_ms(files: Sequence[DataFile], memory: WriteHistory) -> int:
     return max(chain(told, own), default=0)
 
 
-def fits(situation: Situation, *, file_count: int, size_bytes: int) -> bool:
+def fits(situation: Situation, size_bytes: int) -> bool:
     """Whether one run may rewrite so much."""
-    policy = situation.policy
-    seconds = estimate(situation.rates, files_removed=file_count, bytes_removed=size_bytes).seconds
-    too_long = policy.max_seconds_per_run and seconds > policy.max_seconds_per_run
-    return not too_long and not (policy.max_bytes_per_run and size_bytes > policy.max_bytes_per_run)
+    most = situation.policy.max_bytes_per_run
+    return not most or size_bytes <= most
 
 
 def within_bounds(situation: Situation, shares: Sequence[PartitionPlan]) -> tuple[PartitionPlan, ...]:
@@ -205,12 +203,11 @@ def within_bounds(situation: Situation, shares: Sequence[PartitionPlan]) -> tupl
     A share that does not fit waits for the next run, smaller ones behind it do not; empty where even the first is too large by itself.
     """
     chosen: list[PartitionPlan] = []
-    file_count = size_bytes = 0
+    size_bytes = 0
     for share in in_order(situation, shares):
-        more_files, more_bytes = file_count + share.file_count, size_bytes + share.size_bytes
-        if fits(situation, file_count=more_files, size_bytes=more_bytes):
+        if fits(situation, size_bytes + share.size_bytes):
             chosen.append(share)
-            file_count, size_bytes = more_files, more_bytes
+            size_bytes += share.size_bytes
         elif not chosen:
             break
     return tuple(chosen)

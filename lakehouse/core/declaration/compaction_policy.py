@@ -1,18 +1,26 @@
-"""Knobs per table: defaults per layer, overrides in the declaration, refusal with the field named."""
+"""What a declaration says of a table's compaction: how its rows lie in files, and every knob."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
-from math import inf
-from typing import Any, Literal
+from dataclasses import dataclass, fields, replace
+from typing import Any, Literal, Self, get_args
 
 from lakehouse.core.declaration.column_names import check_columns
-from lakehouse.core.declaration.strategies import BySensor, type_of_strategy
+from lakehouse.core.declaration.knobs import AMOUNT, SHARE, SHARE_OR_OFF, check_knobs, instance_of, knob, one_of, tuple_of, whole
+from lakehouse.core.declaration.strategies import BySensor, NoCompaction, type_of_strategy
 from lakehouse.core.declaration.windows import Window
 from lakehouse.core.errors import Refused
 
 LAYERS = ("bronze", "silver", "gold")
-MODES = ("automatic", "recommend", "off")
 MIB = 1024 * 1024
+# Knobs that nobody turned, and what holds now.
+_GONE = {
+    "min_mergeable_bytes": "min_small_files and max_small_file_age_hours say when a table is due",
+    "max_reads_hurt_share": "min_small_files and max_small_file_age_hours say when a table is due",
+    "slowdown_share": "readers that take a quarter longer than they used to halve min_small_files",
+    "max_seconds_per_run": "max_bytes_per_run bounds one run",
+    "breaker_failures": "three failures in a row open the circuit breaker of a table",
+    "breaker_hours": "an open circuit breaker holds for six hours, and for twice as long each time it opens again",
+    "max_rewrites": "the same bytes rewritten for nothing three times in a row open the circuit breaker of a table",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,71 +53,87 @@ type_of_data_layout = BinPacking | ZOrder | LiquidClustering
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compaction:
-    """What a declaration says of a table's compaction; a field left `None` takes the layer's default.
+    """A table's knobs, as declared, or in force as `policy_for` gives them; `docs/knobs.md` has a line for each.
 
-    Triggers other than `min_small_files` are off at 0. `target_file_bytes` 0 follows the table's size. The bounds are off at 0.
+    The first six are those that a person meets first, the others are for special cases.
     """
 
-    # who and when
-    strategy: type_of_strategy | None = None
-    mode: Literal["automatic", "recommend", "off"] | None = None
-    windows: tuple[Window, ...] | None = None
-    # triggers
-    min_small_files: int | None = None
-    min_mergeable_bytes: int | None = None
-    max_small_file_age_hours: float | None = None
-    max_reads_hurt_share: float | None = None
-    purge_deleted_rows_share: float | None = None
-    slowdown_share: float | None = None
-    cooldown_minutes: float | None = None
-    # what is merged into what
-    target_file_bytes: int | None = None
-    max_deleted_rows_ratio: float | None = None
-    scan_cores: int | None = None
-    data_layout: type_of_data_layout | None = None
-    # bounds of one run
-    max_bytes_per_run: int | None = None
-    max_seconds_per_run: float | None = None
-    cold_hours: float | None = None
-    # worth
-    reads_per_day: float | None = None
-    # hands off by itself
-    breaker_failures: int | None = None
-    breaker_hours: float | None = None
-    max_rewrites: int | None = None
+    strategy: type_of_strategy = knob(
+        BySensor(), instance_of(*get_args(type_of_strategy)), "who keeps the files large, and when: [strategies](strategies.md)"
+    )
+    min_small_files: int = knob(
+        0,
+        whole(2, or_zero=True),
+        "a compaction is due when it would really merge this many files. 0: the default of the layer",
+        layers={"bronze": 40, "silver": 16, "gold": 8},
+    )
+    target_file_bytes: int = knob(
+        0,
+        whole(4096, or_zero=True),
+        "files are filled up to this size; a file of three quarters of it is left alone. 0 follows the table: 16 MiB below 4 GiB, then a "
+        "power of two that gives 128 files or more, up to 1 GiB from 128 GiB on",
+    )
+    windows: tuple[Window, ...] = knob(
+        (),
+        tuple_of(Window),
+        'the hours (UTC) in which a compaction may start by itself, like `(Window(start="22:00", end="04:00", days=("sat", "sun")),)`. '
+        "A window past midnight belongs to the day on which it starts. Without any: always",
+    )
+    data_layout: type_of_data_layout = knob(
+        BinPacking(),
+        instance_of(*get_args(type_of_data_layout)),
+        "how rows lie in files: `BinPacking()` merges small files; `ZOrder(columns=…)` sorts whole partitions along these columns; "
+        "`LiquidClustering(columns=…)` clusters a table without partitions by up to four columns",
+    )
+    mode: Literal["automatic", "recommend", "off"] = knob(
+        "automatic",
+        one_of("automatic", "recommend", "off"),
+        '`"recommend"`: the plan is shown, a person runs it. `"off"`: nothing runs, unless a person insists (`--anyway`)',
+    )
+    max_small_file_age_hours: float = knob(
+        24.0,
+        AMOUNT,
+        "a compaction is due as well when the oldest file that it would merge, and that no compaction wrote, has this age. 0: never",
+    )
+    purge_deleted_rows_share: float = knob(
+        0.2,
+        SHARE_OR_OFF,
+        "a compaction is due as well when deletion vectors hide this share of the table's rows, and then removes them from every file. "
+        "0: never",
+    )
+    cooldown_minutes: float = knob(2.0, AMOUNT, "the sensor asks for at most one compaction of the table in so many minutes")
+    reads_per_day: float = knob(0, AMOUNT, "full reads a day by readers that Dagster does not know")
+    # Delta's own default: DeltaSQLConf, optimize.maxDeletedRowsRatio.
+    max_deleted_rows_ratio: float = knob(
+        0.05,
+        SHARE,
+        "a file whose deletion vector hides more than this share of its rows is rewritten, whatever its size, if it shares a bin",
+    )
+    scan_cores: int = knob(
+        1,
+        whole(1),
+        "so many cores scan the table: a compaction leaves it at least that many files, as long as each core has 4 MiB to read",
+    )
+    max_bytes_per_run: int = knob(
+        16 * 1024 * MIB,
+        whole(1, or_zero=True),
+        "one run takes the partitions with most files gone per byte, up to this size; the next run goes on. 0: no bound",
+    )
+    cold_hours: float = knob(0, AMOUNT, "only partitions whose rows nobody has changed for so long are compacted, the newest last. 0: all")
+
+    def __new__(cls, **knobs: object) -> Self:
+        """Refuse a knob that there was once, with what holds now."""
+        for name in _GONE.keys() & knobs.keys():
+            raise Refused(f"Compaction.{name} is no knob any more: {_GONE[name]}; accepted: a declaration without it")
+        return object.__new__(cls)
 
     def __post_init__(self) -> None:
-        for knob in fields(self):
-            value = getattr(self, knob.name)
-            if value is not None:
-                _CHECKS[knob.name](f"Compaction.{knob.name}", value)
+        check_knobs(self)
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CompactionPolicy:
-    """The knobs in force for one table; every field is set. `Compaction` says what they mean."""
-
-    target_file_bytes: int
-    min_small_files: int
-    max_deleted_rows_ratio: float = 0.05
-    strategy: type_of_strategy = field(default_factory=BySensor)
-    mode: Literal["automatic", "recommend", "off"] = "automatic"
-    windows: tuple[Window, ...] = ()
-    min_mergeable_bytes: int = 0
-    max_small_file_age_hours: float = 0
-    max_reads_hurt_share: float = 0
-    purge_deleted_rows_share: float = 0
-    slowdown_share: float = 0
-    cooldown_minutes: float = 0
-    scan_cores: int = 1
-    data_layout: type_of_data_layout = field(default_factory=BinPacking)
-    max_bytes_per_run: int = 0
-    max_seconds_per_run: float = 0
-    cold_hours: float = 0
-    reads_per_day: float = 0
-    breaker_failures: int = 3
-    breaker_hours: float = 6
-    max_rewrites: int = 3
+    @property
+    def is_off(self) -> bool:
+        """Whether nothing runs unless a person insists; `NoCompaction` is another way to say `mode="off"`."""
+        return self.mode == "off" or isinstance(self.strategy, NoCompaction)
 
     @property
     def candidate_bytes(self) -> int:
@@ -117,108 +141,19 @@ class CompactionPolicy:
         return self.target_file_bytes * 3 // 4
 
 
-_EVERY_LAYER: dict[str, Any] = {
-    # Delta's own default: DeltaSQLConf, optimize.maxDeletedRowsRatio.
-    "max_deleted_rows_ratio": 0.05,
-    "max_small_file_age_hours": 24.0,
-    "purge_deleted_rows_share": 0.2,
-    "slowdown_share": 0.25,
-    "cooldown_minutes": 2.0,
-    "max_bytes_per_run": 16 * 1024 * MIB,
-}
-# A target of 0 follows the table's size: `core/target.py`.
-_DEFAULTS = {
-    "bronze": CompactionPolicy(target_file_bytes=0, min_small_files=40, **_EVERY_LAYER),
-    "silver": CompactionPolicy(target_file_bytes=0, min_small_files=16, **_EVERY_LAYER),
-    "gold": CompactionPolicy(target_file_bytes=0, min_small_files=8, **_EVERY_LAYER),
-}
+# The knobs in force.
+CompactionPolicy = Compaction
 
 
 def policy_for(layer: str, declared: Compaction) -> CompactionPolicy:
-    """The policy in force: the layer's defaults under what the table declares."""
-    if layer not in _DEFAULTS:
+    """The policy in force: what the table declares, and the layer's defaults where it leaves them open."""
+    if layer not in LAYERS:
         raise Refused(f"layer is {layer!r}; accepted: {', '.join(LAYERS)}")
-    default = _DEFAULTS[layer]
-    chosen = {knob.name: getattr(declared, knob.name) for knob in fields(declared)}
-    return CompactionPolicy(**{name: getattr(default, name) if value is None else value for name, value in chosen.items()})
+    defaults = {each.name: each.metadata["layers"][layer] for each in fields(declared) if each.metadata["layers"]}
+    return replace(declared, **{name: default for name, default in defaults.items() if not getattr(declared, name)})
 
 
-def _check_some(name: str, columns: object) -> None:
+def _check_some(name: str, columns: Any) -> None:
     if not isinstance(columns, tuple) or not columns or not all(isinstance(column, str) for column in columns):  # pyright: ignore[reportUnknownVariableType]
         raise Refused(f"{name} is {columns!r}; accepted: a tuple of at least one column")
     check_columns(name, columns)  # pyright: ignore[reportUnknownArgumentType]
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
-
-
-class _Whole:
-    """A whole number from `least` on, or 0 where that means off."""
-
-    def __init__(self, least: int, *, or_zero: bool = False) -> None:
-        self._least, self._or_zero = least, or_zero
-
-    def __call__(self, name: str, value: object) -> None:
-        fits = isinstance(value, int) and not isinstance(value, bool) and (value >= self._least or (self._or_zero and value == 0))
-        if not fits:
-            raise Refused(f"{name} is {value!r}; accepted: a whole number, {self._least} or more{', or 0' if self._or_zero else ''}")
-
-
-def _amount(name: str, value: Any) -> None:
-    if not _is_number(value) or not 0 <= value < inf:
-        raise Refused(f"{name} is {value!r}; accepted: a number, 0 or more")
-
-
-def _share(name: str, value: Any) -> None:
-    if not _is_number(value) or not 0 < value <= 1:
-        raise Refused(f"{name} is {value!r}; accepted: a number above 0, at most 1")
-
-
-def _share_or_off(name: str, value: Any) -> None:
-    if not _is_number(value) or not 0 <= value <= 1:
-        raise Refused(f"{name} is {value!r}; accepted: a number from 0 (off) to 1")
-
-
-class _OneOf:
-    def __init__(self, kinds: Any) -> None:
-        self._kinds = kinds
-
-    def __call__(self, name: str, value: object) -> None:
-        if not isinstance(value, self._kinds):
-            raise Refused(f"{name} is {value!r}; accepted: {', '.join(kind.__name__ for kind in self._kinds.__args__)}")
-
-
-def _mode(name: str, value: object) -> None:
-    if value not in MODES:
-        raise Refused(f"{name} is {value!r}; accepted: {', '.join(MODES)}")
-
-
-def _windows(name: str, value: object) -> None:
-    if not isinstance(value, tuple) or not all(isinstance(each, Window) for each in value):  # pyright: ignore[reportUnknownVariableType]
-        raise Refused(f"{name} is {value!r}; accepted: a tuple of Window")
-
-
-_CHECKS: Mapping[str, Any] = {
-    "strategy": _OneOf(type_of_strategy),
-    "mode": _mode,
-    "windows": _windows,
-    "min_small_files": _Whole(2),
-    "min_mergeable_bytes": _Whole(1, or_zero=True),
-    "max_small_file_age_hours": _amount,
-    "max_reads_hurt_share": _share_or_off,
-    "purge_deleted_rows_share": _share_or_off,
-    "slowdown_share": _amount,
-    "cooldown_minutes": _amount,
-    "target_file_bytes": _Whole(4096, or_zero=True),
-    "max_deleted_rows_ratio": _share,
-    "scan_cores": _Whole(1),
-    "data_layout": _OneOf(type_of_data_layout),
-    "max_bytes_per_run": _Whole(1, or_zero=True),
-    "max_seconds_per_run": _amount,
-    "cold_hours": _amount,
-    "reads_per_day": _amount,
-    "breaker_failures": _Whole(1),
-    "breaker_hours": _amount,
-    "max_rewrites": _Whole(2),
-}

@@ -88,4 +88,4 @@ def _number(knob: Field[Any], text: str) -> int | float:
         sizes = "a size, like 128MiB" if is_size else "a number"
         raise Refused(f"policy {knob.name} is {text!r}; accepted: {sizes}")
     value = float(match[1]) * _UNITS[unit] if "." in match[1] else int(match[1]) * _UNITS[unit]
-    return value if knob.type == (float | None) or value != int(value) else int(value)
+    return value if knob.type is float or value != int(value) else int(value)

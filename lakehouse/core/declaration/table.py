@@ -14,7 +14,6 @@ from typing import Any
 from lakehouse.core.declaration.column_names import check_columns, field_names
 from lakehouse.core.declaration.compaction_policy import LAYERS, MIB, Compaction, LiquidClustering, ZOrder
 from lakehouse.core.declaration.prices import DEFAULT_PRICES, Prices
-from lakehouse.core.declaration.strategies import BySensor
 from lakehouse.core.declaration.strategy_properties import MARKS, desired_properties
 from lakehouse.core.declaration.vacuum_policy import Vacuum
 from lakehouse.core.errors import Refused
@@ -183,7 +182,7 @@ class Table:
             if self.properties.get(name, value) != value:
                 said = f"properties sets {name} to {self.properties[name]!r}, Vacuum.retention_hours to {value!r}"
                 raise Refused(f"Table {self.key}: {said}; accepted: one")
-        for name, value in desired_properties(self.compaction.strategy or BySensor()).items():
+        for name, value in desired_properties(self.compaction.strategy).items():
             if value is not None and self.properties.get(name, value) != value:
                 said = type(self.compaction.strategy).__name__
                 raise Refused(f"Table {self.key}: properties sets {name} to {self.properties[name]!r}, {said} to {value!r}; accepted: one")

@@ -24,7 +24,7 @@ type_of_mode = Literal["LITE", "INVENTORY", "FULL"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Vacuum:
-    """What is deleted of a table, and when; `docs/policies.md` has a line for each knob.
+    """What is deleted of a table, and when; `docs/knobs.md` has a line for each knob.
 
     `retention_hours` 0 leaves the table's own property alone; else it is `delta.deletedFileRetentionDuration`, and under a week only
     with `accepts_short_retention` set to `SHORT_RETENTION_RISK`. `sweep_hours`: so often storage is looked through for what no log has.

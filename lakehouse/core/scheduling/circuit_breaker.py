@@ -1,11 +1,11 @@
 """When to keep hands off a table: its declaration, a pause, a closed window, or a breaker that opened by itself.
 
-The breaker of a table opens after trouble in a row, stays open for `breaker_hours`, then lets one try through (half open): a success
+The breaker of a table opens after trouble three times in a row, stays open for six hours, then lets one try through (half open): a success
 closes it, further trouble opens it again for twice the time. Three things are trouble:
 
-- a compaction failed, or lost a race for its commit; `breaker_failures` of them open it
-- the same bytes were rewritten for nothing; `max_rewrites` times open it (`rewrites` says what nothing is)
-- a scan of the table took longer after a compaction than before it; `breaker_failures` such scans open it
+- a compaction failed, or lost a race for its commit
+- the same bytes were rewritten for nothing (`rewrite_loops` says what nothing is)
+- a scan of the table took longer after a compaction than before it
 
 The numbers of all three are few and small, so that a sensor can carry them without the log they came from.
 """
@@ -17,13 +17,16 @@ from itertools import takewhile
 from typing import Literal
 
 from lakehouse.core.declaration.compaction_policy import CompactionPolicy
-from lakehouse.core.declaration.strategies import NoCompaction
 from lakehouse.core.declaration.windows import is_open, next_opening, windows_text
 from lakehouse.core.delta.commits import Commit, History
 from lakehouse.core.reasons import Reason
 from lakehouse.core.scheduling.rewrite_loops import Rewrites, is_ours
 from lakehouse.core.units import HOUR_MS
 
+# As often as the sensor tries one version of a table, and as many probes as it takes to say that compaction does not pay.
+_LIMIT = 3
+# As long as the first pause of a table whose compactions do not pay: the next batch of a day finds it open again.
+_HOURS = 6
 # A table that failed for weeks is still tried now and then: 6 hours become 4 days at most.
 _MOST_DOUBLINGS = 4
 # Two scans of the same files on a shared machine differ by less than this; what is slower by more is not chance.
@@ -99,41 +102,39 @@ class HandsOff:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Trouble:
-    """So many of one kind in a row; from `limit` on, the breaker is open."""
+    """So many of one kind in a row; from the limit on, the breaker is open."""
 
     reason: Reason
     count: int
-    limit: int
     last_ms: int
     numbers: Mapping[str, object]
 
-    def hours(self, policy: CompactionPolicy) -> float:
-        return policy.breaker_hours * 2 ** min(self.count - self.limit, _MOST_DOUBLINGS)
+    @property
+    def hours(self) -> int:
+        return _HOURS * 2 ** min(self.count - _LIMIT, _MOST_DOUBLINGS)
 
-    def retry_at_ms(self, policy: CompactionPolicy) -> int:
-        return self.last_ms + int(self.hours(policy) * HOUR_MS)
+    @property
+    def retry_at_ms(self) -> int:
+        return self.last_ms + self.hours * HOUR_MS
 
-    def say(self, policy: CompactionPolicy) -> str:
-        until = utc_text(self.retry_at_ms(policy))
-        return self.reason.say(count=self.count, limit=self.limit, hours=f"{self.hours(policy):g}", until=until, **self.numbers)
+    @property
+    def sentence(self) -> str:
+        return self.reason.say(count=self.count, limit=_LIMIT, hours=self.hours, until=utc_text(self.retry_at_ms), **self.numbers)
 
 
-def assess_breaker(
-    tries: Iterable[CompactionTry], rewrites: Rewrites, policy: CompactionPolicy, now_ms: int, *, scans: Sequence[Scan] = ()
-) -> BreakerState:
+def assess_breaker(tries: Iterable[CompactionTry], rewrites: Rewrites, now_ms: int, *, scans: Sequence[Scan] = ()) -> BreakerState:
     """The breaker of a table at `now_ms`. `scans` come oldest first; `tries` in any order, one run's several tries count as its last."""
     ended = _one_per_run(tries)
     failed = list(takewhile(lambda each: each.result != "succeeded", reversed(ended)))
     harmed = list(takewhile(lambda each: each.is_harm, reversed(scans)))
     succeeded_ms = max((each.ended_ms for each in ended if each.result == "succeeded"), default=0)
-    troubles = [_of_failures(failed, policy), _of_rewrites(rewrites, policy), _of_harm(harmed, policy)]
-    held = [each for each in troubles if each.count >= each.limit and each.last_ms >= succeeded_ms]
+    troubles = [_of_failures(failed), _of_rewrites(rewrites), _of_harm(harmed)]
+    held = [each for each in troubles if each.count >= _LIMIT and each.last_ms >= succeeded_ms]
     if not held:
-        limits = {"limit": policy.breaker_failures, "max_rewrites": policy.max_rewrites}
-        sentence = Reason.BREAKER_CLOSED.say(failures=len(failed), slower=len(harmed), times=rewrites.times, **limits)
+        sentence = Reason.BREAKER_CLOSED.say(failures=len(failed), slower=len(harmed), times=rewrites.times, limit=_LIMIT)
         return BreakerState(position="closed", reason=Reason.BREAKER_CLOSED, sentence=sentence)
-    worst = max(held, key=lambda each: each.retry_at_ms(policy))
-    retry_at_ms, sentence = worst.retry_at_ms(policy), worst.say(policy)
+    worst = max(held, key=lambda each: each.retry_at_ms)
+    retry_at_ms, sentence = worst.retry_at_ms, worst.sentence
     if now_ms < retry_at_ms:
         return BreakerState(position="open", reason=worst.reason, sentence=sentence, retry_at_ms=retry_at_ms)
     half = Reason.HALF_OPEN.say(retry_at=utc_text(retry_at_ms), why=sentence)
@@ -145,10 +146,8 @@ def hands_off(table: str, policy: CompactionPolicy, pause: Pause | None, breaker
 
     A breaker that is half open lets a try through; one that is not known (`None`) is no reason.
     """
-    if policy.mode == "off":
-        return _off(table, Reason.OPTED_OUT, mode=policy.mode)
-    if isinstance(policy.strategy, NoCompaction):
-        return _off(table, Reason.NO_STRATEGY, strategy=type(policy.strategy).__name__)
+    if policy.is_off:
+        return _off(table, Reason.OPTED_OUT, said="mode off" if policy.mode == "off" else "NoCompaction")
     if pause is not None and pause.holds(now_ms):
         return HandsOff(table=table, reason=Reason.PAUSED, sentence=pause.sentence)
     if policy.mode == "recommend":
@@ -168,8 +167,8 @@ def closed_window(table: str, policy: CompactionPolicy, now_ms: int) -> HandsOff
 
 def persons_hands_off(table: str, policy: CompactionPolicy, pause: Pause | None, now_ms: int) -> HandsOff | None:
     """Why even a person's ask has to be insisted on: somebody said so of this very table. All other reasons bind the sensor alone."""
-    if policy.mode == "off":
-        return _off(table, Reason.OPTED_OUT, mode=policy.mode)
+    if policy.is_off:
+        return _off(table, Reason.OPTED_OUT, said="mode off" if policy.mode == "off" else "NoCompaction")
     if pause is not None and pause.holds(now_ms):
         return HandsOff(table=table, reason=Reason.PAUSED, sentence=pause.sentence)
     return None
@@ -200,7 +199,7 @@ def _one_per_run(tries: Iterable[CompactionTry]) -> list[CompactionTry]:
     return [each for each in ordered if not each.run or last[each.run] is each]
 
 
-def _of_failures(failed: Sequence[CompactionTry], policy: CompactionPolicy) -> _Trouble:
+def _of_failures(failed: Sequence[CompactionTry]) -> _Trouble:
     """Newest first."""
     numbers = {
         "conflicts": sum(each.result == "conflict" for each in failed),
@@ -209,20 +208,20 @@ def _of_failures(failed: Sequence[CompactionTry], policy: CompactionPolicy) -> _
         "why": _first_line(failed[0].why) if failed else "",
     }
     last_ms = failed[0].ended_ms if failed else 0
-    return _Trouble(reason=Reason.BREAKER_OPEN, count=len(failed), limit=policy.breaker_failures, last_ms=last_ms, numbers=numbers)
+    return _Trouble(reason=Reason.BREAKER_OPEN, count=len(failed), last_ms=last_ms, numbers=numbers)
 
 
-def _of_rewrites(rewrites: Rewrites, policy: CompactionPolicy) -> _Trouble:
+def _of_rewrites(rewrites: Rewrites) -> _Trouble:
     numbers = {"bytes": rewrites.bytes_rewritten, "version": rewrites.version}
-    return _Trouble(reason=Reason.REWRITE_LOOP, count=rewrites.times, limit=policy.max_rewrites, last_ms=rewrites.last_ms, numbers=numbers)
+    return _Trouble(reason=Reason.REWRITE_LOOP, count=rewrites.times, last_ms=rewrites.last_ms, numbers=numbers)
 
 
-def _of_harm(harmed: Sequence[Scan], policy: CompactionPolicy) -> _Trouble:
+def _of_harm(harmed: Sequence[Scan]) -> _Trouble:
     """Newest first."""
     before, after = (harmed[0].before_seconds, harmed[0].after_seconds) if harmed else (0.0, 0.0)
     last_ms = harmed[0].measured_ms if harmed else 0
     numbers = {"before": f"{before:.3g}", "after": f"{after:.3g}"}
-    return _Trouble(reason=Reason.MEASURED_HARM, count=len(harmed), limit=policy.breaker_failures, last_ms=last_ms, numbers=numbers)
+    return _Trouble(reason=Reason.MEASURED_HARM, count=len(harmed), last_ms=last_ms, numbers=numbers)
 
 
 def _first_line(text: str) -> str:

@@ -9,14 +9,16 @@ from statistics import fmean, median
 from typing import Any
 
 from lakehouse.core.compaction.plan import CompactionPlan
-from lakehouse.core.costs.estimate import DEFAULT_PRICES, Prices
 from lakehouse.core.declaration.compaction_policy import CompactionPolicy
+from lakehouse.core.declaration.prices import DEFAULT_PRICES, Prices
 from lakehouse.core.delta.snapshot import DataFile, Layout
 from lakehouse.core.reasons import Reason
 from lakehouse.core.scheduling.circuit_breaker import utc_text
 from lakehouse.core.scheduling.health import Health
 from lakehouse.core.units import HOUR_MS
 
+# Runs of one kind on a shared machine differ by less than a quarter.
+_SLOWDOWN_SHARE = 0.25
 # A quarter of what was declared at least: a cadence that follows the readers, within sight of what a person wrote.
 _MOST_HALVINGS = 2
 # A compaction of fewer files is none.
@@ -123,7 +125,7 @@ def find_trigger(state: TableState, policy: CompactionPolicy, *, now_ms: int) ->
     if mergeable >= threshold:
         return _finding(Reason.DUE, cadence, fired=True, mergeable=mergeable, threshold=threshold)
     if mergeable > 0:
-        found = _by_bytes(state, policy) or _by_age(state, policy, now_ms=now_ms) or _by_reads(state, policy)
+        found = _by_age(state, policy, now_ms=now_ms)
         if found:
             return found
     more = cadence + _once_cold_text(state)
@@ -159,9 +161,9 @@ def _figures(layout: Layout, plan: CompactionPlan) -> dict[str, Any]:
 def _threshold(state: TableState, policy: CompactionPolicy) -> tuple[int, str]:
     """The mergeable files that are wanted now, and why that is not what the policy says; empty where it is."""
     declared, slowdown = policy.min_small_files, state.slowdown
-    if not policy.slowdown_share or slowdown is None or slowdown < policy.slowdown_share:
+    if slowdown is None or slowdown < _SLOWDOWN_SHARE:
         return declared, ""
-    wanted = max(_FEWEST_FILES, round(declared / 2 ** min(_MOST_HALVINGS, int(slowdown / policy.slowdown_share))))
+    wanted = max(_FEWEST_FILES, round(declared / 2 ** min(_MOST_HALVINGS, int(slowdown / _SLOWDOWN_SHARE))))
     if wanted == declared:
         return declared, ""
     return wanted, f" ({wanted} for {declared}, since its readers take {slowdown:.0%} longer than they used to)"
@@ -172,13 +174,6 @@ def _once_cold_text(state: TableState) -> str:
     return f"; {cold.mergeable_file_count} once all of it is cold, from {utc_text(cold.at_ms)} on" if cold else ""
 
 
-def _by_bytes(state: TableState, policy: CompactionPolicy) -> Finding | None:
-    found, limit = state.mergeable_bytes, policy.min_mergeable_bytes
-    if not limit or found is None or found < limit:
-        return None
-    return _finding(Reason.DUE_BYTES, fired=True, bytes=found, threshold=limit)
-
-
 def _by_age(state: TableState, policy: CompactionPolicy, *, now_ms: int) -> Finding | None:
     limit = policy.max_small_file_age_hours
     if not limit or state.oldest_small_ms is None:
@@ -187,14 +182,6 @@ def _by_age(state: TableState, policy: CompactionPolicy, *, now_ms: int) -> Find
     if hours < limit:
         return None
     return _finding(Reason.DUE_AGE, fired=True, mergeable=state.mergeable_file_count, hours=f"{hours:.1f}", limit=f"{limit:g}")
-
-
-def _by_reads(state: TableState, policy: CompactionPolicy) -> Finding | None:
-    limit, saved = policy.max_reads_hurt_share, state.openings_saved
-    if not limit or not saved or not state.file_count or saved / state.file_count < limit:
-        return None
-    share = saved / state.file_count
-    return _finding(Reason.DUE_READS, fired=True, saved=saved, files=state.file_count, share=f"{share:.0%}", limit=f"{limit:.0%}")
 
 
 def _by_deleted_rows(state: TableState, policy: CompactionPolicy) -> Finding | None:

@@ -47,16 +47,13 @@ _SHARES = ("deleted_rows_share", "estimate_seconds", "estimate_usd", "health_sco
 def declared_metadata(table: Table, lake: Lake) -> type_of_metadata:
     """What is known of a table before it exists: where it lies, what it is called, its policy."""
     policy = policy_for(table.layer, table.compaction)
+    knobs = {each.name: getattr(policy, each.name) for each in fields(policy)}
     return {
         "dagster/uri": lake.settings.table_uri(table.key),
         "dagster/table_name": f"{table.layer}.{table.name}",
         "dagster/storage_kind": "deltalake",
         "lakehouse/policy": dg.MetadataValue.json(
-            {
-                "target_file_bytes": policy.target_file_bytes,
-                "min_small_files": policy.min_small_files,
-                "max_deleted_rows_ratio": policy.max_deleted_rows_ratio,
-            }
+            {name: value if isinstance(value, int | float | str) else repr(value) for name, value in knobs.items()}
         ),
     }
 

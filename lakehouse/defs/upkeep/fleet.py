@@ -162,7 +162,7 @@ def _held(
         # What needs no log: noted failures, the newest success, the scans of probes, the rewrites that the newest event tells of.
         successes = [CompactionTry(ended_ms=compacted_ms[key], result="succeeded")] if key in compacted_ms else []
         rewrites = sensed_rewrites(facts[key].numbers if key in facts else {})
-        breaker = assess_breaker([*failures.get(key, ()), *successes], rewrites, policy, now_ms, scans=scanned.get(key, ()))
+        breaker = assess_breaker([*failures.get(key, ()), *successes], rewrites, now_ms, scans=scanned.get(key, ()))
         held = hands_off(key, policy, pauses.get(key), breaker, now_ms)
         if held is not None:
             found[key] = (held.reason, held.sentence)

@@ -42,8 +42,7 @@ def breaker_of(
     failures = Journal(lake.store).tries(table.key) if failures is None else failures
     tries = failures if history is None else tries_of(history, failures)
     rewrites = rewrites or (Rewrites() if history is None else find_rewrites(history))
-    policy = policy_for(table.layer, table.compaction)
-    return assess_breaker(tries, rewrites, policy, now_ms(), scans=scans(lake.store, table.key).get(table.key, ()))
+    return assess_breaker(tries, rewrites, now_ms(), scans=scans(lake.store, table.key).get(table.key, ()))
 
 
 def hands_off_now(lake: Lake, table: Table, history: History | None, *, failures: Sequence[CompactionTry] | None = None) -> HandsOff | None:

@@ -50,7 +50,7 @@ def test_side_by_side_with_the_policy_in_force_and_with_what_happened(full: Term
     assert [replay["run_count"] for replay in found.values()] == [0, 2, 1]
     assert [version["file_count"] for version in found["given"]["versions"]] == list(range(1, 10))
     assert [version["file_count"] for version in found["really"]["versions"]] == [1, 2, 3, 1, 2, 3, 4, 5, 6]
-    assert found["given"]["versions"][0]["reason"] == "NO_STRATEGY"
+    assert found["given"]["versions"][0]["reason"] == "OPTED_OUT"
 
 
 def test_a_person_sees_the_sums_the_runs_and_the_lines(full: Terminal) -> None:

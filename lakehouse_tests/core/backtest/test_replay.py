@@ -67,7 +67,7 @@ def test_without_a_compaction_the_count_is_what_writers_made_it() -> None:
     found = replayed(log, NONE)
     assert file_counts(found) == [1, 2, 3, 4, 5, 6, 7]
     assert file_counts(real_past(story_of(log), NONE)) == [1, 2, 3, 4, 5, 1, 2]
-    assert {moment.reason for moment in found.moments} == {Reason.NO_STRATEGY}
+    assert {moment.reason for moment in found.moments} == {Reason.OPTED_OUT}
     assert (found.runs, found.doubts.shrink_ratio) == ((), 6_000 / 6_015)
 
 

@@ -90,7 +90,7 @@ def test_who_keeps_hands_off_says_why() -> None:
     for policy, reason in (
         (replace(SOON, mode="off"), Reason.OPTED_OUT),
         (replace(SOON, mode="recommend"), Reason.RECOMMEND_ONLY),
-        (replace(SOON, strategy=NoCompaction()), Reason.NO_STRATEGY),
+        (replace(SOON, strategy=NoCompaction()), Reason.OPTED_OUT),
         (replace(SOON, mode="off", strategy=AfterWrite()), Reason.OPTED_OUT),
     ):
         found = replayed(policy, 1, 2, 3)

@@ -42,7 +42,7 @@ def test_what_is_not_named_stays_as_declared_and_the_last_word_counts() -> None:
 
 REFUSED = {
     "min_smal_files=8": "did you mean min_small_files",
-    "zzz=8": "accepted: strategy, mode",
+    "zzz=8": "accepted: strategy, min_small_files",
     "min_small_files": "has no value",
     "min_small_files=8MiB": "accepted: a number",
     "min_small_files=1": "2 or more",

@@ -4,12 +4,13 @@ import json
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakehouse.core.declaration.compaction_policy import CompactionPolicy
+from lakehouse.core.declaration.compaction_policy import Compaction
 from lakehouse.core.declaration.strategies import NoCompaction
 from lakehouse.core.declaration.windows import Window
 from lakehouse.core.delta.commits import Commit, History
@@ -28,7 +29,6 @@ from lakehouse.core.scheduling.rewrite_loops import Rewrites, find_rewrites
 
 HOUR = 3_600_000
 NOON = int(datetime(2026, 11, 20, 12, tzinfo=UTC).timestamp() * 1000)
-POLICY = CompactionPolicy(target_file_bytes=8_000, min_small_files=4, breaker_failures=3, breaker_hours=6, max_rewrites=3)
 OURS = json.dumps({"compaction": "0f", "plan": {}})
 WINDOW = Window(start="22:00", end="04:00")
 
@@ -41,7 +41,7 @@ def tried(result: str, hours: float, **more: object) -> CompactionTry:
 def breaker(
     tries: Sequence[CompactionTry] = (), now: float = 0, rewrites: Rewrites | None = None, scans: Sequence[Scan] = ()
 ) -> BreakerState:
-    return assess_breaker(tries, rewrites or Rewrites(), POLICY, NOON + int(now * HOUR), scans=scans)
+    return assess_breaker(tries, rewrites or Rewrites(), NOON + int(now * HOUR), scans=scans)
 
 
 FAILED = [tried("failed", hours) for hours in (-2, -1, 0)]
@@ -94,8 +94,8 @@ def test_a_closed_breaker_says_how_near_it_is() -> None:
     )
     assert found.reason is Reason.BREAKER_CLOSED
     assert found.sentence == (
-        "the breaker is closed: 1 failure(s) and 1 slower scan(s) in a row, 3 open it; "
-        "the same bytes were rewritten for nothing 2 time(s), 3 open it"
+        "the breaker is closed: 1 failure(s) and 1 slower scan(s) in a row, the same bytes rewritten for nothing 2 time(s); "
+        "3 of a kind open it"
     )
 
 
@@ -275,23 +275,17 @@ def test_a_compaction_that_a_later_run_undid_is_no_success_and_ends_no_row_of_fa
 OPEN = BreakerState(position="open", reason=Reason.BREAKER_OPEN, sentence="3 failed", retry_at_ms=NOON + HOUR)
 HALF = BreakerState(position="half open", reason=Reason.HALF_OPEN, sentence="one try", retry_at_ms=NOON)
 PAUSE = Pause(table="bronze/t", since_ms=NOON - HOUR, until_ms=NOON + HOUR, why="a backfill")
-KNOBS = CompactionPolicy.__dataclass_fields__
-
-
-def policy(**knobs: object) -> CompactionPolicy:
-    return CompactionPolicy(**{**{name: getattr(POLICY, name) for name in KNOBS}, **knobs})  # type: ignore[arg-type]
 
 
 # The policy, the pause, the breaker, and the reason; each row has all the reasons of the rows below it, too.
-EVERYTHING = {"mode": "recommend", "windows": (WINDOW,)}
+EVERYTHING: dict[str, Any] = {"mode": "recommend", "windows": (WINDOW,)}
 ORDER = [
-    (policy(mode="off", strategy=NoCompaction(), windows=(WINDOW,)), PAUSE, OPEN, Reason.OPTED_OUT, "mode off"),
-    (policy(strategy=NoCompaction(), **EVERYTHING), PAUSE, OPEN, Reason.NO_STRATEGY, "strategy NoCompaction"),
-    (policy(**EVERYTHING), PAUSE, OPEN, Reason.PAUSED, "paused since 2026-11-20 11:00Z, until 2026-11-20 13:00Z: a backfill"),
-    (policy(**EVERYTHING), None, OPEN, Reason.RECOMMEND_ONLY, "lakehouse compact bronze/t"),
-    (policy(windows=(WINDOW,)), None, OPEN, Reason.BREAKER_OPEN, "3 failed"),
+    (Compaction(mode="off", windows=(WINDOW,)), PAUSE, OPEN, Reason.OPTED_OUT, "mode off"),
+    (Compaction(**EVERYTHING), PAUSE, OPEN, Reason.PAUSED, "paused since 2026-11-20 11:00Z, until 2026-11-20 13:00Z: a backfill"),
+    (Compaction(**EVERYTHING), None, OPEN, Reason.RECOMMEND_ONLY, "lakehouse compact bronze/t"),
+    (Compaction(windows=(WINDOW,)), None, OPEN, Reason.BREAKER_OPEN, "3 failed"),
     (
-        policy(windows=(WINDOW,)),
+        Compaction(windows=(WINDOW,)),
         None,
         HALF,
         Reason.WINDOW_CLOSED,
@@ -302,7 +296,7 @@ ORDER = [
 
 @pytest.mark.parametrize(("knobs", "pause", "state", "reason", "sentence"), ORDER, ids=[row[3].name for row in ORDER])
 def test_the_first_reason_in_order_is_told(
-    knobs: CompactionPolicy, pause: Pause | None, state: BreakerState, reason: Reason, sentence: str
+    knobs: Compaction, pause: Pause | None, state: BreakerState, reason: Reason, sentence: str
 ) -> None:
     found = hands_off("bronze/t", knobs, pause, state, NOON)
     assert found is not None and (found.table, found.reason) == ("bronze/t", reason) and sentence in found.sentence
@@ -311,18 +305,19 @@ def test_the_first_reason_in_order_is_told(
 @pytest.mark.parametrize("state", [None, HALF, breaker()])
 def test_a_table_is_served_where_no_reason_holds(state: BreakerState | None) -> None:
     over = Pause(table="bronze/t", since_ms=0, until_ms=NOON)
-    assert hands_off("bronze/t", policy(windows=(WINDOW, Window(start="11:00", end="13:00"))), over, state, NOON) is None
+    assert hands_off("bronze/t", Compaction(windows=(WINDOW, Window(start="11:00", end="13:00"))), over, state, NOON) is None
 
 
 @pytest.mark.parametrize(
     ("knobs", "pause", "reason"),
     [
-        (policy(mode="off"), None, Reason.OPTED_OUT),
-        (policy(strategy=NoCompaction(), mode="recommend"), PAUSE, Reason.PAUSED),
-        (policy(strategy=NoCompaction(), mode="recommend", windows=(WINDOW,)), None, None),
+        (Compaction(mode="off"), None, Reason.OPTED_OUT),
+        (Compaction(strategy=NoCompaction()), None, Reason.OPTED_OUT),
+        (Compaction(mode="recommend"), PAUSE, Reason.PAUSED),
+        (Compaction(mode="recommend", windows=(WINDOW,)), None, None),
     ],
 )
-def test_a_person_is_bound_by_an_opt_out_and_a_pause_alone(knobs: CompactionPolicy, pause: Pause | None, reason: Reason | None) -> None:
+def test_a_person_is_bound_by_an_opt_out_and_a_pause_alone(knobs: Compaction, pause: Pause | None, reason: Reason | None) -> None:
     found = persons_hands_off("bronze/t", knobs, pause, NOON)
     assert (found and found.reason) == reason
 

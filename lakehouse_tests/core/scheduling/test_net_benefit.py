@@ -2,7 +2,7 @@
 
 import pytest
 
-from lakehouse.core.costs.estimate import DEFAULT_PRICES, Prices
+from lakehouse.core.declaration.prices import DEFAULT_PRICES, Prices
 from lakehouse.core.scheduling.net_benefit import Worth, usd_per_opening, weigh_worth
 
 

@@ -9,11 +9,8 @@ import dagster as dg
 import pytest
 from dagster import DagsterEventType, SensorResult
 
-from lakehouse.core.costs.estimate import Prices
+from lakehouse import AfterWrite, Chosen, Compaction, Prices, Table
 from lakehouse.core.costs.measured_benefit import Probe
-from lakehouse.core.declaration.compaction_policy import Compaction
-from lakehouse.core.declaration.strategies import AfterWrite, Chosen
-from lakehouse.core.declaration.table import Table
 from lakehouse.core.scheduling.circuit_breaker import CompactionTry, Pause
 from lakehouse.defs.compaction import compaction_sensor
 from lakehouse.defs.dagster_records import reader_runs, recent_runs

@@ -9,11 +9,9 @@ from typing import TYPE_CHECKING, Any
 import dagster as dg
 import pytest
 
+from lakehouse import AfterWrite, BySensor, Compaction, NoCompaction, Scheduled, Table, Window
 from lakehouse.core.costs.measured_benefit import Probe
-from lakehouse.core.declaration.compaction_policy import Compaction
-from lakehouse.core.declaration.strategies import AfterWrite, BySensor, NoCompaction, Scheduled, type_of_strategy
-from lakehouse.core.declaration.table import Table
-from lakehouse.core.declaration.windows import Window
+from lakehouse.core.declaration.strategies import type_of_strategy
 from lakehouse.core.errors import Broken, LakehouseError, Refused, Transient
 from lakehouse.core.scheduling.circuit_breaker import CompactionTry
 from lakehouse.defs.compaction import compaction_asset, refuse_closed_window
