@@ -800,7 +800,7 @@ RULES: tuple[Rule, ...] = (
         "lakehouse/engine/delta_log/schema.py",
         "is_required=reader == _READER_WITH_FEATURES",
         "is_required=False",
-        ("engine/delta_log/test_damaged_logs.py::test_a_field_that_is_damaged_is_told_or_does_not_matter",),
+        ("engine/delta_log/test_damaged_logs.py::test_features_that_a_protocol_has_to_name_are_not_taken_for_none",),
     ),
     Rule(
         "lakehouse/engine/delta_log/segment.py",

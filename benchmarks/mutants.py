@@ -35,6 +35,7 @@ _FOLDERS = ("lakehouse", "lakehouse_tests", "benchmarks", "docs")
 _FILES = ("pyproject.toml", "dagster.yaml", "workspace.yaml", "README.md", "CHANGELOG.md")
 _TEST_SECONDS = 1_200
 _GREEN, _RED, _NO_TESTS = 0, 1, 5  # Source: pytest.ExitCode
+_ANSWERED = 100  # added to pytest's exit code, so that a process that fails before it is no red test
 _PURE, _SPARK = ("-m", "not spark"), ("-m", "spark")
 _FORKED = multiprocessing.get_context("forkserver")
 _FORKED.set_forkserver_preload(
@@ -95,6 +96,7 @@ class _Copy:
 
     def __init__(self, folder: Path, shared: Path) -> None:
         self._folder, self._environ = folder, {"PYTHONPATH": str(folder), "SHARED_BY_TEST_RUNS": str(shared)}
+        self.log = folder / "pytest.log"
         for name in _FOLDERS:
             shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
         for name in _FILES:
@@ -116,23 +118,15 @@ class _Copy:
             Path(cache_from_source(str(path))).unlink(missing_ok=True)
 
     def ends_with(self, tests: Iterable[str], *arguments: str | Sequence[str]) -> int:
-        """pytest's exit code in this copy; tests that hang are red.
-
-        Raises:
-            RuntimeError: it is neither green nor red, nor without tests, which is no answer.
-        """
+        """pytest's exit code in this copy; tests that hang are red."""
         flat = [word for each in arguments for word in ([each] if isinstance(each, str) else each)]
         flat += ["-q", "-p", "no:cacheprovider", f"--basetemp={self._folder / 'tmp'}", *(f"lakehouse_tests/{test}" for test in tests)]
-        log = self._folder / "pytest.log"
-        process = _FORKED.Process(target=_pytest, args=(self._folder, flat, self._environ, log))
+        process = _FORKED.Process(target=_pytest, args=(self._folder, flat, self._environ, self.log))
         process.start()
         process.join(_TEST_SECONDS)
         if process.exitcode is None:
             process.kill()
-            return _RED
-        if process.exitcode not in (_GREEN, _RED, _NO_TESTS):
-            raise RuntimeError(f"pytest ended with {process.exitcode}: {flat}\n{log.read_text()[-4000:]}")
-        return process.exitcode
+        return _RED if process.exitcode is None else process.exitcode - _ANSWERED
 
 
 def _pytest(folder: Path, arguments: list[str], environ: dict[str, str], log: Path) -> None:
@@ -147,15 +141,12 @@ def _pytest(folder: Path, arguments: list[str], environ: dict[str, str], log: Pa
         import pytest
 
         code = int(pytest.main(arguments))
-    os._exit(code)  # no thread of a server that a test started keeps it
+    os._exit(_ANSWERED + code)  # no thread of a server that a test started keeps it
 
 
 def _unnoticed(rules: Sequence[Rule], copies: Sequence[_Copy], marks: Sequence[str]) -> list[Rule]:
     """Those of the rules that may be broken in a copy without a red test among those with these marks."""
-    every = dict.fromkeys(test for rule in rules for test in rule.tests)
-    if copies[0].ends_with(every, marks, "-x") == _RED:
-        raise RuntimeError(f"the tests of these rules ({' '.join(marks)}) are red with no rule broken")
-    free: SimpleQueue[_Copy] = SimpleQueue()
+    tests, free = [*dict.fromkeys(test for rule in rules for test in rule.tests)], SimpleQueue[_Copy]()
     for copy in copies:
         free.put(copy)
 
@@ -167,6 +158,10 @@ def _unnoticed(rules: Sequence[Rule], copies: Sequence[_Copy], marks: Sequence[s
             free.put(copy)
 
     with ThreadPoolExecutor(max_workers=len(copies)) as pool:
+        shares = [tests[start :: len(copies)] for start in range(min(len(copies), len(tests)))]
+        for copy, code in zip(copies, pool.map(lambda copy, share: copy.ends_with(share, marks, "-x"), copies, shares), strict=False):
+            if code not in (_GREEN, _NO_TESTS):
+                raise RuntimeError(f"with no rule broken, pytest ends with {code}:\n{copy.log.read_text()[-4000:]}")
         waiting = {pool.submit(verdict, rule): rule for rule in rules}
         unnoticed: list[Rule] = []
         for number, done in enumerate(as_completed(waiting), start=1):
