@@ -17,7 +17,7 @@ from lakehouse.defs.health import health_check
 from lakehouse.defs.inventory import inventory_asset, inventory_sensor
 from lakehouse.defs.keys import inventory_key, table_key, vacuum_key
 from lakehouse.defs.landing import landing_assets, landing_sensor
-from lakehouse.defs.resources import lake_of, spark_resource, tables_of
+from lakehouse.defs.resources import lake_of, lake_resources, tables_of
 from lakehouse.defs.table_assets import table_asset
 from lakehouse.defs.upkeep.ranking import maintenance_plan
 from lakehouse.defs.upkeep.schedules import compaction_schedules
@@ -33,7 +33,8 @@ def define(settings: Settings) -> dg.Definitions:
         Refused: as for `tables_of`.
     """
     tables = tables_of(settings)
-    lake = lake_of(settings)
+    resources = lake_resources(settings)
+    lake = lake_of(settings, resources)
     return dg.Definitions(
         assets=[
             *landing_assets(tables, lake),
@@ -57,7 +58,7 @@ def define(settings: Settings) -> dg.Definitions:
             *replay_sensors(settings),
         ],
         schedules=compaction_schedules(tables, lake),
-        resources={"spark": spark_resource(settings)},
+        resources=resources,
         executor=dg.in_process_executor,
     )
 

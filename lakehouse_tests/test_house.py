@@ -21,7 +21,7 @@ HOUSE = Path(__file__).resolve().parent.parent
 DOORS: dict[str, tuple[str, ...] | None] = {
     "core": ("lakehouse.core",),
     "tables": (*(f"lakehouse.{name}" for name in lakehouse.__all__), "lakehouse.tables", "pyspark.sql"),
-    "runtime": ("lakehouse.core", "lakehouse.runtime", "psutil"),
+    "runtime": ("lakehouse.core", "lakehouse.runtime", "psutil", "yaml"),
     "report": ("lakehouse.core", "lakehouse.report", "matplotlib", "PIL"),
     "engine": (
         "lakehouse.core",

@@ -14,7 +14,7 @@ from lakehouse.core.declaration.compaction_policy import policy_for
 from lakehouse.core.declaration.strategies import BySensor
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.delta.commits import History
-from lakehouse.core.reasons import Reason
+from lakehouse.core.reasons import Explanation
 from lakehouse.core.scheduling.health import assess_health
 from lakehouse.core.scheduling.ranking import Bounds, Decision, RunState, choose_compactions
 from lakehouse.core.scheduling.read_rates import ReaderRun, count_reads
@@ -35,7 +35,7 @@ class _Looked:
     plan: CompactionPlan
     state: TableState
     history: History
-    held: tuple[Reason, str] | None
+    held: Explanation | None
 
 
 def look_at_fleet(opened: Opened, tables: Sequence[Table]) -> tuple[list[Found[CompactionPlan]], tuple[Decision, ...]]:
@@ -88,7 +88,7 @@ def _look(lake: Lake, table: Table, now: int) -> _Looked | None:
         chosen=type(strategy).__name__,
         prices=table.prices,
     )
-    return _Looked(plan=plan, state=state, history=facts.history, held=(held.reason, held.sentence) if held else None)
+    return _Looked(plan=plan, state=state, history=facts.history, held=held.explanation if held else None)
 
 
 def _reader_runs(opened: Opened, known: dict[str, _Looked], tables: Sequence[Table]) -> list[ReaderRun]:

@@ -6,7 +6,6 @@ Every command prints by these functions alone, so that no name, note or error fr
 import json
 import sys
 from collections.abc import Callable, Iterable, Sequence
-from datetime import UTC, datetime
 from typing import IO, Any
 
 import click
@@ -16,13 +15,12 @@ from rich.padding import Padding
 from rich.table import Table as Grid
 from rich.text import Text
 
-from lakehouse.core.text import printable
+from lakehouse.core.text import printable, size_text, utc_text
 
 # What a table is given where nobody looks at it: wide enough that no sentence is broken for a program that greps.
 _PIPE_WIDTH = 220
 # Between two columns, and what a sentence needs to be read in.
 _GAP, _LEAST_ROOM = 2, 45
-_UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 
 
 def json_option(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -97,14 +95,7 @@ def _lines(grid: Grid, *, at_least: int) -> list[str]:
 
 def bytes_text(count: int | None) -> str:
     """`1.5 MiB`; `-` where it is unknown."""
-    if count is None:
-        return "-"
-    if count < 1000:
-        return f"{count} B"
-    size, unit = float(count), "B"
-    while size >= 999.95 and unit != _UNITS[-1]:
-        size, unit = size / 1024, _UNITS[_UNITS.index(unit) + 1]
-    return f"{size:.1f} {unit}"
+    return "-" if count is None else size_text(count)
 
 
 def count_text(count: int | None) -> str:
@@ -113,5 +104,5 @@ def count_text(count: int | None) -> str:
 
 
 def time_text(ms: int | None) -> str:
-    """`2013-01-08 05:00:00 UTC`; `-` where it is unknown."""
-    return "-" if ms is None else f"{datetime.fromtimestamp(ms / 1000, tz=UTC):%Y-%m-%d %H:%M:%S} UTC"
+    """`2013-01-08 05:00 UTC`; `-` where it is unknown."""
+    return "-" if ms is None else utc_text(ms)

@@ -1,50 +1,57 @@
 """The closed list of reasons for doing something or nothing, one sentence each.
 
-A decision carries a `Reason` and the numbers that its sentence names; the terminal, a sensor's text, a
-check's description and a commit's metadata all print the same sentence.
+A decision carries an `Explanation`, a reason with the numbers that its sentence names; the terminal, a sensor's text, a check's description
+and a commit's metadata all print the sentence that is made of them here.
 """
 
+from collections.abc import Mapping
+from dataclasses import dataclass
 from enum import Enum
+from string import Formatter
+from typing import Any
+
+from lakehouse.core.text import count_of, size_text, utc_text
 
 
 class Reason(Enum):
-    """Why a decision fell as it did; the value is the sentence, with the numbers it needs as fields."""
+    """Why a decision fell as it did; the value is the sentence, with the numbers it needs as fields.
+
+    `{x:size}` are bytes, `{x:time}` is a time in ms, `{x:a noun}` is a count of such things.
+    """
 
     # What a compaction plan says of one table.
-    MERGEABLE_FILES = "{files_removed} files of {bytes_removed} bytes merge into {files_added} in {partitions} partition(s)"
-    NO_FILES = "the table has 0 files at version {version}"
+    MERGEABLE_FILES = "{files_removed:file} ({bytes_removed:size}) merge into {files_added}{where}"
+    NO_FILES = "the table has no files at version {version}"
     NOTHING_SMALL = (
-        "none of its {files} files is under {candidate_bytes} bytes, three quarters of the target, or needs its deleted rows removed"
+        "all of its {files:file} have {candidate_bytes:size} or more, three quarters of the target, and none has deleted rows to remove"
     )
-    NOTHING_SHARES_A_BIN = "no two of its {candidates} small file(s) share a partition and fit into one file of {target_bytes} bytes"
-    ALREADY_COMPACTED = (
-        "of its {candidates} small file(s) compactions wrote all but {fresh}, and no bin holds two of those, so a merge would gain nothing"
-    )
+    NOTHING_SHARES_A_BIN = "no two of its {candidates:small file} share a partition and fit into one file of {target_bytes:size}"
+    ALREADY_COMPACTED = "compactions wrote all but {fresh} of its {candidates:small file}, and a merge needs two new files in one partition"
     # ... and of what is merged into what.
     SECOND_TIER = (
-        "{files_removed} files of {bytes_removed} bytes, right for an earlier target of an eighth, merge into {files_added} of up to "
-        "{target_bytes} bytes in {partitions} partition(s), once"
+        "{files_removed:file} ({bytes_removed:size}), right for an earlier target of an eighth, merge once into {files_added} of up to "
+        "{target_bytes:size}{where}"
     )
-    CORES_KEPT_BUSY = "its {files} file(s) of {bytes} bytes keep {cores} cores busy at a scan, and any merge would leave too few of them"
+    CORES_KEPT_BUSY = "its {files:file} ({bytes:size}) keep {cores:core} busy at a scan, and any merge would leave too few of them"
     DELETED_ROWS = (
-        "deletion vectors hide {deleted} of {rows} rows ({share}): {at_least}{files_removed} files of {bytes_removed} bytes are rewritten "
-        "without them into {files_added} in {partitions} partition(s)"
+        "deletion vectors hide {deleted} of {rows:row} ({share}): {at_least}{files_removed:file} ({bytes_removed:size}) rewritten "
+        "without them into {files_added}{where}"
     )
     OUT_OF_ORDER = (
-        "all {files_removed} files of {bytes_removed} bytes in {partitions} partition(s) are rewritten along {columns} into at most "
-        "{files_added}, since {changed} of the table's files are out of that order"
+        "all {files_removed:file} ({bytes_removed:size}){where} are rewritten along {columns} into at most {files_added}, since {changed} "
+        "of the table's files are out of that order"
     )
     LOOSE_FILES = (
-        "{bound}{files_removed} files of {bytes_removed} bytes are rewritten, clustered by {columns}, into at most {files_added}, since "
-        "{changed} files of {changed_bytes} bytes are in no cluster yet"
+        "{bound}{files_removed:file} ({bytes_removed:size}) are rewritten, clustered by {columns}, into at most {files_added}, since "
+        "{changed:file} ({changed_bytes:size}) are in no cluster yet"
     )
     IN_ORDER = (
-        "{changed} of its {files} file(s), {changed_bytes} bytes, are out of the order by {columns}; a rewrite waits for a quarter of a "
+        "{changed} of its {files:file} ({changed_bytes:size}) are out of the order by {columns}; a rewrite waits for a quarter of a "
         "partition's bytes, or {threshold} files"
     )
     NOT_CLUSTERED_YET = "it is clustered by {declared} at version {version}, and by {columns} from its next write on"
     PLAN_REFUSED = "nothing can be planned: {why}"
-    ALL_WARM = "{warm} partition(s) have mergeable files, and each was written to within the last {hours} h"
+    ALL_WARM = "{warm:partition} with mergeable files, each written to within the last {hours} h"
 
     # What the sensor says of one table.
     DUE = "{mergeable} mergeable files reach the threshold of {threshold}"
@@ -57,92 +64,147 @@ class Reason(Enum):
     TRIES_USED_UP = (
         "the compaction of version {version} failed {tries} of {tries_allowed} times; {mergeable} mergeable files wait for the next write"
     )
-    NO_SLOT = "{why}, but {slots} compaction(s) at once are allowed"
+    NO_SLOT = "{why}, but at most {slots:compaction} may run at once"
     # The sensor's other triggers, and what else may hold a due table up.
     DUE_AGE = "the oldest of its {mergeable} mergeable files is {hours} h old, {limit} h are allowed"
     DUE_DELETED_ROWS = "{share} of its rows are deleted and still stored, {limit} are allowed"
     COOLING_DOWN = "{why}, but it was compacted {minutes} min ago, at most once in {cooldown} min"
-    OVER_BUDGET = "{why}, but it takes {usd} USD, and {left} of the {budget} USD an hour are left"
+    OVER_BUDGET = "{why}, but it costs {usd} USD, and {left} of the {budget} USD an hour are left"
     OTHER_STRATEGY = "its strategy is {strategy}, so the sensor does not ask for it"
 
     # Why a table is left alone, whatever it would gain.
     OPTED_OUT = "its declaration says {said}: nothing runs unless a person insists (--anyway)"
-    PAUSED = "paused since {since}, {until}{why}"
-    RECOMMEND_ONLY = "its declaration says mode {mode}: the plan is shown, a person runs it: lakehouse compact {table}"
+    PAUSED = "paused since {since:time}, {until}{why}"
+    RECOMMEND_ONLY = "its declaration says mode {mode}: a person runs what the plan shows, with lakehouse compact {table}"
     BREAKER_CLOSED = (
-        "the breaker is closed: {failures} failure(s) and {slower} slower scan(s) in a row, the same bytes rewritten for nothing "
-        "{times} time(s); {limit} of a kind open it"
+        "the breaker is closed: {failures:failure} and {slower:slower scan} in a row, the same bytes rewritten for nothing "
+        "{times} times; {limit} of a kind open it"
     )
     BREAKER_OPEN = (
-        "{count} compaction(s) in a row did not succeed, {conflicts} of them lost to other writers ({bytes} bytes and {seconds} s spent, "
-        "{limit} open the breaker): hands off for {hours} h, until {until}; the last said: {why}"
+        "{count:compaction} in a row did not succeed, {conflicts} of them lost to other writers ({bytes:size} and {seconds} s spent, "
+        "{limit} open the breaker): left alone for {hours} h, until {until:time}; the last error: {why}"
     )
     REWRITE_LOOP = (
-        "the same bytes were rewritten {count} time(s) in a row for nothing, {bytes} bytes in all, last by version {version} "
-        "({limit} open the breaker): hands off for {hours} h, until {until}"
+        "the same bytes were rewritten {count} times in a row for nothing, {bytes:size} in all, last by version {version} "
+        "({limit} open the breaker): left alone for {hours} h, until {until:time}"
     )
     MEASURED_HARM = (
-        "a scan took longer after each of the last {count} compaction(s), at last {after} s after {before} s "
-        "({limit} open the breaker): hands off for {hours} h, until {until}"
+        "a scan took longer after each of the last {count:compaction}, at last {after} s after {before} s "
+        "({limit} open the breaker): left alone for {hours} h, until {until:time}"
     )
-    HALF_OPEN = "one try is let through since {retry_at}: a success closes the breaker, a failure opens it for longer; before: {why}"
-    WINDOW_CLOSED = "no window is open at {now} (windows: {windows}); the next opens at {opens}"
+    HALF_OPEN = "one try is let through since {retry_at:time}: a success closes the breaker, a failure opens it for longer; before: {why}"
+    WINDOW_CLOSED = "no window is open at {now:time} (windows: {windows}); the next opens at {opens:time}"
 
     # What the choice of a strategy says: who keeps a table's files large, and when.
     STRATEGY_DECLARED = "its declaration says {name}"
     BEFORE_WRITE_CHOSEN = (
-        "before the write: each batch of {batch_bytes} bytes fills the {files_needed} file(s) that it needs, has written {batch_files}, "
-        "and to shuffle it takes {seconds} s of the {latency_seconds} s that readers wait"
+        "before the write: each batch ({batch_bytes:size}) fills the {files_needed:file} that it needs, was written as {batch_files}, and "
+        "a shuffle takes {seconds} s of the {latency_seconds} s that readers wait"
     )
     AFTER_WRITE_CHOSEN = (
-        "after each write: to merge a batch of {batch_bytes} bytes in {batch_files} file(s), {arrivals_per_hour} an hour, takes {seconds} "
+        "after each write: to merge a batch of {batch_files:file} ({batch_bytes:size}), {arrivals_per_hour} an hour, takes {seconds} "
         "s of the {latency_seconds} s that readers wait, and the sensor would come after {sensor_seconds} s"
     )
     SENSOR_CHOSEN = (
         "by the sensor: its threshold is reached in {sensor_seconds} s, a merge after each write takes {seconds} s of the "
         "{interval_seconds} s between two, readers wait {latency_seconds} s"
     )
-    BATCHES_FIT = "by the sensor: each batch of {batch_bytes} bytes writes {batch_files} file(s), and needs as many"
-    WRITES_UNKNOWN = "by the sensor: {known} commit(s) with new rows are known, with times, {wanted} are wanted to choose by"
+    BATCHES_FIT = "by the sensor: each batch ({batch_bytes:size}) is written as {batch_files:file}, and needs as many"
+    WRITES_UNKNOWN = "by the sensor: {known:commit} with new rows are known, and a choice needs {wanted}"
 
     # What a back-test says where nobody looks at a table.
     SCHEDULE_NOT_YET = "the schedule {cron} did not come round before the next commit"
 
     # What the choice of a batch says of one landing prefix.
-    BATCH_READY = "{files} landed file(s) of {bytes} bytes make batch {batch}, {set_aside} file(s) are set aside"
-    BATCH_UNFINISHED = "batch {batch} of {files} file(s) was planned but did not reach the table: it is done again, unchanged"
-    TRIED_BEFORE = "batch {batch} was tried {tries} time(s) and did not arrive; it is tried again in {seconds} s"
-    NOTHING_LANDED = "nothing new has landed; {seen} file(s) are in the table already"
+    BATCH_READY = "batch {batch} has {files:landed file} ({bytes:size}), {set_aside:file} set aside"
+    BATCH_UNFINISHED = "batch {batch} of {files:file} was planned but did not reach the table: it is done again, unchanged"
+    TRIED_BEFORE = "batch {batch} was tried {tries} times and did not arrive; it is tried again in {seconds} s"
+    NOTHING_LANDED = "nothing new has landed; the table holds {seen:file}"
 
     # What a derived table says of its inputs.
-    INPUTS_UNCHANGED = "no input has changed since version(s) {versions}"
-    INPUTS_CHANGED = "input(s) changed: {versions}"
-    INPUT_UNREAD = "{table} was never read before, so all of its version {version} is"
-    INPUT_MADE_ANEW = "{table} was made anew since it was read, so all of its version {version} is read"
-    INPUT_HISTORY_LOST = "the changes of {table} after version {consumed} are gone, so all of its version {version} is read"
+    INPUTS_UNCHANGED = "no input has changed since {versions}"
+    INPUTS_CHANGED = "inputs changed: {versions}"
+    INPUT_UNREAD = "the table reads {table} for the first time: all of version {version}"
+    INPUT_MADE_ANEW = "{table} was made anew since it was read: all of version {version} is read"
+    INPUT_HISTORY_LOST = "the changes of {table} after version {consumed} are gone: all of version {version} is read"
     INPUT_REPLACED = (
-        "version {replaced} of {table} is a {operation} of somebody else, which may bring back rows that were read before, so all of its "
-        "version {version} would have to be read"
+        "version {replaced} of {table} is a {operation} of somebody else, which may bring back rows that were read before; only reading "
+        "all of version {version} would be right"
     )
-    INPUT_UNDONE = "{table} was read at version {consumed}, of a compaction that was undone since, so all of its version {version} is read"
+    INPUT_UNDONE = "{table} was read at version {consumed}, and that compaction was undone since: all of version {version} is read"
 
     # What measured scans say of whether a table's compaction pays.
-    PROBES_PAY = "{probes} probe(s) measured scans {gained} faster after a compaction (between {low} and {high})"
-    PROBES_DO_NOT_PAY = "{probes} probe(s) measured scans {gained} faster after a compaction (between {low} and {high}): under {least}"
-    PROBES_UNDECIDED = "{probes} of {wanted} probe(s) say too little yet: scans are between {low} and {high} faster after a compaction"
-    NOT_PROBED = "{probes} probe(s) were made yet; every {every}th compaction is probed"
+    PROBES_PAY = "{probes:probe} measured scans {gained} faster after a compaction (between {low} and {high})"
+    PROBES_DO_NOT_PAY = "{probes:probe} measured scans {gained} faster after a compaction (between {low} and {high}): under {least}"
+    PROBES_UNDECIDED = "{probes} of {wanted:probe} say too little yet: scans are between {low} and {high} faster after a compaction"
+    NOT_PROBED = "{probes:probe} made yet; every {every}th compaction is probed"
     BACKED_OFF = "compaction is tried again in {hours} h, since it does not pay: {why}"
 
     # What a vacuum plan says of one table.
     VACUUM_DUE = (
-        "{files} file(s) of {bytes} bytes that nothing has needed since {horizon} go, {orphans} of them in no version (mode {mode})"
+        "nothing has needed {files:file} ({bytes:size}) since {horizon:time}, {orphans} of them in no version: they go (mode {mode})"
     )
     NOTHING_PAST = (
-        "nothing that was removed before {horizon} lies in storage ({waiting} removed file(s) are within the retention, mode {mode})"
+        "nothing that was removed before {horizon:time} lies in storage ({waiting:removed file} within the retention, mode {mode})"
     )
-    TOO_LITTLE_PAST = "{files} file(s) of {bytes} bytes could go, {least} bytes are wanted"
-    HELD_FOR_READERS = "what was removed after {since} is kept for what has not read it yet: {readers}"
+    TOO_LITTLE_PAST = "{files:file} ({bytes:size}) could go, the declaration wants {least:size}"
+    HELD_FOR_READERS = "what was removed after {since:time} is kept for what has not read it yet: {readers}"
 
-    def say(self, **numbers: object) -> str:
+    def explain(self, **numbers: Any) -> "Explanation":
+        """The reason with its numbers."""
+        return Explanation(self, numbers)
+
+    def say(self, **numbers: Any) -> str:
         """The sentence with its numbers; a missing number is a programming error (KeyError)."""
-        return self.value.format(**numbers)
+        return self.explain(**numbers).sentence
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """Why something is done or left: a reason, its numbers as they are, and what a person is told beside (`more`)."""
+
+    reason: Reason
+    numbers: Mapping[str, Any]
+    more: str = ""
+
+    @property
+    def sentence(self) -> str:
+        """The reason as a sentence of its numbers; a missing number is a programming error (KeyError)."""
+        if self.reason is Reason.NOTHING_SHARES_A_BIN and self.numbers["candidates"] == 1:
+            return f"one {'' if self.numbers['files'] == 1 else 'small '}file, nothing to merge{self.more}"
+        return _WORDS.vformat(self.reason.value, (), self.numbers) + self.more
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Explained:
+    """What carries its explanation; reason and sentence are read from it."""
+
+    explanation: Explanation
+
+    @property
+    def reason(self) -> Reason:
+        """The reason out of the closed list."""
+        return self.explanation.reason
+
+    @property
+    def sentence(self) -> str:
+        """The reason as a sentence."""
+        return self.explanation.sentence
+
+
+class _Words(Formatter):
+    """Numbers as a person reads them: bytes, times, and counts of things."""
+
+    def format_field(self, value: Any, format_spec: str) -> str:
+        match format_spec:
+            case "":
+                return str(value)
+            case "size":
+                return size_text(value)
+            case "time":
+                return utc_text(value)
+            case noun:
+                return count_of(value, noun)
+
+
+_WORDS = _Words()

@@ -49,6 +49,7 @@ ACCEPTED = {
     "LAKEHOUSE_COMPACTION_BUDGET_USD": ("0", "USD an hour that compactions may be predicted to cost, like 0.25; 0 for no bound"),
     "LAKEHOUSE_COMPACTION_SLOTS": ("1", "a whole number, 1 to 16: so many compactions may be under way at once"),
     "LAKEHOUSE_COMPACTION_TICK_SECONDS": ("10, on S3 30", "seconds between two ticks of the compaction sensor, 5 to 3600"),
+    "LAKEHOUSE_COMPUTE_LOGS": ("home", "home or lake: what runs print is kept in LAKEHOUSE_HOME, or with a lake on S3"),
     "LAKEHOUSE_TABLES": ("lakehouse.tables", "the dotted name of the package that declares the tables"),
     "LAKEHOUSE_REPLAY": ("on", "on or off: whether the year of flights is played into the landing area"),
     "LAKEHOUSE_REPLAY_START": ("2013-01-01", "a date in 2013, like 2013-01-01"),
@@ -70,6 +71,7 @@ class Settings:
     compaction_budget_usd: float
     compaction_slots: int
     compaction_tick_seconds: int
+    compute_logs_in_lake: bool
     tables: str
     replay: bool
     replay_start: datetime
@@ -80,6 +82,12 @@ class Settings:
     def on_s3(self) -> bool:
         """Whether the lake lives on S3 (or a server that speaks its protocol)."""
         return self.root.startswith("s3://")
+
+    @property
+    def bucket_and_prefix(self) -> tuple[str, str]:
+        """Of a lake on S3 its bucket, and the prefix of its keys, which may be empty."""
+        bucket, _, prefix = self.root.removeprefix("s3://").partition("/")
+        return bucket, prefix
 
     @property
     def spark_root(self) -> str:
@@ -102,6 +110,7 @@ class Settings:
             "LAKEHOUSE_COMPACTION_BUDGET_USD": f"{self.compaction_budget_usd:.6f}".rstrip("0").rstrip("."),
             "LAKEHOUSE_COMPACTION_SLOTS": str(self.compaction_slots),
             "LAKEHOUSE_COMPACTION_TICK_SECONDS": str(self.compaction_tick_seconds),
+            "LAKEHOUSE_COMPUTE_LOGS": "lake" if self.compute_logs_in_lake else "home",
             "LAKEHOUSE_TABLES": self.tables,
             "LAKEHOUSE_REPLAY": "on" if self.replay else "off",
             "LAKEHOUSE_REPLAY_START": f"{self.replay_start:%Y-%m-%d}",
@@ -124,6 +133,8 @@ def parse_settings(environ: Mapping[str, str], *, base: Path) -> Settings:
     tick = "LAKEHOUSE_COMPACTION_TICK_SECONDS"
     values[tick] = environ.get(tick) or ("30" if root.startswith("s3://") else "10")
     port, spark_port = _ports(values)
+    if values["LAKEHOUSE_COMPUTE_LOGS"] not in (("home", "lake") if root.startswith("s3://") else ("home",)):
+        raise _refused("LAKEHOUSE_COMPUTE_LOGS", values["LAKEHOUSE_COMPUTE_LOGS"])
     return Settings(
         root=root,
         home=Path(home),
@@ -134,6 +145,7 @@ def parse_settings(environ: Mapping[str, str], *, base: Path) -> Settings:
         compaction_budget_usd=float(_matching(values, "LAKEHOUSE_COMPACTION_BUDGET_USD", _USD)),
         compaction_slots=_whole(values, "LAKEHOUSE_COMPACTION_SLOTS", 1, 16),
         compaction_tick_seconds=_whole(values, tick, 5, 3600),
+        compute_logs_in_lake=values["LAKEHOUSE_COMPUTE_LOGS"] == "lake",
         tables=_matching(values, "LAKEHOUSE_TABLES", _MODULE),
         replay=_switch(values, "LAKEHOUSE_REPLAY"),
         replay_start=_day(values, "LAKEHOUSE_REPLAY_START"),

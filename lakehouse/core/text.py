@@ -2,8 +2,28 @@
 
 import difflib
 from collections.abc import Iterable
+from datetime import UTC, datetime
 
 _ALIKE = 0.5
+_UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
+
+
+def size_text(count: int) -> str:
+    """`303 B`, `1.5 KiB`, `32 MiB`: bytes as a person reads them."""
+    size, unit = float(count), 0
+    while size >= 999.5 and unit < len(_UNITS) - 1:
+        size, unit = size / 1024, unit + 1
+    return f"{f'{size:.1f}'.removesuffix('.0') if size < 9.95 else round(size)} {_UNITS[unit]}"
+
+
+def count_of(count: int, noun: str) -> str:
+    """`1 file`, `6 files`."""
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
+def utc_text(ms: int) -> str:
+    """`2013-01-08 05:00 UTC`."""
+    return f"{datetime.fromtimestamp(ms / 1000, tz=UTC):%Y-%m-%d %H:%M} UTC"
 
 
 def printable(text: str, *, keep: str = "") -> str:

@@ -1,6 +1,8 @@
-"""What the settings stand for: the tables, the lake, and Spark as a Dagster resource. Nothing is opened before a run asks for it."""
+"""What the settings stand for: the tables, the lake, and Spark and S3 as Dagster resources. Nothing is opened before a run asks for it."""
 
 import os
+from collections.abc import Mapping
+from typing import Any
 
 from dagster_pyspark import LazyPySparkResource
 
@@ -9,6 +11,7 @@ from lakehouse.core.settings import Settings
 from lakehouse.engine.declared_tables import declared_tables
 from lakehouse.engine.lake import Lake, open_lake
 from lakehouse.engine.spark.sessions import connect, prepare
+from lakehouse.engine.store.s3 import client_options, s3_client
 from lakehouse.runtime.server import TOKEN_VARIABLE
 
 
@@ -21,9 +24,23 @@ def tables_of(settings: Settings) -> tuple[Table, ...]:
     return tuple(declared_tables(settings).values())
 
 
-def lake_of(settings: Settings) -> Lake:
-    """The lake that every factory is given; it touches nothing until it is asked."""
-    return open_lake(settings)
+def lake_of(settings: Settings, resources: Mapping[str, Any]) -> Lake:
+    """The lake that every factory is given; it touches nothing until it is asked, and reaches S3 by the resource `s3`."""
+    return open_lake(settings, resources["s3"].get_client if settings.on_s3 else None)
+
+
+def lake_resources(settings: Settings) -> dict[str, Any]:
+    """`spark`, and `s3` for a lake there: dagster-aws's resource with what the AWS_ variables say, without keys, which boto3 finds."""
+    resources: dict[str, Any] = {"spark": spark_resource(settings)}
+    if settings.on_s3:
+        from dagster_aws.s3 import S3Resource  # it loads boto3, which a lake on disk does without
+
+        class LakeS3(S3Resource):
+            def get_client(self) -> Any:
+                return s3_client(**{name: getattr(self, name) for name in client_options({})})
+
+        resources["s3"] = LakeS3(**client_options(os.environ))
+    return resources
 
 
 def spark_resource(settings: Settings) -> LazyPySparkResource:

@@ -1,8 +1,14 @@
 """The one clock: core is told the time, and looks at none."""
 
+import random
 import time
 
 
 def now_ms() -> int:
     """Milliseconds since 1970, UTC."""
     return time.time_ns() // 1_000_000
+
+
+def pause_about(seconds: float) -> None:
+    """Waits between half and one and a half of `seconds` before a request is made again: who lost together does not come back together."""
+    time.sleep(random.uniform(0.5, 1.5) * seconds)

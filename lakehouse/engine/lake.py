@@ -1,6 +1,8 @@
 """One lake: its settings and its store, and what lies where in it."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from lakehouse.core.settings import Settings
 from lakehouse.engine.delta_log import TableFacts, read_facts
@@ -19,6 +21,6 @@ class Lake:
         return read_facts(self.store, key, uri=self.settings.table_uri(key), version=version)
 
 
-def open_lake(settings: Settings) -> Lake:
-    """The lake that the settings name; nothing is created and, on S3, nothing is asked yet."""
-    return Lake(settings=settings, store=open_store(settings))
+def open_lake(settings: Settings, make_client: Callable[[], Any] | None = None) -> Lake:
+    """The lake that the settings name; nothing is created and, on S3, nothing is asked yet. `make_client` is as for `open_store`."""
+    return Lake(settings=settings, store=open_store(settings, make_client))

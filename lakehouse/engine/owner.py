@@ -22,8 +22,8 @@ from urllib.parse import urlsplit
 from uuid import uuid4
 
 from lakehouse.core.errors import Broken, Refused
-from lakehouse.core.scheduling.circuit_breaker import utc_text
 from lakehouse.core.settings import Settings
+from lakehouse.core.text import utc_text
 from lakehouse.engine.clock import now_ms
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.store import DiskStore

@@ -13,12 +13,12 @@
 
 import contextlib
 import os
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from lakehouse.core.errors import Transient
+from lakehouse.engine.clock import pause_about
 from lakehouse.engine.journal.journal import Journal
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.owner import claim
@@ -70,7 +70,7 @@ def retry_conflicts(work: Callable[[], T]) -> T:
         except Exception as error:
             if not is_conflict(error):
                 raise
-        time.sleep(seconds)  # lets the winner of the race finish; the work then starts from fresh facts
+        pause_about(seconds)  # lets the winner of the race finish; the work then starts from fresh facts
     return work()
 
 

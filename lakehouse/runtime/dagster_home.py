@@ -1,14 +1,13 @@
 """Where Dagster keeps what it recorded of this lake, set up without importing Dagster."""
 
-import json
 import os
 from pathlib import Path
+from typing import Any
 
-from lakehouse.core.settings import Settings
+import yaml
+
+from lakehouse.core.settings import S3_ENDPOINTS, Settings
 from lakehouse.runtime.project import ROOT
-
-_DEFAULT = "base_dir: .lakehouse/dagster"
-_RUNS = "max_concurrent_runs: "
 
 
 def dagster_home(settings: Settings) -> Path:
@@ -18,19 +17,23 @@ def dagster_home(settings: Settings) -> Path:
     """
     home = settings.home / "dagster"
     home.mkdir(parents=True, exist_ok=True)
-    runs = settings.compaction_slots + 1
-    lines = (_with_runs(_with_folder(line, home), runs) for line in (ROOT / "dagster.yaml").read_text().splitlines())
+    config = yaml.safe_load((ROOT / "dagster.yaml").read_text())
+    config["storage"]["sqlite"]["base_dir"] = config["local_artifact_storage"]["config"]["base_dir"] = str(home)
+    config["compute_logs"]["config"]["base_dir"] = str(home / "logs")
+    config["concurrency"]["runs"]["max_concurrent_runs"] = settings.compaction_slots + 1
+    if settings.compute_logs_in_lake:
+        config["compute_logs"] = _logs_in_lake(settings, home)
     fresh = home / f"dagster.yaml.{os.getpid()}"
-    fresh.write_text("\n".join(lines) + "\n")
+    fresh.write_text(yaml.safe_dump(config, sort_keys=False))
     fresh.replace(home / "dagster.yaml")
     return home
 
 
-def _with_folder(line: str, home: Path) -> str:
-    before, found, rest = line.partition(_DEFAULT)
-    return f"{before}base_dir: {json.dumps(str(home) + rest)}" if found else line
-
-
-def _with_runs(line: str, runs: int) -> str:
-    before, found, _ = line.partition(_RUNS)
-    return f"{before}{_RUNS}{runs}" if found else line
+def _logs_in_lake(settings: Settings, home: Path) -> dict[str, Any]:
+    """What runs print goes to the lake's bucket when a step ends, and each half minute before that."""
+    bucket, prefix = settings.bucket_and_prefix
+    config: dict[str, Any] = {"bucket": bucket, "prefix": f"{prefix}/_lakehouse/compute_logs", "local_dir": str(home / "logs")}
+    config |= {"skip_empty_files": True, "upload_interval": 30}
+    if endpoint := next((os.environ[name] for name in S3_ENDPOINTS if os.environ.get(name)), None):
+        config["endpoint_url"] = endpoint
+    return {"module": "dagster_aws.s3.compute_log_manager", "class": "S3ComputeLogManager", "config": config}

@@ -65,7 +65,7 @@ def test_a_table_that_does_not_exist_yet_passes_and_says_so(lake: Lake) -> None:
 def test_small_files_pass_until_twice_the_threshold_of_a_compaction(lake: Lake, story: LogBuilder, count: int, passes: bool) -> None:
     story.append(small_files(count)).store_data()
     assert verdicts(lake)["small_files"] is passes
-    assert f"{count} mergeable file(s), a compaction is due at 4, 8 are too many" in sentence(lake, "small_files")
+    assert f"{count} mergeable files, a compaction is due at 4, 8 are too many" in sentence(lake, "small_files")
 
 
 def test_a_file_that_is_gone_is_an_error_that_names_it(lake: Lake, story: LogBuilder) -> None:
@@ -96,8 +96,8 @@ def test_an_open_breaker_is_a_warning_with_its_sentence_and_numbers(lake: Lake, 
         journal.record_try(orders.key, CompactionTry(ended_ms=ended_ms, result="failed", why="f1 is not a Parquet file"))
     found = breaker(lake)
     assert (found.ok, found.severity) == (False, dg.AssetCheckSeverity.WARN)
-    assert "3 compaction(s) in a row did not succeed" in found.sentence and found.sentence.endswith(
-        "the last said: f1 is not a Parquet file"
+    assert "3 compactions in a row did not succeed" in found.sentence and found.sentence.endswith(
+        "the last error: f1 is not a Parquet file"
     )
     assert found.numbers["retry_at_ms"] == ended_ms + 6 * 3_600_000
 

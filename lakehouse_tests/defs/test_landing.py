@@ -71,8 +71,7 @@ def loaded(lake: Lake, instance: dg.DagsterInstance, number: int, *names: str) -
 
 def test_an_empty_landing_area_is_waited_for_in_words(tick: type_of_tick) -> None:
     assert text(tick()) == (
-        "bronze/orders: nothing new has landed; 0 file(s) are in the table already; "
-        "bronze/shops: nothing new has landed; 0 file(s) are in the table already"
+        "bronze/orders: nothing new has landed; the table holds 0 files; bronze/shops: nothing new has landed; the table holds 0 files"
     )
 
 
@@ -92,7 +91,7 @@ def test_only_the_tables_with_new_files_are_asked_for(lake: Lake, tick: type_of_
 def test_files_that_are_in_the_table_are_not_asked_for(lake: Lake, instance: dg.DagsterInstance, tick: type_of_tick) -> None:
     land(lake, "orders/1.json")
     loaded(lake, instance, 1, "1.json")
-    assert "bronze/orders: nothing new has landed; 1 file(s) are in the table already" in text(tick())
+    assert "bronze/orders: nothing new has landed; the table holds 1 file" in text(tick())
     land(lake, "orders/0.json")
     assert tick().run_requests
 
@@ -134,7 +133,7 @@ def test_a_batch_that_failed_is_asked_for_again_later_under_another_key(
         [request] = tick().run_requests or []
         keys.append(request.run_key)
         run = ended(instance, requested(instance, request), DagsterEventType.RUN_FAILURE, seconds_ago=pause - 5)
-        assert f"batch 1 was tried {len(keys)} time(s) and did not arrive" in text(tick())
+        assert f"batch 1 was tried {len(keys)} times and did not arrive" in text(tick())
         instance.delete_run(run.run_id)
         ended(instance, requested(instance, request), DagsterEventType.RUN_FAILURE, seconds_ago=pause + 5)
     assert len(set(keys)) == 4

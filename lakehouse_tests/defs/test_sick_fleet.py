@@ -101,8 +101,8 @@ def test_each_is_left_alone_for_its_reason_and_the_others_are_served(
     assert compacted(healthy).success
     check_the_sensors_text(tick(lake, instance).skip_reason)
 
-    assert breaker_check(lake, instance, sick) == (False, "3 compaction(s) in a row did not succeed")
-    assert breaker_check(lake, instance, looped) == (False, "the same bytes were rewritten 3 time(s) in a row for nothing")
+    assert breaker_check(lake, instance, sick) == (False, "3 compactions in a row did not succeed")
+    assert breaker_check(lake, instance, looped) == (False, "the same bytes were rewritten 3 times in a row for nothing")
     assert breaker_check(lake, instance, healthy) == (True, "the breaker is closed")
 
     refused = compacted(paused)
@@ -144,10 +144,10 @@ def check_the_sensors_text(reason: dg.SkipReason | None) -> None:
     assert reason is not None
     told = dict(line.split(": ", 1) for line in (reason.skip_message or "").split(";\n"))
     assert told[healthy.key].startswith("0 mergeable files")
-    assert told[sick.key].startswith("3 compaction(s) in a row did not succeed")
+    assert told[sick.key].startswith("3 compactions in a row did not succeed")
     assert told[paused.key].startswith("paused since")
     assert told[advised.key].startswith("its declaration says mode recommend")
-    assert told[looped.key].startswith("the same bytes were rewritten 3 time(s) in a row for nothing")
+    assert told[looped.key].startswith("the same bytes were rewritten 3 times in a row for nothing")
 
 
 def check_the_terminal(lake: Lake, reasons: dict[str, str]) -> None:

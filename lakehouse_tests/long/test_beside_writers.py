@@ -36,7 +36,7 @@ def test_the_partition_that_somebody_changes_is_left_out_of_the_next_try(lake: L
     assert (noted.result, noted.bytes_rewritten, noted.seconds) == ("conflict", outcome.wasted_bytes, outcome.wasted_seconds)
     assert noted.seconds > 0
     assert (outcome.files_removed, outcome.files_added) == (2 * PARTITIONS - 2, PARTITIONS - 1)
-    assert outcome.plan.sentence.endswith("; left to other writers: 2 of these files, in 1 partition(s)")
+    assert outcome.plan.sentence.endswith("; 2 of these files are left to other writers")
     assert rows_of(spark, lake, events.key, "id") == _ids_but(lambda id_: id_ % PARTITIONS == 3 and id_ % 10 == 3)
     rest = compact(lake, spark, events)
     assert (rest.conflicts, rest.files_removed, rest.wasted_bytes) == (0, 2, 0)

@@ -116,7 +116,7 @@ def test_what_does_not_pay_is_held_off_by_what_the_journal_says(tmp_path: Path) 
         record_probe(lake, probe)
         assert bool(backoffs(lake.store, hour * hour_ms)) == (hour == 2)
     [held] = backoffs(lake.store, 3 * hour_ms).values()
-    assert held.sentence.startswith("compaction is tried again in 5.0 h, since it does not pay: 3 probe(s)")
+    assert held.sentence.startswith("compaction is tried again in 5.0 h, since it does not pay: 3 probes")
     assert backoffs(lake.store, 8 * hour_ms) == {}
     assert hands_off_now(lake, events, None) is None  # they were measured in 1970
     lake.store.put(f"_lakehouse/probes/{events.key}/9.json", b"{}")

@@ -9,7 +9,8 @@ import click
 from lakehouse.cli.context import complete_table, open_declared
 from lakehouse.cli.output import json_option, show, write_json
 from lakehouse.core.errors import Refused
-from lakehouse.core.scheduling.circuit_breaker import Pause, utc_text
+from lakehouse.core.scheduling.circuit_breaker import Pause
+from lakehouse.core.text import utc_text
 from lakehouse.engine.clock import now_ms
 from lakehouse.engine.journal.journal import Journal
 

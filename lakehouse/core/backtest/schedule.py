@@ -10,7 +10,7 @@ from lakehouse.core.declaration.cron import cron_times
 from lakehouse.core.declaration.strategies import AfterWrite, AutoCompaction, BySensor, Chosen, NoCompaction, OptimizedWrite, Scheduled
 from lakehouse.core.delta.snapshot import Layout
 from lakehouse.core.errors import Refused
-from lakehouse.core.reasons import Reason
+from lakehouse.core.reasons import Explained, Reason
 from lakehouse.core.scheduling.circuit_breaker import hands_off
 from lakehouse.core.scheduling.health import assess_health
 from lakehouse.core.scheduling.ranking import Bounds, RunState, choose_compactions
@@ -23,12 +23,10 @@ _HOURS_LOOKED_AT = 8 * 24
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Look:
+class Look(Explained):
     """What one look at a table decided, and why."""
 
     runs: bool
-    reason: Reason
-    sentence: str
 
 
 def look_times(policy: CompactionPolicy, committed_ms: int, until_ms: int | None) -> Iterator[int]:
@@ -60,16 +58,16 @@ def look_times(policy: CompactionPolicy, committed_ms: int, until_ms: int | None
 def held_back(table: str, policy: CompactionPolicy, *, now_ms: int) -> Look | None:
     """Why a table is left alone whatever lies in it: its mode, its strategy, a closed window; `None`: it is looked at."""
     held = hands_off(table, policy, None, None, now_ms)
-    return Look(runs=False, reason=held.reason, sentence=held.sentence) if held else None
+    return Look(runs=False, explanation=held.explanation) if held else None
 
 
 def look(layout: Layout, plan: CompactionPlan, *, now_ms: int, last_run_ms: int | None) -> Look:
     """What a look at a table with this plan decides: the sensor's own decision, under the other strategies the plan's."""
     if not isinstance(plan.policy.strategy, BySensor):
-        return Look(runs=bool(plan.bins), reason=plan.reason, sentence=plan.sentence)
+        return Look(runs=bool(plan.bins), explanation=plan.explanation)
     state = replace(state_of(layout, assess_health(layout, plan)), last_compaction_ms=last_run_ms)
     [decision] = choose_compactions([state], {plan.table: plan.policy}, RunState(), bounds=Bounds(slots=1), now_ms=now_ms)
-    return Look(runs=decision.request and bool(plan.bins), reason=decision.reason, sentence=decision.sentence)
+    return Look(runs=decision.request and bool(plan.bins), explanation=decision.explanation)
 
 
 def next_look_ms(policy: CompactionPolicy, ended_ms: int) -> int | None:
@@ -80,7 +78,7 @@ def next_look_ms(policy: CompactionPolicy, ended_ms: int) -> int | None:
 def not_looked_at(policy: CompactionPolicy) -> Look:
     """What is said of a commit after which nobody looked before the next one."""
     cron = policy.strategy.cron if isinstance(policy.strategy, Scheduled) else ""
-    return Look(runs=False, reason=Reason.SCHEDULE_NOT_YET, sentence=Reason.SCHEDULE_NOT_YET.say(cron=cron))
+    return Look(runs=False, explanation=Reason.SCHEDULE_NOT_YET.explain(cron=cron))
 
 
 def _waits_for_time(policy: CompactionPolicy) -> bool:

@@ -55,7 +55,7 @@ def without_partitions(
     left = plan.files_removed - smaller.files_removed
     return replace(
         smaller,
-        sentence=f"{plan.sentence}; left to other writers: {left} of these files, in {len(partitions)} partition(s)",
+        explanation=replace(plan.explanation, more=f"{plan.explanation.more}; {left} of these files are left to other writers"),
         files_left=plan.files_left + left,
         estimate=estimate(
             rates,

@@ -19,14 +19,14 @@ from lakehouse.core.delta.commits import History
 from lakehouse.core.delta.partition_values import by_name, typed_partition
 from lakehouse.core.delta.snapshot import CATALOG_FEATURES, Layout, type_of_partition
 from lakehouse.core.errors import Refused
-from lakehouse.core.reasons import Reason
+from lakehouse.core.reasons import Explained, Explanation, Reason
 from lakehouse.core.units import HOUR_MS
 
 __all__ = ["Bin", "CompactionPlan", "plan_compaction", "plan_once_cold", "plan_or_refusal", "plan_table"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CompactionPlan:
+class CompactionPlan(Explained):
     """What `statement` will do to `table` at `version`; no bins means nothing to do, and `reason` says why.
 
     `partitions` are those that it is limited to, `None` for the whole table. `policy` is the one in force, its target never 0.
@@ -35,8 +35,6 @@ class CompactionPlan:
 
     table: str
     version: int
-    reason: Reason
-    sentence: str
     statement: type_of_statement
     bins: tuple[Bin, ...]
     partitions: tuple[type_of_partition, ...] | None
@@ -183,15 +181,14 @@ def _priced(now: Situation, found: Rewrite) -> CompactionPlan:
         "files_removed": files_removed,
         "files_added": files_added(found.statement, found.bins),
         "bytes_removed": bytes_removed,
-        "partitions": len(partitions),
+        "where": f" in {len(partitions)} partitions" if len(partitions) > 1 else "",
         **found.numbers,
     }
-    left = f"; {found.files_left} more file(s) are left for the next run" if found.files_left else ""
+    left = f"; {found.files_left} more are left for the next run" if found.files_left else ""
     return CompactionPlan(
         table=now.layout.table,
         version=now.layout.version,
-        reason=found.reason,
-        sentence=found.reason.say(**numbers) + left,
+        explanation=Explanation(found.reason, numbers, left),
         statement=found.statement,
         bins=found.bins,
         partitions=tuple(partitions.values()) if now.layout.partition_columns and found.bins else None,

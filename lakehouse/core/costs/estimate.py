@@ -16,6 +16,7 @@ from typing import Any, Literal
 
 from lakehouse.core.declaration.prices import DEFAULT_PRICES, Prices
 from lakehouse.core.delta.commits import History, PastCompaction
+from lakehouse.core.text import count_of
 
 # One compaction here: half a second of planning and commit, then per file an open and a footer, per byte a read, an encode and a write.
 # Measured on two cores of a shared machine; a lake's own history takes their place after a few runs.
@@ -83,7 +84,7 @@ class Estimate:
         if self.source == "defaults":
             return "defaults"
         spread = "" if self.spread_share is None else f", spread {self.spread_share:.0%}"
-        return f"the history of {self.run_count} run(s){spread}"
+        return f"the history of {count_of(self.run_count, 'run')}{spread}"
 
     @property
     def sentence(self) -> str:

@@ -8,6 +8,7 @@ from typing import Any, Protocol
 from lakehouse.core.costs.estimate import price, requests
 from lakehouse.core.declaration.prices import DEFAULT_PRICES, Prices
 from lakehouse.core.delta.commits import History, PastCompaction
+from lakehouse.core.text import count_of, size_text
 
 # The running means are over so many newest runs: over all, a cold start years ago would never be forgotten.
 _MEAN_OF = 10
@@ -85,11 +86,11 @@ class Account:
         """The account in a few lines."""
         means, runs = self.mean_errors, min(len(self.entries), _MEAN_OF)
         off = f"files {_share(means.files)}, bytes added {_share(means.bytes_)}, seconds {_share(means.seconds)}"
-        errors = f"{len(self.entries)} compaction(s); mean error of the newest {runs}: {off}"
-        rewritten = f"{self.bytes_rewritten} bytes rewritten for {self.bytes_ingested} bytes ingested"
+        errors = f"{count_of(len(self.entries), 'compaction')}; mean error of the newest {runs}: {off}"
+        rewritten = f"{size_text(self.bytes_rewritten)} rewritten for {size_text(self.bytes_ingested)} ingested"
         amplification = f"write amplification {_times(self.write_amplification)}: {rewritten}"
         forgotten = "; older ones are forgotten" if self.wasted_runs >= RUNS_KEPT else ""
-        wasted = f"wasted: {self.wasted_runs} run(s), {self.wasted_seconds:.1f} s, {self.wasted_bytes} bytes{forgotten}"
+        wasted = f"wasted: {count_of(self.wasted_runs, 'run')}, {self.wasted_seconds:.1f} s, {size_text(self.wasted_bytes)}{forgotten}"
         return (errors, amplification, wasted) if self.entries else (amplification, wasted)
 
     def as_json(self) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from statistics import fmean, median, stdev
 from typing import Any, Literal
 
 from lakehouse.core.costs.ledger import Account
-from lakehouse.core.reasons import Reason
+from lakehouse.core.reasons import Explained, Reason
 from lakehouse.core.units import HOUR_MS
 
 # Every so many compactions one is probed, for at most so much of what they all took: a tenth of the seconds goes into knowing.
@@ -92,22 +92,18 @@ class Probe:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Benefit:
+class Benefit(Explained):
     """The verdict over the newest probes of a table."""
 
     verdict: Literal["pays", "does not pay", "not known"]
-    reason: Reason
-    sentence: str
     gain: Gain | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Backoff:
+class Backoff(Explained):
     """Until when compaction is left alone, because it does not pay."""
 
     until_ms: int
-    reason: Reason
-    sentence: str
 
 
 def probe_from(document: dict[str, Any]) -> Probe:
@@ -150,7 +146,7 @@ def assess_benefit(probes: Sequence[Probe]) -> Benefit:
     newest = _told(probes)[-_PROBES:]
     gain = gain_of([seconds for probe in newest for seconds in probe.before], [seconds for probe in newest for seconds in probe.after])
     if gain is None:
-        return Benefit(verdict="not known", reason=Reason.NOT_PROBED, sentence=Reason.NOT_PROBED.say(probes=len(newest), every=PROBE_EVERY))
+        return Benefit(verdict="not known", explanation=Reason.NOT_PROBED.explain(probes=len(newest), every=PROBE_EVERY))
     if gain.low > 0 and gain.share >= _LEAST_GAIN:
         verdict, reason = "pays", Reason.PROBES_PAY
     elif gain.high < _LEAST_GAIN and len(newest) >= _LEAST_PROBES:
@@ -158,7 +154,7 @@ def assess_benefit(probes: Sequence[Probe]) -> Benefit:
     else:
         verdict, reason = "not known", Reason.PROBES_UNDECIDED
     shares = {"gained": f"{gain.share:.1%}", "low": f"{gain.low:.1%}", "high": f"{gain.high:.1%}", "least": f"{_LEAST_GAIN:.0%}"}
-    return Benefit(verdict=verdict, reason=reason, sentence=reason.say(probes=len(newest), wanted=_LEAST_PROBES, **shares), gain=gain)
+    return Benefit(verdict=verdict, explanation=reason.explain(probes=len(newest), wanted=_LEAST_PROBES, **shares), gain=gain)
 
 
 def benefit_backoff(probes: Sequence[Probe], now_ms: int) -> Backoff | None:
@@ -179,8 +175,7 @@ def backoff_until(until_ms: int, why: str, now_ms: int) -> Backoff | None:
     """The back-off that ends at `until_ms`, because `why`; `None` where it has ended."""
     if now_ms >= until_ms:
         return None
-    sentence = Reason.BACKED_OFF.say(hours=f"{(until_ms - now_ms) / HOUR_MS:.1f}", why=why)
-    return Backoff(until_ms=until_ms, reason=Reason.BACKED_OFF, sentence=sentence)
+    return Backoff(until_ms=until_ms, explanation=Reason.BACKED_OFF.explain(hours=f"{(until_ms - now_ms) / HOUR_MS:.1f}", why=why))
 
 
 def _told(probes: Sequence[Probe]) -> list[Probe]:

@@ -43,6 +43,8 @@ def is_number(value: object) -> bool:
 
 
 AMOUNT = Accepts("a number, 0 or more", lambda value: is_number(value) and 0 <= value < inf)
+YES_OR_NO = Accepts("True, False", lambda value: isinstance(value, bool))
+ANY_TEXT = Accepts("a text", lambda value: isinstance(value, str))
 TEXT = Accepts("a text that is not empty", lambda value: isinstance(value, str) and bool(value))
 SHARE = Accepts("a number above 0, at most 1", lambda value: is_number(value) and 0 < value <= 1)
 SHARE_OR_OFF = Accepts("a number from 0 (off) to 1", lambda value: is_number(value) and 0 <= value <= 1)

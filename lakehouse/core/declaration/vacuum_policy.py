@@ -2,9 +2,9 @@
 
 from collections.abc import Mapping
 from dataclasses import InitVar, dataclass
-from math import inf
 from typing import Literal
 
+from lakehouse.core.declaration.knobs import AMOUNT, ANY_TEXT, YES_OR_NO, check_knobs, knob, one_of, whole
 from lakehouse.core.delta.retention import RETENTION, span_ms_of
 from lakehouse.core.errors import Refused
 
@@ -18,7 +18,6 @@ VACUUM_MODES = ("LITE", "INVENTORY", "FULL")
 _LOG_RETENTION = "delta.logRetentionDuration"
 # Source: Delta's default.
 _DEFAULT_LOG_RETENTION, _HOUR_MS = "interval 30 days", 3_600_000
-_NUMBERS = {"retention_hours": 0, "sweep_hours": 0, "max_report_hours": 0, "min_reclaimable_bytes": 0, "max_deletes_per_second": 1}
 type_of_mode = Literal["LITE", "INVENTORY", "FULL"]
 
 
@@ -26,32 +25,34 @@ type_of_mode = Literal["LITE", "INVENTORY", "FULL"]
 class Vacuum:
     """What is deleted of a table, and when; `docs/knobs.md` has a line for each knob.
 
-    `retention_hours` 0 leaves the table's own property alone; else it is `delta.deletedFileRetentionDuration`, and under a week only
-    with `accepts_short_retention` set to `SHORT_RETENTION_RISK`. `sweep_hours`: so often storage is looked through for what no log has.
     `deleter` was a knob once; declarations that name it are told what to do.
     """
 
-    mode: Literal["automatic", "recommend", "off"] = "automatic"
-    retention_hours: float = 0
-    accepts_short_retention: str = ""
-    sweep_hours: float = 24
-    max_report_hours: float = 26
-    min_reclaimable_bytes: int = 0
-    after_compaction: bool = False
-    max_deletes_per_second: int = 3_000
+    mode: Literal["automatic", "recommend", "off"] = knob(
+        "automatic",
+        one_of("automatic", "recommend", "off"),
+        '`"recommend"`: nothing runs by itself, a person\'s `lakehouse vacuum` runs. `"off"`: refused, unless with `--anyway`',
+    )
+    retention_hours: float = knob(
+        0,
+        AMOUNT,
+        "so long removed files are kept: set as `delta.deletedFileRetentionDuration`, and where it must be, the log's retention with it; "
+        "a minute or more. 0 leaves the table's own",
+    )
+    accepts_short_retention: str = knob("", ANY_TEXT, "the sentence with which a retention under a week is accepted; the refusal names it")
+    sweep_hours: float = knob(
+        24, AMOUNT, "storage is looked through (by report or listing) at least so often; between two sweeps the log alone will do"
+    )
+    max_report_hours: float = knob(26, AMOUNT, "an older report is not used")
+    min_reclaimable_bytes: int = knob(0, AMOUNT, "nothing is deleted for less")
+    after_compaction: bool = knob(False, YES_OR_NO, "a vacuum follows each compaction of the table, too")
+    max_deletes_per_second: int = knob(3_000, whole(1), "the pace on S3, which throttles at 3,500 a second and prefix")
     deleter: InitVar[str] = "lakehouse"
 
     def __post_init__(self, deleter: str) -> None:
-        if self.mode not in ("automatic", "recommend", "off"):
-            raise Refused(f"Vacuum.mode is {self.mode!r}; accepted: automatic, recommend, off")
+        check_knobs(self)
         if deleter != "lakehouse":
             raise Refused(f"Vacuum.deleter is {deleter!r}; accepted: no deleter, since lakehouse itself deletes what Delta gives up, too")
-        if self.after_compaction not in (True, False):
-            raise Refused(f"Vacuum.after_compaction is {self.after_compaction!r}; accepted: True, False")
-        for name, least in _NUMBERS.items():
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int | float) or not least <= value < inf:
-                raise Refused(f"Vacuum.{name} is {value!r}; accepted: a number, {least} or more")
         if 0 < self.retention_hours < _LEAST_HOURS:
             raise Refused(f"Vacuum.retention_hours is {self.retention_hours!r}, under a minute; accepted: 0, or a minute (1/60) or more")
         if 0 < self.retention_hours < SAFE_RETENTION_HOURS and not self.accepts_risk:

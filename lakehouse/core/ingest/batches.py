@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from operator import attrgetter
 
 from lakehouse.core.declaration.table import Landing, Overwrite, type_of_write
-from lakehouse.core.reasons import Reason
+from lakehouse.core.reasons import Explained, Reason
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,7 +89,7 @@ class Ledger:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BatchPlan:
+class BatchPlan(Explained):
     """The next batch, or `None` with the reason to wait. `is_new`: its files must be read and its manifest be written before its rows.
 
     `superseded` are files that are set aside with a new batch if one of its files turns out to be good.
@@ -97,8 +97,6 @@ class BatchPlan:
 
     batch: Batch | None
     is_new: bool
-    reason: Reason
-    sentence: str
     superseded: tuple[SetAside, ...] = ()
 
 
@@ -147,7 +145,7 @@ def choose_batch(
         return _plan(unfinished, is_new=False, reason=Reason.BATCH_UNFINISHED)
     fresh = [file for file in sorted(listing, key=attrgetter("name")) if _is_public(file.name) and not _is_settled(file, ledger, landing)]
     if not fresh:
-        return BatchPlan(batch=None, is_new=False, reason=Reason.NOTHING_LANDED, sentence=Reason.NOTHING_LANDED.say(seen=len(ledger.seen)))
+        return BatchPlan(batch=None, is_new=False, explanation=Reason.NOTHING_LANDED.explain(seen=len(ledger.seen)))
     problems = {file.name: problem for file in fresh if (problem := _problem(file, ledger, landing))}
     taken, superseded = _take([file for file in fresh if file.name not in problems], ledger, landing, write)
     batch = Batch(
@@ -187,8 +185,8 @@ def settle_batch(plan: BatchPlan, judged: Sequence[LandedFile | SetAside], *, ro
 
 def _plan(batch: Batch, *, is_new: bool, reason: Reason, superseded: tuple[SetAside, ...] = ()) -> BatchPlan:
     total = sum(file.size_bytes for file in batch.files)
-    sentence = reason.say(files=len(batch.files), bytes=total, batch=batch.number, set_aside=len(batch.set_aside) + len(superseded))
-    return BatchPlan(batch=batch, is_new=is_new, reason=reason, sentence=sentence, superseded=superseded)
+    explanation = reason.explain(files=len(batch.files), bytes=total, batch=batch.number, set_aside=len(batch.set_aside) + len(superseded))
+    return BatchPlan(batch=batch, is_new=is_new, explanation=explanation, superseded=superseded)
 
 
 def _is_public(name: str) -> bool:

@@ -15,20 +15,18 @@ is not newer by its order changes nothing. Who appends would have them twice, an
 from dataclasses import dataclass
 
 from lakehouse.core.delta.commits import History, brought_back_by, is_news, may_repeat_rows
-from lakehouse.core.reasons import Reason
+from lakehouse.core.reasons import Explained, Reason
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ReadAll:
+class ReadAll(Explained):
     """Read the input whole, at version `upto`."""
 
     upto: int
-    reason: Reason
-    sentence: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ReadChanges:
+class ReadChanges(Explained):
     """Read the input's change data feed from version `first` to version `upto`, both included; `first` is the oldest that changed rows.
 
     `passed_over` are versions in between whose changes are no news, and are not to be read.
@@ -36,8 +34,6 @@ class ReadChanges:
 
     first: int
     upto: int
-    reason: Reason
-    sentence: str
     passed_over: tuple[int, ...] = ()
 
     @property
@@ -49,12 +45,10 @@ class ReadChanges:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NothingNew:
+class NothingNew(Explained):
     """Read nothing: no commit up to `upto` changed a row since the version consumed last."""
 
     upto: int
-    reason: Reason
-    sentence: str
 
 
 type_of_increment = ReadAll | ReadChanges | NothingNew
@@ -79,23 +73,22 @@ def plan_increment(
     table = history.table
     if consumed is None:
         unread = Reason.INPUT_MADE_ANEW if is_anew else Reason.INPUT_UNREAD
-        return ReadAll(upto=input_version, reason=unread, sentence=unread.say(table=table, version=input_version))
+        return ReadAll(upto=input_version, explanation=unread.explain(table=table, version=input_version))
     commits = history.between(consumed, input_version)
     if commits is None:
         lost = Reason.INPUT_HISTORY_LOST
-        return ReadAll(upto=input_version, reason=lost, sentence=lost.say(table=table, consumed=consumed, version=input_version))
+        return ReadAll(upto=input_version, explanation=lost.explain(table=table, consumed=consumed, version=input_version))
     undoing = {commit.version: version for commit in commits if (version := brought_back_by(commit)) is not None}
     if is_whole and any(version < consumed for version in undoing.values()):
         undone = Reason.INPUT_UNDONE
-        return ReadAll(upto=input_version, reason=undone, sentence=undone.say(table=table, consumed=consumed, version=input_version))
+        return ReadAll(upto=input_version, explanation=undone.explain(table=table, consumed=consumed, version=input_version))
     if is_append and (repeating := [commit for commit in commits if may_repeat_rows(commit)]):
         replaced, numbers = Reason.INPUT_REPLACED, {"replaced": repeating[0].version, "operation": repeating[0].operation}
-        return ReadAll(upto=input_version, reason=replaced, sentence=replaced.say(table=table, version=input_version, **numbers))
+        return ReadAll(upto=input_version, explanation=replaced.explain(table=table, version=input_version, **numbers))
     changed = [commit.version for commit in commits if is_news(commit)]
     if not changed:
         same = Reason.INPUTS_UNCHANGED
-        return NothingNew(upto=input_version, reason=same, sentence=same.say(versions=f"{table} {consumed}"))
-    news = Reason.INPUTS_CHANGED
-    sentence = news.say(versions=f"{table} {consumed} to {input_version}")
+        return NothingNew(upto=input_version, explanation=same.explain(versions=f"{table} {consumed}"))
+    news = Reason.INPUTS_CHANGED.explain(versions=f"{table} {consumed} to {input_version}")
     passed_over = tuple(version for version in undoing if version > changed[0])
-    return ReadChanges(first=changed[0], upto=input_version, reason=news, sentence=sentence, passed_over=passed_over)
+    return ReadChanges(first=changed[0], upto=input_version, explanation=news, passed_over=passed_over)

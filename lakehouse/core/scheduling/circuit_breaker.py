@@ -12,15 +12,15 @@ The numbers of all three are few and small, so that a sensor can carry them with
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from itertools import takewhile
 from typing import Literal
 
 from lakehouse.core.declaration.compaction_policy import CompactionPolicy
 from lakehouse.core.declaration.windows import is_open, next_opening, windows_text
 from lakehouse.core.delta.commits import Commit, History
-from lakehouse.core.reasons import Reason
+from lakehouse.core.reasons import Explained, Explanation, Reason
 from lakehouse.core.scheduling.rewrite_loops import Rewrites, is_ours
+from lakehouse.core.text import utc_text
 from lakehouse.core.units import HOUR_MS
 
 # As often as the sensor tries one version of a table, and as many probes as it takes to say that compaction does not pay.
@@ -62,12 +62,10 @@ class Scan:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BreakerState:
+class BreakerState(Explained):
     """Whether a table may be compacted as far as its past says; `retry_at_ms` is when one try is let through (`None`: closed)."""
 
     position: Literal["closed", "open", "half open"]
-    reason: Reason
-    sentence: str
     retry_at_ms: int | None = None
 
 
@@ -85,19 +83,22 @@ class Pause:
         return self.until_ms is None or now_ms < self.until_ms
 
     @property
-    def sentence(self) -> str:
+    def explanation(self) -> Explanation:
         """Since when, until when, and why."""
         until = f"until {utc_text(self.until_ms)}" if self.until_ms is not None else f"until: lakehouse resume {self.table}"
-        return Reason.PAUSED.say(since=utc_text(self.since_ms), until=until, why=f": {self.why}" if self.why else "")
+        return Reason.PAUSED.explain(since=self.since_ms, until=until, why=f": {self.why}" if self.why else "")
+
+    @property
+    def sentence(self) -> str:
+        """The same as a sentence."""
+        return self.explanation.sentence
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class HandsOff:
+class HandsOff(Explained):
     """Why no compaction of a table is started without a person."""
 
     table: str
-    reason: Reason
-    sentence: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,8 +119,8 @@ class _Trouble:
         return self.last_ms + self.hours * HOUR_MS
 
     @property
-    def sentence(self) -> str:
-        return self.reason.say(count=self.count, limit=_LIMIT, hours=self.hours, until=utc_text(self.retry_at_ms), **self.numbers)
+    def explanation(self) -> Explanation:
+        return self.reason.explain(count=self.count, limit=_LIMIT, hours=self.hours, until=self.retry_at_ms, **self.numbers)
 
 
 def assess_breaker(tries: Iterable[CompactionTry], rewrites: Rewrites, now_ms: int, *, scans: Sequence[Scan] = ()) -> BreakerState:
@@ -131,14 +132,14 @@ def assess_breaker(tries: Iterable[CompactionTry], rewrites: Rewrites, now_ms: i
     troubles = [_of_failures(failed), _of_rewrites(rewrites), _of_harm(harmed)]
     held = [each for each in troubles if each.count >= _LIMIT and each.last_ms >= succeeded_ms]
     if not held:
-        sentence = Reason.BREAKER_CLOSED.say(failures=len(failed), slower=len(harmed), times=rewrites.times, limit=_LIMIT)
-        return BreakerState(position="closed", reason=Reason.BREAKER_CLOSED, sentence=sentence)
+        closed = Reason.BREAKER_CLOSED.explain(failures=len(failed), slower=len(harmed), times=rewrites.times, limit=_LIMIT)
+        return BreakerState(position="closed", explanation=closed)
     worst = max(held, key=lambda each: each.retry_at_ms)
-    retry_at_ms, sentence = worst.retry_at_ms, worst.sentence
+    retry_at_ms, explanation = worst.retry_at_ms, worst.explanation
     if now_ms < retry_at_ms:
-        return BreakerState(position="open", reason=worst.reason, sentence=sentence, retry_at_ms=retry_at_ms)
-    half = Reason.HALF_OPEN.say(retry_at=utc_text(retry_at_ms), why=sentence)
-    return BreakerState(position="half open", reason=Reason.HALF_OPEN, sentence=half, retry_at_ms=retry_at_ms)
+        return BreakerState(position="open", explanation=explanation, retry_at_ms=retry_at_ms)
+    half = Reason.HALF_OPEN.explain(retry_at=retry_at_ms, why=explanation.sentence)
+    return BreakerState(position="half open", explanation=half, retry_at_ms=retry_at_ms)
 
 
 def hands_off(table: str, policy: CompactionPolicy, pause: Pause | None, breaker: BreakerState | None, now_ms: int) -> HandsOff | None:
@@ -149,11 +150,11 @@ def hands_off(table: str, policy: CompactionPolicy, pause: Pause | None, breaker
     if policy.is_off:
         return _off(table, Reason.OPTED_OUT, said="mode off" if policy.mode == "off" else "NoCompaction")
     if pause is not None and pause.holds(now_ms):
-        return HandsOff(table=table, reason=Reason.PAUSED, sentence=pause.sentence)
+        return HandsOff(table=table, explanation=pause.explanation)
     if policy.mode == "recommend":
         return _off(table, Reason.RECOMMEND_ONLY, mode=policy.mode, table=table)
     if breaker is not None and breaker.position == "open":
-        return HandsOff(table=table, reason=breaker.reason, sentence=breaker.sentence)
+        return HandsOff(table=table, explanation=breaker.explanation)
     return closed_window(table, policy, now_ms)
 
 
@@ -161,8 +162,8 @@ def closed_window(table: str, policy: CompactionPolicy, now_ms: int) -> HandsOff
     """That none of the policy's windows is open at `now_ms`; `None`: one is, or there are none."""
     if is_open(policy.windows, now_ms):
         return None
-    opens = utc_text(next_opening(policy.windows, now_ms))
-    return _off(table, Reason.WINDOW_CLOSED, now=utc_text(now_ms), windows=windows_text(policy.windows), opens=opens)
+    opens = next_opening(policy.windows, now_ms)
+    return _off(table, Reason.WINDOW_CLOSED, now=now_ms, windows=windows_text(policy.windows), opens=opens)
 
 
 def persons_hands_off(table: str, policy: CompactionPolicy, pause: Pause | None, now_ms: int) -> HandsOff | None:
@@ -170,7 +171,7 @@ def persons_hands_off(table: str, policy: CompactionPolicy, pause: Pause | None,
     if policy.is_off:
         return _off(table, Reason.OPTED_OUT, said="mode off" if policy.mode == "off" else "NoCompaction")
     if pause is not None and pause.holds(now_ms):
-        return HandsOff(table=table, reason=Reason.PAUSED, sentence=pause.sentence)
+        return HandsOff(table=table, explanation=pause.explanation)
     return None
 
 
@@ -185,11 +186,6 @@ def tries_of(history: History, failures: Iterable[CompactionTry]) -> tuple[Compa
     undone = history.undone()
     found = (_try_of(commit) for commit in history.commits if is_ours(commit) and commit.version not in undone)
     return (*(each for each in found if not any(start <= each.ended_ms <= end for start, end in spans)), *kept)
-
-
-def utc_text(ms: int) -> str:
-    """`2013-01-08 05:00Z`."""
-    return f"{datetime.fromtimestamp(ms / 1000, tz=UTC):%Y-%m-%d %H:%M}Z"
 
 
 def _one_per_run(tries: Iterable[CompactionTry]) -> list[CompactionTry]:
@@ -230,7 +226,7 @@ def _first_line(text: str) -> str:
 
 
 def _off(off: str, reason: Reason, **numbers: object) -> HandsOff:
-    return HandsOff(table=off, reason=reason, sentence=reason.say(**numbers))
+    return HandsOff(table=off, explanation=reason.explain(**numbers))
 
 
 def _try_of(commit: Commit) -> CompactionTry:

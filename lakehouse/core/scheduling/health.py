@@ -18,6 +18,7 @@ from typing import Any
 from lakehouse.core.compaction.plan import CompactionPlan
 from lakehouse.core.delta.snapshot import Layout, LogDebt
 from lakehouse.core.reasons import Reason
+from lakehouse.core.text import size_text
 
 # PROTOCOL.md leaves the interval to the writer; 10 is the default of `delta.checkpointInterval` (DeltaConfigs.scala).
 _CHECKPOINT_INTERVAL = 10
@@ -99,7 +100,7 @@ class Health:
         """The score, and the part that costs it most."""
         worst = max(self.parts, key=lambda part: part.weight * (1 - part.value))
         if worst.value == 1:
-            return f"health {self.score:g} of 100: {self.file_count} file(s) of {self.size_bytes} bytes, nothing to improve"
+            return f"health {self.score:g} of 100: {self.file_count} files ({size_text(self.size_bytes)}), nothing to improve"
         return f"health {self.score:g} of 100, held down most by {worst.name}: {worst.sentence}"
 
     def as_json(self) -> dict[str, Any]:
@@ -156,7 +157,7 @@ def small_files_ok(health: Health) -> HealthCheck:
     found, due = health.mergeable_file_count, health.plan.policy.min_small_files
     limit = _LATE_COMPACTIONS * due
     return HealthCheck(
-        ok=found < limit, sentence=f"{health.plan.sentence}; {found} mergeable file(s), a compaction is due at {due}, {limit} are too many"
+        ok=found < limit, sentence=f"{health.plan.sentence}; {found} mergeable files, a compaction is due at {due}, {limit} are too many"
     )
 
 
@@ -167,7 +168,7 @@ def log_debt_ok(health: Health) -> HealthCheck:
         "the table's beginning" if health.log.checkpoint_version is None else f"the checkpoint of version {health.log.checkpoint_version}"
     )
     return HealthCheck(
-        ok=found <= limit, sentence=f"{found} commit(s) of {health.log.commit_bytes} bytes since {since}, at most {limit} allowed"
+        ok=found <= limit, sentence=f"{found} commits ({size_text(health.log.commit_bytes)}) since {since}, at most {limit} allowed"
     )
 
 
@@ -181,7 +182,7 @@ def _small_files(plan: CompactionPlan) -> HealthPart:
         name="small files",
         weight=40,
         value=_halving(plan.files_removed, limit=limit),
-        sentence=f"{plan.files_removed} file(s) would be merged, half value at {limit}",
+        sentence=f"{plan.files_removed} files would be merged, half value at {limit}",
     )
 
 
@@ -195,7 +196,7 @@ def _average_size(layout: Layout, plan: CompactionPlan) -> HealthPart:
         name="average size",
         weight=30,
         value=min(1.0, fewest / layout.file_count) if layout.file_count else 1.0,
-        sentence=f"{layout.file_count} file(s) in {len(bytes_by_partition)} partition(s), {fewest} of up to {target} bytes would do",
+        sentence=f"{layout.file_count} files in {len(bytes_by_partition)} partitions, {fewest} of up to {size_text(target)} would do",
     )
 
 
@@ -205,16 +206,17 @@ def _log_debt(layout: Layout) -> HealthPart:
         name="log debt",
         weight=15,
         value=_halving(layout.log.commit_count, limit=limit),
-        sentence=f"{layout.log.commit_count} commit(s) of {layout.log.commit_bytes} bytes since the last checkpoint, half value at {limit}",
+        sentence=f"{layout.log.commit_count} commits ({size_text(layout.log.commit_bytes)}) since a checkpoint, half value at {limit}",
     )
 
 
 def _tombstones(layout: Layout) -> HealthPart:
+    limit = max(1, layout.size_bytes)
     return HealthPart(
         name="tombstones",
         weight=15,
-        value=_halving(layout.tombstone_bytes, limit=max(1, layout.size_bytes)),
-        sentence=f"{len(layout.tombstones)} removed file(s) of {layout.tombstone_bytes} bytes, half value at {max(1, layout.size_bytes)}",
+        value=_halving(layout.tombstone_bytes, limit=limit),
+        sentence=f"{len(layout.tombstones)} removed files ({size_text(layout.tombstone_bytes)}), half value at {size_text(limit)}",
     )
 
 
@@ -231,9 +233,4 @@ def _histogram(layout: Layout) -> tuple[SizeBin, ...]:
 
 
 def _label(bound: int | None) -> str:
-    if bound is None:
-        return f">= {_label(_HISTOGRAM_BYTES[-1]).removeprefix('< ')}"
-    for unit, size in (("GiB", _KIB**3), ("MiB", _KIB**2)):
-        if bound >= size:
-            return f"< {bound // size} {unit}"
-    return f"< {bound // _KIB} KiB"
+    return f">= {size_text(_HISTOGRAM_BYTES[-1])}" if bound is None else f"< {size_text(bound)}"

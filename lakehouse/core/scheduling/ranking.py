@@ -21,7 +21,7 @@ from typing import Literal
 
 from lakehouse.core.declaration.compaction_policy import CompactionPolicy
 from lakehouse.core.declaration.strategies import BySensor, Chosen
-from lakehouse.core.reasons import Reason
+from lakehouse.core.reasons import Explained, Explanation, Reason
 from lakehouse.core.scheduling.net_benefit import Worth, weigh_worth
 from lakehouse.core.scheduling.triggers import Finding, TableState, find_trigger
 from lakehouse.core.units import MINUTE_MS
@@ -73,15 +73,13 @@ class Bounds:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Decision:
+class Decision(Explained):
     """What is done about one table in this tick, and why; `run_key` is set where a run is requested.
 
     `due_since_ms` is set where a trigger is reached and a compaction could serve it, now or later.
     """
 
     table: str
-    reason: Reason
-    sentence: str
     run_key: str | None = None
     worth: Worth | None = None
     due_since_ms: int | None = None
@@ -129,12 +127,12 @@ def choose_compactions(
     *,
     bounds: Bounds,
     now_ms: int,
-    hands_off: Mapping[str, tuple[Reason, str]] | None = None,
+    hands_off: Mapping[str, Explanation] | None = None,
 ) -> tuple[Decision, ...]:
     """One decision per table in the order in which they would be served, tables without facts last; at most `bounds.slots` at once.
 
     `policies` holds one policy for each table of `states`. Compactions under way take a slot each, whatever their table. A table in
-    `hands_off` is left alone for the reason and sentence given there.
+    `hands_off` is left alone, as explained there.
     """
     held, runs_of = hands_off or {}, _by_table(runs)
     weighed = [_weigh(state, policies[state.table], runs_of, bounds, now_ms=now_ms, held=held.get(state.table)) for state in states]
@@ -184,7 +182,7 @@ def _weigh(
     bounds: Bounds,
     *,
     now_ms: int,
-    held: tuple[Reason, str] | None,
+    held: Explanation | None,
 ) -> _Weighed:
     in_flight, tries = runs_of.get(state.table, ([], []))
     finding = find_trigger(state, policy, now_ms=now_ms)
@@ -193,14 +191,12 @@ def _weigh(
     is_due = finding.fired and not any(run.is_compaction for run in in_flight) and not _unripe(state, finding, now_tried, bounds)
     since = (now_ms if state.due_since_ms is None else state.due_since_ms) if is_due else None
     waits = waits or _cooling(state, policy, finding, now_ms=now_ms)
-    reason, sentence = waits or (finding.reason, finding.sentence)
     return _Weighed(
         state=state,
         finding=finding,
         decision=Decision(
             table=state.table,
-            reason=reason,
-            sentence=sentence,
+            explanation=waits or finding.explanation,
             run_key=None if waits else run_key(state, len(now_tried) + 1),
             worth=_worth(state, bounds),
             due_since_ms=since,
@@ -220,42 +216,42 @@ def _worth(state: TableState, bounds: Bounds) -> Worth | None:
     )
 
 
-def _left_alone(state: TableState, policy: CompactionPolicy, held: tuple[Reason, str] | None) -> tuple[Reason, str] | None:
+def _left_alone(state: TableState, policy: CompactionPolicy, held: Explanation | None) -> Explanation | None:
     ours = isinstance(policy.strategy, BySensor) or (isinstance(policy.strategy, Chosen) and state.sensor_driven)
     if held is None and not ours:
         declared = type(policy.strategy).__name__
         name = f"{state.chosen}, which {declared} has chosen" if isinstance(policy.strategy, Chosen) and state.chosen else declared
-        return Reason.OTHER_STRATEGY, Reason.OTHER_STRATEGY.say(strategy=name)
+        return Reason.OTHER_STRATEGY.explain(strategy=name)
     return held
 
 
-def _busy(in_flight: Sequence[RunInFlight]) -> tuple[Reason, str] | None:
+def _busy(in_flight: Sequence[RunInFlight]) -> Explanation | None:
     if not in_flight:
         return None
-    return Reason.RUN_IN_FLIGHT, Reason.RUN_IN_FLIGHT.say(runs=", ".join(run.name for run in in_flight))
+    return Reason.RUN_IN_FLIGHT.explain(runs=", ".join(run.name for run in in_flight))
 
 
-def _unripe(state: TableState, finding: Finding, tries: Sequence[Try], bounds: Bounds) -> tuple[Reason, str] | None:
+def _unripe(state: TableState, finding: Finding, tries: Sequence[Try], bounds: Bounds) -> Explanation | None:
     """Why waiting would not help: nothing is wanted, or this version of the table has had its tries."""
     if not finding.fired:
-        return finding.reason, finding.sentence
+        return finding.explanation
     numbers = {"version": state.version, "mergeable": state.mergeable_file_count}
     if any(past.result in ("succeeded", "in flight") for past in tries):
-        return Reason.ASKED_BEFORE, Reason.ASKED_BEFORE.say(**numbers)
+        return Reason.ASKED_BEFORE.explain(**numbers)
     failed = sum(past.result == "failed" for past in tries)
     if failed >= bounds.tries_allowed:
-        return Reason.TRIES_USED_UP, Reason.TRIES_USED_UP.say(tries=failed, tries_allowed=bounds.tries_allowed, **numbers)
+        return Reason.TRIES_USED_UP.explain(tries=failed, tries_allowed=bounds.tries_allowed, **numbers)
     return None
 
 
-def _cooling(state: TableState, policy: CompactionPolicy, finding: Finding, *, now_ms: int) -> tuple[Reason, str] | None:
+def _cooling(state: TableState, policy: CompactionPolicy, finding: Finding, *, now_ms: int) -> Explanation | None:
     if not policy.cooldown_minutes or state.last_compaction_ms is None:
         return None
     minutes = (now_ms - state.last_compaction_ms) / MINUTE_MS
     if minutes >= policy.cooldown_minutes:
         return None
     numbers = {"minutes": f"{minutes:.1f}", "cooldown": f"{policy.cooldown_minutes:g}"}
-    return Reason.COOLING_DOWN, Reason.COOLING_DOWN.say(why=finding.sentence, **numbers)
+    return Reason.COOLING_DOWN.explain(why=finding.sentence, **numbers)
 
 
 def _order(weighed: _Weighed) -> tuple[object, ...]:
@@ -284,4 +280,4 @@ def _serve(weighed: _Weighed, till: _Till) -> Decision:
 
 
 def _wait(decision: Decision, reason: Reason, **numbers: object) -> Decision:
-    return replace(decision, reason=reason, sentence=reason.say(**numbers), run_key=None)
+    return replace(decision, explanation=reason.explain(**numbers), run_key=None)

@@ -17,7 +17,7 @@ from lakehouse.core.declaration.strategies import AfterWrite, BySensor, Chosen, 
 from lakehouse.core.declaration.strategy_properties import OPTIMIZE_WRITE
 from lakehouse.core.delta.commits import History
 from lakehouse.core.delta.snapshot import Layout
-from lakehouse.core.reasons import Reason
+from lakehouse.core.reasons import Explained, Reason
 
 # The newest commits tell how a table is written now; a handful tells more than one odd batch.
 _COMMITS_SEEN = 50
@@ -44,12 +44,10 @@ class WriteFacts:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StrategyChoice:
+class StrategyChoice(Explained):
     """The strategy in force, never `Chosen`, and why."""
 
     strategy: type_of_strategy
-    reason: Reason
-    sentence: str
 
 
 def strategy_of(policy: CompactionPolicy, layout: Layout | None, history: History | None) -> StrategyChoice:
@@ -131,4 +129,4 @@ def _arrivals(history: History) -> int:
 
 
 def _choice(strategy: type_of_strategy, reason: Reason, **numbers: object) -> StrategyChoice:
-    return StrategyChoice(strategy=strategy, reason=reason, sentence=reason.say(**numbers))
+    return StrategyChoice(strategy=strategy, explanation=reason.explain(**numbers))

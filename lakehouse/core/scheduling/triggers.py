@@ -12,9 +12,9 @@ from lakehouse.core.compaction.plan import CompactionPlan
 from lakehouse.core.declaration.compaction_policy import CompactionPolicy
 from lakehouse.core.declaration.prices import DEFAULT_PRICES, Prices
 from lakehouse.core.delta.snapshot import DataFile, Layout
-from lakehouse.core.reasons import Reason
-from lakehouse.core.scheduling.circuit_breaker import utc_text
+from lakehouse.core.reasons import Explained, Explanation, Reason
 from lakehouse.core.scheduling.health import Health
+from lakehouse.core.text import utc_text
 from lakehouse.core.units import HOUR_MS
 
 # Runs of one kind on a shared machine differ by less than a quarter.
@@ -91,12 +91,10 @@ class TableState:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
-    """Whether a trigger is reached (`fired`), and the reason and sentence of it, or of why none is."""
+class Finding(Explained):
+    """Whether a trigger is reached (`fired`), and the explanation of it, or of why none is."""
 
     fired: bool
-    reason: Reason
-    sentence: str
 
 
 def state_of(layout: Layout, health: Health, once_cold: tuple[int, CompactionPlan] | None = None) -> TableState:
@@ -193,7 +191,7 @@ def _by_deleted_rows(state: TableState, policy: CompactionPolicy) -> Finding | N
 
 
 def _finding(reason: Reason, more: str = "", *, fired: bool = False, **numbers: object) -> Finding:
-    return Finding(fired=fired, reason=reason, sentence=reason.say(**numbers) + more)
+    return Finding(fired=fired, explanation=Explanation(reason, numbers, more))
 
 
 def _deleted_rows_share(files: Sequence[DataFile]) -> float | None:

@@ -22,7 +22,7 @@ from lakehouse.core.delta.retention import RETENTION
 from lakehouse.core.delta.snapshot import CATALOG_FEATURES
 from lakehouse.core.errors import Broken, Refused
 from lakehouse.core.inventory import RECLAIMABLE, Classifier, Part, Reference, StoredObject
-from lakehouse.core.reasons import Reason
+from lakehouse.core.reasons import Explained, Explanation, Reason
 from lakehouse.core.units import HOUR_MS
 from lakehouse.core.vacuum.candidates import MOST_FILES, Doomed, Sifted
 from lakehouse.core.vacuum.facts import (
@@ -38,7 +38,7 @@ from lakehouse.core.vacuum.mode import DELETE_KEYS, Quote
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class VacuumPlan:
+class VacuumPlan(Explained):
     """What a vacuum of `table` at `version` deletes; no files means nothing to do, and `reason` says why.
 
     What was removed before `horizon_ms` goes. `requests`, `seconds` and `usd` are predicted for this mode; `quotes` were those of all
@@ -50,8 +50,6 @@ class VacuumPlan:
     version: int
     mode: type_of_mode
     report: str
-    reason: Reason
-    sentence: str
     retention_ms: int
     horizon_ms: int
     doomed: tuple[Doomed, ...]
@@ -124,15 +122,14 @@ def plan_vacuum(
     if mode == "INVENTORY" and facts.report:
         sifted.refuse_local_times(facts.report.name)
     found = sifted.doomed()
-    reason, sentence = _reason(facts, policy, found, mode, classifier.horizon_ms)
-    doomed = found if reason is Reason.VACUUM_DUE else ()
+    explanation = _explanation(facts, policy, found, mode, classifier.horizon_ms)
+    doomed = found if explanation.reason is Reason.VACUUM_DUE else ()
     return VacuumPlan(
         table=facts.books.table,
         version=facts.books.version,
         mode=mode,
         report=facts.report.name if mode == "INVENTORY" and facts.report else "",
-        reason=reason,
-        sentence=sentence,
+        explanation=explanation,
         retention_ms=facts.books.retention_ms or 0,
         horizon_ms=classifier.horizon_ms,
         doomed=doomed,
@@ -202,19 +199,22 @@ def _refuse_gaps(facts: VacuumFacts, unseen: Set[str], mode: type_of_mode, settl
     raise Broken(f"{where}: {what} are not in storage, like {min(lacking)}; restore them, or the version before they were lost")
 
 
-def _reason(facts: VacuumFacts, policy: Vacuum, doomed: Sequence[Doomed], mode: type_of_mode, horizon_ms: int) -> tuple[Reason, str]:
+def _explanation(facts: VacuumFacts, policy: Vacuum, doomed: Sequence[Doomed], mode: type_of_mode, horizon_ms: int) -> Explanation:
     held = f"; {facts.held}" if facts.held_ms is not None and facts.held else ""
     size = sum(each.size_bytes for each in doomed)
-    if not doomed:
-        waiting = sum(ms is None or ms >= horizon_ms for ms in (*facts.books.stones.values(), *facts.books.removed_vectors.values()))
-        reason = Reason.NOTHING_PAST
-        return reason, reason.say(horizon=minute_text(horizon_ms), waiting=waiting, mode=mode) + held
-    if size < policy.min_reclaimable_bytes:
-        reason = Reason.TOO_LITTLE_PAST
-        return reason, reason.say(files=len(doomed), bytes=size, least=policy.min_reclaimable_bytes) + held
+    waiting = sum(ms is None or ms >= horizon_ms for ms in (*facts.books.stones.values(), *facts.books.removed_vectors.values()))
     orphans = sum(each.part is Part.ORPHANED_OLD for each in doomed)
-    reason = Reason.VACUUM_DUE
-    return reason, reason.say(files=len(doomed), bytes=size, orphans=orphans, horizon=minute_text(horizon_ms), mode=mode) + held
+    due = Reason.TOO_LITTLE_PAST if size < policy.min_reclaimable_bytes else Reason.VACUUM_DUE
+    numbers = {
+        "files": len(doomed),
+        "bytes": size,
+        "orphans": orphans,
+        "least": policy.min_reclaimable_bytes,
+        "horizon": horizon_ms,
+        "waiting": waiting,
+        "mode": mode,
+    }
+    return Explanation(due if doomed else Reason.NOTHING_PAST, numbers, held)
 
 
 def _price(

@@ -11,7 +11,7 @@ from dagster import DagsterRunStatus
 
 from lakehouse.core.declaration.compaction_policy import CompactionPolicy, policy_for
 from lakehouse.core.declaration.table import Table
-from lakehouse.core.reasons import Reason
+from lakehouse.core.reasons import Explanation
 from lakehouse.core.scheduling.circuit_breaker import CompactionTry, assess_breaker, hands_off
 from lakehouse.core.scheduling.ranking import CYCLE_MS, Bounds, Decision, RunState, Try, choose_compactions, run_key
 from lakehouse.core.scheduling.read_rates import count_reads
@@ -152,12 +152,12 @@ def _held(
     states: Mapping[str, TableState],
     *,
     now_ms: int,
-) -> Mapping[str, tuple[Reason, str]]:
-    """The tables to keep hands off, with the reason and its sentence."""
+) -> Mapping[str, Explanation]:
+    """The tables to keep hands off, with the explanation."""
     journal = Journal(lake.store, records)
     compacted_ms = {key: state.last_compaction_ms for key, state in states.items() if state.last_compaction_ms is not None}
     pauses, failures, useless, scanned = journal.pauses(), journal.tries_since(compacted_ms), backoffs(records, now_ms), scans(records)
-    found: dict[str, tuple[Reason, str]] = {}
+    found: dict[str, Explanation] = {}
     for key, policy in policies.items():
         # What needs no log: noted failures, the newest success, the scans of probes, the rewrites that the newest event tells of.
         successes = [CompactionTry(ended_ms=compacted_ms[key], result="succeeded")] if key in compacted_ms else []
@@ -165,7 +165,7 @@ def _held(
         breaker = assess_breaker([*failures.get(key, ()), *successes], rewrites, now_ms, scans=scanned.get(key, ()))
         held = hands_off(key, policy, pauses.get(key), breaker, now_ms)
         if held is not None:
-            found[key] = (held.reason, held.sentence)
+            found[key] = held.explanation
         elif key in useless:
-            found[key] = (useless[key].reason, useless[key].sentence)
+            found[key] = useless[key].explanation
     return found

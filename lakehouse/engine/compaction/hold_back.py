@@ -50,7 +50,7 @@ def hands_off_now(lake: Lake, table: Table, history: History | None, *, failures
     pause, breaker = Journal(lake.store).pause_of(table.key), breaker_of(lake, table, history, failures=failures)
     held = hands_off(table.key, policy_for(table.layer, table.compaction), pause, breaker, now_ms())
     backoff = None if held else backoffs(lake.store, now_ms(), table.key).get(table.key)
-    return held if backoff is None else HandsOff(table=table.key, reason=backoff.reason, sentence=backoff.sentence)
+    return held if backoff is None else HandsOff(table=table.key, explanation=backoff.explanation)
 
 
 def refuse_hands_off(lake: Lake, table: Table) -> None:

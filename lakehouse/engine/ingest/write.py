@@ -105,9 +105,8 @@ def _follow(
     except Exception as error:
         if not isinstance(increment, ReadChanges) or not _changes_are_gone(error, driver.layout):
             raise
-        lost = Reason.INPUT_HISTORY_LOST
-        sentence = lost.say(table=driver.layout.table, consumed=increment.first - 1, version=increment.upto)
-        increment = ReadAll(upto=increment.upto, reason=lost, sentence=sentence)
+        lost = Reason.INPUT_HISTORY_LOST.explain(table=driver.layout.table, consumed=increment.first - 1, version=increment.upto)
+        increment = ReadAll(upto=increment.upto, explanation=lost)
         _write_increment(spark, lake, table, write, inputs, target, increment, transaction)
     return increment.reason, increment.sentence
 

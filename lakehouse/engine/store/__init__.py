@@ -1,6 +1,8 @@
 """Files, wherever the lake lies: list, read, put, put if absent, delete; on disk, on S3."""
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from lakehouse.core.settings import Settings
 from lakehouse.engine.store.contract import LOCAL, Store, StoredFile
@@ -10,9 +12,8 @@ from lakehouse.engine.store.s3 import S3Store
 __all__ = ["LOCAL", "DiskStore", "S3Store", "Store", "StoredFile", "open_store"]
 
 
-def open_store(settings: Settings) -> Store:
-    """The store at the lake's root; nothing is created and nothing is asked yet."""
+def open_store(settings: Settings, make_client: Callable[[], Any] | None = None) -> Store:
+    """The store at the lake's root; nothing is created and nothing is asked yet. `make_client` gives the client of a lake on S3."""
     if not settings.on_s3:
         return DiskStore(Path(settings.root))
-    bucket, _, prefix = settings.root.removeprefix("s3://").partition("/")
-    return S3Store(bucket, prefix)
+    return S3Store(*settings.bucket_and_prefix, make_client=make_client)

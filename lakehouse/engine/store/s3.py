@@ -13,9 +13,8 @@ Safety properties:
 import os
 import re
 import threading
-import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import cached_property
@@ -24,14 +23,16 @@ from uuid import uuid4
 
 from lakehouse.core.errors import LakehouseError, Refused, Transient
 from lakehouse.core.inventory import StoredObject
+from lakehouse.core.settings import S3_ENDPOINTS
+from lakehouse.engine.clock import pause_about
 from lakehouse.engine.store.contract import StoredFile, checked_name, folder_prefix
 from lakehouse.engine.store.s3_walk import ParallelWalk
 
 # Source: AWS, DeleteObjects: "The request can contain a list of up to 1,000 keys".
 _DELETE_BATCH = 1_000
-_TRIES = 5
 _PAUSES_SECONDS = (0.1, 0.3, 0.9, 2.7)
 _READERS = 16
+_ATTEMPTS = 3  # botocore's default of its standard mode
 _PASSING = frozenset({"SlowDown", "InternalError", "ServiceUnavailable", "RequestTimeout", "Throttling", "OperationAborted"})
 # A server that lacks an operation lacks it the next time, too.
 _NOT_IMPLEMENTED = 501
@@ -42,34 +43,49 @@ _REQUEST = re.compile(r'(?<=\w)/[^\s"]*(?=")')
 _PERMISSIONS = {"list": "s3:ListBucket", "read": "s3:GetObject (and s3:ListBucket)", "write": "s3:PutObject", "delete": "s3:DeleteObject"}
 
 
-class S3Store:
-    """A `Store` of the keys below `prefix` in `bucket`; without a `client`, boto3's own is made by the first request."""
+def client_options(environ: Mapping[str, str]) -> dict[str, Any]:
+    """What the AWS_ variables say of S3, for `s3_client` and under the names of dagster-aws; boto3 itself finds the keys."""
+    return {
+        # boto3 itself reads the first name only, the JVM the second.
+        "region_name": environ.get("AWS_DEFAULT_REGION") or environ.get("AWS_REGION") or None,
+        "endpoint_url": next((environ[name] for name in S3_ENDPOINTS if environ.get(name)), None),
+        "profile_name": environ.get("AWS_PROFILE") or None,
+        "max_attempts": int(environ.get("AWS_MAX_ATTEMPTS") or _ATTEMPTS),
+    }
 
-    def __init__(self, bucket: str, prefix: str, client: Any | None = None) -> None:
+
+def s3_client(*, region_name: str | None, endpoint_url: str | None, profile_name: str | None, max_attempts: int) -> Any:
+    """boto3's client as the store needs it; safe in several threads."""
+    import boto3
+    from botocore.config import Config
+
+    # Other S3 servers know no trailing checksums; a TLS connection to S3 needs none.
+    config = Config(
+        retries={"mode": "standard", "total_max_attempts": max_attempts},
+        max_pool_connections=2 * _READERS,
+        connect_timeout=5,
+        request_checksum_calculation="when_required",
+        response_checksum_validation="when_required",
+    )
+    return boto3.Session(region_name=region_name, profile_name=profile_name).client("s3", endpoint_url=endpoint_url, config=config)
+
+
+class S3Store:
+    """A `Store` of the keys below `prefix` in `bucket`. The first request makes the client, unless there is one."""
+
+    def __init__(self, bucket: str, prefix: str, client: Any | None = None, *, make_client: Callable[[], Any] | None = None) -> None:
         self.bucket = bucket
         self.prefix = folder_prefix(prefix)
         self.requests = Counter[str]()
         self._asking, self._is_heeded = threading.Lock(), False
+        self._make_client = make_client or (lambda: s3_client(**client_options(os.environ)))
         if client is not None:
             self.client = client
 
     @cached_property
     def client(self) -> Any:
-        """The S3 client in use; safe in several threads."""
-        import boto3
-        from botocore.config import Config
-
-        # Other S3 servers know no trailing checksums; a TLS connection to S3 needs none.
-        config = Config(
-            retries={"mode": "standard"},
-            max_pool_connections=2 * _READERS,
-            connect_timeout=5,
-            request_checksum_calculation="when_required",
-            response_checksum_validation="when_required",
-        )
-        # boto3 itself reads the first name only, the JVM the second.
-        region = os.environ.get("AWS_DEFAULT_REGION") or os.environ.get("AWS_REGION") or None
-        client = boto3.Session(region_name=region).client("s3", config=config)
+        """The S3 client in use, whose requests are counted."""
+        client = self._make_client()
         client.meta.events.register("before-call.s3", self._count)
         return client
 
@@ -138,11 +154,14 @@ class S3Store:
         key, writer = self._key(name), uuid4().hex
         self._check_conditions_are_heeded()
         with self._translated("write", key):
-            for _ in range(_TRIES):
+            for pause in (0.0, *_PAUSES_SECONDS):
+                pause_about(pause)
                 answer = self._put_conditionally(key, data, writer)
                 if answer is not None:
                     return answer
-        raise Transient(f"store: s3://{self.bucket}/{key} could not be written: {_TRIES} conflicting writes at once; try again")
+        raise Transient(
+            f"store: s3://{self.bucket}/{key} could not be written: {1 + len(_PAUSES_SECONDS)} conflicting writes at once; try again"
+        )
 
     def delete(self, names: Iterable[str]) -> None:
         """See `Store.delete`."""
@@ -221,7 +240,7 @@ class S3Store:
         final: dict[str, str] = {}
         pending: Sequence[str] = keys
         for pause in (0.0, *_PAUSES_SECONDS):
-            time.sleep(pause)  # what is asked again at once is refused again
+            pause_about(pause)  # what is asked again at once is refused again
             with self._translated("delete", pending[0]):
                 request = {"Objects": [{"Key": key} for key in pending], "Quiet": True}
                 errors = self.client.delete_objects(Bucket=self.bucket, Delete=request).get("Errors", [])

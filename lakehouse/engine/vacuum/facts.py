@@ -15,7 +15,6 @@ from lakehouse.core.vacuum import (
     VacuumPlan,
     checksum_name,
     choose_mode,
-    minute_text,
     objects_by_log,
     plan_vacuum,
     type_of_mode,
@@ -215,4 +214,4 @@ def _held(lake: Lake, table: Table, own: TableFacts, declared: Sequence[Table]) 
     if not waiting:
         return None, ""
     since = min(waiting.values()) - _BEFORE_COMMIT_MS
-    return since, Reason.HELD_FOR_READERS.say(since=minute_text(since), readers=", ".join(sorted(waiting)))
+    return since, Reason.HELD_FOR_READERS.say(since=since, readers=", ".join(sorted(waiting)))

@@ -31,7 +31,7 @@ from lakehouse.core.errors import LakehouseError, Refused, Transient
 from lakehouse.core.reasons import Reason
 from lakehouse.core.vacuum import DELETE_KEYS, FAILED_NAMED, Doomed, PastVacuum, VacuumPlan, type_of_mode, written_once
 from lakehouse.core.vacuum.outcome import VacuumOutcome
-from lakehouse.engine.clock import now_ms
+from lakehouse.engine.clock import now_ms, pause_about
 from lakehouse.engine.journal.journal import Journal
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.spark import statements
@@ -230,7 +230,7 @@ def _delete(lake: Lake, table: str, doomed: Sequence[Doomed], work: _Work) -> No
             if pause is None:
                 work.failed |= {each.name: str(error) for each in doomed}
                 raise
-            time.sleep(pause)  # the storage asks for less
+            pause_about(pause)  # the storage asks for less
     work.failed |= {names[name].name: why for name, why in failed.items()}
     work.deleted_files += len(names) - len(failed)
     work.deleted_bytes += sum(each.size_bytes for name, each in names.items() if name not in failed)

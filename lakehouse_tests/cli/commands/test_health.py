@@ -51,7 +51,7 @@ def test_the_worst_table_comes_first_and_what_does_not_exist_last(told: Terminal
     lines = told.run("health").stdout.splitlines()
     scores = [line.split()[0] for line in lines[2:]]
     assert scores[-1] == "-" and [float(score) for score in scores[:-1]] == sorted(float(score) for score in scores[:-1])
-    assert "3 files of 303 bytes merge into 1 in 1 partition(s)" in "\n".join(lines)
+    assert "3 files (303 B) merge into 1" in "\n".join(lines)
 
 
 def test_verbose_shows_the_parts_and_the_sizes(told: Terminal) -> None:

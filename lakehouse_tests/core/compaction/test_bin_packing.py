@@ -56,7 +56,7 @@ def test_a_bounded_run_takes_the_partitions_with_most_files_gone_per_byte_and_sa
     plan = planned(table, max_bytes_per_run=3_700)
     assert plan.partitions == ((("day", "2"),), (("day", "3"),))
     assert (plan.files_removed, plan.files_left) == (13, 2)
-    assert plan.sentence == "13 files of 3700 bytes merge into 2 in 2 partition(s); 2 more file(s) are left for the next run"
+    assert plan.sentence == "13 files (3.6 KiB) merge into 2 in 2 partitions; 2 more are left for the next run"
 
 
 def test_an_unpartitioned_table_is_taken_smallest_files_first() -> None:
@@ -87,7 +87,7 @@ def test_only_partitions_that_nobody_writes_are_taken_the_newest_last() -> None:
     assert plan.partitions == ((("day", "2"),), (("day", "1"),))
     warm = planned(table, cold_hours=10)
     assert (warm.reason, warm.bins) == (Reason.ALL_WARM, ())
-    assert warm.sentence == "3 partition(s) have mergeable files, and each was written to within the last 10 h"
+    assert warm.sentence == "3 partitions with mergeable files, each written to within the last 10 h"
 
 
 def test_a_delete_by_vectors_makes_a_partition_warm_though_its_files_keep_their_times() -> None:
@@ -167,7 +167,7 @@ def test_a_table_keeps_as_many_files_as_cores_scan_it_unless_they_would_have_nex
 def test_a_table_of_no_more_files_than_cores_is_left_alone_with_the_reason() -> None:
     plan = planned(layout([TRIVIAL_BYTES_PER_CORE] * 8), target_file_bytes=128 * MIB, scan_cores=8)
     assert (plan.reason, plan.bins) == (Reason.CORES_KEPT_BUSY, ())
-    assert plan.sentence.startswith("its 8 file(s) of 33554432 bytes keep 8 cores busy")
+    assert plan.sentence.startswith("its 8 files (32 MiB) keep 8 cores busy")
 
 
 # the law, for every knob

@@ -41,7 +41,7 @@ def test_the_rest_of_a_plan_is_priced_and_says_what_it_leaves() -> None:
     whole = plan_table(TABLE, LAYOUT, _history(), now_ms=0)
     rest = without_partitions(whole, LAYOUT, partitions_removed_from(LAYOUT, [_commit("1")]), rates=DEFAULT_RATES)
     assert (whole.files_removed, rest.files_removed, rest.partitions) == (4, 2, ((("at", "2013-01-02"),),))
-    assert rest.sentence.endswith("; left to other writers: 2 of these files, in 1 partition(s)")
+    assert rest.sentence.endswith("; 2 of these files are left to other writers")
     assert 0 < rest.estimate.seconds < whole.estimate.seconds and rest.estimate.get_requests == 0
 
 

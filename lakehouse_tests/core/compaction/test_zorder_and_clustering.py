@@ -55,7 +55,7 @@ def test_a_z_order_takes_every_file_of_the_partitions_once_and_then_waits_for_a_
         ((("day", "2"),), (("day", "1"),)),
     )
     assert first.sentence == (
-        "all 4 files of 19000 bytes in 2 partition(s) are rewritten along id, text into at most 3, since 5 of the table's files "
+        "all 4 files (19 KiB) in 2 partitions are rewritten along id, text into at most 3, since 5 of the table's files "
         "are out of that order"
     )
     table, past = done(table, past, first)
@@ -113,7 +113,7 @@ def test_a_liquid_table_is_rewritten_whole_while_it_is_below_a_cube_and_then_wai
     table, past = written(start(days=False, by=["id"]), NO_PAST, [data_file(4_000, "a"), data_file(6_000, "b")])
     first = clustered(table, past)
     assert (first.reason, first.files_removed, first.files_added, first.partitions) == (Reason.LOOSE_FILES, 2, 1, None)
-    assert first.sentence.startswith("2 files of 10000 bytes are rewritten, clustered by id, into at most 1")
+    assert first.sentence.startswith("2 files (9.8 KiB) are rewritten, clustered by id, into at most 1")
     table, past = done(table, past, first)
     assert clustered(table, past).reason is Reason.IN_ORDER
     table, past = written(table, past, [data_file(1_000, "c")])
@@ -135,7 +135,7 @@ def test_deleted_rows_of_a_cube_that_stays_as_it_is_ask_for_no_run() -> None:
 def test_where_the_log_forgot_what_was_clustered_the_figures_are_the_most() -> None:
     table, past = written(start(days=False, by=["id"]), NO_PAST, [data_file(4_000, "a")])
     table = replace(table, files=(*table.files, data_file(4_000, "old")))
-    assert clustered(table, past).sentence.startswith("at most 2 files of 8000 bytes are rewritten")
+    assert clustered(table, past).sentence.startswith("at most 2 files (7.8 KiB) are rewritten")
     assert clustered(table, past, cold_hours=1).reason is Reason.ALL_WARM
 
 

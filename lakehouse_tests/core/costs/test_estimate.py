@@ -92,7 +92,7 @@ def test_a_fit_says_how_many_runs_it_rests_on_and_how_far_they_spread() -> None:
     few, many = fit_rates(past(ran(TRUTHS["slow files"], 2))), fit_rates(past(ran(TRUTHS["slow files"], 30)))
     assert (few.run_count, many.run_count, many.source) == (2, 30, "history")
     assert many.spread_share is not None and 0 < many.spread_share < 0.1
-    assert estimate(many, files_removed=1, bytes_removed=1).basis.startswith("the history of 30 run(s), spread ")
+    assert estimate(many, files_removed=1, bytes_removed=1).basis.startswith("the history of 30 runs, spread ")
 
 
 def test_the_bytes_written_follow_what_was_written_before() -> None:

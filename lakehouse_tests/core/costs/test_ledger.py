@@ -36,10 +36,10 @@ def test_predicted_beside_actual_with_the_error_of_each_and_the_mean_so_far() ->
     )
 
 
-@pytest.mark.parametrize(("count", "end"), [(99, "bytes"), (100, "bytes; older ones are forgotten")])
+@pytest.mark.parametrize(("count", "end"), [(99, "B"), (100, "B; older ones are forgotten")])
 def test_the_sum_of_what_was_wasted_says_where_it_ends(count: int, end: str) -> None:
     account = account_for(past([]), [Thrown(1.0, 5)] * count)
-    assert account.sentences[-1] == f"wasted: {count} run(s), {count}.0 s, {5 * count} {end}"
+    assert account.sentences[-1] == f"wasted: {count} runs, {count}.0 s, {5 * count} {end}"
 
 
 def test_the_mean_forgets_all_but_the_newest_ten() -> None:
@@ -91,6 +91,6 @@ def test_wasted_work_is_counted() -> None:
     account = account_for(past([write(1, MB)]), [Thrown(1.5, 100), Thrown(2.0, 50)])
     assert (account.wasted_runs, account.wasted_seconds, account.wasted_bytes) == (2, 3.5, 150)
     assert account.sentences == (
-        "write amplification 0.00: 0 bytes rewritten for 1000000 bytes ingested",
-        "wasted: 2 run(s), 3.5 s, 150 bytes",
+        "write amplification 0.00: 0 B rewritten for 977 KiB ingested",
+        "wasted: 2 runs, 3.5 s, 150 B",
     )

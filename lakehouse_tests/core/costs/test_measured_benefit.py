@@ -51,7 +51,7 @@ def test_the_verdict_of_several_probes(probes: Sequence[Probe], verdict: str, re
 
 def test_the_sentence_says_by_how_much_and_how_sure_that_is() -> None:
     assert assess_benefit([probe(0.3, noise=0.0)]).sentence == (
-        "1 probe(s) measured scans 30.0% faster after a compaction (between 30.0% and 30.0%)"
+        "1 probe measured scans 30.0% faster after a compaction (between 30.0% and 30.0%)"
     )
 
 
@@ -81,7 +81,7 @@ def test_the_back_off_ends_by_itself_and_says_why_it_is_there() -> None:
     backoff = benefit_backoff(useless, 2 * HOUR_MS)
     assert backoff is not None and backoff.until_ms == 8 * HOUR_MS
     assert backoff.reason is Reason.BACKED_OFF
-    assert backoff.sentence.startswith("compaction is tried again in 6.0 h, since it does not pay: 3 probe(s) measured scans")
+    assert backoff.sentence.startswith("compaction is tried again in 6.0 h, since it does not pay: 3 probes measured scans")
     assert benefit_backoff(useless, 8 * HOUR_MS) is None
 
 

@@ -252,11 +252,11 @@ def test_everything_landed_is_taken_once_and_only_once_over_any_number_of_batche
         seen = {f"{LANDING.prefix}{file.name}": KnownFile(size_bytes=file.size_bytes) for file in names}
         ledger = replace(ledger, newest=found.batch, seen={**ledger.seen, **seen})
     assert sorted(taken) == [file.name for file in listing]
-    assert found.sentence == "nothing new has landed; 11 file(s) are in the table already"
+    assert found.sentence == "nothing new has landed; the table holds 11 files"
 
 
 def test_the_sentence_counts_what_is_taken_and_what_is_not() -> None:
-    assert Story(listing=landed("a.json", "b.csv")).plan().sentence == "1 landed file(s) of 10 bytes make batch 1, 1 file(s) are set aside"
+    assert Story(listing=landed("a.json", "b.csv")).plan().sentence == "batch 1 has 1 landed file (10 B), 1 file set aside"
 
 
 def test_each_table_has_its_own_transaction_id() -> None:

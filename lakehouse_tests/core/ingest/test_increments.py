@@ -99,4 +99,4 @@ def test_who_appends_never_reads_past_rows_that_it_may_have_had(consumed: int, u
 def test_an_input_that_was_made_anew_is_read_whole_and_the_sentence_says_so() -> None:
     found = plan_increment(None, 5, history(*[True] * 6), is_anew=True)
     assert (type(found), found.upto, found.reason) == (ReadAll, 5, Reason.INPUT_MADE_ANEW)
-    assert found.sentence == "bronze/t was made anew since it was read, so all of its version 5 is read"
+    assert found.sentence == "bronze/t was made anew since it was read: all of version 5 is read"

@@ -78,14 +78,16 @@ def test_an_open_breaker_says_what_failed_how_often_and_until_when() -> None:
     )
     assert found.reason is Reason.BREAKER_OPEN
     assert found.sentence == (
-        "3 compaction(s) in a row did not succeed, 1 of them lost to other writers (70 bytes and 2.5 s spent, 3 open the breaker): "
-        "hands off for 6 h, until 2026-11-20 18:00Z; the last said: no footer"
+        "3 compactions in a row did not succeed, 1 of them lost to other writers (70 B and 2.5 s spent, 3 open the breaker): "
+        "left alone for 6 h, until 2026-11-20 18:00 UTC; the last error: no footer"
     )
 
 
 def test_a_half_open_breaker_says_since_when_and_what_was_before() -> None:
     found = breaker(FAILED, 7)
-    assert found.reason is Reason.HALF_OPEN and "since 2026-11-20 18:00Z" in found.sentence and "3 compaction(s) in a row" in found.sentence
+    assert (
+        found.reason is Reason.HALF_OPEN and "since 2026-11-20 18:00 UTC" in found.sentence and "3 compactions in a row" in found.sentence
+    )
 
 
 def test_a_closed_breaker_says_how_near_it_is() -> None:
@@ -94,8 +96,7 @@ def test_a_closed_breaker_says_how_near_it_is() -> None:
     )
     assert found.reason is Reason.BREAKER_CLOSED
     assert found.sentence == (
-        "the breaker is closed: 1 failure(s) and 1 slower scan(s) in a row, the same bytes rewritten for nothing 2 time(s); "
-        "3 of a kind open it"
+        "the breaker is closed: 1 failure and 1 slower scan in a row, the same bytes rewritten for nothing 2 times; 3 of a kind open it"
     )
 
 
@@ -237,7 +238,7 @@ def test_a_rewrite_loop_opens_the_breaker_with_its_numbers() -> None:
     log = Log().append(9).optimize().optimize().optimize().optimize()
     found = breaker(rewrites=log.rewrites, now=1)
     assert (found.position, found.reason, found.retry_at_ms) == ("open", Reason.REWRITE_LOOP, NOON + 4 + 6 * HOUR)
-    assert "rewritten 3 time(s) in a row for nothing, 300 bytes in all, last by version 4" in found.sentence
+    assert "rewritten 3 times in a row for nothing, 300 B in all, last by version 4" in found.sentence
 
 
 @given(st.lists(st.tuples(st.integers(2, 5), st.integers(1, 3)), max_size=12))
@@ -272,8 +273,8 @@ def test_a_compaction_that_a_later_run_undid_is_no_success_and_ends_no_row_of_fa
     assert breaker(tries_of(lone, [tried("failed", -2), tried("failed", -1), found_out]), now=1).position == "open"
 
 
-OPEN = BreakerState(position="open", reason=Reason.BREAKER_OPEN, sentence="3 failed", retry_at_ms=NOON + HOUR)
-HALF = BreakerState(position="half open", reason=Reason.HALF_OPEN, sentence="one try", retry_at_ms=NOON)
+OPEN = breaker(FAILED, 1)
+HALF = breaker(FAILED, 7)
 PAUSE = Pause(table="bronze/t", since_ms=NOON - HOUR, until_ms=NOON + HOUR, why="a backfill")
 
 
@@ -281,15 +282,15 @@ PAUSE = Pause(table="bronze/t", since_ms=NOON - HOUR, until_ms=NOON + HOUR, why=
 EVERYTHING: dict[str, Any] = {"mode": "recommend", "windows": (WINDOW,)}
 ORDER = [
     (Compaction(mode="off", windows=(WINDOW,)), PAUSE, OPEN, Reason.OPTED_OUT, "mode off"),
-    (Compaction(**EVERYTHING), PAUSE, OPEN, Reason.PAUSED, "paused since 2026-11-20 11:00Z, until 2026-11-20 13:00Z: a backfill"),
+    (Compaction(**EVERYTHING), PAUSE, OPEN, Reason.PAUSED, "paused since 2026-11-20 11:00 UTC, until 2026-11-20 13:00 UTC: a backfill"),
     (Compaction(**EVERYTHING), None, OPEN, Reason.RECOMMEND_ONLY, "lakehouse compact bronze/t"),
-    (Compaction(windows=(WINDOW,)), None, OPEN, Reason.BREAKER_OPEN, "3 failed"),
+    (Compaction(windows=(WINDOW,)), None, OPEN, Reason.BREAKER_OPEN, "3 compactions in a row did not succeed"),
     (
         Compaction(windows=(WINDOW,)),
         None,
         HALF,
         Reason.WINDOW_CLOSED,
-        "no window is open at 2026-11-20 12:00Z (windows: 22:00-04:00 UTC daily); the next opens at 2026-11-20 22:00Z",
+        "no window is open at 2026-11-20 12:00 UTC (windows: 22:00-04:00 UTC daily); the next opens at 2026-11-20 22:00 UTC",
     ),
 ]
 
@@ -324,4 +325,4 @@ def test_a_person_is_bound_by_an_opt_out_and_a_pause_alone(knobs: Compaction, pa
 
 def test_a_pause_without_an_end_says_how_it_ends() -> None:
     pause = Pause(table="bronze/t", since_ms=NOON)
-    assert pause.holds(NOON * 2) and pause.sentence == "paused since 2026-11-20 12:00Z, until: lakehouse resume bronze/t"
+    assert pause.holds(NOON * 2) and pause.sentence == "paused since 2026-11-20 12:00 UTC, until: lakehouse resume bronze/t"

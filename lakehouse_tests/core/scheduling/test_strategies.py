@@ -87,7 +87,7 @@ def test_before_or_after_the_write(latency: float, facts: WriteFacts | None, str
 def test_the_sentence_has_the_numbers() -> None:
     found = choose_strategy(chosen(60), SMALL)
     assert found.sentence == (
-        "after each write: to merge a batch of 1048576 bytes in 2 file(s), 12.0 an hour, takes 1.3 s of the 60 s that readers wait, "
+        "after each write: to merge a batch of 2 files (1 MiB), 12.0 an hour, takes 1.3 s of the 60 s that readers wait, "
         "and the sensor would come after 6000 s"
     )
 
@@ -140,7 +140,7 @@ def test_writes_are_measured_from_the_commits_with_new_rows_alone() -> None:
 def test_a_history_that_does_not_tell_leaves_the_choice_to_the_sensor(history: History, known: int) -> None:
     found = strategy_of(chosen(60), layout([1]), history)
     assert (found.strategy, found.reason) == (BySensor(), Reason.WRITES_UNKNOWN)
-    assert found.sentence.startswith(f"by the sensor: {known} commit(s)")
+    assert found.sentence.startswith(f"by the sensor: {known} commits")
 
 
 def test_a_target_that_follows_the_table_is_the_one_that_batches_have_to_fill() -> None:

@@ -171,7 +171,7 @@ def test_a_warm_table_says_when_it_will_be_due() -> None:
     )
     warm = replace(FOUND, once_cold=cold)
     finding = find_trigger(warm.at(NOW), QUIET, now_ms=NOW)
-    assert finding.sentence == "10 mergeable files, 40 wanted; 60 once all of it is cold, from 2023-11-14 23:13Z on"
+    assert finding.sentence == "10 mergeable files, 40 wanted; 60 once all of it is cold, from 2023-11-14 23:13 UTC on"
     turned = warm.at(NOW + HOUR)
     assert (turned.mergeable_file_count, turned.files_after, turned.file_count, turned.version) == (60, 3, 20, 7)
     assert find_trigger(turned, QUIET, now_ms=NOW + HOUR).reason is Reason.DUE

@@ -122,7 +122,7 @@ def test_what_is_past_its_retention_goes_and_is_priced() -> None:
     assert (found.reason, found.file_count, found.size_bytes) == (Reason.VACUUM_DUE, 2, 7)
     assert found.requests == {"LIST": 1, "GET": 0, "HEAD": 4, "DELETE": 1} and found.usd > 0
     assert found.as_json()["parts"] == {"orphaned_old": 1, "tombstoned_past": 1}
-    assert found.sentence.startswith("2 file(s) of 7 bytes that nothing has needed since ")
+    assert found.sentence.startswith("nothing has needed 2 files (7 B) since ")
 
 
 @pytest.mark.parametrize(
@@ -161,7 +161,7 @@ def test_hadoops_checksum_goes_with_its_file_and_only_then() -> None:
 
 
 def test_what_readers_have_not_read_stays_and_they_are_named() -> None:
-    held = Reason.HELD_FOR_READERS.say(since="then", readers="silver/r")
+    held = Reason.HELD_FOR_READERS.say(since=0, readers="silver/r")
     found = plan(ALL, replace(FACTS, held_ms=OLD - DAY, held=held))
     assert (found.doomed, found.sentence.endswith(f"; {held}")) == ((), True)
 

@@ -129,7 +129,7 @@ def test_failures_open_the_breaker_also_where_there_is_no_log(memory: Lake) -> N
         with pytest.raises(Broken), failure_noted(memory, events.key, run=""):
             raise Broken("rows differ")
     held = hands_off_now(memory, events, None)
-    assert held is not None and held.sentence.endswith("the last said: rows differ")
+    assert held is not None and held.sentence.endswith("the last error: rows differ")
 
 
 def test_probes_that_got_slower_in_a_row_open_the_breaker_and_a_damaged_one_tells_nothing(memory: Lake) -> None:

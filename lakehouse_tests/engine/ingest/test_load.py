@@ -124,8 +124,8 @@ def test_many_files_arrive_in_several_batches_of_one_run(lake: Lake, spark: "Spa
         land(lake, f"{number}.json", [event(number, 5, "new")])
     outcome = write_table(lake, spark, small)
     assert (outcome.files_read, outcome.rows_written, version_of(lake, events.key)) == (3, 3, 1)
-    assert outcome.sentence.startswith("3 landed file(s) of ")
-    assert "make batch 1 to 2" in outcome.sentence
+    assert outcome.sentence.startswith("batch 1 has 3 landed files (")
+    assert "batch 1 to 2 has" in outcome.sentence
 
 
 def test_a_batch_of_foreign_files_only_is_noted_once_and_makes_no_table(lake: Lake, spark: "SparkSession") -> None:
