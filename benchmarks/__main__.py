@@ -8,6 +8,7 @@ import time
 NAMES = (
     "big_log",
     "inventory",
+    "vacuum_lake",
     "vacuum_memory",
     "requests",
     "mutants",

@@ -45,7 +45,6 @@ _FORKED.set_forkserver_preload(
         "pytest_timeout",
         "xdist.plugin",
         "boto3",
-        "dagster",
         "moto.server",
         "pyarrow.parquet",
         "pyspark.sql.connect.session",

@@ -1,8 +1,8 @@
 """An S3 server for the benchmarks: moto's, which counts its requests by kind and makes a bucket with an old table in it in seconds.
 
-`python -m benchmarks.s3_server PORT`. Beside S3 it answers `/-/seed?bucket=…&files=…&folders=…`, `/-/requests`, which starts again at 0,
-and `/-/latency?ms=…`: how long each answer waits from now on, as the way to a real bucket makes it wait. A request that names the Python
-client as its sender is also counted as `ours …`, every other one as `spark …`.
+`python -m benchmarks.s3_server PORT`. Beside S3 it answers `/-/seed?bucket=…&key=…&files=…&folders=…`, `/-/requests`, which starts again
+at 0, and `/-/latency?ms=…`: how long each answer waits from now on, as the way to a real bucket makes it wait. A request of the Python
+client is also counted as `ours …`, every other one as `spark …`.
 
 Its LIST is not moto's own, which goes through the whole bucket for each page and would make Delta, who lists the most, look slow: names are
 kept sorted, so that a page costs what is on it, as on S3.
@@ -98,7 +98,7 @@ class Counting:
 
     def _answer(self, path: str, query: dict[str, str]) -> Any:
         if path == "/-/seed":
-            return seed(query["bucket"], files=int(query["files"]), folders=int(query["folders"]))
+            return seed(query["bucket"], query.get("key", KEY), files=int(query["files"]), folders=int(query["folders"]))
         if path == "/-/latency":
             self._latency_seconds = float(query["ms"]) / 1_000
             return query
@@ -107,18 +107,19 @@ class Counting:
         return counts
 
 
-def seed(bucket: str, *, files: int, folders: int) -> int:
-    """A bucket with a table of these files, all older than any retention; how many keys it has now."""
+def seed(bucket: str, key: str, *, files: int, folders: int) -> int:
+    """A bucket with a table `key` of these files, all older than any retention; how many keys it has now."""
     backend = s3_backends[ACCOUNT][get_partition(REGION)]
-    backend.create_bucket(bucket, REGION)
+    if bucket not in backend.buckets:
+        backend.create_bucket(bucket, REGION)
     live, dead, orphans = names_of(files, folders)
-    story = LogBuilder(key=KEY).create(partition_by=["day"])
+    story = LogBuilder(key=key).create(partition_by=["day"])
     story.append([(name, 1) for name in [*live, *dead]]).delete(dead).checkpoint()
-    objects = {f"{KEY}/{name}": b"x" for name in [*live, *dead, *orphans]}
+    objects = {f"{key}/{name}": b"x" for name in [*live, *dead, *orphans]}
     objects |= {file.name: story.store.read(file.name) for file in story.store.list("")}
     for name, data in objects.items():
-        key = backend.put_object(bucket, f"{PREFIX}/{name}", data, disable_notification=True)
-        key.last_modified = key.last_modified - _OLD
+        stored = backend.put_object(bucket, f"{PREFIX}/{name}", data, disable_notification=True)
+        stored.last_modified = stored.last_modified - _OLD
     return len(objects)
 
 

@@ -23,7 +23,7 @@ from lakehouse.engine.inventory import newest_report, scan
 from lakehouse.engine.lake import Lake, open_lake
 from lakehouse.engine.spark import statements
 from lakehouse.engine.spark.sessions import connect
-from lakehouse.engine.vacuum import vacuum
+from lakehouse.engine.vacuum import LakeFacts, vacuum
 from lakehouse.runtime import server
 from lakehouse_tests.conftest import own_settings
 
@@ -136,7 +136,7 @@ def _inventory(lake: Lake, spark: "SparkSession") -> type_of_steps:
 
 def _ours(lake: Lake, spark: "SparkSession") -> type_of_steps:
     yield SCAN, lambda: scan(lake.store, now_ms=now_ms())
-    yield OURS, lambda: vacuum(lake, spark, BIG, [BIG], mode="INVENTORY")
+    yield OURS, lambda: vacuum(LakeFacts(lake, [BIG]), lambda: spark, BIG, mode="INVENTORY")
 
 
 FULL, INVENTORY, OURS, SCAN = (

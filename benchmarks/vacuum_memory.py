@@ -22,7 +22,7 @@ from lakehouse.core.settings import parse_settings
 from lakehouse.engine.clock import now_ms
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.store import DiskStore
-from lakehouse.engine.vacuum import facts, plan
+from lakehouse.engine.vacuum import LakeFacts, facts, plan
 
 ORPHANS, IN_LOG = (1_000_000, 3_000_000), 250_000
 MOST_BYTES, MOST_GROWTH = 700_000_000, 1.15
@@ -69,7 +69,7 @@ def measure(root: Path, orphans: int) -> None:
     store.orphans = orphans
     facts.SETTLED_MS = now_ms()  # the log's deletion vectors are listed nowhere
     lake, before, began = Lake(settings=lake_settings, store=store), _bytes("VmHWM"), time.perf_counter()
-    found = plan(lake, BIG, [BIG], mode="FULL")
+    found = plan(LakeFacts(lake, [BIG]), BIG, mode="FULL")
     assert found is not None
     document = {"planned": found.file_count, "left": found.left_count, "seconds": time.perf_counter() - began}
     print(json.dumps({**document, "before_bytes": before, "peak_bytes": _bytes("VmHWM")}))

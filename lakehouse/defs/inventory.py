@@ -59,7 +59,7 @@ def inventory_asset(tables: Sequence[Table], lake: Lake) -> dg.AssetsDefinition:
     def inventory(
         context: dg.AssetExecutionContext, config: InventoryConfig, spark: LazyPySparkResource
     ) -> Iterator[dg.MaterializeResult[Any] | dg.AssetCheckResult]:
-        from lakehouse.engine.inventory.checks import judge
+        from lakehouse.engine.inventory.table import judge
 
         def session() -> Any:
             opened = spark.spark_session

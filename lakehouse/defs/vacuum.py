@@ -4,7 +4,7 @@ A new inventory asks for the vacuums of all tables in one run; so does a compact
 """
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import dagster as dg
 from dagster_pyspark import LazyPySparkResource
@@ -21,9 +21,13 @@ from lakehouse.engine.journal.journal import Journal
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.spark.sessions import session_id
 
+if TYPE_CHECKING:
+    from lakehouse.engine.vacuum import LakeFacts
+
 DELETED = "deleted"
 # On runs that an automation condition asked for. Source: dagster 1.13, dagster/_core/storage/tags.py
 _BY_ITSELF = "dagster/from_automation_condition"
+_FACTS: dict[str, "LakeFacts"] = {}  # by the run that is under way, and no other
 
 
 class VacuumConfig(dg.Config):
@@ -52,19 +56,19 @@ def vacuum_asset(table: Table, lake: Lake, declared: Sequence[Table]) -> dg.Asse
         context: dg.AssetExecutionContext, config: VacuumConfig, spark: LazyPySparkResource
     ) -> Iterator[dg.MaterializeResult[Any] | dg.AssetCheckResult]:
         from lakehouse.engine.vacuum import vacuum as vacuum_table
-        from lakehouse.engine.vacuum import vacuum_idle
 
-        mode, owner = config.mode or None, f"run {context.run.run_id}"
+        def session() -> Any:
+            opened = spark.spark_session
+            tag_session(context, session_id(opened))
+            return opened
+
+        facts, mode = _facts_of_run(context, lake, declared), config.mode or None
         with dagster_words(context):
-            if why := _left_alone(context, table, lake, config):
+            if why := _left_alone(context, table, facts, config):
                 context.log.info(why)
                 yield _deleted(table, next(reversed(Journal(lake.store).vacuums(table.key)), None))
                 return
-            outcome = vacuum_idle(lake, table, declared, mode=mode, owner=owner)  # type: ignore[arg-type]
-            if outcome is None:
-                session = spark.spark_session
-                tag_session(context, session_id(session))
-                outcome = vacuum_table(lake, session, table, declared, mode=mode, owner=owner)  # type: ignore[arg-type]
+            outcome = vacuum_table(facts, session, table, mode=mode, owner=f"run {context.run.run_id}")  # type: ignore[arg-type]
         context.log.info(f"{table.key}: {outcome.plan.sentence}")
         yield dg.MaterializeResult(metadata=vacuum_metadata(outcome, table.prices))
         yield _deleted(table, outcome.past)
@@ -72,13 +76,26 @@ def vacuum_asset(table: Table, lake: Lake, declared: Sequence[Table]) -> dg.Asse
     return vacuum
 
 
-def _left_alone(context: dg.AssetExecutionContext, table: Table, lake: Lake, config: VacuumConfig) -> str:
+def _facts_of_run(context: dg.AssetExecutionContext, lake: Lake, declared: Sequence[Table]) -> "LakeFacts":
+    """What is read once for all tables of a run, whose steps share this process; the facts of a run before are let go."""
+    from lakehouse.engine.vacuum import LakeFacts
+
+    if context.run.run_id not in _FACTS:
+        chosen = context.run.asset_selection
+        _FACTS.clear()
+        _FACTS[context.run.run_id] = LakeFacts(
+            lake, declared, wanted={table.key for table in declared if chosen is None or vacuum_key(table) in chosen}
+        )
+    return _FACTS[context.run.run_id]
+
+
+def _left_alone(context: dg.AssetExecutionContext, table: Table, facts: "LakeFacts", config: VacuumConfig) -> str:
     """Why nothing is done, empty if something is; a table that is paused is no failure of the run of all, but of one that a person made."""
-    if lake.facts(table.key) is None:
+    if facts.log(table.key) is None:
         return f"{table.key}: there is no table yet"
     try:
         if not config.anyway:
-            refuse_vacuum(lake, table)
+            refuse_vacuum(facts.lake, table)
     except Refused as held:
         if _BY_ITSELF in context.run.tags:
             return str(held)

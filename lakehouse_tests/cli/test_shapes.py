@@ -17,7 +17,7 @@ from lakehouse.core.vacuum import PastVacuum
 from lakehouse.core.vacuum.outcome import VacuumOutcome
 from lakehouse.engine.lake import open_lake
 from lakehouse.engine.store import DiskStore
-from lakehouse.engine.vacuum import plan
+from lakehouse.engine.vacuum import LakeFacts, plan
 from lakehouse_tests.cli.conftest import Terminal
 from lakehouse_tests.conftest import own_settings
 from lakehouse_tests.log_builder import LogBuilder
@@ -66,7 +66,7 @@ def test_the_page_shows_a_vacuum(tmp_path: Path) -> None:
     lake = open_lake(own_settings(tmp_path))
     LogBuilder(lake.store, "bronze/orders").create().append([("a", 1), ("b", 1)]).delete(["a"]).store_data()
     orders = Table(key="bronze/orders", source=Landing(prefix="landing/o/", format="json", schema="id BIGINT"), write=Append())
-    planned = plan(lake, orders, [orders], mode="LITE")
+    planned = plan(LakeFacts(lake, [orders]), orders, mode="LITE")
     assert planned is not None
     past = PastVacuum(**dict.fromkeys((field.name for field in fields(PastVacuum)), 0) | {"requests": {}, "failed": {}})  # type: ignore[arg-type]
     assert shape([VacuumOutcome(plan=planned, past=past).as_json()]) == shape(SHOWN["vacuum"])

@@ -27,7 +27,7 @@ from lakehouse.engine.compaction.run import compact
 from lakehouse.engine.journal.journal import Journal
 from lakehouse.engine.lake import Lake, open_lake
 from lakehouse.engine.table_health import assess
-from lakehouse.engine.vacuum import plan, run, vacuum_idle
+from lakehouse.engine.vacuum import LakeFacts, plan, run, vacuum
 from lakehouse_tests.defs.example import begun, ended, latest_orders
 from lakehouse_tests.engine import faults
 from lakehouse_tests.engine.vacuums import table_of
@@ -174,7 +174,7 @@ def aged(tmp_path: Path) -> Lake:
 def test_a_report_of_thirty_hours_is_used_or_storage_listed_by_the_hours_it_may_be_old(aged: Lake, hours: int, mode: str) -> None:
     faults.report(aged, created_ms=now_ms() - 30 * HOUR_MS)
     table = table_of(faults.KEY, max_report_hours=hours)
-    found = plan(aged, table, [table])
+    found = plan(LakeFacts(aged, [table]), table)
     assert found is not None and (found.mode, faults.paths(found)) == (mode, faults.PAST)
     gone, _ = faults.carried_out(aged, found)
     assert gone == {*faults.PAST}
@@ -183,10 +183,10 @@ def test_a_report_of_thirty_hours_is_used_or_storage_listed_by_the_hours_it_may_
 @pytest.mark.parametrize(("least", "goes"), [(34, set[str]()), (33, {*faults.PAST})])
 def test_two_files_of_33_bytes_stay_or_go_by_the_bytes_that_are_worth_it(aged: Lake, least: int, goes: set[str]) -> None:
     table = table_of(faults.KEY, min_reclaimable_bytes=least)
-    found = plan(aged, table, [table])
+    found = plan(LakeFacts(aged, [table]), table)
     assert found is not None
     assert faults.carried_out(aged, found)[0] == goes
-    assert goes or vacuum_idle(aged, table, [table]) is not None
+    assert goes or vacuum(LakeFacts(aged, [table]), pytest.fail, table).plan.doomed == ()
 
 
 class Clock:

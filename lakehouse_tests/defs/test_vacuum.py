@@ -3,6 +3,7 @@
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import dagster as dg
 import pytest
@@ -93,7 +94,13 @@ def test_a_vacuum_that_may_not_delete_fails_its_check_and_the_command(
     failed = {} if deleted else {f"f{number:04}": "AccessDenied" for number in range(1_001)}
     lake = example_lake(tmp_path)
     LogBuilder(lake.store, orders.key).create().append([("f", 100, 1)]).store_data()
-    monkeypatch.setattr(run, "_Work", lambda: Work(failed=failed, spared=dict(failed)))
+
+    class Denied(Work):
+        def __init__(self, *arguments: Any) -> None:
+            super().__init__(*arguments)
+            self.failed, self.spared = dict(failed), dict(failed)
+
+    monkeypatch.setattr(run, "_Work", Denied)
     done = dg.materialize([vacuum_asset(orders, lake, [orders])], instance=instance, resources={"spark": spark_resource(lake.settings)})
     [check], [told] = done.get_asset_check_evaluations(), done.asset_materializations_for_node(f"vacuum__{orders.key.replace('/', '__')}")
     document = told.metadata["lakehouse/vacuum"].value

@@ -20,7 +20,7 @@ from lakehouse.engine.lake import Lake, open_lake
 from lakehouse.engine.spark.sessions import adopt, connect, prepare, session_config, translated
 from lakehouse.engine.store import DiskStore
 from lakehouse.engine.table_lock import hold
-from lakehouse.engine.vacuum import run
+from lakehouse.engine.vacuum import LakeFacts, run
 from lakehouse_tests.engine.example import events
 from lakehouse_tests.engine.vacuums import table_of
 
@@ -111,7 +111,7 @@ def vacuum_and_die(step: int) -> None:
         case _:
             Journal.record_vacuum = die  # type: ignore[method-assign, assignment]
     table = table_of()
-    run.vacuum(lake, connect(settings), table, [table], mode="FULL")
+    run.vacuum(LakeFacts(lake, [table]), lambda: connect(settings), table, mode="FULL")
 
 
 def load_and_die(step: int) -> None:

@@ -12,8 +12,7 @@ from lakehouse.core.errors import LakehouseError
 from lakehouse.core.vacuum import Doomed, VacuumPlan
 from lakehouse.engine.clock import now_ms
 from lakehouse.engine.lake import Lake
-from lakehouse.engine.vacuum import plan, run
-from lakehouse.engine.vacuum.delta import Located
+from lakehouse.engine.vacuum import LakeFacts, plan, run
 from lakehouse.engine.vacuum.facts import gather
 from lakehouse_tests.engine.reports import row_of, write_report
 from lakehouse_tests.engine.vacuums import table_of
@@ -49,7 +48,7 @@ def report(lake: Lake, change: Callable[[type_of_row], type_of_row | None] = dic
 
 
 def planned(lake: Lake, mode: Any = "INVENTORY") -> VacuumPlan:
-    found = plan(lake, TABLE, [TABLE], mode=mode)
+    found = plan(LakeFacts(lake, [TABLE]), TABLE, mode=mode)
     assert found is not None
     return found
 
@@ -74,9 +73,9 @@ def carried_out(
     kept: Container[str] = (),
 ) -> tuple[set[str], "run._Work"]:
     """The files that are gone, and what the vacuum says of it, where Delta agrees but for `kept`, and something happens after that."""
-    known, before, work = gather(lake, table, [table, *declared]), files(lake), run._Work()
+    facts = LakeFacts(lake, [table, *declared])
+    known, before, work = gather(facts, table), files(lake), run._Work(lake, table)
     assert known is not None
-    at = Located(uri="", location=lambda: "file:/lake/bronze/t")
 
     def agreed(_spark: object, _uri: str, _table: str, doomed: Iterable[Doomed]) -> list[Doomed]:
         meanwhile()
@@ -86,7 +85,7 @@ def carried_out(
         patch.setattr(run, "agreed", agreed)
         patch.setattr(run, "_PAUSES_SECONDS", (0.0, 0.0))
         try:
-            run._carry_out(lake, None, table, known, found, work, at)  # type: ignore[arg-type]  # nobody is asked
+            run._carry_out(facts, None, table, known, found, work)  # type: ignore[arg-type]  # nobody is asked
         except LakehouseError as error:
             work.failed["error"] = f"{type(error).__name__}: {error}"
     return before - files(lake), work

@@ -17,7 +17,7 @@ from lakehouse.engine.inventory import scan
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.spark import statements
 from lakehouse.engine.spark.session_settings import OLD_VERSIONS_REFUSED, session_confs
-from lakehouse.engine.vacuum import vacuum
+from lakehouse.engine.vacuum import LakeFacts, vacuum
 from lakehouse_tests.engine.vacuums import MONTH_SECONDS, data_files, table_of
 
 if TYPE_CHECKING:
@@ -192,12 +192,12 @@ class Story:
             self._scan()
         self._say(f"vacuum {mode}, retention {kept_ms} ms")
         try:
-            outcome = vacuum(self.lake, self.spark, declared, [declared], mode=mode)
+            outcome = vacuum(LakeFacts(self.lake, [declared]), lambda: self.spark, declared, mode=mode)
         except Refused as error:
             if "accepted: " not in str(error) or mode not in ("LITE", "INVENTORY"):
                 raise
             self._say(f"refused: {error}; FULL then")
-            outcome = vacuum(self.lake, self.spark, declared, [declared], mode="FULL")
+            outcome = vacuum(LakeFacts(self.lake, [declared]), lambda: self.spark, declared, mode="FULL")
         self._remember()
         self._check(outcome, before)
 

@@ -14,7 +14,7 @@ from lakehouse.engine.clock import now_ms
 from lakehouse.engine.inventory import scan
 from lakehouse.engine.lake import Lake, open_lake
 from lakehouse.engine.spark.sessions import connect
-from lakehouse.engine.vacuum import rehearse, vacuum
+from lakehouse.engine.vacuum import LakeFacts, rehearse, vacuum
 from lakehouse_tests.engine.test_kills import type_of_client
 from lakehouse_tests.engine.vacuums import append, create, data_files, rows, table_of
 from lakehouse_tests.long.test_vacuum_kills import STEPS, check_killed_and_finished
@@ -55,12 +55,12 @@ def test_what_the_dry_run_names_goes_from_the_bucket_and_nothing_else(in_bucket:
     uri, needed = made(spark, lake)
     before, files = rows(spark, uri), data_files(lake)
     scan(lake.store, now_ms=now_ms())
-    named = rehearse(lake, spark, table, [table], mode=mode)
+    named = rehearse(LakeFacts(lake, [table]), lambda: spark, table, mode=mode)
     assert named is not None and {each.name for each in named.doomed} == files - needed and data_files(lake) == files
-    outcome = vacuum(lake, spark, table, [table], mode=mode)
+    outcome = vacuum(LakeFacts(lake, [table]), lambda: spark, table, mode=mode)
     assert (data_files(lake), outcome.past.deleted_files, outcome.past.failed) == (needed, len(files - needed), {})
     assert rows(spark, uri) == before
-    assert not vacuum(lake, spark, table, [table], mode="FULL").plan.doomed
+    assert not vacuum(LakeFacts(lake, [table]), lambda: spark, table, mode="FULL").plan.doomed
 
 
 @pytest.mark.parametrize(("step", "gone"), STEPS)

@@ -8,7 +8,7 @@ from lakehouse.engine.clock import now_ms
 from lakehouse.engine.inventory import scan
 from lakehouse.engine.journal.journal import Journal
 from lakehouse.engine.lake import Lake
-from lakehouse.engine.vacuum import vacuum
+from lakehouse.engine.vacuum import LakeFacts, vacuum
 from lakehouse_tests.engine.test_kills import PROGRAM, type_of_client
 from lakehouse_tests.engine.vacuums import age, append, create, data_files, rows, table_of
 
@@ -30,7 +30,7 @@ def check_killed_and_finished(
     assert client.wait(timeout=120) == -9
     assert len(files - data_files(lake)) == gone
     assert rows(spark, uri) == before and Journal(lake.store).vacuums("bronze/t") == ()
-    outcome = vacuum(lake, spark, table, [table], mode="FULL")
+    outcome = vacuum(LakeFacts(lake, [table]), lambda: spark, table, mode="FULL")
     assert (len(data_files(lake)), rows(spark, uri), outcome.past.failed) == (left, before, {})
     assert Journal(lake.store).session("bronze/t") is None
 
@@ -61,6 +61,6 @@ def test_names_of_any_signs_go_by_delta_s_word_too(lake: Lake, spark: "SparkSess
         lake.store.put(f"bronze/t/{name}", b"123")
     age(lake, orphans)
     scan(lake.store, now_ms=now_ms())
-    outcome = vacuum(lake, spark, table, [table], mode="INVENTORY")
+    outcome = vacuum(LakeFacts(lake, [table]), lambda: spark, table, mode="INVENTORY")
     assert (data_files(lake), outcome.spared, outcome.past.failed) == (live, {}, {})
     assert sorted(row[0] for row in spark.read.format("delta").load(uri).select("part").collect()) == sorted(ODD)

@@ -2,11 +2,12 @@
 
 import contextlib
 from collections.abc import Mapping, Sequence
+from functools import cache
 from typing import Any
 
 import click
 
-from lakehouse.cli.context import Opened, complete_table, look_at_each, open_declared
+from lakehouse.cli.context import Opened, complete_table, open_declared
 from lakehouse.cli.exit_codes import error_cell, tell_once
 from lakehouse.cli.output import bytes_text, count_text, json_option, print_grid, show, tell, write_json
 from lakehouse.cli.spark_server import driver_for_command
@@ -14,6 +15,7 @@ from lakehouse.core.declaration.table import Table
 from lakehouse.core.errors import Broken, LakehouseError
 from lakehouse.core.vacuum import VACUUM_MODES
 from lakehouse.engine.compaction.hold_back import refuse_vacuum
+from lakehouse.engine.lake import Lake
 
 
 @click.command(
@@ -33,7 +35,7 @@ def vacuum_command(tables: tuple[str, ...], dry_run: bool, mode: str | None, any
     """
     opened = open_declared()
     chosen = opened.choose(tables)
-    documents = list((_rehearse if dry_run else _vacuum)(opened, chosen, mode, anyway=anyway))
+    documents = _rehearse(opened, chosen, mode) if dry_run else _vacuum(opened, chosen, mode, anyway=anyway)
     if as_json:
         write_json(documents)
     else:
@@ -44,33 +46,36 @@ def vacuum_command(tables: tuple[str, ...], dry_run: bool, mode: str | None, any
     return max(map(_exit_code, documents), default=0)
 
 
-def _rehearse(opened: Opened, tables: Sequence[Table], mode: str | None, *, anyway: bool) -> list[dict[str, Any]]:
+def _rehearse(opened: Opened, tables: Sequence[Table], mode: str | None) -> list[dict[str, Any]]:
     from lakehouse.engine.spark.sessions import connect
-    from lakehouse.engine.vacuum import rehearse
+    from lakehouse.engine.vacuum import LakeFacts, rehearse
 
-    del anyway  # nothing is touched
-    # Spark asks a storage that does not answer for many minutes, so the logs are read first, without it.
-    looked = look_at_each(tables, lambda table: opened.lake.facts(table.key))
-    found = {each.table.key: _failed(each.table, each.error) if each.error else _absent(each.table) for each in looked}
-    there = [each.table for each in looked if each.value]
-    with driver_for_command(opened.lake.settings) if there else contextlib.nullcontext():
-        for table in there:
+    facts, found = LakeFacts(opened.lake, [*opened.tables.values()], wanted={table.key for table in tables}), list[dict[str, Any]]()
+    with contextlib.ExitStack() as server:
+
+        @cache
+        def started() -> Any:
+            return server.enter_context(driver_for_command(opened.lake.settings))
+
+        def session() -> Any:
+            started()
+            return connect(opened.lake.settings)
+
+        for table in tables:
             try:
-                session = connect(opened.lake.settings)
-                plan = rehearse(opened.lake, session, table, [*opened.tables.values()], mode=mode)  # type: ignore[arg-type]
-                found[table.key] = _absent(table) if plan is None else plan.as_json()
+                plan = rehearse(facts, session, table, mode=mode)  # type: ignore[arg-type]
+                found.append(_absent(table) if plan is None else plan.as_json())
             except LakehouseError as error:
-                found[table.key] = _failed(table, error)
-    return [*found.values()]
+                found.append(_failed(table, error))
+    return found
 
 
 def _vacuum(opened: Opened, tables: Sequence[Table], mode: str | None, *, anyway: bool) -> list[dict[str, Any]]:
     from lakehouse.cli.dagster_runs import open_recorder
 
-    there = [table for table in tables if opened.lake.facts(table.key) is not None]
     if len(tables) == 1 and not anyway:
         refuse_vacuum(opened.lake, tables[0])
-    keys = {f"vacuum/{table.key}": table for table in there}
+    keys = {f"vacuum/{table.key}": table for table in tables if _is_there(opened.lake, table)}
     found = {table.key: _absent(table) for table in tables}
     if keys:
         with open_recorder(opened.lake.settings) as recorder, driver_for_command(opened.lake.settings):
@@ -83,6 +88,11 @@ def _vacuum(opened: Opened, tables: Sequence[Table], mode: str | None, *, anyway
                 else:
                     found[table.key] = _failed(table, Broken(f"run {run.run_id} ended without an outcome; the page shows it under Runs"))
     return [*found.values()]
+
+
+def _is_there(lake: Lake, table: Table) -> bool:
+    """Whether the table has a log with a version in it, which is not read here."""
+    return any(file.name.rpartition("/")[2][:20].isdigit() for file in lake.store.list(f"{table.key}/_delta_log"))
 
 
 def _exit_code(document: Mapping[str, Any]) -> int:

@@ -4,14 +4,15 @@ One pass over the objects; what is held is the tables' books and one count per p
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 
 from lakehouse.core.inventory.classify import Classifier, is_current
 from lakehouse.core.inventory.objects import Part, StoredObject
 from lakehouse.core.inventory.owners import Owners
-from lakehouse.core.inventory.table_files import TableBooks
-from lakehouse.core.inventory.table_usage import Tally
+from lakehouse.core.inventory.table_files import Reference, TableBooks
 from lakehouse.core.inventory.usage import OUTSIDE, SMALL_BYTES, Reconciliation, TableShares, UsageShare
+
+_NEEDED_NOW = (Part.LIVE, Part.VECTORS_LIVE)
 
 type_of_counts = Counter[tuple[str, str | None]]
 
@@ -34,7 +35,7 @@ def reconcile(
     """
     lent, prefixes = {name for each in books for name in each.borrowed}, tuple(landed)
     unplaced = {last for each in books for last in each.unplaced}
-    tallies = {each.table: Tally(each, Classifier(each, lent, now_ms=now_ms, unplaced=unplaced, landed=prefixes)) for each in books}
+    tallies = {each.table: _Tally(each, Classifier(each, lent, now_ms=now_ms, unplaced=unplaced, landed=prefixes)) for each in books}
     failed = unread or {}
     owners = Owners([*tallies, *failed])
     bytes_of: type_of_counts = Counter()
@@ -60,6 +61,49 @@ def reconcile(
         tables=tuple(sorted(tables, key=lambda table: table.table)),
         unclaimed=tuple(share for share in others if share.part is None),
     )
+
+
+class _Tally:
+    """Counts a table's objects by part and storage class, as the classifier tells them apart."""
+
+    def __init__(self, books: TableBooks, classifier: Classifier) -> None:
+        self._books, self._classifier = books, classifier
+        self._unseen: dict[str, Reference] = {**books.live, **books.vectors}
+        self._resized: list[str] = []
+        self._bytes: Counter[tuple[Part, str | None]] = Counter()
+        self._count: Counter[tuple[Part, str | None]] = Counter()
+
+    def take(self, name: str, each: StoredObject) -> None:
+        """Count one object of the table; `name` is relative to the lake."""
+        part = self._classifier.part_of(name, each)
+        self._bytes[part, each.storage_class] += each.size_bytes
+        self._count[part, each.storage_class] += 1
+        if part in _NEEDED_NOW:
+            own = self._classifier.own_name(name)
+            self._unseen.pop(own, None)
+            live = self._books.live.get(own)
+            if live is not None and live.size_bytes is not None and live.size_bytes != each.size_bytes:
+                self._resized.append(own)
+
+    def shares(self, seen: Set[str], *, settled_ms: int) -> TableShares:
+        """What was counted; `seen` are the files outside its folder that the inventory has."""
+        books = self._books
+        unseen = self._unseen | {name: each for name, each in books.elsewhere.items() if name not in seen}
+        missing = [name for name, each in unseen.items() if each.written_ms is not None and each.written_ms < settled_ms]
+        return TableShares(
+            table=books.table,
+            version=books.version,
+            retention_ms=books.retention_ms,
+            shares=tuple(
+                UsageShare(part=part, storage_class=kind, file_count=self._count[part, kind], size_bytes=self._bytes[part, kind])
+                for part in Part
+                for kind in sorted({kind for counted, kind in self._count if counted is part}, key=lambda kind: kind or "")
+            ),
+            missing=tuple(sorted(missing)),
+            resized=tuple(sorted(self._resized)),
+            unsettled_count=len(unseen) - len(missing),
+            outside_count=len(books.outside),
+        )
 
 
 def _others(bytes_of: type_of_counts, count_of: type_of_counts, small_of: type_of_counts, failed: Mapping[str, str]) -> list[UsageShare]:

@@ -19,6 +19,7 @@ from lakehouse.engine.inventory.lake import (
 )
 from lakehouse.engine.inventory.places import Places, landing_places
 from lakehouse.engine.inventory.report import REPORTS, Report, checksum_of, newest_report, read_keys, read_report, stamps_of
+from lakehouse.engine.inventory.report_rows import ReportRows
 from lakehouse.engine.inventory.scan import SCAN, Scanned, scan
 
 __all__ = [
@@ -29,6 +30,7 @@ __all__ = [
     "LakeReport",
     "Places",
     "Report",
+    "ReportRows",
     "Scanned",
     "checksum_of",
     "fresh_report",

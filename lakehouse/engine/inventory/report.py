@@ -35,12 +35,12 @@ class Report:
         return f"{self.configuration}/{self.stamp}"
 
 
-def stamps_of(store: Store, bucket: str, *, folder: str = REPORTS, after: Mapping[str, str] | None = None) -> list[tuple[str, str]]:
+def stamps_of(store: Store, bucket: str, *, after: Mapping[str, str] | None = None) -> list[tuple[str, str]]:
     """Configuration and stamp of the reports of a bucket, complete or not, newest first; by configuration those after a stamp alone.
 
     It asks for the names of folders: one listing per configuration and one for all, whatever number of data files there is.
     """
-    base, known = f"{folder}/{bucket}", after or {}
+    base, known = f"{REPORTS}/{bucket}", after or {}
     names = store.folders(base)
     found = [
         (name, stamp) for name in names for stamp in store.folders(f"{base}/{name}", after=known.get(name, "")) if STAMP.fullmatch(stamp)
@@ -48,32 +48,26 @@ def stamps_of(store: Store, bucket: str, *, folder: str = REPORTS, after: Mappin
     return sorted(found, key=lambda each: (each[1], each[0]), reverse=True)
 
 
-def checksum_of(store: Store, bucket: str, configuration: str, stamp: str, *, folder: str = REPORTS) -> str | None:
+def checksum_of(store: Store, bucket: str, configuration: str, stamp: str) -> str | None:
     """What a report's manifest.checksum says; `None` where there is none, since the report is not complete yet."""
     try:
-        return store.read(f"{folder}/{bucket}/{configuration}/{stamp}/manifest.checksum").decode("ascii", "replace")
+        return store.read(f"{REPORTS}/{bucket}/{configuration}/{stamp}/manifest.checksum").decode("ascii", "replace")
     except FileNotFoundError:
         return None
 
 
 def newest_report(
-    store: Store,
-    bucket: str,
-    *,
-    now_ms: int,
-    folder: str = REPORTS,
-    configuration: str | None = None,
-    max_age_hours: float | None = None,
+    store: Store, bucket: str, *, now_ms: int, configuration: str | None = None, max_age_hours: float | None = None
 ) -> Report | None:
     """The newest complete report of a bucket (of one `configuration`, if given); `None` where there is none.
 
     Raises:
         Refused: see `parse_manifest`.
     """
-    for found, stamp in stamps_of(store, bucket, folder=folder):
-        if configuration not in (None, found) or (checksum := checksum_of(store, bucket, found, stamp, folder=folder)) is None:
+    for found, stamp in stamps_of(store, bucket):
+        if configuration not in (None, found) or (checksum := checksum_of(store, bucket, found, stamp)) is None:
             continue
-        base = f"{folder}/{bucket}/{found}"
+        base = f"{REPORTS}/{bucket}/{found}"
         manifest = parse_manifest(
             _read_manifest(store, f"{base}/{stamp}/manifest.json"),
             checksum,

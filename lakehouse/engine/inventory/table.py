@@ -23,11 +23,20 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from lakehouse.core.declaration.table import Table
-from lakehouse.core.inventory import Load, Reconciliation, StoredObject, load_json, loads_of
+from lakehouse.core.inventory import Load, Reconciliation, StoredObject, load_json, loads_of, stamp_ms
+from lakehouse.core.inventory.checks import (
+    InventoryCheck,
+    allowed_hours,
+    assess_complete,
+    assess_fresh,
+    assess_missing,
+    assess_plausible,
+)
 from lakehouse.engine.delta_log import TableFacts
 from lakehouse.engine.inventory.files import BATCH_ROWS, FILE_ROWS, RowFiles
 from lakehouse.engine.inventory.lake import reconcile_report, type_of_owner
-from lakehouse.engine.inventory.report import REPORTS, Report
+from lakehouse.engine.inventory.report import REPORTS, Report, stamps_of
+from lakehouse.engine.inventory.scan import SCAN
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.spark.session_settings import PARTITIONS_OVERWRITTEN, session_confs
 from lakehouse.engine.spark.sessions import translated
@@ -125,6 +134,24 @@ def load_report(
 def report_day(report: Report) -> date:
     """The day on which the listing began, UTC."""
     return datetime.fromtimestamp(report.manifest.created_ms / 1_000, tz=UTC).date()
+
+
+def judge(lake: Lake, outcome: InventoryOutcome, *, now_ms: int) -> tuple[InventoryCheck, ...]:
+    """One verdict per name of `core.inventory.verdict.CHECKS`."""
+    report = outcome.report
+    allowed = allowed_hours(report.manifest.created_ms, _before_ms(lake, report), own=report.configuration == SCAN)
+    return (
+        assess_complete(outcome.load, outcome.row_count),
+        assess_fresh(outcome.load, allowed=allowed, now_ms=now_ms),
+        assess_plausible(outcome.load, outcome.before),
+        assess_missing(outcome.reconciliation),
+    )
+
+
+def _before_ms(lake: Lake, report: Report) -> int | None:
+    """When the report before this one of the same configuration began."""
+    stamps = [stamp for name, stamp in stamps_of(lake.store, lake.store.bucket) if name == report.configuration and stamp < report.stamp]
+    return stamp_ms(stamps[0]) if stamps else None
 
 
 class _Staging:

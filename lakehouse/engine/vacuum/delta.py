@@ -1,9 +1,7 @@
 """Delta's own answer to what a vacuum may delete: asked about exactly the files that our plan dooms."""
 
 import contextlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
@@ -20,35 +18,15 @@ _ASKED_AT_ONCE = 50_000
 _QUICKLY_PLANNED = {ADAPTIVE: "false", WHOLE_STAGE: "false"}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Located:
-    """A table's URI for statements, and the way to where it lies as Delta itself spells it."""
-
-    uri: str
-    location: Callable[[], str]
-
-
-@contextlib.contextmanager
-def located(spark: "SparkSession", uri: str) -> Iterator[Located]:
-    """Asks Delta where a table lies while the plan is made: of a large table it takes seconds to read the log."""
-
-    def ask() -> str:
-        return spark.sql(statements.describe_detail(uri)).select("location").collect()[0][0]
-
-    with session_confs(spark, _QUICKLY_PLANNED), ThreadPoolExecutor(max_workers=1) as pool:
-        yield Located(uri=uri, location=pool.submit(ask).result)
-
-
-def agreed(spark: "SparkSession", at: Located, table: str, doomed: Sequence[Doomed]) -> list[Doomed]:
-    """Those of the files that Delta would delete, too, each of Hadoop's checksums with its file.
+def agreed(spark: "SparkSession", uri: str, table: str, doomed: Sequence[Doomed]) -> list[Doomed]:
+    """Those of the files that Delta would delete, too, each of Hadoop's checksums with its file; `uri` is the table's for statements.
 
     Raises:
         Broken: it would delete none of them, or one that was not asked about.
     """
     own = [each for each in doomed if not each.goes_with]
-    names: set[str] = set()
-    for start in range(0, len(own), _ASKED_AT_ONCE):
-        names |= _ask(spark, at, table, own[start : start + _ASKED_AT_ONCE])
+    with session_confs(spark, _QUICKLY_PLANNED):
+        names = _ask(spark, uri, table, own) if own else set[str]()
     if own and not names:
         raise Broken(
             f"vacuum of {table}: Delta would delete none of the {len(own)} file(s) that the log dooms by our reading, like {own[0].name}; "
@@ -57,10 +35,14 @@ def agreed(spark: "SparkSession", at: Located, table: str, doomed: Sequence[Doom
     return [each for each in doomed if (each.goes_with or each.name) in names]
 
 
-def _ask(spark: "SparkSession", at: Located, table: str, asked: Sequence[Doomed]) -> set[str]:
-    with _inventory(spark, at, asked) as (view, names):
-        answer: list[str] = spark.sql(statements.vacuum_dry_run(at.uri, view)).toArrow().column("path").to_pylist()
-    return answered(answer, names, location=at.location(), table=table)
+def _ask(spark: "SparkSession", uri: str, table: str, asked: Sequence[Doomed]) -> set[str]:
+    location: str = spark.sql(statements.describe_detail(uri)).select("location").collect()[0][0]
+    names = set[str]()
+    for start in range(0, len(asked), _ASKED_AT_ONCE):
+        with _inventory(spark, location, asked[start : start + _ASKED_AT_ONCE]) as (view, of_path):
+            answer: list[str] = spark.sql(statements.vacuum_dry_run(uri, view)).toArrow().column("path").to_pylist()
+        names |= answered(answer, of_path, location=location, table=table)
+    return names
 
 
 def answered(answer: Iterable[str], names: Mapping[str, str], *, location: str, table: str) -> set[str]:
@@ -87,15 +69,14 @@ def _false_folders(location: str, name: str) -> set[str]:
 
 
 @contextlib.contextmanager
-def _inventory(spark: "SparkSession", at: Located, asked: Sequence[Doomed]) -> Iterator[tuple[str, Mapping[str, str]]]:
+def _inventory(spark: "SparkSession", location: str, asked: Sequence[Doomed]) -> Iterator[tuple[str, Mapping[str, str]]]:
     """A view of the files as VACUUM takes an inventory, and their names by the paths in it.
 
-    A path counts only if it begins with the table's as Delta spells it, character by character, so that Delta is asked for it.
+    A path counts only if it begins with the table's `location` as Delta spells it, character by character, so that Delta is asked for it.
     Source: delta-io/delta v4.4.0, VacuumCommand.getFilesFromInventory: this order, these types, all nullable.
     """
     import pyarrow as pa
 
-    location = at.location()
     names = {f"{location}/{each.name}": each.name for each in asked}
     rows = pa.table(
         {

@@ -1,13 +1,13 @@
-"""What is known before a vacuum: the table's log, those of the lake's other tables, the newest report, and the vacuums before."""
+"""What is known before the vacuum of one table, and its plan."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from lakehouse.core.declaration.table import Overwrite, Table
 from lakehouse.core.delta.commits import History, is_news
 from lakehouse.core.delta.paths import name_in_table
-from lakehouse.core.errors import Refused
-from lakehouse.core.inventory import StoredObject, keep_books, table_roots
+from lakehouse.core.delta.retention import retention_ms_of
+from lakehouse.core.inventory import StoredObject
 from lakehouse.core.reasons import Reason
 from lakehouse.core.vacuum import (
     ReportFacts,
@@ -21,22 +21,13 @@ from lakehouse.core.vacuum import (
 )
 from lakehouse.engine.clock import now_ms
 from lakehouse.engine.compaction.unverified import expected
-from lakehouse.engine.delta_log import TableFacts, history_since
+from lakehouse.engine.delta_log import history_since
 from lakehouse.engine.ingest.write import consume_app_id
-from lakehouse.engine.inventory import (
-    SETTLED_MS,
-    Places,
-    Report,
-    landing_places,
-    newest_report,
-    read_keys,
-    read_report,
-    settled_ms,
-    stamps_of,
-)
+from lakehouse.engine.inventory import SETTLED_MS, ReportRows, settled_ms
 from lakehouse.engine.journal.journal import Journal
 from lakehouse.engine.lake import Lake
-from lakehouse.engine.vacuum.known import KnownLog, Neighbours, OlderCommits, read_log
+from lakehouse.engine.vacuum.known import KnownLog, OlderCommits
+from lakehouse.engine.vacuum.lake_facts import LakeFacts
 
 # A commit comes after its files and the times of its removals, by as long as its transaction ran.
 _BEFORE_COMMIT_MS = 86_400_000
@@ -44,48 +35,32 @@ _BEFORE_COMMIT_MS = 86_400_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gathered:
-    """The facts, the report that they name, and the logs that they were read from."""
+    """The facts of one table, the report that they name, and the log that they were read from."""
 
     facts: VacuumFacts
-    report: Report | None
+    rows: ReportRows | None
     log: KnownLog
-    neighbours: Neighbours
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Shown:
-    """The newest report that shows a table; why there is none, or which other cannot be used; all tables that any of them shows.
-
-    `is_whole`: those that are young show all that is declared, so that nobody has to list the lake to know its tables.
-    """
-
-    report: Report | None
-    problem: str
-    tables: set[str]
-    is_whole: bool
-
-
-def plan(
-    lake: Lake, table: Table, declared: Sequence[Table], *, mode: type_of_mode | None = None, gathered: Gathered | None = None
-) -> VacuumPlan | None:
+def plan(run: LakeFacts, table: Table, *, mode: type_of_mode | None = None, gathered: Gathered | None = None) -> VacuumPlan | None:
     """What a vacuum of `table` would delete now, by its cheapest valid mode or the one that is wanted; `None` where there is no table.
 
-    No Spark is asked; Delta's own answer may spare some of it. `declared` are the lake's tables.
+    No Spark is asked; Delta's own answer may spare some of it.
 
     Raises:
         Refused: the table may not be vacuumed now, or not by this mode; a table of the lake cannot be read.
         Broken: a file that the newest version reads is not in storage.
     """
-    known = gathered or gather(lake, table, declared)
+    known = gathered or gather(run, table)
     if known is None:
         return None
     began_ms = now_ms()
     chosen, quotes = choose_mode(known.facts, table.vacuum, prices=table.prices, now_ms=began_ms, wanted=mode)
-    settled = settled_ms(known.report) if chosen == "INVENTORY" and known.report else began_ms - SETTLED_MS
+    settled = settled_ms(known.rows.report) if chosen == "INVENTORY" and known.rows else began_ms - SETTLED_MS
     return plan_vacuum(
         known.facts,
         table.vacuum,
-        _objects(lake, known, chosen),
+        _objects(run.lake, known, chosen),
         mode=chosen,
         quotes=quotes,
         now_ms=began_ms,
@@ -94,80 +69,52 @@ def plan(
     )
 
 
-def gather(lake: Lake, table: Table, declared: Sequence[Table]) -> Gathered | None:
+def gather(run: LakeFacts, table: Table) -> Gathered | None:
     """What is known of a table now; `None` where there is none yet.
 
     Raises:
         Refused: another table of the lake cannot be read, so that what it borrows is unknown.
     """
-    log = read_log(lake, table.key)
+    if run.log(table.key) is None:
+        return None
+    run.read(table)
+    log, store = run.take(table.key), run.lake.store
     if log is None:
         return None
-    own, landed = log.facts, landing_places(lake, declared)
-    neighbours = Neighbours(lake, table.key, landed=landed)
-    shown = _shown(lake, table, declared)
-    tables = shown.tables | {each.key for each in declared} | {table.key}
-    if not shown.is_whole:  # storage is asked instead
-        tables |= table_roots(each.key.removeprefix(lake.store.prefix) for each in lake.store.walk(""))
-    others = neighbours.read(tables)
+    layout, (rows, problem) = log.facts.layout, run.report_of(table)
+    report = rows.report if rows else None
     # A vacuum sets what is declared before it begins; a plan that is only looked at goes by it, too.
-    layout, report = replace(own.layout, properties={**own.layout.properties, **table.vacuum.properties()}), shown.report
-    held_ms, held = _held(lake, table, own, declared)
+    properties = {**layout.properties, **table.vacuum.properties()}
+    held_ms, held = _held(run, table, log)
     facts = VacuumFacts(
-        books=keep_books(layout, place=Places(lake)),
-        history=own.history,
-        older_commits=OlderCommits(lake.store).below,
-        lent=frozenset(name for books in others.values() for name in books.borrowed),
-        unplaced=frozenset(last for books in others.values() for last in books.unplaced),
-        landed=landed,
-        strays=_strays(lake, (name for name in tables if name.startswith(f"{table.key}/") and name not in others)),
+        books=replace(log.books, retention_ms=retention_ms_of(properties)),
+        history=log.facts.history,
+        older_commits=OlderCommits(store).below,
+        lent=run.lent,
+        unplaced=run.unplaced,
+        landed=run.landed,
+        strays=_strays(run, table.key),
         report=report and ReportFacts(name=report.name, created_ms=report.manifest.created_ms, data_files=len(report.manifest.files)),
-        report_problem=shown.problem,
-        past=Journal(lake.store).vacuums(table.key),
+        report_problem=problem,
+        past=Journal(store).vacuums(table.key),
         held_ms=held_ms,
         held=held,
         features=layout.features,
-        properties=layout.properties,
+        properties=properties,
         stone_bytes={name: stone.size_bytes for stone in layout.tombstones if (name := name_in_table(stone.path))},
-        on_s3=lake.settings.on_s3,
-        tables=frozenset(tables),
-        lake_prefix=lake.store.prefix,
-        versioned=lake.store.keeps_versions(),
+        on_s3=run.lake.settings.on_s3,
+        tables=frozenset(run.tables),
+        lake_prefix=store.prefix,
+        versioned=run.versioned,
     )
-    return Gathered(facts=facts, report=report, log=log, neighbours=neighbours)
+    return Gathered(facts=facts, rows=rows, log=log)
 
 
-def _since(lake: Lake, own: TableFacts, version: int | None) -> History:
-    """The commits after a version, however many there are; those that the facts hold where the version is unknown."""
-    return own.history if version is None else history_since(lake.store, own.history, version)
-
-
-def _strays(lake: Lake, folders: Iterable[str]) -> dict[str, str]:
+def _strays(run: LakeFacts, table: str) -> dict[str, str]:
     """Folders that a key below `_delta_log` makes look like tables, though it is neither commit nor checkpoint, with such a key."""
-    logs = {folder: lake.store.list(f"{folder}/_delta_log") for folder in folders}
+    folders = (name for name in run.tables - run.there if name.startswith(f"{table}/"))
+    logs = {folder: run.lake.store.list(f"{folder}/_delta_log") for folder in folders}
     return {folder: files[0].name if files else f"{folder}/_delta_log/" for folder, files in logs.items()}
-
-
-def _shown(lake: Lake, table: Table, declared: Sequence[Table]) -> _Shown:
-    """What the newest report of each configuration shows: one that is filtered to a prefix knows nothing of the rest of the lake."""
-    wanted = {each.key for each in (table, *declared)}
-    store, found, problem = lake.store, list[tuple[Report, set[str]]](), ""
-    for configuration in dict.fromkeys(name for name, _ in stamps_of(store, store.bucket)):
-        try:
-            report = newest_report(store, store.bucket, now_ms=now_ms(), configuration=configuration)
-            if report is not None:
-                keys = (key.removeprefix(store.prefix) for key in read_keys(store, report) if key.startswith(store.prefix))
-                found.append((report, table_roots(keys)))
-        except Refused as error:
-            problem = problem or str(error)
-    found.sort(key=lambda each: each[0].manifest.created_ms, reverse=True)
-    tables = {name for _, shown in found for name in shown}
-    of_it = next((report for report, shown in found if table.key in shown), None)
-    if found and of_it is None:
-        problem = problem or f"the report {found[0][0].name} shows nothing of {table.key}: is it older than the table, or another prefix's?"
-    # A configuration that stopped still shows its tables, but no clone that was made beside them since.
-    young = {name for report, shown in found if report.manifest.age_hours(now_ms()) <= table.vacuum.max_report_hours for name in shown}
-    return _Shown(report=of_it, problem=problem, tables=tables, is_whole=not problem and wanted <= young)
 
 
 def _objects(lake: Lake, known: Gathered, mode: type_of_mode) -> Iterable[StoredObject]:
@@ -176,9 +123,8 @@ def _objects(lake: Lake, known: Gathered, mode: type_of_mode) -> Iterable[Stored
         case "FULL":
             return store.walk(table)
         case "INVENTORY":
-            assert known.report is not None  # without one the mode is not valid
-            folder = f"{store.prefix}{table}/"
-            return (each for each in read_report(store, known.report) if each.key.startswith(folder))
+            assert known.rows is not None  # without one the mode is not valid
+            return known.rows.below(f"{store.prefix}{table}/")
         case "LITE":
             by_log = objects_by_log(known.facts, bucket=store.bucket)
             return by_log if lake.settings.on_s3 else _on_disk(lake, by_log)
@@ -194,24 +140,28 @@ def _on_disk(lake: Lake, objects: Iterable[StoredObject]) -> Iterator[StoredObje
                 yield StoredObject(bucket=each.bucket, key=key, size_bytes=found.size_bytes, modified_ms=found.modified_ms)
 
 
-def _held(lake: Lake, table: Table, own: TableFacts, declared: Sequence[Table]) -> tuple[int | None, str]:
+def _held(run: LakeFacts, table: Table, log: KnownLog) -> tuple[int | None, str]:
     """Since when removed files are still wanted by tables that read this one's changes, and which; `None` if all have read them.
 
     A compaction that nobody has verified yet wants what it removed, too. Who has to read all of it anyway, since the log no longer tells of
     the changes, wants none of them.
     """
+
+    def since(version: int | None) -> History:
+        """The commits after a version, however many there are; those that the facts hold where the version is unknown."""
+        return log.facts.history if version is None else history_since(run.lake.store, log.facts.history, version)
+
     waiting: dict[str, int] = {}
-    note = expected(lake, table.key)
-    if note is not None and (made := _since(lake, own, note.version).marked(note.mark)):
+    note = expected(run.lake, table.key)
+    if note is not None and (made := since(note.version).marked(note.mark)):
         waiting["the verification of a compaction"] = made[0].committed_ms
-    for reader in declared:
+    for reader in run.declared:
         if reader.inputs and reader.inputs[0].key == table.key and not isinstance(reader.write, Overwrite):
-            facts = lake.facts(reader.key)
-            consumed = None if facts is None else facts.layout.transactions.get(consume_app_id(own.layout))
-            commits = None if consumed is None else _since(lake, own, consumed).between(consumed, own.layout.version)
+            consumed = run.transactions.get(reader.key, {}).get(consume_app_id(log.facts.layout))
+            commits = None if consumed is None else since(consumed).between(consumed, log.facts.layout.version)
             if commits and any(map(is_news, commits)):
                 waiting[reader.key] = commits[0].committed_ms
     if not waiting:
         return None, ""
-    since = min(waiting.values()) - _BEFORE_COMMIT_MS
-    return since, Reason.HELD_FOR_READERS.say(since=since, readers=", ".join(sorted(waiting)))
+    since_ms = min(waiting.values()) - _BEFORE_COMMIT_MS
+    return since_ms, Reason.HELD_FOR_READERS.say(since=since_ms, readers=", ".join(sorted(waiting)))

@@ -1,30 +1,26 @@
 """What is asked again before each batch goes: the plan is older than the deletion, and others write meanwhile."""
 
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 from lakehouse.core.errors import Broken
-from lakehouse.core.inventory import keep_books
-from lakehouse.core.vacuum import Doomed, LaterFacts, VacuumPlan, written_once
+from lakehouse.core.inventory import TableBooks
+from lakehouse.core.vacuum import ASKED_AT_ONCE, Doomed, LaterFacts, VacuumPlan, are_partitions, folders_above, written_once
 from lakehouse.engine.clock import now_ms
-from lakehouse.engine.inventory import Places
-from lakehouse.engine.lake import Lake
+from lakehouse.engine.store import Store, StoredFile
 from lakehouse.engine.vacuum.facts import Gathered
-from lakehouse.engine.vacuum.known import newer_version, read_log
-from lakehouse.engine.vacuum.last_look import in_new_tables, stored, written_again
-
-# Asking all neighbours takes a request for each table of the lake; so many batches of a thousand go in half a minute.
-NEIGHBOURS_EVERY = 100
+from lakehouse.engine.vacuum.known import has_newer_version
+from lakehouse.engine.vacuum.lake_facts import LakeFacts
 
 
 class Recheck:
-    """The last look at one plan's files; what it keeps goes into `spared` with the reason."""
+    """The last check of one plan's files; what it keeps goes into `spared` with the reason."""
 
-    def __init__(self, lake: Lake, known: Gathered, planned: VacuumPlan, spared: dict[str, str]) -> None:
-        self._lake, self._planned, self._spared = lake, planned, spared
-        self._facts, self._log, self._neighbours = known.facts, known.log, known.neighbours
+    def __init__(self, run: LakeFacts, known: Gathered, planned: VacuumPlan, spared: dict[str, str]) -> None:
+        self._run, self._planned, self._spared = run, planned, spared
+        self._facts, self._log = known.facts, known.log
         self._later: LaterFacts | None = None
-        self._batches = 0
 
     def still_going(self, batch: Sequence[Doomed]) -> list[Doomed]:
         """Those of the batch that may go now; what is gone already is left out, too, and is not spared.
@@ -33,9 +29,9 @@ class Recheck:
 
         Raises:
             Broken: the log is gone, or was put back to an older state.
-            Refused: a neighbour's log cannot be read.
+            Refused: the log of another table cannot be read.
         """
-        store, table = self._lake.store, self._planned.table
+        store, table = self._run.lake.store, self._planned.table
         going = self._without(batch, in_new_tables(store, self._facts.books, batch), "a table was made in its folder since it was listed")
         # On S3 a request for each file would be as many as Delta takes, and nobody else writes a name that was made for one try.
         asked = [each for each in going if not self._facts.on_s3 or not written_once(each.name)]
@@ -43,8 +39,8 @@ class Recheck:
         gone = {each.name for each in asked} - found.keys()
         again = written_again(self._planned, asked, found)
         going = self._without([each for each in going if each.name not in gone], again, "it was written again since it was listed")
-        self._look_at_neighbours()
-        self._look_at_log()
+        self._ask_the_lake()
+        self._ask_the_log()
         return self._allowed(going)
 
     def _without(self, doomed: Sequence[Doomed], names: set[str], why: str) -> list[Doomed]:
@@ -63,24 +59,59 @@ class Recheck:
                 self._spared[each.name] = "another table reads it" if is_lent else f"version {self._facts.books.version} needs it again"
         return allowed
 
-    def _look_at_neighbours(self) -> None:
-        if self._batches % NEIGHBOURS_EVERY == 0:
-            books = self._neighbours.read_changed().values()
-            lent = self._facts.lent.union(*(each.borrowed for each in books))
-            unplaced = self._facts.unplaced.union(*(each.unplaced for each in books))
-            self._facts, self._later = replace(self._facts, lent=lent, unplaced=unplaced), None
-        self._batches += 1
+    def _ask_the_lake(self) -> None:
+        run = self._run
+        run.ask_before_deletion(self._planned.table)
+        if (run.lent, run.unplaced) != (self._facts.lent, self._facts.unplaced):
+            self._facts, self._later = replace(self._facts, lent=run.lent, unplaced=run.unplaced), None
 
-    def _look_at_log(self) -> None:
+    def _ask_the_log(self) -> None:
         """The table's own log is read again where it has a newer version; by that the retention, too, is the one of then."""
-        if newer_version(self._lake, self._log) == self._log.facts.layout.version:
+        if not has_newer_version(self._run.lake, self._log):
             return
-        table = self._planned.table
-        log = read_log(self._lake, table)
+        log = self._run.log(self._planned.table)
         if log is None:
-            raise Broken(f"vacuum of {table}: its log is gone since the vacuum began; the rest was left alone")
-        layout = log.facts.layout
-        books = keep_books(layout, place=Places(self._lake))
-        known = {"features": layout.features, "properties": layout.properties}
-        self._facts, self._later = replace(self._facts, books=books, history=log.facts.history, **known), None
-        self._log = log
+            raise Broken(f"vacuum of {self._planned.table}: its log is gone since the vacuum began; the rest was left alone")
+        known = {"features": log.facts.layout.features, "properties": log.facts.layout.properties}
+        self._facts, self._later, self._log = replace(self._facts, books=log.books, history=log.facts.history, **known), None, log
+
+
+def written_again(planned: VacuumPlan, doomed: Sequence[Doomed], found: dict[str, StoredFile]) -> set[str]:
+    """The files that storage has in another state than the plan knew: of another size, or modified within the retention.
+
+    A writer that gives a file the same name in each try may be about to commit it. LITE knows sizes only where the log does.
+    """
+    again = set[str]()
+    for each in doomed:
+        now = found.get(each.name)
+        if now is None or each.goes_with:
+            continue
+        is_size_known = each.size_bytes > 0 or planned.mode != "LITE"
+        if now.modified_ms >= planned.horizon_ms or (is_size_known and now.size_bytes != each.size_bytes):
+            again.add(each.name)
+    return again
+
+
+def in_new_tables(store: Store, books: TableBooks, doomed: Sequence[Doomed]) -> set[str]:
+    """The files in whose folder, or above it, a table lies, as CONVERT makes one of what lies there: one request for each folder.
+
+    The plan holds no file of a table that was known; a file that this table removed may be the new one's as well as an orphan.
+    """
+    above = {each.name: folders_above(each.name) for each in doomed}
+    asked = are_partitions(sorted({folder for folders in above.values() for folder in folders}), books.partition_columns)
+
+    def has_log(folder: str) -> bool:
+        # Partitions are many, and a HEAD costs a twelfth of a LIST; a table as young as a report has its first commit.
+        log = f"{books.table}/{folder}/_delta_log"
+        return store.stat(f"{log}/{0:020}.json") is not None if asked[folder] else bool(store.list(log))
+
+    with ThreadPoolExecutor(max_workers=ASKED_AT_ONCE) as pool:
+        made = {folder for folder, has in zip(asked, pool.map(has_log, asked), strict=True) if has}
+    return {name for name, folders in above.items() if not made.isdisjoint(folders)}
+
+
+def stored(store: Store, table: str, files: Sequence[Doomed]) -> dict[str, StoredFile]:
+    """Those of the files that storage has now, by name."""
+    with ThreadPoolExecutor(max_workers=ASKED_AT_ONCE) as pool:
+        found = zip(files, pool.map(store.stat, [f"{table}/{each.name}" for each in files]), strict=True)
+        return {each.name: now for each, now in found if now}

@@ -1,8 +1,9 @@
 """One vacuum: what the plan dooms, deleted once Delta dooms it, too.
 
-1. The guard is taken, and held to the end. The retention that the declaration asks for is set, if the table has another one.
-2. Our clock is compared with the storage's: the horizon is a time of ours, the files' times are its own.
-3. The plan is made, from the log and from the report, a listing, or the log alone.
+1. Our clock is compared with the storage's: the horizon is a time of ours, the files' times are its own.
+2. The plan is made, from the log and from the report, a listing, or the log alone. Where nothing is to go, nothing else is asked.
+3. The guard is taken, and held to the end. The retention that the declaration asks for is set, if the table has another one.
+   If the table has a newer version by then, the plan is made again.
 4. Delta is asked which of the plan's files it would delete (VACUUM … USING INVENTORY … DRY RUN, over exactly these). What it spares stays.
 5. Batch by batch it is asked once more what others did meanwhile (`recheck.py`): tables made in the folders of these files, files
    written again, tables beside that borrow more, and last the table's own log, by whose newest version and retention the batch is judged.
@@ -19,8 +20,8 @@
 
 import contextlib
 import time
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from itertools import islice
 from typing import TYPE_CHECKING
 from uuid import uuid4
@@ -37,8 +38,10 @@ from lakehouse.engine.lake import Lake
 from lakehouse.engine.spark import statements
 from lakehouse.engine.spark.sessions import translated
 from lakehouse.engine.table_lock import hold
-from lakehouse.engine.vacuum.delta import Located, agreed, located
+from lakehouse.engine.vacuum.delta import agreed
 from lakehouse.engine.vacuum.facts import Gathered, gather, plan
+from lakehouse.engine.vacuum.known import has_newer_version
+from lakehouse.engine.vacuum.lake_facts import LakeFacts
 from lakehouse.engine.vacuum.recheck import Recheck
 
 if TYPE_CHECKING:
@@ -49,26 +52,19 @@ _CLOCK_OFF_MS = 300_000
 _PAUSES_SECONDS = (0.5, 2.0, 8.0)
 
 
-@dataclass(slots=True, kw_only=True)
 class _Work:
-    """What has happened so far; `spared` and `failed` are name -> why."""
+    """What one vacuum did and took since now; `spared` and `failed` are name -> why."""
 
-    deleted_files: int = 0
-    deleted_bytes: int = 0
-    spared: dict[str, str] = field(default_factory=dict[str, str])
-    failed: dict[str, str] = field(default_factory=dict[str, str])
-
-
-class _Account:
-    """What a vacuum took since now, for the journal."""
-
-    def __init__(self, lake: Lake, table: Table, owner: str | None) -> None:
+    def __init__(self, lake: Lake, table: Table, owner: str | None = None) -> None:
         self._lake, self._table, self._run = lake, table, owner or uuid4().hex
         self._began_ms, self._started, self._before = now_ms(), time.monotonic(), lake.store.requests.copy()
+        self.deleted_files = self.deleted_bytes = 0
+        self.spared, self.failed = dict[str, str](), dict[str, str]()
 
-    def journal(self, planned: VacuumPlan, work: _Work, *, is_complete: bool) -> VacuumOutcome:
-        """The outcome, written down."""
+    def journal(self, planned: VacuumPlan, *, is_complete: bool) -> VacuumOutcome:
+        """The outcome, written down; it is complete if all that was past the retention was gone through."""
         seconds, requests = time.monotonic() - self._started, self._lake.store.requests - self._before
+        is_whole = planned.reason is not Reason.TOO_LITTLE_PAST and not planned.left_count and len(self.failed) <= FAILED_NAMED
         past = PastVacuum(
             started_ms=self._began_ms,
             ended_ms=now_ms(),
@@ -81,9 +77,9 @@ class _Account:
             predicted_requests=sum(planned.requests.values()),
             predicted_seconds=planned.seconds,
             predicted_usd=planned.usd,
-            deleted_files=work.deleted_files,
-            deleted_bytes=work.deleted_bytes,
-            spared=len(work.spared),
+            deleted_files=self.deleted_files,
+            deleted_bytes=self.deleted_bytes,
+            spared=len(self.spared),
             seconds=seconds,
             usd=price(
                 self._table.prices,
@@ -91,68 +87,50 @@ class _Account:
                 get_requests=sum(count for name, count in requests.items() if name.startswith(("Get", "Head"))),
                 put_requests=sum(count for name, count in requests.items() if name.startswith(("Put", "List"))),
             ),
-            failed=dict(islice(work.failed.items(), FAILED_NAMED)),
+            failed=dict(islice(self.failed.items(), FAILED_NAMED)),
             lists_saved=planned.lists_saved,
-            is_complete=is_complete and _is_whole(planned, work),
+            is_complete=is_complete and is_whole,
             # A listing of a moment ago shows what is there; the log and a report do not, and S3 calls a missing key deleted, too.
             is_at_most=self._lake.settings.on_s3 and planned.mode != "FULL" and any(written_once(each.name) for each in planned.doomed),
             run=self._run,
             requests=dict(requests),
         )
         Journal(self._lake.store).record_vacuum(self._table.key, past)
-        return VacuumOutcome(plan=planned, past=past, spared=work.spared, failed=work.failed)
+        return VacuumOutcome(plan=planned, past=past, spared=self.spared, failed=self.failed)
 
 
 def vacuum(
-    lake: Lake,
-    spark: "SparkSession",
-    table: Table,
-    declared: Sequence[Table],
-    *,
-    mode: type_of_mode | None = None,
-    owner: str | None = None,
+    run: LakeFacts, open_spark: "Callable[[], SparkSession]", table: Table, *, mode: type_of_mode | None = None, owner: str | None = None
 ) -> VacuumOutcome:
-    """What a vacuum of `table` did, beside its plan; a plan that does nothing is not an error. `owner` says who asks.
+    """What a vacuum of `table` did, beside its plan; where there is nothing to do, no session is opened. `owner` says who asks.
 
     Raises:
         Refused: there is no table, or it may not be vacuumed now, or not by this mode.
         Transient: the table is held by somebody else, or the server or the storage is gone; what was deleted before is journalled.
         Broken: Delta's answer and ours cannot both be right, or live files are missing.
     """
-    with translated(), hold(lake, spark, table.key, owner=owner or f"vacuum of {table.key}"):
-        _set_retention(lake, spark, table)
-        check_clock(lake)
-        account, work = _Account(lake, table, owner), _Work()
-        with located(spark, lake.settings.table_uri(table.key)) as at:
-            known = gather(lake, table, declared)
-            planned = known and plan(lake, table, declared, mode=mode, gathered=known)
-            if known is None or planned is None:
-                raise Refused(f"vacuum of {table.key}: there is no table yet; accepted: materialize {table.key} first")
+    lake = run.lake
+    check_clock(lake)
+    work = _Work(lake, table, owner)
+    known, planned = _planned(run, table, mode)
+    if planned.doomed or _retention_to_set(known, table):
+        spark = open_spark()
+        with translated(), hold(lake, spark, table.key, owner=owner or f"vacuum of {table.key}"):
+            if retention := _retention_to_set(known, table):
+                spark.sql(statements.set_properties(lake.settings.table_uri(table.key), retention))
+            if has_newer_version(lake, known.log):
+                known, planned = _planned(run, table, mode)
             try:
-                _carry_out(lake, spark, table, known, planned, work, at)
+                _carry_out(run, spark, table, known, planned, work)
             except BaseException:
                 with contextlib.suppress(LakehouseError):  # storage that does not answer must not hide what went wrong
-                    account.journal(planned, work, is_complete=False)
+                    work.journal(planned, is_complete=False)
                 raise
-        return account.journal(planned, work, is_complete=True)
-
-
-def vacuum_idle(
-    lake: Lake, table: Table, declared: Sequence[Table], *, mode: type_of_mode | None = None, owner: str | None = None
-) -> VacuumOutcome | None:
-    """The outcome of a vacuum that has nothing to do, journalled, without Spark; `None` where there may be something.
-
-    Raises:
-        Refused, Broken: as `vacuum` does.
-    """
-    check_clock(lake)
-    account = _Account(lake, table, owner)
-    planned = None if _retention_to_set(lake, table) else plan(lake, table, declared, mode=mode)
-    return None if planned is None or planned.doomed else account.journal(planned, _Work(), is_complete=True)
+    return work.journal(planned, is_complete=True)
 
 
 def rehearse(
-    lake: Lake, spark: "SparkSession", table: Table, declared: Sequence[Table], *, mode: type_of_mode | None = None
+    run: LakeFacts, open_spark: "Callable[[], SparkSession]", table: Table, *, mode: type_of_mode | None = None
 ) -> VacuumPlan | None:
     """The plan of a vacuum with exactly the files that would go now, Delta asked; nothing is touched. `None` where there is no table.
 
@@ -161,17 +139,17 @@ def rehearse(
     Raises:
         Refused, Transient, Broken: as `vacuum` would.
     """
-    with translated(), located(spark, lake.settings.table_uri(table.key)) as at:
-        known = gather(lake, table, declared)
-        planned = known and plan(lake, table, declared, mode=mode, gathered=known)
-        if known is None or planned is None or not planned.doomed:
-            return planned
-        if setting := _retention_to_set(lake, table):
-            said = ", ".join(f"{name} to {value}" for name, value in setting.items())
-            return replace(planned, notes=(*planned.notes, f"the vacuum would first set {said}; by that Delta was not asked yet"))
-        work = _Work()
-        going = _agreed(spark, planned, work, at)
-        return replace(planned, doomed=tuple(Recheck(lake, known, planned, work.spared).still_going(going)))
+    known = gather(run, table)
+    planned = known and plan(run, table, mode=mode, gathered=known)
+    if known is None or planned is None or not planned.doomed:
+        return planned
+    if setting := _retention_to_set(known, table):
+        said = ", ".join(f"{name} to {value}" for name, value in setting.items())
+        return replace(planned, notes=(*planned.notes, f"the vacuum would first set {said}; by that Delta was not asked yet"))
+    with translated():
+        spared, uri = dict[str, str](), run.lake.settings.table_uri(table.key)
+        going = _agreed(open_spark(), uri, planned, spared)
+        return replace(planned, doomed=tuple(Recheck(run, known, planned, spared).still_going(going)))
 
 
 def check_clock(lake: Lake) -> None:
@@ -190,19 +168,28 @@ def check_clock(lake: Lake) -> None:
         )
 
 
-def _agreed(spark: "SparkSession", planned: VacuumPlan, work: _Work, at: Located) -> list[Doomed]:
+def _planned(run: LakeFacts, table: Table, mode: type_of_mode | None) -> tuple[Gathered, VacuumPlan]:
+    known = gather(run, table)
+    planned = known and plan(run, table, mode=mode, gathered=known)
+    if known is None or planned is None:
+        raise Refused(f"vacuum of {table.key}: there is no table yet; accepted: materialize {table.key} first")
+    return known, planned
+
+
+def _agreed(spark: "SparkSession", uri: str, planned: VacuumPlan, spared: dict[str, str]) -> list[Doomed]:
     """What is left of the plan when Delta was asked."""
-    going = agreed(spark, at, planned.table, planned.doomed)
+    going = agreed(spark, uri, planned.table, planned.doomed)
     kept = {each.name for each in planned.doomed} - {each.name for each in going}
-    work.spared |= dict.fromkeys(kept, "Delta would not delete it")
+    spared |= dict.fromkeys(kept, "Delta would not delete it")
     return going
 
 
-def _carry_out(lake: Lake, spark: "SparkSession", table: Table, known: Gathered, planned: VacuumPlan, work: _Work, at: Located) -> None:
-    going, recheck = _agreed(spark, planned, work, at), Recheck(lake, known, planned, work.spared)
-    per_second = table.vacuum.max_deletes_per_second if lake.settings.on_s3 else 0
+def _carry_out(run: LakeFacts, spark: "SparkSession", table: Table, known: Gathered, planned: VacuumPlan, work: _Work) -> None:
+    going = _agreed(spark, run.lake.settings.table_uri(table.key), planned, work.spared)
+    recheck = Recheck(run, known, planned, work.spared)
+    per_second = table.vacuum.max_deletes_per_second if run.lake.settings.on_s3 else 0
     for batch in _batches(going, per_second=per_second):
-        _delete(lake, planned.table, recheck.still_going(batch), work)
+        _delete(run.lake, planned.table, recheck.still_going(batch), work)
 
 
 def _batches(doomed: Sequence[Doomed], *, per_second: int) -> Iterator[Sequence[Doomed]]:
@@ -213,11 +200,6 @@ def _batches(doomed: Sequence[Doomed], *, per_second: int) -> Iterator[Sequence[
         time.sleep(max(0.0, due - time.monotonic()))
         due = time.monotonic() + (size / per_second if per_second else 0.0)
         yield doomed[start : start + size]
-
-
-def _is_whole(planned: VacuumPlan, work: _Work) -> bool:
-    """Whether all that was past the retention was gone through."""
-    return planned.reason is not Reason.TOO_LITTLE_PAST and not planned.left_count and len(work.failed) <= FAILED_NAMED
 
 
 def _delete(lake: Lake, table: str, doomed: Sequence[Doomed], work: _Work) -> None:
@@ -236,15 +218,8 @@ def _delete(lake: Lake, table: str, doomed: Sequence[Doomed], work: _Work) -> No
     work.deleted_bytes += sum(each.size_bytes for name, each in names.items() if name not in failed)
 
 
-def _set_retention(lake: Lake, spark: "SparkSession", table: Table) -> None:
-    """The retention that the declaration asks for, in one commit; none where the table has it, since an ALTER aborts other writers."""
-    if wanted := _retention_to_set(lake, table):
-        spark.sql(statements.set_properties(lake.settings.table_uri(table.key), wanted))
-
-
-def _retention_to_set(lake: Lake, table: Table) -> dict[str, str]:
-    facts = lake.facts(table.key) if table.vacuum.retention_hours else None
-    if facts is None:
-        return {}
-    has = facts.layout.properties
-    return {name: value for name, value in table.vacuum.properties_beside(has).items() if has.get(name) != value}
+def _retention_to_set(known: Gathered, table: Table) -> dict[str, str]:
+    """The properties that the declaration asks for; none where the table has them, since an ALTER aborts other writers."""
+    has = known.log.facts.layout.properties
+    wanted = table.vacuum.properties_beside(has) if table.vacuum.retention_hours else {}
+    return {name: value for name, value in wanted.items() if has.get(name) != value}

@@ -19,7 +19,7 @@ from lakehouse.engine.compaction.unverified import expect_verification
 from lakehouse.engine.delta_log import TableFacts, history_since, newest_first
 from lakehouse.engine.ingest import commit_rows, write
 from lakehouse.engine.lake import Lake
-from lakehouse.engine.vacuum import gather
+from lakehouse.engine.vacuum import LakeFacts, gather
 from lakehouse.engine.vacuum.known import OlderCommits
 from lakehouse_tests.conftest import own_settings
 from lakehouse_tests.engine.example import copies, counts, events, states
@@ -42,7 +42,7 @@ def facts_of(lake: Lake, key: str) -> TableFacts:
 
 
 def read_facts(lake: Lake, key: str) -> VacuumFacts:
-    known = gather(lake, replace(events, key=key), [events, copies])
+    known = gather(LakeFacts(lake, [events, copies]), replace(events, key=key))
     assert known is not None
     return known.facts
 

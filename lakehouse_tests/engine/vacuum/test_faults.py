@@ -3,7 +3,6 @@
 No Spark: where a deletion is tried, Delta's answer is taken to be our plan. Reports that are damaged in themselves: `test_inventory.py`.
 """
 
-import contextlib
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -17,8 +16,7 @@ from lakehouse.engine.clock import now_ms
 from lakehouse.engine.compaction.unverified import expect_verification, settled
 from lakehouse.engine.ingest.write import consume_app_id
 from lakehouse.engine.lake import Lake, open_lake
-from lakehouse.engine.vacuum import plan, run
-from lakehouse.engine.vacuum.delta import Located
+from lakehouse.engine.vacuum import LakeFacts, plan, run
 from lakehouse.engine.vacuum.facts import gather
 from lakehouse_tests.engine.faults import (
     HOUR,
@@ -126,7 +124,7 @@ def test_live_keys_that_were_never_encoded_are_missed(lake: Lake) -> None:
     report(lake, _key(lambda key: key.replace("+", " ")))
     table = table_of("bronze/u")
     with pytest.raises(Refused, match=r"1 of 1 files .* like a\+b: .* its keys are spelt otherwise"):
-        plan(lake, table, [table], mode="INVENTORY")
+        plan(LakeFacts(lake, [table]), table, mode="INVENTORY")
 
 
 @pytest.mark.parametrize(
@@ -152,7 +150,7 @@ def test_the_metadata_that_uniform_writes_for_other_readers_stays(lake: Lake) ->
     age(lake)
     report(lake, more=["bronze/u/metadata/v1.metadata.json", "bronze/u/orphan"])
     table = table_of("bronze/u")
-    found = plan(lake, table, [table, TABLE], mode="INVENTORY")
+    found = plan(LakeFacts(lake, [table, TABLE]), table, mode="INVENTORY")
     assert found is not None and paths(found) == ["orphan"]
 
 
@@ -190,7 +188,7 @@ def test_a_clone_that_was_made_where_reports_have_stopped_is_found_by_a_listing(
     report(lake, lambda row: row if row["key"].startswith("silver/") else None, created_ms=NOW - 30 * 24 * HOUR, configuration="silver")
     report(lake, lambda row: row if row["key"].startswith("bronze/") else None, configuration="bronze")
     LogBuilder(lake.store, "silver/clone").create().append([(f"file://{lake.settings.root}/{KEY}/d=1/orphan", 3)])
-    found = plan(lake, TABLE, [TABLE, table_of(silver.key)], mode="INVENTORY")
+    found = plan(LakeFacts(lake, [TABLE, table_of(silver.key)]), TABLE, mode="INVENTORY")
     assert found is not None and (found.report.partition("/")[0], paths(found)) == ("bronze", ["d=1/gone"])
 
 
@@ -210,7 +208,7 @@ def test_change_data_stays_with_its_commit_however_long_that_took(lake: Lake) ->
     age(lake)
     story.commit("MERGE", {"cdc": {"path": names[0], "partitionValues": {}, "size": 1, "dataChange": False}}, committed_ms=NOW - HOUR)
     table = table_of("bronze/u")
-    found = plan(lake, table, [table, TABLE], mode="FULL")
+    found = plan(LakeFacts(lake, [table, TABLE]), table, mode="FULL")
     assert found is not None and paths(found) == [names[1]]
 
 
@@ -224,7 +222,7 @@ def test_the_undoing_of_a_compaction_holds_nothing_for_those_who_follow_the_chan
     story.commit("RESTORE", {"remove": {"path": "c", "deletionTimestamp": NOW, "dataChange": True}}, user_metadata=restored)
     table = table_of("bronze/u")
     reader = Table(key="silver/r", inputs=(table,), write=Append(), transform=lambda u: u)
-    known = gather(lake, table, [table, reader, TABLE])
+    known = gather(LakeFacts(lake, [table, reader, TABLE]), table)
     assert known is not None and (known.facts.held != "") == is_held
 
 
@@ -271,10 +269,8 @@ def test_a_dry_run_takes_the_last_look_too(lake: Lake, monkeypatch: pytest.Monke
     report(lake)
     lake.store.put(f"{KEY}/d=1/orphan", b"456")
     assert paths(planned(lake)) == PAST
-    at = Located(uri="", location=lambda: "file:/lake/bronze/t")
-    monkeypatch.setattr(run, "located", lambda _spark, _uri: contextlib.nullcontext(at))
-    monkeypatch.setattr(run, "agreed", lambda _spark, _at, _table, doomed: [*doomed])
-    found = run.rehearse(lake, None, TABLE, [TABLE], mode="INVENTORY")  # type: ignore[arg-type]  # nobody is asked
+    monkeypatch.setattr(run, "agreed", lambda _spark, _uri, _table, doomed: [*doomed])
+    found = run.rehearse(LakeFacts(lake, [TABLE]), lambda: None, TABLE, mode="INVENTORY")  # type: ignore[arg-type]  # nobody is asked
     assert found is not None and paths(found) == ["d=1/gone"]
 
 

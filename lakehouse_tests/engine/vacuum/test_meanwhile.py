@@ -14,8 +14,7 @@ from lakehouse.core.vacuum import candidates
 from lakehouse.engine.clock import now_ms
 from lakehouse.engine.journal.journal import Journal
 from lakehouse.engine.lake import Lake, open_lake
-from lakehouse.engine.vacuum import delta, recheck, run
-from lakehouse.engine.vacuum.delta import Located
+from lakehouse.engine.vacuum import LakeFacts, delta, lake_facts, run
 from lakehouse_tests.engine.faults import HOUR, KEY, LONG_AGO, NOW, PAST, TABLE, age, carried_out, files, paths, planned, report, story_of
 from lakehouse_tests.engine.vacuums import table_of
 from lakehouse_tests.log_builder import START_MS, LogBuilder
@@ -107,7 +106,7 @@ def test_a_retention_that_is_raised_meanwhile_holds_for_what_lost_its_tombstone(
     """A checkpoint dropped it by the shorter retention; the commit still tells of the removal. Both files are older than either."""
     story.checkpoint(tombstones=False)
     for name in PAST:
-        os.utime(Path(lake.settings.root) / KEY / name, (START_MS / 1_000 - 10 * DAY_SECONDS,) * 2)
+        os.utime(Path(lake.settings.root) / KEY / name, (START_MS / 1_000 - DAY_SECONDS, START_MS / 1_000 - DAY_SECONDS))
     found = planned(lake, "FULL")
     assert [(each.name, each.part.name) for each in found.doomed] == [(name, "ORPHANED_OLD") for name in PAST]
     removed_hours = (NOW - START_MS) // HOUR
@@ -235,12 +234,13 @@ def test_what_delta_keeps_stays(lake: Lake) -> None:
 
 
 def test_if_delta_keeps_everything_or_names_another_file_nothing_is_deleted(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
-    found, nobody, at = planned(lake), None, Located(uri="", location=str)
+    found, nobody = planned(lake), None
+    monkeypatch.setattr(delta, "session_confs", lambda *_: contextlib.nullcontext())
     monkeypatch.setattr(delta, "_ask", lambda *_: {"d=1/gone"})
-    assert [each.name for each in delta.agreed(nobody, at, KEY, found.doomed)] == ["d=1/gone"]  # type: ignore[arg-type]
+    assert [each.name for each in delta.agreed(nobody, "", KEY, found.doomed)] == ["d=1/gone"]  # type: ignore[arg-type]
     monkeypatch.setattr(delta, "_ask", lambda *_: set())
     with pytest.raises(Broken, match=r"Delta would delete none of the 2 file\(s\)"):
-        delta.agreed(nobody, at, KEY, found.doomed)  # type: ignore[arg-type]
+        delta.agreed(nobody, "", KEY, found.doomed)  # type: ignore[arg-type]
     names = {f"file:/lake/{KEY}/{name}": name for name in PAST}
     where: dict[str, str] = {"location": f"file:/lake/{KEY}", "table": KEY}
     assert delta.answered([f"file:/lake/{KEY}/d=1/gone"], names, **where) == {"d=1/gone"}
@@ -260,9 +260,8 @@ def test_more_than_one_vacuum_takes_goes_with_the_next(lake: Lake, monkeypatch: 
     for left in (1, 0):
         found = planned(lake, "FULL")
         assert (found.file_count, found.left_count) == (1, left)
-        account = run._Account(lake, TABLE, None)
         gone, work = carried_out(lake, found)
-        assert account.journal(found, work, is_complete=True).past.is_complete == (left == 0)
+        assert work.journal(found, is_complete=True).past.is_complete == (left == 0)
         all_gone |= gone
     assert all_gone == {*PAST}
 
@@ -270,7 +269,8 @@ def test_more_than_one_vacuum_takes_goes_with_the_next(lake: Lake, monkeypatch: 
 def test_the_neighbours_are_asked_again_while_batches_go(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     """A clone that is made after the first batch is seen before one of the next."""
     monkeypatch.setattr(run, "DELETE_KEYS", 1)
-    monkeypatch.setattr(recheck, "NEIGHBOURS_EVERY", 1)
+    monkeypatch.setattr(lake_facts, "_ASK_AGAIN_MS", 0)
+    monkeypatch.setattr(lake_facts, "_ASK_AGAIN_MS_PER_TABLE", 0)
     delete = run._delete
 
     def then_cloned(*arguments: Any) -> None:
@@ -286,7 +286,6 @@ def test_the_neighbours_are_asked_again_while_batches_go(lake: Lake, monkeypatch
 def without_spark(monkeypatch: pytest.MonkeyPatch) -> None:
     """A whole vacuum whose table nobody else holds, and whose plan Delta agrees to."""
     monkeypatch.setattr(run, "hold", lambda *_, **__: contextlib.nullcontext())
-    monkeypatch.setattr(run, "located", lambda *_: contextlib.nullcontext(Located(uri="", location=str)))
     monkeypatch.setattr(run, "agreed", lambda *arguments: [*arguments[-1]])
 
 
@@ -295,9 +294,7 @@ def test_a_clock_of_another_world_stops_it_before_anything_goes(lake: Lake, monk
     monkeypatch.setattr(run, "now_ms", lambda: now_ms() + 400_000)
     before = files(lake)
     with pytest.raises(Refused, match="clock is 400 s off"):
-        run.vacuum(lake, None, TABLE, [TABLE])  # type: ignore[arg-type]  # nobody is asked
-    with pytest.raises(Refused, match="clock is 400 s off"):
-        run.vacuum_idle(lake, TABLE, [TABLE])
+        run.vacuum(LakeFacts(lake, [TABLE]), lambda: None, TABLE)  # type: ignore[arg-type]  # nobody is asked
     assert files(lake) == before and Journal(lake.store).vacuums(KEY) == ()
 
 
@@ -314,10 +311,10 @@ def test_what_went_before_an_error_is_journalled_and_the_next_vacuum_takes_the_r
     with monkeypatch.context() as patch:
         patch.setattr(run, "_delete", then_put_back)
         with pytest.raises(Broken, match=r"version 2 is not the one that it began with: .*2.json is gone"):
-            run.vacuum(lake, None, TABLE, [TABLE], mode="FULL")  # type: ignore[arg-type]
+            run.vacuum(LakeFacts(lake, [TABLE]), lambda: None, TABLE, mode="FULL")  # type: ignore[arg-type]
     assert PAST[1] in files(lake) and PAST[0] not in files(lake)
     lake.store.put(name, commit)
-    outcome = run.vacuum(lake, None, TABLE, [TABLE])  # type: ignore[arg-type]
+    outcome = run.vacuum(LakeFacts(lake, [TABLE]), lambda: None, TABLE)  # type: ignore[arg-type]
     first, second = Journal(lake.store).vacuums(KEY)
     assert (first.deleted_files, first.is_complete, second.deleted_files, second.is_complete) == (1, False, 1, True)
     assert (outcome.plan.mode, files(lake)) == ("FULL", {"d=1/live", "d=2/live"})

@@ -9,7 +9,7 @@ from lakehouse.core.declaration.table import Append, Landing, Table
 from lakehouse.core.settings import parse_settings
 from lakehouse.engine.inventory import reconcile_lake, scan
 from lakehouse.engine.lake import Lake, open_lake
-from lakehouse.engine.vacuum import plan
+from lakehouse.engine.vacuum import LakeFacts, plan
 from lakehouse_tests.engine.faults import KEY, NOW, PAST, TABLE, age, paths, planned, report, story_of
 from lakehouse_tests.engine.vacuums import table_of
 from lakehouse_tests.log_builder import LogBuilder
@@ -78,7 +78,7 @@ def test_a_table_that_names_its_own_files_by_another_way_keeps_them(lake: Lake, 
         lake.store.put(f"bronze/u/{name}", b"123")
     age(lake)
     table = table_of("bronze/u")
-    found = plan(lake, table, [table, TABLE], mode="FULL")
+    found = plan(LakeFacts(lake, [table, TABLE]), table, mode="FULL")
     assert found is not None and paths(found) == ["orphan"]
 
 
@@ -111,7 +111,7 @@ def test_landed_files_stay_where_the_landing_is_a_link_into_a_table(lake: Lake, 
     (Path(lake.settings.root) / "landing/orders").symlink_to(Path(lake.settings.root) / KEY / "incoming")
     age(lake)
     report(lake)
-    found = plan(lake, TABLE, [TABLE, landed("landing/orders/")], mode=mode)
+    found = plan(LakeFacts(lake, [TABLE, landed("landing/orders/")]), TABLE, mode=mode)
     assert found is not None and paths(found) == PAST
     assert found.notes == (f"1 file(s) below {KEY}/incoming/ stay: a declared table lands from there",)
 
@@ -137,7 +137,7 @@ def test_a_path_that_names_no_file_of_the_table_stops_no_vacuum(lake: Lake, path
     age(lake)
     table = table_of("bronze/u")
     for mode in ("FULL", "LITE"):
-        found = plan(lake, table, [table, TABLE], mode=mode)
+        found = plan(LakeFacts(lake, [table, TABLE]), table, mode=mode)
         assert found is not None and paths(found) == ["old"]
 
 
@@ -153,7 +153,7 @@ def test_a_name_that_is_spelt_oddly_in_the_log_is_the_file_that_delta_reads(lake
     age(lake)
     removed, live = table_of("bronze/u"), table_of("bronze/v")
     for mode in ("FULL", "LITE"):
-        found = plan(lake, removed, [removed, live, TABLE], mode=mode)
+        found = plan(LakeFacts(lake, [removed, live, TABLE]), removed, mode=mode)
         assert found is not None and [(each.name, each.part.name) for each in found.doomed] == [(plain, "TOMBSTONED_PAST")]
-        found = plan(lake, live, [removed, live, TABLE], mode=mode)
+        found = plan(LakeFacts(lake, [removed, live, TABLE]), live, mode=mode)
         assert found is not None and paths(found) == []

@@ -14,7 +14,7 @@ from lakehouse.engine.clock import now_ms
 from lakehouse.engine.inventory import scan
 from lakehouse.engine.journal.journal import Journal
 from lakehouse.engine.lake import Lake
-from lakehouse.engine.vacuum import plan, rehearse, vacuum
+from lakehouse.engine.vacuum import LakeFacts, plan, rehearse, vacuum
 from lakehouse_tests.engine.vacuums import age, append, create, data_files, rows, stored, table_of
 
 if TYPE_CHECKING:
@@ -35,9 +35,9 @@ def test_what_the_dry_run_names_goes_and_nothing_else(lake: Lake, spark: "SparkS
     if mode == "INVENTORY":
         scan(lake.store, now_ms=now_ms())
     before, files = rows(spark, uri), stored(lake)
-    named = rehearse(lake, spark, table, [table], mode=mode)
+    named = rehearse(LakeFacts(lake, [table]), lambda: spark, table, mode=mode)
     assert stored(lake) == files and named is not None
-    outcome = vacuum(lake, spark, table, [table], mode=mode)
+    outcome = vacuum(LakeFacts(lake, [table]), lambda: spark, table, mode=mode)
     gone = files - stored(lake)
     assert gone == {each.name for each in named.doomed}
     expected = {name for name in first if name.startswith("part=0/")} | (
@@ -48,7 +48,7 @@ def test_what_the_dry_run_names_goes_and_nothing_else(lake: Lake, spark: "SparkS
     assert rows(spark, uri) == before
     [past] = Journal(lake.store).vacuums("bronze/t")
     assert (past.mode, past.deleted_files, past.failed, past.horizon_ms) == (mode, len(gone), {}, outcome.plan.horizon_ms)
-    again = vacuum(lake, spark, table, [table], mode=mode if mode == "LITE" else "FULL")
+    again = vacuum(LakeFacts(lake, [table]), lambda: spark, table, mode=mode if mode == "LITE" else "FULL")
     assert (again.plan.reason, again.plan.doomed) == (Reason.NOTHING_PAST, ())
 
 
@@ -62,7 +62,7 @@ def test_a_file_so_deep_that_delta_takes_it_for_anothers_folder_goes_and_the_oth
         lake.store.put(f"bronze/t/{name}", b"123")
     age(lake, [deep])
     before = stored(lake)
-    vacuum(lake, spark, table, [table], mode="FULL")
+    vacuum(LakeFacts(lake, [table]), lambda: spark, table, mode="FULL")
     assert before - stored(lake) == {deep}
 
 
@@ -74,7 +74,7 @@ def test_deletion_vectors_and_change_data_go_with_their_versions(lake: Lake, spa
         spark.sql(f"DELETE FROM delta.`{uri}` WHERE id = {id_}")
     spark.sql(f"UPDATE delta.`{uri}` SET id = 100 WHERE id = 3")
     before = rows(spark, uri)
-    outcome = vacuum(lake, spark, table, [table], mode="FULL")
+    outcome = vacuum(LakeFacts(lake, [table]), lambda: spark, table, mode="FULL")
     parts = {each.part.name for each in outcome.plan.doomed if not each.goes_with}
     assert {"CHANGE_DATA_PAST", "VECTORS_DEAD"} <= parts
     assert rows(spark, uri) == before
@@ -96,7 +96,7 @@ def test_a_file_that_delta_would_keep_stays(lake: Lake, spark: "SparkSession", m
     monkeypatch.setattr(planning.Classifier, "part_of", wrong)
     monkeypatch.setattr(planning, "_refuse_gaps", lambda *_: None)
     with pytest.raises(Broken, match="Delta would delete none"):
-        vacuum(lake, spark, table, [table], mode="FULL")
+        vacuum(LakeFacts(lake, [table]), lambda: spark, table, mode="FULL")
     assert stored(lake) == files
 
 
@@ -117,7 +117,7 @@ def test_a_restore_beside_keeps_what_it_needs(lake: Lake, spark: "SparkSession",
     monkeypatch.setattr(run, "agreed", then_restore)
     with_conf = "spark.databricks.delta.vacuum.enforceTimeTravelWithinDeletedFileRetentionDuration"
     spark.conf.set(with_conf, "false")
-    outcome = vacuum(lake, spark, table, [table], mode="FULL")
+    outcome = vacuum(LakeFacts(lake, [table]), lambda: spark, table, mode="FULL")
     spark.conf.unset(with_conf)
     assert outcome.past.deleted_files == 0 and set(outcome.spared.values()) == {"version 3 needs it again"}
     assert len(rows(spark, uri)) == 4
@@ -139,7 +139,7 @@ def test_a_write_and_a_compaction_beside_keep_what_they_made(lake: Lake, spark: 
         return answer
 
     monkeypatch.setattr(run, "agreed", then_write)
-    outcome = vacuum(lake, spark, table, [table], mode="FULL")
+    outcome = vacuum(LakeFacts(lake, [table]), lambda: spark, table, mode="FULL")
     assert outcome.spared == {} and outcome.past.failed == {}
     assert rows(spark, uri) == [(1, 1), (3, 1), (10, 0), (11, 1), (12, 0), (13, 1)]
     facts = lake.facts("bronze/t")
@@ -156,7 +156,7 @@ def test_an_orphan_that_is_written_again_after_the_report_stays(lake: Lake, spar
     age(lake, ["part=1/late.parquet", "part=1/old.parquet"])
     scan(lake.store, now_ms=now_ms())
     lake.store.put("bronze/t/part=1/late.parquet", b"456")
-    outcome = vacuum(lake, spark, table, [table], mode="INVENTORY")
+    outcome = vacuum(LakeFacts(lake, [table]), lambda: spark, table, mode="INVENTORY")
     assert outcome.spared == {"part=1/late.parquet": "it was written again since it was listed"}
     assert "part=1/late.parquet" in stored(lake) and "part=1/old.parquet" not in stored(lake)
 
@@ -168,7 +168,7 @@ def test_files_that_a_clone_reads_stay(lake: Lake, spark: "SparkSession") -> Non
     spark.sql(f"CREATE TABLE delta.`{clone}` SHALLOW CLONE delta.`{uri}`")
     spark.sql(f"DELETE FROM delta.`{uri}`")
     scan(lake.store, now_ms=now_ms())
-    outcome = vacuum(lake, spark, table, [table], mode="INVENTORY")
+    outcome = vacuum(LakeFacts(lake, [table]), lambda: spark, table, mode="INVENTORY")
     assert outcome.plan.doomed == () and len(rows(spark, clone)) == 4
 
 
@@ -184,9 +184,9 @@ def test_what_a_reader_of_changes_has_not_read_stays(lake: Lake, spark: "SparkSe
     target.save(lake.settings.table_uri("silver/r"))
     files = stored(lake)
     spark.sql(f"DELETE FROM delta.`{uri}` WHERE part = 0")
-    held = plan(lake, table, [table, reader], mode="FULL")
+    held = plan(LakeFacts(lake, [table, reader]), table, mode="FULL")
     assert held is not None and held.doomed == () and "silver/r" in held.sentence
-    assert plan(lake, table, [table], mode="FULL").doomed  # type: ignore[union-attr]
+    assert plan(LakeFacts(lake, [table]), table, mode="FULL").doomed  # type: ignore[union-attr]
     assert files <= stored(lake)
 
 
@@ -200,23 +200,23 @@ def test_a_live_file_that_is_gone_stops_it(lake: Lake, spark: "SparkSession") ->
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "SETTLED_MS", -60_000)
         with pytest.raises(Broken, match="not in storage"):
-            vacuum(lake, spark, table, [table], mode="FULL")
+            vacuum(LakeFacts(lake, [table]), lambda: spark, table, mode="FULL")
 
 
 def test_a_short_retention_needs_the_word_of_a_person(lake: Lake, spark: "SparkSession") -> None:
     create(spark, lake)
     careful = table_of(accepts_short_retention="")
     with pytest.raises(Refused, match="under a week; accepted: a longer one"):
-        vacuum(lake, spark, careful, [careful], mode="FULL")
+        vacuum(LakeFacts(lake, [careful]), lambda: spark, careful, mode="FULL")
 
 
 def test_the_declared_retention_is_set_on_the_table(lake: Lake, spark: "SparkSession") -> None:
     create(spark, lake, **{"delta.deletedFileRetentionDuration": "interval 7 days"})
     table = table_of(retention_hours=800)
-    outcome = vacuum(lake, spark, table, [table], mode="FULL")
+    outcome = vacuum(LakeFacts(lake, [table]), lambda: spark, table, mode="FULL")
     assert outcome.plan.retention_ms == 800 * 3_600_000
     facts = lake.facts("bronze/t")
     assert facts is not None and facts.layout.properties["delta.logRetentionDuration"] == "interval 48000 minutes"
     version = facts.layout.version
-    vacuum(lake, spark, table, [table], mode="FULL")
+    vacuum(LakeFacts(lake, [table]), lambda: spark, table, mode="FULL")
     assert lake.facts("bronze/t").layout.version == version  # type: ignore[union-attr]

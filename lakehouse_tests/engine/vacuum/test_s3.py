@@ -24,8 +24,7 @@ from werkzeug.serving import make_server
 from lakehouse.core.settings import parse_settings
 from lakehouse.engine.lake import Lake, open_lake
 from lakehouse.engine.store import S3Store
-from lakehouse.engine.vacuum import run
-from lakehouse_tests.engine.faults import KEY, LONG_AGO, PAST, TABLE, carried_out, files, paths, planned, report, story_of
+from lakehouse_tests.engine.faults import KEY, LONG_AGO, PAST, carried_out, files, paths, planned, report, story_of
 from lakehouse_tests.log_builder import LogBuilder
 
 type_of_fault = Callable[[Any, dict[str, Any], Any], Iterable[bytes]]
@@ -171,9 +170,8 @@ def test_files_that_were_gone_before_make_the_count_an_upper_bound_where_nobody_
     report(in_bucket)
     found = planned(in_bucket, mode)
     assert {"d=1/gone", once} <= {*paths(found)}
-    account = run._Account(in_bucket, TABLE, None)
     _, work = carried_out(in_bucket, found, meanwhile=lambda: in_bucket.store.delete([f"{KEY}/d=1/gone", f"{KEY}/{once}"]))
-    past = account.journal(found, work, is_complete=True).past
+    past = work.journal(found, is_complete=True).past
     assert (past.is_at_most, past.deleted_files) == (is_at_most, found.file_count - 1)
 
 

@@ -1,0 +1,71 @@
+"""One run of vacuums over a lake of many tables on an S3 server: requests by kind and seconds, and that both grow as the tables do.
+
+`python -m benchmarks.vacuum_lake [tables …]`. Each table has 500 files, of which a fifth is to go by a report of the whole lake. Delta is
+not asked (its answer takes some seconds for each table, whatever else lies in the lake): our plan stands for it.
+"""
+
+import contextlib
+import os
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+from benchmarks.s3_server import PREFIX, ask, served
+from lakehouse.core.declaration.table import Append, Landing, Table
+from lakehouse.core.settings import parse_settings
+from lakehouse.engine.clock import now_ms
+from lakehouse.engine.inventory import scan
+from lakehouse.engine.lake import open_lake
+from lakehouse.engine.vacuum import LakeFacts, run
+
+COUNTS, FILES, FOLDERS = (25, 50, 100, 200), 500, 10
+# Requests for a table, from the fewest tables to the most. Tables are asked again by time, which adds some to a long run.
+MOST_GROWTH = 1.5
+_SCHEMA = "id BIGINT, day STRING"
+
+
+def main(*counts: int) -> int:
+    """Prints a line for each number of tables; 1 if the requests grow faster than the tables."""
+    each: list[float] = []
+    with served() as endpoint:
+        for count in counts or COUNTS:
+            seconds, requests = _measured(endpoint, count)
+            each.append(sum(requests.values()) / count)
+            kinds = ", ".join(f"{name} {number:,}" for name, number in sorted(requests.items()))
+            print(f"{count:4} tables of {FILES} files: {seconds:7.1f} s, {sum(requests.values()):8,} requests ({kinds})", flush=True)
+    grown = each[-1] / each[0]
+    print(f"goal: at most {MOST_GROWTH} times the requests for a table: {grown:.2f} times")
+    return int(grown > MOST_GROWTH)
+
+
+def _measured(endpoint: str, count: int) -> tuple[float, Mapping[str, int]]:
+    tables = [
+        Table(key=f"bronze/t{number:03}", source=Landing(prefix=f"landing/t{number:03}/", format="json", schema=_SCHEMA), write=Append())
+        for number in range(count)
+    ]
+    for table in tables:
+        ask(endpoint, f"seed?bucket=lake{count}&files={FILES}&folders={FOLDERS}&key={table.key}")
+    with tempfile.TemporaryDirectory() as home, contextlib.ExitStack() as patches:
+        os.environ["LAKEHOUSE_ROOT"] = root = f"s3://lake{count}/{PREFIX}"
+        lake = open_lake(parse_settings({"LAKEHOUSE_ROOT": root, "LAKEHOUSE_REPLAY": "off"}, base=Path(home)))
+        scan(lake.store, now_ms=now_ms())
+        patches.enter_context(patch.object(run, "hold", lambda *_, **__: contextlib.nullcontext()))
+        patches.enter_context(patch.object(run, "agreed", lambda *arguments: [*arguments[-1]]))
+        before, began, facts = Counter(lake.store.requests), time.perf_counter(), LakeFacts(lake, tables)
+        gone = sum(run.vacuum(facts, _nobody, table, mode="INVENTORY").past.deleted_files for table in tables)
+        if gone != count * FILES // 5:
+            raise SystemExit(f"{gone} files are gone, {count * FILES // 5} were to go")
+        return time.perf_counter() - began, lake.store.requests - before
+
+
+def _nobody() -> Any:
+    return None
+
+
+if __name__ == "__main__":
+    sys.exit(main(*map(int, sys.argv[1:])))

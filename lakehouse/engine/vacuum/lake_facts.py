@@ -1,0 +1,189 @@
+"""What a run of vacuums knows of its lake: read once, and kept current by asking for what changed.
+
+1. The newest report of each configuration is read in one pass: the tables that it shows, and the rows of each.
+2. Each table's log is read once: the table is vacuumed by it in its turn, and the others know by it which files the table borrows.
+3. From then on a HEAD for each table finds newer commits, and a listing of the upper folders finds new tables. Only their logs are read.
+
+**Safety properties**
+- What was borrowed once stays borrowed to the end of the run.
+- A table whose log cannot be read holds back the vacuum of every other table: what it borrows is unknown.
+- The tables are asked before the first deletion of a run, and before each batch once the last answer is ten seconds old, or a tenth of a
+  second for each table. So asking takes at most ten requests for each second of a run, however many tables there are.
+"""
+
+from collections.abc import Collection, Iterable, Mapping, Sequence, Set
+from concurrent.futures import ThreadPoolExecutor
+from functools import cached_property
+
+from lakehouse.core.declaration.table import Table
+from lakehouse.core.delta.snapshot import Layout
+from lakehouse.core.errors import Broken, LakehouseError, Refused
+from lakehouse.core.inventory import TableBooks, keep_books, table_roots
+from lakehouse.core.vacuum import ASKED_AT_ONCE
+from lakehouse.engine.clock import now_ms
+from lakehouse.engine.inventory import Places, ReportRows, landing_places, newest_report, stamps_of
+from lakehouse.engine.lake import Lake
+from lakehouse.engine.vacuum.known import KnownLog, has_newer_version, read_log
+
+_OWN_FOLDER = "_lakehouse"
+# In the place of a version: no commit yet.
+_NO_VERSION = -1
+_ASK_AGAIN_MS, _ASK_AGAIN_MS_PER_TABLE = 10_000, 100
+# Each takes about 1.2 KB of memory. The log of a table beyond them is read a second time, in its turn.
+_KEPT_FILES = 200_000
+
+
+class LakeFacts:
+    """The facts of one run over tables of `lake`. `declared` are the lake's tables, `wanted` the keys of those in the run (`None`: all).
+
+    `tables` are the folders that look like a table, `there` those that are one. `lent` are files of any table (relative to the lake)
+    that another one reads, `unplaced` the last parts of paths of which nobody can tell whether they lead into the lake.
+    """
+
+    def __init__(self, lake: Lake, declared: Sequence[Table], *, wanted: Collection[str] | None = None) -> None:
+        self.lake, self.declared, self.landed = lake, declared, landing_places(lake, declared)
+        self.tables, self.there = set[str](), set[str]()
+        self.lent, self.unplaced = frozenset[str](), frozenset[str]()
+        self.transactions: dict[str, Mapping[str, int]] = {}
+        self._wanted = {table.key for table in declared} if wanted is None else wanted
+        self._place = Places(lake)
+        self._kept: dict[str, KnownLog] = {}
+        self._versions: dict[str, int] = {}
+        self._unread: dict[str, str] = {}
+        self._current_ms: int | None = None
+        self._was_asked = False
+
+    @cached_property
+    def versioned(self) -> bool | None:
+        """Whether the bucket keeps versions; `None` if unknown."""
+        return self.lake.store.keeps_versions()
+
+    def log(self, table: str) -> KnownLog | None:
+        """The log of a table as it is now, read again only if it changed; `None` where there is none."""
+        known = self._kept.pop(table, None)
+        if known is None or not self._is_newest(known):
+            known = read_log(self.lake, table, place=self._place)
+            self._learn(table, known and known.facts.layout, known and known.books)
+        if known is not None:
+            self._kept[table] = known
+        return known
+
+    def take(self, table: str) -> KnownLog | None:
+        """The log that is known, which is the caller's own from then on; what the table borrows stays known here."""
+        return self._kept.pop(table, None) or self.log(table)
+
+    def report_of(self, table: Table) -> tuple[ReportRows | None, str]:
+        """The newest report that shows a table, and why there is none, or which other one cannot be used."""
+        reports, problem = self._reports
+        found = next((rows for rows in reports if table.key in rows.tables), None)
+        if reports and found is None:
+            newest = reports[0].report.name
+            problem = problem or f"the report {newest} shows nothing of {table.key}: is it older than the table, or another prefix's?"
+        return found, problem
+
+    def read(self, table: Table) -> None:
+        """Makes known what every table of the lake borrows, for the plan of one.
+
+        Raises:
+            Refused: the log of another table cannot be read.
+        """
+        if self._current_ms is None:
+            self._current_ms, self._versions = now_ms(), dict.fromkeys(self._folders(), _NO_VERSION) | self._versions
+            self._read_tables({each.key for each in self.declared}.union(*(rows.tables for rows in self._reports[0])))
+        elif self._is_old():
+            self._ask_again()
+        if not self._is_shown_whole(table):  # storage is asked instead
+            self._read_tables(self._listed)
+        self._refuse_unread(table.key)
+
+    def ask_before_deletion(self, table: str) -> None:
+        """The same, just before files of `table` go: new tables and newer versions since the last answer, unless that is young."""
+        if not self._was_asked or self._is_old():
+            self._ask_again()
+            self._was_asked = True
+        self._refuse_unread(table)
+
+    @cached_property
+    def _reports(self) -> tuple[list[ReportRows], str]:
+        """The newest report of each configuration, newest first, since a filtered one knows nothing of the rest; the first problem."""
+        store, found, problem = self.lake.store, list[ReportRows](), ""
+        for configuration in dict.fromkeys(name for name, _ in stamps_of(store, store.bucket)):
+            try:
+                report = newest_report(store, store.bucket, now_ms=now_ms(), configuration=configuration)
+                found += [ReportRows(store, report)] if report else []
+            except Refused as error:
+                problem = problem or str(error)
+        return sorted(found, key=lambda rows: rows.report.manifest.created_ms, reverse=True), problem
+
+    def _is_shown_whole(self, table: Table) -> bool:
+        """Whether young reports show all that is declared, so that nobody has to list the lake to know its tables.
+
+        A configuration that stopped still shows its tables, but no clone that was made beside them since.
+        """
+        reports, problem = self._reports
+        young = [rows for rows in reports if rows.report.manifest.age_hours(now_ms()) <= table.vacuum.max_report_hours]
+        return not problem and all(any(key in rows.tables for rows in young) for key in {table.key, *(each.key for each in self.declared)})
+
+    @cached_property
+    def _listed(self) -> set[str]:
+        store = self.lake.store
+        return table_roots(each.key.removeprefix(store.prefix) for each in store.walk(""))
+
+    def _is_newest(self, known: KnownLog) -> bool:
+        try:
+            return not has_newer_version(self.lake, known)
+        except Broken:  # it was put back before a vacuum began with it
+            return False
+
+    def _is_old(self) -> bool:
+        return now_ms() - (self._current_ms or 0) >= max(_ASK_AGAIN_MS, _ASK_AGAIN_MS_PER_TABLE * len(self._versions))
+
+    def _ask_again(self) -> None:
+        asked_ms = now_ms()
+        names = [f"{table}/_delta_log/{version + 1:020}.json" for table, version in self._versions.items()]
+        with ThreadPoolExecutor(max_workers=ASKED_AT_ONCE) as pool:
+            newer = [table for table, found in zip(self._versions, pool.map(self.lake.store.stat, names), strict=True) if found]
+        self._read({*newer, *self._unread, *(self._folders() - self._versions.keys())})
+        self._current_ms = asked_ms
+
+    def _read_tables(self, tables: Set[str]) -> None:
+        new = tables - self.tables
+        self.tables |= new
+        self._read(new)
+
+    def _read(self, tables: Iterable[str]) -> None:
+        for table in sorted(tables):
+            self._kept.pop(table, None)
+            try:
+                if table in self._wanted and sum(each.file_count for each in self._kept.values()) < _KEPT_FILES:
+                    self.log(table)
+                else:
+                    facts = self.lake.facts(table)
+                    self._learn(table, facts and facts.layout, facts and keep_books(facts.layout, place=self._place))
+            except LakehouseError as error:
+                self._unread[table] = str(error)
+
+    def _learn(self, table: str, layout: Layout | None, books: TableBooks | None) -> None:
+        self._unread.pop(table, None)
+        self._versions[table] = layout.version if layout else _NO_VERSION
+        if layout is None or books is None:
+            self.there.discard(table)
+            return
+        self.tables.add(table)
+        self.there.add(table)
+        self.transactions[table] = layout.transactions
+        if not (books.borrowed <= self.lent and books.unplaced <= self.unplaced):
+            self.lent, self.unplaced = self.lent | books.borrowed, self.unplaced | books.unplaced
+
+    def _refuse_unread(self, table: str) -> None:
+        for name, why in self._unread.items():
+            if name != table:
+                raise Refused(f"vacuum of {table}: {name} cannot be read, so that the files that it borrows are unknown: {why}")
+
+    def _folders(self) -> set[str]:
+        """The lake's folders, two levels deep, as `silver/orders`; a new table that lies deeper is not seen."""
+        store, no_table = self.lake.store, {"", ".", "..", _OWN_FOLDER, "_delta_log"}
+        landed = {prefix.rstrip("/") for prefix in self.landed}
+        tops = [top for top in store.folders("") if top not in no_table and top not in landed]
+        # A table of the uppermost level has its log and its partitions there.
+        return {*tops, *(f"{top}/{name}" for top in tops for name in store.folders(top) if name not in no_table and "=" not in name)}
