@@ -37,11 +37,12 @@ _RUN_KEY_TAG = "dagster/run_key"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewestFacts:
-    """The metadata of a table's newest event of either kind, by their key: numbers, and short texts."""
+    """The metadata of a table's newest event of either kind, by their key: numbers, and short texts; and the state for the sensor."""
 
     storage_id: int
     numbers: Mapping[str, int | float]
     texts: Mapping[str, str] = field(default_factory=dict[str, str])
+    state: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
     def whole(self, name: str) -> int | None:
         """A whole number, or `None` where the event has none under that key."""
@@ -74,7 +75,13 @@ def newest_facts_of(instance: dg.DagsterInstance, tables: Sequence[Table]) -> Ma
         records = [*instance.fetch_observations(table_key(table), limit=1).records, *_one(materialized.get(table_key(table)))]
         if records:
             newest = max(records, key=lambda record: record.storage_id)
-            found[table.key] = NewestFacts(storage_id=newest.storage_id, numbers=_numbers(newest), texts=_texts(newest))
+            state = _metadata(newest).get("lakehouse/state")
+            found[table.key] = NewestFacts(
+                storage_id=newest.storage_id,
+                numbers=_numbers(newest),
+                texts=_texts(newest),
+                state=state.value if isinstance(state, dg.JsonMetadataValue) and isinstance(state.value, dict) else {},
+            )
     return found
 
 

@@ -3,7 +3,6 @@
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 
 import dagster as dg
 
@@ -13,7 +12,7 @@ from lakehouse.core.ingest.batches import Batch, BatchPlan, LandedFile, Ledger, 
 from lakehouse.core.reasons import Reason
 from lakehouse.defs.dagster_records import NewestFacts, earlier_tries, newest_facts, runs_in_flight
 from lakehouse.defs.keys import landing_key, table_key
-from lakehouse.engine.journal.journal import Journal
+from lakehouse.engine.journal.landed_batches import LandedBatches
 from lakehouse.engine.lake import Lake
 
 # Listing a bucket costs money and a folder does not.
@@ -81,7 +80,6 @@ class _Watch:
 
     def __init__(self, lake: Lake) -> None:
         self._lake = lake
-        self._journal = Journal(lake.store)
         self._ledgers: dict[str, tuple[int, Ledger, Batch | None]] = {}
 
     def look(self, instance: dg.DagsterInstance, tables: Sequence[Table], *, now: float) -> list[_Look]:
@@ -108,11 +106,9 @@ class _Watch:
         event = facts.storage_id if facts else 0
         known = self._ledgers.get(table.key)
         if known is None or known[0] != event:
-            prefix = table.source.prefix
-            ledger = self._journal.ledger(table.key, prefix=prefix)
-            arrived = (facts.whole("lakehouse/landed_batch") if facts else None) or 0
-            read = partial(self._journal.batch, table.key, prefix=prefix)
-            known = (event, ledger, find_unfinished(ledger, table.write, arrived=arrived, read=read))
+            batches = LandedBatches(self._lake.store, table.key, prefix=table.source.prefix)
+            ledger, arrived = batches.ledger(), (facts.whole("lakehouse/landed_batch") if facts else None) or 0
+            known = (event, ledger, find_unfinished(ledger, table.write, arrived=arrived, read=batches.batch))
             self._ledgers[table.key] = known
         _, ledger, unfinished = known
         return choose_batch(_listing(self._lake, table.source), ledger, table.source, table.write, unfinished=unfinished)

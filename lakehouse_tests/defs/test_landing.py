@@ -12,7 +12,7 @@ from lakehouse.core.errors import Transient
 from lakehouse.core.ingest.batches import Batch, LandedFile
 from lakehouse.defs.keys import table_key
 from lakehouse.defs.landing import landing_assets, landing_sensor
-from lakehouse.engine.journal.journal import Journal
+from lakehouse.engine.journal.landed_batches import LandedBatches
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.store import StoredFile
 from lakehouse_tests.defs.example import (
@@ -65,7 +65,7 @@ def text(result: SensorResult) -> str:
 def loaded(lake: Lake, instance: dg.DagsterInstance, number: int, *names: str) -> None:
     """A batch of orders that was planned and arrived."""
     files = tuple(LandedFile(name=name, size_bytes=2, modified_ms=1) for name in names)
-    Journal(lake.store).plan_batch("bronze/orders", Batch(number=number, files=files))
+    LandedBatches(lake.store, "bronze/orders", prefix="").plan(Batch(number=number, files=files))
     materialized(instance, orders, landed_batch=number)
 
 
@@ -97,7 +97,9 @@ def test_files_that_are_in_the_table_are_not_asked_for(lake: Lake, instance: dg.
 
 
 def test_a_batch_that_was_planned_and_did_not_arrive_is_asked_for(lake: Lake, tick: type_of_tick) -> None:
-    Journal(lake.store).plan_batch("bronze/orders", Batch(number=1, files=(LandedFile(name="1.json", size_bytes=2, modified_ms=1),)))
+    LandedBatches(lake.store, "bronze/orders", prefix="").plan(
+        Batch(number=1, files=(LandedFile(name="1.json", size_bytes=2, modified_ms=1),))
+    )
     assert tick().run_requests
 
 

@@ -10,7 +10,7 @@ from lakehouse.cli.spark_server import driver_for_command
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.errors import Refused
 from lakehouse.core.ingest.batches import ingest_app_id
-from lakehouse.engine.journal.journal import Journal
+from lakehouse.engine.journal.landed_batches import LandedBatches
 
 
 @click.command(
@@ -47,20 +47,21 @@ def _record(opened: Opened, table: Table, arrived: int) -> None:
 
 
 def _document(opened: Opened, table: Table, prefix: str) -> dict[str, Any]:
-    ledger = Journal(opened.lake.store).ledger(table.key, prefix=prefix)
+    ledger = LandedBatches(opened.lake.store, table.key, prefix=prefix).ledger()
     facts = opened.lake.facts(table.key)
     planned = 0 if ledger.newest is None else ledger.newest.number
     arrived = None if facts is None else facts.layout.transactions.get(ingest_app_id(table.key))
     holds = "there is no table yet" if facts is None else f"its log says that it holds the batches up to {arrived}"
     if facts is not None and arrived is None:
         holds = "its log does not tell which of them it holds"
-    taken = sum(known.is_taken for known in ledger.seen.values())
+    known = sum(each.is_taken for each in ledger.seen.values())
+    taken = known + len(ledger.forgotten)
     return {
         "table": table.key,
         "prefix": prefix,
         "planned": planned,
         "arrived": arrived,
         "files_taken": taken,
-        "files_set_aside": len(ledger.seen) - taken,
+        "files_set_aside": len(ledger.seen) - known,
         "sentence": f"{planned} batch(es) of {taken} file(s) below {prefix} were planned, {holds}",
     }

@@ -12,10 +12,14 @@ records, and one that arrived is never done twice. Of a table whose folder was d
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from hashlib import sha256
 from operator import attrgetter
 
 from lakehouse.core.declaration.table import Landing, Overwrite, type_of_write
 from lakehouse.core.reasons import Explained, Reason
+
+# Among ten million names, that a new one shares its fingerprint with any of them has a chance of one in a million million.
+FINGERPRINT_BYTES = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,12 +84,14 @@ class KnownFile:
 class Ledger:
     """What was planned before: the newest manifest, and every file that any manifest names, by its path below the lake's root.
 
-    `last_taken` is the greatest path of a file that was taken and not set aside, empty if there is none.
+    `last_taken` is the greatest path of a file that was taken and not set aside, empty if there is none. `forgotten` are the fingerprints
+    of files that were loaded and of which nothing else is known any more.
     """
 
     newest: Batch | None
     seen: Mapping[str, KnownFile]
     last_taken: str = ""
+    forgotten: frozenset[bytes] = frozenset()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,6 +114,11 @@ class FileRead:
     digest: str
     record_count: int = 0
     problem: str | None = None
+
+
+def fingerprint(path: str) -> bytes:
+    """What stays of a forgotten path. Two paths that share one cost a person a refusal, and no row."""
+    return sha256(path.encode("utf-8", "surrogatepass")).digest()[:FINGERPRINT_BYTES]
 
 
 def ingest_app_id(table_key: str) -> str:
@@ -214,7 +225,13 @@ def _set_aside(file: LandedFile, why: str, is_quarantined: bool) -> SetAside:
 
 def _problem(file: LandedFile, ledger: Ledger, landing: Landing) -> tuple[str, bool] | None:
     """Why a file is not even read, and whether a person should look at it."""
-    known = ledger.seen.get(f"{landing.prefix}{file.name}")
+    path = f"{landing.prefix}{file.name}"
+    known = ledger.seen.get(path)
+    if known is None and fingerprint(path) in ledger.forgotten:
+        return (
+            "a file of this name was loaded, was gone for long, and is forgotten but for its name; land what is new under a new name",
+            True,
+        )
     if known is not None and known.is_taken and known.size_bytes != file.size_bytes:
         return _changed(known, file), True
     if not file.name.endswith(landing.suffixes):

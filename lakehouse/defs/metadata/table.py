@@ -5,7 +5,7 @@ Dagster's. No value comes from the environment: metadata is shown to everybody.
 """
 
 from collections.abc import Mapping
-from dataclasses import fields, replace
+from dataclasses import asdict, fields, replace
 from itertools import groupby, islice
 from operator import itemgetter
 from typing import Any
@@ -26,6 +26,7 @@ from lakehouse.core.scheduling.health import Health
 from lakehouse.core.scheduling.rewrite_loops import Rewrites
 from lakehouse.core.scheduling.triggers import OnceCold, TableState, state_of
 from lakehouse.core.vacuum.outcome import VacuumOutcome
+from lakehouse.defs.dagster_records import NewestFacts
 from lakehouse.defs.metadata.markdown import Markdown, markdown_table, markdown_text, markdown_value
 from lakehouse.defs.metadata.pictures import histogram_picture
 from lakehouse.engine.clock import now_ms
@@ -35,13 +36,15 @@ from lakehouse.engine.table_health import Assessment
 
 type_of_metadata = dict[str, Any]
 
-# The fields of a TableState that stand in a table's metadata under their own names.
-_STATE_COUNTS = ("mergeable_bytes", "files_after", "purged_row_count", "oldest_small_ms", "last_compaction_ms")
-_STATE_NUMBERS = (*_STATE_COUNTS, "deleted_rows_share", "estimate_seconds", "estimate_usd")
-_WHOLE_NUMBERS = ("version", "mergeable_file_count", "file_count", "size_bytes", *_STATE_COUNTS)
+# The fields of a TableState that are plotted; the health has the others.
+_STATE_NUMBERS = (
+    *("mergeable_bytes", "files_after", "purged_row_count", "oldest_small_ms", "last_compaction_ms"),
+    *("deleted_rows_share", "estimate_seconds", "estimate_usd"),
+)
+# What the sensor knows by itself.
+_DECLARED = ("table", "prices")
 # A page of them says enough; the terminal's dry run has all.
 _PATHS = 1_000
-_SHARES = ("deleted_rows_share", "estimate_seconds", "estimate_usd", "health_score")
 
 
 def declared_metadata(table: Table, lake: Lake) -> type_of_metadata:
@@ -66,14 +69,17 @@ def table_metadata(table: Table, assessed: Assessment) -> type_of_metadata:
     facts, layout, health = assessed.facts, assessed.facts.layout, assessed.health
     strategy = strategy_in_force(table, facts).strategy
     once_cold = plan_once_cold(table, layout, facts.history, now_ms=now_ms())
-    state = replace(state_of(layout, health, once_cold), last_compaction_ms=assessed.last_compaction_ms)
+    in_force = {"sensor_driven": isinstance(strategy, BySensor), "chosen": type(strategy).__name__}
+    state = replace(state_of(layout, health, once_cold), last_compaction_ms=assessed.last_compaction_ms, **in_force)
+    numbers = {name: number for name in _STATE_NUMBERS if (number := getattr(state, name)) is not None}
     return {
         "lakehouse/version": layout.version,
         **health_numbers(health),
-        **state_numbers(state),
-        "lakehouse/sensor_driven": int(isinstance(strategy, BySensor)),
+        **{f"lakehouse/{name}": number for name, number in numbers.items()},
         "lakehouse/strategy_in_force": type(strategy).__name__,
-        **rewrite_numbers(assessed.rewrites),
+        "lakehouse/state": dg.MetadataValue.json(
+            {name: value for name, value in asdict(state).items() if name not in _DECLARED} | {"rewrites": asdict(assessed.rewrites)}
+        ),
         **({} if health.row_count is None else {"dagster/row_count": health.row_count}),
         **_landed_batch(table, layout),
         "dagster/uri": layout.uri,
@@ -101,46 +107,25 @@ def health_numbers(health: Health) -> dict[str, int | float]:
     }
 
 
-def state_numbers(state: TableState) -> dict[str, int | float]:
-    """What the fleet is ranked by beside the health: gain, age and predicted cost; what is unknown has no entry."""
-    numbers = {name: getattr(state, name) for name in _STATE_NUMBERS}
-    if state.once_cold:
-        numbers |= {f"once_cold_{each.name}": getattr(state.once_cold, each.name) for each in fields(OnceCold)}
-    return {f"lakehouse/{name}": number for name, number in numbers.items() if number is not None}
+def sensed_state(table: str, facts: NewestFacts | None) -> tuple[TableState, Rewrites]:
+    """What the compaction sensor decides by, as the newest event of a table tells it, and the bytes that were rewritten for nothing."""
+    told = {} if facts is None else facts.state or _state_of_older_program(facts)
+    cold, driven, rewrites = told.get("once_cold"), told.get("sensor_driven"), told.get("rewrites", {})
+    known: dict[str, Any] = {each.name: told.get(each.name) for each in fields(TableState) if each.name not in _DECLARED} | {
+        "once_cold": OnceCold(**{each.name: cold.get(each.name) for each in fields(OnceCold)}) if cold else None,
+        "sensor_driven": None if driven is None else bool(driven),
+    }
+    return TableState(table=table, **known), Rewrites(**{each.name: rewrites.get(each.name, 0) for each in fields(Rewrites)})
 
 
-def sensed_state(table: str, numbers: Mapping[str, int | float], texts: Mapping[str, str] | None = None) -> TableState:
-    """The state of a table as the numbers and texts of its newest event tell it."""
-    found = {name: _sensed(name, numbers.get(f"lakehouse/{name}")) for name in (*_WHOLE_NUMBERS, *_SHARES)}
-    driven = numbers.get("lakehouse/sensor_driven")
-    return TableState(
-        table=table,
-        once_cold=_sensed_once_cold(numbers),
-        sensor_driven=None if driven is None else bool(driven),
-        chosen=(texts or {}).get("lakehouse/strategy_in_force"),
-        **found,
-    )
-
-
-def _sensed_once_cold(numbers: Mapping[str, int | float]) -> OnceCold | None:
-    if "lakehouse/once_cold_at_ms" not in numbers:
-        return None
-    return OnceCold(**{each.name: _sensed(each.name, numbers.get(f"lakehouse/once_cold_{each.name}")) for each in fields(OnceCold)})
-
-
-def _sensed(name: str, number: float | None) -> Any:
-    """A number of an event, whole where it counts something."""
-    return number if number is None or name in _SHARES else int(number)
-
-
-def rewrite_numbers(rewrites: Rewrites) -> dict[str, int]:
-    """What a breaker is told of bytes that were rewritten for nothing."""
-    return {f"lakehouse/rewrites_{each.name}": getattr(rewrites, each.name) for each in fields(rewrites)}
-
-
-def sensed_rewrites(numbers: Mapping[str, int | float]) -> Rewrites:
-    """The same as the numbers of a table's newest event tell it; none where they do not."""
-    return Rewrites(**{each.name: int(numbers.get(f"lakehouse/rewrites_{each.name}", 0)) for each in fields(Rewrites)})
+def _state_of_older_program(facts: NewestFacts) -> dict[str, Any]:
+    """The state of an event that tells each of its numbers under a key of its own."""
+    told: dict[str, Any] = {name.removeprefix("lakehouse/"): number for name, number in facts.numbers.items()}
+    nested = {
+        kind: {name.removeprefix(f"{kind}_"): number for name, number in told.items() if name.startswith(f"{kind}_")}
+        for kind in ("once_cold", "rewrites")
+    }
+    return {**told, **nested, "chosen": facts.texts.get("lakehouse/strategy_in_force")}
 
 
 def column_schema(layout: Layout) -> dg.TableSchema:

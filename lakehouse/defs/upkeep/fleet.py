@@ -27,7 +27,7 @@ from lakehouse.defs.dagster_records import (
     runs_in_flight,
     spent_usd,
 )
-from lakehouse.defs.metadata.table import sensed_rewrites, sensed_state
+from lakehouse.defs.metadata.table import sensed_state
 from lakehouse.engine.compaction.probe import backoffs, scans
 from lakehouse.engine.journal.journal import Journal, Records
 from lakehouse.engine.lake import Lake
@@ -98,8 +98,7 @@ def _states(
 ) -> dict[str, TableState]:
     found: dict[str, TableState] = {}
     for table in tables:
-        newest = facts.get(table.key)
-        state = (sensed_state(table.key, newest.numbers, newest.texts) if newest else TableState(table=table.key)).at(now_ms)
+        state = sensed_state(table.key, facts.get(table.key))[0].at(now_ms)
         # The table's log remembers its newest commits, Dagster the newest compaction: each may have forgotten what the other knows.
         known_ms = [ms for ms in (state.last_compaction_ms, compacted_ms.get(table.key)) if ms is not None]
         due_since_ms = memory.due_since_ms.get(table.key)
@@ -161,7 +160,7 @@ def _held(
     for key, policy in policies.items():
         # What needs no log: noted failures, the newest success, the scans of probes, the rewrites that the newest event tells of.
         successes = [CompactionTry(ended_ms=compacted_ms[key], result="succeeded")] if key in compacted_ms else []
-        rewrites = sensed_rewrites(facts[key].numbers if key in facts else {})
+        rewrites = sensed_state(key, facts.get(key))[1]
         breaker = assess_breaker([*failures.get(key, ()), *successes], rewrites, now_ms, scans=scanned.get(key, ()))
         held = hands_off(key, policy, pauses.get(key), breaker, now_ms)
         if held is not None:

@@ -12,7 +12,7 @@ from lakehouse.core.errors import Broken, Refused
 from lakehouse.core.ingest.batches import Ledger, ingest_app_id
 from lakehouse.engine.delta_log import TableFacts
 from lakehouse.engine.ingest import commit_rows
-from lakehouse.engine.journal.journal import Journal
+from lakehouse.engine.journal.landed_batches import LandedBatches
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.spark.sessions import translated
 from lakehouse.engine.table_lock import hold
@@ -82,7 +82,7 @@ def record_arrived(lake: Lake, spark: "SparkSession", table: Table, number: int)
     """
     assert table.source is not None
     with translated(), hold(lake, spark, table.key, owner=f"arrival of batch {number} in {table.key}"):
-        facts, ledger = lake.facts(table.key), Journal(lake.store).ledger(table.key, prefix=table.source.prefix)
+        facts, ledger = lake.facts(table.key), LandedBatches(lake.store, table.key, prefix=table.source.prefix).ledger()
         newest = 0 if ledger.newest is None else ledger.newest.number
         if facts is None:
             raise Refused(f"landing {table.key}: there is no table yet; accepted: lakehouse materialize {table.key}")

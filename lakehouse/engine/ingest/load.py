@@ -7,6 +7,7 @@
 5. The records that are no rows go to the quarantine table, under the batch's number, and so do files that a person should look at.
 6. The rows go to the table, under the batch's number; with this commit the batch has arrived. Its staged records are removed.
 7. The same again, until nothing of the listing is left. A batch with a manifest that did not arrive is done again first, from step 5 on.
+8. Where there are many manifests, they are folded into a segment (`engine.journal.landed_batches`).
 
 **Safety properties**
 - Landed files are never moved, changed or deleted.
@@ -18,14 +19,14 @@
 """
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import TYPE_CHECKING
 
 from lakehouse.core.declaration.compaction_policy import MIB
 from lakehouse.core.declaration.strategy_properties import OPTIMIZE_WRITE
 from lakehouse.core.declaration.table import Landing, Overwrite, Table
-from lakehouse.core.errors import Broken
+from lakehouse.core.errors import Broken, Refused, Transient
 from lakehouse.core.ingest.batches import (
     Batch,
     BatchPlan,
@@ -41,6 +42,7 @@ from lakehouse.core.ingest.batches import (
 )
 from lakehouse.core.ingest.outcome import WriteOutcome
 from lakehouse.core.reasons import Reason
+from lakehouse.engine.clock import now_ms
 from lakehouse.engine.delta_log import TableFacts
 from lakehouse.engine.ingest import commit_rows
 from lakehouse.engine.ingest.arrival import arrived_batch, check_arrived
@@ -48,7 +50,7 @@ from lakehouse.engine.ingest.parse_lines import count_lines, parse_lines, table_
 from lakehouse.engine.ingest.quarantine import quarantine, quarantine_arrived
 from lakehouse.engine.ingest.staging import clear_staged, is_staged, stage, staged_paths
 from lakehouse.engine.ingest.table_properties import declared_properties
-from lakehouse.engine.journal.journal import Journal
+from lakehouse.engine.journal.landed_batches import LandedBatches
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.spark.session_settings import ANSI, session_confs
 
@@ -78,10 +80,11 @@ class _Lines:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Planned:
-    """The next batch, and the ledger that it was chosen by."""
+    """The next batch, the ledger that it was chosen by, and where its manifest goes."""
 
     plan: BatchPlan
     ledger: Ledger
+    batches: LandedBatches
 
 
 def load(lake: Lake, spark: "SparkSession", table: Table, facts: TableFacts | None) -> WriteOutcome:
@@ -91,11 +94,13 @@ def load(lake: Lake, spark: "SparkSession", table: Table, facts: TableFacts | No
         Broken: the table does not tell which batches it holds, or a file of a batch that did not arrive is gone or changed.
         Refused: the table that is there has other columns than its declaration, or forgets which batches it holds.
     """
-    listing = {file.name: file for file in _listing(lake, _landing(table))}
+    landing = _landing(table)
+    listing = {file.name: file for file in _listing(lake, landing)}
+    lying, batches = {f"{landing.prefix}{name}" for name in listing}, LandedBatches(lake.store, table.key, prefix=landing.prefix)
     before = facts
     loaded: list[_Loaded] = []
     with session_confs(spark, {ANSI: "false"}):
-        while (planned := _plan(lake, table, facts, [*listing.values()])).plan.batch is not None:
+        while (planned := _plan(lake, table, batches, facts, [*listing.values()])).plan.batch is not None:
             if planned.plan.is_new:
                 batch, lines = _read_new(lake, spark, table, planned, facts, listing)
             else:
@@ -104,6 +109,9 @@ def load(lake: Lake, spark: "SparkSession", table: Table, facts: TableFacts | No
             loaded.append(_Loaded(batch=batch, reason=planned.plan.reason, quarantined=lines.bad_count))
     if loaded:
         clear_staged(lake.store, table.key)
+    arrived = 0 if facts is None else facts.layout.transactions.get(ingest_app_id(table.key), 0)
+    with suppress(Transient, Refused):  # the rows are in the table, and the manifests are whole without it: the next load folds them
+        batches.fold(lying=lying, arrived=arrived, now_ms=now_ms())
     reason, sentence = _told(loaded) if loaded else (planned.plan.reason, planned.plan.sentence)
     outcome = commit_rows.outcome_of(lake, spark, table, before=before, after=facts, reason=reason, sentence=sentence)
     return replace(
@@ -114,15 +122,14 @@ def load(lake: Lake, spark: "SparkSession", table: Table, facts: TableFacts | No
     )
 
 
-def _plan(lake: Lake, table: Table, facts: TableFacts | None, listing: Sequence[LandedFile]) -> _Planned:
-    landing, journal = _landing(table), Journal(lake.store)
-    ledger = journal.ledger(table.key, prefix=landing.prefix)
+def _plan(lake: Lake, table: Table, batches: LandedBatches, facts: TableFacts | None, listing: Sequence[LandedFile]) -> _Planned:
+    ledger = batches.ledger()
     arrived = arrived_batch(table, facts, ledger)
-    read = partial(journal.batch, table.key, prefix=landing.prefix)
-    unfinished = find_unfinished(ledger, table.write, arrived=arrived, read=read)
+    unfinished = find_unfinished(ledger, table.write, arrived=arrived, read=batches.batch)
     if unfinished is None and ledger.newest is not None and not ledger.newest.files and ledger.newest.quarantined:
         unfinished = None if quarantine_arrived(lake, table.key, ledger.newest.number) else ledger.newest
-    return _Planned(plan=choose_batch(listing, ledger, landing, table.write, unfinished=unfinished), ledger=ledger)
+    plan = choose_batch(listing, ledger, _landing(table), table.write, unfinished=unfinished)
+    return _Planned(plan=plan, ledger=ledger, batches=batches)
 
 
 def _read_new(
@@ -144,7 +151,7 @@ def _read_new(
     for name in (*staged.files, *staged.gone):
         del listing[name]
     if batch.files or batch.set_aside:
-        Journal(lake.store).plan_batch(table.key, batch)
+        planned.batches.plan(batch)
     return batch, lines
 
 

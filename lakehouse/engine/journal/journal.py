@@ -1,8 +1,6 @@
 """The append-only record of what the Delta log does not keep, below `_lakehouse/` in the store.
 
-Batch manifests: `_lakehouse/ingest/<layer>/<name>/<number>.json`, numbered from 1 without a gap, each written once and
-never changed. Every 64th also carries all names seen so far, and the last one taken, so that a ledger costs at most 64 reads however
-long the lake has run; it is derived from the others, which stay.
+Batch manifests and their segments: `_lakehouse/ingest/`, in `landed_batches`.
 
 Session records: `_lakehouse/sessions/<layer>/<name>.json`, which Spark session writes the table now, replaced by its successor.
 
@@ -27,15 +25,12 @@ from typing import Any, Protocol
 from uuid import uuid4
 
 from lakehouse.core.costs.ledger import RUNS_KEPT
-from lakehouse.core.errors import Broken, Transient
-from lakehouse.core.ingest.batches import Batch, Ledger
 from lakehouse.core.scheduling.circuit_breaker import CompactionTry, Pause
 from lakehouse.core.vacuum import PastVacuum
 from lakehouse.engine.clock import now_ms
-from lakehouse.engine.journal.manifest import SNAPSHOT_EVERY, damaged, decode_manifest, encode_manifest, encoded, with_batch
+from lakehouse.engine.journal.manifest import damaged, encoded
 from lakehouse.engine.store import Store, StoredFile
 
-_MANIFEST = re.compile(r"(\d{20})\.json")
 _RECORD = re.compile(r"(\d{15})-[0-9a-f]+\.json")
 PAUSES, TRIES, PROBES = "_lakehouse/pauses", "_lakehouse/tries", "_lakehouse/probes"
 CHANGES, _VACUUMS = "_lakehouse/changes", "_lakehouse/vacuums"
@@ -74,48 +69,6 @@ class Journal:
     def __init__(self, store: Store, records: Records | None = None) -> None:
         self._store = store
         self._records = records or store
-
-    def ledger(self, table_key: str, *, prefix: str) -> Ledger:
-        """What batches were planned for a table, whether or not they arrived in it; older manifests mean files below `prefix`.
-
-        Raises:
-            Broken: a manifest is missing or damaged.
-        """
-        newest = self._newest_number(table_key)
-        if newest == 0:
-            return Ledger(newest=None, seen={})
-        snapshot = newest - newest % SNAPSHOT_EVERY
-        ledger = Ledger(newest=None, seen={})
-        for number in range(max(snapshot, 1), newest + 1):
-            batch, carried = self._read_manifest(table_key, number, prefix)
-            ledger = with_batch(batch, carried if carried is not None else ledger)
-        return ledger
-
-    def batch(self, table_key: str, number: int, *, prefix: str) -> Batch:
-        """The batch that was planned under a number; an older manifest means files below `prefix`.
-
-        Raises:
-            Broken: its manifest is missing or damaged.
-        """
-        return self._read_manifest(table_key, number, prefix)[0]
-
-    def plan_batch(self, table_key: str, batch: Batch) -> None:
-        """Write a batch's manifest, before its rows are written.
-
-        Raises:
-            Transient: another process planned a batch since the ledger was read.
-            Broken: the batch's number leaves a gap, or an older manifest is damaged.
-        """
-        newest = self._newest_number(table_key)
-        if batch.number > newest + 1:
-            raise Broken(
-                f"ingest of {table_key}: batch {batch.number} was to be planned, but the newest manifest is {newest}: manifests are lost"
-            )
-        carries = batch.number % SNAPSHOT_EVERY == 0
-        ledger = with_batch(batch, self.ledger(table_key, prefix=batch.prefix)) if carries else None
-        name = _manifest_name(table_key, batch.number)
-        if not self._store.put_if_absent(name, encode_manifest(batch, ledger)):
-            raise Transient(f"ingest of {table_key}: batch {batch.number} was planned by another process meanwhile ({name}); try again")
 
     def record_session(self, table_key: str, session_id: str, owner: str) -> None:
         """Note that a session is about to write a table, in place of the session noted before."""
@@ -223,18 +176,6 @@ class Journal:
         self._store.put(f"{CHANGES}/{uuid4().hex}", b"")
         self._store.delete(older)
 
-    def _newest_number(self, table_key: str) -> int:
-        names = (file.name.rpartition("/")[2] for file in self._store.list(_manifest_folder(table_key)))
-        return max((int(match[1]) for name in names if (match := _MANIFEST.fullmatch(name))), default=0)
-
-    def _read_manifest(self, table_key: str, number: int, prefix: str) -> tuple[Batch, Ledger | None]:
-        name = _manifest_name(table_key, number)
-        try:
-            data = self._store.read(name)
-        except FileNotFoundError as error:
-            raise damaged(name, error) from error
-        return decode_manifest(data, name, number=number, prefix=prefix)
-
 
 def names_by_table(store: Records, kind: str, table_key: str = "") -> dict[str, list[str]]:
     """The records in the folder `kind`, by the table they are of, each table's sorted by name; of all tables, or of one."""
@@ -242,14 +183,6 @@ def names_by_table(store: Records, kind: str, table_key: str = "") -> dict[str, 
     for file in store.list(f"{kind}/{table_key}".removesuffix("/")):
         found.setdefault(file.name.removeprefix(f"{kind}/").rpartition("/")[0], []).append(file.name)
     return found
-
-
-def _manifest_folder(table_key: str) -> str:
-    return f"_lakehouse/ingest/{table_key}"
-
-
-def _manifest_name(table_key: str, number: int) -> str:
-    return f"{_manifest_folder(table_key)}/{number:020}.json"
 
 
 def _session_name(table_key: str) -> str:

@@ -1,5 +1,6 @@
 """What the page is told of a table: stable keys, whole numbers, and no secret."""
 
+import json
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -15,7 +16,8 @@ from lakehouse.core.declaration.compaction_policy import Compaction, policy_for
 from lakehouse.core.ingest.batches import SetAside
 from lakehouse.core.ingest.outcome import WriteOutcome
 from lakehouse.core.reasons import Reason
-from lakehouse.core.scheduling.triggers import state_of
+from lakehouse.core.scheduling.triggers import TableState, state_of
+from lakehouse.defs.dagster_records import NewestFacts
 from lakehouse.defs.metadata.pictures import histogram_picture
 from lakehouse.defs.metadata.table import compaction_metadata, declared_metadata, sensed_state, table_metadata, write_metadata
 from lakehouse.engine.delta_log import TableFacts
@@ -49,30 +51,35 @@ def facts() -> TableFacts:
     return builder.append([("c", 200_000_000, 10)]).facts()
 
 
+def sensed(metadata: dict[str, Any]) -> TableState:
+    facts = NewestFacts(storage_id=1, numbers={}, state=json.loads(json.dumps(metadata["lakehouse/state"].value)))
+    return sensed_state("bronze/orders", facts)[0]
+
+
 def test_the_numbers_stand_under_their_keys(facts: TableFacts) -> None:
     metadata = table_metadata(orders, assess(LAKE, orders, facts))
     assert {name: metadata[name] for name in NUMBERS} == NUMBERS
     assert all(isinstance(metadata[name], int) for name in NUMBERS)
     assert isinstance(metadata["lakehouse/health_score"], float)
-    assert (metadata["lakehouse/sensor_driven"], metadata["lakehouse/strategy_in_force"]) == (1, "BySensor")
+    assert metadata["lakehouse/strategy_in_force"] == "BySensor"
 
 
 def test_the_sensor_reads_back_what_the_log_told(facts: TableFacts) -> None:
     metadata = table_metadata(orders, assess(LAKE, orders, facts))
-    told = replace(state_of(facts.layout, health_of(orders, facts)), sensor_driven=True)
-    assert sensed_state("bronze/orders", {name: value for name, value in metadata.items() if isinstance(value, (int, float))}) == told
+    told = replace(state_of(facts.layout, health_of(orders, facts)), sensor_driven=True, chosen="BySensor")
+    assert sensed(metadata) == told
     assert None not in (told.oldest_small_ms, told.estimate_seconds, told.estimate_usd, told.deleted_rows_share, told.health_score)
 
 
 def test_the_sensor_reads_back_what_will_be_mergeable_once_the_table_is_cold(facts: TableFacts) -> None:
     warm = replace(orders, compaction=Compaction(min_small_files=2, cold_hours=1e6))
     metadata = table_metadata(warm, assess(LAKE, warm, facts))
-    state = sensed_state("bronze/orders", {name: value for name, value in metadata.items() if isinstance(value, (int, float))})
+    state = sensed(metadata)
     assert (state.mergeable_file_count, state.oldest_small_ms) == (0, None)
     assert state.once_cold is not None and state.once_cold.at_ms == facts.layout.files[-1].modified_ms + int(1e6) * 3_600_000
     told = state.at(state.once_cold.at_ms)
     unbound = state_of(facts.layout, health_of(orders, facts))
-    assert replace(told, sensor_driven=None, health_score=None) == replace(unbound, health_score=None)
+    assert replace(told, sensor_driven=None, chosen=None, health_score=None) == replace(unbound, health_score=None)
 
 
 def test_dagster_gets_what_it_has_a_page_for(facts: TableFacts) -> None:

@@ -19,7 +19,7 @@ from lakehouse.engine.ingest import commit_rows, load
 from lakehouse.engine.ingest.arrival import record_arrived
 from lakehouse.engine.ingest.parse_lines import parse_lines
 from lakehouse.engine.ingest.write import write_table
-from lakehouse.engine.journal.journal import Journal
+from lakehouse.engine.journal.landed_batches import LandedBatches
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.store import DiskStore
 from lakehouse_tests.engine.example import event, events, land, rows_of, version_of
@@ -115,17 +115,22 @@ def test_a_batch_killed_at_any_step_is_there_once_after_the_next_run(
     write_table(lake, spark, events)
     assert rows_of(spark, lake, events.key, "id", "_source_file") == [(1, "landing/events/a.json"), (2, "landing/events/b.json")]
     assert rows_of(spark, lake, QUARANTINE, "raw", "batch") == [("nope", 1)]
-    assert [file.name for file in Journal(lake.store).ledger(events.key, prefix="landing/events/").newest.files] == ["b.json"]  # type: ignore[union-attr]
+    assert [file.name for file in LandedBatches(lake.store, events.key, prefix="landing/events/").ledger().newest.files] == ["b.json"]  # type: ignore[union-attr]
 
 
-def test_many_files_arrive_in_several_batches_of_one_run(lake: Lake, spark: "SparkSession") -> None:
+def test_many_files_arrive_in_several_batches_of_one_run_and_folded_ones_stay_known(
+    lake: Lake, spark: "SparkSession", monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("lakehouse.engine.journal.landed_batches.FOLD_EVERY", 2)
     small = replace(events, source=replace(_landing(events), max_batch_files=2))
     for number in range(3):
         land(lake, f"{number}.json", [event(number, 5, "new")])
     outcome = write_table(lake, spark, small)
     assert (outcome.files_read, outcome.rows_written, version_of(lake, events.key)) == (3, 3, 1)
-    assert outcome.sentence.startswith("batch 1 has 3 landed files (")
-    assert "batch 1 to 2 has" in outcome.sentence
+    assert outcome.sentence.startswith("batch 1 to 2 has 3 landed files (")
+    assert [file.name.rpartition("/")[2][:8] for file in lake.store.list(f"_lakehouse/ingest/{events.key}")] == ["segment-"]
+    land(lake, "3.json", [event(3, 5, "new")])
+    assert (write_table(lake, spark, small).files_read, write_table(lake, spark, small).reason) == (1, Reason.NOTHING_LANDED)
 
 
 def test_a_batch_of_foreign_files_only_is_noted_once_and_makes_no_table(lake: Lake, spark: "SparkSession") -> None:

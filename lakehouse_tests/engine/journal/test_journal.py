@@ -1,26 +1,22 @@
 """What the journal remembers."""
 
-import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from lakehouse.core.errors import Broken, Refused, Transient
-from lakehouse.core.ingest.batches import Batch, KnownFile, LandedFile, Ledger, SetAside
+from lakehouse.core.errors import Broken
+from lakehouse.core.ingest.batches import Batch
 from lakehouse.core.scheduling.circuit_breaker import CompactionTry, Pause
 from lakehouse.core.vacuum import PastVacuum
 from lakehouse.engine.journal.cache import JournalCache
 from lakehouse.engine.journal.journal import Journal
+from lakehouse.engine.journal.landed_batches import LandedBatches
 from lakehouse.engine.store import DiskStore, StoredFile
 from lakehouse_tests.counting_store import CountingStore
 from lakehouse_tests.memory_store import MemoryStore
 
-KEY, PREFIX = "bronze/events", "landing/events/"
-
-
-def batch(number: int, *names: str, size_bytes: int = 10) -> Batch:
-    return Batch(number=number, files=tuple(LandedFile(name=name, size_bytes=size_bytes, modified_ms=1) for name in names), prefix=PREFIX)
+KEY = "bronze/events"
 
 
 def past_vacuum(started_ms: int) -> PastVacuum:
@@ -29,46 +25,9 @@ def past_vacuum(started_ms: int) -> PastVacuum:
     return PastVacuum(started_ms=started_ms, ended_ms=started_ms, mode="FULL", report="", **zeros)
 
 
-def sizes(ledger: Ledger) -> dict[str, int]:
-    """The files of a ledger below the prefix, with their sizes."""
-    return {path.removeprefix(PREFIX): known.size_bytes for path, known in ledger.seen.items()}
-
-
-def test_a_table_without_batches_has_an_empty_ledger() -> None:
-    assert Journal(MemoryStore()).ledger(KEY, prefix=PREFIX) == Ledger(newest=None, seen={})
-
-
-def test_a_ledger_gives_back_the_newest_batch_and_every_name() -> None:
-    journal = Journal(MemoryStore())
-    journal.plan_batch(KEY, batch(1, "a", "b"))
-    second = Batch(
-        number=2,
-        files=(LandedFile(name="c ä%", size_bytes=3, modified_ms=7, digest="d"),),
-        set_aside=(SetAside(name="x.pdf", size_bytes=5, why="foreign", modified_ms=8, digest="e"),),
-        prefix="landing/other/",
-        part_count=2,
-        record_count=7,
-    )
-    journal.plan_batch(KEY, second)
-    seen = {
-        "landing/events/a": KnownFile(size_bytes=10, modified_ms=1),
-        "landing/events/b": KnownFile(size_bytes=10, modified_ms=1),
-        "landing/other/c ä%": KnownFile(size_bytes=3, modified_ms=7, digest="d"),
-        "landing/other/x.pdf": KnownFile(size_bytes=5, modified_ms=8, digest="e", is_taken=False),
-    }
-    assert journal.ledger(KEY, prefix=PREFIX) == Ledger(newest=second, seen=seen, last_taken="landing/other/c ä%")
-    assert journal.batch(KEY, 1, prefix=PREFIX) == batch(1, "a", "b")
-
-
-def test_tables_do_not_share_batches() -> None:
-    journal = Journal(MemoryStore())
-    journal.plan_batch("bronze/a", batch(1, "x"))
-    assert journal.ledger("bronze/ab", prefix=PREFIX) == Ledger(newest=None, seen={})
-
-
 def test_manifests_lie_where_the_documents_say(tmp_path: Path) -> None:
     journal = Journal(DiskStore(tmp_path))
-    journal.plan_batch(KEY, batch(1, "a"))
+    LandedBatches(DiskStore(tmp_path), KEY, prefix="landing/events/").plan(Batch(number=1, files=()))
     journal.record_session(KEY, "s", "write")
     journal.pause(Pause(table=KEY, since_ms=1))
     journal.record_try(KEY, CompactionTry(ended_ms=7, result="failed"))
@@ -76,107 +35,6 @@ def test_manifests_lie_where_the_documents_say(tmp_path: Path) -> None:
     assert (tmp_path / "_lakehouse/sessions/bronze/events.json").is_file()
     assert (tmp_path / "_lakehouse/pauses/bronze/events.json").is_file()
     assert [file.name[:16] for file in (tmp_path / "_lakehouse/tries/bronze/events").iterdir()] == ["000000000000007-"]
-
-
-def test_manifests_of_an_older_program_mean_files_below_the_declared_prefix() -> None:
-    store = MemoryStore()
-    manifest = {"files": [{"name": "a", "size_bytes": 1, "modified_ms": 2}], "set_aside": [{"name": "b", "size_bytes": 3, "why": "no"}]}
-    for number in range(1, 65):
-        carried = {"seen": {"old": 5, "a": 1, "b": 3}, "last_taken": "old"} if number == 64 else {}
-        store.put(f"_lakehouse/ingest/{KEY}/{number:020}.json", json.dumps({"number": number, **manifest, **carried}).encode())
-    journal = Journal(store)
-    journal.plan_batch(KEY, batch(65, "a"))
-    ledger = journal.ledger(KEY, prefix="p/")
-    assert ledger.last_taken == "p/old"
-    assert ledger.seen["p/old"] == KnownFile(size_bytes=5)
-    assert (ledger.seen["p/a"], ledger.seen["landing/events/a"].size_bytes) == (KnownFile(size_bytes=1, modified_ms=2), 10)
-    assert ledger.seen["p/b"] == KnownFile(size_bytes=3)  # what an older program set aside may be tried again by a new name only
-    assert journal.batch(KEY, 3, prefix="p/").prefix == "p/"
-
-
-def test_a_name_that_changed_its_size_is_known_by_the_last_one_and_stays_taken() -> None:
-    journal = Journal(MemoryStore())
-    journal.plan_batch(KEY, batch(1, "a", size_bytes=1))
-    aside = (SetAside(name="a", size_bytes=2, why="changed", modified_ms=9),)
-    journal.plan_batch(KEY, Batch(number=2, files=(), set_aside=aside, prefix=PREFIX))
-    assert journal.ledger(KEY, prefix=PREFIX).seen[f"{PREFIX}a"] == KnownFile(size_bytes=2, modified_ms=9)
-    assert sizes(journal.ledger(KEY, prefix=PREFIX)) == {"a": 2}
-
-
-def test_a_batch_that_another_process_planned_meanwhile_is_a_lost_race() -> None:
-    journal = Journal(MemoryStore())
-    journal.plan_batch(KEY, batch(1, "theirs"))
-    with pytest.raises(Transient, match="batch 1 was planned by another process"):
-        journal.plan_batch(KEY, batch(1, "ours"))
-    assert sizes(journal.ledger(KEY, prefix=PREFIX)) == {"theirs": 10}
-
-
-def test_a_batch_beyond_the_next_is_broken() -> None:
-    journal = Journal(MemoryStore())
-    journal.plan_batch(KEY, batch(1, "a"))
-    with pytest.raises(Broken, match="batch 3 was to be planned, but the newest manifest is 1"):
-        journal.plan_batch(KEY, batch(3, "b"))
-
-
-@pytest.mark.parametrize("last", [1, 63, 64, 65, 128, 200])
-def test_a_long_ledger_costs_few_reads_and_forgets_nothing(last: int) -> None:
-    store = CountingStore()
-    journal = Journal(store)
-    for number in range(1, last + 1):
-        journal.plan_batch(KEY, batch(number, f"f{number}", size_bytes=number))
-    store.requests.clear()
-    ledger = journal.ledger(KEY, prefix=PREFIX)
-    assert ledger.newest == batch(last, f"f{last}", size_bytes=last)
-    assert sizes(ledger) == {f"f{number}": number for number in range(1, last + 1)}
-    assert ledger.last_taken == max(ledger.seen)
-    assert store.requests["GET"] <= 64
-
-
-@pytest.mark.parametrize(
-    "content",
-    [b"", b"{", b"[]", b"null", b'{"number": 2}', b'{"number": 1, "files": [{"name": "a"}], "set_aside": []}', b"\xff"],
-    ids=["empty", "cut", "list", "null", "no files", "no size", "not utf-8"],
-)
-def test_a_damaged_manifest_is_broken_and_named(content: bytes) -> None:
-    store = MemoryStore()
-    store.put("_lakehouse/ingest/bronze/events/00000000000000000001.json", content)
-    with pytest.raises(Broken, match=r"_lakehouse/ingest/bronze/events/00000000000000000001\.json"):
-        Journal(store).ledger(KEY, prefix=PREFIX)
-
-
-def test_a_manifest_under_another_number_is_broken() -> None:
-    store = MemoryStore()
-    store.put("_lakehouse/ingest/bronze/events/00000000000000000001.json", b'{"number": 2, "files": [], "set_aside": []}')
-    with pytest.raises(Broken, match="holds batch 2"):
-        Journal(store).ledger(KEY, prefix=PREFIX)
-
-
-def test_a_missing_manifest_is_broken_and_named() -> None:
-    store = MemoryStore()
-    journal = Journal(store)
-    for number in range(1, 4):
-        journal.plan_batch(KEY, batch(number, f"f{number}"))
-    store.delete(["_lakehouse/ingest/bronze/events/00000000000000000002.json"])
-    with pytest.raises(Broken, match=r"00000000000000000002\.json"):
-        journal.ledger(KEY, prefix=PREFIX)
-
-
-def test_a_snapshot_without_its_names_is_broken() -> None:
-    store = MemoryStore()
-    journal = Journal(store)
-    for number in range(1, 65):
-        journal.plan_batch(KEY, batch(number, f"f{number}"))
-    store.put("_lakehouse/ingest/bronze/events/00000000000000000064.json", b'{"number": 64, "files": [], "set_aside": []}')
-    with pytest.raises(Broken, match="'seen'"):
-        journal.ledger(KEY, prefix=PREFIX)
-
-
-def test_foreign_files_beside_manifests_are_not_read() -> None:
-    store = MemoryStore()
-    journal = Journal(store)
-    journal.plan_batch(KEY, batch(1, "a"))
-    store.put("_lakehouse/ingest/bronze/events/.DS_Store", b"x")
-    assert sizes(journal.ledger(KEY, prefix=PREFIX)) == {"a": 10}
 
 
 def test_a_session_is_remembered_until_it_is_forgotten() -> None:
@@ -199,30 +57,6 @@ def test_a_damaged_session_record_is_broken_and_named(content: bytes) -> None:
     store.put("_lakehouse/sessions/bronze/events.json", content)
     with pytest.raises(Broken, match=r"_lakehouse/sessions/bronze/events\.json"):
         Journal(store).session(KEY)
-
-
-def test_keys_that_leave_the_journal_are_refused() -> None:
-    with pytest.raises(Refused):
-        Journal(MemoryStore()).ledger("../../etc", prefix=PREFIX)
-
-
-def test_of_a_race_for_one_number_only_one_manifest_stays() -> None:
-    class Late(MemoryStore):
-        """Another process plans the same number between this one's listing and its write."""
-
-        def list(self, prefix: str) -> list[StoredFile]:
-            listing = super().list(prefix)
-            if not listing:
-                Journal(self._other).plan_batch(KEY, batch(1, "theirs"))
-                self._files |= self._other._files
-            return listing
-
-        _other = MemoryStore()
-
-    journal = Journal(Late())
-    with pytest.raises(Transient):
-        journal.plan_batch(KEY, batch(1, "ours"))
-    assert sizes(journal.ledger(KEY, prefix=PREFIX)) == {"theirs": 10}
 
 
 def test_pauses_are_kept_until_they_are_taken_back_the_last_one_counts() -> None:

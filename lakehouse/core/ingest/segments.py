@@ -1,0 +1,112 @@
+"""What stays known of landed files when the manifests of their batches are folded into one segment, and what is forgotten in the end.
+
+A segment holds the batches 1 to its number as their manifests had them; newer manifests follow it. A file is forgotten when it is gone from
+the landing area and was written longer ago than `FORGET_AFTER_MS`. Of one that was loaded, a fingerprint of its path stays.
+
+**Safety properties**
+- A file that lies in the landing area is never forgotten; nor is any while nothing lies there, since the area may be out of reach.
+- A batch that did not arrive in the table, the newest one, and the newest with files are kept whole.
+- A name that was loaded, forgotten and comes back is not loaded: its fingerprint is found, and the file is set aside for a person.
+- A batch of which files were forgotten is never done again as if it were whole.
+"""
+
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from lakehouse.core.ingest.batches import Batch, KnownFile, Ledger, fingerprint
+from lakehouse.core.units import DAY_MS
+
+# Long enough to see a producer's repeats by their content. Fingerprints keep what is forgotten safe, so it could be any time.
+FORGET_AFTER_MS = 30 * DAY_MS
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LedgerSegment:
+    """The batches 1 to `number`, as far as anything of them is known; those without a file left are not among `batches`.
+
+    `last_taken` is as in `Ledger`. `forgotten` are fingerprints of loaded files, `forgotten_batch` is the last batch that had one of them.
+    """
+
+    number: int = 0
+    batches: tuple[Batch, ...] = ()
+    last_taken: str = ""
+    forgotten: frozenset[bytes] = frozenset()
+    forgotten_batch: int = 0
+
+    @property
+    def ledger(self) -> Ledger:
+        """What is known by these batches."""
+        return extend_ledger(Ledger(newest=None, seen={}, last_taken=self.last_taken, forgotten=self.forgotten), self.batches)
+
+
+def extend_ledger(before: Ledger, batches: Iterable[Batch]) -> Ledger:
+    """The ledger with more batches. A file that was taken stays taken, also where it was set aside later because it had changed."""
+    seen, newest, last_taken = dict(before.seen), before.newest, before.last_taken
+    for batch in batches:
+        for aside in batch.set_aside:
+            path = f"{batch.prefix}{aside.name}"
+            is_taken = seen[path].is_taken if path in seen else fingerprint(path) in before.forgotten
+            seen[path] = KnownFile(size_bytes=aside.size_bytes, modified_ms=aside.modified_ms, digest=aside.digest, is_taken=is_taken)
+        for file in batch.files:
+            path = f"{batch.prefix}{file.name}"
+            seen[path] = KnownFile(size_bytes=file.size_bytes, modified_ms=file.modified_ms, digest=file.digest)
+            last_taken = max(last_taken, path)
+        newest = batch
+    return replace(before, newest=newest, seen=seen, last_taken=last_taken)
+
+
+def fold_batches(
+    before: LedgerSegment, newer: Sequence[Batch], *, lying: Collection[str], prefix: str, arrived: int, now_ms: int
+) -> LedgerSegment:
+    """The segment with the batches that follow it, without the files that may be forgotten.
+
+    `lying` are the paths of all files below `prefix`, the landing area; files elsewhere stay known. `arrived` is the last batch that is in
+    the table.
+    """
+    batches, ledger = (*before.batches, *newer), extend_ledger(before.ledger, newer)
+    whole = {batches[-1].number, max((batch.number for batch in batches if batch.files), default=0)}
+    kept = {path for batch in batches if batch.number > arrived or batch.number in whole for path in _paths(batch)}
+    gone = {
+        path
+        for path, known in ledger.seen.items()
+        if lying and path not in lying and path not in kept and path.startswith(prefix) and _is_old(known, now_ms)
+    }
+    left = (_without(batch, gone) for batch in batches)
+    return LedgerSegment(
+        number=batches[-1].number,
+        batches=tuple(batch for batch in left if batch.files or batch.set_aside or batch.number in whole),
+        last_taken=ledger.last_taken,
+        forgotten=before.forgotten | {fingerprint(path) for path in gone if ledger.seen[path].is_taken},
+        forgotten_batch=max([before.forgotten_batch, *(batch.number for batch in batches if not gone.isdisjoint(_taken(batch)))]),
+    )
+
+
+def lost_files(older: Iterable[Batch], kept: LedgerSegment, *, lying: Collection[str]) -> list[str]:
+    """The paths of files that `older` batches name and that `kept`, which is to replace them, does not know; none may be lost.
+
+    A file that was set aside and is gone may be: nothing of it was loaded.
+    """
+    seen = kept.ledger.seen
+    return sorted(
+        path
+        for batch in older
+        for path in _paths(batch)
+        if path not in seen and fingerprint(path) not in kept.forgotten and (path in lying or path in _taken(batch))
+    )
+
+
+def _is_old(known: KnownFile, now_ms: int) -> bool:
+    return known.modified_ms is not None and now_ms - known.modified_ms > FORGET_AFTER_MS
+
+
+def _taken(batch: Batch) -> set[str]:
+    return {f"{batch.prefix}{file.name}" for file in batch.files}
+
+
+def _paths(batch: Batch) -> set[str]:
+    return _taken(batch) | {f"{batch.prefix}{aside.name}" for aside in batch.set_aside}
+
+
+def _without(batch: Batch, gone: Collection[str]) -> Batch:
+    files = tuple(file for file in batch.files if f"{batch.prefix}{file.name}" not in gone)
+    return replace(batch, files=files, set_aside=tuple(aside for aside in batch.set_aside if f"{batch.prefix}{aside.name}" not in gone))

@@ -1,0 +1,180 @@
+"""The ledger of a table's landed batches: `_lakehouse/ingest/<layer>/<name>/`.
+
+Manifests: `<number>.json`, numbered from 1 without a gap, each written once and never changed. Segments: `segment-<number>.json`, each with
+the batches up to its number. The ledger is the newest segment and the manifests after it.
+
+Manifests are folded into the next segment so:
+
+1. What the newest segment and the manifests after it hold is written as one object under the newest number, if that is absent.
+2. The object is read back.
+3. The manifests that it holds, and older segments, are deleted.
+
+**Safety properties**
+- A fold that dies after any step leaves a ledger that knows the same files; the next one deletes what is left over.
+- Nothing is deleted unless what was read back is what was written, and knows every file that the deleted objects name
+  (`core.ingest.segments` says which of them may be forgotten).
+- A gap in the numbers, or an object that cannot be read, is an error and never an empty ledger.
+"""
+
+import re
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+
+from lakehouse.core.errors import Broken, Transient
+from lakehouse.core.ingest.batches import Batch, Ledger
+from lakehouse.core.ingest.segments import LedgerSegment, extend_ledger, fold_batches, lost_files
+from lakehouse.engine.journal.manifest import SNAPSHOT_EVERY, decode_manifest, decode_segment, encode_manifest, encode_segment
+from lakehouse.engine.store import Store
+
+_NAME = re.compile(r"(segment-)?(\d{20})\.json")
+# A ledger costs at most so many reads more than one, and its segment is written anew once in so many batches.
+FOLD_EVERY = 32
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Listing:
+    """The numbers of the segments and of the manifests that are there, ascending."""
+
+    segments: tuple[int, ...]
+    manifests: tuple[int, ...]
+
+    @property
+    def segment(self) -> int:
+        """The newest segment, 0 if there is none."""
+        return max(self.segments, default=0)
+
+    @property
+    def newest(self) -> int:
+        """The newest batch, 0 if there is none."""
+        return max((*self.segments, *self.manifests), default=0)
+
+
+class LandedBatches:
+    """The batches of one table; manifests of an older program mean files below `prefix`. What was read once is not read again."""
+
+    def __init__(self, store: Store, table_key: str, *, prefix: str) -> None:
+        self._store, self._table, self._prefix = store, table_key, prefix
+        self._folder = f"_lakehouse/ingest/{table_key}"
+        self._manifests: dict[int, tuple[Batch, Ledger | None]] = {}
+        self._segment = LedgerSegment()
+        self._listing = _Listing(segments=(), manifests=())
+
+    def ledger(self) -> Ledger:
+        """What batches were planned for the table, whether or not they arrived in it.
+
+        Raises:
+            Broken: a manifest is missing or damaged.
+        """
+        try:
+            return self._read_ledger()
+        except FileNotFoundError:
+            pass  # another process may have folded what was listed
+        try:
+            return self._read_ledger()
+        except FileNotFoundError as error:
+            raise self._is_gone(error) from error
+
+    def batch(self, number: int) -> Batch:
+        """The batch that was planned under a number, to be done again.
+
+        Raises:
+            Broken: its manifest is missing or damaged, or files of it, or of a batch after it, are forgotten.
+        """
+        try:
+            return self._read_manifests([number])[0][0]
+        except FileNotFoundError as error:
+            segment = self._read_segment(self._list().segment)
+            if number > segment.number:
+                raise self._is_gone(error) from error
+        if number <= segment.forgotten_batch:
+            raise Broken(
+                f"load of {self._table}: batch {number} is not in the table, and loaded files of the batches up to "
+                f"{segment.forgotten_batch} are gone from {self._prefix} and forgotten; accepted: put the table back from a copy; or "
+                f"delete {self._folder}, then what lies in the landing area now is loaded into a new table"
+            )
+        return next((batch for batch in segment.batches if batch.number == number), Batch(number=number, files=()))
+
+    def plan(self, batch: Batch) -> None:
+        """Write a batch's manifest, before its rows are written.
+
+        Raises:
+            Transient: another process planned a batch since the ledger was read.
+            Broken: the batch's number leaves a gap.
+        """
+        newest = self._list().newest
+        if batch.number > newest + 1:
+            raise Broken(
+                f"ingest of {self._table}: batch {batch.number} was to be planned, but the newest manifest is {newest}: manifests are lost"
+            )
+        name = self._name(batch.number)
+        if batch.number <= newest or not self._store.put_if_absent(name, encode_manifest(batch)):
+            raise Transient(f"ingest of {self._table}: batch {batch.number} was planned by another process meanwhile ({name}); try again")
+
+    def fold(self, *, lying: Collection[str], arrived: int, now_ms: int) -> None:
+        """Fold the manifests into a segment, where the last listing found many; the caller holds the table's guard since before it.
+
+        `lying` are the paths of all files below the prefix, `arrived` is the last batch that is in the table.
+
+        Raises:
+            Broken: what was written cannot be read back, or does not know every file; nothing is deleted then.
+        """
+        listing = self._listing
+        if len(listing.manifests) < FOLD_EVERY:
+            return
+        before, newest = self._read_segment(listing.segment), listing.newest
+        newer = range(before.number + 1, newest + 1)
+        if not set(newer) <= {*listing.manifests}:
+            return  # a gap that the snapshot of an older program bridges stays as it is
+        older = [batch for number in listing.segments if number < newest for batch in self._read_segment(number).batches]
+        older += [batch for batch, _ in self._read_manifests(listing.manifests)]
+        if newer:
+            read = [batch for batch, _ in self._read_manifests(newer)]
+            after = fold_batches(before, read, lying=lying, prefix=self._prefix, arrived=arrived, now_ms=now_ms)
+            data = encode_segment(after)
+            self._store.put_if_absent(self._name(newest, "segment-"), data)
+            if self._store.read(self._name(newest, "segment-")) != data:
+                raise Broken(f"journal: {self._name(newest, 'segment-')} is not what was written; the manifests stay")
+        self._segment = LedgerSegment()
+        if lost := lost_files(older, self._read_segment(newest), lying=lying):
+            raise Broken(
+                f"journal: {self._name(newest, 'segment-')} does not know {len(lost)} file(s), first {lost[0]!r}; nothing is deleted"
+            )
+        gone = [self._name(number, "segment-") for number in listing.segments if number < newest]
+        self._store.delete([*gone, *map(self._name, listing.manifests)])
+
+    def _read_ledger(self) -> Ledger:
+        listing = self._list()
+        segment = self._read_segment(listing.segment)
+        first, ledger = segment.number + 1, segment.ledger
+        if not segment.number and listing.newest >= SNAPSHOT_EVERY:
+            snapshot = listing.newest - listing.newest % SNAPSHOT_EVERY
+            carried = self._read_manifests([snapshot])[0][1]
+            first, ledger = (1, ledger) if carried is None else (snapshot, carried)
+        return extend_ledger(ledger, (batch for batch, _ in self._read_manifests(range(first, listing.newest + 1))))
+
+    def _list(self) -> _Listing:
+        names = (file.name.removeprefix(f"{self._folder}/") for file in self._store.list(self._folder))
+        found = [(bool(match[1]), int(match[2])) for name in names if (match := _NAME.fullmatch(name))]
+        segments, manifests = (tuple(sorted(number for is_segment, number in found if is_segment is kind)) for kind in (True, False))
+        self._listing = _Listing(segments=segments, manifests=manifests)
+        return self._listing
+
+    def _read_segment(self, number: int) -> LedgerSegment:
+        if number == self._segment.number:
+            return self._segment
+        name = self._name(number, "segment-")
+        self._segment = decode_segment(self._store.read(name), name, number=number) if number else LedgerSegment()
+        return self._segment
+
+    def _read_manifests(self, numbers: Iterable[int]) -> list[tuple[Batch, Ledger | None]]:
+        wanted = [*numbers]
+        unread = [number for number in wanted if number not in self._manifests]
+        for number, data in zip(unread, self._store.read_many([*map(self._name, unread)]), strict=True):
+            self._manifests[number] = decode_manifest(data, self._name(number), number=number, prefix=self._prefix)
+        return [self._manifests[number] for number in wanted]
+
+    def _is_gone(self, error: FileNotFoundError) -> Broken:
+        return Broken(f"journal: a manifest of {self._table} is gone ({error}); restore it from a copy of the lake")
+
+    def _name(self, number: int, kind: str = "") -> str:
+        return f"{self._folder}/{kind}{number:020}.json"

@@ -1,0 +1,186 @@
+"""The ledger of landed batches, whether their manifests are folded or not."""
+
+import json
+
+import pytest
+
+from lakehouse.core.errors import Broken, Refused, Transient
+from lakehouse.core.ingest.batches import Batch, KnownFile, LandedFile, Ledger, SetAside
+from lakehouse.engine.journal.landed_batches import FOLD_EVERY, LandedBatches
+from lakehouse.engine.store import Store, StoredFile
+from lakehouse_tests.counting_store import CountingStore
+from lakehouse_tests.memory_store import MemoryStore
+
+KEY, PREFIX = "bronze/events", "landing/events/"
+
+
+def batch(number: int, *names: str, size_bytes: int = 10) -> Batch:
+    return Batch(number=number, files=tuple(LandedFile(name=name, size_bytes=size_bytes, modified_ms=1) for name in names), prefix=PREFIX)
+
+
+def of(store: Store, table: str = KEY) -> LandedBatches:
+    return LandedBatches(store, table, prefix=PREFIX)
+
+
+def sizes(ledger: Ledger) -> dict[str, int]:
+    """The files of a ledger below the prefix, with their sizes."""
+    return {path.removeprefix(PREFIX): known.size_bytes for path, known in ledger.seen.items()}
+
+
+def test_a_table_without_batches_has_an_empty_ledger() -> None:
+    assert of(MemoryStore()).ledger() == Ledger(newest=None, seen={})
+
+
+def test_a_ledger_gives_back_the_newest_batch_and_every_name() -> None:
+    batches = of(MemoryStore())
+    batches.plan(batch(1, "a", "b"))
+    second = Batch(
+        number=2,
+        files=(LandedFile(name="c ä%", size_bytes=3, modified_ms=7, digest="d"),),
+        set_aside=(SetAside(name="x.pdf", size_bytes=5, why="foreign", modified_ms=8, digest="e"),),
+        prefix="landing/other/",
+        part_count=2,
+        record_count=7,
+    )
+    batches.plan(second)
+    seen = {
+        "landing/events/a": KnownFile(size_bytes=10, modified_ms=1),
+        "landing/events/b": KnownFile(size_bytes=10, modified_ms=1),
+        "landing/other/c ä%": KnownFile(size_bytes=3, modified_ms=7, digest="d"),
+        "landing/other/x.pdf": KnownFile(size_bytes=5, modified_ms=8, digest="e", is_taken=False),
+    }
+    assert batches.ledger() == Ledger(newest=second, seen=seen, last_taken="landing/other/c ä%")
+    assert batches.batch(1) == batch(1, "a", "b")
+
+
+def test_tables_do_not_share_batches() -> None:
+    store = MemoryStore()
+    of(store, "bronze/a").plan(batch(1, "x"))
+    assert of(store, "bronze/ab").ledger() == Ledger(newest=None, seen={})
+
+
+def test_manifests_of_an_older_program_mean_files_below_the_declared_prefix() -> None:
+    store = MemoryStore()
+    manifest = {"files": [{"name": "a", "size_bytes": 1, "modified_ms": 2}], "set_aside": [{"name": "b", "size_bytes": 3, "why": "no"}]}
+    for number in range(1, 65):
+        carried = {"seen": {"old": 5, "a": 1, "b": 3}, "last_taken": "old"} if number == 64 else {}
+        store.put(f"_lakehouse/ingest/{KEY}/{number:020}.json", json.dumps({"number": number, **manifest, **carried}).encode())
+    batches = LandedBatches(store, KEY, prefix="p/")
+    batches.plan(batch(65, "a"))
+    ledger = batches.ledger()
+    assert ledger.last_taken == "p/old"
+    assert ledger.seen["p/old"] == KnownFile(size_bytes=5)
+    assert (ledger.seen["p/a"], ledger.seen["landing/events/a"].size_bytes) == (KnownFile(size_bytes=1, modified_ms=2), 10)
+    assert ledger.seen["p/b"] == KnownFile(size_bytes=3)  # what an older program set aside may be tried again by a new name only
+    assert batches.batch(3).prefix == "p/"
+
+
+def test_a_name_that_changed_its_size_is_known_by_the_last_one_and_stays_taken() -> None:
+    batches = of(MemoryStore())
+    batches.plan(batch(1, "a", size_bytes=1))
+    aside = (SetAside(name="a", size_bytes=2, why="changed", modified_ms=9),)
+    batches.plan(Batch(number=2, files=(), set_aside=aside, prefix=PREFIX))
+    assert batches.ledger().seen[f"{PREFIX}a"] == KnownFile(size_bytes=2, modified_ms=9)
+    assert sizes(batches.ledger()) == {"a": 2}
+
+
+def test_a_batch_that_another_process_planned_meanwhile_is_a_lost_race() -> None:
+    batches = of(MemoryStore())
+    batches.plan(batch(1, "theirs"))
+    with pytest.raises(Transient, match="batch 1 was planned by another process"):
+        batches.plan(batch(1, "ours"))
+    assert sizes(batches.ledger()) == {"theirs": 10}
+
+
+def test_a_batch_beyond_the_next_is_broken() -> None:
+    batches = of(MemoryStore())
+    batches.plan(batch(1, "a"))
+    with pytest.raises(Broken, match="batch 3 was to be planned, but the newest manifest is 1"):
+        batches.plan(batch(3, "b"))
+
+
+@pytest.mark.parametrize("last", [1, 31, 32, 33, 64, 200])
+def test_a_long_ledger_costs_few_reads_and_forgets_nothing(last: int) -> None:
+    store = CountingStore()
+    batches = of(store)
+    for number in range(1, last + 1):
+        batches.plan(batch(number, f"f{number}", size_bytes=number))
+        batches.ledger()
+        batches.fold(lying=(), arrived=number, now_ms=0)
+    store.requests.clear()
+    ledger = of(store).ledger()
+    assert ledger.newest == batch(last, f"f{last}", size_bytes=last)
+    assert sizes(ledger) == {f"f{number}": number for number in range(1, last + 1)}
+    assert ledger.last_taken == max(ledger.seen)
+    assert store.taken()["GET"] <= FOLD_EVERY
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"", b"{", b"[]", b"null", b'{"number": 2}', b'{"number": 1, "files": [{"name": "a"}], "set_aside": []}', b"\xff"],
+    ids=["empty", "cut", "list", "null", "no files", "no size", "not utf-8"],
+)
+def test_a_damaged_manifest_is_broken_and_named(content: bytes) -> None:
+    store = MemoryStore()
+    store.put("_lakehouse/ingest/bronze/events/00000000000000000001.json", content)
+    with pytest.raises(Broken, match=r"_lakehouse/ingest/bronze/events/00000000000000000001\.json"):
+        of(store).ledger()
+
+
+def test_a_manifest_under_another_number_is_broken() -> None:
+    store = MemoryStore()
+    store.put("_lakehouse/ingest/bronze/events/00000000000000000001.json", b'{"number": 2, "files": [], "set_aside": []}')
+    with pytest.raises(Broken, match="holds batch 2"):
+        of(store).ledger()
+
+
+def test_a_missing_manifest_is_broken_and_named() -> None:
+    store = MemoryStore()
+    batches = of(store)
+    for number in range(1, 4):
+        batches.plan(batch(number, f"f{number}"))
+    store.delete(["_lakehouse/ingest/bronze/events/00000000000000000002.json"])
+    with pytest.raises(Broken, match=r"00000000000000000002\.json"):
+        of(store).ledger()
+
+
+def test_a_snapshot_without_its_names_is_broken() -> None:
+    store = MemoryStore()
+    batches = of(store)
+    for number in range(1, 65):
+        batches.plan(batch(number, f"f{number}"))
+    store.put("_lakehouse/ingest/bronze/events/00000000000000000064.json", b'{"number": 64, "files": [], "set_aside": []}')
+    with pytest.raises(Broken, match="'seen'"):
+        of(store).ledger()
+
+
+def test_foreign_files_beside_manifests_are_not_read() -> None:
+    store = MemoryStore()
+    batches = of(store)
+    batches.plan(batch(1, "a"))
+    store.put("_lakehouse/ingest/bronze/events/.DS_Store", b"x")
+    assert sizes(of(store).ledger()) == {"a": 10}
+
+
+def test_keys_that_leave_the_journal_are_refused() -> None:
+    with pytest.raises(Refused):
+        of(MemoryStore(), "../../etc").ledger()
+
+
+def test_of_a_race_for_one_number_only_one_manifest_stays() -> None:
+    class Late(MemoryStore):
+        """Another process plans the same number between this one's listing and its write."""
+
+        def list(self, prefix: str) -> list[StoredFile]:
+            listing = super().list(prefix)
+            if not listing:
+                of(self._other).plan(batch(1, "theirs"))
+                self._files |= self._other._files
+            return listing
+
+        _other = MemoryStore()
+
+    batches = of(Late())
+    with pytest.raises(Transient):
+        batches.plan(batch(1, "ours"))
+    assert sizes(batches.ledger()) == {"theirs": 10}
