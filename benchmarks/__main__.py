@@ -10,6 +10,7 @@ NAMES = (
     "inventory",
     "vacuum_lake",
     "vacuum_memory",
+    "requests",
     "mutants",
     "fleet",
     "throughput",

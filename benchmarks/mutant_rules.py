@@ -910,9 +910,9 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         "lakehouse/engine/compaction/undo.py",
-        "    return done if made == newest + 1 else",
-        "    return done if made else",
-        ("engine/compaction/test_undo.py::test_what_somebody_writes_beside_every_restore_is_given_back_or_named",),
+        "    if not (missing := history.missing_after(newest)):",
+        "    if (missing := history.missing_after(newest)) is not None:",
+        ("engine/compaction/test_undo.py::test_what_somebody_writes_beside_the_restore_is_named",),
     ),
     Rule(
         "lakehouse/engine/compaction/undo.py",
@@ -922,8 +922,8 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         "lakehouse/engine/compaction/undo.py",
-        "history = history_since(lake.store, known, before.version)",
-        "history = known",
+        "history = history_since(lake.store, now.history, before.version)",
+        "history = now.history",
         ("engine/compaction/test_undo.py::test_a_restore_is_found_below_any_number_of_later_commits",),
     ),
     Rule(
@@ -1210,14 +1210,14 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         "lakehouse/engine/ingest/write.py",
-        "app_id in commit.applications for commit in newest_first(lake.store, target.history))",
-        "app_id in commit.applications for commit in target.history.commits)",
+        "app_id in commit.applications for commit in newest_first(lake.store, target.history)",
+        "app_id in commit.applications for commit in target.history.commits",
         ("engine/delta_log/test_far_behind.py::test_who_followed_long_ago_is_still_known_to_follow",),
     ),
     Rule(
         "lakehouse/engine/ingest/write.py",
-        "    if consumed is not None and consumed > driver.version:",
-        "    if consumed is not None and consumed > driver.version + 1:",
+        "    if consumed is not None and consumed > version:",
+        "    if consumed is not None and consumed > version + 1:",
         ("engine/delta_log/test_far_behind.py::test_an_input_that_is_older_than_what_was_read_of_it_is_broken",),
     ),
     Rule(

@@ -1,24 +1,30 @@
 """An S3 server for the benchmarks: moto's, which counts its requests by kind and makes a bucket with an old table in it in seconds.
 
 `python -m benchmarks.s3_server PORT`. Beside S3 it answers `/-/seed?bucket=…&key=…&files=…&folders=…`, `/-/requests`, which starts again
-at 0, and `/-/latency?ms=…`: how long each answer waits from now on, as the way to a real bucket makes it wait.
+at 0, and `/-/latency?ms=…`: how long each answer waits from now on, as the way to a real bucket makes it wait. A request of the Python
+client is also counted as `ours …`, every other one as `spark …`.
 
 Its LIST is not moto's own, which goes through the whole bucket for each page and would make Delta, who lists the most, look slow: names are
 kept sorted, so that a page costs what is on it, as on S3.
 """
 
 import json
+import os
+import subprocess
 import sys
 import time
 from bisect import bisect_left, bisect_right, insort
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from datetime import timedelta
 from io import BytesIO
 from random import Random
 from threading import Lock
 from typing import Any
+from urllib.error import URLError
 from urllib.parse import parse_qs
+from urllib.request import urlopen
 from uuid import UUID
 
 from moto.s3.models import FakeBucket, S3Backend, s3_backends
@@ -26,6 +32,7 @@ from moto.server import DomainDispatcherApplication, create_backend_app
 from moto.utilities.utils import get_partition
 from werkzeug.serving import WSGIRequestHandler, run_simple
 
+from lakehouse_tests.conftest import free_port
 from lakehouse_tests.log_builder import LogBuilder
 
 PREFIX, KEY = "lake", "bronze/big"
@@ -33,6 +40,31 @@ ACCOUNT, REGION = "123456789012", "us-east-1"
 DEAD_SHARE, ORPHAN_SHARE = 0.16, 0.04
 _LAST = "\U0010ffff"
 _OLD = timedelta(days=60)
+
+
+@contextmanager
+def served() -> Iterator[str]:
+    """The address of a fresh server in a process of its own, which boto3 and the JVM find in the environment."""
+    port = free_port()
+    endpoint = f"http://127.0.0.1:{port}"
+    os.environ |= {"AWS_ENDPOINT_URL": endpoint, "AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test", "AWS_REGION": "us-east-1"}
+    with subprocess.Popen([sys.executable, "-m", "benchmarks.s3_server", str(port)], stderr=subprocess.DEVNULL) as process:
+        try:
+            while True:
+                try:
+                    ask(endpoint, "requests")
+                    break
+                except URLError:
+                    time.sleep(0.1)  # until it answers
+            yield endpoint
+        finally:
+            process.terminate()
+
+
+def ask(endpoint: str, what: str) -> dict[str, int]:
+    """What the server answers below `/-/`."""
+    with urlopen(f"{endpoint}/-/{what}") as answer:  # noqa: S310  # our own server
+        return json.load(answer)
 
 
 def names_of(files: int, folders: int) -> tuple[list[str], list[str], list[str]]:
@@ -93,15 +125,17 @@ def seed(bucket: str, key: str, *, files: int, folders: int) -> int:
 
 def _kinds(environ: dict[str, Any], query: dict[str, list[str]]) -> list[str]:
     """What a request counts as: `… of data` are those that name the table's own files or folders, apart from its log."""
+    sender = "ours" if "Boto3" in environ.get("HTTP_USER_AGENT", "") else "spark"
     method, table = environ["REQUEST_METHOD"], f"{PREFIX}/{KEY}/"
     if method == "GET" and "list-type" in query:
         prefix = query.get("prefix", [""])[0]
-        return ["LIST", *(["LIST of data"] if prefix.startswith(table) and "/_delta_log" not in prefix else [])]
+        log = [f"{sender} LIST of logs"] if "/_delta_log" in prefix else []
+        return ["LIST", f"{sender} LIST", *log, *(["LIST of data"] if prefix.startswith(table) and not log else [])]
     if method == "POST" and "delete" in query:
         body = environ["wsgi.input"].read(int(environ["CONTENT_LENGTH"]))
         environ["wsgi.input"] = BytesIO(body)
-        return ["DeleteObjects of data" if f"<Key>{table}".encode() in body else "DeleteObjects of others"]
-    return [method]
+        return [f"{sender} DELETE", "DeleteObjects of data" if f"<Key>{table}".encode() in body else "DeleteObjects of others"]
+    return [method, f"{sender} {'PUT' if method == 'POST' else method}"]
 
 
 class _Names(list[str]):

@@ -6,22 +6,16 @@ removed by the log, some in no log at all. The server is a process of its own (`
 ways are left out where, by the size before, they would take longer than ten minutes.
 """
 
-import json
-import os
-import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from math import ceil, inf
 from pathlib import Path
 from typing import TYPE_CHECKING
-from urllib.error import URLError
-from urllib.request import urlopen
 
-from benchmarks.s3_server import KEY, PREFIX, names_of
+from benchmarks.s3_server import KEY, PREFIX, ask, names_of, served
 from lakehouse import Append, Landing, Table
 from lakehouse.core.settings import Settings
 from lakehouse.engine.clock import now_ms
@@ -31,7 +25,7 @@ from lakehouse.engine.spark import statements
 from lakehouse.engine.spark.sessions import connect
 from lakehouse.engine.vacuum import LakeFacts, vacuum
 from lakehouse.runtime import server
-from lakehouse_tests.conftest import free_port, own_settings
+from lakehouse_tests.conftest import own_settings
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -57,7 +51,7 @@ class Measured:
 
 def main(*sizes: int) -> int:
     """Prints what each way takes at each size; 1 if ours misses a goal at the largest that FULL was run at, or behind the latency."""
-    with tempfile.TemporaryDirectory() as home, _s3() as endpoint:
+    with tempfile.TemporaryDirectory() as home, served() as endpoint:
         settings = replace(own_settings(Path(home), LAKEHOUSE_SPARK_MEMORY="2g"), root="s3://warm/lake")
         with server.supervised(settings):
             _compare(endpoint, settings, 200, {*WAYS})  # warms the JVM up, which else the first way would pay for
@@ -103,16 +97,16 @@ def _compare(endpoint: str, settings: Settings, files: int, ways: set[str], *, l
         if way not in ways:
             continue
         bucket = f"b{files}-{latency_ms}-{number}"
-        _ask(endpoint, f"seed?bucket={bucket}&files={files}&folders={min(FOLDERS, files // 2)}")
+        ask(endpoint, f"seed?bucket={bucket}&files={files}&folders={min(FOLDERS, files // 2)}")
         lake = open_lake(replace(settings, root=f"s3://{bucket}/{PREFIX}"))
-        _ask(endpoint, f"latency?ms={latency_ms}")
+        ask(endpoint, f"latency?ms={latency_ms}")
         for name, step in run(lake, connect(settings)):
-            _ask(endpoint, "requests")
+            ask(endpoint, "requests")
             began = time.perf_counter()
             step()
             seconds = time.perf_counter() - began
-            found[name] = Measured(way=name, seconds=seconds, requests=_ask(endpoint, "requests"), deleted=len(dead) + len(orphans))
-        _ask(endpoint, "latency?ms=0")
+            found[name] = Measured(way=name, seconds=seconds, requests=ask(endpoint, "requests"), deleted=len(dead) + len(orphans))
+        ask(endpoint, "latency?ms=0")
         left = {each.key.removeprefix(f"{PREFIX}/{KEY}/") for each in lake.store.walk(KEY) if "/_delta_log/" not in each.key}
         if left != {*live}:
             raise SystemExit(f"{way}: {len({*live} - left)} live files are gone, {len(left - {*live})} others are left")
@@ -152,30 +146,6 @@ FULL, INVENTORY, OURS, SCAN = (
     "(its report: lakehouse inventory scan)",
 )
 WAYS: Mapping[str, Callable[[Lake, "SparkSession"], type_of_steps]] = {FULL: _full, INVENTORY: _inventory, OURS: _ours}
-
-
-@contextmanager
-def _s3() -> Iterator[str]:
-    """The address of a fresh server, which boto3 and the JVM find in the environment."""
-    port = free_port()
-    endpoint = f"http://127.0.0.1:{port}"
-    os.environ |= {"AWS_ENDPOINT_URL": endpoint, "AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test", "AWS_REGION": "us-east-1"}
-    with subprocess.Popen([sys.executable, "-m", "benchmarks.s3_server", str(port)], stderr=subprocess.DEVNULL) as process:
-        try:
-            while True:
-                try:
-                    _ask(endpoint, "requests")
-                    break
-                except URLError:
-                    time.sleep(0.1)  # until it answers
-            yield endpoint
-        finally:
-            process.terminate()
-
-
-def _ask(endpoint: str, what: str) -> dict[str, int]:
-    with urlopen(f"{endpoint}/-/{what}") as answer:  # noqa: S310  # our own server
-        return json.load(answer)
 
 
 if __name__ == "__main__":

@@ -15,8 +15,7 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
-from benchmarks.s3_server import PREFIX
-from benchmarks.vacuum import _ask, _s3
+from benchmarks.s3_server import PREFIX, ask, served
 from lakehouse.core.declaration.table import Append, Landing, Table
 from lakehouse.core.settings import parse_settings
 from lakehouse.engine.clock import now_ms
@@ -33,7 +32,7 @@ _SCHEMA = "id BIGINT, day STRING"
 def main(*counts: int) -> int:
     """Prints a line for each number of tables; 1 if the requests grow faster than the tables."""
     each: list[float] = []
-    with _s3() as endpoint:
+    with served() as endpoint:
         for count in counts or COUNTS:
             seconds, requests = _measured(endpoint, count)
             each.append(sum(requests.values()) / count)
@@ -50,7 +49,7 @@ def _measured(endpoint: str, count: int) -> tuple[float, Mapping[str, int]]:
         for number in range(count)
     ]
     for table in tables:
-        _ask(endpoint, f"seed?bucket=lake{count}&files={FILES}&folders={FOLDERS}&key={table.key}")
+        ask(endpoint, f"seed?bucket=lake{count}&files={FILES}&folders={FOLDERS}&key={table.key}")
     with tempfile.TemporaryDirectory() as home, contextlib.ExitStack() as patches:
         os.environ["LAKEHOUSE_ROOT"] = root = f"s3://lake{count}/{PREFIX}"
         lake = open_lake(parse_settings({"LAKEHOUSE_ROOT": root, "LAKEHOUSE_REPLAY": "off"}, base=Path(home)))

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from lakehouse.engine.lake import Lake
+    from lakehouse.engine.store import StoredFile
 
 type_of_client = Callable[..., "subprocess.Popen[str]"]
 
@@ -117,6 +119,22 @@ def lake(settings: Settings) -> "Lake":
     from lakehouse.engine.lake import open_lake
 
     return open_lake(settings)
+
+
+@pytest.fixture
+def log_reads(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
+    """How often this process has listed, and so read, the log of each table that lies on disk."""
+    from lakehouse.engine.store import DiskStore
+
+    reads, real = Counter[str](), DiskStore.list
+
+    def listed(store: DiskStore, prefix: str) -> "list[StoredFile]":
+        key, slash, _ = prefix.partition("/_delta_log")
+        reads.update([key] if slash else [])
+        return real(store, prefix)
+
+    monkeypatch.setattr(DiskStore, "list", listed)
+    return reads
 
 
 @pytest.fixture

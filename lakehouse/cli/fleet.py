@@ -23,8 +23,9 @@ from lakehouse.core.scheduling.triggers import TableState, state_of
 from lakehouse.core.units import DAY_MS
 from lakehouse.engine.clock import now_ms
 from lakehouse.engine.compaction.hold_back import hands_off_now
-from lakehouse.engine.compaction.ledger import last_compaction_ms
+from lakehouse.engine.journal.journal import Journal
 from lakehouse.engine.lake import Lake
+from lakehouse.engine.table_health import last_compaction_ms
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,11 +78,12 @@ def _look(lake: Lake, table: Table, now: int) -> _Looked | None:
     if facts is None:
         return None
     plan = plan_table(table, facts.layout, facts.history, now_ms=now)
-    held = hands_off_now(lake, table, facts.history)
+    failures = Journal(lake.store).tries(table.key)
+    held = hands_off_now(lake, table, facts.history, failures=failures)
     strategy = strategy_of(plan.policy, facts.layout, facts.history).strategy
     state = replace(
         state_of(facts.layout, assess_health(facts.layout, plan)),
-        last_compaction_ms=last_compaction_ms(lake, table, facts),
+        last_compaction_ms=last_compaction_ms(facts.history, failures),
         sensor_driven=isinstance(strategy, BySensor),
         chosen=type(strategy).__name__,
         prices=table.prices,

@@ -13,6 +13,7 @@ from dagster_pyspark import LazyPySparkResource
 
 from lakehouse.core.declaration.compaction_policy import policy_for
 from lakehouse.core.declaration.table import Table
+from lakehouse.core.delta.facts import TableFacts
 from lakehouse.core.errors import LakehouseError, Refused
 from lakehouse.core.scheduling.circuit_breaker import closed_window
 from lakehouse.core.scheduling.ranking import Decision, describe
@@ -22,15 +23,15 @@ from lakehouse.defs.health import report_checks
 from lakehouse.defs.keys import compaction_key, pool_of, table_key
 from lakehouse.defs.metadata.table import compaction_metadata, table_metadata
 from lakehouse.defs.table_assets import tag_session
-from lakehouse.defs.upkeep.after_compaction import measured
+from lakehouse.defs.upkeep.after_write import measured
 from lakehouse.defs.upkeep.fleet import COST_TAG, REFUSED_TAG, read_memory, weigh_fleet
 from lakehouse.defs.upkeep.ranking import report_ranking
 from lakehouse.engine.clock import now_ms
 from lakehouse.engine.compaction.hold_back import refuse_hands_off
-from lakehouse.engine.compaction.ledger import last_compaction_ms
 from lakehouse.engine.journal.cache import JournalCache
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.spark.sessions import session_id
+from lakehouse.engine.table_health import assess
 
 # On S3, how late a record is found that no marker tells of. A folder is listed in each tick, for nothing.
 SWEEP_MS = 600_000
@@ -72,7 +73,8 @@ def compaction_asset(table: Table, lake: Lake) -> dg.AssetsDefinition:
                 with suppress(Exception):  # what went wrong is the one to tell; the breaker may be open by it
                     report_checks(context, table, lake, fails=True)
                 raise
-        report_table(context, table, lake)
+        if outcome.facts is not None:
+            report_table(context, table, lake, outcome.facts)
         outcome = measured(context, lake, table, spark, outcome, asked=config.probe)
         context.log.info(f"{table.key}: {outcome.plan.sentence}")
         yield dg.MaterializeResult(metadata=compaction_metadata(outcome))
@@ -106,17 +108,15 @@ def refuse_closed_window(table: Table, tags: Mapping[str, str], *, now_ms: int) 
         raise Refused(f"compact {table.key}: {held.sentence}; accepted: to wait for it, or lakehouse compact {table.key}")
 
 
-def report_table(context: dg.AssetExecutionContext, table: Table, lake: Lake) -> None:
+def report_table(context: dg.AssetExecutionContext, table: Table, lake: Lake, facts: TableFacts) -> None:
     """The table as the compaction left it: an observation and the checks. What is in their way is told, and fails nothing.
 
     A failure would have Dagster try again, and the next compaction, with nothing left to do, would take the place of this one's account.
     """
     try:
-        facts = lake.facts(table.key)
-        if facts is not None:
-            metadata = table_metadata(table, facts, last_compaction_ms=last_compaction_ms(lake, table, facts))
-            context.log_event(dg.AssetObservation(table_key(table), metadata=metadata))
-        report_checks(context, table, lake)
+        assessed = assess(lake, table, facts)
+        context.log_event(dg.AssetObservation(table_key(table), metadata=table_metadata(table, assessed)))
+        report_checks(context, table, lake, assessed)
     except LakehouseError as error:
         context.log.warning(f"{table.key} was compacted; what it is like now could not be told: {type(error).__name__}: {error}")
 

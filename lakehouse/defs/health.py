@@ -9,17 +9,17 @@ from dataclasses import dataclass, field
 import dagster as dg
 
 from lakehouse.core.declaration.table import Table
+from lakehouse.core.delta.snapshot import Layout
 from lakehouse.core.errors import Broken, Refused
-from lakehouse.core.scheduling.health import log_debt_ok, small_files_ok
-from lakehouse.core.scheduling.rewrite_loops import find_rewrites
+from lakehouse.core.scheduling.health import Health, log_debt_ok, small_files_ok
 from lakehouse.defs.dagster_records import runs_in_flight
 from lakehouse.defs.failures import dagster_words
 from lakehouse.defs.keys import table_key
 from lakehouse.engine.compaction.hold_back import breaker_of
-from lakehouse.engine.delta_log import TableFacts, missing_files
+from lakehouse.engine.delta_log import missing_files
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.spark.statements import delete_lines
-from lakehouse.engine.table_health import health_of
+from lakehouse.engine.table_health import Assessment, assess
 
 _DESCRIPTIONS = {
     "readable": "The log folds, and every file that the table needs is in storage.",
@@ -28,6 +28,8 @@ _DESCRIPTIONS = {
     "log_debt": "The log is checkpointed often enough.",
     "quarantine": "No landed line was refused.",
 }
+# By run and table: what a write has assessed and the checks of its run have not taken yet.
+_handed: dict[tuple[str, str], Assessment] = {}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,7 +55,8 @@ def health_check(table: Table, lake: Lake) -> dg.AssetChecksDefinition:
     def check(context: dg.AssetCheckExecutionContext) -> Iterator[dg.AssetCheckResult]:
         wanted = {selected.name for selected in context.selected_asset_check_keys}
         with dagster_words(context):
-            found = [verdict for verdict in judge(table, lake) if verdict.name in wanted]
+            assessed = _handed.pop((context.run.run_id, table.key), None)
+            found = [verdict for verdict in judge(table, lake, assessed) if verdict.name in wanted]
         for verdict in found:
             yield dg.AssetCheckResult(
                 asset_key=key,
@@ -73,8 +76,8 @@ def check_names(table: Table) -> tuple[str, ...]:
     return names if table.source is None else (*names, "quarantine")
 
 
-def judge(table: Table, lake: Lake) -> tuple[TableVerdict, ...]:
-    """The verdicts on a table as it is now, one per name of `check_names`.
+def judge(table: Table, lake: Lake, assessed: Assessment | None = None) -> tuple[TableVerdict, ...]:
+    """The verdicts on a table, one per name of `check_names`: as it was `assessed`, or as it is now.
 
     A log that cannot be read is the verdict of `readable` and fails the others with it.
 
@@ -82,17 +85,27 @@ def judge(table: Table, lake: Lake) -> tuple[TableVerdict, ...]:
         Transient: storage did not answer.
     """
     try:
-        facts = lake.facts(table.key)
-        missing = () if facts is None else missing_files(lake.store, facts.layout)
+        if assessed is None and (facts := lake.facts(table.key)) is not None:
+            assessed = assess(lake, table, facts)
+        missing = () if assessed is None else missing_files(lake.store, assessed.facts.layout)
     except (Broken, Refused) as error:
         return tuple(_unreadable(name, error) for name in check_names(table))
-    if facts is None:
+    if assessed is None:
         return tuple(TableVerdict(name=name, ok=True, sentence="there is no table yet") for name in check_names(table))
     quarantine = () if table.source is None else (_quarantine(table, lake),)
-    return (_readable(facts, missing), *_of_health(table, facts), _breaker(table, lake, facts), *quarantine)
+    return (_readable(assessed.facts.layout, missing), *_of_health(assessed.health), _breaker(table, lake, assessed), *quarantine)
 
 
-def report_checks(context: dg.AssetExecutionContext, table: Table, lake: Lake, *, fails: bool = False) -> None:
+def hand_on(run_id: str, table: Table, assessed: Assessment) -> None:
+    """Gives a run's checks, which follow in the same process, the table as its write has just assessed it; else they read the log again."""
+    for key in [key for key in _handed if key[0] != run_id]:
+        del _handed[key]
+    _handed[run_id, table.key] = assessed
+
+
+def report_checks(
+    context: dg.AssetExecutionContext, table: Table, lake: Lake, assessed: Assessment | None = None, *, fails: bool = False
+) -> None:
     """Writes the verdicts on another asset's table into the events of this run, as if the check had run.
 
     A run that `fails` drops the events that it has not yielded: its verdicts go to the instance instead, as of no run.
@@ -100,7 +113,7 @@ def report_checks(context: dg.AssetExecutionContext, table: Table, lake: Lake, *
     Where a run that writes the table is queued or under way, its own checks come later and are left to it: Dagster takes
     the verdict that was planned last for the newest, and a run plans its checks when it is made. Ours would hide them.
     """
-    verdicts = judge(table, lake)
+    verdicts = judge(table, lake, assessed)
     writers = [run.name for run in runs_in_flight(context.instance, [table]) if not run.is_compaction]
     if any(name != context.run.run_id[:8] for name in writers):
         context.log.info(f"{table.key} is checked at the end of the run that writes it next: {', '.join(writers)}")
@@ -122,8 +135,7 @@ def report_checks(context: dg.AssetExecutionContext, table: Table, lake: Lake, *
         context.log_event(evaluation)  # pyright: ignore[reportArgumentType]
 
 
-def _readable(facts: TableFacts, missing: tuple[str, ...]) -> TableVerdict:
-    layout = facts.layout
+def _readable(layout: Layout, missing: tuple[str, ...]) -> TableVerdict:
     sentence = f"version {layout.version} folds into {layout.file_count} file(s) of {layout.size_bytes} bytes, all in storage"
     if missing:
         named = ", ".join(missing[:5]) + (", …" if len(missing) > 5 else "")
@@ -133,8 +145,7 @@ def _readable(facts: TableFacts, missing: tuple[str, ...]) -> TableVerdict:
     )
 
 
-def _of_health(table: Table, facts: TableFacts) -> tuple[TableVerdict, ...]:
-    health = health_of(table, facts)
+def _of_health(health: Health) -> tuple[TableVerdict, ...]:
     small, debt = small_files_ok(health), log_debt_ok(health)
     return (
         TableVerdict(name="small_files", ok=small.ok, sentence=small.sentence, numbers={"mergeable_files": health.mergeable_file_count}),
@@ -142,10 +153,10 @@ def _of_health(table: Table, facts: TableFacts) -> tuple[TableVerdict, ...]:
     )
 
 
-def _breaker(table: Table, lake: Lake, facts: TableFacts) -> TableVerdict:
-    state = breaker_of(lake, table, facts.history)
+def _breaker(table: Table, lake: Lake, assessed: Assessment) -> TableVerdict:
+    rewrites = assessed.rewrites
+    state = breaker_of(lake, table, assessed.facts.history, failures=assessed.failures, rewrites=rewrites)
     retry = {} if state.retry_at_ms is None else {"retry_at_ms": state.retry_at_ms}
-    rewrites = find_rewrites(facts.history)
     numbers = {"rewrites_in_a_row": rewrites.times, "rewritten_bytes": rewrites.bytes_rewritten, **retry}
     return TableVerdict(name="breaker", ok=state.position == "closed", sentence=state.sentence, numbers={**numbers})
 

@@ -1,6 +1,5 @@
 """One asset per table: what it is made from, what it is called, and the write itself."""
 
-import contextlib
 from collections.abc import Iterator, Sequence
 from datetime import timedelta
 from typing import Any
@@ -10,19 +9,19 @@ from dagster_pyspark import LazyPySparkResource
 
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.delta.commits import History
-from lakehouse.core.errors import LakehouseError
+from lakehouse.core.delta.facts import TableFacts
 from lakehouse.core.ingest.batches import SetAside
 from lakehouse.core.ingest.outcome import WriteOutcome
 from lakehouse.core.text import printable
 from lakehouse.defs.failures import dagster_words
+from lakehouse.defs.health import hand_on
 from lakehouse.defs.keys import landing_key, pool_of, table_key
 from lakehouse.defs.metadata.table import declared_metadata, table_metadata, write_metadata
 from lakehouse.defs.run_ownership import process_tag
 from lakehouse.defs.upkeep.after_write import compact_after_write
-from lakehouse.engine.compaction.ledger import last_compaction_ms
-from lakehouse.engine.delta_log import TableFacts
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.spark.sessions import session_id
+from lakehouse.engine.table_health import assess
 
 _NAMED = 100
 
@@ -54,15 +53,12 @@ def table_asset(table: Table, lake: Lake) -> dg.AssetsDefinition:
             session = spark.spark_session
             tag_session(context, session_id(session))
             outcome = write_table(lake, session, table)
-            problem = compact_after_write(context, table, lake, spark, outcome)
-            facts = lake.facts(table.key)
-            compacted_ms = None
-            with contextlib.suppress(LakehouseError):  # the rows are committed: a journal that does not answer must not fail the run
-                compacted_ms = None if facts is None else last_compaction_ms(lake, table, facts)
+            facts, problem = compact_after_write(context, table, lake, spark, outcome)
         _tell(context, table, outcome)
         if facts is not None:
-            told = table_metadata(table, facts, last_compaction_ms=compacted_ms)
-            metadata = {**told, **write_metadata(outcome)}
+            assessed = assess(lake, table, facts)
+            hand_on(context.run.run_id, table, assessed)
+            metadata = {**table_metadata(table, assessed), **write_metadata(outcome)}
             yield dg.MaterializeResult(metadata=metadata, data_version=dg.DataVersion(data_version(facts)))
         if problem is not None:
             with dagster_words(context):

@@ -17,6 +17,7 @@ from lakehouse.defs.metadata.table import table_metadata
 from lakehouse.engine.clock import now_ms
 from lakehouse.engine.journal.journal import Journal
 from lakehouse.engine.lake import Lake
+from lakehouse.engine.table_health import assess
 from lakehouse_tests.defs.example import example_lake, latest_orders, orders
 from lakehouse_tests.log_builder import LogBuilder
 
@@ -129,7 +130,7 @@ def test_a_plan_that_is_refused_is_told_and_stops_neither_a_write_nor_the_checks
         story.commit("CLUSTER BY", {"domainMetadata": CLUSTERED})
     story.append(small_files(9)).store_data()
     facts = story.facts()
-    metadata = table_metadata(table, facts, last_compaction_ms=None)
+    metadata = table_metadata(table, assess(lake, table, facts))
     assert (metadata["lakehouse/file_count"], metadata["lakehouse/mergeable_file_count"]) == (9, 0)
     assert metadata["lakehouse/plan"].startswith(f"nothing can be planned: plan of bronze/orders: {why}")
     found = {verdict.name: verdict for verdict in judge(table, lake)}

@@ -26,6 +26,7 @@ from lakehouse.engine.clock import now_ms
 from lakehouse.engine.compaction.run import compact
 from lakehouse.engine.journal.journal import Journal
 from lakehouse.engine.lake import Lake, open_lake
+from lakehouse.engine.table_health import assess
 from lakehouse.engine.vacuum import LakeFacts, plan, run, vacuum
 from lakehouse_tests.defs.example import begun, ended, latest_orders
 from lakehouse_tests.engine import faults
@@ -75,7 +76,7 @@ def tick(lake: Lake, instance: dg.DagsterInstance, *tables: Table) -> dg.SensorR
     """What the sensor makes of the first table, which was just looked at."""
     facts = lake.facts(tables[0].key)
     assert facts is not None
-    metadata = table_metadata(tables[0], facts, last_compaction_ms=None)
+    metadata = table_metadata(tables[0], assess(lake, tables[0], facts))
     instance.report_runless_asset_event(dg.AssetObservation(table_key(tables[0]), metadata=metadata))
     with dg.build_sensor_context(instance=instance) as context:
         result = compaction_sensor(tables, lake)(context)

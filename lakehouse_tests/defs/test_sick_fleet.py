@@ -19,9 +19,9 @@ from lakehouse.defs.metadata.table import table_metadata
 from lakehouse.defs.resources import spark_resource
 from lakehouse.engine.clock import now_ms
 from lakehouse.engine.compaction.hold_back import hands_off_now
-from lakehouse.engine.compaction.ledger import last_compaction_ms
 from lakehouse.engine.journal.journal import Journal
 from lakehouse.engine.lake import Lake, open_lake
+from lakehouse.engine.table_health import assess
 from lakehouse_tests.cli.conftest import Terminal
 from lakehouse_tests.defs.sick_fleet import FLEET, advised, healthy, looped, paused, sick
 
@@ -129,7 +129,7 @@ def observe(lake: Lake, instance: dg.DagsterInstance, table: Table) -> None:
     """The event that every write of ours leaves."""
     facts = lake.facts(table.key)
     assert facts is not None
-    metadata = table_metadata(table, facts, last_compaction_ms=last_compaction_ms(lake, table, facts))
+    metadata = table_metadata(table, assess(lake, table, facts))
     instance.report_runless_asset_event(dg.AssetObservation(table_key(table), metadata=metadata))
 
 

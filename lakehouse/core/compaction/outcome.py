@@ -6,6 +6,7 @@ from typing import Any
 from lakehouse.core.compaction.plan import CompactionPlan
 from lakehouse.core.costs.ledger import Account, Entry, Errors
 from lakehouse.core.costs.measured_benefit import Probe
+from lakehouse.core.delta.facts import TableFacts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -15,7 +16,8 @@ class CompactionOutcome:
     `seconds_optimize` is the bare statement, `seconds_verify` the comparison of the rows before and after. `conflicts` are the tries that
     other writers made it lose, before or within the one that is told here; the wasted figures are what those rewrote for nothing.
     `seconds_waited` is the time spent before the start, for a moment in which it would make no other writer lose. `account` is the table's
-    up to and with this compaction, `None` where there was none; `probe` what scans before and after it took, `None` without any.
+    up to and with this compaction, `None` where there was none; `probe` what scans before and after it took, `None` without any. `facts` is
+    the table as its log had it right after the commit, or as it was found where nothing was done.
     """
 
     plan: CompactionPlan
@@ -33,12 +35,23 @@ class CompactionOutcome:
     seconds_waited: float = 0.0
     account: Account | None = None
     probe: Probe | None = None
+    facts: TableFacts | None = None
 
     @property
     def entry(self) -> Entry | None:
         """This compaction in the account: its seconds until the commit, its money, its errors."""
         entries = self.account.entries if self.account else ()
         return next((entry for entry in entries if entry.compaction.version == self.version_after), None)
+
+    @property
+    def sentences(self) -> tuple[str, ...]:
+        """What is told below the figures of a compaction that committed: by what it was predicted, its seconds, its gain, the account."""
+        if self.version_after is None:
+            return ()
+        verified = "" if self.rows_verified is None else f", {self.rows_verified:,} rows verified in {self.seconds_verify:.1f} s"
+        probed = (f"probe: {self.probe.sentence}",) if self.probe else ()
+        seconds = f"OPTIMIZE {self.seconds_optimize:.1f} s{verified}"
+        return (f"predicted by {self.plan.estimate.basis}", seconds, *probed, *(self.account.sentences if self.account else ()))
 
     def as_json(self) -> dict[str, Any]:
         """The plan's shape, and the actual figures under the same names with the prefix `actual_`."""
@@ -63,4 +76,5 @@ class CompactionOutcome:
             "wasted_seconds": round(self.wasted_seconds, 3),
             "waited_seconds": round(self.seconds_waited, 3),
             "probe": self.probe.as_json() if self.probe else None,
+            "sentences": list(self.sentences),
         }

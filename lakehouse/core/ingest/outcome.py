@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from lakehouse.core.delta.facts import TableFacts
 from lakehouse.core.ingest.batches import SetAside
 from lakehouse.core.reasons import Reason
 from lakehouse.core.scheduling.strategy_selection import StrategyChoice
@@ -12,7 +13,8 @@ from lakehouse.core.scheduling.strategy_selection import StrategyChoice
 class WriteOutcome:
     """One run of a table's write. `version_after` equals `version_before` where nothing was committed; `None` is no table.
 
-    `properties_left` are those that the strategy would set otherwise, with the values that a person gave them.
+    `properties_left` are those that the strategy would set otherwise, with the values that a person gave them. `facts` is the table as its
+    log had it at `version_after`.
     """
 
     table: str
@@ -27,6 +29,7 @@ class WriteOutcome:
     seconds: float = 0.0
     strategy: StrategyChoice | None = None
     properties_left: Mapping[str, str] = field(default_factory=dict[str, str])
+    facts: TableFacts | None = None
 
     @property
     def committed(self) -> bool:

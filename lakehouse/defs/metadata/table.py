@@ -6,7 +6,8 @@ Dagster's. No value comes from the environment: metadata is shown to everybody.
 
 from collections.abc import Mapping
 from dataclasses import asdict, fields, replace
-from itertools import islice
+from itertools import groupby, islice
+from operator import itemgetter
 from typing import Any
 
 import dagster as dg
@@ -22,17 +23,16 @@ from lakehouse.core.delta.snapshot import Layout
 from lakehouse.core.ingest.batches import ingest_app_id
 from lakehouse.core.ingest.outcome import WriteOutcome
 from lakehouse.core.scheduling.health import Health
-from lakehouse.core.scheduling.rewrite_loops import Rewrites, find_rewrites
+from lakehouse.core.scheduling.rewrite_loops import Rewrites
 from lakehouse.core.scheduling.triggers import OnceCold, TableState, state_of
 from lakehouse.core.vacuum.outcome import VacuumOutcome
 from lakehouse.defs.dagster_records import NewestFacts
 from lakehouse.defs.metadata.markdown import Markdown, markdown_table, markdown_text, markdown_value
 from lakehouse.defs.metadata.pictures import histogram_picture
 from lakehouse.engine.clock import now_ms
-from lakehouse.engine.delta_log import TableFacts
 from lakehouse.engine.ingest.table_properties import strategy_in_force
 from lakehouse.engine.lake import Lake
-from lakehouse.engine.table_health import health_of
+from lakehouse.engine.table_health import Assessment
 
 type_of_metadata = dict[str, Any]
 
@@ -61,16 +61,16 @@ def declared_metadata(table: Table, lake: Lake) -> type_of_metadata:
     }
 
 
-def table_metadata(table: Table, facts: TableFacts, *, last_compaction_ms: int | None) -> type_of_metadata:
+def table_metadata(table: Table, assessed: Assessment) -> type_of_metadata:
     """What a table is made of at one version, for its materializations and observations alike.
 
     When it was last compacted stands here, too, so that whoever lost Dagster's older records knows it after the next event.
     """
-    layout, health = facts.layout, health_of(table, facts)
+    facts, layout, health = assessed.facts, assessed.facts.layout, assessed.health
     strategy = strategy_in_force(table, facts).strategy
     once_cold = plan_once_cold(table, layout, facts.history, now_ms=now_ms())
     in_force = {"sensor_driven": isinstance(strategy, BySensor), "chosen": type(strategy).__name__}
-    state = replace(state_of(layout, health, once_cold), last_compaction_ms=last_compaction_ms, **in_force)
+    state = replace(state_of(layout, health, once_cold), last_compaction_ms=assessed.last_compaction_ms, **in_force)
     numbers = {name: number for name in _STATE_NUMBERS if (number := getattr(state, name)) is not None}
     return {
         "lakehouse/version": layout.version,
@@ -78,8 +78,7 @@ def table_metadata(table: Table, facts: TableFacts, *, last_compaction_ms: int |
         **{f"lakehouse/{name}": number for name, number in numbers.items()},
         "lakehouse/strategy_in_force": type(strategy).__name__,
         "lakehouse/state": dg.MetadataValue.json(
-            {name: value for name, value in asdict(state).items() if name not in _DECLARED}
-            | {"rewrites": asdict(find_rewrites(facts.history))}
+            {name: value for name, value in asdict(state).items() if name not in _DECLARED} | {"rewrites": asdict(assessed.rewrites)}
         ),
         **({} if health.row_count is None else {"dagster/row_count": health.row_count}),
         **_landed_batch(table, layout),
@@ -186,8 +185,10 @@ def write_metadata(outcome: WriteOutcome) -> type_of_metadata:
 
 
 def compaction_metadata(outcome: CompactionOutcome) -> type_of_metadata:
-    """Predicted beside actual, and where the seconds went."""
-    plan, entry = outcome.plan, outcome.entry
+    """Predicted beside actual, and where the seconds went; at most a thousand files are named."""
+    plan, entry, document = outcome.plan, outcome.entry, outcome.as_json()
+    named = islice(((place, path) for place, paths in enumerate(document["bins"]) for path in paths), _PATHS)
+    document["bins"] = [[path for _, path in paths] for _, paths in groupby(named, key=itemgetter(0))]
     actual = {
         "files_removed": outcome.files_removed,
         "files_added": outcome.files_added,
@@ -215,6 +216,7 @@ def compaction_metadata(outcome: CompactionOutcome) -> type_of_metadata:
         "lakehouse/wasted_seconds": round(outcome.wasted_seconds, 3),
         **({} if outcome.rows_verified is None else {"lakehouse/rows_verified": outcome.rows_verified}),
         "lakehouse/account": markdown_value(_account_table(pairs)),
+        "lakehouse/compaction": dg.MetadataValue.json(document),
         **_account_numbers(outcome),
         **_probe_numbers(outcome.probe),
     }

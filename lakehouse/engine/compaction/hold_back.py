@@ -2,7 +2,7 @@
 
 import contextlib
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from lakehouse.core.compaction.plan import CompactionPlan
 from lakehouse.core.declaration.compaction_policy import policy_for
@@ -27,18 +27,28 @@ from lakehouse.engine.spark.sessions import first_line, is_conflict, is_lost
 from lakehouse.runtime.server_state import status
 
 
-def breaker_of(lake: Lake, table: Table, history: History | None) -> BreakerState:
-    """The table's breaker: the failures and scans that the journal holds, and what the log shows; without a log, the journal alone."""
-    failures = Journal(lake.store).tries(table.key)
+def breaker_of(
+    lake: Lake,
+    table: Table,
+    history: History | None,
+    *,
+    failures: Sequence[CompactionTry] | None = None,
+    rewrites: Rewrites | None = None,
+) -> BreakerState:
+    """The table's breaker: the failures and scans that the journal holds, and what the log shows; without a log, the journal alone.
+
+    `failures` and `rewrites` are the table's, where they were read and found before.
+    """
+    failures = Journal(lake.store).tries(table.key) if failures is None else failures
     tries = failures if history is None else tries_of(history, failures)
-    rewrites = Rewrites() if history is None else find_rewrites(history)
+    rewrites = rewrites or (Rewrites() if history is None else find_rewrites(history))
     return assess_breaker(tries, rewrites, now_ms(), scans=scans(lake.store, table.key).get(table.key, ()))
 
 
-def hands_off_now(lake: Lake, table: Table, history: History | None) -> HandsOff | None:
-    """Why nothing but a person compacts the table now; `None`: it may be compacted."""
-    pause = Journal(lake.store).pause_of(table.key)
-    held = hands_off(table.key, policy_for(table.layer, table.compaction), pause, breaker_of(lake, table, history), now_ms())
+def hands_off_now(lake: Lake, table: Table, history: History | None, *, failures: Sequence[CompactionTry] | None = None) -> HandsOff | None:
+    """Why nothing but a person compacts the table now; `None`: it may be compacted. `failures` as for `breaker_of`."""
+    pause, breaker = Journal(lake.store).pause_of(table.key), breaker_of(lake, table, history, failures=failures)
+    held = hands_off(table.key, policy_for(table.layer, table.compaction), pause, breaker, now_ms())
     backoff = None if held else backoffs(lake.store, now_ms(), table.key).get(table.key)
     return held if backoff is None else HandsOff(table=table.key, explanation=backoff.explanation)
 

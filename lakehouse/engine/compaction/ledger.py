@@ -5,7 +5,6 @@ from dataclasses import replace
 from lakehouse.core.compaction.outcome import CompactionOutcome
 from lakehouse.core.costs.ledger import RUNS_KEPT, Account, account_for
 from lakehouse.core.declaration.table import Table
-from lakehouse.core.scheduling.circuit_breaker import tries_of
 from lakehouse.engine.delta_log import TableFacts
 from lakehouse.engine.journal.journal import Journal
 from lakehouse.engine.lake import Lake
@@ -17,15 +16,10 @@ def account_of(lake: Lake, table: Table, facts: TableFacts) -> Account:
     return account_for(facts.history, failed, prices=table.prices, on_s3=facts.layout.on_s3)
 
 
-def last_compaction_ms(lake: Lake, table: Table, facts: TableFacts) -> int | None:
-    """When our newest compaction that stayed was committed; `None` where the log tells of none."""
-    tries = tries_of(facts.history, Journal(lake.store).tries(table.key))
-    return max((each.ended_ms for each in tries if each.result == "succeeded"), default=None)
-
-
 def with_account(lake: Lake, table: Table, outcome: CompactionOutcome) -> CompactionOutcome:
     """The outcome with the account of its table up to and with it; as it is, if nothing was committed."""
-    if outcome.version_after is None:
+    newest, facts = outcome.version_after, outcome.facts
+    if newest is None or facts is None:
         return outcome
-    facts = lake.facts(table.key, version=outcome.version_after)
-    return outcome if facts is None else replace(outcome, account=account_of(lake, table, facts))
+    history = replace(facts.history, commits=tuple(commit for commit in facts.history.commits if commit.version <= newest))
+    return replace(outcome, account=account_of(lake, table, replace(facts, history=history)))

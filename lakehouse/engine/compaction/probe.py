@@ -63,15 +63,13 @@ def probe_compaction(lake: Lake, spark: "SparkSession", outcome: CompactionOutco
     Raises:
         Transient: the server is gone.
     """
-    entry, account = outcome.entry, outcome.account
-    if entry is None or account is None or outcome.version_after is None:
+    entry, account, facts = outcome.entry, outcome.account, outcome.facts
+    if entry is None or account is None or facts is None or outcome.version_after is None:
         return None
     seconds = entry.compaction.seconds or outcome.seconds_optimize
     budget = ASKED_SECONDS if asked else probe_budget_seconds(account, seconds, probes(lake, outcome.plan.table))
     if budget <= 0:
         return None
-    facts = lake.facts(outcome.plan.table, version=outcome.version_after)
-    assert facts is not None
     began = time.monotonic()
     versions = (entry.compaction.first_version - 1, outcome.version_after)
     attempt = Probe(

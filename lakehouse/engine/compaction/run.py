@@ -1,13 +1,13 @@
 """One compaction: what the plan says, done, and held against what happened.
 
-1. Where foreign statements come at intervals, the gap after the next one is waited for. Then the guard is taken, and held to the end.
-   What a run before committed, and was ended before it verified, is verified now.
-2. Facts are read from the log, and the plan is made from them; a plan that does nothing ends here.
+1. The guard is taken. What a run before committed, and was ended before it verified, is verified now.
+2. The log is read, and the plan is made from it; a plan that does nothing ends here. Where foreign statements come at intervals, and the
+   plan does not fit before the next one, the guard is given up until that one has committed; then all begins anew.
 3. The journal notes that a commit will have to be verified.
    OPTIMIZE runs, limited to the plan's partitions and with its sizes; the plan's figures go into its commits. Meanwhile the rows that it
    removes are read here, too (`content`).
 4. If another writer changed a file of the plan first, 2 and 3 are done again with less, after a pause; what was wasted is counted.
-5. The commits are read from the log: what was really removed and added.
+5. The log is read once more: what was really removed and added. The outcome hands these facts on.
 6. The rows of the removed files and of the added files are compared (`verify`).
 
 **Safety properties**
@@ -21,13 +21,14 @@ import contextlib
 import time
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
 from lakehouse.core.compaction.conflicts import Loss, half_of, partitions_removed_from, without_partitions
 from lakehouse.core.compaction.foreign_writers import rhythm_of
 from lakehouse.core.compaction.outcome import CompactionOutcome
-from lakehouse.core.compaction.plan import CompactionPlan, plan_or_refusal, plan_table
+from lakehouse.core.compaction.plan import CompactionPlan, plan_table
 from lakehouse.core.costs.estimate import fit_rates
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.delta.commits import Commit
@@ -51,9 +52,9 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-def plan(lake: Lake, table: Table, *, version: int | None = None) -> CompactionPlan | None:
-    """What a compaction would do now, or to the table as it was at `version`, from the log alone; `None` where there is no table."""
-    facts = lake.facts(table.key, version=version)
+def plan(lake: Lake, table: Table) -> CompactionPlan | None:
+    """What a compaction would do now, from the log alone; `None` where there is no table."""
+    facts = lake.facts(table.key)
     return None if facts is None else plan_table(table, facts.layout, facts.history, now_ms=now_ms())
 
 
@@ -69,41 +70,42 @@ def compact(lake: Lake, spark: "SparkSession", table: Table, *, owner: str | Non
     """
     losses, run = list[Loss](), owner or uuid4().hex
     with failure_noted(lake, table.key, run=run) as attempt, translated():
-        waited = await_quiet(lake, table)
-        with hold(lake, spark, table.key, owner=owner or f"compaction of {table.key}"):
-            verify_left(lake, spark, table.key)
-            outcome = retry_conflicts(lambda: _compact(lake, spark, table, losses, attempt, run=run))
-    return replace(outcome, seconds_waited=waited)
+        waited: float | None = None
+        while True:
+            with hold(lake, spark, table.key, owner=owner or f"compaction of {table.key}"):
+                verify_left(lake, spark, table.key)
+                done = retry_conflicts(partial(_compact, lake, spark, table, losses, attempt, run=run, may_wait=waited is None))
+            if isinstance(done, CompactionOutcome):
+                return replace(done, seconds_waited=waited or 0.0)
+            waited = await_quiet(lake, table, done)
 
 
-def await_quiet(lake: Lake, table: Table) -> float:
-    """The seconds it took until a compaction would probably end before the next statement of somebody else begins; a few at most.
-
-    Nobody is held up meanwhile: the guard is taken after it.
-    """
-    facts = lake.facts(table.key)
-    rhythm = None if facts is None else rhythm_of(facts.history)
-    if facts is None or rhythm is None:
-        return 0.0
-    planned, started = plan_or_refusal(table, facts.layout, facts.history, now_ms=now_ms()), time.monotonic()
-    seconds = planned.estimate.seconds
-    if not planned.bins:
-        return 0.0
-    deadline = started + rhythm.seconds_to_wait(now_ms=now_ms(), seconds=seconds)
-    while time.monotonic() < deadline and rhythm.seconds_to_wait(now_ms=now_ms(), seconds=seconds):
-        time.sleep(0.2)  # between two looks for a commit that nobody announces
+def await_quiet(lake: Lake, table: Table, seconds: float) -> float:
+    """The seconds it took until a compaction of so many `seconds` would end before the next statement of others; a few at most."""
+    started, deadline = time.monotonic(), None
+    while True:
         facts = lake.facts(table.key)
-        rhythm = (None if facts is None else rhythm_of(facts.history)) or rhythm
-    return time.monotonic() - started
+        rhythm = None if facts is None else rhythm_of(facts.history)
+        left = rhythm.seconds_to_wait(now_ms=now_ms(), seconds=seconds) if rhythm else 0.0
+        deadline = deadline or started + left
+        if not left or time.monotonic() >= deadline:
+            return time.monotonic() - started
+        time.sleep(0.2)  # between two looks for a commit that nobody announces
 
 
-def _compact(lake: Lake, spark: "SparkSession", table: Table, losses: list[Loss], attempt: Attempt, *, run: str) -> CompactionOutcome:
+def _compact(
+    lake: Lake, spark: "SparkSession", table: Table, losses: list[Loss], attempt: Attempt, *, run: str, may_wait: bool
+) -> CompactionOutcome | float:
+    """The outcome; or the seconds that the plan takes, where it had better wait for a gap between the statements of others."""
     before = lake.facts(table.key)
     if before is None:
         raise Refused(f"compaction of {table.key}: there is no table yet; accepted: materialize {table.key} first")
     planned = _plan(table, before, losses)
     if not planned.bins:
-        return _outcome(planned, [], losses)
+        return _outcome(planned, [], losses, before)
+    rhythm = rhythm_of(before.history) if may_wait else None
+    if rhythm and rhythm.seconds_to_wait(now_ms=now_ms(), seconds=planned.estimate.seconds):
+        return planned.estimate.seconds
     mark, started = uuid4().hex, time.monotonic()
     expect_verification(lake, table.key, mark, version=before.layout.version)
     conflict: Exception | None = None
@@ -127,14 +129,16 @@ def _compact(lake: Lake, spark: "SparkSession", table: Table, losses: list[Loss]
                 raise conflict
         with settled(lake, table.key):
             row_count = verify(lake, spark, before.layout, after, commits, ahead) if commits else None
-    told = _outcome(planned, commits, losses)
-    return replace(told, rows_verified=row_count, seconds_optimize=seconds_optimize, seconds_verify=time.monotonic() - ended)
+    outcome = _outcome(planned, commits, losses, after)
+    return replace(outcome, rows_verified=row_count, seconds_optimize=seconds_optimize, seconds_verify=time.monotonic() - ended)
 
 
 def _facts_since(lake: Lake, table: Table, version: int) -> TableFacts:
-    """The facts of now, with every commit after `version`: others may have made any number of them beside a long statement."""
+    """The facts of now, with every commit after `version` at least: others may have made any number of them beside a long statement."""
     facts = lake.facts(table.key)
     assert facts is not None
+    if facts.history.commits and facts.history.commits[0].version <= version + 1:
+        return facts
     return replace(facts, history=history_since(lake.store, facts.history, version))
 
 
@@ -177,7 +181,7 @@ def _record(lake: Lake, table: Table, loss: Loss, *, run: str, why: str) -> None
         Journal(lake.store).record_try(table.key, ended)
 
 
-def _outcome(planned: CompactionPlan, commits: Sequence[Commit], losses: Sequence[Loss]) -> CompactionOutcome:
+def _outcome(planned: CompactionPlan, commits: Sequence[Commit], losses: Sequence[Loss], facts: TableFacts) -> CompactionOutcome:
     """The measured figures of one or several commits; none at all if the files of the plan were gone before OPTIMIZE looked."""
     return CompactionOutcome(
         plan=planned,
@@ -189,4 +193,5 @@ def _outcome(planned: CompactionPlan, commits: Sequence[Commit], losses: Sequenc
         conflicts=len(losses),
         wasted_bytes=sum(loss.wasted_bytes for loss in losses),
         wasted_seconds=sum(loss.wasted_seconds for loss in losses),
+        facts=facts,
     )

@@ -9,10 +9,7 @@ Safety properties:
 - A layout is of one version: a log that changes while it is read is listed again from the start.
 """
 
-from dataclasses import dataclass
-
-from lakehouse.core.delta.commits import History
-from lakehouse.core.delta.snapshot import Layout
+from lakehouse.core.delta.facts import TableFacts
 from lakehouse.core.errors import Broken, Refused, Transient
 from lakehouse.engine.delta_log.checkpoint import Checkpoint, read_checkpoint
 from lakehouse.engine.delta_log.columns import garbage_uncollected
@@ -26,14 +23,6 @@ from lakehouse.engine.store import Store
 __all__ = ["TableFacts", "garbage_uncollected", "history_since", "missing_files", "newest_first", "read_facts"]
 
 _TRIES = 5
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TableFacts:
-    """What the log says at one version."""
-
-    layout: Layout
-    history: History
 
 
 def read_facts(store: Store, key: str, *, uri: str, newest_commits: int = 500, version: int | None = None) -> TableFacts | None:

@@ -28,7 +28,7 @@ def newest_first(store: Store, history: History) -> Iterator[Commit]:
         Transient: the log was cleaned up while it was read.
     """
     yield from reversed(history.commits)
-    if not history.commits:
+    if not history.commits or history.commits[0].version == 0:
         return
     folder = f"{history.table}/_delta_log/"
     older = commits_before(store.list(folder), history.commits[0].version, folder=folder)

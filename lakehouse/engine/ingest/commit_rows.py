@@ -123,10 +123,9 @@ def check_shape(frame: "DataFrame", table: Table, layout: Layout | None) -> None
 
 
 def outcome_of(
-    lake: Lake, spark: "SparkSession", table: Table, *, before: TableFacts | None, reason: Reason, sentence: str
+    lake: Lake, spark: "SparkSession", table: Table, *, before: TableFacts | None, after: TableFacts | None, reason: Reason, sentence: str
 ) -> WriteOutcome:
-    """What the table's log says was written since `before`; a new table gets what could not be given to it at its making."""
-    after = lake.facts(table.key)
+    """What was written between two readings of the table's log; a new table gets what could not be given to it at its making."""
     if before is None:
         after = apply_strategy(lake, spark, table, after)
     known = -1 if before is None else before.layout.version
@@ -140,6 +139,7 @@ def outcome_of(
         rows_written=sum(_rows_written(commit.metrics) for commit in commits),
         strategy=strategy_in_force(table, before),
         properties_left={} if after is None else strategy_changes(table, after).left,
+        facts=after,
     )
 
 

@@ -49,7 +49,7 @@ from lakehouse.engine.ingest.arrival import arrived_batch, check_arrived
 from lakehouse.engine.ingest.parse_lines import count_lines, parse_lines, table_rows
 from lakehouse.engine.ingest.quarantine import quarantine, quarantine_arrived
 from lakehouse.engine.ingest.staging import clear_staged, is_staged, stage, staged_paths
-from lakehouse.engine.ingest.table_properties import apply_strategy, declared_properties
+from lakehouse.engine.ingest.table_properties import declared_properties
 from lakehouse.engine.journal.landed_batches import LandedBatches
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.spark.session_settings import ANSI, session_confs
@@ -87,8 +87,8 @@ class _Planned:
     batches: LandedBatches
 
 
-def load(lake: Lake, spark: "SparkSession", table: Table) -> WriteOutcome:
-    """Everything that has landed for `table` so far, in one or more batches; the caller holds the table's guard.
+def load(lake: Lake, spark: "SparkSession", table: Table, facts: TableFacts | None) -> WriteOutcome:
+    """Everything that has landed for `table` so far, in one or more batches; `facts` is the table now, whose guard the caller holds.
 
     Raises:
         Broken: the table does not tell which batches it holds, or a file of a batch that did not arrive is gone or changed.
@@ -97,7 +97,7 @@ def load(lake: Lake, spark: "SparkSession", table: Table) -> WriteOutcome:
     landing = _landing(table)
     listing = {file.name: file for file in _listing(lake, landing)}
     lying, batches = {f"{landing.prefix}{name}" for name in listing}, LandedBatches(lake.store, table.key, prefix=landing.prefix)
-    before = facts = apply_strategy(lake, spark, table, lake.facts(table.key))
+    before = facts
     loaded: list[_Loaded] = []
     with session_confs(spark, {ANSI: "false"}):
         while (planned := _plan(lake, table, batches, facts, [*listing.values()])).plan.batch is not None:
@@ -113,7 +113,7 @@ def load(lake: Lake, spark: "SparkSession", table: Table) -> WriteOutcome:
     with suppress(Transient, Refused):  # the rows are in the table, and the manifests are whole without it: the next load folds them
         batches.fold(lying=lying, arrived=arrived, now_ms=now_ms())
     reason, sentence = _told(loaded) if loaded else (planned.plan.reason, planned.plan.sentence)
-    outcome = commit_rows.outcome_of(lake, spark, table, before=before, reason=reason, sentence=sentence)
+    outcome = commit_rows.outcome_of(lake, spark, table, before=before, after=facts, reason=reason, sentence=sentence)
     return replace(
         outcome,
         rows_quarantined=sum(each.quarantined for each in loaded),

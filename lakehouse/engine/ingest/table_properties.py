@@ -64,8 +64,8 @@ def strategy_changes(table: Table, facts: TableFacts) -> PropertyChanges:
     return property_changes(facts.layout.properties, undeclared)
 
 
-def strategy_confs(lake: Lake, table: Table) -> dict[str, str]:
-    """Settings of a writing session under which Delta's auto compaction keeps to the policy.
+def strategy_confs(table: Table, facts: TableFacts | None) -> dict[str, str]:
+    """Settings of a session that writes the table under which Delta's auto compaction keeps to the policy.
 
     Without a lower size it counts the files that it wrote itself, and so runs ever more often. Source: delta-io/delta #4045; v4.4.0,
     `OptimisticTransaction.scala`. Exit: when a release counts by the size that it selects by.
@@ -73,7 +73,6 @@ def strategy_confs(lake: Lake, table: Table) -> dict[str, str]:
     policy = policy_for(table.layer, table.compaction)
     if not isinstance(policy.strategy, AutoCompaction):
         return {}
-    facts = lake.facts(table.key)
     size_bytes, history = (0, None) if facts is None else (facts.layout.size_bytes, facts.history)
     target_bytes = target_in_force(size_bytes, policy, remember(history))
     return {

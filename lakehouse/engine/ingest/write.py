@@ -53,9 +53,15 @@ def write_table(lake: Lake, spark: "SparkSession", table: Table) -> WriteOutcome
         Broken: the rows to read are gone, and reading the others again would double some.
     """
     started = time.monotonic()
-    confs = session_confs(spark, {OLD_VERSIONS_REFUSED: "false", HASH_MAPS: "true", **strategy_confs(lake, table)})
-    with hold(lake, spark, table.key, owner=f"write of {table.key}"), translated(), confs:
-        outcome = retry_conflicts(lambda: load(lake, spark, table) if table.source else _derive(lake, spark, table))
+
+    def attempt() -> WriteOutcome:
+        facts = lake.facts(table.key)
+        with session_confs(spark, {OLD_VERSIONS_REFUSED: "false", HASH_MAPS: "true", **strategy_confs(table, facts)}):
+            target = apply_strategy(lake, spark, table, facts)
+            return load(lake, spark, table, target) if table.source else _derive(lake, spark, table, target)
+
+    with hold(lake, spark, table.key, owner=f"write of {table.key}"), translated():
+        outcome = retry_conflicts(attempt)
     return replace(outcome, seconds=time.monotonic() - started)
 
 
@@ -71,24 +77,19 @@ def _consume_prefix(read: Layout) -> str:
     return f"lakehouse/consume/{read.table}/"
 
 
-def _derive(lake: Lake, spark: "SparkSession", table: Table) -> WriteOutcome:
-    inputs = _pinned(lake, table)
-    target = apply_strategy(lake, spark, table, lake.facts(table.key))
-    if isinstance(table.write, Overwrite):
-        reason, sentence = _replace(spark, lake, table, inputs, target)
-    else:
-        reason, sentence = _follow(spark, lake, table, table.write, inputs, target)
-    return commit_rows.outcome_of(lake, spark, table, before=target, reason=reason, sentence=sentence)
-
-
-def _pinned(lake: Lake, table: Table) -> dict[str, TableFacts]:
-    pinned: dict[str, TableFacts] = {}
+def _derive(lake: Lake, spark: "SparkSession", table: Table, target: TableFacts | None) -> WriteOutcome:
+    inputs: dict[str, TableFacts] = {}
     for source in table.inputs:
         facts = lake.facts(source.key)
         if facts is None:
             raise Refused(f"write of {table.key}: its input {source.key} has no table yet; accepted: materialize {source.key} first")
-        pinned[source.key] = facts
-    return pinned
+        inputs[source.key] = facts
+    if isinstance(table.write, Overwrite):
+        reason, sentence = _replace(spark, lake, table, inputs, target)
+    else:
+        reason, sentence = _follow(spark, lake, table, table.write, inputs, target)
+    after = target if reason is Reason.INPUTS_UNCHANGED else lake.facts(table.key)
+    return commit_rows.outcome_of(lake, spark, table, before=target, after=after, reason=reason, sentence=sentence)
 
 
 def _follow(
@@ -116,23 +117,28 @@ def next_increment(lake: Lake, table: Table, driver: TableFacts, target: TableFa
     Raises:
         Broken: an older copy of the input was put in its place.
     """
-    app_id = consume_app_id(driver.layout)
+    app_id, version = consume_app_id(driver.layout), driver.layout.version
     known = {} if target is None else target.layout.transactions
     consumed = known.get(app_id)
-    _check_not_older(table, driver.layout, consumed)
+    if consumed is not None and consumed > version:
+        raise Broken(
+            f"write of {table.key}: it has consumed version {consumed} of {driver.layout.table}, which is at version {version}: an "
+            f"older copy was put in its place; accepted: delete the folder of {table.key} and materialize it again"
+        )
+    # An `Append` that never followed the input has, as far as its log tells, what it was made with.
+    is_whole = (
+        isinstance(table.write, Merge)
+        or target is None
+        or not any(commit.version > 0 and app_id in commit.applications for commit in newest_first(lake.store, target.history))
+    )
     return plan_increment(
         consumed,
-        driver.layout.version,
+        version,
         driver.history if consumed is None else history_since(lake.store, driver.history, consumed),
         is_anew=any(each.startswith(_consume_prefix(driver.layout)) for each in known),
-        is_whole=isinstance(table.write, Merge) or target is None or _never_followed(lake, target, app_id),
+        is_whole=is_whole,
         is_append=isinstance(table.write, Append),
     )
-
-
-def _never_followed(lake: Lake, target: TableFacts, app_id: str) -> bool:
-    """Whether all that the table has of this input is, as far as its log tells, what it was made with."""
-    return not any(commit.version > 0 and app_id in commit.applications for commit in newest_first(lake.store, target.history))
 
 
 def _write_increment(
@@ -190,19 +196,15 @@ def _replace(
         return Reason.INPUTS_UNCHANGED, Reason.INPUTS_UNCHANGED.say(versions=versions)
     frame = _transformed(table, {key: _whole(spark, facts.layout) for key, facts in inputs.items()})
     commit_rows.check_shape(frame, table, None if target is None else target.layout)
+    read = {key: [facts.layout.table_id, facts.layout.version] for key, facts in inputs.items()}
     commit_rows.write_frame(
         frame,
         lake.settings.table_uri(table.key),
         mode="overwrite",
         properties=declared_properties(table),
-        user_metadata=_inputs_told(inputs),
+        user_metadata=json.dumps({"inputs": read}, separators=(",", ":")),
     )
     return news[0].reason, "; ".join(increment.sentence for increment in news)
-
-
-def _inputs_told(inputs: Mapping[str, TableFacts]) -> str:
-    told = {key: [facts.layout.table_id, facts.layout.version] for key, facts in inputs.items()}
-    return json.dumps({"inputs": told}, separators=(",", ":"))
 
 
 def _increment_of(lake: Lake, consumed: Mapping[tuple[str, str], int], facts: TableFacts) -> type_of_increment:
@@ -256,14 +258,6 @@ def _check_has(frame: "DataFrame", table: Table, names: tuple[str, ...]) -> None
     if missing := [name for name in names if name not in frame.columns]:
         found = ", ".join(frame.columns)
         raise Refused(f"write of {table.key}: its transform gives no column {missing[0]}, which its write= names; it gives {found}")
-
-
-def _check_not_older(table: Table, driver: Layout, consumed: int | None) -> None:
-    if consumed is not None and consumed > driver.version:
-        raise Broken(
-            f"write of {table.key}: it has consumed version {consumed} of {driver.table}, which is at version {driver.version}: an "
-            f"older copy was put in its place; accepted: delete the folder of {table.key} and materialize it again"
-        )
 
 
 def _changes_are_gone(error: Exception, layout: Layout) -> bool:

@@ -21,11 +21,12 @@ from lakehouse.defs.dagster_records import NewestFacts
 from lakehouse.defs.metadata.pictures import histogram_picture
 from lakehouse.defs.metadata.table import compaction_metadata, declared_metadata, sensed_state, table_metadata, write_metadata
 from lakehouse.engine.delta_log import TableFacts
-from lakehouse.engine.table_health import health_of
+from lakehouse.engine.table_health import assess, health_of
 from lakehouse_tests.core.ran import compaction
 from lakehouse_tests.defs.example import example_lake, orders
 from lakehouse_tests.log_builder import LogBuilder
 
+LAKE = example_lake(Path("/lake"))
 NUMBERS = {
     "lakehouse/version": 3,
     "lakehouse/file_count": 3,
@@ -56,7 +57,7 @@ def sensed(metadata: dict[str, Any]) -> TableState:
 
 
 def test_the_numbers_stand_under_their_keys(facts: TableFacts) -> None:
-    metadata = table_metadata(orders, facts, last_compaction_ms=None)
+    metadata = table_metadata(orders, assess(LAKE, orders, facts))
     assert {name: metadata[name] for name in NUMBERS} == NUMBERS
     assert all(isinstance(metadata[name], int) for name in NUMBERS)
     assert isinstance(metadata["lakehouse/health_score"], float)
@@ -64,7 +65,7 @@ def test_the_numbers_stand_under_their_keys(facts: TableFacts) -> None:
 
 
 def test_the_sensor_reads_back_what_the_log_told(facts: TableFacts) -> None:
-    metadata = table_metadata(orders, facts, last_compaction_ms=None)
+    metadata = table_metadata(orders, assess(LAKE, orders, facts))
     told = replace(state_of(facts.layout, health_of(orders, facts)), sensor_driven=True, chosen="BySensor")
     assert sensed(metadata) == told
     assert None not in (told.oldest_small_ms, told.estimate_seconds, told.estimate_usd, told.deleted_rows_share, told.health_score)
@@ -72,7 +73,7 @@ def test_the_sensor_reads_back_what_the_log_told(facts: TableFacts) -> None:
 
 def test_the_sensor_reads_back_what_will_be_mergeable_once_the_table_is_cold(facts: TableFacts) -> None:
     warm = replace(orders, compaction=Compaction(min_small_files=2, cold_hours=1e6))
-    metadata = table_metadata(warm, facts, last_compaction_ms=None)
+    metadata = table_metadata(warm, assess(LAKE, warm, facts))
     state = sensed(metadata)
     assert (state.mergeable_file_count, state.oldest_small_ms) == (0, None)
     assert state.once_cold is not None and state.once_cold.at_ms == facts.layout.files[-1].modified_ms + int(1e6) * 3_600_000
@@ -82,22 +83,22 @@ def test_the_sensor_reads_back_what_will_be_mergeable_once_the_table_is_cold(fac
 
 
 def test_dagster_gets_what_it_has_a_page_for(facts: TableFacts) -> None:
-    metadata = table_metadata(orders, facts, last_compaction_ms=None)
+    metadata = table_metadata(orders, assess(LAKE, orders, facts))
     assert [(column.name, column.type) for column in metadata["dagster/column_schema"].columns] == [("id", "string"), ("amount", "bigint")]
     assert metadata["dagster/uri"] == facts.layout.uri
 
 
 def test_rows_that_the_log_does_not_know_are_not_shown_as_a_number() -> None:
     facts = LogBuilder(key="bronze/orders").create().append([("a", 100, None)]).facts()
-    assert "dagster/row_count" not in table_metadata(orders, facts, last_compaction_ms=None)
+    assert "dagster/row_count" not in table_metadata(orders, assess(LAKE, orders, facts))
 
 
 def test_the_page_can_show_all_of_it(facts: TableFacts) -> None:
-    dg.AssetMaterialization("t", metadata=table_metadata(orders, facts, last_compaction_ms=None))
+    dg.AssetMaterialization("t", metadata=table_metadata(orders, assess(LAKE, orders, facts)))
 
 
 def test_the_picture_is_small_and_shows_every_count(facts: TableFacts) -> None:
-    markdown = table_metadata(orders, facts, last_compaction_ms=None)["lakehouse/sizes"].value
+    markdown = table_metadata(orders, assess(LAKE, orders, facts))["lakehouse/sizes"].value
     assert len(markdown) < 4_000
     words = re.search(r"!\[file sizes: (.*)\]\(data:image/png;base64,", markdown)
     assert words is not None
@@ -107,7 +108,7 @@ def test_the_picture_is_small_and_shows_every_count(facts: TableFacts) -> None:
 def test_a_picture_of_nothing_is_no_error() -> None:
     assert "data:image/png" in histogram_picture([])
     facts = LogBuilder(key="bronze/orders").create().facts()
-    assert table_metadata(orders, facts, last_compaction_ms=None)["lakehouse/sizes"].value == "no files"
+    assert table_metadata(orders, assess(LAKE, orders, facts))["lakehouse/sizes"].value == "no files"
 
 
 def test_a_compaction_shows_predicted_beside_actual(facts: TableFacts) -> None:
@@ -157,10 +158,10 @@ def test_files_set_aside_are_named_and_counted() -> None:
     assert metadata["lakehouse/set_aside"].value.count(".txt") == 20
 
 
-def test_no_metadata_holds_a_secret(facts: TableFacts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_metadata_holds_a_secret(facts: TableFacts, monkeypatch: pytest.MonkeyPatch) -> None:
     secrets = {"SPARK_CONNECT_AUTHENTICATE_TOKEN": "tok-8391", "AWS_ACCESS_KEY_ID": "AKIA-7713", "AWS_SECRET_ACCESS_KEY": "aws-5527"}
     for name, value in secrets.items():
         monkeypatch.setenv(name, value)
-    shown: dict[str, Any] = {**declared_metadata(orders, example_lake(tmp_path)), **table_metadata(orders, facts, last_compaction_ms=None)}
+    shown: dict[str, Any] = {**declared_metadata(orders, LAKE), **table_metadata(orders, assess(LAKE, orders, facts))}
     text = repr({name: getattr(value, "value", value) for name, value in shown.items()})
     assert [name for name, value in secrets.items() if value in text or name in text] == []

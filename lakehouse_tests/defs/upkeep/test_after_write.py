@@ -29,26 +29,27 @@ class AwayStore(MemoryStore):
         raise Transient(f"{prefix} cannot be listed now")
 
 
-def run_of(lake: Lake, instance: dg.DagsterInstance) -> dg.ExecuteInProcessResult:
+def run_of(lake: Lake, instance: dg.DagsterInstance, log: LogBuilder) -> dg.ExecuteInProcessResult:
     @dg.asset
     def upkeep(context: dg.AssetExecutionContext) -> None:
-        report_table(context, orders, lake)
+        report_table(context, orders, lake, log.facts())
 
     return dg.materialize([upkeep], instance=instance, raise_on_error=False)
 
 
 def test_storage_that_does_not_answer_after_a_compaction_is_a_warning(tmp_path: Path, instance: dg.DagsterInstance) -> None:
-    done = run_of(Lake(settings=example_settings(tmp_path), store=AwayStore()), instance)
+    log = LogBuilder(key=orders.key).create().append([("f", 100, 1)])
+    done = run_of(Lake(settings=example_settings(tmp_path), store=AwayStore()), instance, log)
     assert done.success
     told = [entry.user_message for entry in instance.all_logs(done.run_id)]
     assert any("bronze/orders was compacted; what it is like now could not be told: Transient: " in each for each in told)
-    assert newest_facts(instance, orders) is None
+    facts = newest_facts(instance, orders)
+    assert facts is not None and facts.whole("lakehouse/file_count") == 1
 
 
 def test_the_table_is_observed_and_checked_after_a_compaction(tmp_path: Path, instance: dg.DagsterInstance) -> None:
     lake = example_lake(tmp_path)
-    LogBuilder(lake.store, orders.key).create().append([("f", 100, 1)]).store_data()
-    done = run_of(lake, instance)
+    done = run_of(lake, instance, LogBuilder(lake.store, orders.key).create().append([("f", 100, 1)]).store_data())
     facts = newest_facts(instance, orders)
     assert facts is not None and facts.whole("lakehouse/file_count") == 1
     assert len(done.get_asset_check_evaluations()) == 5
@@ -58,12 +59,17 @@ def test_the_event_tells_when_the_table_was_last_compacted_so_that_other_records
     tmp_path: Path, instance: dg.DagsterInstance
 ) -> None:
     lake = example_lake(tmp_path)
-    LogBuilder(lake.store, orders.key).create().append([("a", 100, 1), ("b", 100, 1)]).optimize(
-        ["a", "b"], into=("c", 190, 2), user_metadata='{"compaction": "1"}'
-    ).optimize(["c"], into=("d", 190, 2), user_metadata='{"compaction": "2"}').store_data()
+    log = (
+        LogBuilder(lake.store, orders.key)
+        .create()
+        .append([("a", 100, 1), ("b", 100, 1)])
+        .optimize(["a", "b"], into=("c", 190, 2), user_metadata='{"compaction": "1"}')
+        .optimize(["c"], into=("d", 190, 2), user_metadata='{"compaction": "2"}')
+        .store_data()
+    )
     stayed_ms, undone_ms = START_MS + 2 * MINUTE_MS, START_MS + 3 * MINUTE_MS
     for told_ms in (undone_ms, stayed_ms):
-        run_of(lake, instance)
+        run_of(lake, instance, log)
         facts = newest_facts(instance, orders)
         assert facts is not None and facts.whole("lakehouse/last_compaction_ms") == told_ms
         undone = CompactionTry(ended_ms=undone_ms + 500, result="failed", seconds=1.0, why="rows differ")
@@ -72,18 +78,18 @@ def test_the_event_tells_when_the_table_was_last_compacted_so_that_other_records
 
 def test_the_checks_are_left_to_a_run_that_already_waits_to_write_the_table(tmp_path: Path, instance: dg.DagsterInstance) -> None:
     lake = example_lake(tmp_path)
-    LogBuilder(lake.store, orders.key).create().append([("f", 100, 1)]).store_data()
+    log = LogBuilder(lake.store, orders.key).create().append([("f", 100, 1)]).store_data()
     definitions = dg.Definitions(
         assets=[table_asset(orders, lake), health_check(orders, lake)], resources={"spark": spark_resource(lake.settings)}
     )
     waiting = instance.create_run_for_job(
         definitions.resolve_implicit_global_asset_job_def(), asset_selection=frozenset({table_key(orders)})
     )
-    done = run_of(lake, instance)
+    done = run_of(lake, instance, log)
     assert newest_facts(instance, orders) is not None
     assert done.get_asset_check_evaluations() == []
     instance.report_run_canceled(waiting)
-    assert len(run_of(lake, instance).get_asset_check_evaluations()) == 5
+    assert len(run_of(lake, instance, log).get_asset_check_evaluations()) == 5
 
 
 @pytest.mark.parametrize(("count", "lines"), [(1, 2), (100, 101), (101, 102), (5000, 102)])

@@ -36,7 +36,8 @@ def compacted(lake: Lake, story: LogBuilder) -> CompactionOutcome:
     plan = plan_table(copies, facts.layout, facts.history, now_ms=0)
     written = compaction(story.version, seconds=None).user_metadata
     story.optimize([file.path for file in facts.layout.files], into=(merged, 190, 2), user_metadata=written)
-    return with_account(lake, copies, CompactionOutcome(plan=plan, version_after=story.version, seconds_optimize=2.0))
+    outcome = CompactionOutcome(plan=plan, version_after=story.version, seconds_optimize=2.0, facts=story.facts())
+    return with_account(lake, copies, outcome)
 
 
 @pytest.mark.parametrize("error", [RuntimeError("out of memory"), KeyboardInterrupt()], ids=["failed", "killed"])

@@ -1,5 +1,6 @@
 """What a compaction does is what its plan said, and a table that was compacted is left alone."""
 
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -83,16 +84,20 @@ def test_a_table_with_renamed_columns_is_compared_by_what_it_means(lake: Lake, s
     _check_as_planned(lake, spark, outcome)
 
 
-def test_the_commit_carries_the_plans_figures_and_the_session_no_setting(lake: Lake, spark: "SparkSession") -> None:
+def test_the_commit_carries_the_plans_figures_and_the_session_no_setting(
+    lake: Lake, spark: "SparkSession", log_reads: Counter[str]
+) -> None:
     before = session_settings(spark)
     uri = lake.settings.table_uri(events.key)
     for _ in range(2):
         _append(spark.range(10), uri)
     planned = plan(lake, events)
     assert planned is not None
-    compact(lake, spark, events)
+    log_reads.clear()
+    outcome = compact(lake, spark, events)
+    assert log_reads == {events.key: 2}
     facts = lake.facts(events.key)
-    assert facts is not None
+    assert facts is not None and facts == outcome.facts
     commit = facts.history.commits[-1]
     assert (commit.operation, commit.changed_data) == ("OPTIMIZE", False)
     assert f'"files_removed":2,"files_added":1,"bytes_removed":{planned.bytes_removed},' in str(commit.user_metadata)

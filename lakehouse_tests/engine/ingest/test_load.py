@@ -4,6 +4,7 @@ import gzip
 import json
 import os
 import shutil
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -85,12 +86,20 @@ def test_good_lines_become_rows_and_the_others_stand_in_quarantine_with_their_re
     )
 
 
-def test_a_second_run_adds_no_rows_and_makes_no_commit(lake: Lake, spark: "SparkSession") -> None:
+def test_a_second_run_adds_no_rows_makes_no_commit_and_reads_the_log_once(
+    lake: Lake, spark: "SparkSession", log_reads: Counter[str]
+) -> None:
     land(lake, "a.json", [event(1, 5, "new"), "nope"])
     write_table(lake, spark, events)
+    log_reads.clear()
     again = write_table(lake, spark, events)
+    assert log_reads == {events.key: 1}
     assert (again.reason, again.committed, again.rows_written) == (Reason.NOTHING_LANDED, False, 0)
     assert (version_of(lake, events.key), version_of(lake, QUARANTINE)) == (0, 0)
+    land(lake, "b.json", [event(2, 5, "new")])
+    log_reads.clear()
+    outcome = write_table(lake, spark, events)
+    assert log_reads == {events.key: 2} and outcome.facts == lake.facts(events.key)
 
 
 @pytest.mark.parametrize(("write", "when"), [(1, "before"), (1, "after"), (2, "after")])

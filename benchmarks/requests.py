@@ -1,0 +1,159 @@
+"""What each operation asks of S3: requests by kind, those of our Python client and those of Spark's JVM told apart by their user agent.
+
+`python -m benchmarks.requests [--json] [NAME …]`. Each operation stands in `OPERATIONS`: a function that makes what it needs and gives the
+step that is counted. `LIST of logs` are the LISTs below a `_delta_log` folder, which is how often a log was read.
+"""
+
+import json
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import boto3
+
+from benchmarks.s3_server import ask, served
+from lakehouse import Append, Compaction, Landing, Table
+from lakehouse.cli.context import Opened
+from lakehouse.cli.dagster_runs import Recorder, open_recorder
+from lakehouse.cli.fleet import look_at_fleet
+from lakehouse.core.settings import Settings
+from lakehouse.engine.compaction.run import compact
+from lakehouse.engine.declared_tables import declared_tables
+from lakehouse.engine.ingest.write import write_table
+from lakehouse.engine.lake import Lake, open_lake
+from lakehouse.engine.spark.sessions import connect
+from lakehouse.runtime import server
+from lakehouse_tests.conftest import own_settings
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+BUCKET, FILES = "lake", 100
+# The one table of the lake, which finds it here.
+events = Table(
+    key="bronze/events",
+    source=Landing(prefix="landing/events/", format="json", schema="id STRING, amount BIGINT"),
+    write=Append(),
+    compaction=Compaction(min_small_files=4),
+)
+KINDS = ("HEAD", "GET", "LIST", "LIST of logs", "PUT", "DELETE")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class World:
+    """A lake in a fresh folder of the bucket, and what runs an operation on it."""
+
+    settings: Settings
+    lake: Lake
+    spark: "SparkSession"
+    recorder: Recorder
+
+    def land(self, name: str, *, files: int = FILES) -> None:
+        """So many landed files of ten events each."""
+        for number in range(files):
+            rows = [{"id": f"{name}-{number}-{row}", "amount": row} for row in range(10)]
+            self.lake.store.put(f"landing/events/{name}-{number:03}.json", "\n".join(map(json.dumps, rows)).encode())
+
+    def write(self, *, batches: int) -> None:
+        """So many batches of one file each in the table."""
+        for number in range(batches):
+            self.land(f"write-{number}", files=1)
+            write_table(self.lake, self.spark, events)
+
+    def materialize(self, key: str) -> None:
+        """One run of an asset through Dagster, as the terminal makes it."""
+        for run in self.recorder.materialize([key]):
+            if run.state != "done":
+                raise SystemExit(f"{key}: {run.state}: {run.error}")
+
+
+def main(*arguments: str) -> int:
+    """Prints what each operation asks for."""
+    names, as_json = [name for name in arguments if name != "--json"], "--json" in arguments
+    with tempfile.TemporaryDirectory() as home, served() as endpoint:
+        boto3.client("s3", region_name="us-east-1").create_bucket(Bucket=BUCKET)
+        settings = own_settings(Path(home), LAKEHOUSE_ROOT=f"s3://{BUCKET}/warm", LAKEHOUSE_TABLES="benchmarks.requests")
+        with server.supervised(settings):
+            found = [*_measured(endpoint, settings, names or [*OPERATIONS])]
+    if as_json:
+        print(json.dumps(found, indent=2))
+    else:
+        _print(found)
+    return 0
+
+
+def _measured(endpoint: str, settings: Settings, names: Sequence[str]) -> Iterator[dict[str, Any]]:
+    for place, name in enumerate(names):
+        with _world(settings, f"lake-{place}") as world:
+            step = OPERATIONS[name](world)
+            ask(endpoint, "requests")
+            began = time.perf_counter()
+            step()
+            seconds, counts = time.perf_counter() - began, ask(endpoint, "requests")
+        figures = {sender: {kind: counts.get(f"{sender} {kind}", 0) for kind in KINDS} for sender in ("ours", "spark")}
+        yield {"operation": name, "seconds": round(seconds, 2), **figures}
+
+
+@contextmanager
+def _world(settings: Settings, folder: str) -> Iterator[World]:
+    own = replace(settings, root=f"s3://{BUCKET}/{folder}")
+    with open_recorder(own) as recorder:
+        yield World(settings=own, lake=open_lake(own), spark=connect(own), recorder=recorder)
+
+
+def _print(found: Iterable[Mapping[str, Any]]) -> None:
+    print(f"{'operation':<44}{'by':<6}" + "".join(f"{kind:>{len(kind) + 3}}" for kind in KINDS))
+    for each in found:
+        for sender in ("ours", "spark"):
+            numbers = "".join(f"{each[sender][kind]:{len(kind) + 3},}" for kind in KINDS)
+            print(f"{each['operation'] if sender == 'ours' else '':<44}{sender:<6}{numbers}", flush=True)
+
+
+type_of_step = Callable[[], object]
+
+
+def _plan(world: World) -> type_of_step:
+    world.write(batches=10)
+    fresh = Opened(lake=open_lake(world.settings), tables=declared_tables(world.settings))
+    return lambda: look_at_fleet(fresh, [*fresh.tables.values()])
+
+
+def _engine_compaction(world: World) -> type_of_step:
+    world.write(batches=10)
+    return lambda: compact(world.lake, world.spark, events)
+
+
+def _asset_compaction(world: World) -> type_of_step:
+    world.write(batches=10)
+    return lambda: world.materialize(f"compaction/{events.key}")
+
+
+def _engine_batch(world: World) -> type_of_step:
+    world.write(batches=3)
+    world.land("counted")
+    return lambda: write_table(world.lake, world.spark, events)
+
+
+def _asset_batch(world: World) -> type_of_step:
+    world.write(batches=3)
+    world.land("counted")
+    return lambda: world.materialize(events.key)
+
+
+# A new operation is a function above and a line here.
+OPERATIONS: Mapping[str, Callable[[World], type_of_step]] = {
+    "lakehouse plan": _plan,
+    "compaction of 10 files, engine": _engine_compaction,
+    "compaction of 10 files, asset": _asset_compaction,
+    f"landed batch of {FILES} files, engine": _engine_batch,
+    f"landed batch of {FILES} files, asset": _asset_batch,
+}
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))
