@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 
 from lakehouse import Append, Compaction, Landing, Table
-from lakehouse.core.delta.commits import PastCompaction
+from lakehouse.core.delta.commits import LoggedCompaction
 from lakehouse.engine.compaction.run import compact
 from lakehouse.engine.lake import Lake, open_lake
 from lakehouse.engine.spark import statements
@@ -43,7 +43,7 @@ def main(runs: int = 24, budget_seconds: int = 110) -> int:
                 _append(spark, lake, files=dice.randint(4, 60), rows_per_file=dice.choice((2_000, 20_000, 60_000)))
                 compact(lake, spark, _TABLE)
                 print(_line(number, _newest(lake)), flush=True)
-            errors = [_error(run) for run in _past(lake)]
+            errors = [_error(run) for run in _logged_compactions(lake)]
             same = [_again(spark, lake) for _ in range(_REPEATS)]
             spark.stop()
     print(f"the last one {_REPEATS} times more: {', '.join(f'{seconds:.2f}' for seconds in same)} s, ", end="")
@@ -67,22 +67,22 @@ def _again(spark, lake: Lake) -> float:
     return _newest(lake).seconds or 0.0
 
 
-def _past(lake: Lake) -> tuple[PastCompaction, ...]:
+def _logged_compactions(lake: Lake) -> tuple[LoggedCompaction, ...]:
     facts = lake.facts(_TABLE.key)
     assert facts is not None
     return facts.history.compactions()
 
 
-def _newest(lake: Lake) -> PastCompaction:
-    return _past(lake)[-1]
+def _newest(lake: Lake) -> LoggedCompaction:
+    return _logged_compactions(lake)[-1]
 
 
-def _error(run: PastCompaction) -> float:
+def _error(run: LoggedCompaction) -> float:
     assert run.predicted is not None and run.predicted.seconds is not None and run.seconds
     return abs(run.predicted.seconds - run.seconds) / run.seconds
 
 
-def _line(number: int, run: PastCompaction) -> str:
+def _line(number: int, run: LoggedCompaction) -> str:
     assert run.predicted is not None
     return (
         f"{number:3} {run.files_removed:4} files {run.bytes_removed / 1e6:7.2f} MB: predicted {run.predicted.seconds:6.2f} s "

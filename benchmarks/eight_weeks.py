@@ -101,14 +101,14 @@ def _one_batch(arm: Arm, spark: "SparkSession", batch: int) -> None:
             arm.timed("compact", lambda table=table: spark.sql(optimize(arm.lake.settings.table_uri(table.key), None)))
         if batch % BATCHES_PER_READ == 0:
             arm.timed("read", lambda table=table: _read(arm.lake, spark, table))
-    arm.file_counts.append(sum(facts.layout.file_count for table in arm.tables if (facts := arm.lake.facts(table.key))))
+    arm.file_counts.append(sum(facts.snapshot.file_count for table in arm.tables if (facts := arm.lake.facts(table.key))))
 
 
 def _is_due(lake: Lake, table: Table) -> bool:
     facts = lake.facts(table.key)
     assert facts is not None
-    plan = plan_table(table, facts.layout, facts.history, now_ms=now_ms())
-    state = state_of(facts.layout, assess_health(facts.layout, plan))
+    plan = plan_table(table, facts.snapshot, facts.history, now_ms=now_ms())
+    state = state_of(facts.snapshot, assess_health(facts.snapshot, plan))
     policy = policy_for(table.layer, table.compaction)
     [decision] = choose_compactions([state], {table.key: policy}, RunState(), bounds=Bounds(slots=1), now_ms=now_ms())
     return decision.request

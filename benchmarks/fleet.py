@@ -78,8 +78,8 @@ def at_rest(instance: dg.DagsterInstance, table_count: int = 100) -> None:
     lake, seconds = Lake(settings=settings, store=store), {"spent_seconds": 1.0, "budget_seconds": 1.0}
     for place, table in enumerate(tables):
         for number in range(10):
-            moment = {"version_before": number, "version_after": number + 1, "measured_ms": number}
-            record_probe(lake, Probe(table=table.key, before=(1.0, 1.0, 1.0), after=(0.5, 0.5, 0.5), **seconds, **moment))
+            replay_step = {"version_before": number, "version_after": number + 1, "measured_ms": number}
+            record_probe(lake, Probe(table=table.key, before=(1.0, 1.0, 1.0), after=(0.5, 0.5, 0.5), **seconds, **replay_step))
         for number in range(5):
             Journal(store).record_try(table.key, CompactionTry(ended_ms=number, result="failed"))
         if place % 10 == 0:

@@ -171,14 +171,14 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         "lakehouse/core/inventory/classify.py",
-        "past_ms if horizon_ms is None else min(past_ms, horizon_ms)",
-        "past_ms if horizon_ms is None else horizon_ms",
+        "kept_since_ms if horizon_ms is None else min(kept_since_ms, horizon_ms)",
+        "kept_since_ms if horizon_ms is None else horizon_ms",
         ("core/vacuum/test_plan.py::test_the_horizon_moves_back_with_the_clock_and_never_on",),
     ),
     Rule(
         "lakehouse/core/inventory/classify.py",
-        "past_ms = 0 if books.retention_ms is None else now_ms - books.retention_ms",
-        "past_ms = now_ms - (books.retention_ms or 0)",
+        "kept_since_ms = 0 if table_files.retention_ms is None else now_ms - table_files.retention_ms",
+        "kept_since_ms = now_ms - (table_files.retention_ms or 0)",
         ("core/inventory/test_reconcile.py::test_without_a_known_retention_nothing_is_past_it",),
     ),
     Rule(
@@ -195,7 +195,7 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         "lakehouse/core/inventory/classify.py",
-        "unplaced | books.unplaced",
+        "unplaced | table_files.unplaced",
         "unplaced",
         ("engine/vacuum/test_places.py::test_a_table_that_names_its_own_files_by_another_way_keeps_them",),
     ),
@@ -372,7 +372,7 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         "lakehouse/core/vacuum/facts.py",
-        "(name for name in last.failed if name in facts.books.stones or written_once(name))",
+        "(name for name in last.failed if name in facts.table_files.stones or written_once(name))",
         "last.failed",
         ("core/vacuum/test_plan.py::test_the_log_alone_tells_what_was_removed_since_the_last_vacuum",),
     ),
@@ -427,7 +427,7 @@ RULES: tuple[Rule, ...] = (
     Rule(
         "lakehouse/core/vacuum/plan.py",
         "_classifier(facts, now_ms=now_ms, horizon_ms=horizon_ms)\n        self._late",
-        "_classifier(facts, now_ms=horizon_ms + (facts.books.retention_ms or 0), horizon_ms=horizon_ms)\n        self._late",
+        "_classifier(facts, now_ms=horizon_ms + (facts.table_files.retention_ms or 0), horizon_ms=horizon_ms)\n        self._late",
         ("core/vacuum/test_plan.py::test_what_later_facts_need_is_not_doomed_any_more",),
     ),
     Rule(
@@ -546,7 +546,7 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         "lakehouse/engine/ingest/arrival.py",
-        "if retention := facts.layout.properties.get(TRANSACTION_RETENTION):",
+        "if retention := facts.snapshot.properties.get(TRANSACTION_RETENTION):",
         'if retention := "":',
         ("engine/ingest/test_load.py::test_a_table_that_does_not_tell_its_batches_is_loaded_only_after_a_person_has_told_them",),
     ),
@@ -576,7 +576,7 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         "lakehouse/engine/compaction/run.py",
-        "    expect_verification(lake, table.key, mark, version=before.layout.version)",
+        "    expect_verification(lake, table.key, mark, version=before.snapshot.version)",
         "    pass",
         ("engine/compaction/test_verify.py::test_a_commit_whose_run_ended_before_it_was_verified_is_verified_by_the_next",),
     ),
@@ -830,8 +830,8 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         "lakehouse/engine/delta_log/missing.py",
-        '_relative(unquote(name) if vector.startswith("p") else name, layout)',
-        "_relative(name, layout)",
+        '_relative(unquote(name) if vector.startswith("p") else name, snapshot)',
+        "_relative(name, snapshot)",
         ("engine/delta_log/test_snapshots.py::test_a_deletion_vector_with_a_path_of_its_own_is_looked_for_under_its_decoded_name",),
     ),
     Rule(
@@ -940,8 +940,8 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         "lakehouse/engine/vacuum/delta.py",
-        "return [each for each in doomed if (each.goes_with or each.name) in names]",
-        "return [*doomed]",
+        "return [each for each in candidates if (each.goes_with or each.name) in names]",
+        "return [*candidates]",
         ("engine/vacuum/test_meanwhile.py::test_if_delta_keeps_everything_or_names_another_file_nothing_is_deleted",),
     ),
     Rule(
@@ -1102,8 +1102,8 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         "lakehouse/engine/vacuum/recheck.py",
-        "history=log.facts.history, **known), None, log",
-        "history=self._facts.history, **known), None, log",
+        "history=log.facts.history, **known)",
+        "history=self._facts.history, **known)",
         ("engine/vacuum/test_meanwhile.py::test_what_was_brought_back_and_removed_again_meanwhile_stays_though_its_tombstone_is_gone",),
     ),
     Rule(
@@ -1114,8 +1114,8 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         "lakehouse/engine/vacuum/run.py",
-        "    going = agreed(spark, uri, planned.table, planned.doomed)\n",
-        "    going = [*planned.doomed]\n",
+        "    going = agreed(spark, uri, planned.table, planned.candidates)\n",
+        "    going = [*planned.candidates]\n",
         ("engine/vacuum/test_meanwhile.py::test_what_delta_keeps_stays",),
     ),
     Rule(
@@ -1156,14 +1156,14 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         "lakehouse/engine/compaction/verify.py",
-        "    if row_count_of(lake.store, layout, file) == 0:",
+        "    if row_count_of(lake.store, snapshot, file) == 0:",
         "    if True:",
         ("engine/compaction/test_verify.py::test_a_file_that_the_answer_lacks_has_no_rows_only_if_it_says_so_itself",),
     ),
     Rule(
         "lakehouse/engine/compaction/verify.py",
-        'return unquote(path) if is_absolute(path) else f"{layout.uri}/{unquote(path)}"',
-        'return unquote(path) if is_absolute(path) else f"{layout.uri}/{path}"',
+        'return unquote(path) if is_absolute(path) else f"{snapshot.uri}/{unquote(path)}"',
+        'return unquote(path) if is_absolute(path) else f"{snapshot.uri}/{path}"',
         ("engine/compaction/test_verify.py::test_a_path_of_the_log_and_one_of_spark_are_decoded_once_each",),
     ),
     Rule(
@@ -1198,8 +1198,8 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         "lakehouse/engine/compaction/verify.py",
-        '    table = spark.read.format("delta").option("versionAsOf", version).load(layout.uri)\n    if not layout.partition_columns:',
-        '    table = spark.read.format("delta").load(layout.uri)\n    if not layout.partition_columns:',
+        '    table = spark.read.format("delta").option("versionAsOf", version).load(snapshot.uri)\n    if not snapshot.partition_columns:',
+        '    table = spark.read.format("delta").load(snapshot.uri)\n    if not snapshot.partition_columns:',
         ("engine/compaction/test_run.py::test_deleted_rows_are_left_out_and_their_vectors_go_whatever_the_files_are_called",),
     ),
     Rule(
@@ -1222,8 +1222,8 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         "lakehouse/engine/ingest/write.py",
-        '            return not any(f"{layout.uri}/',
-        '            return True or any(f"{layout.uri}/',
+        '            return not any(f"{snapshot.uri}/',
+        '            return True or any(f"{snapshot.uri}/',
         ("engine/ingest/test_write.py::test_changes_are_gone_where_the_cause_says_so",),
     ),
     Rule(
@@ -1258,8 +1258,8 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         "lakehouse/engine/ingest/write.py",
-        'spark.read.format("delta").option("versionAsOf", layout.version).load(layout.uri)',
-        'spark.read.format("delta").load(layout.uri)',
+        'spark.read.format("delta").option("versionAsOf", snapshot.version).load(snapshot.uri)',
+        'spark.read.format("delta").load(snapshot.uri)',
         ("engine/ingest/test_write.py::test_what_is_written_while_a_run_reads_is_left_to_the_next_run",),
     ),
     Rule(
@@ -1778,7 +1778,7 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         "lakehouse/engine/ingest/table_properties.py",
-        " if layout.properties.get(name) != value}",
+        " if snapshot.properties.get(name) != value}",
         "}",
         ("engine/ingest/test_table_properties.py::test_a_table_that_has_what_it_needs_gets_no_commit",),
     ),
@@ -1826,7 +1826,7 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         "lakehouse/replay/play.py",
-        "            _record(store, Stand(start=stand.start, next=hour + HOUR))",
+        "            _record(store, ReplayPosition(start=stand.start, next=hour + HOUR))",
         "            _record(store, stand)",
         ("replay/test_play.py::test_an_hour_that_has_landed_never_lands_again",),
     ),
@@ -1839,7 +1839,7 @@ RULES: tuple[Rule, ...] = (
     Rule(
         "lakehouse/replay/play.py",
         "                files=played.files + _land(store, landing),",
-        "                files=played.files + (_record(store, Stand(start=stand.start, next=hour + HOUR)) or _land(store, landing)),",
+        "                files=played.files + (_record(store, ReplayPosition(start=stand.start, next=hour + HOUR)) or _land(store, landing)),",
         ("replay/test_play.py::test_a_replay_that_was_killed_goes_on_where_it_stopped",),
     ),
     Rule(

@@ -17,7 +17,7 @@ from benchmarks.random_recipes import Recipe, draw
 from lakehouse.core.compaction.plan import CompactionPlan, plan_compaction
 from lakehouse.core.delta.commits import Commit
 from lakehouse.core.delta.partition_values import by_name, typed_partition
-from lakehouse.core.delta.snapshot import DataFile, Layout
+from lakehouse.core.delta.snapshot import DataFile, Snapshot
 from lakehouse.core.reasons import Reason
 from lakehouse.engine.compaction.statement import run_statement
 from lakehouse.engine.delta_log import TableFacts
@@ -61,17 +61,17 @@ def compare(lake: Lake, spark: "SparkSession", recipe: Recipe) -> Compared:
     if recipe.forgets_commits:
         _forget_commits(lake, key)
     before = _facts(lake, key)
-    planned = plan_compaction(before.layout, recipe.policy, history=before.history)
+    planned = plan_compaction(before.snapshot, recipe.policy, history=before.history)
     mark = f"random table {recipe.name}"
     if planned.bins or planned.reason in NOTHING_FOR_DELTA:
         with session_confs(spark, {BATCH_BYTES: str(recipe.batch_bytes)} if recipe.batch_bytes else {}):
-            run_statement(spark, before.layout, planned, mark, cores=cores_of(lake.settings))
+            run_statement(spark, before.snapshot, planned, mark, cores=cores_of(lake.settings))
     after = _facts(lake, key)
     commits = [commit for commit in after.history.commits if mark in (commit.user_metadata or "")]
-    told = differences(before.layout, planned, commits, batch_bytes=recipe.batch_bytes)
+    told = differences(before.snapshot, planned, commits, batch_bytes=recipe.batch_bytes)
     return Compared(
         recipe=recipe,
-        files=before.layout.file_count,
+        files=before.snapshot.file_count,
         files_removed=sum(len(commit.removed_paths) for commit in commits),
         files_added=sum(len(commit.added_paths) for commit in commits),
         bytes_removed=sum(commit.removed_bytes for commit in commits),
@@ -82,7 +82,7 @@ def compare(lake: Lake, spark: "SparkSession", recipe: Recipe) -> Compared:
     )
 
 
-def differences(before: Layout, planned: CompactionPlan, commits: Sequence[Commit], *, batch_bytes: int = 0) -> tuple[str, ...]:
+def differences(before: Snapshot, planned: CompactionPlan, commits: Sequence[Commit], *, batch_bytes: int = 0) -> tuple[str, ...]:
     """Where the commits of a compaction are not what the plan says, in words."""
     return (
         *_compared_figures(planned, commits),
@@ -102,11 +102,11 @@ def _compared_figures(planned: CompactionPlan, commits: Sequence[Commit]) -> Ite
             yield f"{name}: planned {predicted}, was {found}"
 
 
-def _compared_paths(layout: Layout, planned: CompactionPlan, commits: Sequence[Commit]) -> Iterator[str]:
+def _compared_paths(snapshot: Snapshot, planned: CompactionPlan, commits: Sequence[Commit]) -> Iterator[str]:
     """That other files of the same partition and the same size were removed is no difference: Delta does not tell which it takes first."""
     expected = _planned_paths(planned)
     removed = {path for commit in commits for path in commit.removed_paths}
-    files, columns = {file.path: file for file in layout.files}, by_name(layout.columns)
+    files, columns = {file.path: file for file in snapshot.files}, by_name(snapshot.columns)
 
     def alike(paths: set[str]) -> Counter[object]:
         return Counter((typed_partition(files[path].partition, columns), files[path].size_bytes) for path in paths)
@@ -137,7 +137,7 @@ def _compared_batches(planned: CompactionPlan, commits: Sequence[Commit], batch_
 
 
 def _not_fixed(after: TableFacts, recipe: Recipe) -> Iterator[str]:
-    again = plan_compaction(after.layout, recipe.policy, history=after.history)
+    again = plan_compaction(after.snapshot, recipe.policy, history=after.history)
     if again.bins:
         yield f"planned again: {again.sentence}"
 
@@ -150,7 +150,7 @@ def _facts(lake: Lake, key: str) -> TableFacts:
 
 def _forget_commits(lake: Lake, key: str) -> None:
     """What Delta's log cleanup does after its retention: commits up to the newest checkpoint go."""
-    checkpoint = _facts(lake, key).layout.log.checkpoint_version
+    checkpoint = _facts(lake, key).snapshot.log.checkpoint_version
     lake.store.delete(f"{key}/_delta_log/{version:020}.json" for version in range(checkpoint or 0))
 
 

@@ -18,7 +18,7 @@ import boto3
 
 from benchmarks.s3_server import ask, served
 from lakehouse import Append, Compaction, Landing, Table
-from lakehouse.cli.context import Opened
+from lakehouse.cli.context import LakeContext
 from lakehouse.cli.dagster_runs import Recorder, open_recorder
 from lakehouse.cli.fleet import look_at_fleet
 from lakehouse.core.settings import Settings
@@ -119,7 +119,7 @@ type_of_step = Callable[[], object]
 
 def _plan(world: World) -> type_of_step:
     world.write(batches=10)
-    fresh = Opened(lake=open_lake(world.settings), tables=declared_tables(world.settings))
+    fresh = LakeContext(lake=open_lake(world.settings), tables=declared_tables(world.settings))
     return lambda: look_at_fleet(fresh, [*fresh.tables.values()])
 
 

@@ -113,10 +113,10 @@ def seed(bucket: str, key: str, *, files: int, folders: int) -> int:
     if bucket not in backend.buckets:
         backend.create_bucket(bucket, REGION)
     live, dead, orphans = names_of(files, folders)
-    story = LogBuilder(key=key).create(partition_by=["day"])
-    story.append([(name, 1) for name in [*live, *dead]]).delete(dead).checkpoint()
+    file_history = LogBuilder(key=key).create(partition_by=["day"])
+    file_history.append([(name, 1) for name in [*live, *dead]]).delete(dead).checkpoint()
     objects = {f"{key}/{name}": b"x" for name in [*live, *dead, *orphans]}
-    objects |= {file.name: story.store.read(file.name) for file in story.store.list("")}
+    objects |= {file.name: file_history.store.read(file.name) for file in file_history.store.list("")}
     for name, data in objects.items():
         stored = backend.put_object(bucket, f"{PREFIX}/{name}", data, disable_notification=True)
         stored.last_modified = stored.last_modified - _OLD

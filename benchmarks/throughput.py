@@ -84,7 +84,7 @@ def _both(lake: Lake, spark: "SparkSession", number: int) -> tuple[float, float,
             parts[name] = (time.monotonic() - started, outcome.seconds_optimize, outcome.seconds_verify)
         facts = lake.facts(key)
         assert facts is not None
-        print(f"  {name} {number}: {parts[name][0]:.2f} s, {facts.layout.file_count} file(s) left", flush=True)
+        print(f"  {name} {number}: {parts[name][0]:.2f} s, {facts.snapshot.file_count} file(s) left", flush=True)
         shutil.rmtree(uri)
     whole, optimize, verify = parts["ours"]
     return whole, optimize, verify, parts["bare"][0]

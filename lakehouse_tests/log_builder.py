@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Self
 from urllib.parse import quote, unquote
 
-from lakehouse.core.delta.snapshot import Layout
+from lakehouse.core.delta.snapshot import Snapshot
 from lakehouse.engine.delta_log import TableFacts, read_facts
 from lakehouse.engine.store import Store
 from lakehouse_tests.checkpoint_parquet import checkpoint_parquet
@@ -192,9 +192,9 @@ class LogBuilder:
         assert facts is not None
         return facts
 
-    def layout(self) -> Layout:
+    def snapshot(self) -> Snapshot:
         """The layout of `facts`."""
-        return self.facts().layout
+        return self.facts().snapshot
 
     def commit_name(self, version: int) -> str:
         """The name of a commit's file in the store."""

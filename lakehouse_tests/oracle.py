@@ -13,8 +13,8 @@ from typing import Any
 import pandas
 
 from lakehouse.replay.delivery import deliver
+from lakehouse.replay.flight_events import tell_events, tell_flights
 from lakehouse.replay.package import data_folder
-from lakehouse.replay.story import tell_events, tell_flights
 
 _KEYS = ("flight_date", "carrier", "origin", "dest")
 _MOST_DIFFERENCES = 20

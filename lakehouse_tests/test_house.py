@@ -70,6 +70,30 @@ FILE_LINES = 300
 # What is read at a glance. A folder that holds one file for each command of the terminal grows with the commands.
 FOLDER_MODULES = 12
 ONE_FILE_EACH = ("cli/commands",)
+BANNED = frozenset(
+    {
+        "utils",
+        "helpers",
+        "common",
+        "manager",
+        "handler",
+        "misc",
+        "looks",
+        "past",
+        "story",
+        "worth",
+        "rhythm",
+        "hands",
+        "till",
+        "warden",
+        "keeper",
+        "books",
+        "sift",
+        "doomed",
+        "moment",
+        "doubts",
+    }
+)
 # Only what Dagster inspects must have real annotations: it resolves them when a definition is made.
 EVALUATED = ("defs", "definitions", "replay")
 # A function that writes to a terminal or a page -> where it may be called: there texts are escaped, or are none from outside.
@@ -197,6 +221,19 @@ def types_of_one_name(root: Path) -> Iterator[str]:
     yield from (f"{name} is in {' and in '.join(found)}" for name, found in places.items() if len(found) > 1)
 
 
+def banned_names(root: Path) -> Iterator[str]:
+    """Names that say nothing, or that only this house would understand; constants are what people see on pages, and stay."""
+    for path, tree in parsed(root):
+        names = {path.stem} | {
+            name
+            for node in ast.walk(tree)
+            for name in [getattr(node, "name", None), getattr(node, "id", None), getattr(node, "arg", None)]
+            if isinstance(name, str) and not name.isupper()
+        }
+        said = {name: {word.lower() for word in re.findall(r"[A-Z]?[a-z]+|[A-Z]+", name)} & BANNED for name in sorted(names)}
+        yield from (f"{path} says {name}" for name, words in said.items() if words)
+
+
 def postponed_annotations(root: Path) -> Iterator[str]:
     for path, tree in parsed(root, EVALUATED):
         if any(name == "__future__" for _, name in imports(tree)):
@@ -270,6 +307,8 @@ RULES: dict[str, tuple[type_of_rule, *tuple[str, ...]]] = {
     "a folder is read at a glance": (crowded_folders, *(text for each in range(FOLDER_MODULES + 1) for text in (f"core/a/m{each}.py", ""))),
     "no module needs itself": (import_circles, "core/x.py", "from lakehouse.core import y\n", "core/y.py", "import lakehouse.core.x"),
     "a type's name is its own": (types_of_one_name, "core/x.py", "class Share: ...", "engine/x.py", "class Share: ..."),
+    "a name says what it is": (banned_names, "core/x.py", "doomed_files = []"),
+    "no module is for whatever is left": (banned_names, "core/utils.py", ""),
     "Dagster sees real annotations": (postponed_annotations, "defs/x.py", "from __future__ import annotations"),
     "so do the definitions": (postponed_annotations, "definitions.py", "from __future__ import annotations"),
     "a module says what it is for": (undescribed, "core/x.py", "x = 1"),

@@ -23,7 +23,7 @@ type_of_found = TypeVar("type_of_found")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Opened:
+class LakeContext:
     """A lake and its declared tables, inputs before what reads them."""
 
     lake: Lake
@@ -55,10 +55,10 @@ def settings_in_force() -> Settings:
     return parse_settings(os.environ, base=ROOT)
 
 
-def open_declared() -> Opened:
+def open_declared() -> LakeContext:
     """The lake of the settings in force, and the tables of its package."""
     settings = settings_in_force()
-    return Opened(lake=open_lake(settings), tables=declared_tables(settings))
+    return LakeContext(lake=open_lake(settings), tables=declared_tables(settings))
 
 
 def look_at_each(tables: Sequence[Table], look: Callable[[Table], type_of_found | None]) -> list[Found[type_of_found]]:

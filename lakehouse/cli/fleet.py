@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from lakehouse.cli.context import Found, Opened, look_at_each
+from lakehouse.cli.context import Found, LakeContext, look_at_each
 from lakehouse.core.compaction.plan import CompactionPlan, plan_table
 from lakehouse.core.declaration.compaction_policy import policy_for
 from lakehouse.core.declaration.strategies import BySensor
@@ -22,7 +22,7 @@ from lakehouse.core.scheduling.strategy_selection import strategy_of
 from lakehouse.core.scheduling.triggers import TableState, state_of
 from lakehouse.core.units import DAY_MS
 from lakehouse.engine.clock import now_ms
-from lakehouse.engine.compaction.hold_back import hands_off_now
+from lakehouse.engine.compaction.hold_back import hold_back_now
 from lakehouse.engine.journal.journal import Journal
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.table_health import last_compaction_ms
@@ -38,7 +38,7 @@ class _Looked:
     held: Explanation | None
 
 
-def look_at_fleet(opened: Opened, tables: Sequence[Table]) -> tuple[list[Found[CompactionPlan]], tuple[Decision, ...]]:
+def look_at_fleet(opened: LakeContext, tables: Sequence[Table]) -> tuple[list[Found[CompactionPlan]], tuple[Decision, ...]]:
     """The plans of `tables`, in order, and what the sensor would make of them with no run under way, best first."""
     now, lake = now_ms(), opened.lake
     looked = look_at_each(tables, lambda table: _look(lake, table, now))
@@ -55,21 +55,21 @@ def look_at_fleet(opened: Opened, tables: Sequence[Table]) -> tuple[list[Found[C
     held = {key: each.held for key, each in known.items() if each.held}
     settings = lake.settings
     bounds = Bounds(slots=settings.compaction_slots, budget_usd=settings.compaction_budget_usd, on_s3=settings.on_s3)
-    decisions = choose_compactions(states, policies, RunState(), bounds=bounds, now_ms=now, hands_off=held)
+    decisions = choose_compactions(states, policies, RunState(), bounds=bounds, now_ms=now, hold_back=held)
     return [Found(table=each.table, value=each.value.plan if each.value else None, error=each.error) for each in looked], decisions
 
 
 def fleet_document(decision: Decision, *, rank: int) -> dict[str, Any]:
     """The documented shape of a table's place in the fleet."""
-    worth = decision.worth
+    net_benefit = decision.net_benefit
     return {
         "rank": rank,
         "request": decision.request,
         "reason": decision.reason.name,
         "sentence": decision.sentence,
-        "benefit_usd_per_day": round(worth.benefit_usd_per_day, 9) if worth else None,
-        "cost_usd": round(worth.cost_usd, 9) if worth else None,
-        "ratio": round(worth.ratio, 4) if worth else None,
+        "benefit_usd_per_day": round(net_benefit.benefit_usd_per_day, 9) if net_benefit else None,
+        "cost_usd": round(net_benefit.cost_usd, 9) if net_benefit else None,
+        "ratio": round(net_benefit.ratio, 4) if net_benefit else None,
     }
 
 
@@ -77,12 +77,12 @@ def _look(lake: Lake, table: Table, now: int) -> _Looked | None:
     facts = lake.facts(table.key)
     if facts is None:
         return None
-    plan = plan_table(table, facts.layout, facts.history, now_ms=now)
+    plan = plan_table(table, facts.snapshot, facts.history, now_ms=now)
     failures = Journal(lake.store).tries(table.key)
-    held = hands_off_now(lake, table, facts.history, failures=failures)
-    strategy = strategy_of(plan.policy, facts.layout, facts.history).strategy
+    held = hold_back_now(lake, table, facts.history, failures=failures)
+    strategy = strategy_of(plan.policy, facts.snapshot, facts.history).strategy
     state = replace(
-        state_of(facts.layout, assess_health(facts.layout, plan)),
+        state_of(facts.snapshot, assess_health(facts.snapshot, plan)),
         last_compaction_ms=last_compaction_ms(facts.history, failures),
         sensor_driven=isinstance(strategy, BySensor),
         chosen=type(strategy).__name__,
@@ -91,7 +91,7 @@ def _look(lake: Lake, table: Table, now: int) -> _Looked | None:
     return _Looked(plan=plan, state=state, history=facts.history, held=held.explanation if held else None)
 
 
-def _reader_runs(opened: Opened, known: dict[str, _Looked], tables: Sequence[Table]) -> list[ReaderRun]:
+def _reader_runs(opened: LakeContext, known: dict[str, _Looked], tables: Sequence[Table]) -> list[ReaderRun]:
     """The commits that changed rows, of all tables that read one of `tables`; a log that cannot be read tells none."""
     chosen = {table.key for table in tables}
     more = [table for key, table in opened.tables.items() if key not in chosen and chosen & {source.key for source in table.inputs}]

@@ -27,7 +27,7 @@ from lakehouse.defs.upkeep.after_write import measured
 from lakehouse.defs.upkeep.fleet import COST_TAG, REFUSED_TAG, read_memory, weigh_fleet
 from lakehouse.defs.upkeep.ranking import report_ranking
 from lakehouse.engine.clock import now_ms
-from lakehouse.engine.compaction.hold_back import refuse_hands_off
+from lakehouse.engine.compaction.hold_back import refuse_held_back
 from lakehouse.engine.journal.cache import JournalCache
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.spark.sessions import session_id
@@ -63,7 +63,7 @@ def compaction_asset(table: Table, lake: Lake) -> dg.AssetsDefinition:
         with dagster_words(context):
             if not config.anyway:
                 with refusal_tagged(context):
-                    refuse_hands_off(lake, table)
+                    refuse_held_back(lake, table)
                     refuse_closed_window(table, context.run.tags, now_ms=now_ms())
             session = spark.spark_session
             tag_session(context, session_id(session))

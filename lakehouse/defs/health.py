@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import dagster as dg
 
 from lakehouse.core.declaration.table import Table
-from lakehouse.core.delta.snapshot import Layout
+from lakehouse.core.delta.snapshot import Snapshot
 from lakehouse.core.errors import Broken, Refused
 from lakehouse.core.scheduling.health import Health, log_debt_ok, small_files_ok
 from lakehouse.defs.dagster_records import runs_in_flight
@@ -87,13 +87,13 @@ def judge(table: Table, lake: Lake, assessed: Assessment | None = None) -> tuple
     try:
         if assessed is None and (facts := lake.facts(table.key)) is not None:
             assessed = assess(lake, table, facts)
-        missing = () if assessed is None else missing_files(lake.store, assessed.facts.layout)
+        missing = () if assessed is None else missing_files(lake.store, assessed.facts.snapshot)
     except (Broken, Refused) as error:
         return tuple(_unreadable(name, error) for name in check_names(table))
     if assessed is None:
         return tuple(TableVerdict(name=name, ok=True, sentence="there is no table yet") for name in check_names(table))
     quarantine = () if table.source is None else (_quarantine(table, lake),)
-    return (_readable(assessed.facts.layout, missing), *_of_health(assessed.health), _breaker(table, lake, assessed), *quarantine)
+    return (_readable(assessed.facts.snapshot, missing), *_of_health(assessed.health), _breaker(table, lake, assessed), *quarantine)
 
 
 def hand_on(run_id: str, table: Table, assessed: Assessment) -> None:
@@ -135,21 +135,21 @@ def report_checks(
         context.log_event(evaluation)  # pyright: ignore[reportArgumentType]
 
 
-def _readable(layout: Layout, missing: tuple[str, ...]) -> TableVerdict:
-    sentence = f"version {layout.version} folds into {layout.file_count} file(s) of {layout.size_bytes} bytes, all in storage"
+def _readable(snapshot: Snapshot, missing: tuple[str, ...]) -> TableVerdict:
+    sentence = f"version {snapshot.version} folds into {snapshot.file_count} file(s) of {snapshot.size_bytes} bytes, all in storage"
     if missing:
         named = ", ".join(missing[:5]) + (", …" if len(missing) > 5 else "")
-        sentence = f"{len(missing)} of the files of version {layout.version} are not in storage: {named}"
+        sentence = f"{len(missing)} of the files of version {snapshot.version} are not in storage: {named}"
     return TableVerdict(
         name="readable", ok=not missing, sentence=sentence, severity=dg.AssetCheckSeverity.ERROR, numbers={"missing_files": len(missing)}
     )
 
 
 def _of_health(health: Health) -> tuple[TableVerdict, ...]:
-    small, debt = small_files_ok(health), log_debt_ok(health)
+    small, log_tail = small_files_ok(health), log_debt_ok(health)
     return (
         TableVerdict(name="small_files", ok=small.ok, sentence=small.sentence, numbers={"mergeable_files": health.mergeable_file_count}),
-        TableVerdict(name="log_debt", ok=debt.ok, sentence=debt.sentence, numbers={"commits": health.log.commit_count}),
+        TableVerdict(name="log_debt", ok=log_tail.ok, sentence=log_tail.sentence, numbers={"commits": health.log.commit_count}),
     )
 
 
@@ -167,7 +167,7 @@ def _quarantine(table: Table, lake: Lake) -> TableVerdict:
         facts = lake.facts(key)
     except (Broken, Refused) as error:
         return _unreadable("quarantine", error)
-    rows = 0 if facts is None else facts.layout.row_count
+    rows = 0 if facts is None else facts.snapshot.row_count
     if rows is None:
         return TableVerdict(name="quarantine", ok=False, sentence=f"{key} holds lines, but its log does not say how many")
     sentence = "no line was refused"

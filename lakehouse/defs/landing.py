@@ -44,11 +44,11 @@ def landing_sensor(tables: Sequence[Table], lake: Lake) -> dg.SensorDefinition:
     )
     def look(context: dg.SensorEvaluationContext) -> dg.SensorResult:
         try:
-            looks = watch.look(context.instance, landed, now=time.time())
+            table_states = watch.look(context.instance, landed, now=time.time())
         except Transient as error:
             return dg.SensorResult(skip_reason=f"nothing could be looked at: {error}")
-        text = "; ".join(f"{found.table.key}: {found.sentence}" for found in looks)
-        due = [found for found in looks if found.is_due]
+        text = "; ".join(f"{found.table.key}: {found.sentence}" for found in table_states)
+        due = [found for found in table_states if found.is_due]
         if not due:
             return dg.SensorResult(skip_reason=text)
         context.log.info(text)

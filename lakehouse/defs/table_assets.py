@@ -83,7 +83,7 @@ def data_version(facts: TableFacts) -> str:
 
     Where the log no longer holds a commit that did, the oldest commit still known stands for it.
     """
-    return str(_last_change(facts.history, facts.layout.version))
+    return str(_last_change(facts.history, facts.snapshot.version))
 
 
 def tag_session(context: dg.AssetExecutionContext, session: str) -> None:

@@ -11,7 +11,7 @@ from dagster_pyspark import LazyPySparkResource
 
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.errors import Refused
-from lakehouse.core.vacuum import FAILED_NAMED, PastVacuum
+from lakehouse.core.vacuum import FAILED_NAMED, VacuumRecord
 from lakehouse.defs.failures import dagster_words
 from lakehouse.defs.keys import compaction_key, inventory_key, pool_of, table_key, vacuum_key
 from lakehouse.defs.metadata.table import vacuum_metadata
@@ -71,7 +71,7 @@ def vacuum_asset(table: Table, lake: Lake, declared: Sequence[Table]) -> dg.Asse
             outcome = vacuum_table(facts, session, table, mode=mode, owner=f"run {context.run.run_id}")  # type: ignore[arg-type]
         context.log.info(f"{table.key}: {outcome.plan.sentence}")
         yield dg.MaterializeResult(metadata=vacuum_metadata(outcome, table.prices))
-        yield _deleted(table, outcome.past)
+        yield _deleted(table, outcome.record)
 
     return vacuum
 
@@ -112,9 +112,9 @@ def follows(triggers: Sequence[dg.AssetKey]) -> dg.AutomationCondition[dg.AssetK
     return eager.allow(dg.AssetSelection.assets(*triggers)).with_label("follows_inventory")
 
 
-def _deleted(table: Table, past: PastVacuum | None) -> dg.AssetCheckResult:
+def _deleted(table: Table, record: VacuumRecord | None) -> dg.AssetCheckResult:
     """Whether the last vacuum could delete all that it was to; where there was none, nothing failed."""
-    failed = [] if past is None else [f"{name}: {why}" for name, why in past.failed.items()]
+    failed = [] if record is None else [f"{name}: {why}" for name, why in record.failed.items()]
     more = " or more" if len(failed) == FAILED_NAMED else ""
     return dg.AssetCheckResult(
         asset_key=vacuum_key(table),

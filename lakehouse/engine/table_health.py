@@ -34,7 +34,7 @@ class Assessment:
 
 def health_of(table: Table, facts: TableFacts) -> Health:
     """The table's health under the policy in force, held against what a compaction would do now, or why none can be planned."""
-    return assess_health(facts.layout, plan_or_refusal(table, facts.layout, facts.history, now_ms=now_ms()))
+    return assess_health(facts.snapshot, plan_or_refusal(table, facts.snapshot, facts.history, now_ms=now_ms()))
 
 
 def last_compaction_ms(history: History, failures: Iterable[CompactionTry]) -> int | None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pandas
 
 from lakehouse.replay import chance
-from lakehouse.replay.story import as_bytes
+from lakehouse.replay.flight_events import as_bytes
 
 if TYPE_CHECKING:
     import numpy

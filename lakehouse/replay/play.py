@@ -61,7 +61,7 @@ class Played:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Stand:
+class ReplayPosition:
     """Where a lake's replay started, and the hour that it lands next."""
 
     start: datetime
@@ -98,7 +98,7 @@ def play(
                 events=played.events + sum(file.event_count for file in landing),
                 share=_share(stand, hour + HOUR, world),
             )
-            _record(store, Stand(start=stand.start, next=hour + HOUR))
+            _record(store, ReplayPosition(start=stand.start, next=hour + HOUR))
             if on_progress:
                 on_progress(played)
     return played
@@ -110,11 +110,11 @@ def next_hour(store: Store) -> datetime | None:
     return stand.next if stand else None
 
 
-def _share(stand: Stand, hour: datetime, world: World) -> float:
+def _share(stand: ReplayPosition, hour: datetime, world: World) -> float:
     return (hour - stand.start) / (world.end - stand.start)
 
 
-def _hours(world: World, stand: Stand, end: datetime) -> Iterator[tuple[datetime, list[LandingFile]]]:
+def _hours(world: World, stand: ReplayPosition, end: datetime) -> Iterator[tuple[datetime, list[LandingFile]]]:
     """Every hour to land, also one without files."""
     hour = stand.next
     while hour < end:
@@ -132,8 +132,8 @@ def _land(store: Store, files: Sequence[LandingFile]) -> int:
         return sum(pool.map(lambda file: store.put_if_absent(file.name, file.content), files))
 
 
-def _stand(store: Store, start: datetime) -> Stand:
-    stand = _read_stand(store) or Stand(start=start, next=start)
+def _stand(store: Store, start: datetime) -> ReplayPosition:
+    stand = _read_stand(store) or ReplayPosition(start=start, next=start)
     if stand.start != start:
         raise Refused(
             f"LAKEHOUSE_REPLAY_START is {start:%Y-%m-%d}, but this lake's replay started at {stand.start:%Y-%m-%d} and is at "
@@ -142,17 +142,17 @@ def _stand(store: Store, start: datetime) -> Stand:
     return stand
 
 
-def _read_stand(store: Store) -> Stand | None:
+def _read_stand(store: Store) -> ReplayPosition | None:
     try:
         known = json.loads(store.read(STATE))
-        return Stand(start=datetime.fromisoformat(known["start"]), next=datetime.fromisoformat(known["next"]))
+        return ReplayPosition(start=datetime.fromisoformat(known["start"]), next=datetime.fromisoformat(known["next"]))
     except FileNotFoundError:
         return None
     except (ValueError, KeyError, TypeError) as error:
         raise Broken(f"{STATE} does not say where the replay is ({error!r}); delete it to have the year landed from its start") from error
 
 
-def _record(store: Store, stand: Stand) -> None:
+def _record(store: Store, stand: ReplayPosition) -> None:
     store.put(STATE, json.dumps({"start": _stamp(stand.start), "next": _stamp(stand.next)}).encode())
 
 

@@ -9,8 +9,8 @@ import pyarrow
 from pyarrow import parquet
 
 from lakehouse.replay.delivery import deliver
+from lakehouse.replay.flight_events import tell_events, tell_flights
 from lakehouse.replay.package import read_weather
-from lakehouse.replay.story import tell_events, tell_flights
 
 _FLIGHT = ("flight_id", "flight_date", "carrier", "flight", "tailnum", "origin", "dest", "distance", "scheduled_departure")
 _KNOWN_FROM_DEPARTURE = ("departed_at", "dep_delay")

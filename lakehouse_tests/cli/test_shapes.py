@@ -13,7 +13,7 @@ from lakehouse.core.compaction.outcome import CompactionOutcome
 from lakehouse.core.compaction.plan import plan_compaction
 from lakehouse.core.declaration.compaction_policy import Compaction, policy_for
 from lakehouse.core.declaration.table import Append, Landing, Table
-from lakehouse.core.vacuum import PastVacuum
+from lakehouse.core.vacuum import VacuumRecord
 from lakehouse.core.vacuum.outcome import VacuumOutcome
 from lakehouse.engine.lake import open_lake
 from lakehouse.engine.store import DiskStore
@@ -68,8 +68,8 @@ def test_the_page_shows_a_vacuum(tmp_path: Path) -> None:
     orders = Table(key="bronze/orders", source=Landing(prefix="landing/o/", format="json", schema="id BIGINT"), write=Append())
     planned = plan(LakeFacts(lake, [orders]), orders, mode="LITE")
     assert planned is not None
-    past = PastVacuum(**dict.fromkeys((field.name for field in fields(PastVacuum)), 0) | {"requests": {}, "failed": {}})  # type: ignore[arg-type]
-    assert shape([VacuumOutcome(plan=planned, past=past).as_json()]) == shape(SHOWN["vacuum"])
+    record = VacuumRecord(**dict.fromkeys((field.name for field in fields(VacuumRecord)), 0) | {"requests": {}, "failed": {}})  # type: ignore[arg-type]
+    assert shape([VacuumOutcome(plan=planned, record=record).as_json()]) == shape(SHOWN["vacuum"])
 
 
 def test_the_page_shows_the_inventory(told: Terminal) -> None:
@@ -84,6 +84,6 @@ def test_the_page_shows_errors_as_they_are(told: Terminal) -> None:
 
 
 def test_the_page_shows_the_account_of_a_compaction(story: Callable[[str], LogBuilder]) -> None:
-    layout = story("bronze/t").create().append([("a", 1), ("b", 1)]).layout()
-    plan = plan_compaction(layout, policy_for("bronze", Compaction()))
+    snapshot = story("bronze/t").create().append([("a", 1), ("b", 1)]).snapshot()
+    plan = plan_compaction(snapshot, policy_for("bronze", Compaction()))
     assert shape(CompactionOutcome(plan=plan, version_after=None).as_json()) == shape(SHOWN["compact"])

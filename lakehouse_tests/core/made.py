@@ -6,7 +6,7 @@ from typing import Any
 from lakehouse.core.compaction.plan import CompactionPlan, plan_compaction
 from lakehouse.core.declaration.compaction_policy import Compaction
 from lakehouse.core.delta.commits import Commit, History
-from lakehouse.core.delta.snapshot import Column, DataFile, Layout, LogDebt, Tombstone, type_of_partition
+from lakehouse.core.delta.snapshot import Column, DataFile, LogTail, Snapshot, Tombstone, type_of_partition
 
 TARGET = 8_000
 # Whatever a time or a share would set off is off.
@@ -37,7 +37,7 @@ def data_file(
     )
 
 
-def layout(
+def snapshot(
     files: Sequence[DataFile | int],
     *,
     commit_count: int = 1,
@@ -48,18 +48,18 @@ def layout(
     properties: dict[str, str] | None = None,
     features: frozenset[str] = frozenset(),
     clustering_columns: Sequence[str] = (),
-) -> Layout:
+) -> Snapshot:
     """A table of these files at version 7; a bare number is an unpartitioned file of that size, named by its place."""
     made = tuple(data_file(file, f"part-{place}") if isinstance(file, int) else file for place, file in enumerate(files))
     named = tuple(name for name, _ in made[0].partition) if made and partition_columns is None else tuple(partition_columns or ())
-    return Layout(
+    return Snapshot(
         table="bronze/t",
         uri="/lake/bronze/t",
         version=7,
         committed_ms=0,
         files=made,
         tombstones=tuple(tombstones),
-        log=LogDebt(checkpoint_version=checkpoint_version, commit_count=commit_count, commit_bytes=1_000 * commit_count),
+        log=LogTail(checkpoint_version=checkpoint_version, commit_count=commit_count, commit_bytes=1_000 * commit_count),
         columns=tuple(columns),
         partition_columns=named,
         properties=properties or {},
@@ -70,7 +70,7 @@ def layout(
 
 def plan(files: Sequence[DataFile | int], **more: object) -> CompactionPlan:
     """The plan of a layout under `POLICY`."""
-    return plan_compaction(layout(files, **more), POLICY)  # type: ignore[arg-type]
+    return plan_compaction(snapshot(files, **more), POLICY)  # type: ignore[arg-type]
 
 
 def history(*changed: bool, first: int = 0) -> History:

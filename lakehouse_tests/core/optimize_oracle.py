@@ -8,7 +8,7 @@ from dataclasses import replace
 from lakehouse.core.compaction.bins import Clustering, Packing, Purge, ZOrdering
 from lakehouse.core.compaction.plan import CompactionPlan
 from lakehouse.core.delta.commits import Commit, History
-from lakehouse.core.delta.snapshot import DataFile, Layout
+from lakehouse.core.delta.snapshot import DataFile, Snapshot
 
 
 def day_of(file: DataFile) -> int | None:
@@ -17,7 +17,7 @@ def day_of(file: DataFile) -> int | None:
     return None if value is None else int(value)
 
 
-def delta_bins(table: Layout, done: CompactionPlan, *, ties: Callable[[DataFile], int] = lambda _: 0) -> list[list[DataFile]]:
+def delta_bins(table: Snapshot, done: CompactionPlan, *, ties: Callable[[DataFile], int] = lambda _: 0) -> list[list[DataFile]]:
     """The bins that Delta makes in the plan's partitions; it knows no order among files of one size, so `ties` gives one."""
     by_day: defaultdict[int | None, list[DataFile]] = defaultdict(list)
     wanted = None if done.partitions is None else {None if value is None else int(value) for ((_, value),) in done.partitions}
@@ -56,8 +56,8 @@ def bins_of(done: CompactionPlan, files: Sequence[DataFile]) -> list[list[DataFi
 
 
 def after(
-    table: Layout, past: History, done: CompactionPlan, bins: Sequence[Sequence[DataFile]], outputs: Sequence[int]
-) -> tuple[Layout, History]:
+    table: Snapshot, past: History, done: CompactionPlan, bins: Sequence[Sequence[DataFile]], outputs: Sequence[int]
+) -> tuple[Snapshot, History]:
     """The table and its history once these bins were rewritten into one file each, of these sizes and without deletion vectors."""
     version = table.version + 1
     removed = {file.path for bin_ in bins for file in bin_}
@@ -88,7 +88,7 @@ def after(
     return replace(table, files=files, version=version), replace(past, commits=(*past.commits, commit))
 
 
-def written(table: Layout, past: History, files: Sequence[DataFile]) -> tuple[Layout, History]:
+def written(table: Snapshot, past: History, files: Sequence[DataFile]) -> tuple[Snapshot, History]:
     """The table and its history once somebody has appended these files."""
     version = table.version + 1
     commit = Commit(

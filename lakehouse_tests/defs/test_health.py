@@ -137,7 +137,7 @@ def test_a_plan_that_is_refused_is_told_and_stops_neither_a_write_nor_the_checks
     assert [name for name, verdict in found.items() if not verdict.ok] == ["small_files"]
     assert why in found["small_files"].sentence and found["small_files"].severity is dg.AssetCheckSeverity.WARN
     with pytest.raises(Refused, match=why):
-        plan_table(table, facts.layout, facts.history, now_ms=now_ms())
+        plan_table(table, facts.snapshot, facts.history, now_ms=now_ms())
 
 
 def test_quarantined_lines_are_counted(lake: Lake, story: LogBuilder) -> None:

@@ -16,7 +16,7 @@ import pytest
 from dagster import DagsterEventType
 
 from lakehouse import Append, Compaction, Landing, Table, Window
-from lakehouse.core.delta.snapshot import Layout
+from lakehouse.core.delta.snapshot import Snapshot
 from lakehouse.core.scheduling.circuit_breaker import CompactionTry
 from lakehouse.core.settings import Settings, parse_settings
 from lakehouse.defs.compaction import compaction_sensor
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 KEY, FILES, HOUR_MS = "bronze/events", 3, 3_600_000
 
-type_of_knob = Callable[[Layout], dict[str, Any]]
+type_of_knob = Callable[[Snapshot], dict[str, Any]]
 
 
 def table_with(**knobs: Any) -> Table:
@@ -66,10 +66,10 @@ def lake(made: Path, settings: Settings) -> Lake:
     return open_lake(settings)
 
 
-def layout_of(lake: Lake) -> Layout:
+def layout_of(lake: Lake) -> Snapshot:
     facts = lake.facts(KEY)
     assert facts is not None
-    return facts.layout
+    return facts.snapshot
 
 
 def tick(lake: Lake, instance: dg.DagsterInstance, *tables: Table) -> dg.SensorResult:
@@ -95,13 +95,13 @@ def check_left_alone(lake: Lake, instance: dg.DagsterInstance, why: str, table: 
     assert why in (result.skip_reason.skip_message or "")
 
 
-def window_from(hours: int, _layout: Layout) -> dict[str, Any]:
+def window_from(hours: int, _snapshot: Snapshot) -> dict[str, Any]:
     """A window of two hours that opens so many hours from now."""
     start = datetime.now(tz=UTC) + timedelta(hours=hours)
     return {"windows": (Window(start=f"{start:%H:%M}", end=f"{start + timedelta(hours=2):%H:%M}"),), "min_small_files": FILES}
 
 
-def fixed(knob: str, value: float, _layout: Layout) -> dict[str, Any]:
+def fixed(knob: str, value: float, _snapshot: Snapshot) -> dict[str, Any]:
     return {knob: value}
 
 
@@ -122,9 +122,9 @@ KNOBS: list[tuple[str, type_of_knob, str, type_of_knob]] = [
 def test_the_sensor_leaves_a_table_alone_by_the_knob_and_asks_for_it_by_the_knob(
     lake: Lake, instance: dg.DagsterInstance, held: type_of_knob, why: str, let: type_of_knob
 ) -> None:
-    layout = layout_of(lake)
-    check_left_alone(lake, instance, why, table_with(**held(layout)))
-    check_asked_for(lake, instance, table_with(**let(layout)))
+    snapshot = layout_of(lake)
+    check_left_alone(lake, instance, why, table_with(**held(snapshot)))
+    check_asked_for(lake, instance, table_with(**let(snapshot)))
 
 
 @pytest.mark.spark
@@ -186,7 +186,7 @@ def test_two_files_of_33_bytes_stay_or_go_by_the_bytes_that_are_worth_it(aged: L
     found = plan(LakeFacts(aged, [table]), table)
     assert found is not None
     assert faults.carried_out(aged, found)[0] == goes
-    assert goes or vacuum(LakeFacts(aged, [table]), pytest.fail, table).plan.doomed == ()
+    assert goes or vacuum(LakeFacts(aged, [table]), pytest.fail, table).plan.candidates == ()
 
 
 class Clock:

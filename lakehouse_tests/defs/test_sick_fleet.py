@@ -18,7 +18,7 @@ from lakehouse.defs.keys import compaction_key, table_key
 from lakehouse.defs.metadata.table import table_metadata
 from lakehouse.defs.resources import spark_resource
 from lakehouse.engine.clock import now_ms
-from lakehouse.engine.compaction.hold_back import hands_off_now
+from lakehouse.engine.compaction.hold_back import hold_back_now
 from lakehouse.engine.journal.journal import Journal
 from lakehouse.engine.lake import Lake, open_lake
 from lakehouse.engine.table_health import assess
@@ -68,7 +68,7 @@ def held(lake: Lake) -> dict[str, str]:
     for table in FLEET:
         facts = lake.facts(table.key)
         assert facts is not None
-        off = hands_off_now(lake, table, facts.history)
+        off = hold_back_now(lake, table, facts.history)
         if off is not None:
             found[table.key] = off.reason.name
     return found
@@ -118,7 +118,7 @@ def spoil(lake: Lake, table: Table) -> Callable[[], int]:
     """One live file of the table is overwritten with garbage of the same length; what is returned puts it right again."""
     facts = lake.facts(table.key)
     assert facts is not None
-    path = Path(lake.settings.root) / table.key / facts.layout.files[0].path
+    path = Path(lake.settings.root) / table.key / facts.snapshot.files[0].path
     data = path.read_bytes()
     path.write_bytes(b"x" * len(data))
     path.with_name(f".{path.name}.crc").unlink(missing_ok=True)
@@ -169,4 +169,4 @@ def breaker_check(lake: Lake, instance: dg.DagsterInstance, table: Table) -> tup
 def version_of(lake: Lake, table: Table) -> int:
     facts = lake.facts(table.key)
     assert facts is not None
-    return facts.layout.version
+    return facts.snapshot.version

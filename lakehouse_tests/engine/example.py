@@ -58,10 +58,10 @@ def rows_of(spark: Any, lake: Lake, key: str, *columns: str) -> list[tuple[Any, 
 def version_of(lake: Lake, key: str) -> int | None:
     """A table's version now."""
     facts = lake.facts(key)
-    return None if facts is None else facts.layout.version
+    return None if facts is None else facts.snapshot.version
 
 
 def session_settings(spark: Any) -> dict[str, str]:
-    """The settings of a session that its user made. Delta makes some of its own: its last commit's number, and reading columns by their ids."""
+    """The settings of a session that its user made. Delta makes some of its own: its last commit's number, and columns by id."""
     own = (".lastCommitVersionInSession", ".parquet.fieldId.read.enabled", ".parquet.fieldId.write.enabled")
     return {name: value for name, value in spark.conf.getAll.items() if not name.endswith(own)}

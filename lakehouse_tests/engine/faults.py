@@ -9,7 +9,7 @@ import pytest
 
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.errors import LakehouseError
-from lakehouse.core.vacuum import Doomed, VacuumPlan
+from lakehouse.core.vacuum import Candidate, VacuumPlan
 from lakehouse.engine.clock import now_ms
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.vacuum import LakeFacts, plan, run
@@ -54,7 +54,7 @@ def planned(lake: Lake, mode: Any = "INVENTORY") -> VacuumPlan:
 
 
 def paths(found: VacuumPlan) -> list[str]:
-    return [each.name for each in found.doomed]
+    return [each.name for each in found.candidates]
 
 
 def files(lake: Lake) -> set[str]:
@@ -77,9 +77,9 @@ def carried_out(
     known, before, work = gather(facts, table), files(lake), run._Work(lake, table)
     assert known is not None
 
-    def agreed(_spark: object, _uri: str, _table: str, doomed: Iterable[Doomed]) -> list[Doomed]:
+    def agreed(_spark: object, _uri: str, _table: str, candidates: Iterable[Candidate]) -> list[Candidate]:
         meanwhile()
-        return [each for each in doomed if each.name not in kept]
+        return [each for each in candidates if each.name not in kept]
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(run, "agreed", agreed)

@@ -73,7 +73,7 @@ class Log:
         return found
 
 
-class Story:
+class FileHistory:
     """One history of a table, drawn by its seed; `told` is what happened, for whoever has to find out why it failed."""
 
     def __init__(self, lake: Lake, spark: "SparkSession", seed: int) -> None:
@@ -82,7 +82,7 @@ class Story:
         self.log, self.rows, self.known = Log(), dict[int, tuple[int, int]](), list[type_of_rows]()
         self.uri, self.folder = lake.settings.table_uri(KEY), Path(lake.settings.root) / KEY
         self.table, self.oldest, self.deleted = statements.path_table(self.uri), 0, 0
-        self.moments: list[int] = []
+        self.replay_steps: list[int] = []
         self.partitions = self.random.choice((1, 2, 3))
 
     def run(self, *, operations: int, vacuums: int) -> int:
@@ -114,7 +114,7 @@ class Story:
     def _operate(self, name: str) -> None:
         getattr(self, f"_{name}")()
         self._remember()
-        self.moments.append(now_ms())
+        self.replay_steps.append(now_ms())
 
     def _append(self) -> None:
         first = self._new_id()
@@ -204,7 +204,7 @@ class Story:
     def _set_retention(self) -> int:
         """All past, what was removed before some moment past, or only what is months old past; in milliseconds."""
         began = now_ms()
-        choices = (1, began - self.random.choice(self.moments), began - self.random.choice(self.moments), 7 * 86_400_000)
+        choices = (1, began - self.random.choice(self.replay_steps), began - self.random.choice(self.replay_steps), 7 * 86_400_000)
         kept_ms = max(1, self.random.choice(choices))
         self._sql(f"ALTER TABLE {self.table} SET TBLPROPERTIES ('delta.deletedFileRetentionDuration' = 'interval {kept_ms} milliseconds')")
         self._remember()
@@ -217,7 +217,7 @@ class Story:
         self._say(f"{outcome.plan.mode}: {len(gone)} file(s) gone, versions {self.oldest} to {len(self.known) - 1} kept")
         assert not gone & needed, self.story()
         assert needed <= after, self.story()
-        assert (outcome.past.failed, outcome.past.deleted_files) == ({}, outcome.plan.file_count - len(outcome.spared)), self.story()
+        assert (outcome.record.failed, outcome.record.deleted_files) == ({}, outcome.plan.file_count - len(outcome.spared)), self.story()
         if outcome.plan.mode == "FULL":
             assert not {name for name in after - needed if name.endswith(".parquet") and self._is_past(name, horizon_ms)}, self.story()
         assert self._read(range(self.oldest, len(self.known))) == dict(enumerate(self.known[self.oldest :], self.oldest)), self.story()

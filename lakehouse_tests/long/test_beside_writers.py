@@ -10,7 +10,7 @@ import pytest
 
 from lakehouse.core.compaction.outcome import CompactionOutcome
 from lakehouse.core.delta.commits import Commit
-from lakehouse.core.delta.snapshot import Layout
+from lakehouse.core.delta.snapshot import Snapshot
 from lakehouse.engine.compaction import run
 from lakehouse.engine.compaction.run import compact
 from lakehouse.engine.delta_log import TableFacts
@@ -76,7 +76,7 @@ def test_rows_are_compared_as_they_were_at_the_commit_whoever_writes_after_it(
     other, real = new_session(lake.settings), run.verify
 
     def after_other_writes(
-        lake: Lake, spark: "SparkSession", before: Layout, after: TableFacts, commits: Sequence[Commit], ahead: Mapping[str, Any]
+        lake: Lake, spark: "SparkSession", before: Snapshot, after: TableFacts, commits: Sequence[Commit], ahead: Mapping[str, Any]
     ) -> int:
         other.sql(f"INSERT INTO {table} VALUES (1000, 1)")
         other.sql(f"DELETE FROM {table} WHERE id % 10 = 3")

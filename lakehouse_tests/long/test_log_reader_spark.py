@@ -8,7 +8,7 @@ import pyarrow
 import pytest
 from pyspark.sql import SparkSession
 
-from lakehouse.core.delta.snapshot import Layout
+from lakehouse.core.delta.snapshot import Snapshot
 from lakehouse.engine.delta_log import TableFacts, missing_files, read_facts
 from lakehouse.engine.store import DiskStore
 
@@ -44,39 +44,39 @@ class RealTable:
         for file in found:
             file.unlink()
 
-    def checked(self) -> Layout:
+    def checked(self) -> Snapshot:
         """The layout, after it was held against every other source there is."""
-        layout = self.facts().layout
+        snapshot = self.facts().snapshot
         detail = self.spark.sql(f"DESCRIBE DETAIL {self.name}").collect()[0]
-        assert (layout.file_count, layout.size_bytes) == (detail.numFiles, detail.sizeInBytes)
-        assert layout.partition_columns == tuple(detail.partitionColumns)
-        assert dict(layout.properties) == dict(detail.properties)
-        assert set(detail.tableFeatures) <= layout.features
+        assert (snapshot.file_count, snapshot.size_bytes) == (detail.numFiles, detail.sizeInBytes)
+        assert snapshot.partition_columns == tuple(detail.partitionColumns)
+        assert dict(snapshot.properties) == dict(detail.properties)
+        assert set(detail.tableFeatures) <= snapshot.features
         frame = self.spark.read.format("delta").load(str(self.path))
-        assert layout.row_count == frame.count()
-        assert [(column.name, column.type) for column in layout.columns] == [(f.name, f.dataType.simpleString()) for f in frame.schema]
-        self._check_against_deltalake(layout)
-        self._check_against_checksum(layout)
-        assert missing_files(self.store, layout) == ()
-        return layout
+        assert snapshot.row_count == frame.count()
+        assert [(column.name, column.type) for column in snapshot.columns] == [(f.name, f.dataType.simpleString()) for f in frame.schema]
+        self._check_against_deltalake(snapshot)
+        self._check_against_checksum(snapshot)
+        assert missing_files(self.store, snapshot) == ()
+        return snapshot
 
-    def _check_against_deltalake(self, layout: Layout) -> None:
+    def _check_against_deltalake(self, snapshot: Snapshot) -> None:
         table = deltalake.DeltaTable(str(self.path))
         adds = pyarrow.table(table.get_add_actions(flatten=True)).to_pylist()
-        assert layout.version == table.version()
-        assert {(file.path, file.size_bytes, file.modified_ms, file.row_count) for file in layout.files} == {
+        assert snapshot.version == table.version()
+        assert {(file.path, file.size_bytes, file.modified_ms, file.row_count) for file in snapshot.files} == {
             (add["path"], add["size_bytes"], add["modification_time"], add["num_records"]) for add in adds
         }
 
-    def _check_against_checksum(self, layout: Layout) -> None:
-        file = self.path / f"_delta_log/{layout.version:020}.crc"
+    def _check_against_checksum(self, snapshot: Snapshot) -> None:
+        file = self.path / f"_delta_log/{snapshot.version:020}.crc"
         if not file.exists():  # Delta writes none after a RESTORE.
             return
         checksum = json.loads(file.read_text())
-        assert (layout.file_count, layout.size_bytes) == (checksum["numFiles"], checksum["tableSizeBytes"])
-        assert sum(file.deleted_row_count for file in layout.files) == checksum.get("numDeletedRecordsOpt", 0)
-        assert sum(file.deletion_vector is not None for file in layout.files) == checksum.get("numDeletionVectorsOpt", 0)
-        assert layout.committed_ms == checksum.get("inCommitTimestampOpt", layout.committed_ms)
+        assert (snapshot.file_count, snapshot.size_bytes) == (checksum["numFiles"], checksum["tableSizeBytes"])
+        assert sum(file.deleted_row_count for file in snapshot.files) == checksum.get("numDeletedRecordsOpt", 0)
+        assert sum(file.deletion_vector is not None for file in snapshot.files) == checksum.get("numDeletionVectorsOpt", 0)
+        assert snapshot.committed_ms == checksum.get("inCommitTimestampOpt", snapshot.committed_ms)
 
 
 @pytest.fixture
@@ -113,10 +113,10 @@ def test_deletion_vectors_are_counted_to_the_row(table: RealTable) -> None:
     assert table.checked().row_count == 900
     table.sql("DELETE FROM {t} WHERE id % 10 = 4 AND id < 500")
     table.sql("UPDATE {t} SET id = -id WHERE id = 998")
-    layout = table.checked()
-    assert layout.row_count == 850
-    assert {file.deleted_row_count for file in layout.files if file.deletion_vector} == {50, 26, 25}
-    assert layout.tombstones == ()
+    snapshot = table.checked()
+    assert snapshot.row_count == 850
+    assert {file.deleted_row_count for file in snapshot.files if file.deletion_vector} == {50, 26, 25}
+    assert snapshot.tombstones == ()
     table.sql("ALTER TABLE {t} SET TBLPROPERTIES ('delta.checkpointInterval' = '1')")
     table.sql("INSERT INTO {t} VALUES (5000)")
     assert table.checked().log.commit_count == 0
@@ -137,7 +137,7 @@ def test_a_lost_deletion_vector_or_data_file_is_missing(table: RealTable) -> Non
     (data,) = table.path.glob("p=*/*.parquet")
     data.unlink()
     expected = tuple(sorted((vector.name, str(data.relative_to(table.path)))))
-    assert missing_files(table.store, table.facts().layout) == expected
+    assert missing_files(table.store, table.facts().snapshot) == expected
 
 
 def test_vectors_under_random_prefixes_are_found(table: RealTable) -> None:
@@ -148,7 +148,7 @@ def test_vectors_under_random_prefixes_are_found(table: RealTable) -> None:
     (vector,) = table.path.glob("*/deletion_vector_*.bin")
     assert table.checked().row_count == 99
     vector.unlink()
-    assert missing_files(table.store, table.facts().layout) == (str(vector.relative_to(table.path)),)
+    assert missing_files(table.store, table.facts().snapshot) == (str(vector.relative_to(table.path)),)
 
 
 @pytest.mark.parametrize(
@@ -176,16 +176,16 @@ def test_checkpoints_of_every_policy_fold_to_the_same_table(
     finally:
         for conf in confs:
             table.spark.conf.unset(conf)
-    layout = table.checked()
-    assert layout.log.checkpoint_version == 4
+    snapshot = table.checked()
+    assert snapshot.log.checkpoint_version == 4
     log = table.path / "_delta_log"
     assert any(log.glob(f"[!.]{name}"))
     assert len(list(log.glob("_sidecars/[!.]*.parquet"))) >= sidecars
     assert any(log.glob("_sidecars/*")) == (sidecars > 0)
     table.remove_from_log("0000000000000000000[0-4].json")
-    assert table.facts().layout.files == layout.files
-    assert table.facts().layout.tombstones == layout.tombstones
-    assert len(layout.tombstones) == 6
+    assert table.facts().snapshot.files == snapshot.files
+    assert table.facts().snapshot.tombstones == snapshot.tombstones
+    assert len(snapshot.tombstones) == 6
 
 
 def test_history_and_compacted_marks_follow_optimize_restore_and_vacuum(table: RealTable) -> None:
@@ -220,8 +220,8 @@ def test_a_transaction_id_and_user_metadata_are_read(table: RealTable) -> None:
         writer.option("txnAppId", "lakehouse/ingest/x").option("txnVersion", version).option("userMetadata", f"batch {version}").save(
             str(table.path)
         )
-    layout = table.checked()
-    assert (layout.transactions, layout.version) == ({"lakehouse/ingest/x": 8}, 1)
+    snapshot = table.checked()
+    assert (snapshot.transactions, snapshot.version) == ({"lakehouse/ingest/x": 8}, 1)
     assert [commit.user_metadata for commit in table.facts().history.commits] == ["batch 7", "batch 8"]
 
 
@@ -262,13 +262,13 @@ def test_row_tracking_type_widening_and_in_commit_timestamps(table: RealTable) -
     table.sql("UPDATE {t} SET n = 3 WHERE id = 1")
     table.sql("ALTER TABLE {t} SET TBLPROPERTIES ('delta.enableRowTracking' = 'true')")
     table.sql("OPTIMIZE {t}")
-    layout = table.facts().layout
+    snapshot = table.facts().snapshot
     detail = table.spark.sql(f"DESCRIBE DETAIL {table.name}").collect()[0]
-    assert (layout.file_count, layout.size_bytes, layout.row_count) == (detail.numFiles, detail.sizeInBytes, 2)
-    assert {"typeWidening", "inCommitTimestamp", "rowTracking", "domainMetadata"} <= layout.features
-    assert [column.type for column in layout.columns] == ["bigint", "int"]
-    newest = json.loads((table.path / f"_delta_log/{layout.version:020}.json").read_text().splitlines()[0])
-    assert layout.committed_ms == newest["commitInfo"]["inCommitTimestamp"]
+    assert (snapshot.file_count, snapshot.size_bytes, snapshot.row_count) == (detail.numFiles, detail.sizeInBytes, 2)
+    assert {"typeWidening", "inCommitTimestamp", "rowTracking", "domainMetadata"} <= snapshot.features
+    assert [column.type for column in snapshot.columns] == ["bigint", "int"]
+    newest = json.loads((table.path / f"_delta_log/{snapshot.version:020}.json").read_text().splitlines()[0])
+    assert snapshot.committed_ms == newest["commitInfo"]["inCommitTimestamp"]
 
 
 def test_clustering_shows_as_a_feature(table: RealTable) -> None:
@@ -282,10 +282,10 @@ def test_nested_columns_and_comments(table: RealTable) -> None:
         "CREATE TABLE {t} (id BIGINT NOT NULL COMMENT 'key', s STRUCT<a: INT, b: ARRAY<MAP<STRING, DECIMAL(10,2)>>>, "
         "c CHAR(3), v VARCHAR(9), b BINARY, t TIMESTAMP, n TIMESTAMP_NTZ, y TINYINT, x VARIANT) USING delta"
     )
-    layout = table.facts().layout
+    snapshot = table.facts().snapshot
     frame = table.spark.read.format("delta").load(str(table.path))
-    assert [(column.name, column.type) for column in layout.columns] == [(f.name, f.dataType.simpleString()) for f in frame.schema]
-    assert (layout.columns[0].nullable, layout.columns[0].comment) == (False, "key")
+    assert [(column.name, column.type) for column in snapshot.columns] == [(f.name, f.dataType.simpleString()) for f in frame.schema]
+    assert (snapshot.columns[0].nullable, snapshot.columns[0].comment) == (False, "key")
 
 
 def test_a_merge_an_overwrite_and_a_dropped_partition_column(table: RealTable) -> None:
@@ -295,8 +295,8 @@ def test_a_merge_an_overwrite_and_a_dropped_partition_column(table: RealTable) -
     assert table.checked().row_count == 30
     frame = table.spark.range(5).selectExpr("id", "CAST(id AS STRING) AS other")
     frame.write.format("delta").mode("overwrite").option("overwriteSchema", "true").partitionBy("other").save(str(table.path))
-    layout = table.checked()
-    assert (layout.file_count, layout.partition_columns) == (5, ("other",))
+    snapshot = table.checked()
+    assert (snapshot.file_count, snapshot.partition_columns) == (5, ("other",))
 
 
 def test_a_table_written_by_deltalake_reads_the_same(table: RealTable) -> None:
@@ -311,8 +311,8 @@ def test_a_table_written_by_deltalake_reads_the_same(table: RealTable) -> None:
     handle = deltalake.DeltaTable(str(table.path))
     handle.create_checkpoint()
     handle.delete("id = 0")
-    layout = table.facts().layout
-    assert (layout.file_count, layout.row_count, layout.version) == (11, 11, 12)
-    assert {file.partition for file in layout.files} == {(("p", value),) for value in values}
-    assert layout.log.checkpoint_version == 11
-    assert missing_files(table.store, layout) == ()
+    snapshot = table.facts().snapshot
+    assert (snapshot.file_count, snapshot.row_count, snapshot.version) == (11, 11, 12)
+    assert {file.partition for file in snapshot.files} == {(("p", value),) for value in values}
+    assert snapshot.log.checkpoint_version == 11
+    assert missing_files(table.store, snapshot) == ()

@@ -10,7 +10,7 @@ from lakehouse.core.costs.measured_benefit import Probe
 from lakehouse.core.errors import Broken
 from lakehouse.core.reasons import Reason
 from lakehouse.engine.clock import now_ms
-from lakehouse.engine.compaction.hold_back import breaker_of, hands_off_now
+from lakehouse.engine.compaction.hold_back import breaker_of, hold_back_now
 from lakehouse.engine.compaction.ledger import with_account
 from lakehouse.engine.compaction.probe import backoffs, probe_compaction, probes, record_probe, take_pairs
 from lakehouse.engine.compaction.run import compact
@@ -118,7 +118,7 @@ def test_what_does_not_pay_is_held_off_by_what_the_journal_says(tmp_path: Path) 
     [held] = backoffs(lake.store, 3 * hour_ms).values()
     assert held.sentence.startswith("compaction is tried again in 5.0 h, since it does not pay: 3 probes")
     assert backoffs(lake.store, 8 * hour_ms) == {}
-    assert hands_off_now(lake, events, None) is None  # they were measured in 1970
+    assert hold_back_now(lake, events, None) is None  # they were measured in 1970
     lake.store.put(f"_lakehouse/probes/{events.key}/9.json", b"{}")
     assert backoffs(lake.store, 3 * hour_ms) == {}
 

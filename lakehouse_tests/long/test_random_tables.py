@@ -10,7 +10,7 @@ from benchmarks.random_tables import compare, differences
 from lakehouse.core.delta.commits import Commit
 from lakehouse.core.delta.snapshot import DataFile
 from lakehouse.engine.lake import Lake
-from lakehouse_tests.core.made import data_file, layout, plan
+from lakehouse_tests.core.made import data_file, plan, snapshot
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -61,10 +61,10 @@ OTHERWISE = {
 
 @pytest.mark.parametrize(("commits", "told"), OTHERWISE.values(), ids=OTHERWISE)
 def test_a_compaction_that_is_not_as_planned_is_told(commits: Sequence[Commit], told: list[str]) -> None:
-    found = differences(layout(FILES), plan(FILES), commits)
+    found = differences(snapshot(FILES), plan(FILES), commits)
     assert [difference.split(":")[0] for difference in found] == told
 
 
 def test_a_file_of_the_same_size_may_stand_in_for_another() -> None:
     files = [data_file(2_500, name) for name in "abcd"]
-    assert differences(layout(files), plan(files), [commit([files[0], files[1], files[3]])]) == ()
+    assert differences(snapshot(files), plan(files), [commit([files[0], files[1], files[3]])]) == ()

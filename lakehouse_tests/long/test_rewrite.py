@@ -10,7 +10,7 @@ from lakehouse.core.compaction.outcome import CompactionOutcome
 from lakehouse.core.compaction.plan import CompactionPlan, plan_compaction
 from lakehouse.core.declaration.compaction_policy import MIB, Compaction, LiquidClustering, ZOrder, policy_for
 from lakehouse.core.declaration.table import Append, Landing, Table
-from lakehouse.core.delta.snapshot import Layout
+from lakehouse.core.delta.snapshot import Snapshot
 from lakehouse.core.errors import Refused
 from lakehouse.core.reasons import Reason
 from lakehouse.engine.compaction.run import compact, plan
@@ -147,10 +147,10 @@ def planned(lake: Lake, table: Table) -> CompactionPlan:
     return found
 
 
-def layout_of(lake: Lake) -> Layout:
+def layout_of(lake: Lake) -> Snapshot:
     facts = lake.facts(events.key)
     assert facts is not None
-    return facts.layout
+    return facts.snapshot
 
 
 def paths_of(lake: Lake) -> set[str]:

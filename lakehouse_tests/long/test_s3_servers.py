@@ -46,7 +46,7 @@ def made(spark: "SparkSession", lake: Lake) -> tuple[str, set[str]]:
     spark.sql(f"DELETE FROM delta.`{uri}` WHERE id = 1")
     facts = lake.facts("bronze/t")
     assert facts is not None
-    return uri, {file.path for file in facts.layout.files}
+    return uri, {file.path for file in facts.snapshot.files}
 
 
 @pytest.mark.parametrize("mode", ["LITE", "INVENTORY", "FULL"])
@@ -56,11 +56,11 @@ def test_what_the_dry_run_names_goes_from_the_bucket_and_nothing_else(in_bucket:
     before, files = rows(spark, uri), data_files(lake)
     scan(lake.store, now_ms=now_ms())
     named = rehearse(LakeFacts(lake, [table]), lambda: spark, table, mode=mode)
-    assert named is not None and {each.name for each in named.doomed} == files - needed and data_files(lake) == files
+    assert named is not None and {each.name for each in named.candidates} == files - needed and data_files(lake) == files
     outcome = vacuum(LakeFacts(lake, [table]), lambda: spark, table, mode=mode)
-    assert (data_files(lake), outcome.past.deleted_files, outcome.past.failed) == (needed, len(files - needed), {})
+    assert (data_files(lake), outcome.record.deleted_files, outcome.record.failed) == (needed, len(files - needed), {})
     assert rows(spark, uri) == before
-    assert not vacuum(LakeFacts(lake, [table]), lambda: spark, table, mode="FULL").plan.doomed
+    assert not vacuum(LakeFacts(lake, [table]), lambda: spark, table, mode="FULL").plan.candidates
 
 
 @pytest.mark.parametrize(("step", "gone"), STEPS)

@@ -40,7 +40,7 @@ def facts_of(lake: Lake, key: str) -> TableFacts:
 
 
 def ours(lake: Lake, key: str) -> dict[str, str]:
-    return {name: value for name, value in facts_of(lake, key).layout.properties.items() if name in OURS}
+    return {name: value for name, value in facts_of(lake, key).snapshot.properties.items() if name in OURS}
 
 
 def append_events(lake: Lake, spark: "SparkSession") -> None:
@@ -55,9 +55,9 @@ def append_events(lake: Lake, spark: "SparkSession") -> None:
 def files_of_next_batch(lake: Lake, spark: "SparkSession", table: Table) -> int:
     """How many files a batch of 40 rows over two days makes in `table`, which follows the events."""
     append_events(lake, spark)
-    before = facts_of(lake, table.key).layout.file_count if version_of(lake, table.key) is not None else 0
+    before = facts_of(lake, table.key).snapshot.file_count if version_of(lake, table.key) is not None else 0
     write_table(lake, spark, table)
-    return facts_of(lake, table.key).layout.file_count - before
+    return facts_of(lake, table.key).snapshot.file_count - before
 
 
 def test_optimized_write_makes_one_file_per_partition_and_is_taken_back(lake: Lake, spark: "SparkSession") -> None:
@@ -83,7 +83,7 @@ def test_delta_compacts_by_itself_under_auto_compaction_alone(
     assert outcome.strategy is not None and outcome.strategy.reason is Reason.STRATEGY_DECLARED
     facts = facts_of(lake, events.key)
     assert [commit.parameters["auto"] for commit in facts.history.commits if commit.operation == "OPTIMIZE"][:1] == ["true"] * compacted
-    assert (facts.layout.file_count < 3) is compacted
+    assert (facts.snapshot.file_count < 3) is compacted
     assert ours(lake, events.key) == ({AUTO_COMPACT: "true", STRATEGY_MARK: f"{AUTO_COMPACT}=true"} if compacted else {})
     assert session_settings(spark) == before
 
@@ -119,14 +119,14 @@ def test_liquid_clustering_comes_and_goes_with_the_policy(lake: Lake, spark: "Sp
     write_table(lake, spark, events)
     clustered = under(BySensor(), copies, data_layout=LiquidClustering(columns=("id", "STATE")))
     write_table(lake, spark, clustered)
-    assert facts_of(lake, copies.key).layout.clustering_columns == ("id", "state")
+    assert facts_of(lake, copies.key).snapshot.clustering_columns == ("id", "state")
     version = version_of(lake, copies.key)
     write_table(lake, spark, clustered)
     assert version_of(lake, copies.key) == version
     write_table(lake, spark, under(BySensor(), copies, data_layout=LiquidClustering(columns=("state",))))
-    assert facts_of(lake, copies.key).layout.clustering_columns == ("state",)
+    assert facts_of(lake, copies.key).snapshot.clustering_columns == ("state",)
     write_table(lake, spark, under(BySensor(), copies, data_layout=BinPacking()))
-    assert facts_of(lake, copies.key).layout.clustering_columns == () and ours(lake, copies.key) == {}
+    assert facts_of(lake, copies.key).snapshot.clustering_columns == () and ours(lake, copies.key) == {}
     with pytest.raises(Refused, match=r"silver/copies: Delta refuses what its declaration asks for: .*nothing"):
         write_table(lake, spark, under(BySensor(), copies, data_layout=LiquidClustering(columns=("nothing",))))
 
@@ -151,12 +151,12 @@ def test_the_columns_that_a_table_is_clustered_by_are_read_from_its_log(mapped: 
         schema = json.dumps({"type": "struct", "fields": [field]})
         configuration = {"delta.columnMapping.mode": "name"}
         story.commit("SET TBLPROPERTIES", {"metaData": {**old, "schemaString": schema, "configuration": configuration}})
-    assert story.layout().clustering_columns == ()
+    assert story.snapshot().clustering_columns == ()
     columns = [["id"]] if mapped else [["id"], ["more", "place"]]
     story.commit("CLUSTER BY", _domain(columns))
-    assert story.layout().clustering_columns == named
-    assert story.checkpoint().layout().clustering_columns == named
-    assert story.commit("CLUSTER BY", _domain([])).layout().clustering_columns == ()
+    assert story.snapshot().clustering_columns == named
+    assert story.checkpoint().snapshot().clustering_columns == named
+    assert story.commit("CLUSTER BY", _domain([])).snapshot().clustering_columns == ()
 
 
 def _domain(columns: list[list[str]]) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from lakehouse.engine.lake import open_lake
 from lakehouse.runtime import server
 from lakehouse_tests.conftest import own_settings
 from lakehouse_tests.engine.clients import new_session
-from lakehouse_tests.engine.histories import Story
+from lakehouse_tests.engine.histories import FileHistory
 
 HISTORIES, FIRST = int(os.environ.get("HISTORIES", "300")), int(os.environ.get("FIRST", "0"))
 AT_ONCE = 4
@@ -40,7 +40,7 @@ def _failures(served: Settings, folder: Path) -> Iterator[str | None]:
         try:
             if not hasattr(own, "spark"):
                 own.spark = new_session(settings)
-            deleted = Story(open_lake(settings), own.spark, seed).run(operations=7, vacuums=2)
+            deleted = FileHistory(open_lake(settings), own.spark, seed).run(operations=7, vacuums=2)
         except Exception as error:
             print(f"seed {seed}: failed: {error!r}", flush=True)
             return f"seed {seed}\n{format_exc()}"

@@ -31,7 +31,7 @@ def check_killed_and_finished(
     assert len(files - data_files(lake)) == gone
     assert rows(spark, uri) == before and Journal(lake.store).vacuums("bronze/t") == ()
     outcome = vacuum(LakeFacts(lake, [table]), lambda: spark, table, mode="FULL")
-    assert (len(data_files(lake)), rows(spark, uri), outcome.past.failed) == (left, before, {})
+    assert (len(data_files(lake)), rows(spark, uri), outcome.record.failed) == (left, before, {})
     assert Journal(lake.store).session("bronze/t") is None
 
 
@@ -62,5 +62,5 @@ def test_names_of_any_signs_go_by_delta_s_word_too(lake: Lake, spark: "SparkSess
     age(lake, orphans)
     scan(lake.store, now_ms=now_ms())
     outcome = vacuum(LakeFacts(lake, [table]), lambda: spark, table, mode="INVENTORY")
-    assert (data_files(lake), outcome.spared, outcome.past.failed) == (live, {}, {})
+    assert (data_files(lake), outcome.spared, outcome.record.failed) == (live, {}, {})
     assert sorted(row[0] for row in spark.read.format("delta").load(uri).select("part").collect()) == sorted(ODD)

@@ -6,7 +6,7 @@ import pandas
 import pytest
 
 from lakehouse.replay.delivery import deliver
-from lakehouse.replay.story import tell_events, tell_flights
+from lakehouse.replay.flight_events import tell_events, tell_flights
 from lakehouse.replay.world import World, prepare
 from lakehouse_tests.conftest import link_year
 

@@ -7,10 +7,10 @@ from pathlib import Path
 import click
 
 from lakehouse.cli.commands.backtest_text import backtest_document, print_backtests, series_of
-from lakehouse.cli.context import Opened, complete_table, open_declared
+from lakehouse.cli.context import LakeContext, complete_table, open_declared
 from lakehouse.cli.output import json_option, tell, write_json
 from lakehouse.cli.plot import check_plot, files_picture
-from lakehouse.core.backtest.replay import real_past, replay_story
+from lakehouse.core.backtest.replay import real_result, replay_history
 from lakehouse.core.backtest.result import Backtest
 from lakehouse.core.costs.estimate import fit_rates
 from lakehouse.core.declaration.compaction_policy import Compaction, policy_for
@@ -18,7 +18,7 @@ from lakehouse.core.declaration.policy_text import parse_policy
 from lakehouse.core.declaration.prices import DEFAULT_PRICES, Prices
 from lakehouse.core.errors import Refused
 from lakehouse.core.scheduling.strategy_selection import strategy_of
-from lakehouse.engine.delta_log.story import read_story
+from lakehouse.engine.delta_log.file_history import read_file_history
 from lakehouse.engine.lake import Lake, open_lake
 
 
@@ -71,24 +71,24 @@ def backtests_of(subject: Subject, words: Sequence[str] = (), *, compare: bool =
     wishes = {"given": parse_policy(words, declared)} if words else {}
     wishes |= {"in_force": declared} if compare or not words else {}
     uri = lake.settings.table_uri(key)
-    story, facts = read_story(lake.store, key, uri=uri), lake.facts(key)
-    if story is None or facts is None:
+    file_history, facts = read_file_history(lake.store, key, uri=uri), lake.facts(key)
+    if file_history is None or facts is None:
         raise Refused(f"backtest of {key}: there is no Delta table at {uri}; accepted: a declared table, a path or a URI")
     rates = fit_rates(facts.history, prices=subject.prices)
     policies = {name: policy_for(subject.layer, wish) for name, wish in wishes.items()}
     found: dict[str, Backtest] = {}
     for name, policy in policies.items():
-        strategy = strategy_of(policy, facts.layout, facts.history).strategy
+        strategy = strategy_of(policy, facts.snapshot, facts.history).strategy
         try:
-            found[name] = replay_story(story, replace(policy, strategy=strategy), rates=rates)
+            found[name] = replay_history(file_history, replace(policy, strategy=strategy), rates=rates)
         except Refused as error:
             if not found:
                 raise
             tell(f"{name.replace('_', ' ')} is left out: {error}")
-    return found | {"really": real_past(story, next(iter(policies.values())), rates=rates)} if compare else found
+    return found | {"really": real_result(file_history, next(iter(policies.values())), rates=rates)} if compare else found
 
 
-def _subject(opened: Opened, table: str) -> Subject:
+def _subject(opened: LakeContext, table: str) -> Subject:
     """A declared table by its key, otherwise one by its place, if that looks like one."""
     place = table.replace("s3a://", "s3://", 1).removeprefix("file://").rstrip("/")
     is_place = table not in opened.tables and ("://" in table or table.startswith(("/", ".", "~")) or Path(place, "_delta_log").is_dir())
@@ -111,7 +111,7 @@ def _drawer(plot: Path) -> Callable[[dict[str, Backtest]], bytes]:
     def draw(found: dict[str, Backtest]) -> bytes:
         first = next(iter(found.values()))
         series = series_of(found)
-        marks = [moment.version for moment in first.moments if moment.runs]
+        marks = [replay_step.version for replay_step in first.replay_steps if replay_step.runs]
         title = f"{first.table}: files after each version; a tick where {series[0].name} compacts"
         return files_picture(plot, title, series, marks)
 

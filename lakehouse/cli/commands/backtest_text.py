@@ -5,7 +5,7 @@ from dataclasses import asdict
 from typing import Any
 
 from lakehouse.cli.output import bytes_text, count_text, print_grid, show, time_text
-from lakehouse.core.backtest.result import Backtest, Moment, PastRun
+from lakehouse.core.backtest.result import Backtest, ReplayedCompaction, ReplayStep
 from lakehouse.report.chart import Series, text_chart
 
 _TITLES = {"given": "given", "in_force": "in force", "really": "really"}
@@ -29,50 +29,55 @@ def print_backtests(found: Mapping[str, Backtest], *, verbose: bool) -> None:
     for name, backtest in found.items():
         show()
         show(f"{backtest.table}, {_TITLES[name]}:" if len(found) > 1 else f"{backtest.table}:")
-        _print_moments(backtest, verbose=verbose)
+        _print_replay_steps(backtest, verbose=verbose)
     show()
     show("files over versions")
     for line in text_chart(series_of(found)):
         show(line)
     for name, backtest in found.items():
-        for doubt in doubts_of(backtest) if name != "really" else ():
+        for doubt in uncertainty_of(backtest) if name != "really" else ():
             show(f"{_TITLES[name]}: {doubt}")
 
 
-def doubts_of(backtest: Backtest) -> Iterator[str]:
+def uncertainty_of(backtest: Backtest) -> Iterator[str]:
     """What of a replay is estimated, a sentence each; none where it is exact."""
-    doubts = backtest.doubts
+    uncertainty = backtest.uncertainty
     if not backtest.from_the_beginning:
         yield f"the log before version {backtest.first_version} is cleaned up, so the replay starts with the files of that version"
-    if doubts.modelled_files:
+    if uncertainty.modelled_files:
         how = (
-            "by none, since the log has no compaction" if doubts.shrink_ratio is None else f"to {doubts.shrink_ratio:.3f} as real ones did"
+            "by none, since the log has no compaction"
+            if uncertainty.shrink_ratio is None
+            else f"to {uncertainty.shrink_ratio:.3f} as real ones did"
         )
-        yield f"the sizes of {doubts.modelled_files} merged file(s) are estimated: they shrink {how}"
-    if doubts.moved_removals or doubts.moved_vectors:
+        yield f"the sizes of {uncertainty.modelled_files} merged file(s) are estimated: they shrink {how}"
+    if uncertainty.moved_removals or uncertainty.moved_vectors:
         yield (
-            f"writers changed {doubts.moved_removals + doubts.moved_vectors} file(s) whose rows lie otherwise in the replay: "
-            f"all files with such rows are taken, and {bytes_text(doubts.carried_bytes)} beside them written again by the writers"
+            f"writers changed {uncertainty.moved_removals + uncertainty.moved_vectors} file(s) whose rows lie otherwise in the replay: "
+            f"all files with such rows are taken, and {bytes_text(uncertainty.carried_bytes)} beside them written again by the writers"
         )
-    if doubts.unclear_compactions:
-        yield f"of {doubts.unclear_compactions} real compaction(s) the log does not tell which rows went into which file: taken by size"
+    if uncertainty.unclear_compactions:
+        yield f"of {uncertainty.unclear_compactions} real compaction(s) the log does not tell which row went into which file: taken by size"
 
 
 def series_of(found: Mapping[str, Backtest]) -> list[Series]:
     """One line per replay: its file count over the versions."""
     return [
-        Series(name=_TITLES[name], points=[(moment.version, moment.file_count) for moment in backtest.moments])
+        Series(name=_TITLES[name], points=[(replay_step.version, replay_step.file_count) for replay_step in backtest.replay_steps])
         for name, backtest in found.items()
     ]
 
 
 def _sums(found: Mapping[str, Backtest]) -> Iterator[tuple[str, ...]]:
     replays = list(found.values())
-    yield ("versions by writers", *(count_text(len(each.moments)) for each in replays))
+    yield ("versions by writers", *(count_text(len(each.replay_steps)) for each in replays))
     yield ("compactions", *(count_text(len(each.runs)) for each in replays))
     yield ("files, mean ± deviation", *(f"{each.mean_file_count:,.1f} ± {each.deviation_file_count:,.1f}" for each in replays))
-    yield ("files at the end", *(count_text(each.moments[-1].file_count if each.moments else None) for each in replays))
-    yield ("small files at the end", *(count_text(each.moments[-1].small_file_count if each.moments else None) for each in replays))
+    yield ("files at the end", *(count_text(each.replay_steps[-1].file_count if each.replay_steps else None) for each in replays))
+    yield (
+        "small files at the end",
+        *(count_text(each.replay_steps[-1].small_file_count if each.replay_steps else None) for each in replays),
+    )
     yield ("bytes ingested", *(bytes_text(each.bytes_ingested) for each in replays))
     yield ("bytes rewritten", *(bytes_text(each.bytes_rewritten) for each in replays))
     yield ("rewritten per ingested", *(_ratio(each.write_amplification) for each in replays))
@@ -84,22 +89,22 @@ def _ratio(value: float | None) -> str:
     return "-" if value is None else f"{value:.2f}"
 
 
-def _print_moments(backtest: Backtest, *, verbose: bool) -> None:
-    shown = [moment for moment in backtest.moments if moment.runs or verbose]
+def _print_replay_steps(backtest: Backtest, *, verbose: bool) -> None:
+    shown = [replay_step for replay_step in backtest.replay_steps if replay_step.runs or verbose]
     if not shown:
         show("no compaction at any version")
         return
     heads = ("version", "time", "operation", "files", "small", "bytes", "files -", "files +", "bytes -", "why")
-    print_grid(heads, [_row(moment) for moment in shown], numbers=("version", *heads[3:9]), style=_style)
+    print_grid(heads, [_row(replay_step) for replay_step in shown], numbers=("version", *heads[3:9]), style=_style)
 
 
-def _row(moment: Moment) -> tuple[str, ...]:
-    runs = moment.runs
-    counts = (count_text(moment.file_count), count_text(moment.small_file_count), bytes_text(moment.size_bytes))
+def _row(replay_step: ReplayStep) -> tuple[str, ...]:
+    runs = replay_step.runs
+    counts = (count_text(replay_step.file_count), count_text(replay_step.small_file_count), bytes_text(replay_step.size_bytes))
     removed, added = sum(len(run.removed_paths) for run in runs), sum(len(run.added_paths) for run in runs)
     done = (count_text(removed), count_text(added), bytes_text(sum(run.bytes_removed for run in runs))) if runs else ("", "", "")
-    why = "; then ".join(run.sentence for run in runs) or moment.sentence
-    return (str(moment.version), time_text(moment.committed_ms), moment.operation, *counts, *done, why)
+    why = "; then ".join(run.sentence for run in runs) or replay_step.sentence
+    return (str(replay_step.version), time_text(replay_step.committed_ms), replay_step.operation, *counts, *done, why)
 
 
 def _style(row: Any) -> str:
@@ -117,27 +122,27 @@ def _replay(name: str, backtest: Backtest) -> dict[str, Any]:
         "deviation_file_count": backtest.deviation_file_count,
         "seconds": backtest.seconds,
         "usd": backtest.usd,
-        "estimated": asdict(backtest.doubts),
-        "versions": [_version(moment) for moment in backtest.moments],
+        "estimated": asdict(backtest.uncertainty),
+        "versions": [_version(replay_step) for replay_step in backtest.replay_steps],
     }
 
 
-def _version(moment: Moment) -> dict[str, Any]:
+def _version(replay_step: ReplayStep) -> dict[str, Any]:
     return {
-        "version": moment.version,
-        "committed_ms": moment.committed_ms,
-        "operation": moment.operation,
-        "file_count": moment.file_count,
-        "small_file_count": moment.small_file_count,
-        "size_bytes": moment.size_bytes,
-        "row_count": moment.row_count,
-        "reason": moment.reason.name if moment.reason else None,
-        "sentence": moment.sentence,
-        "runs": [_run(run) for run in moment.runs],
+        "version": replay_step.version,
+        "committed_ms": replay_step.committed_ms,
+        "operation": replay_step.operation,
+        "file_count": replay_step.file_count,
+        "small_file_count": replay_step.small_file_count,
+        "size_bytes": replay_step.size_bytes,
+        "row_count": replay_step.row_count,
+        "reason": replay_step.reason.name if replay_step.reason else None,
+        "sentence": replay_step.sentence,
+        "runs": [_run(run) for run in replay_step.runs],
     }
 
 
-def _run(run: PastRun) -> dict[str, Any]:
+def _run(run: ReplayedCompaction) -> dict[str, Any]:
     return {
         "at_ms": run.at_ms,
         "sentence": run.sentence,

@@ -6,14 +6,14 @@ from typing import Any
 import click
 
 from lakehouse.cli.commands.plan import plan_document, print_plans
-from lakehouse.cli.context import Found, Opened, complete_table, open_declared
+from lakehouse.cli.context import Found, LakeContext, complete_table, open_declared
 from lakehouse.cli.output import bytes_text, count_text, json_option, print_grid, show, write_json
 from lakehouse.cli.spark_server import driver_for_command
 from lakehouse.core.compaction.outcome import CompactionOutcome
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.errors import Broken, Refused
 from lakehouse.engine.compaction import run
-from lakehouse.engine.compaction.hold_back import refuse_hands_off
+from lakehouse.engine.compaction.hold_back import refuse_held_back
 from lakehouse.engine.compaction.unverified import unverified
 
 
@@ -44,14 +44,14 @@ def compact_command(table: str, dry_run: bool, anyway: bool, probe: bool, as_jso
         write_json(plan_document(found)) if as_json else print_plans([found], verbose=True)
         return
     if not anyway:
-        refuse_hands_off(opened.lake, wanted)
+        refuse_held_back(opened.lake, wanted)
     config = {"anyway": anyway, "probe": probe}
     is_due = bool(plan.bins) or unverified(opened.lake, wanted.key) is not None
     document = _compact(opened, wanted, config) if is_due else CompactionOutcome(plan=plan, version_after=None).as_json()
     write_json(document) if as_json else _print(document)
 
 
-def _compact(opened: Opened, table: Table, config: Mapping[str, bool]) -> dict[str, Any]:
+def _compact(opened: LakeContext, table: Table, config: Mapping[str, bool]) -> dict[str, Any]:
     from lakehouse.cli.dagster_runs import open_recorder
 
     with open_recorder(opened.lake.settings) as recorder, driver_for_command(opened.lake.settings):

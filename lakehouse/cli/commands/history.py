@@ -54,7 +54,7 @@ def history_command(table: str, limit: int | None, compactions: bool, plot: str 
     if as_json:
         documents = [_document(commit, entries) for commit in commits]
         told = {"account": account.as_json(), "benefit": {"verdict": benefit.verdict, "sentence": benefit.sentence}}
-        write_json({"table": table, "version": facts.layout.version, "commits": documents, **told})
+        write_json({"table": table, "version": facts.snapshot.version, "commits": documents, **told})
     else:
         _print(commits, entries)
         for sentence in (*account.sentences, f"benefit: {benefit.verdict}: {benefit.sentence}"):
@@ -121,13 +121,13 @@ def _why(commit: Commit, entries: type_of_entries) -> str:
 def _plot(facts: TableFacts, where: str, *, as_json: bool) -> None:
     """The file count over versions; a file that is there is replaced."""
     commits = facts.history.commits
-    counts = facts.history.file_counts(facts.layout.file_count)
+    counts = facts.history.file_counts(facts.snapshot.file_count)
     series = [Series(name="files", points=[(commit.version, count) for commit, count in zip(commits, counts, strict=True)])]
     marks = [commit.version for commit in commits if is_compaction(commit)]
     if where == _IN_TERMINAL:
         for line in text_chart(series, marks, marked="compaction"):
             (tell if as_json else show)(line)
         return
-    title = f"{facts.layout.table}: files after each version; a tick at each compaction"
+    title = f"{facts.snapshot.table}: files after each version; a tick at each compaction"
     Path(where).write_bytes(files_picture(Path(where), title, series, marks))
     tell(f"the picture is in {where}")

@@ -4,7 +4,7 @@ from typing import Any
 
 import click
 
-from lakehouse.cli.context import Opened, complete_table, open_declared
+from lakehouse.cli.context import LakeContext, complete_table, open_declared
 from lakehouse.cli.output import json_option, show, write_json
 from lakehouse.cli.spark_server import driver_for_command
 from lakehouse.core.declaration.table import Table
@@ -37,7 +37,7 @@ def landing_command(table: str, arrived: int | None, as_json: bool) -> None:
     write_json(document) if as_json else show(f"{wanted.key}: {document['sentence']}")
 
 
-def _record(opened: Opened, table: Table, arrived: int) -> None:
+def _record(opened: LakeContext, table: Table, arrived: int) -> None:
     from lakehouse.engine.ingest.arrival import record_arrived
     from lakehouse.engine.spark.sessions import connect
 
@@ -46,11 +46,11 @@ def _record(opened: Opened, table: Table, arrived: int) -> None:
         record_arrived(opened.lake, connect(settings), table, arrived)
 
 
-def _document(opened: Opened, table: Table, prefix: str) -> dict[str, Any]:
+def _document(opened: LakeContext, table: Table, prefix: str) -> dict[str, Any]:
     ledger = LandedBatches(opened.lake.store, table.key, prefix=prefix).ledger()
     facts = opened.lake.facts(table.key)
     planned = 0 if ledger.newest is None else ledger.newest.number
-    arrived = None if facts is None else facts.layout.transactions.get(ingest_app_id(table.key))
+    arrived = None if facts is None else facts.snapshot.transactions.get(ingest_app_id(table.key))
     holds = "there is no table yet" if facts is None else f"its log says that it holds the batches up to {arrived}"
     if facts is not None and arrived is None:
         holds = "its log does not tell which of them it holds"

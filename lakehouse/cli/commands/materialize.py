@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from lakehouse.cli.context import Found, Opened, nearest, open_declared
+from lakehouse.cli.context import Found, LakeContext, nearest, open_declared
 from lakehouse.cli.exit_codes import error_cell, exit_code, tell_errors
 from lakehouse.cli.output import count_text, json_option, print_grid, write_json
 from lakehouse.cli.spark_server import driver_for_command
@@ -46,7 +46,7 @@ def materialize_command(selection: str | None, as_json: bool) -> int:
     return exit_code(found)
 
 
-def _select(selection: str | None, opened: Opened, recorder: "Recorder") -> list[Table]:
+def _select(selection: str | None, opened: LakeContext, recorder: "Recorder") -> list[Table]:
     if selection is None:
         return list(opened.tables.values())
     if selection in LAYERS:

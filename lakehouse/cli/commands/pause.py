@@ -76,10 +76,10 @@ def _until_ms(text: str, now: int) -> int:
         until = now + int(span[1]) * _UNIT_MS[span[2]]
     else:
         try:
-            moment = datetime.fromisoformat(text.strip())
+            instant = datetime.fromisoformat(text.strip())
         except ValueError as error:
             raise Refused(f"--until is {text!r}; {accepted}") from error
-        until = int((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000)
+        until = int((instant if instant.tzinfo else instant.replace(tzinfo=UTC)).timestamp() * 1000)
     if until <= now:
         raise Refused(f"--until is {text!r}, which is not after {utc_text(now)}; {accepted}")
     return until

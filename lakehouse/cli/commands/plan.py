@@ -89,5 +89,9 @@ def _counts(plan: CompactionPlan) -> tuple[str, ...]:
 
 
 def _money(decision: Decision) -> tuple[str, ...]:
-    worth = decision.worth
-    return ("-",) * 3 if worth is None else tuple(f"{usd:.3g}" for usd in (worth.benefit_usd_per_day, worth.cost_usd, worth.ratio))
+    net_benefit = decision.net_benefit
+    return (
+        ("-",) * 3
+        if net_benefit is None
+        else tuple(f"{usd:.3g}" for usd in (net_benefit.benefit_usd_per_day, net_benefit.cost_usd, net_benefit.ratio))
+    )

@@ -9,17 +9,17 @@ from lakehouse.cli.context import Found, look_at_each, open_declared
 from lakehouse.cli.exit_codes import exit_code, tell_errors
 from lakehouse.cli.output import bytes_text, count_text, json_option, print_grid, show, time_text, write_json
 from lakehouse.core.declaration.table import Append, Merge, Overwrite, Table, type_of_write
-from lakehouse.core.delta.snapshot import Layout
-from lakehouse.core.scheduling.circuit_breaker import HandsOff
-from lakehouse.engine.compaction.hold_back import hands_off_now
+from lakehouse.core.delta.snapshot import Snapshot
+from lakehouse.core.scheduling.circuit_breaker import HoldBack
+from lakehouse.engine.compaction.hold_back import hold_back_now
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Looked:
     """What there is of a table (`None`: nothing yet), and why it is left alone, where it is."""
 
-    layout: Layout | None
-    held: HandsOff | None
+    snapshot: Snapshot | None
+    held: HoldBack | None
 
 
 @click.command("tables", short_help="What is declared, and what there is of it.", epilog="Example: lakehouse tables")
@@ -30,8 +30,8 @@ def tables_command(as_json: bool) -> int:
 
     def look(table: Table) -> _Looked:
         facts = opened.lake.facts(table.key)
-        held = hands_off_now(opened.lake, table, facts.history if facts else None)
-        return _Looked(layout=facts.layout if facts else None, held=held)
+        held = hold_back_now(opened.lake, table, facts.history if facts else None)
+        return _Looked(snapshot=facts.snapshot if facts else None, held=held)
 
     found = look_at_each(opened.choose(()), look)
     if as_json:
@@ -46,7 +46,7 @@ def tables_command(as_json: bool) -> int:
 
 
 def _document(found: Found[_Looked]) -> dict[str, Any]:
-    table, layout = found.table, found.value.layout if found.value else None
+    table, snapshot = found.table, found.value.snapshot if found.value else None
     held = found.value.held if found.value else None
     return {
         "table": table.key,
@@ -56,22 +56,22 @@ def _document(found: Found[_Looked]) -> dict[str, Any]:
         "write": type(table.write).__name__.lower(),
         "partition_by": list(table.write.partition_by) if isinstance(table.write, Append) else [],
         "merge_keys": list(table.write.keys) if isinstance(table.write, Merge) else [],
-        "version": layout.version if layout else None,
-        "file_count": layout.file_count if layout else 0,
-        "size_bytes": layout.size_bytes if layout else 0,
-        "row_count": layout.row_count if layout else None,
-        "committed_ms": layout.committed_ms if layout else None,
+        "version": snapshot.version if snapshot else None,
+        "file_count": snapshot.file_count if snapshot else 0,
+        "size_bytes": snapshot.size_bytes if snapshot else 0,
+        "row_count": snapshot.row_count if snapshot else None,
+        "committed_ms": snapshot.committed_ms if snapshot else None,
         "hands_off": {"reason": held.reason.name, "sentence": held.sentence} if held else None,
     }
 
 
 def _row(found: Found[_Looked]) -> tuple[str, ...]:
-    table, layout = found.table, found.value.layout if found.value else None
+    table, snapshot = found.table, found.value.snapshot if found.value else None
     source = table.source.prefix if table.source else ", ".join(each.key for each in table.inputs)
-    if layout is None:
+    if snapshot is None:
         return (table.key, source, _write_text(table.write), "-", "-", "-", "-", _absent(found))
-    counts = (str(layout.version), count_text(layout.file_count), bytes_text(layout.size_bytes), count_text(layout.row_count))
-    return (table.key, source, _write_text(table.write), *counts, time_text(layout.committed_ms))
+    counts = (str(snapshot.version), count_text(snapshot.file_count), bytes_text(snapshot.size_bytes), count_text(snapshot.row_count))
+    return (table.key, source, _write_text(table.write), *counts, time_text(snapshot.committed_ms))
 
 
 def _absent(found: Found[_Looked]) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from lakehouse.cli.context import Opened, complete_table, open_declared
+from lakehouse.cli.context import LakeContext, complete_table, open_declared
 from lakehouse.cli.exit_codes import error_cell, tell_once
 from lakehouse.cli.output import bytes_text, count_text, json_option, print_grid, show, tell, write_json
 from lakehouse.cli.spark_server import driver_for_command
@@ -46,7 +46,7 @@ def vacuum_command(tables: tuple[str, ...], dry_run: bool, mode: str | None, any
     return max(map(_exit_code, documents), default=0)
 
 
-def _rehearse(opened: Opened, tables: Sequence[Table], mode: str | None) -> list[dict[str, Any]]:
+def _rehearse(opened: LakeContext, tables: Sequence[Table], mode: str | None) -> list[dict[str, Any]]:
     from lakehouse.engine.spark.sessions import connect
     from lakehouse.engine.vacuum import LakeFacts, rehearse
 
@@ -70,7 +70,7 @@ def _rehearse(opened: Opened, tables: Sequence[Table], mode: str | None) -> list
     return found
 
 
-def _vacuum(opened: Opened, tables: Sequence[Table], mode: str | None, *, anyway: bool) -> list[dict[str, Any]]:
+def _vacuum(opened: LakeContext, tables: Sequence[Table], mode: str | None, *, anyway: bool) -> list[dict[str, Any]]:
     from lakehouse.cli.dagster_runs import open_recorder
 
     if len(tables) == 1 and not anyway:

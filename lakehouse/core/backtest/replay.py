@@ -18,8 +18,8 @@ from dataclasses import replace
 from itertools import pairwise
 from typing import Any, assert_never
 
-from lakehouse.core.backtest.result import Backtest, Doubts, Moment, PastRun
-from lakehouse.core.backtest.row_lineage import Deed, Lineage, live_rows, trace
+from lakehouse.core.backtest.result import Backtest, ReplayedCompaction, ReplayStep, Uncertainty
+from lakehouse.core.backtest.row_lineage import CommitEffect, Lineage, live_rows, trace
 from lakehouse.core.backtest.schedule import Look, held_back, look, look_times, next_look_ms, not_looked_at
 from lakehouse.core.backtest.simulated_table import ReplayedTable, sum_known
 from lakehouse.core.compaction.bins import Clustering, Packing, Purge, ZOrdering, files_added, type_of_statement
@@ -27,9 +27,9 @@ from lakehouse.core.compaction.plan import CompactionPlan, plan_compaction
 from lakehouse.core.compaction.target_size import WriteHistory, target_in_force
 from lakehouse.core.costs.estimate import DEFAULT_RATES, Estimate, Rates, estimate
 from lakehouse.core.declaration.compaction_policy import CompactionPolicy
-from lakehouse.core.delta.commit_files import Story, StoryCommit
+from lakehouse.core.delta.commit_files import FileCommit, FileHistory
 from lakehouse.core.delta.commits import Commit, History
-from lakehouse.core.delta.snapshot import DataFile, Layout
+from lakehouse.core.delta.snapshot import DataFile, Snapshot
 
 # As many as a real plan is given (`read_facts`).
 _COMMITS_REMEMBERED = 500
@@ -37,37 +37,41 @@ _COMMITS_REMEMBERED = 500
 _RUNS_PER_COMMIT = 100
 
 
-def replay_story(story: Story, policy: CompactionPolicy, *, rates: Rates = DEFAULT_RATES) -> Backtest:
+def replay_history(file_history: FileHistory, policy: CompactionPolicy, *, rates: Rates = DEFAULT_RATES) -> Backtest:
     """The past of a table as it would have been under `policy`.
 
     Raises:
         Refused: a strategy that no log can tell about; a table feature that is not planned.
     """
-    lineage = trace(story)
+    lineage = trace(file_history)
     replay = _Replay(ReplayedTable(lineage), policy, rates)
-    moments = [replay.live(deed, following) for deed, following in pairwise([*lineage.deeds, None]) if deed]
-    return _backtest(story, moments, replay.doubts(lineage))
+    replay_steps = [replay.live(deed, following) for deed, following in pairwise([*lineage.deeds, None]) if deed]
+    return _backtest(file_history, replay_steps, replay.uncertainty(lineage))
 
 
-def real_past(story: Story, policy: CompactionPolicy, *, rates: Rates = DEFAULT_RATES) -> Backtest:
+def real_result(file_history: FileHistory, policy: CompactionPolicy, *, rates: Rates = DEFAULT_RATES) -> Backtest:
     """What really happened, in the same words; `policy` says which files are small."""
-    live = {file.path: file for file in (story.start.files if story.start else ())}
-    moments: list[Moment] = []
-    for commit in story.commits:
+    live = {file.path: file for file in (file_history.start.files if file_history.start else ())}
+    replay_steps: list[ReplayStep] = []
+    for commit in file_history.commits:
         removed = [live.pop(path) for path in commit.removed_paths if path in live]
         live |= {file.path: file for file in commit.added}
-        runs: tuple[PastRun, ...] = ()
+        runs: tuple[ReplayedCompaction, ...] = ()
         if commit.is_compaction:
             figures = estimate(rates, files_removed=len(removed), bytes_removed=sum(file.size_bytes for file in removed))
-            runs = (_past_run(f"{commit.operation} of version {commit.version}", removed, commit.added, commit.committed_ms, figures),)
-        if commit.changed_data or (runs and not moments):
-            moments.append(_moment(commit, live.values(), policy, runs=runs))
+            runs = (
+                _replayed_compaction(
+                    f"{commit.operation} of version {commit.version}", removed, commit.added, commit.committed_ms, figures
+                ),
+            )
+        if commit.changed_data or (runs and not replay_steps):
+            replay_steps.append(_replay_step(commit, live.values(), policy, runs=runs))
         elif runs:
-            last = moments[-1]
-            now = _moment(commit, live.values(), policy)
+            last = replay_steps[-1]
+            now = _replay_step(commit, live.values(), policy)
             counts = {name: getattr(now, name) for name in ("file_count", "small_file_count", "size_bytes")}
-            moments[-1] = replace(last, runs=(*last.runs, *runs), sentence=last.sentence or runs[0].sentence, **counts)
-    return _backtest(story, moments, Doubts())
+            replay_steps[-1] = replace(last, runs=(*last.runs, *runs), sentence=last.sentence or runs[0].sentence, **counts)
+    return _backtest(file_history, replay_steps, Uncertainty())
 
 
 class _Replay:
@@ -75,32 +79,32 @@ class _Replay:
 
     def __init__(self, table: ReplayedTable, policy: CompactionPolicy, rates: Rates) -> None:
         self._table, self._policy, self._rates = table, policy, rates
-        self._past: deque[Commit] = deque(maxlen=_COMMITS_REMEMBERED)
+        self._logged_compactions: deque[Commit] = deque(maxlen=_COMMITS_REMEMBERED)
         self._version = 0
         self._last_run_ms: int | None = None
 
-    def live(self, deed: Deed, following: Deed | None) -> Moment:
+    def live(self, deed: CommitEffect, following: CommitEffect | None) -> ReplayStep:
         """The time from one commit of a writer to the next: every look at the table, and what it led to."""
         self._table.apply(deed)
         commit = deed.commit
         self._remember(commit.committed_ms, added=[file.path for file in commit.added])
         until_ms = following.commit.committed_ms if following else None
-        seen, runs, plan = not_looked_at(self._policy), list[PastRun](), None
+        seen, runs, plan = not_looked_at(self._policy), list[ReplayedCompaction](), None
         times = self._times(commit.committed_ms, until_ms)
         while times and len(runs) < _RUNS_PER_COMMIT:
             now_ms = times.pop(0)
             found = held_back(commit.shape.table, self._policy, now_ms=now_ms)
             if found is None:
-                layout = self._table.layout(commit.shape)
-                plan = self._plan(layout, now_ms) if plan is None or self._policy.cold_hours else plan
-                found = look(layout, plan, now_ms=now_ms, last_run_ms=self._last_run_ms)
+                snapshot = self._table.snapshot(commit.shape)
+                plan = self._plan(snapshot, now_ms) if plan is None or self._policy.cold_hours else plan
+                found = look(snapshot, plan, now_ms=now_ms, last_run_ms=self._last_run_ms)
             seen = seen if runs else found
             if plan is not None and found.runs:
                 runs.append(self._run(plan, found, now_ms))
                 again_ms = next_look_ms(self._policy, runs[-1].ended_ms)
                 later = {time for time in (*times, again_ms) if time is not None and time >= runs[-1].ended_ms}
                 times, plan = sorted(time for time in later if until_ms is None or time < until_ms), None
-        return _moment(commit, self._table.files, self._policy, reason=seen.reason, sentence=seen.sentence, runs=tuple(runs))
+        return _replay_step(commit, self._table.files, self._policy, reason=seen.reason, sentence=seen.sentence, runs=tuple(runs))
 
     def _times(self, committed_ms: int, until_ms: int | None) -> list[int]:
         """When the table is looked at before the next commit; also when the last run's cooldown is over."""
@@ -110,9 +114,9 @@ class _Replay:
             times.add(cooled_ms)
         return sorted(times)
 
-    def doubts(self, lineage: Lineage) -> Doubts:
+    def uncertainty(self, lineage: Lineage) -> Uncertainty:
         """What had to be estimated until now."""
-        return Doubts(
+        return Uncertainty(
             moved_removals=self._table.moved_removals,
             moved_vectors=self._table.moved_vectors,
             carried_bytes=self._table.carried_bytes,
@@ -121,15 +125,15 @@ class _Replay:
             shrink_ratio=lineage.shrink_ratio,
         )
 
-    def _plan(self, layout: Layout, now_ms: int) -> CompactionPlan:
-        history = History(table=layout.table, commits=tuple(self._past))
-        return plan_compaction(layout, self._policy, rates=self._rates, now_ms=now_ms, history=history)
+    def _plan(self, snapshot: Snapshot, now_ms: int) -> CompactionPlan:
+        history = History(table=snapshot.table, commits=tuple(self._logged_compactions))
+        return plan_compaction(snapshot, self._policy, rates=self._rates, now_ms=now_ms, history=history)
 
     def _remember(self, time_ms: int, *, added: Sequence[str], plan: CompactionPlan | None = None) -> None:
         """A commit of the replay, for the plans that go by what was written and compacted before."""
         self._version += 1
         figures = plan.as_json() if plan else {}
-        past = Commit(
+        logged_commit = Commit(
             version=self._version,
             committed_ms=time_ms,
             operation="OPTIMIZE" if plan else "WRITE",
@@ -138,13 +142,13 @@ class _Replay:
             user_metadata=json.dumps({"plan": {name: value for name, value in figures.items() if name != "bins"}}) if plan else None,
             parameters=_parameters(plan.statement) if plan else {},
         )
-        self._past.append(past)
+        self._logged_compactions.append(logged_commit)
 
-    def _run(self, plan: CompactionPlan, found: Look, now_ms: int) -> PastRun:
+    def _run(self, plan: CompactionPlan, found: Look, now_ms: int) -> ReplayedCompaction:
         removed = [file for bin_ in plan.bins for file in bin_.files]
         added = [file for bin_ in plan.bins for file in self._table.merge(bin_, into=files_added(plan.statement, [bin_]), now_ms=now_ms)]
         sentence = found.sentence if found.sentence == plan.sentence else f"{found.sentence}: {plan.sentence}"
-        run = _past_run(sentence, removed, added, now_ms, plan.estimate)
+        run = _replayed_compaction(sentence, removed, added, now_ms, plan.estimate)
         self._last_run_ms = run.ended_ms
         self._remember(run.ended_ms, added=run.added_paths, plan=plan)
         return run
@@ -163,8 +167,10 @@ def _parameters(statement: type_of_statement) -> dict[str, str]:
             assert_never(statement)
 
 
-def _past_run(sentence: str, removed: Sequence[DataFile], added: Sequence[DataFile], at_ms: int, figures: Estimate) -> PastRun:
-    return PastRun(
+def _replayed_compaction(
+    sentence: str, removed: Sequence[DataFile], added: Sequence[DataFile], at_ms: int, figures: Estimate
+) -> ReplayedCompaction:
+    return ReplayedCompaction(
         at_ms=at_ms,
         sentence=sentence,
         removed_paths=tuple(file.path for file in removed),
@@ -176,12 +182,12 @@ def _past_run(sentence: str, removed: Sequence[DataFile], added: Sequence[DataFi
     )
 
 
-def _moment(commit: StoryCommit, files: Iterable[DataFile], policy: CompactionPolicy, **more: Any) -> Moment:
+def _replay_step(commit: FileCommit, files: Iterable[DataFile], policy: CompactionPolicy, **more: Any) -> ReplayStep:
     live = list(files)
     size_bytes = sum(file.size_bytes for file in live)
     in_force = replace(policy, target_file_bytes=target_in_force(size_bytes, policy, WriteHistory()))
     changed = set(commit.removed_paths)
-    return Moment(
+    return ReplayStep(
         version=commit.version,
         committed_ms=commit.committed_ms,
         operation=commit.operation,
@@ -194,11 +200,11 @@ def _moment(commit: StoryCommit, files: Iterable[DataFile], policy: CompactionPo
     )
 
 
-def _backtest(story: Story, moments: Iterable[Moment], doubts: Doubts) -> Backtest:
+def _backtest(file_history: FileHistory, replay_steps: Iterable[ReplayStep], uncertainty: Uncertainty) -> Backtest:
     return Backtest(
-        table=story.table,
-        first_version=story.first_version,
-        from_the_beginning=story.start is None,
-        moments=tuple(moments),
-        doubts=doubts,
+        table=file_history.table,
+        first_version=file_history.first_version,
+        from_the_beginning=file_history.start is None,
+        replay_steps=tuple(replay_steps),
+        uncertainty=uncertainty,
     )

@@ -7,7 +7,7 @@ from lakehouse.core.reasons import Reason
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PastRun:
+class ReplayedCompaction:
     """One compaction, replayed or real; seconds and money are those that the rates give for it, in both cases."""
 
     at_ms: int
@@ -26,7 +26,7 @@ class PastRun:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Moment:
+class ReplayStep:
     """A version that a writer made, and what upkeep did before the next one; counts are those after it.
 
     `row_count` is `None` where the log does not tell. `reason` and `sentence` are of the look that led to a run, otherwise of the last
@@ -43,11 +43,11 @@ class Moment:
     bytes_ingested: int
     reason: Reason | None = None
     sentence: str = ""
-    runs: tuple[PastRun, ...] = ()
+    runs: tuple[ReplayedCompaction, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Doubts:
+class Uncertainty:
     """How far a replay is an estimate: all 0 where it is exact.
 
     `moved_removals`: files that a writer removed whose rows lie otherwise in the replay; `moved_vectors`: deletion vectors on such files;
@@ -70,18 +70,18 @@ class Backtest:
     table: str
     first_version: int
     from_the_beginning: bool
-    moments: tuple[Moment, ...]
-    doubts: Doubts
+    replay_steps: tuple[ReplayStep, ...]
+    uncertainty: Uncertainty
 
     @property
-    def runs(self) -> tuple[PastRun, ...]:
+    def runs(self) -> tuple[ReplayedCompaction, ...]:
         """Every compaction, in order."""
-        return tuple(run for moment in self.moments for run in moment.runs)
+        return tuple(run for replay_step in self.replay_steps for run in replay_step.runs)
 
     @property
     def bytes_ingested(self) -> int:
         """Bytes of the files that writers added."""
-        return sum(moment.bytes_ingested for moment in self.moments)
+        return sum(replay_step.bytes_ingested for replay_step in self.replay_steps)
 
     @property
     def bytes_rewritten(self) -> int:
@@ -96,12 +96,12 @@ class Backtest:
     @property
     def mean_file_count(self) -> float:
         """Files after a writer's version and the upkeep that followed it, on average over the versions."""
-        return fmean(moment.file_count for moment in self.moments) if self.moments else 0.0
+        return fmean(replay_step.file_count for replay_step in self.replay_steps) if self.replay_steps else 0.0
 
     @property
     def deviation_file_count(self) -> float:
         """Standard deviation of that count."""
-        return pstdev(moment.file_count for moment in self.moments) if self.moments else 0.0
+        return pstdev(replay_step.file_count for replay_step in self.replay_steps) if self.replay_steps else 0.0
 
     @property
     def seconds(self) -> float:

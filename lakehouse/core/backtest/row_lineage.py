@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import attrgetter
 
-from lakehouse.core.delta.commit_files import Story, StoryCommit
+from lakehouse.core.delta.commit_files import FileCommit, FileHistory
 from lakehouse.core.delta.partition_values import by_name, type_of_typed_partition, typed_partition
 from lakehouse.core.delta.snapshot import DataFile
 
@@ -24,7 +24,7 @@ type_of_content = frozenset[tuple[int, int]]
 
 
 @dataclass(slots=True)
-class Held:
+class SimulatedFile:
     """A file that lies in the table, and the grains in it."""
 
     file: DataFile
@@ -32,7 +32,7 @@ class Held:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Mark:
+class VectorChange:
     """A file that stayed with another deletion vector: how many rows of which grains are deleted more (or, restored, fewer)."""
 
     file: DataFile
@@ -41,15 +41,15 @@ class Mark:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Deed:
+class CommitEffect:
     """What one commit of a writer did; one that only adds again what is there, as a backfill of statistics does, is none.
 
     `gone` are the files removed for good, by path, with their grains.
     """
 
-    commit: StoryCommit
+    commit: FileCommit
     gone: tuple[tuple[str, frozenset[int]], ...]
-    marks: tuple[Mark, ...]
+    marks: tuple[VectorChange, ...]
     added: tuple[tuple[int, DataFile], ...]
 
 
@@ -62,7 +62,7 @@ class Lineage:
     """
 
     start: tuple[tuple[int, DataFile], ...] = ()
-    deeds: list[Deed] = field(default_factory=list[Deed])
+    deeds: list[CommitEffect] = field(default_factory=list[CommitEffect])
     grains: dict[int, DataFile] = field(default_factory=dict[int, DataFile])
     made: dict[type_of_content, DataFile] = field(default_factory=dict[type_of_content, DataFile])
     bytes_in: float = 0
@@ -75,11 +75,11 @@ class Lineage:
         return self.bytes_out / self.bytes_in if self.bytes_in else None
 
 
-def trace(story: Story) -> Lineage:
+def trace(file_history: FileHistory) -> Lineage:
     """The story in grains."""
     tracer = _Tracer()
-    tracer.lineage.start = tuple(tracer.add(file) for file in (story.start.files if story.start else ()))
-    for commit in story.commits:
+    tracer.lineage.start = tuple(tracer.add(file) for file in (file_history.start.files if file_history.start else ()))
+    for commit in file_history.commits:
         if commit.is_compaction:
             tracer.compact(commit)
         elif commit.changed_data:
@@ -107,28 +107,28 @@ class _Tracer:
 
     def __init__(self) -> None:
         self.lineage = Lineage()
-        self._live: dict[str, Held] = {}
+        self._live: dict[str, SimulatedFile] = {}
         self._deleted: dict[int, int] = {}
 
     def add(self, file: DataFile) -> tuple[int, DataFile]:
         grain = len(self.lineage.grains)
         self.lineage.grains[grain] = file
-        self._live[file.path] = Held(file, frozenset({grain}))
+        self._live[file.path] = SimulatedFile(file, frozenset({grain}))
         self._deleted[grain] = file.deleted_row_count
         return grain, file
 
-    def write(self, commit: StoryCommit) -> None:
+    def write(self, commit: FileCommit) -> None:
         added = {file.path: file for file in commit.added}
         removed = [path for path in commit.removed_paths if path not in added and path in self._live]
         gone = tuple((path, self._live.pop(path).grains) for path in removed)
         marks = tuple(self._mark(file) for path, file in added.items() if path in self._live)
         marked = {mark.file.path for mark in marks}
         new = tuple(self.add(file) for path, file in added.items() if path not in marked)
-        self.lineage.deeds.append(Deed(commit=commit, gone=gone, marks=marks, added=new))
+        self.lineage.deeds.append(CommitEffect(commit=commit, gone=gone, marks=marks, added=new))
 
-    def compact(self, commit: StoryCommit) -> None:
+    def compact(self, commit: FileCommit) -> None:
         columns = by_name(commit.shape.columns)
-        inputs: defaultdict[type_of_typed_partition, list[Held]] = defaultdict(list)
+        inputs: defaultdict[type_of_typed_partition, list[SimulatedFile]] = defaultdict(list)
         outputs: defaultdict[type_of_typed_partition, list[DataFile]] = defaultdict(list)
         for path in commit.removed_paths:
             if path in self._live:
@@ -139,28 +139,28 @@ class _Tracer:
         for partition, files in inputs.items():
             self._put_together(files, outputs.pop(partition, []))
         for file in (file for files in outputs.values() for file in files):
-            self._live[file.path] = Held(file, frozenset())
+            self._live[file.path] = SimulatedFile(file, frozenset())
 
-    def _put_together(self, inputs: Sequence[Held], outputs: Sequence[DataFile]) -> None:
+    def _put_together(self, inputs: Sequence[SimulatedFile], outputs: Sequence[DataFile]) -> None:
         dealt = _deal(inputs, outputs)
         if dealt is None:
             self.lineage.guesses += 1
         for file, grains in dealt.items() if dealt is not None else _fill(inputs, outputs):
-            self._live[file.path] = Held(file, grains)
+            self._live[file.path] = SimulatedFile(file, grains)
             if dealt is not None:
                 self.lineage.made[content(grains, self._deleted)] = file
         self.lineage.bytes_in += sum(live_bytes(held.file) for held in inputs)
         self.lineage.bytes_out += sum(file.size_bytes for file in outputs)
 
-    def _mark(self, file: DataFile) -> Mark:
+    def _mark(self, file: DataFile) -> VectorChange:
         held = self._live[file.path]
         more = file.deleted_row_count - held.file.deleted_row_count
         weights = {grain: (self.lineage.grains[grain].row_count or 0) - self._deleted[grain] for grain in sorted(held.grains)}
         deleted = _spread(more, weights)
         for grain, rows in deleted.items():
             self._deleted[grain] += rows
-        self._live[file.path] = Held(file, held.grains)
-        return Mark(file=file, grains=held.grains, deleted=deleted)
+        self._live[file.path] = SimulatedFile(file, held.grains)
+        return VectorChange(file=file, grains=held.grains, deleted=deleted)
 
 
 def _spread(rows: int, weights: Mapping[int, int]) -> dict[int, int]:
@@ -175,7 +175,7 @@ def _spread(rows: int, weights: Mapping[int, int]) -> dict[int, int]:
     return spread
 
 
-def _deal(inputs: Sequence[Held], outputs: Sequence[DataFile]) -> dict[DataFile, frozenset[int]] | None:
+def _deal(inputs: Sequence[SimulatedFile], outputs: Sequence[DataFile]) -> dict[DataFile, frozenset[int]] | None:
     """Which grains went into which output, told by row counts; `None` where these do not tell."""
     if len(outputs) == 1:
         return {outputs[0]: frozenset().union(*(held.grains for held in inputs))}
@@ -183,12 +183,12 @@ def _deal(inputs: Sequence[Held], outputs: Sequence[DataFile]) -> dict[DataFile,
     return _deal_bins(inputs, outputs, least_files=2) or _deal_bins(inputs, outputs, least_files=1)
 
 
-def _deal_bins(inputs: Sequence[Held], outputs: Sequence[DataFile], *, least_files: int) -> dict[DataFile, frozenset[int]] | None:
+def _deal_bins(inputs: Sequence[SimulatedFile], outputs: Sequence[DataFile], *, least_files: int) -> dict[DataFile, frozenset[int]] | None:
     waiting: defaultdict[int | None, list[DataFile]] = defaultdict(list)
     for file in outputs:
         waiting[file.row_count].append(file)
     dealt: dict[DataFile, frozenset[int]] = {}
-    bin_: list[Held] = []
+    bin_: list[SimulatedFile] = []
     bin_rows = 0
     for held in _by_size(inputs):
         rows = live_rows(held.file)
@@ -202,7 +202,7 @@ def _deal_bins(inputs: Sequence[Held], outputs: Sequence[DataFile], *, least_fil
     return dealt if not bin_ and len(dealt) == len(outputs) else None
 
 
-def _fill(inputs: Sequence[Held], outputs: Sequence[DataFile]) -> Iterator[tuple[DataFile, frozenset[int]]]:
+def _fill(inputs: Sequence[SimulatedFile], outputs: Sequence[DataFile]) -> Iterator[tuple[DataFile, frozenset[int]]]:
     """Every grain in some output: outputs filled one after the other, in the order of the inputs' sizes."""
     left = _by_size(inputs)
     whole_in, whole_out = sum(held.file.size_bytes for held in left) or 1, sum(file.size_bytes for file in outputs) or 1
@@ -217,5 +217,5 @@ def _fill(inputs: Sequence[Held], outputs: Sequence[DataFile]) -> Iterator[tuple
         yield file, frozenset(grains)
 
 
-def _by_size(inputs: Iterable[Held]) -> list[Held]:
+def _by_size(inputs: Iterable[SimulatedFile]) -> list[SimulatedFile]:
     return sorted(inputs, key=lambda held: attrgetter("size_bytes", "path")(held.file))

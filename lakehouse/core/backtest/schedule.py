@@ -8,10 +8,10 @@ from lakehouse.core.compaction.plan import CompactionPlan
 from lakehouse.core.declaration.compaction_policy import CompactionPolicy
 from lakehouse.core.declaration.cron import cron_times
 from lakehouse.core.declaration.strategies import AfterWrite, AutoCompaction, BySensor, Chosen, NoCompaction, OptimizedWrite, Scheduled
-from lakehouse.core.delta.snapshot import Layout
+from lakehouse.core.delta.snapshot import Snapshot
 from lakehouse.core.errors import Refused
 from lakehouse.core.reasons import Explained, Reason
-from lakehouse.core.scheduling.circuit_breaker import hands_off
+from lakehouse.core.scheduling.circuit_breaker import hold_back
 from lakehouse.core.scheduling.health import assess_health
 from lakehouse.core.scheduling.ranking import Bounds, RunState, choose_compactions
 from lakehouse.core.scheduling.triggers import state_of
@@ -57,15 +57,15 @@ def look_times(policy: CompactionPolicy, committed_ms: int, until_ms: int | None
 
 def held_back(table: str, policy: CompactionPolicy, *, now_ms: int) -> Look | None:
     """Why a table is left alone whatever lies in it: its mode, its strategy, a closed window; `None`: it is looked at."""
-    held = hands_off(table, policy, None, None, now_ms)
+    held = hold_back(table, policy, None, None, now_ms)
     return Look(runs=False, explanation=held.explanation) if held else None
 
 
-def look(layout: Layout, plan: CompactionPlan, *, now_ms: int, last_run_ms: int | None) -> Look:
+def look(snapshot: Snapshot, plan: CompactionPlan, *, now_ms: int, last_run_ms: int | None) -> Look:
     """What a look at a table with this plan decides: the sensor's own decision, under the other strategies the plan's."""
     if not isinstance(plan.policy.strategy, BySensor):
         return Look(runs=bool(plan.bins), explanation=plan.explanation)
-    state = replace(state_of(layout, assess_health(layout, plan)), last_compaction_ms=last_run_ms)
+    state = replace(state_of(snapshot, assess_health(snapshot, plan)), last_compaction_ms=last_run_ms)
     [decision] = choose_compactions([state], {plan.table: plan.policy}, RunState(), bounds=Bounds(slots=1), now_ms=now_ms)
     return Look(runs=decision.request and bool(plan.bins), explanation=decision.explanation)
 

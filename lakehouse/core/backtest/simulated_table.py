@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from lakehouse.core.backtest.row_lineage import Deed, Held, Lineage, Mark, content, live_bytes, live_rows
+from lakehouse.core.backtest.row_lineage import CommitEffect, Lineage, SimulatedFile, VectorChange, content, live_bytes, live_rows
 from lakehouse.core.compaction.bins import Bin
-from lakehouse.core.delta.snapshot import DataFile, Layout, type_of_partition
+from lakehouse.core.delta.snapshot import DataFile, Snapshot, type_of_partition
 
 
 class _Rest(NamedTuple):
@@ -25,7 +25,7 @@ class ReplayedTable:
         """The table at the start of the story."""
         self.moved_removals = self.moved_vectors = self.carried_bytes = self.modelled_files = 0
         self._lineage = lineage
-        self._live: dict[str, Held] = {}
+        self._live: dict[str, SimulatedFile] = {}
         self._place: dict[int, str] = {}
         self._deleted: dict[int, int] = {}
         self._named = 0
@@ -37,11 +37,11 @@ class ReplayedTable:
         """The live files."""
         return tuple(held.file for held in self._live.values())
 
-    def layout(self, shape: Layout) -> Layout:
+    def snapshot(self, shape: Snapshot) -> Snapshot:
         """The table in the shape that it had, with the files of the replay."""
         return replace(shape, files=self.files)
 
-    def apply(self, deed: Deed) -> None:
+    def apply(self, deed: CommitEffect) -> None:
         """What a writer's commit does to the files of the replay."""
         rests = self._remove(deed)
         for mark in deed.marks:
@@ -92,7 +92,7 @@ class ReplayedTable:
             compacted=True,
         )
 
-    def _remove(self, deed: Deed) -> list[_Rest]:
+    def _remove(self, deed: CommitEffect) -> list[_Rest]:
         gone = frozenset[int]().union(*(grains for _, grains in deed.gone))
         for path, grains in deed.gone:
             self.moved_removals += path not in self._live or self._live[path].grains != grains
@@ -105,7 +105,7 @@ class ReplayedTable:
             self._place.pop(grain, None)
         return rests
 
-    def _rest(self, held: Held, rest: frozenset[int]) -> _Rest:
+    def _rest(self, held: SimulatedFile, rest: frozenset[int]) -> _Rest:
         """The rest of a file by its grains' share of live bytes."""
         share = self._share(rest, held.grains)
         return _Rest(
@@ -115,7 +115,7 @@ class ReplayedTable:
             sum_known([self._live_grain_rows(grain) for grain in rest]),
         )
 
-    def _carry(self, rest: _Rest, paths: Sequence[str], deed: Deed) -> None:
+    def _carry(self, rest: _Rest, paths: Sequence[str], deed: CommitEffect) -> None:
         """The rest into what the same commit wrote in its partition; a file of its own where it wrote nothing there."""
         self.carried_bytes += rest.size_bytes
         for path in paths:
@@ -134,7 +134,7 @@ class ReplayedTable:
         )
         self._hold(file, rest.grains)
 
-    def _mark(self, mark: Mark, version: int) -> None:
+    def _mark(self, mark: VectorChange, version: int) -> None:
         for grain, rows in mark.deleted.items():
             self._deleted[grain] += rows
         held = self._live.get(mark.file.path)
@@ -147,7 +147,7 @@ class ReplayedTable:
             if grain in self._place:
                 self._delete_rows(self._live[self._place[grain]], rows, version)
 
-    def _delete_rows(self, held: Held, rows: int, version: int) -> None:
+    def _delete_rows(self, held: SimulatedFile, rows: int, version: int) -> None:
         """So many rows of a file deleted more (fewer: restored); a file without any row left goes, as Delta has it."""
         file = held.file
         deleted = max(0, file.deleted_row_count + rows)
@@ -165,7 +165,7 @@ class ReplayedTable:
         return named.path
 
     def _hold(self, file: DataFile, grains: frozenset[int]) -> None:
-        self._live[file.path] = Held(file, grains)
+        self._live[file.path] = SimulatedFile(file, grains)
         for grain in grains:
             self._place[grain] = file.path
 

@@ -33,8 +33,8 @@ from lakehouse.core.compaction.bins import (
     Bin,
     Packing,
     PartitionPlan,
+    PlanningFacts,
     Rewrite,
-    Situation,
     files_by_partition,
     fits,
     in_order,
@@ -64,7 +64,7 @@ class _Found:
     shared: bool
 
 
-def plan_packing(now: Situation) -> Rewrite:
+def plan_packing(now: PlanningFacts) -> Rewrite:
     """The compaction of small files, or why there is none."""
     target = now.policy.target_file_bytes
     first = found = _find(now, target)
@@ -78,7 +78,7 @@ def plan_packing(now: Situation) -> Rewrite:
     return _bounded(now, found, group, target=target)
 
 
-def plain_statement(now: Situation) -> Packing:
+def plain_statement(now: PlanningFacts) -> Packing:
     """The statement of the policy alone; that of a plan without bins, which sends none."""
     return Packing(
         smaller_than_bytes=now.policy.candidate_bytes,
@@ -99,25 +99,25 @@ def has_too_many_deleted_rows(file: DataFile, *, max_ratio: float) -> bool:
     return file.row_count > 0 and 1.0 - (file.row_count - file.deleted_row_count) / file.row_count > max_ratio
 
 
-def is_warm(now: Situation, share: PartitionPlan) -> bool:
+def is_warm(now: PlanningFacts, share: PartitionPlan) -> bool:
     """Whether rows of the partition changed so lately that only cold ones may be rewritten."""
     return now.policy.cold_hours > 0 and share.written_ms > now.now_ms - now.policy.cold_hours * HOUR_MS
 
 
-def keeps_cores_busy(now: Situation, shares: Iterable[PartitionPlan], *, added: Callable[[tuple[Bin, ...]], int] = len) -> bool:
+def keeps_cores_busy(now: PlanningFacts, shares: Iterable[PartitionPlan], *, added: Callable[[tuple[Bin, ...]], int] = len) -> bool:
     """Whether the whole table keeps as many files as cores scan it; a scan of it all is what few files slow down.
 
     Of a single partition it is not asked: one statement has one size of bin, so the smallest partition would set it for all.
     """
-    wanted = min(now.policy.scan_cores, now.layout.size_bytes // TRIVIAL_BYTES_PER_CORE)
-    return now.layout.file_count - sum(share.file_count - added(share.bins) for share in shares) >= wanted
+    wanted = min(now.policy.scan_cores, now.snapshot.size_bytes // TRIVIAL_BYTES_PER_CORE)
+    return now.snapshot.file_count - sum(share.file_count - added(share.bins) for share in shares) >= wanted
 
 
-def _find(now: Situation, target: int) -> _Found:
+def _find(now: PlanningFacts, target: int) -> _Found:
     by_cutoff: defaultdict[int, list[PartitionPlan]] = defaultdict(list)
     candidate_count = fresh_count = warm_count = 0
     shared = False
-    for files in files_by_partition(now.layout.files, now.layout).values():
+    for files in files_by_partition(now.snapshot.files, now.snapshot).values():
         share, candidates = _share_of(now, files, target)
         candidate_count += len(candidates)
         fresh_count += sum(map(is_fresh, candidates))
@@ -131,7 +131,7 @@ def _find(now: Situation, target: int) -> _Found:
     return _Found(by_cutoff=dict(by_cutoff), warm_count=warm_count, candidate_count=candidate_count, fresh_count=fresh_count, shared=shared)
 
 
-def _share_of(now: Situation, files: tuple[DataFile, ...], target: int) -> tuple[PartitionPlan, Sequence[DataFile]]:
+def _share_of(now: PlanningFacts, files: tuple[DataFile, ...], target: int) -> tuple[PartitionPlan, Sequence[DataFile]]:
     """What packing would do to the files of one partition, and the candidates that it does it with."""
     right = [(file, under) for file in files if (under := _right_under(file, now, target))] if now.memory.targets else []
     first_tier = [file.size_bytes for file, under in right if under * _TIER <= target]
@@ -144,25 +144,25 @@ def _share_of(now: Situation, files: tuple[DataFile, ...], target: int) -> tuple
     return PartitionPlan(files=files, bins=bins, written_ms=written_ms, cutoff_bytes=cutoff, promoted=promoted), candidates
 
 
-def _right_under(file: DataFile, now: Situation, target: int) -> int:
+def _right_under(file: DataFile, now: PlanningFacts, target: int) -> int:
     """The smaller target that the file was compacted under and reached; 0 where there is none."""
     under = now.memory.targets.get(file.path, 0)
     return under if file.deletion_vector is None and under < target and 4 * file.size_bytes >= 3 * under else 0
 
 
-def _candidates(now: Situation, files: Iterable[DataFile], cutoff: int, *, max_ratio: float | None = None) -> list[DataFile]:
+def _candidates(now: PlanningFacts, files: Iterable[DataFile], cutoff: int, *, max_ratio: float | None = None) -> list[DataFile]:
     ratio = now.policy.max_deleted_rows_ratio if max_ratio is None else max_ratio
     return [file for file in files if file.size_bytes < cutoff or has_too_many_deleted_rows(file, max_ratio=ratio)]
 
 
-def _gains(bin_: Bin, now: Situation, share: PartitionPlan, target: int) -> list[DataFile]:
+def _gains(bin_: Bin, now: PlanningFacts, share: PartitionPlan, target: int) -> list[DataFile]:
     """The files for whose sake the bin is rewritten: the fresh ones, or, in the second tier, those of the first, if that are more."""
     fresh = [file for file in bin_.files if is_fresh(file)]
     first_tier = [file for file in bin_.files if share.promoted and 0 < _right_under(file, now, target) * _TIER <= target]
     return max(fresh, first_tier, key=len)
 
 
-def _is_worthwhile(bin_: Bin, now: Situation, share: PartitionPlan, target: int) -> bool:
+def _is_worthwhile(bin_: Bin, now: PlanningFacts, share: PartitionPlan, target: int) -> bool:
     return len(_gains(bin_, now, share, target)) >= 2
 
 
@@ -172,7 +172,7 @@ def _best_group(found: _Found) -> list[PartitionPlan]:
     return groups[-1] if groups else []
 
 
-def _bounded(now: Situation, found: _Found, group: Sequence[PartitionPlan], *, target: int) -> Rewrite:
+def _bounded(now: PlanningFacts, found: _Found, group: Sequence[PartitionPlan], *, target: int) -> Rewrite:
     chosen, ratio, least_left = within_bounds(now, group), now.policy.max_deleted_rows_ratio, 0
     if not chosen:
         whole = in_order(now, group)[0]
@@ -189,30 +189,30 @@ def _bounded(now: Situation, found: _Found, group: Sequence[PartitionPlan], *, t
     )
 
 
-def _lowered(now: Situation, share: PartitionPlan, target: int) -> tuple[PartitionPlan, float]:
+def _lowered(now: PlanningFacts, share: PartitionPlan, target: int) -> tuple[PartitionPlan, float]:
     """The smallest files of one partition that fit into one run, but at least two that are worth it; with its deleted-rows ratio.
 
     The ratio is put out of reach, since files that are taken for their deleted rows are of any size. Where nothing but they would make
     a bin worth it, the whole partition is taken, as is everything of the size at the cut: a statement tells files apart by nothing else.
     """
     files = _candidates(now, share.files, share.cutoff_bytes, max_ratio=1.0)
-    worth = next((bin_ for bin_ in pack(files, up_to_bytes=target) if _is_worthwhile(bin_, now, share, target)), None)
-    if worth is None:
+    net_benefit = next((bin_ for bin_ in pack(files, up_to_bytes=target) if _is_worthwhile(bin_, now, share, target)), None)
+    if net_benefit is None:
         return share, now.policy.max_deleted_rows_ratio
     sums = list(accumulate(file.size_bytes for file in files))
     fitting = bisect_left(range(len(files)), True, key=lambda place: not fits(now, sums[place]))
     cutoff = files[fitting].size_bytes if fitting < len(files) else share.cutoff_bytes
-    cutoff = min(max(cutoff, _gains(worth, now, share, target)[1].size_bytes + 1), share.cutoff_bytes)
+    cutoff = min(max(cutoff, _gains(net_benefit, now, share, target)[1].size_bytes + 1), share.cutoff_bytes)
     bins = pack(_candidates(now, files, cutoff, max_ratio=1.0), up_to_bytes=target)
     return replace(share, bins=bins, cutoff_bytes=cutoff), 1.0
 
 
-def _nothing(now: Situation, found: _Found, *, kept_for_cores: bool) -> Rewrite:
+def _nothing(now: PlanningFacts, found: _Found, *, kept_for_cores: bool) -> Rewrite:
     if kept_for_cores:
         reason = Reason.CORES_KEPT_BUSY
     elif found.warm_count:
         reason = Reason.ALL_WARM
-    elif not now.layout.files:
+    elif not now.snapshot.files:
         reason = Reason.NO_FILES
     elif not found.candidate_count:
         reason = Reason.NOTHING_SMALL
@@ -229,6 +229,6 @@ def _nothing(now: Situation, found: _Found, *, kept_for_cores: bool) -> Rewrite:
             "warm": found.warm_count,
             "hours": f"{now.policy.cold_hours:g}",
             "cores": now.policy.scan_cores,
-            "bytes": now.layout.size_bytes,
+            "bytes": now.snapshot.size_bytes,
         },
     )

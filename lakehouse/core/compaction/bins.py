@@ -11,7 +11,7 @@ from lakehouse.core.compaction.target_size import WriteHistory
 from lakehouse.core.costs.estimate import Rates
 from lakehouse.core.declaration.compaction_policy import CompactionPolicy
 from lakehouse.core.delta.partition_values import by_name, signs, type_of_typed_partition, typed_partition
-from lakehouse.core.delta.snapshot import DataFile, Layout, type_of_partition
+from lakehouse.core.delta.snapshot import DataFile, Snapshot, type_of_partition
 from lakehouse.core.reasons import Reason
 
 _SIZE, _SIZE_AND_PATH = attrgetter("size_bytes"), attrgetter("size_bytes", "path")
@@ -70,10 +70,10 @@ class Bin:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Situation:
+class PlanningFacts:
     """All that a plan is made from. The policy's target is the one in force, never 0; `memory` is what the log remembers."""
 
-    layout: Layout
+    snapshot: Snapshot
     policy: CompactionPolicy
     rates: Rates
     memory: WriteHistory
@@ -126,9 +126,9 @@ def files_added(statement: type_of_statement, bins: Iterable[Bin]) -> int:
             assert_never(statement)
 
 
-def files_by_partition(files: Iterable[DataFile], layout: Layout) -> Mapping[type_of_typed_partition, tuple[DataFile, ...]]:
+def files_by_partition(files: Iterable[DataFile], snapshot: Snapshot) -> Mapping[type_of_typed_partition, tuple[DataFile, ...]]:
     """Files by partition, ascending by size, in an order that no order of the log changes."""
-    columns = by_name(layout.columns)
+    columns = by_name(snapshot.columns)
     spelled: defaultdict[type_of_partition, list[DataFile]] = defaultdict(list)
     for file in files:
         spelled[file.partition].append(file)
@@ -191,13 +191,13 @@ def last_write_ms(files: Sequence[DataFile], memory: WriteHistory) -> int:
     return max(chain(told, own), default=0)
 
 
-def fits(situation: Situation, size_bytes: int) -> bool:
+def fits(situation: PlanningFacts, size_bytes: int) -> bool:
     """Whether one run may rewrite so much."""
     most = situation.policy.max_bytes_per_run
     return not most or size_bytes <= most
 
 
-def within_bounds(situation: Situation, shares: Sequence[PartitionPlan]) -> tuple[PartitionPlan, ...]:
+def within_bounds(situation: PlanningFacts, shares: Sequence[PartitionPlan]) -> tuple[PartitionPlan, ...]:
     """The shares that one run takes: most files gone per byte first, or, where only cold partitions are taken, the newest last.
 
     A share that does not fit waits for the next run, smaller ones behind it do not; empty where even the first is too large by itself.
@@ -213,7 +213,7 @@ def within_bounds(situation: Situation, shares: Sequence[PartitionPlan]) -> tupl
     return tuple(chosen)
 
 
-def in_order(situation: Situation, shares: Iterable[PartitionPlan]) -> list[PartitionPlan]:
+def in_order(situation: PlanningFacts, shares: Iterable[PartitionPlan]) -> list[PartitionPlan]:
     """The shares in the order in which runs take them."""
     if situation.policy.cold_hours:
         return sorted(shares, key=attrgetter("written_ms"))

@@ -13,7 +13,7 @@ from lakehouse.core.costs.estimate import Rates, estimate
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.delta.commits import Commit
 from lakehouse.core.delta.partition_values import by_name, type_of_typed_partition, typed_partition
-from lakehouse.core.delta.snapshot import Layout
+from lakehouse.core.delta.snapshot import Snapshot
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,11 +31,11 @@ class Loss:
     wasted_seconds: float
 
 
-def partitions_removed_from(layout: Layout, commits: Iterable[Commit]) -> frozenset[type_of_typed_partition]:
-    """The partitions of `layout` from which `commits`, made after it, took files, or put others with deletion vectors in their place."""
-    columns = by_name(layout.columns)
+def partitions_removed_from(snapshot: Snapshot, commits: Iterable[Commit]) -> frozenset[type_of_typed_partition]:
+    """The partitions of `snapshot` from which `commits`, made after it, took files, or put others with deletion vectors in their place."""
+    columns = by_name(snapshot.columns)
     paths = {path for commit in commits if commit.changed_data for path in commit.removed_paths}
-    return frozenset(typed_partition(file.partition, columns) for file in layout.files if file.path in paths)
+    return frozenset(typed_partition(file.partition, columns) for file in snapshot.files if file.path in paths)
 
 
 def half_of(table: Table, losses: Sequence[Loss]) -> Table:
@@ -45,11 +45,11 @@ def half_of(table: Table, losses: Sequence[Loss]) -> Table:
 
 
 def without_partitions(
-    plan: CompactionPlan, layout: Layout, partitions: frozenset[type_of_typed_partition], *, rates: Rates
+    plan: CompactionPlan, snapshot: Snapshot, partitions: frozenset[type_of_typed_partition], *, rates: Rates
 ) -> CompactionPlan:
     """The same plan without these partitions; it has no bins where nothing else is left, or the table has none."""
-    columns = by_name(layout.columns)
-    kept = tuple(bin_ for bin_ in plan.bins if layout.partition_columns and typed_partition(bin_.partition, columns) not in partitions)
+    columns = by_name(snapshot.columns)
+    kept = tuple(bin_ for bin_ in plan.bins if snapshot.partition_columns and typed_partition(bin_.partition, columns) not in partitions)
     limited = tuple(each for each in plan.partitions or () if typed_partition(each, columns) not in partitions)
     smaller = replace(plan, bins=kept, partitions=limited or None)
     left = plan.files_removed - smaller.files_removed
@@ -62,6 +62,6 @@ def without_partitions(
             files_removed=smaller.files_removed,
             bytes_removed=smaller.bytes_removed,
             files_added=smaller.files_added,
-            on_s3=layout.on_s3,
+            on_s3=snapshot.on_s3,
         ),
     )

@@ -22,7 +22,7 @@ _MOST_WAIT_SECONDS = 20.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rhythm:
+class WriteIntervals:
     """Medians over the newest foreign statements: `busy_seconds` one takes, `idle_seconds` until the next begins."""
 
     last_ms: int
@@ -41,13 +41,13 @@ class Rhythm:
         return min(_MOST_WAIT_SECONDS, 2 * interval)
 
 
-def rhythm_of(history: History) -> Rhythm | None:
+def write_intervals_of(history: History) -> WriteIntervals | None:
     """The rhythm of foreign statements that read before they write; `None` where there are too few to have one."""
     foreign = [commit for commit in history.commits if _is_foreign(commit)][-_REMEMBERED:]
     if len(foreign) < _LEAST:
         return None
     busy = [_seconds(commit) for commit in foreign]
-    return Rhythm(last_ms=foreign[-1].committed_ms, busy_seconds=median(busy), idle_seconds=median(_idle(foreign)))
+    return WriteIntervals(last_ms=foreign[-1].committed_ms, busy_seconds=median(busy), idle_seconds=median(_idle(foreign)))
 
 
 def _is_foreign(commit: Commit) -> bool:

@@ -8,7 +8,7 @@ from math import ceil
 from typing import Any, assert_never
 
 from lakehouse.core.compaction.bin_packing import plain_statement, plan_packing
-from lakehouse.core.compaction.bins import Bin, Rewrite, Situation, files_added, last_write_ms, type_of_statement
+from lakehouse.core.compaction.bins import Bin, PlanningFacts, Rewrite, files_added, last_write_ms, type_of_statement
 from lakehouse.core.compaction.purge import plan_purge
 from lakehouse.core.compaction.target_size import remember, target_in_force
 from lakehouse.core.compaction.zorder_and_clustering import plan_clustering, plan_zordering
@@ -17,7 +17,7 @@ from lakehouse.core.declaration.compaction_policy import BinPacking, CompactionP
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.delta.commits import History
 from lakehouse.core.delta.partition_values import by_name, typed_partition
-from lakehouse.core.delta.snapshot import CATALOG_FEATURES, Layout, type_of_partition
+from lakehouse.core.delta.snapshot import CATALOG_FEATURES, Snapshot, type_of_partition
 from lakehouse.core.errors import Refused
 from lakehouse.core.reasons import Explained, Explanation, Reason
 from lakehouse.core.units import HOUR_MS
@@ -92,39 +92,39 @@ class CompactionPlan(Explained):
         }
 
 
-def plan_table(table: Table, layout: Layout, history: History, *, now_ms: int) -> CompactionPlan:
+def plan_table(table: Table, snapshot: Snapshot, history: History, *, now_ms: int) -> CompactionPlan:
     """The compaction of a declared table, under the policy in force, priced by its own history; raises as `plan_compaction`."""
     policy = policy_for(table.layer, table.compaction)
-    return plan_compaction(layout, policy, rates=fit_rates(history, prices=table.prices), now_ms=now_ms, history=history)
+    return plan_compaction(snapshot, policy, rates=fit_rates(history, prices=table.prices), now_ms=now_ms, history=history)
 
 
-def plan_or_refusal(table: Table, layout: Layout, history: History, *, now_ms: int) -> CompactionPlan:
+def plan_or_refusal(table: Table, snapshot: Snapshot, history: History, *, now_ms: int) -> CompactionPlan:
     """As `plan_table`; a plan that is refused does nothing, and its sentence is the refusal: a table is told of in any case."""
     try:
-        return plan_table(table, layout, history, now_ms=now_ms)
+        return plan_table(table, snapshot, history, now_ms=now_ms)
     except Refused as refusal:
-        now = _situation(layout, policy_for(table.layer, table.compaction), rates=DEFAULT_RATES, now_ms=now_ms, history=history)
+        now = _situation(snapshot, policy_for(table.layer, table.compaction), rates=DEFAULT_RATES, now_ms=now_ms, history=history)
         return _priced(now, Rewrite(statement=plain_statement(now), reason=Reason.PLAN_REFUSED, numbers={"why": str(refusal)}))
 
 
-def plan_once_cold(table: Table, layout: Layout, history: History, *, now_ms: int) -> tuple[int, CompactionPlan] | None:
+def plan_once_cold(table: Table, snapshot: Snapshot, history: History, *, now_ms: int) -> tuple[int, CompactionPlan] | None:
     """When all of a table will be cold if nobody writes until then, and the plan of that time; `None` where all of it is cold now."""
     cold_hours = policy_for(table.layer, table.compaction).cold_hours
     if not cold_hours:
         return None
-    at_ms = last_write_ms(layout.files, remember(history)) + ceil(cold_hours * HOUR_MS)
-    return None if at_ms <= now_ms else (at_ms, plan_or_refusal(table, layout, history, now_ms=at_ms))
+    at_ms = last_write_ms(snapshot.files, remember(history)) + ceil(cold_hours * HOUR_MS)
+    return None if at_ms <= now_ms else (at_ms, plan_or_refusal(table, snapshot, history, now_ms=at_ms))
 
 
 def plan_compaction(
-    layout: Layout,
+    snapshot: Snapshot,
     policy: CompactionPolicy,
     *,
     rates: Rates = DEFAULT_RATES,
     now_ms: int | None = None,
     history: History | None = None,
 ) -> CompactionPlan:
-    """The compaction of `layout` under `policy`, or a plan that does nothing and says why.
+    """The compaction of `snapshot` under `policy`, or a plan that does nothing and says why.
 
     Without `now_ms`, the plan is of the moment of the newest commit; without `history`, earlier targets and writes are not remembered.
 
@@ -132,31 +132,31 @@ def plan_compaction(
         Refused: the table has a feature that changes how OPTIMIZE selects files.
     """
     for feature in CATALOG_FEATURES:
-        if feature in layout.features:
+        if feature in snapshot.features:
             raise Refused(
-                f"plan of {layout.table}: table feature {feature} is not planned: a catalog-managed table refuses maintenance; "
+                f"plan of {snapshot.table}: table feature {feature} is not planned: a catalog-managed table refuses maintenance; "
                 "accepted: tables without it"
             )
-    now = _situation(layout, policy, rates=rates, now_ms=layout.committed_ms if now_ms is None else now_ms, history=history)
+    now = _situation(snapshot, policy, rates=rates, now_ms=snapshot.committed_ms if now_ms is None else now_ms, history=history)
     return _priced(now, _rewrite(now))
 
 
-def _situation(layout: Layout, policy: CompactionPolicy, *, rates: Rates, now_ms: int, history: History | None) -> Situation:
+def _situation(snapshot: Snapshot, policy: CompactionPolicy, *, rates: Rates, now_ms: int, history: History | None) -> PlanningFacts:
     memory = remember(history)
-    in_force = replace(policy, target_file_bytes=target_in_force(layout.size_bytes, policy, memory))
-    return Situation(layout=layout, policy=in_force, rates=rates, memory=memory, now_ms=now_ms)
+    in_force = replace(policy, target_file_bytes=target_in_force(snapshot.size_bytes, policy, memory))
+    return PlanningFacts(snapshot=snapshot, policy=in_force, rates=rates, memory=memory, now_ms=now_ms)
 
 
-def _rewrite(now: Situation) -> Rewrite:
-    layout, wanted = now.layout, now.policy.data_layout
+def _rewrite(now: PlanningFacts) -> Rewrite:
+    snapshot, wanted = now.snapshot, now.policy.data_layout
     if (
-        "clustering" in layout.features
+        "clustering" in snapshot.features
         and not isinstance(wanted, LiquidClustering)
-        and (layout.clustering_columns or isinstance(wanted, ZOrder))
+        and (snapshot.clustering_columns or isinstance(wanted, ZOrder))
     ):
-        columns = ", ".join(layout.clustering_columns) or "nothing any more"
+        columns = ", ".join(snapshot.clustering_columns) or "nothing any more"
         raise Refused(
-            f"plan of {layout.table}: table feature clustering is not planned by {type(wanted).__name__}, it packs by Z-cube "
+            f"plan of {snapshot.table}: table feature clustering is not planned by {type(wanted).__name__}, it packs by Z-cube "
             f"(clustered by {columns}); accepted: data_layout=LiquidClustering(columns=...)"
         )
     match wanted:
@@ -170,14 +170,14 @@ def _rewrite(now: Situation) -> Rewrite:
             assert_never(wanted)
 
 
-def _priced(now: Situation, found: Rewrite) -> CompactionPlan:
+def _priced(now: PlanningFacts, found: Rewrite) -> CompactionPlan:
     """The answer of a planner with its sentence and what it will take."""
     files_removed, bytes_removed = sum(len(bin_.files) for bin_ in found.bins), sum(bin_.size_bytes for bin_ in found.bins)
-    columns = by_name(now.layout.columns)
+    columns = by_name(now.snapshot.columns)
     partitions = {typed_partition(bin_.partition, columns): bin_.partition for bin_ in found.bins}
     numbers: dict[str, object] = {
-        "version": now.layout.version,
-        "files": now.layout.file_count,
+        "version": now.snapshot.version,
+        "files": now.snapshot.file_count,
         "files_removed": files_removed,
         "files_added": files_added(found.statement, found.bins),
         "bytes_removed": bytes_removed,
@@ -186,19 +186,19 @@ def _priced(now: Situation, found: Rewrite) -> CompactionPlan:
     }
     left = f"; {found.files_left} more are left for the next run" if found.files_left else ""
     return CompactionPlan(
-        table=now.layout.table,
-        version=now.layout.version,
+        table=now.snapshot.table,
+        version=now.snapshot.version,
         explanation=Explanation(found.reason, numbers, left),
         statement=found.statement,
         bins=found.bins,
-        partitions=tuple(partitions.values()) if now.layout.partition_columns and found.bins else None,
+        partitions=tuple(partitions.values()) if now.snapshot.partition_columns and found.bins else None,
         policy=now.policy,
         estimate=estimate(
             now.rates,
             files_removed=files_removed,
             bytes_removed=bytes_removed,
             files_added=files_added(found.statement, found.bins),
-            on_s3=now.layout.on_s3,
+            on_s3=now.snapshot.on_s3,
         ),
         files_left=found.files_left,
     )

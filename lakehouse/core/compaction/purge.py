@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from lakehouse.core.compaction.bin_packing import is_warm, keeps_cores_busy, plan_packing
 from lakehouse.core.compaction.bins import (
     PartitionPlan,
+    PlanningFacts,
     Purge,
     Rewrite,
-    Situation,
     files_by_partition,
     in_order,
     is_fresh,
@@ -22,7 +22,7 @@ from lakehouse.core.compaction.bins import (
     pack,
     within_bounds,
 )
-from lakehouse.core.delta.snapshot import DataFile, Layout
+from lakehouse.core.delta.snapshot import DataFile, Snapshot
 from lakehouse.core.reasons import Reason
 
 
@@ -36,9 +36,9 @@ class _Hidden:
         return self.deleted / self.rows if self.rows else 0.0
 
 
-def plan_purge(now: Situation) -> Rewrite | None:
+def plan_purge(now: PlanningFacts) -> Rewrite | None:
     """The rewrite of all files with deleted rows; `None` where too few rows are deleted, or all of them in warm partitions."""
-    hidden = _hidden_rows(now.layout)
+    hidden = _hidden_rows(now.snapshot)
     if not now.policy.purge_deleted_rows_share or not hidden.deleted or hidden.share < now.policy.purge_deleted_rows_share:
         return None
     target = now.policy.target_file_bytes
@@ -60,26 +60,26 @@ def plan_purge(now: Situation) -> Rewrite | None:
             "deleted": hidden.deleted,
             "rows": hidden.rows,
             "share": f"{hidden.share:.0%}",
-            "at_least": "at least " if may_hold_dropped_columns(now.layout) else "",
+            "at_least": "at least " if may_hold_dropped_columns(now.snapshot) else "",
         },
     )
 
 
-def may_hold_dropped_columns(layout: Layout) -> bool:
+def may_hold_dropped_columns(snapshot: Snapshot) -> bool:
     """Whether more column ids were given out than the table has columns. Source: PROTOCOL.md, "Column Mapping", maxColumnId."""
-    given = layout.properties.get("delta.columnMapping.maxColumnId", "")
-    return given.isdigit() and int(given) > sum(1 + column.type.count(":") for column in layout.columns)
+    given = snapshot.properties.get("delta.columnMapping.maxColumnId", "")
+    return given.isdigit() and int(given) > sum(1 + column.type.count(":") for column in snapshot.columns)
 
 
-def _hidden_rows(layout: Layout) -> _Hidden:
+def _hidden_rows(snapshot: Snapshot) -> _Hidden:
     """Deleted and physical rows of the files whose rows the log counts; what is unknown makes nothing due."""
-    known = [file for file in layout.files if file.row_count is not None]
+    known = [file for file in snapshot.files if file.row_count is not None]
     return _Hidden(deleted=sum(file.deleted_row_count for file in known), rows=sum(file.row_count or 0 for file in known))
 
 
-def _shares(now: Situation, target: int) -> list[PartitionPlan]:
+def _shares(now: PlanningFacts, target: int) -> list[PartitionPlan]:
     found: list[PartitionPlan] = []
-    for files in files_by_partition(now.layout.files, now.layout).values():
+    for files in files_by_partition(now.snapshot.files, now.snapshot).values():
         purged = [file for file in files if _is_purged(file)]
         written_ms = last_write_ms(files, now.memory) if now.policy.cold_hours else 0
         share = PartitionPlan(files=files, bins=pack(purged, up_to_bytes=target, least_files=1), written_ms=written_ms)
@@ -96,12 +96,12 @@ def _merges(shares: Sequence[PartitionPlan]) -> bool:
     return any(len(bin_.files) > 1 for share in shares for bin_ in share.bins)
 
 
-def _small_files_left(now: Situation) -> int:
+def _small_files_left(now: PlanningFacts) -> int:
     """Small files that packing may find to merge once the purge is done: the sizes of its outputs decide, so all that may are counted."""
     limit = now.policy.candidate_bytes
     fresh = Counter(
         key
-        for key, files in files_by_partition(now.layout.files, now.layout).items()
+        for key, files in files_by_partition(now.snapshot.files, now.snapshot).items()
         for file in files
         if file.size_bytes < limit and is_fresh(file) and not _is_purged(file)
     )

@@ -21,8 +21,8 @@ from lakehouse.core.compaction.bins import (
     Bin,
     Clustering,
     PartitionPlan,
+    PlanningFacts,
     Rewrite,
-    Situation,
     ZOrdering,
     files_added,
     files_by_partition,
@@ -32,7 +32,7 @@ from lakehouse.core.compaction.bins import (
     within_bounds,
 )
 from lakehouse.core.declaration.compaction_policy import LiquidClustering, ZOrder
-from lakehouse.core.delta.snapshot import DataFile, Layout
+from lakehouse.core.delta.snapshot import DataFile, Snapshot
 from lakehouse.core.errors import Refused
 from lakehouse.core.reasons import Reason
 
@@ -42,13 +42,13 @@ _FULL_CUBE_BYTES, _BIN_BYTES = 100 * 1024**3, 150 * 1024**3
 _INDEXED_COLUMNS = 32
 
 
-def plan_zordering(now: Situation, wanted: ZOrder) -> Rewrite:
+def plan_zordering(now: PlanningFacts, wanted: ZOrder) -> Rewrite:
     """The partitions that are laid out anew along the columns, or why none is.
 
     Raises:
         Refused: a column is none of the table, one that it is partitioned by, or has no statistics, as Delta refuses them.
     """
-    check_zorder_columns(now.layout, wanted.columns)
+    check_zorder_columns(now.snapshot, wanted.columns)
     shares, warm, changed = _zorder_shares(now, wanted.columns)
     statement = _for_cores(now, shares, ZOrdering(columns=wanted.columns, up_to_bytes=now.policy.target_file_bytes))
     numbers = _numbers(now, wanted.columns, changed)
@@ -61,7 +61,7 @@ def plan_zordering(now: Situation, wanted: ZOrder) -> Rewrite:
     return Rewrite(statement=statement, reason=Reason.OUT_OF_ORDER, bins=bins, files_left=left, numbers=numbers)
 
 
-def plan_clustering(now: Situation, wanted: LiquidClustering) -> Rewrite:
+def plan_clustering(now: PlanningFacts, wanted: LiquidClustering) -> Rewrite:
     """What a plain OPTIMIZE of the liquid table rewrites, or why it is not sent.
 
     Exact, but for the files added, while all that is in no full cube is one bin (150 GiB) and the log still tells of every file whether
@@ -70,12 +70,12 @@ def plan_clustering(now: Situation, wanted: LiquidClustering) -> Rewrite:
     Raises:
         Refused: the table has partitions, which cannot be clustered.
     """
-    layout = now.layout
-    if layout.partition_columns:
-        raise Refused(f"plan of {layout.table}: LiquidClustering, and it has partitions; accepted: ZOrder, or a table without partitions")
+    snapshot = now.snapshot
+    if snapshot.partition_columns:
+        raise Refused(f"plan of {snapshot.table}: LiquidClustering, and it has partitions; accepted: ZOrder, or a table without partitions")
     statement = Clustering(columns=wanted.columns, up_to_bytes=now.policy.target_file_bytes)
-    if [name.lower() for name in layout.clustering_columns] != [name.lower() for name in wanted.columns]:
-        declared = ", ".join(layout.clustering_columns) or "nothing"
+    if [name.lower() for name in snapshot.clustering_columns] != [name.lower() for name in wanted.columns]:
+        declared = ", ".join(snapshot.clustering_columns) or "nothing"
         return Rewrite(
             statement=statement, reason=Reason.NOT_CLUSTERED_YET, numbers=_numbers(now, wanted.columns, []) | {"declared": declared}
         )
@@ -84,24 +84,24 @@ def plan_clustering(now: Situation, wanted: LiquidClustering) -> Rewrite:
     exact = not unknown and sum(file.size_bytes for file in candidates) <= _BIN_BYTES
     numbers = _numbers(now, wanted.columns, loose) | {"bound": "" if exact else "at most "}
     share = PartitionPlan(
-        files=layout.files, bins=(Bin(partition=(), files=tuple(candidates)),), written_ms=last_write_ms(layout.files, now.memory)
+        files=snapshot.files, bins=(Bin(partition=(), files=tuple(candidates)),), written_ms=last_write_ms(snapshot.files, now.memory)
     )
-    if not _is_worth_it(now, loose, candidates):
+    if not _pays_off(now, loose, candidates):
         return Rewrite(statement=statement, reason=Reason.IN_ORDER, numbers=numbers)
     if is_warm(now, share):
         return Rewrite(statement=statement, reason=Reason.ALL_WARM, numbers={**numbers, "warm": 1, "hours": f"{now.policy.cold_hours:g}"})
     return Rewrite(statement=statement, reason=Reason.LOOSE_FILES, bins=share.bins, numbers=numbers)
 
 
-def check_zorder_columns(layout: Layout, columns: Sequence[str]) -> None:
+def check_zorder_columns(snapshot: Snapshot, columns: Sequence[str]) -> None:
     """Passes if Delta would order by these columns.
 
     Raises:
         Refused: it would not, with the column and what is accepted.
     """
-    names = {column.name.lower(): column for column in layout.columns}
-    partitions = {name.lower() for name in layout.partition_columns}
-    indexed = {name.lower() for name in _columns_with_statistics(layout)}
+    names = {column.name.lower(): column for column in snapshot.columns}
+    partitions = {name.lower() for name in snapshot.partition_columns}
+    indexed = {name.lower() for name in _columns_with_statistics(snapshot)}
     for name in columns:
         found = name.lower()
         if found not in names:
@@ -112,17 +112,17 @@ def check_zorder_columns(layout: Layout, columns: Sequence[str]) -> None:
             why = "has no statistics, so that no order could ever skip a file"
         else:
             continue
-        accepted = ", ".join(column.name for column in layout.columns if column.name.lower() in indexed)
-        raise Refused(f"plan of {layout.table}: ZOrder.columns holds {name!r}, which {why}; accepted: {accepted}")
+        accepted = ", ".join(column.name for column in snapshot.columns if column.name.lower() in indexed)
+        raise Refused(f"plan of {snapshot.table}: ZOrder.columns holds {name!r}, which {why}; accepted: {accepted}")
 
 
-def _columns_with_statistics(layout: Layout) -> list[str]:
+def _columns_with_statistics(snapshot: Snapshot) -> list[str]:
     """Source: delta-io/delta v4.4.0, `StatisticsCollection.scala`, getIndexedColumns: the first leaves of the data columns, in order."""
-    data = [column for column in layout.columns if column.name not in layout.partition_columns]
-    if chosen := layout.properties.get("delta.dataSkippingStatsColumns"):
+    data = [column for column in snapshot.columns if column.name not in snapshot.partition_columns]
+    if chosen := snapshot.properties.get("delta.dataSkippingStatsColumns"):
         named = {name.strip().strip("`").lower() for name in chosen.split(",")}
         return [column.name for column in data if column.name.lower() in named]
-    limit = int(layout.properties.get("delta.dataSkippingNumIndexedCols", _INDEXED_COLUMNS))
+    limit = int(snapshot.properties.get("delta.dataSkippingNumIndexedCols", _INDEXED_COLUMNS))
     found: list[str] = []
     leaves = 0
     for column in data:
@@ -133,22 +133,22 @@ def _columns_with_statistics(layout: Layout) -> list[str]:
     return found
 
 
-def _for_cores(now: Situation, shares: Sequence[PartitionPlan], statement: ZOrdering) -> ZOrdering:
+def _for_cores(now: PlanningFacts, shares: Sequence[PartitionPlan], statement: ZOrdering) -> ZOrdering:
     """The statement with files as small as it takes to keep the cores busy; as far as ranges fill."""
     while statement.up_to_bytes > 1 and not keeps_cores_busy(now, shares, added=partial(files_added, statement)):
         statement = replace(statement, up_to_bytes=statement.up_to_bytes // 2)
     return statement
 
 
-def _zorder_shares(now: Situation, columns: tuple[str, ...]) -> tuple[list[PartitionPlan], int, list[DataFile]]:
+def _zorder_shares(now: PlanningFacts, columns: tuple[str, ...]) -> tuple[list[PartitionPlan], int, list[DataFile]]:
     """Shares worth their rewrite, how many more are warm, and every file out of order."""
     shares: list[PartitionPlan] = []
     changed: list[DataFile] = []
     warm = 0
-    for files in files_by_partition(now.layout.files, now.layout).values():
+    for files in files_by_partition(now.snapshot.files, now.snapshot).values():
         moved = [file for file in files if not _is_in_order(file, now, columns)]
         changed.extend(moved)
-        if not _is_worth_it(now, moved, files):
+        if not _pays_off(now, moved, files):
             continue
         written_ms = last_write_ms(files, now.memory) if now.policy.cold_hours else 0
         share = PartitionPlan(files=files, bins=pack(files, up_to_bytes=_bytes(files), least_files=1), written_ms=written_ms)
@@ -159,13 +159,13 @@ def _zorder_shares(now: Situation, columns: tuple[str, ...]) -> tuple[list[Parti
     return shares, warm, changed
 
 
-def _is_worth_it(now: Situation, changed: Sequence[DataFile], among: Sequence[DataFile]) -> bool:
+def _pays_off(now: PlanningFacts, changed: Sequence[DataFile], among: Sequence[DataFile]) -> bool:
     """Two files are the least, as for any merge: a single one has no other to be in order with, or waits for the next."""
     enough = len(changed) >= now.policy.min_small_files or 4 * _bytes(changed) >= _bytes(among)
     return enough and len(changed) >= 2
 
 
-def _is_in_order(file: DataFile, now: Situation, columns: tuple[str, ...]) -> bool:
+def _is_in_order(file: DataFile, now: PlanningFacts, columns: tuple[str, ...]) -> bool:
     if file.deletion_vector is not None:
         return False
     if (arranged := now.memory.arranged.get(file.path)) is not None:
@@ -173,16 +173,16 @@ def _is_in_order(file: DataFile, now: Situation, columns: tuple[str, ...]) -> bo
     return not file.compacted and file.path not in now.memory.written_ms and now.memory.settled == columns
 
 
-def _by_cube(now: Situation) -> tuple[list[DataFile], list[DataFile], bool]:
+def _by_cube(now: PlanningFacts) -> tuple[list[DataFile], list[DataFile], bool]:
     """Files in no cube, those in cubes that are not full, and whether of some file that is not known.
 
     A deletion vector leaves a file in its cube. Cubes of other columns stay as they are. A single cube with nothing beside it does, too.
     """
-    columns = tuple(now.layout.clustering_columns)
+    columns = tuple(now.snapshot.clustering_columns)
     loose: list[DataFile] = []
     cubed: list[tuple[int, DataFile]] = []
     unknown = False
-    for file in now.layout.files:
+    for file in now.snapshot.files:
         arranged = now.memory.arranged.get(file.path)
         if arranged is None:
             unknown = unknown or not (file.compacted or file.path in now.memory.written_ms)
@@ -198,7 +198,7 @@ def _by_cube(now: Situation) -> tuple[list[DataFile], list[DataFile], bool]:
     return loose, [file for _, file in open_cubes], unknown
 
 
-def _numbers(now: Situation, columns: Sequence[str], changed: Sequence[DataFile]) -> dict[str, object]:
+def _numbers(now: PlanningFacts, columns: Sequence[str], changed: Sequence[DataFile]) -> dict[str, object]:
     return {
         "columns": ", ".join(columns),
         "changed": len(changed),

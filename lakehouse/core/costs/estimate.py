@@ -15,7 +15,7 @@ from math import ceil, exp, log
 from typing import Any, Literal
 
 from lakehouse.core.declaration.prices import DEFAULT_PRICES, Prices
-from lakehouse.core.delta.commits import History, PastCompaction
+from lakehouse.core.delta.commits import History, LoggedCompaction
 from lakehouse.core.text import count_of
 
 # One compaction here: half a second of planning and commit, then per file an open and a footer, per byte a read, an encode and a write.
@@ -100,9 +100,9 @@ class Estimate:
 
 def fit_rates(history: History, *, prices: Prices = DEFAULT_PRICES) -> Rates:
     """The rates of the compactions that `history` holds, newer ones weighing more; the documented defaults where it holds none."""
-    past = history.compactions()
-    defaults = replace(DEFAULT_RATES, written_share=_written_share(past), prices=prices)
-    timed = [run for run in past if run.seconds is not None and run.files_removed][-_RUNS:]
+    logged = history.compactions()
+    defaults = replace(DEFAULT_RATES, written_share=_written_share(logged), prices=prices)
+    timed = [run for run in logged if run.seconds is not None and run.files_removed][-_RUNS:]
     if not timed:
         return defaults
     seconds = [run.seconds or 0.0 for run in timed]
@@ -206,9 +206,9 @@ def _descend(
     return found
 
 
-def _written_share(past: Sequence[PastCompaction]) -> float:
+def _written_share(logged: Sequence[LoggedCompaction]) -> float:
     """Bytes added by bytes removed, newest runs first in weight; one imagined run that wrote all it read is among them."""
-    shares = [run.bytes_added / run.bytes_removed for run in past if run.bytes_removed][-_RUNS:]
+    shares = [run.bytes_added / run.bytes_removed for run in logged if run.bytes_removed][-_RUNS:]
     weights = [0.5 ** (age / _HALF_LIFE_RUNS) for age in reversed(range(len(shares)))]
     known = sum(weights)
     return (_weighted_median(shares, weights) * known + 0.1) / (known + 0.1) if shares else 1.0

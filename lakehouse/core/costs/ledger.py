@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 from lakehouse.core.costs.estimate import price, requests
 from lakehouse.core.declaration.prices import DEFAULT_PRICES, Prices
-from lakehouse.core.delta.commits import History, PastCompaction
+from lakehouse.core.delta.commits import History, LoggedCompaction
 from lakehouse.core.text import count_of, size_text
 
 # The running means are over so many newest runs: over all, a cold start years ago would never be forgotten.
@@ -52,7 +52,7 @@ class Errors:
 class Entry:
     """One compaction, how far its prediction was off, the means of the ten runs up to it, and what it cost; `None` is unknown."""
 
-    compaction: PastCompaction
+    compaction: LoggedCompaction
     errors: Errors
     mean_errors: Errors
     usd: float | None
@@ -129,14 +129,14 @@ def account_for(history: History, wasted: Sequence[Wasted] = (), *, prices: Pric
     )
 
 
-def _usd(run: PastCompaction, prices: Prices, *, on_s3: bool) -> float | None:
+def _usd(run: LoggedCompaction, prices: Prices, *, on_s3: bool) -> float | None:
     if run.seconds is None:
         return None
     gets, puts = requests(run.files_removed, run.files_added, run.bytes_removed, run.bytes_added) if on_s3 else (0, 0)
     return price(prices, seconds=run.seconds, get_requests=gets, put_requests=puts)
 
 
-def _errors(run: PastCompaction) -> Errors:
+def _errors(run: LoggedCompaction) -> Errors:
     told = run.predicted
     if told is None:
         return Errors()

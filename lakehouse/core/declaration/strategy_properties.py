@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from lakehouse.core.declaration.compaction_policy import LiquidClustering, type_of_data_layout
 from lakehouse.core.declaration.strategies import AutoCompaction, OptimizedWrite, type_of_strategy
-from lakehouse.core.delta.snapshot import Layout
+from lakehouse.core.delta.snapshot import Snapshot
 from lakehouse.core.errors import Refused
 
 OPTIMIZE_WRITE = "delta.autoOptimize.optimizeWrite"
@@ -59,24 +59,24 @@ class ClusteringChange:
     mark: str | None
 
 
-def clustering_change(layout: Layout, data_layout: type_of_data_layout) -> ClusteringChange:
+def clustering_change(snapshot: Snapshot, data_layout: type_of_data_layout) -> ClusteringChange:
     """What gives the table the clustering of its policy, or takes back what was given before; a person's clustering stays.
 
     Raises:
         Refused: it is to be clustered, and has partitions.
     """
-    mark = layout.properties.get(CLUSTERING_MARK)
-    ours = mark is not None and mark.casefold() == _spelt(layout.clustering_columns).casefold()
+    mark = snapshot.properties.get(CLUSTERING_MARK)
+    ours = mark is not None and mark.casefold() == _spelt(snapshot.clustering_columns).casefold()
     if not isinstance(data_layout, LiquidClustering):
-        return ClusteringChange(columns=() if ours and layout.clustering_columns else None, mark=None)
-    if layout.partition_columns:
+        return ClusteringChange(columns=() if ours and snapshot.clustering_columns else None, mark=None)
+    if snapshot.partition_columns:
         raise Refused(
-            f"{layout.table}: LiquidClustering is declared, and the table is partitioned by {', '.join(layout.partition_columns)}; "
+            f"{snapshot.table}: LiquidClustering is declared, and the table is partitioned by {', '.join(snapshot.partition_columns)}; "
             "accepted: a table without partitions, or ZOrder"
         )
-    if _folded(layout.clustering_columns) == _folded(data_layout.columns):
+    if _folded(snapshot.clustering_columns) == _folded(data_layout.columns):
         return ClusteringChange(columns=None, mark=mark)
-    if layout.clustering_columns and mark is None:
+    if snapshot.clustering_columns and mark is None:
         return ClusteringChange(columns=None, mark=None)
     return ClusteringChange(columns=data_layout.columns, mark=_spelt(data_layout.columns))
 

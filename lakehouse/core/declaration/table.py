@@ -158,16 +158,16 @@ class Table:
         self._check_upkeep()
 
     def _check_upkeep(self) -> None:
-        layout, by = self.compaction.data_layout, self.write.partition_by if isinstance(self.write, Append) else ()
-        if isinstance(layout, LiquidClustering) and by:
+        snapshot, by = self.compaction.data_layout, self.write.partition_by if isinstance(self.write, Append) else ()
+        if isinstance(snapshot, LiquidClustering) and by:
             raise Refused(f"Table {self.key}: LiquidClustering beside Append.partition_by {by}; accepted: one of the two, or ZOrder")
-        if isinstance(layout, LiquidClustering) and len(layout.columns) > _CLUSTERING_COLUMNS:
-            found = len(layout.columns)
+        if isinstance(snapshot, LiquidClustering) and len(snapshot.columns) > _CLUSTERING_COLUMNS:
+            found = len(snapshot.columns)
             raise Refused(f"Table {self.key}: LiquidClustering has {found} columns; accepted: at most {_CLUSTERING_COLUMNS}")
-        if isinstance(layout, ZOrder) and (both := [name for name in layout.columns if name.lower() in {each.lower() for each in by}]):
+        if isinstance(snapshot, ZOrder) and (both := [name for name in snapshot.columns if name.lower() in {each.lower() for each in by}]):
             raise Refused(f"Table {self.key}: ZOrder holds the partition column {both[0]!r}; accepted: columns that are in no partition_by")
-        if isinstance(layout, ZOrder | LiquidClustering) and self.source is not None:
-            check_columns(f"Table {self.key}: {type(layout).__name__}.columns", layout.columns, among=self.source.column_names)
+        if isinstance(snapshot, ZOrder | LiquidClustering) and self.source is not None:
+            check_columns(f"Table {self.key}: {type(snapshot).__name__}.columns", snapshot.columns, among=self.source.column_names)
         self._check_properties()
 
     def _check_properties(self) -> None:

@@ -2,11 +2,11 @@
 
 from dataclasses import dataclass
 
-from lakehouse.core.delta.snapshot import DataFile, Layout
+from lakehouse.core.delta.snapshot import DataFile, Snapshot
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StoryCommit:
+class FileCommit:
     """One commit. A path that is added and removed is one file whose deletion vector, or whose statistics, changed.
 
     `shape` is the table as this commit left it, without its files: columns, partitioning, properties, features.
@@ -18,7 +18,7 @@ class StoryCommit:
     changed_data: bool
     added: tuple[DataFile, ...] = ()
     removed_paths: tuple[str, ...] = ()
-    shape: Layout
+    shape: Snapshot
 
     @property
     def is_compaction(self) -> bool:
@@ -27,12 +27,12 @@ class StoryCommit:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Story:
+class FileHistory:
     """The commits after `start`, oldest first, without gaps; `start` is `None` where the log still has its first commit."""
 
     table: str
-    start: Layout | None
-    commits: tuple[StoryCommit, ...]
+    start: Snapshot | None
+    commits: tuple[FileCommit, ...]
 
     @property
     def first_version(self) -> int:

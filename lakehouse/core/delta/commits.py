@@ -53,7 +53,7 @@ class Prediction:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PastCompaction:
+class LoggedCompaction:
     """One compaction, which may be several commits, as the log tells it; `predicted` is `None` where somebody else ran it.
 
     `seconds` go from just before OPTIMIZE was sent to the time stamp of the last commit: the log knows no other end. `None` is unknown.
@@ -120,7 +120,7 @@ class History:
                 count -= len(commit.added_paths) - len(commit.removed_paths)
         return tuple(reversed(counts))
 
-    def compactions(self) -> tuple[PastCompaction, ...]:
+    def compactions(self) -> tuple[LoggedCompaction, ...]:
         """The compactions, oldest first, ours and others'."""
         groups: dict[str, list[Commit]] = {}
         predictions: dict[str, Prediction | None] = {}
@@ -129,7 +129,7 @@ class History:
             key = f"version {commit.version}" if predicted is None else predicted.mark or f"version {commit.version}"
             groups.setdefault(key, []).append(commit)
             predictions[key] = predicted
-        return tuple(_past(commits, predictions[key]) for key, commits in groups.items())
+        return tuple(_logged_compactions(commits, predictions[key]) for key, commits in groups.items())
 
 
 def is_compaction(commit: Commit) -> bool:
@@ -204,12 +204,12 @@ def _number(value: Any, kind: Any) -> Any:
     return None if value is None else kind(value)
 
 
-def _past(commits: Sequence[Commit], predicted: Prediction | None) -> PastCompaction:
+def _logged_compactions(commits: Sequence[Commit], predicted: Prediction | None) -> LoggedCompaction:
     last = commits[-1]
     started_ms = None if predicted is None else predicted.started_ms
     # Two machines' clocks may differ by more than the run took; such a figure is no figure.
     seconds = None if started_ms is None or last.committed_ms <= started_ms else (last.committed_ms - started_ms) / 1000
-    return PastCompaction(
+    return LoggedCompaction(
         first_version=commits[0].version,
         version=last.version,
         committed_ms=last.committed_ms,

@@ -3,12 +3,12 @@
 from dataclasses import dataclass
 
 from lakehouse.core.delta.commits import History
-from lakehouse.core.delta.snapshot import Layout
+from lakehouse.core.delta.snapshot import Snapshot
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableFacts:
     """What the log says at one version. An operation hands them on, so that nobody after it reads the log again."""
 
-    layout: Layout
+    snapshot: Snapshot
     history: History

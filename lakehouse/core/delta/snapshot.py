@@ -43,7 +43,7 @@ class Tombstone:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LogDebt:
+class LogTail:
     """What a reader must fold on top of the newest checkpoint; `checkpoint_version` is `None` where there is none."""
 
     checkpoint_version: int | None
@@ -62,7 +62,7 @@ class Column:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Layout:
+class Snapshot:
     """A table at one version, folded from its log. `committed_ms` is the time of the newest commit.
 
     `table_id` is the identity that the table was given when it was made; one that is deleted and made anew has another.
@@ -77,7 +77,7 @@ class Layout:
     files: tuple[DataFile, ...]
     tombstones: tuple[Tombstone, ...] = ()
     removed_vectors: Mapping[str, int | None] = field(default_factory=dict[str, int | None])
-    log: LogDebt
+    log: LogTail
     columns: tuple[Column, ...] = ()
     partition_columns: tuple[str, ...] = ()
     clustering_columns: tuple[str, ...] = ()

@@ -7,7 +7,7 @@ from lakehouse.core.inventory.manifest import NEEDED_COLUMNS, DataPart, Manifest
 from lakehouse.core.inventory.objects import KINDS, RECLAIMABLE, Part, StoredObject, decode_key, plausible_ms
 from lakehouse.core.inventory.owners import Owners, table_roots
 from lakehouse.core.inventory.reconcile import reconcile
-from lakehouse.core.inventory.table_files import Reference, TableBooks, keep_books
+from lakehouse.core.inventory.table_files import Reference, TableFiles, fold_table_files
 from lakehouse.core.inventory.usage import OUTSIDE, PAGE_KEYS, Reconciliation, TableShares, UsageShare
 
 __all__ = [
@@ -27,12 +27,12 @@ __all__ = [
     "Reconciliation",
     "Reference",
     "StoredObject",
-    "TableBooks",
+    "TableFiles",
     "TableShares",
     "UsageShare",
     "decode_key",
     "expired",
-    "keep_books",
+    "fold_table_files",
     "load_json",
     "loads_of",
     "manifest_json",

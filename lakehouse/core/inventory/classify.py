@@ -4,7 +4,7 @@ import re
 from collections.abc import Set
 
 from lakehouse.core.inventory.objects import Part, StoredObject
-from lakehouse.core.inventory.table_files import TableBooks, hidden_rule
+from lakehouse.core.inventory.table_files import TableFiles, hidden_rule
 
 _LOG, _CHANGES = "_delta_log/", "_change_data/"
 # Source: PROTOCOL.md, "Deletion Vector File Storage Format", "Delta Log Entries", "Checkpoints", "Version Checksum File".
@@ -32,7 +32,7 @@ class Classifier:
 
     def __init__(
         self,
-        books: TableBooks,
+        table_files: TableFiles,
         lent: Set[str],
         *,
         now_ms: int,
@@ -40,14 +40,14 @@ class Classifier:
         unplaced: Set[str] = frozenset(),
         landed: tuple[str, ...] = (),
     ) -> None:
-        self._books, self._lent, self._unplaced, self._landed = books, lent, unplaced | books.unplaced, landed
-        past_ms = 0 if books.retention_ms is None else now_ms - books.retention_ms
-        self.horizon_ms = past_ms if horizon_ms is None else min(past_ms, horizon_ms)
-        self._hidden = hidden_rule(books.partition_columns)
+        self._table_files, self._lent, self._unplaced, self._landed = table_files, lent, unplaced | table_files.unplaced, landed
+        kept_since_ms = 0 if table_files.retention_ms is None else now_ms - table_files.retention_ms
+        self.horizon_ms = kept_since_ms if horizon_ms is None else min(kept_since_ms, horizon_ms)
+        self._hidden = hidden_rule(table_files.partition_columns)
 
     def own_name(self, name: str) -> str:
         """`name`, which is relative to the lake, relative to the table."""
-        return name.removeprefix(self._books.table).removeprefix("/")
+        return name.removeprefix(self._table_files.table).removeprefix("/")
 
     def part_of(self, name: str, each: StoredObject) -> Part:
         """The part that the object `name` (relative to the lake) is of."""
@@ -56,9 +56,9 @@ class Classifier:
         if not is_current(each):
             return Part.NONCURRENT
         own = self.own_name(name)
-        if own in self._books.live:
+        if own in self._table_files.live:
             return Part.LIVE
-        if own in self._books.vectors:
+        if own in self._table_files.vectors:
             return Part.VECTORS_LIVE
         if own.startswith(_LOG):
             return next((part for rule, part in _LOG_PARTS if rule.fullmatch(own, len(_LOG))), Part.LOG_OTHER)
@@ -71,11 +71,11 @@ class Classifier:
         return self._not_read_now(own, each)
 
     def _not_read_now(self, own: str, each: StoredObject) -> Part:
-        books = self._books
-        if own in books.stones:
-            return Part.TOMBSTONED_KEPT if self._kept(books.stones[own]) else Part.TOMBSTONED_PAST
-        if own in books.removed_vectors:
-            return Part.VECTORS_KEPT if self._kept(books.removed_vectors[own]) else Part.VECTORS_DEAD
+        table_files = self._table_files
+        if own in table_files.stones:
+            return Part.TOMBSTONED_KEPT if self._kept(table_files.stones[own]) else Part.TOMBSTONED_PAST
+        if own in table_files.removed_vectors:
+            return Part.VECTORS_KEPT if self._kept(table_files.removed_vectors[own]) else Part.VECTORS_DEAD
         if own.startswith(_CHANGES):
             return Part.CHANGE_DATA if self._kept(each.modified_ms) else Part.CHANGE_DATA_PAST
         if self._hidden.match(own):

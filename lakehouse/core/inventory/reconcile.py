@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence, Set
 from lakehouse.core.inventory.classify import Classifier, is_current
 from lakehouse.core.inventory.objects import Part, StoredObject
 from lakehouse.core.inventory.owners import Owners
-from lakehouse.core.inventory.table_files import Reference, TableBooks
+from lakehouse.core.inventory.table_files import Reference, TableFiles
 from lakehouse.core.inventory.usage import OUTSIDE, SMALL_BYTES, Reconciliation, TableShares, UsageShare
 
 _NEEDED_NOW = (Part.LIVE, Part.VECTORS_LIVE)
@@ -18,7 +18,7 @@ type_of_counts = Counter[tuple[str, str | None]]
 
 
 def reconcile(
-    books: Sequence[TableBooks],
+    table_files: Sequence[TableFiles],
     objects: Iterable[StoredObject],
     *,
     now_ms: int,
@@ -33,9 +33,9 @@ def reconcile(
     the prefixes from which declared tables load. The books must be younger than the inventory: what a commit removed meanwhile has a
     tombstone, what it added is no orphan.
     """
-    lent, prefixes = {name for each in books for name in each.borrowed}, tuple(landed)
-    unplaced = {last for each in books for last in each.unplaced}
-    tallies = {each.table: _Tally(each, Classifier(each, lent, now_ms=now_ms, unplaced=unplaced, landed=prefixes)) for each in books}
+    lent, prefixes = {name for each in table_files for name in each.borrowed}, tuple(landed)
+    unplaced = {last for each in table_files for last in each.unplaced}
+    tallies = {each.table: _Tally(each, Classifier(each, lent, now_ms=now_ms, unplaced=unplaced, landed=prefixes)) for each in table_files}
     failed = unread or {}
     owners = Owners([*tallies, *failed])
     bytes_of: type_of_counts = Counter()
@@ -66,9 +66,9 @@ def reconcile(
 class _Tally:
     """Counts a table's objects by part and storage class, as the classifier tells them apart."""
 
-    def __init__(self, books: TableBooks, classifier: Classifier) -> None:
-        self._books, self._classifier = books, classifier
-        self._unseen: dict[str, Reference] = {**books.live, **books.vectors}
+    def __init__(self, table_files: TableFiles, classifier: Classifier) -> None:
+        self._table_files, self._classifier = table_files, classifier
+        self._unseen: dict[str, Reference] = {**table_files.live, **table_files.vectors}
         self._resized: list[str] = []
         self._bytes: Counter[tuple[Part, str | None]] = Counter()
         self._count: Counter[tuple[Part, str | None]] = Counter()
@@ -81,19 +81,19 @@ class _Tally:
         if part in _NEEDED_NOW:
             own = self._classifier.own_name(name)
             self._unseen.pop(own, None)
-            live = self._books.live.get(own)
+            live = self._table_files.live.get(own)
             if live is not None and live.size_bytes is not None and live.size_bytes != each.size_bytes:
                 self._resized.append(own)
 
     def shares(self, seen: Set[str], *, settled_ms: int) -> TableShares:
         """What was counted; `seen` are the files outside its folder that the inventory has."""
-        books = self._books
-        unseen = self._unseen | {name: each for name, each in books.elsewhere.items() if name not in seen}
+        table_files = self._table_files
+        unseen = self._unseen | {name: each for name, each in table_files.elsewhere.items() if name not in seen}
         missing = [name for name, each in unseen.items() if each.written_ms is not None and each.written_ms < settled_ms]
         return TableShares(
-            table=books.table,
-            version=books.version,
-            retention_ms=books.retention_ms,
+            table=table_files.table,
+            version=table_files.version,
+            retention_ms=table_files.retention_ms,
             shares=tuple(
                 UsageShare(part=part, storage_class=kind, file_count=self._count[part, kind], size_bytes=self._bytes[part, kind])
                 for part in Part
@@ -102,7 +102,7 @@ class _Tally:
             missing=tuple(sorted(missing)),
             resized=tuple(sorted(self._resized)),
             unsettled_count=len(unseen) - len(missing),
-            outside_count=len(books.outside),
+            outside_count=len(table_files.outside),
         )
 
 

@@ -8,7 +8,7 @@ from urllib.parse import quote, unquote
 from lakehouse.core.delta.deletion_vectors import vector_file
 from lakehouse.core.delta.paths import is_absolute, name_in_table
 from lakehouse.core.delta.retention import retention_ms_of
-from lakehouse.core.delta.snapshot import Layout
+from lakehouse.core.delta.snapshot import Snapshot
 
 # The name, relative to the lake, of the place that a decoded URI leads to; `None` for a place outside the lake, as far as can be told.
 type_of_place = Callable[[str], str | None]
@@ -23,7 +23,7 @@ class Reference:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TableBooks:
+class TableFiles:
     """A table's files by their names relative to its folder, decoded. `retention_ms` is `None` where it cannot be told: all is kept.
 
     `stones` and `removed_vectors` have the time of removal. `elsewhere` are files in other folders of the lake (names relative to the
@@ -51,26 +51,26 @@ class TableBooks:
         return self.elsewhere.keys() | self.kept_elsewhere
 
 
-def keep_books(layout: Layout, *, place: type_of_place) -> TableBooks:
+def fold_table_files(snapshot: Snapshot, *, place: type_of_place) -> TableFiles:
     """The books of a table at one version; `place` tells where URIs lie in the lake."""
-    names = _Names(layout, place)
+    names = _Names(snapshot, place)
     live: dict[str, Reference] = {}
-    for file in layout.files:
+    for file in snapshot.files:
         reference = Reference(size_bytes=file.size_bytes, written_ms=file.modified_ms)
         if name := names.own(file.path, reference):
             live[name] = reference
     # When a vector was written no action tells: no later than the newest commit.
-    fresh = Reference(size_bytes=None, written_ms=layout.committed_ms)
-    vectors = {name: fresh for file in layout.files if file.deletion_vector and (name := names.own_vector(file.deletion_vector, fresh))}
-    return TableBooks(
-        table=layout.table,
-        version=layout.version,
-        retention_ms=retention_ms_of(layout.properties),
+    fresh = Reference(size_bytes=None, written_ms=snapshot.committed_ms)
+    vectors = {name: fresh for file in snapshot.files if file.deletion_vector and (name := names.own_vector(file.deletion_vector, fresh))}
+    return TableFiles(
+        table=snapshot.table,
+        version=snapshot.version,
+        retention_ms=retention_ms_of(snapshot.properties),
         live=live,
         vectors=vectors,
-        stones=_last((names.own(stone.path), stone.deleted_ms) for stone in layout.tombstones),
-        removed_vectors=_last((names.own_vector(vector), ms) for vector, ms in layout.removed_vectors.items()),
-        partition_columns=layout.partition_columns,
+        stones=_last((names.own(stone.path), stone.deleted_ms) for stone in snapshot.tombstones),
+        removed_vectors=_last((names.own_vector(vector), ms) for vector, ms in snapshot.removed_vectors.items()),
+        partition_columns=snapshot.partition_columns,
         elsewhere=names.elsewhere,
         kept_elsewhere=frozenset(names.kept_elsewhere),
         outside=tuple(sorted(names.outside)),
@@ -91,9 +91,9 @@ def _last(removals: Iterable[tuple[str | None, int | None]]) -> dict[str, int | 
 class _Names:
     """Tells the files inside a table's folder from those elsewhere, and remembers the latter (a shallow clone's)."""
 
-    def __init__(self, layout: Layout, place: type_of_place) -> None:
-        self._uri, self._place = layout.uri, place
-        self._table = place(layout.uri)
+    def __init__(self, snapshot: Snapshot, place: type_of_place) -> None:
+        self._uri, self._place = snapshot.uri, place
+        self._table = place(snapshot.uri)
         self._folders: dict[str, str | None] = {}
         self.elsewhere: dict[str, Reference] = {}
         self.kept_elsewhere: set[str] = set()

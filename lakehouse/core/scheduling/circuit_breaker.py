@@ -95,7 +95,7 @@ class Pause:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class HandsOff(Explained):
+class HoldBack(Explained):
     """Why no compaction of a table is started without a person."""
 
     table: str
@@ -142,7 +142,7 @@ def assess_breaker(tries: Iterable[CompactionTry], rewrites: Rewrites, now_ms: i
     return BreakerState(position="half open", explanation=half, retry_at_ms=retry_at_ms)
 
 
-def hands_off(table: str, policy: CompactionPolicy, pause: Pause | None, breaker: BreakerState | None, now_ms: int) -> HandsOff | None:
+def hold_back(table: str, policy: CompactionPolicy, pause: Pause | None, breaker: BreakerState | None, now_ms: int) -> HoldBack | None:
     """Why `table` is left alone at `now_ms` whatever it would gain; `None`: it may be compacted.
 
     A breaker that is half open lets a try through; one that is not known (`None`) is no reason.
@@ -150,15 +150,15 @@ def hands_off(table: str, policy: CompactionPolicy, pause: Pause | None, breaker
     if policy.is_off:
         return _off(table, Reason.OPTED_OUT, said="mode off" if policy.mode == "off" else "NoCompaction")
     if pause is not None and pause.holds(now_ms):
-        return HandsOff(table=table, explanation=pause.explanation)
+        return HoldBack(table=table, explanation=pause.explanation)
     if policy.mode == "recommend":
         return _off(table, Reason.RECOMMEND_ONLY, mode=policy.mode, table=table)
     if breaker is not None and breaker.position == "open":
-        return HandsOff(table=table, explanation=breaker.explanation)
+        return HoldBack(table=table, explanation=breaker.explanation)
     return closed_window(table, policy, now_ms)
 
 
-def closed_window(table: str, policy: CompactionPolicy, now_ms: int) -> HandsOff | None:
+def closed_window(table: str, policy: CompactionPolicy, now_ms: int) -> HoldBack | None:
     """That none of the policy's windows is open at `now_ms`; `None`: one is, or there are none."""
     if is_open(policy.windows, now_ms):
         return None
@@ -166,12 +166,12 @@ def closed_window(table: str, policy: CompactionPolicy, now_ms: int) -> HandsOff
     return _off(table, Reason.WINDOW_CLOSED, now=now_ms, windows=windows_text(policy.windows), opens=opens)
 
 
-def persons_hands_off(table: str, policy: CompactionPolicy, pause: Pause | None, now_ms: int) -> HandsOff | None:
+def persons_hold_back(table: str, policy: CompactionPolicy, pause: Pause | None, now_ms: int) -> HoldBack | None:
     """Why even a person's ask has to be insisted on: somebody said so of this very table. All other reasons bind the sensor alone."""
     if policy.is_off:
         return _off(table, Reason.OPTED_OUT, said="mode off" if policy.mode == "off" else "NoCompaction")
     if pause is not None and pause.holds(now_ms):
-        return HandsOff(table=table, explanation=pause.explanation)
+        return HoldBack(table=table, explanation=pause.explanation)
     return None
 
 
@@ -225,8 +225,8 @@ def _first_line(text: str) -> str:
     return line if len(line) <= _WHY_LETTERS else f"{line[:_WHY_LETTERS]}…"
 
 
-def _off(off: str, reason: Reason, **numbers: object) -> HandsOff:
-    return HandsOff(table=off, explanation=reason.explain(**numbers))
+def _off(off: str, reason: Reason, **numbers: object) -> HoldBack:
+    return HoldBack(table=off, explanation=reason.explain(**numbers))
 
 
 def _try_of(commit: Commit) -> CompactionTry:

@@ -16,7 +16,7 @@ from operator import attrgetter
 from typing import Any
 
 from lakehouse.core.compaction.plan import CompactionPlan
-from lakehouse.core.delta.snapshot import Layout, LogDebt
+from lakehouse.core.delta.snapshot import LogTail, Snapshot
 from lakehouse.core.reasons import Reason
 from lakehouse.core.text import size_text
 
@@ -74,7 +74,7 @@ class Health:
     row_count: int | None
     tombstone_count: int
     tombstone_bytes: int
-    log: LogDebt
+    log: LogTail
     log_commit_limit: int
     histogram: tuple[SizeBin, ...]
     parts: tuple[HealthPart, ...]
@@ -126,22 +126,22 @@ class Health:
         }
 
 
-def assess_health(layout: Layout, plan: CompactionPlan) -> Health:
-    """The health of `layout`, held against the plan that was made of it."""
+def assess_health(snapshot: Snapshot, plan: CompactionPlan) -> Health:
+    """The health of `snapshot`, held against the plan that was made of it."""
     return Health(
-        table=layout.table,
-        version=layout.version,
-        committed_ms=layout.committed_ms,
-        file_count=layout.file_count,
-        small_file_count=sum(map(plan.policy.candidate_bytes.__gt__, map(_SIZE, layout.files))),
-        size_bytes=layout.size_bytes,
-        row_count=layout.row_count,
-        tombstone_count=len(layout.tombstones),
-        tombstone_bytes=layout.tombstone_bytes,
-        log=layout.log,
-        log_commit_limit=_log_commit_limit(layout),
-        histogram=_histogram(layout),
-        parts=(_small_files(plan), _average_size(layout, plan), _log_debt(layout), _tombstones(layout)),
+        table=snapshot.table,
+        version=snapshot.version,
+        committed_ms=snapshot.committed_ms,
+        file_count=snapshot.file_count,
+        small_file_count=sum(map(plan.policy.candidate_bytes.__gt__, map(_SIZE, snapshot.files))),
+        size_bytes=snapshot.size_bytes,
+        row_count=snapshot.row_count,
+        tombstone_count=len(snapshot.tombstones),
+        tombstone_bytes=snapshot.tombstone_bytes,
+        log=snapshot.log,
+        log_commit_limit=_log_commit_limit(snapshot),
+        histogram=_histogram(snapshot),
+        parts=(_small_files(plan), _average_size(snapshot, plan), _log_debt(snapshot), _tombstones(snapshot)),
         plan=plan,
     )
 
@@ -186,48 +186,48 @@ def _small_files(plan: CompactionPlan) -> HealthPart:
     )
 
 
-def _average_size(layout: Layout, plan: CompactionPlan) -> HealthPart:
+def _average_size(snapshot: Snapshot, plan: CompactionPlan) -> HealthPart:
     target = plan.policy.target_file_bytes
     bytes_by_partition: Counter[Any] = Counter()
-    for file in layout.files:
+    for file in snapshot.files:
         bytes_by_partition[file.partition] += file.size_bytes
     fewest = sum(max(1, -(-size // target)) for size in bytes_by_partition.values())
     return HealthPart(
         name="average size",
         weight=30,
-        value=min(1.0, fewest / layout.file_count) if layout.file_count else 1.0,
-        sentence=f"{layout.file_count} files in {len(bytes_by_partition)} partitions, {fewest} of up to {size_text(target)} would do",
+        value=min(1.0, fewest / snapshot.file_count) if snapshot.file_count else 1.0,
+        sentence=f"{snapshot.file_count} files in {len(bytes_by_partition)} partitions, {fewest} of up to {size_text(target)} would do",
     )
 
 
-def _log_debt(layout: Layout) -> HealthPart:
-    limit = _log_commit_limit(layout)
+def _log_debt(snapshot: Snapshot) -> HealthPart:
+    limit = _log_commit_limit(snapshot)
     return HealthPart(
         name="log debt",
         weight=15,
-        value=_halving(layout.log.commit_count, limit=limit),
-        sentence=f"{layout.log.commit_count} commits ({size_text(layout.log.commit_bytes)}) since a checkpoint, half value at {limit}",
+        value=_halving(snapshot.log.commit_count, limit=limit),
+        sentence=f"{snapshot.log.commit_count} commits ({size_text(snapshot.log.commit_bytes)}) since a checkpoint, half value at {limit}",
     )
 
 
-def _tombstones(layout: Layout) -> HealthPart:
-    limit = max(1, layout.size_bytes)
+def _tombstones(snapshot: Snapshot) -> HealthPart:
+    limit = max(1, snapshot.size_bytes)
     return HealthPart(
         name="tombstones",
         weight=15,
-        value=_halving(layout.tombstone_bytes, limit=limit),
-        sentence=f"{len(layout.tombstones)} removed files ({size_text(layout.tombstone_bytes)}), half value at {size_text(limit)}",
+        value=_halving(snapshot.tombstone_bytes, limit=limit),
+        sentence=f"{len(snapshot.tombstones)} removed files ({size_text(snapshot.tombstone_bytes)}), half value at {size_text(limit)}",
     )
 
 
-def _log_commit_limit(layout: Layout) -> int:
-    declared = layout.properties.get("delta.checkpointInterval", "")
+def _log_commit_limit(snapshot: Snapshot) -> int:
+    declared = snapshot.properties.get("delta.checkpointInterval", "")
     interval = int(declared) if declared.isascii() and declared.isdigit() and int(declared) > 0 else _CHECKPOINT_INTERVAL
     return _LATE_CHECKPOINTS * interval
 
 
-def _histogram(layout: Layout) -> tuple[SizeBin, ...]:
-    counts = Counter(map(bisect_right, repeat(_HISTOGRAM_BYTES), map(_SIZE, layout.files)))
+def _histogram(snapshot: Snapshot) -> tuple[SizeBin, ...]:
+    counts = Counter(map(bisect_right, repeat(_HISTOGRAM_BYTES), map(_SIZE, snapshot.files)))
     bounds = (*_HISTOGRAM_BYTES, None)
     return tuple(SizeBin(label=_label(bound), below_bytes=bound, file_count=counts[place]) for place, bound in enumerate(bounds))
 

@@ -19,7 +19,7 @@ _REQUESTS_PER_OPENING = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Worth:
+class NetBenefit:
     """Benefit per day beside the cost of getting it, both in USD."""
 
     benefit_usd_per_day: float
@@ -36,13 +36,13 @@ class Worth:
         return f"worth {self.benefit_usd_per_day:.3g} USD a day for {self.cost_usd:.3g} USD, ratio {self.ratio:.3g}"
 
 
-def weigh_worth(
+def assess_net_benefit(
     *, reads_per_day: float | None, openings_saved: int | None, cost_usd: float | None, prices: Prices, on_s3: bool = False
-) -> Worth | None:
+) -> NetBenefit | None:
     """The worth of a compaction at the `prices` that its cost was computed with; `None` where one of the three is unknown."""
     if reads_per_day is None or openings_saved is None or cost_usd is None:
         return None
-    return Worth(benefit_usd_per_day=reads_per_day * openings_saved * usd_per_opening(prices, on_s3=on_s3), cost_usd=cost_usd)
+    return NetBenefit(benefit_usd_per_day=reads_per_day * openings_saved * usd_per_opening(prices, on_s3=on_s3), cost_usd=cost_usd)
 
 
 def usd_per_opening(prices: Prices, *, on_s3: bool) -> float:

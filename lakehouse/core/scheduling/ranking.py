@@ -6,7 +6,7 @@ is repeated a limited number of times. One that was refused before it began (its
 tells nothing of the table, and is repeated whenever the table may run again. Dagster remembers run keys for ever, those
 of failed runs included, so the key holds the number of the try.
 
-Order: what gives most for its cost goes first (`worth.py`), the worse health score where that is equal. A table that has been due for
+Order: what gives most for its cost goes first (`net_benefit.py`), the worse health score where that is equal. A table that has been due for
 longer than the patience goes before all that have waited less, whatever they are worth. So:
 
 - With n tables due and s slots, a table that stays due is served within patience + ceil(n / s) cycles.
@@ -22,7 +22,7 @@ from typing import Literal
 from lakehouse.core.declaration.compaction_policy import CompactionPolicy
 from lakehouse.core.declaration.strategies import BySensor, Chosen
 from lakehouse.core.reasons import Explained, Explanation, Reason
-from lakehouse.core.scheduling.net_benefit import Worth, weigh_worth
+from lakehouse.core.scheduling.net_benefit import NetBenefit, assess_net_benefit
 from lakehouse.core.scheduling.triggers import Finding, TableState, find_trigger
 from lakehouse.core.units import MINUTE_MS
 
@@ -81,7 +81,7 @@ class Decision(Explained):
 
     table: str
     run_key: str | None = None
-    worth: Worth | None = None
+    net_benefit: NetBenefit | None = None
     due_since_ms: int | None = None
 
     @property
@@ -91,7 +91,7 @@ class Decision(Explained):
 
 
 @dataclass(slots=True, kw_only=True)
-class _Till:
+class _Allowance:
     """What is left to give in this choice."""
 
     bounds: Bounds
@@ -127,21 +127,21 @@ def choose_compactions(
     *,
     bounds: Bounds,
     now_ms: int,
-    hands_off: Mapping[str, Explanation] | None = None,
+    hold_back: Mapping[str, Explanation] | None = None,
 ) -> tuple[Decision, ...]:
     """One decision per table in the order in which they would be served, tables without facts last; at most `bounds.slots` at once.
 
     `policies` holds one policy for each table of `states`. Compactions under way take a slot each, whatever their table. A table in
-    `hands_off` is left alone, as explained there.
+    `hold_back` is left alone, as explained there.
     """
-    held, runs_of = hands_off or {}, _by_table(runs)
+    held, runs_of = hold_back or {}, _by_table(runs)
     weighed = [_weigh(state, policies[state.table], runs_of, bounds, now_ms=now_ms, held=held.get(state.table)) for state in states]
-    till = _Till(
+    allowance = _Allowance(
         bounds=bounds,
         free=bounds.slots - len({run.table for run in runs.in_flight if run.is_compaction}),
         spent_usd=bounds.spent_usd,
     )
-    return tuple(_serve(each, till) for each in sorted(weighed, key=_order))
+    return tuple(_serve(each, allowance) for each in sorted(weighed, key=_order))
 
 
 def run_key(state: TableState, number: int) -> str:
@@ -154,15 +154,15 @@ def describe(decisions: Sequence[Decision], *, lines: int = _LINES_TOLD) -> str:
 
     Of very many tables the first are told and the others counted by reason.
     """
-    told = [f"{decision.table}: {decision.sentence}{_worth_text(decision.worth)}" for decision in decisions[:lines]]
+    told = [f"{decision.table}: {decision.sentence}{_net_benefit_text(decision.net_benefit)}" for decision in decisions[:lines]]
     rest = Counter(decision.reason.name for decision in decisions[lines:])
     if rest:
         told.append(f"and {rest.total()} more: {', '.join(f'{count} {name}' for name, count in rest.most_common())}")
     return ";\n".join(told)
 
 
-def _worth_text(worth: Worth | None) -> str:
-    return f" ({worth.sentence})" if worth and worth.cost_usd else ""
+def _net_benefit_text(net_benefit: NetBenefit | None) -> str:
+    return f" ({net_benefit.sentence})" if net_benefit and net_benefit.cost_usd else ""
 
 
 def _by_table(runs: RunState) -> Mapping[str, tuple[list[RunInFlight], list[Try]]]:
@@ -170,8 +170,8 @@ def _by_table(runs: RunState) -> Mapping[str, tuple[list[RunInFlight], list[Try]
     found: dict[str, tuple[list[RunInFlight], list[Try]]] = {}
     for run in runs.in_flight:
         found.setdefault(run.table, ([], []))[0].append(run)
-    for past in runs.tries:
-        found.setdefault(past.table, ([], []))[1].append(past)
+    for attempt in runs.tries:
+        found.setdefault(attempt.table, ([], []))[1].append(attempt)
     return found
 
 
@@ -186,7 +186,7 @@ def _weigh(
 ) -> _Weighed:
     in_flight, tries = runs_of.get(state.table, ([], []))
     finding = find_trigger(state, policy, now_ms=now_ms)
-    now_tried = [past for past in tries if past.version == state.version]
+    now_tried = [attempt for attempt in tries if attempt.version == state.version]
     waits = _left_alone(state, policy, held) or _busy(in_flight) or _unripe(state, finding, now_tried, bounds)
     is_due = finding.fired and not any(run.is_compaction for run in in_flight) and not _unripe(state, finding, now_tried, bounds)
     since = (now_ms if state.due_since_ms is None else state.due_since_ms) if is_due else None
@@ -198,7 +198,7 @@ def _weigh(
             table=state.table,
             explanation=waits or finding.explanation,
             run_key=None if waits else run_key(state, len(now_tried) + 1),
-            worth=_worth(state, bounds),
+            net_benefit=_net_benefit(state, bounds),
             due_since_ms=since,
         ),
         overdue=waits is None and since is not None and now_ms - since >= bounds.patience_ms,
@@ -206,8 +206,8 @@ def _weigh(
     )
 
 
-def _worth(state: TableState, bounds: Bounds) -> Worth | None:
-    return weigh_worth(
+def _net_benefit(state: TableState, bounds: Bounds) -> NetBenefit | None:
+    return assess_net_benefit(
         reads_per_day=state.reads_per_day,
         openings_saved=state.openings_saved,
         cost_usd=state.estimate_usd,
@@ -236,9 +236,9 @@ def _unripe(state: TableState, finding: Finding, tries: Sequence[Try], bounds: B
     if not finding.fired:
         return finding.explanation
     numbers = {"version": state.version, "mergeable": state.mergeable_file_count}
-    if any(past.result in ("succeeded", "in flight") for past in tries):
+    if any(attempt.result in ("succeeded", "in flight") for attempt in tries):
         return Reason.ASKED_BEFORE.explain(**numbers)
-    failed = sum(past.result == "failed" for past in tries)
+    failed = sum(attempt.result == "failed" for attempt in tries)
     if failed >= bounds.tries_allowed:
         return Reason.TRIES_USED_UP.explain(tries=failed, tries_allowed=bounds.tries_allowed, **numbers)
     return None
@@ -257,25 +257,25 @@ def _cooling(state: TableState, policy: CompactionPolicy, finding: Finding, *, n
 def _order(weighed: _Weighed) -> tuple[object, ...]:
     """Overdue tables by how long they wait; then those with a trigger reached, by worth, the sicker and the fuller first; no facts last."""
     decision, state = weighed.decision, weighed.state
-    ratio = decision.worth.ratio if decision.worth else 0.0
+    ratio = decision.net_benefit.ratio if decision.net_benefit else 0.0
     health = 100.0 if state.health_score is None else state.health_score
     waited = (0, decision.due_since_ms or 0) if weighed.overdue else (1, 0)
     return (*waited, not weighed.finding.fired, weighed.mergeable < 0, -ratio, health, -weighed.mergeable, state.table)
 
 
-def _serve(weighed: _Weighed, till: _Till) -> Decision:
+def _serve(weighed: _Weighed, allowance: _Allowance) -> Decision:
     """The table's turn: the run, or why it waits although it may run."""
-    decision, state, bounds = weighed.decision, weighed.state, till.bounds
+    decision, state, bounds = weighed.decision, weighed.state, allowance.bounds
     if decision.run_key is None:
         return decision
-    if till.free < 1:
+    if allowance.free < 1:
         return _wait(decision, Reason.NO_SLOT, why=decision.sentence, slots=bounds.slots)
-    if not till.affords(state.estimate_usd, overdue=weighed.overdue):
+    if not allowance.affords(state.estimate_usd, overdue=weighed.overdue):
         usd = "unknown" if state.estimate_usd is None else f"{state.estimate_usd:.3g}"
-        numbers = {"usd": usd, "left": f"{till.left_usd:.3g}", "budget": f"{bounds.budget_usd:g}"}
+        numbers = {"usd": usd, "left": f"{allowance.left_usd:.3g}", "budget": f"{bounds.budget_usd:g}"}
         return _wait(decision, Reason.OVER_BUDGET, why=decision.sentence, **numbers)
-    till.free -= 1
-    till.spent_usd += state.estimate_usd or 0.0
+    allowance.free -= 1
+    allowance.spent_usd += state.estimate_usd or 0.0
     return decision
 
 

@@ -16,7 +16,7 @@ from lakehouse.core.declaration.compaction_policy import CompactionPolicy
 from lakehouse.core.declaration.strategies import AfterWrite, BySensor, Chosen, OptimizedWrite, type_of_strategy
 from lakehouse.core.declaration.strategy_properties import OPTIMIZE_WRITE
 from lakehouse.core.delta.commits import History
-from lakehouse.core.delta.snapshot import Layout
+from lakehouse.core.delta.snapshot import Snapshot
 from lakehouse.core.reasons import Explained, Reason
 
 # The newest commits tell how a table is written now; a handful tells more than one odd batch.
@@ -50,16 +50,16 @@ class StrategyChoice(Explained):
     strategy: type_of_strategy
 
 
-def strategy_of(policy: CompactionPolicy, layout: Layout | None, history: History | None) -> StrategyChoice:
+def strategy_of(policy: CompactionPolicy, snapshot: Snapshot | None, history: History | None) -> StrategyChoice:
     """The strategy in force for a table with this log; `None` where there is no table yet."""
-    if layout is None or history is None:
+    if snapshot is None or history is None:
         return choose_strategy(policy, None)
-    target_bytes = target_in_force(layout.size_bytes, policy, remember(history))
+    target_bytes = target_in_force(snapshot.size_bytes, policy, remember(history))
     known, rates = _arrivals(history), fit_rates(history)
-    return choose_strategy(replace(policy, target_file_bytes=target_bytes), measure_writes(layout, history), known=known, rates=rates)
+    return choose_strategy(replace(policy, target_file_bytes=target_bytes), measure_writes(snapshot, history), known=known, rates=rates)
 
 
-def measure_writes(layout: Layout, history: History) -> WriteFacts | None:
+def measure_writes(snapshot: Snapshot, history: History) -> WriteFacts | None:
     """How the table was written, by its history; `None` (unknown) where too few commits with new rows are known."""
     arrived = [commit for commit in history.commits if commit.changed_data and commit.added_paths][-_COMMITS_SEEN:]
     span_ms = arrived[-1].committed_ms - arrived[0].committed_ms if arrived else 0
@@ -69,10 +69,10 @@ def measure_writes(layout: Layout, history: History) -> WriteFacts | None:
     return WriteFacts(
         batch_bytes=int(median(commit.added_bytes for commit in arrived)),
         batch_files=ceil(median(len(commit.added_paths) for commit in arrived)),
-        batch_partitions=ceil(median(folders)) if layout.partition_columns else 1,
+        batch_partitions=ceil(median(folders)) if snapshot.partition_columns else 1,
         arrivals_per_hour=(len(arrived) - 1) * 3_600_000 / span_ms,
-        table_bytes=layout.size_bytes,
-        is_shuffled=layout.properties.get(OPTIMIZE_WRITE) == "true",
+        table_bytes=snapshot.size_bytes,
+        is_shuffled=snapshot.properties.get(OPTIMIZE_WRITE) == "true",
     )
 
 

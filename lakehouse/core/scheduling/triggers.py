@@ -11,7 +11,7 @@ from typing import Any
 from lakehouse.core.compaction.plan import CompactionPlan
 from lakehouse.core.declaration.compaction_policy import CompactionPolicy
 from lakehouse.core.declaration.prices import DEFAULT_PRICES, Prices
-from lakehouse.core.delta.snapshot import DataFile, Layout
+from lakehouse.core.delta.snapshot import DataFile, Snapshot
 from lakehouse.core.reasons import Explained, Explanation, Reason
 from lakehouse.core.scheduling.health import Health
 from lakehouse.core.text import utc_text
@@ -97,20 +97,20 @@ class Finding(Explained):
     fired: bool
 
 
-def state_of(layout: Layout, health: Health, once_cold: tuple[int, CompactionPlan] | None = None) -> TableState:
+def state_of(snapshot: Snapshot, health: Health, once_cold: tuple[int, CompactionPlan] | None = None) -> TableState:
     """What the log alone tells of a table: everything but its readers, its runs and its waiting.
 
     `once_cold` is the plan of the time when all of the table will be cold, and that time.
     """
     return TableState(
-        table=layout.table,
-        version=layout.version,
+        table=snapshot.table,
+        version=snapshot.version,
         file_count=health.file_count,
         size_bytes=health.size_bytes,
-        deleted_rows_share=_deleted_rows_share(layout.files),
+        deleted_rows_share=_deleted_rows_share(snapshot.files),
         health_score=health.score,
-        once_cold=OnceCold(at_ms=once_cold[0], **_figures(layout, once_cold[1])) if once_cold else None,
-        **_figures(layout, health.plan),
+        once_cold=OnceCold(at_ms=once_cold[0], **_figures(snapshot, once_cold[1])) if once_cold else None,
+        **_figures(snapshot, health.plan),
     )
 
 
@@ -143,12 +143,12 @@ def slowdown_of(seconds: Sequence[float], *, earlier: int = 0) -> float | None:
     return fmean(newest) / median(base) - 1
 
 
-def _figures(layout: Layout, plan: CompactionPlan) -> dict[str, Any]:
+def _figures(snapshot: Snapshot, plan: CompactionPlan) -> dict[str, Any]:
     """What a plan changes of a state, by name."""
     return {
         "mergeable_file_count": plan.mergeable_file_count,
         "mergeable_bytes": plan.bytes_removed,
-        "files_after": layout.file_count - plan.files_removed + plan.files_added,
+        "files_after": snapshot.file_count - plan.files_removed + plan.files_added,
         "oldest_small_ms": min((file.modified_ms for bin_ in plan.bins for file in bin_.files if not file.compacted), default=None),
         "purged_row_count": sum(file.deleted_row_count for bin_ in plan.bins for file in bin_.files),
         "estimate_seconds": plan.estimate.seconds,

@@ -1,13 +1,13 @@
 """Which files of a table are to be deleted, by which mode and at what price, and why."""
 
 from lakehouse.core.declaration.vacuum_policy import SHORT_RETENTION_RISK, VACUUM_MODES, Vacuum, type_of_mode
-from lakehouse.core.vacuum.candidates import Doomed, checksum_name
+from lakehouse.core.vacuum.candidates import Candidate, checksum_name
 from lakehouse.core.vacuum.facts import (
     ASKED_AT_ONCE,
     FAILED_NAMED,
-    PastVacuum,
     ReportFacts,
     VacuumFacts,
+    VacuumRecord,
     are_partitions,
     folders_above,
     objects_by_log,
@@ -22,14 +22,14 @@ __all__ = [
     "FAILED_NAMED",
     "SHORT_RETENTION_RISK",
     "VACUUM_MODES",
-    "Doomed",
+    "Candidate",
     "LaterFacts",
-    "PastVacuum",
     "Quote",
     "ReportFacts",
     "Vacuum",
     "VacuumFacts",
     "VacuumPlan",
+    "VacuumRecord",
     "are_partitions",
     "checksum_name",
     "choose_mode",

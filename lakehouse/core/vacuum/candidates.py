@@ -21,7 +21,7 @@ _ODD = re.compile(r"[^/]*:|.*[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ff
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Doomed:
+class Candidate:
     """A file that goes: its name relative to the table, its bytes (0 where only the log is known, and does not tell), and what it is.
 
     `goes_with` is the file of which it is Hadoop's checksum, empty for files that go for a reason of their own.
@@ -34,7 +34,7 @@ class Doomed:
     goes_with: str = ""
 
 
-class Sifted:
+class Selection:
     """The objects of one table, those that may go kept aside; one inside a nested table's folder is not this one's.
 
     At most `MOST_FILES` of them are kept, so that memory is bounded whatever storage holds; `left_count` counts the others.
@@ -42,10 +42,10 @@ class Sifted:
 
     def __init__(self, facts: VacuumFacts, classifier: Classifier) -> None:
         self._facts, self._classifier, self._prefix = facts, classifier, facts.lake_prefix
-        self._owners = Owners({facts.books.table, *facts.tables})
+        self._owners = Owners({facts.table_files.table, *facts.tables})
         self._uniform = bool(facts.properties.get(_UNIFORM))
         self._late = RemovedSince(facts, classifier.horizon_ms)
-        self._going: dict[str, Doomed] = {}
+        self._going: dict[str, Candidate] = {}
         self._odd: set[str] = set()
         self._checksums: dict[str, tuple[int, int | None]] = {}
         self._nested: set[str] = set()
@@ -53,11 +53,11 @@ class Sifted:
         self.stray_counts: Counter[str] = Counter()
         self.landed_counts: Counter[str] = Counter()
         self.left_count = 0
-        self.unseen: set[str] = {*facts.books.live, *facts.books.vectors}
+        self.unseen: set[str] = {*facts.table_files.live, *facts.table_files.vectors}
 
     def take(self, objects: Iterable[StoredObject]) -> None:
         """Tell these apart. What the newest version reads is there, in whatever folder; anything else of another table's folder stays."""
-        table, folder = self._facts.books.table, f"{self._prefix}{self._facts.books.table}/"
+        table, folder = self._facts.table_files.table, f"{self._prefix}{self._facts.table_files.table}/"
         for each in objects:
             if not each.key.startswith(folder):
                 continue
@@ -85,11 +85,11 @@ class Sifted:
         elif len(self._going) >= MOST_FILES:
             self.left_count += 1
         else:
-            self._going[own] = Doomed(name=own, size_bytes=each.size_bytes, modified_ms=each.modified_ms or 0, part=part)
+            self._going[own] = Candidate(name=own, size_bytes=each.size_bytes, modified_ms=each.modified_ms or 0, part=part)
 
-    def doomed(self) -> tuple[Doomed, ...]:
+    def candidates(self) -> tuple[Candidate, ...]:
         """By name, each followed by Hadoop's checksum of it; nothing of a table inside that was made since the tables were counted."""
-        found: list[Doomed] = []
+        found: list[Candidate] = []
         for name in self._own(self._going):
             each = self._going[name]
             found.append(each)
@@ -97,7 +97,7 @@ class Sifted:
             if beside := self._checksums.get(checksum):
                 size_bytes, modified_ms = beside
                 ms = modified_ms or each.modified_ms
-                found.append(Doomed(name=checksum, size_bytes=size_bytes, modified_ms=ms, part=Part.HIDDEN, goes_with=name))
+                found.append(Candidate(name=checksum, size_bytes=size_bytes, modified_ms=ms, part=Part.HIDDEN, goes_with=name))
         return tuple(found)
 
     def odd(self) -> tuple[str, ...]:
@@ -110,7 +110,7 @@ class Sifted:
         return (name for name in sorted(names) if not nested.table_of(name))
 
     def _compare_times(self, own: str, each: StoredObject) -> None:
-        written = self._facts.books.live.get(own)
+        written = self._facts.table_files.live.get(own)
         if each.modified_ms is not None and written is not None and written.written_ms is not None:
             lead_ms = each.modified_ms - written.written_ms
             self._lead_ms = lead_ms if self._lead_ms is None else max(lead_ms, self._lead_ms)
@@ -123,8 +123,8 @@ class Sifted:
         """
         if self._lead_ms is not None and self._lead_ms <= -_ZONE_MS:
             raise Refused(
-                f"vacuum of {self._facts.books.table} by mode INVENTORY: by the report {report} every live file is older than by the log, "
-                f"{-self._lead_ms / HOUR_MS:.1f} h or more: local time for UTC? accepted: a report in UTC, or mode FULL"
+                f"vacuum of {self._facts.table_files.table} by mode INVENTORY: by the report {report} every live file is older than by "
+                f"the log, {-self._lead_ms / HOUR_MS:.1f} h or more: local time for UTC? accepted: a report in UTC, or mode FULL"
             )
 
     def _may_go(self, own: str, each: StoredObject, part: Part) -> bool:

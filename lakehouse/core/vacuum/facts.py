@@ -10,7 +10,7 @@ from typing import Any
 from lakehouse.core.declaration.vacuum_policy import type_of_mode
 from lakehouse.core.delta.commits import Commit, History
 from lakehouse.core.delta.paths import name_in_table
-from lakehouse.core.inventory import StoredObject, TableBooks
+from lakehouse.core.inventory import StoredObject, TableFiles
 from lakehouse.core.units import DAY_MS
 
 # Assumed: a page of a listing on S3.
@@ -36,7 +36,7 @@ class ReportFacts:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PastVacuum:
+class VacuumRecord:
     """One vacuum of a table, as the journal has it. `horizon_ms`: what was removed before it was to go; `failed` is name -> why,
     of at most `FAILED_NAMED` files.
 
@@ -80,7 +80,7 @@ class PastVacuum:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VacuumFacts:
-    """Everything known before anything is listed. `past` are the vacuums that the journal tells of, oldest first.
+    """Everything known before anything is listed. `records` are the vacuums that the journal tells of, oldest first.
 
     `lent` are files of any table (relative to the lake) that another one reads, `unplaced` the last parts of paths of which nobody can tell
     whether they lead into the lake. From the prefixes in `landed` declared tables load. `strays` are folders that a key (their value) below
@@ -90,7 +90,7 @@ class VacuumFacts:
     `older_commits` reads on below it, newest first; `None` where there are no older commits.
     """
 
-    books: TableBooks
+    table_files: TableFiles
     history: History
     lent: frozenset[str] = frozenset()
     unplaced: frozenset[str] = frozenset()
@@ -98,7 +98,7 @@ class VacuumFacts:
     strays: Mapping[str, str] = field(default_factory=dict[str, str])
     report: ReportFacts | None = None
     report_problem: str = ""
-    past: tuple[PastVacuum, ...] = ()
+    records: tuple[VacuumRecord, ...] = ()
     held_ms: int | None = None
     held: str = ""
     features: frozenset[str] = frozenset()
@@ -111,19 +111,19 @@ class VacuumFacts:
     older_commits: Callable[[History], Iterable[Commit]] | None = None
 
     @property
-    def last(self) -> PastVacuum | None:
+    def last(self) -> VacuumRecord | None:
         """The newest vacuum, however it ended."""
-        return self.past[-1] if self.past else None
+        return self.records[-1] if self.records else None
 
     @property
-    def last_complete(self) -> PastVacuum | None:
+    def last_complete(self) -> VacuumRecord | None:
         """The newest one that went through everything."""
-        return next((each for each in reversed(self.past) if each.is_complete), None)
+        return next((each for each in reversed(self.records) if each.is_complete), None)
 
     @property
-    def last_sweep(self) -> PastVacuum | None:
+    def last_sweep(self) -> VacuumRecord | None:
         """The newest of those that looked through storage."""
-        return next((each for each in reversed(self.past) if each.is_complete and each.mode != "LITE"), None)
+        return next((each for each in reversed(self.records) if each.is_complete and each.mode != "LITE"), None)
 
 
 def written_once(name: str) -> bool:
@@ -156,12 +156,12 @@ def removed_by_log(facts: VacuumFacts) -> dict[str, int]:
     """
     last = facts.last_complete
     since_ms = 0 if last is None else last.horizon_ms
-    failed = () if last is None else (name for name in last.failed if name in facts.books.stones or written_once(name))
+    failed = () if last is None else (name for name in last.failed if name in facts.table_files.stones or written_once(name))
     found: dict[str, int] = dict.fromkeys(failed, since_ms)
     for commit in facts.history.commits:
         if commit.committed_ms >= since_ms:
             found |= {name: commit.committed_ms for path in commit.removed_paths if (name := name_in_table(path))}
-    vectors = {name: ms for name, ms in facts.books.removed_vectors.items() if ms is not None and ms >= since_ms}
+    vectors = {name: ms for name, ms in facts.table_files.removed_vectors.items() if ms is not None and ms >= since_ms}
     return found | vectors
 
 
@@ -179,8 +179,8 @@ class RemovedSince:
 
     def holds(self, name: str) -> bool:
         """Whether a version within the retention reads this file."""
-        books = self._facts.books
-        return name in self._known or (name not in books.stones and name not in books.removed_vectors and name in self._older)
+        table_files = self._facts.table_files
+        return name in self._known or (name not in table_files.stones and name not in table_files.removed_vectors and name in self._older)
 
     @cached_property
     def _older(self) -> frozenset[str]:
@@ -203,4 +203,4 @@ def objects_by_log(facts: VacuumFacts, *, bucket: str) -> Iterable[StoredObject]
     """
     for name, ms in removed_by_log(facts).items():
         size = facts.stone_bytes.get(name) or 0
-        yield StoredObject(bucket=bucket, key=f"{facts.lake_prefix}{facts.books.table}/{name}", size_bytes=size, modified_ms=ms)
+        yield StoredObject(bucket=bucket, key=f"{facts.lake_prefix}{facts.table_files.table}/{name}", size_bytes=size, modified_ms=ms)

@@ -50,10 +50,10 @@ def choose_mode(
     if wanted is None:
         return min(valid, key=lambda quote: (quote.usd, quote.seconds)).mode, quotes
     if wanted not in VACUUM_MODES:
-        raise Refused(f"vacuum of {facts.books.table}: mode is {wanted!r}; accepted: {', '.join(VACUUM_MODES)}")
+        raise Refused(f"vacuum of {facts.table_files.table}: mode is {wanted!r}; accepted: {', '.join(VACUUM_MODES)}")
     if found := next((quote.why_not for quote in quotes if quote.mode == wanted and not _may(quote, facts)), None):
         accepted = ", ".join(quote.mode for quote in quotes if _may(quote, facts))
-        raise Refused(f"vacuum of {facts.books.table} by mode {wanted}: {found}; accepted: {accepted}")
+        raise Refused(f"vacuum of {facts.table_files.table} by mode {wanted}: {found}; accepted: {accepted}")
     return wanted, quotes
 
 
@@ -72,9 +72,9 @@ def _why_not_lite(facts: VacuumFacts, going: int) -> str:
 
 
 def _quote(mode: type_of_mode, facts: VacuumFacts, policy: Vacuum, prices: Prices, now_ms: int) -> Quote:
-    books = facts.books
-    known = len(books.live) + len(books.stones) + len(books.vectors)
-    going = len(removed_by_log(facts)) if mode == "LITE" else len(books.stones)
+    table_files = facts.table_files
+    known = len(table_files.live) + len(table_files.stones) + len(table_files.vectors)
+    going = len(removed_by_log(facts)) if mode == "LITE" else len(table_files.stones)
     lists = ceil(known / PAGE_KEYS) if mode == "FULL" else 0
     gets = facts.report.data_files + 2 if mode == "INVENTORY" and facts.report else 0
     deletes = ceil(going / DELETE_KEYS)

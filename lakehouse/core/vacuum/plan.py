@@ -24,7 +24,7 @@ from lakehouse.core.errors import Broken, Refused
 from lakehouse.core.inventory import RECLAIMABLE, Classifier, Part, Reference, StoredObject
 from lakehouse.core.reasons import Explained, Explanation, Reason
 from lakehouse.core.units import HOUR_MS
-from lakehouse.core.vacuum.candidates import MOST_FILES, Doomed, Sifted
+from lakehouse.core.vacuum.candidates import MOST_FILES, Candidate, Selection
 from lakehouse.core.vacuum.facts import (
     ASKED_AT_ONCE,
     SECONDS_PER_PAGE,
@@ -52,7 +52,7 @@ class VacuumPlan(Explained):
     report: str
     retention_ms: int
     horizon_ms: int
-    doomed: tuple[Doomed, ...]
+    candidates: tuple[Candidate, ...]
     quotes: tuple[Quote, ...]
     requests: Mapping[str, int]
     seconds: float
@@ -64,16 +64,16 @@ class VacuumPlan(Explained):
     @property
     def file_count(self) -> int:
         """Files that go."""
-        return len(self.doomed)
+        return len(self.candidates)
 
     @property
     def size_bytes(self) -> int:
         """Their bytes."""
-        return sum(each.size_bytes for each in self.doomed)
+        return sum(each.size_bytes for each in self.candidates)
 
     def as_json(self) -> dict[str, Any]:
         """The plan's documented shape."""
-        parts = Counter(each.part.name.lower() for each in self.doomed)
+        parts = Counter(each.part.name.lower() for each in self.candidates)
         return {
             "table": self.table,
             "version": self.version,
@@ -92,7 +92,7 @@ class VacuumPlan(Explained):
             "notes": list(self.notes),
             "files_left": self.left_count,
             "modes": [quote.as_json() for quote in self.quotes],
-            "paths": [each.name for each in self.doomed],
+            "paths": [each.name for each in self.candidates],
         }
 
 
@@ -115,28 +115,28 @@ def plan_vacuum(
     """
     _refuse_unsafe(facts, policy)
     classifier = _classifier(facts, now_ms=now_ms, horizon_ms=facts.held_ms)
-    sifted = Sifted(facts, classifier)
-    sifted.take(objects)
+    selection = Selection(facts, classifier)
+    selection.take(objects)
     if mode != "LITE":
-        _refuse_gaps(facts, sifted.unseen, mode, settled_ms)
+        _refuse_gaps(facts, selection.unseen, mode, settled_ms)
     if mode == "INVENTORY" and facts.report:
-        sifted.refuse_local_times(facts.report.name)
-    found = sifted.doomed()
+        selection.refuse_local_times(facts.report.name)
+    found = selection.candidates()
     explanation = _explanation(facts, policy, found, mode, classifier.horizon_ms)
-    doomed = found if explanation.reason is Reason.VACUUM_DUE else ()
+    candidates = found if explanation.reason is Reason.VACUUM_DUE else ()
     return VacuumPlan(
-        table=facts.books.table,
-        version=facts.books.version,
+        table=facts.table_files.table,
+        version=facts.table_files.version,
         mode=mode,
         report=facts.report.name if mode == "INVENTORY" and facts.report else "",
         explanation=explanation,
-        retention_ms=facts.books.retention_ms or 0,
+        retention_ms=facts.table_files.retention_ms or 0,
         horizon_ms=classifier.horizon_ms,
-        doomed=doomed,
+        candidates=candidates,
         quotes=tuple(quotes),
-        notes=(*_kept_back(facts, sifted), *_notes(facts, doomed, mode)),
-        left_count=sifted.left_count if doomed else 0,
-        **_price(facts, doomed, {quote.mode: quote for quote in quotes}, mode, prices),
+        notes=(*_kept_back(facts, selection), *_notes(facts, candidates, mode)),
+        left_count=selection.left_count if candidates else 0,
+        **_price(facts, candidates, {quote.mode: quote for quote in quotes}, mode, prices),
     )
 
 
@@ -144,22 +144,22 @@ class LaterFacts:
     """What newer facts say of the files of a plan, just before they go. `horizon_ms` is the plan's, `now_ms` the clock of then."""
 
     def __init__(self, facts: VacuumFacts, *, horizon_ms: int, now_ms: int) -> None:
-        self._table, self._classifier = facts.books.table, _classifier(facts, now_ms=now_ms, horizon_ms=horizon_ms)
+        self._table, self._classifier = facts.table_files.table, _classifier(facts, now_ms=now_ms, horizon_ms=horizon_ms)
         self._late = RemovedSince(facts, self._classifier.horizon_ms)
-        self._allows_any = facts.books.retention_ms is not None and facts.features.isdisjoint(CATALOG_FEATURES)
+        self._allows_any = facts.table_files.retention_ms is not None and facts.features.isdisjoint(CATALOG_FEATURES)
 
-    def allow(self, doomed: Iterable[Doomed]) -> list[Doomed]:
+    def allow(self, candidates: Iterable[Candidate]) -> list[Candidate]:
         """Those of the files that may still go, each of Hadoop's checksums with its file."""
-        return [each for each in doomed if self._allows_any and self._allows(each)]
+        return [each for each in candidates if self._allows_any and self._allows(each)]
 
-    def _allows(self, each: Doomed) -> bool:
+    def _allows(self, each: Candidate) -> bool:
         name = each.goes_with or each.name
         object_ = StoredObject(bucket="", key="", size_bytes=each.size_bytes, modified_ms=each.modified_ms)
         return self._classifier.part_of(f"{self._table}/{name}", object_) in RECLAIMABLE and not self._late.holds(name)
 
 
 def _classifier(facts: VacuumFacts, *, now_ms: int, horizon_ms: int | None) -> Classifier:
-    return Classifier(facts.books, facts.lent, now_ms=now_ms, horizon_ms=horizon_ms, unplaced=facts.unplaced, landed=facts.landed)
+    return Classifier(facts.table_files, facts.lent, now_ms=now_ms, horizon_ms=horizon_ms, unplaced=facts.unplaced, landed=facts.landed)
 
 
 def _refuse_unsafe(facts: VacuumFacts, policy: Vacuum) -> None:
@@ -168,28 +168,28 @@ def _refuse_unsafe(facts: VacuumFacts, policy: Vacuum) -> None:
     Raises:
         Refused: it may not; the message names what would be accepted.
     """
-    books, where = facts.books, f"vacuum of {facts.books.table}"
+    table_files, where = facts.table_files, f"vacuum of {facts.table_files.table}"
     for feature in CATALOG_FEATURES:
         if feature in facts.features:
             raise Refused(f"{where}: table feature {feature}: its catalog alone deletes files; accepted: tables without it")
-    if books.retention_ms is None:
+    if table_files.retention_ms is None:
         raise Refused(
             f"{where}: {RETENTION} is {facts.properties.get(RETENTION)!r}, which cannot be understood; accepted: like 'interval 7 days'"
         )
-    if books.retention_ms < SAFE_RETENTION_HOURS * HOUR_MS and not policy.accepts_risk:
+    if table_files.retention_ms < SAFE_RETENTION_HOURS * HOUR_MS and not policy.accepts_risk:
         raise Refused(
-            f"{where}: its retention is {books.retention_ms / HOUR_MS:g} h, under a week; accepted: a longer one, or in its declaration "
-            f"Vacuum(accepts_short_retention={SHORT_RETENTION_RISK!r})"
+            f"{where}: its retention is {table_files.retention_ms / HOUR_MS:g} h, under a week; accepted: a longer one, or in its "
+            f"declaration Vacuum(accepts_short_retention={SHORT_RETENTION_RISK!r})"
         )
 
 
 def _refuse_gaps(facts: VacuumFacts, unseen: Set[str], mode: type_of_mode, settled_ms: int) -> None:
-    needed: Mapping[str, Reference] = {**facts.books.live, **facts.books.vectors}
+    needed: Mapping[str, Reference] = {**facts.table_files.live, **facts.table_files.vectors}
     settled = [name for name, each in needed.items() if each.written_ms is not None and each.written_ms < settled_ms]
     lacking = [name for name in settled if name in unseen]
     if not lacking:
         return
-    where = f"vacuum of {facts.books.table} by mode {mode}"
+    where = f"vacuum of {facts.table_files.table} by mode {mode}"
     what = f"{len(lacking)} of {len(settled)} files that the newest version reads"
     if mode == "INVENTORY" and facts.report:
         raise Refused(
@@ -199,14 +199,16 @@ def _refuse_gaps(facts: VacuumFacts, unseen: Set[str], mode: type_of_mode, settl
     raise Broken(f"{where}: {what} are not in storage, like {min(lacking)}; restore them, or the version before they were lost")
 
 
-def _explanation(facts: VacuumFacts, policy: Vacuum, doomed: Sequence[Doomed], mode: type_of_mode, horizon_ms: int) -> Explanation:
+def _explanation(facts: VacuumFacts, policy: Vacuum, candidates: Sequence[Candidate], mode: type_of_mode, horizon_ms: int) -> Explanation:
     held = f"; {facts.held}" if facts.held_ms is not None and facts.held else ""
-    size = sum(each.size_bytes for each in doomed)
-    waiting = sum(ms is None or ms >= horizon_ms for ms in (*facts.books.stones.values(), *facts.books.removed_vectors.values()))
-    orphans = sum(each.part is Part.ORPHANED_OLD for each in doomed)
+    size = sum(each.size_bytes for each in candidates)
+    waiting = sum(
+        ms is None or ms >= horizon_ms for ms in (*facts.table_files.stones.values(), *facts.table_files.removed_vectors.values())
+    )
+    orphans = sum(each.part is Part.ORPHANED_OLD for each in candidates)
     due = Reason.TOO_LITTLE_PAST if size < policy.min_reclaimable_bytes else Reason.VACUUM_DUE
     numbers = {
-        "files": len(doomed),
+        "files": len(candidates),
         "bytes": size,
         "orphans": orphans,
         "least": policy.min_reclaimable_bytes,
@@ -214,23 +216,23 @@ def _explanation(facts: VacuumFacts, policy: Vacuum, doomed: Sequence[Doomed], m
         "waiting": waiting,
         "mode": mode,
     }
-    return Explanation(due if doomed else Reason.NOTHING_PAST, numbers, held)
+    return Explanation(due if candidates else Reason.NOTHING_PAST, numbers, held)
 
 
 def _price(
-    facts: VacuumFacts, doomed: Sequence[Doomed], quotes: Mapping[type_of_mode, Quote], mode: type_of_mode, prices: Prices
+    facts: VacuumFacts, candidates: Sequence[Candidate], quotes: Mapping[type_of_mode, Quote], mode: type_of_mode, prices: Prices
 ) -> dict[str, Any]:
     """Requests, seconds and money, now that it is known how many files go."""
-    quote, batches = quotes[mode], [doomed[start : start + DELETE_KEYS] for start in range(0, len(doomed), DELETE_KEYS)]
+    quote, batches = quotes[mode], [candidates[start : start + DELETE_KEYS] for start in range(0, len(candidates), DELETE_KEYS)]
     lists, heads, deletes = quote.list_requests, 0, 0
     if facts.on_s3:
         # Before each batch: a log in each folder, the newest commit and the one after it, and names that a writer may use again.
         above = ({folder for each in batch for folder in folders_above(each.name)} for batch in batches)
-        asked = [is_one for batch in above for is_one in are_partitions(batch, facts.books.partition_columns).values()]
+        asked = [is_one for batch in above for is_one in are_partitions(batch, facts.table_files.partition_columns).values()]
         lists += asked.count(False)
-        heads = asked.count(True) + 2 * len(batches) + sum(not written_once(each.name) for each in doomed)
+        heads = asked.count(True) + 2 * len(batches) + sum(not written_once(each.name) for each in candidates)
         deletes = len(batches)
-    seconds = quote.seconds + (lists - quote.list_requests + heads) * SECONDS_PER_PAGE / ASKED_AT_ONCE if doomed else 0.0
+    seconds = quote.seconds + (lists - quote.list_requests + heads) * SECONDS_PER_PAGE / ASKED_AT_ONCE if candidates else 0.0
     return {
         "requests": {"LIST": lists, "GET": quote.get_requests, "HEAD": heads, "DELETE": deletes},
         "seconds": seconds,
@@ -239,8 +241,8 @@ def _price(
     }
 
 
-def _notes(facts: VacuumFacts, doomed: Sequence[Doomed], mode: type_of_mode) -> Iterable[str]:
-    if not doomed:
+def _notes(facts: VacuumFacts, candidates: Sequence[Candidate], mode: type_of_mode) -> Iterable[str]:
+    if not candidates:
         return
     if facts.versioned is not False:
         kept = "keeps" if facts.versioned else "may keep"
@@ -248,22 +250,22 @@ def _notes(facts: VacuumFacts, doomed: Sequence[Doomed], mode: type_of_mode) -> 
             f"the bucket {kept} versions: each delete adds a delete marker, and the bytes stay, as a noncurrent version, until a lifecycle "
             "rule with NoncurrentVersionExpiration and ExpiredObjectDeleteMarker takes them"
         )
-    if mode == "LITE" and any(not each.size_bytes for each in doomed):
+    if mode == "LITE" and any(not each.size_bytes for each in candidates):
         yield "bytes are at least these: the log does not tell the sizes of all removed files"
 
 
-def _kept_back(facts: VacuumFacts, sifted: Sifted) -> Iterable[str]:
+def _kept_back(facts: VacuumFacts, selection: Selection) -> Iterable[str]:
     """What stays though nothing needs it, and how it could go."""
-    for root, count in sorted(sifted.stray_counts.items()):
+    for root, count in sorted(selection.stray_counts.items()):
         yield (
             f"{count} file(s) that nothing needs stay below {root}/, which {facts.strays[root]} makes look like a table of its own: "
             "if there is none, delete that key"
         )
-    for prefix, count in sorted(sifted.landed_counts.items()):
+    for prefix, count in sorted(selection.landed_counts.items()):
         yield f"{count} file(s) below {prefix} stay: a declared table lands from there"
-    if sifted.left_count:
-        yield f"{sifted.left_count} more file(s) go with the next vacuum: one takes at most {MOST_FILES:,}, which bounds its memory"
-    if odd := sifted.odd():
+    if selection.left_count:
+        yield f"{selection.left_count} more file(s) go with the next vacuum: one takes at most {MOST_FILES:,}, which bounds its memory"
+    if odd := selection.odd():
         yield (
             f"{len(odd)} file(s) that nothing needs stay, like {odd[0]!r}: Delta takes a colon in a name's first part for the end of a "
             "scheme, and no request to S3 can hold a control character; rename them, or delete them by hand"

@@ -19,7 +19,7 @@ from lakehouse.core.declaration.compaction_policy import policy_for
 from lakehouse.core.declaration.prices import Prices
 from lakehouse.core.declaration.strategies import BySensor
 from lakehouse.core.declaration.table import Table
-from lakehouse.core.delta.snapshot import Layout
+from lakehouse.core.delta.snapshot import Snapshot
 from lakehouse.core.ingest.batches import ingest_app_id
 from lakehouse.core.ingest.outcome import WriteOutcome
 from lakehouse.core.scheduling.health import Health
@@ -66,14 +66,14 @@ def table_metadata(table: Table, assessed: Assessment) -> type_of_metadata:
 
     When it was last compacted stands here, too, so that whoever lost Dagster's older records knows it after the next event.
     """
-    facts, layout, health = assessed.facts, assessed.facts.layout, assessed.health
+    facts, snapshot, health = assessed.facts, assessed.facts.snapshot, assessed.health
     strategy = strategy_in_force(table, facts).strategy
-    once_cold = plan_once_cold(table, layout, facts.history, now_ms=now_ms())
+    once_cold = plan_once_cold(table, snapshot, facts.history, now_ms=now_ms())
     in_force = {"sensor_driven": isinstance(strategy, BySensor), "chosen": type(strategy).__name__}
-    state = replace(state_of(layout, health, once_cold), last_compaction_ms=assessed.last_compaction_ms, **in_force)
+    state = replace(state_of(snapshot, health, once_cold), last_compaction_ms=assessed.last_compaction_ms, **in_force)
     numbers = {name: number for name in _STATE_NUMBERS if (number := getattr(state, name)) is not None}
     return {
-        "lakehouse/version": layout.version,
+        "lakehouse/version": snapshot.version,
         **health_numbers(health),
         **{f"lakehouse/{name}": number for name, number in numbers.items()},
         "lakehouse/strategy_in_force": type(strategy).__name__,
@@ -81,9 +81,9 @@ def table_metadata(table: Table, assessed: Assessment) -> type_of_metadata:
             {name: value for name, value in asdict(state).items() if name not in _DECLARED} | {"rewrites": asdict(assessed.rewrites)}
         ),
         **({} if health.row_count is None else {"dagster/row_count": health.row_count}),
-        **_landed_batch(table, layout),
-        "dagster/uri": layout.uri,
-        "dagster/column_schema": column_schema(layout),
+        **_landed_batch(table, snapshot),
+        "dagster/uri": snapshot.uri,
+        "dagster/column_schema": column_schema(snapshot),
         "lakehouse/sizes": markdown_value(*_picture(health)),
         "lakehouse/health": health.sentence,
         "lakehouse/health_parts": markdown_value(_parts_table(health)),
@@ -128,7 +128,7 @@ def _state_of_older_program(facts: NewestFacts) -> dict[str, Any]:
     return {**told, **nested, "chosen": facts.texts.get("lakehouse/strategy_in_force")}
 
 
-def column_schema(layout: Layout) -> dg.TableSchema:
+def column_schema(snapshot: Snapshot) -> dg.TableSchema:
     """The columns for Dagster's Columns page."""
     return dg.TableSchema(
         columns=[
@@ -138,33 +138,33 @@ def column_schema(layout: Layout) -> dg.TableSchema:
                 description=column.comment or None,
                 constraints=dg.TableColumnConstraints(nullable=column.nullable),
             )
-            for column in layout.columns
+            for column in snapshot.columns
         ]
     )
 
 
 def vacuum_metadata(outcome: VacuumOutcome, prices: Prices) -> type_of_metadata:
     """What one vacuum was to do and did; at most a thousand files of each kind are named."""
-    plan, past, document = outcome.plan, outcome.past, outcome.as_json()
+    plan, record, document = outcome.plan, outcome.record, outcome.as_json()
     named = {"paths": document["paths"][:_PATHS]}
     named |= {kind: dict(islice(document[kind].items(), _PATHS)) for kind in ("spared", "failed")}
     return {
         "lakehouse/outcome": plan.sentence,
         "lakehouse/mode": plan.mode,
         "lakehouse/files": plan.file_count,
-        "lakehouse/actual_files": past.deleted_files,
+        "lakehouse/actual_files": record.deleted_files,
         "lakehouse/bytes": plan.size_bytes,
-        "lakehouse/actual_bytes": past.deleted_bytes,
+        "lakehouse/actual_bytes": record.deleted_bytes,
         "lakehouse/predicted_seconds": round(plan.seconds, 3),
-        "lakehouse/seconds": round(past.seconds, 3),
+        "lakehouse/seconds": round(record.seconds, 3),
         "lakehouse/predicted_usd": round(plan.usd, 9),
-        "lakehouse/actual_usd": round(past.usd, 9),
-        "lakehouse/requests": sum(past.requests.values()),
-        "lakehouse/list_requests_saved": past.lists_saved,
-        "lakehouse/list_seconds_saved": round(past.list_seconds_saved, 3),
-        "lakehouse/list_usd_saved": round(past.lists_saved * prices.usd_per_1000_puts / 1_000, 9),
+        "lakehouse/actual_usd": round(record.usd, 9),
+        "lakehouse/requests": sum(record.requests.values()),
+        "lakehouse/list_requests_saved": record.lists_saved,
+        "lakehouse/list_seconds_saved": round(record.list_seconds_saved, 3),
+        "lakehouse/list_usd_saved": round(record.lists_saved * prices.usd_per_1000_puts / 1_000, 9),
         "lakehouse/prices": f"list prices of {prices.region}, {prices.as_of}",
-        "lakehouse/spared": past.spared,
+        "lakehouse/spared": record.spared,
         "lakehouse/failed": len(outcome.failed),
         "lakehouse/vacuum": dg.MetadataValue.json(document | named),
         **({"lakehouse/notes": "\n".join(plan.notes)} if plan.notes else {}),
@@ -242,9 +242,9 @@ def _probe_numbers(probe: Probe | None) -> type_of_metadata:
     return {"lakehouse/probe": probe.sentence, **figures}
 
 
-def _landed_batch(table: Table, layout: Layout) -> type_of_metadata:
+def _landed_batch(table: Table, snapshot: Snapshot) -> type_of_metadata:
     """The last batch that is in the table; the landing sensor holds the ledger against it."""
-    return {} if table.source is None else {"lakehouse/landed_batch": layout.transactions.get(ingest_app_id(table.key), 0)}
+    return {} if table.source is None else {"lakehouse/landed_batch": snapshot.transactions.get(ingest_app_id(table.key), 0)}
 
 
 def _set_aside(outcome: WriteOutcome) -> type_of_metadata:

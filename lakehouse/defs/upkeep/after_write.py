@@ -18,7 +18,7 @@ from lakehouse.core.errors import Refused, Transient
 from lakehouse.core.ingest.outcome import WriteOutcome
 from lakehouse.defs.keys import compaction_key
 from lakehouse.defs.metadata.table import compaction_metadata
-from lakehouse.engine.compaction.hold_back import hands_off_now
+from lakehouse.engine.compaction.hold_back import hold_back_now
 from lakehouse.engine.compaction.ledger import with_account
 from lakehouse.engine.lake import Lake
 
@@ -36,7 +36,7 @@ def compact_after_write(
     if written.strategy is None or not isinstance(written.strategy.strategy, AfterWrite) or written.facts is None:
         return written.facts, None
     try:
-        held = hands_off_now(lake, table, written.facts.history)
+        held = hold_back_now(lake, table, written.facts.history)
         if held is not None:
             context.log.info(f"{table.key} was written, and is not compacted: {held.sentence}")
             return written.facts, None

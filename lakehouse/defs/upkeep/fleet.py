@@ -12,7 +12,7 @@ from dagster import DagsterRunStatus
 from lakehouse.core.declaration.compaction_policy import CompactionPolicy, policy_for
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.reasons import Explanation
-from lakehouse.core.scheduling.circuit_breaker import CompactionTry, assess_breaker, hands_off
+from lakehouse.core.scheduling.circuit_breaker import CompactionTry, assess_breaker, hold_back
 from lakehouse.core.scheduling.ranking import CYCLE_MS, Bounds, Decision, RunState, Try, choose_compactions, run_key
 from lakehouse.core.scheduling.read_rates import count_reads
 from lakehouse.core.scheduling.triggers import TableState
@@ -89,7 +89,7 @@ def weigh_fleet(
         on_s3=lake.settings.on_s3,
     )
     held = _held(lake, records, policies, facts, states, now_ms=now_ms)
-    decisions = choose_compactions(states.values(), policies, runs, bounds=bounds, now_ms=now_ms, hands_off=held)
+    decisions = choose_compactions(states.values(), policies, runs, bounds=bounds, now_ms=now_ms, hold_back=held)
     return Fleet(states=states, decisions=decisions)
 
 
@@ -162,7 +162,7 @@ def _held(
         successes = [CompactionTry(ended_ms=compacted_ms[key], result="succeeded")] if key in compacted_ms else []
         rewrites = sensed_state(key, facts.get(key))[1]
         breaker = assess_breaker([*failures.get(key, ()), *successes], rewrites, now_ms, scans=scanned.get(key, ()))
-        held = hands_off(key, policy, pauses.get(key), breaker, now_ms)
+        held = hold_back(key, policy, pauses.get(key), breaker, now_ms)
         if held is not None:
             found[key] = held.explanation
         elif key in useless:

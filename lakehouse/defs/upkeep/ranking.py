@@ -58,11 +58,15 @@ def ranking_metadata(fleet: Fleet) -> dict[str, int | float | dg.MarkdownMetadat
 
 
 def _benefit(due: Sequence[Decision]) -> float:
-    return sum(each.worth.benefit_usd_per_day for each in due if each.worth)
+    return sum(each.net_benefit.benefit_usd_per_day for each in due if each.net_benefit)
 
 
 def _row(place: int, decision: Decision, fleet: Fleet) -> list[str]:
-    state, worth = fleet.states[decision.table], decision.worth
+    state, net_benefit = fleet.states[decision.table], decision.net_benefit
     counts = ["-" if count is None else f"{count:,}" for count in (state.mergeable_file_count, state.mergeable_bytes)]
-    money = ["-"] * 3 if worth is None else [f"{usd:.3g}" for usd in (worth.benefit_usd_per_day, worth.cost_usd, worth.ratio)]
+    money = (
+        ["-"] * 3
+        if net_benefit is None
+        else [f"{usd:.3g}" for usd in (net_benefit.benefit_usd_per_day, net_benefit.cost_usd, net_benefit.ratio)]
+    )
     return [str(place), decision.table, decision.reason.name, *counts, *money, decision.sentence]

@@ -12,7 +12,7 @@ from lakehouse.core.errors import LakehouseError
 from lakehouse.core.reasons import Reason
 from lakehouse.defs.dagster_records import runs_in_flight
 from lakehouse.defs.keys import compaction_key, pool_of
-from lakehouse.engine.compaction.hold_back import hands_off_now
+from lakehouse.engine.compaction.hold_back import hold_back_now
 from lakehouse.engine.lake import Lake
 
 
@@ -35,7 +35,7 @@ def _schedule(table: Table, strategy: Scheduled, lake: Lake) -> dg.ScheduleDefin
         facts = None
         with contextlib.suppress(LakehouseError):  # the run will tell what is wrong with the log
             facts = lake.facts(table.key)
-        held = hands_off_now(lake, table, None if facts is None else facts.history)
+        held = hold_back_now(lake, table, None if facts is None else facts.history)
         if held is not None:
             return dg.SkipReason(f"{table.key}: {held.sentence}")
         under_way = [run.name for run in runs_in_flight(context.instance, [table]) if run.is_compaction]

@@ -23,7 +23,7 @@ import pyarrow.parquet as pq
 
 from lakehouse.core.compaction.bins import Bin
 from lakehouse.core.delta.partition_values import by_name, type_of_typed_partition, typed_partition
-from lakehouse.core.delta.snapshot import DataFile, Layout
+from lakehouse.core.delta.snapshot import DataFile, Snapshot
 from lakehouse.engine.store import Store
 
 type_of_sum = tuple[int, int]
@@ -41,16 +41,18 @@ _MOST_BYTES_IN_ALL = 1024 * 1024 * 1024
 _ENDLESS = 2**64
 
 
-def sums_of(store: Store, layout: Layout, files: Sequence[DataFile], *, wanted: Callable[[], bool] = lambda: True) -> type_of_sums | None:
+def sums_of(
+    store: Store, snapshot: Snapshot, files: Sequence[DataFile], *, wanted: Callable[[], bool] = lambda: True
+) -> type_of_sums | None:
     """For each partition how many rows there are and the sum of their hashes; `None` where Arrow cannot tell, or nobody wants it any more.
 
     It does not tell of files with deletion vectors, of large ones, of those that only the log can tell, and of what is no Parquet file that
     it can read.
     """
     size_bytes = sum(file.size_bytes for file in files)
-    if not (READ_THROUGH_LOG.isdisjoint(layout.features) and all(map(_can_be_told, files)) and size_bytes <= _MOST_BYTES_IN_ALL):
+    if not (READ_THROUGH_LOG.isdisjoint(snapshot.features) and all(map(_can_be_told, files)) and size_bytes <= _MOST_BYTES_IN_ALL):
         return None
-    columns = by_name(layout.columns)
+    columns = by_name(snapshot.columns)
     by_partition: dict[type_of_typed_partition, list[DataFile]] = {}
     for file in files:
         by_partition.setdefault(typed_partition(file.partition, columns), []).append(file)
@@ -58,7 +60,7 @@ def sums_of(store: Store, layout: Layout, files: Sequence[DataFile], *, wanted: 
     try:
         for partition, own in by_partition.items():
             count = total = 0
-            for rows in _portions(_tables(store, layout.table, own, wanted)):
+            for rows in _portions(_tables(store, snapshot.table, own, wanted)):
                 count, total = count + rows.num_rows, total + int(_hashes_of_rows(rows).sum(dtype=np.uint64))
             if not wanted():
                 return None
@@ -69,10 +71,10 @@ def sums_of(store: Store, layout: Layout, files: Sequence[DataFile], *, wanted: 
     return sums
 
 
-def row_count_of(store: Store, layout: Layout, file: DataFile) -> int | None:
+def row_count_of(store: Store, snapshot: Snapshot, file: DataFile) -> int | None:
     """The rows of a file that are not deleted, by its own footer; `None` where it cannot be read."""
     try:
-        with pq.ParquetFile(pa.BufferReader(store.read(f"{layout.table}/{unquote(file.path)}"))) as content:
+        with pq.ParquetFile(pa.BufferReader(store.read(f"{snapshot.table}/{unquote(file.path)}"))) as content:
             return content.metadata.num_rows - file.deleted_row_count
     except Exception:  # whatever it was, the file tells nothing
         return None
@@ -81,11 +83,11 @@ def row_count_of(store: Store, layout: Layout, file: DataFile) -> int | None:
 class ReadAhead:
     """Sums what a statement is about to remove while it runs, on a thread of this process; the end of the `with` ends it."""
 
-    def __init__(self, store: Store, layout: Layout, bins: Sequence[Bin]) -> None:
+    def __init__(self, store: Store, snapshot: Snapshot, bins: Sequence[Bin]) -> None:
         self._files = [file for bin_ in bins for file in bin_.files]
         self._wanted = all(bin_.size_bytes <= _MOST_BYTES for bin_ in bins)  # else what comes of it cannot be told
         self._pool = ThreadPoolExecutor(1, initializer=_stand_back)
-        self._read = partial(sums_of, store, layout, self._files, wanted=lambda: self._wanted)
+        self._read = partial(sums_of, store, snapshot, self._files, wanted=lambda: self._wanted)
 
     def __enter__(self) -> Self:
         self._sums = self._pool.submit(self._read)

@@ -12,10 +12,10 @@ from lakehouse.core.errors import LakehouseError, Refused, Transient
 from lakehouse.core.scheduling.circuit_breaker import (
     BreakerState,
     CompactionTry,
-    HandsOff,
+    HoldBack,
     assess_breaker,
-    hands_off,
-    persons_hands_off,
+    hold_back,
+    persons_hold_back,
     tries_of,
 )
 from lakehouse.core.scheduling.rewrite_loops import Rewrites, find_rewrites
@@ -45,22 +45,22 @@ def breaker_of(
     return assess_breaker(tries, rewrites, now_ms(), scans=scans(lake.store, table.key).get(table.key, ()))
 
 
-def hands_off_now(lake: Lake, table: Table, history: History | None, *, failures: Sequence[CompactionTry] | None = None) -> HandsOff | None:
+def hold_back_now(lake: Lake, table: Table, history: History | None, *, failures: Sequence[CompactionTry] | None = None) -> HoldBack | None:
     """Why nothing but a person compacts the table now; `None`: it may be compacted. `failures` as for `breaker_of`."""
     pause, breaker = Journal(lake.store).pause_of(table.key), breaker_of(lake, table, history, failures=failures)
-    held = hands_off(table.key, policy_for(table.layer, table.compaction), pause, breaker, now_ms())
+    held = hold_back(table.key, policy_for(table.layer, table.compaction), pause, breaker, now_ms())
     backoff = None if held else backoffs(lake.store, now_ms(), table.key).get(table.key)
-    return held if backoff is None else HandsOff(table=table.key, explanation=backoff.explanation)
+    return held if backoff is None else HoldBack(table=table.key, explanation=backoff.explanation)
 
 
-def refuse_hands_off(lake: Lake, table: Table) -> None:
+def refuse_held_back(lake: Lake, table: Table) -> None:
     """Nothing, if a person may compact the table without insisting.
 
     Raises:
         Refused: its declaration opts out, or it is paused.
     """
     pause = Journal(lake.store).pause_of(table.key)
-    held = persons_hands_off(table.key, policy_for(table.layer, table.compaction), pause, now_ms())
+    held = persons_hold_back(table.key, policy_for(table.layer, table.compaction), pause, now_ms())
     if held is not None:
         raise Refused(f"compact {table.key}: {held.sentence}; accepted: lakehouse compact {table.key} --anyway")
 

@@ -13,7 +13,7 @@ from lakehouse.engine.lake import Lake
 def account_of(lake: Lake, table: Table, facts: TableFacts) -> Account:
     """The account of a table up to the version of these facts; of tries that failed, those still on record."""
     failed = [each for each in Journal(lake.store).tries(table.key, newest=RUNS_KEPT) if each.result != "succeeded"]
-    return account_for(facts.history, failed, prices=table.prices, on_s3=facts.layout.on_s3)
+    return account_for(facts.history, failed, prices=table.prices, on_s3=facts.snapshot.on_s3)
 
 
 def with_account(lake: Lake, table: Table, outcome: CompactionOutcome) -> CompactionOutcome:

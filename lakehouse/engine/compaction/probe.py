@@ -32,7 +32,7 @@ from lakehouse.core.costs.measured_benefit import (
     probe_budget_seconds,
     probe_from,
 )
-from lakehouse.core.delta.snapshot import Layout, type_of_partition
+from lakehouse.core.delta.snapshot import Snapshot, type_of_partition
 from lakehouse.core.errors import Broken
 from lakehouse.core.scheduling.circuit_breaker import Scan
 from lakehouse.engine.clock import now_ms
@@ -83,7 +83,7 @@ def probe_compaction(lake: Lake, spark: "SparkSession", outcome: CompactionOutco
         budget_seconds=round(budget, 3),
     )
     record_probe(lake, attempt)
-    before, after = _scanned(spark, facts.layout, outcome.plan.partitions, versions, budget=budget)
+    before, after = _scanned(spark, facts.snapshot, outcome.plan.partitions, versions, budget=budget)
     probe = replace(attempt, before=before, after=after, spent_seconds=round(time.monotonic() - began, 3))
     record_probe(lake, probe)
     return probe
@@ -163,19 +163,19 @@ def _known(pairs: Sequence[tuple[float, float]]) -> bool:
 
 
 def _scanned(
-    spark: "SparkSession", layout: Layout, partitions: Sequence[type_of_partition] | None, versions: tuple[int, int], *, budget: float
+    spark: "SparkSession", snapshot: Snapshot, partitions: Sequence[type_of_partition] | None, versions: tuple[int, int], *, budget: float
 ) -> tuple[tuple[float, ...], tuple[float, ...]]:
     """The pairs of seconds, none where they would not fit; only partitions that were compacted are read."""
     read = set(partitions or ())
-    size_bytes = sum(file.size_bytes for file in layout.files if partitions is None or file.partition in read)
+    size_bytes = sum(file.size_bytes for file in snapshot.files if partitions is None or file.partition in read)
     if size_bytes / _BYTES_PER_SECOND * _LEAST_SCANS > budget:
         return (), ()
-    predicate = None if partitions is None else statements.partition_predicate(layout.columns, partitions)
+    predicate = None if partitions is None else statements.partition_predicate(snapshot.columns, partitions)
     views = [f"probe_{uuid4().hex}" for _ in range(2)]
     with translated(), session_confs(spark, {OLD_VERSIONS_REFUSED: "false"}):
         try:
             for view, version in zip(views, versions, strict=True):
-                frame = spark.read.format("delta").option("versionAsOf", version).load(layout.uri)
+                frame = spark.read.format("delta").option("versionAsOf", version).load(snapshot.uri)
                 (frame.where(predicate) if predicate else frame).createOrReplaceTempView(view)
             before, after = (_scan_of(spark, view) for view in views)
             return take_pairs(before, after, budget_seconds=budget)

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING
 from uuid import uuid4
 
 from lakehouse.core.compaction.conflicts import Loss, half_of, partitions_removed_from, without_partitions
-from lakehouse.core.compaction.foreign_writers import rhythm_of
+from lakehouse.core.compaction.foreign_writers import write_intervals_of
 from lakehouse.core.compaction.outcome import CompactionOutcome
 from lakehouse.core.compaction.plan import CompactionPlan, plan_table
 from lakehouse.core.costs.estimate import fit_rates
@@ -55,7 +55,7 @@ if TYPE_CHECKING:
 def plan(lake: Lake, table: Table) -> CompactionPlan | None:
     """What a compaction would do now, from the log alone; `None` where there is no table."""
     facts = lake.facts(table.key)
-    return None if facts is None else plan_table(table, facts.layout, facts.history, now_ms=now_ms())
+    return None if facts is None else plan_table(table, facts.snapshot, facts.history, now_ms=now_ms())
 
 
 def compact(lake: Lake, spark: "SparkSession", table: Table, *, owner: str | None = None) -> CompactionOutcome:
@@ -85,8 +85,8 @@ def await_quiet(lake: Lake, table: Table, seconds: float) -> float:
     started, deadline = time.monotonic(), None
     while True:
         facts = lake.facts(table.key)
-        rhythm = None if facts is None else rhythm_of(facts.history)
-        left = rhythm.seconds_to_wait(now_ms=now_ms(), seconds=seconds) if rhythm else 0.0
+        write_intervals = None if facts is None else write_intervals_of(facts.history)
+        left = write_intervals.seconds_to_wait(now_ms=now_ms(), seconds=seconds) if write_intervals else 0.0
         deadline = deadline or started + left
         if not left or time.monotonic() >= deadline:
             return time.monotonic() - started
@@ -103,23 +103,23 @@ def _compact(
     planned = _plan(table, before, losses)
     if not planned.bins:
         return _outcome(planned, [], losses, before)
-    rhythm = rhythm_of(before.history) if may_wait else None
-    if rhythm and rhythm.seconds_to_wait(now_ms=now_ms(), seconds=planned.estimate.seconds):
+    write_intervals = write_intervals_of(before.history) if may_wait else None
+    if write_intervals and write_intervals.seconds_to_wait(now_ms=now_ms(), seconds=planned.estimate.seconds):
         return planned.estimate.seconds
     mark, started = uuid4().hex, time.monotonic()
-    expect_verification(lake, table.key, mark, version=before.layout.version)
+    expect_verification(lake, table.key, mark, version=before.snapshot.version)
     conflict: Exception | None = None
-    with ReadAhead(lake.store, before.layout, planned.bins) as ahead:
+    with ReadAhead(lake.store, before.snapshot, planned.bins) as ahead:
         try:
             with attempt.statement(planned):
-                run_statement(spark, before.layout, planned, mark, cores=cores_of(lake.settings))
+                run_statement(spark, before.snapshot, planned, mark, cores=cores_of(lake.settings))
                 seconds_optimize = time.monotonic() - started
         except Exception as error:
             if not is_conflict(error):
                 raise
             conflict, seconds_optimize = error, time.monotonic() - started
         ended = started + seconds_optimize
-        after = _facts_since(lake, table, before.layout.version)
+        after = _facts_since(lake, table, before.snapshot.version)
         commits = after.history.marked(mark)
         if conflict is not None:
             losses.append(_loss(before, after, planned, commits, seconds_optimize))
@@ -128,7 +128,7 @@ def _compact(
             if not commits:
                 raise conflict
         with settled(lake, table.key):
-            row_count = verify(lake, spark, before.layout, after, commits, ahead) if commits else None
+            row_count = verify(lake, spark, before.snapshot, after, commits, ahead) if commits else None
     outcome = _outcome(planned, commits, losses, after)
     return replace(outcome, rows_verified=row_count, seconds_optimize=seconds_optimize, seconds_verify=time.monotonic() - ended)
 
@@ -144,22 +144,22 @@ def _facts_since(lake: Lake, table: Table, version: int) -> TableFacts:
 
 def _plan(table: Table, facts: TableFacts, losses: Sequence[Loss]) -> CompactionPlan:
     """The plan of now; after a loss without the partitions that others write, or with half of the bytes where that leaves nothing."""
-    whole = plan_table(table, facts.layout, facts.history, now_ms=now_ms())
+    whole = plan_table(table, facts.snapshot, facts.history, now_ms=now_ms())
     if not losses:
         return whole
     contested = frozenset[type_of_typed_partition]().union(*(loss.partitions for loss in losses))
-    rest = without_partitions(whole, facts.layout, contested, rates=fit_rates(facts.history, prices=table.prices))
+    rest = without_partitions(whole, facts.snapshot, contested, rates=fit_rates(facts.history, prices=table.prices))
     if contested and rest.bins:
         return rest
-    return plan_table(half_of(table, losses), facts.layout, facts.history, now_ms=now_ms())
+    return plan_table(half_of(table, losses), facts.snapshot, facts.history, now_ms=now_ms())
 
 
 def _loss(before: TableFacts, after: TableFacts, planned: CompactionPlan, commits: Sequence[Commit], seconds: float) -> Loss:
     """What a conflict cost: all of the plan but what was committed before it, and that share of the time."""
-    meanwhile = after.history.between(before.layout.version, after.layout.version) or ()
+    meanwhile = after.history.between(before.snapshot.version, after.snapshot.version) or ()
     wasted_bytes = max(0, planned.bytes_removed - sum(commit.removed_bytes for commit in commits))
     return Loss(
-        partitions=partitions_removed_from(before.layout, meanwhile),
+        partitions=partitions_removed_from(before.snapshot, meanwhile),
         wasted_files=max(0, planned.files_removed - sum(len(commit.removed_paths) for commit in commits)),
         planned_bytes=planned.bytes_removed,
         wasted_bytes=wasted_bytes,

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, assert_never
 
 from lakehouse.core.compaction.bins import Clustering, Packing, Purge, ZOrdering
 from lakehouse.core.compaction.plan import CompactionPlan
-from lakehouse.core.delta.snapshot import Layout
+from lakehouse.core.delta.snapshot import Snapshot
 from lakehouse.engine.clock import now_ms
 from lakehouse.engine.spark import statements
 from lakehouse.engine.spark.session_settings import (
@@ -26,12 +26,12 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-def run_statement(spark: "SparkSession", layout: Layout, planned: CompactionPlan, mark: str, *, cores: int) -> None:
+def run_statement(spark: "SparkSession", snapshot: Snapshot, planned: CompactionPlan, mark: str, *, cores: int) -> None:
     """The plan's statement done by a driver of so many cores.
 
     Its commit carries the plan's figures and `mark`, by which it is found again.
     """
-    predicate = None if planned.partitions is None else statements.partition_predicate(layout.columns, planned.partitions)
+    predicate = None if planned.partitions is None else statements.partition_predicate(snapshot.columns, planned.partitions)
     confs = {
         UP_TO: str(planned.statement.up_to_bytes),
         RECORDS_PER_FILE: "0",  # no limit, so that a bin becomes one file
@@ -45,13 +45,13 @@ def run_statement(spark: "SparkSession", layout: Layout, planned: CompactionPlan
             if len(planned.bins) < cores and planned.bytes_removed < OPEN_BYTES * planned.files_removed:
                 # A core is idle, and to open the files takes longer than to read them, and to shuffle their few bytes.
                 confs |= {READ_BIN_IN_PARALLEL: "true", OPEN_COST: str(OPEN_BYTES)}
-            statement = statements.optimize(layout.uri, predicate)
+            statement = statements.optimize(snapshot.uri, predicate)
         case ZOrdering(columns=columns):
-            statement = statements.optimize(layout.uri, predicate, zorder_by=columns)
+            statement = statements.optimize(snapshot.uri, predicate, zorder_by=columns)
         case Clustering():
-            statement = statements.optimize(layout.uri, None)
+            statement = statements.optimize(snapshot.uri, None)
         case Purge():
-            statement = statements.purge(layout.uri, predicate)
+            statement = statements.purge(snapshot.uri, predicate)
         case _:
             assert_never(planned.statement)
     with session_confs(spark, confs):

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from uuid import uuid4
 
 from lakehouse.core.delta.commits import Commit
-from lakehouse.core.delta.snapshot import Layout
+from lakehouse.core.delta.snapshot import Snapshot
 from lakehouse.engine.delta_log import history_since
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.spark import statements
@@ -24,12 +24,12 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-def undo(lake: Lake, spark: "SparkSession", before: Layout, commits: Sequence[Commit], faulty: Commit, why: str) -> str:
+def undo(lake: Lake, spark: "SparkSession", before: Snapshot, commits: Sequence[Commit], faulty: Commit, why: str) -> str:
     """What happened, after the version before was restored, where that loses nobody's rows."""
     version, mark = faulty.version - 1, uuid4().hex
     found = f"compaction of {before.table}: version {faulty.version} was to have the rows of version {version}, but {why}"
     now = lake.facts(before.table)
-    newest = faulty.version if now is None else now.layout.version
+    newest = faulty.version if now is None else now.snapshot.version
     if not {*range(faulty.version, newest + 1)} <= {commit.version for commit in commits}:
         return f"{found}; nothing is restored, since version {newest} was written after it; look at versions {version} and {newest}"
     failure: Exception | None = None
@@ -59,7 +59,7 @@ def undo(lake: Lake, spark: "SparkSession", before: Layout, commits: Sequence[Co
     )
 
 
-def _send(spark: "SparkSession", before: Layout, version: int, mark: str) -> None:
+def _send(spark: "SparkSession", before: Snapshot, version: int, mark: str) -> None:
     """Its commit says that it brings `version` back: Delta marks it as a change of data, and it is no news downstream."""
     with session_confs(spark, {USER_METADATA: json.dumps({"restored": version, "mark": mark})}):
         spark.sql(statements.restore(before.uri, version))

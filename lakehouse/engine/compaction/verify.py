@@ -22,7 +22,7 @@ from urllib.parse import unquote
 from lakehouse.core.delta.commits import Commit, History, brought_back_by
 from lakehouse.core.delta.partition_values import by_name, type_of_typed_partition, typed_partition
 from lakehouse.core.delta.paths import bare_uri, is_absolute
-from lakehouse.core.delta.snapshot import DataFile, Layout
+from lakehouse.core.delta.snapshot import DataFile, Snapshot
 from lakehouse.core.errors import Broken, Refused
 from lakehouse.engine.compaction.content_hash import READ_THROUGH_LOG, ReadAhead, row_count_of, sums_of, type_of_sum, type_of_sums
 from lakehouse.engine.compaction.undo import undo
@@ -66,7 +66,7 @@ class _Side:
 def verify(
     lake: Lake,
     spark: "SparkSession",
-    before: Layout,
+    before: Snapshot,
     after: TableFacts,
     commits: Sequence[Commit],
     ahead: ReadAhead | None = None,
@@ -119,7 +119,7 @@ def verify_left(lake: Lake, spark: "SparkSession", table_key: str) -> None:
         try:
             before = lake.facts(table_key, version=commits[0].version - 1)
             assert before is not None
-            verify(lake, spark, before.layout, after, commits)
+            verify(lake, spark, before.snapshot, after, commits)
         except Exception as error:
             if not (isinstance(error, Refused) or is_missing(error)):
                 raise
@@ -136,10 +136,10 @@ def _facts_since(lake: Lake, table_key: str, note: Expected) -> TableFacts | Non
         Broken: the log no longer holds them all, so nobody can tell whether it committed.
     """
     facts = lake.facts(table_key)
-    if facts is None or (note.version is not None and facts.layout.version < note.version):
+    if facts is None or (note.version is not None and facts.snapshot.version < note.version):
         return None
     history = history_since(lake.store, facts.history, -1 if note.version is None else note.version)
-    if note.version is not None and history.between(note.version, facts.layout.version) is None and not history.marked(note.mark):
+    if note.version is not None and history.between(note.version, facts.snapshot.version) is None and not history.marked(note.mark):
         raise Broken(
             f"compaction of {table_key}: the run that began at version {note.version} was ended before it compared the rows, and the log "
             "no longer tells whether it committed; look at the table; the next compaction goes on"
@@ -166,23 +166,23 @@ def _numbers(versions: Iterable[int]) -> str:
     return ", ".join(map(str, versions))
 
 
-def _files_at(lake: Lake, before: Layout, after: TableFacts, version: int, paths: Sequence[str]) -> tuple[DataFile, ...]:
+def _files_at(lake: Lake, before: Snapshot, after: TableFacts, version: int, paths: Sequence[str]) -> tuple[DataFile, ...]:
     """The files of a version at these paths: from a layout at hand if no commit in between names one of them, or from the log.
 
     Raises:
         Broken: the version has not all of them, though a commit says so.
     """
-    wanted, layout = set(paths), None
-    for known in (before, after.layout):
+    wanted, snapshot = set(paths), None
+    for known in (before, after.snapshot):
         between = after.history.between(*sorted((known.version, version)))
         if between is not None and wanted.isdisjoint(_paths_of(between)):
-            layout = known
+            snapshot = known
             break
-    if layout is None:
+    if snapshot is None:
         facts = lake.facts(before.table, version=version)
         assert facts is not None
-        layout = facts.layout
-    files = tuple(file for file in layout.files if file.path in wanted)
+        snapshot = facts.snapshot
+    files = tuple(file for file in snapshot.files if file.path in wanted)
     if lacking := sorted(wanted.difference(file.path for file in files)):
         raise Broken(
             f"compaction of {before.table}: its rows cannot be compared, since version {version} lacks {len(lacking)} file(s) that its "
@@ -195,31 +195,31 @@ def _paths_of(commits: Iterable[Commit]) -> set[str]:
     return {path for commit in commits for path in (*commit.added_paths, *commit.removed_paths)}
 
 
-def _equal_rows(lake: Lake, layout: Layout, removed: Sequence[_Side], added: Sequence[_Side], ahead: ReadAhead | None) -> int | None:
+def _equal_rows(lake: Lake, snapshot: Snapshot, removed: Sequence[_Side], added: Sequence[_Side], ahead: ReadAhead | None) -> int | None:
     """How many rows both sides have, where Arrow finds that they are the same; `None` where it does not."""
     before, after = ([file for side in sides for file in side.files] for sides in (removed, added))
-    there = sums_of(lake.store, layout, after)
+    there = sums_of(lake.store, snapshot, after)
     if there is None:
         return None
-    here = ahead.sums() if ahead is not None and ahead.has_read(before) else sums_of(lake.store, layout, before)
+    here = ahead.sums() if ahead is not None and ahead.has_read(before) else sums_of(lake.store, snapshot, before)
     return sum(count for count, _ in there.values()) if here == there else None
 
 
-def _sums(lake: Lake, spark: "SparkSession", layout: Layout, sides: Sequence[_Side]) -> list[type_of_sums]:
+def _sums(lake: Lake, spark: "SparkSession", snapshot: Snapshot, sides: Sequence[_Side]) -> list[type_of_sums]:
     """For each side, rows and the sum of their hashes by partition; as few jobs as possible, since each costs more than its work."""
-    everywhere = not READ_THROUGH_LOG.isdisjoint(layout.features)
-    plain = {_path(layout, file.path) for side in sides for file in side.files if not everywhere and file.deletion_vector is None}
+    everywhere = not READ_THROUGH_LOG.isdisjoint(snapshot.features)
+    plain = {_path(snapshot, file.path) for side in sides for file in side.files if not everywhere and file.deletion_vector is None}
     # The newest version has the same columns, and Delta has it in memory.
     newest = max(side.version for side in sides)
-    shared = _by_file(layout, _read_files(spark, layout, plain, version=newest)) if plain else {}
-    columns, sums = by_name(layout.columns), list[type_of_sums]()
+    shared = _by_file(snapshot, _read_files(spark, snapshot, plain, version=newest)) if plain else {}
+    columns, sums = by_name(snapshot.columns), list[type_of_sums]()
     for side in sides:
         through_log = [file for file in side.files if everywhere or file.deletion_vector is not None]
-        own = _by_file(layout, _read_table(spark, layout, through_log, version=side.version)) if through_log else {}
+        own = _by_file(snapshot, _read_table(spark, snapshot, through_log, version=side.version)) if through_log else {}
         asked = {file.path for file in through_log}
         found: dict[type_of_typed_partition, type_of_sum] = {}
         for file in side.files:
-            count, total = _sum_of(lake, layout, file, own if file.path in asked else shared)
+            count, total = _sum_of(lake, snapshot, file, own if file.path in asked else shared)
             if count:
                 partition = typed_partition(file.partition, columns)
                 so_far = found.get(partition, (0, 0))
@@ -228,60 +228,60 @@ def _sums(lake: Lake, spark: "SparkSession", layout: Layout, sides: Sequence[_Si
     return sums
 
 
-def _sum_of(lake: Lake, layout: Layout, file: DataFile, answer: Mapping[str, type_of_sum]) -> type_of_sum:
+def _sum_of(lake: Lake, snapshot: Snapshot, file: DataFile, answer: Mapping[str, type_of_sum]) -> type_of_sum:
     """What Spark's answer says of a file. It names no file without rows, so of one that it does not name the file itself is asked.
 
     Raises:
         Broken: the file has rows, or cannot tell.
     """
-    place = _place(layout, file.path)
+    place = _place(snapshot, file.path)
     if place in answer:
         return answer[place]
-    if row_count_of(lake.store, layout, file) == 0:
+    if row_count_of(lake.store, snapshot, file) == 0:
         return 0, 0
     raise Broken(
-        f"compaction of {layout.table}: its rows cannot be compared, since Spark's answer, which names {len(answer)} file(s), "
+        f"compaction of {snapshot.table}: its rows cannot be compared, since Spark's answer, which names {len(answer)} file(s), "
         f"lacks {place}; nothing is restored; look at the table's newest versions"
     )
 
 
-def _by_file(layout: Layout, frame: "DataFrame") -> Mapping[str, type_of_sum]:
+def _by_file(snapshot: Snapshot, frame: "DataFrame") -> Mapping[str, type_of_sum]:
     """Rows and the sum of their hashes, by the place of the file; a file without rows is not among them."""
     from pyspark.sql import functions as F  # noqa: N812
 
-    fields = [field for field in frame.schema.fields if field.name not in layout.partition_columns]
+    fields = [field for field in frame.schema.fields if field.name not in snapshot.partition_columns]
     hashed = frame.select(F.col("_metadata.file_path").alias("path"), content_hash(fields).alias("hash"))
     # Two sums of half a hash each cannot overflow, and cost a tenth of one sum of decimals.
     high, low = F.sum(F.shiftright("hash", 32)), F.sum(F.col("hash").bitwiseAND(F.lit(0xFFFFFFFF)))
     rows = hashed.groupBy("path").agg(F.count(F.lit(1)).alias("row_count"), high.alias("high"), low.alias("low")).collect()
-    return {_place(layout, row["path"]): (row["row_count"], (row["high"] << 32) + row["low"]) for row in rows}
+    return {_place(snapshot, row["path"]): (row["row_count"], (row["high"] << 32) + row["low"]) for row in rows}
 
 
-def _path(layout: Layout, path: str) -> str:
+def _path(snapshot: Snapshot, path: str) -> str:
     """The whole path of a file, which log and Spark both give as a URI, encoded once."""
-    return unquote(path) if is_absolute(path) else f"{layout.uri}/{unquote(path)}"
+    return unquote(path) if is_absolute(path) else f"{snapshot.uri}/{unquote(path)}"
 
 
-def _place(layout: Layout, path: str) -> str:
+def _place(snapshot: Snapshot, path: str) -> str:
     """The same in the one spelling in which paths are compared."""
-    return bare_uri(_path(layout, path))
+    return bare_uri(_path(snapshot, path))
 
 
-def _read_files(spark: "SparkSession", layout: Layout, paths: Iterable[str], *, version: int) -> "DataFrame":
+def _read_files(spark: "SparkSession", snapshot: Snapshot, paths: Iterable[str], *, version: int) -> "DataFrame":
     """The rows of files that tell them alone: a table's reader would open every file of a partition to compare its name."""
     from pyspark.sql.types import StructType
 
-    table = spark.read.format("delta").option("versionAsOf", version).load(layout.uri)
-    fields = [field for field in table.schema.fields if field.name not in layout.partition_columns]
+    table = spark.read.format("delta").option("versionAsOf", version).load(snapshot.uri)
+    fields = [field for field in table.schema.fields if field.name not in snapshot.partition_columns]
     return spark.read.schema(StructType(fields)).parquet(*map(literal_path, sorted(paths)))
 
 
-def _read_table(spark: "SparkSession", layout: Layout, files: Sequence[DataFile], *, version: int) -> "DataFrame":
+def _read_table(spark: "SparkSession", snapshot: Snapshot, files: Sequence[DataFile], *, version: int) -> "DataFrame":
     """The rows that the table had at `version` in the partitions of these files; a condition on a file's name would spare no reading."""
-    table = spark.read.format("delta").option("versionAsOf", version).load(layout.uri)
-    if not layout.partition_columns:
+    table = spark.read.format("delta").option("versionAsOf", version).load(snapshot.uri)
+    if not snapshot.partition_columns:
         return table
-    return table.where(statements.partition_predicate(layout.columns, sorted({file.partition for file in files}, key=str)))
+    return table.where(statements.partition_predicate(snapshot.columns, sorted({file.partition for file in files}, key=str)))
 
 
 def _is_unreadable(error: Exception) -> bool:

@@ -62,6 +62,6 @@ def _read(store: Store, segment: Segment, *, folder: str, uri: str, newest_commi
         read_checkpoint([file.name for file in segment.checkpoint], store.read, folder=folder) if segment.checkpoint else Checkpoint()
     )
     return TableFacts(
-        layout=fold_layout(segment, checkpoint, commits, uri=uri),
+        snapshot=fold_layout(segment, checkpoint, commits, uri=uri),
         history=fold_history(segment.table, commits[-newest_commits:]),
     )

@@ -1,6 +1,6 @@
 """A checkpoint's content: classic in one file or several, or V2 with its sidecars.
 
-Only the leaves that a `Layout` needs are read, column by column and some ten thousand rows at a time, since a checkpoint may
+Only the leaves that a `Snapshot` needs are read, column by column and some ten thousand rows at a time, since a checkpoint may
 hold hundreds of thousands of files. Source: PROTOCOL.md, "Checkpoints" and "V2 Spec".
 """
 

@@ -10,7 +10,7 @@ from itertools import chain
 from operator import attrgetter
 
 from lakehouse.core.delta.commits import Commit, History
-from lakehouse.core.delta.snapshot import DataFile, Layout, LogDebt, Tombstone
+from lakehouse.core.delta.snapshot import DataFile, LogTail, Snapshot, Tombstone
 from lakehouse.engine.delta_log.actions import Actions, AddedFile, RemovedFile
 from lakehouse.engine.delta_log.checkpoint import Checkpoint
 from lakehouse.engine.delta_log.columns import AddedColumns, added_columns, made_of_columns
@@ -29,7 +29,7 @@ class ReadCommit:
     actions: Actions
 
 
-def fold_layout(segment: Segment, checkpoint: Checkpoint, commits: Sequence[ReadCommit], *, uri: str) -> Layout:
+def fold_layout(segment: Segment, checkpoint: Checkpoint, commits: Sequence[ReadCommit], *, uri: str) -> Snapshot:
     """The table at the segment's version; `commits` are all that were read, oldest first, those before the checkpoint included.
 
     Raises:
@@ -39,7 +39,7 @@ def fold_layout(segment: Segment, checkpoint: Checkpoint, commits: Sequence[Read
     later = _later(tail)
     shape = _shape(segment, (checkpoint.small, *_actions(tail)))
     files = tuple(_live_files(segment.table, shape.metadata, checkpoint, later, compacted=_compacted_paths(commits)))
-    return Layout(
+    return Snapshot(
         table=segment.table,
         uri=uri,
         version=segment.version,
@@ -47,7 +47,7 @@ def fold_layout(segment: Segment, checkpoint: Checkpoint, commits: Sequence[Read
         files=files,
         tombstones=tuple(_tombstones(checkpoint, later, files)),
         removed_vectors=_removed_vectors(checkpoint, commits, files),
-        log=LogDebt(
+        log=LogTail(
             checkpoint_version=segment.checkpoint_version,
             commit_count=len(segment.tail),
             commit_bytes=sum(file.size_bytes for file in segment.tail),

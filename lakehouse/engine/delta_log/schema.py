@@ -1,4 +1,4 @@
-"""A table's metaData and protocol as the words of a `Layout`."""
+"""A table's metaData and protocol as the words of a `Snapshot`."""
 
 import json
 from collections.abc import Callable, Mapping
@@ -55,7 +55,7 @@ class Metadata:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shape:
-    """What a table's metadata, protocol and clustering say together; `clustering_columns` as a `Layout` has them."""
+    """What a table's metadata, protocol and clustering say together; `clustering_columns` as a `Snapshot` has them."""
 
     metadata: Metadata
     features: frozenset[str]

@@ -31,12 +31,12 @@ def arrived_batch(table: Table, facts: TableFacts | None, ledger: Ledger) -> int
     if facts is None:
         return 0
     newest = 0 if ledger.newest is None else ledger.newest.number
-    if retention := facts.layout.properties.get(TRANSACTION_RETENTION):
+    if retention := facts.snapshot.properties.get(TRANSACTION_RETENTION):
         raise Refused(
             f"load of {table.key}: its property {TRANSACTION_RETENTION} is {retention!r}, with which Delta forgets the batches that it "
             f"holds; accepted: ALTER TABLE … UNSET TBLPROPERTIES ('{TRANSACTION_RETENTION}')"
         )
-    arrived = facts.layout.transactions.get(ingest_app_id(table.key))
+    arrived = facts.snapshot.transactions.get(ingest_app_id(table.key))
     if arrived is None and ledger.last_taken:
         raise Broken(
             f"load of {table.key}: the table is there, but its log has no transaction id of a landed batch, and {newest} batch(es) were "
@@ -58,13 +58,13 @@ def check_arrived(table: Table, number: int, row_count: int, *, before: TableFac
         Broken: it does not.
     """
     app_id = ingest_app_id(table.key)
-    arrived = 0 if after is None else after.layout.transactions.get(app_id, 0)
+    arrived = 0 if after is None else after.snapshot.transactions.get(app_id, 0)
     if after is None or arrived < number:
         raise Broken(
             f"load of {table.key}: batch {number} was written, but the table's log has batch {arrived} as its last: to go on would "
             f"write it again and again; look at {table.key}/_delta_log"
         )
-    first = 0 if before is None else before.layout.version + 1
+    first = 0 if before is None else before.snapshot.version + 1
     written = [commit for commit in after.history.commits if commit.version >= first and app_id in commit.applications]
     counts = [int(commit.metrics["numOutputRows"]) for commit in written if "numOutputRows" in commit.metrics]
     if counts and counts[-1] != row_count:
@@ -86,13 +86,13 @@ def record_arrived(lake: Lake, spark: "SparkSession", table: Table, number: int)
         newest = 0 if ledger.newest is None else ledger.newest.number
         if facts is None:
             raise Refused(f"landing {table.key}: there is no table yet; accepted: lakehouse materialize {table.key}")
-        if (known := facts.layout.transactions.get(ingest_app_id(table.key))) is not None:
+        if (known := facts.snapshot.transactions.get(ingest_app_id(table.key))) is not None:
             raise Refused(f"landing {table.key}: its log tells that it holds the batches up to {known}; accepted: to leave that as it is")
         if not 0 <= number <= newest:
             raise Refused(f"landing {table.key}: --arrived is {number}; accepted: 0 to {newest}, the batches that were planned")
         commit_rows.write_frame(
-            spark.read.format("delta").load(facts.layout.uri).limit(0),
-            facts.layout.uri,
+            spark.read.format("delta").load(facts.snapshot.uri).limit(0),
+            facts.snapshot.uri,
             mode="append",
             transaction=commit_rows.Transaction(app_id=ingest_app_id(table.key), version=number),
         )

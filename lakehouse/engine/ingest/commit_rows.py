@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from uuid import uuid4
 
 from lakehouse.core.declaration.table import Append, Merge, Table
-from lakehouse.core.delta.snapshot import Layout
+from lakehouse.core.delta.snapshot import Snapshot
 from lakehouse.core.errors import Refused
 from lakehouse.core.ingest.outcome import WriteOutcome
 from lakehouse.core.reasons import Reason
@@ -59,15 +59,15 @@ def write_frame(
     writer.save(uri)
 
 
-def merge_rows(spark: "SparkSession", rows: "DataFrame", layout: Layout, write: Merge, transaction: Transaction) -> None:
+def merge_rows(spark: "SparkSession", rows: "DataFrame", snapshot: Snapshot, write: Merge, transaction: Transaction) -> None:
     """One MERGE of rows, of which each key has one, into a table; those that would change nothing there touch no file of it."""
-    target = spark.read.format("delta").option("versionAsOf", layout.version).load(layout.uri)
+    target = spark.read.format("delta").option("versionAsOf", snapshot.version).load(snapshot.uri)
     fresh = rows.alias("source").join(target.alias("target"), _condition(statements.not_older(write.keys, write.order_by)), "left_anti")
     view = f"lakehouse_source_{uuid4().hex}"
     fresh.createOrReplaceTempView(view)
     try:
         with session_confs(spark, {TRANSACTION_APP: transaction.app_id, TRANSACTION_VERSION: str(transaction.version)}):
-            spark.sql(statements.merge(layout.uri, view, keys=write.keys, order_by=write.order_by))
+            spark.sql(statements.merge(snapshot.uri, view, keys=write.keys, order_by=write.order_by))
     finally:
         spark.catalog.dropTempView(view)
 
@@ -98,16 +98,16 @@ def partition_columns(table: Table) -> tuple[str, ...]:
     return table.write.partition_by if isinstance(table.write, Append) else ()
 
 
-def check_shape(frame: "DataFrame", table: Table, layout: Layout | None) -> None:
+def check_shape(frame: "DataFrame", table: Table, snapshot: Snapshot | None) -> None:
     """Passes if the rows have the columns of the table that is there.
 
     Raises:
         Refused: they differ, or so does the partitioning.
     """
-    if layout is None:
+    if snapshot is None:
         return
     wanted = {field.name: field.dataType.simpleString() for field in frame.schema.fields}
-    there = {column.name: column.type for column in layout.columns}
+    there = {column.name: column.type for column in snapshot.columns}
     if wanted != there:
         differing = sorted(name for name in wanted.keys() | there.keys() if wanted.get(name) != there.get(name))
         said = ", ".join(f"{name} as {wanted.get(name, 'absent')} (the table: {there.get(name, 'absent')})" for name in differing)
@@ -115,10 +115,10 @@ def check_shape(frame: "DataFrame", table: Table, layout: Layout | None) -> None
             f"write of {table.key}: its declaration gives {said}; "
             "accepted: the columns of the table that is there, or delete its folder and materialize it again"
         )
-    if partition_columns(table) != layout.partition_columns:
+    if partition_columns(table) != snapshot.partition_columns:
         raise Refused(
             f"write of {table.key}: it is declared as partitioned by {_listed(partition_columns(table))}, the table is by "
-            f"{_listed(layout.partition_columns)}; accepted: the partitioning that is there, or delete its folder and materialize it again"
+            f"{_listed(snapshot.partition_columns)}; accepted: the partitioning that is there, or delete its folder and materialize it anew"
         )
 
 
@@ -128,14 +128,14 @@ def outcome_of(
     """What was written between two readings of the table's log; a new table gets what could not be given to it at its making."""
     if before is None:
         after = apply_strategy(lake, spark, table, after)
-    known = -1 if before is None else before.layout.version
+    known = -1 if before is None else before.snapshot.version
     commits = () if after is None else history_since(lake.store, after.history, known).commits
     return WriteOutcome(
         table=table.key,
         reason=reason,
         sentence=sentence,
-        version_before=None if before is None else before.layout.version,
-        version_after=None if after is None else after.layout.version,
+        version_before=None if before is None else before.snapshot.version,
+        version_after=None if after is None else after.snapshot.version,
         rows_written=sum(_rows_written(commit.metrics) for commit in commits),
         strategy=strategy_in_force(table, before),
         properties_left={} if after is None else strategy_changes(table, after).left,

@@ -109,7 +109,7 @@ def load(lake: Lake, spark: "SparkSession", table: Table, facts: TableFacts | No
             loaded.append(_Loaded(batch=batch, reason=planned.plan.reason, quarantined=lines.bad_count))
     if loaded:
         clear_staged(lake.store, table.key)
-    arrived = 0 if facts is None else facts.layout.transactions.get(ingest_app_id(table.key), 0)
+    arrived = 0 if facts is None else facts.snapshot.transactions.get(ingest_app_id(table.key), 0)
     with suppress(Transient, Refused):  # the rows are in the table, and the manifests are whole without it: the next load folds them
         batches.fold(lying=lying, arrived=arrived, now_ms=now_ms())
     reason, sentence = _told(loaded) if loaded else (planned.plan.reason, planned.plan.sentence)
@@ -143,7 +143,7 @@ def _read_new(
     staged = stage(lake.store, table.key, plan.batch, landing, compare=taken)
     lines = _parsed(lake, spark, table, plan.batch.number, staged.part_count, staged.record_count)
     if lines.frame is not None:
-        commit_rows.check_shape(table_rows(lines.frame, landing), table, None if facts is None else facts.layout)
+        commit_rows.check_shape(table_rows(lines.frame, landing), table, None if facts is None else facts.snapshot)
     read = [(file, staged.files[file.name]) for file in plan.batch.files if file.name in staged.files]
     judged = [judge_file(file, known[file.name], found, is_overwrite=is_overwrite) for file, found in read]
     settled = settle_batch(plan, judged, row_count=lines.row_count, is_overwrite=is_overwrite)
@@ -221,7 +221,7 @@ def _write(lake: Lake, spark: "SparkSession", table: Table, batch: Batch, lines:
 
 def _is_shuffled(facts: TableFacts | None) -> bool:
     """Whether Delta arranges each batch itself, so that to do it here too would shuffle it twice."""
-    return facts is not None and facts.layout.properties.get(OPTIMIZE_WRITE) == "true"
+    return facts is not None and facts.snapshot.properties.get(OPTIMIZE_WRITE) == "true"
 
 
 def _arranged(frame: "DataFrame", table: Table, batch: Batch) -> "DataFrame":

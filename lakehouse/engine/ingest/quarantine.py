@@ -25,7 +25,7 @@ def quarantine_key(table_key: str) -> str:
 def quarantine_arrived(lake: Lake, table_key: str, number: int) -> bool:
     """Whether the quarantine of a batch was written."""
     facts = lake.facts(quarantine_key(table_key))
-    return facts is not None and facts.layout.transactions.get(_app_id(table_key), 0) >= number
+    return facts is not None and facts.snapshot.transactions.get(_app_id(table_key), 0) >= number
 
 
 def quarantine(lake: Lake, spark: "SparkSession", table_key: str, batch: Batch, lines: "DataFrame | None") -> None:

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 def strategy_in_force(table: Table, facts: TableFacts | None) -> StrategyChoice:
     """The table's strategy, never `Chosen`, and why; without `facts` there is no table yet."""
     policy = policy_for(table.layer, table.compaction)
-    return strategy_of(policy, None, None) if facts is None else strategy_of(policy, facts.layout, facts.history)
+    return strategy_of(policy, None, None) if facts is None else strategy_of(policy, facts.snapshot, facts.history)
 
 
 def apply_strategy(lake: Lake, spark: "SparkSession", table: Table, facts: TableFacts | None) -> TableFacts | None:
@@ -61,7 +61,7 @@ def strategy_changes(table: Table, facts: TableFacts) -> PropertyChanges:
     desired = desired_properties(choice.strategy if automatic else NoCompaction())
     declared = declared_properties(table)
     undeclared = {name: value for name, value in desired.items() if name not in declared}
-    return property_changes(facts.layout.properties, undeclared)
+    return property_changes(facts.snapshot.properties, undeclared)
 
 
 def strategy_confs(table: Table, facts: TableFacts | None) -> dict[str, str]:
@@ -73,7 +73,7 @@ def strategy_confs(table: Table, facts: TableFacts | None) -> dict[str, str]:
     policy = policy_for(table.layer, table.compaction)
     if not isinstance(policy.strategy, AutoCompaction):
         return {}
-    size_bytes, history = (0, None) if facts is None else (facts.layout.size_bytes, facts.history)
+    size_bytes, history = (0, None) if facts is None else (facts.snapshot.size_bytes, facts.history)
     target_bytes = target_in_force(size_bytes, policy, remember(history))
     return {
         AUTO_COMPACT_SMALLER_THAN: str(target_bytes * 3 // 4),
@@ -89,17 +89,17 @@ def declared_properties(table: Table) -> dict[str, str]:
 
 
 def _statements(table: Table, facts: TableFacts) -> Iterator[str]:
-    layout, declared = facts.layout, declared_properties(table)
+    snapshot, declared = facts.snapshot, declared_properties(table)
     changes = strategy_changes(table, facts)
-    clustering = clustering_change(layout, policy_for(table.layer, table.compaction).data_layout)
+    clustering = clustering_change(snapshot, policy_for(table.layer, table.compaction).data_layout)
     wanted = {**declared, **changes.set, **({} if clustering.mark is None else {CLUSTERING_MARK: clustering.mark})}
-    if missing := {name: value for name, value in wanted.items() if layout.properties.get(name) != value}:
-        yield statements.set_properties(layout.uri, missing)
+    if missing := {name: value for name, value in wanted.items() if snapshot.properties.get(name) != value}:
+        yield statements.set_properties(snapshot.uri, missing)
     if clustering.columns is not None:
-        yield statements.cluster_by(layout.uri, clustering.columns)
+        yield statements.cluster_by(snapshot.uri, clustering.columns)
     gone = {*changes.unset, *([CLUSTERING_MARK] if clustering.mark is None else [])}
-    if unset := sorted(name for name in gone if name in layout.properties and name not in declared):
-        yield statements.unset_properties(layout.uri, unset)
+    if unset := sorted(name for name in gone if name in snapshot.properties and name not in declared):
+        yield statements.unset_properties(snapshot.uri, unset)
 
 
 def _run(spark: "SparkSession", table: Table, statement: str) -> None:

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, assert_never
 from urllib.parse import unquote
 
 from lakehouse.core.declaration.table import Append, Merge, Overwrite, Table
-from lakehouse.core.delta.snapshot import Layout
+from lakehouse.core.delta.snapshot import Snapshot
 from lakehouse.core.errors import Broken, Refused
 from lakehouse.core.ingest.increments import NothingNew, ReadAll, ReadChanges, plan_increment, type_of_increment
 from lakehouse.core.ingest.outcome import WriteOutcome
@@ -65,7 +65,7 @@ def write_table(lake: Lake, spark: "SparkSession", table: Table) -> WriteOutcome
     return replace(outcome, seconds=time.monotonic() - started)
 
 
-def consume_app_id(read: Layout) -> str:
+def consume_app_id(read: Snapshot) -> str:
     """The transaction id under which a table records the version of its first input that its rows stand for.
 
     It names the input's identity, since a version tells nothing of an input that was deleted and made anew.
@@ -73,7 +73,7 @@ def consume_app_id(read: Layout) -> str:
     return f"{_consume_prefix(read)}{read.table_id}"
 
 
-def _consume_prefix(read: Layout) -> str:
+def _consume_prefix(read: Snapshot) -> str:
     return f"lakehouse/consume/{read.table}/"
 
 
@@ -99,13 +99,13 @@ def _follow(
     increment = next_increment(lake, table, driver, target)
     if isinstance(increment, NothingNew):
         return increment.reason, increment.sentence
-    transaction = commit_rows.Transaction(app_id=consume_app_id(driver.layout), version=increment.upto)
+    transaction = commit_rows.Transaction(app_id=consume_app_id(driver.snapshot), version=increment.upto)
     try:
         _write_increment(spark, lake, table, write, inputs, target, increment, transaction)
     except Exception as error:
-        if not isinstance(increment, ReadChanges) or not _changes_are_gone(error, driver.layout):
+        if not isinstance(increment, ReadChanges) or not _changes_are_gone(error, driver.snapshot):
             raise
-        lost = Reason.INPUT_HISTORY_LOST.explain(table=driver.layout.table, consumed=increment.first - 1, version=increment.upto)
+        lost = Reason.INPUT_HISTORY_LOST.explain(table=driver.snapshot.table, consumed=increment.first - 1, version=increment.upto)
         increment = ReadAll(upto=increment.upto, explanation=lost)
         _write_increment(spark, lake, table, write, inputs, target, increment, transaction)
     return increment.reason, increment.sentence
@@ -117,12 +117,12 @@ def next_increment(lake: Lake, table: Table, driver: TableFacts, target: TableFa
     Raises:
         Broken: an older copy of the input was put in its place.
     """
-    app_id, version = consume_app_id(driver.layout), driver.layout.version
-    known = {} if target is None else target.layout.transactions
+    app_id, version = consume_app_id(driver.snapshot), driver.snapshot.version
+    known = {} if target is None else target.snapshot.transactions
     consumed = known.get(app_id)
     if consumed is not None and consumed > version:
         raise Broken(
-            f"write of {table.key}: it has consumed version {consumed} of {driver.layout.table}, which is at version {version}: an "
+            f"write of {table.key}: it has consumed version {consumed} of {driver.snapshot.table}, which is at version {version}: an "
             f"older copy was put in its place; accepted: delete the folder of {table.key} and materialize it again"
         )
     # An `Append` that never followed the input has, as far as its log tells, what it was made with.
@@ -135,7 +135,7 @@ def next_increment(lake: Lake, table: Table, driver: TableFacts, target: TableFa
         consumed,
         version,
         driver.history if consumed is None else history_since(lake.store, driver.history, consumed),
-        is_anew=any(each.startswith(_consume_prefix(driver.layout)) for each in known),
+        is_anew=any(each.startswith(_consume_prefix(driver.snapshot)) for each in known),
         is_whole=is_whole,
         is_append=isinstance(table.write, Append),
     )
@@ -156,15 +156,15 @@ def _write_increment(
             f"write of {table.key}: {increment.sentence}, and appending it again would double rows; "
             "accepted: delete the table's folder and materialize it again"
         )
-    frames = {key: _whole(spark, facts.layout) for key, facts in inputs.items()}
+    frames = {key: _whole(spark, facts.snapshot) for key, facts in inputs.items()}
     frame = _transformed(table, frames | _first(spark, table, inputs, increment))
-    commit_rows.check_shape(frame, table, None if target is None else target.layout)
+    commit_rows.check_shape(frame, table, None if target is None else target.snapshot)
     match write:
         case Merge():
             _check_has(frame, table, (*write.keys, *write.order_by))
             newest = commit_rows.newest_per_key(frame, write)
             if target is not None:
-                commit_rows.merge_rows(spark, newest, target.layout, write, transaction)
+                commit_rows.merge_rows(spark, newest, target.snapshot, write, transaction)
                 return
             _make(newest, lake, table, transaction)
         case Append():
@@ -192,11 +192,11 @@ def _replace(
     increments = {key: _increment_of(lake, consumed, facts) for key, facts in inputs.items()}
     news = [increment for increment in increments.values() if not isinstance(increment, NothingNew)]
     if not news:
-        versions = ", ".join(f"{key} {consumed[key, facts.layout.table_id]}" for key, facts in inputs.items())
+        versions = ", ".join(f"{key} {consumed[key, facts.snapshot.table_id]}" for key, facts in inputs.items())
         return Reason.INPUTS_UNCHANGED, Reason.INPUTS_UNCHANGED.say(versions=versions)
-    frame = _transformed(table, {key: _whole(spark, facts.layout) for key, facts in inputs.items()})
-    commit_rows.check_shape(frame, table, None if target is None else target.layout)
-    read = {key: [facts.layout.table_id, facts.layout.version] for key, facts in inputs.items()}
+    frame = _transformed(table, {key: _whole(spark, facts.snapshot) for key, facts in inputs.items()})
+    commit_rows.check_shape(frame, table, None if target is None else target.snapshot)
+    read = {key: [facts.snapshot.table_id, facts.snapshot.version] for key, facts in inputs.items()}
     commit_rows.write_frame(
         frame,
         lake.settings.table_uri(table.key),
@@ -208,11 +208,11 @@ def _replace(
 
 
 def _increment_of(lake: Lake, consumed: Mapping[tuple[str, str], int], facts: TableFacts) -> type_of_increment:
-    layout = facts.layout
-    version = consumed.get((layout.table, layout.table_id))
+    snapshot = facts.snapshot
+    version = consumed.get((snapshot.table, snapshot.table_id))
     history = facts.history if version is None else history_since(lake.store, facts.history, version)
-    is_anew = any(key == layout.table for key, _ in consumed)
-    return plan_increment(version, layout.version, history, is_anew=is_anew, is_whole=True)
+    is_anew = any(key == snapshot.table for key, _ in consumed)
+    return plan_increment(version, snapshot.version, history, is_anew=is_anew, is_whole=True)
 
 
 def _consumed_by_overwrite(lake: Lake, target: TableFacts) -> dict[tuple[str, str], int]:
@@ -234,7 +234,7 @@ def _first(
     key = table.inputs[0].key
     if isinstance(increment, ReadAll):
         return {}
-    feeds = [_changes(spark, inputs[key].layout.uri, first, upto) for first, upto in increment.ranges]
+    feeds = [_changes(spark, inputs[key].snapshot.uri, first, upto) for first, upto in increment.ranges]
     return {key: reduce(lambda before, after: before.unionByName(after), feeds)}
 
 
@@ -244,9 +244,9 @@ def _changes(spark: "SparkSession", uri: str, first: int, upto: int) -> "DataFra
     return reader.load(uri).where("_change_type IN ('insert', 'update_postimage')").drop(*_CHANGE_COLUMNS)
 
 
-def _whole(spark: "SparkSession", layout: Layout) -> "DataFrame":
+def _whole(spark: "SparkSession", snapshot: Snapshot) -> "DataFrame":
     """A table at the version of its facts: over Spark Connect a DataFrame without a version shows what is there when it is run."""
-    return spark.read.format("delta").option("versionAsOf", layout.version).load(layout.uri)
+    return spark.read.format("delta").option("versionAsOf", snapshot.version).load(snapshot.uri)
 
 
 def _transformed(table: Table, frames: Mapping[str, "DataFrame"]) -> "DataFrame":
@@ -260,7 +260,7 @@ def _check_has(frame: "DataFrame", table: Table, names: tuple[str, ...]) -> None
         raise Refused(f"write of {table.key}: its transform gives no column {missing[0]}, which its write= names; it gives {found}")
 
 
-def _changes_are_gone(error: Exception, layout: Layout) -> bool:
+def _changes_are_gone(error: Exception, snapshot: Snapshot) -> bool:
     """Whether changes of a table were not recorded, or their files are gone, whatever statement failed over it.
 
     A file that its newest version reads is another matter: with that one the table itself is damaged.
@@ -269,6 +269,6 @@ def _changes_are_gone(error: Exception, layout: Layout) -> bool:
         if condition == _NOT_RECORDED:
             return True
         spellings = (text, unquote(text))
-        if condition == _FILE_GONE and any(f"{layout.uri}/" in each for each in spellings):
-            return not any(f"{layout.uri}/{unquote(file.path)}" in each for file in layout.files for each in spellings)
+        if condition == _FILE_GONE and any(f"{snapshot.uri}/" in each for each in spellings):
+            return not any(f"{snapshot.uri}/{unquote(file.path)}" in each for file in snapshot.files for each in spellings)
     return False

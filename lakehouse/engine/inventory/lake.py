@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.errors import LakehouseError, Refused
-from lakehouse.core.inventory import Owners, Reconciliation, StoredObject, TableBooks, keep_books, reconcile, table_roots
+from lakehouse.core.inventory import Owners, Reconciliation, StoredObject, TableFiles, fold_table_files, reconcile, table_roots
 from lakehouse.engine.inventory.places import Places, landing_places
 from lakehouse.engine.inventory.report import Report, checksum_of, newest_report, read_keys, read_report, stamps_of
 from lakehouse.engine.inventory.scan import SCAN, scan
@@ -87,15 +87,15 @@ def reconcile_report(
     """
     store, tables = lake.store, [*declared]
     names = (key.removeprefix(store.prefix) for key in read_keys(store, report) if key.startswith(store.prefix))
-    books, unread = open_books(lake, sorted(table_roots(names) | {table.key for table in tables}))
-    owners = Owners([*(each.table for each in books), *unread])
+    table_files, unread = read_table_files(lake, sorted(table_roots(names) | {table.key for table in tables}))
+    owners = Owners([*(each.table for each in table_files), *unread])
 
     def owner(each: StoredObject) -> str | None:
         return owners.table_of(each.key.removeprefix(store.prefix)) if each.key.startswith(store.prefix) else None
 
     rows = read_report(store, report)
     return reconcile(
-        books,
+        table_files,
         rows if through is None else through(rows, owner),
         now_ms=now_ms,
         settled_ms=settled_ms(report),
@@ -117,16 +117,16 @@ def settled_ms(report: Report) -> int:
     return report.manifest.created_ms - (SETTLED_MS if report.configuration == SCAN else _SETTLED_ELSEWHERE_MS)
 
 
-def open_books(lake: Lake, tables: Iterable[str]) -> tuple[list[TableBooks], dict[str, str]]:
+def read_table_files(lake: Lake, tables: Iterable[str]) -> tuple[list[TableFiles], dict[str, str]]:
     """The books of those tables that are there, and why those of the others cannot be read."""
-    books: list[TableBooks] = []
+    table_files: list[TableFiles] = []
     unread: dict[str, str] = {}
     places = Places(lake)
     for table in tables:
         try:
             facts = lake.facts(table)
             if facts is not None:
-                books.append(keep_books(facts.layout, place=places))
+                table_files.append(fold_table_files(facts.snapshot, place=places))
         except LakehouseError as error:
             unread[table] = str(error)
-    return books, unread
+    return table_files, unread

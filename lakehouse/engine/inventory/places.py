@@ -11,7 +11,7 @@ from lakehouse.engine.lake import Lake
 class Places:
     """Names places by the real folder of the lake and theirs; each folder is resolved once.
 
-    What only another machine could resolve, or the kernel (a bind mount), is outside the lake by this: `TableBooks.unplaced` is for that.
+    What only another machine could resolve, or the kernel (a bind mount), is outside the lake by this: `TableFiles.unplaced` is for that.
     """
 
     def __init__(self, lake: Lake) -> None:

@@ -126,7 +126,7 @@ def load_report(
         before=next((each for each in _loads(after) if each.report != report.name), None),
         row_count=_rows_of_day(after, report) if load.object_count else 0,
         newly_loaded=newly_loaded,
-        version=None if after is None else after.layout.version,
+        version=None if after is None else after.snapshot.version,
         seconds=time.monotonic() - began,
     )
 
@@ -206,6 +206,6 @@ def _loads(facts: TableFacts | None) -> list[Load]:
 
 def _rows_of_day(facts: TableFacts | None, report: Report) -> int | None:
     wanted = {"bucket": report.manifest.source_bucket, "report_day": report_day(report).isoformat()}
-    files = [] if facts is None else [file for file in facts.layout.files if dict(file.partition) == wanted]
+    files = [] if facts is None else [file for file in facts.snapshot.files if dict(file.partition) == wanted]
     counts = [None if file.row_count is None else file.row_count - file.deleted_row_count for file in files]
     return None if None in counts else sum(count or 0 for count in counts)

@@ -26,7 +26,7 @@ from uuid import uuid4
 
 from lakehouse.core.costs.ledger import RUNS_KEPT
 from lakehouse.core.scheduling.circuit_breaker import CompactionTry, Pause
-from lakehouse.core.vacuum import PastVacuum
+from lakehouse.core.vacuum import VacuumRecord
 from lakehouse.engine.clock import now_ms
 from lakehouse.engine.journal.manifest import damaged, encoded
 from lakehouse.engine.store import Store, StoredFile
@@ -140,15 +140,15 @@ class Journal:
         """The same of all tables, of each those after its time in `succeeded_ms`: one listing, and a read for each."""
         return self._read_tries("", after_ms=succeeded_ms, newest=_TRIES_READ)
 
-    def record_vacuum(self, table_key: str, ended: PastVacuum) -> None:
+    def record_vacuum(self, table_key: str, ended: VacuumRecord) -> None:
         """Note a vacuum that has ended, well or not."""
         self._record(_VACUUMS, table_key, f"{ended.started_ms:015}-{uuid4().hex}.json", ended.as_json())
 
-    def vacuums(self, table_key: str) -> tuple[PastVacuum, ...]:
+    def vacuums(self, table_key: str) -> tuple[VacuumRecord, ...]:
         """The newest vacuums of a table, oldest first. One that is damaged is left out: what it knew is asked of storage again."""
         names = names_by_table(self._store, _VACUUMS, table_key).get(table_key, [])[-_VACUUMS_READ:]
-        found = (_past_vacuum(data) for data in self._store.read_many(names))
-        return tuple(past for past in found if past is not None)
+        found = (_vacuum_record(data) for data in self._store.read_many(names))
+        return tuple(record for record in found if record is not None)
 
     def _read_tries(self, under: str, *, after_ms: Mapping[str, int], newest: int) -> dict[str, tuple[CompactionTry, ...]]:
         found: dict[str, list[str]] = {}
@@ -208,9 +208,9 @@ def _pause(name: str, data: bytes) -> Pause:
         return Pause(table=table, since_ms=0, why=f"{name} cannot be read ({type(error).__name__})")
 
 
-def _past_vacuum(data: bytes) -> PastVacuum | None:
+def _vacuum_record(data: bytes) -> VacuumRecord | None:
     try:
-        return PastVacuum(**json.loads(data))
+        return VacuumRecord(**json.loads(data))
     except (ValueError, TypeError):
         return None
 

@@ -82,7 +82,7 @@ class ParallelWalk:
     def _cut(self, span: _Span, pieces: int) -> Sequence[_Span]:
         """The same keys in at most `pieces` spans, cut between the folders of the uppermost level that has several left."""
         # Above the folder in which both bounds are there is nothing to cut at.
-        level = self._prefix if span.upto is None else max(self._prefix, _common_folder(span.after, span.upto), key=len)
+        level = self._prefix if span.upto is None else max(self._prefix, _shared_folder(span.after, span.upto), key=len)
         while True:
             answer = self._ask(level, span.after, Delimiter="/")
             folders = [entry["Prefix"] for entry in answer.get("CommonPrefixes", ())]
@@ -104,7 +104,7 @@ class ParallelWalk:
         return answer
 
 
-def _common_folder(one: str, other: str) -> str:
+def _shared_folder(one: str, other: str) -> str:
     """The deepest folder that two keys are both in, ending in `/`; empty if there is none."""
     same = next((place for place, (left, right) in enumerate(zip(one, other, strict=False)) if left != right), min(len(one), len(other)))
     return one[: one.rfind("/", 0, same) + 1]

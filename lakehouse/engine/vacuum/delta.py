@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from uuid import uuid4
 
 from lakehouse.core.errors import Broken
-from lakehouse.core.vacuum import Doomed
+from lakehouse.core.vacuum import Candidate
 from lakehouse.engine.spark import statements
 from lakehouse.engine.spark.session_settings import ADAPTIVE, WHOLE_STAGE, session_confs
 
@@ -18,13 +18,13 @@ _ASKED_AT_ONCE = 50_000
 _QUICKLY_PLANNED = {ADAPTIVE: "false", WHOLE_STAGE: "false"}
 
 
-def agreed(spark: "SparkSession", uri: str, table: str, doomed: Sequence[Doomed]) -> list[Doomed]:
+def agreed(spark: "SparkSession", uri: str, table: str, candidates: Sequence[Candidate]) -> list[Candidate]:
     """Those of the files that Delta would delete, too, each of Hadoop's checksums with its file; `uri` is the table's for statements.
 
     Raises:
         Broken: it would delete none of them, or one that was not asked about.
     """
-    own = [each for each in doomed if not each.goes_with]
+    own = [each for each in candidates if not each.goes_with]
     with session_confs(spark, _QUICKLY_PLANNED):
         names = _ask(spark, uri, table, own) if own else set[str]()
     if own and not names:
@@ -32,10 +32,10 @@ def agreed(spark: "SparkSession", uri: str, table: str, doomed: Sequence[Doomed]
             f"vacuum of {table}: Delta would delete none of the {len(own)} file(s) that the log dooms by our reading, like {own[0].name}; "
             f"nothing was deleted: compare {table}/_delta_log with lakehouse vacuum {table} --dry-run"
         )
-    return [each for each in doomed if (each.goes_with or each.name) in names]
+    return [each for each in candidates if (each.goes_with or each.name) in names]
 
 
-def _ask(spark: "SparkSession", uri: str, table: str, asked: Sequence[Doomed]) -> set[str]:
+def _ask(spark: "SparkSession", uri: str, table: str, asked: Sequence[Candidate]) -> set[str]:
     location: str = spark.sql(statements.describe_detail(uri)).select("location").collect()[0][0]
     names = set[str]()
     for start in range(0, len(asked), _ASKED_AT_ONCE):
@@ -69,7 +69,7 @@ def _false_folders(location: str, name: str) -> set[str]:
 
 
 @contextlib.contextmanager
-def _inventory(spark: "SparkSession", location: str, asked: Sequence[Doomed]) -> Iterator[tuple[str, Mapping[str, str]]]:
+def _inventory(spark: "SparkSession", location: str, asked: Sequence[Candidate]) -> Iterator[tuple[str, Mapping[str, str]]]:
     """A view of the files as VACUUM takes an inventory, and their names by the paths in it.
 
     A path counts only if it begins with the table's `location` as Delta spells it, character by character, so that Delta is asked for it.

@@ -34,7 +34,7 @@ _BEFORE_COMMIT_MS = 86_400_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Gathered:
+class VacuumReading:
     """The facts of one table, the report that they name, and the log that they were read from."""
 
     facts: VacuumFacts
@@ -42,7 +42,7 @@ class Gathered:
     log: KnownLog
 
 
-def plan(run: LakeFacts, table: Table, *, mode: type_of_mode | None = None, gathered: Gathered | None = None) -> VacuumPlan | None:
+def plan(run: LakeFacts, table: Table, *, mode: type_of_mode | None = None, gathered: VacuumReading | None = None) -> VacuumPlan | None:
     """What a vacuum of `table` would delete now, by its cheapest valid mode or the one that is wanted; `None` where there is no table.
 
     No Spark is asked; Delta's own answer may spare some of it.
@@ -69,7 +69,7 @@ def plan(run: LakeFacts, table: Table, *, mode: type_of_mode | None = None, gath
     )
 
 
-def gather(run: LakeFacts, table: Table) -> Gathered | None:
+def gather(run: LakeFacts, table: Table) -> VacuumReading | None:
     """What is known of a table now; `None` where there is none yet.
 
     Raises:
@@ -81,13 +81,13 @@ def gather(run: LakeFacts, table: Table) -> Gathered | None:
     log, store = run.take(table.key), run.lake.store
     if log is None:
         return None
-    layout, (rows, problem) = log.facts.layout, run.report_of(table)
+    snapshot, (rows, problem) = log.facts.snapshot, run.report_of(table)
     report = rows.report if rows else None
     # A vacuum sets what is declared before it begins; a plan that is only looked at goes by it, too.
-    properties = {**layout.properties, **table.vacuum.properties()}
+    properties = {**snapshot.properties, **table.vacuum.properties()}
     held_ms, held = _held(run, table, log)
     facts = VacuumFacts(
-        books=replace(log.books, retention_ms=retention_ms_of(properties)),
+        table_files=replace(log.table_files, retention_ms=retention_ms_of(properties)),
         history=log.facts.history,
         older_commits=OlderCommits(store).below,
         lent=run.lent,
@@ -96,18 +96,18 @@ def gather(run: LakeFacts, table: Table) -> Gathered | None:
         strays=_strays(run, table.key),
         report=report and ReportFacts(name=report.name, created_ms=report.manifest.created_ms, data_files=len(report.manifest.files)),
         report_problem=problem,
-        past=Journal(store).vacuums(table.key),
+        records=Journal(store).vacuums(table.key),
         held_ms=held_ms,
         held=held,
-        features=layout.features,
+        features=snapshot.features,
         properties=properties,
-        stone_bytes={name: stone.size_bytes for stone in layout.tombstones if (name := name_in_table(stone.path))},
+        stone_bytes={name: stone.size_bytes for stone in snapshot.tombstones if (name := name_in_table(stone.path))},
         on_s3=run.lake.settings.on_s3,
         tables=frozenset(run.tables),
         lake_prefix=store.prefix,
         versioned=run.versioned,
     )
-    return Gathered(facts=facts, rows=rows, log=log)
+    return VacuumReading(facts=facts, rows=rows, log=log)
 
 
 def _strays(run: LakeFacts, table: str) -> dict[str, str]:
@@ -117,8 +117,8 @@ def _strays(run: LakeFacts, table: str) -> dict[str, str]:
     return {folder: files[0].name if files else f"{folder}/_delta_log/" for folder, files in logs.items()}
 
 
-def _objects(lake: Lake, known: Gathered, mode: type_of_mode) -> Iterable[StoredObject]:
-    store, table = lake.store, known.facts.books.table
+def _objects(lake: Lake, known: VacuumReading, mode: type_of_mode) -> Iterable[StoredObject]:
+    store, table = lake.store, known.facts.table_files.table
     match mode:
         case "FULL":
             return store.walk(table)
@@ -157,8 +157,8 @@ def _held(run: LakeFacts, table: Table, log: KnownLog) -> tuple[int | None, str]
         waiting["the verification of a compaction"] = made[0].committed_ms
     for reader in run.declared:
         if reader.inputs and reader.inputs[0].key == table.key and not isinstance(reader.write, Overwrite):
-            consumed = run.transactions.get(reader.key, {}).get(consume_app_id(log.facts.layout))
-            commits = None if consumed is None else since(consumed).between(consumed, log.facts.layout.version)
+            consumed = run.transactions.get(reader.key, {}).get(consume_app_id(log.facts.snapshot))
+            commits = None if consumed is None else since(consumed).between(consumed, log.facts.snapshot.version)
             if commits and any(map(is_news, commits)):
                 waiting[reader.key] = commits[0].committed_ms
     if not waiting:

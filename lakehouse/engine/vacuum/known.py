@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from lakehouse.core.delta.commits import Commit, History
 from lakehouse.core.errors import Broken, Transient
-from lakehouse.core.inventory import TableBooks, keep_books
+from lakehouse.core.inventory import TableFiles, fold_table_files
 from lakehouse.engine.delta_log import TableFacts, newest_first
 from lakehouse.engine.inventory import Places
 from lakehouse.engine.lake import Lake
@@ -20,13 +20,13 @@ class KnownLog:
     """What the log of a table says, the table's files by it, and the file that makes this version, as it was before the log was read."""
 
     facts: TableFacts
-    books: TableBooks
+    table_files: TableFiles
     commit: StoredFile
 
     @property
     def file_count(self) -> int:
         """Files that the log tells of, live and removed."""
-        return len(self.books.live) + len(self.books.stones)
+        return len(self.table_files.live) + len(self.table_files.stones)
 
 
 def read_log(lake: Lake, table: str, *, place: Places) -> KnownLog | None:
@@ -40,11 +40,11 @@ def read_log(lake: Lake, table: str, *, place: Places) -> KnownLog | None:
         facts = lake.facts(table)
         if facts is None:
             return None
-        version = f"{table}/_delta_log/{facts.layout.version:020}"
+        version = f"{table}/_delta_log/{facts.snapshot.version:020}"
         # Of a log that was cleaned up to its newest checkpoint only that is left.
         of_it = [f"{version}.json", *(name for name in sorted(listed) if name.startswith(f"{version}.checkpoint."))]
         if commit := next((listed[name] for name in of_it if name in listed), None):
-            return KnownLog(facts=facts, books=keep_books(facts.layout, place=place), commit=commit)
+            return KnownLog(facts=facts, table_files=fold_table_files(facts.snapshot, place=place), commit=commit)
     raise Transient(f"vacuum of {table}: its log changed {_TRIES} times while it was read; try again")
 
 
@@ -54,7 +54,7 @@ def has_newer_version(lake: Lake, known: KnownLog) -> bool:
     Raises:
         Broken: the known commit is gone, or another one is in its place: the log was put back, and what it needs now is unknown.
     """
-    table, version = known.facts.layout.table, known.facts.layout.version
+    table, version = known.facts.snapshot.table, known.facts.snapshot.version
     now = lake.store.stat(known.commit.name)
     # S3 tells times in seconds, and some servers list them in other digits than a HEAD has.
     off_ms = 1_000 if lake.settings.on_s3 else 0

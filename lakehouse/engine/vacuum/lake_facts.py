@@ -16,9 +16,9 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
 
 from lakehouse.core.declaration.table import Table
-from lakehouse.core.delta.snapshot import Layout
+from lakehouse.core.delta.snapshot import Snapshot
 from lakehouse.core.errors import Broken, LakehouseError, Refused
-from lakehouse.core.inventory import TableBooks, keep_books, table_roots
+from lakehouse.core.inventory import TableFiles, fold_table_files, table_roots
 from lakehouse.core.vacuum import ASKED_AT_ONCE
 from lakehouse.engine.clock import now_ms
 from lakehouse.engine.inventory import Places, ReportRows, landing_places, newest_report, stamps_of
@@ -63,7 +63,7 @@ class LakeFacts:
         known = self._kept.pop(table, None)
         if known is None or not self._is_newest(known):
             known = read_log(self.lake, table, place=self._place)
-            self._learn(table, known and known.facts.layout, known and known.books)
+            self._learn(table, known and known.facts.snapshot, known and known.table_files)
         if known is not None:
             self._kept[table] = known
         return known
@@ -159,21 +159,21 @@ class LakeFacts:
                     self.log(table)
                 else:
                     facts = self.lake.facts(table)
-                    self._learn(table, facts and facts.layout, facts and keep_books(facts.layout, place=self._place))
+                    self._learn(table, facts and facts.snapshot, facts and fold_table_files(facts.snapshot, place=self._place))
             except LakehouseError as error:
                 self._unread[table] = str(error)
 
-    def _learn(self, table: str, layout: Layout | None, books: TableBooks | None) -> None:
+    def _learn(self, table: str, snapshot: Snapshot | None, table_files: TableFiles | None) -> None:
         self._unread.pop(table, None)
-        self._versions[table] = layout.version if layout else _NO_VERSION
-        if layout is None or books is None:
+        self._versions[table] = snapshot.version if snapshot else _NO_VERSION
+        if snapshot is None or table_files is None:
             self.there.discard(table)
             return
         self.tables.add(table)
         self.there.add(table)
-        self.transactions[table] = layout.transactions
-        if not (books.borrowed <= self.lent and books.unplaced <= self.unplaced):
-            self.lent, self.unplaced = self.lent | books.borrowed, self.unplaced | books.unplaced
+        self.transactions[table] = snapshot.transactions
+        if not (table_files.borrowed <= self.lent and table_files.unplaced <= self.unplaced):
+            self.lent, self.unplaced = self.lent | table_files.borrowed, self.unplaced | table_files.unplaced
 
     def _refuse_unread(self, table: str) -> None:
         for name, why in self._unread.items():

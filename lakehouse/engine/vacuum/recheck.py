@@ -5,11 +5,11 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 from lakehouse.core.errors import Broken
-from lakehouse.core.inventory import TableBooks
-from lakehouse.core.vacuum import ASKED_AT_ONCE, Doomed, LaterFacts, VacuumPlan, are_partitions, folders_above, written_once
+from lakehouse.core.inventory import TableFiles
+from lakehouse.core.vacuum import ASKED_AT_ONCE, Candidate, LaterFacts, VacuumPlan, are_partitions, folders_above, written_once
 from lakehouse.engine.clock import now_ms
 from lakehouse.engine.store import Store, StoredFile
-from lakehouse.engine.vacuum.facts import Gathered
+from lakehouse.engine.vacuum.facts import VacuumReading
 from lakehouse.engine.vacuum.known import has_newer_version
 from lakehouse.engine.vacuum.lake_facts import LakeFacts
 
@@ -17,12 +17,12 @@ from lakehouse.engine.vacuum.lake_facts import LakeFacts
 class Recheck:
     """The last check of one plan's files; what it keeps goes into `spared` with the reason."""
 
-    def __init__(self, run: LakeFacts, known: Gathered, planned: VacuumPlan, spared: dict[str, str]) -> None:
+    def __init__(self, run: LakeFacts, known: VacuumReading, planned: VacuumPlan, spared: dict[str, str]) -> None:
         self._run, self._planned, self._spared = run, planned, spared
         self._facts, self._log = known.facts, known.log
         self._later: LaterFacts | None = None
 
-    def still_going(self, batch: Sequence[Doomed]) -> list[Doomed]:
+    def still_going(self, batch: Sequence[Candidate]) -> list[Candidate]:
         """Those of the batch that may go now; what is gone already is left out, too, and is not spared.
 
         The log is asked last: a file that a writer makes again after storage was asked for it, and commits, is found there.
@@ -32,7 +32,9 @@ class Recheck:
             Refused: the log of another table cannot be read.
         """
         store, table = self._run.lake.store, self._planned.table
-        going = self._without(batch, in_new_tables(store, self._facts.books, batch), "a table was made in its folder since it was listed")
+        going = self._without(
+            batch, in_new_tables(store, self._facts.table_files, batch), "a table was made in its folder since it was listed"
+        )
         # On S3 a request for each file would be as many as Delta takes, and nobody else writes a name that was made for one try.
         asked = [each for each in going if not self._facts.on_s3 or not written_once(each.name)]
         found = stored(store, table, asked)
@@ -43,12 +45,12 @@ class Recheck:
         self._ask_the_log()
         return self._allowed(going)
 
-    def _without(self, doomed: Sequence[Doomed], names: set[str], why: str) -> list[Doomed]:
+    def _without(self, candidates: Sequence[Candidate], names: set[str], why: str) -> list[Candidate]:
         """The files but for these, each of which keeps Hadoop's checksum of it."""
-        self._spared |= {each.name: why for each in doomed if each.name in names}
-        return [each for each in doomed if (each.goes_with or each.name) not in names]
+        self._spared |= {each.name: why for each in candidates if each.name in names}
+        return [each for each in candidates if (each.goes_with or each.name) not in names]
 
-    def _allowed(self, going: Sequence[Doomed]) -> list[Doomed]:
+    def _allowed(self, going: Sequence[Candidate]) -> list[Candidate]:
         if self._later is None:
             self._later = LaterFacts(self._facts, horizon_ms=self._planned.horizon_ms, now_ms=now_ms())
         allowed = self._later.allow(going)
@@ -56,7 +58,9 @@ class Recheck:
         for each in going:
             if each.name not in names:
                 is_lent = f"{self._planned.table}/{each.name}" in self._facts.lent
-                self._spared[each.name] = "another table reads it" if is_lent else f"version {self._facts.books.version} needs it again"
+                self._spared[each.name] = (
+                    "another table reads it" if is_lent else f"version {self._facts.table_files.version} needs it again"
+                )
         return allowed
 
     def _ask_the_lake(self) -> None:
@@ -72,17 +76,18 @@ class Recheck:
         log = self._run.log(self._planned.table)
         if log is None:
             raise Broken(f"vacuum of {self._planned.table}: its log is gone since the vacuum began; the rest was left alone")
-        known = {"features": log.facts.layout.features, "properties": log.facts.layout.properties}
-        self._facts, self._later, self._log = replace(self._facts, books=log.books, history=log.facts.history, **known), None, log
+        known = {"features": log.facts.snapshot.features, "properties": log.facts.snapshot.properties}
+        self._facts = replace(self._facts, table_files=log.table_files, history=log.facts.history, **known)
+        self._later, self._log = None, log
 
 
-def written_again(planned: VacuumPlan, doomed: Sequence[Doomed], found: dict[str, StoredFile]) -> set[str]:
+def written_again(planned: VacuumPlan, candidates: Sequence[Candidate], found: dict[str, StoredFile]) -> set[str]:
     """The files that storage has in another state than the plan knew: of another size, or modified within the retention.
 
     A writer that gives a file the same name in each try may be about to commit it. LITE knows sizes only where the log does.
     """
     again = set[str]()
-    for each in doomed:
+    for each in candidates:
         now = found.get(each.name)
         if now is None or each.goes_with:
             continue
@@ -92,17 +97,17 @@ def written_again(planned: VacuumPlan, doomed: Sequence[Doomed], found: dict[str
     return again
 
 
-def in_new_tables(store: Store, books: TableBooks, doomed: Sequence[Doomed]) -> set[str]:
+def in_new_tables(store: Store, table_files: TableFiles, candidates: Sequence[Candidate]) -> set[str]:
     """The files in whose folder, or above it, a table lies, as CONVERT makes one of what lies there: one request for each folder.
 
     The plan holds no file of a table that was known; a file that this table removed may be the new one's as well as an orphan.
     """
-    above = {each.name: folders_above(each.name) for each in doomed}
-    asked = are_partitions(sorted({folder for folders in above.values() for folder in folders}), books.partition_columns)
+    above = {each.name: folders_above(each.name) for each in candidates}
+    asked = are_partitions(sorted({folder for folders in above.values() for folder in folders}), table_files.partition_columns)
 
     def has_log(folder: str) -> bool:
         # Partitions are many, and a HEAD costs a twelfth of a LIST; a table as young as a report has its first commit.
-        log = f"{books.table}/{folder}/_delta_log"
+        log = f"{table_files.table}/{folder}/_delta_log"
         return store.stat(f"{log}/{0:020}.json") is not None if asked[folder] else bool(store.list(log))
 
     with ThreadPoolExecutor(max_workers=ASKED_AT_ONCE) as pool:
@@ -110,7 +115,7 @@ def in_new_tables(store: Store, books: TableBooks, doomed: Sequence[Doomed]) -> 
     return {name for name, folders in above.items() if not made.isdisjoint(folders)}
 
 
-def stored(store: Store, table: str, files: Sequence[Doomed]) -> dict[str, StoredFile]:
+def stored(store: Store, table: str, files: Sequence[Candidate]) -> dict[str, StoredFile]:
     """Those of the files that storage has now, by name."""
     with ThreadPoolExecutor(max_workers=ASKED_AT_ONCE) as pool:
         found = zip(files, pool.map(store.stat, [f"{table}/{each.name}" for each in files]), strict=True)

@@ -30,7 +30,7 @@ from lakehouse.core.costs.estimate import price
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.errors import LakehouseError, Refused, Transient
 from lakehouse.core.reasons import Reason
-from lakehouse.core.vacuum import DELETE_KEYS, FAILED_NAMED, Doomed, PastVacuum, VacuumPlan, type_of_mode, written_once
+from lakehouse.core.vacuum import DELETE_KEYS, FAILED_NAMED, Candidate, VacuumPlan, VacuumRecord, type_of_mode, written_once
 from lakehouse.core.vacuum.outcome import VacuumOutcome
 from lakehouse.engine.clock import now_ms, pause_about
 from lakehouse.engine.journal.journal import Journal
@@ -39,7 +39,7 @@ from lakehouse.engine.spark import statements
 from lakehouse.engine.spark.sessions import translated
 from lakehouse.engine.table_lock import hold
 from lakehouse.engine.vacuum.delta import agreed
-from lakehouse.engine.vacuum.facts import Gathered, gather, plan
+from lakehouse.engine.vacuum.facts import VacuumReading, gather, plan
 from lakehouse.engine.vacuum.known import has_newer_version
 from lakehouse.engine.vacuum.lake_facts import LakeFacts
 from lakehouse.engine.vacuum.recheck import Recheck
@@ -65,7 +65,7 @@ class _Work:
         """The outcome, written down; it is complete if all that was past the retention was gone through."""
         seconds, requests = time.monotonic() - self._started, self._lake.store.requests - self._before
         is_whole = planned.reason is not Reason.TOO_LITTLE_PAST and not planned.left_count and len(self.failed) <= FAILED_NAMED
-        past = PastVacuum(
+        record = VacuumRecord(
             started_ms=self._began_ms,
             ended_ms=now_ms(),
             mode=planned.mode,
@@ -91,12 +91,12 @@ class _Work:
             lists_saved=planned.lists_saved,
             is_complete=is_complete and is_whole,
             # A listing of a moment ago shows what is there; the log and a report do not, and S3 calls a missing key deleted, too.
-            is_at_most=self._lake.settings.on_s3 and planned.mode != "FULL" and any(written_once(each.name) for each in planned.doomed),
+            is_at_most=self._lake.settings.on_s3 and planned.mode != "FULL" and any(written_once(each.name) for each in planned.candidates),
             run=self._run,
             requests=dict(requests),
         )
-        Journal(self._lake.store).record_vacuum(self._table.key, past)
-        return VacuumOutcome(plan=planned, past=past, spared=self.spared, failed=self.failed)
+        Journal(self._lake.store).record_vacuum(self._table.key, record)
+        return VacuumOutcome(plan=planned, record=record, spared=self.spared, failed=self.failed)
 
 
 def vacuum(
@@ -113,7 +113,7 @@ def vacuum(
     check_clock(lake)
     work = _Work(lake, table, owner)
     known, planned = _planned(run, table, mode)
-    if planned.doomed or _retention_to_set(known, table):
+    if planned.candidates or _retention_to_set(known, table):
         spark = open_spark()
         with translated(), hold(lake, spark, table.key, owner=owner or f"vacuum of {table.key}"):
             if retention := _retention_to_set(known, table):
@@ -141,7 +141,7 @@ def rehearse(
     """
     known = gather(run, table)
     planned = known and plan(run, table, mode=mode, gathered=known)
-    if known is None or planned is None or not planned.doomed:
+    if known is None or planned is None or not planned.candidates:
         return planned
     if setting := _retention_to_set(known, table):
         said = ", ".join(f"{name} to {value}" for name, value in setting.items())
@@ -149,7 +149,7 @@ def rehearse(
     with translated():
         spared, uri = dict[str, str](), run.lake.settings.table_uri(table.key)
         going = _agreed(open_spark(), uri, planned, spared)
-        return replace(planned, doomed=tuple(Recheck(run, known, planned, spared).still_going(going)))
+        return replace(planned, candidates=tuple(Recheck(run, known, planned, spared).still_going(going)))
 
 
 def check_clock(lake: Lake) -> None:
@@ -168,7 +168,7 @@ def check_clock(lake: Lake) -> None:
         )
 
 
-def _planned(run: LakeFacts, table: Table, mode: type_of_mode | None) -> tuple[Gathered, VacuumPlan]:
+def _planned(run: LakeFacts, table: Table, mode: type_of_mode | None) -> tuple[VacuumReading, VacuumPlan]:
     known = gather(run, table)
     planned = known and plan(run, table, mode=mode, gathered=known)
     if known is None or planned is None:
@@ -176,15 +176,15 @@ def _planned(run: LakeFacts, table: Table, mode: type_of_mode | None) -> tuple[G
     return known, planned
 
 
-def _agreed(spark: "SparkSession", uri: str, planned: VacuumPlan, spared: dict[str, str]) -> list[Doomed]:
+def _agreed(spark: "SparkSession", uri: str, planned: VacuumPlan, spared: dict[str, str]) -> list[Candidate]:
     """What is left of the plan when Delta was asked."""
-    going = agreed(spark, uri, planned.table, planned.doomed)
-    kept = {each.name for each in planned.doomed} - {each.name for each in going}
+    going = agreed(spark, uri, planned.table, planned.candidates)
+    kept = {each.name for each in planned.candidates} - {each.name for each in going}
     spared |= dict.fromkeys(kept, "Delta would not delete it")
     return going
 
 
-def _carry_out(run: LakeFacts, spark: "SparkSession", table: Table, known: Gathered, planned: VacuumPlan, work: _Work) -> None:
+def _carry_out(run: LakeFacts, spark: "SparkSession", table: Table, known: VacuumReading, planned: VacuumPlan, work: _Work) -> None:
     going = _agreed(spark, run.lake.settings.table_uri(table.key), planned, work.spared)
     recheck = Recheck(run, known, planned, work.spared)
     per_second = table.vacuum.max_deletes_per_second if run.lake.settings.on_s3 else 0
@@ -192,25 +192,25 @@ def _carry_out(run: LakeFacts, spark: "SparkSession", table: Table, known: Gathe
         _delete(run.lake, planned.table, recheck.still_going(batch), work)
 
 
-def _batches(doomed: Sequence[Doomed], *, per_second: int) -> Iterator[Sequence[Doomed]]:
+def _batches(candidates: Sequence[Candidate], *, per_second: int) -> Iterator[Sequence[Candidate]]:
     """A thousand at a time, or what a second allows, since S3 throttles who goes faster; none makes up for a slow one. 0 is no limit."""
     size = min(DELETE_KEYS, per_second or DELETE_KEYS)
     due = time.monotonic()
-    for start in range(0, len(doomed), size):
+    for start in range(0, len(candidates), size):
         time.sleep(max(0.0, due - time.monotonic()))
         due = time.monotonic() + (size / per_second if per_second else 0.0)
-        yield doomed[start : start + size]
+        yield candidates[start : start + size]
 
 
-def _delete(lake: Lake, table: str, doomed: Sequence[Doomed], work: _Work) -> None:
-    names = {f"{table}/{each.name}": each for each in doomed}
+def _delete(lake: Lake, table: str, candidates: Sequence[Candidate], work: _Work) -> None:
+    names = {f"{table}/{each.name}": each for each in candidates}
     for pause in (*_PAUSES_SECONDS, None):
         try:
             failed = lake.store.delete_each([*names])
             break
         except Transient as error:
             if pause is None:
-                work.failed |= {each.name: str(error) for each in doomed}
+                work.failed |= {each.name: str(error) for each in candidates}
                 raise
             pause_about(pause)  # the storage asks for less
     work.failed |= {names[name].name: why for name, why in failed.items()}
@@ -218,8 +218,8 @@ def _delete(lake: Lake, table: str, doomed: Sequence[Doomed], work: _Work) -> No
     work.deleted_bytes += sum(each.size_bytes for name, each in names.items() if name not in failed)
 
 
-def _retention_to_set(known: Gathered, table: Table) -> dict[str, str]:
+def _retention_to_set(known: VacuumReading, table: Table) -> dict[str, str]:
     """The properties that the declaration asks for; none where the table has them, since an ALTER aborts other writers."""
-    has = known.log.facts.layout.properties
+    has = known.log.facts.snapshot.properties
     wanted = table.vacuum.properties_beside(has) if table.vacuum.retention_hours else {}
     return {name: value for name, value in wanted.items() if has.get(name) != value}

@@ -18,7 +18,7 @@ def test_the_plan_that_ran_is_shown_beside_what_it_did_and_of_very_many_files_th
 ) -> None:
     files = [(f"d={day}/f{number}", 1, 10) for day in range(3) for number in range(600)]
     facts = LogBuilder(key=orders.key).create(partition_by=["d"]).append(files).facts()
-    whole = plan_table(orders, facts.layout, facts.history, now_ms=0)
+    whole = plan_table(orders, facts.snapshot, facts.history, now_ms=0)
     narrowed = replace(
         whole, bins=whole.bins[:2], explanation=Reason.NO_FILES.explain(version=4), estimate=replace(whole.estimate, seconds=0.5)
     )

@@ -14,15 +14,15 @@ from lakehouse.core.compaction.plan import CompactionPlan, plan_compaction
 from lakehouse.core.compaction.target_size import LARGEST_TARGET, SMALLEST_TARGET, choose_target
 from lakehouse.core.declaration.compaction_policy import MIB, CompactionPolicy
 from lakehouse.core.delta.commits import History
-from lakehouse.core.delta.snapshot import Column, DataFile, Layout
+from lakehouse.core.delta.snapshot import Column, DataFile, Snapshot
 from lakehouse.core.reasons import Reason
-from lakehouse_tests.core.made import POLICY, data_file, layout
+from lakehouse_tests.core.made import POLICY, data_file, snapshot
 from lakehouse_tests.core.optimize_oracle import NO_PAST, after, delta_bins, written
 
 HOUR_MS = 3_600_000
 
 
-def planned(table: Layout, past: History = NO_PAST, **knobs: float) -> CompactionPlan:
+def planned(table: Snapshot, past: History = NO_PAST, **knobs: float) -> CompactionPlan:
     return plan_compaction(table, replace(POLICY, **knobs), history=past, now_ms=1_000 * table.version)  # type: ignore[arg-type]
 
 
@@ -42,7 +42,7 @@ def in_day(day: int, *sizes: int, modified_ms: int = 0) -> list[DataFile]:
 
 def test_zeros_of_either_sign_are_one_partition_to_a_condition_and_two_to_optimize() -> None:
     files = [data_file(2_000 + n, f"{sign}{n}", partition=(("x", f"{sign}0.0"),)) for sign in ("", "-") for n in range(5)]
-    table = layout(files, columns=[Column(name="x", type="double")])
+    table = snapshot(files, columns=[Column(name="x", type="double")])
     plan = planned(table, target_file_bytes=9_000)
     assert paths(plan) == [["-0", "-1", "-2", "-3"], ["0", "1", "2", "3"]]
     assert plan.partitions is not None and len(plan.partitions) == 1
@@ -52,7 +52,7 @@ def test_zeros_of_either_sign_are_one_partition_to_a_condition_and_two_to_optimi
 
 
 def test_a_bounded_run_takes_the_partitions_with_most_files_gone_per_byte_and_says_what_is_left() -> None:
-    table = layout([*in_day(1, 2_000, 2_000), *in_day(2, *[100] * 10), *in_day(3, 900, 900, 900)])
+    table = snapshot([*in_day(1, 2_000, 2_000), *in_day(2, *[100] * 10), *in_day(3, 900, 900, 900)])
     plan = planned(table, max_bytes_per_run=3_700)
     assert plan.partitions == ((("day", "2"),), (("day", "3"),))
     assert (plan.files_removed, plan.files_left) == (13, 2)
@@ -60,18 +60,18 @@ def test_a_bounded_run_takes_the_partitions_with_most_files_gone_per_byte_and_sa
 
 
 def test_an_unpartitioned_table_is_taken_smallest_files_first() -> None:
-    plan = planned(layout([1_000, 300, 2_000, 200, 4_000]), max_bytes_per_run=1_500)
+    plan = planned(snapshot([1_000, 300, 2_000, 200, 4_000]), max_bytes_per_run=1_500)
     assert (paths(plan), cutoff_of(plan), plan.files_left) == ([["part-3", "part-1", "part-0"]], 2_000, 2)
 
 
 def test_one_bin_is_always_allowed_and_files_of_one_size_stay_together() -> None:
-    plan = planned(layout([1_000, 1_000, 1_000, 3_000]), max_bytes_per_run=1)
+    plan = planned(snapshot([1_000, 1_000, 1_000, 3_000]), max_bytes_per_run=1)
     assert (paths(plan), cutoff_of(plan), plan.files_left) == ([["part-0", "part-1", "part-2"]], 1_001, 1)
 
 
 def test_large_files_full_of_deleted_rows_wait_in_a_bounded_run() -> None:
     files = [data_file(100, "a"), data_file(200, "b"), data_file(1_500, "c"), data_file(6_100, "large", deleted=50)]
-    unbounded, bounded = planned(layout(files)), planned(layout(files), max_bytes_per_run=1_000)
+    unbounded, bounded = planned(snapshot(files)), planned(snapshot(files), max_bytes_per_run=1_000)
     assert (paths(unbounded), paths(bounded)) == ([["a", "b", "c", "large"]], [["a", "b"]])
     assert isinstance(bounded.statement, Packing) and bounded.statement.max_deleted_rows_ratio == 1.0
 
@@ -82,7 +82,7 @@ def test_large_files_full_of_deleted_rows_wait_in_a_bounded_run() -> None:
 def test_only_partitions_that_nobody_writes_are_taken_the_newest_last() -> None:
     hours = {1: 5, 2: 9, 3: 1}
     files = [file for day, hour in hours.items() for file in in_day(day, 100, 100, modified_ms=(20 - hour) * HOUR_MS)]
-    table = replace(layout(files), version=20 * HOUR_MS // 1_000)
+    table = replace(snapshot(files), version=20 * HOUR_MS // 1_000)
     plan = planned(table, cold_hours=2)
     assert plan.partitions == ((("day", "2"),), (("day", "1"),))
     warm = planned(table, cold_hours=10)
@@ -91,7 +91,7 @@ def test_only_partitions_that_nobody_writes_are_taken_the_newest_last() -> None:
 
 
 def test_a_delete_by_vectors_makes_a_partition_warm_though_its_files_keep_their_times() -> None:
-    start = replace(layout([], partition_columns=["day"]), version=20 * HOUR_MS // 1_000)
+    start = replace(snapshot([], partition_columns=["day"]), version=20 * HOUR_MS // 1_000)
     table, past = written(start, NO_PAST, in_day(1, 100, 100, modified_ms=HOUR_MS))
     assert planned(table, cold_hours=2).files_removed == 2
     assert planned(table, past, cold_hours=2).reason is Reason.ALL_WARM
@@ -120,16 +120,16 @@ def test_near_a_border_the_target_stays_what_it_was() -> None:
 
 
 def test_a_declared_target_is_the_target_and_zero_follows_the_table() -> None:
-    assert planned(layout([10, 10])).as_json()["target_file_bytes"] == POLICY.target_file_bytes
-    following = planned(layout([10, 10, 20 * 1024**3]), target_file_bytes=0)
+    assert planned(snapshot([10, 10])).as_json()["target_file_bytes"] == POLICY.target_file_bytes
+    following = planned(snapshot([10, 10, 20 * 1024**3]), target_file_bytes=0)
     assert (following.as_json()["target_file_bytes"], following.policy.target_file_bytes) == (128 * MIB, 128 * MIB)
 
 
-def compacted(*, target: int, sizes: Sequence[int]) -> tuple[Layout, History]:
+def compacted(*, target: int, sizes: Sequence[int]) -> tuple[Snapshot, History]:
     """A table whose files a compaction under `target` wrote, and somebody has written since."""
-    start = layout([target // 2, target // 2])
+    start = snapshot([target // 2, target // 2])
     done = planned(start, target_file_bytes=target)
-    table, past = after(layout([]), NO_PAST, done, [[data_file(1)]] * len(sizes), sizes)
+    table, past = after(snapshot([]), NO_PAST, done, [[data_file(1)]] * len(sizes), sizes)
     return written(table, past, [])
 
 
@@ -156,16 +156,16 @@ def test_seven_right_files_stay_and_eight_are_merged_once_into_the_second_tier()
 
 def test_a_table_keeps_as_many_files_as_cores_scan_it_unless_they_would_have_next_to_nothing_to_read() -> None:
     size = TRIVIAL_BYTES_PER_CORE // 2
-    table = layout([size] * 40)  # 80 MiB
+    table = snapshot([size] * 40)  # 80 MiB
     alone, eight = (planned(table, target_file_bytes=128 * MIB, scan_cores=cores) for cores in (1, 8))
     assert (alone.files_added, eight.files_added) == (1, 10)
     assert (eight.as_json()["target_file_bytes"], eight.policy.target_file_bytes) == (8 * MIB, 128 * MIB)
-    trivial = planned(layout([size // 100] * 40), target_file_bytes=128 * MIB, scan_cores=8)
+    trivial = planned(snapshot([size // 100] * 40), target_file_bytes=128 * MIB, scan_cores=8)
     assert trivial.files_added == 1
 
 
 def test_a_table_of_no_more_files_than_cores_is_left_alone_with_the_reason() -> None:
-    plan = planned(layout([TRIVIAL_BYTES_PER_CORE] * 8), target_file_bytes=128 * MIB, scan_cores=8)
+    plan = planned(snapshot([TRIVIAL_BYTES_PER_CORE] * 8), target_file_bytes=128 * MIB, scan_cores=8)
     assert (plan.reason, plan.bins) == (Reason.CORES_KEPT_BUSY, ())
     assert plan.sentence.startswith("its 8 files (32 MiB) keep 8 cores busy")
 
@@ -174,12 +174,12 @@ def test_a_table_of_no_more_files_than_cores_is_left_alone_with_the_reason() -> 
 
 
 @st.composite
-def stories(draw: st.DrawFn) -> tuple[Layout, History, CompactionPolicy]:
+def stories(draw: st.DrawFn) -> tuple[Snapshot, History, CompactionPolicy]:
     """A table that was compacted under one policy, written since, and is now looked at under another."""
     unit = draw(st.sampled_from([10, 2_000]))  # with the second, sizes are of the order of what a core wants to read
     days = draw(st.sampled_from([["1"], ["1", "01", "2", None]]))
     columns = [Column(name="day", type="int")]
-    start = layout([], columns=columns, partition_columns=["day"] if len(days) > 1 else [])
+    start = snapshot([], columns=columns, partition_columns=["day"] if len(days) > 1 else [])
 
     def some_files(name: str) -> list[DataFile]:
         return [
@@ -211,7 +211,7 @@ def stories(draw: st.DrawFn) -> tuple[Layout, History, CompactionPolicy]:
 
 @given(stories(), st.data(), st.randoms(use_true_random=False))
 def test_whatever_the_knobs_the_plan_is_what_delta_does_and_runs_end_where_the_plan_says(
-    story: tuple[Layout, History, CompactionPolicy], data: st.DataObject, random: Random
+    story: tuple[Snapshot, History, CompactionPolicy], data: st.DataObject, random: Random
 ) -> None:
     table, past, policy = story
     now_ms = 1_000 * table.version + 5_000
@@ -235,7 +235,7 @@ def test_whatever_the_knobs_the_plan_is_what_delta_does_and_runs_end_where_the_p
         pytest.fail("it never ends")
 
 
-def plan_bytes(plan: CompactionPlan, table: Layout, sizes: Sequence[int]) -> int:
+def plan_bytes(plan: CompactionPlan, table: Snapshot, sizes: Sequence[int]) -> int:
     """The bytes of the table before the plan ran: outputs taken off, inputs put back."""
     outputs = [file.size_bytes for file in table.files if file.path.startswith(f"v{table.version}-")]
     return table.size_bytes - sum(outputs) + sum(sizes)
@@ -244,7 +244,7 @@ def plan_bytes(plan: CompactionPlan, table: Layout, sizes: Sequence[int]) -> int
 @given(st.data())
 def test_a_file_that_was_right_stays_right_while_the_table_grows_and_shrinks(data: st.DataObject) -> None:
     """Until the target has become eight times its own."""
-    table, past = layout([]), NO_PAST
+    table, past = snapshot([]), NO_PAST
     targets = data.draw(st.lists(st.sampled_from([4_096, 8_192, 16_384]), min_size=2, max_size=8))
     right: set[str] = set()
     for step, target in enumerate(targets):

@@ -7,12 +7,12 @@ from lakehouse.core.compaction.plan import plan_table
 from lakehouse.core.costs.estimate import DEFAULT_RATES
 from lakehouse.core.declaration.table import Append, Landing, Table
 from lakehouse.core.delta.commits import Commit, History
-from lakehouse.core.delta.snapshot import Column, DataFile, Layout, LogDebt
+from lakehouse.core.delta.snapshot import Column, DataFile, LogTail, Snapshot
 
 TABLE = Table(
     key="bronze/t", source=Landing(prefix="landing/t/", format="json", schema="id BIGINT, at TIMESTAMP"), write=Append(partition_by=("at",))
 )
-LAYOUT = Layout(
+LAYOUT = Snapshot(
     table="bronze/t",
     uri="/lake/bronze/t",
     version=3,
@@ -21,7 +21,7 @@ LAYOUT = Layout(
         DataFile(path=f"{number}", size_bytes=100 + number, modified_ms=0, partition=(("at", at),))
         for number, at in enumerate(("2013-01-01", "2013-01-01 00:00:00", "2013-01-02", "2013-01-02"))
     ),
-    log=LogDebt(checkpoint_version=None, commit_count=4, commit_bytes=0),
+    log=LogTail(checkpoint_version=None, commit_count=4, commit_bytes=0),
     columns=(Column(name="id", type="bigint"), Column(name="at", type="timestamp")),
     partition_columns=("at",),
 )
@@ -46,9 +46,9 @@ def test_the_rest_of_a_plan_is_priced_and_says_what_it_leaves() -> None:
 
 
 def test_in_a_bucket_the_rest_is_priced_with_its_requests() -> None:
-    layout = replace(LAYOUT, uri="s3a://lake/bronze/t")
-    whole = plan_table(TABLE, layout, _history(), now_ms=0)
-    rest = without_partitions(whole, layout, partitions_removed_from(layout, [_commit("1")]), rates=DEFAULT_RATES)
+    snapshot = replace(LAYOUT, uri="s3a://lake/bronze/t")
+    whole = plan_table(TABLE, snapshot, _history(), now_ms=0)
+    rest = without_partitions(whole, snapshot, partitions_removed_from(snapshot, [_commit("1")]), rates=DEFAULT_RATES)
     assert 0 < rest.estimate.get_requests < whole.estimate.get_requests and 0 < rest.estimate.put_requests < whole.estimate.put_requests
 
 

@@ -2,10 +2,10 @@
 
 import pytest
 
-from lakehouse.core.compaction.foreign_writers import Rhythm, rhythm_of
+from lakehouse.core.compaction.foreign_writers import WriteIntervals, write_intervals_of
 from lakehouse.core.delta.commits import Commit, History
 
-EVERY_TEN_SECONDS = Rhythm(last_ms=100_000, busy_seconds=2, idle_seconds=8)
+EVERY_TEN_SECONDS = WriteIntervals(last_ms=100_000, busy_seconds=2, idle_seconds=8)
 
 
 def _history(*commits: Commit) -> History:
@@ -39,7 +39,7 @@ def test_the_next_foreign_commit_is_waited_for_only_where_that_helps(now_ms: int
 
 
 def test_nothing_is_waited_for_longer_than_twenty_seconds() -> None:
-    hourly = Rhythm(last_ms=0, busy_seconds=60, idle_seconds=3540)
+    hourly = WriteIntervals(last_ms=0, busy_seconds=60, idle_seconds=3540)
     assert hourly.seconds_to_wait(now_ms=3_541_000, seconds=10) == 20
 
 
@@ -50,13 +50,13 @@ def test_a_rhythm_is_that_of_foreign_statements_that_read_before_they_write() ->
         _commit(42, "OPTIMIZE", changed_data=False),
         _commit(43, own=True),
     ]
-    assert rhythm_of(_history(*foreign, *others)) == Rhythm(last_ms=40_000, busy_seconds=2, idle_seconds=8)
-    assert rhythm_of(_history(*foreign[:2], *others)) is None
-    assert rhythm_of(_history()) is None
+    assert write_intervals_of(_history(*foreign, *others)) == WriteIntervals(last_ms=40_000, busy_seconds=2, idle_seconds=8)
+    assert write_intervals_of(_history(*foreign[:2], *others)) is None
+    assert write_intervals_of(_history()) is None
 
 
 def test_statements_that_overlap_leave_no_gap() -> None:
-    rhythm = rhythm_of(_history(*[_commit(second, seconds=5) for second in (10, 12, 14)]))
-    assert rhythm is not None
-    assert rhythm.idle_seconds == 0
-    assert rhythm.seconds_to_wait(now_ms=15_000, seconds=1) == 0
+    write_intervals = write_intervals_of(_history(*[_commit(second, seconds=5) for second in (10, 12, 14)]))
+    assert write_intervals is not None
+    assert write_intervals.idle_seconds == 0
+    assert write_intervals.seconds_to_wait(now_ms=15_000, seconds=1) == 0

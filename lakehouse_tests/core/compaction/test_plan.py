@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lakehouse.core.compaction.plan import CompactionPlan, plan_compaction
-from lakehouse.core.delta.snapshot import Column, DataFile, Layout
+from lakehouse.core.delta.snapshot import Column, DataFile, Snapshot
 from lakehouse.core.errors import Refused
 from lakehouse.core.reasons import Reason
-from lakehouse_tests.core.made import POLICY, TARGET, data_file, layout, plan
+from lakehouse_tests.core.made import POLICY, TARGET, data_file, plan, snapshot
 from lakehouse_tests.core.optimize_oracle import NO_PAST, after, day_of, delta_bins
 
 # Whole-table sizes of a bin, smallest first. The target is 8,000 bytes, files below 6,000 are candidates.
@@ -161,7 +161,7 @@ def test_a_plan_does_not_depend_on_the_order_of_the_log() -> None:
 
 
 @st.composite
-def tables(draw: st.DrawFn) -> Layout:
+def tables(draw: st.DrawFn) -> Snapshot:
     """Small partitioned tables in which every kind of file meets every other."""
     count = draw(st.integers(0, 14))
     files = [
@@ -175,11 +175,11 @@ def tables(draw: st.DrawFn) -> Layout:
         )
         for place in range(count)
     ]
-    return layout(files, columns=[Column(name="day", type="int")], partition_columns=["day"])
+    return snapshot(files, columns=[Column(name="day", type="int")], partition_columns=["day"])
 
 
 @given(tables())
-def test_bins_never_mix_partitions_nor_share_files_nor_pass_the_target(table: Layout) -> None:
+def test_bins_never_mix_partitions_nor_share_files_nor_pass_the_target(table: Snapshot) -> None:
     found = plan_compaction(table, POLICY)
     packed = [file.path for bin_ in found.bins for file in bin_.files]
     assert len(packed) == len(set(packed))
@@ -190,7 +190,7 @@ def test_bins_never_mix_partitions_nor_share_files_nor_pass_the_target(table: La
 
 
 @given(tables())
-def test_two_bins_of_one_partition_always_pass_the_target_together(table: Layout) -> None:
+def test_two_bins_of_one_partition_always_pass_the_target_together(table: Snapshot) -> None:
     by_day = defaultdict(list)
     for bin_ in plan_compaction(table, POLICY).bins:
         by_day[day_of(bin_.files[0])].append(bin_.size_bytes)
@@ -199,7 +199,7 @@ def test_two_bins_of_one_partition_always_pass_the_target_together(table: Layout
 
 
 @given(tables(), st.randoms(use_true_random=False))
-def test_the_plan_predicts_what_delta_does_whatever_its_order_among_equal_sizes(table: Layout, random: Random) -> None:
+def test_the_plan_predicts_what_delta_does_whatever_its_order_among_equal_sizes(table: Snapshot, random: Random) -> None:
     done = plan_compaction(table, POLICY)
     # Where there is nothing to do, nothing is sent to Delta.
     actual = delta_bins(table, done, ties=lambda _: random.randrange(100)) if done.bins else []
@@ -208,7 +208,7 @@ def test_the_plan_predicts_what_delta_does_whatever_its_order_among_equal_sizes(
 
 
 @given(tables(), st.data(), st.randoms(use_true_random=False))
-def test_planning_the_outcome_of_a_plan_yields_nothing_to_do(table: Layout, data: st.DataObject, random: Random) -> None:
+def test_planning_the_outcome_of_a_plan_yields_nothing_to_do(table: Snapshot, data: st.DataObject, random: Random) -> None:
     done = plan_compaction(table, POLICY)
     bins = delta_bins(table, done, ties=lambda _: random.randrange(100))
     outputs = [data.draw(st.sampled_from([1, size // 2 or 1, size])) for size in (sum(file.size_bytes for file in bin_) for bin_ in bins)]

@@ -15,7 +15,7 @@ from lakehouse.core.declaration.prices import DEFAULT_PRICES, Prices
 from lakehouse.core.declaration.table import Append, Landing, Table
 from lakehouse.core.delta.commits import Commit
 from lakehouse.core.errors import Refused
-from lakehouse_tests.core.made import layout
+from lakehouse_tests.core.made import snapshot
 from lakehouse_tests.core.ran import compaction, past, write
 
 MB = 1_000_000
@@ -127,5 +127,5 @@ def test_prices_that_cannot_be_meant_are_refused_by_name(field: str, value: Any)
 def test_a_table_s_own_prices_are_in_its_plan() -> None:
     landed = Landing(prefix="landing/t/", format="json", schema="id BIGINT")
     table = Table(key="bronze/t", source=landed, write=Append(), prices=Prices(usd_per_vcpu_hour=3600, vcpus=1))
-    found = plan_table(table, layout([1_000, 2_000]), past([]), now_ms=0).estimate
+    found = plan_table(table, snapshot([1_000, 2_000]), past([]), now_ms=0).estimate
     assert found.seconds > 0 and found.usd == pytest.approx(found.seconds)

@@ -42,8 +42,10 @@ def test_the_benchmark_s_log_holds_what_it_says(tmp_path: Path) -> None:
     big_log.build(tmp_path, files=2_000, partitions=40, tombstones=500, commits=5)
     facts = read_facts(DiskStore(tmp_path), big_log.KEY, uri="/lake/big")
     assert facts is not None
-    layout = facts.layout
-    assert (layout.version, layout.file_count, len(layout.tombstones)) == (6, 2_000 + 5 * 50 - 5 * 3, 500 + 5 * 3)
-    assert len({file.partition for file in layout.files}) == 40
-    assert sum(file.deletion_vector is not None for file in layout.files) == sum(file.deleted_row_count > 0 for file in layout.files) > 90
-    assert all(type(file) is DataFile and file.row_count for file in layout.files)
+    snapshot = facts.snapshot
+    assert (snapshot.version, snapshot.file_count, len(snapshot.tombstones)) == (6, 2_000 + 5 * 50 - 5 * 3, 500 + 5 * 3)
+    assert len({file.partition for file in snapshot.files}) == 40
+    assert (
+        sum(file.deletion_vector is not None for file in snapshot.files) == sum(file.deleted_row_count > 0 for file in snapshot.files) > 90
+    )
+    assert all(type(file) is DataFile and file.row_count for file in snapshot.files)

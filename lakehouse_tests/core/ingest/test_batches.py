@@ -37,7 +37,7 @@ def batch(number: int, *names: str) -> Batch:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Story:
+class FileHistory:
     """What lies there and what is known, and what comes of it. `seen` are names below the prefix, with sizes where no more is known."""
 
     listing: list[LandedFile]
@@ -73,17 +73,19 @@ DELETED = {
     "seen": {"a.json": 10, "b.csv": 10, "c.json": 10},
 }
 STORIES = {
-    "the first files": Story(listing=landed("b.json", "a.jsonl.gz"), taken=["a.jsonl.gz", "b.json"]),
-    "an empty folder": Story(listing=[], **NOTHING),
-    "nothing new": Story(listing=landed("a.json"), **KNOWN, **NOTHING),
-    "one new file": Story(listing=landed("a.json", "b.json"), **KNOWN, number=5, taken=["b.json"]),
-    "a late file that sorts before those taken": Story(listing=landed("0.json", "a.json"), **KNOWN, number=5, taken=["0.json"]),
-    "more files than a batch takes": Story(listing=landed(*(f"{place}.json" for place in range(9))), taken=["0.json", "1.json", "2.json"]),
-    "more bytes than a batch takes": Story(listing=landed("a.json", "b.json", "c.json", size_bytes=600), taken=["a.json", "b.json"]),
-    "one file takes a batch by itself": Story(listing=landed("a.json", "b.json", size_bytes=1_000), taken=["a.json"]),
-    "hidden names at any level": Story(listing=landed(".a.json", "_b.json", "x/.y/c.json", "_tmp/d.json"), **NOTHING),
-    "a folder below the prefix": Story(listing=landed("x/y/a.json"), taken=["x/y/a.json"]),
-    "a batch that was planned and did not arrive": Story(
+    "the first files": FileHistory(listing=landed("b.json", "a.jsonl.gz"), taken=["a.jsonl.gz", "b.json"]),
+    "an empty folder": FileHistory(listing=[], **NOTHING),
+    "nothing new": FileHistory(listing=landed("a.json"), **KNOWN, **NOTHING),
+    "one new file": FileHistory(listing=landed("a.json", "b.json"), **KNOWN, number=5, taken=["b.json"]),
+    "a late file that sorts before those taken": FileHistory(listing=landed("0.json", "a.json"), **KNOWN, number=5, taken=["0.json"]),
+    "more files than a batch takes": FileHistory(
+        listing=landed(*(f"{place}.json" for place in range(9))), taken=["0.json", "1.json", "2.json"]
+    ),
+    "more bytes than a batch takes": FileHistory(listing=landed("a.json", "b.json", "c.json", size_bytes=600), taken=["a.json", "b.json"]),
+    "one file takes a batch by itself": FileHistory(listing=landed("a.json", "b.json", size_bytes=1_000), taken=["a.json"]),
+    "hidden names at any level": FileHistory(listing=landed(".a.json", "_b.json", "x/.y/c.json", "_tmp/d.json"), **NOTHING),
+    "a folder below the prefix": FileHistory(listing=landed("x/y/a.json"), taken=["x/y/a.json"]),
+    "a batch that was planned and did not arrive": FileHistory(
         listing=landed("a.json", "b.json", "new.json"),
         newest=batch(4, "a.json", "b.json"),
         seen={"a.json": 10, "b.json": 10},
@@ -93,7 +95,7 @@ STORIES = {
         taken=["a.json", "b.json"],
         is_new=False,
     ),
-    "the same, its files gone": Story(
+    "the same, its files gone": FileHistory(
         listing=[],
         newest=batch(4, "a.json"),
         seen={"a.json": 10},
@@ -103,52 +105,52 @@ STORIES = {
         taken=["a.json"],
         is_new=False,
     ),
-    "none of three batches arrived, the oldest comes first": Story(**DELETED, **AGAIN, arrived=0, number=1, taken=["a.json"]),
-    "then the next with files, whatever is set aside in between": Story(**DELETED, **AGAIN, arrived=1, number=3, taken=["c.json"]),
-    "then what is new": Story(**DELETED, arrived=3, number=4, taken=["new.json"]),
-    "of an overwrite the newest is done again, since it replaces the others": Story(
+    "none of three batches arrived, the oldest comes first": FileHistory(**DELETED, **AGAIN, arrived=0, number=1, taken=["a.json"]),
+    "then the next with files, whatever is set aside in between": FileHistory(**DELETED, **AGAIN, arrived=1, number=3, taken=["c.json"]),
+    "then what is new": FileHistory(**DELETED, arrived=3, number=4, taken=["new.json"]),
+    "of an overwrite the newest is done again, since it replaces the others": FileHistory(
         **DELETED, **AGAIN, write=Overwrite(), arrived=0, number=3, taken=["c.json"]
     ),
-    "a batch of files set aside alone has nothing to arrive": Story(
+    "a batch of files set aside alone has nothing to arrive": FileHistory(
         listing=landed("a.json", "b.json"), newest=batch(4), seen={"a.json": 10}, arrived=3, number=5, taken=["b.json"]
     ),
-    "a foreign file": Story(listing=landed("a.json", "a.parquet"), taken=["a.json"], aside=["a.parquet"]),
-    "foreign files alone": Story(listing=landed("a.csv", "b.JSON"), aside=["a.csv", "b.JSON"]),
-    "a foreign file set aside before": Story(listing=landed("a.csv"), newest=batch(1), seen={"a.csv": 10}, arrived=0, **NOTHING),
-    "a file that changed after it was taken": Story(
+    "a foreign file": FileHistory(listing=landed("a.json", "a.parquet"), taken=["a.json"], aside=["a.parquet"]),
+    "foreign files alone": FileHistory(listing=landed("a.csv", "b.JSON"), aside=["a.csv", "b.JSON"]),
+    "a foreign file set aside before": FileHistory(listing=landed("a.csv"), newest=batch(1), seen={"a.csv": 10}, arrived=0, **NOTHING),
+    "a file that changed after it was taken": FileHistory(
         listing=landed("a.json", size_bytes=11) + landed("b.json"), **KNOWN, number=5, taken=["b.json"], aside=["a.json"]
     ),
-    "a taken file of the same size and another time is read again": Story(
+    "a taken file of the same size and another time is read again": FileHistory(
         listing=[LandedFile(name="a.json", size_bytes=10, modified_ms=7)],
         seen={"a.json": KnownFile(size_bytes=10, modified_ms=6, digest="d")},
         taken=["a.json"],
     ),
-    "one that an older program took without a digest is not": Story(
+    "one that an older program took without a digest is not": FileHistory(
         listing=[LandedFile(name="a.json", size_bytes=10, modified_ms=7)],
         seen={"a.json": KnownFile(size_bytes=10, modified_ms=6)},
         **NOTHING,
     ),
-    "a file that was set aside and has changed": Story(
+    "a file that was set aside and has changed": FileHistory(
         listing=[LandedFile(name="a.json", size_bytes=10, modified_ms=7)],
         seen={"a.json": KnownFile(size_bytes=10, modified_ms=6, is_taken=False)},
         taken=["a.json"],
     ),
-    "a file that was set aside and has not": Story(
+    "a file that was set aside and has not": FileHistory(
         listing=[LandedFile(name="a.json", size_bytes=10, modified_ms=7)],
         seen={"a.json": KnownFile(size_bytes=10, modified_ms=7, is_taken=False)},
         **NOTHING,
     ),
-    "a name that is no text": Story(listing=landed("a\udcff.json"), aside=["a\udcff.json"]),
-    "a name with a colon": Story(listing=landed("05:00.json"), taken=["05:00.json"]),
-    "a file as large as is allowed": Story(listing=landed("a.json", size_bytes=1_000), taken=["a.json"]),
-    "a larger one": Story(listing=landed("a.json", size_bytes=1_001), aside=["a.json"]),
-    "an overwrite takes the newest": Story(
+    "a name that is no text": FileHistory(listing=landed("a\udcff.json"), aside=["a\udcff.json"]),
+    "a name with a colon": FileHistory(listing=landed("05:00.json"), taken=["05:00.json"]),
+    "a file as large as is allowed": FileHistory(listing=landed("a.json", size_bytes=1_000), taken=["a.json"]),
+    "a larger one": FileHistory(listing=landed("a.json", size_bytes=1_001), aside=["a.json"]),
+    "an overwrite takes the newest": FileHistory(
         listing=landed("2.json", "1.json", "3.json"), write=Overwrite(), taken=["3.json"], aside=["1.json", "2.json"]
     ),
-    "an overwrite takes no late file that is older than the one taken": Story(
+    "an overwrite takes no late file that is older than the one taken": FileHistory(
         listing=landed("0.json", "a.json"), **KNOWN, write=Overwrite(), number=5, aside=["0.json"]
     ),
-    "an overwrite is not held up by a larger file": Story(
+    "an overwrite is not held up by a larger file": FileHistory(
         listing=landed("z.json", size_bytes=1_001) + landed("b.json"),
         newest=Batch(number=2, files=()),
         older=[batch(1, "a.json")],
@@ -158,17 +160,17 @@ STORIES = {
         number=3,
         taken=["b.json"],
     ),
-    "an overwrite is not held up by a foreign name": Story(
+    "an overwrite is not held up by a foreign name": FileHistory(
         listing=landed("b.json"), newest=batch(1), seen={"z.csv": 10}, write=Overwrite(), number=2, taken=["b.json"]
     ),
-    "an overwrite of a file that changed": Story(
+    "an overwrite of a file that changed": FileHistory(
         listing=landed("a.json", size_bytes=11), **KNOWN, write=Overwrite(), number=5, aside=["a.json"]
     ),
 }
 
 
 @pytest.mark.parametrize("story", STORIES.values(), ids=STORIES)
-def test_a_batch(story: Story) -> None:
+def test_a_batch(story: FileHistory) -> None:
     found = story.plan()
     chosen = found.batch
     assert (found.reason, found.is_new, chosen and chosen.number) == (story.reason, story.is_new, story.number)
@@ -185,7 +187,7 @@ WHY = {
 
 @pytest.mark.parametrize(("listing", "seen", "why"), WHY.values(), ids=WHY)
 def test_a_file_is_set_aside_with_the_reason(listing: list[LandedFile], seen: dict[str, int], why: str) -> None:
-    found = Story(listing=listing, seen=seen).plan().batch
+    found = FileHistory(listing=listing, seen=seen).plan().batch
     assert found is not None and why in found.set_aside[0].why
 
 
@@ -225,7 +227,7 @@ def test_an_empty_file_of_an_overwrite_is_one_that_a_person_should_see() -> None
 
 @pytest.mark.parametrize("row_count", [0, 1])
 def test_an_overwrite_takes_its_file_only_for_its_rows_and_leaves_older_ones_in_wait_without_any(row_count: int) -> None:
-    plan = Story(listing=landed("1.json", "2.json", "x.csv"), write=Overwrite()).plan()
+    plan = FileHistory(listing=landed("1.json", "2.json", "x.csv"), write=Overwrite()).plan()
     settled = settle_batch(plan, [replace(FILE, name="2.json")], row_count=row_count, is_overwrite=True)
     assert [file.name for file in settled.files] == ["2.json"][:row_count]
     assert [aside.name for aside in settled.set_aside] == (["x.csv", "1.json"] if row_count else ["x.csv", "2.json"])
@@ -233,7 +235,7 @@ def test_an_overwrite_takes_its_file_only_for_its_rows_and_leaves_older_ones_in_
 
 
 def test_an_append_takes_files_without_a_single_row() -> None:
-    plan = Story(listing=landed("1.json")).plan()
+    plan = FileHistory(listing=landed("1.json")).plan()
     assert settle_batch(plan, [FILE], row_count=0, is_overwrite=False).files == (FILE,)
 
 
@@ -256,7 +258,7 @@ def test_everything_landed_is_taken_once_and_only_once_over_any_number_of_batche
 
 
 def test_the_sentence_counts_what_is_taken_and_what_is_not() -> None:
-    assert Story(listing=landed("a.json", "b.csv")).plan().sentence == "batch 1 has 1 landed file (10 B), 1 file set aside"
+    assert FileHistory(listing=landed("a.json", "b.csv")).plan().sentence == "batch 1 has 1 landed file (10 B), 1 file set aside"
 
 
 def test_each_table_has_its_own_transaction_id() -> None:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from lakehouse.core.delta.deletion_vectors import vector_file
 from lakehouse.core.delta.paths import name_below
 from lakehouse.core.delta.retention import retention_ms_of
-from lakehouse.core.delta.snapshot import DataFile, Layout, LogDebt, Tombstone
+from lakehouse.core.delta.snapshot import DataFile, LogTail, Snapshot, Tombstone
 from lakehouse.core.errors import Refused
 from lakehouse.core.inventory import (
     Owners,
@@ -19,10 +19,10 @@ from lakehouse.core.inventory import (
     Reconciliation,
     Reference,
     StoredObject,
-    TableBooks,
+    TableFiles,
     TableShares,
     decode_key,
-    keep_books,
+    fold_table_files,
     parse_manifest,
     plausible_ms,
     reconcile,
@@ -190,7 +190,7 @@ def stored(key: str, size: int = 1, age: int = 30 * DAY, **more: Any) -> StoredO
     return StoredObject(bucket="lake", key=key, size_bytes=size, modified_ms=NOW - age, **more)
 
 
-def books(table: str = "a/t", **more: Any) -> TableBooks:
+def table_files(table: str = "a/t", **more: Any) -> TableFiles:
     fields: dict[str, Any] = {
         "table": table,
         "version": 3,
@@ -201,7 +201,7 @@ def books(table: str = "a/t", **more: Any) -> TableBooks:
         "removed_vectors": {"v_kept.bin": NOW - DAY, "v_dead.bin": NOW - 8 * DAY},
         "partition_columns": ("d", "_p"),
     }
-    return TableBooks(**(fields | more))
+    return TableFiles(**(fields | more))
 
 
 ALL = (stored("a/t/d=1/live", 5), stored("a/t/deletion_vector_live.bin", 3))
@@ -210,7 +210,7 @@ UNREFERENCED = "deletion_vector_61d16c75-6994-46b7-a15b-8b538852e50e.bin"
 
 
 def held(*objects: StoredObject, **more: Any) -> Reconciliation:
-    return reconcile([books()], objects, now_ms=NOW, settled_ms=NOW - HOUR, **more)
+    return reconcile([table_files()], objects, now_ms=NOW, settled_ms=NOW - HOUR, **more)
 
 
 @pytest.mark.parametrize(
@@ -268,7 +268,7 @@ def test_a_live_file_that_is_not_in_storage_is_missing() -> None:
 
 
 def test_a_live_file_younger_than_the_report_is_not_missing() -> None:
-    found = only(reconcile([books()], [], now_ms=NOW, settled_ms=NOW - DAY))
+    found = only(reconcile([table_files()], [], now_ms=NOW, settled_ms=NOW - DAY))
     assert (found.missing, found.unsettled_count) == ((), 2)
 
 
@@ -277,14 +277,14 @@ def test_a_live_file_of_another_size_is_told() -> None:
 
 
 def test_without_a_known_retention_nothing_is_past_it() -> None:
-    found = only(reconcile([books(retention_ms=None)], [stored("a/t/past"), stored("a/t/x")], now_ms=NOW, settled_ms=0))
+    found = only(reconcile([table_files(retention_ms=None)], [stored("a/t/past"), stored("a/t/x")], now_ms=NOW, settled_ms=0))
     assert [share.part for share in found.shares] == [Part.TOMBSTONED_KEPT, Part.ORPHANED_YOUNG]
 
 
 def test_files_that_a_shallow_clone_reads_are_lent_and_missed_by_the_clone() -> None:
     reference = Reference(size_bytes=1, written_ms=NOW - DAY)
-    clone = books("a/clone", live={}, vectors={}, stones={}, elsewhere={"a/t/past": reference, "a/t/gone": reference})
-    found = reconcile([books(), clone], [*ALL, stored("lake/a/t/past"), stored("a/t/past")], now_ms=NOW, settled_ms=NOW)
+    clone = table_files("a/clone", live={}, vectors={}, stones={}, elsewhere={"a/t/past": reference, "a/t/gone": reference})
+    found = reconcile([table_files(), clone], [*ALL, stored("lake/a/t/past"), stored("a/t/past")], now_ms=NOW, settled_ms=NOW)
     cloned, lender = found.tables
     assert cloned.missing == ("a/t/gone",)
     assert [share.part for share in lender.shares] == [Part.LIVE, Part.LENT, Part.VECTORS_LIVE]
@@ -342,7 +342,7 @@ def test_storage_classes_are_kept_apart() -> None:
 
 
 def test_the_books_of_a_layout() -> None:
-    layout = Layout(
+    snapshot = Snapshot(
         table="a/t",
         uri="s3a://bucket/lake/a/t",
         version=7,
@@ -359,9 +359,9 @@ def test_the_books_of_a_layout() -> None:
             Tombstone(path="s3a://bucket/lake/a/source/gone"),
         ),
         removed_vectors={"iinline": 1, f"{SHARED}@1": 7, f"{SHARED}@99": 5, "u00000000000000000003@1": 5, "u00000000000000000003@2": None},
-        log=LogDebt(checkpoint_version=None, commit_count=1, commit_bytes=1),
+        log=LogTail(checkpoint_version=None, commit_count=1, commit_bytes=1),
     )
-    found = keep_books(layout, place=lambda uri: name_below(uri, "s3a://bucket/lake"))
+    found = fold_table_files(snapshot, place=lambda uri: name_below(uri, "s3a://bucket/lake"))
     assert found.live == {
         "d=a%20b/x": Reference(size_bytes=5, written_ms=1),
         "y z": Reference(size_bytes=6, written_ms=2),
@@ -396,6 +396,6 @@ NAMES = st.sampled_from(
     )
 )
 def test_the_parts_sum_to_the_inventory_s_total(objects: list[StoredObject]) -> None:
-    found = reconcile([books(), books("a/t/n")], objects, now_ms=NOW, settled_ms=NOW, unread={"a/bad": "why"})
+    found = reconcile([table_files(), table_files("a/t/n")], objects, now_ms=NOW, settled_ms=NOW, unread={"a/bad": "why"})
     assert found.file_count == len(objects)
     assert found.size_bytes == sum(each.size_bytes for each in objects)

@@ -21,8 +21,8 @@ from lakehouse.core.scheduling.circuit_breaker import (
     Pause,
     Scan,
     assess_breaker,
-    hands_off,
-    persons_hands_off,
+    hold_back,
+    persons_hold_back,
     tries_of,
 )
 from lakehouse.core.scheduling.rewrite_loops import Rewrites, find_rewrites
@@ -299,14 +299,14 @@ ORDER = [
 def test_the_first_reason_in_order_is_told(
     knobs: Compaction, pause: Pause | None, state: BreakerState, reason: Reason, sentence: str
 ) -> None:
-    found = hands_off("bronze/t", knobs, pause, state, NOON)
+    found = hold_back("bronze/t", knobs, pause, state, NOON)
     assert found is not None and (found.table, found.reason) == ("bronze/t", reason) and sentence in found.sentence
 
 
 @pytest.mark.parametrize("state", [None, HALF, breaker()])
 def test_a_table_is_served_where_no_reason_holds(state: BreakerState | None) -> None:
     over = Pause(table="bronze/t", since_ms=0, until_ms=NOON)
-    assert hands_off("bronze/t", Compaction(windows=(WINDOW, Window(start="11:00", end="13:00"))), over, state, NOON) is None
+    assert hold_back("bronze/t", Compaction(windows=(WINDOW, Window(start="11:00", end="13:00"))), over, state, NOON) is None
 
 
 @pytest.mark.parametrize(
@@ -319,7 +319,7 @@ def test_a_table_is_served_where_no_reason_holds(state: BreakerState | None) -> 
     ],
 )
 def test_a_person_is_bound_by_an_opt_out_and_a_pause_alone(knobs: Compaction, pause: Pause | None, reason: Reason | None) -> None:
-    found = persons_hands_off("bronze/t", knobs, pause, NOON)
+    found = persons_hold_back("bronze/t", knobs, pause, NOON)
     assert (found and found.reason) == reason
 
 

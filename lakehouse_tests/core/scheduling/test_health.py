@@ -5,12 +5,12 @@ import json
 import pytest
 
 from lakehouse.core.compaction.plan import plan_compaction
-from lakehouse.core.delta.snapshot import Layout, Tombstone
+from lakehouse.core.delta.snapshot import Snapshot, Tombstone
 from lakehouse.core.scheduling.health import Health, assess_health, log_debt_ok, small_files_ok
-from lakehouse_tests.core.made import POLICY, data_file, layout
+from lakehouse_tests.core.made import POLICY, data_file, snapshot
 
 
-def health(table: Layout) -> Health:
+def health(table: Snapshot) -> Health:
     return assess_health(table, plan_compaction(table, POLICY))
 
 
@@ -20,7 +20,7 @@ def part(found: Health, name: str) -> float:
 
 def test_the_counts_are_those_of_the_layout_and_of_its_plan() -> None:
     stones = [Tombstone(path="x", size_bytes=70), Tombstone(path="y")]
-    found = health(layout([1_000, 2_000, 5_999, 6_000, data_file(9_000, rows=10, deleted=3)], tombstones=stones, commit_count=3))
+    found = health(snapshot([1_000, 2_000, 5_999, 6_000, data_file(9_000, rows=10, deleted=3)], tombstones=stones, commit_count=3))
     assert (found.file_count, found.small_file_count, found.mergeable_file_count) == (5, 3, 2)
     assert (found.size_bytes, found.average_file_bytes, found.row_count) == (23_999, 4_799, 407)
     assert (found.tombstone_count, found.tombstone_bytes) == (2, 70)
@@ -28,32 +28,32 @@ def test_the_counts_are_those_of_the_layout_and_of_its_plan() -> None:
 
 
 def test_small_files_that_nothing_can_merge_are_counted_as_small_but_not_as_mergeable() -> None:
-    found = health(layout([data_file(100, day, partition=(("day", day),)) for day in "abcdefgh"]))
+    found = health(snapshot([data_file(100, day, partition=(("day", day),)) for day in "abcdefgh"]))
     assert (found.small_file_count, found.mergeable_file_count) == (8, 0)
     assert found.score == pytest.approx(100, abs=1)
 
 
 def test_rows_are_unknown_where_one_file_has_no_statistics() -> None:
-    assert health(layout([data_file(1), data_file(2, rows=None)])).row_count is None
+    assert health(snapshot([data_file(1), data_file(2, rows=None)])).row_count is None
 
 
 def test_an_empty_table_is_well() -> None:
-    found = health(layout([], commit_count=0))
+    found = health(snapshot([], commit_count=0))
     assert (found.score, found.average_file_bytes, found.row_count) == (100.0, 0, 0)
     assert found.sentence == "health 100 of 100: 0 files (0 B), nothing to improve"
 
 
 # What gets worse from one table to the next, and the part of the score that tells.
 WORSENING = {
-    "small files": [layout([100] * count) for count in (0, 2, 4, 40, 400)],
-    "average size": [layout([10_000 // count] * count) for count in (2, 5, 10, 100)],
-    "log debt": [layout([9_000], commit_count=count) for count in (0, 10, 100, 1_000)],
-    "tombstones": [layout([9_000], tombstones=[Tombstone(path="x", size_bytes=size)]) for size in (0, 900, 9_000, 90_000)],
+    "small files": [snapshot([100] * count) for count in (0, 2, 4, 40, 400)],
+    "average size": [snapshot([10_000 // count] * count) for count in (2, 5, 10, 100)],
+    "log debt": [snapshot([9_000], commit_count=count) for count in (0, 10, 100, 1_000)],
+    "tombstones": [snapshot([9_000], tombstones=[Tombstone(path="x", size_bytes=size)]) for size in (0, 900, 9_000, 90_000)],
 }
 
 
 @pytest.mark.parametrize(("name", "tables"), WORSENING.items(), ids=WORSENING)
-def test_the_score_falls_with_each_of_its_parts(name: str, tables: list[Layout]) -> None:
+def test_the_score_falls_with_each_of_its_parts(name: str, tables: list[Snapshot]) -> None:
     found = [health(table) for table in tables]
     values = [part(each, name) for each in found]
     scores = [each.score for each in found]
@@ -65,24 +65,24 @@ def test_the_score_falls_with_each_of_its_parts(name: str, tables: list[Layout])
 @pytest.mark.parametrize(
     ("name", "table"),
     [
-        ("small files", layout([100] * 4)),
-        ("log debt", layout([9_000], commit_count=100)),
-        ("tombstones", layout([9_000], tombstones=[Tombstone(path="x", size_bytes=9_000)])),
+        ("small files", snapshot([100] * 4)),
+        ("log debt", snapshot([9_000], commit_count=100)),
+        ("tombstones", snapshot([9_000], tombstones=[Tombstone(path="x", size_bytes=9_000)])),
     ],
 )
-def test_a_part_is_half_at_its_limit(name: str, table: Layout) -> None:
+def test_a_part_is_half_at_its_limit(name: str, table: Snapshot) -> None:
     assert part(health(table), name) == 0.5
 
 
 def test_the_average_is_measured_against_what_each_partition_could_have() -> None:
     days = [data_file(size, f"{day}{size}", partition=(("day", day),)) for day in "ab" for size in (4_000, 5_000)]
-    assert part(health(layout(days)), "average size") == 1.0
+    assert part(health(snapshot(days)), "average size") == 1.0
     days = [data_file(size, f"{day}{size}", partition=(("day", day),)) for day in "ab" for size in (1_000, 2_000)]
-    assert part(health(layout(days)), "average size") == 0.5
+    assert part(health(snapshot(days)), "average size") == 0.5
 
 
 def test_the_sentence_names_the_part_that_costs_most() -> None:
-    assert "held down most by log debt: 900 commits" in health(layout([9_000], commit_count=900)).sentence
+    assert "held down most by log debt: 900 commits" in health(snapshot([9_000], commit_count=900)).sentence
 
 
 HISTOGRAM = {
@@ -98,14 +98,14 @@ HISTOGRAM = {
 
 @pytest.mark.parametrize(("size", "label"), HISTOGRAM.items())
 def test_each_file_stands_in_one_bin_of_the_histogram(size: int, label: str) -> None:
-    bins = health(layout([size])).histogram
+    bins = health(snapshot([size])).histogram
     assert [found.label for found in bins if found.file_count] == [label]
     assert [found.below_bytes for found in bins][-1] is None and len({found.label for found in bins}) == len(bins) == 11
 
 
 @pytest.mark.parametrize(("count", "ok"), [(0, True), (4, True), (7, True), (8, False), (40, False)])
 def test_small_files_fail_the_check_at_twice_the_threshold(count: int, ok: bool) -> None:
-    found = health(layout([100] * count))
+    found = health(snapshot([100] * count))
     verdict = small_files_ok(found)
     assert verdict.ok is ok
     assert (
@@ -121,12 +121,12 @@ def test_small_files_fail_the_check_at_twice_the_threshold(count: int, ok: bool)
 )
 def test_log_debt_fails_beyond_ten_checkpoint_intervals(commits: int, interval: str | None, ok: bool) -> None:
     properties = {} if interval is None else {"delta.checkpointInterval": interval}
-    verdict = log_debt_ok(health(layout([9_000], commit_count=commits, properties=properties, checkpoint_version=5)))
+    verdict = log_debt_ok(health(snapshot([9_000], commit_count=commits, properties=properties, checkpoint_version=5)))
     assert verdict.ok is ok
     assert "KiB) since the checkpoint of version 5" in verdict.sentence
 
 
 def test_the_json_is_plain_and_holds_every_part() -> None:
-    found = json.loads(json.dumps(health(layout([1_000, 2_000])).as_json()))
+    found = json.loads(json.dumps(health(snapshot([1_000, 2_000])).as_json()))
     assert set(found["parts"]) == {"small files", "average size", "log debt", "tombstones"}
     assert sum(found["histogram"].values()) == found["file_count"] == 2

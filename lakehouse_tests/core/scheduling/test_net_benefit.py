@@ -3,7 +3,7 @@
 import pytest
 
 from lakehouse.core.declaration.prices import DEFAULT_PRICES, Prices
-from lakehouse.core.scheduling.net_benefit import Worth, usd_per_opening, weigh_worth
+from lakehouse.core.scheduling.net_benefit import NetBenefit, assess_net_benefit, usd_per_opening
 
 
 def test_an_opening_costs_its_seconds_and_its_requests() -> None:
@@ -15,7 +15,7 @@ def test_an_opening_costs_its_seconds_and_its_requests() -> None:
 
 
 def test_worth_grows_with_readers_and_files_and_falls_with_cost() -> None:
-    worth = weigh_worth(reads_per_day=24, openings_saved=100, cost_usd=0.001, prices=DEFAULT_PRICES, on_s3=True)
+    worth = assess_net_benefit(reads_per_day=24, openings_saved=100, cost_usd=0.001, prices=DEFAULT_PRICES, on_s3=True)
     assert worth is not None
     assert worth.benefit_usd_per_day == pytest.approx(24 * 100 * usd_per_opening(DEFAULT_PRICES, on_s3=True))
     assert worth.ratio == pytest.approx(worth.benefit_usd_per_day / 0.001)
@@ -24,8 +24,8 @@ def test_worth_grows_with_readers_and_files_and_falls_with_cost() -> None:
 @pytest.mark.parametrize("unknown", ["reads_per_day", "openings_saved", "cost_usd"])
 def test_what_is_not_known_is_not_guessed(unknown: str) -> None:
     known: dict[str, float | None] = {"reads_per_day": 1.0, "openings_saved": 1, "cost_usd": 1.0}
-    assert weigh_worth(prices=DEFAULT_PRICES, **{**known, unknown: None}) is None  # type: ignore[arg-type]
+    assert assess_net_benefit(prices=DEFAULT_PRICES, **{**known, unknown: None}) is None  # type: ignore[arg-type]
 
 
 def test_nothing_to_do_is_worth_nothing() -> None:
-    assert Worth(benefit_usd_per_day=1.0, cost_usd=0.0).ratio == 0
+    assert NetBenefit(benefit_usd_per_day=1.0, cost_usd=0.0).ratio == 0

@@ -187,7 +187,7 @@ def test_who_is_left_alone_is_told_so_and_takes_no_slot() -> None:
         RunState(),
         bounds=Bounds(slots=1),
         now_ms=NOW,
-        hands_off={"a": Reason.OPTED_OUT.explain(said="mode off")},
+        hold_back={"a": Reason.OPTED_OUT.explain(said="mode off")},
     )
     assert [(each.table, each.sentence, each.request) for each in found] == [
         ("a", "its declaration says mode off: nothing runs unless a person insists (--anyway)", False),

@@ -30,7 +30,7 @@ from lakehouse.core.delta.commits import Commit, History
 from lakehouse.core.errors import Refused
 from lakehouse.core.reasons import Reason
 from lakehouse.core.scheduling.strategy_selection import WriteFacts, choose_strategy, measure_writes, strategy_of
-from lakehouse_tests.core.made import layout
+from lakehouse_tests.core.made import snapshot
 
 HOUR_MS = 3_600_000
 SMALL = WriteFacts(batch_bytes=MIB, batch_files=2, batch_partitions=1, arrivals_per_hour=12, table_bytes=20 * MIB)
@@ -124,10 +124,10 @@ def test_writes_are_measured_from_the_commits_with_new_rows_alone() -> None:
         (0, "", False), (0, "d=1/a d=2/a", True), (2, "d=1/b d=2/b", True), (3, "d=1/x", False), (4, "d=1/c d=1/d d=2/c", True),
         (6, "d=1/e d=2/e", True), (8, "d=1/f d=1/g d=1/h d=2/f d=3/f", True),
     )  # fmt: skip
-    assert measure_writes(layout([7, 8], partition_columns=("d",)), history) == WriteFacts(
+    assert measure_writes(snapshot([7, 8], partition_columns=("d",)), history) == WriteFacts(
         batch_bytes=2 * MIB, batch_files=2, batch_partitions=2, arrivals_per_hour=0.5, table_bytes=15
     )
-    assert measure_writes(layout([7, 8], properties={OPTIMIZE_WRITE: "true"}), history) == WriteFacts(
+    assert measure_writes(snapshot([7, 8], properties={OPTIMIZE_WRITE: "true"}), history) == WriteFacts(
         batch_bytes=2 * MIB, batch_files=2, batch_partitions=1, arrivals_per_hour=0.5, table_bytes=15, is_shuffled=True
     )
 
@@ -138,7 +138,7 @@ def test_writes_are_measured_from_the_commits_with_new_rows_alone() -> None:
     ids=["too few", "all at once", "no rows"],
 )
 def test_a_history_that_does_not_tell_leaves_the_choice_to_the_sensor(history: History, known: int) -> None:
-    found = strategy_of(chosen(60), layout([1]), history)
+    found = strategy_of(chosen(60), snapshot([1]), history)
     assert (found.strategy, found.reason) == (BySensor(), Reason.WRITES_UNKNOWN)
     assert found.sentence.startswith(f"by the sensor: {known} commits")
 
@@ -146,8 +146,8 @@ def test_a_history_that_does_not_tell_leaves_the_choice_to_the_sensor(history: H
 def test_a_target_that_follows_the_table_is_the_one_that_batches_have_to_fill() -> None:
     policy = replace(chosen(60), target_file_bytes=0)
     history = written(*[(hour, " ".join(f"{hour}.{place}" for place in range(16)), True) for hour in range(6)])
-    assert strategy_of(policy, layout([16 * MIB]), history).strategy == OptimizedWrite()
-    assert strategy_of(policy, layout([16 * 1024 * MIB] * 9), history).strategy != OptimizedWrite()
+    assert strategy_of(policy, snapshot([16 * MIB]), history).strategy == OptimizedWrite()
+    assert strategy_of(policy, snapshot([16 * 1024 * MIB] * 9), history).strategy != OptimizedWrite()
 
 
 def test_without_a_table_there_is_nothing_to_choose_by() -> None:
@@ -210,11 +210,11 @@ CLUSTERINGS: dict[str, tuple[Any, tuple[str, ...], str | None, tuple[str, ...] |
 def test_clustering_comes_and_goes_with_the_policy(
     wanted: Any, current: tuple[str, ...], mark: str | None, columns: tuple[str, ...] | None, after: str | None
 ) -> None:
-    there = replace(layout([], properties={CLUSTERING_MARK: mark} if mark else {}), clustering_columns=current)
+    there = replace(snapshot([], properties={CLUSTERING_MARK: mark} if mark else {}), clustering_columns=current)
     found = clustering_change(there, wanted)
     assert (found.columns, found.mark) == (columns, after)
 
 
 def test_a_table_with_partitions_cannot_be_clustered() -> None:
     with pytest.raises(Refused, match="bronze/t: LiquidClustering is declared, and the table is partitioned by d; accepted: "):
-        clustering_change(layout([], partition_columns=("d",)), BY_A)
+        clustering_change(snapshot([], partition_columns=("d",)), BY_A)

@@ -15,7 +15,7 @@ from lakehouse.core.reasons import Reason
 from lakehouse.core.scheduling.health import assess_health
 from lakehouse.core.scheduling.ranking import Bounds, RunState, choose_compactions
 from lakehouse.core.scheduling.triggers import OnceCold, TableState, find_trigger, slowdown_of, state_of
-from lakehouse_tests.core.made import POLICY, data_file, layout, plan
+from lakehouse_tests.core.made import POLICY, data_file, plan, snapshot
 
 HOUR = 3_600_000
 NOW = 1_700_000_000_000
@@ -66,7 +66,7 @@ def test_a_small_file_that_nothing_can_be_merged_with_grows_old_in_peace() -> No
 def test_deleted_rows_that_no_plan_would_take_out_ask_for_nothing() -> None:
     assert found(replace(FOUND, purged_row_count=0), purge_deleted_rows_share=0.1) is Reason.BELOW_THRESHOLD
     files, policy = [data_file(9_000, "a", deleted=60)], replace(QUIET, purge_deleted_rows_share=0.2)
-    made = layout(files)
+    made = snapshot(files)
     for cold_hours, reason in ((0, Reason.DUE_DELETED_ROWS), (1, Reason.BELOW_THRESHOLD)):
         state = state_of(made, assess_health(made, plan_compaction(made, replace(policy, cold_hours=cold_hours), now_ms=0)))
         assert (state.deleted_rows_share, find_trigger(state, policy, now_ms=0).reason) == (0.6, reason)
@@ -115,7 +115,7 @@ def test_what_grows_a_little_every_day_is_seen_against_the_runs_of_days_before()
 
 def test_a_state_holds_what_the_log_tells() -> None:
     files = [data_file(1_000, "a"), data_file(1_500, "b", deleted=20), data_file(7_000, "c"), data_file(900, "d", compacted=True)]
-    made = layout(files)
+    made = snapshot(files)
     state = state_of(made, assess_health(made, plan(files)))
     assert (state.version, state.file_count, state.mergeable_file_count, state.files_after) == (7, 4, 3, 2)
     assert (state.mergeable_bytes, state.openings_saved, state.oldest_small_ms) == (3_400, 2, 0)
@@ -124,7 +124,7 @@ def test_a_state_holds_what_the_log_tells() -> None:
 
 
 def test_a_backlog_counts_whole_however_little_one_run_may_do() -> None:
-    made = layout([100] * 12)
+    made = snapshot([100] * 12)
     bounded = plan_compaction(made, replace(QUIET, min_small_files=10, max_bytes_per_run=250))
     state = state_of(made, assess_health(made, bounded))
     assert (bounded.files_removed + bounded.files_left, state.mergeable_file_count) == (12, 12)
@@ -132,7 +132,7 @@ def test_a_backlog_counts_whole_however_little_one_run_may_do() -> None:
 
 
 def test_rows_that_the_log_does_not_count_hide_no_share() -> None:
-    whole, unknown = layout([data_file(1_000, "a", rows=None)]), layout([data_file(1_000, "a", rows=None, vector="u1")])
+    whole, unknown = snapshot([data_file(1_000, "a", rows=None)]), snapshot([data_file(1_000, "a", rows=None, vector="u1")])
     assert state_of(whole, assess_health(whole, plan([]))).deleted_rows_share == 0
     assert state_of(unknown, assess_health(unknown, plan([]))).deleted_rows_share is None
 
@@ -147,7 +147,7 @@ def test_what_was_written_once_is_asked_for_once_it_is_cold_and_never_before(
     """Written at 0, told of at once, and never again; `is_old`: too few files for the count, so that their age decides."""
     policy = Compaction(min_small_files=40 if is_old else 4, max_small_file_age_hours=24.0 if is_old else 0, cold_hours=cold_hours)
     table = Table(key="bronze/t", source=Landing(prefix="t/", format="json", schema="id STRING"), write=Append(), compaction=policy)
-    made, past = layout(DAYS if is_partitioned else [100, 101, 102, 103]), History(table="bronze/t", commits=())
+    made, past = snapshot(DAYS if is_partitioned else [100, 101, 102, 103]), History(table="bronze/t", commits=())
     health = assess_health(made, plan_table(table, made, past, now_ms=0))
     told = state_of(made, health, plan_once_cold(table, made, past, now_ms=0))
     in_force = policy_for("bronze", policy)

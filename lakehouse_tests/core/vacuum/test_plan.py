@@ -10,17 +10,17 @@ from lakehouse.core.declaration.prices import DEFAULT_PRICES
 from lakehouse.core.declaration.table import Append, Landing, Table
 from lakehouse.core.delta.commits import Commit, History
 from lakehouse.core.errors import Broken, Refused
-from lakehouse.core.inventory import Part, Reference, StoredObject, TableBooks
+from lakehouse.core.inventory import Part, Reference, StoredObject, TableFiles
 from lakehouse.core.reasons import Reason
 from lakehouse.core.vacuum import (
     SHORT_RETENTION_RISK,
-    Doomed,
+    Candidate,
     LaterFacts,
-    PastVacuum,
     ReportFacts,
     Vacuum,
     VacuumFacts,
     VacuumPlan,
+    VacuumRecord,
     are_partitions,
     candidates,
     choose_mode,
@@ -41,7 +41,7 @@ def commit(version: int, ms: int, *removed: str) -> Commit:
     return Commit(version=version, committed_ms=ms, operation="DELETE", changed_data=True, removed_paths=removed)
 
 
-BOOKS = TableBooks(
+BOOKS = TableFiles(
     table="a/t",
     version=3,
     retention_ms=WEEK,
@@ -51,12 +51,12 @@ BOOKS = TableBooks(
     removed_vectors={},
 )
 HISTORY = History(table="a/t", commits=(commit(0, OLD - DAY), commit(1, OLD, "past"), commit(2, NOW - DAY, "kept"), commit(3, NOW - HOUR)))
-FACTS = VacuumFacts(books=BOOKS, history=HISTORY, on_s3=True, tables=frozenset({"a/t", "a/t/inner"}))
-MANY = replace(FACTS, books=replace(BOOKS, live={str(number): Reference(size_bytes=5, written_ms=OLD) for number in range(5_000)}))
+FACTS = VacuumFacts(table_files=BOOKS, history=HISTORY, on_s3=True, tables=frozenset({"a/t", "a/t/inner"}))
+MANY = replace(FACTS, table_files=replace(BOOKS, live={str(number): Reference(size_bytes=5, written_ms=OLD) for number in range(5_000)}))
 REPORT = ReportFacts(name="daily/x", created_ms=NOW - 2 * HOUR, data_files=1)
 
 
-def past(mode: str = "FULL", ended_ms: int = NOW - 3 * HOUR, **more: Any) -> PastVacuum:
+def past(mode: str = "FULL", ended_ms: int = NOW - 3 * HOUR, **more: Any) -> VacuumRecord:
     zeros = dict.fromkeys(
         (
             "predicted_files",
@@ -70,7 +70,7 @@ def past(mode: str = "FULL", ended_ms: int = NOW - 3 * HOUR, **more: Any) -> Pas
         0,
     )
     defaults = {"report": "", "version": 2, "horizon_ms": ended_ms - WEEK, "spared": 0, **zeros}
-    return PastVacuum(mode=mode, started_ms=ended_ms - 1, ended_ms=ended_ms, **{**defaults, **more})  # type: ignore[arg-type]
+    return VacuumRecord(mode=mode, started_ms=ended_ms - 1, ended_ms=ended_ms, **{**defaults, **more})  # type: ignore[arg-type]
 
 
 def stored(name: str, size: int = 1, ms: int | None = OLD, **more: Any) -> StoredObject:
@@ -90,8 +90,8 @@ def plan(
 
 def test_what_a_commit_removed_within_the_retention_stays_though_its_tombstone_is_gone() -> None:
     """A checkpoint dropped it while the retention was a shorter one."""
-    forgotten = replace(FACTS, books=replace(BOOKS, stones={"past": OLD}))
-    assert [each.name for each in plan(ALL, forgotten).doomed] == ["orphan", "past"]
+    forgotten = replace(FACTS, table_files=replace(BOOKS, stones={"past": OLD}))
+    assert [each.name for each in plan(ALL, forgotten).candidates] == ["orphan", "past"]
 
 
 def test_a_file_without_a_tombstone_is_looked_for_in_commits_below_the_known_history() -> None:
@@ -106,19 +106,19 @@ def test_a_file_without_a_tombstone_is_looked_for_in_commits_below_the_known_his
         raise AssertionError("commits before the retention are nobody's business")
 
     busy = replace(FACTS, history=History(table="a/t", commits=(commit(3, NOW - HOUR),)), older_commits=older)
-    assert [each.name for each in plan(ALL[:3], busy).doomed] == ["past"]
+    assert [each.name for each in plan(ALL[:3], busy).candidates] == ["past"]
     assert asked == []
-    forgotten = replace(busy, books=replace(BOOKS, stones={"past": OLD}))
+    forgotten = replace(busy, table_files=replace(BOOKS, stones={"past": OLD}))
     found = plan(ALL, forgotten)
-    assert ([each.name for each in found.doomed], len(asked)) == (["orphan", "past"], 1)
-    kept = Doomed(name="kept", size_bytes=2, modified_ms=OLD, part=Part.ORPHANED_OLD)
+    assert ([each.name for each in found.candidates], len(asked)) == (["orphan", "past"], 1)
+    kept = Candidate(name="kept", size_bytes=2, modified_ms=OLD, part=Part.ORPHANED_OLD)
     later = LaterFacts(forgotten, horizon_ms=NOW - WEEK, now_ms=NOW)
-    assert later.allow([kept, *found.doomed]) == [*found.doomed]
+    assert later.allow([kept, *found.candidates]) == [*found.candidates]
 
 
 def test_what_is_past_its_retention_goes_and_is_priced() -> None:
     found = plan(ALL)
-    assert [(each.name, each.part) for each in found.doomed] == [("orphan", Part.ORPHANED_OLD), ("past", Part.TOMBSTONED_PAST)]
+    assert [(each.name, each.part) for each in found.candidates] == [("orphan", Part.ORPHANED_OLD), ("past", Part.TOMBSTONED_PAST)]
     assert (found.reason, found.file_count, found.size_bytes) == (Reason.VACUUM_DUE, 2, 7)
     assert found.requests == {"LIST": 1, "GET": 0, "HEAD": 4, "DELETE": 1} and found.usd > 0
     assert found.as_json()["parts"] == {"orphaned_old": 1, "tombstoned_past": 1}
@@ -152,38 +152,38 @@ def test_what_stays_whatever_it_is(each: StoredObject) -> None:
 
 
 def test_what_another_table_borrows_stays() -> None:
-    assert plan(ALL, replace(FACTS, lent=frozenset({"a/t/past", "a/t/orphan"}))).doomed == ()
+    assert plan(ALL, replace(FACTS, lent=frozenset({"a/t/past", "a/t/orphan"}))).candidates == ()
 
 
 def test_hadoops_checksum_goes_with_its_file_and_only_then() -> None:
     found = plan([*ALL, stored(".live.crc"), stored(".past.crc", 12), stored(".gone.crc")])
-    assert [(each.name, each.goes_with) for each in found.doomed] == [("orphan", ""), ("past", ""), (".past.crc", "past")]
+    assert [(each.name, each.goes_with) for each in found.candidates] == [("orphan", ""), ("past", ""), (".past.crc", "past")]
 
 
 def test_what_readers_have_not_read_stays_and_they_are_named() -> None:
     held = Reason.HELD_FOR_READERS.say(since=0, readers="silver/r")
     found = plan(ALL, replace(FACTS, held_ms=OLD - DAY, held=held))
-    assert (found.doomed, found.sentence.endswith(f"; {held}")) == ((), True)
+    assert (found.candidates, found.sentence.endswith(f"; {held}")) == ((), True)
 
 
 def test_little_is_left_alone() -> None:
     found = plan(ALL, policy=Vacuum(min_reclaimable_bytes=8))
-    assert (found.reason, found.doomed) == (Reason.TOO_LITTLE_PAST, ())
+    assert (found.reason, found.candidates) == (Reason.TOO_LITTLE_PAST, ())
 
 
 @pytest.mark.parametrize("name", ["backup-12:30.parquet", "a:b/c", "d=1/x\x01y", "d=1/x\0y", "d=1/x\x1by", "d=1/x\uffffy", ":"], ids=ascii)
 def test_a_name_that_cannot_be_told_stays_alone_and_is_told_of(name: str) -> None:
     """One of these made Delta's answer, or the request to delete a thousand, fail for ever."""
     found = plan([*ALL, stored(name)])
-    assert [each.name for each in found.doomed] == ["orphan", "past"]
+    assert [each.name for each in found.candidates] == ["orphan", "past"]
     assert len(found.notes) == 1 and found.notes[0].startswith(f"1 file(s) that nothing needs stay, like {name!r}: ")
     alone = plan([stored("live", 5), stored(name)])
-    assert alone.doomed == () and alone.notes == found.notes
+    assert alone.candidates == () and alone.notes == found.notes
 
 
 @pytest.mark.parametrize("name", ["d=1/12:30.parquet", "a\tb", "a\r\nb", "\U0001f600"], ids=ascii)
 def test_a_name_that_is_only_strange_goes(name: str) -> None:
-    assert name in [each.name for each in plan([*ALL, stored(name)]).doomed]
+    assert name in [each.name for each in plan([*ALL, stored(name)]).candidates]
 
 
 @pytest.mark.parametrize(("versioned", "notes"), [(True, 1), (None, 1), (False, 0)])
@@ -194,8 +194,8 @@ def test_a_bucket_with_versions_is_told_of(versioned: bool | None, notes: int) -
 @pytest.mark.parametrize(
     ("facts", "policy", "why"),
     [
-        (replace(FACTS, books=replace(BOOKS, retention_ms=None)), Vacuum(), "cannot be understood"),
-        (replace(FACTS, books=replace(BOOKS, retention_ms=DAY)), Vacuum(), "24 h, under a week"),
+        (replace(FACTS, table_files=replace(BOOKS, retention_ms=None)), Vacuum(), "cannot be understood"),
+        (replace(FACTS, table_files=replace(BOOKS, retention_ms=DAY)), Vacuum(), "24 h, under a week"),
         (replace(FACTS, features=frozenset({"catalogManaged"})), Vacuum(), "its catalog alone deletes files"),
     ],
 )
@@ -205,13 +205,13 @@ def test_a_table_that_may_not_be_vacuumed_is_refused(facts: VacuumFacts, policy:
 
 
 def test_a_short_retention_that_was_accepted_is_taken() -> None:
-    facts = replace(FACTS, books=replace(BOOKS, retention_ms=HOUR))
-    assert len(plan(ALL, facts, Vacuum(accepts_short_retention=SHORT_RETENTION_RISK)).doomed) == 3
+    facts = replace(FACTS, table_files=replace(BOOKS, retention_ms=HOUR))
+    assert len(plan(ALL, facts, Vacuum(accepts_short_retention=SHORT_RETENTION_RISK)).candidates) == 3
 
 
 def test_uniforms_metadata_stays() -> None:
     facts = replace(FACTS, properties={"delta.universalFormat.enabledFormats": "iceberg"})
-    assert [each.name for each in plan([*ALL, stored("metadata/v1.json")], facts).doomed] == ["orphan", "past"]
+    assert [each.name for each in plan([*ALL, stored("metadata/v1.json")], facts).candidates] == ["orphan", "past"]
 
 
 def test_a_report_without_a_live_file_is_refused_and_storage_without_one_is_broken() -> None:
@@ -222,33 +222,33 @@ def test_a_report_without_a_live_file_is_refused_and_storage_without_one_is_brok
         plan(ALL[1:], facts)
 
 
-def later(found: VacuumPlan, facts: VacuumFacts, *, now_ms: int = NOW) -> list[Doomed]:
-    return LaterFacts(facts, horizon_ms=found.horizon_ms, now_ms=now_ms).allow(found.doomed)
+def later(found: VacuumPlan, facts: VacuumFacts, *, now_ms: int = NOW) -> list[Candidate]:
+    return LaterFacts(facts, horizon_ms=found.horizon_ms, now_ms=now_ms).allow(found.candidates)
 
 
 def test_what_a_newer_version_needs_again_is_not_doomed_any_more() -> None:
     found = plan([*ALL, stored(".past.crc")])
-    newer = replace(FACTS, books=replace(BOOKS, live={**BOOKS.live, "past": Reference(size_bytes=3, written_ms=OLD)}))
+    newer = replace(FACTS, table_files=replace(BOOKS, live={**BOOKS.live, "past": Reference(size_bytes=3, written_ms=OLD)}))
     assert [each.name for each in later(found, newer)] == ["orphan"]
-    assert later(found, FACTS) == list(found.doomed)
+    assert later(found, FACTS) == list(found.candidates)
 
 
 def test_without_any_retention_what_is_doomed_stays_doomed() -> None:
-    at_once = replace(FACTS, books=replace(BOOKS, retention_ms=0))
+    at_once = replace(FACTS, table_files=replace(BOOKS, retention_ms=0))
     found = plan(ALL, at_once, Vacuum(accepts_short_retention=SHORT_RETENTION_RISK))
-    assert later(found, at_once) == list(found.doomed) != []
-    assert later(found, replace(FACTS, books=replace(BOOKS, retention_ms=None))) == []
+    assert later(found, at_once) == list(found.candidates) != []
+    assert later(found, replace(FACTS, table_files=replace(BOOKS, retention_ms=None))) == []
 
 
 def test_the_log_alone_tells_what_was_removed_since_the_last_vacuum() -> None:
     assert {each.key for each in objects_by_log(FACTS, bucket="b")} == {"a/t/past", "a/t/kept"}
     # What failed is tried again, but for a name that somebody may have written again.
     once = "part-00000-0b4e1d6c-4d0c-4a3f-9a58-0123456789ab.c000.snappy.parquet"
-    later = replace(FACTS, past=(past(failed=dict.fromkeys(("past", once, "orphan"), "AccessDenied"), horizon_ms=NOW - 2 * DAY),))
+    later = replace(FACTS, records=(past(failed=dict.fromkeys(("past", once, "orphan"), "AccessDenied"), horizon_ms=NOW - 2 * DAY),))
     assert {each.key for each in objects_by_log(later, bucket="b")} == {"a/t/kept", "a/t/past", f"a/t/{once}"}
-    unfinished = replace(FACTS, past=(past(), past(is_complete=False, horizon_ms=NOW)))
+    unfinished = replace(FACTS, records=(past(), past(is_complete=False, horizon_ms=NOW)))
     assert {each.key for each in objects_by_log(unfinished, bucket="b")} == {"a/t/kept"}
-    assert [each.name for each in plan(list(objects_by_log(FACTS, bucket="b")), mode="LITE").doomed] == ["past"]
+    assert [each.name for each in plan(list(objects_by_log(FACTS, bucket="b")), mode="LITE").candidates] == ["past"]
 
 
 @pytest.mark.parametrize(
@@ -257,18 +257,18 @@ def test_the_log_alone_tells_what_was_removed_since_the_last_vacuum() -> None:
         (FACTS, "FULL", {"LITE": "storage was looked through never", "INVENTORY": "there is no complete report"}),
         (replace(FACTS, report=REPORT), "FULL", {"LITE": "storage was looked through never"}),
         (replace(MANY, report=REPORT), "INVENTORY", {"LITE": "storage was looked through never"}),
-        (replace(FACTS, report=REPORT, past=(past(ended_ms=NOW - 3 * HOUR),)), "LITE", {}),
-        (replace(FACTS, report=REPORT, past=(past(ended_ms=NOW - HOUR),)), "LITE", {"INVENTORY": "older than the last vacuum"}),
-        (replace(FACTS, past=(past(ended_ms=NOW - 25 * HOUR), past("LITE", ended_ms=NOW - HOUR))), "FULL", {"LITE": "25 h ago"}),
-        (replace(FACTS, past=(past(ended_ms=NOW - 25 * HOUR), past(ended_ms=NOW, is_complete=False))), "FULL", {"LITE": "25 h ago"}),
-        (replace(MANY, report=REPORT, past=(past(ended_ms=NOW - 25 * HOUR),)), "INVENTORY", {"LITE": "25 h ago"}),
+        (replace(FACTS, report=REPORT, records=(past(ended_ms=NOW - 3 * HOUR),)), "LITE", {}),
+        (replace(FACTS, report=REPORT, records=(past(ended_ms=NOW - HOUR),)), "LITE", {"INVENTORY": "older than the last vacuum"}),
+        (replace(FACTS, records=(past(ended_ms=NOW - 25 * HOUR), past("LITE", ended_ms=NOW - HOUR))), "FULL", {"LITE": "25 h ago"}),
+        (replace(FACTS, records=(past(ended_ms=NOW - 25 * HOUR), past(ended_ms=NOW, is_complete=False))), "FULL", {"LITE": "25 h ago"}),
+        (replace(MANY, report=REPORT, records=(past(ended_ms=NOW - 25 * HOUR),)), "INVENTORY", {"LITE": "25 h ago"}),
         (
-            replace(FACTS, report=replace(REPORT, created_ms=NOW - 31 * HOUR), past=(past(ended_ms=NOW - 40 * HOUR),)),
+            replace(FACTS, report=replace(REPORT, created_ms=NOW - 31 * HOUR), records=(past(ended_ms=NOW - 40 * HOUR),)),
             "FULL",
             {"INVENTORY": "is 31 h old, at most 26 h are allowed", "LITE": "40 h ago"},
         ),
         (
-            replace(FACTS, history=History(table="a/t", commits=HISTORY.commits[2:]), past=(past(ended_ms=NOW - 3 * HOUR),)),
+            replace(FACTS, history=History(table="a/t", commits=HISTORY.commits[2:]), records=(past(ended_ms=NOW - 3 * HOUR),)),
             "FULL",
             {"LITE": "the log no longer tells"},
         ),
@@ -350,18 +350,18 @@ def test_landed_files_below_a_table_stay_and_are_told_of() -> None:
     """The declaration refuses such a prefix; a lake may have been declared before that."""
     objects = [*ALL, stored("incoming/x.json"), stored("incoming/d/y.json", ms=NOW), stored("incomings/z")]
     found = plan(objects, replace(FACTS, landed=("a/t/incoming/", "landing/t/")))
-    assert [each.name for each in found.doomed] == ["incomings/z", "orphan", "past"]
+    assert [each.name for each in found.candidates] == ["incomings/z", "orphan", "past"]
     assert found.notes == ("2 file(s) below a/t/incoming/ stay: a declared table lands from there",)
     assert later(plan(objects), replace(FACTS, landed=("a/t/",))) == []
 
 
 def test_a_live_file_in_the_folder_of_another_table_is_not_missing_and_nothing_else_there_goes() -> None:
-    books = replace(
+    table_files = replace(
         BOOKS, live={**BOOKS.live, "inner/live": Reference(size_bytes=5, written_ms=OLD)}, stones={**BOOKS.stones, "inner/old": OLD}
     )
-    facts = replace(FACTS, books=books)
+    facts = replace(FACTS, table_files=table_files)
     objects = [*ALL, stored("inner/live", 5), stored("inner/old"), stored("inner/orphan"), stored("inner/young", ms=NOW)]
-    assert ([each.name for each in plan(objects, facts).doomed], plan(objects, facts).notes) == (["orphan", "past"], ())
+    assert ([each.name for each in plan(objects, facts).candidates], plan(objects, facts).notes) == (["orphan", "past"], ())
     [note] = plan(objects, replace(facts, strays={"a/t/inner": "KEY"})).notes
     assert note.startswith("2 file(s) that nothing needs stay below a/t/inner/, which KEY makes look like a table of its own: ")
 
@@ -369,13 +369,13 @@ def test_a_live_file_in_the_folder_of_another_table_is_not_missing_and_nothing_e
 @pytest.mark.parametrize(
     ("facts", "left"),
     [
-        (replace(FACTS, books=replace(BOOKS, retention_ms=40 * DAY)), []),
-        (replace(FACTS, books=replace(BOOKS, retention_ms=8 * DAY)), ["orphan", "past"]),
-        (replace(FACTS, books=replace(BOOKS, retention_ms=HOUR)), ["orphan", "past"]),
+        (replace(FACTS, table_files=replace(BOOKS, retention_ms=40 * DAY)), []),
+        (replace(FACTS, table_files=replace(BOOKS, retention_ms=8 * DAY)), ["orphan", "past"]),
+        (replace(FACTS, table_files=replace(BOOKS, retention_ms=HOUR)), ["orphan", "past"]),
         (replace(FACTS, features=frozenset({"catalogManaged"})), []),
         (replace(FACTS, lent=frozenset({"a/t/orphan"})), ["past"]),
         (replace(FACTS, unplaced=frozenset({"past"})), ["orphan"]),
-        (replace(FACTS, books=replace(BOOKS, unplaced=frozenset({"past"}))), ["orphan"]),
+        (replace(FACTS, table_files=replace(BOOKS, unplaced=frozenset({"past"}))), ["orphan"]),
         (replace(FACTS, history=History(table="a/t", commits=(commit(4, NOW - DAY, "orphan"),))), ["past"]),
     ],
     ids=["longer", "still past", "shorter", "catalog", "lent", "perhaps lent", "perhaps its own", "removed within the retention"],
@@ -387,15 +387,15 @@ def test_what_later_facts_need_is_not_doomed_any_more(facts: VacuumFacts, left: 
 def test_the_horizon_moves_back_with_the_clock_and_never_on() -> None:
     early, late = stored("early", ms=NOW - WEEK - DAY), stored("late", ms=NOW - WEEK - 1)
     found = plan([stored("live", 5), early, late])
-    assert [each.name for each in found.doomed] == ["early", "late"]
+    assert [each.name for each in found.candidates] == ["early", "late"]
     assert [each.name for each in later(found, FACTS, now_ms=NOW - HOUR)] == ["early"]
     young = plan([stored("live", 5), early], replace(FACTS, held_ms=NOW - WEEK - HOUR))
-    assert later(replace(young, doomed=found.doomed), FACTS, now_ms=NOW + DAY) == [found.doomed[0]]
+    assert later(replace(young, candidates=found.candidates), FACTS, now_ms=NOW + DAY) == [found.candidates[0]]
 
 
 def test_a_file_that_was_removed_twice_is_kept_by_its_last_removal() -> None:
     stones = {**BOOKS.stones, "past": NOW - DAY}
-    assert [each.name for each in plan(ALL, replace(FACTS, books=replace(BOOKS, stones=stones))).doomed] == ["orphan"]
+    assert [each.name for each in plan(ALL, replace(FACTS, table_files=replace(BOOKS, stones=stones))).candidates] == ["orphan"]
 
 
 def test_a_log_that_removed_more_than_one_vacuum_takes_is_no_reason_for_lite(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -66,7 +66,7 @@ def test_the_numbers_stand_under_their_keys(facts: TableFacts) -> None:
 
 def test_the_sensor_reads_back_what_the_log_told(facts: TableFacts) -> None:
     metadata = table_metadata(orders, assess(LAKE, orders, facts))
-    told = replace(state_of(facts.layout, health_of(orders, facts)), sensor_driven=True, chosen="BySensor")
+    told = replace(state_of(facts.snapshot, health_of(orders, facts)), sensor_driven=True, chosen="BySensor")
     assert sensed(metadata) == told
     assert None not in (told.oldest_small_ms, told.estimate_seconds, told.estimate_usd, told.deleted_rows_share, told.health_score)
 
@@ -76,16 +76,16 @@ def test_the_sensor_reads_back_what_will_be_mergeable_once_the_table_is_cold(fac
     metadata = table_metadata(warm, assess(LAKE, warm, facts))
     state = sensed(metadata)
     assert (state.mergeable_file_count, state.oldest_small_ms) == (0, None)
-    assert state.once_cold is not None and state.once_cold.at_ms == facts.layout.files[-1].modified_ms + int(1e6) * 3_600_000
+    assert state.once_cold is not None and state.once_cold.at_ms == facts.snapshot.files[-1].modified_ms + int(1e6) * 3_600_000
     told = state.at(state.once_cold.at_ms)
-    unbound = state_of(facts.layout, health_of(orders, facts))
+    unbound = state_of(facts.snapshot, health_of(orders, facts))
     assert replace(told, sensor_driven=None, chosen=None, health_score=None) == replace(unbound, health_score=None)
 
 
 def test_dagster_gets_what_it_has_a_page_for(facts: TableFacts) -> None:
     metadata = table_metadata(orders, assess(LAKE, orders, facts))
     assert [(column.name, column.type) for column in metadata["dagster/column_schema"].columns] == [("id", "string"), ("amount", "bigint")]
-    assert metadata["dagster/uri"] == facts.layout.uri
+    assert metadata["dagster/uri"] == facts.snapshot.uri
 
 
 def test_rows_that_the_log_does_not_know_are_not_shown_as_a_number() -> None:
@@ -112,7 +112,7 @@ def test_a_picture_of_nothing_is_no_error() -> None:
 
 
 def test_a_compaction_shows_predicted_beside_actual(facts: TableFacts) -> None:
-    plan = plan_compaction(facts.layout, policy_for(orders.layer, orders.compaction))
+    plan = plan_compaction(facts.snapshot, policy_for(orders.layer, orders.compaction))
     outcome = CompactionOutcome(
         plan=plan, version_after=4, files_removed=2, files_added=1, bytes_removed=300, bytes_added=250, rows_verified=3
     )
@@ -126,7 +126,7 @@ def test_a_compaction_shows_predicted_beside_actual(facts: TableFacts) -> None:
 
 
 def test_a_compaction_shows_seconds_and_money_and_the_account_of_its_table(facts: TableFacts) -> None:
-    plan = plan_compaction(facts.layout, policy_for(orders.layer, orders.compaction))
+    plan = plan_compaction(facts.snapshot, policy_for(orders.layer, orders.compaction))
     run = compaction(4, 2, 300, seconds=2.0, predicted_seconds=1.0, written_share=0.9)
     account = account_for(replace(facts.history, commits=(*facts.history.commits, run)))
     metadata = compaction_metadata(CompactionOutcome(plan=plan, version_after=4, bytes_added=270, account=account))

@@ -155,8 +155,8 @@ def files_after(lake: Lake, instance: dg.DagsterInstance, table: Table, name: st
     facts = lake.facts(table.key)
     newest = newest_facts(instance, table)
     assert facts is not None and newest is not None
-    assert newest.whole("lakehouse/file_count") == facts.layout.file_count
-    return facts.layout.file_count
+    assert newest.whole("lakehouse/file_count") == facts.snapshot.file_count
+    return facts.snapshot.file_count
 
 
 @pytest.mark.spark

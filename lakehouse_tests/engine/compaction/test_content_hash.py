@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lakehouse.core.compaction.bins import Bin
-from lakehouse.core.delta.snapshot import Column, DataFile, Layout, LogDebt
+from lakehouse.core.delta.snapshot import Column, DataFile, LogTail, Snapshot
 from lakehouse.engine.compaction import content_hash
 from lakehouse.engine.compaction.content_hash import ReadAhead, sums_of
 from lakehouse_tests.memory_store import MemoryStore
@@ -39,13 +39,13 @@ kinds = pytest.mark.parametrize("kind", KINDS)
 
 
 def sums(*files: pa.Table | bytes, partitions: list[str] | None = None, features: frozenset[str] = frozenset(), **facts: Any) -> Any:
-    store, layout, listed = stored(*files, partitions=partitions, features=features, **facts)
-    return sums_of(store, layout, listed)
+    store, snapshot, listed = stored(*files, partitions=partitions, features=features, **facts)
+    return sums_of(store, snapshot, listed)
 
 
 def stored(
     *files: pa.Table | bytes, partitions: list[str] | None = None, features: frozenset[str] = frozenset(), **facts: Any
-) -> tuple[MemoryStore, Layout, list[DataFile]]:
+) -> tuple[MemoryStore, Snapshot, list[DataFile]]:
     store, listed = MemoryStore(), list[DataFile]()
     for number, file in enumerate(files):
         data = file if isinstance(file, bytes) else _parquet(file)
@@ -53,10 +53,10 @@ def stored(
         partition = (("part", partitions[number]),) if partitions else ()
         of_file = {"path": f"{number}%25.parquet", "size_bytes": len(data), "modified_ms": 0, "partition": partition, **facts}
         listed.append(DataFile(**of_file))
-    log = LogDebt(checkpoint_version=None, commit_count=0, commit_bytes=0)
+    log = LogTail(checkpoint_version=None, commit_count=0, commit_bytes=0)
     columns = (Column(name="part", type="int"),)
-    layout = Layout(table="bronze/t", uri="/bronze/t", version=0, committed_ms=0, files=(), log=log, columns=columns, features=features)
-    return store, layout, listed
+    snapshot = Snapshot(table="bronze/t", uri="/bronze/t", version=0, committed_ms=0, files=(), log=log, columns=columns, features=features)
+    return store, snapshot, listed
 
 
 def _parquet(table: pa.Table) -> bytes:
@@ -137,23 +137,23 @@ def test_what_arrow_cannot_tell_is_nothing() -> None:
 
 
 def test_what_nobody_wants_any_more_is_not_read() -> None:
-    store, layout, files = stored(*[table("text", ["x"])] * 9)
+    store, snapshot, files = stored(*[table("text", ["x"])] * 9)
     answers = iter([True, True, False])
-    assert sums_of(store, layout, files, wanted=lambda: next(answers, False)) is None
+    assert sums_of(store, snapshot, files, wanted=lambda: next(answers, False)) is None
     assert next(answers, None) is None
 
 
 def test_what_was_read_ahead_is_of_those_files_as_they_were(monkeypatch: pytest.MonkeyPatch) -> None:
-    store, layout, files = stored(table("text", ["x"]), table("text", ["y"]))
+    store, snapshot, files = stored(table("text", ["x"]), table("text", ["y"]))
     monkeypatch.setattr(content_hash.os, "setpriority", _forbidden)
-    with ReadAhead(store, layout, [Bin(partition=(), files=tuple(files))]) as ahead:
-        assert ahead.has_read([*reversed(files)]) and ahead.sums() == sums_of(store, layout, files)
+    with ReadAhead(store, snapshot, [Bin(partition=(), files=tuple(files))]) as ahead:
+        assert ahead.has_read([*reversed(files)]) and ahead.sums() == sums_of(store, snapshot, files)
         assert not ahead.has_read([files[0], replace(files[1], deletion_vector="u1")])
         assert not ahead.has_read(files * 2) and not ahead.has_read(files[:1])
 
 
 def test_a_statement_that_fails_ends_what_reads_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
-    store, layout, files = stored(*[table("text", ["x"])] * 9)
+    store, snapshot, files = stored(*[table("text", ["x"])] * 9)
     began, failed, read, real = Event(), Event(), list[str](), store.read
 
     def until_the_statement_failed(name: str) -> bytes:
@@ -163,7 +163,7 @@ def test_a_statement_that_fails_ends_what_reads_ahead(monkeypatch: pytest.Monkey
         return real(name)
 
     monkeypatch.setattr(store, "read", until_the_statement_failed)
-    ahead = ReadAhead(store, layout, [Bin(partition=(), files=tuple(files))])
+    ahead = ReadAhead(store, snapshot, [Bin(partition=(), files=tuple(files))])
     with pytest.raises(RuntimeError, match="as planned"), ahead:
         _fail(began)
     failed.set()
@@ -171,12 +171,12 @@ def test_a_statement_that_fails_ends_what_reads_ahead(monkeypatch: pytest.Monkey
 
 
 def test_bins_of_which_nothing_can_be_told_are_not_read_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
-    store, layout, files = stored(table("text", ["x"]), table("text", ["y"]))
+    store, snapshot, files = stored(table("text", ["x"]), table("text", ["y"]))
     monkeypatch.setattr(content_hash, "_MOST_BYTES", files[0].size_bytes)
-    with ReadAhead(store, layout, [Bin(partition=(), files=tuple(files))]) as ahead:
+    with ReadAhead(store, snapshot, [Bin(partition=(), files=tuple(files))]) as ahead:
         assert ahead.sums() is None
     monkeypatch.setattr(content_hash, "_MOST_BYTES_IN_ALL", files[0].size_bytes)
-    assert sums_of(store, layout, files) is None and sums_of(store, layout, files[:1]) is not None
+    assert sums_of(store, snapshot, files) is None and sums_of(store, snapshot, files[:1]) is not None
 
 
 def _fail(began: Event) -> None:

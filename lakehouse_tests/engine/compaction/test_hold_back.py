@@ -14,7 +14,7 @@ from lakehouse.core.errors import Broken, Refused, Transient
 from lakehouse.core.reasons import Reason
 from lakehouse.core.scheduling.circuit_breaker import Pause
 from lakehouse.engine.clock import now_ms
-from lakehouse.engine.compaction.hold_back import breaker_of, failure_noted, hands_off_now, refuse_hands_off
+from lakehouse.engine.compaction.hold_back import breaker_of, failure_noted, hold_back_now, refuse_held_back
 from lakehouse.engine.compaction.probe import record_probe
 from lakehouse.engine.journal.journal import Journal
 from lakehouse.engine.lake import Lake
@@ -110,25 +110,25 @@ def test_storage_that_does_not_answer_hides_no_failure(memory: Lake) -> None:
 
 
 def test_a_pause_and_an_opt_out_bind_a_person_until_they_are_over(memory: Lake) -> None:
-    refuse_hands_off(memory, events)
+    refuse_held_back(memory, events)
     journal = Journal(memory.store)
     journal.pause(Pause(table=events.key, since_ms=1, why="a backfill"))
     with pytest.raises(
         Refused, match=r"^compact bronze/events: paused since .*a backfill; accepted: lakehouse compact bronze/events --anyway$"
     ):
-        refuse_hands_off(memory, events)
+        refuse_held_back(memory, events)
     journal.pause(Pause(table=events.key, since_ms=1, until_ms=now_ms() - 1))
-    refuse_hands_off(memory, events)
+    refuse_held_back(memory, events)
     with pytest.raises(Refused, match="mode off"):
-        refuse_hands_off(memory, replace(events, compaction=Compaction(mode="off")))
+        refuse_held_back(memory, replace(events, compaction=Compaction(mode="off")))
 
 
 def test_failures_open_the_breaker_also_where_there_is_no_log(memory: Lake) -> None:
     for _ in range(3):
-        assert hands_off_now(memory, events, None) is None
+        assert hold_back_now(memory, events, None) is None
         with pytest.raises(Broken), failure_noted(memory, events.key, run=""):
             raise Broken("rows differ")
-    held = hands_off_now(memory, events, None)
+    held = hold_back_now(memory, events, None)
     assert held is not None and held.sentence.endswith("the last error: rows differ")
 
 
@@ -139,7 +139,7 @@ def test_probes_that_got_slower_in_a_row_open_the_breaker_and_a_damaged_one_tell
         record_probe(
             memory, Probe(table=events.key, version_before=version, version_after=version + 1, measured_ms=now_ms() + version, **times)
         )
-    held = hands_off_now(memory, events, None)
+    held = hold_back_now(memory, events, None)
     assert held is not None and held.reason is Reason.MEASURED_HARM
     memory.store.put(f"_lakehouse/probes/{events.key}/9.json", b"{")
     assert breaker_of(memory, events, None).position == "open"

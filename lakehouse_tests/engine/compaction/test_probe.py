@@ -33,9 +33,9 @@ def compacted(lake: Lake, story: LogBuilder) -> CompactionOutcome:
     merged = f"merged{story.version}"
     story.append([(f"a{story.version}", 100, 1), (f"b{story.version}", 100, 1)])
     facts = story.facts()
-    plan = plan_table(copies, facts.layout, facts.history, now_ms=0)
+    plan = plan_table(copies, facts.snapshot, facts.history, now_ms=0)
     written = compaction(story.version, seconds=None).user_metadata
-    story.optimize([file.path for file in facts.layout.files], into=(merged, 190, 2), user_metadata=written)
+    story.optimize([file.path for file in facts.snapshot.files], into=(merged, 190, 2), user_metadata=written)
     outcome = CompactionOutcome(plan=plan, version_after=story.version, seconds_optimize=2.0, facts=story.facts())
     return with_account(lake, copies, outcome)
 

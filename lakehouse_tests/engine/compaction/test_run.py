@@ -67,7 +67,7 @@ def test_deleted_rows_are_left_out_and_their_vectors_go_whatever_the_files_are_c
     _check_as_planned(lake, spark, outcome)
     facts = lake.facts(events.key)
     assert facts is not None
-    assert [file.deletion_vector for file in facts.layout.files] == [None] * 3
+    assert [file.deletion_vector for file in facts.snapshot.files] == [None] * 3
     assert _content(spark, uri) == before
 
 

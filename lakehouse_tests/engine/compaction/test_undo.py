@@ -76,7 +76,7 @@ class Table:
         after()
         monkeypatch.setattr(undo, "_send", self.send)
         faulty, nothing_runs = facts.history.commits[-1], cast("Any", None)
-        return undo.undo(self.lake, nothing_runs, facts.layout, [faulty], faulty, "rows differ")
+        return undo.undo(self.lake, nothing_runs, facts.snapshot, [faulty], faulty, "rows differ")
 
 
 OVER = (

@@ -11,7 +11,7 @@ import pytest
 
 from lakehouse.core.declaration.table import Append, Table
 from lakehouse.core.delta.commits import Commit
-from lakehouse.core.delta.snapshot import DataFile, Layout
+from lakehouse.core.delta.snapshot import DataFile, Snapshot
 from lakehouse.core.errors import Broken
 from lakehouse.engine.compaction import content_hash, run, verify
 from lakehouse.engine.compaction.run import compact
@@ -50,7 +50,9 @@ def test_a_compaction_whose_files_cannot_be_read_is_undone_and_said(
     _three_files(lake, spark)
     real = run.verify
 
-    def after_damage(lake: Lake, spark: "SparkSession", before: Layout, after: TableFacts, commits: Sequence[Commit], ahead: object) -> int:
+    def after_damage(
+        lake: Lake, spark: "SparkSession", before: Snapshot, after: TableFacts, commits: Sequence[Commit], ahead: object
+    ) -> int:
         lake.store.put(f"{events.key}/{commits[0].added_paths[0]}", b"no Parquet")
         return real(lake, spark, before, after, commits)
 
@@ -70,7 +72,9 @@ def test_an_undone_compaction_gives_an_append_downstream_no_row_twice(
     write_table(lake, spark, copies)
     real = run.verify
 
-    def after_damage(lake: Lake, spark: "SparkSession", before: Layout, after: TableFacts, commits: Sequence[Commit], ahead: object) -> int:
+    def after_damage(
+        lake: Lake, spark: "SparkSession", before: Snapshot, after: TableFacts, commits: Sequence[Commit], ahead: object
+    ) -> int:
         damaged = f"{events.key}/{commits[0].added_paths[0]}"
         kept = f"{events.key}/{commits[0].removed_paths[0]}"
         lake.store.put(damaged, lake.store.read(kept))
@@ -119,7 +123,7 @@ def test_a_commit_that_can_be_verified_no_more_is_told_once_and_one_that_was_nev
         compact(lake, spark, events)
     monkeypatch.undo()
     facts = lake.facts(events.key)
-    assert facts is not None and facts.layout.version == 3
+    assert facts is not None and facts.snapshot.version == 3
     lake.store.delete([f"{events.key}/{path}" for path in facts.history.commits[-1].removed_paths])
     with pytest.raises(Broken, match="version 3 was ended before it compared the rows, and they can be compared no more"):
         compact(lake, spark, events)
@@ -173,7 +177,7 @@ def test_rows_that_only_spark_can_compare_are_compared_and_a_file_that_its_answe
     monkeypatch.setattr(verify, "_by_file", real)
     after = lake.facts(events.key)
     assert before is not None and after is not None
-    assert verify.verify(lake, spark, before.layout, after, after.history.commits[3:]) == 30
+    assert verify.verify(lake, spark, before.snapshot, after, after.history.commits[3:]) == 30
 
 
 @pytest.mark.parametrize(("rows", "deleted", "is_known"), [(0, 0, True), (3, 3, True), (3, 2, False), (1, 0, False), (None, 0, False)])
@@ -181,7 +185,7 @@ def test_a_file_that_the_answer_lacks_has_no_rows_only_if_it_says_so_itself(
     tmp_path: Path, rows: int | None, deleted: int, is_known: bool
 ) -> None:
     lake = Lake(settings=own_settings(tmp_path), store=MemoryStore())
-    layout = LogBuilder(lake.store, events.key).create().layout()
+    snapshot = LogBuilder(lake.store, events.key).create().snapshot()
     file = DataFile(path="a%20b", size_bytes=1, modified_ms=1, row_count=0, deleted_row_count=deleted)
     if rows is not None:
         sink = pa.BufferOutputStream()
@@ -189,14 +193,14 @@ def test_a_file_that_the_answer_lacks_has_no_rows_only_if_it_says_so_itself(
         lake.store.put(f"{events.key}/a b", sink.getvalue().to_pybytes())
     lacks = r"which names 0 file\(s\), lacks /lake/bronze/events/a b; nothing is restored"
     with nullcontext() if is_known else pytest.raises(Broken, match=lacks):
-        assert verify._sum_of(lake, layout, file, {}) == (0, 0)
-    assert verify._sum_of(lake, layout, file, {"/lake/bronze/events/a b": (5, 7)}) == (5, 7)
+        assert verify._sum_of(lake, snapshot, file, {}) == (0, 0)
+    assert verify._sum_of(lake, snapshot, file, {"/lake/bronze/events/a b": (5, 7)}) == (5, 7)
 
 
 def test_a_file_that_a_commit_names_and_its_version_lacks_is_an_error(tmp_path: Path) -> None:
     lake = Lake(settings=own_settings(tmp_path), store=MemoryStore())
     log = LogBuilder(lake.store, events.key).create().append([("a", 1), ("b", 1)])
-    before = log.layout()
+    before = log.snapshot()
     facts = log.optimize(["a", "b"], into=("c", 2)).append([("d", 1)]).facts()
     assert [file.path for file in verify._files_at(lake, before, facts, 1, ["a", "b"])] == ["a", "b"]
     assert [file.path for file in verify._files_at(lake, before, facts, 2, ["c"])] == ["c"]
@@ -215,9 +219,9 @@ PATHS = {
 
 @pytest.mark.parametrize(("logged", "told"), PATHS.items())
 def test_a_path_of_the_log_and_one_of_spark_are_decoded_once_each(logged: str, told: str) -> None:
-    layout = LogBuilder(MemoryStore(), events.key).create().layout()
-    assert verify._place(layout, logged) == verify._place(layout, told)
-    assert len({verify._place(layout, path) for path in (logged, logged.replace("%25", "%"), logged.replace("%20", "%2520"))}) > 1
+    snapshot = LogBuilder(MemoryStore(), events.key).create().snapshot()
+    assert verify._place(snapshot, logged) == verify._place(snapshot, told)
+    assert len({verify._place(snapshot, path) for path in (logged, logged.replace("%25", "%"), logged.replace("%20", "%2520"))}) > 1
 
 
 def _interrupted(*_: object, **__: object) -> int:

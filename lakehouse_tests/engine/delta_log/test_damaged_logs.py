@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 
 from lakehouse.core.delta.commits import Commit
 from lakehouse.core.delta.deletion_vectors import vector_file
-from lakehouse.core.delta.snapshot import Layout
+from lakehouse.core.delta.snapshot import Snapshot
 from lakehouse.core.errors import Broken, Refused
 from lakehouse.engine.delta_log import TableFacts
-from lakehouse.engine.delta_log.story import read_story
+from lakehouse.engine.delta_log.file_history import read_file_history
 from lakehouse_tests.checkpoint_parquet import checkpoint_parquet
 from lakehouse_tests.log_builder import LogBuilder
 
@@ -94,21 +94,21 @@ def means_the_same(found: TableFacts, wanted: TableFacts) -> bool:
         said: dict[str, Any] = {"operation": "", "committed_ms": 0, "parameters": {}, "metrics": {}, "removed_bytes": 0}
         return replace(each, **said)
 
-    def known(layout: Layout, *, than: Layout) -> Layout:
+    def known(snapshot: Snapshot, *, than: Snapshot) -> Snapshot:
         files = tuple(
             replace(file, row_count=other.row_count if file.row_count is None else file.row_count)
-            for file, other in zip(layout.files, than.files, strict=True)
+            for file, other in zip(snapshot.files, than.files, strict=True)
         )
         stones = tuple(
             replace(stone, deleted_ms=stone.deleted_ms or other.deleted_ms, size_bytes=stone.size_bytes or other.size_bytes)
-            for stone, other in zip(layout.tombstones, than.tombstones, strict=True)
+            for stone, other in zip(snapshot.tombstones, than.tombstones, strict=True)
         )
-        vectors = dict.fromkeys(layout.removed_vectors)
-        return replace(layout, committed_ms=0, log=than.log, files=files, tombstones=stones, removed_vectors=vectors)
+        vectors = dict.fromkeys(snapshot.removed_vectors)
+        return replace(snapshot, committed_ms=0, log=than.log, files=files, tombstones=stones, removed_vectors=vectors)
 
     return [*map(commit, found.history.commits)] == [*map(commit, wanted.history.commits)] and known(
-        found.layout, than=wanted.layout
-    ) == known(wanted.layout, than=wanted.layout)
+        found.snapshot, than=wanted.snapshot
+    ) == known(wanted.snapshot, than=wanted.snapshot)
 
 
 def check(log: LogBuilder, wanted: TableFacts, *, is_required: bool) -> None:
@@ -180,9 +180,9 @@ def test_a_schema_that_cannot_be_read_is_told_by_table_and_version_unless_a_newe
     with pytest.raises(Broken, match=r"log of bronze/t: its metaData at version 7 cannot be read"):
         log.facts()
     with pytest.raises(Broken, match=r"log of bronze/t: its metaData at version 7 cannot be read"):
-        read_story(log.store, log.key, uri="x")
+        read_file_history(log.store, log.key, uri="x")
     log.commit("SET TBLPROPERTIES", {"metaData": metadata})
-    assert log.layout().version == 8
+    assert log.snapshot().version == 8
 
 
 @pytest.mark.parametrize(

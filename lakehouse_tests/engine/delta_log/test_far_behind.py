@@ -57,7 +57,7 @@ def followed(lake: Lake, key: str, *versions: int) -> LogBuilder:
     """A table that consumed these versions of the events, a commit for each."""
     log = LogBuilder(lake.store, key).create()
     for version in versions:
-        log.append([(f"f{version}", 1)], transaction=(write.consume_app_id(facts_of(lake, events.key).layout), version))
+        log.append([(f"f{version}", 1)], transaction=(write.consume_app_id(facts_of(lake, events.key).snapshot), version))
     return log
 
 
@@ -98,7 +98,7 @@ def test_who_followed_long_ago_is_still_known_to_follow(memory: Lake) -> None:
 
 def test_an_overwrite_of_long_ago_is_not_done_again_for_nothing(memory: Lake) -> None:
     source = LogBuilder(memory.store, states.key).create().append([("a", 1)])
-    read = {"inputs": {states.key: [facts_of(memory, states.key).layout.table_id, 1]}}
+    read = {"inputs": {states.key: [facts_of(memory, states.key).snapshot.table_id, 1]}}
     log = LogBuilder(memory.store, counts.key).create().commit("WRITE", user_metadata=json.dumps(read))
     for number in range(MANY):
         log.set_properties(x=str(number))

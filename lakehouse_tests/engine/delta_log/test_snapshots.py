@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from lakehouse.core.delta.deletion_vectors import vector_file
 from lakehouse.core.delta.paths import name_below
-from lakehouse.core.delta.snapshot import Column, DataFile, LogDebt, Tombstone
+from lakehouse.core.delta.snapshot import Column, DataFile, LogTail, Tombstone
 from lakehouse.core.errors import Broken, Refused, Transient
-from lakehouse.core.inventory import keep_books
+from lakehouse.core.inventory import fold_table_files
 from lakehouse.engine.delta_log import missing_files, read_facts
 from lakehouse.engine.store import DiskStore, StoredFile
 from lakehouse_tests.log_builder import MINUTE_MS, START_MS, LogBuilder
@@ -35,7 +35,7 @@ CHECKPOINTS = {
 
 
 def paths(story: LogBuilder) -> list[str]:
-    return sorted(file.path for file in story.layout().files)
+    return sorted(file.path for file in story.snapshot().files)
 
 
 def test_no_log_is_no_table() -> None:
@@ -53,13 +53,13 @@ def test_an_empty_log_folder_is_no_table(tmp_path: Path) -> None:
 
 def test_a_created_table_has_no_files() -> None:
     story = LogBuilder().create(columns={"id": "long", "day": "date"}, partition_by=["day"], properties={"delta.appendOnly": "false"})
-    layout = story.layout()
-    assert (layout.table, layout.uri, layout.version, layout.committed_ms) == ("bronze/t", "/lake/bronze/t", 0, START_MS)
-    assert (layout.files, layout.tombstones, layout.partition_columns) == ((), (), ("day",))
-    assert layout.properties == {"delta.appendOnly": "false"}
-    assert layout.features == {"appendOnly", "invariants"}
-    assert layout.columns == (Column(name="id", type="bigint"), Column(name="day", type="date"))
-    assert layout.row_count == 0
+    snapshot = story.snapshot()
+    assert (snapshot.table, snapshot.uri, snapshot.version, snapshot.committed_ms) == ("bronze/t", "/lake/bronze/t", 0, START_MS)
+    assert (snapshot.files, snapshot.tombstones, snapshot.partition_columns) == ((), (), ("day",))
+    assert snapshot.properties == {"delta.appendOnly": "false"}
+    assert snapshot.features == {"appendOnly", "invariants"}
+    assert snapshot.columns == (Column(name="id", type="bigint"), Column(name="day", type="date"))
+    assert snapshot.row_count == 0
 
 
 @pytest.mark.parametrize("checkpoint", CHECKPOINTS.values(), ids=CHECKPOINTS)
@@ -70,8 +70,8 @@ def test_every_kind_of_checkpoint_folds_to_the_same_layout(checkpoint: dict[str,
     if checkpoint is not None:
         story.checkpoint(**checkpoint).forget_before(6)
     story.append([("d=2/c", 5)])
-    layout = story.layout()
-    files = {file.path: file for file in layout.files}
+    snapshot = story.snapshot()
+    files = {file.path: file for file in snapshot.files}
     assert files == {
         "d=1/a": DataFile(
             path="d=1/a",
@@ -94,15 +94,15 @@ def test_every_kind_of_checkpoint_folds_to_the_same_layout(checkpoint: dict[str,
         ),
         "d=2/c": DataFile(path="d=2/c", size_bytes=5, modified_ms=START_MS + 5 * MINUTE_MS, partition=(("d", "2"),), row_count=5),
     }
-    assert layout.tombstones == (Tombstone(path="d=1/b", deleted_ms=START_MS + 3 * MINUTE_MS, size_bytes=20),)
-    assert (layout.version, layout.transactions, layout.partition_columns) == (5, {"app": 4}, ("d",))
+    assert snapshot.tombstones == (Tombstone(path="d=1/b", deleted_ms=START_MS + 3 * MINUTE_MS, size_bytes=20),)
+    assert (snapshot.version, snapshot.transactions, snapshot.partition_columns) == (5, {"app": 4}, ("d",))
 
 
 @given(st.lists(st.tuples(st.sampled_from("awdorc"), st.integers(0, 2**16)), max_size=25), st.data())
 def test_where_checkpoints_lie_changes_nothing(steps: list[tuple[str, int]], data: st.DataObject) -> None:
     plain, checkpointed = LogBuilder().create(partition_by=["d"]), LogBuilder().create(partition_by=["d"])
     for number, (step, seed) in enumerate(steps):
-        live = sorted(file.path for file in plain.layout().files)
+        live = sorted(file.path for file in plain.snapshot().files)
         chosen = live[seed % 3 :: 2]
         for story in (plain, checkpointed):
             match step:
@@ -124,39 +124,39 @@ def test_where_checkpoints_lie_changes_nothing(steps: list[tuple[str, int]], dat
             checkpointed.checkpoint(**data.draw(st.sampled_from([kind for kind in CHECKPOINTS.values() if kind is not None])))
     one, other = plain.facts(), checkpointed.facts()
     assert one.history == other.history
-    assert set(one.layout.files) == set(other.layout.files)
-    assert set(one.layout.tombstones) == set(other.layout.tombstones)
-    unordered = {"files": (), "tombstones": (), "log": LogDebt(checkpoint_version=None, commit_count=0, commit_bytes=0)}
-    assert replace(one.layout, **unordered) == replace(other.layout, **unordered)  # type: ignore[arg-type]
+    assert set(one.snapshot.files) == set(other.snapshot.files)
+    assert set(one.snapshot.tombstones) == set(other.snapshot.tombstones)
+    unordered = {"files": (), "tombstones": (), "log": LogTail(checkpoint_version=None, commit_count=0, commit_bytes=0)}
+    assert replace(one.snapshot, **unordered) == replace(other.snapshot, **unordered)  # type: ignore[arg-type]
 
 
 def test_a_checkpoint_without_statistics_leaves_rows_unknown() -> None:
     story = LogBuilder().create().append([("a", 10)]).checkpoint(stats="none").forget_before(2)
-    (file,) = story.layout().files
+    (file,) = story.snapshot().files
     assert file.row_count is None
-    assert story.layout().row_count is None
+    assert story.snapshot().row_count is None
 
 
 def test_log_debt_is_what_lies_after_the_newest_checkpoint() -> None:
     story = LogBuilder().create().append([("a", 1)])
-    assert story.layout().log.checkpoint_version is None
-    assert story.layout().log.commit_count == 2
+    assert story.snapshot().log.checkpoint_version is None
+    assert story.snapshot().log.commit_count == 2
     story.checkpoint().append([("b", 1)]).checkpoint().append([("c", 1)]).append([("d", 1)])
     size = sum(len(story.store.read(story.commit_name(version))) for version in (3, 4))
-    assert story.layout().log == LogDebt(checkpoint_version=2, commit_count=2, commit_bytes=size)
+    assert story.snapshot().log == LogTail(checkpoint_version=2, commit_count=2, commit_bytes=size)
 
 
 def test_an_unfinished_multi_part_checkpoint_is_passed_over() -> None:
     story = LogBuilder().create().append([("a", 1)]).checkpoint().append([("b", 1)]).checkpoint(parts=2)
     story.store.delete(["bronze/t/_delta_log/00000000000000000002.checkpoint.0000000002.0000000002.parquet"])
-    assert story.layout().log.checkpoint_version == 1
+    assert story.snapshot().log.checkpoint_version == 1
     assert paths(story) == ["a", "b"]
 
 
 def test_a_hint_that_lags_or_is_damaged_changes_nothing() -> None:
     story = LogBuilder().create().append([("a", 1)]).checkpoint().append([("b", 1)]).checkpoint()
     story.store.put("bronze/t/_delta_log/_last_checkpoint", b"{")
-    assert story.layout().log.checkpoint_version == 2
+    assert story.snapshot().log.checkpoint_version == 2
 
 
 def test_other_files_in_the_log_folder_are_not_taken_for_commits() -> None:
@@ -172,68 +172,68 @@ def test_other_files_in_the_log_folder_are_not_taken_for_commits() -> None:
         ".tmp/00000000000000000009.json",
     ):
         story.store.put(f"bronze/t/_delta_log/{name}", b"not a commit")
-    assert (story.layout().version, paths(story)) == (1, ["a"])
+    assert (story.snapshot().version, paths(story)) == (1, ["a"])
 
 
 def test_a_file_with_a_new_deletion_vector_stays_and_leaves_no_tombstone() -> None:
     story = LogBuilder().create().append([("a", 10), ("b", 10)]).delete_rows({"a": 2}).delete_rows({"a": 5})
-    layout = story.layout()
-    assert [(file.path, file.deletion_vector, file.deleted_row_count) for file in layout.files if file.path == "a"] == [
+    snapshot = story.snapshot()
+    assert [(file.path, file.deletion_vector, file.deleted_row_count) for file in snapshot.files if file.path == "a"] == [
         ("a", "u00000000000000000002@1", 5)
     ]
-    assert layout.tombstones == ()
-    assert layout.row_count == 15
+    assert snapshot.tombstones == ()
+    assert snapshot.row_count == 15
 
 
 def test_a_file_that_goes_with_its_vectors_is_one_tombstone() -> None:
     story = LogBuilder().create().append([("a", 10)]).delete_rows({"a": 2}).delete_rows({"a": 5}).delete(["a"])
     stone = Tombstone(path="a", deleted_ms=START_MS + 4 * MINUTE_MS, size_bytes=10)
-    assert story.layout().tombstones == (stone,)
-    assert story.checkpoint(parts=2).layout().tombstones == (stone,)
-    assert story.layout().tombstone_bytes == 10
+    assert story.snapshot().tombstones == (stone,)
+    assert story.checkpoint(parts=2).snapshot().tombstones == (stone,)
+    assert story.snapshot().tombstone_bytes == 10
 
 
 def test_a_file_with_a_vector_in_the_checkpoint_can_go_and_change_after_it() -> None:
     story = LogBuilder().create().append([("a", 10), ("b", 10)]).delete_rows({"a": 2, "b": 3}).checkpoint()
     story.delete(["a"]).delete_rows({"b": 4})
-    assert [(file.path, file.deleted_row_count) for file in story.layout().files] == [("b", 4)]
-    assert [stone.path for stone in story.layout().tombstones] == ["a"]
+    assert [(file.path, file.deleted_row_count) for file in story.snapshot().files] == [("b", 4)]
+    assert [stone.path for stone in story.snapshot().tombstones] == ["a"]
 
 
 def test_a_file_that_was_restored_is_live_again_and_no_tombstone() -> None:
     story = LogBuilder().create().append([("a", 10), ("b", 4)]).delete(["a", "b"]).checkpoint().append([("a", 10)])
     assert paths(story) == ["a"]
-    assert [stone.path for stone in story.layout().tombstones] == ["b"]
+    assert [stone.path for stone in story.snapshot().tombstones] == ["b"]
 
 
 def test_a_remove_without_size_or_time_is_a_tombstone_of_unknown_size_and_time() -> None:
     story = LogBuilder().create().append([("a", 10)]).commit("DELETE", {"remove": {"path": "a", "dataChange": True}})
-    assert story.layout().tombstones == (Tombstone(path="a", deleted_ms=None, size_bytes=None),)
-    assert story.layout().tombstone_bytes == 0
+    assert story.snapshot().tombstones == (Tombstone(path="a", deleted_ms=None, size_bytes=None),)
+    assert story.snapshot().tombstone_bytes == 0
 
 
 def test_an_overwrite_leaves_only_the_new_files() -> None:
     story = LogBuilder().create().append([("a", 1), ("b", 2)]).overwrite([("c", 3)])
     assert paths(story) == ["c"]
-    assert story.layout().tombstone_bytes == 3
+    assert story.snapshot().tombstone_bytes == 3
 
 
 def test_files_that_a_compaction_wrote_are_marked_also_below_a_checkpoint() -> None:
     story = LogBuilder().create().append([("a", 1), ("b", 2), ("c", 3)]).optimize(["a", "b"], into=("ab", 3)).checkpoint()
-    assert {file.path: file.compacted for file in story.layout().files} == {"c": False, "ab": True}
-    assert {file.path: file.compacted for file in story.facts(newest_commits=1).layout.files} == {"c": False, "ab": True}
+    assert {file.path: file.compacted for file in story.snapshot().files} == {"c": False, "ab": True}
+    assert {file.path: file.compacted for file in story.facts(newest_commits=1).snapshot.files} == {"c": False, "ab": True}
     story.append([("d", 1)])
-    assert {file.path: file.compacted for file in story.facts(newest_commits=1).layout.files} == {"c": False, "ab": False, "d": False}
+    assert {file.path: file.compacted for file in story.facts(newest_commits=1).snapshot.files} == {"c": False, "ab": False, "d": False}
 
 
 def test_files_that_were_only_added_anew_are_not_taken_for_compacted() -> None:
     story = LogBuilder().create().append([("a", 1), ("b", 2), ("c", 3)]).optimize(["a", "b"], into=("ab", 3)).readd(["c", "ab"])
-    assert {file.path: file.compacted for file in story.layout().files} == {"c": False, "ab": True}
+    assert {file.path: file.compacted for file in story.snapshot().files} == {"c": False, "ab": True}
 
 
 def test_a_compacted_file_that_lost_rows_since_is_still_marked() -> None:
     story = LogBuilder().create().append([("a", 1), ("b", 2)]).optimize(["a", "b"], into=("ab", 3)).delete_rows({"ab": 1})
-    (file,) = story.layout().files
+    (file,) = story.snapshot().files
     assert (file.compacted, file.deleted_row_count) == (True, 1)
 
 
@@ -265,13 +265,13 @@ def test_history_goes_back_as_far_as_asked_or_as_the_log_holds_without_a_gap() -
     assert [commit.version for commit in story.facts(newest_commits=4).history.commits] == [8, 9, 10, 11]
     story.lose(6)
     assert [commit.version for commit in story.facts().history.commits] == [7, 8, 9, 10, 11]
-    assert story.layout().file_count == 11
+    assert story.snapshot().file_count == 11
 
 
 def test_a_log_whose_commits_are_all_cleaned_up_is_its_checkpoint() -> None:
     story = LogBuilder().create().append([("a", 1)], transaction=("app", 9)).checkpoint().forget_before(2)
     facts = story.facts()
-    assert (facts.layout.version, paths(story), facts.layout.transactions) == (1, ["a"], {"app": 9})
+    assert (facts.snapshot.version, paths(story), facts.snapshot.transactions) == (1, ["a"], {"app": 9})
     assert facts.history.commits == ()
 
 
@@ -279,18 +279,18 @@ def test_time_is_the_in_commit_timestamp_where_there_is_one() -> None:
     story = LogBuilder().create()
     info = {"inCommitTimestamp": 5, "timestamp": 6, "operation": "WRITE"}
     story.store.put(story.commit_name(1), json.dumps({"commitInfo": info}).encode())
-    assert story.layout().committed_ms == 5
+    assert story.snapshot().committed_ms == 5
     story.store.put(story.commit_name(1), b'{"txn":{"appId":"x","version":1}}')
     (listed,) = [file for file in story.store.list("bronze/t") if file.name == story.commit_name(1)]
-    assert story.layout().committed_ms == listed.modified_ms
+    assert story.snapshot().committed_ms == listed.modified_ms
     assert story.facts().history.commits[1].operation == "UNKNOWN"
 
 
 def test_transactions_and_properties_are_the_newest() -> None:
     story = LogBuilder().create(properties={"a": "1"}).append([], transaction=("x", 1)).append([], transaction=("y", 5)).checkpoint()
     story.append([], transaction=("x", 2)).set_properties(b="2")
-    assert story.layout().transactions == {"x": 2, "y": 5}
-    assert story.layout().properties == {"a": "1", "b": "2"}
+    assert story.snapshot().transactions == {"x": 2, "y": 5}
+    assert story.snapshot().properties == {"a": "1", "b": "2"}
 
 
 def test_partitions_come_in_the_order_of_the_tables_columns_and_empty_is_null() -> None:
@@ -310,7 +310,7 @@ def test_partitions_come_in_the_order_of_the_tables_columns_and_empty_is_null() 
             },
         )
     )
-    (file,) = story.layout().files
+    (file,) = story.snapshot().files
     assert file.partition == (("year", "2013"), ("month", None))
 
 
@@ -334,7 +334,7 @@ def test_under_column_mapping_partitions_have_their_logical_names() -> None:
         )
     )
     for _ in ("from the commit", "from a checkpoint"):
-        (file,) = story.layout().files
+        (file,) = story.snapshot().files
         assert file.partition == (("The Day", "2013-01-01"),)
         story.checkpoint()
 
@@ -351,7 +351,7 @@ def test_nested_types_are_spelled_as_spark_spells_them() -> None:
         "t": "timestamp_ntz",
     }
     story = LogBuilder().create(columns=columns)  # type: ignore[arg-type]
-    assert [column.type for column in story.layout().columns] == [
+    assert [column.type for column in story.snapshot().columns] == [
         "struct<a:int,b:array<smallint>>",
         "map<string,array<tinyint>>",
         "decimal(10,2)",
@@ -373,16 +373,16 @@ def test_nested_types_are_spelled_as_spark_spells_them() -> None:
 )
 def test_row_counts_come_from_the_statistics_of_the_file_not_of_a_column(stats: str | None, expected: int | None) -> None:
     add = {"path": "x", "partitionValues": {}, "size": 1, "modificationTime": 1, "dataChange": True, "stats": stats}
-    (file,) = LogBuilder().create().commit("WRITE", {"add": add}).layout().files
+    (file,) = LogBuilder().create().commit("WRITE", {"add": add}).snapshot().files
     assert file.row_count == expected
 
 
 def test_features_are_named_also_where_an_old_protocol_only_implies_them() -> None:
     story = LogBuilder().create(features=["clustering", "domainMetadata"], reader_features=["deletionVectors"])
-    assert story.layout().features == {"clustering", "domainMetadata", "deletionVectors"}
+    assert story.snapshot().features == {"clustering", "domainMetadata", "deletionVectors"}
     story.commit("UPGRADE", {"protocol": {"minReaderVersion": 2, "minWriterVersion": 5}})
-    assert "columnMapping" in story.layout().features
-    assert "identityColumns" not in story.layout().features
+    assert "columnMapping" in story.snapshot().features
+    assert "identityColumns" not in story.snapshot().features
 
 
 def test_a_gap_in_the_versions_is_broken_and_named() -> None:
@@ -410,7 +410,7 @@ def test_a_checkpoint_of_which_a_part_has_a_wrong_number_is_passed_over() -> Non
     name = "bronze/t/_delta_log/00000000000000000001.checkpoint.000000000{}.0000000002.parquet"
     story.store.put(name.format(3), story.store.read(name.format(2)))
     story.store.delete([name.format(2)])
-    assert story.layout().log.checkpoint_version is None
+    assert story.snapshot().log.checkpoint_version is None
     assert paths(story) == ["a"]
 
 
@@ -485,7 +485,7 @@ def test_what_cannot_be_counted_is_refused_by_name(protocol: dict[str, Any], nam
 
 
 def test_an_unknown_writer_feature_does_not_hinder_reading() -> None:
-    assert "someNewWriterFeature" in LogBuilder().create(features=["someNewWriterFeature"]).layout().features
+    assert "someNewWriterFeature" in LogBuilder().create(features=["someNewWriterFeature"]).snapshot().features
 
 
 def test_files_partitioned_otherwise_than_the_table_are_refused() -> None:
@@ -508,7 +508,7 @@ def test_a_table_is_read_as_it_was_at_a_version() -> None:
     for version, expected in ((0, []), (1, ["a"]), (2, ["b"]), (3, ["b", "c"])):
         facts = read_facts(story.store, "bronze/t", uri="x", version=version)
         assert facts is not None
-        assert ([file.path for file in facts.layout.files], facts.layout.version) == (expected, version)
+        assert ([file.path for file in facts.snapshot.files], facts.snapshot.version) == (expected, version)
         assert [commit.version for commit in facts.history.commits] == list(range(version + 1))
 
 
@@ -544,7 +544,7 @@ def test_a_log_that_is_cleaned_up_while_it_is_read_is_listed_again() -> None:
         story.append([(f"f{number}", 1)])
     story.checkpoint().append([("last", 1)])
     store.cleanups = 3
-    assert story.layout().file_count == 9
+    assert story.snapshot().file_count == 9
     assert store.listings == 4
 
 
@@ -571,7 +571,7 @@ def test_a_commit_that_a_listing_missed_is_found_by_the_next() -> None:
             return listing
 
     story = LogBuilder(Blinking()).create().append([("a", 1)]).append([("b", 1)])
-    assert story.layout().file_count == 2
+    assert story.snapshot().file_count == 2
 
 
 def test_each_commit_is_read_once() -> None:
@@ -591,28 +591,28 @@ def test_each_commit_is_read_once() -> None:
 def test_missing_files_are_the_live_ones_that_storage_lacks() -> None:
     story = LogBuilder().create(partition_by=["d"]).append([("d=a%20b/x%2525", 3), ("d=1/y", 4), ("d=1/gone", 5)]).store_data()
     story.delete(["d=1/gone"])
-    assert missing_files(story.store, story.layout()) == ()
+    assert missing_files(story.store, story.snapshot()) == ()
     story.store.delete(["bronze/t/d=1/gone"])
-    assert missing_files(story.store, story.layout()) == ()
+    assert missing_files(story.store, story.snapshot()) == ()
     story.store.delete(["bronze/t/d=a b/x%25"])
-    assert missing_files(story.store, story.layout()) == ("d=a b/x%25",)
+    assert missing_files(story.store, story.snapshot()) == ("d=a b/x%25",)
 
 
 def test_a_checkpoint_that_drops_tombstones_hides_no_vector_that_the_commits_before_it_removed() -> None:
     builder = LogBuilder().create(reader_features=["deletionVectors"]).append([("a", 5)]).delete_rows({"a": 1}).delete_rows({"a": 2})
-    before = builder.layout().removed_vectors
-    layout = builder.checkpoint(tombstones=False).layout()
-    assert layout.removed_vectors == before and len(before) == 1
-    assert layout.tombstones == ()
+    before = builder.snapshot().removed_vectors
+    snapshot = builder.checkpoint(tombstones=False).snapshot()
+    assert snapshot.removed_vectors == before and len(before) == 1
+    assert snapshot.tombstones == ()
 
 
 @pytest.mark.parametrize("checkpointed", [False, True])
 def test_a_vector_that_came_back_is_not_among_the_removed(checkpointed: bool) -> None:
     builder = LogBuilder().create(reader_features=["deletionVectors"]).append([("a", 5)]).delete_rows({"a": 1})
-    [first] = builder.layout().files
+    [first] = builder.snapshot().files
     builder.delete_rows({"a": 2})
-    [second] = builder.layout().files
-    assert list(builder.layout().removed_vectors) == [first.deletion_vector]
+    [second] = builder.snapshot().files
+    assert list(builder.snapshot().removed_vectors) == [first.deletion_vector]
     if checkpointed:
         builder.checkpoint()
     add = {"path": "a", "partitionValues": {}, "size": 5, "modificationTime": 1, "dataChange": True}
@@ -620,17 +620,17 @@ def test_a_vector_that_came_back_is_not_among_the_removed(checkpointed: bool) ->
         {"storageType": "u", "pathOrInlineDv": f"{number:020}", "offset": 1, "sizeInBytes": 34, "cardinality": number} for number in (1, 2)
     )
     remove = {"path": "a", "deletionTimestamp": 9, "dataChange": True, "deletionVector": new}
-    layout = builder.commit("RESTORE", {"remove": remove}, {"add": {**add, "deletionVector": old}}).layout()
-    assert [file.deletion_vector for file in layout.files] == [first.deletion_vector]
-    assert layout.removed_vectors == {second.deletion_vector: 9}
+    snapshot = builder.commit("RESTORE", {"remove": remove}, {"add": {**add, "deletionVector": old}}).snapshot()
+    assert [file.deletion_vector for file in snapshot.files] == [first.deletion_vector]
+    assert snapshot.removed_vectors == {second.deletion_vector: 9}
 
 
 def test_a_missing_deletion_vector_is_named() -> None:
     story = LogBuilder().create().append([("a", 10)]).store_data().delete_rows({"a": 1})
     name = vector_file("u00000000000000000001@1")
-    assert missing_files(story.store, story.layout()) == (name,)
+    assert missing_files(story.store, story.snapshot()) == (name,)
     story.store.put(f"bronze/t/{name}", b"")
-    assert missing_files(story.store, story.layout()) == ()
+    assert missing_files(story.store, story.snapshot()) == ()
 
 
 @pytest.mark.parametrize("path", ["file:///lake/bronze/t/a%20b/v%2525.bin", "/lake/bronze/t/a%20b/v%2525.bin"])
@@ -638,10 +638,10 @@ def test_a_deletion_vector_with_a_path_of_its_own_is_looked_for_under_its_decode
     vector = {"storageType": "p", "pathOrInlineDv": path, "offset": 1, "sizeInBytes": 34, "cardinality": 1}
     add = {"path": "a", "partitionValues": {}, "size": 1, "modificationTime": 1, "dataChange": True, "deletionVector": vector}
     story = LogBuilder().create().commit("DELETE", {"add": add}).store_data()
-    assert [*keep_books(story.layout(), place=lambda uri: name_below(uri, "/lake")).vectors] == ["a b/v%25.bin"]
-    assert missing_files(story.store, story.layout()) == ("a b/v%25.bin",)
+    assert [*fold_table_files(story.snapshot(), place=lambda uri: name_below(uri, "/lake")).vectors] == ["a b/v%25.bin"]
+    assert missing_files(story.store, story.snapshot()) == ("a b/v%25.bin",)
     story.store.put("bronze/t/a b/v%25.bin", b"")
-    assert missing_files(story.store, story.layout()) == ()
+    assert missing_files(story.store, story.snapshot()) == ()
 
 
 @pytest.mark.parametrize(
@@ -667,12 +667,12 @@ def test_an_unknown_kind_of_deletion_vector_is_refused() -> None:
 @pytest.mark.parametrize("path", ["/lake/bronze/t/d%20x/a", "file:///lake/bronze/t/d%20x/a", "file:/lake/bronze/t/d%20x/a"])
 def test_an_absolute_path_within_the_table_is_found(path: str) -> None:
     story = LogBuilder().create().append([(path, 1)])
-    assert missing_files(story.store, story.layout()) == ("d x/a",)
+    assert missing_files(story.store, story.snapshot()) == ("d x/a",)
     story.store.put("bronze/t/d x/a", b"")
-    assert missing_files(story.store, story.layout()) == ()
+    assert missing_files(story.store, story.snapshot()) == ()
 
 
 def test_a_file_of_another_table_cannot_be_looked_for() -> None:
     story = LogBuilder().create().append([("file:/elsewhere/a", 1)])
     with pytest.raises(Refused, match="file:/elsewhere/a lies outside"):
-        missing_files(story.store, story.layout())
+        missing_files(story.store, story.snapshot())

@@ -426,7 +426,7 @@ def test_declared_properties_are_set_at_once_and_when_they_change(lake: Lake, sp
     write_table(lake, spark, replace(events, properties={"delta.checkpointInterval": "5", "team": "it's ours"}))
     assert _properties(lake) >= {("delta.enableChangeDataFeed", "true"), ("delta.checkpointInterval", "5"), ("team", "it's ours")}
     first = lake.facts(events.key, version=0)
-    assert first is not None and first.layout.properties["delta.checkpointInterval"] == "5"  # in the commit that made the table
+    assert first is not None and first.snapshot.properties["delta.checkpointInterval"] == "5"  # in the commit that made the table
     write_table(lake, spark, replace(events, properties={"delta.checkpointInterval": "7"}))
     assert ("delta.checkpointInterval", "7") in _properties(lake)
 
@@ -434,7 +434,7 @@ def test_declared_properties_are_set_at_once_and_when_they_change(lake: Lake, sp
 def _properties(lake: Lake) -> set[tuple[str, str]]:
     facts = lake.facts(events.key)
     assert facts is not None
-    return set(facts.layout.properties.items())
+    return set(facts.snapshot.properties.items())
 
 
 def _landing(table: Table) -> Landing:

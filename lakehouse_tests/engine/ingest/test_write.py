@@ -88,7 +88,7 @@ def test_a_run_killed_at_its_commit_leaves_each_row_once(
         assert outcome.committed == (when == "before")
         read, written = lake.facts(events.key), lake.facts(table.key)
         assert read is not None and written is not None
-        assert written.layout.transactions[write.consume_app_id(read.layout)] == read.layout.version == 1
+        assert written.snapshot.transactions[write.consume_app_id(read.snapshot)] == read.snapshot.version == 1
     assert rows_of(spark, lake, states.key, "id", "state") == [(1, "left"), (2, "planned")]
     assert rows_of(spark, lake, copies.key, "id", "state") == [(1, "left"), (1, "planned"), (2, "planned")]
 
@@ -137,10 +137,10 @@ CAUSES = {
 
 @pytest.mark.parametrize(("condition", "path", "are_gone"), CAUSES.values(), ids=CAUSES)
 def test_changes_are_gone_where_the_cause_says_so(condition: str, path: str, are_gone: bool) -> None:
-    layout = LogBuilder().create(partition_by=["d"]).append([("d=a%20b/live.parquet", 1)]).layout()
+    snapshot = LogBuilder().create(partition_by=["d"]).append([("d=a%20b/live.parquet", 1)]).snapshot()
     trace = TRACE.format(condition, path)
     error = SparkException("task failed", errorClass="TASK_WRITE_FAILED", messageParameters={}, server_stacktrace=trace)
-    assert write._changes_are_gone(error, layout) is are_gone
+    assert write._changes_are_gone(error, snapshot) is are_gone
 
 
 def test_somebodys_restore_of_an_input_gives_no_row_twice(lake: Lake, spark: "SparkSession") -> None:

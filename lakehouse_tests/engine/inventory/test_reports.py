@@ -359,9 +359,9 @@ def test_a_deletion_vector_that_was_replaced_is_kept_by_the_retention(checkpoint
     builder.append([("a", 5)]).delete_rows({"a": 1}).delete_rows({"a": 2}).store_data()
     if checkpointed == "by its checkpoint":
         builder.checkpoint().forget_before(4)
-    layout = builder.layout()
-    [live] = [file.deletion_vector for file in layout.files]
-    for vector in (*layout.removed_vectors, live):
+    snapshot = builder.snapshot()
+    [live] = [file.deletion_vector for file in snapshot.files]
+    for vector in (*snapshot.removed_vectors, live):
         store.put(f"bronze/t/{vector_file(vector or '')}", b"12")
     scan(store, now_ms=NOW)
     [table] = reconcile_lake(lake_of(store, tmp_path), [], now_ms=NOW).reconciliation.tables

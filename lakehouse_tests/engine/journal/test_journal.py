@@ -8,7 +8,7 @@ import pytest
 from lakehouse.core.errors import Broken
 from lakehouse.core.ingest.batches import Batch
 from lakehouse.core.scheduling.circuit_breaker import CompactionTry, Pause
-from lakehouse.core.vacuum import PastVacuum
+from lakehouse.core.vacuum import VacuumRecord
 from lakehouse.engine.journal.cache import JournalCache
 from lakehouse.engine.journal.journal import Journal
 from lakehouse.engine.journal.landed_batches import LandedBatches
@@ -19,10 +19,10 @@ from lakehouse_tests.memory_store import MemoryStore
 KEY = "bronze/events"
 
 
-def past_vacuum(started_ms: int) -> PastVacuum:
+def past_vacuum(started_ms: int) -> VacuumRecord:
     counts = ("predicted_files", "predicted_bytes", "predicted_requests", "predicted_seconds", "predicted_usd", "deleted_files")
     zeros: dict[str, Any] = dict.fromkeys((*counts, "deleted_bytes", "spared", "version", "horizon_ms"), 0)
-    return PastVacuum(started_ms=started_ms, ended_ms=started_ms, mode="FULL", report="", **zeros)
+    return VacuumRecord(started_ms=started_ms, ended_ms=started_ms, mode="FULL", report="", **zeros)
 
 
 def test_manifests_lie_where_the_documents_say(tmp_path: Path) -> None:

@@ -217,7 +217,7 @@ def test_the_undoing_of_a_compaction_holds_nothing_for_those_who_follow_the_chan
     lake: Lake, restored: str | None, is_held: bool
 ) -> None:
     story = LogBuilder(lake.store, "bronze/u").create().append([("a", 1), ("b", 1)])
-    LogBuilder(lake.store, "silver/r").create().append([("x", 1)], transaction=(consume_app_id(story.layout()), 1))
+    LogBuilder(lake.store, "silver/r").create().append([("x", 1)], transaction=(consume_app_id(story.snapshot()), 1))
     story.optimize(["a", "b"], into=("c", 2))
     story.commit("RESTORE", {"remove": {"path": "c", "deletionTimestamp": NOW, "dataChange": True}}, user_metadata=restored)
     table = table_of("bronze/u")
@@ -269,7 +269,7 @@ def test_a_dry_run_takes_the_last_look_too(lake: Lake, monkeypatch: pytest.Monke
     report(lake)
     lake.store.put(f"{KEY}/d=1/orphan", b"456")
     assert paths(planned(lake)) == PAST
-    monkeypatch.setattr(run, "agreed", lambda _spark, _uri, _table, doomed: [*doomed])
+    monkeypatch.setattr(run, "agreed", lambda _spark, _uri, _table, candidates: [*candidates])
     found = run.rehearse(LakeFacts(lake, [TABLE]), lambda: None, TABLE, mode="INVENTORY")  # type: ignore[arg-type]  # nobody is asked
     assert found is not None and paths(found) == ["d=1/gone"]
 

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from lakehouse.engine.lake import Lake
-from lakehouse_tests.engine.histories import Story
+from lakehouse_tests.engine.histories import FileHistory
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -13,4 +13,4 @@ if TYPE_CHECKING:
 
 @pytest.mark.parametrize("seed", [2])
 def test_no_version_within_the_retention_loses_a_row(lake: Lake, spark: "SparkSession", seed: int) -> None:
-    Story(lake, spark, seed).run(operations=6, vacuums=1)
+    FileHistory(lake, spark, seed).run(operations=6, vacuums=1)

@@ -79,7 +79,7 @@ def test_twice_as_many_tables_take_twice_as_many_requests_and_nothing_is_read_tw
         lake, store, tables = lake_of(tmp_path / str(count), count)
         facts = LakeFacts(lake, tables)
         for table in tables:
-            assert run.vacuum(facts, lambda: nobody, table, mode=mode).past.deleted_files == (1 if mode == "LITE" else 2)
+            assert run.vacuum(facts, lambda: nobody, table, mode=mode).record.deleted_files == (1 if mode == "LITE" else 2)
         assert {name: times for name, times in store.reads.items() if times > 1} == {}
         assert sum("_delta_log" in name for name in store.reads) == 3 * count
         asked[count] = store.asked
@@ -106,7 +106,7 @@ def test_a_commit_between_two_vacuums_of_a_run_is_seen_and_no_other_log_is_read_
     known = [facts.log(tables[2].key)]
     LogBuilder(store, tables[2].key).create().append([("live", 1), ("gone", 1)]).delete(["gone"]).append([("orphan", 1)])
     known.append(facts.log(tables[2].key))
-    assert [log and log.facts.layout.version for log in known] == [2, 3]
+    assert [log and log.facts.snapshot.version for log in known] == [2, 3]
     assert vacuum(facts, tables[2]) == {"live", "orphan"}
 
 

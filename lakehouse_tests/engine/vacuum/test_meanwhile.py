@@ -108,7 +108,7 @@ def test_a_retention_that_is_raised_meanwhile_holds_for_what_lost_its_tombstone(
     for name in PAST:
         os.utime(Path(lake.settings.root) / KEY / name, (START_MS / 1_000 - DAY_SECONDS, START_MS / 1_000 - DAY_SECONDS))
     found = planned(lake, "FULL")
-    assert [(each.name, each.part.name) for each in found.doomed] == [(name, "ORPHANED_OLD") for name in PAST]
+    assert [(each.name, each.part.name) for each in found.candidates] == [(name, "ORPHANED_OLD") for name in PAST]
     removed_hours = (NOW - START_MS) // HOUR
     longer = {"delta__deletedFileRetentionDuration": f"interval {removed_hours + 12} hours"}
     gone, _ = carried_out(lake, found, meanwhile=lambda: story.set_properties(**longer))
@@ -237,10 +237,10 @@ def test_if_delta_keeps_everything_or_names_another_file_nothing_is_deleted(lake
     found, nobody = planned(lake), None
     monkeypatch.setattr(delta, "session_confs", lambda *_: contextlib.nullcontext())
     monkeypatch.setattr(delta, "_ask", lambda *_: {"d=1/gone"})
-    assert [each.name for each in delta.agreed(nobody, "", KEY, found.doomed)] == ["d=1/gone"]  # type: ignore[arg-type]
+    assert [each.name for each in delta.agreed(nobody, "", KEY, found.candidates)] == ["d=1/gone"]  # type: ignore[arg-type]
     monkeypatch.setattr(delta, "_ask", lambda *_: set())
     with pytest.raises(Broken, match=r"Delta would delete none of the 2 file\(s\)"):
-        delta.agreed(nobody, "", KEY, found.doomed)  # type: ignore[arg-type]
+        delta.agreed(nobody, "", KEY, found.candidates)  # type: ignore[arg-type]
     names = {f"file:/lake/{KEY}/{name}": name for name in PAST}
     where: dict[str, str] = {"location": f"file:/lake/{KEY}", "table": KEY}
     assert delta.answered([f"file:/lake/{KEY}/d=1/gone"], names, **where) == {"d=1/gone"}
@@ -261,7 +261,7 @@ def test_more_than_one_vacuum_takes_goes_with_the_next(lake: Lake, monkeypatch: 
         found = planned(lake, "FULL")
         assert (found.file_count, found.left_count) == (1, left)
         gone, work = carried_out(lake, found)
-        assert work.journal(found, is_complete=True).past.is_complete == (left == 0)
+        assert work.journal(found, is_complete=True).record.is_complete == (left == 0)
         all_gone |= gone
     assert all_gone == {*PAST}
 

@@ -154,6 +154,6 @@ def test_a_name_that_is_spelt_oddly_in_the_log_is_the_file_that_delta_reads(lake
     removed, live = table_of("bronze/u"), table_of("bronze/v")
     for mode in ("FULL", "LITE"):
         found = plan(LakeFacts(lake, [removed, live, TABLE]), removed, mode=mode)
-        assert found is not None and [(each.name, each.part.name) for each in found.doomed] == [(plain, "TOMBSTONED_PAST")]
+        assert found is not None and [(each.name, each.part.name) for each in found.candidates] == [(plain, "TOMBSTONED_PAST")]
         found = plan(LakeFacts(lake, [removed, live, TABLE]), live, mode=mode)
         assert found is not None and paths(found) == []

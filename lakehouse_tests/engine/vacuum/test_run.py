@@ -39,17 +39,17 @@ def test_what_the_dry_run_names_goes_and_nothing_else(lake: Lake, spark: "SparkS
     assert stored(lake) == files and named is not None
     outcome = vacuum(LakeFacts(lake, [table]), lambda: spark, table, mode=mode)
     gone = files - stored(lake)
-    assert gone == {each.name for each in named.doomed}
+    assert gone == {each.name for each in named.candidates}
     expected = {name for name in first if name.startswith("part=0/")} | (
         {"part=1/orphan of a failed write.parquet"} if mode != "LITE" else set()
     )
     assert {name for name in gone if not name.endswith(".crc")} == expected
-    assert (outcome.past.deleted_files, outcome.past.deleted_bytes, outcome.spared) == (len(gone), outcome.plan.size_bytes, {})
+    assert (outcome.record.deleted_files, outcome.record.deleted_bytes, outcome.spared) == (len(gone), outcome.plan.size_bytes, {})
     assert rows(spark, uri) == before
     [past] = Journal(lake.store).vacuums("bronze/t")
     assert (past.mode, past.deleted_files, past.failed, past.horizon_ms) == (mode, len(gone), {}, outcome.plan.horizon_ms)
     again = vacuum(LakeFacts(lake, [table]), lambda: spark, table, mode=mode if mode == "LITE" else "FULL")
-    assert (again.plan.reason, again.plan.doomed) == (Reason.NOTHING_PAST, ())
+    assert (again.plan.reason, again.plan.candidates) == (Reason.NOTHING_PAST, ())
 
 
 def test_a_file_so_deep_that_delta_takes_it_for_anothers_folder_goes_and_the_other_stays(lake: Lake, spark: "SparkSession") -> None:
@@ -75,7 +75,7 @@ def test_deletion_vectors_and_change_data_go_with_their_versions(lake: Lake, spa
     spark.sql(f"UPDATE delta.`{uri}` SET id = 100 WHERE id = 3")
     before = rows(spark, uri)
     outcome = vacuum(LakeFacts(lake, [table]), lambda: spark, table, mode="FULL")
-    parts = {each.part.name for each in outcome.plan.doomed if not each.goes_with}
+    parts = {each.part.name for each in outcome.plan.candidates if not each.goes_with}
     assert {"CHANGE_DATA_PAST", "VECTORS_DEAD"} <= parts
     assert rows(spark, uri) == before
 
@@ -119,7 +119,7 @@ def test_a_restore_beside_keeps_what_it_needs(lake: Lake, spark: "SparkSession",
     spark.conf.set(with_conf, "false")
     outcome = vacuum(LakeFacts(lake, [table]), lambda: spark, table, mode="FULL")
     spark.conf.unset(with_conf)
-    assert outcome.past.deleted_files == 0 and set(outcome.spared.values()) == {"version 3 needs it again"}
+    assert outcome.record.deleted_files == 0 and set(outcome.spared.values()) == {"version 3 needs it again"}
     assert len(rows(spark, uri)) == 4
 
 
@@ -140,12 +140,12 @@ def test_a_write_and_a_compaction_beside_keep_what_they_made(lake: Lake, spark: 
 
     monkeypatch.setattr(run, "agreed", then_write)
     outcome = vacuum(LakeFacts(lake, [table]), lambda: spark, table, mode="FULL")
-    assert outcome.spared == {} and outcome.past.failed == {}
+    assert outcome.spared == {} and outcome.record.failed == {}
     assert rows(spark, uri) == [(1, 1), (3, 1), (10, 0), (11, 1), (12, 0), (13, 1)]
     facts = lake.facts("bronze/t")
-    assert facts is not None and len(facts.layout.files) == 2
+    assert facts is not None and len(facts.snapshot.files) == 2
     # Those of the first write that are left were live when the plan was made, and so were none of the new.
-    assert len(before - data_files(lake)) == 1 and {file.path for file in facts.layout.files} < data_files(lake)
+    assert len(before - data_files(lake)) == 1 and {file.path for file in facts.snapshot.files} < data_files(lake)
 
 
 def test_an_orphan_that_is_written_again_after_the_report_stays(lake: Lake, spark: "SparkSession") -> None:
@@ -169,7 +169,7 @@ def test_files_that_a_clone_reads_stay(lake: Lake, spark: "SparkSession") -> Non
     spark.sql(f"DELETE FROM delta.`{uri}`")
     scan(lake.store, now_ms=now_ms())
     outcome = vacuum(LakeFacts(lake, [table]), lambda: spark, table, mode="INVENTORY")
-    assert outcome.plan.doomed == () and len(rows(spark, clone)) == 4
+    assert outcome.plan.candidates == () and len(rows(spark, clone)) == 4
 
 
 def test_what_a_reader_of_changes_has_not_read_stays(lake: Lake, spark: "SparkSession") -> None:
@@ -180,13 +180,13 @@ def test_what_a_reader_of_changes_has_not_read_stays(lake: Lake, spark: "SparkSe
     append(spark, uri, 0)
     facts = lake.facts("bronze/t")
     assert facts is not None
-    target = spark.range(1).write.format("delta").option("txnAppId", consume_app_id(facts.layout)).option("txnVersion", 1)
+    target = spark.range(1).write.format("delta").option("txnAppId", consume_app_id(facts.snapshot)).option("txnVersion", 1)
     target.save(lake.settings.table_uri("silver/r"))
     files = stored(lake)
     spark.sql(f"DELETE FROM delta.`{uri}` WHERE part = 0")
     held = plan(LakeFacts(lake, [table, reader]), table, mode="FULL")
-    assert held is not None and held.doomed == () and "silver/r" in held.sentence
-    assert plan(LakeFacts(lake, [table]), table, mode="FULL").doomed  # type: ignore[union-attr]
+    assert held is not None and held.candidates == () and "silver/r" in held.sentence
+    assert plan(LakeFacts(lake, [table]), table, mode="FULL").candidates  # type: ignore[union-attr]
     assert files <= stored(lake)
 
 
@@ -216,7 +216,7 @@ def test_the_declared_retention_is_set_on_the_table(lake: Lake, spark: "SparkSes
     outcome = vacuum(LakeFacts(lake, [table]), lambda: spark, table, mode="FULL")
     assert outcome.plan.retention_ms == 800 * 3_600_000
     facts = lake.facts("bronze/t")
-    assert facts is not None and facts.layout.properties["delta.logRetentionDuration"] == "interval 48000 minutes"
-    version = facts.layout.version
+    assert facts is not None and facts.snapshot.properties["delta.logRetentionDuration"] == "interval 48000 minutes"
+    version = facts.snapshot.version
     vacuum(LakeFacts(lake, [table]), lambda: spark, table, mode="FULL")
-    assert lake.facts("bronze/t").layout.version == version  # type: ignore[union-attr]
+    assert lake.facts("bronze/t").snapshot.version == version  # type: ignore[union-attr]

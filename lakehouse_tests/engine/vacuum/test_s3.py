@@ -171,7 +171,7 @@ def test_files_that_were_gone_before_make_the_count_an_upper_bound_where_nobody_
     found = planned(in_bucket, mode)
     assert {"d=1/gone", once} <= {*paths(found)}
     _, work = carried_out(in_bucket, found, meanwhile=lambda: in_bucket.store.delete([f"{KEY}/d=1/gone", f"{KEY}/{once}"]))
-    past = work.journal(found, is_complete=True).past
+    past = work.journal(found, is_complete=True).record
     assert (past.is_at_most, past.deleted_files) == (is_at_most, found.file_count - 1)
 
 

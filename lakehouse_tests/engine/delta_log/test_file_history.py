@@ -7,17 +7,17 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from lakehouse.core.backtest.replay import real_past, replay_story
-from lakehouse.core.backtest.result import Backtest, Moment
+from lakehouse.core.backtest.replay import real_result, replay_history
+from lakehouse.core.backtest.result import Backtest, ReplayStep
 from lakehouse.core.backtest.schedule import look
 from lakehouse.core.compaction.plan import plan_table
 from lakehouse.core.declaration.compaction_policy import BinPacking, Compaction, CompactionPolicy, LiquidClustering, policy_for
 from lakehouse.core.declaration.strategies import NoCompaction
 from lakehouse.core.declaration.table import Table
-from lakehouse.core.delta.commit_files import Story
+from lakehouse.core.delta.commit_files import FileHistory
 from lakehouse.core.errors import Broken, Refused
 from lakehouse.engine.compaction.run import compact
-from lakehouse.engine.delta_log.story import read_story
+from lakehouse.engine.delta_log.file_history import read_file_history
 from lakehouse.engine.lake import Lake
 from lakehouse_tests.engine.example import events
 from lakehouse_tests.log_builder import LogBuilder
@@ -39,41 +39,41 @@ def test_the_replay_of_the_policy_in_force_reproduces_what_the_sensor_and_spark_
         if step == 2:
             spark.sql(f"DELETE FROM delta.`{uri}` WHERE half = 1 AND id < 1000")
             _upkeep(lake, spark, table, policy)
-    story = read_story(lake.store, table.key, uri=uri)
+    story = read_file_history(lake.store, table.key, uri=uri)
     assert story is not None and story.start is None
-    real, found = real_past(story, policy), replay_story(story, policy)
+    real, found = real_result(story, policy), replay_history(story, policy)
     assert len(real.runs) > 1
     assert _done(found) == _done(real)
-    assert [_counts(moment) for moment in found.moments] == [_counts(moment) for moment in real.moments]
-    assert (found.doubts.moved_removals, found.doubts.modelled_files, found.doubts.unclear_compactions) == (0, 0, 0)
-    alone = replay_story(story, replace(policy, strategy=NoCompaction()))
-    assert alone.moments[-1].row_count == real.moments[-1].row_count
-    assert alone.moments[-1].file_count > real.moments[-1].file_count
+    assert [_counts(moment) for moment in found.replay_steps] == [_counts(moment) for moment in real.replay_steps]
+    assert (found.uncertainty.moved_removals, found.uncertainty.modelled_files, found.uncertainty.unclear_compactions) == (0, 0, 0)
+    alone = replay_history(story, replace(policy, strategy=NoCompaction()))
+    assert alone.replay_steps[-1].row_count == real.replay_steps[-1].row_count
+    assert alone.replay_steps[-1].file_count > real.replay_steps[-1].file_count
 
 
 def _upkeep(lake: Lake, spark: "SparkSession", table: Table, policy: CompactionPolicy) -> None:
     facts = lake.facts(table.key)
     assert facts is not None
-    now_ms = facts.layout.committed_ms
-    plan = plan_table(table, facts.layout, facts.history, now_ms=now_ms)
-    if look(facts.layout, plan, now_ms=now_ms, last_run_ms=None).runs:
+    now_ms = facts.snapshot.committed_ms
+    plan = plan_table(table, facts.snapshot, facts.history, now_ms=now_ms)
+    if look(facts.snapshot, plan, now_ms=now_ms, last_run_ms=None).runs:
         compact(lake, spark, table)
 
 
 def _done(backtest: Backtest) -> list[tuple[int, set[str], set[str], int, int]]:
     return [
         (moment.version, set(run.removed_paths), set(run.added_paths), run.bytes_removed, run.bytes_added)
-        for moment in backtest.moments
+        for moment in backtest.replay_steps
         for run in moment.runs
     ]
 
 
-def _counts(moment: Moment) -> tuple[int, int, int, int, int | None]:
+def _counts(moment: ReplayStep) -> tuple[int, int, int, int, int | None]:
     return moment.version, moment.file_count, moment.small_file_count, moment.size_bytes, moment.row_count
 
 
-def told(log: LogBuilder) -> Story:
-    story = read_story(log.store, log.key, uri=f"/lake/{log.key}")
+def told(log: LogBuilder) -> FileHistory:
+    story = read_file_history(log.store, log.key, uri=f"/lake/{log.key}")
     assert story is not None
     return story
 
@@ -111,9 +111,9 @@ def test_a_clustered_table_is_replayed_as_plan_plans_it() -> None:
     for number in range(6):
         log.append([(f"f{number}", 100)])
     policy = policy_for("bronze", Compaction(min_small_files=3, cooldown_minutes=0, data_layout=LiquidClustering(columns=("id",))))
-    assert len(replay_story(told(log), policy).runs[0].removed_paths) == 3
+    assert len(replay_history(told(log), policy).runs[0].removed_paths) == 3
     with pytest.raises(Refused, match=r"clustering is not planned by BinPacking.*accepted: data_layout=LiquidClustering"):
-        replay_story(told(log), replace(policy, data_layout=BinPacking()))
+        replay_history(told(log), replace(policy, data_layout=BinPacking()))
 
 
 def _clustered(*columns: str) -> dict[str, Any]:
@@ -148,4 +148,4 @@ def test_a_gap_that_no_checkpoint_closes_is_broken() -> None:
 
 def test_where_there_is_no_table_there_is_no_story() -> None:
     log = LogBuilder()
-    assert read_story(log.store, log.key, uri="/lake/bronze/t") is None
+    assert read_file_history(log.store, log.key, uri="/lake/bronze/t") is None

@@ -8,8 +8,8 @@ from dataclasses import replace
 from itertools import chain
 from typing import Any
 
-from lakehouse.core.delta.commit_files import Story, StoryCommit
-from lakehouse.core.delta.snapshot import DataFile, Layout, LogDebt
+from lakehouse.core.delta.commit_files import FileCommit, FileHistory
+from lakehouse.core.delta.snapshot import DataFile, LogTail, Snapshot
 from lakehouse.core.errors import Broken, Transient
 from lakehouse.engine.delta_log.actions import Actions
 from lakehouse.engine.delta_log.checkpoint import read_checkpoint
@@ -23,7 +23,7 @@ from lakehouse.engine.store import Store, StoredFile
 _OLDER_COMMITS = 500
 
 
-def read_story(store: Store, key: str, *, uri: str) -> Story | None:
+def read_file_history(store: Store, key: str, *, uri: str) -> FileHistory | None:
     """The story of the table in folder `key`, `None` where there is no table; `uri` is how Spark spells that folder.
 
     Raises:
@@ -37,12 +37,12 @@ def read_story(store: Store, key: str, *, uri: str) -> Story | None:
         if find_segment(listing, key, folder=folder, newest_commits=0) is None:
             return None
         commits = _unbroken([file for file in listing if _is_commit(file, folder)])
-        teller = _Teller(key, uri)
+        teller = _CommitReader(key, uri)
         start = None
         if not commits or version_of(commits[0]) > 0:
             start = teller.start(store, _first_segment(listing, key, folder=folder, first=version_of(commits[0]) if commits else 0), folder)
             commits = [file for file in commits if version_of(file) > start.version]
-        return Story(table=key, start=start, commits=tuple(teller.commit(commit) for commit in read_commits(store, commits)))
+        return FileHistory(table=key, start=start, commits=tuple(teller.commit(commit) for commit in read_commits(store, commits)))
     except LogChanged as error:
         raise Broken(f"{error}, so its story cannot be told: restore what is missing") from error
     except FileNotFoundError as error:
@@ -78,7 +78,7 @@ def _first_segment(listing: Sequence[StoredFile], key: str, *, folder: str, firs
     raise LogChanged(f"log of {key}: the commits before version {first} are gone and no whole checkpoint stands for them")
 
 
-class _Teller:
+class _CommitReader:
     """What a commit's actions mean, given the metaData, the protocol and the clustering before it."""
 
     def __init__(self, key: str, uri: str) -> None:
@@ -88,15 +88,15 @@ class _Teller:
         self._clustering: str | None = None
         self._compacted: set[str] = set()
 
-    def start(self, store: Store, segment: Segment, folder: str) -> Layout:
+    def start(self, store: Store, segment: Segment, folder: str) -> Snapshot:
         """The table at a checkpoint; what is told next follows it."""
         checkpoint = read_checkpoint([file.name for file in segment.checkpoint], store.read, folder=folder)
-        layout = fold_layout(segment, checkpoint, list(read_commits(store, segment.older)), uri=self._uri)
+        snapshot = fold_layout(segment, checkpoint, list(read_commits(store, segment.older)), uri=self._uri)
         self._learn(checkpoint.small, segment.version)
-        self._compacted = {file.path for file in layout.files if file.compacted}
-        return layout
+        self._compacted = {file.path for file in snapshot.files if file.compacted}
+        return snapshot
 
-    def commit(self, read: ReadCommit) -> StoryCommit:
+    def commit(self, read: ReadCommit) -> FileCommit:
         """One commit, told."""
         actions = read.actions
         if actions.metadata or actions.protocol or CLUSTERING_DOMAIN in actions.domains or read.version == 0:
@@ -104,7 +104,7 @@ class _Teller:
         changed_data = any(action.data_change for action in chain(actions.adds, actions.removes))
         if any(not remove.data_change for remove in actions.removes):
             self._compacted.update(add.path for add in actions.adds if not add.data_change)
-        return StoryCommit(
+        return FileCommit(
             version=read.version,
             committed_ms=read.committed_ms,
             operation=actions.info.operation,
@@ -119,13 +119,13 @@ class _Teller:
         self._clustering = actions.domains.get(CLUSTERING_DOMAIN, self._clustering)
         shape = shape_of(self._metadata, self._protocol, self._clustering, table=self._key, version=version)
         self._partition_of = partitioner(shape.metadata, table=self._key)
-        self._shape = Layout(
+        self._shape = Snapshot(
             table=self._key,
             uri=self._uri,
             version=0,
             committed_ms=0,
             files=(),
-            log=LogDebt(checkpoint_version=None, commit_count=0, commit_bytes=0),
+            log=LogTail(checkpoint_version=None, commit_count=0, commit_bytes=0),
             columns=shape.metadata.columns,
             partition_columns=shape.metadata.partition_columns,
             clustering_columns=shape.clustering_columns,
