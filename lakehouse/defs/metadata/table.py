@@ -25,6 +25,7 @@ from lakehouse.core.ingest.outcome import WriteOutcome
 from lakehouse.core.scheduling.health import Health
 from lakehouse.core.scheduling.rewrite_loops import Rewrites
 from lakehouse.core.scheduling.triggers import OnceCold, TableState, state_of
+from lakehouse.core.text import count_of, size_text, utc_text
 from lakehouse.core.vacuum.outcome import VacuumOutcome
 from lakehouse.defs.dagster_records import NewestFacts
 from lakehouse.defs.metadata.markdown import Markdown, markdown_table, markdown_text, markdown_value
@@ -73,6 +74,8 @@ def table_metadata(table: Table, assessed: Assessment) -> type_of_metadata:
     state = replace(state_of(snapshot, health, once_cold), last_compaction_ms=assessed.last_compaction_ms, **in_force)
     numbers = {name: number for name in _STATE_NUMBERS if (number := getattr(state, name)) is not None}
     return {
+        "lakehouse/summary": markdown_value(_summary_table(health, state)),
+        "lakehouse/sizes": markdown_value(*_picture(health)),
         "lakehouse/version": snapshot.version,
         **health_numbers(health),
         **{f"lakehouse/{name}": number for name, number in numbers.items()},
@@ -84,7 +87,6 @@ def table_metadata(table: Table, assessed: Assessment) -> type_of_metadata:
         **_landed_batch(table, snapshot),
         "dagster/uri": snapshot.uri,
         "dagster/column_schema": column_schema(snapshot),
-        "lakehouse/sizes": markdown_value(*_picture(health)),
         "lakehouse/health": health.sentence,
         "lakehouse/health_parts": markdown_value(_parts_table(health)),
         "lakehouse/plan": health.plan.sentence,
@@ -264,6 +266,19 @@ def _picture(health: Health) -> tuple[Markdown, ...]:
     candidate = health.plan.policy.candidate_bytes
     bars = [(size.label, size.file_count, size.below_bytes is not None and size.below_bytes <= candidate) for size in shown]
     return (histogram_picture(bars), markdown_table(["size", "files"], [[label, str(count)] for label, count, _ in bars]))
+
+
+def _summary_table(health: Health, state: TableState) -> Markdown:
+    """What a person wants to know first: how the table is, what lies in it, and what happens to it next."""
+    after = "" if state.files_after is None else f", {state.files_after} after a compaction"
+    compacted = "the log remembers none" if state.last_compaction_ms is None else utc_text(state.last_compaction_ms)
+    rows = [
+        ["health", health.sentence],
+        ["now", f"{count_of(health.file_count, 'file')}, {size_text(health.size_bytes)}{after}"],
+        ["last compaction", compacted],
+        ["next", health.plan.sentence],
+    ]
+    return markdown_table(["table", f"{health.score:.0f} of 100"], rows)
 
 
 def _parts_table(health: Health) -> Markdown:

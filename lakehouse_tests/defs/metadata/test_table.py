@@ -56,6 +56,15 @@ def sensed(metadata: dict[str, Any]) -> TableState:
     return sensed_state("bronze/orders", facts)[0]
 
 
+def test_a_page_begins_with_what_a_person_wants_to_know(facts: TableFacts) -> None:
+    first, summary = next(iter(table_metadata(orders, assess(LAKE, orders, facts)).items()))
+    assert first == "lakehouse/summary"
+    rows = dict(re.findall(r"^\| ([a-z ]+) \| (.*) \|$", summary.value, flags=re.MULTILINE))
+    assert list(rows) == ["table", "health", "now", "last compaction", "next"]
+    assert (rows["now"], rows["last compaction"]) == ("3 files, 191 MiB, 2 after a compaction", "the log remembers none")
+    assert rows["next"] == "2 files (300 B) merge into 1"
+
+
 def test_the_numbers_stand_under_their_keys(facts: TableFacts) -> None:
     metadata = table_metadata(orders, assess(LAKE, orders, facts))
     assert {name: metadata[name] for name in NUMBERS} == NUMBERS
