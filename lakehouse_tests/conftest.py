@@ -4,6 +4,7 @@ What only tests with Spark need is imported where they ask for it: the core's te
 """
 
 import fcntl
+import logging
 import os
 import random
 import shutil
@@ -180,6 +181,11 @@ def link_year(prepared: Path, home: Path) -> Path:
     """Puts the prepared year into another home, without a copy."""
     shutil.copytree(prepared, home, copy_function=lambda source, target: Path(target).hardlink_to(source), dirs_exist_ok=True)
     return home
+
+
+def pytest_unconfigure() -> None:
+    """At its exit PySpark releases the sessions of servers that were stopped by then, and would say so into a stream that is closed."""
+    logging.getLogger("pyspark.sql.connect.logging").disabled = True
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
