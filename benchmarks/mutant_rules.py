@@ -197,7 +197,7 @@ RULES: tuple[Rule, ...] = (
         "lakehouse/core/inventory/classify.py",
         "unplaced | table_files.unplaced",
         "unplaced",
-        ("engine/vacuum/test_places.py::test_a_table_that_names_its_own_files_by_another_way_keeps_them",),
+        ("core/vacuum/test_plan.py::test_what_the_table_itself_may_read_by_another_way_stays",),
     ),
     Rule(
         "lakehouse/core/inventory/classify.py",

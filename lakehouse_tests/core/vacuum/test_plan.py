@@ -155,6 +155,12 @@ def test_what_another_table_borrows_stays() -> None:
     assert plan(ALL, replace(FACTS, lent=frozenset({"a/t/past", "a/t/orphan"}))).candidates == ()
 
 
+def test_what_the_table_itself_may_read_by_another_way_stays() -> None:
+    """Its log names a file whose place nobody can tell: whatever has that name is kept, also before other tables were asked."""
+    unplaced = replace(FACTS, table_files=replace(BOOKS, unplaced=frozenset({"orphan"})))
+    assert [each.name for each in plan(ALL, unplaced).candidates] == ["past"]
+
+
 def test_hadoops_checksum_goes_with_its_file_and_only_then() -> None:
     found = plan([*ALL, stored(".live.crc"), stored(".past.crc", 12), stored(".gone.crc")])
     assert [(each.name, each.goes_with) for each in found.candidates] == [("orphan", ""), ("past", ""), (".past.crc", "past")]
