@@ -25,6 +25,7 @@ _NOT_IN_SPARK = re.compile(r"(token|session_id)\s*=", re.IGNORECASE)
 # A user before an @, as in http://user:password@host (parameters of sc://, which come after a semicolon, may hold one), or a signed query.
 _CREDENTIALS = re.compile(r"://[^;?]*@|://\S*\?\S*=")
 S3_ENDPOINTS = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")  # in boto3's order
+_S3_REGIONS = ("AWS_DEFAULT_REGION", "AWS_REGION")  # boto3 itself reads the first name only, the JVM the second
 _S3_KEYS = "keys belong into AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or into an AWS_PROFILE"
 # An address that may not hold credentials -> where they belong. Addresses are shown, and written into files; credentials are neither.
 _ADDRESSES = {
@@ -152,6 +153,16 @@ def parse_settings(environ: Mapping[str, str], *, base: Path) -> Settings:
         replay_hours=_whole(values, "LAKEHOUSE_REPLAY_HOURS", 1, 744),
         replay_seconds=_whole(values, "LAKEHOUSE_REPLAY_SECONDS", 5, 86400),
     )
+
+
+def s3_endpoint(environ: Mapping[str, str]) -> str | None:
+    """The S3 server that these variables name; `None` is AWS."""
+    return next((environ[name] for name in S3_ENDPOINTS if environ.get(name)), None)
+
+
+def s3_region(environ: Mapping[str, str]) -> str | None:
+    """The region of S3 that these variables name, if any does."""
+    return next((environ[name] for name in _S3_REGIONS if environ.get(name)), None)
 
 
 def _refused(name: str, value: str, *, near: str | None = None) -> Refused:

@@ -6,7 +6,7 @@ from typing import Any
 
 import yaml
 
-from lakehouse.core.settings import S3_ENDPOINTS, Settings
+from lakehouse.core.settings import Settings, s3_endpoint
 from lakehouse.runtime.project import ROOT
 
 
@@ -34,6 +34,6 @@ def _logs_in_lake(settings: Settings, home: Path) -> dict[str, Any]:
     bucket, prefix = settings.bucket_and_prefix
     config: dict[str, Any] = {"bucket": bucket, "prefix": f"{prefix}/_lakehouse/compute_logs", "local_dir": str(home / "logs")}
     config |= {"skip_empty_files": True, "upload_interval": 30}
-    if endpoint := next((os.environ[name] for name in S3_ENDPOINTS if os.environ.get(name)), None):
+    if endpoint := s3_endpoint(os.environ):
         config["endpoint_url"] = endpoint
     return {"module": "dagster_aws.s3.compute_log_manager", "class": "S3ComputeLogManager", "config": config}

@@ -5,10 +5,9 @@ import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from lakehouse.core.settings import S3_ENDPOINTS, Settings
+from lakehouse.core.settings import Settings, s3_endpoint, s3_region
 
 CONNECT_PORT = 15002  # of an sc:// address without one. Source: Spark's client connection string, "port"
-_REGIONS = ("AWS_DEFAULT_REGION", "AWS_REGION")
 _DEFAULT_REGION = "us-east-1"
 
 
@@ -44,10 +43,10 @@ def session_conf(settings: Settings, jars: Sequence[Path]) -> dict[str, str]:
 
 def s3a_conf(environ: Mapping[str, str]) -> dict[str, str]:
     """S3A's confs for what boto3 reads from these variables. Keys and tokens stay in the environment, where the AWS SDK finds them."""
-    endpoint = _first(environ, S3_ENDPOINTS)
+    endpoint = s3_endpoint(environ)
     conf = {
         "fs.s3a.aws.credentials.provider": "software.amazon.awssdk.auth.credentials.DefaultCredentialsProvider",
-        "fs.s3a.endpoint.region": _first(environ, _REGIONS) or _DEFAULT_REGION,
+        "fs.s3a.endpoint.region": s3_region(environ) or _DEFAULT_REGION,
     }
     if endpoint is not None:
         conf |= {
@@ -62,8 +61,8 @@ def storage_of(settings: Settings) -> str:
     """What a server that starts now is told of storage, in words: a server for the disk knows nothing of S3."""
     if not settings.on_s3:
         return "a lake on disk"
-    endpoint = _first(os.environ, S3_ENDPOINTS) or "AWS"
-    return f"S3 at {endpoint}, region {_first(os.environ, _REGIONS) or _DEFAULT_REGION}"
+    endpoint = s3_endpoint(os.environ) or "AWS"
+    return f"S3 at {endpoint}, region {s3_region(os.environ) or _DEFAULT_REGION}"
 
 
 def write_conf(folder: Path, conf: Mapping[str, str]) -> None:
@@ -87,11 +86,6 @@ def write_private(path: Path, text: str) -> None:
 def scratch_folder(settings: Settings) -> Path:
     """Where Spark keeps what it needs only while it runs."""
     return settings.home / "server" / "scratch"
-
-
-def _first(environ: Mapping[str, str], names: Sequence[str]) -> str | None:
-    """The value of the first of these variables that has one."""
-    return next((environ[name] for name in names if environ.get(name)), None)
 
 
 def cores_of(settings: Settings) -> int:

@@ -23,7 +23,7 @@ from uuid import uuid4
 
 from lakehouse.core.errors import LakehouseError, Refused, Transient
 from lakehouse.core.inventory import StoredObject
-from lakehouse.core.settings import S3_ENDPOINTS
+from lakehouse.core.settings import s3_endpoint, s3_region
 from lakehouse.engine.clock import pause_about
 from lakehouse.engine.store.contract import StoredFile, checked_name, folder_prefix
 from lakehouse.engine.store.s3_walk import ParallelWalk
@@ -46,9 +46,8 @@ _PERMISSIONS = {"list": "s3:ListBucket", "read": "s3:GetObject (and s3:ListBucke
 def client_options(environ: Mapping[str, str]) -> dict[str, Any]:
     """What the AWS_ variables say of S3, for `s3_client` and under the names of dagster-aws; boto3 itself finds the keys."""
     return {
-        # boto3 itself reads the first name only, the JVM the second.
-        "region_name": environ.get("AWS_DEFAULT_REGION") or environ.get("AWS_REGION") or None,
-        "endpoint_url": next((environ[name] for name in S3_ENDPOINTS if environ.get(name)), None),
+        "region_name": s3_region(environ),
+        "endpoint_url": s3_endpoint(environ),
         "profile_name": environ.get("AWS_PROFILE") or None,
         "max_attempts": int(environ.get("AWS_MAX_ATTEMPTS") or _ATTEMPTS),
     }
