@@ -27,7 +27,6 @@ from lakehouse.runtime.server import supervised
 from lakehouse.runtime.supervisor import Supervised, supervise
 
 _PAGE_SECONDS = 180
-_END_SECONDS = 45
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 _ALARM = re.compile(r" - (ERROR|CRITICAL) - ")
 _SHOWN_CHARACTERS = 220

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 from lakehouse import Append, Compaction, Table
 from lakehouse.core.settings import Settings, parse_settings
 from lakehouse.engine.clock import now_ms
-from lakehouse.engine.ingest.write import write_table
 from lakehouse.engine.inventory import fresh_report
 from lakehouse.engine.inventory import table as inventory
 from lakehouse.engine.journal.journal import Journal
@@ -58,12 +57,6 @@ def append_rows(key: str, name: str, count: int) -> None:
     for number in range(count):
         frame = spark.createDataFrame([(name, number)], "name STRING, number INT")
         frame.write.format("delta").mode("append").save(settings.table_uri(key))
-
-
-def write_slowly(milliseconds: int) -> None:
-    """One run of `slow_copies`, of which a part is written at once and the rest takes its time."""
-    settings, lake = here()
-    write_table(lake, connect(settings), slow_copies(milliseconds))
 
 
 def append_slowly(milliseconds: int) -> None:

@@ -12,7 +12,7 @@ from lakehouse.engine.lake import Lake
 from lakehouse.engine.store import Store, StoredFile
 
 _TRIES = 5
-_NO_VERSION = -1
+NO_VERSION = -1  # in the place of a version: no commit yet
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,7 +81,7 @@ class OlderCommits:
         Raises:
             Broken, Transient: as for `newest_first`.
         """
-        newest = self._read[0].version if self._read else _NO_VERSION
+        newest = self._read[0].version if self._read else NO_VERSION
         newer = [commit for commit in reversed(history.commits) if commit.version > newest]
         if newer and newer[-1].version > newest + 1:
             self._read, self._rest = [], newest_first(self._store, history)

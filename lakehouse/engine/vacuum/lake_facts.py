@@ -23,11 +23,9 @@ from lakehouse.core.vacuum import ASKED_AT_ONCE
 from lakehouse.engine.clock import now_ms
 from lakehouse.engine.inventory import Places, ReportRows, landing_places, newest_report, stamps_of
 from lakehouse.engine.lake import Lake
-from lakehouse.engine.vacuum.known import KnownLog, has_newer_version, read_log
+from lakehouse.engine.vacuum.known import NO_VERSION, KnownLog, has_newer_version, read_log
 
 _OWN_FOLDER = "_lakehouse"
-# In the place of a version: no commit yet.
-_NO_VERSION = -1
 _ASK_AGAIN_MS, _ASK_AGAIN_MS_PER_TABLE = 10_000, 100
 # Each takes about 1.2 KB of memory. The log of a table beyond them is read a second time, in its turn.
 _KEPT_FILES = 200_000
@@ -88,7 +86,7 @@ class LakeFacts:
             Refused: the log of another table cannot be read.
         """
         if self._current_ms is None:
-            self._current_ms, self._versions = now_ms(), dict.fromkeys(self._folders(), _NO_VERSION) | self._versions
+            self._current_ms, self._versions = now_ms(), dict.fromkeys(self._folders(), NO_VERSION) | self._versions
             self._read_tables({each.key for each in self.declared}.union(*(rows.tables for rows in self._reports[0])))
         elif self._is_old():
             self._ask_again()
@@ -165,7 +163,7 @@ class LakeFacts:
 
     def _learn(self, table: str, snapshot: Snapshot | None, table_files: TableFiles | None) -> None:
         self._unread.pop(table, None)
-        self._versions[table] = snapshot.version if snapshot else _NO_VERSION
+        self._versions[table] = snapshot.version if snapshot else NO_VERSION
         if snapshot is None or table_files is None:
             self.there.discard(table)
             return

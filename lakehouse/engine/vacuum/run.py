@@ -113,10 +113,11 @@ def vacuum(
     check_clock(lake)
     work = _Work(lake, table, owner)
     known, planned = _planned(run, table, mode)
-    if planned.candidates or _retention_to_set(known, table):
+    retention = _retention_to_set(known, table)
+    if planned.candidates or retention:
         spark = open_spark()
         with translated(), hold(lake, spark, table.key, owner=owner or f"vacuum of {table.key}"):
-            if retention := _retention_to_set(known, table):
+            if retention:
                 spark.sql(statements.set_properties(lake.settings.table_uri(table.key), retention))
             if has_newer_version(lake, known.log):
                 known, planned = _planned(run, table, mode)
@@ -197,7 +198,7 @@ def _batches(candidates: Sequence[Candidate], *, per_second: int) -> Iterator[Se
     size = min(DELETE_KEYS, per_second or DELETE_KEYS)
     due = time.monotonic()
     for start in range(0, len(candidates), size):
-        time.sleep(max(0.0, due - time.monotonic()))
+        time.sleep(max(0.0, due - time.monotonic()))  # the declared pace of deletions
         due = time.monotonic() + (size / per_second if per_second else 0.0)
         yield candidates[start : start + size]
 
