@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from random import Random
 from types import MappingProxyType
 
-from lakehouse.core.declaration.compaction_policy import CompactionPolicy
+from lakehouse.core.declaration.compaction_policy import Compaction
 
 _DELTA = "spark.databricks.delta."
 _KIB = 1024
@@ -74,7 +74,7 @@ class Recipe:
     name: str
     features: tuple[str, ...]
     made: tuple[type_of_statement, ...]
-    policy: CompactionPolicy
+    policy: Compaction
     batch_bytes: int
     forgets_commits: bool
 
@@ -118,7 +118,7 @@ class _Draw:
             name=self._name,
             features=tuple(self._features),
             made=tuple(self._made),
-            policy=CompactionPolicy(
+            policy=Compaction(
                 target_file_bytes=target,
                 min_small_files=2,
                 max_deleted_rows_ratio=self._random.choice([0.01, 0.05, 0.05, 0.2, 0.5, 1]),

@@ -26,7 +26,7 @@ from lakehouse.core.compaction.bins import Clustering, Packing, Purge, ZOrdering
 from lakehouse.core.compaction.plan import CompactionPlan, plan_compaction
 from lakehouse.core.compaction.target_size import WriteHistory, target_in_force
 from lakehouse.core.costs.estimate import DEFAULT_RATES, Estimate, Rates, estimate
-from lakehouse.core.declaration.compaction_policy import CompactionPolicy
+from lakehouse.core.declaration.compaction_policy import Compaction
 from lakehouse.core.delta.commit_files import FileCommit, FileHistory
 from lakehouse.core.delta.commits import Commit, History
 from lakehouse.core.delta.snapshot import DataFile, Snapshot
@@ -37,7 +37,7 @@ _COMMITS_REMEMBERED = 500
 _RUNS_PER_COMMIT = 100
 
 
-def replay_history(file_history: FileHistory, policy: CompactionPolicy, *, rates: Rates = DEFAULT_RATES) -> Backtest:
+def replay_history(file_history: FileHistory, policy: Compaction, *, rates: Rates = DEFAULT_RATES) -> Backtest:
     """The past of a table as it would have been under `policy`.
 
     Raises:
@@ -49,7 +49,7 @@ def replay_history(file_history: FileHistory, policy: CompactionPolicy, *, rates
     return _backtest(file_history, replay_steps, replay.uncertainty(lineage))
 
 
-def real_result(file_history: FileHistory, policy: CompactionPolicy, *, rates: Rates = DEFAULT_RATES) -> Backtest:
+def real_result(file_history: FileHistory, policy: Compaction, *, rates: Rates = DEFAULT_RATES) -> Backtest:
     """What really happened, in the same words; `policy` says which files are small."""
     live = {file.path: file for file in (file_history.start.files if file_history.start else ())}
     replay_steps: list[ReplayStep] = []
@@ -77,7 +77,7 @@ def real_result(file_history: FileHistory, policy: CompactionPolicy, *, rates: R
 class _Replay:
     """One policy at work on the table of a replay."""
 
-    def __init__(self, table: ReplayedTable, policy: CompactionPolicy, rates: Rates) -> None:
+    def __init__(self, table: ReplayedTable, policy: Compaction, rates: Rates) -> None:
         self._table, self._policy, self._rates = table, policy, rates
         self._logged_compactions: deque[Commit] = deque(maxlen=_COMMITS_REMEMBERED)
         self._version = 0
@@ -182,7 +182,7 @@ def _replayed_compaction(
     )
 
 
-def _replay_step(commit: FileCommit, files: Iterable[DataFile], policy: CompactionPolicy, **more: Any) -> ReplayStep:
+def _replay_step(commit: FileCommit, files: Iterable[DataFile], policy: Compaction, **more: Any) -> ReplayStep:
     live = list(files)
     size_bytes = sum(file.size_bytes for file in live)
     in_force = replace(policy, target_file_bytes=target_in_force(size_bytes, policy, WriteHistory()))

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from typing import assert_never
 
 from lakehouse.core.compaction.plan import CompactionPlan
-from lakehouse.core.declaration.compaction_policy import CompactionPolicy
+from lakehouse.core.declaration.compaction_policy import Compaction
 from lakehouse.core.declaration.cron import cron_times
 from lakehouse.core.declaration.strategies import AfterWrite, AutoCompaction, BySensor, Chosen, NoCompaction, OptimizedWrite, Scheduled
 from lakehouse.core.delta.snapshot import Snapshot
@@ -29,7 +29,7 @@ class Look(Explained):
     runs: bool
 
 
-def look_times(policy: CompactionPolicy, committed_ms: int, until_ms: int | None) -> Iterator[int]:
+def look_times(policy: Compaction, committed_ms: int, until_ms: int | None) -> Iterator[int]:
     """When a table is looked at after a commit of `committed_ms` and before the next one of `until_ms` (`None`: nobody wrote again).
 
     Raises:
@@ -55,7 +55,7 @@ def look_times(policy: CompactionPolicy, committed_ms: int, until_ms: int | None
             assert_never(policy.strategy)
 
 
-def held_back(table: str, policy: CompactionPolicy, *, now_ms: int) -> Look | None:
+def held_back(table: str, policy: Compaction, *, now_ms: int) -> Look | None:
     """Why a table is left alone whatever lies in it: its mode, its strategy, a closed window; `None`: it is looked at."""
     held = hold_back(table, policy, None, None, now_ms)
     return Look(runs=False, explanation=held.explanation) if held else None
@@ -70,16 +70,16 @@ def look(snapshot: Snapshot, plan: CompactionPlan, *, now_ms: int, last_run_ms: 
     return Look(runs=decision.request and bool(plan.bins), explanation=decision.explanation)
 
 
-def next_look_ms(policy: CompactionPolicy, ended_ms: int) -> int | None:
+def next_look_ms(policy: Compaction, ended_ms: int) -> int | None:
     """When a table is looked at again after a run; `None` where nobody does before his time."""
     return ended_ms + round(policy.cooldown_minutes * 60_000) if isinstance(policy.strategy, BySensor) else None
 
 
-def not_looked_at(policy: CompactionPolicy) -> Look:
+def not_looked_at(policy: Compaction) -> Look:
     """What is said of a commit after which nobody looked before the next one."""
     cron = policy.strategy.cron if isinstance(policy.strategy, Scheduled) else ""
     return Look(runs=False, explanation=Reason.SCHEDULE_NOT_YET.explain(cron=cron))
 
 
-def _waits_for_time(policy: CompactionPolicy) -> bool:
+def _waits_for_time(policy: Compaction) -> bool:
     return bool(policy.windows) or policy.max_small_file_age_hours > 0 or policy.cooldown_minutes > 0 or policy.cold_hours > 0

@@ -9,7 +9,7 @@ from typing import ClassVar, assert_never
 
 from lakehouse.core.compaction.target_size import WriteHistory
 from lakehouse.core.costs.estimate import Rates
-from lakehouse.core.declaration.compaction_policy import CompactionPolicy
+from lakehouse.core.declaration.compaction_policy import Compaction
 from lakehouse.core.delta.partition_values import by_name, signs, type_of_typed_partition, typed_partition
 from lakehouse.core.delta.snapshot import DataFile, Snapshot, type_of_partition
 from lakehouse.core.reasons import Reason
@@ -74,7 +74,7 @@ class PlanningFacts:
     """All that a plan is made from. The policy's target is the one in force, never 0; `memory` is what the log remembers."""
 
     snapshot: Snapshot
-    policy: CompactionPolicy
+    policy: Compaction
     rates: Rates
     memory: WriteHistory
     now_ms: int

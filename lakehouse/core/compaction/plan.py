@@ -13,7 +13,7 @@ from lakehouse.core.compaction.purge import plan_purge
 from lakehouse.core.compaction.target_size import remember, target_in_force
 from lakehouse.core.compaction.zorder_and_clustering import plan_clustering, plan_zordering
 from lakehouse.core.costs.estimate import DEFAULT_RATES, Estimate, Rates, estimate, fit_rates
-from lakehouse.core.declaration.compaction_policy import BinPacking, CompactionPolicy, LiquidClustering, ZOrder, policy_for
+from lakehouse.core.declaration.compaction_policy import BinPacking, Compaction, LiquidClustering, ZOrder, policy_for
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.delta.commits import History
 from lakehouse.core.delta.partition_values import by_name, typed_partition
@@ -38,7 +38,7 @@ class CompactionPlan(Explained):
     statement: type_of_statement
     bins: tuple[Bin, ...]
     partitions: tuple[type_of_partition, ...] | None
-    policy: CompactionPolicy
+    policy: Compaction
     estimate: Estimate
     files_left: int = 0
 
@@ -118,7 +118,7 @@ def plan_once_cold(table: Table, snapshot: Snapshot, history: History, *, now_ms
 
 def plan_compaction(
     snapshot: Snapshot,
-    policy: CompactionPolicy,
+    policy: Compaction,
     *,
     rates: Rates = DEFAULT_RATES,
     now_ms: int | None = None,
@@ -141,7 +141,7 @@ def plan_compaction(
     return _priced(now, _rewrite(now))
 
 
-def _situation(snapshot: Snapshot, policy: CompactionPolicy, *, rates: Rates, now_ms: int, history: History | None) -> PlanningFacts:
+def _situation(snapshot: Snapshot, policy: Compaction, *, rates: Rates, now_ms: int, history: History | None) -> PlanningFacts:
     memory = remember(history)
     in_force = replace(policy, target_file_bytes=target_in_force(snapshot.size_bytes, policy, memory))
     return PlanningFacts(snapshot=snapshot, policy=in_force, rates=rates, memory=memory, now_ms=now_ms)

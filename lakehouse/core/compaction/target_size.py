@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, cast
 
-from lakehouse.core.declaration.compaction_policy import MIB, CompactionPolicy
+from lakehouse.core.declaration.compaction_policy import MIB, Compaction
 from lakehouse.core.delta.commits import Commit, History, written_in
 
 # Spark counts the opening of a file as 4 MiB of reading (`spark.sql.files.openCostInBytes`): at 16 MiB that is a fifth of a scan.
@@ -80,7 +80,7 @@ def choose_target(size_bytes: int, *, last: int | None) -> int:
     return min(max(kept, _fitting(size_bytes * 3 // 4)), _fitting(size_bytes * 4 // 3))
 
 
-def target_in_force(size_bytes: int, policy: CompactionPolicy, memory: WriteHistory) -> int:
+def target_in_force(size_bytes: int, policy: Compaction, memory: WriteHistory) -> int:
     """The declared target, or the one that the table's size asks for.
 
     Until somebody writes, what the last compaction aimed at stays: its outputs shrank by an unknown factor, and a target that

@@ -141,11 +141,7 @@ class Compaction:
         return self.target_file_bytes * 3 // 4
 
 
-# The knobs in force.
-CompactionPolicy = Compaction
-
-
-def policy_for(layer: str, declared: Compaction) -> CompactionPolicy:
+def policy_for(layer: str, declared: Compaction) -> Compaction:
     """The policy in force: what the table declares, and the layer's defaults where it leaves them open."""
     if layer not in LAYERS:
         raise Refused(f"layer is {layer!r}; accepted: {', '.join(LAYERS)}")

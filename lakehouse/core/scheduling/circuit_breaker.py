@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from itertools import takewhile
 from typing import Literal
 
-from lakehouse.core.declaration.compaction_policy import CompactionPolicy
+from lakehouse.core.declaration.compaction_policy import Compaction
 from lakehouse.core.declaration.windows import is_open, next_opening, windows_text
 from lakehouse.core.delta.commits import Commit, History
 from lakehouse.core.reasons import Explained, Explanation, Reason
@@ -142,7 +142,7 @@ def assess_breaker(tries: Iterable[CompactionTry], rewrites: Rewrites, now_ms: i
     return BreakerState(position="half open", explanation=half, retry_at_ms=retry_at_ms)
 
 
-def hold_back(table: str, policy: CompactionPolicy, pause: Pause | None, breaker: BreakerState | None, now_ms: int) -> HoldBack | None:
+def hold_back(table: str, policy: Compaction, pause: Pause | None, breaker: BreakerState | None, now_ms: int) -> HoldBack | None:
     """Why `table` is left alone at `now_ms` whatever it would gain; `None`: it may be compacted.
 
     A breaker that is half open lets a try through; one that is not known (`None`) is no reason.
@@ -158,7 +158,7 @@ def hold_back(table: str, policy: CompactionPolicy, pause: Pause | None, breaker
     return closed_window(table, policy, now_ms)
 
 
-def closed_window(table: str, policy: CompactionPolicy, now_ms: int) -> HoldBack | None:
+def closed_window(table: str, policy: Compaction, now_ms: int) -> HoldBack | None:
     """That none of the policy's windows is open at `now_ms`; `None`: one is, or there are none."""
     if is_open(policy.windows, now_ms):
         return None
@@ -166,7 +166,7 @@ def closed_window(table: str, policy: CompactionPolicy, now_ms: int) -> HoldBack
     return _off(table, Reason.WINDOW_CLOSED, now=now_ms, windows=windows_text(policy.windows), opens=opens)
 
 
-def persons_hold_back(table: str, policy: CompactionPolicy, pause: Pause | None, now_ms: int) -> HoldBack | None:
+def persons_hold_back(table: str, policy: Compaction, pause: Pause | None, now_ms: int) -> HoldBack | None:
     """Why even a person's ask has to be insisted on: somebody said so of this very table. All other reasons bind the sensor alone."""
     if policy.is_off:
         return _off(table, Reason.OPTED_OUT, said="mode off" if policy.mode == "off" else "NoCompaction")

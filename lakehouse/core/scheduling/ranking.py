@@ -19,7 +19,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from lakehouse.core.declaration.compaction_policy import CompactionPolicy
+from lakehouse.core.declaration.compaction_policy import Compaction
 from lakehouse.core.declaration.strategies import BySensor, Chosen
 from lakehouse.core.reasons import Explained, Explanation, Reason
 from lakehouse.core.scheduling.net_benefit import NetBenefit, assess_net_benefit
@@ -122,7 +122,7 @@ class _Weighed:
 
 def choose_compactions(
     states: Iterable[TableState],
-    policies: Mapping[str, CompactionPolicy],
+    policies: Mapping[str, Compaction],
     runs: RunState,
     *,
     bounds: Bounds,
@@ -177,7 +177,7 @@ def _by_table(runs: RunState) -> Mapping[str, tuple[list[RunInFlight], list[Try]
 
 def _weigh(
     state: TableState,
-    policy: CompactionPolicy,
+    policy: Compaction,
     runs_of: Mapping[str, tuple[list[RunInFlight], list[Try]]],
     bounds: Bounds,
     *,
@@ -216,7 +216,7 @@ def _net_benefit(state: TableState, bounds: Bounds) -> NetBenefit | None:
     )
 
 
-def _left_alone(state: TableState, policy: CompactionPolicy, held: Explanation | None) -> Explanation | None:
+def _left_alone(state: TableState, policy: Compaction, held: Explanation | None) -> Explanation | None:
     ours = isinstance(policy.strategy, BySensor) or (isinstance(policy.strategy, Chosen) and state.sensor_driven)
     if held is None and not ours:
         declared = type(policy.strategy).__name__
@@ -244,7 +244,7 @@ def _unripe(state: TableState, finding: Finding, tries: Sequence[Try], bounds: B
     return None
 
 
-def _cooling(state: TableState, policy: CompactionPolicy, finding: Finding, *, now_ms: int) -> Explanation | None:
+def _cooling(state: TableState, policy: Compaction, finding: Finding, *, now_ms: int) -> Explanation | None:
     if not policy.cooldown_minutes or state.last_compaction_ms is None:
         return None
     minutes = (now_ms - state.last_compaction_ms) / MINUTE_MS

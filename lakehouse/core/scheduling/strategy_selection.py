@@ -12,7 +12,7 @@ from statistics import median
 
 from lakehouse.core.compaction.target_size import remember, target_in_force
 from lakehouse.core.costs.estimate import DEFAULT_RATES, Rates, estimate, fit_rates
-from lakehouse.core.declaration.compaction_policy import CompactionPolicy
+from lakehouse.core.declaration.compaction_policy import Compaction
 from lakehouse.core.declaration.strategies import AfterWrite, BySensor, Chosen, OptimizedWrite, type_of_strategy
 from lakehouse.core.declaration.strategy_properties import OPTIMIZE_WRITE
 from lakehouse.core.delta.commits import History
@@ -50,7 +50,7 @@ class StrategyChoice(Explained):
     strategy: type_of_strategy
 
 
-def strategy_of(policy: CompactionPolicy, snapshot: Snapshot | None, history: History | None) -> StrategyChoice:
+def strategy_of(policy: Compaction, snapshot: Snapshot | None, history: History | None) -> StrategyChoice:
     """The strategy in force for a table with this log; `None` where there is no table yet."""
     if snapshot is None or history is None:
         return choose_strategy(policy, None)
@@ -76,7 +76,7 @@ def measure_writes(snapshot: Snapshot, history: History) -> WriteFacts | None:
     )
 
 
-def choose_strategy(policy: CompactionPolicy, facts: WriteFacts | None, *, known: int = 0, rates: Rates = DEFAULT_RATES) -> StrategyChoice:
+def choose_strategy(policy: Compaction, facts: WriteFacts | None, *, known: int = 0, rates: Rates = DEFAULT_RATES) -> StrategyChoice:
     """The declared strategy, or for `Chosen` the one that fits `facts`; `known` is how many commits they were sought in.
 
     The policy's target is the one in force, never 0, where there are facts.
@@ -89,7 +89,7 @@ def choose_strategy(policy: CompactionPolicy, facts: WriteFacts | None, *, known
     return _by_facts(policy, facts, rates, latency_seconds=policy.strategy.latency_seconds)
 
 
-def _by_facts(policy: CompactionPolicy, facts: WriteFacts, rates: Rates, *, latency_seconds: float) -> StrategyChoice:
+def _by_facts(policy: Compaction, facts: WriteFacts, rates: Rates, *, latency_seconds: float) -> StrategyChoice:
     target_bytes = policy.target_file_bytes
     files_needed = max(facts.batch_partitions, ceil(facts.batch_bytes / target_bytes))
     shuffle_seconds = facts.batch_bytes * rates.seconds_per_byte  # a shuffle handles each byte about as often as a merge does

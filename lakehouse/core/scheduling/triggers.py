@@ -9,7 +9,7 @@ from statistics import fmean, median
 from typing import Any
 
 from lakehouse.core.compaction.plan import CompactionPlan
-from lakehouse.core.declaration.compaction_policy import CompactionPolicy
+from lakehouse.core.declaration.compaction_policy import Compaction
 from lakehouse.core.declaration.prices import DEFAULT_PRICES, Prices
 from lakehouse.core.delta.snapshot import DataFile, Snapshot
 from lakehouse.core.reasons import Explained, Explanation, Reason
@@ -114,7 +114,7 @@ def state_of(snapshot: Snapshot, health: Health, once_cold: tuple[int, Compactio
     )
 
 
-def find_trigger(state: TableState, policy: CompactionPolicy, *, now_ms: int) -> Finding:
+def find_trigger(state: TableState, policy: Compaction, *, now_ms: int) -> Finding:
     """The first trigger that is reached, or why none is; the declared order is that of the policy's knobs."""
     threshold, cadence = _threshold(state, policy)
     mergeable = state.mergeable_file_count
@@ -156,7 +156,7 @@ def _figures(snapshot: Snapshot, plan: CompactionPlan) -> dict[str, Any]:
     }
 
 
-def _threshold(state: TableState, policy: CompactionPolicy) -> tuple[int, str]:
+def _threshold(state: TableState, policy: Compaction) -> tuple[int, str]:
     """The mergeable files that are wanted now, and why that is not what the policy says; empty where it is."""
     declared, slowdown = policy.min_small_files, state.slowdown
     if slowdown is None or slowdown < _SLOWDOWN_SHARE:
@@ -172,7 +172,7 @@ def _once_cold_text(state: TableState) -> str:
     return f"; {cold.mergeable_file_count} once all of it is cold, from {utc_text(cold.at_ms)} on" if cold else ""
 
 
-def _by_age(state: TableState, policy: CompactionPolicy, *, now_ms: int) -> Finding | None:
+def _by_age(state: TableState, policy: Compaction, *, now_ms: int) -> Finding | None:
     limit = policy.max_small_file_age_hours
     if not limit or state.oldest_small_ms is None:
         return None
@@ -182,7 +182,7 @@ def _by_age(state: TableState, policy: CompactionPolicy, *, now_ms: int) -> Find
     return _finding(Reason.DUE_AGE, fired=True, mergeable=state.mergeable_file_count, hours=f"{hours:.1f}", limit=f"{limit:g}")
 
 
-def _by_deleted_rows(state: TableState, policy: CompactionPolicy) -> Finding | None:
+def _by_deleted_rows(state: TableState, policy: Compaction) -> Finding | None:
     """Only where the plan takes some of them out: a layout may leave them where they are, and a warm partition does."""
     limit, share = policy.purge_deleted_rows_share, state.deleted_rows_share
     if not limit or share is None or share < limit or not state.purged_row_count:

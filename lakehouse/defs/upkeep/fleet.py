@@ -9,7 +9,7 @@ from typing import Literal
 import dagster as dg
 from dagster import DagsterRunStatus
 
-from lakehouse.core.declaration.compaction_policy import CompactionPolicy, policy_for
+from lakehouse.core.declaration.compaction_policy import Compaction, policy_for
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.reasons import Explanation
 from lakehouse.core.scheduling.circuit_breaker import CompactionTry, assess_breaker, hold_back
@@ -107,7 +107,7 @@ def _states(
 
 
 def _with_readers(
-    states: Mapping[str, TableState], tables: Sequence[Table], policies: Mapping[str, CompactionPolicy], recent: RecentRuns, *, now_ms: int
+    states: Mapping[str, TableState], tables: Sequence[Table], policies: Mapping[str, Compaction], recent: RecentRuns, *, now_ms: int
 ) -> dict[str, TableState]:
     """The states with how often their tables are read: by runs that Dagster saw, and by readers that the declaration tells of."""
     readers = count_reads(tables, reader_runs(recent, tables), since_ms=recent.since_ms, now_ms=now_ms)
@@ -146,7 +146,7 @@ def _result(run: dg.DagsterRun) -> Literal["succeeded", "failed", "refused"]:
 def _held(
     lake: Lake,
     records: Records,
-    policies: Mapping[str, CompactionPolicy],
+    policies: Mapping[str, Compaction],
     facts: Mapping[str, NewestFacts],
     states: Mapping[str, TableState],
     *,

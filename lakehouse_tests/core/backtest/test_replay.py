@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from lakehouse.core.backtest.replay import real_result, replay_history
 from lakehouse.core.backtest.result import Backtest
 from lakehouse.core.compaction.plan import plan_compaction
-from lakehouse.core.declaration.compaction_policy import CompactionPolicy
+from lakehouse.core.declaration.compaction_policy import Compaction
 from lakehouse.core.declaration.strategies import AfterWrite, AutoCompaction, NoCompaction, OptimizedWrite, Scheduled
 from lakehouse.core.delta.commit_files import FileHistory
 from lakehouse.core.errors import Refused
@@ -31,7 +31,7 @@ def story_of(log: LogBuilder) -> FileHistory:
     return story
 
 
-def replayed(log: LogBuilder, policy: CompactionPolicy = POLICY) -> Backtest:
+def replayed(log: LogBuilder, policy: Compaction = POLICY) -> Backtest:
     return replay_history(story_of(log), policy)
 
 
@@ -189,9 +189,7 @@ def written(told: Sequence[tuple[str, list[int]]]) -> LogBuilder:
 
 
 @given(st.lists(deeds, max_size=12), st.sampled_from([POLICY, NONE, AFTER_WRITE, replace(POLICY, min_small_files=2)]))
-def test_every_replay_has_the_rows_that_the_table_had_at_each_version(
-    told: Sequence[tuple[str, list[int]]], policy: CompactionPolicy
-) -> None:
+def test_every_replay_has_the_rows_that_the_table_had_at_each_version(told: Sequence[tuple[str, list[int]]], policy: Compaction) -> None:
     story = story_of(written(told))
     real, found = real_result(story, policy), replay_history(story, policy)
     real_rows = {moment.version: moment.row_count for moment in real.replay_steps}

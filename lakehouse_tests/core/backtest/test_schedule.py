@@ -6,7 +6,7 @@ import pytest
 
 from lakehouse.core.backtest.replay import replay_history
 from lakehouse.core.backtest.result import Backtest
-from lakehouse.core.declaration.compaction_policy import CompactionPolicy
+from lakehouse.core.declaration.compaction_policy import Compaction
 from lakehouse.core.declaration.strategies import AfterWrite, Chosen, NoCompaction, Scheduled
 from lakehouse.core.declaration.windows import Window
 from lakehouse.core.delta.commit_files import FileCommit, FileHistory
@@ -22,7 +22,7 @@ SHAPE = Snapshot(
 SOON = replace(POLICY, min_small_files=2)
 
 
-def replayed(policy: CompactionPolicy, *hours: float, files: int = 1) -> Backtest:
+def replayed(policy: Compaction, *hours: float, files: int = 1) -> Backtest:
     """A table that got `files` files at each of these hours after midnight, and then again a year later."""
     times = [*(round(hour * HOUR_MS) for hour in hours), 365 * 24 * HOUR_MS]
     commits = tuple(

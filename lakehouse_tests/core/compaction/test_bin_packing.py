@@ -12,7 +12,7 @@ from lakehouse.core.compaction.bin_packing import TRIVIAL_BYTES_PER_CORE
 from lakehouse.core.compaction.bins import Packing
 from lakehouse.core.compaction.plan import CompactionPlan, plan_compaction
 from lakehouse.core.compaction.target_size import LARGEST_TARGET, SMALLEST_TARGET, choose_target
-from lakehouse.core.declaration.compaction_policy import MIB, CompactionPolicy
+from lakehouse.core.declaration.compaction_policy import MIB, Compaction
 from lakehouse.core.delta.commits import History
 from lakehouse.core.delta.snapshot import Column, DataFile, Snapshot
 from lakehouse.core.reasons import Reason
@@ -174,7 +174,7 @@ def test_a_table_of_no_more_files_than_cores_is_left_alone_with_the_reason() -> 
 
 
 @st.composite
-def stories(draw: st.DrawFn) -> tuple[Snapshot, History, CompactionPolicy]:
+def stories(draw: st.DrawFn) -> tuple[Snapshot, History, Compaction]:
     """A table that was compacted under one policy, written since, and is now looked at under another."""
     unit = draw(st.sampled_from([10, 2_000]))  # with the second, sizes are of the order of what a core wants to read
     days = draw(st.sampled_from([["1"], ["1", "01", "2", None]]))
@@ -211,7 +211,7 @@ def stories(draw: st.DrawFn) -> tuple[Snapshot, History, CompactionPolicy]:
 
 @given(stories(), st.data(), st.randoms(use_true_random=False))
 def test_whatever_the_knobs_the_plan_is_what_delta_does_and_runs_end_where_the_plan_says(
-    story: tuple[Snapshot, History, CompactionPolicy], data: st.DataObject, random: Random
+    story: tuple[Snapshot, History, Compaction], data: st.DataObject, random: Random
 ) -> None:
     table, past, policy = story
     now_ms = 1_000 * table.version + 5_000

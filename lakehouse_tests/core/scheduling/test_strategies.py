@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from lakehouse.core.declaration.compaction_policy import MIB, BinPacking, Compaction, CompactionPolicy, LiquidClustering, ZOrder, policy_for
+from lakehouse.core.declaration.compaction_policy import MIB, BinPacking, Compaction, LiquidClustering, ZOrder, policy_for
 from lakehouse.core.declaration.strategies import (
     AfterWrite,
     AutoCompaction,
@@ -37,7 +37,7 @@ SMALL = WriteFacts(batch_bytes=MIB, batch_files=2, batch_partitions=1, arrivals_
 LARGE = replace(SMALL, batch_bytes=1000 * MIB, batch_files=64)
 
 
-def chosen(latency_seconds: float) -> CompactionPolicy:
+def chosen(latency_seconds: float) -> Compaction:
     """A policy that leaves the strategy open."""
     return policy_for("bronze", Compaction(strategy=Chosen(latency_seconds=latency_seconds), target_file_bytes=128 * MIB))
 

@@ -11,7 +11,7 @@ from lakehouse.core.backtest.replay import real_result, replay_history
 from lakehouse.core.backtest.result import Backtest, ReplayStep
 from lakehouse.core.backtest.schedule import look
 from lakehouse.core.compaction.plan import plan_table
-from lakehouse.core.declaration.compaction_policy import BinPacking, Compaction, CompactionPolicy, LiquidClustering, policy_for
+from lakehouse.core.declaration.compaction_policy import BinPacking, Compaction, LiquidClustering, policy_for
 from lakehouse.core.declaration.strategies import NoCompaction
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.delta.commit_files import FileHistory
@@ -51,7 +51,7 @@ def test_the_replay_of_the_policy_in_force_reproduces_what_the_sensor_and_spark_
     assert alone.replay_steps[-1].file_count > real.replay_steps[-1].file_count
 
 
-def _upkeep(lake: Lake, spark: "SparkSession", table: Table, policy: CompactionPolicy) -> None:
+def _upkeep(lake: Lake, spark: "SparkSession", table: Table, policy: Compaction) -> None:
     facts = lake.facts(table.key)
     assert facts is not None
     now_ms = facts.snapshot.committed_ms
