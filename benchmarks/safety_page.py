@@ -24,6 +24,8 @@ _FIELDS = {
     "engine/compaction/verify.py": "Verification",
     "engine/compaction/undo.py": "Verification",
     "engine/compaction/content_hash.py": "Verification",
+    "engine/compaction/spark_content.py": "Verification",
+    "engine/compaction/log_comparison.py": "Verification",
     "engine/compaction/unverified.py": "Verification",
     "core/vacuum/": "Vacuum",
     "engine/vacuum/": "Vacuum",

@@ -51,6 +51,8 @@ def plan_document(found: Found[CompactionPlan]) -> dict[str, Any]:
         "files_added": 0,
         "bytes_removed": 0,
         "files_left": 0,
+        "verify": None,
+        "verify_sentence": None,
         "estimate": None,
         "bins": [],
     }
@@ -67,7 +69,7 @@ def print_plans(found: Sequence[Found[CompactionPlan]], *, verbose: bool, decisi
     for decision in decisions if verbose else ():
         show(f"{decision.table}: sensor: {decision.sentence}")
     for plan in [each.value for each in ordered if each.value and each.value.bins and verbose]:
-        show(f"{plan.table}: {plan.estimate.sentence}")
+        show(f"{plan.table}: {plan.estimate.sentence}; {plan.verify_sentence}")
         for bin_ in plan.bins:
             where = ", ".join(f"{column}={value}" for column, value in bin_.partition) or "whole table"
             show(f"{plan.table}, {where}: {len(bin_.files)} files, {bytes_text(bin_.size_bytes)}")

@@ -59,6 +59,14 @@ def read_checkpoint(names: Sequence[str], read: Callable[[str], bytes], *, folde
     return checkpoint
 
 
+def statistics_in(data: bytes) -> Iterator[tuple[str, str | None]]:
+    """Path and statistics of each file that a checkpoint in Parquet adds; nothing where it has no statistics in JSON."""
+    with pq.ParquetFile(pa.BufferReader(data)) as file:
+        for rows in _batches(file, "add", ("path", "stats")):
+            if _has(rows, "stats"):
+                yield from zip(_texts(rows, "path"), rows.field("stats").to_pylist(), strict=True)
+
+
 def _read_into(checkpoint: Checkpoint, name: str, read: Callable[[str], bytes]) -> None:
     data = read(name)
     if name.endswith(".json"):

@@ -9,6 +9,7 @@ from typing import Any
 import dagster as dg
 import pytest
 
+from lakehouse.core.compaction.comparison import Comparison
 from lakehouse.core.compaction.outcome import CompactionOutcome
 from lakehouse.core.compaction.plan import plan_compaction
 from lakehouse.core.costs.ledger import account_for
@@ -123,7 +124,13 @@ def test_a_picture_of_nothing_is_no_error() -> None:
 def test_a_compaction_shows_predicted_beside_actual(facts: TableFacts) -> None:
     plan = plan_compaction(facts.snapshot, policy_for(orders.layer, orders.compaction))
     outcome = CompactionOutcome(
-        plan=plan, version_after=4, files_removed=2, files_added=1, bytes_removed=300, bytes_added=250, rows_verified=3
+        plan=plan,
+        version_after=4,
+        files_removed=2,
+        files_added=1,
+        bytes_removed=300,
+        bytes_added=250,
+        compared=Comparison(by="content", row_count=3),
     )
     metadata = compaction_metadata(outcome)
     for name in ("files_removed", "files_added", "bytes_removed"):
