@@ -26,7 +26,7 @@ from lakehouse.core.delta.snapshot import DataFile, Snapshot
 from lakehouse.core.errors import Broken, Refused
 from lakehouse.engine.compaction.content_hash import READ_THROUGH_LOG, ReadAhead, row_count_of, sums_of, type_of_sum, type_of_sums
 from lakehouse.engine.compaction.undo import undo
-from lakehouse.engine.compaction.unverified import Expected, expected, settled
+from lakehouse.engine.compaction.unverified_commits import Expected, expected, settled
 from lakehouse.engine.delta_log import TableFacts, history_since
 from lakehouse.engine.ingest.commit_rows import content_hash
 from lakehouse.engine.ingest.parse_lines import literal_path

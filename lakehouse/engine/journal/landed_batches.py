@@ -22,8 +22,8 @@ from dataclasses import dataclass
 
 from lakehouse.core.errors import Broken, Transient
 from lakehouse.core.ingest.batches import Batch, Ledger
-from lakehouse.core.ingest.segments import LedgerSegment, extend_ledger, fold_batches, lost_files
-from lakehouse.engine.journal.manifest import SNAPSHOT_EVERY, decode_manifest, decode_segment, encode_manifest, encode_segment
+from lakehouse.core.ingest.ledger_segments import LedgerSegment, extend_ledger, fold_batches, lost_files
+from lakehouse.engine.journal.batch_manifest import SNAPSHOT_EVERY, decode_manifest, decode_segment, encode_manifest, encode_segment
 from lakehouse.engine.store import Store
 
 _NAME = re.compile(r"(segment-)?(\d{20})\.json")
