@@ -317,7 +317,7 @@ RULES: tuple[Rule, ...] = (
         ("core/ingest/test_records.py::test_a_line_over_the_limit_is_one_record_with_its_problem_and_those_after_it_are_read",),
     ),
     Rule(
-        "lakehouse/core/declaration/table.py",
+        "lakehouse/core/declaration/landing.py",
         'if (top := self.prefix.partition("/")[0]).lower() in _OWN_FOLDERS:',
         'if (top := self.prefix.partition("/")[0]) in ("bronze",):',
         ("core/declaration/test_table.py::test_a_declaration_that_cannot_be_meant_is_refused",),
