@@ -12,7 +12,7 @@ Manifests are folded into the next segment so:
 **Safety properties**
 - A fold that dies after any step leaves a ledger that knows the same files; the next one deletes what is left over.
 - Nothing is deleted unless what was read back is what was written, and knows every file that the deleted objects name
-  (`core.ingest.segments` says which of them may be forgotten).
+  (`core.ingest.ledger_segments` says which of them may be forgotten).
 - A gap in the numbers, or an object that cannot be read, is an error and never an empty ledger.
 """
 
