@@ -7,7 +7,7 @@ import click
 
 from lakehouse.cli.context import Found, complete_table, open_declared
 from lakehouse.cli.exit_codes import absent_cell, absent_sentence, exit_code, tell_errors
-from lakehouse.cli.fleet import fleet_document, look_at_fleet
+from lakehouse.cli.fleet_from_logs import fleet_document, look_at_fleet
 from lakehouse.cli.output import bytes_text, count_text, json_option, print_grid, show, write_json
 from lakehouse.core.compaction.plan import CompactionPlan
 from lakehouse.core.scheduling.ranking import Decision

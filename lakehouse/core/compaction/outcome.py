@@ -7,7 +7,7 @@ from lakehouse.core.compaction.comparison import Comparison
 from lakehouse.core.compaction.plan import CompactionPlan
 from lakehouse.core.costs.ledger import Account, Entry, Errors
 from lakehouse.core.costs.measured_benefit import Probe
-from lakehouse.core.delta.facts import TableFacts
+from lakehouse.core.delta.table_facts import TableFacts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

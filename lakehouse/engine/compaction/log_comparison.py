@@ -14,7 +14,7 @@ from lakehouse.core.delta.partition_values import by_name, type_of_typed_partiti
 from lakehouse.core.delta.snapshot import DataFile, Snapshot
 from lakehouse.engine.compaction.spark_content import Side
 from lakehouse.engine.delta_log.checkpoint import statistics_in
-from lakehouse.engine.delta_log.segment import find_segment, until
+from lakehouse.engine.delta_log.log_segment import find_segment, until
 from lakehouse.engine.store import Store
 
 # What a table says of a column by the statistics of its files. Source: PROTOCOL.md, "Per-file Statistics".

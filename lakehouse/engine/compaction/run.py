@@ -39,7 +39,7 @@ from lakehouse.engine.clock import now_ms
 from lakehouse.engine.compaction.content_hash import ReadAhead
 from lakehouse.engine.compaction.hold_back import Attempt, failure_noted
 from lakehouse.engine.compaction.statement import run_statement
-from lakehouse.engine.compaction.unverified import expect_verification, settled
+from lakehouse.engine.compaction.unverified_commits import expect_verification, settled
 from lakehouse.engine.compaction.verify import verify, verify_left
 from lakehouse.engine.delta_log import TableFacts, history_since
 from lakehouse.engine.journal.journal import Journal

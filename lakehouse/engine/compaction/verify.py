@@ -28,7 +28,7 @@ from lakehouse.engine.compaction.content_hash import ReadAhead, sums_of, type_of
 from lakehouse.engine.compaction.log_comparison import equal_by_log
 from lakehouse.engine.compaction.spark_content import READ_CONFS, Side, is_unreadable, spark_sums
 from lakehouse.engine.compaction.undo import undo
-from lakehouse.engine.compaction.unverified import Expected, expected, settled
+from lakehouse.engine.compaction.unverified_commits import Expected, expected, settled
 from lakehouse.engine.delta_log import TableFacts, history_since
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.spark.session_settings import session_confs

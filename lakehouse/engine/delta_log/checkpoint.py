@@ -17,7 +17,7 @@ from lakehouse.core.errors import Broken, Refused
 from lakehouse.engine.delta_log.actions import Actions, parse_actions, row_count_of, vector_id
 from lakehouse.engine.delta_log.columns import AddedColumns, RemovedColumns, added_columns, removed_columns
 from lakehouse.engine.delta_log.fields import MALFORMED, number, type_of_pairs
-from lakehouse.engine.delta_log.segment import LogChanged
+from lakehouse.engine.delta_log.log_segment import LogChanged
 
 _VECTOR = ("storageType", "pathOrInlineDv", "offset", "cardinality")
 _ADD = ("path", "size", "modificationTime", "partitionValues", "stats_parsed.numRecords", *(f"deletionVector.{leaf}" for leaf in _VECTOR))

@@ -9,8 +9,8 @@ from lakehouse.core.compaction.plan import plan_compaction
 from lakehouse.core.costs.estimate import DEFAULT_RATES, estimate
 from lakehouse.core.costs.ledger import account_for
 from lakehouse.core.declaration.compaction_policy import Compaction
-from lakehouse_tests.core.made import snapshot
-from lakehouse_tests.core.ran import compaction, past
+from lakehouse_tests.core.example_histories import compaction, past
+from lakehouse_tests.core.example_snapshots import snapshot
 
 HALF = COMPARED_BYTES // 2
 MB = 1_000_000

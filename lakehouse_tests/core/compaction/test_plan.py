@@ -13,7 +13,7 @@ from lakehouse.core.compaction.plan import CompactionPlan, plan_compaction
 from lakehouse.core.delta.snapshot import Column, DataFile, Snapshot
 from lakehouse.core.errors import Refused
 from lakehouse.core.reasons import Reason
-from lakehouse_tests.core.made import POLICY, TARGET, data_file, plan, snapshot
+from lakehouse_tests.core.example_snapshots import POLICY, TARGET, data_file, plan, snapshot
 from lakehouse_tests.core.optimize_oracle import NO_PAST, after, day_of, delta_bins
 
 # Whole-table sizes of a bin, smallest first. The target is 8,000 bytes, files below 6,000 are candidates.

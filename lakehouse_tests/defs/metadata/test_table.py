@@ -23,7 +23,7 @@ from lakehouse.defs.metadata.pictures import histogram_picture
 from lakehouse.defs.metadata.table import compaction_metadata, declared_metadata, sensed_state, table_metadata, write_metadata
 from lakehouse.engine.delta_log import TableFacts
 from lakehouse.engine.table_health import assess, health_of
-from lakehouse_tests.core.ran import compaction
+from lakehouse_tests.core.example_histories import compaction
 from lakehouse_tests.defs.example import example_lake, orders
 from lakehouse_tests.log_builder import LogBuilder
 

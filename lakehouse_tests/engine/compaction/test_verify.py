@@ -18,7 +18,7 @@ from lakehouse.core.delta.snapshot import DataFile, Snapshot
 from lakehouse.core.errors import Broken
 from lakehouse.engine.compaction import content_hash, run, spark_content, verify
 from lakehouse.engine.compaction.run import compact
-from lakehouse.engine.compaction.unverified import unverified
+from lakehouse.engine.compaction.unverified_commits import unverified
 from lakehouse.engine.delta_log import TableFacts
 from lakehouse.engine.ingest.write import write_table
 from lakehouse.engine.lake import Lake
