@@ -17,7 +17,7 @@ from lakehouse.defs.failures import dagster_words
 from lakehouse.defs.health import hand_on
 from lakehouse.defs.keys import landing_key, pool_of, table_key
 from lakehouse.defs.metadata.table import declared_metadata, table_metadata, write_metadata
-from lakehouse.defs.run_ownership import process_tag
+from lakehouse.defs.run_ownership import machine_tag, process_tag
 from lakehouse.defs.upkeep.after_write import compact_after_write
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.spark.sessions import session_id
@@ -88,7 +88,7 @@ def data_version(facts: TableFacts) -> str:
 
 def tag_session(context: dg.AssetExecutionContext, session: str) -> None:
     """Writes process and Spark session into the run's tags: what carries the run, and what to look for on the server."""
-    context.instance.add_run_tags(context.run.run_id, {**process_tag(context.run.run_id), "lakehouse/session": session})
+    context.instance.add_run_tags(context.run.run_id, {**process_tag(context.run.run_id), machine_tag("session"): session})
 
 
 def set_aside_text(table: Table, files: Sequence[SetAside]) -> str:

@@ -6,6 +6,7 @@ from statistics import fmean
 from typing import Any, Protocol
 
 from lakehouse.core.costs.estimate import price, requests
+from lakehouse.core.costs.figures import share_off
 from lakehouse.core.declaration.prices import DEFAULT_PRICES, Prices
 from lakehouse.core.delta.commits import History, LoggedCompaction
 from lakehouse.core.text import count_of, size_text
@@ -144,14 +145,10 @@ def _errors(run: LoggedCompaction) -> Errors:
         return Errors()
     files_off = abs(told.files_removed - run.files_removed) + abs(told.files_added - run.files_added)
     return Errors(
-        files=_error(files_off, run.files_removed + run.files_added),
-        bytes_=None if told.bytes_added is None else _error(abs(told.bytes_added - run.bytes_added), run.bytes_added),
-        seconds=None if told.seconds is None or run.seconds is None else _error(abs(told.seconds - run.seconds), run.seconds),
+        files=share_off(files_off, run.files_removed + run.files_added),
+        bytes_=None if told.bytes_added is None else share_off(abs(told.bytes_added - run.bytes_added), run.bytes_added),
+        seconds=None if told.seconds is None or run.seconds is None else share_off(abs(told.seconds - run.seconds), run.seconds),
     )
-
-
-def _error(off: float, actual: float) -> float | None:
-    return off / actual if actual else None
 
 
 def _means(errors: Sequence[Errors]) -> Errors:

@@ -28,13 +28,14 @@ from lakehouse.defs.dagster_records import (
     spent_usd,
 )
 from lakehouse.defs.metadata.table import sensed_state
+from lakehouse.defs.run_ownership import read_tag
 from lakehouse.engine.compaction.read_probe import backoffs, scans
 from lakehouse.engine.journal.journal import Journal, Records
 from lakehouse.engine.lake import Lake
 
 COST_TAG = "lakehouse/estimate_usd"
-# The run that was refused before it began. It names the run, since Dagster copies tags to a run that repeats another.
-REFUSED_TAG = "lakehouse/refused"
+# The tag of a run that was refused before it began. It names the run, since Dagster copies tags to a run that repeats another.
+REFUSED = "refused"
 _TRIES_ALLOWED = 3
 
 
@@ -140,7 +141,7 @@ def _tries(instance: dg.DagsterInstance, states: Mapping[str, TableState]) -> tu
 def _result(run: dg.DagsterRun) -> Literal["succeeded", "failed", "refused"]:
     if run.status is DagsterRunStatus.SUCCESS:
         return "succeeded"
-    return "refused" if run.tags.get(REFUSED_TAG) == run.run_id else "failed"
+    return "refused" if read_tag(run.tags, REFUSED) == run.run_id else "failed"
 
 
 def _held(
