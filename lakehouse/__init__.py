@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from lakehouse.core.declaration.compaction_policy import BinPacking, Compaction, LiquidClustering, ZOrder
+    from lakehouse.core.declaration.landing import Landing
     from lakehouse.core.declaration.prices import Prices
     from lakehouse.core.declaration.strategies import AfterWrite, AutoCompaction, BySensor, Chosen, NoCompaction, OptimizedWrite, Scheduled
-    from lakehouse.core.declaration.table import Append, Landing, Merge, Overwrite, Table, table
+    from lakehouse.core.declaration.table import Append, Merge, Overwrite, Table, table
     from lakehouse.core.declaration.vacuum_policy import SHORT_RETENTION_RISK, Vacuum
     from lakehouse.core.declaration.windows import Window
 

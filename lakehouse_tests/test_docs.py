@@ -11,7 +11,7 @@ import pytest
 
 from benchmarks.mutant_rules import RULES
 from benchmarks.safety_page import tables
-from lakehouse import Compaction, Prices, Vacuum
+from lakehouse import Compaction, Landing, Prices, Vacuum
 from lakehouse.core.declaration.table import find_tables
 from lakehouse.core.reasons import Reason
 from lakehouse.core.settings import ACCEPTED
@@ -43,6 +43,8 @@ def test_every_knob_has_its_line_and_those_that_a_person_meets_first_come_first(
     assert [knob.name for knob in knobs[:6]] == FIRST
     tables = (knob_table(knobs[:6]), knob_table(knobs[6:]), knob_table(fields(Vacuum)))
     assert [table for table in tables if table not in page] == []
+    landing = [limit for limit in fields(Landing) if "line" in limit.metadata]
+    assert knob_table(landing) in (DOCS / "landing.md").read_text()
     prices = [f"| `{price.name}` | {default_of(price)} | {price.metadata['line']} |" for price in fields(Prices)]
     assert [line for line in prices if line not in (DOCS / "costs.md").read_text()] == []
 

@@ -19,7 +19,7 @@ from lakehouse.core.text import nearest_words
 from lakehouse.engine.declared_tables import declared_tables
 from lakehouse.engine.delta_log import garbage_uncollected
 from lakehouse.engine.lake import Lake, open_lake
-from lakehouse.runtime.project import ROOT
+from lakehouse.runtime.checkout import ROOT
 
 _READERS = 8
 

@@ -2,7 +2,8 @@
 
 import dagster as dg
 
-from lakehouse.core.declaration.table import Landing, Table
+from lakehouse.core.declaration.landing import Landing
+from lakehouse.core.declaration.table import Table
 from lakehouse.engine.lake import Lake
 
 

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 import dagster as dg
 
-from lakehouse.core.declaration.table import Landing, Table
+from lakehouse.core.declaration.landing import Landing
+from lakehouse.core.declaration.table import Table
 from lakehouse.core.errors import Transient
 from lakehouse.core.ingest.batches import Batch, BatchPlan, LandedFile, Ledger, choose_batch, find_unfinished
 from lakehouse.core.reasons import Reason

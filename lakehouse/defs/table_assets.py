@@ -9,7 +9,7 @@ from dagster_pyspark import LazyPySparkResource
 
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.delta.commits import History
-from lakehouse.core.delta.facts import TableFacts
+from lakehouse.core.delta.table_facts import TableFacts
 from lakehouse.core.ingest.batches import SetAside
 from lakehouse.core.ingest.outcome import WriteOutcome
 from lakehouse.core.text import printable

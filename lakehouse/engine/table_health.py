@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from lakehouse.core.compaction.plan import plan_or_refusal
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.delta.commits import History
-from lakehouse.core.delta.facts import TableFacts
+from lakehouse.core.delta.table_facts import TableFacts
 from lakehouse.core.errors import LakehouseError
 from lakehouse.core.scheduling.circuit_breaker import CompactionTry, tries_of
 from lakehouse.core.scheduling.health import Health, assess_health

@@ -26,7 +26,7 @@ from pathlib import Path
 from lakehouse.core.errors import Broken, Refused, Transient
 from lakehouse.engine.store import Store
 from lakehouse.replay.files import LandingFile, reference_files
-from lakehouse.replay.world import HOUR, World, prepare
+from lakehouse.replay.prepared_year import HOUR, World, prepare
 
 STATE = "_lakehouse/replay.json"
 _HOURS_READ_AT_ONCE = 24

@@ -10,8 +10,8 @@ from lakehouse.cli.commands.backtest_text import backtest_document, print_backte
 from lakehouse.cli.context import LakeContext, complete_table, open_declared
 from lakehouse.cli.output import json_option, tell, write_json
 from lakehouse.cli.plot import check_plot, files_picture
-from lakehouse.core.backtest.replay import real_result, replay_history
 from lakehouse.core.backtest.result import Backtest
+from lakehouse.core.backtest.simulate import real_result, replay_history
 from lakehouse.core.costs.estimate import fit_rates
 from lakehouse.core.declaration.compaction_policy import Compaction, policy_for
 from lakehouse.core.declaration.policy_text import parse_policy

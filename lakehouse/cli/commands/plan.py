@@ -7,7 +7,7 @@ import click
 
 from lakehouse.cli.context import Found, address_field, complete_table, open_tables, show_addresses
 from lakehouse.cli.exit_codes import absent_cell, absent_sentence, exit_code, tell_errors
-from lakehouse.cli.fleet import fleet_document, look_at_fleet
+from lakehouse.cli.fleet_from_logs import fleet_document, look_at_fleet
 from lakehouse.cli.output import bytes_text, count_text, json_option, print_grid, show, write_json
 from lakehouse.core.compaction.plan import CompactionPlan
 from lakehouse.core.scheduling.ranking import Decision
@@ -52,6 +52,8 @@ def plan_document(found: Found[CompactionPlan]) -> dict[str, Any]:
         "files_added": 0,
         "bytes_removed": 0,
         "files_left": 0,
+        "verify": None,
+        "verify_sentence": None,
         "estimate": None,
         "bins": [],
         **address_field(found.table),
@@ -70,7 +72,7 @@ def print_plans(found: Sequence[Found[CompactionPlan]], *, verbose: bool, decisi
     for decision in decisions if verbose else ():
         show(f"{decision.table}: sensor: {decision.sentence}")
     for plan in [each.value for each in ordered if each.value and each.value.bins and verbose]:
-        show(f"{plan.table}: {plan.estimate.sentence}")
+        show(f"{plan.table}: {plan.estimate.sentence}; {plan.verify_sentence}")
         for bin_ in plan.bins:
             where = ", ".join(f"{column}={value}" for column, value in bin_.partition) or "whole table"
             show(f"{plan.table}, {where}: {len(bin_.files)} files, {bytes_text(bin_.size_bytes)}")

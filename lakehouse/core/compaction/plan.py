@@ -9,6 +9,7 @@ from typing import Any, assert_never
 
 from lakehouse.core.compaction.bin_packing import plain_statement, plan_packing
 from lakehouse.core.compaction.bins import Bin, PlanningFacts, Rewrite, files_added, last_write_ms, type_of_statement
+from lakehouse.core.compaction.comparison import choose_comparison, explain_comparison, type_of_comparison
 from lakehouse.core.compaction.purge import plan_purge
 from lakehouse.core.compaction.target_size import remember, target_in_force
 from lakehouse.core.compaction.zorder_and_clustering import plan_clustering, plan_zordering
@@ -63,6 +64,16 @@ class CompactionPlan(Explained):
         return self.files_removed + self.files_left
 
     @property
+    def verify(self) -> type_of_comparison:
+        """What is compared after the commit: every row, or what the log says of the rows."""
+        return choose_comparison(self.policy, self.bytes_removed)
+
+    @property
+    def verify_sentence(self) -> str:
+        """Why that, and what it costs to compare every row."""
+        return explain_comparison(self.policy, self.bytes_removed, self.estimate).sentence
+
+    @property
     def predicted(self) -> dict[str, Any]:
         """The figures that an outcome is held against, by name, rounded as they are recorded."""
         return {
@@ -87,6 +98,8 @@ class CompactionPlan(Explained):
             "files_added": self.files_added,
             "bytes_removed": self.bytes_removed,
             "files_left": self.files_left,
+            "verify": self.verify,
+            "verify_sentence": self.verify_sentence,
             "estimate": self.estimate.as_json(),
             "bins": [[file.path for file in bin_.files] for bin_ in self.bins],
         }
@@ -199,6 +212,7 @@ def _priced(now: PlanningFacts, found: Rewrite) -> CompactionPlan:
             bytes_removed=bytes_removed,
             files_added=files_added(found.statement, found.bins),
             on_s3=now.snapshot.on_s3,
+            compared=choose_comparison(now.policy, bytes_removed) == "content",
         ),
         files_left=found.files_left,
     )

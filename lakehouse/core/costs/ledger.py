@@ -132,7 +132,9 @@ def account_for(history: History, wasted: Sequence[Wasted] = (), *, prices: Pric
 def _usd(run: LoggedCompaction, prices: Prices, *, on_s3: bool) -> float | None:
     if run.seconds is None:
         return None
-    gets, puts = requests(run.files_removed, run.files_added, run.bytes_removed, run.bytes_added) if on_s3 else (0, 0)
+    sizes = (run.files_removed, run.files_added, run.bytes_removed, run.bytes_added)
+    compared = run.predicted is None or run.predicted.verify == "content"
+    gets, puts = requests(*sizes, compared=compared) if on_s3 else (0, 0)
     return price(prices, seconds=run.seconds, get_requests=gets, put_requests=puts)
 
 

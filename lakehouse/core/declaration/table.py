@@ -12,8 +12,9 @@ from types import ModuleType
 from typing import Any
 
 from lakehouse.core.adoption.adopted import Adopted
-from lakehouse.core.declaration.column_names import check_columns, field_names
-from lakehouse.core.declaration.compaction_policy import LAYERS, MIB, Compaction, LiquidClustering, ZOrder
+from lakehouse.core.declaration.column_names import check_columns
+from lakehouse.core.declaration.compaction_policy import LAYERS, Compaction, LiquidClustering, ZOrder
+from lakehouse.core.declaration.landing import Landing
 from lakehouse.core.declaration.prices import DEFAULT_PRICES, Prices
 from lakehouse.core.declaration.strategies import BySensor, NoCompaction, Scheduled
 from lakehouse.core.declaration.strategy_properties import MARKS, desired_properties
@@ -21,70 +22,10 @@ from lakehouse.core.declaration.vacuum_policy import Vacuum
 from lakehouse.core.errors import Refused
 
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,99}")
-_PREFIX = re.compile(r"(?:[A-Za-z0-9][A-Za-z0-9_.=-]*/)+")
 # Source: delta-io/delta v4.4.0, DeltaSQLConf, clusteredTable.numClusteringColumnsLimit.
 _CLUSTERING_COLUMNS = 4
 # With it Delta forgets which batches a table holds, and they would be loaded again. Source: PROTOCOL.md, "Transaction Identifiers"
 TRANSACTION_RETENTION = "delta.setTransactionRetentionDuration"
-# Folders that the lake writes itself; a vacuum takes what it finds in a table's folder and no log has.
-_OWN_FOLDERS = (*LAYERS, "quarantine", "inventory")
-_LANDING_SUFFIXES = {"json": (".json", ".jsonl", ".json.gz", ".jsonl.gz"), "csv": (".csv", ".csv.gz")}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Landing:
-    """Files that arrive from outside under `prefix`, relative to the lake's root.
-
-    `schema` is a Spark DDL string of the fields in the files. `derived` adds columns by SQL expressions over
-    them. A row whose `required` field is missing goes to quarantine, as does one that does not parse. Files of more than
-    `max_file_bytes`, or four times as much unpacked, are set aside. A batch takes at most `max_batch_files`, and if it has several
-    `max_batch_bytes`. Names that start with `_` are the lake's own.
-    """
-
-    prefix: str
-    format: str
-    schema: str
-    derived: dict[str, str] = field(default_factory=dict[str, str])
-    required: tuple[str, ...] = ()
-    null_value: str | None = None
-    max_batch_files: int = 2_000
-    max_batch_bytes: int = 512 * MIB
-    max_file_bytes: int = 256 * MIB
-
-    def __post_init__(self) -> None:
-        if self.format not in _LANDING_SUFFIXES:
-            raise Refused(f"Landing.format is {self.format!r}; accepted: {', '.join(sorted(_LANDING_SUFFIXES))}")
-        if not _PREFIX.fullmatch(self.prefix) or {".", ".."} & set(self.prefix.split("/")):
-            near = _near_prefix(self.prefix)
-            raise Refused(f"Landing.prefix is {self.prefix!r}; accepted: a path below the lake's root that ends with '/', like {near}")
-        if (top := self.prefix.partition("/")[0]).lower() in _OWN_FOLDERS:
-            near = f"landing/{self.prefix.partition('/')[2]}"
-            raise Refused(f"Landing.prefix is {self.prefix!r}; {top}/ holds the lake's own tables; accepted: another folder, like {near}")
-        for name in ("max_batch_files", "max_batch_bytes", "max_file_bytes"):
-            if (value := getattr(self, name)) < 1:
-                raise Refused(f"Landing.{name} is {value}; accepted: 1 or more")
-        self._check_columns()
-
-    def _check_columns(self) -> None:
-        fields = field_names(self.schema)
-        if not fields:
-            raise Refused(f"Landing.schema is {self.schema!r}; accepted: a Spark DDL string, like 'order_id STRING, placed_at TIMESTAMP'")
-        check_columns("Landing.schema and derived", (*fields, *self.derived))
-        check_columns("Landing.required", self.required, among=fields)
-        if own := [name for name in (*fields, *self.derived) if name.startswith("_")]:
-            raise Refused(f"Landing column {own[0]!r} starts with _, as the lake's own columns do; accepted: {own[0].lstrip('_')!r}")
-        if empty := [name for name, expression in self.derived.items() if not expression.strip()]:
-            raise Refused(f"Landing.derived[{empty[0]!r}] is empty; accepted: an SQL expression over the fields")
-
-    @property
-    def suffixes(self) -> tuple[str, ...]:
-        """The endings of the file names that this landing takes; any other file is foreign."""
-        return _LANDING_SUFFIXES[self.format]
-
-    @property
-    def column_names(self) -> tuple[str, ...]:
-        """The columns that a transform finds, without the lake's own: the schema's fields, then the derived ones."""
-        return (*field_names(self.schema), *self.derived)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -276,8 +217,3 @@ def _add_after_inputs(wanted: Table, *, found: dict[str, Table], ordered: dict[s
             raise Refused(f"Table {wanted.key}: its input {source.key} is declared {where}")
         _add_after_inputs(source, found=found, ordered=ordered)
     ordered[wanted.key] = wanted
-
-
-def _near_prefix(prefix: str) -> str:
-    parts = (re.sub(r"[^A-Za-z0-9_.=-]+", "-", part).lstrip("._=-") for part in prefix.split("/"))
-    return "/".join([part for part in parts if part] or ["landing"]) + "/"

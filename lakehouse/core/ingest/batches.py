@@ -15,7 +15,8 @@ from dataclasses import dataclass, replace
 from hashlib import sha256
 from operator import attrgetter
 
-from lakehouse.core.declaration.table import Landing, Overwrite, type_of_write
+from lakehouse.core.declaration.landing import Landing
+from lakehouse.core.declaration.table import Overwrite, type_of_write
 from lakehouse.core.reasons import Explained, Reason
 
 # Among ten million names, that a new one shares its fingerprint with any of them has a chance of one in a million million.

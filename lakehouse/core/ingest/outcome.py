@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from lakehouse.core.delta.facts import TableFacts
+from lakehouse.core.delta.table_facts import TableFacts
 from lakehouse.core.ingest.batches import SetAside
 from lakehouse.core.reasons import Reason
 from lakehouse.core.scheduling.strategy_selection import StrategyChoice

@@ -217,6 +217,7 @@ def compaction_metadata(outcome: CompactionOutcome) -> type_of_metadata:
         "lakehouse/wasted_bytes": outcome.wasted_bytes,
         "lakehouse/wasted_seconds": round(outcome.wasted_seconds, 3),
         **({} if outcome.rows_verified is None else {"lakehouse/rows_verified": outcome.rows_verified}),
+        **({} if outcome.compared is None else {"lakehouse/verified_by": outcome.compared.by}),
         "lakehouse/account": markdown_value(_account_table(pairs)),
         "lakehouse/compaction": dg.MetadataValue.json(document),
         **_account_numbers(outcome),

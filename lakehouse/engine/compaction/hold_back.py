@@ -20,7 +20,7 @@ from lakehouse.core.scheduling.circuit_breaker import (
 )
 from lakehouse.core.scheduling.rewrite_loops import Rewrites, find_rewrites
 from lakehouse.engine.clock import now_ms
-from lakehouse.engine.compaction.probe import backoffs, scans
+from lakehouse.engine.compaction.read_probe import backoffs, scans
 from lakehouse.engine.journal.journal import Journal
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.spark.sessions import first_line, is_conflict, is_lost

@@ -14,8 +14,8 @@ from lakehouse.core.delta.snapshot import DataFile, LogTail, Snapshot, Tombstone
 from lakehouse.engine.delta_log.actions import Actions, AddedFile, RemovedFile
 from lakehouse.engine.delta_log.checkpoint import Checkpoint
 from lakehouse.engine.delta_log.columns import AddedColumns, added_columns, made_of_columns
+from lakehouse.engine.delta_log.log_segment import Segment
 from lakehouse.engine.delta_log.schema import CLUSTERING_DOMAIN, Metadata, Shape, partitioner, shape_of
-from lakehouse.engine.delta_log.segment import Segment
 
 type_of_later = Mapping[tuple[str, str | None], AddedFile | RemovedFile]
 

@@ -24,8 +24,9 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from lakehouse.core.declaration.compaction_policy import MIB
+from lakehouse.core.declaration.landing import Landing
 from lakehouse.core.declaration.strategy_properties import OPTIMIZE_WRITE
-from lakehouse.core.declaration.table import Landing, Overwrite, Table
+from lakehouse.core.declaration.table import Overwrite, Table
 from lakehouse.core.errors import Broken, Refused, Transient
 from lakehouse.core.ingest.batches import (
     Batch,

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from lakehouse.core.declaration.column_names import field_names
-from lakehouse.core.declaration.table import Landing
+from lakehouse.core.declaration.landing import Landing
 from lakehouse.engine.ingest.staging import STAGED_SCHEMA
 from lakehouse.engine.spark import statements
 

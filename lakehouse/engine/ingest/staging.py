@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from lakehouse.core.declaration.column_names import field_names
-from lakehouse.core.declaration.table import Landing
+from lakehouse.core.declaration.landing import Landing
 from lakehouse.core.ingest.batches import Batch, FileRead, LandedFile
 from lakehouse.core.ingest.records import MIB, Record, Unreadable, read_records
 from lakehouse.engine.store import Store

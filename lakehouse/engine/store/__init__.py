@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import Any
 
 from lakehouse.core.settings import Settings
-from lakehouse.engine.store.contract import LOCAL, Store, StoredFile
 from lakehouse.engine.store.disk import DiskStore
+from lakehouse.engine.store.interface import LOCAL, Store, StoredFile
 from lakehouse.engine.store.mounts import Mount, MountedStore
 from lakehouse.engine.store.s3 import S3Store
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 
 from lakehouse.core.errors import Refused
 from lakehouse.core.inventory import StoredObject
-from lakehouse.engine.store.contract import Store, StoredFile, checked_name
+from lakehouse.engine.store.interface import Store, StoredFile, checked_name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

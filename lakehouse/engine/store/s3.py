@@ -25,7 +25,7 @@ from lakehouse.core.errors import LakehouseError, Refused, Transient
 from lakehouse.core.inventory import StoredObject
 from lakehouse.core.settings import s3_endpoint, s3_region
 from lakehouse.engine.clock import pause_about
-from lakehouse.engine.store.contract import StoredFile, checked_name, folder_prefix
+from lakehouse.engine.store.interface import StoredFile, checked_name, folder_prefix
 from lakehouse.engine.store.s3_walk import ParallelWalk, answered_ms
 
 # Source: AWS, DeleteObjects: "The request can contain a list of up to 1,000 keys".

@@ -23,7 +23,7 @@ from lakehouse.core.vacuum import ASKED_AT_ONCE
 from lakehouse.engine.clock import now_ms
 from lakehouse.engine.inventory import Places, ReportRows, landing_places, newest_report, stamps_of
 from lakehouse.engine.lake import Lake
-from lakehouse.engine.vacuum.known import NO_VERSION, KnownLog, has_newer_version, read_log
+from lakehouse.engine.vacuum.log_state import NO_VERSION, KnownLog, has_newer_version, read_log
 
 _OWN_FOLDER = "_lakehouse"
 _ASK_AGAIN_MS, _ASK_AGAIN_MS_PER_TABLE = 10_000, 100

@@ -41,10 +41,10 @@ from lakehouse.engine.spark import statements
 from lakehouse.engine.spark.sessions import translated
 from lakehouse.engine.table_lock import hold
 from lakehouse.engine.vacuum.delta import agreed
-from lakehouse.engine.vacuum.facts import VacuumReading, gather, plan
-from lakehouse.engine.vacuum.known import has_newer_version
 from lakehouse.engine.vacuum.lake_facts import LakeFacts
+from lakehouse.engine.vacuum.log_state import has_newer_version
 from lakehouse.engine.vacuum.recheck import Recheck
+from lakehouse.engine.vacuum.table_facts import VacuumReading, gather, plan
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -16,7 +16,7 @@ from lakehouse.core.declaration.compaction_policy import MIB, Compaction
 from lakehouse.core.delta.commits import History
 from lakehouse.core.delta.snapshot import Column, DataFile, Snapshot
 from lakehouse.core.reasons import Reason
-from lakehouse_tests.core.made import POLICY, data_file, snapshot
+from lakehouse_tests.core.example_snapshots import POLICY, data_file, snapshot
 from lakehouse_tests.core.optimize_oracle import NO_PAST, after, delta_bins, written
 
 HOUR_MS = 3_600_000

@@ -13,7 +13,7 @@ from lakehouse.core.delta.commits import History
 from lakehouse.core.delta.snapshot import Column, Snapshot
 from lakehouse.core.reasons import Reason
 from lakehouse_tests.core.compaction.test_bin_packing import in_day, paths, planned, stories
-from lakehouse_tests.core.made import data_file, snapshot
+from lakehouse_tests.core.example_snapshots import data_file, snapshot
 from lakehouse_tests.core.optimize_oracle import after, delta_bins
 
 

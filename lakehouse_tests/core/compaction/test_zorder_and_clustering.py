@@ -15,7 +15,7 @@ from lakehouse.core.reasons import Reason
 from lakehouse.core.scheduling.health import assess_health
 from lakehouse.core.scheduling.triggers import find_trigger, state_of
 from lakehouse_tests.core.compaction.test_bin_packing import paths
-from lakehouse_tests.core.made import POLICY, data_file, snapshot
+from lakehouse_tests.core.example_snapshots import POLICY, data_file, snapshot
 from lakehouse_tests.core.optimize_oracle import NO_PAST, after, delta_bins, written
 
 COLUMNS = (Column(name="id", type="bigint"), Column(name="text", type="string"), Column(name="day", type="int"))

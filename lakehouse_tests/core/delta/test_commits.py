@@ -5,7 +5,7 @@ import json
 import pytest
 
 from lakehouse.core.delta.commits import Commit, History, may_repeat_rows
-from lakehouse_tests.core.made import history
+from lakehouse_tests.core.example_snapshots import history
 
 CHANGED = {
     "rows after it": (history(True, False, True), 1, True),

@@ -7,7 +7,7 @@ import pytest
 from lakehouse.core.delta.commits import History
 from lakehouse.core.ingest.increments import NothingNew, ReadAll, ReadChanges, plan_increment, type_of_increment
 from lakehouse.core.reasons import Reason
-from lakehouse_tests.core.made import history
+from lakehouse_tests.core.example_snapshots import history
 
 # consumed, pinned version, history -> (what is read, from, up to, why)
 STORIES = {

@@ -30,7 +30,7 @@ from lakehouse.core.delta.commits import Commit, History
 from lakehouse.core.errors import Refused
 from lakehouse.core.reasons import Reason
 from lakehouse.core.scheduling.strategy_selection import WriteFacts, choose_strategy, measure_writes, strategy_of
-from lakehouse_tests.core.made import snapshot
+from lakehouse_tests.core.example_snapshots import snapshot
 
 HOUR_MS = 3_600_000
 SMALL = WriteFacts(batch_bytes=MIB, batch_files=2, batch_partitions=1, arrivals_per_hour=12, table_bytes=20 * MIB)

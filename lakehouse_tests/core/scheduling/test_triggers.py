@@ -15,7 +15,7 @@ from lakehouse.core.reasons import Reason
 from lakehouse.core.scheduling.health import assess_health
 from lakehouse.core.scheduling.ranking import Bounds, RunState, choose_compactions
 from lakehouse.core.scheduling.triggers import OnceCold, TableState, find_trigger, slowdown_of, state_of
-from lakehouse_tests.core.made import POLICY, data_file, plan, snapshot
+from lakehouse_tests.core.example_snapshots import POLICY, data_file, plan, snapshot
 
 HOUR = 3_600_000
 NOW = 1_700_000_000_000

@@ -6,7 +6,7 @@ import pytest
 
 from lakehouse.core.declaration.table import Append, Landing
 from lakehouse.core.ingest.batches import Batch, LandedFile, Ledger, SetAside, choose_batch, fingerprint
-from lakehouse.core.ingest.segments import FORGET_AFTER_MS, LedgerSegment, extend_ledger, fold_batches
+from lakehouse.core.ingest.ledger_segments import FORGET_AFTER_MS, LedgerSegment, extend_ledger, fold_batches
 
 PREFIX = "landing/a/"
 FILE = LandedFile(name="f.json", size_bytes=3, modified_ms=1_000, digest="d")

@@ -18,7 +18,7 @@ from typing import Any
 
 from lakehouse.core.errors import Broken
 from lakehouse.replay.files import LandingFile, event_files, weather_files
-from lakehouse.replay.package import data_version
+from lakehouse.replay.nycflights13_files import data_version
 
 HOUR = timedelta(hours=1)
 _EDITION = 1

@@ -18,6 +18,7 @@ def compaction(
     predicted_seconds: float | None = None,
     predicted_usd: float | None = None,
     written_share: float = 0.8,
+    verify: str = "content",
 ) -> Commit:
     """A commit of one of our compactions, an hour after its predecessor; `seconds` of `None` is one that wrote no start into it."""
     committed_ms = version * HOUR_MS
@@ -27,6 +28,7 @@ def compaction(
         "files_removed": files,
         "files_added": 1,
         "bytes_removed": size_bytes,
+        "verify": verify,
     }
     if predicted_seconds is not None:
         plan["estimate"] = {"seconds": predicted_seconds, "usd": predicted_usd, "bytes_written": size_bytes, "source": "defaults"}

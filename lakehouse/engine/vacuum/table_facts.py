@@ -21,14 +21,14 @@ from lakehouse.core.vacuum import (
     type_of_mode,
 )
 from lakehouse.engine.clock import now_ms
-from lakehouse.engine.compaction.unverified import expected
+from lakehouse.engine.compaction.unverified_commits import expected
 from lakehouse.engine.delta_log import history_since
 from lakehouse.engine.ingest.write import consume_app_id
 from lakehouse.engine.inventory import SETTLED_MS, ReportRows, settled_ms
 from lakehouse.engine.journal.journal import Journal
 from lakehouse.engine.lake import Lake
-from lakehouse.engine.vacuum.known import KnownLog, OlderCommits
 from lakehouse.engine.vacuum.lake_facts import LakeFacts
+from lakehouse.engine.vacuum.log_state import KnownLog, OlderCommits
 
 # A commit comes after its files and the times of its removals, by as long as its transaction ran.
 _BEFORE_COMMIT_MS = 86_400_000

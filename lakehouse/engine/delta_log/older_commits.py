@@ -12,7 +12,7 @@ from lakehouse.core.delta.commits import Commit, History
 from lakehouse.core.errors import Transient
 from lakehouse.engine.delta_log.commits import read_commits
 from lakehouse.engine.delta_log.fold import fold_history
-from lakehouse.engine.delta_log.segment import commits_before
+from lakehouse.engine.delta_log.log_segment import commits_before
 from lakehouse.engine.store import Store
 
 _PORTION = 100

@@ -11,7 +11,7 @@ from pyspark.errors.exceptions.connect import SparkConnectGrpcException
 
 from lakehouse.core.errors import Broken, Transient
 from lakehouse.engine.compaction import verify
-from lakehouse.engine.compaction.unverified import expect_verification, settled, unverified
+from lakehouse.engine.compaction.unverified_commits import expect_verification, settled, unverified
 from lakehouse.engine.lake import Lake
 from lakehouse_tests.conftest import own_settings
 from lakehouse_tests.log_builder import LogBuilder

@@ -10,10 +10,10 @@ import pytest
 from pyarrow import parquet
 
 from lakehouse.core.errors import Broken
-from lakehouse.replay import world as world_module
+from lakehouse.replay import prepared_year as world_module
 from lakehouse.replay.files import LandingFile
-from lakehouse.replay.package import read_weather
-from lakehouse.replay.world import World, prepare
+from lakehouse.replay.nycflights13_files import read_weather
+from lakehouse.replay.prepared_year import World, prepare
 
 HOUR = timedelta(hours=1)
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 
 from lakehouse.core.errors import Broken, LakehouseError
-from lakehouse.engine.journal.manifest import damaged
+from lakehouse.engine.journal.batch_manifest import damaged
 from lakehouse.engine.lake import Lake
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from lakehouse.core.errors import Broken
 from lakehouse.core.ingest.batches import FINGERPRINT_BYTES, Batch, KnownFile, LandedFile, Ledger, SetAside
-from lakehouse.core.ingest.segments import LedgerSegment
+from lakehouse.core.ingest.ledger_segments import LedgerSegment
 
 # Every manifest of an older program whose number is a multiple of this carries all files known so far.
 SNAPSHOT_EVERY = 64

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakehouse.core.backtest.replay import real_result, replay_history
 from lakehouse.core.backtest.result import Backtest
+from lakehouse.core.backtest.simulate import real_result, replay_history
 from lakehouse.core.compaction.plan import plan_compaction
 from lakehouse.core.declaration.compaction_policy import Compaction
 from lakehouse.core.declaration.strategies import AfterWrite, AutoCompaction, NoCompaction, OptimizedWrite, Scheduled
@@ -18,7 +18,7 @@ from lakehouse.core.reasons import Reason
 from lakehouse.core.scheduling.ranking import Bounds, RunState, choose_compactions
 from lakehouse.core.scheduling.triggers import TableState
 from lakehouse.engine.delta_log.file_history import read_file_history
-from lakehouse_tests.core.made import POLICY
+from lakehouse_tests.core.example_snapshots import POLICY
 from lakehouse_tests.log_builder import MINUTE_MS, START_MS, LogBuilder
 
 NONE = replace(POLICY, strategy=NoCompaction())

@@ -12,7 +12,7 @@ import dagster as dg
 
 from lakehouse.core.scheduling.ranking import Decision
 from lakehouse.defs.metadata.markdown import markdown_table, markdown_value
-from lakehouse.defs.upkeep.fleet import Fleet, Memory
+from lakehouse.defs.upkeep.fleet_from_events import Fleet, Memory
 
 PLAN_KEY = dg.AssetKey(["maintenance", "plan"])
 # A busy lake's ranking changes with every write; its history need not be finer than a person looks at.

@@ -8,11 +8,11 @@ import pytest
 
 from lakehouse.core.compaction.outcome import CompactionOutcome
 from lakehouse.core.compaction.plan import plan_table
-from lakehouse.engine.compaction.ledger import with_account
-from lakehouse.engine.compaction.probe import backoffs, probe_compaction, probes, scans
+from lakehouse.engine.compaction.cost_ledger import with_account
+from lakehouse.engine.compaction.read_probe import backoffs, probe_compaction, probes, scans
 from lakehouse.engine.lake import Lake
 from lakehouse_tests.conftest import own_settings
-from lakehouse_tests.core.ran import compaction
+from lakehouse_tests.core.example_histories import compaction
 from lakehouse_tests.engine.example import copies
 from lakehouse_tests.log_builder import LogBuilder
 from lakehouse_tests.memory_store import MemoryStore

@@ -13,9 +13,9 @@ import pytest
 
 from lakehouse.cli.commands.up import check_owner
 from lakehouse.core.errors import Broken, Refused
-from lakehouse.engine import owner, table_lock
+from lakehouse.engine import lake_owner, table_lock
 from lakehouse.engine.lake import Lake
-from lakehouse.engine.owner import claim, owner_of, take_over
+from lakehouse.engine.lake_owner import claim, owner_of, take_over
 from lakehouse.engine.store import DiskStore
 from lakehouse.runtime import foreground, server
 from lakehouse.runtime.foreground import run_all
@@ -47,7 +47,7 @@ def another_process(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
     """Forgets what this process has compared, as a new one would."""
 
     def forget() -> None:
-        monkeypatch.setattr(owner, "_claimed", set())
+        monkeypatch.setattr(lake_owner, "_claimed", set())
 
     forget()
     return forget
@@ -108,7 +108,7 @@ def test_the_same_home_at_the_same_path_of_another_machine_is_another(
     home: type_of_home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, another_process: Callable[[], None]
 ) -> None:
     (tmp_path / "machine-id").write_text("1f0c\n")
-    monkeypatch.setattr(owner, "_MACHINE_ID", tmp_path / "machine-id")
+    monkeypatch.setattr(lake_owner, "_MACHINE_ID", tmp_path / "machine-id")
     claim(home("a"), asked="write")
     (tmp_path / "machine-id").write_text("77aa\n")
     another_process()

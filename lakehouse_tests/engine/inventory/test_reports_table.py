@@ -11,8 +11,8 @@ import pytest
 from lakehouse.core.errors import Refused
 from lakehouse.core.inventory import StoredObject
 from lakehouse.engine.clock import now_ms
-from lakehouse.engine.inventory import fresh_report, known_report, table
-from lakehouse.engine.inventory.table import InventoryOutcome, inventory_table, load_report
+from lakehouse.engine.inventory import fresh_report, known_report, reports_table
+from lakehouse.engine.inventory.reports_table import InventoryOutcome, inventory_table, load_report
 from lakehouse.engine.lake import Lake
 from lakehouse_tests.engine.example import rows_of, version_of
 from lakehouse_tests.engine.reports import row_of, write_report
@@ -129,7 +129,7 @@ def test_a_load_that_dies_is_made_good_by_the_next(
 ) -> None:
     lake.store.put("landing/x", b"1")
     fresh_report(lake, now_ms=NOW)
-    overwrite = table._overwrite
+    overwrite = reports_table._overwrite
 
     def dying(*arguments: Any) -> None:
         if committed:
@@ -137,7 +137,7 @@ def test_a_load_that_dies_is_made_good_by_the_next(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr(table, "_overwrite", dying)
+        patched.setattr(reports_table, "_overwrite", dying)
         with pytest.raises(KeyboardInterrupt):
             load(lake, spark)
     outcome = load(lake, spark)

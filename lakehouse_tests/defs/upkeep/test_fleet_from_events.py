@@ -15,10 +15,10 @@ from lakehouse.core.scheduling.circuit_breaker import CompactionTry, Pause
 from lakehouse.defs.compaction import compaction_sensor
 from lakehouse.defs.dagster_records import reader_runs, recent_runs
 from lakehouse.defs.keys import compaction_key, table_key
-from lakehouse.defs.upkeep.fleet import COST_TAG, Memory, read_memory
-from lakehouse.defs.upkeep.ranking import PLAN_KEY
+from lakehouse.defs.upkeep.fleet_from_events import COST_TAG, Memory, read_memory
+from lakehouse.defs.upkeep.ranking_asset import PLAN_KEY
 from lakehouse.engine.clock import now_ms
-from lakehouse.engine.compaction.probe import record_probe
+from lakehouse.engine.compaction.read_probe import record_probe
 from lakehouse.engine.journal.journal import Journal
 from lakehouse.engine.lake import Lake
 from lakehouse_tests.counting_store import CountingStore

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.errors import LakehouseError, Refused
 from lakehouse.core.inventory import Owners, Reconciliation, StoredObject, TableFiles, fold_table_files, reconcile, table_roots
-from lakehouse.engine.inventory.places import Places, landing_places
-from lakehouse.engine.inventory.report import Report, checksum_of, newest_report, read_keys, read_report, stamps_of
+from lakehouse.engine.inventory.log_locations import Places, landing_places
 from lakehouse.engine.inventory.scan import SCAN, scan
+from lakehouse.engine.inventory.stored_reports import Report, checksum_of, newest_report, read_keys, read_report, stamps_of
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.store import Store
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from lakehouse.core.errors import Refused
 from lakehouse.core.inventory import DataPart, Manifest, StoredObject, parse_manifest
-from lakehouse.engine.inventory.rows import column_batches, stored_objects
+from lakehouse.engine.inventory.parse_report import column_batches, stored_objects
 from lakehouse.engine.store import Store
 
 REPORTS = "_lakehouse/inventory"

@@ -28,7 +28,7 @@ from lakehouse.defs.dagster_records import (
     spent_usd,
 )
 from lakehouse.defs.metadata.table import sensed_state
-from lakehouse.engine.compaction.probe import backoffs, scans
+from lakehouse.engine.compaction.read_probe import backoffs, scans
 from lakehouse.engine.journal.journal import Journal, Records
 from lakehouse.engine.lake import Lake
 

@@ -1,0 +1,71 @@
+"""What a declaration says of the files that are landed for a table."""
+
+import re
+from dataclasses import dataclass, field
+
+from lakehouse.core.declaration.column_names import check_columns, field_names
+from lakehouse.core.declaration.compaction_policy import LAYERS, MIB
+from lakehouse.core.declaration.knobs import check_knobs, knob, whole
+from lakehouse.core.errors import Refused
+
+_PREFIX = re.compile(r"(?:[A-Za-z0-9][A-Za-z0-9_.=-]*/)+")
+# Folders that the lake writes itself; a vacuum takes what it finds in a table's folder and no log has.
+_OWN_FOLDERS = (*LAYERS, "quarantine", "inventory")
+_SUFFIXES = {"json": (".json", ".jsonl", ".json.gz", ".jsonl.gz"), "csv": (".csv", ".csv.gz")}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Landing:
+    """Files that arrive from outside under `prefix`, relative to the lake's root; `docs/landing.md` has a line for each knob.
+
+    `schema` is a Spark DDL string of the fields in the files. `derived` adds columns by SQL expressions over them. A row whose `required`
+    field is missing goes to quarantine, as does one that does not parse. Names that start with `_` are the lake's own.
+    """
+
+    prefix: str
+    format: str
+    schema: str
+    derived: dict[str, str] = field(default_factory=dict[str, str])
+    required: tuple[str, ...] = ()
+    null_value: str | None = None
+    max_batch_files: int = knob(2_000, whole(1), "a batch takes at most so many files")
+    max_batch_bytes: int = knob(512 * MIB, whole(1), "a batch of several files takes at most so many bytes, unpacked four times as many")
+    max_file_bytes: int = knob(256 * MIB, whole(1), "a larger file, or one that unpacks to more than four times as much, is set aside")
+
+    def __post_init__(self) -> None:
+        if self.format not in _SUFFIXES:
+            raise Refused(f"Landing.format is {self.format!r}; accepted: {', '.join(sorted(_SUFFIXES))}")
+        if not _PREFIX.fullmatch(self.prefix) or {".", ".."} & set(self.prefix.split("/")):
+            near = _near_prefix(self.prefix)
+            raise Refused(f"Landing.prefix is {self.prefix!r}; accepted: a path below the lake's root that ends with '/', like {near}")
+        if (top := self.prefix.partition("/")[0]).lower() in _OWN_FOLDERS:
+            near = f"landing/{self.prefix.partition('/')[2]}"
+            raise Refused(f"Landing.prefix is {self.prefix!r}; {top}/ holds the lake's own tables; accepted: another folder, like {near}")
+        check_knobs(self)
+        self._check_columns()
+
+    def _check_columns(self) -> None:
+        fields = field_names(self.schema)
+        if not fields:
+            raise Refused(f"Landing.schema is {self.schema!r}; accepted: a Spark DDL string, like 'order_id STRING, placed_at TIMESTAMP'")
+        check_columns("Landing.schema and derived", (*fields, *self.derived))
+        check_columns("Landing.required", self.required, among=fields)
+        if own := [name for name in (*fields, *self.derived) if name.startswith("_")]:
+            raise Refused(f"Landing column {own[0]!r} starts with _, as the lake's own columns do; accepted: {own[0].lstrip('_')!r}")
+        if empty := [name for name, expression in self.derived.items() if not expression.strip()]:
+            raise Refused(f"Landing.derived[{empty[0]!r}] is empty; accepted: an SQL expression over the fields")
+
+    @property
+    def suffixes(self) -> tuple[str, ...]:
+        """The endings of the file names that this landing takes; any other file is foreign."""
+        return _SUFFIXES[self.format]
+
+    @property
+    def column_names(self) -> tuple[str, ...]:
+        """The columns that a transform finds, without the lake's own: the schema's fields, then the derived ones."""
+        return (*field_names(self.schema), *self.derived)
+
+
+def _near_prefix(prefix: str) -> str:
+    parts = (re.sub(r"[^A-Za-z0-9_.=-]+", "-", part).lstrip("._=-") for part in prefix.split("/"))
+    return "/".join([part for part in parts if part] or ["landing"]) + "/"
