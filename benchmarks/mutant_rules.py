@@ -57,7 +57,7 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         "lakehouse/engine/adoption/guard.py",
-        "        if store_at(root).stat(_OWNER) is not None:",
+        "        if store_at(root).stat(RECORD) is not None:",
         "        if False:",
         ("engine/adoption/test_guard.py::test_a_table_of_another_lake_is_refused",),
     ),
@@ -1713,8 +1713,8 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         "lakehouse/engine/lake_owner.py",
-        "lake.store.put_if_absent(_RECORD, _encoded(mine))",
-        "lake.store.put(_RECORD, _encoded(mine))",
+        "lake.store.put_if_absent(RECORD, _encoded(mine))",
+        "lake.store.put(RECORD, _encoded(mine))",
         ("engine/test_lake_owner.py::test_of_two_homes_that_claim_a_new_lake_at_once_the_first_gets_it",),
     ),
     Rule(

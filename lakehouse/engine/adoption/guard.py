@@ -12,11 +12,11 @@ from lakehouse.core.declaration.table import Table
 from lakehouse.core.errors import Refused
 from lakehouse.engine.adoption.find import store_at
 from lakehouse.engine.lake import Lake
+from lakehouse.engine.lake_owner import RECORD
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-_OWNER = "_lakehouse/owner.json"
 # A lake's tables lie two folders below its root, what they set aside three.
 _DEPTHS = (2, 3)
 # They look for a version, then write it. Source: delta-io/delta v4.4.0, DelegatingLogStore and the stores themselves
@@ -34,9 +34,9 @@ def refuse_owned(lake: Lake, address: str, *, asked: str) -> None:
         root = parts[0]
         if len(parts) <= depth or root in ("", "s3:", "s3:/") or root == lake.settings.root:
             continue
-        if store_at(root).stat(_OWNER) is not None:
+        if store_at(root).stat(RECORD) is not None:
             raise Refused(
-                f"{asked}: {address} belongs to the lake {root}, which looks after it ({root}/{_OWNER}); accepted: tables of no lake, or "
+                f"{asked}: {address} belongs to the lake {root}, which looks after it ({root}/{RECORD}); accepted: tables of no lake, or "
                 f"to work there, with LAKEHOUSE_ROOT={root}"
             )
 

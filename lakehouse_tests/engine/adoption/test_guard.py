@@ -11,7 +11,7 @@ from lakehouse.engine.clock import now_ms
 from lakehouse.engine.compaction.run import compact
 from lakehouse.engine.inventory import Places
 from lakehouse.engine.lake import Lake, open_lake
-from lakehouse.engine.owner import claim
+from lakehouse.engine.lake_owner import claim
 from lakehouse.engine.store import DiskStore
 from lakehouse.engine.vacuum import run
 from lakehouse_tests.conftest import own_settings

@@ -11,7 +11,7 @@ from lakehouse.core.declaration.table import Table
 from lakehouse.core.errors import Refused
 from lakehouse.core.vacuum import VacuumPlan, type_of_mode
 from lakehouse.engine.lake import open_lake
-from lakehouse.engine.owner import claim
+from lakehouse.engine.lake_owner import claim
 from lakehouse.engine.store import DiskStore
 from lakehouse.engine.vacuum import LakeFacts, plan, vacuum
 from lakehouse_tests.conftest import own_settings
