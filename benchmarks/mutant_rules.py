@@ -24,6 +24,69 @@ class Rule:
 
 RULES: tuple[Rule, ...] = (
     Rule(
+        "lakehouse/engine/store/mounts.py",
+        '            raise Refused(f"store: {name!r} lies in {key}, which others write; accepted: names in the lake\'s own folders")',
+        "            pass",
+        ("engine/store/test_mounts.py::test_nothing_is_written_into_it",),
+        promise="nothing is put into a table that others write",
+    ),
+    Rule(
+        "lakehouse/engine/store/mounts.py",
+        '            checked_name(rest.removesuffix("/"))',
+        "            pass",
+        ("engine/store/test_mounts.py::test_no_name_leads_out_of_it",),
+        promise="no name leads out of a table that lies elsewhere",
+    ),
+    Rule(
+        "lakehouse/core/vacuum/mode.py",
+        "    if facts.log_only:\n",
+        "    if False:\n",
+        ("engine/vacuum/test_adopted.py::test_what_the_log_never_told_of_stays_unless_a_person_says_that_it_is_the_table_s",),
+    ),
+    Rule(
+        "lakehouse/engine/vacuum/table_facts.py",
+        'log_only=isinstance(table.write, Adopted) and table.write.orphans == "keep",',
+        "",
+        ("engine/vacuum/test_adopted.py::test_what_the_log_never_told_of_stays_unless_a_person_says_that_it_is_the_table_s",),
+    ),
+    Rule(
+        "lakehouse/engine/inventory/log_locations.py",
+        '{"": lake.settings.spark_root, **lake.elsewhere}',
+        '{"": lake.settings.spark_root}',
+        ("engine/adoption/test_guard.py::test_a_file_of_a_table_elsewhere_has_the_table_s_key_for_a_place",),
+    ),
+    Rule(
+        "lakehouse/engine/adoption/guard.py",
+        "        if store_at(root).stat(RECORD) is not None:",
+        "        if False:",
+        ("engine/adoption/test_guard.py::test_a_table_of_another_lake_is_refused",),
+    ),
+    Rule(
+        "lakehouse/engine/adoption/guard.py",
+        "    if (risk := commits_at_risk(table.write)) is not None:\n        raise",
+        "    if False:\n        raise",
+        ("engine/adoption/test_guard.py::test_nothing_is_committed_while_a_commit_of_others_could_be_lost",),
+    ),
+    Rule(
+        "lakehouse/engine/compaction/run.py",
+        '    refuse_commits(lake, spark, table, asked=f"compaction of {table.key}")\n',
+        "",
+        ("engine/adoption/test_guard.py::test_nothing_is_committed_while_a_commit_of_others_could_be_lost",),
+    ),
+    Rule(
+        "lakehouse/core/scheduling/circuit_breaker.py",
+        "    if (risk := commits_at_risk(write)) is not None:",
+        "    if (risk := None) is not None:",
+        ("cli/commands/test_addresses.py::test_any_table_is_looked_at_by_its_address_and_left_as_it_is",),
+        promise="a table whose writers are unknown is never asked for by the sensor",
+    ),
+    Rule(
+        "lakehouse/engine/vacuum/run.py",
+        '        refuse_owned(lake, table.write.uri, asked=f"vacuum of {table.key}")',
+        "        pass",
+        ("engine/vacuum/test_adopted.py::test_a_table_of_another_lake_is_not_vacuumed",),
+    ),
+    Rule(
         "lakehouse/core/delta/commits.py",
         '_BRING_FILES_BACK = ("RESTORE", "CLONE")',
         '_BRING_FILES_BACK = ("RESTORE",)',
@@ -342,7 +405,7 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         "lakehouse/core/vacuum/mode.py",
-        "if not log_covers(facts):",
+        "if not log_covers(facts) and not facts.log_only:",
         "if False:",
         ("core/vacuum/test_plan.py::test_the_cheapest_valid_mode_is_taken",),
     ),
@@ -636,8 +699,8 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         "lakehouse/engine/inventory/log_locations.py",
-        "os.path.realpath(self._root) if self._on_disk else self._root",
-        "self._root",
+        'os.path.realpath(root) if root.startswith("/") else root',
+        "root",
         ("engine/vacuum/test_places.py::test_a_clone_by_the_real_path_lends_and_misses_by_name",),
     ),
     Rule(
@@ -984,7 +1047,7 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         "lakehouse/engine/vacuum/table_facts.py",
-        "return by_log if lake.settings.on_s3 else _on_disk(lake, by_log)",
+        "return by_log if known.facts.on_s3 else _on_disk(lake, by_log)",
         "return by_log",
         ("engine/vacuum/test_meanwhile.py::test_a_removed_file_that_was_written_again_before_the_listing_is_not_planned",),
     ),
@@ -1146,7 +1209,7 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         "lakehouse/engine/vacuum/run.py",
-        "    check_clock(lake)\n    work",
+        "    check_clock(lake, table.key)\n    work",
         "    work",
         ("engine/vacuum/test_meanwhile.py::test_a_clock_of_another_world_stops_it_before_anything_goes",),
     ),
@@ -1650,8 +1713,8 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         "lakehouse/engine/lake_owner.py",
-        "lake.store.put_if_absent(_RECORD, _encoded(mine))",
-        "lake.store.put(_RECORD, _encoded(mine))",
+        "lake.store.put_if_absent(RECORD, _encoded(mine))",
+        "lake.store.put(RECORD, _encoded(mine))",
         ("engine/test_lake_owner.py::test_of_two_homes_that_claim_a_new_lake_at_once_the_first_gets_it",),
     ),
     Rule(

@@ -34,7 +34,7 @@ def define(settings: Settings) -> dg.Definitions:
     """
     tables = tables_of(settings)
     resources = lake_resources(settings)
-    lake = lake_of(settings, resources)
+    lake = lake_of(settings, resources, tables)
     return dg.Definitions(
         assets=[
             *landing_assets(tables, lake),

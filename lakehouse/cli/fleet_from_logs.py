@@ -21,6 +21,7 @@ from lakehouse.core.scheduling.read_rates import ReaderRun, count_reads
 from lakehouse.core.scheduling.strategy_selection import strategy_of
 from lakehouse.core.scheduling.triggers import TableState, state_of
 from lakehouse.core.units import DAY_MS
+from lakehouse.engine.adoption.find import facts_of
 from lakehouse.engine.clock import now_ms
 from lakehouse.engine.compaction.hold_back import hold_back_now
 from lakehouse.engine.journal.journal import Journal
@@ -74,7 +75,7 @@ def fleet_document(decision: Decision, *, rank: int) -> dict[str, Any]:
 
 
 def _look(lake: Lake, table: Table, now: int) -> _Looked | None:
-    facts = lake.facts(table.key)
+    facts = facts_of(lake, table)
     if facts is None:
         return None
     plan = plan_table(table, facts.snapshot, facts.history, now_ms=now)

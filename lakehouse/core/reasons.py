@@ -82,6 +82,10 @@ class Reason(Enum):
 
     # Why a table is left alone, whatever it would gain.
     OPTED_OUT = "its declaration says {said}: nothing runs unless a person insists (--anyway)"
+    WRITERS_UNKNOWN = (
+        "others write it, and on {where} Spark looks for a version before it writes it: a commit of theirs in between would be lost; "
+        'accepted: writers = "none" (nobody commits while a compaction runs) or "conditional", see docs/adopt.md'
+    )
     PAUSED = "paused since {since:time}, {until}{why}"
     RECOMMEND_ONLY = "its declaration says mode {mode}: a person runs what the plan shows, with lakehouse compact {table}"
     BREAKER_CLOSED = (

@@ -30,7 +30,7 @@ from lakehouse.engine.store import DiskStore
 from lakehouse.runtime.server_state import status
 from lakehouse.runtime.spark_settings import CONNECT_PORT
 
-_RECORD = "_lakehouse/owner.json"
+RECORD = "_lakehouse/owner.json"
 _IDENTITY = "identity"
 # Absent or empty in many containers; the home's identity tells those apart. Source: machine-id(5), which asks not to show it as it is.
 _MACHINE_ID = Path("/etc/machine-id")
@@ -67,7 +67,7 @@ def claim(lake: Lake, *, asked: str) -> None:
         return
     owner = owner_of(lake)
     if owner is None:
-        lake.store.put_if_absent(_RECORD, _encoded(mine))
+        lake.store.put_if_absent(RECORD, _encoded(mine))
         owner = owner_of(lake)
     if owner is None or owner.driver != mine.driver:
         holder = owner.sentence if owner else "somebody who took the record away"
@@ -85,12 +85,12 @@ def owner_of(lake: Lake) -> Owner | None:
         Broken: the record cannot be read.
     """
     try:
-        return Owner(**json.loads(lake.store.read(_RECORD)))
+        return Owner(**json.loads(lake.store.read(RECORD)))
     except FileNotFoundError:
         return None
     except (ValueError, TypeError) as error:
         raise Broken(
-            f"the lake {lake.settings.root}: {_RECORD}, which names its Spark driver, cannot be read ({type(error).__name__}); "
+            f"the lake {lake.settings.root}: {RECORD}, which names its Spark driver, cannot be read ({type(error).__name__}); "
             "make sure that nobody else writes to this lake, then run: lakehouse server take-over"
         ) from error
 
@@ -113,7 +113,7 @@ def take_over(lake: Lake) -> tuple[Owner, Owner | None]:
                 f"take-over of {lake.settings.root}: the Spark Connect server of {before.driver} runs here as process {state.pid}; "
                 "stop it first (Ctrl-C where lakehouse up runs, or lakehouse server stop with its LAKEHOUSE_HOME)"
             )
-    lake.store.put(_RECORD, _encoded(mine))
+    lake.store.put(RECORD, _encoded(mine))
     return mine, before
 
 

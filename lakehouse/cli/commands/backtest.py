@@ -70,7 +70,7 @@ def backtests_of(subject: Subject, words: Sequence[str] = (), *, compare: bool =
     lake, key, declared = subject.lake, subject.key, subject.declared
     wishes = {"given": parse_policy(words, declared)} if words else {}
     wishes |= {"in_force": declared} if compare or not words else {}
-    uri = lake.settings.table_uri(key)
+    uri = lake.table_uri(key)
     file_history, facts = read_file_history(lake.store, key, uri=uri), lake.facts(key)
     if file_history is None or facts is None:
         raise Refused(f"backtest of {key}: there is no Delta table at {uri}; accepted: a declared table, a path or a URI")

@@ -8,6 +8,7 @@ import click
 from lakehouse.cli.context import Found, look_at_each, open_declared
 from lakehouse.cli.exit_codes import exit_code, tell_errors
 from lakehouse.cli.output import bytes_text, count_text, json_option, print_grid, show, time_text, write_json
+from lakehouse.core.adoption.adopted import Adopted
 from lakehouse.core.declaration.table import Append, Merge, Overwrite, Table, type_of_write
 from lakehouse.core.delta.snapshot import Snapshot
 from lakehouse.core.scheduling.circuit_breaker import HoldBack
@@ -88,3 +89,5 @@ def _write_text(write: type_of_write) -> str:
             return f"merge on {', '.join(keys)}"
         case Overwrite():
             return "overwrite"
+        case Adopted(uri=uri):
+            return f"others, at {uri}"

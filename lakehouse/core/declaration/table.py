@@ -11,10 +11,12 @@ from math import inf
 from types import ModuleType
 from typing import Any
 
+from lakehouse.core.adoption.adopted import Adopted
 from lakehouse.core.declaration.column_names import check_columns
 from lakehouse.core.declaration.compaction_policy import LAYERS, Compaction, LiquidClustering, ZOrder
 from lakehouse.core.declaration.landing import Landing
 from lakehouse.core.declaration.prices import DEFAULT_PRICES, Prices
+from lakehouse.core.declaration.strategies import BySensor, NoCompaction, Scheduled
 from lakehouse.core.declaration.strategy_properties import MARKS, desired_properties
 from lakehouse.core.declaration.vacuum_policy import Vacuum
 from lakehouse.core.errors import Refused
@@ -59,15 +61,15 @@ class Overwrite:
     """Each run replaces all rows."""
 
 
-type_of_write = Append | Merge | Overwrite
+type_of_write = Append | Merge | Overwrite | Adopted
 
 
 @dataclass(frozen=True, kw_only=True)
 class Table:
     """One Delta table: where its rows come from, how they are written, and its upkeep.
 
-    Exactly one of `source` (landed files) or `transform` with `inputs` (other tables) is given. A `Merge` or
-    `Append` reads its first input by the changes since the version consumed before, and the others whole;
+    Exactly one of `source` (landed files) or `transform` with `inputs` (other tables) is given; neither for an `Adopted` table. A
+    `Merge` or `Append` reads its first input by the changes since the version consumed before, and the others whole;
     an `Overwrite` reads all of them whole. `transform` takes one DataFrame per input, by its name.
     """
 
@@ -89,13 +91,15 @@ class Table:
         if len(parts) != 2 or not all(_NAME.fullmatch(part) for part in parts) or parts[0] not in LAYERS:
             layers = ", ".join(LAYERS)
             raise Refused(f"Table.key is {self.key!r}; accepted: layer/name, a layer of {layers}, a name of a-z, 0-9 and _ after a letter")
-        if (self.source is None) == (self.transform is None):
+        if isinstance(self.write, Adopted):
+            self._check_adopted()
+        elif (self.source is None) == (self.transform is None):
             raise Refused(f"Table {self.key}: give either source= (landed files) or a transform with inputs=, not both or neither")
         if self.fresh_within_hours is not None and not 0 < self.fresh_within_hours < inf:
             raise Refused(f"Table {self.key}: fresh_within_hours is {self.fresh_within_hours}; accepted: more than 0")
         if self.source is not None:
             self._check_landed(self.source)
-        else:
+        elif self.transform is not None:
             self._check_derived()
         self._check_upkeep()
 
@@ -128,6 +132,15 @@ class Table:
             if value is not None and self.properties.get(name, value) != value:
                 said = type(self.compaction.strategy).__name__
                 raise Refused(f"Table {self.key}: properties sets {name} to {self.properties[name]!r}, {said} to {value!r}; accepted: one")
+
+    def _check_adopted(self) -> None:
+        given: dict[str, object] = {name: getattr(self, name) for name in ("source", "inputs", "transform", "properties")}
+        given["Vacuum.retention_hours"] = self.vacuum.retention_hours
+        if found := [name for name, value in given.items() if value]:
+            raise Refused(f"Table {self.key}: {found[0]} beside Adopted, whose rows and properties are others' to write; accepted: without")
+        if not isinstance(strategy := self.compaction.strategy, BySensor | Scheduled | NoCompaction):
+            said = type(strategy).__name__
+            raise Refused(f"Table {self.key}: {said} is a strategy of whoever writes; accepted: BySensor, Scheduled or NoCompaction")
 
     def _check_landed(self, source: Landing) -> None:
         check_columns(f"Table {self.key}: column_descriptions", [*self.column_descriptions], among=source.column_names)

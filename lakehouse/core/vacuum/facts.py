@@ -87,7 +87,8 @@ class VacuumFacts:
     `_delta_log` makes look like tables. `held` says who has not read yet what was removed since
     `held_ms`. `stone_bytes` are sizes of removed files, where the log has them. `versioned`: the bucket keeps versions, `None` if unknown.
     `tables` are all tables of the lake, which lies at `lake_prefix` in its bucket. `history` may end long before the retention does:
-    `older_commits` reads on below it, newest first; `None` where there are no older commits.
+    `older_commits` reads on below it, newest first; `None` where there are no older commits. `log_only`: what the log never told of may be
+    somebody else's, and stays.
     """
 
     table_files: TableFiles
@@ -109,6 +110,7 @@ class VacuumFacts:
     lake_prefix: str = ""
     versioned: bool | None = False
     older_commits: Callable[[History], Iterable[Commit]] | None = None
+    log_only: bool = False
 
     @property
     def last(self) -> VacuumRecord | None:

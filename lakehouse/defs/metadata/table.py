@@ -55,7 +55,7 @@ def declared_metadata(table: Table, lake: Lake) -> type_of_metadata:
     policy = policy_for(table.layer, table.compaction)
     knobs = {each.name: getattr(policy, each.name) for each in fields(policy)}
     return {
-        "dagster/uri": lake.settings.table_uri(table.key),
+        "dagster/uri": lake.table_uri(table.key),
         "dagster/table_name": f"{table.layer}.{table.name}",
         "dagster/storage_kind": "deltalake",
         "lakehouse/policy": dg.MetadataValue.json(

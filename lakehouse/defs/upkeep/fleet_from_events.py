@@ -89,7 +89,7 @@ def weigh_fleet(
         tries_allowed=_TRIES_ALLOWED,
         on_s3=lake.settings.on_s3,
     )
-    held = _held(lake, records, policies, facts, states, now_ms=now_ms)
+    held = _held(lake, records, tables, facts, states, now_ms=now_ms)
     decisions = choose_compactions(states.values(), policies, runs, bounds=bounds, now_ms=now_ms, hold_back=held)
     return Fleet(states=states, decisions=decisions)
 
@@ -147,7 +147,7 @@ def _result(run: dg.DagsterRun) -> Literal["succeeded", "failed", "refused"]:
 def _held(
     lake: Lake,
     records: Records,
-    policies: Mapping[str, Compaction],
+    tables: Sequence[Table],
     facts: Mapping[str, NewestFacts],
     states: Mapping[str, TableState],
     *,
@@ -158,12 +158,13 @@ def _held(
     compacted_ms = {key: state.last_compaction_ms for key, state in states.items() if state.last_compaction_ms is not None}
     pauses, failures, useless, scanned = journal.pauses(), journal.tries_since(compacted_ms), backoffs(records, now_ms), scans(records)
     found: dict[str, Explanation] = {}
-    for key, policy in policies.items():
+    for key, table in {table.key: table for table in tables}.items():
         # What needs no log: noted failures, the newest success, the scans of probes, the rewrites that the newest event tells of.
         successes = [CompactionTry(ended_ms=compacted_ms[key], result="succeeded")] if key in compacted_ms else []
         rewrites = sensed_state(key, facts.get(key))[1]
         breaker = assess_breaker([*failures.get(key, ()), *successes], rewrites, now_ms, scans=scanned.get(key, ()))
-        held = hold_back(key, policy, pauses.get(key), breaker, now_ms)
+        policy = policy_for(table.layer, table.compaction)
+        held = hold_back(key, policy, pauses.get(key), breaker, now_ms, write=table.write)
         if held is not None:
             found[key] = held.explanation
         elif key in useless:

@@ -48,7 +48,7 @@ def breaker_of(
 def hold_back_now(lake: Lake, table: Table, history: History | None, *, failures: Sequence[CompactionTry] | None = None) -> HoldBack | None:
     """Why nothing but a person compacts the table now; `None`: it may be compacted. `failures` as for `breaker_of`."""
     pause, breaker = Journal(lake.store).pause_of(table.key), breaker_of(lake, table, history, failures=failures)
-    held = hold_back(table.key, policy_for(table.layer, table.compaction), pause, breaker, now_ms())
+    held = hold_back(table.key, policy_for(table.layer, table.compaction), pause, breaker, now_ms(), write=table.write)
     backoff = None if held else backoffs(lake.store, now_ms(), table.key).get(table.key)
     return held if backoff is None else HoldBack(table=table.key, explanation=backoff.explanation)
 

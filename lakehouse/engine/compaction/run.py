@@ -35,6 +35,7 @@ from lakehouse.core.delta.commits import Commit
 from lakehouse.core.delta.partition_values import type_of_typed_partition
 from lakehouse.core.errors import LakehouseError, Refused
 from lakehouse.core.scheduling.circuit_breaker import CompactionTry
+from lakehouse.engine.adoption.guard import refuse_commits
 from lakehouse.engine.clock import now_ms
 from lakehouse.engine.compaction.content_hash import ReadAhead
 from lakehouse.engine.compaction.hold_back import Attempt, failure_noted
@@ -64,10 +65,12 @@ def compact(lake: Lake, spark: "SparkSession", table: Table, *, owner: str | Non
     Where another writer changes a file first, it is tried again with less, a few times; what that wasted is in the outcome.
 
     Raises:
-        Refused: there is no table yet, or it has a feature under which OPTIMIZE cannot be planned.
+        Refused: there is no table yet, or it has a feature under which OPTIMIZE cannot be planned; or others write it, and a commit of
+            theirs could be lost.
         Transient: the table is held by somebody else, other writers made every try lose, or the server is gone.
         Broken: the rows after it are not those before it.
     """
+    refuse_commits(lake, spark, table, asked=f"compaction of {table.key}")
     losses, run = list[Loss](), owner or uuid4().hex
     with failure_noted(lake, table.key, run=run) as attempt, translated():
         waited: float | None = None

@@ -4,7 +4,7 @@ import os
 from collections.abc import Iterable
 
 from lakehouse.core.declaration.table import Table
-from lakehouse.core.delta.paths import bare_uri, name_below
+from lakehouse.core.delta.paths import bare_uri
 from lakehouse.engine.lake import Lake
 
 
@@ -15,20 +15,32 @@ class Places:
     """
 
     def __init__(self, lake: Lake) -> None:
-        self._root, self._on_disk = lake.settings.spark_root, not lake.settings.on_s3
-        self._real_root = os.path.realpath(self._root) if self._on_disk else self._root
+        roots = {"": lake.settings.spark_root, **lake.elsewhere}
+        self._roots = {bare_uri(os.path.realpath(root) if root.startswith("/") else root): name for name, root in roots.items()}
         self._folders: dict[str, str] = {}
 
     def __call__(self, uri: str) -> str | None:
-        """The name, relative to the lake, of what a decoded URI leads to; `None` outside of it, as far as this machine can tell."""
+        """The name, relative to the lake, of what a decoded URI leads to; `None` outside of it, as far as this machine can tell.
+
+        A table that lies elsewhere has its key for a name, as it has in the lake's store.
+        """
         bare = bare_uri(uri)
-        if not self._on_disk or not bare.startswith("/") or "\0" in bare:
-            return name_below(bare, self._root)
+        if not bare.startswith("/") or "\0" in bare:
+            return self._below(bare)
         folder, _, last = bare.rpartition("/")
         if folder not in self._folders:
             self._folders[folder] = os.path.realpath(folder or "/")
         path = f"{self._folders[folder]}/{last}"
-        return name_below(os.path.realpath(path) if os.path.islink(path) else path, self._real_root)
+        return self._below(os.path.realpath(path) if os.path.islink(path) else path)
+
+    def _below(self, place: str) -> str | None:
+        """The name by the deepest root that holds the place: a table may lie inside another folder that is known."""
+        bare = root = bare_uri(place)
+        while root not in self._roots:
+            root, slash, _ = root.rpartition("/")
+            if not slash:
+                return None
+        return "/".join(part for part in (self._roots[root], bare[len(root) + 1 :]) if part) or None
 
 
 def landing_places(lake: Lake, declared: Iterable[Table]) -> tuple[str, ...]:

@@ -57,7 +57,7 @@ def has_newer_version(lake: Lake, known: KnownLog) -> bool:
     table, version = known.facts.snapshot.table, known.facts.snapshot.version
     now = lake.store.stat(known.commit.name)
     # S3 tells times in seconds, and some servers list them in other digits than a HEAD has.
-    off_ms = 1_000 if lake.settings.on_s3 else 0
+    off_ms = 1_000 if lake.on_s3(table) else 0
     if now is None or now.size_bytes != known.commit.size_bytes or abs(now.modified_ms - known.commit.modified_ms) > off_ms:
         found = "is gone" if now is None else f"has {now.size_bytes} bytes for {known.commit.size_bytes}, or was written again"
         raise Broken(

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
+from lakehouse.core.adoption.adopted import Adopted
 from lakehouse.core.declaration.table import Overwrite, Table
 from lakehouse.core.delta.commits import History, is_news
 from lakehouse.core.delta.paths import name_in_table
@@ -102,10 +103,11 @@ def gather(run: LakeFacts, table: Table) -> VacuumReading | None:
         features=snapshot.features,
         properties=properties,
         stone_bytes={name: stone.size_bytes for stone in snapshot.tombstones if (name := name_in_table(stone.path))},
-        on_s3=run.lake.settings.on_s3,
+        on_s3=run.lake.on_s3(table.key),
         tables=frozenset(run.tables),
         lake_prefix=store.prefix,
-        versioned=run.versioned,
+        versioned=run.versioned_of(table.key),
+        log_only=isinstance(table.write, Adopted) and table.write.orphans == "keep",
     )
     return VacuumReading(facts=facts, rows=rows, log=log)
 
@@ -127,7 +129,7 @@ def _objects(lake: Lake, known: VacuumReading, mode: type_of_mode) -> Iterable[S
             return known.rows.below(f"{store.prefix}{table}/")
         case "LITE":
             by_log = objects_by_log(known.facts, bucket=store.bucket)
-            return by_log if lake.settings.on_s3 else _on_disk(lake, by_log)
+            return by_log if known.facts.on_s3 else _on_disk(lake, by_log)
 
 
 def _on_disk(lake: Lake, objects: Iterable[StoredObject]) -> Iterator[StoredObject]:
@@ -136,7 +138,7 @@ def _on_disk(lake: Lake, objects: Iterable[StoredObject]) -> Iterator[StoredObje
         if "\0" in each.key:  # no file of a disk has such a name
             continue
         for key in (each.key, checksum_name(each.key)):
-            if found := lake.store.stat(key):
+            if found := lake.store.stat(key.removeprefix(lake.store.prefix)):
                 yield StoredObject(bucket=each.bucket, key=key, size_bytes=found.size_bytes, modified_ms=found.modified_ms)
 
 
