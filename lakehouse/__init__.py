@@ -39,13 +39,19 @@ __all__ = [
     "ZOrder",
     "table",
 ]
-_HOMES = ("table", "compaction_policy", "strategies", "vacuum_policy", "windows")  # each also has the words that it imports
+_HOMES = {
+    "Landing": "landing",
+    "Prices": "prices",
+    "Window": "windows",
+    **dict.fromkeys(("Append", "Merge", "Overwrite", "Table", "table"), "table"),
+    **dict.fromkeys(("BinPacking", "Compaction", "LiquidClustering", "ZOrder"), "compaction_policy"),
+    **dict.fromkeys(("AfterWrite", "AutoCompaction", "BySensor", "Chosen", "NoCompaction", "OptimizedWrite", "Scheduled"), "strategies"),
+    **dict.fromkeys(("SHORT_RETENTION_RISK", "Vacuum"), "vacuum_policy"),
+}
 
 
 def __getattr__(name: str) -> object:
     """The word of that name, from the module that has it."""
-    modules = (import_module(f"lakehouse.core.declaration.{home}") for home in _HOMES if name in __all__)
-    for module in modules:
-        if hasattr(module, name):
-            return getattr(module, name)
-    raise AttributeError(f"module 'lakehouse' has no attribute {name!r}; accepted: {', '.join(__all__)}")
+    if name not in _HOMES:
+        raise AttributeError(f"module 'lakehouse' has no attribute {name!r}; accepted: {', '.join(__all__)}")
+    return getattr(import_module(f"lakehouse.core.declaration.{_HOMES[name]}"), name)
