@@ -139,6 +139,21 @@ def log_reads(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
 
 
 @pytest.fixture
+def plans_made(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
+    """How often this process has planned the compaction of each table."""
+    from lakehouse.core.compaction import plan
+
+    made, real = Counter[str](), plan._priced
+
+    def priced(now: Any, found: Any) -> Any:
+        made[now.snapshot.table] += 1
+        return real(now, found)
+
+    monkeypatch.setattr(plan, "_priced", priced)
+    return made
+
+
+@pytest.fixture
 def new_client() -> Iterator[type_of_client]:
     """Starts a Python program as a client of its own, with a lake's settings in its environment; ends it with the test."""
     clients: list[subprocess.Popen[str]] = []
