@@ -8,11 +8,12 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from lakehouse.core.changes.sources import Debezium, Dms
     from lakehouse.core.declaration.compaction_policy import BinPacking, Compaction, LiquidClustering, ZOrder
     from lakehouse.core.declaration.landing import Landing
     from lakehouse.core.declaration.prices import Prices
     from lakehouse.core.declaration.strategies import AfterWrite, AutoCompaction, BySensor, Chosen, NoCompaction, OptimizedWrite, Scheduled
-    from lakehouse.core.declaration.table import Append, Merge, Overwrite, Table, table
+    from lakehouse.core.declaration.table import Append, History, Merge, Overwrite, Table, table
     from lakehouse.core.declaration.vacuum_policy import SHORT_RETENTION_RISK, Vacuum
     from lakehouse.core.declaration.windows import Window
 
@@ -25,6 +26,9 @@ __all__ = [
     "BySensor",
     "Chosen",
     "Compaction",
+    "Debezium",
+    "Dms",
+    "History",
     "Landing",
     "LiquidClustering",
     "Merge",
@@ -40,13 +44,16 @@ __all__ = [
     "table",
 ]
 _HOMES = {
-    "Landing": "landing",
-    "Prices": "prices",
-    "Window": "windows",
-    **dict.fromkeys(("Append", "Merge", "Overwrite", "Table", "table"), "table"),
-    **dict.fromkeys(("BinPacking", "Compaction", "LiquidClustering", "ZOrder"), "compaction_policy"),
-    **dict.fromkeys(("AfterWrite", "AutoCompaction", "BySensor", "Chosen", "NoCompaction", "OptimizedWrite", "Scheduled"), "strategies"),
-    **dict.fromkeys(("SHORT_RETENTION_RISK", "Vacuum"), "vacuum_policy"),
+    **dict.fromkeys(("Debezium", "Dms"), "changes.sources"),
+    **dict.fromkeys(("Append", "History", "Merge", "Overwrite", "Table", "table"), "declaration.table"),
+    **dict.fromkeys(("BinPacking", "Compaction", "LiquidClustering", "ZOrder"), "declaration.compaction_policy"),
+    **dict.fromkeys(
+        ("AfterWrite", "AutoCompaction", "BySensor", "Chosen", "NoCompaction", "OptimizedWrite", "Scheduled"), "declaration.strategies"
+    ),
+    **dict.fromkeys(("SHORT_RETENTION_RISK", "Vacuum"), "declaration.vacuum_policy"),
+    "Landing": "declaration.landing",
+    "Prices": "declaration.prices",
+    "Window": "declaration.windows",
 }
 
 
@@ -54,4 +61,4 @@ def __getattr__(name: str) -> object:
     """The word of that name, from the module that has it."""
     if name not in _HOMES:
         raise AttributeError(f"module 'lakehouse' has no attribute {name!r}; accepted: {', '.join(__all__)}")
-    return getattr(import_module(f"lakehouse.core.declaration.{_HOMES[name]}"), name)
+    return getattr(import_module(f"lakehouse.core.{_HOMES[name]}"), name)
