@@ -3,7 +3,7 @@
 A fleet is looked up in few queries. One of them cannot be shared: Dagster's storage keeps no newest observation for many assets at once.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
@@ -74,7 +74,7 @@ def newest_facts_of(instance: dg.DagsterInstance, tables: Sequence[Table]) -> Ma
     materialized = _last_materializations(instance, [table_key(table) for table in tables])
     found: dict[str, NewestFacts] = {}
     for table in tables:
-        records = [*instance.fetch_observations(table_key(table), limit=1).records, *_one(materialized.get(table_key(table)))]
+        records = [*instance.fetch_observations(table_key(table), limit=1).records, *filter(None, [materialized.get(table_key(table))])]
         if records:
             newest = max(records, key=lambda record: record.storage_id)
             state = _metadata(newest).get("lakehouse/state")
@@ -164,10 +164,6 @@ def _last_materializations(instance: dg.DagsterInstance, keys: Sequence[dg.Asset
     records = instance.get_asset_records(list(keys)) if keys else ()
     found = {record.asset_entry.asset_key: record.asset_entry.last_materialization_record for record in records}
     return {key: record for key, record in found.items() if record is not None}
-
-
-def _one(record: dg.EventLogRecord | None) -> Iterable[dg.EventLogRecord]:
-    return () if record is None else (record,)
 
 
 def _metadata(record: dg.EventLogRecord) -> Mapping[str, dg.MetadataValue[Any]]:

@@ -36,7 +36,7 @@ def table_asset(table: Table, lake: Lake) -> dg.AssetsDefinition:
 
     @dg.asset(
         key=table_key(table),
-        deps=_deps(table),
+        deps=[landing_key(table.source)] if table.source else [table_key(source) for source in table.inputs],
         group_name=table.layer,
         kinds={"deltalake", "pyspark", table.layer},
         pool=pool_of(table),
@@ -112,10 +112,6 @@ def _last_change(history: Commits, version: int) -> int:
     if changes:
         return changes[-1]
     return history.commits[0].version if history.commits else version
-
-
-def _deps(table: Table) -> list[dg.AssetKey]:
-    return [table_key(source) for source in table.inputs] if table.source is None else [landing_key(table.source)]
 
 
 def _freshness(table: Table) -> dg.FreshnessPolicy | None:

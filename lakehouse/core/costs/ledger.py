@@ -89,7 +89,8 @@ class Account:
         off = f"files {_share(means.files)}, bytes added {_share(means.bytes_)}, seconds {_share(means.seconds)}"
         errors = f"{count_of(len(self.entries), 'compaction')}; mean error of the newest {runs}: {off}"
         rewritten = f"{size_text(self.bytes_rewritten)} rewritten for {size_text(self.bytes_ingested)} ingested"
-        amplification = f"write amplification {_times(self.write_amplification)}: {rewritten}"
+        ratio = "unknown" if self.write_amplification is None else f"{self.write_amplification:.2f}"
+        amplification = f"write amplification {ratio}: {rewritten}"
         forgotten = "; older ones are forgotten" if self.wasted_runs >= RUNS_KEPT else ""
         wasted = f"wasted: {count_of(self.wasted_runs, 'run')}, {self.wasted_seconds:.1f} s, {size_text(self.wasted_bytes)}{forgotten}"
         return (errors, amplification, wasted) if self.entries else (amplification, wasted)
@@ -166,7 +167,3 @@ def _mean(shares: Sequence[float | None]) -> float | None:
 
 def _share(share: float | None) -> str:
     return "unknown" if share is None else f"{share:.1%}"
-
-
-def _times(ratio: float | None) -> str:
-    return "unknown" if ratio is None else f"{ratio:.2f}"
