@@ -669,7 +669,7 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         "lakehouse/engine/ingest/arrival.py",
-        "if counts and counts[-1] != row_count:",
+        "if row_count is not None and counts and counts[-1] != row_count:",
         "if False:",
         ("engine/ingest/test_load.py::test_a_write_that_leaves_no_trace_of_its_batch_or_has_other_rows_is_not_repeated",),
     ),
@@ -1719,14 +1719,34 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         "lakehouse/engine/spark/statements.py",
-        'f"WHEN MATCHED AND {newer} THEN',
-        'f"WHEN MATCHED THEN',
+        'f"WHEN MATCHED AND {newer} THEN UPDATE SET * WHEN NOT MATCHED THEN',
+        'f"WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN',
         ("engine/spark/test_statements.py::test_a_merge_replaces_by_a_newer_row_only",),
     ),
     Rule(
         "lakehouse/engine/spark/statements.py",
-        'same = " AND ".join(f"target.{quote(key)} <=> source.{quote(key)}" for key in keys)\n    newer',
-        'same = " AND ".join(f"target.{quote(key)} = source.{quote(key)}" for key in keys)\n    newer',
+        'f"WHEN MATCHED AND {newer} AND source.{quote(deleted)} THEN DELETE "',
+        'f"WHEN MATCHED AND source.{quote(deleted)} THEN DELETE "',
+        ("engine/spark/test_statements.py::test_a_change_deletes_or_replaces_an_older_row_only",),
+        "an old deletion does not take out a newer row",
+    ),
+    Rule(
+        "lakehouse/engine/spark/statements.py",
+        'f"WHEN MATCHED AND {newer} THEN UPDATE SET * WHEN NOT MATCHED AND NOT source',
+        'f"WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED AND NOT source',
+        ("engine/spark/test_statements.py::test_a_change_deletes_or_replaces_an_older_row_only",),
+        "a late change does not replace a newer row",
+    ),
+    Rule(
+        "lakehouse/core/changes/change.py",
+        "*((part is not None, part) for part in self.position)",
+        "*((part is None, part) for part in self.position)",
+        ("core/changes/test_change.py::test_a_row_of_a_full_load_is_older_than_every_change",),
+    ),
+    Rule(
+        "lakehouse/engine/spark/statements.py",
+        'return " AND ".join(f"target.{quote(key)} <=> source.{quote(key)}" for key in keys)',
+        'return " AND ".join(f"target.{quote(key)} = source.{quote(key)}" for key in keys)',
         ("engine/spark/test_statements.py::test_a_merge_replaces_by_a_newer_row_only",),
     ),
     Rule(

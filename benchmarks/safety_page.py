@@ -17,6 +17,8 @@ _FIELDS = {
     "engine/ingest/write.py": "Write",
     "engine/ingest/commit_rows.py": "Write",
     "engine/ingest/table_properties.py": "Write",
+    "core/changes/": "Change data",
+    "engine/changes/": "Change data",
     "core/declaration/": "Compaction",
     "core/compaction/": "Compaction",
     "core/scheduling/": "Compaction",

@@ -13,7 +13,7 @@ from lakehouse.core.compaction.plan import CompactionPlan, plan_table
 from lakehouse.core.declaration.compaction_policy import policy_for
 from lakehouse.core.declaration.strategies import BySensor
 from lakehouse.core.declaration.table import Table
-from lakehouse.core.delta.commits import History
+from lakehouse.core.delta.commits import Commits
 from lakehouse.core.reasons import Explanation
 from lakehouse.core.scheduling.health import assess_health
 from lakehouse.core.scheduling.ranking import Bounds, Decision, RunState, choose_compactions
@@ -35,7 +35,7 @@ class _Looked:
 
     plan: CompactionPlan
     state: TableState
-    history: History
+    history: Commits
     held: Explanation | None
 
 

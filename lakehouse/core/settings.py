@@ -37,6 +37,8 @@ _ADDRESSES = {
 _MEMORY = re.compile(r"[1-9][0-9]{0,8}[mg]")
 _WHOLE = re.compile(r"[0-9]{1,9}")
 _USD = re.compile(r"[0-9]{1,6}(\.[0-9]{1,6})?")
+_CHANGES = re.compile("off|dms|debezium")
+_DEMO_TABLES = {"dms": "lakehouse.replay.cdc.dms", "debezium": "lakehouse.replay.cdc.debezium"}
 _MODULE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
 
 # name -> (default, what is accepted)
@@ -54,6 +56,7 @@ ACCEPTED = {
     "LAKEHOUSE_TABLES": ("lakehouse.tables", "the dotted name of the package that declares the tables"),
     "LAKEHOUSE_ADOPTED": ("adopted.toml", "a file that names the tables that others write"),
     "LAKEHOUSE_REPLAY": ("on", "on or off: whether the year of flights is played into the landing area"),
+    "LAKEHOUSE_REPLAY_CDC": ("off", "off, dms or debezium: whether flights land as change data; with it come tables that read them"),
     "LAKEHOUSE_REPLAY_START": ("2013-01-01", "a date in 2013, like 2013-01-01"),
     "LAKEHOUSE_REPLAY_HOURS": ("12", "simulated hours per tick, 1 to 744"),
     "LAKEHOUSE_REPLAY_SECONDS": ("45", "seconds between ticks, 5 to 86400"),
@@ -77,6 +80,7 @@ class Settings:
     tables: str
     adopted: Path
     replay: bool
+    replay_changes: str
     replay_start: datetime
     replay_hours: int
     replay_seconds: int
@@ -117,6 +121,7 @@ class Settings:
             "LAKEHOUSE_TABLES": self.tables,
             "LAKEHOUSE_ADOPTED": str(self.adopted),
             "LAKEHOUSE_REPLAY": "on" if self.replay else "off",
+            "LAKEHOUSE_REPLAY_CDC": self.replay_changes,
             "LAKEHOUSE_REPLAY_START": f"{self.replay_start:%Y-%m-%d}",
             "LAKEHOUSE_REPLAY_HOURS": str(self.replay_hours),
             "LAKEHOUSE_REPLAY_SECONDS": str(self.replay_seconds),
@@ -136,6 +141,8 @@ def parse_settings(environ: Mapping[str, str], *, base: Path) -> Settings:
     root = _root(environ.get("LAKEHOUSE_ROOT") or f"{home}/lake", base=base)
     tick = "LAKEHOUSE_COMPACTION_TICK_SECONDS"
     values[tick] = environ.get(tick) or ("30" if root.startswith("s3://") else "10")
+    changes = _matching(values, "LAKEHOUSE_REPLAY_CDC", _CHANGES)
+    values["LAKEHOUSE_TABLES"] = environ.get("LAKEHOUSE_TABLES") or _DEMO_TABLES.get(changes, values["LAKEHOUSE_TABLES"])
     port, spark_port = _ports(values)
     if values["LAKEHOUSE_COMPUTE_LOGS"] not in (("home", "lake") if root.startswith("s3://") else ("home",)):
         raise _refused("LAKEHOUSE_COMPUTE_LOGS", values["LAKEHOUSE_COMPUTE_LOGS"])
@@ -153,6 +160,7 @@ def parse_settings(environ: Mapping[str, str], *, base: Path) -> Settings:
         tables=_matching(values, "LAKEHOUSE_TABLES", _MODULE),
         adopted=Path(_folder("LAKEHOUSE_ADOPTED", values["LAKEHOUSE_ADOPTED"], base=base)),
         replay=_switch(values, "LAKEHOUSE_REPLAY"),
+        replay_changes=changes,
         replay_start=_day(values, "LAKEHOUSE_REPLAY_START"),
         replay_hours=_whole(values, "LAKEHOUSE_REPLAY_HOURS", 1, 744),
         replay_seconds=_whole(values, "LAKEHOUSE_REPLAY_SECONDS", 5, 86400),

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from lakehouse.core.errors import Broken
+from lakehouse.replay.cdc.files import sorted_changes
 from lakehouse.replay.files import LandingFile, event_files, weather_files
 from lakehouse.replay.nycflights13_files import data_version
 
@@ -30,10 +31,14 @@ class World:
 
     folder: Path
 
-    def files(self, start: datetime, end: datetime) -> Iterator[LandingFile]:
-        """The files of the hours from `start` to before `end`, by hour and name."""
+    def files(self, start: datetime, end: datetime, *, changes: str = "off", first: datetime | None = None) -> Iterator[LandingFile]:
+        """The files of the hours from `start` to before `end`, by hour and name; `changes` is the shape of change data that flights have.
+
+        `first` is the hour of the full load.
+        """
         events, weather = (self._rows(name, start, end) for name in ("events", "weather"))
-        return merge(event_files(events), weather_files(weather), key=attrgetter("hour", "name"))
+        flights = event_files(events) if changes == "off" else sorted_changes(events, shape=changes, first=first or start)
+        return merge(flights, weather_files(weather), key=attrgetter("hour", "name"))
 
     @cached_property
     def end(self) -> datetime:

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Iterable
 
-from lakehouse.core.delta.commits import Commit, History
+from lakehouse.core.delta.commits import Commit, Commits
 
 SECOND_MS, HOUR_MS = 1_000, 3_600_000
 
@@ -55,6 +55,6 @@ def write(version: int, size_bytes: int) -> Commit:
     )
 
 
-def past(commits: Iterable[Commit]) -> History:
+def past(commits: Iterable[Commit]) -> Commits:
     """The history of these commits."""
-    return History(table="bronze/t", commits=tuple(commits))
+    return Commits(table="bronze/t", commits=tuple(commits))

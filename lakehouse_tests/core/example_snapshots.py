@@ -5,7 +5,7 @@ from typing import Any
 
 from lakehouse.core.compaction.plan import CompactionPlan, plan_compaction
 from lakehouse.core.declaration.compaction_policy import Compaction
-from lakehouse.core.delta.commits import Commit, History
+from lakehouse.core.delta.commits import Commit, Commits
 from lakehouse.core.delta.snapshot import Column, DataFile, LogTail, Snapshot, Tombstone, type_of_partition
 
 TARGET = 8_000
@@ -73,9 +73,9 @@ def plan(files: Sequence[DataFile | int], **more: object) -> CompactionPlan:
     return plan_compaction(snapshot(files, **more), POLICY)  # type: ignore[arg-type]
 
 
-def history(*changed: bool, first: int = 0) -> History:
+def history(*changed: bool, first: int = 0) -> Commits:
     """Commits in a row from version `first`, each with or without changed rows."""
     commits = [
         Commit(version=first + place, committed_ms=place, operation="WRITE", changed_data=data) for place, data in enumerate(changed)
     ]
-    return History(table="bronze/t", commits=tuple(commits))
+    return Commits(table="bronze/t", commits=tuple(commits))

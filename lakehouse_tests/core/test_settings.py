@@ -31,6 +31,7 @@ def test_the_defaults() -> None:
         tables="lakehouse.tables",
         adopted=Path("/base/adopted.toml"),
         replay=True,
+        replay_changes="off",
         replay_start=datetime(2013, 1, 1),
         replay_hours=12,
         replay_seconds=45,
@@ -123,6 +124,7 @@ ACCEPTED_VALUES = [
     ("LAKEHOUSE_ADOPTED", "/etc/adopted.toml"),
     ("LAKEHOUSE_REPLAY", "off"),
     ("LAKEHOUSE_REPLAY_START", "2013-12-31"),
+    ("LAKEHOUSE_REPLAY_CDC", "debezium"),
     ("LAKEHOUSE_REPLAY_HOURS", "744"),
     ("LAKEHOUSE_REPLAY_SECONDS", "5"),
 ]
@@ -160,6 +162,7 @@ REFUSED_VALUES = [
     ("LAKEHOUSE_TABLES", "a..b"),
     ("LAKEHOUSE_REPLAY", "yes"),
     ("LAKEHOUSE_REPLAY_START", "2014-01-01"),
+    ("LAKEHOUSE_REPLAY_CDC", "oracle"),
     ("LAKEHOUSE_REPLAY_START", "2013-02-30"),
     ("LAKEHOUSE_REPLAY_HOURS", "745"),
     ("LAKEHOUSE_REPLAY_SECONDS", "4"),
@@ -238,3 +241,8 @@ def test_another_process_gets_the_same_settings_wherever_it_starts(root: str) ->
     found = parse(LAKEHOUSE_ROOT=root, LAKEHOUSE_HOME="h", LAKEHOUSE_PORT="4000", LAKEHOUSE_REPLAY="off", LAKEHOUSE_SPARK="local[2]")
     assert set(found.as_environ()) == set(ACCEPTED)
     assert parse_settings(found.as_environ(), base=Path("/elsewhere")) == found
+
+
+def test_the_demo_as_change_data_brings_its_tables_unless_others_are_named() -> None:
+    assert parse(LAKEHOUSE_REPLAY_CDC="dms").tables == "lakehouse.replay.cdc.dms"
+    assert parse(LAKEHOUSE_REPLAY_CDC="dms", LAKEHOUSE_TABLES="my.tables").tables == "my.tables"

@@ -13,7 +13,7 @@ from lakehouse.cli.output import bytes_text, count_text, json_option, print_grid
 from lakehouse.core.adoption.address import parse_address
 from lakehouse.core.adoption.adopted import Adopted, type_of_writers
 from lakehouse.core.adoption.adopted_file import adopted_lines, adopted_table
-from lakehouse.core.adoption.finding import Finding
+from lakehouse.core.adoption.finding import TableFinding
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.errors import LakehouseError, Refused
 from lakehouse.engine.adoption.adopt import choose_key, refuse_adoption, write_adopted
@@ -22,7 +22,7 @@ from lakehouse.engine.adoption.look import look_at
 from lakehouse.engine.lake import open_lake
 from lakehouse.engine.vacuum import LakeFacts
 
-type_of_found = Found[Finding]
+type_of_found = Found[TableFinding]
 
 
 @click.command(
@@ -94,7 +94,7 @@ def _look_at(opened: LakeContext, addresses: Sequence[str], *, key: str | None, 
     lake = open_lake(settings, tables=tables.values())
     run = LakeFacts(lake, list(tables.values()), wanted={table.key for table in chosen})
 
-    def look(table: Table) -> Finding:
+    def look(table: Table) -> TableFinding:
         if table.key in refused:
             raise refused[table.key]
         return look_at(run, table, known_as=table.key if table.key in opened.tables else "")

@@ -8,7 +8,7 @@ from lakehouse.core.adoption.adopted import Adopted, commits_at_risk
 from lakehouse.core.adoption.adopted_file import adopted_lines
 from lakehouse.core.costs.estimate import DEFAULT_RATES
 from lakehouse.core.declaration.table import Table
-from lakehouse.core.delta.commits import History
+from lakehouse.core.delta.commits import Commits
 from lakehouse.core.delta.features import notable_features
 from lakehouse.core.delta.snapshot import Snapshot
 from lakehouse.core.scheduling.health import Health
@@ -18,12 +18,12 @@ from lakehouse.core.vacuum import VacuumPlan
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
+class TableFinding:
     """One table as it was found. `vacuum` is what a vacuum of it would delete, or why none may; `known_as` its key, if it is known."""
 
     table: Table
     snapshot: Snapshot
-    history: History
+    history: Commits
     health: Health
     vacuum: VacuumPlan | str
     known_as: str = ""

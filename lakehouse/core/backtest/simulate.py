@@ -28,7 +28,7 @@ from lakehouse.core.compaction.target_size import WriteHistory, target_in_force
 from lakehouse.core.costs.estimate import DEFAULT_RATES, Estimate, Rates, estimate
 from lakehouse.core.declaration.compaction_policy import Compaction
 from lakehouse.core.delta.commit_files import FileCommit, FileHistory
-from lakehouse.core.delta.commits import Commit, History
+from lakehouse.core.delta.commits import Commit, Commits
 from lakehouse.core.delta.snapshot import DataFile, Snapshot
 
 # As many as a real plan is given (`read_facts`).
@@ -126,7 +126,7 @@ class _Replay:
         )
 
     def _plan(self, snapshot: Snapshot, now_ms: int) -> CompactionPlan:
-        history = History(table=snapshot.table, commits=tuple(self._logged_compactions))
+        history = Commits(table=snapshot.table, commits=tuple(self._logged_compactions))
         return plan_compaction(snapshot, self._policy, rates=self._rates, now_ms=now_ms, history=history)
 
     def _remember(self, time_ms: int, *, added: Sequence[str], plan: CompactionPlan | None = None) -> None:

@@ -16,7 +16,7 @@ from lakehouse.core.compaction.zorder_and_clustering import plan_clustering, pla
 from lakehouse.core.costs.estimate import DEFAULT_RATES, Estimate, Rates, estimate, fit_rates
 from lakehouse.core.declaration.compaction_policy import BinPacking, Compaction, LiquidClustering, ZOrder, policy_for
 from lakehouse.core.declaration.table import Table
-from lakehouse.core.delta.commits import History
+from lakehouse.core.delta.commits import Commits
 from lakehouse.core.delta.features import unknown_features
 from lakehouse.core.delta.partition_values import by_name, typed_partition
 from lakehouse.core.delta.snapshot import CATALOG_FEATURES, Snapshot, type_of_partition
@@ -106,13 +106,13 @@ class CompactionPlan(Explained):
         }
 
 
-def plan_table(table: Table, snapshot: Snapshot, history: History, *, now_ms: int) -> CompactionPlan:
+def plan_table(table: Table, snapshot: Snapshot, history: Commits, *, now_ms: int) -> CompactionPlan:
     """The compaction of a declared table, under the policy in force, priced by its own history; raises as `plan_compaction`."""
     policy = policy_for(table.layer, table.compaction)
     return plan_compaction(snapshot, policy, rates=fit_rates(history, prices=table.prices), now_ms=now_ms, history=history)
 
 
-def plan_or_refusal(table: Table, snapshot: Snapshot, history: History, *, now_ms: int) -> CompactionPlan:
+def plan_or_refusal(table: Table, snapshot: Snapshot, history: Commits, *, now_ms: int) -> CompactionPlan:
     """As `plan_table`; a plan that is refused does nothing, and its sentence is the refusal: a table is told of in any case."""
     try:
         return plan_table(table, snapshot, history, now_ms=now_ms)
@@ -121,7 +121,7 @@ def plan_or_refusal(table: Table, snapshot: Snapshot, history: History, *, now_m
         return _priced(now, Rewrite(statement=plain_statement(now), reason=Reason.PLAN_REFUSED, numbers={"why": str(refusal)}))
 
 
-def plan_once_cold(table: Table, snapshot: Snapshot, history: History, *, now_ms: int) -> tuple[int, CompactionPlan] | None:
+def plan_once_cold(table: Table, snapshot: Snapshot, history: Commits, *, now_ms: int) -> tuple[int, CompactionPlan] | None:
     """When all of a table will be cold if nobody writes until then, and the plan of that time; `None` where all of it is cold now."""
     cold_hours = policy_for(table.layer, table.compaction).cold_hours
     if not cold_hours:
@@ -136,7 +136,7 @@ def plan_compaction(
     *,
     rates: Rates = DEFAULT_RATES,
     now_ms: int | None = None,
-    history: History | None = None,
+    history: Commits | None = None,
 ) -> CompactionPlan:
     """The compaction of `snapshot` under `policy`, or a plan that does nothing and says why.
 
@@ -157,7 +157,7 @@ def plan_compaction(
     return _priced(now, _rewrite(now))
 
 
-def _situation(snapshot: Snapshot, policy: Compaction, *, rates: Rates, now_ms: int, history: History | None) -> PlanningFacts:
+def _situation(snapshot: Snapshot, policy: Compaction, *, rates: Rates, now_ms: int, history: Commits | None) -> PlanningFacts:
     memory = remember(history)
     in_force = replace(policy, target_file_bytes=target_in_force(snapshot.size_bytes, policy, memory))
     return PlanningFacts(snapshot=snapshot, policy=in_force, rates=rates, memory=memory, now_ms=now_ms)

@@ -15,7 +15,7 @@ from math import ceil, exp, log
 from typing import Any, Literal
 
 from lakehouse.core.declaration.prices import DEFAULT_PRICES, Prices
-from lakehouse.core.delta.commits import History, LoggedCompaction
+from lakehouse.core.delta.commits import Commits, LoggedCompaction
 from lakehouse.core.text import count_of
 
 # One compaction here: half a second of planning and commit, then per file an open and a footer, per byte a read, an encode and a write.
@@ -105,7 +105,7 @@ class Estimate:
         return told | {name: round(told[name], count) for name, count in digits.items() if told[name] is not None}
 
 
-def fit_rates(history: History, *, prices: Prices = DEFAULT_PRICES) -> Rates:
+def fit_rates(history: Commits, *, prices: Prices = DEFAULT_PRICES) -> Rates:
     """The rates of the compactions that `history` holds, newer ones weighing more; the documented defaults where it holds none."""
     logged = history.compactions()
     defaults = replace(DEFAULT_RATES, written_share=_written_share(logged), prices=prices)

@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 from lakehouse.core.costs.estimate import price, requests
 from lakehouse.core.declaration.prices import DEFAULT_PRICES, Prices
-from lakehouse.core.delta.commits import History, LoggedCompaction
+from lakehouse.core.delta.commits import Commits, LoggedCompaction
 from lakehouse.core.text import count_of, size_text
 
 # The running means are over so many newest runs: over all, a cold start years ago would never be forgotten.
@@ -108,7 +108,7 @@ class Account:
         }
 
 
-def account_for(history: History, wasted: Sequence[Wasted] = (), *, prices: Prices = DEFAULT_PRICES, on_s3: bool = False) -> Account:
+def account_for(history: Commits, wasted: Sequence[Wasted] = (), *, prices: Prices = DEFAULT_PRICES, on_s3: bool = False) -> Account:
     """The account of a table from its commits, and from what is on record of runs that came to nothing; requests cost something `on_s3`."""
     entries: list[Entry] = []
     for compaction in history.compactions():

@@ -3,6 +3,7 @@
 import re
 from dataclasses import dataclass, field
 
+from lakehouse.core.changes.sources import type_of_changes
 from lakehouse.core.declaration.column_names import check_columns, field_names
 from lakehouse.core.declaration.compaction_policy import LAYERS, MIB
 from lakehouse.core.declaration.knobs import check_knobs, knob, whole
@@ -19,7 +20,8 @@ class Landing:
     """Files that arrive from outside under `prefix`, relative to the lake's root; `docs/landing.md` has a line for each knob.
 
     `schema` is a Spark DDL string of the fields in the files. `derived` adds columns by SQL expressions over them. A row whose `required`
-    field is missing goes to quarantine, as does one that does not parse. Names that start with `_` are the lake's own.
+    field is missing goes to quarantine, as does one that does not parse. Names that start with `_` are the lake's own. With `changes` the
+    files hold change data (`docs/cdc.md`).
     """
 
     prefix: str
@@ -28,6 +30,7 @@ class Landing:
     derived: dict[str, str] = field(default_factory=dict[str, str])
     required: tuple[str, ...] = ()
     null_value: str | None = None
+    changes: type_of_changes | None = None
     max_batch_files: int = knob(2_000, whole(1), "a batch takes at most so many files")
     max_batch_bytes: int = knob(512 * MIB, whole(1), "a batch of several files takes at most so many bytes, unpacked four times as many")
     max_file_bytes: int = knob(256 * MIB, whole(1), "a larger file, or one that unpacks to more than four times as much, is set aside")
@@ -54,6 +57,8 @@ class Landing:
             raise Refused(f"Landing column {own[0]!r} starts with _, as the lake's own columns do; accepted: {own[0].lstrip('_')!r}")
         if empty := [name for name, expression in self.derived.items() if not expression.strip()]:
             raise Refused(f"Landing.derived[{empty[0]!r}] is empty; accepted: an SQL expression over the fields")
+        if self.changes is not None:
+            self.changes.check_against(fields, self.format)
 
     @property
     def suffixes(self) -> tuple[str, ...]:
@@ -63,7 +68,8 @@ class Landing:
     @property
     def column_names(self) -> tuple[str, ...]:
         """The columns that a transform finds, without the lake's own: the schema's fields, then the derived ones."""
-        return (*field_names(self.schema), *self.derived)
+        fields = field_names(self.schema)
+        return (*(fields if self.changes is None else self.changes.row_fields(fields)), *self.derived)
 
 
 def _near_prefix(prefix: str) -> str:

@@ -77,7 +77,7 @@ class LoggedCompaction:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class History:
+class Commits:
     """The commits that the log still holds, oldest first, without gaps."""
 
     table: str

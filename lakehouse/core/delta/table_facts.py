@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from lakehouse.core.delta.commits import History
+from lakehouse.core.delta.commits import Commits
 from lakehouse.core.delta.snapshot import Snapshot
 
 
@@ -11,4 +11,4 @@ class TableFacts:
     """What the log says at one version. An operation hands them on, so that nobody after it reads the log again."""
 
     snapshot: Snapshot
-    history: History
+    history: Commits

@@ -16,6 +16,7 @@ import re
 import zlib
 from collections.abc import Iterator, Sequence
 from io import BytesIO
+from itertools import chain
 from typing import NamedTuple
 
 MIB = 1024 * 1024
@@ -57,17 +58,22 @@ class Record(NamedTuple):
     is_object: bool = False
 
 
-def read_records(data: bytes, *, format: str, columns: Sequence[str], packed: bool, max_content_bytes: int) -> Iterator[Record]:
+def read_records(
+    data: bytes, *, format: str, columns: Sequence[str], packed: bool, max_content_bytes: int, is_from_dms: bool = False
+) -> Iterator[Record]:
     """The records of a file's bytes, in order; blank lines are left out.
 
-    `format` is `json` or `csv`; a CSV file begins with a header that names `columns` in order. `packed`: the bytes are gzip, of one member
+    `format` is `json` or `csv`; a CSV file begins with a header that names `columns` in order. A file `is_from_dms` may have no header, and
+    may lack the first column, the operation: its records are then given with an empty one. `packed`: the bytes are gzip, of one member
     or several, of at most `max_content_bytes` unpacked.
 
     Raises:
         Unreadable: before the first record: the gzip is damaged, cut short or too large, the encoding is another, or the header is.
     """
     chunks = _unmarked(_unpacked(data, max_content_bytes) if packed else _slices(data))
-    return _json_records(chunks) if format == "json" else _csv_records(chunks, columns)
+    if format == "json":
+        return _json_records(chunks)
+    return _dms_records(chunks, columns) if is_from_dms else _csv_records(chunks, columns)
 
 
 def _slices(data: bytes) -> Iterator[bytes]:
@@ -136,6 +142,21 @@ def _csv_records(chunks: Iterator[bytes], columns: Sequence[str]) -> Iterator[Re
     if header.problem or _names_in(header.content) != [*columns]:
         raise Unreadable(f"its header is {_shown(header.content)!r} and not {wanted}")
     yield from records
+
+
+def _dms_records(chunks: Iterator[bytes], columns: Sequence[str]) -> Iterator[Record]:
+    """Source: AWS DMS user guide, "Using Amazon S3 as a target": `AddColumnName` (a header), `IncludeOpForFullLoad`; neither by default."""
+    records = _csv_record_bytes(chunks)
+    first = next(records, None)
+    if first is None:
+        return
+    names, wanted = _names_in(first.content), [*columns]
+    has_header = names in (wanted, wanted[1:])
+    if not first.problem and len(names) not in (len(wanted), len(wanted) - 1):
+        raise Unreadable(f"its first record has {len(names)} field(s), {len(wanted)} are wanted: {','.join(wanted)}")
+    lacks_operation = not first.problem and len(names) == len(wanted) - 1
+    for record in records if has_header else chain([first], records):
+        yield record._replace(content=b"," + record.content) if lacks_operation else record
 
 
 def _csv_record_bytes(chunks: Iterator[bytes]) -> Iterator[Record]:

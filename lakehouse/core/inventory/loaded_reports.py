@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 
-from lakehouse.core.delta.commits import History
+from lakehouse.core.delta.commits import Commits
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,7 +22,7 @@ def load_json(load: Load) -> str:
     return json.dumps({"inventory": asdict(load)}, separators=(",", ":"))
 
 
-def loads_of(history: History) -> Iterator[Load]:
+def loads_of(history: Commits) -> Iterator[Load]:
     """The loads that the log still tells of, newest first; commits of somebody else are passed over."""
     for commit in reversed(history.commits):
         try:

@@ -18,7 +18,7 @@ from typing import Literal
 from lakehouse.core.adoption.adopted import commits_at_risk
 from lakehouse.core.declaration.compaction_policy import Compaction
 from lakehouse.core.declaration.windows import is_open, next_opening, windows_text
-from lakehouse.core.delta.commits import Commit, History
+from lakehouse.core.delta.commits import Commit, Commits
 from lakehouse.core.reasons import Explained, Explanation, Reason
 from lakehouse.core.scheduling.rewrite_loops import Rewrites, is_ours
 from lakehouse.core.text import utc_text
@@ -180,7 +180,7 @@ def persons_hold_back(table: str, policy: Compaction, pause: Pause | None, now_m
     return None
 
 
-def tries_of(history: History, failures: Iterable[CompactionTry]) -> tuple[CompactionTry, ...]:
+def tries_of(history: Commits, failures: Iterable[CompactionTry]) -> tuple[CompactionTry, ...]:
     """The tries of a table: those of our compactions that the log shows, and the failures that it does not.
 
     A compaction that committed and failed afterwards (its rows were not those before it) is a failure alone, and so is one that another

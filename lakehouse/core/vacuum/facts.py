@@ -8,7 +8,7 @@ from itertools import takewhile
 from typing import Any
 
 from lakehouse.core.declaration.vacuum_policy import type_of_mode
-from lakehouse.core.delta.commits import Commit, History
+from lakehouse.core.delta.commits import Commit, Commits
 from lakehouse.core.delta.paths import name_in_table
 from lakehouse.core.inventory import StoredObject, TableFiles
 from lakehouse.core.units import DAY_MS
@@ -92,7 +92,7 @@ class VacuumFacts:
     """
 
     table_files: TableFiles
-    history: History
+    history: Commits
     lent: frozenset[str] = frozenset()
     unplaced: frozenset[str] = frozenset()
     landed: tuple[str, ...] = ()
@@ -109,7 +109,7 @@ class VacuumFacts:
     tables: frozenset[str] = frozenset()
     lake_prefix: str = ""
     versioned: bool | None = False
-    older_commits: Callable[[History], Iterable[Commit]] | None = None
+    older_commits: Callable[[Commits], Iterable[Commit]] | None = None
     log_only: bool = False
 
     @property

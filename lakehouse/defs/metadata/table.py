@@ -179,6 +179,7 @@ def write_metadata(outcome: WriteOutcome) -> type_of_metadata:
         "lakehouse/outcome": outcome.sentence,
         "lakehouse/rows_written": outcome.rows_written,
         "lakehouse/rows_quarantined": outcome.rows_quarantined,
+        **({"lakehouse/rows_superseded": outcome.rows_superseded} if outcome.rows_superseded else {}),
         "lakehouse/files_read": outcome.files_read,
         "lakehouse/seconds": round(outcome.seconds, 3),
         **({} if outcome.strategy is None else {"lakehouse/strategy": outcome.strategy.sentence}),

@@ -2,7 +2,7 @@
 
 from lakehouse.core.adoption.adopted import Adopted
 from lakehouse.core.adoption.adopted_file import adopted_table
-from lakehouse.core.adoption.finding import Finding
+from lakehouse.core.adoption.finding import TableFinding
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.delta.features import unknown_features
 from lakehouse.core.errors import LakehouseError, Refused
@@ -12,7 +12,7 @@ from lakehouse.engine.table_health import health_of
 from lakehouse.engine.vacuum import LakeFacts, plan
 
 
-def look_at(run: LakeFacts, table: Table, *, known_as: str = "") -> Finding:
+def look_at(run: LakeFacts, table: Table, *, known_as: str = "") -> TableFinding:
     """What is found of one of the run's tables; a clustered one is declared by the columns that it is clustered by.
 
     Raises:
@@ -31,7 +31,7 @@ def look_at(run: LakeFacts, table: Table, *, known_as: str = "") -> Finding:
         table = adopted_table(
             table.key, write.uri, writers=write.writers, orphans=write.orphans, cluster_by=facts.snapshot.clustering_columns
         )
-    return Finding(
+    return TableFinding(
         table=table,
         snapshot=facts.snapshot,
         history=facts.history,

@@ -21,7 +21,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from lakehouse.core.compaction.comparison import Comparison
-from lakehouse.core.delta.commits import Commit, History, brought_back_by, prediction_in
+from lakehouse.core.delta.commits import Commit, Commits, brought_back_by, prediction_in
 from lakehouse.core.delta.snapshot import DataFile, Snapshot
 from lakehouse.core.errors import Broken, Refused
 from lakehouse.engine.compaction.content_hash import ReadAhead, sums_of, type_of_sums
@@ -126,7 +126,7 @@ def _facts_since(lake: Lake, table_key: str, note: Expected) -> TableFacts | Non
     return replace(facts, history=history)
 
 
-def _undone(history: History, version: int) -> str | None:
+def _undone(history: Commits, version: int) -> str | None:
     """That our RESTORE went back behind `version`, and what that did to the versions of others; `None` if none did."""
     if version not in history.undone():
         return None

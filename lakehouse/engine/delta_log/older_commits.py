@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from itertools import takewhile
 
-from lakehouse.core.delta.commits import Commit, History
+from lakehouse.core.delta.commits import Commit, Commits
 from lakehouse.core.errors import Transient
 from lakehouse.engine.delta_log.commits import read_commits
 from lakehouse.engine.delta_log.fold import fold_history
@@ -18,7 +18,7 @@ from lakehouse.engine.store import Store
 _PORTION = 100
 
 
-def newest_first(store: Store, history: History) -> Iterator[Commit]:
+def newest_first(store: Store, history: Commits) -> Iterator[Commit]:
     """The table's commits, newest first: those of `history`, then older ones, back to the first gap in the log.
 
     The older ones are read a portion at a time, so whoever stops early pays for no more.
@@ -40,7 +40,7 @@ def newest_first(store: Store, history: History) -> Iterator[Commit]:
         yield from reversed(commits)
 
 
-def history_since(store: Store, history: History, version: int) -> History:
+def history_since(store: Store, history: Commits, version: int) -> Commits:
     """The commits after `version`, however many there are; fewer where the log no longer holds them all.
 
     Raises:

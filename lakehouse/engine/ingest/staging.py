@@ -12,6 +12,7 @@ from io import BytesIO
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from lakehouse.core.changes.sources import Dms
 from lakehouse.core.declaration.column_names import field_names
 from lakehouse.core.declaration.landing import Landing
 from lakehouse.core.ingest.batches import Batch, FileRead, LandedFile
@@ -97,6 +98,7 @@ def _staged(parts: "_Parts", file: LandedFile, data: bytes, found: FileRead, lan
         columns=field_names(landing.schema),
         packed=file.name.endswith(".gz"),
         max_content_bytes=_UNPACKED_TIMES * landing.max_file_bytes,
+        is_from_dms=isinstance(landing.changes, Dms),
     )
     path, count = f"{prefix}{file.name}", 0
     try:

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, assert_never
 from urllib.parse import unquote
 
 from lakehouse.core.adoption.adopted import Adopted
-from lakehouse.core.declaration.table import Append, Merge, Overwrite, Table
+from lakehouse.core.declaration.table import Append, History, Merge, Overwrite, Table
 from lakehouse.core.delta.snapshot import Snapshot
 from lakehouse.core.errors import Broken, Refused
 from lakehouse.core.ingest.increments import NothingNew, ReadAll, ReadChanges, plan_increment, type_of_increment
@@ -87,7 +87,7 @@ def _derive(lake: Lake, spark: "SparkSession", table: Table, target: TableFacts 
         if facts is None:
             raise Refused(f"write of {table.key}: its input {source.key} has no table yet; accepted: materialize {source.key} first")
         inputs[source.key] = facts
-    assert not isinstance(table.write, Adopted)  # write_table has refused it
+    assert not isinstance(table.write, Adopted | History)  # write_table has refused the one, the declaration the other
     if isinstance(table.write, Overwrite):
         reason, sentence = _replace(spark, lake, table, inputs, target)
     else:

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from lakehouse.core.delta.commits import Commit, History
+from lakehouse.core.delta.commits import Commit, Commits
 from lakehouse.core.errors import Broken, Transient
 from lakehouse.core.inventory import TableFiles, fold_table_files
 from lakehouse.engine.delta_log import TableFacts, newest_first
@@ -75,7 +75,7 @@ class OlderCommits:
         self._read: list[Commit] = []  # newest first, without a gap
         self._rest: Iterator[Commit] = iter(())
 
-    def below(self, history: History) -> Iterator[Commit]:
+    def below(self, history: Commits) -> Iterator[Commit]:
         """The commits, newest first, from those of `history` on.
 
         Raises:

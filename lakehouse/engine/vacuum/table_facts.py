@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 from lakehouse.core.adoption.adopted import Adopted
 from lakehouse.core.declaration.table import Overwrite, Table
-from lakehouse.core.delta.commits import History, is_news
+from lakehouse.core.delta.commits import Commits, is_news
 from lakehouse.core.delta.paths import name_in_table
 from lakehouse.core.delta.retention import retention_ms_of
 from lakehouse.core.inventory import StoredObject
@@ -149,7 +149,7 @@ def _held(run: LakeFacts, table: Table, log: KnownLog) -> tuple[int | None, str]
     the changes, wants none of them.
     """
 
-    def since(version: int | None) -> History:
+    def since(version: int | None) -> Commits:
         """The commits after a version, however many there are; those that the facts hold where the version is unknown."""
         return log.facts.history if version is None else history_since(run.lake.store, log.facts.history, version)
 
