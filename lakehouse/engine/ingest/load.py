@@ -45,7 +45,7 @@ from lakehouse.core.ingest.outcome import WriteOutcome
 from lakehouse.core.reasons import Reason
 from lakehouse.engine.changes.apply import applied_count, apply_changes, table_columns
 from lakehouse.engine.changes.deleted_keys import forget_replaced
-from lakehouse.engine.changes.read import ChangeCounts, count_changes, read_changes
+from lakehouse.engine.changes.read import ChangeCounts, change_keys, count_changes, read_changes
 from lakehouse.engine.clock import now_ms
 from lakehouse.engine.delta_log import TableFacts
 from lakehouse.engine.ingest import commit_rows
@@ -206,7 +206,7 @@ def _parsed(lake: Lake, spark: "SparkSession", table: Table, number: int, part_c
         row_count, bad_count = count_lines(frame)
     else:
         frame = read_changes(spark, table, paths)
-        changes = count_changes(frame)
+        changes = count_changes(frame, change_keys(table))
         row_count, bad_count = changes.rows, changes.bad
     if row_count + bad_count != record_count:
         raise Broken(
