@@ -24,6 +24,48 @@ class Rule:
 
 RULES: tuple[Rule, ...] = (
     Rule(
+        "lakehouse/engine/declared_tables.py",
+        "            if above in by_place:",
+        "            if False:",
+        ("cli/commands/test_adopt.py::test_a_hand_written_entry_inside_another_table_or_the_lake_is_refused_wherever_it_is_read",),
+    ),
+    Rule(
+        "lakehouse/engine/declared_tables.py",
+        '        if place != f"{root}/{key}" and (',
+        "        if False and (",
+        ("cli/commands/test_adopt.py::test_a_hand_written_entry_inside_another_table_or_the_lake_is_refused_wherever_it_is_read",),
+    ),
+    Rule(
+        "lakehouse/core/compaction/plan.py",
+        "    if unknown := unknown_features(snapshot.features):",
+        "    if unknown := []:",
+        ("engine/vacuum/test_adopted.py::test_under_a_feature_that_is_not_known_nothing_is_planned",),
+    ),
+    Rule(
+        "lakehouse/core/vacuum/plan.py",
+        "    if unknown := unknown_features(facts.features):",
+        "    if unknown := []:",
+        ("engine/vacuum/test_adopted.py::test_under_a_feature_that_is_not_known_nothing_is_planned",),
+    ),
+    Rule(
+        "lakehouse/defs/adoption/observed.py",
+        "(newest.modified_ms if newest else 0) != before.commit_ms or",
+        "",
+        ("defs/adoption/test_observed.py::test_a_table_that_was_made_anew_is_read_again_though_its_versions_went_back",),
+    ),
+    Rule(
+        "lakehouse/defs/dagster_records.py",
+        'for record in records if "lakehouse/state" in _metadata(record)',
+        "for record in records",
+        ("defs/adoption/test_observed.py::test_what_its_writer_records_of_it_does_not_hide_what_we_know",),
+    ),
+    Rule(
+        "lakehouse/engine/adoption/adopt.py",
+        "        if _may_be_table(above):",
+        "        if False:",
+        ("cli/commands/test_adopt.py::test_a_table_inside_another_is_refused",),
+    ),
+    Rule(
         "lakehouse/engine/store/mounts.py",
         '            raise Refused(f"store: {name!r} lies in {key}, which others write; accepted: names in the lake\'s own folders")',
         "            pass",

@@ -13,6 +13,7 @@ from typing import Any, NoReturn
 
 import click
 
+from lakehouse.cli.commands.adopt import adopt_command
 from lakehouse.cli.commands.backtest import backtest_command
 from lakehouse.cli.commands.compact import compact_command
 from lakehouse.cli.commands.config import config_command
@@ -89,6 +90,7 @@ for _command in (
     materialize_command,
     health_command,
     plan_command,
+    adopt_command,
     compact_command,
     landing_command,
     pause_command,

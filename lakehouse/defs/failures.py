@@ -23,7 +23,7 @@ def as_dagster_error(error: LakehouseError, *, attempt: int) -> dg.RetryRequeste
 
 
 @contextmanager
-def dagster_words(context: dg.AssetExecutionContext | dg.AssetCheckExecutionContext) -> Iterator[None]:
+def dagster_words(context: dg.OpExecutionContext | dg.AssetExecutionContext | dg.AssetCheckExecutionContext) -> Iterator[None]:
     """Turns the errors that leave its body into Dagster's; any other error is a bug and goes through, untried."""
     try:
         yield
