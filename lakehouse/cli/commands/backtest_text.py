@@ -18,7 +18,7 @@ def backtest_document(found: Mapping[str, Backtest]) -> dict[str, Any]:
         "table": first.table,
         "first_version": first.first_version,
         "from_the_beginning": first.from_the_beginning,
-        "backtests": [_replay(name, backtest) for name, backtest in found.items()],
+        "replays": [_replay(name, backtest) for name, backtest in found.items()],
     }
 
 
