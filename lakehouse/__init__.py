@@ -8,6 +8,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from lakehouse.core.adoption.adopted import Adopted
     from lakehouse.core.changes.sources import Debezium, Dms
     from lakehouse.core.declaration.compaction_policy import BinPacking, Compaction, LiquidClustering, ZOrder
     from lakehouse.core.declaration.landing import Landing
@@ -16,9 +17,12 @@ if TYPE_CHECKING:
     from lakehouse.core.declaration.table import Append, History, Merge, Overwrite, Table, table
     from lakehouse.core.declaration.vacuum_policy import SHORT_RETENTION_RISK, Vacuum
     from lakehouse.core.declaration.windows import Window
+    from lakehouse.defs.adoption.component import MaintainedTables
+    from lakehouse.defs.adoption.maintain import maintain
 
 __all__ = [
     "SHORT_RETENTION_RISK",
+    "Adopted",
     "AfterWrite",
     "Append",
     "AutoCompaction",
@@ -31,6 +35,7 @@ __all__ = [
     "History",
     "Landing",
     "LiquidClustering",
+    "MaintainedTables",
     "Merge",
     "NoCompaction",
     "OptimizedWrite",
@@ -41,8 +46,11 @@ __all__ = [
     "Vacuum",
     "Window",
     "ZOrder",
+    "maintain",
     "table",
 ]
+# These are for other Dagster projects, and load Dagster.
+_IN_DAGSTER = {"MaintainedTables": "lakehouse.defs.adoption.component", "maintain": "lakehouse.defs.adoption.maintain"}
 # Each also has the words that it imports.
 _HOMES = (
     "declaration.table",
@@ -56,8 +64,15 @@ _HOMES = (
 
 def __getattr__(name: str) -> object:
     """The word of that name, from the module that has it."""
+    if name in _IN_DAGSTER:
+        return getattr(import_module(_IN_DAGSTER[name]), name)
     modules = (import_module(f"lakehouse.core.{home}") for home in _HOMES if name in __all__)
     for module in modules:
         if hasattr(module, name):
             return getattr(module, name)
     raise AttributeError(f"module 'lakehouse' has no attribute {name!r}; accepted: {', '.join(__all__)}")
+
+
+def __dir__() -> list[str]:
+    """All words, loaded or not: Dagster's `dg` looks here for the component."""
+    return sorted({*globals(), *__all__})
