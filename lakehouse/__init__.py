@@ -49,28 +49,29 @@ __all__ = [
     "maintain",
     "table",
 ]
-# These are for other Dagster projects, and load Dagster.
-_IN_DAGSTER = {"MaintainedTables": "lakehouse.defs.adoption.component", "maintain": "lakehouse.defs.adoption.maintain"}
-# Each also has the words that it imports.
-_HOMES = (
-    "declaration.table",
-    "declaration.compaction_policy",
-    "declaration.strategies",
-    "declaration.vacuum_policy",
-    "declaration.windows",
-    "changes.sources",
-)
+_HOMES = {
+    **dict.fromkeys(("Debezium", "Dms"), "core.changes.sources"),
+    **dict.fromkeys(("Append", "History", "Merge", "Overwrite", "Table", "table"), "core.declaration.table"),
+    **dict.fromkeys(("BinPacking", "Compaction", "LiquidClustering", "ZOrder"), "core.declaration.compaction_policy"),
+    **dict.fromkeys(
+        ("AfterWrite", "AutoCompaction", "BySensor", "Chosen", "NoCompaction", "OptimizedWrite", "Scheduled"), "core.declaration.strategies"
+    ),
+    **dict.fromkeys(("SHORT_RETENTION_RISK", "Vacuum"), "core.declaration.vacuum_policy"),
+    "Adopted": "core.adoption.adopted",
+    "Landing": "core.declaration.landing",
+    "Prices": "core.declaration.prices",
+    "Window": "core.declaration.windows",
+    # For other Dagster projects: these load Dagster.
+    "MaintainedTables": "defs.adoption.component",
+    "maintain": "defs.adoption.maintain",
+}
 
 
 def __getattr__(name: str) -> object:
     """The word of that name, from the module that has it."""
-    if name in _IN_DAGSTER:
-        return getattr(import_module(_IN_DAGSTER[name]), name)
-    modules = (import_module(f"lakehouse.core.{home}") for home in _HOMES if name in __all__)
-    for module in modules:
-        if hasattr(module, name):
-            return getattr(module, name)
-    raise AttributeError(f"module 'lakehouse' has no attribute {name!r}; accepted: {', '.join(__all__)}")
+    if name not in _HOMES:
+        raise AttributeError(f"module 'lakehouse' has no attribute {name!r}; accepted: {', '.join(__all__)}")
+    return getattr(import_module(f"lakehouse.{_HOMES[name]}"), name)
 
 
 def __dir__() -> list[str]:

@@ -35,6 +35,8 @@ _RUNS_LOOKED_AT = 500
 _BASE_MS = 14 * DAY_MS
 _OBSERVATIONS_LOOKED_AT = 20
 _RUN_KEY_TAG = "dagster/run_key"
+# When a compaction was committed; an older program told it in milliseconds.
+COMMITTED = "lakehouse/committed"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,7 +77,7 @@ def newest_facts_of(instance: dg.DagsterInstance, tables: Sequence[Table]) -> Ma
     materialized = _last_materializations(instance, own)
     found: dict[str, NewestFacts] = {}
     for table in tables:
-        records = [*_observations(instance, table), *_one(materialized.get(table_key(table)))]
+        records = [*_observations(instance, table), *filter(None, [materialized.get(table_key(table))])]
         if records:
             newest = max(records, key=lambda record: record.storage_id)
             state = _metadata(newest).get("lakehouse/state")
@@ -94,8 +96,8 @@ def last_compactions_ms(instance: dg.DagsterInstance, tables: Sequence[Table]) -
     Not when it was told of: a probe of it ends between the two.
     """
     found = _last_materializations(instance, [compaction_key(table) for table in tables])
-    told = {table.key: _numbers(found[key]) for table in tables if (key := compaction_key(table)) in found}
-    return {key: int(numbers["lakehouse/committed_ms"]) for key, numbers in told.items() if "lakehouse/committed_ms" in numbers}
+    told = {table.key: _committed_ms(found[key]) for table in tables if (key := compaction_key(table)) in found}
+    return {key: ms for key, ms in told.items() if ms is not None}
 
 
 def runs_in_flight(instance: dg.DagsterInstance, tables: Sequence[Table]) -> tuple[RunInFlight, ...]:
@@ -175,13 +177,17 @@ def _observations(instance: dg.DagsterInstance, table: Table) -> Iterable[dg.Eve
     return [record for record in records if "lakehouse/state" in _metadata(record)][:1]
 
 
-def _one(record: dg.EventLogRecord | None) -> Iterable[dg.EventLogRecord]:
-    return () if record is None else (record,)
-
-
 def _metadata(record: dg.EventLogRecord) -> Mapping[str, dg.MetadataValue[Any]]:
     event = record.asset_materialization or record.event_log_entry.asset_observation
     return event.metadata if event else {}
+
+
+def _committed_ms(record: dg.EventLogRecord) -> int | None:
+    committed = _metadata(record).get(COMMITTED)
+    if isinstance(committed, dg.TimestampMetadataValue):
+        return round(committed.value * 1000)
+    ms = _numbers(record).get(f"{COMMITTED}_ms")
+    return None if ms is None else int(ms)
 
 
 def _texts(record: dg.EventLogRecord) -> dict[str, str]:

@@ -99,8 +99,8 @@ class CompactionPlan(Explained):
             "files_added": self.files_added,
             "bytes_removed": self.bytes_removed,
             "files_left": self.files_left,
-            "verify": self.verify,
-            "verify_sentence": self.verify_sentence,
+            "verify": self.verify if self.bins else None,
+            "verify_sentence": self.verify_sentence if self.bins else None,
             "estimate": self.estimate.as_json(),
             "bins": [[file.path for file in bin_.files] for bin_ in self.bins],
         }
