@@ -24,6 +24,18 @@ class Rule:
 
 RULES: tuple[Rule, ...] = (
     Rule(
+        "lakehouse/engine/adoption/guard.py",
+        "        if not log_store or log_store.endswith(_UNCONDITIONAL):",
+        "        if False:",
+        ("journeys/test_example.py::test_conditional_writers_are_believed_where_spark_commits_so_too",),
+    ),
+    Rule(
+        "lakehouse/defs/keys.py",
+        "    if isinstance(table.write, Adopted) and table.write.pool:\n",
+        "    if False:\n",
+        ("defs/adoption/test_maintain.py::test_the_compaction_waits_for_its_writer_in_the_writer_s_pool",),
+    ),
+    Rule(
         "lakehouse/engine/declared_tables.py",
         "            if above in by_place:",
         "            if False:",

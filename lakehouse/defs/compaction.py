@@ -45,8 +45,8 @@ class CompactionConfig(dg.Config):
     probe: bool = False
 
 
-def compaction_asset(table: Table, lake: Lake) -> dg.AssetsDefinition:
-    """The compaction of a table: a fresh plan under the table's guard, the merge, and the account of both."""
+def compaction_asset(table: Table, lake: Lake, *, resource: str = "spark") -> dg.AssetsDefinition:
+    """The compaction of a table: a fresh plan under the table's guard, the merge, and the account of both. `resource` gives its session."""
 
     @dg.asset(
         key=compaction_key(table),
@@ -54,13 +54,13 @@ def compaction_asset(table: Table, lake: Lake) -> dg.AssetsDefinition:
         group_name="compaction",
         kinds={"deltalake", "pyspark"},
         pool=pool_of(table),
+        required_resource_keys={resource},
         description=f"Merges the small files of {table.key}. Changes no row, so nothing downstream follows.",
     )
-    def compaction(
-        context: dg.AssetExecutionContext, config: CompactionConfig, spark: LazyPySparkResource
-    ) -> Iterator[dg.MaterializeResult[Any]]:
+    def compaction(context: dg.AssetExecutionContext, config: CompactionConfig) -> Iterator[dg.MaterializeResult[Any]]:
         from lakehouse.engine.compaction.run import compact
 
+        spark: LazyPySparkResource = getattr(context.resources, resource)
         with dagster_words(context):
             if not config.anyway:
                 with refusal_tagged(context):
@@ -122,7 +122,7 @@ def report_table(context: dg.AssetExecutionContext, table: Table, lake: Lake, fa
         context.log.warning(f"{table.key} was compacted; what it is like now could not be told: {type(error).__name__}: {error}")
 
 
-def compaction_sensor(tables: Sequence[Table], lake: Lake) -> dg.SensorDefinition:
+def compaction_sensor(tables: Sequence[Table], lake: Lake, *, name: str = "compaction_sensor") -> dg.SensorDefinition:
     """Requests the compactions that are due, best first, and says of every table, with numbers, why or why not.
 
     It reads the newest event of each table, the runs about them, and what the journal holds against any: one listing, and what is new
@@ -131,7 +131,7 @@ def compaction_sensor(tables: Sequence[Table], lake: Lake) -> dg.SensorDefinitio
     records = JournalCache(lake.store, sweep_ms=SWEEP_MS if lake.settings.on_s3 else 0)
 
     @dg.sensor(
-        name="compaction_sensor",
+        name=name,
         target=dg.AssetSelection.assets(*(compaction_key(table) for table in tables)),
         default_status=dg.DefaultSensorStatus.RUNNING,
         minimum_interval_seconds=lake.settings.compaction_tick_seconds,

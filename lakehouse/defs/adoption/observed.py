@@ -13,6 +13,7 @@ from typing import Any
 
 import dagster as dg
 
+from lakehouse.core.adoption.adopted import Adopted
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.errors import LakehouseError, Transient
 from lakehouse.defs.failures import dagster_words
@@ -50,6 +51,7 @@ def observed_asset(table: Table, lake: Lake) -> Any:
     def observe(context: dg.OpExecutionContext) -> dg.ObserveResult:
         with dagster_words(context):
             assessed = _assessed(table, lake)
+        assert assessed is not None  # it has no asset but this one, so that it is refused where it is not there
         return dg.ObserveResult(metadata=table_metadata(table, assessed), data_version=dg.DataVersion(data_version(assessed.facts)))
 
     with warnings.catch_warnings():
@@ -94,10 +96,11 @@ def observation_sensor(tables: Sequence[Table], lake: Lake, *, name: str = "obse
     return look
 
 
-def _assessed(table: Table, lake: Lake) -> Assessment:
-    facts = facts_of(lake, table)
-    assert facts is not None  # a table that others write and that is not there is refused
-    return assess(lake, table, facts)
+def _assessed(table: Table, lake: Lake) -> Assessment | None:
+    """The table now; `None` where the asset of the same project that writes it has not done so yet."""
+    is_awaited = isinstance(table.write, Adopted) and bool(table.write.asset_key)
+    facts = lake.facts(table.key) if is_awaited else facts_of(lake, table)
+    return facts and assess(lake, table, facts)
 
 
 def _changed(tables: Sequence[Table], lake: Lake, seen: Mapping[str, _Seen]) -> list[Table]:
@@ -136,6 +139,8 @@ def _observe(table: Table, lake: Lake, before: _Seen | None) -> tuple[_Seen, lis
     except LakehouseError as error:
         unreadable = TableCheck(name="readable", ok=False, sentence=str(error), severity=dg.AssetCheckSeverity.ERROR)
         return _Seen(version=-1, commit_ms=0, checked_ms=now), [evaluation_of(table, unreadable)]
+    if assessed is None:
+        return _Seen(version=-1, commit_ms=0, checked_ms=0), []
     version = assessed.facts.snapshot.version
     commit = lake.store.stat(_commit(f"{table.key}/_delta_log", version))
     tags = {_DATA_VERSION: data_version(assessed.facts)}
