@@ -18,13 +18,18 @@ _REASON = "_lakehouse_reason"
 _IS_OBJECT = "_lakehouse_is_object"
 _GLOB = re.compile(r"[\[\]{}*?\\]")  # Spark takes a path with these for a pattern, and with a backslash before each for a name
 _OWN = ("_source_file", "_source_line", "_landed_at")
+_NOT_JSON, _UNFIT, _MISSING = "not JSON", "a field does not fit the schema", "required field "
 
 
 def parse_lines(spark: "SparkSession", landing: Landing, paths: Sequence[str]) -> "DataFrame":
-    """One row per staged record: the fields, derived columns, where it came from, its text, and a reason if it is no row."""
+    """`parse_records` of the staged records of a batch."""
+    return parse_records(landing, spark.read.schema(STAGED_SCHEMA).parquet(*[literal_path(path) for path in paths]))
+
+
+def parse_records(landing: Landing, lines: "DataFrame") -> "DataFrame":
+    """One row per record: the fields, derived columns, where it came from, its text, and a reason if it is no row."""
     from pyspark.sql import functions as F  # noqa: N812
 
-    lines = spark.read.schema(STAGED_SCHEMA).parquet(*[literal_path(path) for path in paths])
     renamed = {"source_file": _OWN[0], "line": _OWN[1], "landed_at": _OWN[2], "raw": _RAW, "problem": _REASON, "is_object": _IS_OBJECT}
     parsed = lines.withColumnsRenamed(renamed).withColumn("_parsed", _parsed(landing))
     fields = field_names(landing.schema)
@@ -52,6 +57,11 @@ def quarantined_lines(lines: "DataFrame") -> "DataFrame":
 
     own = (("source_file", _OWN[0]), ("line", _OWN[1]), ("reason", _REASON), ("raw", _RAW))
     return lines.where(f"{_REASON} IS NOT NULL").select(*[F.col(name).alias(alias) for alias, name in own])
+
+
+def is_of_the_declaration(reason: "Column") -> "Column":
+    """Whether the declaration gave this reason, so that another one may find a row in the line's text; any other text may be cut short."""
+    return reason.isin(_NOT_JSON, _UNFIT) | reason.startswith(_MISSING)
 
 
 def literal_path(path: str) -> str:
@@ -85,10 +95,10 @@ def _why_not_a_row(landing: Landing) -> "Column":
 
     why = F.when(F.col(_REASON).isNotNull(), F.col(_REASON))
     if landing.format == "json":
-        why = why.when(~F.col(_IS_OBJECT) & ~_is_one_object(), "not JSON")
-    why = why.when(F.col(f"_parsed.{_CORRUPT}").isNotNull(), "a field does not fit the schema")
+        why = why.when(~F.col(_IS_OBJECT) & ~_is_one_object(), _NOT_JSON)
+    why = why.when(F.col(f"_parsed.{_CORRUPT}").isNotNull(), _UNFIT)
     for name in landing.required:
-        why = why.when(_field_is_missing(name, landing), f"required field {name} is missing")
+        why = why.when(_field_is_missing(name, landing), f"{_MISSING}{name} is missing")
     return why
 
 
