@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from lakehouse.core.declaration.column_names import check_columns, field_names
 from lakehouse.core.declaration.compaction_policy import LAYERS, MIB
-from lakehouse.core.declaration.knobs import check_knobs, knob, whole
+from lakehouse.core.declaration.knobs import AMOUNT, check_knobs, knob, whole
 from lakehouse.core.errors import Refused
 
 _PREFIX = re.compile(r"(?:[A-Za-z0-9][A-Za-z0-9_.=-]*/)+")
@@ -32,6 +32,10 @@ class Landing:
     max_batch_bytes: int = knob(512 * MIB, whole(1), "a batch of several files takes at most so many bytes, unpacked four times as many")
     max_file_bytes: int = knob(256 * MIB, whole(1), "a larger file, or one that unpacks to more than four times as much, is set aside")
 
+    release_files: int = knob(1, whole(1), "the sensor has a batch loaded as soon as so many files wait")
+    release_bytes: int = knob(0, whole(1, or_zero=True), "or as soon as they have so many bytes together. 0: their bytes do not count")
+    release_minutes: float = knob(0, AMOUNT, "or as soon as the oldest of them has waited so long; wanted where `release_files` is above 1")
+
     def __post_init__(self) -> None:
         if self.format not in _SUFFIXES:
             raise Refused(f"Landing.format is {self.format!r}; accepted: {', '.join(sorted(_SUFFIXES))}")
@@ -42,6 +46,11 @@ class Landing:
             near = f"landing/{self.prefix.partition('/')[2]}"
             raise Refused(f"Landing.prefix is {self.prefix!r}; {top}/ holds the lake's own tables; accepted: another folder, like {near}")
         check_knobs(self)
+        if self.release_files > 1 and not self.release_minutes:
+            raise Refused(
+                f"Landing.release_files is {self.release_files} and release_minutes is 0: the last files of a day would wait for ever; "
+                "accepted: release_minutes beside it"
+            )
         self._check_columns()
 
     def _check_columns(self) -> None:

@@ -51,7 +51,7 @@ from lakehouse.engine.ingest.parse_lines import count_lines, parse_lines, table_
 from lakehouse.engine.ingest.quarantine import quarantine, quarantine_arrived
 from lakehouse.engine.ingest.staging import clear_staged, is_staged, stage, staged_paths
 from lakehouse.engine.ingest.table_properties import declared_properties
-from lakehouse.engine.journal.landed_batches import LandedBatches
+from lakehouse.engine.journal.landed_batches import LandedBatches, landed_files
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.spark.session_settings import ANSI, session_confs
 
@@ -96,7 +96,7 @@ def load(lake: Lake, spark: "SparkSession", table: Table, facts: TableFacts | No
         Refused: the table that is there has other columns than its declaration, or forgets which batches it holds.
     """
     landing = _landing(table)
-    listing = {file.name: file for file in _listing(lake, landing)}
+    listing = {file.name: file for file in landed_files(lake.store, landing)}
     lying, batches = {f"{landing.prefix}{name}" for name in listing}, LandedBatches(lake.store, table.key, prefix=landing.prefix)
     before = facts
     loaded: list[_Loaded] = []
@@ -236,13 +236,6 @@ def _arranged(frame: "DataFrame", table: Table, batch: Batch) -> "DataFrame":
 def _landing(table: Table) -> Landing:
     assert table.source is not None
     return table.source
-
-
-def _listing(lake: Lake, landing: Landing) -> list[LandedFile]:
-    return [
-        LandedFile(name=file.name.removeprefix(landing.prefix), size_bytes=file.size_bytes, modified_ms=file.modified_ms)
-        for file in lake.store.list(landing.prefix.rstrip("/"))
-    ]
 
 
 def _told(loaded: Sequence[_Loaded]) -> tuple[Reason, str]:

@@ -120,6 +120,7 @@ REFUSED: dict[str, tuple[Callable[[], object], str]] = {
     "a prefix in the inventory": (lambda: landing(prefix="inventory/local/"), "like landing/local/"),
     "no prefix": (lambda: landing(prefix=""), "like landing/"),
     "batches of no file": (lambda: landing(max_batch_files=0), "Landing.max_batch_files is 0"),
+    "files that would wait for ever": (lambda: landing(release_files=2), "Landing.release_files is 2 and release_minutes is 0"),
     "files of no byte": (lambda: landing(max_file_bytes=0), "Landing.max_file_bytes is 0"),
     "partitions in one string": (lambda: Append(partition_by="day"), "accepted: a tuple of names, like ('day',)"),  # type: ignore[arg-type]
     "a partition twice": (lambda: Append(partition_by=("day", "Day")), "Append.partition_by holds 'Day' twice"),
