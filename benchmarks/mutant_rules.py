@@ -279,24 +279,37 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         "lakehouse/core/ingest/records.py",
-        '"(?:[^"]++|"")*+"[ \\t]*+|',
-        "",
+        'field = rb"(?:%b|[^%b%b\\r\\n][^%b\\r\\n]*+|)" % (quoted, mark, sign, sign)',
+        'field = rb"(?:[^%b\\r\\n]*+|)" % sign',
         ("core/ingest/test_records.py::test_a_field_in_quotes_is_never_split",),
     ),
     Rule(
         "lakehouse/core/ingest/records.py",
-        '[^",\\r\\n][^,\\r\\n]*+|)',
-        "[^,\\r\\n]*+|)",
+        "[^%b%b\\r\\n][^%b\\r\\n]*+|)\" % (quoted, mark, sign, sign)",
+        "[^%b\\r\\n]*+|)\" % (quoted, sign)",
         ("core/ingest/test_records.py::test_nothing_is_read_behind_a_quote_that_leaves_open_where_the_record_ends",),
     ),
     Rule(
         "lakehouse/core/ingest/records.py",
-        "        for chunk in _gunzip(data):\n            size",
+        "        for chunk in compression.unpack(data):\n            size",
         "        for chunk in ():\n            size",
         (
             "core/ingest/test_records.py::test_a_damaged_gzip_gives_no_record_at_all",
             "core/ingest/test_records.py::test_what_unpacks_to_more_than_the_limit_is_not_unpacked_further",
         ),
+    ),
+    Rule(
+        "lakehouse/core/ingest/records.py",
+        "        for _ in _recoded(chunks, landing.encoding):\n            pass",
+        "        for _ in ():\n            pass",
+        ("core/ingest/test_records.py::test_a_file_that_is_not_of_its_encoding_gives_no_record_at_all",),
+    ),
+    Rule(
+        "lakehouse/engine/ingest/landed_rows.py",
+        "        for _, batch_bytes in read(data):",
+        "        for _, batch_bytes in ():",
+        ("engine/ingest/test_landed_rows.py::test_a_damaged_file_gives_no_row_at_all",),
+        promise="a damaged Parquet or Avro file gives no row at all",
     ),
     Rule(
         "lakehouse/core/ingest/records.py",

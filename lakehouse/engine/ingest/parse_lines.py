@@ -74,10 +74,10 @@ def _parsed(landing: Landing) -> "Column":
 
     schema = f"{landing.schema}, {_CORRUPT} STRING"
     options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _CORRUPT}
-    if landing.format == "json":
+    if not landing.records_are_csv:
         return F.from_json(_RAW, schema, options)
     # RFC 4180, section 2.7: a quote inside quotes is doubled. `multiLine`: line breaks inside quotes stay as they are.
-    options |= {"escape": '"', "multiLine": "true"}
+    options |= {"sep": landing.delimiter, "quote": landing.quote, "escape": landing.quote, "multiLine": "true"}
     return F.from_csv(F.col(_RAW), schema, options if landing.null_value is None else {**options, "nullValue": landing.null_value})
 
 
@@ -85,7 +85,7 @@ def _field(name: str, landing: Landing, lines: "DataFrame") -> "Column":
     from pyspark.sql import functions as F  # noqa: N812
 
     value = F.col(f"_parsed.{statements.quote(name)}")
-    if landing.format == "json" and landing.null_value is not None and lines.select(value).schema[0].dataType.typeName() == "string":
+    if not landing.records_are_csv and landing.null_value is not None and lines.select(value).schema[0].dataType.typeName() == "string":
         value = F.nullif(value, F.lit(landing.null_value))
     return value.alias(name)
 
@@ -94,7 +94,7 @@ def _why_not_a_row(landing: Landing) -> "Column":
     from pyspark.sql import functions as F  # noqa: N812
 
     why = F.when(F.col(_REASON).isNotNull(), F.col(_REASON))
-    if landing.format == "json":
+    if not landing.records_are_csv:
         why = why.when(~F.col(_IS_OBJECT) & ~_is_one_object(), _NOT_JSON)
     why = why.when(F.col(f"_parsed.{_CORRUPT}").isNotNull(), _UNFIT)
     for name in landing.required:
