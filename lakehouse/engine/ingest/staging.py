@@ -36,7 +36,7 @@ _PART_BYTES = 16 * MIB
 _READ_AT_ONCE_BYTES, _READ_AT_ONCE_FILES = 32 * MIB, 256
 # Unpacked, files may have so many times the bytes that they may have as they landed: a bound for memory, disk and time.
 _UNPACKED_TIMES = 4
-_PACKINGS = {"gz": GZIP, "zst": ZSTD}
+_COMPRESSIONS = {"gz": GZIP, "zst": ZSTD}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,7 +105,7 @@ def _staged(parts: "_Parts", file: LandedFile, data: bytes, found: FileRead, lan
 def _records(name: str, data: bytes, landing: Landing) -> Iterator[Record]:
     limit = _UNPACKED_TIMES * landing.max_file_bytes
     if landing.format in ("json", "csv"):
-        return read_records(data, landing, packing=_PACKINGS.get(name.rpartition(".")[2]), max_content_bytes=limit)
+        return read_records(data, landing, compression=_COMPRESSIONS.get(name.rpartition(".")[2]), max_content_bytes=limit)
     return read_rows(data, landing.format, max_content_bytes=limit)
 
 

@@ -137,10 +137,10 @@ def test_a_row_over_the_limit_and_one_that_is_no_record_have_their_problem(monke
 
 def test_zstd_of_several_frames_is_one_file_and_damage_gives_no_record() -> None:
     packed = pa.compress(b'{"a": 1}\n{"b"', "zstd", asbytes=True) + pa.compress(b": 2}\n", "zstd", asbytes=True)
-    assert [record.content for record in read_records(packed, JSON, packing=ZSTD, max_content_bytes=LIMIT)] == [b'{"a": 1}', b'{"b": 2}']
+    assert [record.content for record in read_records(packed, JSON, compression=ZSTD, max_content_bytes=LIMIT)] == [b'{"a": 1}', b'{"b": 2}']
     whole = pa.compress(b'{"id": 1}\n' * 100_000, "zstd", asbytes=True)
     for data in (b"", b"{}", whole[:-5], whole[:40], whole + b"more"):
         with pytest.raises(Unreadable, match=r"zstd .*land it again"):
-            list(read_records(data, JSON, packing=ZSTD, max_content_bytes=LIMIT))
+            list(read_records(data, JSON, compression=ZSTD, max_content_bytes=LIMIT))
     with pytest.raises(Unreadable, match="it unpacks to more than 5000 bytes"):
-        list(read_records(whole, JSON, packing=ZSTD, max_content_bytes=5_000))
+        list(read_records(whole, JSON, compression=ZSTD, max_content_bytes=5_000))
