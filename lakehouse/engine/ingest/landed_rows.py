@@ -81,7 +81,7 @@ def _avro(data: bytes) -> Iterator[tuple[list[Any], int]]:
     from fastavro import block_reader
 
     for block in block_reader(BytesIO(data)):
-        yield list(block), len(block.bytes_.getbuffer())
+        yield list(block), len(block.bytes_.getbuffer())  # pyright: ignore[reportAttributeAccessIssue]  # the stub lacks it
 
 
 def _record(number: int, row: Any) -> Record:
