@@ -16,7 +16,7 @@ from lakehouse.engine.compaction import run
 from lakehouse.engine.lake import open_lake
 from lakehouse.runtime import server
 from lakehouse_tests.conftest import own_settings
-from lakehouse_tests.journeys.beside import Report, play
+from lakehouse_tests.journeys.foreign_writers import Report, play
 
 
 def main(rounds: int = 200, seed: int = 1) -> int:

@@ -26,7 +26,7 @@ from lakehouse.core.settings import parse_settings
 from lakehouse.defs.compaction import SWEEP_MS, compaction_sensor
 from lakehouse.defs.keys import table_key
 from lakehouse.engine.clock import now_ms
-from lakehouse.engine.compaction.probe import record_probe
+from lakehouse.engine.compaction.read_probe import record_probe
 from lakehouse.engine.journal.journal import Journal
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.store import DiskStore

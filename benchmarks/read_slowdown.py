@@ -16,7 +16,7 @@ from pathlib import Path
 from lakehouse import Append, Compaction, Landing, Table
 from lakehouse.core.costs.measured_benefit import gain_of
 from lakehouse.core.declaration.compaction_policy import policy_for
-from lakehouse.engine.compaction.probe import take_pairs
+from lakehouse.engine.compaction.read_probe import take_pairs
 from lakehouse.engine.compaction.run import compact, plan
 from lakehouse.engine.lake import Lake, open_lake
 from lakehouse.engine.spark.sessions import connect

@@ -20,7 +20,7 @@ from benchmarks.s3_server import ask, served
 from lakehouse import Append, Compaction, Landing, Table
 from lakehouse.cli.context import LakeContext
 from lakehouse.cli.dagster_runs import Recorder, open_recorder
-from lakehouse.cli.fleet import look_at_fleet
+from lakehouse.cli.fleet_from_logs import look_at_fleet
 from lakehouse.core.settings import Settings
 from lakehouse.engine.compaction.run import compact
 from lakehouse.engine.declared_tables import declared_tables

@@ -22,7 +22,7 @@ from lakehouse.core.settings import parse_settings
 from lakehouse.engine.clock import now_ms
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.store import DiskStore
-from lakehouse.engine.vacuum import LakeFacts, facts, plan
+from lakehouse.engine.vacuum import LakeFacts, plan, table_facts
 
 ORPHANS, IN_LOG = (1_000_000, 3_000_000), 250_000
 MOST_BYTES, MOST_GROWTH = 700_000_000, 1.15
@@ -67,7 +67,7 @@ def measure(root: Path, orphans: int) -> None:
     lake_settings = parse_settings({"LAKEHOUSE_ROOT": str(root), "LAKEHOUSE_REPLAY": "off"}, base=root)
     store = Listed(root)
     store.orphans = orphans
-    facts.SETTLED_MS = now_ms()  # the log's deletion vectors are listed nowhere
+    table_facts.SETTLED_MS = now_ms()  # the log's deletion vectors are listed nowhere
     lake, before, began = Lake(settings=lake_settings, store=store), _bytes("VmHWM"), time.perf_counter()
     found = plan(LakeFacts(lake, [BIG]), BIG, mode="FULL")
     assert found is not None

@@ -8,11 +8,12 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from lakehouse.core.changes.sources import Debezium, Dms
     from lakehouse.core.declaration.compaction_policy import BinPacking, Compaction, LiquidClustering, ZOrder
     from lakehouse.core.declaration.landing import Landing
     from lakehouse.core.declaration.prices import Prices
     from lakehouse.core.declaration.strategies import AfterWrite, AutoCompaction, BySensor, Chosen, NoCompaction, OptimizedWrite, Scheduled
-    from lakehouse.core.declaration.table import Append, Merge, Overwrite, Table, table
+    from lakehouse.core.declaration.table import Append, History, Merge, Overwrite, Table, table
     from lakehouse.core.declaration.vacuum_policy import SHORT_RETENTION_RISK, Vacuum
     from lakehouse.core.declaration.windows import Window
 
@@ -25,6 +26,9 @@ __all__ = [
     "BySensor",
     "Chosen",
     "Compaction",
+    "Debezium",
+    "Dms",
+    "History",
     "Landing",
     "LiquidClustering",
     "Merge",
@@ -39,12 +43,20 @@ __all__ = [
     "ZOrder",
     "table",
 ]
-_HOMES = ("table", "compaction_policy", "strategies", "vacuum_policy", "windows")  # each also has the words that it imports
+# Each also has the words that it imports.
+_HOMES = (
+    "declaration.table",
+    "declaration.compaction_policy",
+    "declaration.strategies",
+    "declaration.vacuum_policy",
+    "declaration.windows",
+    "changes.sources",
+)
 
 
 def __getattr__(name: str) -> object:
     """The word of that name, from the module that has it."""
-    modules = (import_module(f"lakehouse.core.declaration.{home}") for home in _HOMES if name in __all__)
+    modules = (import_module(f"lakehouse.core.{home}") for home in _HOMES if name in __all__)
     for module in modules:
         if hasattr(module, name):
             return getattr(module, name)

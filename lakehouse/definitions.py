@@ -19,7 +19,7 @@ from lakehouse.defs.keys import inventory_key, table_key, vacuum_key
 from lakehouse.defs.landing import landing_assets, landing_sensor
 from lakehouse.defs.resources import lake_of, lake_resources, tables_of
 from lakehouse.defs.table_assets import table_asset
-from lakehouse.defs.upkeep.ranking import maintenance_plan
+from lakehouse.defs.upkeep.ranking_asset import maintenance_plan
 from lakehouse.defs.upkeep.schedules import compaction_schedules
 from lakehouse.defs.vacuum import vacuum_asset
 
@@ -34,7 +34,7 @@ def define(settings: Settings) -> dg.Definitions:
     """
     tables = tables_of(settings)
     resources = lake_resources(settings)
-    lake = lake_of(settings, resources)
+    lake = lake_of(settings, resources, tables)
     return dg.Definitions(
         assets=[
             *landing_assets(tables, lake),

@@ -83,5 +83,5 @@ def _as_row(row: Mapping[str, Any]) -> dict[str, Any]:
             for name, part in value.items()
         }
         if kind == "add" and "stats" in value:
-            shaped[kind]["stats_parsed"] = {"numRecords": json.loads(value["stats"])["numRecords"]}
+            shaped[kind]["stats_parsed"] = {"numRecords": json.loads(value["stats"]).get("numRecords")}
     return shaped

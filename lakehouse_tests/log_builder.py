@@ -3,8 +3,8 @@
     story = LogBuilder(store, "bronze/t").create(partition_by=["d"]).append([("d=1/a", 10), ("d=1/b", 20)])
     story.optimize(["d=1/a", "d=1/b"], into=("d=1/c", 30)).checkpoint()
 
-A file is (path, size) or (path, size, rows); its partition is read from the `name=value` folders of its path. Commit `v`
-happens `v` minutes after `START_MS`. Source of every shape: what Delta 4.4.0 writes.
+A file is (path, size), (path, size, rows) or (path, size, statistics); its partition is read from the `name=value` folders of its path.
+Commit `v` happens `v` minutes after `START_MS`. Source of every shape: what Delta 4.4.0 writes.
 """
 
 import json
@@ -21,7 +21,7 @@ from lakehouse_tests.memory_store import MemoryStore
 START_MS = 1_700_000_000_000
 MINUTE_MS = 60_000
 
-type_of_file = tuple[str, int] | tuple[str, int, int | None]
+type_of_file = tuple[str, int] | tuple[str, int, int | Mapping[str, Any] | None]
 type_of_action = Mapping[str, Any]
 
 
@@ -227,7 +227,8 @@ class LogBuilder:
             "dataChange": data_change,
         }
         if rows != [None]:
-            add["stats"] = json.dumps({"numRecords": rows[0] if rows else size}, separators=(",", ":"))
+            told = rows[0] if rows and isinstance(rows[0], Mapping) else {"numRecords": rows[0] if rows else size}
+            add["stats"] = json.dumps(told, separators=(",", ":"))
         return add
 
     def _remove(self, path: str, *, data_change: bool) -> type_of_action:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from lakehouse.core.inventory import StoredObject
 from lakehouse.engine.clock import now_ms
-from lakehouse.engine.store.contract import LOCAL, StoredFile, checked_name, folder_prefix
+from lakehouse.engine.store.interface import LOCAL, StoredFile, checked_name, folder_prefix
 
 
 class MemoryStore:

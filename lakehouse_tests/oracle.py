@@ -14,7 +14,7 @@ import pandas
 
 from lakehouse.replay.delivery import deliver
 from lakehouse.replay.flight_events import tell_events, tell_flights
-from lakehouse.replay.package import data_folder
+from lakehouse.replay.nycflights13_files import data_folder
 
 _KEYS = ("flight_date", "carrier", "origin", "dest")
 _MOST_DIFFERENCES = 20

@@ -11,7 +11,7 @@ import pytest
 
 from benchmarks.mutant_rules import RULES
 from benchmarks.safety_page import tables
-from lakehouse import Compaction, Landing, Prices, Vacuum
+from lakehouse import Compaction, Debezium, Dms, Landing, Merge, Prices, Vacuum
 from lakehouse.core.declaration.table import find_tables
 from lakehouse.core.reasons import Reason
 from lakehouse.core.settings import ACCEPTED
@@ -45,6 +45,8 @@ def test_every_knob_has_its_line_and_those_that_a_person_meets_first_come_first(
     assert [table for table in tables if table not in page] == []
     landing = [limit for limit in fields(Landing) if "line" in limit.metadata]
     assert knob_table(landing) in (DOCS / "landing.md").read_text()
+    changes = (fields(Dms), fields(Debezium), [knob for knob in fields(Merge) if "line" in knob.metadata])
+    assert [table for table in map(knob_table, changes) if table not in (DOCS / "cdc.md").read_text()] == []
     prices = [f"| `{price.name}` | {default_of(price)} | {price.metadata['line']} |" for price in fields(Prices)]
     assert [line for line in prices if line not in (DOCS / "costs.md").read_text()] == []
 
@@ -92,6 +94,12 @@ def test_every_file_on_the_map_is_there() -> None:
             folder = path.parent
             missing += [] if (DOCS.parent / path).exists() else [name]
     assert missing == []
+
+
+def test_the_tables_of_change_data_are_tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "from_cdc.py").write_text(re.findall(r"```python\n(.*?)```", (DOCS / "cdc.md").read_text(), flags=re.DOTALL)[0])
+    monkeypatch.syspath_prepend(tmp_path)
+    assert list(find_tables([importlib.import_module("from_cdc")])) == ["bronze/customers", "bronze/orders"]
 
 
 def test_the_guide_s_tables_are_tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

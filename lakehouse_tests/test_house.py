@@ -384,7 +384,8 @@ def test_core_loads_nothing_from_outside() -> None:
 
 
 def test_the_public_door_has_these_names_and_loads_nothing_until_it_is_asked() -> None:
-    names = """SHORT_RETENTION_RISK AfterWrite Append AutoCompaction BinPacking BySensor Chosen Compaction Landing LiquidClustering Merge
+    names = """SHORT_RETENTION_RISK AfterWrite Append AutoCompaction BinPacking BySensor Chosen Compaction Debezium Dms History Landing
+        LiquidClustering Merge
         NoCompaction OptimizedWrite Overwrite Prices Scheduled Table Vacuum Window ZOrder table"""
     assert lakehouse.__all__ == names.split() and all(hasattr(lakehouse, name) for name in lakehouse.__all__)
     script = "import sys, lakehouse; print([name for name in sys.modules if name.startswith('lakehouse.')])"

@@ -6,7 +6,7 @@ import tomllib
 import pytest
 import yaml
 
-from lakehouse.runtime.project import ROOT
+from lakehouse.runtime.checkout import ROOT
 
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 LOCK = (ROOT / "requirements.txt").read_text()

@@ -1,13 +1,17 @@
 """What a command works on: the settings in force, the lake they name, and the declared tables that were asked for."""
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 import click
 
+from lakehouse.cli.output import show
+from lakehouse.core.adoption.address import is_address, key_of, parse_address
+from lakehouse.core.adoption.adopted import Adopted
+from lakehouse.core.adoption.adopted_file import adopted_table
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.errors import LakehouseError, Refused
 from lakehouse.core.settings import Settings, parse_settings
@@ -15,7 +19,7 @@ from lakehouse.core.text import nearest_words
 from lakehouse.engine.declared_tables import declared_tables
 from lakehouse.engine.delta_log import garbage_uncollected
 from lakehouse.engine.lake import Lake, open_lake
-from lakehouse.runtime.project import ROOT
+from lakehouse.runtime.checkout import ROOT
 
 _READERS = 8
 
@@ -58,7 +62,40 @@ def settings_in_force() -> Settings:
 def open_declared() -> LakeContext:
     """The lake of the settings in force, and the tables of its package."""
     settings = settings_in_force()
-    return LakeContext(lake=open_lake(settings), tables=declared_tables(settings))
+    return _opened(declared_tables(settings), settings)
+
+
+def open_tables(wanted: Sequence[str]) -> tuple[LakeContext, list[Table]]:
+    """The lake, and the tables that are wanted, by key or by address (a folder, `s3://…`); all that are declared for none.
+
+    A Delta table that is not declared is one that others write, under a key of its own.
+
+    Raises:
+        Refused: as for `choose` and `parse_address`.
+    """
+    settings = settings_in_force()
+    tables = declared_tables(settings)
+    places = {_place_of(table, settings): table.key for table in tables.values()}
+    keys = list[str]()
+    for word in wanted:
+        if not is_address(word):
+            keys.append(word)
+            continue
+        address = parse_address(word, base=os.getcwd())
+        key = places.setdefault(address, key_of(address, tables))
+        if key not in tables:
+            tables[key] = adopted_table(key, address)
+        keys.append(key)
+    opened = _opened(tables, settings)
+    return opened, opened.choose(keys)
+
+
+def _opened(tables: Mapping[str, Table], settings: Settings) -> LakeContext:
+    return LakeContext(lake=open_lake(settings, tables=tables.values()), tables=tables)
+
+
+def _place_of(table: Table, settings: Settings) -> str:
+    return table.write.uri if isinstance(table.write, Adopted) else f"{settings.root}/{table.key}"
 
 
 def look_at_each(tables: Sequence[Table], look: Callable[[Table], type_of_found | None]) -> list[Found[type_of_found]]:
@@ -72,6 +109,18 @@ def look_at_each(tables: Sequence[Table], look: Callable[[Table], type_of_found 
 
     with garbage_uncollected(), ThreadPoolExecutor(max_workers=_READERS) as readers:
         return list(readers.map(one, tables))
+
+
+def address_field(table: Table) -> dict[str, str]:
+    """What a document says beside of a table that others write: its address."""
+    return {"uri": table.write.uri} if isinstance(table.write, Adopted) else {}
+
+
+def show_addresses(tables: Iterable[Table]) -> None:
+    """A line for each table that others write: its address, for which its key stands elsewhere."""
+    for table in tables:
+        if isinstance(table.write, Adopted):
+            show(f"{table.key} is {table.write.uri}")
 
 
 def nearest(word: str, known: Mapping[str, Any]) -> str:

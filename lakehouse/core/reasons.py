@@ -53,6 +53,14 @@ class Reason(Enum):
     PLAN_REFUSED = "nothing can be planned: {why}"
     ALL_WARM = "{warm:partition} with mergeable files, each written to within the last {hours} h"
 
+    # How a compaction is checked after its commit.
+    CONTENT_COMPARED = "every row is compared after the commit, which takes about {seconds} s and {usd} USD"
+    ROWS_DECLARED = "its declaration says {said}: row counts and statistics of the log are compared, and no data is read again"
+    TOO_LARGE_TO_COMPARE = (
+        "row counts and statistics of the log are compared: it rewrites {bytes:size}, and to compare every row of more than {bound:size} "
+        '(about {seconds} s and {usd} USD) the declaration must say verify="content"'
+    )
+
     # What the sensor says of one table.
     DUE = "{mergeable} mergeable files reach the threshold of {threshold}"
     BELOW_THRESHOLD = "{mergeable} mergeable files, {threshold} wanted"
@@ -74,6 +82,10 @@ class Reason(Enum):
 
     # Why a table is left alone, whatever it would gain.
     OPTED_OUT = "its declaration says {said}: nothing runs unless a person insists (--anyway)"
+    WRITERS_UNKNOWN = (
+        "others write it, and on {where} Spark looks for a version before it writes it: a commit of theirs in between would be lost; "
+        'accepted: writers = "none" (nobody commits while a compaction runs) or "conditional", see docs/adopt.md'
+    )
     PAUSED = "paused since {since:time}, {until}{why}"
     RECOMMEND_ONLY = "its declaration says mode {mode}: a person runs what the plan shows, with lakehouse compact {table}"
     BREAKER_CLOSED = (

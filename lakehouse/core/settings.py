@@ -37,6 +37,8 @@ _ADDRESSES = {
 _MEMORY = re.compile(r"[1-9][0-9]{0,8}[mg]")
 _WHOLE = re.compile(r"[0-9]{1,9}")
 _USD = re.compile(r"[0-9]{1,6}(\.[0-9]{1,6})?")
+_CHANGES = re.compile("off|dms|debezium")
+_DEMO_TABLES = {"dms": "lakehouse.replay.cdc.dms", "debezium": "lakehouse.replay.cdc.debezium"}
 _MODULE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
 
 # name -> (default, what is accepted)
@@ -52,7 +54,9 @@ ACCEPTED = {
     "LAKEHOUSE_COMPACTION_TICK_SECONDS": ("10, on S3 30", "seconds between two ticks of the compaction sensor, 5 to 3600"),
     "LAKEHOUSE_COMPUTE_LOGS": ("home", "home or lake: what runs print is kept in LAKEHOUSE_HOME, or with a lake on S3"),
     "LAKEHOUSE_TABLES": ("lakehouse.tables", "the dotted name of the package that declares the tables"),
+    "LAKEHOUSE_ADOPTED": ("adopted.toml", "a file that names the tables that others write"),
     "LAKEHOUSE_REPLAY": ("on", "on or off: whether the year of flights is played into the landing area"),
+    "LAKEHOUSE_REPLAY_CDC": ("off", "off, dms or debezium: whether flights land as change data; with it come tables that read them"),
     "LAKEHOUSE_REPLAY_START": ("2013-01-01", "a date in 2013, like 2013-01-01"),
     "LAKEHOUSE_REPLAY_HOURS": ("12", "simulated hours per tick, 1 to 744"),
     "LAKEHOUSE_REPLAY_SECONDS": ("45", "seconds between ticks, 5 to 86400"),
@@ -74,7 +78,9 @@ class Settings:
     compaction_tick_seconds: int
     compute_logs_in_lake: bool
     tables: str
+    adopted: Path
     replay: bool
+    replay_changes: str
     replay_start: datetime
     replay_hours: int
     replay_seconds: int
@@ -113,7 +119,9 @@ class Settings:
             "LAKEHOUSE_COMPACTION_TICK_SECONDS": str(self.compaction_tick_seconds),
             "LAKEHOUSE_COMPUTE_LOGS": "lake" if self.compute_logs_in_lake else "home",
             "LAKEHOUSE_TABLES": self.tables,
+            "LAKEHOUSE_ADOPTED": str(self.adopted),
             "LAKEHOUSE_REPLAY": "on" if self.replay else "off",
+            "LAKEHOUSE_REPLAY_CDC": self.replay_changes,
             "LAKEHOUSE_REPLAY_START": f"{self.replay_start:%Y-%m-%d}",
             "LAKEHOUSE_REPLAY_HOURS": str(self.replay_hours),
             "LAKEHOUSE_REPLAY_SECONDS": str(self.replay_seconds),
@@ -133,6 +141,8 @@ def parse_settings(environ: Mapping[str, str], *, base: Path) -> Settings:
     root = _root(environ.get("LAKEHOUSE_ROOT") or f"{home}/lake", base=base)
     tick = "LAKEHOUSE_COMPACTION_TICK_SECONDS"
     values[tick] = environ.get(tick) or ("30" if root.startswith("s3://") else "10")
+    changes = _matching(values, "LAKEHOUSE_REPLAY_CDC", _CHANGES)
+    values["LAKEHOUSE_TABLES"] = environ.get("LAKEHOUSE_TABLES") or _DEMO_TABLES.get(changes, values["LAKEHOUSE_TABLES"])
     port, spark_port = _ports(values)
     if values["LAKEHOUSE_COMPUTE_LOGS"] not in (("home", "lake") if root.startswith("s3://") else ("home",)):
         raise _refused("LAKEHOUSE_COMPUTE_LOGS", values["LAKEHOUSE_COMPUTE_LOGS"])
@@ -148,11 +158,18 @@ def parse_settings(environ: Mapping[str, str], *, base: Path) -> Settings:
         compaction_tick_seconds=_whole(values, tick, 5, 3600),
         compute_logs_in_lake=values["LAKEHOUSE_COMPUTE_LOGS"] == "lake",
         tables=_matching(values, "LAKEHOUSE_TABLES", _MODULE),
+        adopted=Path(_folder("LAKEHOUSE_ADOPTED", values["LAKEHOUSE_ADOPTED"], base=base)),
         replay=_switch(values, "LAKEHOUSE_REPLAY"),
+        replay_changes=changes,
         replay_start=_day(values, "LAKEHOUSE_REPLAY_START"),
         replay_hours=_whole(values, "LAKEHOUSE_REPLAY_HOURS", 1, 744),
         replay_seconds=_whole(values, "LAKEHOUSE_REPLAY_SECONDS", 5, 86400),
     )
+
+
+def holds_credentials(address: str) -> bool:
+    """Whether an address holds a user, a password or a signed query."""
+    return _CREDENTIALS.search(address) is not None
 
 
 def s3_endpoint(environ: Mapping[str, str]) -> str | None:
@@ -173,7 +190,7 @@ def _refused(name: str, value: str, *, near: str | None = None) -> Refused:
 def _refuse_credentials(environ: Mapping[str, str]) -> None:
     """Refuses an address with credentials in it, and does not repeat it."""
     for name, place in _ADDRESSES.items():
-        if _CREDENTIALS.search(environ.get(name, "")):
+        if holds_credentials(environ.get(name, "")):
             raise Refused(f"{name} holds a user, a password or a signed query; accepted: an address without; {place}")
 
 
@@ -208,12 +225,13 @@ def _root(value: str, *, base: Path) -> str:
     if not value.startswith("s3://"):
         raise _refused("LAKEHOUSE_ROOT", value, near=_nearest_s3(scheme["rest"]) if _means_s3(scheme["scheme"], scheme["rest"]) else None)
     bucket, _, prefix = value.removeprefix("s3://").rstrip("/").partition("/")
-    if not _is_bucket(bucket) or (prefix and not _is_prefix(prefix)):
+    if not is_bucket(bucket) or (prefix and not _is_prefix(prefix)):
         raise _refused("LAKEHOUSE_ROOT", value, near=_nearest_s3(scheme["rest"]))
     return value.rstrip("/")
 
 
-def _is_bucket(name: str) -> bool:
+def is_bucket(name: str) -> bool:
+    """Whether a bucket can have that name."""
     return bool(_BUCKET.fullmatch(name)) and not _IP_ADDRESS.fullmatch(name)
 
 
@@ -230,7 +248,7 @@ def _nearest_s3(rest: str) -> str | None:
     host, _, path = rest.strip("/").partition("/")
     bucket = re.sub(r"[^a-z0-9.-]+", "-", host.split(".s3")[0].lower()).strip("-.")
     parts = [re.sub(r"[^A-Za-z0-9_.=-]+", "-", part) for part in path.split("/") if part.strip(".")]
-    return "/".join(["s3:/", bucket, *parts]) if _is_bucket(bucket) else None
+    return "/".join(["s3:/", bucket, *parts]) if is_bucket(bucket) else None
 
 
 def _ports(values: Mapping[str, str]) -> tuple[int, int]:

@@ -13,7 +13,7 @@ from dagster_pyspark import LazyPySparkResource
 
 from lakehouse.core.declaration.compaction_policy import policy_for
 from lakehouse.core.declaration.table import Table
-from lakehouse.core.delta.facts import TableFacts
+from lakehouse.core.delta.table_facts import TableFacts
 from lakehouse.core.errors import LakehouseError, Refused
 from lakehouse.core.scheduling.circuit_breaker import closed_window
 from lakehouse.core.scheduling.ranking import Decision, describe
@@ -24,8 +24,8 @@ from lakehouse.defs.keys import compaction_key, pool_of, table_key
 from lakehouse.defs.metadata.table import compaction_metadata, table_metadata
 from lakehouse.defs.table_assets import tag_session
 from lakehouse.defs.upkeep.after_write import measured
-from lakehouse.defs.upkeep.fleet import COST_TAG, REFUSED_TAG, read_memory, weigh_fleet
-from lakehouse.defs.upkeep.ranking import report_ranking
+from lakehouse.defs.upkeep.fleet_from_events import COST_TAG, REFUSED_TAG, read_memory, weigh_fleet
+from lakehouse.defs.upkeep.ranking_asset import report_ranking
 from lakehouse.engine.clock import now_ms
 from lakehouse.engine.compaction.hold_back import refuse_held_back
 from lakehouse.engine.journal.cache import JournalCache

@@ -26,7 +26,7 @@ from lakehouse.engine.lake import Lake
 from lakehouse.engine.spark.sessions import session_id
 
 if TYPE_CHECKING:
-    from lakehouse.engine.inventory.table import InventoryOutcome
+    from lakehouse.engine.inventory.reports_table import InventoryOutcome
 
 # After the night's loads, and before the day's; reports of AWS are asked for by the sensor when they come.
 CRON = "0 5 * * *"
@@ -59,7 +59,7 @@ def inventory_asset(tables: Sequence[Table], lake: Lake) -> dg.AssetsDefinition:
     def inventory(
         context: dg.AssetExecutionContext, config: InventoryConfig, spark: LazyPySparkResource
     ) -> Iterator[dg.MaterializeResult[Any] | dg.AssetCheckResult]:
-        from lakehouse.engine.inventory.table import judge
+        from lakehouse.engine.inventory.reports_table import judge
 
         def session() -> Any:
             opened = spark.spark_session
@@ -132,7 +132,7 @@ def _load(
     context: dg.AssetExecutionContext, lake: Lake, tables: Sequence[Table], config: InventoryConfig, session: Any
 ) -> "InventoryOutcome":
     from lakehouse.engine.inventory import fresh_report
-    from lakehouse.engine.inventory.table import load_report
+    from lakehouse.engine.inventory.reports_table import load_report
 
     now = now_ms()
     report = fresh_report(lake, now_ms=now, configuration=config.configuration or None)

@@ -1,7 +1,7 @@
 """What the settings stand for: the tables, the lake, and Spark and S3 as Dagster resources. Nothing is opened before a run asks for it."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dagster_pyspark import LazyPySparkResource
@@ -24,9 +24,9 @@ def tables_of(settings: Settings) -> tuple[Table, ...]:
     return tuple(declared_tables(settings).values())
 
 
-def lake_of(settings: Settings, resources: Mapping[str, Any]) -> Lake:
+def lake_of(settings: Settings, resources: Mapping[str, Any], tables: Sequence[Table] = ()) -> Lake:
     """The lake that every factory is given; it touches nothing until it is asked, and reaches S3 by the resource `s3`."""
-    return open_lake(settings, resources["s3"].get_client if settings.on_s3 else None)
+    return open_lake(settings, resources["s3"].get_client if "s3" in resources else None, tables=tables)
 
 
 def lake_resources(settings: Settings) -> dict[str, Any]:

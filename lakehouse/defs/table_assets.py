@@ -8,8 +8,8 @@ import dagster as dg
 from dagster_pyspark import LazyPySparkResource
 
 from lakehouse.core.declaration.table import Table
-from lakehouse.core.delta.commits import History
-from lakehouse.core.delta.facts import TableFacts
+from lakehouse.core.delta.commits import Commits
+from lakehouse.core.delta.table_facts import TableFacts
 from lakehouse.core.ingest.batches import SetAside
 from lakehouse.core.ingest.outcome import WriteOutcome
 from lakehouse.core.text import printable
@@ -107,7 +107,7 @@ def _tell(context: dg.AssetExecutionContext, table: Table, outcome: WriteOutcome
         context.log.warning(f"{table.key}: its strategy would set it otherwise, but a person set {left}, which stays")
 
 
-def _last_change(history: History, version: int) -> int:
+def _last_change(history: Commits, version: int) -> int:
     changes = [commit.version for commit in history.commits if commit.changed_data]
     if changes:
         return changes[-1]

@@ -1,26 +1,66 @@
 """One lake: its settings and its store, and what lies where in it."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
 from typing import Any
 
+from lakehouse.core.adoption.address import spark_address
+from lakehouse.core.adoption.adopted import Adopted
+from lakehouse.core.declaration.table import Table
 from lakehouse.core.settings import Settings
 from lakehouse.engine.delta_log import TableFacts, read_facts
-from lakehouse.engine.store import Store, open_store
+from lakehouse.engine.store import DiskStore, Mount, MountedStore, S3Store, Store, open_store
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lake:
-    """Settings and the store at their root; names in the store are relative to that root."""
+    """Settings and the store at their root; names in the store are relative to that root.
+
+    `elsewhere` are the tables that lie outside it, by key, with their addresses as Spark spells them; the store finds them by their keys.
+    """
 
     settings: Settings
     store: Store
+    elsewhere: Mapping[str, str] = field(default_factory=dict[str, str])
+
+    def table_uri(self, key: str) -> str:
+        """Where a table lies, as Spark spells it."""
+        return self.elsewhere.get(key) or self.settings.table_uri(key)
+
+    def on_s3(self, key: str) -> bool:
+        """Whether a table lies on S3."""
+        return self.table_uri(key).startswith("s3")
+
+    def clock_ms(self, key: str) -> int | None:
+        """The time by the storage of a table that lies in a bucket elsewhere; `None` for all others, whose storage is asked by a file."""
+        mount = self.store.mounts.get(key) if isinstance(self.store, MountedStore) else None
+        return mount.store.clock_ms() if mount is not None and isinstance(mount.store, S3Store) else None
 
     def facts(self, key: str, *, version: int | None = None) -> TableFacts | None:
         """What the log of a table says now, or said at `version`; `None` where there is no table yet."""
-        return read_facts(self.store, key, uri=self.settings.table_uri(key), version=version)
+        return read_facts(self.store, key, uri=self.table_uri(key), version=version)
 
 
-def open_lake(settings: Settings, make_client: Callable[[], Any] | None = None) -> Lake:
-    """The lake that the settings name; nothing is created and, on S3, nothing is asked yet. `make_client` is as for `open_store`."""
-    return Lake(settings=settings, store=open_store(settings, make_client))
+def open_lake(settings: Settings, make_client: Callable[[], Any] | None = None, *, tables: Iterable[Table] = ()) -> Lake:
+    """The lake that the settings name; nothing is created and, on S3, nothing is asked yet. `make_client` is as for `open_store`.
+
+    Those of the `tables` that others write are found where they lie.
+    """
+    store = open_store(settings, make_client)
+    adopted = {table.key: table.write.uri for table in tables if isinstance(table.write, Adopted)}
+    elsewhere = {key: uri for key, uri in adopted.items() if uri != f"{settings.root}/{key}"}
+    if not elsewhere:
+        return Lake(settings=settings, store=store)
+    bucket_of = cache(lambda bucket: S3Store(bucket, "", make_client=make_client))
+    mounts = {key: _mount(uri, bucket_of) for key, uri in elsewhere.items()}
+    uris = {key: spark_address(uri) for key, uri in elsewhere.items()}
+    return Lake(settings=settings, store=MountedStore(store, mounts), elsewhere=uris)
+
+
+def _mount(uri: str, bucket_of: Callable[[str], Store]) -> Mount:
+    if not uri.startswith("s3://"):
+        return Mount(store=DiskStore(Path(uri)))
+    bucket, _, folder = uri.removeprefix("s3://").partition("/")
+    return Mount(store=bucket_of(bucket), folder=folder)

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from lakehouse.core.compaction.plan import plan_or_refusal
 from lakehouse.core.declaration.table import Table
-from lakehouse.core.delta.commits import History
-from lakehouse.core.delta.facts import TableFacts
+from lakehouse.core.delta.commits import Commits
+from lakehouse.core.delta.table_facts import TableFacts
 from lakehouse.core.errors import LakehouseError
 from lakehouse.core.scheduling.circuit_breaker import CompactionTry, tries_of
 from lakehouse.core.scheduling.health import Health, assess_health
@@ -37,7 +37,7 @@ def health_of(table: Table, facts: TableFacts) -> Health:
     return assess_health(facts.snapshot, plan_or_refusal(table, facts.snapshot, facts.history, now_ms=now_ms()))
 
 
-def last_compaction_ms(history: History, failures: Iterable[CompactionTry]) -> int | None:
+def last_compaction_ms(history: Commits, failures: Iterable[CompactionTry]) -> int | None:
     """When our newest compaction that stayed was committed; `None` where there was none."""
     return max((each.ended_ms for each in tries_of(history, failures) if each.result == "succeeded"), default=None)
 

@@ -21,7 +21,7 @@ from lakehouse.core.errors import Transient
 from lakehouse.engine.clock import pause_about
 from lakehouse.engine.journal.journal import Journal
 from lakehouse.engine.lake import Lake
-from lakehouse.engine.owner import claim
+from lakehouse.engine.lake_owner import claim
 from lakehouse.engine.spark.sessions import adopt, interrupt_session, is_conflict, is_lost, session_id
 from lakehouse.runtime.processes import hold_lock
 

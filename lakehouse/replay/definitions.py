@@ -36,7 +36,7 @@ def replay_sensor(settings: Settings) -> dg.SensorDefinition:
         if runs > _MOST_RUNS:
             return dg.SkipReason(f"landed nothing: {runs} runs are unfinished, more than {_MOST_RUNS}; the world waits for the lake")
         try:
-            played = play(store, settings.home, start=settings.replay_start, hours=settings.replay_hours)
+            played = play(store, settings.home, start=settings.replay_start, hours=settings.replay_hours, changes=settings.replay_changes)
         except Transient as error:
             return dg.SkipReason(f"landed nothing: {error}")
         context.update_cursor(f"{played.until:%Y-%m-%dT%H}")

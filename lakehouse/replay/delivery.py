@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pandas
 
-from lakehouse.replay import chance
+from lakehouse.replay import random_by_name
 from lakehouse.replay.flight_events import as_bytes
 
 if TYPE_CHECKING:
@@ -22,12 +22,12 @@ _TWICE_PER_MILLE = 5
 def deliver(events: pandas.DataFrame) -> pandas.DataFrame:
     """One row per delivery: the columns of its event, and `delivered`, the hour whose file it is in."""
     ids = as_bytes(events.event_id)
-    is_late = chance.draw(ids, "late") % 1000 < _LATE_PER_MILLE
-    is_twice = chance.draw(ids, "twice") % 1000 < _TWICE_PER_MILLE
-    late_hours = is_late * (1 + chance.draw(ids, "hours late") % 6)
+    is_late = random_by_name.draw(ids, "late") % 1000 < _LATE_PER_MILLE
+    is_twice = random_by_name.draw(ids, "twice") % 1000 < _TWICE_PER_MILLE
+    late_hours = is_late * (1 + random_by_name.draw(ids, "hours late") % 6)
     first = events.assign(delivered=_later(events.event_time.dt.floor("h"), late_hours))
     second = first[is_twice]
-    second = second.assign(delivered=_later(second.delivered, chance.draw(ids[is_twice], "hours to the second copy") % 7))
+    second = second.assign(delivered=_later(second.delivered, random_by_name.draw(ids[is_twice], "hours to the second copy") % 7))
     return pandas.concat([first, second], ignore_index=True)
 
 

@@ -13,7 +13,7 @@ from itertools import groupby
 from operator import itemgetter
 from typing import Any
 
-from lakehouse.replay.package import REFERENCES, read_reference
+from lakehouse.replay.nycflights13_files import REFERENCES, read_reference
 
 _by_file = itemgetter("hour", "origin")
 

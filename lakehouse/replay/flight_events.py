@@ -16,8 +16,8 @@ import numpy
 import pandas
 import pyarrow
 
-from lakehouse.replay import chance
-from lakehouse.replay.package import read_flights
+from lakehouse.replay import random_by_name
+from lakehouse.replay.nycflights13_files import read_flights
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -46,7 +46,7 @@ def tell_flights() -> pandas.DataFrame:
             "departed_at": departed,
             "arrived_at": departed + _minutes(_minutes_to_arrival(raw)),
             **{name: raw[name].astype("Int64") for name in _DELAYS},
-            "announced_at": scheduled - _minutes(pandas.Series(180 + chance.draw(as_bytes(flight_id), "announced") % 361)),
+            "announced_at": scheduled - _minutes(pandas.Series(180 + random_by_name.draw(as_bytes(flight_id), "announced") % 361)),
         }
     )
 

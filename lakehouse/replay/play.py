@@ -26,7 +26,7 @@ from pathlib import Path
 from lakehouse.core.errors import Broken, Refused, Transient
 from lakehouse.engine.store import Store
 from lakehouse.replay.files import LandingFile, reference_files
-from lakehouse.replay.world import HOUR, World, prepare
+from lakehouse.replay.prepared_year import HOUR, World, prepare
 
 STATE = "_lakehouse/replay.json"
 _HOURS_READ_AT_ONCE = 24
@@ -75,11 +75,13 @@ def play(
     start: datetime,
     until: datetime | None = None,
     hours: int | None = None,
+    changes: str = "off",
     on_progress: Callable[[Played], None] | None = None,
 ) -> Played:
     """Lands the hours that are next, up to `until` (not included), at most `hours` of them, or to the year's end.
 
-    `start` is the first hour, where no replay has begun yet. `on_progress` hears after each hour what the call has landed so far.
+    `start` is the first hour, where no replay has begun yet. `changes` has flights land as change data: dms or debezium. `on_progress`
+    hears after each hour what the call has landed so far.
 
     Raises:
         Refused: this lake's replay started at another hour than `start`.
@@ -90,7 +92,7 @@ def play(
         stand = _stand(store, start)
         limits = [world.end, *([until] if until else []), *([stand.next + hours * HOUR] if hours is not None else [])]
         played = Played(since=stand.next, until=stand.next, files=0, events=0, share=_share(stand, stand.next, world))
-        for hour, landing in _hours(world, stand, min(limits)):
+        for hour, landing in _hours(world, stand, min(limits), changes):
             played = Played(
                 since=stand.next,
                 until=hour + HOUR,
@@ -114,12 +116,13 @@ def _share(stand: ReplayPosition, hour: datetime, world: World) -> float:
     return (hour - stand.start) / (world.end - stand.start)
 
 
-def _hours(world: World, stand: ReplayPosition, end: datetime) -> Iterator[tuple[datetime, list[LandingFile]]]:
+def _hours(world: World, stand: ReplayPosition, end: datetime, changes: str) -> Iterator[tuple[datetime, list[LandingFile]]]:
     """Every hour to land, also one without files."""
     hour = stand.next
     while hour < end:
         chunk_end = min(end, hour + _HOURS_READ_AT_ONCE * HOUR)
-        files = {at: list(group) for at, group in groupby(world.files(hour, chunk_end), key=attrgetter("hour"))}
+        found = world.files(hour, chunk_end, changes=changes, first=stand.start)
+        files = {at: list(group) for at, group in groupby(found, key=attrgetter("hour"))}
         while hour < chunk_end:
             first = reference_files(hour) if hour == stand.start else ()
             yield hour, [*first, *files.get(hour, ())]

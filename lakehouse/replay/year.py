@@ -10,7 +10,7 @@ from pyarrow import parquet
 
 from lakehouse.replay.delivery import deliver
 from lakehouse.replay.flight_events import tell_events, tell_flights
-from lakehouse.replay.package import read_weather
+from lakehouse.replay.nycflights13_files import read_weather
 
 _FLIGHT = ("flight_id", "flight_date", "carrier", "flight", "tailnum", "origin", "dest", "distance", "scheduled_departure")
 _KNOWN_FROM_DEPARTURE = ("departed_at", "dep_delay")

@@ -7,7 +7,7 @@ from typing import Any
 import yaml
 
 from lakehouse.core.settings import Settings, s3_endpoint
-from lakehouse.runtime.project import ROOT
+from lakehouse.runtime.checkout import ROOT
 
 
 def dagster_home(settings: Settings) -> Path:

@@ -20,9 +20,9 @@ from types import FrameType
 from lakehouse.core.errors import Broken, Refused
 from lakehouse.core.settings import Settings
 from lakehouse.runtime import server
+from lakehouse.runtime.checkout import ROOT
 from lakehouse.runtime.dagster_home import dagster_home
 from lakehouse.runtime.processes import hold_lock, port_is_free
-from lakehouse.runtime.project import ROOT
 from lakehouse.runtime.server import supervised
 from lakehouse.runtime.supervisor import Supervised, supervise
 

@@ -18,9 +18,9 @@ from functools import cache
 from pathlib import Path
 
 from lakehouse.core.errors import Broken, LakehouseError, Transient
+from lakehouse.runtime.checkout import STATE
 from lakehouse.runtime.java import find_java
 from lakehouse.runtime.processes import hold_lock
-from lakehouse.runtime.project import STATE
 
 FOLDER = STATE / "jars"
 _HERE = Path(__file__).resolve().parent

@@ -11,7 +11,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from lakehouse.core.errors import Refused
-from lakehouse.runtime.project import STATE
+from lakehouse.runtime.checkout import STATE
 
 # Spark 4.2 is compiled for 17 and tested on 17 and 21. Source: Spark's documentation, "Downloading"
 _VERSIONS = ("17", "21")

@@ -23,6 +23,7 @@ class Terminal:
         self.environ = {
             "LAKEHOUSE_HOME": str(home),
             "LAKEHOUSE_TABLES": "lakehouse_tests.cli.example",
+            "LAKEHOUSE_ADOPTED": str(home / "adopted.toml"),
             "LAKEHOUSE_SPARK_PORT": "1",
             "LAKEHOUSE_REPLAY": "off",
             **settings,

@@ -18,7 +18,7 @@ import pytest
 from dagster import DagsterEventType, DagsterRunStatus
 
 from lakehouse.core.settings import Settings
-from lakehouse.engine.compaction import probe
+from lakehouse.engine.compaction import read_probe
 from lakehouse.runtime.dagster_home import dagster_home
 from lakehouse_tests.cli.conftest import Terminal
 from lakehouse_tests.cli.test_shapes import SHOWN, shape
@@ -107,7 +107,7 @@ def wait_until_it_writes(settings: Settings, process: "subprocess.Popen[str]", k
 
 
 def test_landing_to_gold_and_compaction_as_planned(settings: Settings, monkeypatch: pytest.MonkeyPatch, log_reads: Counter[str]) -> None:
-    monkeypatch.setattr(probe, "_MOST_PAIRS", 3)  # what a probe asks for is its own tests' matter
+    monkeypatch.setattr(read_probe, "_MOST_PAIRS", 3)  # what a probe asks for is its own tests' matter
     land(settings, "1.json", {"id": "a", "amount": 1, "d": "1"}, {"id": "b", "amount": 2, "d": "2"}, {"amount": 3})
     documents = run(settings, "materialize")
     assert shape(documents) == shape(SHOWN["materialize"])

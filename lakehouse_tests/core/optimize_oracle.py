@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from lakehouse.core.compaction.bins import Clustering, Packing, Purge, ZOrdering
 from lakehouse.core.compaction.plan import CompactionPlan
-from lakehouse.core.delta.commits import Commit, History
+from lakehouse.core.delta.commits import Commit, Commits
 from lakehouse.core.delta.snapshot import DataFile, Snapshot
 
 
@@ -56,8 +56,8 @@ def bins_of(done: CompactionPlan, files: Sequence[DataFile]) -> list[list[DataFi
 
 
 def after(
-    table: Snapshot, past: History, done: CompactionPlan, bins: Sequence[Sequence[DataFile]], outputs: Sequence[int]
-) -> tuple[Snapshot, History]:
+    table: Snapshot, past: Commits, done: CompactionPlan, bins: Sequence[Sequence[DataFile]], outputs: Sequence[int]
+) -> tuple[Snapshot, Commits]:
     """The table and its history once these bins were rewritten into one file each, of these sizes and without deletion vectors."""
     version = table.version + 1
     removed = {file.path for bin_ in bins for file in bin_}
@@ -88,7 +88,7 @@ def after(
     return replace(table, files=files, version=version), replace(past, commits=(*past.commits, commit))
 
 
-def written(table: Snapshot, past: History, files: Sequence[DataFile]) -> tuple[Snapshot, History]:
+def written(table: Snapshot, past: Commits, files: Sequence[DataFile]) -> tuple[Snapshot, Commits]:
     """The table and its history once somebody has appended these files."""
     version = table.version + 1
     commit = Commit(
@@ -101,4 +101,4 @@ def written(table: Snapshot, past: History, files: Sequence[DataFile]) -> tuple[
     return replace(table, files=(*table.files, *files), version=version), replace(past, commits=(*past.commits, commit))
 
 
-NO_PAST = History(table="bronze/t", commits=())
+NO_PAST = Commits(table="bronze/t", commits=())

@@ -29,7 +29,9 @@ def test_the_defaults() -> None:
         compaction_tick_seconds=10,
         compute_logs_in_lake=False,
         tables="lakehouse.tables",
+        adopted=Path("/base/adopted.toml"),
         replay=True,
+        replay_changes="off",
         replay_start=datetime(2013, 1, 1),
         replay_hours=12,
         replay_seconds=45,
@@ -119,8 +121,10 @@ ACCEPTED_VALUES = [
     ("LAKEHOUSE_COMPACTION_TICK_SECONDS", "5"),
     ("LAKEHOUSE_COMPUTE_LOGS", "home"),
     ("LAKEHOUSE_TABLES", "my.own_tables"),
+    ("LAKEHOUSE_ADOPTED", "/etc/adopted.toml"),
     ("LAKEHOUSE_REPLAY", "off"),
     ("LAKEHOUSE_REPLAY_START", "2013-12-31"),
+    ("LAKEHOUSE_REPLAY_CDC", "debezium"),
     ("LAKEHOUSE_REPLAY_HOURS", "744"),
     ("LAKEHOUSE_REPLAY_SECONDS", "5"),
 ]
@@ -154,9 +158,11 @@ REFUSED_VALUES = [
     ("LAKEHOUSE_COMPUTE_LOGS", "s3"),
     ("LAKEHOUSE_COMPUTE_LOGS", "lake"),
     ("LAKEHOUSE_TABLES", "my-tables"),
+    ("LAKEHOUSE_ADOPTED", "s3://bucket/adopted.toml"),
     ("LAKEHOUSE_TABLES", "a..b"),
     ("LAKEHOUSE_REPLAY", "yes"),
     ("LAKEHOUSE_REPLAY_START", "2014-01-01"),
+    ("LAKEHOUSE_REPLAY_CDC", "oracle"),
     ("LAKEHOUSE_REPLAY_START", "2013-02-30"),
     ("LAKEHOUSE_REPLAY_HOURS", "745"),
     ("LAKEHOUSE_REPLAY_SECONDS", "4"),
@@ -235,3 +241,8 @@ def test_another_process_gets_the_same_settings_wherever_it_starts(root: str) ->
     found = parse(LAKEHOUSE_ROOT=root, LAKEHOUSE_HOME="h", LAKEHOUSE_PORT="4000", LAKEHOUSE_REPLAY="off", LAKEHOUSE_SPARK="local[2]")
     assert set(found.as_environ()) == set(ACCEPTED)
     assert parse_settings(found.as_environ(), base=Path("/elsewhere")) == found
+
+
+def test_the_demo_as_change_data_brings_its_tables_unless_others_are_named() -> None:
+    assert parse(LAKEHOUSE_REPLAY_CDC="dms").tables == "lakehouse.replay.cdc.dms"
+    assert parse(LAKEHOUSE_REPLAY_CDC="dms", LAKEHOUSE_TABLES="my.tables").tables == "my.tables"

@@ -6,7 +6,7 @@ import dagster as dg
 import pytest
 
 from lakehouse.core.declaration.table import Table
-from lakehouse.core.delta.commits import Commit, History
+from lakehouse.core.delta.commits import Commit, Commits
 from lakehouse.defs.compaction import compaction_asset
 from lakehouse.defs.keys import pool_of, table_key
 from lakehouse.defs.landing import landing_assets
@@ -120,5 +120,5 @@ def test_a_landed_table_hangs_on_its_landing_area_and_a_derived_one_on_its_input
 
 def test_without_a_commit_that_changed_rows_the_oldest_known_one_stands_for_it() -> None:
     facts = LogBuilder().create().append([("a", 1)]).facts()
-    history = History(table="bronze/t", commits=(Commit(version=9, committed_ms=0, operation="OPTIMIZE", changed_data=False),))
+    history = Commits(table="bronze/t", commits=(Commit(version=9, committed_ms=0, operation="OPTIMIZE", changed_data=False),))
     assert data_version(type(facts)(snapshot=facts.snapshot, history=history)) == "9"

@@ -13,7 +13,7 @@ from lakehouse import Append, Compaction, Table
 from lakehouse.core.settings import Settings, parse_settings
 from lakehouse.engine.clock import now_ms
 from lakehouse.engine.inventory import fresh_report
-from lakehouse.engine.inventory import table as inventory
+from lakehouse.engine.inventory import reports_table as inventory
 from lakehouse.engine.journal.journal import Journal
 from lakehouse.engine.lake import Lake, open_lake
 from lakehouse.engine.spark.sessions import adopt, connect, prepare, session_config, translated

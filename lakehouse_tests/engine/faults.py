@@ -13,7 +13,7 @@ from lakehouse.core.vacuum import Candidate, VacuumPlan
 from lakehouse.engine.clock import now_ms
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.vacuum import LakeFacts, plan, run
-from lakehouse.engine.vacuum.facts import gather
+from lakehouse.engine.vacuum.table_facts import gather
 from lakehouse_tests.engine.reports import row_of, write_report
 from lakehouse_tests.engine.vacuums import table_of
 from lakehouse_tests.log_builder import LogBuilder

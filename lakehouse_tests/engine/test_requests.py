@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from lakehouse.cli.context import LakeContext
-from lakehouse.cli.fleet import look_at_fleet
+from lakehouse.cli.fleet_from_logs import look_at_fleet
 from lakehouse.engine.declared_tables import declared_tables
 from lakehouse.engine.lake import open_lake
 from lakehouse_tests.conftest import own_settings

@@ -12,7 +12,7 @@ from lakehouse_tests.journeys.world import World, wait_for
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     home: Path = tmp_path_factory.mktemp("world")
-    world = World(home, LAKEHOUSE_REPLAY_HOURS="12", LAKEHOUSE_REPLAY_SECONDS="5", LAKEHOUSE_TABLES="lakehouse_tests.journeys.eager")
+    world = World(home, LAKEHOUSE_REPLAY_HOURS="12", LAKEHOUSE_REPLAY_SECONDS="5", LAKEHOUSE_TABLES="lakehouse_tests.journeys.eager_tables")
     with world:
         yield world
     assert world.processes() == []

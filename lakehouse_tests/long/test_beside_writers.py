@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from lakehouse.core.compaction.comparison import Comparison
 from lakehouse.core.compaction.outcome import CompactionOutcome
 from lakehouse.core.delta.commits import Commit
 from lakehouse.core.delta.snapshot import Snapshot
@@ -77,7 +78,7 @@ def test_rows_are_compared_as_they_were_at_the_commit_whoever_writes_after_it(
 
     def after_other_writes(
         lake: Lake, spark: "SparkSession", before: Snapshot, after: TableFacts, commits: Sequence[Commit], ahead: Mapping[str, Any]
-    ) -> int:
+    ) -> Comparison:
         other.sql(f"INSERT INTO {table} VALUES (1000, 1)")
         other.sql(f"DELETE FROM {table} WHERE id % 10 = 3")
         now = lake.facts(events.key)

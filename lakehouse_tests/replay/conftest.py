@@ -7,7 +7,7 @@ import pytest
 
 from lakehouse.replay.delivery import deliver
 from lakehouse.replay.flight_events import tell_events, tell_flights
-from lakehouse.replay.world import World, prepare
+from lakehouse.replay.prepared_year import World, prepare
 from lakehouse_tests.conftest import link_year
 
 

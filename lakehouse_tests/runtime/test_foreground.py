@@ -14,10 +14,10 @@ import yaml
 from lakehouse.core.errors import Refused
 from lakehouse.core.settings import parse_settings
 from lakehouse.runtime import foreground, server
+from lakehouse.runtime.checkout import ROOT
 from lakehouse.runtime.dagster_home import dagster_home
 from lakehouse.runtime.foreground import run_all
 from lakehouse.runtime.processes import group_members, hold_lock
-from lakehouse.runtime.project import ROOT
 from lakehouse_tests.conftest import free_port, own_settings, wait_until
 
 # Hears no interrupt, and says so.

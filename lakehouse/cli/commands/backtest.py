@@ -10,8 +10,8 @@ from lakehouse.cli.commands.backtest_text import backtest_document, print_backte
 from lakehouse.cli.context import LakeContext, complete_table, open_declared
 from lakehouse.cli.output import json_option, tell, write_json
 from lakehouse.cli.plot import check_plot, files_picture
-from lakehouse.core.backtest.replay import real_result, replay_history
 from lakehouse.core.backtest.result import Backtest
+from lakehouse.core.backtest.simulate import real_result, replay_history
 from lakehouse.core.costs.estimate import fit_rates
 from lakehouse.core.declaration.compaction_policy import Compaction, policy_for
 from lakehouse.core.declaration.policy_text import parse_policy
@@ -70,7 +70,7 @@ def backtests_of(subject: Subject, words: Sequence[str] = (), *, compare: bool =
     lake, key, declared = subject.lake, subject.key, subject.declared
     wishes = {"given": parse_policy(words, declared)} if words else {}
     wishes |= {"in_force": declared} if compare or not words else {}
-    uri = lake.settings.table_uri(key)
+    uri = lake.table_uri(key)
     file_history, facts = read_file_history(lake.store, key, uri=uri), lake.facts(key)
     if file_history is None or facts is None:
         raise Refused(f"backtest of {key}: there is no Delta table at {uri}; accepted: a declared table, a path or a URI")

@@ -14,7 +14,7 @@ from lakehouse.core.declaration.table import Table
 from lakehouse.core.errors import Broken, Refused
 from lakehouse.engine.compaction import run
 from lakehouse.engine.compaction.hold_back import refuse_held_back
-from lakehouse.engine.compaction.unverified import unverified
+from lakehouse.engine.compaction.unverified_commits import unverified
 
 
 @click.command(

@@ -5,11 +5,12 @@ from typing import Any
 
 import click
 
-from lakehouse.cli.context import Found, complete_table, look_at_each, open_declared
+from lakehouse.cli.context import Found, address_field, complete_table, look_at_each, open_tables, show_addresses
 from lakehouse.cli.exit_codes import absent_cell, absent_sentence, exit_code, tell_errors
 from lakehouse.cli.output import bytes_text, count_text, json_option, print_grid, show, write_json
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.scheduling.health import Health
+from lakehouse.engine.adoption.find import facts_of
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.table_health import health_of
 
@@ -17,17 +18,18 @@ _BAR_WIDTH = 30
 
 
 @click.command("health", short_help="Counts and scores, worst first; no JVM.", epilog="Example: lakehouse health silver/flights --verbose")
-@click.argument("tables", metavar="[TABLE]...", nargs=-1, shell_complete=complete_table)
+@click.argument("tables", metavar="[TABLE|ADDRESS]...", nargs=-1, shell_complete=complete_table)
 @click.option("-v", "--verbose", is_flag=True, help="Also the parts of each score and the sizes of the files.")
 @json_option
 def health_command(tables: tuple[str, ...], verbose: bool, as_json: bool) -> int:
     """Show how each TABLE (default: all) is: its files, and a score of 0 to 100, worst first.
 
     Small files are those below three quarters of the target; mergeable ones are those that a compaction would really remove.
-    Reads logs only; no JVM is started.
+    A Delta table that is not declared is named by its ADDRESS: a folder (/data/orders, ./orders) or s3://bucket/orders. Reads logs only;
+    no JVM is started.
     """
-    opened = open_declared()
-    found = look_at_each(opened.choose(tables), lambda table: _health_of(opened.lake, table))
+    opened, chosen = open_tables(tables)
+    found = look_at_each(chosen, lambda table: _health_of(opened.lake, table))
     if as_json:
         write_json([_document(each) for each in found])
     else:
@@ -37,13 +39,13 @@ def health_command(tables: tuple[str, ...], verbose: bool, as_json: bool) -> int
 
 
 def _health_of(lake: Lake, table: Table) -> Health | None:
-    facts = lake.facts(table.key)
+    facts = facts_of(lake, table)
     return health_of(table, facts) if facts else None
 
 
 def _document(found: Found[Health]) -> dict[str, Any]:
     if found.value:
-        return found.value.as_json()
+        return {**found.value.as_json(), **address_field(found.table)}
     zeros = ("file_count", "small_file_count", "mergeable_file_count", "size_bytes", "average_file_bytes")
     more_zeros = ("tombstone_count", "tombstone_bytes", "log_commit_count", "log_bytes")
     return {
@@ -57,6 +59,7 @@ def _document(found: Found[Health]) -> dict[str, Any]:
         "sentence": absent_sentence(found)[1],
         "parts": {},
         "histogram": {},
+        **address_field(found.table),
     }
 
 
@@ -64,6 +67,7 @@ def _print(found: Sequence[Found[Health]], *, verbose: bool) -> None:
     ordered = sorted(found, key=lambda each: each.value.score if each.value else 101)
     heads = ("score", "table", "files", "small", "mergeable", "bytes", "average", "rows", "")
     print_grid(heads, [_row(each) for each in ordered], numbers=("score", *heads[2:8]), style=_style)
+    show_addresses(each.table for each in ordered)
     for health in [each.value for each in ordered if each.value and verbose]:
         _print_details(health)
 

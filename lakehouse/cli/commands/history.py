@@ -13,8 +13,8 @@ from lakehouse.core.costs.ledger import Entry
 from lakehouse.core.costs.measured_benefit import assess_benefit
 from lakehouse.core.delta.commits import Commit, is_compaction
 from lakehouse.core.errors import Refused
-from lakehouse.engine.compaction.ledger import account_of
-from lakehouse.engine.compaction.probe import probes
+from lakehouse.engine.compaction.cost_ledger import account_of
+from lakehouse.engine.compaction.read_probe import probes
 from lakehouse.engine.delta_log import TableFacts
 from lakehouse.report.chart import Series, text_chart
 

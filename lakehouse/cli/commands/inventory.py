@@ -60,7 +60,7 @@ def load_command(configuration: str, as_json: bool) -> int:
     A report that is in the table already is not loaded again. The exit code is 1 if a file that a table's newest version reads is missing.
     """
     from lakehouse.cli.dagster_runs import open_recorder
-    from lakehouse.engine.inventory.table import inventory_table
+    from lakehouse.engine.inventory.reports_table import inventory_table
 
     lake = open_declared().lake
     key = inventory_table(lake.store.bucket)

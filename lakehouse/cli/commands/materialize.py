@@ -9,6 +9,7 @@ from lakehouse.cli.context import Found, LakeContext, nearest, open_declared
 from lakehouse.cli.exit_codes import error_cell, exit_code, tell_errors
 from lakehouse.cli.output import count_text, json_option, print_grid, write_json
 from lakehouse.cli.spark_server import driver_for_command
+from lakehouse.core.adoption.adopted import Adopted
 from lakehouse.core.declaration.compaction_policy import LAYERS
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.errors import Refused
@@ -47,15 +48,18 @@ def materialize_command(selection: str | None, as_json: bool) -> int:
 
 
 def _select(selection: str | None, opened: LakeContext, recorder: "Recorder") -> list[Table]:
+    own = [table for table in opened.tables.values() if not isinstance(table.write, Adopted)]
     if selection is None:
-        return list(opened.tables.values())
+        return own
     if selection in LAYERS:
-        chosen = [table for table in opened.tables.values() if table.layer == selection]
-    elif selection in opened.tables:
-        chosen = [opened.tables[selection]]
+        chosen = [table for table in own if table.layer == selection]
+    elif isinstance((asked := opened.tables.get(selection)) and asked.write, Adopted):
+        raise Refused(f"materialize {selection}: others write it; accepted: lakehouse compact {selection}, lakehouse vacuum {selection}")
+    elif asked is not None:
+        chosen = [asked]
     else:
         keys = recorder.select(selection)
-        chosen = [table for table in opened.tables.values() if table.key in keys]
+        chosen = [table for table in own if table.key in keys]
     if not chosen:
         near = nearest(selection, opened.tables)
         raise Refused(f"materialize {selection!r}: neither a layer nor a table nor a selection of Dagster's with tables in it; {near}")

@@ -5,26 +5,27 @@ from typing import Any
 
 import click
 
-from lakehouse.cli.context import Found, complete_table, open_declared
+from lakehouse.cli.context import Found, address_field, complete_table, open_tables, show_addresses
 from lakehouse.cli.exit_codes import absent_cell, absent_sentence, exit_code, tell_errors
-from lakehouse.cli.fleet import fleet_document, look_at_fleet
+from lakehouse.cli.fleet_from_logs import fleet_document, look_at_fleet
 from lakehouse.cli.output import bytes_text, count_text, json_option, print_grid, show, write_json
 from lakehouse.core.compaction.plan import CompactionPlan
 from lakehouse.core.scheduling.ranking import Decision
 
 
 @click.command("plan", short_help="What each compaction would do, and why; no JVM.", epilog="Example: lakehouse plan bronze/weather --json")
-@click.argument("tables", metavar="[TABLE]...", nargs=-1, shell_complete=complete_table)
+@click.argument("tables", metavar="[TABLE|ADDRESS]...", nargs=-1, shell_complete=complete_table)
 @click.option("-v", "--verbose", is_flag=True, help="Also the files of every bin.")
 @json_option
 def plan_command(tables: tuple[str, ...], verbose: bool, as_json: bool) -> int:
     """Show what a compaction of each TABLE (default: all) would do, and why, or why nothing, and what the sensor makes of it.
 
     Nothing is touched and no JVM is started. Tables come in the order in which the sensor would serve them: by what a compaction gives
-    readers a day over what it costs. Reads are counted by the commits downstream; of runs and waiting the terminal knows nothing.
+    readers a day over what it costs. A Delta table that is not declared is named by its ADDRESS: a folder (/data/orders, ./orders) or
+    s3://bucket/orders. Reads are counted by the commits downstream; of runs and waiting the terminal knows nothing.
     """
-    opened = open_declared()
-    found, decisions = look_at_fleet(opened, opened.choose(tables))
+    opened, chosen = open_tables(tables)
+    found, decisions = look_at_fleet(opened, chosen)
     if as_json:
         places = {decision.table: place for place, decision in enumerate(decisions, start=1)}
         fleet = {decision.table: fleet_document(decision, rank=places[decision.table]) for decision in decisions}
@@ -38,7 +39,7 @@ def plan_command(tables: tuple[str, ...], verbose: bool, as_json: bool) -> int:
 def plan_document(found: Found[CompactionPlan]) -> dict[str, Any]:
     """The documented shape, also where there is no plan: version null, nothing to remove, and the reason."""
     if found.value:
-        return found.value.as_json()
+        return {**found.value.as_json(), **address_field(found.table)}
     reason, sentence = absent_sentence(found)
     return {
         "table": found.table.key,
@@ -51,8 +52,11 @@ def plan_document(found: Found[CompactionPlan]) -> dict[str, Any]:
         "files_added": 0,
         "bytes_removed": 0,
         "files_left": 0,
+        "verify": None,
+        "verify_sentence": None,
         "estimate": None,
         "bins": [],
+        **address_field(found.table),
     }
 
 
@@ -64,10 +68,11 @@ def print_plans(found: Sequence[Found[CompactionPlan]], *, verbose: bool, decisi
     money = ("USD a day", "USD", "ratio") if decided else ()
     heads = ("table", "version", "files", "into", "bytes", *money, "reason", *(("sensor",) if decided else ()), "")
     print_grid(heads, [_row(each, decided.get(each.table.key)) for each in ordered], numbers=heads[1 : 5 + len(money)])
+    show_addresses(each.table for each in ordered)
     for decision in decisions if verbose else ():
         show(f"{decision.table}: sensor: {decision.sentence}")
     for plan in [each.value for each in ordered if each.value and each.value.bins and verbose]:
-        show(f"{plan.table}: {plan.estimate.sentence}")
+        show(f"{plan.table}: {plan.estimate.sentence}; {plan.verify_sentence}")
         for bin_ in plan.bins:
             where = ", ".join(f"{column}={value}" for column, value in bin_.partition) or "whole table"
             show(f"{plan.table}, {where}: {len(bin_.files)} files, {bytes_text(bin_.size_bytes)}")

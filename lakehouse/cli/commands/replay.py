@@ -57,7 +57,10 @@ def _play(lake: Lake, until: datetime | None, hours: int | None) -> "Played":
         def show(played: "Played") -> None:
             progress.update(task, completed=(played.until - start) / timedelta(hours=1), description=f"{played.until:%Y-%m-%d %H:00}")
 
-        return play.play(lake.store, lake.settings.home, start=lake.settings.replay_start, until=until, hours=hours, on_progress=show)
+        known = lake.settings
+        return play.play(
+            lake.store, known.home, start=known.replay_start, until=until, hours=hours, changes=known.replay_changes, on_progress=show
+        )
 
 
 def _player() -> ModuleType:

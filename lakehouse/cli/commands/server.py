@@ -10,7 +10,7 @@ from lakehouse.cli.output import json_option, show, tell, write_json
 from lakehouse.core.errors import Refused
 from lakehouse.core.settings import Settings
 from lakehouse.engine.lake import open_lake
-from lakehouse.engine.owner import take_over
+from lakehouse.engine.lake_owner import take_over
 from lakehouse.runtime import server
 from lakehouse.runtime.server import ServerState
 

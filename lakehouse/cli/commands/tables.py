@@ -8,7 +8,8 @@ import click
 from lakehouse.cli.context import Found, look_at_each, open_declared
 from lakehouse.cli.exit_codes import exit_code, tell_errors
 from lakehouse.cli.output import bytes_text, count_text, json_option, print_grid, show, time_text, write_json
-from lakehouse.core.declaration.table import Append, Merge, Overwrite, Table, type_of_write
+from lakehouse.core.adoption.adopted import Adopted
+from lakehouse.core.declaration.table import Append, History, Merge, Overwrite, Table, type_of_write
 from lakehouse.core.delta.snapshot import Snapshot
 from lakehouse.core.scheduling.circuit_breaker import HoldBack
 from lakehouse.engine.compaction.hold_back import hold_back_now
@@ -55,7 +56,7 @@ def _document(found: Found[_Looked]) -> dict[str, Any]:
         "inputs": [each.key for each in table.inputs],
         "write": type(table.write).__name__.lower(),
         "partition_by": list(table.write.partition_by) if isinstance(table.write, Append) else [],
-        "merge_keys": list(table.write.keys) if isinstance(table.write, Merge) else [],
+        "merge_keys": list(table.write.keys) if isinstance(table.write, Merge | History) else [],
         "version": snapshot.version if snapshot else None,
         "file_count": snapshot.file_count if snapshot else 0,
         "size_bytes": snapshot.size_bytes if snapshot else 0,
@@ -86,5 +87,9 @@ def _write_text(write: type_of_write) -> str:
             return f"append by {', '.join(columns)}"
         case Merge(keys=keys):
             return f"merge on {', '.join(keys)}"
+        case History(keys=keys):
+            return f"history of {', '.join(keys)}"
         case Overwrite():
             return "overwrite"
+        case Adopted(uri=uri):
+            return f"others, at {uri}"

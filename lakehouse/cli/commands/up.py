@@ -13,7 +13,7 @@ from lakehouse.cli.output import show, tell
 from lakehouse.core.errors import Transient
 from lakehouse.core.settings import Settings
 from lakehouse.engine.lake import open_lake
-from lakehouse.engine.owner import claim
+from lakehouse.engine.lake_owner import claim
 
 
 @click.command("up", short_help="Run everything in the foreground, until Ctrl-C.", epilog="Example: LAKEHOUSE_PORT=3001 lakehouse up")

@@ -63,5 +63,6 @@ def without_partitions(
             bytes_removed=smaller.bytes_removed,
             files_added=smaller.files_added,
             on_s3=snapshot.on_s3,
+            compared=smaller.verify == "content",
         ),
     )

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from statistics import median
 
-from lakehouse.core.delta.commits import Commit, History
+from lakehouse.core.delta.commits import Commit, Commits
 
 _READ_BEFORE_THEY_WRITE = ("UPDATE", "DELETE", "MERGE")
 _OWN = "lakehouse/"  # every transaction id of ours begins with it
@@ -41,7 +41,7 @@ class WriteIntervals:
         return min(_MOST_WAIT_SECONDS, 2 * interval)
 
 
-def write_intervals_of(history: History) -> WriteIntervals | None:
+def write_intervals_of(history: Commits) -> WriteIntervals | None:
     """The rhythm of foreign statements that read before they write; `None` where there are too few to have one."""
     foreign = [commit for commit in history.commits if _is_foreign(commit)][-_REMEMBERED:]
     if len(foreign) < _LEAST:

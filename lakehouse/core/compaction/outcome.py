@@ -3,21 +3,22 @@
 from dataclasses import dataclass
 from typing import Any
 
+from lakehouse.core.compaction.comparison import Comparison
 from lakehouse.core.compaction.plan import CompactionPlan
 from lakehouse.core.costs.ledger import Account, Entry, Errors
 from lakehouse.core.costs.measured_benefit import Probe
-from lakehouse.core.delta.facts import TableFacts
+from lakehouse.core.delta.table_facts import TableFacts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompactionOutcome:
     """What a compaction did, beside its plan; zeros and no `version_after` where the plan was to do nothing.
 
-    `seconds_optimize` is the bare statement, `seconds_verify` the comparison of the rows before and after. `conflicts` are the tries that
-    other writers made it lose, before or within the one that is told here; the wasted figures are what those rewrote for nothing.
-    `seconds_waited` is the time spent before the start, for a moment in which it would make no other writer lose. `account` is the table's
-    up to and with this compaction, `None` where there was none; `probe` what scans before and after it took, `None` without any. `facts` is
-    the table as its log had it right after the commit, or as it was found where nothing was done.
+    `seconds_optimize` is the bare statement, `seconds_verify` the comparison of before and after, `compared` what was found the same.
+    `conflicts` are the tries that other writers made it lose, before or within the one that is told here; the wasted figures are what those
+    rewrote for nothing. `seconds_waited` is the time spent before the start, for a moment in which it would make no other writer lose.
+    `account` is the table's up to and with this compaction, `None` where there was none; `probe` what scans before and after it took,
+    `None` without any. `facts` is the table as its log had it right after the commit, or as it was found where nothing was done.
     """
 
     plan: CompactionPlan
@@ -26,7 +27,7 @@ class CompactionOutcome:
     files_added: int = 0
     bytes_removed: int = 0
     bytes_added: int = 0
-    rows_verified: int | None = None
+    compared: Comparison | None = None
     seconds_optimize: float = 0.0
     seconds_verify: float = 0.0
     conflicts: int = 0
@@ -36,6 +37,11 @@ class CompactionOutcome:
     account: Account | None = None
     probe: Probe | None = None
     facts: TableFacts | None = None
+
+    @property
+    def rows_verified(self) -> int | None:
+        """The rows that were found the same; `None` where nothing was committed."""
+        return self.compared.row_count if self.compared else None
 
     @property
     def entry(self) -> Entry | None:
@@ -48,7 +54,9 @@ class CompactionOutcome:
         """What is told below the figures of a compaction that committed: by what it was predicted, its seconds, its gain, the account."""
         if self.version_after is None:
             return ()
-        verified = "" if self.rows_verified is None else f", {self.rows_verified:,} rows verified in {self.seconds_verify:.1f} s"
+        found = self.compared
+        way = "" if found is None else "each compared" if found.by == "content" else "counted in the log, with its statistics,"
+        verified = "" if found is None else f", {found.row_count:,} rows {way} in {self.seconds_verify:.1f} s"
         probed = (f"probe: {self.probe.sentence}",) if self.probe else ()
         seconds = f"OPTIMIZE {self.seconds_optimize:.1f} s{verified}"
         return (f"predicted by {self.plan.estimate.basis}", seconds, *probed, *(self.account.sentences if self.account else ()))
@@ -71,6 +79,7 @@ class CompactionOutcome:
             "optimize_seconds": round(self.seconds_optimize, 3),
             "verify_seconds": round(self.seconds_verify, 3),
             "rows_verified": self.rows_verified,
+            "verified_by": self.compared.by if self.compared else None,
             "conflicts": self.conflicts,
             "wasted_bytes": self.wasted_bytes,
             "wasted_seconds": round(self.wasted_seconds, 3),

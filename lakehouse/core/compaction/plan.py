@@ -9,13 +9,14 @@ from typing import Any, assert_never
 
 from lakehouse.core.compaction.bin_packing import plain_statement, plan_packing
 from lakehouse.core.compaction.bins import Bin, PlanningFacts, Rewrite, files_added, last_write_ms, type_of_statement
+from lakehouse.core.compaction.comparison import choose_comparison, explain_comparison, type_of_comparison
 from lakehouse.core.compaction.purge import plan_purge
 from lakehouse.core.compaction.target_size import remember, target_in_force
 from lakehouse.core.compaction.zorder_and_clustering import plan_clustering, plan_zordering
 from lakehouse.core.costs.estimate import DEFAULT_RATES, Estimate, Rates, estimate, fit_rates
 from lakehouse.core.declaration.compaction_policy import BinPacking, Compaction, LiquidClustering, ZOrder, policy_for
 from lakehouse.core.declaration.table import Table
-from lakehouse.core.delta.commits import History
+from lakehouse.core.delta.commits import Commits
 from lakehouse.core.delta.partition_values import by_name, typed_partition
 from lakehouse.core.delta.snapshot import CATALOG_FEATURES, Snapshot, type_of_partition
 from lakehouse.core.errors import Refused
@@ -63,6 +64,16 @@ class CompactionPlan(Explained):
         return self.files_removed + self.files_left
 
     @property
+    def verify(self) -> type_of_comparison:
+        """What is compared after the commit: every row, or what the log says of the rows."""
+        return choose_comparison(self.policy, self.bytes_removed)
+
+    @property
+    def verify_sentence(self) -> str:
+        """Why that, and what it costs to compare every row."""
+        return explain_comparison(self.policy, self.bytes_removed, self.estimate).sentence
+
+    @property
     def predicted(self) -> dict[str, Any]:
         """The figures that an outcome is held against, by name, rounded as they are recorded."""
         return {
@@ -87,18 +98,20 @@ class CompactionPlan(Explained):
             "files_added": self.files_added,
             "bytes_removed": self.bytes_removed,
             "files_left": self.files_left,
+            "verify": self.verify,
+            "verify_sentence": self.verify_sentence,
             "estimate": self.estimate.as_json(),
             "bins": [[file.path for file in bin_.files] for bin_ in self.bins],
         }
 
 
-def plan_table(table: Table, snapshot: Snapshot, history: History, *, now_ms: int) -> CompactionPlan:
+def plan_table(table: Table, snapshot: Snapshot, history: Commits, *, now_ms: int) -> CompactionPlan:
     """The compaction of a declared table, under the policy in force, priced by its own history; raises as `plan_compaction`."""
     policy = policy_for(table.layer, table.compaction)
     return plan_compaction(snapshot, policy, rates=fit_rates(history, prices=table.prices), now_ms=now_ms, history=history)
 
 
-def plan_or_refusal(table: Table, snapshot: Snapshot, history: History, *, now_ms: int) -> CompactionPlan:
+def plan_or_refusal(table: Table, snapshot: Snapshot, history: Commits, *, now_ms: int) -> CompactionPlan:
     """As `plan_table`; a plan that is refused does nothing, and its sentence is the refusal: a table is told of in any case."""
     try:
         return plan_table(table, snapshot, history, now_ms=now_ms)
@@ -107,7 +120,7 @@ def plan_or_refusal(table: Table, snapshot: Snapshot, history: History, *, now_m
         return _priced(now, Rewrite(statement=plain_statement(now), reason=Reason.PLAN_REFUSED, numbers={"why": str(refusal)}))
 
 
-def plan_once_cold(table: Table, snapshot: Snapshot, history: History, *, now_ms: int) -> tuple[int, CompactionPlan] | None:
+def plan_once_cold(table: Table, snapshot: Snapshot, history: Commits, *, now_ms: int) -> tuple[int, CompactionPlan] | None:
     """When all of a table will be cold if nobody writes until then, and the plan of that time; `None` where all of it is cold now."""
     cold_hours = policy_for(table.layer, table.compaction).cold_hours
     if not cold_hours:
@@ -122,7 +135,7 @@ def plan_compaction(
     *,
     rates: Rates = DEFAULT_RATES,
     now_ms: int | None = None,
-    history: History | None = None,
+    history: Commits | None = None,
 ) -> CompactionPlan:
     """The compaction of `snapshot` under `policy`, or a plan that does nothing and says why.
 
@@ -141,7 +154,7 @@ def plan_compaction(
     return _priced(now, _rewrite(now))
 
 
-def _situation(snapshot: Snapshot, policy: Compaction, *, rates: Rates, now_ms: int, history: History | None) -> PlanningFacts:
+def _situation(snapshot: Snapshot, policy: Compaction, *, rates: Rates, now_ms: int, history: Commits | None) -> PlanningFacts:
     memory = remember(history)
     in_force = replace(policy, target_file_bytes=target_in_force(snapshot.size_bytes, policy, memory))
     return PlanningFacts(snapshot=snapshot, policy=in_force, rates=rates, memory=memory, now_ms=now_ms)
@@ -199,6 +212,7 @@ def _priced(now: PlanningFacts, found: Rewrite) -> CompactionPlan:
             bytes_removed=bytes_removed,
             files_added=files_added(found.statement, found.bins),
             on_s3=now.snapshot.on_s3,
+            compared=choose_comparison(now.policy, bytes_removed) == "content",
         ),
         files_left=found.files_left,
     )

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, cast
 
 from lakehouse.core.declaration.compaction_policy import MIB, Compaction
-from lakehouse.core.delta.commits import Commit, History, written_in
+from lakehouse.core.delta.commits import Commit, Commits, written_in
 
 # Spark counts the opening of a file as 4 MiB of reading (`spark.sql.files.openCostInBytes`): at 16 MiB that is a fifth of a scan.
 SMALLEST_TARGET = 16 * MIB
@@ -36,7 +36,7 @@ class WriteHistory:
     settled: tuple[str, ...] = ()
 
 
-def remember(history: History | None) -> WriteHistory:
+def remember(history: Commits | None) -> WriteHistory:
     """The memory that the commits of `history` hold; without any, nothing is remembered."""
     if history is None:
         return WriteHistory()

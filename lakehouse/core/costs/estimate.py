@@ -15,7 +15,7 @@ from math import ceil, exp, log
 from typing import Any, Literal
 
 from lakehouse.core.declaration.prices import DEFAULT_PRICES, Prices
-from lakehouse.core.delta.commits import History, LoggedCompaction
+from lakehouse.core.delta.commits import Commits, LoggedCompaction
 from lakehouse.core.text import count_of
 
 # One compaction here: half a second of planning and commit, then per file an open and a footer, per byte a read, an encode and a write.
@@ -38,6 +38,8 @@ _ROUNDS, _SWEEPS = 6, 60
 _GETS_PER_FILE, _BYTES_PER_GET = 3, 8 * 1024 * 1024
 _BYTES_PER_PUT = 64 * 1024 * 1024
 _GETS_PER_COMMIT, _PUTS_PER_COMMIT = 4, 3
+# To compare every row takes so much of the time of the rewriting: docs/decisions/0008, 200 files of 20,000 rows.
+_COMPARISON_SHARE = 0.3
 
 type_of_features = tuple[float, float, float]
 
@@ -65,7 +67,10 @@ DEFAULT_RATES = Rates()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Estimate:
-    """What a compaction is predicted to take; `source` and `run_count` say from what."""
+    """What a compaction is predicted to take up to its commit; `source` and `run_count` say from what.
+
+    `comparison_seconds` and `comparison_usd` are what it takes to compare every row afterwards, whether or not that is done.
+    """
 
     seconds: float
     vcpu_hours: float
@@ -77,6 +82,8 @@ class Estimate:
     get_requests: int = 0
     put_requests: int = 0
     run_count: int = 0
+    comparison_seconds: float = 0.0
+    comparison_usd: float = 0.0
 
     @property
     def basis(self) -> str:
@@ -94,11 +101,11 @@ class Estimate:
     def as_json(self) -> dict[str, Any]:
         """The documented shape, for `lakehouse plan --json` and the commit's userMetadata."""
         told = asdict(self)
-        rounded = {"seconds": round(self.seconds, 3), "vcpu_hours": round(self.vcpu_hours, 9), "usd": round(self.usd, 9)}
-        return {**told, **rounded, "spread_share": None if self.spread_share is None else round(self.spread_share, 4)}
+        digits = {"seconds": 3, "vcpu_hours": 9, "usd": 9, "spread_share": 4, "comparison_seconds": 3, "comparison_usd": 9}
+        return told | {name: round(told[name], count) for name, count in digits.items() if told[name] is not None}
 
 
-def fit_rates(history: History, *, prices: Prices = DEFAULT_PRICES) -> Rates:
+def fit_rates(history: Commits, *, prices: Prices = DEFAULT_PRICES) -> Rates:
     """The rates of the compactions that `history` holds, newer ones weighing more; the documented defaults where it holds none."""
     logged = history.compactions()
     defaults = replace(DEFAULT_RATES, written_share=_written_share(logged), prices=prices)
@@ -117,12 +124,19 @@ def fit_rates(history: History, *, prices: Prices = DEFAULT_PRICES) -> Rates:
     return replace(fitted, run_count=len(timed), spread_share=spread, source="history")
 
 
-def estimate(rates: Rates, *, files_removed: int, bytes_removed: int, files_added: int = 1, on_s3: bool = False) -> Estimate:
-    """What merging so many files and bytes will take; nothing for nothing. Requests are counted, and priced, only `on_s3`."""
+def estimate(
+    rates: Rates, *, files_removed: int, bytes_removed: int, files_added: int = 1, on_s3: bool = False, compared: bool = True
+) -> Estimate:
+    """What merging so many files and bytes will take; nothing for nothing.
+
+    Requests are counted, and priced, only `on_s3`; those of the comparison of every row only where that is `compared`.
+    """
     run = files_removed > 0
     seconds = _dot(_rates_of(rates), _features(files_removed, bytes_removed)) if run else 0.0
     bytes_written = round(bytes_removed * rates.written_share)
-    gets, puts = requests(files_removed, files_added, bytes_removed, bytes_written) if run and on_s3 else (0, 0)
+    sizes = (files_removed, files_added, bytes_removed, bytes_written)
+    gets, puts = requests(*sizes, compared=compared) if run and on_s3 else (0, 0)
+    comparison_seconds = seconds * _COMPARISON_SHARE
     prices = rates.prices
     vcpu_hours = seconds * prices.vcpus / 3600
     return Estimate(
@@ -136,6 +150,8 @@ def estimate(rates: Rates, *, files_removed: int, bytes_removed: int, files_adde
         get_requests=gets,
         put_requests=puts,
         run_count=rates.run_count,
+        comparison_seconds=comparison_seconds,
+        comparison_usd=price(prices, seconds=comparison_seconds, get_requests=_comparison_gets(*sizes) if run and on_s3 else 0),
     )
 
 
@@ -145,13 +161,22 @@ def price(prices: Prices, *, seconds: float, get_requests: int = 0, put_requests
     return seconds * prices.vcpus / 3600 * prices.usd_per_vcpu_hour + requests / 1000
 
 
-def requests(files_removed: int, files_added: int, bytes_read: int, bytes_written: int) -> tuple[int, int]:
-    """GET and PUT requests of a compaction and of its verification."""
-    gets_read = files_removed * _GETS_PER_FILE + ceil(bytes_read / _BYTES_PER_GET)
-    gets_checked = gets_read + files_added * _GETS_PER_FILE + ceil(bytes_written / _BYTES_PER_GET)
+def requests(files_removed: int, files_added: int, bytes_read: int, bytes_written: int, *, compared: bool = True) -> tuple[int, int]:
+    """GET and PUT requests of a compaction, and of the comparison of every row where that is `compared`."""
+    gets = _gets_of(files_removed, bytes_read) + _GETS_PER_COMMIT
+    if compared:
+        gets += _comparison_gets(files_removed, files_added, bytes_read, bytes_written)
     parts = ceil(bytes_written / _BYTES_PER_PUT)
     puts = files_added if parts <= files_added else parts + 2 * files_added
-    return gets_read + gets_checked + _GETS_PER_COMMIT, puts + _PUTS_PER_COMMIT
+    return gets, puts + _PUTS_PER_COMMIT
+
+
+def _comparison_gets(files_removed: int, files_added: int, bytes_read: int, bytes_written: int) -> int:
+    return _gets_of(files_removed, bytes_read) + _gets_of(files_added, bytes_written)
+
+
+def _gets_of(file_count: int, size_bytes: int) -> int:
+    return file_count * _GETS_PER_FILE + ceil(size_bytes / _BYTES_PER_GET)
 
 
 def _features(files_removed: int, bytes_removed: int) -> type_of_features:

@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 from lakehouse.core.costs.estimate import price, requests
 from lakehouse.core.declaration.prices import DEFAULT_PRICES, Prices
-from lakehouse.core.delta.commits import History, LoggedCompaction
+from lakehouse.core.delta.commits import Commits, LoggedCompaction
 from lakehouse.core.text import count_of, size_text
 
 # The running means are over so many newest runs: over all, a cold start years ago would never be forgotten.
@@ -108,7 +108,7 @@ class Account:
         }
 
 
-def account_for(history: History, wasted: Sequence[Wasted] = (), *, prices: Prices = DEFAULT_PRICES, on_s3: bool = False) -> Account:
+def account_for(history: Commits, wasted: Sequence[Wasted] = (), *, prices: Prices = DEFAULT_PRICES, on_s3: bool = False) -> Account:
     """The account of a table from its commits, and from what is on record of runs that came to nothing; requests cost something `on_s3`."""
     entries: list[Entry] = []
     for compaction in history.compactions():
@@ -132,7 +132,9 @@ def account_for(history: History, wasted: Sequence[Wasted] = (), *, prices: Pric
 def _usd(run: LoggedCompaction, prices: Prices, *, on_s3: bool) -> float | None:
     if run.seconds is None:
         return None
-    gets, puts = requests(run.files_removed, run.files_added, run.bytes_removed, run.bytes_added) if on_s3 else (0, 0)
+    sizes = (run.files_removed, run.files_added, run.bytes_removed, run.bytes_added)
+    compared = run.predicted is None or run.predicted.verify == "content"
+    gets, puts = requests(*sizes, compared=compared) if on_s3 else (0, 0)
     return price(prices, seconds=run.seconds, get_requests=gets, put_requests=puts)
 
 

@@ -16,10 +16,22 @@ def field_names(ddl: str) -> tuple[str, ...]:
     >>> field_names("id BIGINT, `a b` STRUCT<x: INT, y: DECIMAL(10, 2)> COMMENT 'x, y', at TIMESTAMP NOT NULL")
     ('id', 'a b', 'at')
     """
-    matches = [_FIELD.match(part.strip()) for part in _top_level_parts(ddl)]
-    if any(match is None for match in matches):
-        return ()
-    return tuple((match[1] or "").replace("``", "`") or match[2] for match in matches if match)
+    return tuple(name for name, _ in field_types(ddl))
+
+
+def field_types(ddl: str) -> tuple[tuple[str, str], ...]:
+    """The same fields, each with its type and whatever stands behind it.
+
+    >>> field_types("id BIGINT, at TIMESTAMP NOT NULL")
+    (('id', 'BIGINT'), ('at', 'TIMESTAMP NOT NULL'))
+    """
+    found: list[tuple[str, str]] = []
+    for part in map(str.strip, _top_level_parts(ddl)):
+        match = _FIELD.match(part)
+        if match is None:
+            return ()
+        found.append(((match[1] or "").replace("``", "`") or match[2], part[match.end() - 1 :]))
+    return tuple(found)
 
 
 def check_columns(what: str, names: Sequence[str], *, among: Sequence[str] | None = None) -> None:

@@ -119,6 +119,12 @@ class Compaction:
         whole(1, or_zero=True),
         "one run takes the partitions with most files gone per byte, up to this size; the next run goes on. 0: no bound",
     )
+    verify: Literal["automatic", "content", "rows"] = knob(
+        "automatic",
+        one_of("automatic", "content", "rows"),
+        'what is compared after the commit. `"content"`: every row, which is read once more. `"rows"`: row counts and statistics of the '
+        'log, and no data is read again. `"automatic"`: content in runs of up to 16 GiB, rows in larger ones',
+    )
     cold_hours: float = knob(0, AMOUNT, "only partitions whose rows nobody has changed for so long are compacted, the newest last. 0: all")
 
     def __new__(cls, **knobs: object) -> Self:

@@ -3,6 +3,7 @@
 import re
 from dataclasses import dataclass, field, fields
 
+from lakehouse.core.changes.sources import type_of_changes
 from lakehouse.core.declaration.column_names import check_columns, field_names
 from lakehouse.core.declaration.compaction_policy import LAYERS, MIB
 from lakehouse.core.declaration.knobs import AMOUNT, YES_OR_NO, Accepts, check_knobs, knob, whole
@@ -21,9 +22,10 @@ _SUFFIXES = {
 
 def _is_encoding(name: object) -> bool:
     try:
-        return isinstance(name, str) and isinstance("".encode(name), bytes)
+        "".encode(str(name))  # of codecs that are no encodings of text, it takes none
     except LookupError:
         return False
+    return True
 
 
 # Without the backslash, which escapes, and what numbers and names are made of.
@@ -37,7 +39,8 @@ class Landing:
     """Files that arrive from outside under `prefix`, relative to the lake's root; `docs/landing.md` has a line for each knob.
 
     `schema` is a Spark DDL string of the fields in the files. `derived` adds columns by SQL expressions over them. A row whose `required`
-    field is missing goes to quarantine, as does one that does not parse. Names that start with `_` are the lake's own.
+    field is missing goes to quarantine, as does one that does not parse. Names that start with `_` are the lake's own. With `changes` the
+    files hold change data (`docs/cdc.md`).
     """
 
     prefix: str
@@ -50,6 +53,7 @@ class Landing:
     quote: str = knob('"', _ONE_SIGN, "CSV: what a field may stand between; doubled inside it, it stands for itself")
     header: bool = knob(True, YES_OR_NO, "CSV: the first record names the columns, and has to name those of the schema in their order")
     encoding: str = knob("utf-8", _ENCODING, "JSON and CSV: how text is written; a file that is not is set aside")
+    changes: type_of_changes | None = None
     max_batch_files: int = knob(2_000, whole(1), "a batch takes at most so many files")
     max_batch_bytes: int = knob(512 * MIB, whole(1), "a batch of several files takes at most so many bytes, unpacked four times as many")
     max_file_bytes: int = knob(256 * MIB, whole(1), "a larger file, or one that unpacks to more than four times as much, is set aside")
@@ -94,6 +98,8 @@ class Landing:
             raise Refused(f"Landing column {own[0]!r} starts with _, as the lake's own columns do; accepted: {own[0].lstrip('_')!r}")
         if empty := [name for name, expression in self.derived.items() if not expression.strip()]:
             raise Refused(f"Landing.derived[{empty[0]!r}] is empty; accepted: an SQL expression over the fields")
+        if self.changes is not None:
+            self.changes.check_against(names, self.format)
 
     @property
     def suffixes(self) -> tuple[str, ...]:
@@ -108,7 +114,8 @@ class Landing:
     @property
     def column_names(self) -> tuple[str, ...]:
         """The columns that a transform finds, without the lake's own: the schema's fields, then the derived ones."""
-        return (*field_names(self.schema), *self.derived)
+        names = field_names(self.schema)
+        return (*(names if self.changes is None else self.changes.row_fields(names)), *self.derived)
 
 
 def _near_prefix(prefix: str) -> str:

@@ -57,7 +57,7 @@ def _value(knob: Field[Any], text: str) -> Any:
             return _named(knob.name, text, _LAYOUTS)
         case "windows":
             return tuple(_window(part.strip()) for part in text.split(";") if part.strip())
-        case "mode":
+        case "mode" | "verify":
             return text
         case _:
             return _number(knob, text)

@@ -11,10 +11,15 @@ from math import inf
 from types import ModuleType
 from typing import Any
 
-from lakehouse.core.declaration.column_names import check_columns
+from lakehouse.core.adoption.adopted import Adopted
+from lakehouse.core.changes.change import HISTORY_COLUMNS
+from lakehouse.core.changes.sources import Dms, type_of_changes
+from lakehouse.core.declaration.column_names import check_columns, field_names
 from lakehouse.core.declaration.compaction_policy import LAYERS, Compaction, LiquidClustering, ZOrder
+from lakehouse.core.declaration.knobs import check_knobs, knob, one_of
 from lakehouse.core.declaration.landing import Landing
 from lakehouse.core.declaration.prices import DEFAULT_PRICES, Prices
+from lakehouse.core.declaration.strategies import BySensor, NoCompaction, Scheduled
 from lakehouse.core.declaration.strategy_properties import MARKS, desired_properties
 from lakehouse.core.declaration.vacuum_policy import Vacuum
 from lakehouse.core.errors import Refused
@@ -38,16 +43,19 @@ class Append:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Merge:
-    """One row per `keys`; a row replaces the one there only if its `order_by` columns are greater, compared in turn."""
+    """One row per `keys`; a row replaces the one there only if its `order_by` columns are greater, compared in turn.
+
+    Change data has its own order instead, and deletes rows: `"hard"` takes them out of the table, `"soft"` marks them in `_deleted`.
+    """
 
     keys: tuple[str, ...]
-    order_by: tuple[str, ...]
+    order_by: tuple[str, ...] = ()
+    deletes: str = knob("hard", one_of("hard", "soft"), "what a deletion does: it takes the row out, or marks it in the column `_deleted`")
 
     def __post_init__(self) -> None:
+        check_knobs(self)
         if not self.keys:
             raise Refused("Merge.keys is empty; accepted: at least one column that tells rows apart")
-        if not self.order_by:
-            raise Refused("Merge.order_by is empty; accepted: at least one column that tells an older row from a newer")
         check_columns("Merge.keys", self.keys)
         check_columns("Merge.order_by", self.order_by)
         if both := sorted(set(self.keys) & set(self.order_by)):
@@ -59,15 +67,30 @@ class Overwrite:
     """Each run replaces all rows."""
 
 
-type_of_write = Append | Merge | Overwrite
+@dataclass(frozen=True, slots=True, kw_only=True)
+class History:
+    """Every version of the rows of `keys`, from landed change data (slowly changing dimension, type 2).
+
+    A version holds from `valid_from` to before `valid_to`, null for the one that `is_current`. A deletion is a version of no length.
+    """
+
+    keys: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        if not self.keys:
+            raise Refused("History.keys is empty; accepted: at least one column that tells rows apart")
+        check_columns("History.keys", self.keys)
+
+
+type_of_write = Append | Merge | History | Overwrite | Adopted
 
 
 @dataclass(frozen=True, kw_only=True)
 class Table:
     """One Delta table: where its rows come from, how they are written, and its upkeep.
 
-    Exactly one of `source` (landed files) or `transform` with `inputs` (other tables) is given. A `Merge` or
-    `Append` reads its first input by the changes since the version consumed before, and the others whole;
+    Exactly one of `source` (landed files) or `transform` with `inputs` (other tables) is given; neither for an `Adopted` table. A
+    `Merge` or `Append` reads its first input by the changes since the version consumed before, and the others whole;
     an `Overwrite` reads all of them whole. `transform` takes one DataFrame per input, by its name.
     """
 
@@ -88,13 +111,15 @@ class Table:
         if len(parts) != 2 or not all(_NAME.fullmatch(part) for part in parts) or parts[0] not in LAYERS:
             layers = ", ".join(LAYERS)
             raise Refused(f"Table.key is {self.key!r}; accepted: layer/name, a layer of {layers}, a name of a-z, 0-9 and _ after a letter")
-        if (self.source is None) == (self.transform is None):
+        if isinstance(self.write, Adopted):
+            self._check_adopted()
+        elif (self.source is None) == (self.transform is None):
             raise Refused(f"Table {self.key}: give either source= (landed files) or a transform with inputs=, not both or neither")
         if self.fresh_within_hours is not None and not 0 < self.fresh_within_hours < inf:
             raise Refused(f"Table {self.key}: fresh_within_hours is {self.fresh_within_hours}; accepted: more than 0")
         if self.source is not None:
             self._check_landed(self.source)
-        else:
+        elif self.transform is not None:
             self._check_derived()
         self._check_upkeep()
 
@@ -128,18 +153,51 @@ class Table:
                 said = type(self.compaction.strategy).__name__
                 raise Refused(f"Table {self.key}: properties sets {name} to {self.properties[name]!r}, {said} to {value!r}; accepted: one")
 
+    def _check_adopted(self) -> None:
+        given: dict[str, object] = {name: getattr(self, name) for name in ("source", "inputs", "transform", "properties")}
+        given["Vacuum.retention_hours"] = self.vacuum.retention_hours
+        if found := [name for name, value in given.items() if value]:
+            raise Refused(f"Table {self.key}: {found[0]} beside Adopted, whose rows and properties are others' to write; accepted: without")
+        if not isinstance(strategy := self.compaction.strategy, BySensor | Scheduled | NoCompaction):
+            said = type(strategy).__name__
+            raise Refused(f"Table {self.key}: {said} is a strategy of whoever writes; accepted: BySensor, Scheduled or NoCompaction")
+
     def _check_landed(self, source: Landing) -> None:
         if self.inputs:
             raise Refused(f"Table {self.key}: inputs is given beside source=; accepted: inputs only beside a transform")
-        if isinstance(self.write, Merge):
-            raise Refused(f"Table {self.key}: landed files are written by Append or Overwrite; merge them in a table downstream")
+        if source.changes is not None:
+            self._check_changes(source, source.changes)
+        elif isinstance(self.write, Merge | History):
+            raise Refused(
+                f"Table {self.key}: landed files are written by Append or Overwrite; accepted: to merge them in a table downstream, or "
+                "Landing(changes=…) for change data"
+            )
         if isinstance(self.write, Append):
             columns = source.column_names
             check_columns(f"Table {self.key}: Append.partition_by", self.write.partition_by, among=columns)
             if len(self.write.partition_by) == len(columns):
                 raise Refused(f"Table {self.key}: all {len(columns)} columns are in partition_by; accepted: at least one that is not")
 
+    def _check_changes(self, source: Landing, changes: type_of_changes) -> None:
+        if not isinstance(self.write, Merge | History):
+            raise Refused(f"Table {self.key}: change data is written by Merge or History; accepted: one of these, or no changes=")
+        if isinstance(self.write, Merge) and self.write.order_by:
+            raise Refused(f"Table {self.key}: Merge.order_by beside changes=, which has its own order; accepted: Merge(keys=…) alone")
+        fields = changes.row_fields(field_names(source.schema))
+        check_columns(f"Table {self.key}: {type(self.write).__name__}.keys", self.write.keys, among=fields)
+        if isinstance(self.write, History):
+            if taken := sorted({name.lower() for name in source.column_names} & set(HISTORY_COLUMNS)):
+                raise Refused(f"Table {self.key}: the column {taken[0]!r} is one that History adds; accepted: another name")
+            if isinstance(changes, Dms) and changes.committed_at is None:
+                raise Refused(f"Table {self.key}: History needs the time of each change; accepted: Dms(committed_at=…), a column")
+
     def _check_derived(self) -> None:
+        if isinstance(self.write, History):
+            raise Refused(f"Table {self.key}: History is written from landed change data; accepted: Merge, Append or Overwrite")
+        if isinstance(self.write, Merge) and not self.write.order_by:
+            raise Refused(f"Table {self.key}: Merge.order_by is empty; accepted: at least one column that tells an older row from a newer")
+        if isinstance(self.write, Merge) and self.write.deletes != "hard":
+            raise Refused(f"Table {self.key}: Merge.deletes is {self.write.deletes!r} beside a transform; accepted: to leave it out")
         if not self.inputs:
             raise Refused(f"Table {self.key}: inputs is empty; accepted: the tables that its transform reads")
         names = [source.name for source in self.inputs]

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 # With these the change data feed tells a changed row by itself, whatever else its file holds. Other operations that take files and add
 # files replace the rows as a whole, and the feed tells each of them as new. Source: delta-io/delta v4.4.0, CDCReader.scala
@@ -37,7 +37,10 @@ class Commit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prediction:
-    """What our compaction wrote into its commit before it ran; figures that an older program did not write are `None`."""
+    """What our compaction wrote into its commit before it ran; figures that an older program did not write are `None`.
+
+    `verify` is what was to be compared after it; an older program compared all content.
+    """
 
     mark: str
     reason: str
@@ -50,6 +53,7 @@ class Prediction:
     usd: float | None = None
     source: str | None = None
     started_ms: int | None = None
+    verify: Literal["content", "rows"] = "content"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,7 +75,7 @@ class LoggedCompaction:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class History:
+class Commits:
     """The commits that the log still holds, oldest first, without gaps."""
 
     table: str
@@ -195,6 +199,7 @@ def prediction_in(commit: Commit) -> Prediction | None:
             usd=_number(estimate.get("usd"), float),
             source=estimate.get("source"),
             started_ms=_number(written.get("started_ms"), int),
+            verify="rows" if plan.get("verify") == "rows" else "content",
         )
     except (ValueError, KeyError, TypeError, AttributeError, OverflowError):
         return None

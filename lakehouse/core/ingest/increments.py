@@ -14,7 +14,7 @@ is not newer by its order changes nothing. Who appends would have them twice, an
 
 from dataclasses import dataclass
 
-from lakehouse.core.delta.commits import History, brought_back_by, is_news, may_repeat_rows
+from lakehouse.core.delta.commits import Commits, brought_back_by, is_news, may_repeat_rows
 from lakehouse.core.reasons import Explained, Reason
 
 
@@ -57,7 +57,7 @@ type_of_increment = ReadAll | ReadChanges | NothingNew
 def plan_increment(
     consumed: int | None,
     input_version: int,
-    history: History,
+    history: Commits,
     *,
     is_anew: bool = False,
     is_whole: bool = False,

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from lakehouse.core.delta.facts import TableFacts
+from lakehouse.core.delta.table_facts import TableFacts
 from lakehouse.core.ingest.batches import SetAside
 from lakehouse.core.reasons import Reason
 from lakehouse.core.scheduling.strategy_selection import StrategyChoice
@@ -15,7 +15,7 @@ class WriteOutcome:
     """One run of a table's write. `version_after` equals `version_before` where nothing was committed; `None` is no table.
 
     `properties_left` are those that the strategy would set otherwise, with the values that a person gave them. `facts` is the table as its
-    log had it at `version_after`.
+    log had it at `version_after`. Of landed change data, `rows_superseded` are changes that took no effect, since a newer one was known.
     """
 
     table: str
@@ -25,6 +25,7 @@ class WriteOutcome:
     version_after: int | None
     rows_written: int = 0
     rows_quarantined: int = 0
+    rows_superseded: int = 0
     files_read: int = 0
     set_aside: tuple[SetAside, ...] = ()
     seconds: float = 0.0

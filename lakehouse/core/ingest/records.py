@@ -18,8 +18,10 @@ import zlib
 from collections.abc import Callable, Iterator
 from functools import cache
 from io import BytesIO
+from itertools import chain
 from typing import NamedTuple
 
+from lakehouse.core.changes.sources import Dms
 from lakehouse.core.declaration.column_names import field_names
 from lakehouse.core.declaration.landing import Landing
 
@@ -69,8 +71,9 @@ class Record(NamedTuple):
 def read_records(data: bytes, landing: Landing, *, compression: Compression | None = None, max_content_bytes: int) -> Iterator[Record]:
     """The records of a text file's bytes, in order; blank lines are left out.
 
-    A CSV file begins with a header that names the fields of the schema in order, unless `landing` says that it has none. Of packed bytes
-    at most `max_content_bytes` are read unpacked.
+    A CSV file begins with a header that names the fields of the schema in order, unless `landing` says that it has none. One of AWS DMS may
+    have no header, and may lack the first column, the operation: its records are then given with an empty one. Of compressed bytes at
+    most `max_content_bytes` are read unpacked.
 
     Raises:
         Unreadable: before the first record: it is damaged, cut short or too large, the encoding is another, or the header is.
@@ -80,7 +83,9 @@ def read_records(data: bytes, landing: Landing, *, compression: Compression | No
         for _ in _recoded(chunks, landing.encoding):
             pass  # a file of another encoding shows it before its first record is given
         chunks = _recoded(_slices(data) if compression is None else compression.unpack(data), landing.encoding)
-    return _csv_records(_unmarked(chunks), landing) if landing.records_are_csv else _json_records(_unmarked(chunks))
+    if not landing.records_are_csv:
+        return _json_records(_unmarked(chunks))
+    return (_dms_records if isinstance(landing.changes, Dms) else _csv_records)(_unmarked(chunks), landing)
 
 
 def too_large(limit: int) -> Unreadable:
@@ -170,6 +175,21 @@ def _csv_records(chunks: Iterator[bytes], landing: Landing) -> Iterator[Record]:
     if header.problem or _names_in(header.content, landing) != [*columns]:
         raise Unreadable(f"its header is {_shown(header.content)!r} and not {wanted}")
     return records
+
+
+def _dms_records(chunks: Iterator[bytes], landing: Landing) -> Iterator[Record]:
+    """Source: AWS DMS user guide, "Using Amazon S3 as a target": `AddColumnName` (a header), `IncludeOpForFullLoad`; neither by default."""
+    records = _csv_record_bytes(chunks, landing)
+    first = next(records, None)
+    if first is None:
+        return
+    names, wanted = _names_in(first.content, landing), [*field_names(landing.schema)]
+    has_header = names in (wanted, wanted[1:])
+    if not first.problem and len(names) not in (len(wanted), len(wanted) - 1):
+        raise Unreadable(f"its first record has {len(names)} field(s), {len(wanted)} are wanted: {landing.delimiter.join(wanted)}")
+    lacks_operation = not first.problem and len(names) == len(wanted) - 1
+    for record in records if has_header else chain([first], records):
+        yield record._replace(content=landing.delimiter.encode() + record.content) if lacks_operation else record
 
 
 @cache

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from lakehouse.core.errors import Refused
-from lakehouse.core.inventory.loads import Load
+from lakehouse.core.inventory.loaded_reports import Load
 from lakehouse.core.inventory.usage import Reconciliation
 from lakehouse.core.units import HOUR_MS
 

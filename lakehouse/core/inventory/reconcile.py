@@ -8,8 +8,8 @@ from collections.abc import Iterable, Mapping, Sequence, Set
 
 from lakehouse.core.inventory.classify import Classifier, is_current
 from lakehouse.core.inventory.objects import Part, StoredObject
-from lakehouse.core.inventory.owners import Owners
 from lakehouse.core.inventory.table_files import Reference, TableFiles
+from lakehouse.core.inventory.table_folders import Owners
 from lakehouse.core.inventory.usage import OUTSIDE, SMALL_BYTES, Reconciliation, TableShares, UsageShare
 
 _NEEDED_NOW = (Part.LIVE, Part.VECTORS_LIVE)

@@ -15,9 +15,10 @@ from dataclasses import dataclass
 from itertools import takewhile
 from typing import Literal
 
+from lakehouse.core.adoption.adopted import commits_at_risk
 from lakehouse.core.declaration.compaction_policy import Compaction
 from lakehouse.core.declaration.windows import is_open, next_opening, windows_text
-from lakehouse.core.delta.commits import Commit, History
+from lakehouse.core.delta.commits import Commit, Commits
 from lakehouse.core.reasons import Explained, Explanation, Reason
 from lakehouse.core.scheduling.rewrite_loops import Rewrites, is_ours
 from lakehouse.core.text import utc_text
@@ -142,11 +143,15 @@ def assess_breaker(tries: Iterable[CompactionTry], rewrites: Rewrites, now_ms: i
     return BreakerState(position="half open", explanation=half, retry_at_ms=retry_at_ms)
 
 
-def hold_back(table: str, policy: Compaction, pause: Pause | None, breaker: BreakerState | None, now_ms: int) -> HoldBack | None:
+def hold_back(
+    table: str, policy: Compaction, pause: Pause | None, breaker: BreakerState | None, now_ms: int, *, write: object = None
+) -> HoldBack | None:
     """Why `table` is left alone at `now_ms` whatever it would gain; `None`: it may be compacted.
 
-    A breaker that is half open lets a try through; one that is not known (`None`) is no reason.
+    A breaker that is half open lets a try through; one that is not known (`None`) is no reason. `write` says who writes the table.
     """
+    if (risk := commits_at_risk(write)) is not None:
+        return HoldBack(table=table, explanation=risk)
     if policy.is_off:
         return _off(table, Reason.OPTED_OUT, said="mode off" if policy.mode == "off" else "NoCompaction")
     if pause is not None and pause.holds(now_ms):
@@ -175,7 +180,7 @@ def persons_hold_back(table: str, policy: Compaction, pause: Pause | None, now_m
     return None
 
 
-def tries_of(history: History, failures: Iterable[CompactionTry]) -> tuple[CompactionTry, ...]:
+def tries_of(history: Commits, failures: Iterable[CompactionTry]) -> tuple[CompactionTry, ...]:
     """The tries of a table: those of our compactions that the log shows, and the failures that it does not.
 
     A compaction that committed and failed afterwards (its rows were not those before it) is a failure alone, and so is one that another

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from lakehouse.core.delta.commits import Commit, History, written_in
+from lakehouse.core.delta.commits import Commit, Commits, written_in
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -16,7 +16,7 @@ class Rewrites:
     last_ms: int = 0
 
 
-def find_rewrites(history: History) -> Rewrites:
+def find_rewrites(history: Commits) -> Rewrites:
     """The longest row of rewrites of the same bytes for nothing that has not ended; zero where there is none.
 
     The bytes are followed through the commits without data change, folder by folder (a partition is one). Such a commit is for nothing

@@ -15,7 +15,7 @@ from lakehouse.core.costs.estimate import DEFAULT_RATES, Rates, estimate, fit_ra
 from lakehouse.core.declaration.compaction_policy import Compaction
 from lakehouse.core.declaration.strategies import AfterWrite, BySensor, Chosen, OptimizedWrite, type_of_strategy
 from lakehouse.core.declaration.strategy_properties import OPTIMIZE_WRITE
-from lakehouse.core.delta.commits import History
+from lakehouse.core.delta.commits import Commits
 from lakehouse.core.delta.snapshot import Snapshot
 from lakehouse.core.reasons import Explained, Reason
 
@@ -50,7 +50,7 @@ class StrategyChoice(Explained):
     strategy: type_of_strategy
 
 
-def strategy_of(policy: Compaction, snapshot: Snapshot | None, history: History | None) -> StrategyChoice:
+def strategy_of(policy: Compaction, snapshot: Snapshot | None, history: Commits | None) -> StrategyChoice:
     """The strategy in force for a table with this log; `None` where there is no table yet."""
     if snapshot is None or history is None:
         return choose_strategy(policy, None)
@@ -59,7 +59,7 @@ def strategy_of(policy: Compaction, snapshot: Snapshot | None, history: History 
     return choose_strategy(replace(policy, target_file_bytes=target_bytes), measure_writes(snapshot, history), known=known, rates=rates)
 
 
-def measure_writes(snapshot: Snapshot, history: History) -> WriteFacts | None:
+def measure_writes(snapshot: Snapshot, history: Commits) -> WriteFacts | None:
     """How the table was written, by its history; `None` (unknown) where too few commits with new rows are known."""
     arrived = [commit for commit in history.commits if commit.changed_data and commit.added_paths][-_COMMITS_SEEN:]
     span_ms = arrived[-1].committed_ms - arrived[0].committed_ms if arrived else 0
@@ -124,7 +124,7 @@ def _merge_seconds(facts: WriteFacts, rates: Rates, target_bytes: int) -> float:
     return estimate(rates, files_removed=facts.batch_files + facts.batch_partitions, bytes_removed=facts.batch_bytes + half_full).seconds
 
 
-def _arrivals(history: History) -> int:
+def _arrivals(history: Commits) -> int:
     return sum(commit.changed_data and bool(commit.added_paths) for commit in history.commits)
 
 

@@ -8,7 +8,7 @@ from itertools import takewhile
 from typing import Any
 
 from lakehouse.core.declaration.vacuum_policy import type_of_mode
-from lakehouse.core.delta.commits import Commit, History
+from lakehouse.core.delta.commits import Commit, Commits
 from lakehouse.core.delta.paths import name_in_table
 from lakehouse.core.inventory import StoredObject, TableFiles
 from lakehouse.core.units import DAY_MS
@@ -87,11 +87,12 @@ class VacuumFacts:
     `_delta_log` makes look like tables. `held` says who has not read yet what was removed since
     `held_ms`. `stone_bytes` are sizes of removed files, where the log has them. `versioned`: the bucket keeps versions, `None` if unknown.
     `tables` are all tables of the lake, which lies at `lake_prefix` in its bucket. `history` may end long before the retention does:
-    `older_commits` reads on below it, newest first; `None` where there are no older commits.
+    `older_commits` reads on below it, newest first; `None` where there are no older commits. `log_only`: what the log never told of may be
+    somebody else's, and stays.
     """
 
     table_files: TableFiles
-    history: History
+    history: Commits
     lent: frozenset[str] = frozenset()
     unplaced: frozenset[str] = frozenset()
     landed: tuple[str, ...] = ()
@@ -108,7 +109,8 @@ class VacuumFacts:
     tables: frozenset[str] = frozenset()
     lake_prefix: str = ""
     versioned: bool | None = False
-    older_commits: Callable[[History], Iterable[Commit]] | None = None
+    older_commits: Callable[[Commits], Iterable[Commit]] | None = None
+    log_only: bool = False
 
     @property
     def last(self) -> VacuumRecord | None:

@@ -47,8 +47,10 @@ def choose_mode(
     """
     quotes = tuple(_quote(mode, facts, policy, prices, now_ms) for mode in ("LITE", "INVENTORY", "FULL"))
     valid = [quote for quote in quotes if not quote.why_not]
-    if wanted is None:
+    if wanted is None and valid:
         return min(valid, key=lambda quote: (quote.usd, quote.seconds)).mode, quotes
+    if wanted is None:
+        raise Refused(f"vacuum of {facts.table_files.table}: {'; '.join(dict.fromkeys(quote.why_not for quote in quotes))}")
     if wanted not in VACUUM_MODES:
         raise Refused(f"vacuum of {facts.table_files.table}: mode is {wanted!r}; accepted: {', '.join(VACUUM_MODES)}")
     if found := next((quote.why_not for quote in quotes if quote.mode == wanted and not _may(quote, facts)), None):
@@ -63,7 +65,7 @@ def _may(quote: Quote, facts: VacuumFacts) -> bool:
 
 
 def _why_not_lite(facts: VacuumFacts, going: int) -> str:
-    if not log_covers(facts):
+    if not log_covers(facts) and not facts.log_only:
         return "the log no longer tells of all that was removed since the last vacuum"
     # The next LITE would begin with the same files, since the log does not tell which are gone.
     if going > MOST_FILES:
@@ -97,6 +99,12 @@ def _quote(mode: type_of_mode, facts: VacuumFacts, policy: Vacuum, prices: Price
 
 def _why_not(mode: type_of_mode, facts: VacuumFacts, policy: Vacuum, now_ms: int, going: int) -> str:
     last, sweep, report = facts.last, facts.last_sweep, facts.report
+    if facts.log_only:
+        return (
+            _why_not_lite(facts, going)
+            if mode == "LITE"
+            else 'others write it: what its log never told of stays, unless orphans = "delete"'
+        )
     if mode == "FULL":
         return ""
     if mode == "LITE":

@@ -10,7 +10,7 @@ from lakehouse.defs.metadata.pictures import stacked_picture
 from lakehouse.defs.metadata.table import type_of_metadata
 
 if TYPE_CHECKING:
-    from lakehouse.engine.inventory.table import InventoryOutcome
+    from lakehouse.engine.inventory.reports_table import InventoryOutcome
 
 _TABLES_DRAWN = 12
 

@@ -53,7 +53,7 @@ def declared_metadata(table: Table, lake: Lake) -> type_of_metadata:
     policy = policy_for(table.layer, table.compaction)
     knobs = {each.name: getattr(policy, each.name) for each in fields(policy)}
     return {
-        "dagster/uri": lake.settings.table_uri(table.key),
+        "dagster/uri": lake.table_uri(table.key),
         "dagster/table_name": f"{table.layer}.{table.name}",
         "dagster/storage_kind": "deltalake",
         "lakehouse/policy": dg.MetadataValue.json(
@@ -179,6 +179,7 @@ def write_metadata(outcome: WriteOutcome) -> type_of_metadata:
         "lakehouse/outcome": outcome.sentence,
         "lakehouse/rows_written": outcome.rows_written,
         "lakehouse/rows_quarantined": outcome.rows_quarantined,
+        **({"lakehouse/rows_superseded": outcome.rows_superseded} if outcome.rows_superseded else {}),
         "lakehouse/files_read": outcome.files_read,
         "lakehouse/seconds": round(outcome.seconds, 3),
         **({} if outcome.strategy is None else {"lakehouse/strategy": outcome.strategy.sentence}),
@@ -217,6 +218,7 @@ def compaction_metadata(outcome: CompactionOutcome) -> type_of_metadata:
         "lakehouse/wasted_bytes": outcome.wasted_bytes,
         "lakehouse/wasted_seconds": round(outcome.wasted_seconds, 3),
         **({} if outcome.rows_verified is None else {"lakehouse/rows_verified": outcome.rows_verified}),
+        **({} if outcome.compared is None else {"lakehouse/verified_by": outcome.compared.by}),
         "lakehouse/account": markdown_value(_account_table(pairs)),
         "lakehouse/compaction": dg.MetadataValue.json(document),
         **_account_numbers(outcome),

@@ -13,13 +13,13 @@ from dagster_pyspark import LazyPySparkResource
 from lakehouse.core.compaction.outcome import CompactionOutcome
 from lakehouse.core.declaration.strategies import AfterWrite
 from lakehouse.core.declaration.table import Table
-from lakehouse.core.delta.facts import TableFacts
+from lakehouse.core.delta.table_facts import TableFacts
 from lakehouse.core.errors import Refused, Transient
 from lakehouse.core.ingest.outcome import WriteOutcome
 from lakehouse.defs.keys import compaction_key
 from lakehouse.defs.metadata.table import compaction_metadata
+from lakehouse.engine.compaction.cost_ledger import with_account
 from lakehouse.engine.compaction.hold_back import hold_back_now
-from lakehouse.engine.compaction.ledger import with_account
 from lakehouse.engine.lake import Lake
 
 
@@ -63,7 +63,7 @@ def measured(
     asked: bool = False,
 ) -> CompactionOutcome:
     """The outcome with the table's account and the probe; whatever is in their way, the compaction is done and is told."""
-    from lakehouse.engine.compaction.probe import probe_compaction
+    from lakehouse.engine.compaction.read_probe import probe_compaction
 
     try:
         outcome = with_account(lake, table, outcome)

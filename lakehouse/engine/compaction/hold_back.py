@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from lakehouse.core.compaction.plan import CompactionPlan
 from lakehouse.core.declaration.compaction_policy import policy_for
 from lakehouse.core.declaration.table import Table
-from lakehouse.core.delta.commits import History
+from lakehouse.core.delta.commits import Commits
 from lakehouse.core.errors import LakehouseError, Refused, Transient
 from lakehouse.core.scheduling.circuit_breaker import (
     BreakerState,
@@ -20,7 +20,7 @@ from lakehouse.core.scheduling.circuit_breaker import (
 )
 from lakehouse.core.scheduling.rewrite_loops import Rewrites, find_rewrites
 from lakehouse.engine.clock import now_ms
-from lakehouse.engine.compaction.probe import backoffs, scans
+from lakehouse.engine.compaction.read_probe import backoffs, scans
 from lakehouse.engine.journal.journal import Journal
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.spark.sessions import first_line, is_conflict, is_lost
@@ -30,7 +30,7 @@ from lakehouse.runtime.server_state import status
 def breaker_of(
     lake: Lake,
     table: Table,
-    history: History | None,
+    history: Commits | None,
     *,
     failures: Sequence[CompactionTry] | None = None,
     rewrites: Rewrites | None = None,
@@ -45,10 +45,10 @@ def breaker_of(
     return assess_breaker(tries, rewrites, now_ms(), scans=scans(lake.store, table.key).get(table.key, ()))
 
 
-def hold_back_now(lake: Lake, table: Table, history: History | None, *, failures: Sequence[CompactionTry] | None = None) -> HoldBack | None:
+def hold_back_now(lake: Lake, table: Table, history: Commits | None, *, failures: Sequence[CompactionTry] | None = None) -> HoldBack | None:
     """Why nothing but a person compacts the table now; `None`: it may be compacted. `failures` as for `breaker_of`."""
     pause, breaker = Journal(lake.store).pause_of(table.key), breaker_of(lake, table, history, failures=failures)
-    held = hold_back(table.key, policy_for(table.layer, table.compaction), pause, breaker, now_ms())
+    held = hold_back(table.key, policy_for(table.layer, table.compaction), pause, breaker, now_ms(), write=table.write)
     backoff = None if held else backoffs(lake.store, now_ms(), table.key).get(table.key)
     return held if backoff is None else HoldBack(table=table.key, explanation=backoff.explanation)
 

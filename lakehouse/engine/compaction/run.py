@@ -5,10 +5,10 @@
    plan does not fit before the next one, the guard is given up until that one has committed; then all begins anew.
 3. The journal notes that a commit will have to be verified.
    OPTIMIZE runs, limited to the plan's partitions and with its sizes; the plan's figures go into its commits. Meanwhile the rows that it
-   removes are read here, too (`content`).
+   removes are read here, too (`content_hash`), where every row is to be compared.
 4. If another writer changed a file of the plan first, 2 and 3 are done again with less, after a pause; what was wasted is counted.
 5. The log is read once more: what was really removed and added. The outcome hands these facts on.
-6. The rows of the removed files and of the added files are compared (`verify`).
+6. The rows of the removed files and of the added files are compared (`verify`), by content or by the log, as the plan says.
 
 **Safety properties**
 - Files are only ever replaced by Delta's own OPTIMIZE, whose commit changes no data and deletes nothing from storage.
@@ -35,11 +35,12 @@ from lakehouse.core.delta.commits import Commit
 from lakehouse.core.delta.partition_values import type_of_typed_partition
 from lakehouse.core.errors import LakehouseError, Refused
 from lakehouse.core.scheduling.circuit_breaker import CompactionTry
+from lakehouse.engine.adoption.guard import refuse_commits
 from lakehouse.engine.clock import now_ms
 from lakehouse.engine.compaction.content_hash import ReadAhead
 from lakehouse.engine.compaction.hold_back import Attempt, failure_noted
 from lakehouse.engine.compaction.statement import run_statement
-from lakehouse.engine.compaction.unverified import expect_verification, settled
+from lakehouse.engine.compaction.unverified_commits import expect_verification, settled
 from lakehouse.engine.compaction.verify import verify, verify_left
 from lakehouse.engine.delta_log import TableFacts, history_since
 from lakehouse.engine.journal.journal import Journal
@@ -64,10 +65,12 @@ def compact(lake: Lake, spark: "SparkSession", table: Table, *, owner: str | Non
     Where another writer changes a file first, it is tried again with less, a few times; what that wasted is in the outcome.
 
     Raises:
-        Refused: there is no table yet, or it has a feature under which OPTIMIZE cannot be planned.
+        Refused: there is no table yet, or it has a feature under which OPTIMIZE cannot be planned; or others write it, and a commit of
+            theirs could be lost.
         Transient: the table is held by somebody else, other writers made every try lose, or the server is gone.
         Broken: the rows after it are not those before it.
     """
+    refuse_commits(lake, spark, table, asked=f"compaction of {table.key}")
     losses, run = list[Loss](), owner or uuid4().hex
     with failure_noted(lake, table.key, run=run) as attempt, translated():
         waited: float | None = None
@@ -109,7 +112,8 @@ def _compact(
     mark, started = uuid4().hex, time.monotonic()
     expect_verification(lake, table.key, mark, version=before.snapshot.version)
     conflict: Exception | None = None
-    with ReadAhead(lake.store, before.snapshot, planned.bins) as ahead:
+    ahead_bins = planned.bins if planned.verify == "content" else ()
+    with ReadAhead(lake.store, before.snapshot, ahead_bins) as ahead:
         try:
             with attempt.statement(planned):
                 run_statement(spark, before.snapshot, planned, mark, cores=cores_of(lake.settings))
@@ -128,9 +132,9 @@ def _compact(
             if not commits:
                 raise conflict
         with settled(lake, table.key):
-            row_count = verify(lake, spark, before.snapshot, after, commits, ahead) if commits else None
+            compared = verify(lake, spark, before.snapshot, after, commits, ahead) if commits else None
     outcome = _outcome(planned, commits, losses, after)
-    return replace(outcome, rows_verified=row_count, seconds_optimize=seconds_optimize, seconds_verify=time.monotonic() - ended)
+    return replace(outcome, compared=compared, seconds_optimize=seconds_optimize, seconds_verify=time.monotonic() - ended)
 
 
 def _facts_since(lake: Lake, table: Table, version: int) -> TableFacts:

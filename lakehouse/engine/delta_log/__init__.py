@@ -9,15 +9,15 @@ Safety properties:
 - A layout is of one version: a log that changes while it is read is listed again from the start.
 """
 
-from lakehouse.core.delta.facts import TableFacts
+from lakehouse.core.delta.table_facts import TableFacts
 from lakehouse.core.errors import Broken, Refused, Transient
 from lakehouse.engine.delta_log.checkpoint import Checkpoint, read_checkpoint
 from lakehouse.engine.delta_log.columns import garbage_uncollected
 from lakehouse.engine.delta_log.commits import read_commits
 from lakehouse.engine.delta_log.fold import fold_history, fold_layout
-from lakehouse.engine.delta_log.history import history_since, newest_first
-from lakehouse.engine.delta_log.missing import missing_files
-from lakehouse.engine.delta_log.segment import LogChanged, Segment, find_segment, until
+from lakehouse.engine.delta_log.log_segment import LogChanged, Segment, find_segment, until
+from lakehouse.engine.delta_log.missing_files import missing_files
+from lakehouse.engine.delta_log.older_commits import history_since, newest_first
 from lakehouse.engine.store import Store
 
 __all__ = ["TableFacts", "garbage_uncollected", "history_since", "missing_files", "newest_first", "read_facts"]

@@ -17,7 +17,7 @@ from lakehouse.core.errors import Broken, Refused
 from lakehouse.engine.delta_log.actions import Actions, parse_actions, row_count_of, vector_id
 from lakehouse.engine.delta_log.columns import AddedColumns, RemovedColumns, added_columns, removed_columns
 from lakehouse.engine.delta_log.fields import MALFORMED, number, type_of_pairs
-from lakehouse.engine.delta_log.segment import LogChanged
+from lakehouse.engine.delta_log.log_segment import LogChanged
 
 _VECTOR = ("storageType", "pathOrInlineDv", "offset", "cardinality")
 _ADD = ("path", "size", "modificationTime", "partitionValues", "stats_parsed.numRecords", *(f"deletionVector.{leaf}" for leaf in _VECTOR))
@@ -57,6 +57,14 @@ def read_checkpoint(names: Sequence[str], read: Callable[[str], bytes], *, folde
         except FileNotFoundError as error:
             raise LogChanged(f"checkpoint {names[0]}: its sidecar {path} is not there") from error
     return checkpoint
+
+
+def statistics_in(data: bytes) -> Iterator[tuple[str, str | None]]:
+    """Path and statistics of each file that a checkpoint in Parquet adds; nothing where it has no statistics in JSON."""
+    with pq.ParquetFile(pa.BufferReader(data)) as file:
+        for rows in _batches(file, "add", ("path", "stats")):
+            if _has(rows, "stats"):
+                yield from zip(_texts(rows, "path"), rows.field("stats").to_pylist(), strict=True)
 
 
 def _read_into(checkpoint: Checkpoint, name: str, read: Callable[[str], bytes]) -> None:

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 
 from lakehouse.engine.delta_log.actions import parse_actions
 from lakehouse.engine.delta_log.fold import ReadCommit
-from lakehouse.engine.delta_log.segment import version_of
+from lakehouse.engine.delta_log.log_segment import version_of
 from lakehouse.engine.store import Store, StoredFile
 
 

@@ -15,8 +15,8 @@ from lakehouse.engine.delta_log.actions import Actions
 from lakehouse.engine.delta_log.checkpoint import read_checkpoint
 from lakehouse.engine.delta_log.commits import read_commits
 from lakehouse.engine.delta_log.fold import ReadCommit, fold_layout
+from lakehouse.engine.delta_log.log_segment import LogChanged, Segment, find_segment, until, version_of
 from lakehouse.engine.delta_log.schema import CLUSTERING_DOMAIN, partitioner, shape_of
-from lakehouse.engine.delta_log.segment import LogChanged, Segment, find_segment, until, version_of
 from lakehouse.engine.store import Store, StoredFile
 
 # As far back as `read_facts` looks for who wrote a file.

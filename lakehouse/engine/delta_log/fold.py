@@ -9,13 +9,13 @@ from dataclasses import dataclass
 from itertools import chain
 from operator import attrgetter
 
-from lakehouse.core.delta.commits import Commit, History
+from lakehouse.core.delta.commits import Commit, Commits
 from lakehouse.core.delta.snapshot import DataFile, LogTail, Snapshot, Tombstone
 from lakehouse.engine.delta_log.actions import Actions, AddedFile, RemovedFile
 from lakehouse.engine.delta_log.checkpoint import Checkpoint
 from lakehouse.engine.delta_log.columns import AddedColumns, added_columns, made_of_columns
+from lakehouse.engine.delta_log.log_segment import Segment
 from lakehouse.engine.delta_log.schema import CLUSTERING_DOMAIN, Metadata, Shape, partitioner, shape_of
-from lakehouse.engine.delta_log.segment import Segment
 
 type_of_later = Mapping[tuple[str, str | None], AddedFile | RemovedFile]
 
@@ -62,9 +62,9 @@ def fold_layout(segment: Segment, checkpoint: Checkpoint, commits: Sequence[Read
     )
 
 
-def fold_history(table: str, commits: Sequence[ReadCommit]) -> History:
+def fold_history(table: str, commits: Sequence[ReadCommit]) -> Commits:
     """The commits, oldest first, as they tell of themselves."""
-    return History(table=table, commits=tuple(_commit(commit) for commit in commits))
+    return Commits(table=table, commits=tuple(_commit(commit) for commit in commits))
 
 
 def _actions(commits: Iterable[ReadCommit]) -> Iterator[Actions]:

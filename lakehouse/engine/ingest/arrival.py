@@ -51,8 +51,8 @@ def arrived_batch(table: Table, facts: TableFacts | None, ledger: Ledger) -> int
     return arrived or 0
 
 
-def check_arrived(table: Table, number: int, row_count: int, *, before: TableFacts | None, after: TableFacts | None) -> None:
-    """Nothing, if the table's log tells of the batch that was just written, with its rows.
+def check_arrived(table: Table, number: int, row_count: int | None, *, before: TableFacts | None, after: TableFacts | None) -> None:
+    """Nothing, if the table's log tells of the batch that was just written, with its rows; of change data none are counted (`None`).
 
     Raises:
         Broken: it does not.
@@ -67,7 +67,7 @@ def check_arrived(table: Table, number: int, row_count: int, *, before: TableFac
     first = 0 if before is None else before.snapshot.version + 1
     written = [commit for commit in after.history.commits if commit.version >= first and app_id in commit.applications]
     counts = [int(commit.metrics["numOutputRows"]) for commit in written if "numOutputRows" in commit.metrics]
-    if counts and counts[-1] != row_count:
+    if row_count is not None and counts and counts[-1] != row_count:
         raise Broken(
             f"load of {table.key}: batch {number} has {row_count} row(s), but version {written[-1].version} of the table says "
             f"that {counts[-1]} were written; compare that version with the batch's files"

@@ -43,6 +43,9 @@ from lakehouse.core.ingest.batches import (
 )
 from lakehouse.core.ingest.outcome import WriteOutcome
 from lakehouse.core.reasons import Reason
+from lakehouse.engine.changes.apply import applied_count, apply_changes, table_columns
+from lakehouse.engine.changes.deleted_keys import forget_replaced
+from lakehouse.engine.changes.read import ChangeCounts, count_changes, read_changes
 from lakehouse.engine.clock import now_ms
 from lakehouse.engine.delta_log import TableFacts
 from lakehouse.engine.ingest import commit_rows
@@ -63,11 +66,12 @@ _OUTPUT_BYTES = 128 * MIB
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Loaded:
-    """One batch that arrived, and why it was done."""
+    """One batch that arrived, and why it was done; `superseded` are changes that took no effect."""
 
     batch: Batch
     reason: Reason
     quarantined: int
+    superseded: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,6 +81,7 @@ class _Lines:
     frame: "DataFrame | None"
     row_count: int = 0
     bad_count: int = 0
+    changes: ChangeCounts | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,11 +111,14 @@ def load(lake: Lake, spark: "SparkSession", table: Table, facts: TableFacts | No
                 batch, lines = _read_new(lake, spark, table, planned, facts, listing)
             else:
                 batch, lines = _read_again(lake, spark, table, planned.plan.batch)
-            facts = _write(lake, spark, table, batch, lines, facts)
-            loaded.append(_Loaded(batch=batch, reason=planned.plan.reason, quarantined=lines.bad_count))
+            known, facts = facts, _write(lake, spark, table, batch, lines, facts)
+            superseded = _superseded(table, batch, lines, before=known, after=facts)
+            loaded.append(_Loaded(batch=batch, reason=planned.plan.reason, quarantined=lines.bad_count, superseded=superseded))
+    arrived = 0 if facts is None else facts.snapshot.transactions.get(ingest_app_id(table.key), 0)
     if loaded:
         clear_staged(lake.store, table.key)
-    arrived = 0 if facts is None else facts.snapshot.transactions.get(ingest_app_id(table.key), 0)
+        if landing.changes is not None:
+            forget_replaced(lake.store, table.key, arrived=arrived)
     with suppress(Transient, Refused):  # the rows are in the table, and the manifests are whole without it: the next load folds them
         batches.fold(lying=lying, arrived=arrived, now_ms=now_ms())
     reason, sentence = _told(loaded) if loaded else (planned.plan.reason, planned.plan.sentence)
@@ -118,6 +126,7 @@ def load(lake: Lake, spark: "SparkSession", table: Table, facts: TableFacts | No
     return replace(
         outcome,
         rows_quarantined=sum(each.quarantined for each in loaded),
+        rows_superseded=sum(each.superseded for each in loaded),
         files_read=sum(len(each.batch.files) for each in loaded),
         set_aside=tuple(_set_aside(loaded)),
     )
@@ -144,7 +153,8 @@ def _read_new(
     staged = stage(lake.store, table.key, plan.batch, landing, compare=taken)
     lines = _parsed(lake, spark, table, plan.batch.number, staged.part_count, staged.record_count)
     if lines.frame is not None:
-        commit_rows.check_shape(table_rows(lines.frame, landing), table, None if facts is None else facts.snapshot)
+        shape = table_rows(lines.frame, landing) if lines.changes is None else table_columns(lines.frame, table)
+        commit_rows.check_shape(shape, table, None if facts is None else facts.snapshot)
     read = [(file, staged.files[file.name]) for file in plan.batch.files if file.name in staged.files]
     judged = [judge_file(file, known[file.name], found, is_overwrite=is_overwrite) for file, found in read]
     settled = settle_batch(plan, judged, row_count=lines.row_count, is_overwrite=is_overwrite)
@@ -190,14 +200,20 @@ def _parsed(lake: Lake, spark: "SparkSession", table: Table, number: int, part_c
     """
     if not part_count:
         return _Lines(frame=None)
-    frame = parse_lines(spark, _landing(table), staged_paths(lake.settings.spark_root, table.key, number, part_count))
-    row_count, bad_count = count_lines(frame)
+    paths = staged_paths(lake.settings.spark_root, table.key, number, part_count)
+    if _landing(table).changes is None:
+        frame, changes = parse_lines(spark, _landing(table), paths), None
+        row_count, bad_count = count_lines(frame)
+    else:
+        frame = read_changes(spark, table, paths)
+        changes = count_changes(frame)
+        row_count, bad_count = changes.rows, changes.bad
     if row_count + bad_count != record_count:
         raise Broken(
             f"load of {table.key}: of the {record_count} staged record(s) of batch {number} Spark found {row_count} row(s) and {bad_count} "
             f"others; nothing was written: look at _lakehouse/staged/{table.key}/{number}"
         )
-    return _Lines(frame=frame, row_count=row_count, bad_count=bad_count)
+    return _Lines(frame=frame, row_count=row_count, bad_count=bad_count, changes=changes)
 
 
 def _write(lake: Lake, spark: "SparkSession", table: Table, batch: Batch, lines: _Lines, facts: TableFacts | None) -> TableFacts | None:
@@ -206,7 +222,24 @@ def _write(lake: Lake, spark: "SparkSession", table: Table, batch: Batch, lines:
     if not batch.files:
         return facts
     assert lines.frame is not None
-    good = table_rows(lines.frame, _landing(table))
+    if lines.changes is not None:
+        apply_changes(lake, spark, table, batch.number, lines.frame, lines.changes, facts)
+    else:
+        _write_rows(lake, table, batch, lines.frame, facts)
+    after = lake.facts(table.key)
+    check_arrived(table, batch.number, None if lines.changes else lines.row_count, before=facts, after=after)
+    return after
+
+
+def _superseded(table: Table, batch: Batch, lines: _Lines, *, before: TableFacts | None, after: TableFacts | None) -> int:
+    """The changes of a batch that took no effect: a newer one was known, or they were told before."""
+    if lines.changes is None or not batch.files or after is None:
+        return 0
+    return lines.changes.rows + lines.changes.key_changes - applied_count(table, before=before, after=after)
+
+
+def _write_rows(lake: Lake, table: Table, batch: Batch, lines: "DataFrame", facts: TableFacts | None) -> None:
+    good = table_rows(lines, _landing(table))
     commit_rows.write_frame(
         good if _is_shuffled(facts) else _arranged(good, table, batch),
         lake.settings.table_uri(table.key),
@@ -215,9 +248,6 @@ def _write(lake: Lake, spark: "SparkSession", table: Table, batch: Batch, lines:
         partition_by=commit_rows.partition_columns(table),
         properties=declared_properties(table),
     )
-    after = lake.facts(table.key)
-    check_arrived(table, batch.number, lines.row_count, before=facts, after=after)
-    return after
 
 
 def _is_shuffled(facts: TableFacts | None) -> bool:

@@ -12,51 +12,61 @@ from lakehouse.engine.spark import statements
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
-_CORRUPT = "_lakehouse_corrupt"
-_RAW = "_lakehouse_raw"
-_REASON = "_lakehouse_reason"
-_IS_OBJECT = "_lakehouse_is_object"
+CORRUPT = "_lakehouse_corrupt"
+RAW = "_lakehouse_raw"
+REASON = "_lakehouse_reason"
+IS_OBJECT = "_lakehouse_is_object"
 _GLOB = re.compile(r"[\[\]{}*?\\]")  # Spark takes a path with these for a pattern, and with a backslash before each for a name
-_OWN = ("_source_file", "_source_line", "_landed_at")
+OWN = ("_source_file", "_source_line", "_landed_at")
 _NOT_JSON, _UNFIT, _MISSING = "not JSON", "a field does not fit the schema", "required field "
 
 
 def parse_lines(spark: "SparkSession", landing: Landing, paths: Sequence[str]) -> "DataFrame":
     """`parse_records` of the staged records of a batch."""
-    return parse_records(landing, spark.read.schema(STAGED_SCHEMA).parquet(*[literal_path(path) for path in paths]))
+    return parse_records(landing, staged_lines(spark, paths))
 
 
 def parse_records(landing: Landing, lines: "DataFrame") -> "DataFrame":
-    """One row per record: the fields, derived columns, where it came from, its text, and a reason if it is no row."""
+    """One row per line of `named_lines`: the fields, derived columns, where it came from, its text, and a reason if it is no row."""
     from pyspark.sql import functions as F  # noqa: N812
 
-    renamed = {"source_file": _OWN[0], "line": _OWN[1], "landed_at": _OWN[2], "raw": _RAW, "problem": _REASON, "is_object": _IS_OBJECT}
-    parsed = lines.withColumnsRenamed(renamed).withColumn("_parsed", _parsed(landing))
+    parsed = lines.withColumn("_parsed", _parsed(landing))
     fields = field_names(landing.schema)
-    spread = parsed.select(*[_field(name, landing, parsed) for name in fields], *_OWN, _RAW, _why_not_a_row(landing).alias(_REASON))
+    spread = parsed.select(*[_field(name, landing, parsed) for name in fields], *OWN, RAW, _why_not_a_row(landing).alias(REASON))
     derived = [F.expr(expression).alias(name) for name, expression in landing.derived.items()]
-    return spread.select(*[F.col(statements.quote(name)) for name in fields], *derived, *_OWN, _RAW, _REASON)
+    return spread.select(*[F.col(statements.quote(name)) for name in fields], *derived, *OWN, RAW, REASON)
+
+
+def staged_lines(spark: "SparkSession", paths: Sequence[str]) -> "DataFrame":
+    """One row per staged record: where it came from, its text, whether it is a JSON object, and a reason if it cannot be a row."""
+    return named_lines(spark.read.schema(STAGED_SCHEMA).parquet(*[literal_path(path) for path in paths]))
+
+
+def named_lines(lines: "DataFrame") -> "DataFrame":
+    """Records with the columns of `STAGED_SCHEMA`, under names that no field of a file has."""
+    renamed = {"source_file": OWN[0], "line": OWN[1], "landed_at": OWN[2], "raw": RAW, "problem": REASON, "is_object": IS_OBJECT}
+    return lines.withColumnsRenamed(renamed)
 
 
 def count_lines(lines: "DataFrame") -> tuple[int, int]:
     """How many of the lines are rows, and how many are none."""
     from pyspark.sql import functions as F  # noqa: N812
 
-    found = lines.select(F.count_if(F.col(_REASON).isNull()), F.count_if(F.col(_REASON).isNotNull())).collect()[0]
+    found = lines.select(F.count_if(F.col(REASON).isNull()), F.count_if(F.col(REASON).isNotNull())).collect()[0]
     return found[0], found[1]
 
 
 def table_rows(lines: "DataFrame", landing: Landing) -> "DataFrame":
     """The lines that are rows, with the columns of the table."""
-    return lines.where(f"{_REASON} IS NULL").select(*[statements.quote(name) for name in landing.column_names], *_OWN)
+    return lines.where(f"{REASON} IS NULL").select(*[statements.quote(name) for name in landing.column_names], *OWN)
 
 
 def quarantined_lines(lines: "DataFrame") -> "DataFrame":
     """The lines that are no rows, with the columns of `quarantine_rows`."""
     from pyspark.sql import functions as F  # noqa: N812
 
-    own = (("source_file", _OWN[0]), ("line", _OWN[1]), ("reason", _REASON), ("raw", _RAW))
-    return lines.where(f"{_REASON} IS NOT NULL").select(*[F.col(name).alias(alias) for alias, name in own])
+    own = (("source_file", OWN[0]), ("line", OWN[1]), ("reason", REASON), ("raw", RAW))
+    return lines.where(f"{REASON} IS NOT NULL").select(*[F.col(name).alias(alias) for alias, name in own])
 
 
 def is_of_the_declaration(reason: "Column") -> "Column":
@@ -72,13 +82,13 @@ def literal_path(path: str) -> str:
 def _parsed(landing: Landing) -> "Column":
     from pyspark.sql import functions as F  # noqa: N812
 
-    schema = f"{landing.schema}, {_CORRUPT} STRING"
-    options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _CORRUPT}
+    schema = f"{landing.schema}, {CORRUPT} STRING"
+    options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT}
     if not landing.records_are_csv:
-        return F.from_json(_RAW, schema, options)
+        return F.from_json(RAW, schema, options)
     # RFC 4180, section 2.7: a quote inside quotes is doubled. `multiLine`: line breaks inside quotes stay as they are.
     options |= {"sep": landing.delimiter, "quote": landing.quote, "escape": landing.quote, "multiLine": "true"}
-    return F.from_csv(F.col(_RAW), schema, options if landing.null_value is None else {**options, "nullValue": landing.null_value})
+    return F.from_csv(F.col(RAW), schema, options if landing.null_value is None else {**options, "nullValue": landing.null_value})
 
 
 def _field(name: str, landing: Landing, lines: "DataFrame") -> "Column":
@@ -93,10 +103,10 @@ def _field(name: str, landing: Landing, lines: "DataFrame") -> "Column":
 def _why_not_a_row(landing: Landing) -> "Column":
     from pyspark.sql import functions as F  # noqa: N812
 
-    why = F.when(F.col(_REASON).isNotNull(), F.col(_REASON))
+    why = F.when(F.col(REASON).isNotNull(), F.col(REASON))
     if not landing.records_are_csv:
-        why = why.when(~F.col(_IS_OBJECT) & ~_is_one_object(), _NOT_JSON)
-    why = why.when(F.col(f"_parsed.{_CORRUPT}").isNotNull(), _UNFIT)
+        why = why.when(~F.col(IS_OBJECT) & ~is_one_object(), _NOT_JSON)
+    why = why.when(F.col(f"_parsed.{CORRUPT}").isNotNull(), _UNFIT)
     for name in landing.required:
         why = why.when(_field_is_missing(name, landing), f"{_MISSING}{name} is missing")
     return why
@@ -111,7 +121,7 @@ def _field_is_missing(name: str, landing: Landing) -> "Column":
     return value.isNull() | (value.cast("string") == F.lit(landing.null_value))
 
 
-def _is_one_object() -> "Column":
+def is_one_object() -> "Column":
     """Whether a line that is no strict JSON is one object for Spark, which takes single quotes, and nothing behind it.
 
     Spark's parser stops where the object ends, and what follows, perhaps a second object, would be lost without a word. Inside brackets of
@@ -119,7 +129,7 @@ def _is_one_object() -> "Column":
     """
     from pyspark.sql import functions as F  # noqa: N812
 
-    in_array = F.json_array_length(F.concat(F.lit("["), F.col(_RAW), F.lit("]")))
-    in_object = F.json_array_length(F.concat(F.lit('[{"x":'), F.col(_RAW), F.lit("}]")))
-    is_object = F.ltrim(_RAW).startswith("{") & (in_array == 1) & (in_object == 1)
+    in_array = F.json_array_length(F.concat(F.lit("["), F.col(RAW), F.lit("]")))
+    in_object = F.json_array_length(F.concat(F.lit('[{"x":'), F.col(RAW), F.lit("}]")))
+    is_object = F.ltrim(RAW).startswith("{") & (in_array == 1) & (in_object == 1)
     return F.coalesce(is_object, F.lit(False))

@@ -34,7 +34,7 @@ from lakehouse.core.ingest.batches import Batch, SetAside
 from lakehouse.core.ingest.outcome import QuarantineAccount, QuarantineReview
 from lakehouse.engine.delta_log import TableFacts, history_since
 from lakehouse.engine.ingest import commit_rows
-from lakehouse.engine.ingest.parse_lines import is_of_the_declaration, parse_records, table_rows
+from lakehouse.engine.ingest.parse_lines import is_of_the_declaration, named_lines, parse_records, table_rows
 from lakehouse.engine.ingest.quarantine import quarantine_key
 from lakehouse.engine.journal.landed_batches import LandedBatches
 from lakehouse.engine.lake import Lake
@@ -212,7 +212,7 @@ def _parsed(lake: Lake, spark: "SparkSession", table: Table, lines: "DataFrame")
         F.when(~is_of_the_declaration(F.col("reason")), F.col("reason")).alias("problem"),
         F.lit(False).alias("is_object"),
     )
-    return parse_records(_landing(table), records)
+    return parse_records(_landing(table), named_lines(records))
 
 
 def _loaded(spark: "SparkSession", snapshot: Snapshot) -> "DataFrame":

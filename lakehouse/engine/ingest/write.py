@@ -20,7 +20,8 @@ from functools import reduce
 from typing import TYPE_CHECKING, assert_never
 from urllib.parse import unquote
 
-from lakehouse.core.declaration.table import Append, Merge, Overwrite, Table
+from lakehouse.core.adoption.adopted import Adopted
+from lakehouse.core.declaration.table import Append, History, Merge, Overwrite, Table
 from lakehouse.core.delta.snapshot import Snapshot
 from lakehouse.core.errors import Broken, Refused
 from lakehouse.core.ingest.increments import NothingNew, ReadAll, ReadChanges, plan_increment, type_of_increment
@@ -48,10 +49,12 @@ def write_table(lake: Lake, spark: "SparkSession", table: Table) -> WriteOutcome
     """What one run of the table's write did, or why it did nothing.
 
     Raises:
-        Refused: an input is not there yet, or the table that is there has other columns than its declaration.
+        Refused: others write the table; an input is not there yet, or the table that is there has other columns than its declaration.
         Transient: the table is held by somebody else, the server is gone, or others won every race for a commit.
         Broken: the rows to read are gone, and reading the others again would double some.
     """
+    if isinstance(table.write, Adopted):
+        raise Refused(f"write of {table.key}: others write it, at {table.write.uri}; accepted: to compact it, or to vacuum it")
     started = time.monotonic()
 
     def attempt() -> WriteOutcome:
@@ -84,6 +87,7 @@ def _derive(lake: Lake, spark: "SparkSession", table: Table, target: TableFacts 
         if facts is None:
             raise Refused(f"write of {table.key}: its input {source.key} has no table yet; accepted: materialize {source.key} first")
         inputs[source.key] = facts
+    assert not isinstance(table.write, Adopted | History)  # write_table has refused the one, the declaration the other
     if isinstance(table.write, Overwrite):
         reason, sentence = _replace(spark, lake, table, inputs, target)
     else:

@@ -5,7 +5,8 @@ Layout, as AWS S3 Inventory has it: `<folder>/<source bucket>/<configuration>/<s
 Source: Amazon S3 user guide, "Locating your inventory list".
 """
 
-from lakehouse.engine.inventory.lake import (
+from lakehouse.engine.inventory.log_locations import Places, landing_places
+from lakehouse.engine.inventory.reconcile_lake import (
     SCAN_AGAIN_HOURS,
     SETTLED_MS,
     LakeReport,
@@ -17,10 +18,9 @@ from lakehouse.engine.inventory.lake import (
     reconcile_report,
     settled_ms,
 )
-from lakehouse.engine.inventory.places import Places, landing_places
-from lakehouse.engine.inventory.report import REPORTS, Report, checksum_of, newest_report, read_keys, read_report, stamps_of
 from lakehouse.engine.inventory.report_rows import ReportRows
 from lakehouse.engine.inventory.scan import SCAN, Scanned, scan
+from lakehouse.engine.inventory.stored_reports import REPORTS, Report, checksum_of, newest_report, read_keys, read_report, stamps_of
 
 __all__ = [
     "REPORTS",

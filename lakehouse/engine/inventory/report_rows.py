@@ -4,7 +4,7 @@ import sqlite3
 from collections.abc import Iterator
 
 from lakehouse.core.inventory import StoredObject, table_roots
-from lakehouse.engine.inventory.report import Report, read_report
+from lakehouse.engine.inventory.stored_reports import Report, read_report
 from lakehouse.engine.store import Store
 
 

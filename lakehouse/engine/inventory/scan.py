@@ -22,8 +22,8 @@ import pyarrow as pa
 from lakehouse.core.errors import LakehouseError, Transient
 from lakehouse.core.inventory import Manifest, StoredObject, expired, manifest_json
 from lakehouse.core.units import MINUTE_MS
-from lakehouse.engine.inventory.files import BATCH_ROWS, FILE_ROWS, RowFiles, number_column, text_column
-from lakehouse.engine.inventory.report import REPORTS, checksum_of, stamps_of
+from lakehouse.engine.inventory.parquet_files import BATCH_ROWS, FILE_ROWS, RowFiles, number_column, text_column
+from lakehouse.engine.inventory.stored_reports import REPORTS, checksum_of, stamps_of
 from lakehouse.engine.store import LOCAL, Store
 
 SCAN = "lakehouse-scan"

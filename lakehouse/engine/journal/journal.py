@@ -28,7 +28,7 @@ from lakehouse.core.costs.ledger import RUNS_KEPT
 from lakehouse.core.scheduling.circuit_breaker import CompactionTry, Pause
 from lakehouse.core.vacuum import VacuumRecord
 from lakehouse.engine.clock import now_ms
-from lakehouse.engine.journal.manifest import damaged, encoded
+from lakehouse.engine.journal.batch_manifest import damaged, encoded
 from lakehouse.engine.store import Store, StoredFile
 
 _RECORD = re.compile(r"(\d{15})-[0-9a-f]+\.json")

@@ -12,7 +12,7 @@ Manifests are folded into the next segment so:
 **Safety properties**
 - A fold that dies after any step leaves a ledger that knows the same files; the next one deletes what is left over.
 - Nothing is deleted unless what was read back is what was written, and knows every file that the deleted objects name
-  (`core.ingest.segments` says which of them may be forgotten).
+  (`core.ingest.ledger_segments` says which of them may be forgotten).
 - A gap in the numbers, or an object that cannot be read, is an error and never an empty ledger.
 """
 
@@ -23,8 +23,8 @@ from dataclasses import dataclass
 from lakehouse.core.declaration.landing import Landing
 from lakehouse.core.errors import Broken, Transient
 from lakehouse.core.ingest.batches import Batch, LandedFile, Ledger
-from lakehouse.core.ingest.segments import LedgerSegment, extend_ledger, fold_batches, lost_files
-from lakehouse.engine.journal.manifest import SNAPSHOT_EVERY, decode_manifest, decode_segment, encode_manifest, encode_segment
+from lakehouse.core.ingest.ledger_segments import LedgerSegment, extend_ledger, fold_batches, lost_files
+from lakehouse.engine.journal.batch_manifest import SNAPSHOT_EVERY, decode_manifest, decode_segment, encode_manifest, encode_segment
 from lakehouse.engine.store import Store
 
 _NAME = re.compile(r"(segment-)?(\d{20})\.json")

@@ -58,18 +58,34 @@ def purge(uri: str, predicate: str | None) -> str:
 
 def merge(uri: str, source: str, *, keys: Sequence[str], order_by: Sequence[str]) -> str:
     """Rows of the view `source` into a table: new keys are inserted, and a row that is there is replaced by a newer one only."""
-    same = " AND ".join(f"target.{quote(key)} <=> source.{quote(key)}" for key in keys)
     newer = f"{_ordering('source', order_by)} > {_ordering('target', order_by)}"
     return (
-        f"MERGE INTO {path_table(uri)} AS target USING {quote(source)} AS source ON {same} "
+        f"MERGE INTO {path_table(uri)} AS target USING {quote(source)} AS source ON {_same(keys)} "
         f"WHEN MATCHED AND {newer} THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *"
+    )
+
+
+def merge_changes(uri: str, source: str, *, keys: Sequence[str], order_by: Sequence[str], deleted: str) -> str:
+    """Newest changes, one a key, into a table: as `merge`, and a newer one with `deleted` takes the row out."""
+    newer = f"{_ordering('source', order_by)} > {_ordering('target', order_by)}"
+    return (
+        f"MERGE INTO {path_table(uri)} AS target USING {quote(source)} AS source ON {_same(keys)} "
+        f"WHEN MATCHED AND {newer} AND source.{quote(deleted)} THEN DELETE "
+        f"WHEN MATCHED AND {newer} THEN UPDATE SET * WHEN NOT MATCHED AND NOT source.{quote(deleted)} THEN INSERT *"
+    )
+
+
+def merge_versions(uri: str, source: str, *, keys: Sequence[str]) -> str:
+    """Rows of the view `source` into a table, each in the place of the one with its keys, if there is one."""
+    return (
+        f"MERGE INTO {path_table(uri)} AS target USING {quote(source)} AS source ON {_same(keys)} "
+        "WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *"
     )
 
 
 def not_older(keys: Sequence[str], order_by: Sequence[str]) -> str:
     """The condition, over aliases `source` and `target`, under which a source row would change nothing in the target."""
-    same = " AND ".join(f"target.{quote(key)} <=> source.{quote(key)}" for key in keys)
-    return f"{same} AND NOT ({_ordering('source', order_by)} > {_ordering('target', order_by)})"
+    return f"{_same(keys)} AND NOT ({_ordering('source', order_by)} > {_ordering('target', order_by)})"
 
 
 def set_properties(uri: str, properties: Mapping[str, str]) -> str:
@@ -120,6 +136,10 @@ def delete_loaded_lines(uri: str, loaded: str) -> str:
 def restore(uri: str, version: int) -> str:
     """A new version of a table that equals an older one."""
     return f"RESTORE TABLE {path_table(uri)} TO VERSION AS OF {int(version)}"
+
+
+def _same(keys: Sequence[str]) -> str:
+    return " AND ".join(f"target.{quote(key)} <=> source.{quote(key)}" for key in keys)
 
 
 def _where(predicate: str | None) -> str:

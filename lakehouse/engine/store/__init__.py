@@ -5,11 +5,12 @@ from pathlib import Path
 from typing import Any
 
 from lakehouse.core.settings import Settings
-from lakehouse.engine.store.contract import LOCAL, Store, StoredFile
 from lakehouse.engine.store.disk import DiskStore
+from lakehouse.engine.store.interface import LOCAL, Store, StoredFile
+from lakehouse.engine.store.mounts import Mount, MountedStore
 from lakehouse.engine.store.s3 import S3Store
 
-__all__ = ["LOCAL", "DiskStore", "S3Store", "Store", "StoredFile", "open_store"]
+__all__ = ["LOCAL", "DiskStore", "Mount", "MountedStore", "S3Store", "Store", "StoredFile", "open_store"]
 
 
 def open_store(settings: Settings, make_client: Callable[[], Any] | None = None) -> Store:

@@ -18,7 +18,7 @@ from uuid import uuid4
 
 from lakehouse.core.errors import Refused, Transient
 from lakehouse.core.inventory import UNFINISHED, StoredObject
-from lakehouse.engine.store.contract import LOCAL, StoredFile, checked_name, folder_prefix
+from lakehouse.engine.store.interface import LOCAL, StoredFile, checked_name, folder_prefix
 
 # A disk takes several at once; threads of one process share its directory locks, so that more gain nothing.
 _UNLINKERS, _FEW = 8, 64

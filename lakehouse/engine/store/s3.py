@@ -25,8 +25,8 @@ from lakehouse.core.errors import LakehouseError, Refused, Transient
 from lakehouse.core.inventory import StoredObject
 from lakehouse.core.settings import s3_endpoint, s3_region
 from lakehouse.engine.clock import pause_about
-from lakehouse.engine.store.contract import StoredFile, checked_name, folder_prefix
-from lakehouse.engine.store.s3_walk import ParallelWalk
+from lakehouse.engine.store.interface import StoredFile, checked_name, folder_prefix
+from lakehouse.engine.store.s3_walk import ParallelWalk, answered_ms
 
 # Source: AWS, DeleteObjects: "The request can contain a list of up to 1,000 keys".
 _DELETE_BATCH = 1_000
@@ -95,6 +95,11 @@ class S3Store:
                 return "Status" in self.client.get_bucket_versioning(Bucket=self.bucket)
         except Refused:
             return None
+
+    def clock_ms(self) -> int:
+        """The server's time, as its answers tell it."""
+        with self._translated("list", self.prefix):
+            return answered_ms(self.client.list_objects_v2(Bucket=self.bucket, MaxKeys=1))
 
     def list(self, prefix: str) -> list[StoredFile]:
         """See `Store.list`. Keys that end in `/` mark folders and are no files."""

@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
+from email.utils import parsedate_to_datetime
 from typing import Any
 
 from lakehouse.core.errors import Refused
@@ -102,6 +103,11 @@ class ParallelWalk:
         if keys and (keys[0] <= after or keys[0] > keys[-1]):
             raise Refused(f"store: the S3 server lists {keys[0]!r} after {after or keys[-1]!r}; accepted: one that lists keys in order")
         return answer
+
+
+def answered_ms(answer: Mapping[str, Any]) -> int:
+    """When the server gave this answer, by its own clock."""
+    return round(parsedate_to_datetime(answer["ResponseMetadata"]["HTTPHeaders"]["date"]).timestamp() * 1_000)
 
 
 def _shared_folder(one: str, other: str) -> str:

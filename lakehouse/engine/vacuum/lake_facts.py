@@ -23,7 +23,7 @@ from lakehouse.core.vacuum import ASKED_AT_ONCE
 from lakehouse.engine.clock import now_ms
 from lakehouse.engine.inventory import Places, ReportRows, landing_places, newest_report, stamps_of
 from lakehouse.engine.lake import Lake
-from lakehouse.engine.vacuum.known import NO_VERSION, KnownLog, has_newer_version, read_log
+from lakehouse.engine.vacuum.log_state import NO_VERSION, KnownLog, has_newer_version, read_log
 
 _OWN_FOLDER = "_lakehouse"
 _ASK_AGAIN_MS, _ASK_AGAIN_MS_PER_TABLE = 10_000, 100
@@ -51,9 +51,14 @@ class LakeFacts:
         self._current_ms: int | None = None
         self._was_asked = False
 
+    def versioned_of(self, table: str) -> bool | None:
+        """Whether the bucket of a table keeps versions; `None` if unknown."""
+        if table in self.lake.elsewhere:
+            return None if self.lake.on_s3(table) else False
+        return self._versioned
+
     @cached_property
-    def versioned(self) -> bool | None:
-        """Whether the bucket keeps versions; `None` if unknown."""
+    def _versioned(self) -> bool | None:
         return self.lake.store.keeps_versions()
 
     def log(self, table: str) -> KnownLog | None:
@@ -72,6 +77,8 @@ class LakeFacts:
 
     def report_of(self, table: Table) -> tuple[ReportRows | None, str]:
         """The newest report that shows a table, and why there is none, or which other one cannot be used."""
+        if table.key in self.lake.elsewhere:
+            return None, "the table lies outside of the lake, whose reports show nothing of it"
         reports, problem = self._reports
         found = next((rows for rows in reports if table.key in rows.tables), None)
         if reports and found is None:
@@ -120,7 +127,8 @@ class LakeFacts:
         """
         reports, problem = self._reports
         young = [rows for rows in reports if rows.report.manifest.age_hours(now_ms()) <= table.vacuum.max_report_hours]
-        return not problem and all(any(key in rows.tables for rows in young) for key in {table.key, *(each.key for each in self.declared)})
+        shown = {table.key, *(each.key for each in self.declared)} - self.lake.elsewhere.keys()
+        return not problem and all(any(key in rows.tables for rows in young) for key in shown)
 
     @cached_property
     def _listed(self) -> set[str]:

@@ -9,9 +9,9 @@ from lakehouse.core.inventory import TableFiles
 from lakehouse.core.vacuum import ASKED_AT_ONCE, Candidate, LaterFacts, VacuumPlan, are_partitions, folders_above, written_once
 from lakehouse.engine.clock import now_ms
 from lakehouse.engine.store import Store, StoredFile
-from lakehouse.engine.vacuum.facts import VacuumReading
-from lakehouse.engine.vacuum.known import has_newer_version
 from lakehouse.engine.vacuum.lake_facts import LakeFacts
+from lakehouse.engine.vacuum.log_state import has_newer_version
+from lakehouse.engine.vacuum.table_facts import VacuumReading
 
 
 class Recheck:

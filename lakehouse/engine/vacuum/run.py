@@ -26,12 +26,14 @@ from itertools import islice
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
+from lakehouse.core.adoption.adopted import Adopted
 from lakehouse.core.costs.estimate import price
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.errors import LakehouseError, Refused, Transient
 from lakehouse.core.reasons import Reason
 from lakehouse.core.vacuum import DELETE_KEYS, FAILED_NAMED, Candidate, VacuumPlan, VacuumRecord, type_of_mode, written_once
 from lakehouse.core.vacuum.outcome import VacuumOutcome
+from lakehouse.engine.adoption.guard import refuse_owned
 from lakehouse.engine.clock import now_ms, pause_about
 from lakehouse.engine.journal.journal import Journal
 from lakehouse.engine.lake import Lake
@@ -39,10 +41,10 @@ from lakehouse.engine.spark import statements
 from lakehouse.engine.spark.sessions import translated
 from lakehouse.engine.table_lock import hold
 from lakehouse.engine.vacuum.delta import agreed
-from lakehouse.engine.vacuum.facts import VacuumReading, gather, plan
-from lakehouse.engine.vacuum.known import has_newer_version
 from lakehouse.engine.vacuum.lake_facts import LakeFacts
+from lakehouse.engine.vacuum.log_state import has_newer_version
 from lakehouse.engine.vacuum.recheck import Recheck
+from lakehouse.engine.vacuum.table_facts import VacuumReading, gather, plan
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -64,6 +66,7 @@ class _Work:
     def journal(self, planned: VacuumPlan, *, is_complete: bool) -> VacuumOutcome:
         """The outcome, written down; it is complete if all that was past the retention was gone through."""
         seconds, requests = time.monotonic() - self._started, self._lake.store.requests - self._before
+        on_s3 = self._lake.on_s3(self._table.key)
         is_whole = planned.reason is not Reason.TOO_LITTLE_PAST and not planned.left_count and len(self.failed) <= FAILED_NAMED
         record = VacuumRecord(
             started_ms=self._began_ms,
@@ -91,7 +94,7 @@ class _Work:
             lists_saved=planned.lists_saved,
             is_complete=is_complete and is_whole,
             # A listing of a moment ago shows what is there; the log and a report do not, and S3 calls a missing key deleted, too.
-            is_at_most=self._lake.settings.on_s3 and planned.mode != "FULL" and any(written_once(each.name) for each in planned.candidates),
+            is_at_most=on_s3 and planned.mode != "FULL" and any(written_once(each.name) for each in planned.candidates),
             run=self._run,
             requests=dict(requests),
         )
@@ -110,7 +113,9 @@ def vacuum(
         Broken: Delta's answer and ours cannot both be right, or live files are missing.
     """
     lake = run.lake
-    check_clock(lake)
+    if isinstance(table.write, Adopted):
+        refuse_owned(lake, table.write.uri, asked=f"vacuum of {table.key}")
+    check_clock(lake, table.key)
     work = _Work(lake, table, owner)
     known, planned = _planned(run, table, mode)
     retention = _retention_to_set(known, table)
@@ -118,7 +123,7 @@ def vacuum(
         spark = open_spark()
         with translated(), hold(lake, spark, table.key, owner=owner or f"vacuum of {table.key}"):
             if retention:
-                spark.sql(statements.set_properties(lake.settings.table_uri(table.key), retention))
+                spark.sql(statements.set_properties(lake.table_uri(table.key), retention))
             if has_newer_version(lake, known.log):
                 known, planned = _planned(run, table, mode)
             try:
@@ -148,20 +153,23 @@ def rehearse(
         said = ", ".join(f"{name} to {value}" for name, value in setting.items())
         return replace(planned, notes=(*planned.notes, f"the vacuum would first set {said}; by that Delta was not asked yet"))
     with translated():
-        spared, uri = dict[str, str](), run.lake.settings.table_uri(table.key)
+        spared, uri = dict[str, str](), run.lake.table_uri(table.key)
         going = _agreed(open_spark(), uri, planned, spared)
         return replace(planned, candidates=tuple(Recheck(run, known, planned, spared).still_going(going)))
 
 
-def check_clock(lake: Lake) -> None:
-    """Nothing, if this machine's clock and the storage's agree within minutes.
+def check_clock(lake: Lake, table_key: str) -> None:
+    """Nothing, if this machine's clock and the storage's agree within minutes; a bucket elsewhere is asked by what its answers say.
 
     Raises:
         Refused: they do not, and what is past the retention by one of them need not be by the other.
     """
     lake.store.put(_CLOCK, b"")
     found = lake.store.stat(_CLOCK)
-    off_ms = 0 if found is None else now_ms() - found.modified_ms
+    times_ms = [found.modified_ms] if found else []
+    if (elsewhere_ms := lake.clock_ms(table_key)) is not None:
+        times_ms.append(elsewhere_ms)
+    off_ms = max((now_ms() - ms for ms in times_ms), key=abs, default=0)
     if abs(off_ms) > _CLOCK_OFF_MS:
         raise Refused(
             f"vacuum: this machine's clock is {off_ms / 1_000:.0f} s off the storage's, at most {_CLOCK_OFF_MS / 1_000:.0f} s are allowed; "
@@ -186,9 +194,9 @@ def _agreed(spark: "SparkSession", uri: str, planned: VacuumPlan, spared: dict[s
 
 
 def _carry_out(run: LakeFacts, spark: "SparkSession", table: Table, known: VacuumReading, planned: VacuumPlan, work: _Work) -> None:
-    going = _agreed(spark, run.lake.settings.table_uri(table.key), planned, work.spared)
+    going = _agreed(spark, run.lake.table_uri(table.key), planned, work.spared)
     recheck = Recheck(run, known, planned, work.spared)
-    per_second = table.vacuum.max_deletes_per_second if run.lake.settings.on_s3 else 0
+    per_second = table.vacuum.max_deletes_per_second if run.lake.on_s3(table.key) else 0
     for batch in _batches(going, per_second=per_second):
         _delete(run.lake, planned.table, recheck.still_going(batch), work)
 

@@ -133,7 +133,7 @@ def test_a_table_with_nothing_to_merge_is_left_alone_at_once_and_told_why(told: 
 def test_the_fleet_is_ranked_by_what_a_compaction_gives_a_day_over_what_it_costs(
     terminal: Terminal, story: Callable[[str], LogBuilder], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("lakehouse.cli.fleet.now_ms", lambda: START_MS + 3_600_000)
+    monkeypatch.setattr("lakehouse.cli.fleet_from_logs.now_ms", lambda: START_MS + 3_600_000)
     small = [(f"d=1/small-{number}", 100, 10) for number in range(6)]
     story("bronze/orders").create(partition_by=["d"]).append(small)
     silver = story("silver/orders").create()
@@ -159,7 +159,7 @@ def test_the_fleet_is_ranked_by_what_a_compaction_gives_a_day_over_what_it_costs
 def test_a_compaction_that_was_undone_cools_nothing_down(
     terminal: Terminal, story: Callable[[str], LogBuilder], monkeypatch: pytest.MonkeyPatch, is_undone: bool, reason: str
 ) -> None:
-    monkeypatch.setattr("lakehouse.cli.fleet.now_ms", lambda: START_MS + 3 * MINUTE_MS)
+    monkeypatch.setattr("lakehouse.cli.fleet_from_logs.now_ms", lambda: START_MS + 3 * MINUTE_MS)
     small = [(f"d=1/small-{number}", 100, 10) for number in range(8)]
     log = story("bronze/orders").create(partition_by=["d"]).append(small)
     log.optimize(["d=1/small-0", "d=1/small-1"], into=("d=1/merged", 200, 20), user_metadata=json.dumps(PREDICTION))

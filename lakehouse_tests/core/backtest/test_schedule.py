@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from lakehouse.core.backtest.replay import replay_history
 from lakehouse.core.backtest.result import Backtest
+from lakehouse.core.backtest.simulate import replay_history
 from lakehouse.core.declaration.compaction_policy import Compaction
 from lakehouse.core.declaration.strategies import AfterWrite, Chosen, NoCompaction, Scheduled
 from lakehouse.core.declaration.windows import Window
@@ -13,7 +13,7 @@ from lakehouse.core.delta.commit_files import FileCommit, FileHistory
 from lakehouse.core.delta.snapshot import DataFile, LogTail, Snapshot
 from lakehouse.core.errors import Refused
 from lakehouse.core.reasons import Reason
-from lakehouse_tests.core.made import POLICY
+from lakehouse_tests.core.example_snapshots import POLICY
 
 HOUR_MS = 3_600_000
 SHAPE = Snapshot(

@@ -6,7 +6,7 @@ from lakehouse.core.backtest.row_lineage import trace
 from lakehouse.core.backtest.simulated_table import ReplayedTable
 from lakehouse.core.compaction.bins import Bin
 from lakehouse.core.delta.commit_files import FileHistory
-from lakehouse_tests.core.made import data_file, snapshot
+from lakehouse_tests.core.example_snapshots import data_file, snapshot
 
 FILES = [data_file(100, "a", rows=10), data_file(200, "b", rows=20), data_file(300, "c", rows=30, deleted=15), data_file(400, "d", rows=40)]
 

@@ -13,16 +13,16 @@ from lakehouse.core.compaction.bins import Packing
 from lakehouse.core.compaction.plan import CompactionPlan, plan_compaction
 from lakehouse.core.compaction.target_size import LARGEST_TARGET, SMALLEST_TARGET, choose_target
 from lakehouse.core.declaration.compaction_policy import MIB, Compaction
-from lakehouse.core.delta.commits import History
+from lakehouse.core.delta.commits import Commits
 from lakehouse.core.delta.snapshot import Column, DataFile, Snapshot
 from lakehouse.core.reasons import Reason
-from lakehouse_tests.core.made import POLICY, data_file, snapshot
+from lakehouse_tests.core.example_snapshots import POLICY, data_file, snapshot
 from lakehouse_tests.core.optimize_oracle import NO_PAST, after, delta_bins, written
 
 HOUR_MS = 3_600_000
 
 
-def planned(table: Snapshot, past: History = NO_PAST, **knobs: float) -> CompactionPlan:
+def planned(table: Snapshot, past: Commits = NO_PAST, **knobs: float) -> CompactionPlan:
     return plan_compaction(table, replace(POLICY, **knobs), history=past, now_ms=1_000 * table.version)  # type: ignore[arg-type]
 
 
@@ -125,7 +125,7 @@ def test_a_declared_target_is_the_target_and_zero_follows_the_table() -> None:
     assert (following.as_json()["target_file_bytes"], following.policy.target_file_bytes) == (128 * MIB, 128 * MIB)
 
 
-def compacted(*, target: int, sizes: Sequence[int]) -> tuple[Snapshot, History]:
+def compacted(*, target: int, sizes: Sequence[int]) -> tuple[Snapshot, Commits]:
     """A table whose files a compaction under `target` wrote, and somebody has written since."""
     start = snapshot([target // 2, target // 2])
     done = planned(start, target_file_bytes=target)
@@ -174,7 +174,7 @@ def test_a_table_of_no_more_files_than_cores_is_left_alone_with_the_reason() -> 
 
 
 @st.composite
-def stories(draw: st.DrawFn) -> tuple[Snapshot, History, Compaction]:
+def stories(draw: st.DrawFn) -> tuple[Snapshot, Commits, Compaction]:
     """A table that was compacted under one policy, written since, and is now looked at under another."""
     unit = draw(st.sampled_from([10, 2_000]))  # with the second, sizes are of the order of what a core wants to read
     days = draw(st.sampled_from([["1"], ["1", "01", "2", None]]))
@@ -211,7 +211,7 @@ def stories(draw: st.DrawFn) -> tuple[Snapshot, History, Compaction]:
 
 @given(stories(), st.data(), st.randoms(use_true_random=False))
 def test_whatever_the_knobs_the_plan_is_what_delta_does_and_runs_end_where_the_plan_says(
-    story: tuple[Snapshot, History, Compaction], data: st.DataObject, random: Random
+    story: tuple[Snapshot, Commits, Compaction], data: st.DataObject, random: Random
 ) -> None:
     table, past, policy = story
     now_ms = 1_000 * table.version + 5_000

@@ -6,7 +6,7 @@ from lakehouse.core.compaction.conflicts import Loss, half_of, partitions_remove
 from lakehouse.core.compaction.plan import plan_table
 from lakehouse.core.costs.estimate import DEFAULT_RATES
 from lakehouse.core.declaration.table import Append, Landing, Table
-from lakehouse.core.delta.commits import Commit, History
+from lakehouse.core.delta.commits import Commit, Commits
 from lakehouse.core.delta.snapshot import Column, DataFile, LogTail, Snapshot
 
 TABLE = Table(
@@ -69,5 +69,5 @@ def test_after_a_loss_the_next_try_is_bound_to_half_of_its_bytes_and_never_to_no
     assert bound == [500, 1]
 
 
-def _history() -> History:
-    return History(table="bronze/t", commits=())
+def _history() -> Commits:
+    return Commits(table="bronze/t", commits=())

@@ -3,13 +3,13 @@
 import pytest
 
 from lakehouse.core.compaction.foreign_writers import WriteIntervals, write_intervals_of
-from lakehouse.core.delta.commits import Commit, History
+from lakehouse.core.delta.commits import Commit, Commits
 
 EVERY_TEN_SECONDS = WriteIntervals(last_ms=100_000, busy_seconds=2, idle_seconds=8)
 
 
-def _history(*commits: Commit) -> History:
-    return History(table="bronze/t", commits=commits)
+def _history(*commits: Commit) -> Commits:
+    return Commits(table="bronze/t", commits=commits)
 
 
 def _commit(second: float, operation: str = "MERGE", *, seconds: float = 2, changed_data: bool = True, own: bool = False) -> Commit:

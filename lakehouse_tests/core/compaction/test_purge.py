@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 from lakehouse.core.compaction.plan import plan_compaction
 from lakehouse.core.compaction.purge import may_hold_dropped_columns
 from lakehouse.core.declaration.compaction_policy import Compaction
-from lakehouse.core.delta.commits import History
+from lakehouse.core.delta.commits import Commits
 from lakehouse.core.delta.snapshot import Column, Snapshot
 from lakehouse.core.reasons import Reason
 from lakehouse_tests.core.compaction.test_bin_packing import in_day, paths, planned, stories
-from lakehouse_tests.core.made import data_file, snapshot
+from lakehouse_tests.core.example_snapshots import data_file, snapshot
 from lakehouse_tests.core.optimize_oracle import after, delta_bins
 
 
@@ -53,7 +53,7 @@ def test_a_dropped_column_makes_the_figures_the_least(highest: str, dropped: boo
 
 
 @given(stories(), st.sampled_from([0.01, 0.2]))
-def test_a_purge_is_what_delta_does_and_then_packing_goes_on_to_an_end(story: tuple[Snapshot, History, Compaction], share: float) -> None:
+def test_a_purge_is_what_delta_does_and_then_packing_goes_on_to_an_end(story: tuple[Snapshot, Commits, Compaction], share: float) -> None:
     table, past, policy = story
     policy, now_ms, left = replace(policy, purge_deleted_rows_share=share), 1_000 * table.version + 5_000, None
     for _ in range(60):

@@ -8,14 +8,14 @@ import pytest
 
 from lakehouse.core.compaction.plan import CompactionPlan, plan_compaction
 from lakehouse.core.declaration.compaction_policy import LiquidClustering, ZOrder
-from lakehouse.core.delta.commits import History
+from lakehouse.core.delta.commits import Commits
 from lakehouse.core.delta.snapshot import Column, DataFile, Snapshot
 from lakehouse.core.errors import Refused
 from lakehouse.core.reasons import Reason
 from lakehouse.core.scheduling.health import assess_health
 from lakehouse.core.scheduling.triggers import find_trigger, state_of
 from lakehouse_tests.core.compaction.test_bin_packing import paths
-from lakehouse_tests.core.made import POLICY, data_file, snapshot
+from lakehouse_tests.core.example_snapshots import POLICY, data_file, snapshot
 from lakehouse_tests.core.optimize_oracle import NO_PAST, after, delta_bins, written
 
 COLUMNS = (Column(name="id", type="bigint"), Column(name="text", type="string"), Column(name="day", type="int"))
@@ -26,11 +26,11 @@ def daily(day: int, *sizes: int, name: str = "f") -> list[DataFile]:
     return [data_file(size, f"{name}{day}-{place}", partition=(("day", str(day)),)) for place, size in enumerate(sizes)]
 
 
-def zordered(table: Snapshot, past: History = NO_PAST, **knobs: Any) -> CompactionPlan:
+def zordered(table: Snapshot, past: Commits = NO_PAST, **knobs: Any) -> CompactionPlan:
     return plan_compaction(table, replace(POLICY, data_layout=Z_ORDER, **knobs), history=past, now_ms=1_000 * table.version)
 
 
-def clustered(table: Snapshot, past: History = NO_PAST, **knobs: Any) -> CompactionPlan:
+def clustered(table: Snapshot, past: Commits = NO_PAST, **knobs: Any) -> CompactionPlan:
     return plan_compaction(table, replace(POLICY, data_layout=CLUSTERED, **knobs), history=past, now_ms=1_000 * table.version)
 
 
@@ -39,7 +39,7 @@ def start(*, days: bool, by: Sequence[str] = ()) -> Snapshot:
     return snapshot([], columns=COLUMNS, partition_columns=["day"] if days else [], clustering_columns=by, features=features)
 
 
-def done(table: Snapshot, past: History, plan: CompactionPlan) -> tuple[Snapshot, History]:
+def done(table: Snapshot, past: Commits, plan: CompactionPlan) -> tuple[Snapshot, Commits]:
     bins = delta_bins(table, plan)
     assert sorted(map(len, bins)) == sorted(len(bin_.files) for bin_ in plan.bins)
     return after(table, past, plan, bins, [sum(file.size_bytes for file in bin_) // 2 for bin_ in bins])

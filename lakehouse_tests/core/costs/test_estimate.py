@@ -15,8 +15,8 @@ from lakehouse.core.declaration.prices import DEFAULT_PRICES, Prices
 from lakehouse.core.declaration.table import Append, Landing, Table
 from lakehouse.core.delta.commits import Commit
 from lakehouse.core.errors import Refused
-from lakehouse_tests.core.made import snapshot
-from lakehouse_tests.core.ran import compaction, past, write
+from lakehouse_tests.core.example_histories import compaction, past, write
+from lakehouse_tests.core.example_snapshots import snapshot
 
 MB = 1_000_000
 type_of_truth = tuple[float, float, float]

@@ -6,7 +6,7 @@ import pytest
 
 from lakehouse.core.costs.ledger import account_for
 from lakehouse.core.delta.commits import Commit
-from lakehouse_tests.core.ran import compaction, past, write
+from lakehouse_tests.core.example_histories import compaction, past, write
 
 MB = 1_000_000
 

@@ -9,7 +9,7 @@ import pytest
 from lakehouse.core.costs.ledger import Account, account_for
 from lakehouse.core.costs.measured_benefit import Probe, assess_benefit, benefit_backoff, gain_of, probe_budget_seconds, probe_from
 from lakehouse.core.reasons import Reason
-from lakehouse_tests.core.ran import compaction, past, write
+from lakehouse_tests.core.example_histories import compaction, past, write
 
 HOUR_MS = 3_600_000
 

@@ -8,12 +8,14 @@ from typing import Any
 
 import pytest
 
+from lakehouse.core.changes.sources import Debezium, Dms
 from lakehouse.core.declaration.compaction_policy import Compaction, LiquidClustering, ZOrder
 from lakehouse.core.declaration.strategies import AutoCompaction
-from lakehouse.core.declaration.table import Append, Landing, Merge, Overwrite, Table, find_tables, table
+from lakehouse.core.declaration.table import Append, History, Landing, Merge, Overwrite, Table, find_tables, table
 from lakehouse.core.errors import Refused
 
 LANDING = Landing(prefix="landing/orders/", format="json", schema="id STRING, day DATE")
+CHANGES = replace(LANDING, changes=Debezium())
 ORDERS = Table(key="bronze/orders", source=LANDING, write=Append())
 SHOPS = Table(key="bronze/shops", source=LANDING, write=Overwrite())
 
@@ -133,7 +135,43 @@ REFUSED: dict[str, tuple[Callable[[], object], str]] = {
     "a partition twice": (lambda: Append(partition_by=("day", "Day")), "Append.partition_by holds 'Day' twice"),
     "a partition without a name": (lambda: Append(partition_by=("",)), "holds the empty name ''"),
     "a merge by nothing": (lambda: Merge(keys=(), order_by=("at",)), "Merge.keys is empty"),
-    "a merge without an order": (lambda: Merge(keys=("id",), order_by=()), "Merge.order_by is empty"),
+    "a merge without an order": (lambda: derived(write=Merge(keys=("id",))), "Merge.order_by is empty"),
+    "soft deletes of a transform": (
+        lambda: derived(write=Merge(keys=("id",), order_by=("at",), deletes="soft")),
+        "Merge.deletes is 'soft' beside a transform",
+    ),
+    "deletes of a third kind": (lambda: Merge(keys=("id",), deletes="none"), "Merge.deletes is 'none'; accepted: hard, soft"),
+    "a derived history": (lambda: derived(write=History(keys=("id",))), "History is written from landed change data"),
+    "a history of nothing": (lambda: History(keys=()), "History.keys is empty"),
+    "a history of landed files": (lambda: landed(write=History(keys=("id",))), "or Landing(changes=…) for change data"),
+    "change data appended": (lambda: landed(source=CHANGES), "change data is written by Merge or History"),
+    "change data with an order": (
+        lambda: landed(source=CHANGES, write=Merge(keys=("id",), order_by=("day",))),
+        "Merge.order_by beside changes=, which has its own order; accepted: Merge(keys=…) alone",
+    ),
+    "change data by a key that is none": (lambda: landed(source=CHANGES, write=Merge(keys=("idd",))), "did you mean 'id'?"),
+    "a history without times": (
+        lambda: landed(source=landing(schema="Op STRING, id STRING", changes=Dms()), write=History(keys=("id",))),
+        "History needs the time of each change; accepted: Dms(committed_at=…)",
+    ),
+    "a history of a column that it adds": (
+        lambda: landed(source=landing(schema="id STRING, Valid_From DATE", changes=Debezium()), write=History(keys=("id",))),
+        "the column 'valid_from' is one that History adds",
+    ),
+    "an operation that is not in the files": (lambda: landing(changes=Dms(operation="op")), "Dms.operation holds 'op'; accepted:"),
+    "a position that is not in the files": (
+        lambda: landing(schema="Op STRING, id STRING", changes=Dms(position=("seq",))),
+        "Dms.position holds 'seq'",
+    ),
+    "a time that is not in the files": (lambda: landing(schema="Op STRING, id STRING", changes=Dms(committed_at="at")), "Dms.committed_at"),
+    "an operation in the second column of CSV": (
+        lambda: landing(format="csv", schema="id STRING, Op STRING", changes=Dms()),
+        "Landing.schema begins with 'id'; accepted: 'Op' as the first column",
+    ),
+    "positions in one string": (lambda: Dms(position="seq"), "Dms.position is 'seq'"),  # type: ignore[arg-type]
+    "Debezium in CSV": (lambda: landing(format="csv", changes=Debezium()), "Landing.format is 'csv' beside changes=Debezium()"),
+    "a position without its type": (lambda: Debezium(position="scn"), "accepted: fields of source with their types, like 'scn BIGINT'"),
+    "a lateness below nothing": (lambda: Debezium(lateness_hours=-1), "Debezium.lateness_hours is -1"),
     "a key twice": (lambda: Merge(keys=("id", "id"), order_by=("at",)), "Merge.keys holds 'id' twice"),
     "keys in one string": (lambda: Merge(keys="id", order_by=("at",)), "Merge.keys is 'id', which is one string"),  # type: ignore[arg-type]
     "an order by the key": (lambda: Merge(keys=("id",), order_by=("at", "id")), "Merge.order_by holds the key 'id'"),

@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from lakehouse.core.delta.commits import Commit, History, may_repeat_rows
-from lakehouse_tests.core.made import history
+from lakehouse.core.delta.commits import Commit, Commits, may_repeat_rows
+from lakehouse_tests.core.example_snapshots import history
 
 CHANGED = {
     "rows after it": (history(True, False, True), 1, True),
@@ -19,7 +19,7 @@ CHANGED = {
 
 
 @pytest.mark.parametrize(("past", "version", "changed"), CHANGED.values(), ids=CHANGED)
-def test_whether_rows_changed_after_a_version(past: History, version: int, changed: bool | None) -> None:
+def test_whether_rows_changed_after_a_version(past: Commits, version: int, changed: bool | None) -> None:
     assert past.data_changed_after(version) is changed
 
 
@@ -35,7 +35,7 @@ def test_the_file_counts_are_told_backwards_from_the_newest() -> None:
         return Commit(version=version, committed_ms=0, operation="X", changed_data=changed, **paths)
 
     commits = (commit(5, 3, 0), commit(6, 1, 4, changed=False), commit(7, 2, 2), commit(8, 9, 0, changed=False))
-    assert History(table="bronze/t", commits=commits).file_counts(7) == (10, 7, 7, 7)
+    assert Commits(table="bronze/t", commits=commits).file_counts(7) == (10, 7, 7, 7)
 
 
 # Versions after a compaction, which is 3: each a RESTORE of ours to that version, or a write; what is undone, what the newest lacks.
@@ -59,7 +59,7 @@ def test_what_our_restores_undid_and_what_they_took_from_others_is_told(
         operation = "WRITE" if restored is None else "RESTORE"
         return Commit(version=version, committed_ms=0, operation=operation, changed_data=True, user_metadata=told)
 
-    past = History(table="bronze/t", commits=tuple(commit(number, each) for number, each in enumerate([None, None, None, None, *later])))
+    past = Commits(table="bronze/t", commits=tuple(commit(number, each) for number, each in enumerate([None, None, None, None, *later])))
     assert (past.undone(), past.missing_after(3)) == (undone, tuple(missing))
 
 

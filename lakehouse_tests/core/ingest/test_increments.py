@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import pytest
 
-from lakehouse.core.delta.commits import History
+from lakehouse.core.delta.commits import Commits
 from lakehouse.core.ingest.increments import NothingNew, ReadAll, ReadChanges, plan_increment, type_of_increment
 from lakehouse.core.reasons import Reason
-from lakehouse_tests.core.made import history
+from lakehouse_tests.core.example_snapshots import history
 
 # consumed, pinned version, history -> (what is read, from, up to, why)
 STORIES = {
@@ -29,7 +29,7 @@ STORIES = {
 
 
 @pytest.mark.parametrize(("consumed", "version", "past", "wanted"), STORIES.values(), ids=STORIES)
-def test_an_increment(consumed: int | None, version: int, past: History, wanted: tuple[type, int | None, int, Reason]) -> None:
+def test_an_increment(consumed: int | None, version: int, past: Commits, wanted: tuple[type, int | None, int, Reason]) -> None:
     found = plan_increment(consumed, version, past)
     assert (type(found), getattr(found, "first", None), found.upto, found.reason) == wanted
     assert "bronze/t" in found.sentence and str(version if consumed is None else consumed) in found.sentence
@@ -39,7 +39,7 @@ def _undone(*, consumed: int, upto: int, is_whole: bool, restored: str | None = 
     """Versions 0 and 1 with rows, 2 and 3 a compaction's, 4 the RESTORE of version 1, 5 with rows or without."""
     commits = history(True, True, False, False, True, after).commits
     undoing = replace(commits[4], operation="RESTORE", user_metadata=restored)
-    return plan_increment(consumed, upto, History(table="bronze/t", commits=(*commits[:4], undoing, commits[5])), is_whole=is_whole)
+    return plan_increment(consumed, upto, Commits(table="bronze/t", commits=(*commits[:4], undoing, commits[5])), is_whole=is_whole)
 
 
 @pytest.mark.parametrize(
@@ -90,7 +90,7 @@ def test_a_restore_of_somebody_else_is_news(metadata: str | None) -> None:
 def test_who_appends_never_reads_past_rows_that_it_may_have_had(consumed: int, upto: int, is_append: bool, reason: Reason) -> None:
     commits = list(history(*[True] * 6).commits)
     commits[3] = replace(commits[3], operation="RESTORE", added_paths=("a",))
-    found = plan_increment(consumed, upto, History(table="bronze/t", commits=tuple(commits)), is_append=is_append)
+    found = plan_increment(consumed, upto, Commits(table="bronze/t", commits=tuple(commits)), is_append=is_append)
     assert (found.reason, type(found)) == (reason, ReadAll if reason is Reason.INPUT_REPLACED else ReadChanges)
     if reason is Reason.INPUT_REPLACED:
         assert found.sentence.startswith("version 3 of bronze/t is a RESTORE of somebody else, which may bring back rows")

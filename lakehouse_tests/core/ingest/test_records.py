@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lakehouse.core.changes.sources import Dms
 from lakehouse.core.declaration.landing import Landing
 from lakehouse.core.ingest import records
 from lakehouse.core.ingest.records import GZIP, Record, Unreadable, read_records
@@ -253,3 +254,29 @@ def test_any_bytes_are_read_or_refused_whatever_the_chunk(data: bytes, size: int
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(records, "_CHUNK_BYTES", size)
         assert outcome() == whole
+
+
+def dms_records(data: bytes) -> list[bytes]:
+    landing = Landing(prefix="landing/d/", format="csv", schema="Op STRING, id INT, name STRING", changes=Dms())
+    found = read_records(data, landing, max_content_bytes=LIMIT)
+    return [record.content for record in found]
+
+
+@pytest.mark.parametrize(
+    ("data", "found"),
+    {
+        "changes with a header": (b"Op,id,name\nI,1,a\nD,2,\n", [b"I,1,a", b"D,2,"]),
+        "changes without one": (b'I,1,a\nU,2,"x,\ny"\n', [b"I,1,a", b'U,2,"x,\ny"']),
+        "a full load with a header and no operation": (b"id,name\n1,a\n2,b\n", [b",1,a", b",2,b"]),
+        "a full load with neither": (b"1,a\n2,b", [b",1,a", b",2,b"]),
+        "a header alone": (b"Op,id,name\n", []),
+        "nothing": (b"", []),
+    }.values(),
+)
+def test_a_file_of_dms_has_a_header_or_none_and_a_full_load_may_lack_the_operation(data: bytes, found: list[bytes]) -> None:
+    assert dms_records(data) == found
+
+
+def test_a_file_of_dms_with_other_columns_is_unreadable() -> None:
+    with pytest.raises(Unreadable, match=r"^its first record has 4 field\(s\), 3 are wanted: Op,id,name$"):
+        dms_records(b"I,1,a,b\n")

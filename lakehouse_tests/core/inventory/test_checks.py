@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from lakehouse.core.delta.commits import Commit, History
+from lakehouse.core.delta.commits import Commit, Commits
 from lakehouse.core.inventory import Load, Reconciliation, TableShares, expired, load_json, loads_of
 from lakehouse.core.inventory.checks import allowed_hours, assess_complete, assess_fresh, assess_missing, assess_plausible
 
@@ -63,7 +63,7 @@ def test_what_commits_say_of_loads_is_read_back_newest_first_and_others_are_pass
         Commit(version=number, committed_ms=NOW, operation="WRITE", changed_data=True, user_metadata=text)
         for number, text in enumerate(texts)
     ]
-    assert list(loads_of(History(table="t", commits=tuple(commits)))) == [load(3, 4, "daily/b"), load(1, 2, "daily/a")]
+    assert list(loads_of(Commits(table="t", commits=tuple(commits)))) == [load(3, 4, "daily/b"), load(1, 2, "daily/a")]
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from lakehouse.core.declaration.compaction_policy import Compaction
 from lakehouse.core.declaration.strategies import NoCompaction
 from lakehouse.core.declaration.windows import Window
-from lakehouse.core.delta.commits import Commit, History
+from lakehouse.core.delta.commits import Commit, Commits
 from lakehouse.core.reasons import Reason
 from lakehouse.core.scheduling.circuit_breaker import (
     BreakerState,
@@ -154,7 +154,7 @@ class Log:
 
     @property
     def rewrites(self) -> Rewrites:
-        return find_rewrites(History(table="bronze/t", commits=tuple(self.commits)))
+        return find_rewrites(Commits(table="bronze/t", commits=tuple(self.commits)))
 
     def _commit(
         self,
@@ -251,7 +251,7 @@ def test_bins_of_two_fresh_files_are_never_a_loop(rounds: list[tuple[int, int]])
 
 def test_tries_come_from_the_log_and_a_compaction_that_failed_after_its_commit_is_a_failure() -> None:
     log = Log().append(4).optimize(ours=True).append(4).optimize().append(4).optimize(ours=True)
-    history = History(table="bronze/t", commits=tuple(log.commits))
+    history = Commits(table="bronze/t", commits=tuple(log.commits))
     assert [(each.ended_ms - NOON, each.result, each.files_rewritten) for each in tries_of(history, ())] == [
         (1, "succeeded", 4),
         (5, "succeeded", 5),
@@ -264,7 +264,7 @@ def test_tries_come_from_the_log_and_a_compaction_that_failed_after_its_commit_i
 
 def test_a_compaction_that_a_later_run_undid_is_no_success_and_ends_no_row_of_failures() -> None:
     log = Log().append(4).optimize(ours=True).append(4).optimize(ours=True).restore(2)
-    history = History(table="bronze/t", commits=tuple(log.commits))
+    history = Commits(table="bronze/t", commits=tuple(log.commits))
     # The run that found it out began after the commit, so that its failure spans the RESTORE alone.
     found_out = tried("failed", 1, seconds=1)
     tries = tries_of(history, [tried("failed", -2), tried("failed", -1), found_out])

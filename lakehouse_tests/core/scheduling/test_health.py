@@ -7,7 +7,7 @@ import pytest
 from lakehouse.core.compaction.plan import plan_compaction
 from lakehouse.core.delta.snapshot import Snapshot, Tombstone
 from lakehouse.core.scheduling.health import Health, assess_health, log_debt_ok, small_files_ok
-from lakehouse_tests.core.made import POLICY, data_file, snapshot
+from lakehouse_tests.core.example_snapshots import POLICY, data_file, snapshot
 
 
 def health(table: Snapshot) -> Health:

@@ -12,7 +12,7 @@ from lakehouse.core.declaration.strategies import Chosen, NoCompaction
 from lakehouse.core.reasons import Reason
 from lakehouse.core.scheduling.ranking import CYCLE_MS, Bounds, Decision, RunInFlight, RunState, Try, choose_compactions, describe
 from lakehouse.core.scheduling.triggers import TableState
-from lakehouse_tests.core.made import POLICY
+from lakehouse_tests.core.example_snapshots import POLICY
 
 NOW = 1_700_000_000_000
 

@@ -26,11 +26,11 @@ from lakehouse.core.declaration.strategy_properties import (
     desired_properties,
     property_changes,
 )
-from lakehouse.core.delta.commits import Commit, History
+from lakehouse.core.delta.commits import Commit, Commits
 from lakehouse.core.errors import Refused
 from lakehouse.core.reasons import Reason
 from lakehouse.core.scheduling.strategy_selection import WriteFacts, choose_strategy, measure_writes, strategy_of
-from lakehouse_tests.core.made import snapshot
+from lakehouse_tests.core.example_snapshots import snapshot
 
 HOUR_MS = 3_600_000
 SMALL = WriteFacts(batch_bytes=MIB, batch_files=2, batch_partitions=1, arrivals_per_hour=12, table_bytes=20 * MIB)
@@ -101,9 +101,9 @@ def test_a_declared_strategy_is_in_force_whatever_the_history(strategy: type_of_
     assert found.sentence == f"its declaration says {type(strategy).__name__}"
 
 
-def written(*commits: tuple[int, str, bool]) -> History:
+def written(*commits: tuple[int, str, bool]) -> Commits:
     """Commits at these hours, of 1 MiB per file, in these files, with or without new rows."""
-    return History(
+    return Commits(
         table="bronze/t",
         commits=tuple(
             Commit(
@@ -137,7 +137,7 @@ def test_writes_are_measured_from_the_commits_with_new_rows_alone() -> None:
     [(written(*[(hour, "a", True) for hour in range(4)]), 4), (written(*[(1, "a", True)] * 9), 9), (written(*[(1, "a", False)] * 9), 0)],
     ids=["too few", "all at once", "no rows"],
 )
-def test_a_history_that_does_not_tell_leaves_the_choice_to_the_sensor(history: History, known: int) -> None:
+def test_a_history_that_does_not_tell_leaves_the_choice_to_the_sensor(history: Commits, known: int) -> None:
     found = strategy_of(chosen(60), snapshot([1]), history)
     assert (found.strategy, found.reason) == (BySensor(), Reason.WRITES_UNKNOWN)
     assert found.sentence.startswith(f"by the sensor: {known} commits")

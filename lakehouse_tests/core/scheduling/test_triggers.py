@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 from lakehouse.core.compaction.plan import plan_compaction, plan_once_cold, plan_table
 from lakehouse.core.declaration.compaction_policy import Compaction, policy_for
 from lakehouse.core.declaration.table import Append, Landing, Table
-from lakehouse.core.delta.commits import History
+from lakehouse.core.delta.commits import Commits
 from lakehouse.core.reasons import Reason
 from lakehouse.core.scheduling.health import assess_health
 from lakehouse.core.scheduling.ranking import Bounds, RunState, choose_compactions
 from lakehouse.core.scheduling.triggers import OnceCold, TableState, find_trigger, slowdown_of, state_of
-from lakehouse_tests.core.made import POLICY, data_file, plan, snapshot
+from lakehouse_tests.core.example_snapshots import POLICY, data_file, plan, snapshot
 
 HOUR = 3_600_000
 NOW = 1_700_000_000_000
@@ -147,7 +147,7 @@ def test_what_was_written_once_is_asked_for_once_it_is_cold_and_never_before(
     """Written at 0, told of at once, and never again; `is_old`: too few files for the count, so that their age decides."""
     policy = Compaction(min_small_files=40 if is_old else 4, max_small_file_age_hours=24.0 if is_old else 0, cold_hours=cold_hours)
     table = Table(key="bronze/t", source=Landing(prefix="t/", format="json", schema="id STRING"), write=Append(), compaction=policy)
-    made, past = snapshot(DAYS if is_partitioned else [100, 101, 102, 103]), History(table="bronze/t", commits=())
+    made, past = snapshot(DAYS if is_partitioned else [100, 101, 102, 103]), Commits(table="bronze/t", commits=())
     health = assess_health(made, plan_table(table, made, past, now_ms=0))
     told = state_of(made, health, plan_once_cold(table, made, past, now_ms=0))
     in_force = policy_for("bronze", policy)

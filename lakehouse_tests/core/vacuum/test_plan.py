@@ -8,7 +8,7 @@ import pytest
 
 from lakehouse.core.declaration.prices import DEFAULT_PRICES
 from lakehouse.core.declaration.table import Append, Landing, Table
-from lakehouse.core.delta.commits import Commit, History
+from lakehouse.core.delta.commits import Commit, Commits
 from lakehouse.core.errors import Broken, Refused
 from lakehouse.core.inventory import Part, Reference, StoredObject, TableFiles
 from lakehouse.core.reasons import Reason
@@ -50,7 +50,7 @@ BOOKS = TableFiles(
     stones={"past": OLD, "kept": NOW - DAY},
     removed_vectors={},
 )
-HISTORY = History(table="a/t", commits=(commit(0, OLD - DAY), commit(1, OLD, "past"), commit(2, NOW - DAY, "kept"), commit(3, NOW - HOUR)))
+HISTORY = Commits(table="a/t", commits=(commit(0, OLD - DAY), commit(1, OLD, "past"), commit(2, NOW - DAY, "kept"), commit(3, NOW - HOUR)))
 FACTS = VacuumFacts(table_files=BOOKS, history=HISTORY, on_s3=True, tables=frozenset({"a/t", "a/t/inner"}))
 MANY = replace(FACTS, table_files=replace(BOOKS, live={str(number): Reference(size_bytes=5, written_ms=OLD) for number in range(5_000)}))
 REPORT = ReportFacts(name="daily/x", created_ms=NOW - 2 * HOUR, data_files=1)
@@ -96,16 +96,16 @@ def test_what_a_commit_removed_within_the_retention_stays_though_its_tombstone_i
 
 def test_a_file_without_a_tombstone_is_looked_for_in_commits_below_the_known_history() -> None:
     """The facts hold the newest commits of a busy table, which may be those of an hour."""
-    asked: list[History] = []
+    asked: list[Commits] = []
 
-    def older(history: History) -> Iterator[Commit]:
+    def older(history: Commits) -> Iterator[Commit]:
         asked.append(history)
         yield commit(3, NOW - HOUR)
         yield commit(2, NOW - DAY, "kept")
         yield commit(1, OLD, "past")
         raise AssertionError("commits before the retention are nobody's business")
 
-    busy = replace(FACTS, history=History(table="a/t", commits=(commit(3, NOW - HOUR),)), older_commits=older)
+    busy = replace(FACTS, history=Commits(table="a/t", commits=(commit(3, NOW - HOUR),)), older_commits=older)
     assert [each.name for each in plan(ALL[:3], busy).candidates] == ["past"]
     assert asked == []
     forgotten = replace(busy, table_files=replace(BOOKS, stones={"past": OLD}))
@@ -274,7 +274,7 @@ def test_the_log_alone_tells_what_was_removed_since_the_last_vacuum() -> None:
             {"INVENTORY": "is 31 h old, at most 26 h are allowed", "LITE": "40 h ago"},
         ),
         (
-            replace(FACTS, history=History(table="a/t", commits=HISTORY.commits[2:]), records=(past(ended_ms=NOW - 3 * HOUR),)),
+            replace(FACTS, history=Commits(table="a/t", commits=HISTORY.commits[2:]), records=(past(ended_ms=NOW - 3 * HOUR),)),
             "FULL",
             {"LITE": "the log no longer tells"},
         ),
@@ -382,7 +382,7 @@ def test_a_live_file_in_the_folder_of_another_table_is_not_missing_and_nothing_e
         (replace(FACTS, lent=frozenset({"a/t/orphan"})), ["past"]),
         (replace(FACTS, unplaced=frozenset({"past"})), ["orphan"]),
         (replace(FACTS, table_files=replace(BOOKS, unplaced=frozenset({"past"}))), ["orphan"]),
-        (replace(FACTS, history=History(table="a/t", commits=(commit(4, NOW - DAY, "orphan"),))), ["past"]),
+        (replace(FACTS, history=Commits(table="a/t", commits=(commit(4, NOW - DAY, "orphan"),))), ["past"]),
     ],
     ids=["longer", "still past", "shorter", "catalog", "lent", "perhaps lent", "perhaps its own", "removed within the retention"],
 )

@@ -9,6 +9,7 @@ from typing import Any
 import dagster as dg
 import pytest
 
+from lakehouse.core.compaction.comparison import Comparison
 from lakehouse.core.compaction.outcome import CompactionOutcome
 from lakehouse.core.compaction.plan import plan_compaction
 from lakehouse.core.costs.ledger import account_for
@@ -22,7 +23,7 @@ from lakehouse.defs.metadata.pictures import histogram_picture
 from lakehouse.defs.metadata.table import compaction_metadata, declared_metadata, sensed_state, table_metadata, write_metadata
 from lakehouse.engine.delta_log import TableFacts
 from lakehouse.engine.table_health import assess, health_of
-from lakehouse_tests.core.ran import compaction
+from lakehouse_tests.core.example_histories import compaction
 from lakehouse_tests.defs.example import example_lake, orders
 from lakehouse_tests.log_builder import LogBuilder
 
@@ -123,7 +124,13 @@ def test_a_picture_of_nothing_is_no_error() -> None:
 def test_a_compaction_shows_predicted_beside_actual(facts: TableFacts) -> None:
     plan = plan_compaction(facts.snapshot, policy_for(orders.layer, orders.compaction))
     outcome = CompactionOutcome(
-        plan=plan, version_after=4, files_removed=2, files_added=1, bytes_removed=300, bytes_added=250, rows_verified=3
+        plan=plan,
+        version_after=4,
+        files_removed=2,
+        files_added=1,
+        bytes_removed=300,
+        bytes_added=250,
+        compared=Comparison(by="content", row_count=3),
     )
     metadata = compaction_metadata(outcome)
     for name in ("files_removed", "files_added", "bytes_removed"):

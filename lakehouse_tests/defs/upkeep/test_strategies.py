@@ -22,7 +22,7 @@ from lakehouse.defs.table_assets import table_asset
 from lakehouse.defs.upkeep.schedules import compaction_schedules
 from lakehouse.engine.clock import now_ms
 from lakehouse.engine.compaction import run
-from lakehouse.engine.compaction.probe import probes, record_probe
+from lakehouse.engine.compaction.read_probe import probes, record_probe
 from lakehouse.engine.journal.journal import Journal
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.spark.statements import cluster_by

@@ -15,14 +15,14 @@ from lakehouse.core.reasons import Reason
 from lakehouse.core.scheduling.circuit_breaker import Pause
 from lakehouse.engine.clock import now_ms
 from lakehouse.engine.compaction.hold_back import breaker_of, failure_noted, hold_back_now, refuse_held_back
-from lakehouse.engine.compaction.probe import record_probe
+from lakehouse.engine.compaction.read_probe import record_probe
 from lakehouse.engine.journal.journal import Journal
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.spark.sessions import translated
 from lakehouse.runtime.server_state import folder
 from lakehouse.runtime.spark_settings import write_private
 from lakehouse_tests.conftest import own_settings
-from lakehouse_tests.core.made import plan
+from lakehouse_tests.core.example_snapshots import plan
 from lakehouse_tests.engine.example import events
 from lakehouse_tests.memory_store import MemoryStore
 

@@ -2,20 +2,23 @@
 
 from collections.abc import Sequence
 from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from lakehouse.core.compaction.comparison import Comparison
+from lakehouse.core.declaration.compaction_policy import Compaction
 from lakehouse.core.declaration.table import Append, Table
 from lakehouse.core.delta.commits import Commit
 from lakehouse.core.delta.snapshot import DataFile, Snapshot
 from lakehouse.core.errors import Broken
-from lakehouse.engine.compaction import content_hash, run, verify
+from lakehouse.engine.compaction import content_hash, run, spark_content, verify
 from lakehouse.engine.compaction.run import compact
-from lakehouse.engine.compaction.unverified import unverified
+from lakehouse.engine.compaction.unverified_commits import unverified
 from lakehouse.engine.delta_log import TableFacts
 from lakehouse.engine.ingest.write import write_table
 from lakehouse.engine.lake import Lake
@@ -29,18 +32,22 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-@pytest.mark.parametrize("fault", ["changes a value", "swaps partitions"])  # a lost row is in the tests below
+@pytest.mark.parametrize(("fault", "by"), [("changes a value", "content"), ("swaps partitions", "content"), ("loses a row", "rows")])
 def test_a_compaction_that_changes_rows_is_undone_and_said(
-    lake: Lake, spark: "SparkSession", monkeypatch: pytest.MonkeyPatch, fault: str
+    lake: Lake, spark: "SparkSession", monkeypatch: pytest.MonkeyPatch, fault: str, by: Literal["content", "rows"]
 ) -> None:
+    table = replace(events, compaction=Compaction(verify=by))
     uri = _three_files(lake, spark)
     monkeypatch.setattr(statements, "optimize", lambda uri, predicate: _faulty(uri, fault))
     with pytest.raises(Broken, match=r"version 3 was to have the rows of version 2, but 30 rows .* became .*; version 2 is restored"):
-        compact(lake, spark, events)
+        compact(lake, spark, table)
     assert version_of(lake, events.key) == 4
     assert rows_of(spark, lake, events.key, "id", "part") == sorted(((number, number % 2) for number in range(30)), key=str)
     monkeypatch.undo()
-    assert compact(lake, spark, events).rows_verified == 30
+    if by == "rows":  # no data is read
+        monkeypatch.setattr(verify, "_equal_rows", _interrupted)
+        monkeypatch.setattr(verify, "spark_sums", _interrupted)
+    assert compact(lake, spark, table).compared == Comparison(by=by, row_count=30)
     assert spark.read.format("delta").load(uri).count() == 30
 
 
@@ -52,7 +59,7 @@ def test_a_compaction_whose_files_cannot_be_read_is_undone_and_said(
 
     def after_damage(
         lake: Lake, spark: "SparkSession", before: Snapshot, after: TableFacts, commits: Sequence[Commit], ahead: object
-    ) -> int:
+    ) -> Comparison:
         lake.store.put(f"{events.key}/{commits[0].added_paths[0]}", b"no Parquet")
         return real(lake, spark, before, after, commits)
 
@@ -74,7 +81,7 @@ def test_an_undone_compaction_gives_an_append_downstream_no_row_twice(
 
     def after_damage(
         lake: Lake, spark: "SparkSession", before: Snapshot, after: TableFacts, commits: Sequence[Commit], ahead: object
-    ) -> int:
+    ) -> Comparison:
         damaged = f"{events.key}/{commits[0].added_paths[0]}"
         kept = f"{events.key}/{commits[0].removed_paths[0]}"
         lake.store.put(damaged, lake.store.read(kept))
@@ -159,7 +166,7 @@ def test_rows_of_every_type_are_compared_without_spark(lake: Lake, spark: "Spark
     for start in (0, 5):
         frame = spark.sql(f"SELECT {odd}, {times}, {nested}, {plain} FROM RANGE({start}, {start + 5})")
         frame.coalesce(1).write.format("delta").partitionBy("part").mode("append").save(lake.settings.table_uri(events.key))
-    monkeypatch.setattr(verify, "_sums", _interrupted)
+    monkeypatch.setattr(verify, "spark_sums", _interrupted)
     assert compact(lake, spark, events).rows_verified == 10
 
 
@@ -167,17 +174,17 @@ def test_rows_that_only_spark_can_compare_are_compared_and_a_file_that_its_answe
     lake: Lake, spark: "SparkSession", monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _three_files(lake, spark)
-    before, real = lake.facts(events.key), verify._by_file
+    before, real = lake.facts(events.key), spark_content._by_file
     monkeypatch.setattr(verify, "sums_of", lambda *_: None)
     monkeypatch.setattr(content_hash, "sums_of", lambda *_, **__: None)
-    monkeypatch.setattr(verify, "_by_file", lambda *given: dict(sorted(real(*given).items())[1:]))
+    monkeypatch.setattr(spark_content, "_by_file", lambda *given: dict(sorted(real(*given).items())[1:]))
     with pytest.raises(Broken, match=r"which names 7 file\(s\), lacks .*/part=0/part-.*; nothing is restored"):
         compact(lake, spark, events)
     assert version_of(lake, events.key) == 3
-    monkeypatch.setattr(verify, "_by_file", real)
+    monkeypatch.setattr(spark_content, "_by_file", real)
     after = lake.facts(events.key)
     assert before is not None and after is not None
-    assert verify.verify(lake, spark, before.snapshot, after, after.history.commits[3:]) == 30
+    assert verify.verify(lake, spark, before.snapshot, after, after.history.commits[3:]).row_count == 30
 
 
 @pytest.mark.parametrize(("rows", "deleted", "is_known"), [(0, 0, True), (3, 3, True), (3, 2, False), (1, 0, False), (None, 0, False)])
@@ -193,8 +200,8 @@ def test_a_file_that_the_answer_lacks_has_no_rows_only_if_it_says_so_itself(
         lake.store.put(f"{events.key}/a b", sink.getvalue().to_pybytes())
     lacks = r"which names 0 file\(s\), lacks /lake/bronze/events/a b; nothing is restored"
     with nullcontext() if is_known else pytest.raises(Broken, match=lacks):
-        assert verify._sum_of(lake, snapshot, file, {}) == (0, 0)
-    assert verify._sum_of(lake, snapshot, file, {"/lake/bronze/events/a b": (5, 7)}) == (5, 7)
+        assert spark_content._sum_of(lake, snapshot, file, {}) == (0, 0)
+    assert spark_content._sum_of(lake, snapshot, file, {"/lake/bronze/events/a b": (5, 7)}) == (5, 7)
 
 
 def test_a_file_that_a_commit_names_and_its_version_lacks_is_an_error(tmp_path: Path) -> None:
@@ -220,8 +227,8 @@ PATHS = {
 @pytest.mark.parametrize(("logged", "told"), PATHS.items())
 def test_a_path_of_the_log_and_one_of_spark_are_decoded_once_each(logged: str, told: str) -> None:
     snapshot = LogBuilder(MemoryStore(), events.key).create().snapshot()
-    assert verify._place(snapshot, logged) == verify._place(snapshot, told)
-    assert len({verify._place(snapshot, path) for path in (logged, logged.replace("%25", "%"), logged.replace("%20", "%2520"))}) > 1
+    assert spark_content._place(snapshot, logged) == spark_content._place(snapshot, told)
+    assert len({spark_content._place(snapshot, path) for path in (logged, logged.replace("%25", "%"), logged.replace("%20", "%2520"))}) > 1
 
 
 def _interrupted(*_: object, **__: object) -> int:

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from lakehouse.core.backtest.replay import real_result, replay_history
 from lakehouse.core.backtest.result import Backtest, ReplayStep
 from lakehouse.core.backtest.schedule import look
+from lakehouse.core.backtest.simulate import real_result, replay_history
 from lakehouse.core.compaction.plan import plan_table
 from lakehouse.core.declaration.compaction_policy import BinPacking, Compaction, LiquidClustering, policy_for
 from lakehouse.core.declaration.strategies import NoCompaction

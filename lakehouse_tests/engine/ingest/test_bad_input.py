@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from lakehouse.engine.lake import Lake
 from lakehouse_tests.bad_input.corpus import corpus
-from lakehouse_tests.bad_input.drawn import draw
+from lakehouse_tests.bad_input.draw_files import draw
 from lakehouse_tests.bad_input.landed import differences
 
 if TYPE_CHECKING:

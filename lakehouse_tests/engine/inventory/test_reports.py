@@ -30,7 +30,7 @@ from lakehouse.engine.inventory import (
     scan,
     stamps_of,
 )
-from lakehouse.engine.inventory.table import _Staging
+from lakehouse.engine.inventory.reports_table import _Staging
 from lakehouse.engine.lake import Lake, open_lake
 from lakehouse.engine.store import DiskStore, Store
 from lakehouse_tests.engine.reports import data_file, row_of, write_report

@@ -72,6 +72,19 @@ def test_a_partition_type_that_is_no_plain_word_is_refused() -> None:
         statements.partition_predicate([Column(name="p", type="int) OR (1=1")], [(("p", "1"),)])
 
 
+def test_a_change_deletes_or_replaces_an_older_row_only() -> None:
+    assert statements.merge_changes("/lake/t", "news", keys=("a",), order_by=("p", "f"), deleted="_deleted") == (
+        "MERGE INTO delta.`/lake/t` AS target USING `news` AS source ON target.`a` <=> source.`a` "
+        "WHEN MATCHED AND struct(source.`p`, source.`f`) > struct(target.`p`, target.`f`) AND source.`_deleted` THEN DELETE "
+        "WHEN MATCHED AND struct(source.`p`, source.`f`) > struct(target.`p`, target.`f`) THEN UPDATE SET * "
+        "WHEN NOT MATCHED AND NOT source.`_deleted` THEN INSERT *"
+    )
+    assert statements.merge_versions("/lake/t", "news", keys=("a", "p")) == (
+        "MERGE INTO delta.`/lake/t` AS target USING `news` AS source ON target.`a` <=> source.`a` AND target.`p` <=> source.`p` "
+        "WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *"
+    )
+
+
 def test_a_merge_replaces_by_a_newer_row_only() -> None:
     assert statements.merge("/lake/t", "news", keys=("a", "b"), order_by=("at", "n")) == (
         "MERGE INTO delta.`/lake/t` AS target USING `news` AS source ON target.`a` <=> source.`a` AND target.`b` <=> source.`b` "

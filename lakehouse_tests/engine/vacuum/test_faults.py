@@ -13,11 +13,11 @@ from lakehouse.core.declaration.table import Append, Table
 from lakehouse.core.errors import Refused
 from lakehouse.core.settings import parse_settings
 from lakehouse.engine.clock import now_ms
-from lakehouse.engine.compaction.unverified import expect_verification, settled
+from lakehouse.engine.compaction.unverified_commits import expect_verification, settled
 from lakehouse.engine.ingest.write import consume_app_id
 from lakehouse.engine.lake import Lake, open_lake
 from lakehouse.engine.vacuum import LakeFacts, plan, run
-from lakehouse.engine.vacuum.facts import gather
+from lakehouse.engine.vacuum.table_facts import gather
 from lakehouse_tests.engine.faults import (
     HOUR,
     KEY,
@@ -258,11 +258,11 @@ def test_names_of_any_signs_go_and_their_likes_stay(lake: Lake, file_format: str
 
 
 def test_the_clock_of_another_world_stops_the_vacuum(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
-    run.check_clock(lake)
+    run.check_clock(lake, KEY)
     for off_ms in (400_000, -400_000):
         monkeypatch.setattr(run, "now_ms", lambda off_ms=off_ms: now_ms() + off_ms)
         with pytest.raises(Refused, match=r"this machine's clock is -?400 s off"):
-            run.check_clock(lake)
+            run.check_clock(lake, KEY)
 
 
 def test_a_dry_run_takes_the_last_look_too(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:

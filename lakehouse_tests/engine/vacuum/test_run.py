@@ -195,7 +195,7 @@ def test_a_live_file_that_is_gone_stops_it(lake: Lake, spark: "SparkSession") ->
     append(spark, uri, 0)
     lost = min(data_files(lake))
     (Path(lake.settings.root) / "bronze/t" / lost).unlink()
-    from lakehouse.engine.vacuum import facts as module
+    from lakehouse.engine.vacuum import table_facts as module
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "SETTLED_MS", -60_000)

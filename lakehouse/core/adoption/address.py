@@ -1,0 +1,96 @@
+"""Addresses of tables as people type them, and the one spelling under which they are kept."""
+
+import posixpath
+import re
+from collections.abc import Collection
+
+from lakehouse.core.delta.paths import name_below
+from lakehouse.core.errors import Refused
+from lakehouse.core.settings import holds_credentials, is_bucket
+from lakehouse.core.text import nearest_words
+
+_SCHEME = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]+):(?P<rest>.*)", re.DOTALL)
+_S3_SCHEMES = ("s3", "s3a", "s3n")
+# Signs that act in a glob of Hadoop's, or that no name can be told with.
+_UNSAFE = re.compile(r"[*?\[\]{}\\\x00-\x1f\x7f\ud800-\udfff]")
+_NO_SIGN_OF_A_NAME = re.compile(r"[^a-z0-9_]+")
+_LAYERS = ("bronze", "silver", "gold")
+
+
+def is_address(word: str) -> bool:
+    """Whether `word` is the address of a table, as a key of a table (`silver/orders`) never is."""
+    return word.startswith(("/", ".", "~", "file:")) or "://" in word
+
+
+def parse_address(text: str, *, base: str) -> str:
+    """The address in its one spelling, `s3://bucket/folder` or an absolute folder; relative ones start at `base`.
+
+    Raises:
+        Refused: it names no folder of a disk or of S3, or holds credentials; the text names the nearest that would be accepted.
+    """
+    if holds_credentials(text):
+        raise Refused("the address of a table holds a user, a password or a signed query; accepted: an address without; boto3 finds keys")
+    found = _UNSAFE.search(text)
+    if not text or found:
+        near = f"; did you mean {_UNSAFE.sub('', text)!r}?" if text else ""
+        sign = f"holds {found.group()!r}" if found else "is empty"
+        raise Refused(f"the address of a table {sign}: {text!r}; accepted: a folder, file:///folder or s3://bucket/folder{near}")
+    scheme = _SCHEME.fullmatch(text)
+    if scheme is None:
+        return _folder(text, base=base)
+    name, rest = scheme["scheme"].lower(), scheme["rest"]
+    if name == "file":
+        return _folder(f"/{rest.lstrip('/')}", base=base)
+    if name not in _S3_SCHEMES:
+        raise Refused(f"the address of a table is {text!r}; accepted: a folder, file:///folder or s3://bucket/folder")
+    bucket, _, key = rest.lstrip("/").rstrip("/").partition("/")
+    if not is_bucket(bucket) or (key and not {"", ".", ".."}.isdisjoint(key.split("/"))):
+        near = "/".join([part for part in rest.split("/") if part not in ("", ".", "..")])
+        raise Refused(f"the address of a table is {text!r}, which names no folder of a bucket; did you mean s3://{near.lower()}?")
+    return f"s3://{bucket}/{key}".rstrip("/")
+
+
+def spark_address(address: str) -> str:
+    """The address as Spark spells it."""
+    return address.replace("s3://", "s3a://", 1) if address.startswith("s3://") else address
+
+
+def key_of(address: str, taken: Collection[str]) -> str:
+    """A key that says where the table lies, `layer/name`, and is not `taken`; silver unless a folder above it is called bronze or gold."""
+    parts = [part for part in address.removeprefix("s3://").split("/") if part]
+    layer = next((part for part in reversed(parts[:-1]) if part in _LAYERS), "silver")
+    names = [_name(part) for part in reversed(parts)]
+    for count in range(1, min(len(names), 3) + 1):
+        key = f"{layer}/{'_'.join(reversed(names[:count]))[-100:]}"
+        if key not in taken:
+            return key
+    first, number = f"{layer}/{names[0][:90]}" if names else f"{layer}/table", 2
+    while f"{first}_{number}" in taken:
+        number += 1
+    return f"{first}_{number}"
+
+
+def is_inside(address: str, other: str) -> bool:
+    """Whether an address names a folder somewhere below another one."""
+    return name_below(address, other) is not None
+
+
+def nearest_addresses(address: str, known: Collection[str]) -> str:
+    """The end of a refusal: the tables that may have been meant."""
+    last = {each.rpartition("/")[2]: each for each in known}
+    near = [last[word] for word in nearest_words(address.rpartition("/")[2], last)] or sorted(known)[:3]
+    return f"did you mean {' or '.join(near)}?" if near else "accepted: the folder that holds the table's _delta_log"
+
+
+def _folder(text: str, *, base: str) -> str:
+    if text.startswith("~"):
+        raise Refused(f"the address of a table is {text!r}; accepted: the folder written out, like $HOME{text[1:]}")
+    path = posixpath.normpath(text if text.startswith("/") else f"{base}/{text}")
+    if path.lstrip("/") == "":
+        raise Refused("the address of a table is '/'; accepted: the folder of one table, like /data/orders")
+    return f"/{path.lstrip('/')}"
+
+
+def _name(part: str) -> str:
+    name = _NO_SIGN_OF_A_NAME.sub("_", part.lower()).strip("_") or "table"
+    return name if name[0].isalpha() else f"t_{name}"

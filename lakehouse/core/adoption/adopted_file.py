@@ -1,0 +1,81 @@
+"""`adopted.toml`: the tables that others write, a key and a few lines each.
+
+["silver/orders"]
+uri = "s3://warehouse/sales/orders"
+writers = "unknown"
+"""
+
+import json
+import tomllib
+from collections.abc import Mapping
+from typing import Any, cast
+
+from lakehouse.core.adoption.address import parse_address
+from lakehouse.core.adoption.adopted import Adopted
+from lakehouse.core.declaration.compaction_policy import BinPacking, Compaction, LiquidClustering
+from lakehouse.core.declaration.table import Table
+from lakehouse.core.errors import Refused
+from lakehouse.core.text import nearest_words
+
+_WORDS = ("uri", "writers", "orphans", "cluster_by")
+
+
+def parse_adopted(text: str, *, name: str) -> dict[str, Table]:
+    """The tables that the file `name` adopts, by key.
+
+    Raises:
+        Refused: it is no TOML, or an entry says what cannot be; the text names file, entry and word.
+    """
+    try:
+        entries = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise Refused(f"{name} is no TOML: {error}; accepted: entries as lakehouse adopt writes them") from error
+    found = {key: _table(key, entry, name=name) for key, entry in entries.items()}
+    places: dict[str, str] = {}
+    for key, table in found.items():
+        assert isinstance(table.write, Adopted)
+        if (other := places.setdefault(table.write.uri, key)) != key:
+            raise Refused(f"{name}: {other} and {key} are both {table.write.uri}; accepted: one key for a table")
+    return found
+
+
+def adopted_lines(table: Table) -> str:
+    """The lines that adopt a table."""
+    assert isinstance(table.write, Adopted)
+    layout = table.compaction.data_layout
+    clustered = f"cluster_by = [{', '.join(map(toml_text, layout.columns))}]\n" if isinstance(layout, LiquidClustering) else ""
+    orphans = f"orphans = {toml_text(table.write.orphans)}\n" if table.write.orphans != "keep" else ""
+    uri, writers = toml_text(table.write.uri), toml_text(table.write.writers)
+    return f"[{toml_text(table.key)}]\nuri = {uri}\nwriters = {writers}\n{orphans}{clustered}"
+
+
+def adopted_table(key: str, uri: str, *, writers: Any = "unknown", orphans: Any = "keep", cluster_by: tuple[str, ...] = ()) -> Table:
+    """A table that others write, with the upkeep of its layer."""
+    layout = LiquidClustering(columns=cluster_by) if cluster_by else BinPacking()
+    adopted = Adopted(uri=uri, writers=writers, orphans=orphans)
+    return Table(key=key, write=adopted, compaction=Compaction(data_layout=layout), description=f"Others write it, at {uri}.")
+
+
+def toml_text(text: str) -> str:
+    """A TOML string that means exactly `text`. Source: TOML 1.0, "String": JSON's escapes, and no raw DEL."""
+    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
+
+
+def _table(key: str, entry: Any, *, name: str) -> Table:
+    if not isinstance(entry, dict):
+        raise Refused(f"{name}: {key} is {entry!r}; accepted: an entry [{toml_text(key)}] with uri = …")
+    told = cast("Mapping[str, Any]", entry)
+    if unknown := [word for word in told if word not in _WORDS]:
+        near = nearest_words(unknown[0], _WORDS, most=1)
+        raise Refused(f"{name}: {key} has {unknown[0]!r}; accepted: {', '.join(near or _WORDS)}; a layer and a name are one key, quoted")
+    uri, columns = told.get("uri"), told.get("cluster_by", [])
+    if not isinstance(uri, str) or not (uri.startswith("/") or "://" in uri):
+        raise Refused(f"{name}: {key} has uri = {uri!r}; accepted: an absolute folder, or s3://bucket/folder")
+    if not isinstance(columns, list) or not all(isinstance(column, str) for column in cast("list[Any]", columns)):
+        raise Refused(f"{name}: {key} has cluster_by = {columns!r}; accepted: a list of columns")
+    rest = {word: told[word] for word in ("writers", "orphans") if word in told}
+    try:
+        address = parse_address(uri, base="/")
+        return adopted_table(key, address, cluster_by=tuple(cast("list[str]", columns)), **rest)
+    except Refused as error:
+        raise Refused(f"{name}: {error}") from error

@@ -1,0 +1,210 @@
+"""A table's log replayed under another policy: what would have run, when, and what it would have taken and given.
+
+1. The log is told in grains (`lineage`): real compactions are left out, writers' commits stay.
+2. After each commit of a writer the table is what that commit leaves of the replay's own files.
+3. Whoever compacts under the policy looks at it: the sensor's own decision for the sensor, the plan for the others.
+4. A compaction does what its plan says. Where a real one put the same rows together, its file is taken, name and size included;
+   elsewhere a bin of live bytes shrinks as the table's real compactions did, or not at all where there were none.
+
+So the replay under the policy that was really in force gives the files that there really are. Where a writer removed a file that the
+replay does not have, all files of the replay that hold its rows are removed; what else they hold goes into what that commit wrote, as
+copy-on-write does it. That is an estimate, and each is counted.
+"""
+
+import json
+from collections import deque
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from itertools import pairwise
+from typing import Any, assert_never
+
+from lakehouse.core.backtest.result import Backtest, ReplayedCompaction, ReplayStep, Uncertainty
+from lakehouse.core.backtest.row_lineage import CommitEffect, Lineage, live_rows, trace
+from lakehouse.core.backtest.schedule import Look, held_back, look, look_times, next_look_ms, not_looked_at
+from lakehouse.core.backtest.simulated_table import ReplayedTable, sum_known
+from lakehouse.core.compaction.bins import Clustering, Packing, Purge, ZOrdering, files_added, type_of_statement
+from lakehouse.core.compaction.plan import CompactionPlan, plan_compaction
+from lakehouse.core.compaction.target_size import WriteHistory, target_in_force
+from lakehouse.core.costs.estimate import DEFAULT_RATES, Estimate, Rates, estimate
+from lakehouse.core.declaration.compaction_policy import Compaction
+from lakehouse.core.delta.commit_files import FileCommit, FileHistory
+from lakehouse.core.delta.commits import Commit, Commits
+from lakehouse.core.delta.snapshot import DataFile, Snapshot
+
+# As many as a real plan is given (`read_facts`).
+_COMMITS_REMEMBERED = 500
+# A plan whose outcome is planned anew ends by itself; a policy that never comes to rest shall not keep a terminal busy for ever.
+_RUNS_PER_COMMIT = 100
+
+
+def replay_history(file_history: FileHistory, policy: Compaction, *, rates: Rates = DEFAULT_RATES) -> Backtest:
+    """The past of a table as it would have been under `policy`.
+
+    Raises:
+        Refused: a strategy that no log can tell about; a table feature that is not planned.
+    """
+    lineage = trace(file_history)
+    replay = _Replay(ReplayedTable(lineage), policy, rates)
+    replay_steps = [replay.live(deed, following) for deed, following in pairwise([*lineage.deeds, None]) if deed]
+    return _backtest(file_history, replay_steps, replay.uncertainty(lineage))
+
+
+def real_result(file_history: FileHistory, policy: Compaction, *, rates: Rates = DEFAULT_RATES) -> Backtest:
+    """What really happened, in the same words; `policy` says which files are small."""
+    live = {file.path: file for file in (file_history.start.files if file_history.start else ())}
+    replay_steps: list[ReplayStep] = []
+    for commit in file_history.commits:
+        removed = [live.pop(path) for path in commit.removed_paths if path in live]
+        live |= {file.path: file for file in commit.added}
+        runs: tuple[ReplayedCompaction, ...] = ()
+        if commit.is_compaction:
+            figures = estimate(rates, files_removed=len(removed), bytes_removed=sum(file.size_bytes for file in removed))
+            runs = (
+                _replayed_compaction(
+                    f"{commit.operation} of version {commit.version}", removed, commit.added, commit.committed_ms, figures
+                ),
+            )
+        if commit.changed_data or (runs and not replay_steps):
+            replay_steps.append(_replay_step(commit, live.values(), policy, runs=runs))
+        elif runs:
+            last = replay_steps[-1]
+            now = _replay_step(commit, live.values(), policy)
+            counts = {name: getattr(now, name) for name in ("file_count", "small_file_count", "size_bytes")}
+            replay_steps[-1] = replace(last, runs=(*last.runs, *runs), sentence=last.sentence or runs[0].sentence, **counts)
+    return _backtest(file_history, replay_steps, Uncertainty())
+
+
+class _Replay:
+    """One policy at work on the table of a replay."""
+
+    def __init__(self, table: ReplayedTable, policy: Compaction, rates: Rates) -> None:
+        self._table, self._policy, self._rates = table, policy, rates
+        self._logged_compactions: deque[Commit] = deque(maxlen=_COMMITS_REMEMBERED)
+        self._version = 0
+        self._last_run_ms: int | None = None
+
+    def live(self, deed: CommitEffect, following: CommitEffect | None) -> ReplayStep:
+        """The time from one commit of a writer to the next: every look at the table, and what it led to."""
+        self._table.apply(deed)
+        commit = deed.commit
+        self._remember(commit.committed_ms, added=[file.path for file in commit.added])
+        until_ms = following.commit.committed_ms if following else None
+        seen, runs, plan = not_looked_at(self._policy), list[ReplayedCompaction](), None
+        times = self._times(commit.committed_ms, until_ms)
+        while times and len(runs) < _RUNS_PER_COMMIT:
+            now_ms = times.pop(0)
+            found = held_back(commit.shape.table, self._policy, now_ms=now_ms)
+            if found is None:
+                snapshot = self._table.snapshot(commit.shape)
+                plan = self._plan(snapshot, now_ms) if plan is None or self._policy.cold_hours else plan
+                found = look(snapshot, plan, now_ms=now_ms, last_run_ms=self._last_run_ms)
+            seen = seen if runs else found
+            if plan is not None and found.runs:
+                runs.append(self._run(plan, found, now_ms))
+                again_ms = next_look_ms(self._policy, runs[-1].ended_ms)
+                later = {time for time in (*times, again_ms) if time is not None and time >= runs[-1].ended_ms}
+                times, plan = sorted(time for time in later if until_ms is None or time < until_ms), None
+        return _replay_step(commit, self._table.files, self._policy, reason=seen.reason, sentence=seen.sentence, runs=tuple(runs))
+
+    def _times(self, committed_ms: int, until_ms: int | None) -> list[int]:
+        """When the table is looked at before the next commit; also when the last run's cooldown is over."""
+        times = set(look_times(self._policy, committed_ms, until_ms))
+        cooled_ms = None if self._last_run_ms is None else next_look_ms(self._policy, self._last_run_ms)
+        if cooled_ms is not None and committed_ms < cooled_ms and (until_ms is None or cooled_ms < until_ms):
+            times.add(cooled_ms)
+        return sorted(times)
+
+    def uncertainty(self, lineage: Lineage) -> Uncertainty:
+        """What had to be estimated until now."""
+        return Uncertainty(
+            moved_removals=self._table.moved_removals,
+            moved_vectors=self._table.moved_vectors,
+            carried_bytes=self._table.carried_bytes,
+            modelled_files=self._table.modelled_files,
+            unclear_compactions=lineage.guesses,
+            shrink_ratio=lineage.shrink_ratio,
+        )
+
+    def _plan(self, snapshot: Snapshot, now_ms: int) -> CompactionPlan:
+        history = Commits(table=snapshot.table, commits=tuple(self._logged_compactions))
+        return plan_compaction(snapshot, self._policy, rates=self._rates, now_ms=now_ms, history=history)
+
+    def _remember(self, time_ms: int, *, added: Sequence[str], plan: CompactionPlan | None = None) -> None:
+        """A commit of the replay, for the plans that go by what was written and compacted before."""
+        self._version += 1
+        figures = plan.as_json() if plan else {}
+        logged_commit = Commit(
+            version=self._version,
+            committed_ms=time_ms,
+            operation="OPTIMIZE" if plan else "WRITE",
+            changed_data=plan is None,
+            added_paths=tuple(added),
+            user_metadata=json.dumps({"plan": {name: value for name, value in figures.items() if name != "bins"}}) if plan else None,
+            parameters=_parameters(plan.statement) if plan else {},
+        )
+        self._logged_compactions.append(logged_commit)
+
+    def _run(self, plan: CompactionPlan, found: Look, now_ms: int) -> ReplayedCompaction:
+        removed = [file for bin_ in plan.bins for file in bin_.files]
+        added = [file for bin_ in plan.bins for file in self._table.merge(bin_, into=files_added(plan.statement, [bin_]), now_ms=now_ms)]
+        sentence = found.sentence if found.sentence == plan.sentence else f"{found.sentence}: {plan.sentence}"
+        run = _replayed_compaction(sentence, removed, added, now_ms, plan.estimate)
+        self._last_run_ms = run.ended_ms
+        self._remember(run.ended_ms, added=run.added_paths, plan=plan)
+        return run
+
+
+def _parameters(statement: type_of_statement) -> dict[str, str]:
+    """What Delta tells of a statement in its commit, as far as a later plan goes by it."""
+    match statement:
+        case ZOrdering(columns=columns):
+            return {"zOrderBy": json.dumps(columns)}
+        case Clustering(columns=columns):
+            return {"clusterBy": json.dumps(columns)}
+        case Packing() | Purge():
+            return {}
+        case _:
+            assert_never(statement)
+
+
+def _replayed_compaction(
+    sentence: str, removed: Sequence[DataFile], added: Sequence[DataFile], at_ms: int, figures: Estimate
+) -> ReplayedCompaction:
+    return ReplayedCompaction(
+        at_ms=at_ms,
+        sentence=sentence,
+        removed_paths=tuple(file.path for file in removed),
+        added_paths=tuple(file.path for file in added),
+        bytes_removed=sum(file.size_bytes for file in removed),
+        bytes_added=sum(file.size_bytes for file in added),
+        seconds=figures.seconds,
+        usd=figures.usd,
+    )
+
+
+def _replay_step(commit: FileCommit, files: Iterable[DataFile], policy: Compaction, **more: Any) -> ReplayStep:
+    live = list(files)
+    size_bytes = sum(file.size_bytes for file in live)
+    in_force = replace(policy, target_file_bytes=target_in_force(size_bytes, policy, WriteHistory()))
+    changed = set(commit.removed_paths)
+    return ReplayStep(
+        version=commit.version,
+        committed_ms=commit.committed_ms,
+        operation=commit.operation,
+        file_count=len(live),
+        small_file_count=sum(file.size_bytes < in_force.candidate_bytes for file in live),
+        size_bytes=size_bytes,
+        row_count=sum_known([live_rows(file) for file in live]),
+        bytes_ingested=sum(file.size_bytes for file in commit.added if file.path not in changed) if commit.changed_data else 0,
+        **more,
+    )
+
+
+def _backtest(file_history: FileHistory, replay_steps: Iterable[ReplayStep], uncertainty: Uncertainty) -> Backtest:
+    return Backtest(
+        table=file_history.table,
+        first_version=file_history.first_version,
+        from_the_beginning=file_history.start is None,
+        replay_steps=tuple(replay_steps),
+        uncertainty=uncertainty,
+    )

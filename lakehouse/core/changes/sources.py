@@ -1,0 +1,97 @@
+"""What a declaration says of the change data that is landed for a table: who wrote it, and what orders it."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from lakehouse.core.changes.change import Operation
+from lakehouse.core.declaration.column_names import check_columns, field_names
+from lakehouse.core.declaration.knobs import AMOUNT, ANY_TEXT, TEXT, YES_OR_NO, Accepts, check_knobs, knob
+from lakehouse.core.errors import Refused
+
+_WEEK_HOURS = 168.0
+_LATENESS = "so long after it was loaded, a deletion still stands against older changes of its key that arrive late"
+_NAMES = Accepts("a tuple of names", lambda value: isinstance(value, tuple))
+_COLUMN_OR_NONE = Accepts("a column of the schema, or None", lambda value: value is None or (isinstance(value, str) and bool(value)))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dms:
+    """Files that AWS DMS wrote to S3: full load (`LOAD….csv`), then ongoing changes. The landing's schema has all columns of the files.
+
+    A row of a full load is older than every change, and may lack the operation. Without `position` the order of files and lines counts.
+    Source: AWS DMS user guide, "Using Amazon S3 as a target" (operation in the first column, names of files, `TimestampColumnName`), and
+    "Creating table mappings" (header columns like `$AR_H_CHANGE_SEQ`, before-image columns).
+    """
+
+    operation: str = knob("Op", TEXT, "the column with I, U or D; in CSV it is the first")
+    position: tuple[str, ...] = knob((), _NAMES, "the columns that order changes, compared in turn; they rise with each change")
+    committed_at: str | None = knob(None, _COLUMN_OR_NONE, "the column with the time of the commit; `History` needs it")
+    before_prefix: str = knob("BI_", TEXT, "before-image columns begin with it; those of the keys tell when a key changed")
+    lateness_hours: float = knob(_WEEK_HOURS, AMOUNT, _LATENESS)
+
+    def __post_init__(self) -> None:
+        check_knobs(self)
+        check_columns("Dms.position", self.position)
+
+    @property
+    def operations(self) -> Mapping[str, Operation]:
+        """What each code stands for."""
+        return _DMS_OPERATIONS
+
+    def check_against(self, schema: Sequence[str], file_format: str) -> None:
+        """Refuse columns that the files do not have."""
+        check_columns("Dms.operation", (self.operation,), among=schema)
+        check_columns("Dms.position", self.position, among=schema)
+        check_columns("Dms.committed_at", () if self.committed_at is None else (self.committed_at,), among=schema)
+        if file_format == "csv" and schema[0] != self.operation:
+            raise Refused(f"Landing.schema begins with {schema[0]!r}; accepted: {self.operation!r} as the first column, as DMS writes CSV")
+
+    def row_fields(self, schema: Sequence[str]) -> tuple[str, ...]:
+        """The fields of the schema that become columns of the table."""
+        return tuple(name for name in schema if name != self.operation and not name.startswith(self.before_prefix))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Debezium:
+    """JSON lines with one Debezium event each, with or without their schema. The landing's schema has the columns of the source's table.
+
+    Changes are ordered by `source.lsn` (Postgres), by `source.file`, `pos` and `row` (MySQL), or else by `source.ts_ms`.
+    Source: Debezium's reference, "Data change events" of the connectors for PostgreSQL and MySQL (op, before, after, source; tombstones),
+    and "New Record State Extraction" (`__op`, `__deleted`, `__source_ts_ms`).
+    """
+
+    unwrapped: bool = knob(
+        False, YES_OR_NO, "True: a line is the row itself, with `__op` or `__deleted` and `__source_…` beside its columns"
+    )
+    position: str = knob("", ANY_TEXT, "fields of `source` with their types that order changes instead, like `scn BIGINT`")
+    lateness_hours: float = knob(_WEEK_HOURS, AMOUNT, _LATENESS)
+
+    def __post_init__(self) -> None:
+        check_knobs(self)
+        if self.position and not field_names(self.position):
+            raise Refused(f"Debezium.position is {self.position!r}; accepted: fields of source with their types, like 'scn BIGINT'")
+
+    @property
+    def operations(self) -> Mapping[str, Operation]:
+        """What each code stands for."""
+        return _DEBEZIUM_OPERATIONS
+
+    def check_against(self, schema: Sequence[str], file_format: str) -> None:
+        """Refuse what no Debezium event can be read from."""
+        if file_format != "json":
+            raise Refused(f"Landing.format is {file_format!r} beside changes=Debezium(); accepted: 'json'")
+        if not schema:
+            raise Refused("Landing.schema is empty beside changes=Debezium(); accepted: the columns of the source's table")
+
+    def row_fields(self, schema: Sequence[str]) -> tuple[str, ...]:
+        """The fields of the schema that become columns of the table."""
+        return tuple(schema)
+
+
+type_of_changes = Dms | Debezium
+
+_DMS_OPERATIONS = MappingProxyType({"I": Operation.UPSERT, "U": Operation.UPSERT, "D": Operation.DELETE})
+_DEBEZIUM_OPERATIONS = MappingProxyType(
+    {"c": Operation.UPSERT, "r": Operation.UPSERT, "u": Operation.UPSERT, "d": Operation.DELETE, "t": Operation.TRUNCATE}
+)

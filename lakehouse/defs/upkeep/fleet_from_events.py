@@ -1,0 +1,171 @@
+"""The fleet as the compaction sensor sees it: every table's state out of Dagster's records, weighed by the core."""
+
+import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+import dagster as dg
+from dagster import DagsterRunStatus
+
+from lakehouse.core.declaration.compaction_policy import Compaction, policy_for
+from lakehouse.core.declaration.table import Table
+from lakehouse.core.reasons import Explanation
+from lakehouse.core.scheduling.circuit_breaker import CompactionTry, assess_breaker, hold_back
+from lakehouse.core.scheduling.ranking import CYCLE_MS, Bounds, Decision, RunState, Try, choose_compactions, run_key
+from lakehouse.core.scheduling.read_rates import count_reads
+from lakehouse.core.scheduling.triggers import TableState
+from lakehouse.defs.dagster_records import (
+    NewestFacts,
+    RecentRuns,
+    ended_requests,
+    last_compactions_ms,
+    newest_facts_of,
+    reader_runs,
+    recent_runs,
+    runs_in_flight,
+    spent_usd,
+)
+from lakehouse.defs.metadata.table import sensed_state
+from lakehouse.engine.compaction.read_probe import backoffs, scans
+from lakehouse.engine.journal.journal import Journal, Records
+from lakehouse.engine.lake import Lake
+
+COST_TAG = "lakehouse/estimate_usd"
+# The run that was refused before it began. It names the run, since Dagster copies tags to a run that repeats another.
+REFUSED_TAG = "lakehouse/refused"
+_TRIES_ALLOWED = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Memory:
+    """What outlasts a tick: since when each table has been due, and the ranking that was reported last."""
+
+    due_since_ms: Mapping[str, int] = field(default_factory=dict[str, int])
+    ranking: str = ""
+    reported_ms: int = 0
+
+    def as_cursor(self) -> str:
+        """The sensor's cursor."""
+        return json.dumps({"due_since_ms": dict(self.due_since_ms), "ranking": self.ranking, "reported_ms": self.reported_ms})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fleet:
+    """All tables in one tick: their states by key, and what was decided, best first."""
+
+    states: Mapping[str, TableState]
+    decisions: tuple[Decision, ...]
+
+    @property
+    def due_since_ms(self) -> Mapping[str, int]:
+        """Since when those have been due that go on waiting."""
+        return {each.table: each.due_since_ms for each in self.decisions if each.due_since_ms is not None and not each.request}
+
+
+def read_memory(cursor: str | None) -> Memory:
+    """The cursor of an earlier tick; what cannot be read is forgotten, which costs the waiting their places and nothing else."""
+    try:
+        return Memory(**json.loads(cursor)) if cursor else Memory()
+    except (ValueError, TypeError):
+        return Memory()
+
+
+def weigh_fleet(
+    instance: dg.DagsterInstance, tables: Sequence[Table], lake: Lake, memory: Memory, *, records: Records, now_ms: int
+) -> Fleet:
+    """Every table's state and the decision about it; `records` is what the journal holds."""
+    policies = {table.key: policy_for(table.layer, table.compaction) for table in tables}
+    facts, recent = newest_facts_of(instance, tables), recent_runs(instance, now_ms=now_ms)
+    compacted_ms = last_compactions_ms(instance, tables)
+    states = _with_readers(_states(tables, facts, compacted_ms, memory, now_ms=now_ms), tables, policies, recent, now_ms=now_ms)
+    runs = RunState(in_flight=runs_in_flight(instance, tables), tries=_tries(instance, states))
+    bounds = Bounds(
+        slots=lake.settings.compaction_slots,
+        budget_usd=lake.settings.compaction_budget_usd,
+        spent_usd=spent_usd(recent, tag=COST_TAG, since_ms=now_ms - CYCLE_MS),
+        tries_allowed=_TRIES_ALLOWED,
+        on_s3=lake.settings.on_s3,
+    )
+    held = _held(lake, records, tables, facts, states, now_ms=now_ms)
+    decisions = choose_compactions(states.values(), policies, runs, bounds=bounds, now_ms=now_ms, hold_back=held)
+    return Fleet(states=states, decisions=decisions)
+
+
+def _states(
+    tables: Sequence[Table], facts: Mapping[str, NewestFacts], compacted_ms: Mapping[str, int], memory: Memory, *, now_ms: int
+) -> dict[str, TableState]:
+    found: dict[str, TableState] = {}
+    for table in tables:
+        state = sensed_state(table.key, facts.get(table.key))[0].at(now_ms)
+        # The table's log remembers its newest commits, Dagster the newest compaction: each may have forgotten what the other knows.
+        known_ms = [ms for ms in (state.last_compaction_ms, compacted_ms.get(table.key)) if ms is not None]
+        due_since_ms = memory.due_since_ms.get(table.key)
+        found[table.key] = replace(state, last_compaction_ms=max(known_ms, default=None), due_since_ms=due_since_ms, prices=table.prices)
+    return found
+
+
+def _with_readers(
+    states: Mapping[str, TableState], tables: Sequence[Table], policies: Mapping[str, Compaction], recent: RecentRuns, *, now_ms: int
+) -> dict[str, TableState]:
+    """The states with how often their tables are read: by runs that Dagster saw, and by readers that the declaration tells of."""
+    readers = count_reads(tables, reader_runs(recent, tables), since_ms=recent.since_ms, now_ms=now_ms)
+    return {
+        key: replace(state, reads_per_day=readers[key].reads_per_day + policies[key].reads_per_day, slowdown=readers[key].slowdown)
+        for key, state in states.items()
+    }
+
+
+def _tries(instance: dg.DagsterInstance, states: Mapping[str, TableState]) -> tuple[Try, ...]:
+    """The ended runs that were asked for these very states; a table with nothing to gain is not looked up.
+
+    A try's number is one more than the tries before it, so a state with fewer tries than numbers looked for has no others.
+    """
+    wanted = [state for state in states.values() if state.version is not None and (state.mergeable_file_count or state.deleted_rows_share)]
+    tries: list[Try] = []
+    first, last = 1, _TRIES_ALLOWED
+    while wanted:
+        asked = {run_key(state, number): state for state in wanted for number in range(first, last + 1)}
+        tries += [
+            Try(table=asked[key].table, version=asked[key].version or 0, result=_result(run))
+            for key, run in ended_requests(instance, list(asked))
+        ]
+        found = Counter(each.table for each in tries)
+        wanted = [state for state in wanted if found[state.table] >= last]
+        first, last = last + 1, 2 * last
+    return tuple(tries)
+
+
+def _result(run: dg.DagsterRun) -> Literal["succeeded", "failed", "refused"]:
+    if run.status is DagsterRunStatus.SUCCESS:
+        return "succeeded"
+    return "refused" if run.tags.get(REFUSED_TAG) == run.run_id else "failed"
+
+
+def _held(
+    lake: Lake,
+    records: Records,
+    tables: Sequence[Table],
+    facts: Mapping[str, NewestFacts],
+    states: Mapping[str, TableState],
+    *,
+    now_ms: int,
+) -> Mapping[str, Explanation]:
+    """The tables to keep hands off, with the explanation."""
+    journal = Journal(lake.store, records)
+    compacted_ms = {key: state.last_compaction_ms for key, state in states.items() if state.last_compaction_ms is not None}
+    pauses, failures, useless, scanned = journal.pauses(), journal.tries_since(compacted_ms), backoffs(records, now_ms), scans(records)
+    found: dict[str, Explanation] = {}
+    for key, table in {table.key: table for table in tables}.items():
+        # What needs no log: noted failures, the newest success, the scans of probes, the rewrites that the newest event tells of.
+        successes = [CompactionTry(ended_ms=compacted_ms[key], result="succeeded")] if key in compacted_ms else []
+        rewrites = sensed_state(key, facts.get(key))[1]
+        breaker = assess_breaker([*failures.get(key, ()), *successes], rewrites, now_ms, scans=scanned.get(key, ()))
+        policy = policy_for(table.layer, table.compaction)
+        held = hold_back(key, policy, pauses.get(key), breaker, now_ms, write=table.write)
+        if held is not None:
+            found[key] = held.explanation
+        elif key in useless:
+            found[key] = useless[key].explanation
+    return found

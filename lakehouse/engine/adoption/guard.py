@@ -1,0 +1,62 @@
+"""What has to hold before a table that others write is touched, asked each time just before.
+
+**Safety properties**
+- A table that lies in another lake is that lake's to look after: two drivers on one table lose commits.
+- Nothing is committed to a table whose writers' commits could be lost to ours, whoever asks for it.
+"""
+
+from typing import TYPE_CHECKING
+
+from lakehouse.core.adoption.adopted import Adopted, commits_at_risk
+from lakehouse.core.declaration.table import Table
+from lakehouse.core.errors import Refused
+from lakehouse.engine.adoption.find import store_at
+from lakehouse.engine.lake import Lake
+from lakehouse.engine.lake_owner import RECORD
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+# A lake's tables lie two folders below its root, what they set aside three.
+_DEPTHS = (2, 3)
+# They look for a version, then write it. Source: delta-io/delta v4.4.0, DelegatingLogStore and the stores themselves
+_UNCONDITIONAL = ("S3SingleDriverLogStore", "HDFSLogStore", "LocalLogStore")
+
+
+def refuse_owned(lake: Lake, address: str, *, asked: str) -> None:
+    """Nothing, if the table at `address` lies in no other lake than this one; `asked` is what for.
+
+    Raises:
+        Refused: it does, or nobody may know it here.
+    """
+    for depth in _DEPTHS:
+        parts = address.rsplit("/", depth)
+        root = parts[0]
+        if len(parts) <= depth or root in ("", "s3:", "s3:/") or root == lake.settings.root:
+            continue
+        if store_at(root).stat(RECORD) is not None:
+            raise Refused(
+                f"{asked}: {address} belongs to the lake {root}, which looks after it ({root}/{RECORD}); accepted: tables of no lake, or "
+                f"to work there, with LAKEHOUSE_ROOT={root}"
+            )
+
+
+def refuse_commits(lake: Lake, spark: "SparkSession", table: Table, *, asked: str) -> None:
+    """Nothing, if a commit to the table cannot take the place of one that somebody else makes at the same moment.
+
+    Raises:
+        Refused: it could; or the table is another lake's.
+    """
+    if not isinstance(table.write, Adopted):
+        return
+    refuse_owned(lake, table.write.uri, asked=asked)
+    if (risk := commits_at_risk(table.write)) is not None:
+        raise Refused(f"{asked}: {risk.sentence}")
+    if table.write.writers == "conditional":
+        name = f"spark.delta.logStore.{'s3a' if table.write.on_s3 else 'file'}.impl"
+        log_store = spark.conf.get(name, "") or ""
+        if not log_store or log_store.endswith(_UNCONDITIONAL):
+            raise Refused(
+                f'{asked}: writers = "conditional", but Spark commits by {log_store or "its default log store"}, which looks for a version '
+                f'and then writes it; accepted: {name} set to a log store with conditional writes, or writers = "none"'
+            )

@@ -1,0 +1,206 @@
+"""The changes of a batch into a table: the newest row of each key, or every version of it.
+
+1. The batch's changes are folded: to the newest of each key, or to one for each key and position.
+2. `Merge`, hard deletions: those that a remembered deletion is newer than are left out. What the batch deletes is remembered.
+3. `History`: the versions of the keys in the batch are read, and when each holds is computed anew.
+4. One MERGE writes what differs, under the batch's number; the first batch makes the table by an append.
+
+**Safety properties**
+- A change takes effect only against an older state of its key, by position, in the table and among remembered deletions.
+- What is remembered is written before the commit, and repeats of a batch write the same.
+"""
+
+from collections.abc import Mapping, Sequence
+from functools import reduce
+from typing import TYPE_CHECKING
+from uuid import uuid4
+
+from lakehouse.core.changes.change import HISTORY_COLUMNS, Operation
+from lakehouse.core.changes.sources import Dms
+from lakehouse.core.declaration.table import History, Merge, Table
+from lakehouse.core.ingest.batches import ingest_app_id
+from lakehouse.engine.changes.columns import CHANGED_AT, DELETED, OLD_KEY, OPERATION, POSITION
+from lakehouse.engine.changes.deleted_keys import remember, remembered
+from lakehouse.engine.changes.read import ChangeCounts
+from lakehouse.engine.delta_log import TableFacts
+from lakehouse.engine.ingest import commit_rows
+from lakehouse.engine.ingest.parse_lines import OWN, REASON
+from lakehouse.engine.ingest.table_properties import declared_properties
+from lakehouse.engine.lake import Lake
+from lakehouse.engine.spark import statements
+from lakehouse.engine.spark.session_settings import TRANSACTION_APP, TRANSACTION_VERSION, session_confs
+from lakehouse.engine.spark.statements import quote
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+# By what changes of one key are compared; file and line decide between equal positions.
+ORDER = (POSITION, *OWN[:2])
+TRUNCATED = "_truncated"
+_WAS, _RANK = "_lakehouse_was", "_lakehouse_rank"
+_MERGED = ("numTargetRowsInserted", "numTargetRowsUpdated", "numTargetRowsDeleted")
+
+
+def table_columns(lines: "DataFrame", table: Table) -> "DataFrame":
+    """No row, with the columns of the table that change data is written to."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    rows = _rows(lines, table).limit(0).drop(TRUNCATED)
+    if isinstance(table.write, History):
+        times = {"valid_from": F.col(CHANGED_AT), "valid_to": F.col(CHANGED_AT), "is_current": F.col(DELETED)}
+        return rows.withColumns(times)
+    return rows if _keeps_deleted(table) else rows.drop(DELETED)
+
+
+def apply_changes(
+    lake: Lake, spark: "SparkSession", table: Table, number: int, lines: "DataFrame", counts: ChangeCounts, facts: TableFacts | None
+) -> None:
+    """One commit of the lines that are changes; the caller holds the table's guard and looks whether it arrived."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    older = remembered(lake, spark, table.key, before=number)
+    changes = _changes(spark, lines, table, counts, older, facts)
+    match table.write:
+        case Merge(deletes="soft") | History():
+            if counts.truncates:
+                _remember(lake, table, number, changes.limit(0), lines, older)
+        case Merge():
+            changes = _newest(changes, table.write.keys)
+            if older is not None:
+                is_older = F.expr(statements.not_older(table.write.keys, ORDER))
+                changes = changes.alias("source").join(older.alias("target"), is_older, "left_anti")
+            if counts.deletes or counts.truncates:
+                _remember(lake, table, number, changes, lines, older)
+        case _:
+            raise AssertionError(table.write)
+    _commit(lake, spark, table, number, changes, facts)
+
+
+def _commit(lake: Lake, spark: "SparkSession", table: Table, number: int, changes: "DataFrame", facts: TableFacts | None) -> None:
+    transaction = commit_rows.Transaction(app_id=ingest_app_id(table.key), version=number)
+    view, uri = f"lakehouse_changes_{uuid4().hex}", lake.settings.table_uri(table.key)
+    match table.write:
+        case Merge(keys=keys, deletes="soft"):
+            source, statement = _newest(changes, keys).drop(TRUNCATED), statements.merge(uri, view, keys=keys, order_by=ORDER)
+        case Merge(keys=keys):
+            source, statement = changes.drop(TRUNCATED), statements.merge_changes(uri, view, keys=keys, order_by=ORDER, deleted=DELETED)
+        case History(keys=keys):
+            source, statement = _versions(spark, changes, keys, facts), statements.merge_versions(uri, view, keys=(*keys, POSITION))
+        case _:
+            raise AssertionError(table.write)
+    if facts is None:
+        first = source if _keeps_deleted(table) else source.where(f"NOT {DELETED}").drop(DELETED)
+        properties = declared_properties(table)
+        commit_rows.write_frame(first, uri, mode="append", transaction=transaction, properties=properties)
+        return
+    source.createOrReplaceTempView(view)
+    try:
+        with session_confs(spark, {TRANSACTION_APP: transaction.app_id, TRANSACTION_VERSION: str(transaction.version)}):
+            spark.sql(statement)
+    finally:
+        spark.catalog.dropTempView(view)
+
+
+def applied_count(table: Table, *, before: TableFacts | None, after: TableFacts) -> int:
+    """How many changes of the batch that was just committed took effect in the table."""
+    first = 0 if before is None else before.snapshot.version + 1
+    app_id = ingest_app_id(table.key)
+    commits = [commit for commit in after.history.commits if commit.version >= first and app_id in commit.applications]
+    metrics = commits[-1].metrics if commits else {}
+    merged = ("numTargetRowsInserted",) if isinstance(table.write, History) else _MERGED
+    return sum(int(metrics.get(name, "0")) for name in (merged if _MERGED[0] in metrics else ("numOutputRows",)))
+
+
+def _keeps_deleted(table: Table) -> bool:
+    return not isinstance(table.write, Merge) or table.write.deletes == "soft"
+
+
+def _rows(lines: "DataFrame", table: Table) -> "DataFrame":
+    from pyspark.sql import functions as F  # noqa: N812
+
+    assert table.source is not None
+    columns = [*map(quote, table.source.column_names), *OWN, POSITION, CHANGED_AT]
+    return lines.select(*columns, (F.col(OPERATION) == Operation.DELETE.value).alias(DELETED), F.lit(False).alias(TRUNCATED))
+
+
+def _changes(
+    spark: "SparkSession", lines: "DataFrame", table: Table, counts: ChangeCounts, older: "DataFrame | None", facts: TableFacts | None
+) -> "DataFrame":
+    """Upserts and deletions, one or more a key. A changed key deletes the old one; a truncation deletes every key in batch and table."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    assert table.source is not None and isinstance(table.write, Merge | History)
+    keys, good = table.write.keys, lines.where(f"{REASON} IS NULL")
+    rows = _rows(good.where(F.col(OPERATION).isin(Operation.UPSERT.value, Operation.DELETE.value)), table)
+    if counts.key_changes:
+        old = {key: F.col(f"{OLD_KEY}.{quote(key)}") for key in keys}
+        rows = rows.unionByName(_deletions(good.where(f"{OLD_KEY} IS NOT NULL"), rows, old, truncated=False))
+    told = [_truncations(good)] if counts.truncates else []
+    known = [] if older is None or isinstance(table.source.changes, Dms) else [older.where(TRUNCATED).select(*OWN, POSITION, CHANGED_AT)]
+    names = [*map(quote, keys)]
+    hit = [rows.select(*names).distinct().crossJoin(marks) for marks in (*told, *known)]
+    if told and facts is not None:
+        hit.append(_table(spark, facts).select(*names).distinct().crossJoin(told[0]))
+    cut = [_deletions(each, rows, {key: F.col(quote(key)) for key in keys}, truncated=True) for each in hit]
+    return reduce(lambda one, other: one.unionByName(other), [rows, *cut])
+
+
+def _truncations(good: "DataFrame") -> "DataFrame":
+    from pyspark.sql import functions as F  # noqa: N812
+
+    return good.where(F.col(OPERATION) == Operation.TRUNCATE.value).select(*OWN, POSITION, CHANGED_AT)
+
+
+def _deletions(found: "DataFrame", rows: "DataFrame", keys: Mapping[str, "Column"], *, truncated: bool) -> "DataFrame":
+    """Deletions of keys at the places and positions of `found`, with the columns of `rows`, null where a key says nothing."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    known = {**keys, **{name: F.col(name) for name in (*OWN, POSITION, CHANGED_AT)}, DELETED: F.lit(True), TRUNCATED: F.lit(truncated)}
+    return found.select(*[known.get(each.name, F.lit(None)).cast(each.dataType).alias(each.name) for each in rows.schema.fields])
+
+
+def _newest(changes: "DataFrame", keys: Sequence[str]) -> "DataFrame":
+    from pyspark.sql import Window
+    from pyspark.sql import functions as F  # noqa: N812
+
+    newest_first = Window.partitionBy(*map(quote, keys)).orderBy(F.struct(*ORDER).desc())
+    return changes.withColumn(_RANK, F.row_number().over(newest_first)).where(f"{_RANK} = 1").drop(_RANK)
+
+
+def _remember(lake: Lake, table: Table, number: int, changes: "DataFrame", lines: "DataFrame", older: "DataFrame | None") -> None:
+    """The deletions among the changes, and the truncations among the lines; these stand for the keys that they delete."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    assert table.source is not None and table.source.changes is not None and isinstance(table.write, Merge | History)
+    names = [*map(quote, table.write.keys)]
+    columns = [*names, *OWN, POSITION, CHANGED_AT, TRUNCATED]
+    deleted = changes.where(f"{DELETED} AND NOT {TRUNCATED}").select(*columns)
+    marks = _truncations(lines.where(f"{REASON} IS NULL")).withColumn(TRUNCATED, F.lit(True))
+    found = deleted.unionByName(marks, allowMissingColumns=True)
+    remember(lake, table.key, number, found, older, hours=table.source.changes.lateness_hours)
+
+
+def _versions(spark: "SparkSession", changes: "DataFrame", keys: Sequence[str], facts: TableFacts | None) -> "DataFrame":
+    """The versions of these keys that are new, or hold at another time than the table says."""
+    from pyspark.sql import Window
+    from pyspark.sql import functions as F  # noqa: N812
+
+    by, there = [*map(quote, keys)], (*HISTORY_COLUMNS, *OWN[:2])
+    was = "STRUCT<valid_from: TIMESTAMP, valid_to: TIMESTAMP, is_current: BOOLEAN, _source_file: STRING, _source_line: BIGINT>"
+    rows = changes.drop(TRUNCATED).withColumn(_WAS, F.lit(None).cast(was))
+    if facts is not None:
+        touched = _table(spark, facts).join(changes.select(*by).distinct(), [*keys], "left_semi")
+        rows = rows.unionByName(touched.withColumn(_WAS, F.struct(*there)).drop(*HISTORY_COLUMNS))
+    last_told = Window.partitionBy(*by, POSITION).orderBy(F.struct(*OWN[:2]).desc())
+    rows = rows.withColumn(_RANK, F.row_number().over(last_told)).where(f"{_RANK} = 1").drop(_RANK)
+    ordered = Window.partitionBy(*by).orderBy(F.struct(*ORDER))
+    following = ordered.rowsBetween(Window.currentRow, Window.unboundedFollowing)
+    rows = rows.withColumn("valid_from", F.min(F.coalesce(CHANGED_AT, OWN[2])).over(following))
+    next_from = F.lead("valid_from").over(ordered)
+    rows = rows.withColumn("valid_to", F.when(F.col(DELETED), F.col("valid_from")).otherwise(next_from))
+    rows = rows.withColumn("is_current", F.col("valid_to").isNull() & ~F.col(DELETED))
+    return rows.where(~F.col(_WAS).eqNullSafe(F.struct(*there))).drop(_WAS)
+
+
+def _table(spark: "SparkSession", facts: TableFacts) -> "DataFrame":
+    return spark.read.format("delta").option("versionAsOf", facts.snapshot.version).load(facts.snapshot.uri)

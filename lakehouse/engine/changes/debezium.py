@@ -1,0 +1,151 @@
+"""Events of Debezium as changes: enveloped or unwrapped, with their schema or without."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from lakehouse.core.changes.sources import Debezium
+from lakehouse.core.declaration.column_names import field_names, field_types
+from lakehouse.core.declaration.landing import Landing
+from lakehouse.engine.changes.columns import (
+    CHANGED_AT,
+    CODE,
+    IS_PLACED,
+    IS_TIMED,
+    OLD_KEY,
+    OPERATION,
+    POSITION,
+    TOMBSTONE,
+    changed_key,
+    operation_of,
+)
+from lakehouse.engine.ingest.parse_lines import CORRUPT, IS_OBJECT, OWN, RAW, REASON, is_one_object, staged_lines
+from lakehouse.engine.spark.statements import quote
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+# Source: Debezium's reference, `unavailable.value.placeholder`: Postgres does not send a large value that did not change.
+_UNAVAILABLE = '"__debezium_unavailable_value"'
+_UNSENT = "a value was not sent (__debezium_unavailable_value); accepted: REPLICA IDENTITY FULL at the source"
+_SOURCE_DDL = "lsn BIGINT, file STRING, pos BIGINT, row INT"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Event:
+    """What a line says, after it was parsed into the column `_parsed`."""
+
+    changes: Debezium
+    may_be_wrapped: bool
+
+    def field(self, path: str) -> "Column":
+        """A field of the event, which stands in `payload` if the line has its schema."""
+        from pyspark.sql import functions as F  # noqa: N812
+
+        direct = F.col(f"_parsed.{path}")
+        return F.coalesce(F.col(f"_parsed.payload.{path}"), direct) if self.may_be_wrapped else direct
+
+    def source(self, name: str) -> "Column":
+        """A field of the event's `source`. Source: Debezium's reference, "New Record State Extraction", `add.fields`."""
+        from pyspark.sql import functions as F  # noqa: N812
+
+        if not self.changes.unwrapped:
+            return self.field(f"source.{quote(name)}")
+        return F.coalesce(self.field(quote(f"__source_{name}")), self.field(quote(f"__{name}")))
+
+    def code(self) -> "Column":
+        """The operation, in one letter."""
+        from pyspark.sql import functions as F  # noqa: N812
+
+        if not self.changes.unwrapped:
+            return self.field("op")
+        deleted = F.lower(self.field("__deleted"))
+        return F.when(deleted == "true", F.lit("d")).otherwise(F.coalesce(self.field("__op"), F.when(deleted == "false", F.lit("u"))))
+
+    def value(self, name: str) -> "Column":
+        """A column of the row: after the change, or before it where it is a deletion."""
+        from pyspark.sql import functions as F  # noqa: N812
+
+        if self.changes.unwrapped:
+            return self.field(quote(name))
+        return F.when(self.code() == "d", self.field(f"before.{quote(name)}")).otherwise(self.field(f"after.{quote(name)}"))
+
+    def committed_ms(self) -> "Column":
+        """When the change was committed, or else when Debezium saw it."""
+        from pyspark.sql import functions as F  # noqa: N812
+
+        return self.source("ts_ms") if self.changes.unwrapped else F.coalesce(self.source("ts_ms"), self.field("ts_ms"))
+
+    def old_key(self, keys: Sequence[str]) -> "Column":
+        """The key before an update that changed it, where the event has the row before."""
+        from pyspark.sql import functions as F  # noqa: N812
+
+        if self.changes.unwrapped:
+            return F.lit(None).cast("string")
+        before = F.struct(*[self.field(f"before.{quote(key)}").alias(key) for key in keys])
+        return changed_key(before, keys, self.code() == "u", after=[self.field(f"after.{quote(key)}") for key in keys])
+
+    def position(self) -> "tuple[Column, Column]":
+        """The position, and whether the event has one. MySQL numbers the files of its binlog, in names of any length."""
+        from pyspark.sql import functions as F  # noqa: N812
+
+        if names := field_names(self.changes.position):
+            is_placed = F.lit(True)
+            for name in names:
+                is_placed = is_placed & self.source(name).isNotNull()
+            return F.struct(*[self.source(name).alias(name) for name in names]), is_placed
+        file_number = F.nullif(F.regexp_extract(self.source("file"), r"(\d+)$", 1), F.lit("")).cast("bigint")
+        parts = {"lsn": self.source("lsn"), "file_number": file_number}
+        parts |= {name: self.source(name) for name in ("pos", "row", "ts_ms")}
+        is_placed = F.coalesce(parts["lsn"], file_number, parts["ts_ms"]).isNotNull()
+        return F.struct(*[part.alias(name) for name, part in parts.items()]), is_placed
+
+    def reason(self) -> "Column":
+        """Why a line is no event, as far as that is not for all change data alike."""
+        from pyspark.sql import functions as F  # noqa: N812
+
+        is_event = F.trim(RAW) != "null"
+        why = F.when(F.col(REASON).isNotNull(), F.col(REASON))
+        why = why.when(is_event & ~F.col(IS_OBJECT) & ~is_one_object(), "not JSON")
+        why = why.when(is_event & F.col(f"_parsed.{CORRUPT}").isNotNull(), "a field does not fit the schema")
+        return why.when(F.coalesce(self.code() != "d", F.lit(True)) & F.col(RAW).contains(_UNAVAILABLE), _UNSENT)
+
+
+def debezium_lines(spark: "SparkSession", landing: Landing, changes: Debezium, keys: Sequence[str], paths: Sequence[str]) -> "DataFrame":
+    """The lines with their operation, position and time."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    fields, ddl = field_names(landing.schema), _event_ddl(landing.schema, changes)
+    # A table may have a column `payload`; then its unwrapped rows come without schema.
+    event = _Event(changes=changes, may_be_wrapped=not (changes.unwrapped and "payload" in fields))
+    wrapped = f", payload STRUCT<{ddl}>" if event.may_be_wrapped else ""
+    parsed = F.from_json(RAW, f"{ddl}{wrapped}, {CORRUPT} STRING", {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT})
+    is_tombstone, (position, is_placed) = F.trim(RAW) == "null", event.position()
+    found = (
+        staged_lines(spark, paths)
+        .withColumn("_parsed", parsed)
+        .select(
+            *[event.value(name).alias(name) for name in fields],
+            *OWN,
+            RAW,
+            event.reason().alias(REASON),
+            F.when(is_tombstone, F.lit(TOMBSTONE)).otherwise(event.code()).alias(CODE),
+            F.when(is_tombstone, F.lit(TOMBSTONE)).otherwise(operation_of(changes, event.code())).alias(OPERATION),
+            position.alias(POSITION),
+            is_placed.alias(IS_PLACED),
+            event.committed_ms().isNotNull().alias(IS_TIMED),
+            F.timestamp_millis(event.committed_ms()).alias(CHANGED_AT),
+            event.old_key(keys).alias(OLD_KEY),
+        )
+    )
+    return found.withColumns({name: F.expr(text) for name, text in landing.derived.items()}) if landing.derived else found
+
+
+def _event_ddl(schema: str, changes: Debezium) -> str:
+    source = changes.position or _SOURCE_DDL
+    if "ts_ms" not in field_names(source):
+        source = f"{source}, ts_ms BIGINT"
+    if not changes.unwrapped:
+        return f"op STRING, before STRUCT<{schema}>, after STRUCT<{schema}>, source STRUCT<{source}>, ts_ms BIGINT"
+    beside = ", ".join(f"{quote(f'__source_{name}')} {kind}, {quote(f'__{name}')} {kind}" for name, kind in field_types(source))
+    return f"{schema}, __op STRING, __deleted STRING, {beside}"

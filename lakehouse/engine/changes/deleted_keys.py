@@ -1,0 +1,59 @@
+"""The keys that change data deleted, each with the position of its deletion, for as long as an older change may still arrive.
+
+They lie as Parquet in `_lakehouse/deleted_keys/<layer>/<name>/<number>/`, one folder for the last batch that deleted anything. A batch that
+deletes writes a new folder: what was remembered and is not too old, and its own. Truncations are remembered without a key.
+
+**Safety properties**
+- The keys are written before the batch's commit, so that no deletion is in the table and not remembered. A batch that is repeated reads
+  what was remembered before it, and writes the same folder again.
+- A folder is removed only when a newer one is complete and its batch has arrived.
+"""
+
+from functools import reduce
+from typing import TYPE_CHECKING
+
+from lakehouse.engine.lake import Lake
+from lakehouse.engine.store import Store
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_FOLDER = "_lakehouse/deleted_keys"
+# Spark writes it last. Source: Hadoop 3.5, FileOutputCommitter, `mapreduce.fileoutputcommitter.marksuccessfuljobs`
+_COMPLETE = "_SUCCESS"
+REMEMBERED_AT = "_remembered_at"
+
+
+def remembered(lake: Lake, spark: "SparkSession", table_key: str, *, before: int) -> "DataFrame | None":
+    """What was deleted by the batches before this number; `None` if nothing was."""
+    numbers = [number for number in _numbers(lake.store, table_key) if number < before]
+    return spark.read.parquet(_path(lake, table_key, max(numbers))) if numbers else None
+
+
+def remember(lake: Lake, table_key: str, number: int, deletions: "DataFrame", older: "DataFrame | None", *, hours: float) -> None:
+    """Writes what is remembered from this batch on: its deletions, and the older ones of the last so many hours."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    frames = [deletions.withColumn(REMEMBERED_AT, F.current_timestamp())]
+    if older is not None:
+        since = F.current_timestamp() - F.make_dt_interval(secs=F.lit(round(hours * 3600)))
+        frames.append(older.where(F.col(REMEMBERED_AT) >= since))
+    found = reduce(lambda one, other: one.unionByName(other), frames)
+    found.coalesce(1).write.mode("overwrite").parquet(_path(lake, table_key, number))
+
+
+def forget_replaced(store: Store, table_key: str, *, arrived: int) -> None:
+    """Removes every folder but the one that the next batch reads; `arrived` is the last batch in the table."""
+    newest = max((number for number in _numbers(store, table_key) if number <= arrived), default=0)
+    kept = f"{_FOLDER}/{table_key}/{newest}/"
+    store.delete([file.name for file in store.list(f"{_FOLDER}/{table_key}") if not file.name.startswith(kept)])
+
+
+def _numbers(store: Store, table_key: str) -> set[int]:
+    """The batches whose folders are complete."""
+    parts = [file.name.removeprefix(f"{_FOLDER}/{table_key}/").split("/") for file in store.list(f"{_FOLDER}/{table_key}")]
+    return {int(number) for number, *rest in parts if rest == [_COMPLETE]}
+
+
+def _path(lake: Lake, table_key: str, number: int) -> str:
+    return f"{lake.settings.spark_root}/{_FOLDER}/{table_key}/{number}"

@@ -1,0 +1,50 @@
+"""Lines of AWS DMS as changes."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from lakehouse.core.changes.sources import Dms
+from lakehouse.core.declaration.column_names import field_names
+from lakehouse.core.declaration.landing import Landing
+from lakehouse.engine.changes.columns import CHANGED_AT, CODE, IS_PLACED, IS_TIMED, OLD_KEY, OPERATION, POSITION, changed_key, operation_of
+from lakehouse.engine.ingest.parse_lines import OWN, parse_lines
+from lakehouse.engine.spark.statements import quote
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+# Source: AWS DMS user guide, "Using Amazon S3 as a target": files of a full load have a hexadecimal number, others a time
+_FULL_LOAD = r"(^|/)LOAD[0-9A-Fa-f]*\.[^/]*$"
+
+
+def dms_lines(spark: "SparkSession", landing: Landing, changes: Dms, keys: Sequence[str], paths: Sequence[str]) -> "DataFrame":
+    """The lines with their operation, position and time. A row of a full load has a position without parts, which is below every other."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    lines = parse_lines(spark, replace(landing, required=()), paths)
+    is_full_load = F.col(OWN[0]).rlike(_FULL_LOAD)
+    code = F.coalesce(F.nullif(F.trim(F.col(quote(changes.operation)).cast("string")), F.lit("")), F.when(is_full_load, F.lit("I")))
+    parts = [F.col(quote(name)).alias(name) for name in changes.position] or [F.col(OWN[0]).alias("file"), F.col(OWN[1]).alias("line")]
+    names = changes.position or ("file", "line")
+    position = F.struct(*[F.when(~is_full_load, part).alias(name) for part, name in zip(parts, names, strict=True)])
+    is_ordered = F.lit(True)
+    for part in parts:
+        is_ordered = is_ordered & part.isNotNull()
+    before = {key: f"{changes.before_prefix}{key}" for key in keys}
+    old_key: Column = F.lit(None).cast("string")
+    if set(before.values()) <= set(field_names(landing.schema)):
+        known = F.struct(*[F.col(quote(name)).alias(key) for key, name in before.items()])
+        old_key = changed_key(known, keys, code == "U")
+    committed = F.lit(None) if changes.committed_at is None else F.col(quote(changes.committed_at))
+    return lines.withColumns(
+        {
+            CODE: code,
+            OPERATION: operation_of(changes, code),
+            POSITION: position,
+            IS_PLACED: is_full_load | is_ordered,
+            IS_TIMED: is_full_load | committed.isNotNull(),
+            CHANGED_AT: committed.cast("timestamp"),
+            OLD_KEY: old_key,
+        }
+    )

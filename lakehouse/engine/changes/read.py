@@ -1,0 +1,85 @@
+"""Staged records of change data as changes, or as reasons why they are none.
+
+**Safety properties**
+- Every record is a change, a tombstone that follows a deletion, or has a reason why it is neither.
+- A record without operation, key or position is never guessed at: it goes to quarantine.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, assert_never
+
+from lakehouse.core.changes.change import Operation
+from lakehouse.core.changes.sources import Debezium, Dms
+from lakehouse.core.declaration.table import History, Merge, Table
+from lakehouse.engine.changes.columns import CHANGED_AT, CODE, IS_PLACED, IS_TIMED, OLD_KEY, OPERATION, POSITION, TOMBSTONE
+from lakehouse.engine.changes.debezium import debezium_lines
+from lakehouse.engine.changes.dms import dms_lines
+from lakehouse.engine.ingest.parse_lines import OWN, RAW, REASON
+from lakehouse.engine.spark.statements import quote
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChangeCounts:
+    """What is in a batch: records that are changes or tombstones, others, and of the former what asks for more than a merge."""
+
+    rows: int
+    bad: int
+    deletes: int
+    truncates: int
+    key_changes: int
+
+
+def read_changes(spark: "SparkSession", table: Table, paths: Sequence[str]) -> "DataFrame":
+    """One row per staged record: the table's columns, its position, commit time and operation, the key before it, its text and a reason."""
+    assert table.source is not None and table.source.changes is not None and isinstance(table.write, Merge | History)
+    landing, keys = table.source, table.write.keys
+    match table.source.changes:
+        case Dms() as changes:
+            lines = dms_lines(spark, landing, changes, keys, paths)
+        case Debezium() as changes:
+            lines = debezium_lines(spark, landing, changes, keys, paths)
+        case _:
+            assert_never(table.source.changes)
+    columns = [*map(quote, landing.column_names), *OWN, POSITION, CHANGED_AT, OPERATION, OLD_KEY, RAW]
+    return lines.select(*columns, _reason(table, keys).alias(REASON))
+
+
+def count_changes(lines: "DataFrame") -> ChangeCounts:
+    """The counts of a batch, in one look at it."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    good, operation = F.col(REASON).isNull(), F.col(OPERATION)
+    found = lines.select(
+        F.count_if(good),
+        F.count_if(~good),
+        F.count_if(good & (operation == Operation.DELETE.value)),
+        F.count_if(good & (operation == Operation.TRUNCATE.value)),
+        F.count_if(good & F.col(OLD_KEY).isNotNull()),
+    ).collect()[0]
+    return ChangeCounts(rows=found[0], bad=found[1], deletes=found[2] + found[4], truncates=found[3], key_changes=found[4])
+
+
+def _reason(table: Table, keys: Sequence[str]) -> "Column":
+    """Why a line is no change; the lines have its code, and whether it has a position and a time."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    assert table.source is not None and table.source.changes is not None
+    operation, known = F.col(OPERATION), ", ".join(table.source.changes.operations)
+    is_tombstone = F.coalesce(operation == TOMBSTONE, F.lit(False))
+    has_key = ~is_tombstone & (operation != Operation.TRUNCATE.value)
+    why = F.when(F.col(REASON).isNotNull(), F.col(REASON))
+    why = why.when(F.col(CODE).isNull(), "the operation is missing")
+    unknown = F.concat(F.lit("the operation "), F.col(CODE), F.lit(f" is none of {known}"))
+    why = why.when(operation.isNull(), unknown)
+    for key in keys:
+        why = why.when(has_key & F.col(quote(key)).isNull(), f"the key {key} is missing")
+    why = why.when(~is_tombstone & ~F.col(IS_PLACED), "the position is missing")
+    if isinstance(table.write, History):
+        why = why.when(~is_tombstone & ~F.col(IS_TIMED), "the time of the commit is missing")
+    for name in table.source.required:
+        why = why.when((operation == Operation.UPSERT.value) & F.col(quote(name)).isNull(), f"required field {name} is missing")
+    return why

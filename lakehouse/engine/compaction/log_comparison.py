@@ -1,0 +1,96 @@
+"""What the log says of the rows that a compaction removed, beside what it says of those that it added; no data file is looked at.
+
+Row counts, bounds and null counts are compared by partition. Equal ones mean that no row was lost or doubled, as far as the writers
+counted rightly; a value that changed within the bounds of its column goes unseen. Others prove nothing, since two writers may spell the
+same bound in two ways: then every row is compared (`verify`).
+"""
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from decimal import Decimal
+from typing import Any
+
+from lakehouse.core.delta.partition_values import by_name, type_of_typed_partition, typed_partition
+from lakehouse.core.delta.snapshot import DataFile, Snapshot
+from lakehouse.engine.compaction.spark_content import Side
+from lakehouse.engine.delta_log.checkpoint import statistics_in
+from lakehouse.engine.delta_log.log_segment import find_segment, until
+from lakehouse.engine.store import Store
+
+# What a table says of a column by the statistics of its files. Source: PROTOCOL.md, "Per-file Statistics".
+_FOLDS: Mapping[str, Any] = {"minValues": min, "maxValues": max, "nullCount": sum}
+
+type_of_facts = tuple[int, Mapping[tuple[str, str], Any]]
+
+
+def equal_by_log(store: Store, snapshot: Snapshot, removed: Sequence[Side], added: Sequence[Side]) -> int | None:
+    """How many rows both sides have, where the log says that they are the same; `None` where it says otherwise, or does not say."""
+    try:
+        before, after = (_by_partition(store, snapshot, sides) for sides in (removed, added))
+    except Exception:  # whatever it was, every row is compared, and meets it, too, if it is in the storage
+        return None
+    if before is None or after is None or before.keys() != after.keys():
+        return None
+    for partition, (row_count, facts) in before.items():
+        other_count, others = after[partition]
+        if row_count != other_count or any(facts[each] != others[each] for each in facts.keys() & others.keys()):
+            return None
+    return sum(row_count for row_count, _ in after.values())
+
+
+def _by_partition(store: Store, snapshot: Snapshot, sides: Sequence[Side]) -> Mapping[type_of_typed_partition, type_of_facts] | None:
+    """Rows, and what is known of each column, by partition; `None` where the rows of a file are unknown."""
+    columns, files = by_name(snapshot.columns), dict[type_of_typed_partition, list[tuple[DataFile, Mapping[str, Any]]]]()
+    for side in sides:
+        statistics = _statistics(store, snapshot.table, side)
+        for file in side.files:
+            told = json.loads(statistics.get(file.path) or "{}", parse_float=Decimal)
+            files.setdefault(typed_partition(file.partition, columns), []).append((file, told))
+    facts: dict[type_of_typed_partition, type_of_facts] = {}
+    for partition, own in files.items():
+        row_count = 0
+        for file, _ in own:
+            if file.row_count is None:
+                return None
+            row_count += file.row_count - file.deleted_row_count
+        if row_count:
+            # A deleted row may have had the least value of its file.
+            exact = all(file.deletion_vector is None and told.get("tightBounds", True) for file, told in own)
+            facts[partition] = row_count, _of_columns([told for _, told in own]) if exact else {}
+    return facts
+
+
+def _of_columns(statistics: Sequence[Mapping[str, Any]]) -> Mapping[tuple[str, str], Any]:
+    """Least and greatest value and nulls of each column of which every file tells."""
+    facts: dict[tuple[str, str], Any] = {}
+    for kind, fold in _FOLDS.items():
+        told = [dict(_leaves(each.get(kind, {}))) for each in statistics]
+        for column in set[str].intersection(*map(set[str], told)):
+            facts[kind, column] = fold([each[column] for each in told])
+    return facts
+
+
+def _leaves(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    for name, value in values.items():
+        path = json.dumps([prefix, name])
+        if isinstance(value, Mapping):
+            yield from _leaves(value, path)
+        elif value is not None:
+            yield path, value
+
+
+def _statistics(store: Store, table: str, side: Side) -> Mapping[str, str | None]:
+    """The statistics of a version's files as the log has them; of a file of which it has none there is nothing."""
+    folder = f"{table}/_delta_log/"
+    segment = find_segment(until(store.list(folder), side.version, folder=folder), table, folder=folder, newest_commits=0)
+    names = [] if segment is None else [file.name for file in (*segment.checkpoint, *segment.tail)]
+    wanted, found = {file.path for file in side.files}, dict[str, str | None]()
+    for name, data in zip(names, store.read_many(names), strict=True):
+        told = statistics_in(data) if name.endswith(".parquet") else _added_in(data)
+        found.update((path, statistics) for path, statistics in told if path in wanted)
+    return found
+
+
+def _added_in(data: bytes) -> Iterable[tuple[str, str | None]]:
+    lines = (json.loads(line) for line in data.splitlines() if line.strip())
+    return ((line["add"]["path"], line["add"].get("stats")) for line in lines if line.get("add"))

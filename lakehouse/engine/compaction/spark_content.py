@@ -1,0 +1,134 @@
+"""What data files hold by Spark's word: rows and sums of hashes by partition, as `content_hash` gives them by Arrow's.
+
+Spark knows deletion vectors, renamed columns and other calendars. A file that its answer does not name counts as unknown, never as no
+rows, unless the file itself says that it has none.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+from urllib.parse import unquote
+
+from lakehouse.core.delta.partition_values import by_name, type_of_typed_partition, typed_partition
+from lakehouse.core.delta.paths import bare_uri, is_absolute
+from lakehouse.core.delta.snapshot import DataFile, Snapshot
+from lakehouse.core.errors import Broken
+from lakehouse.engine.compaction.content_hash import READ_THROUGH_LOG, row_count_of, type_of_sum, type_of_sums
+from lakehouse.engine.ingest.commit_rows import content_hash
+from lakehouse.engine.ingest.parse_lines import literal_path
+from lakehouse.engine.lake import Lake
+from lakehouse.engine.spark import statements
+from lakehouse.engine.spark.session_settings import (
+    CORRUPT_FILES_IGNORED,
+    HASH_MAPS,
+    MISSING_FILES_IGNORED,
+    OLD_VERSIONS_REFUSED,
+    OPEN_BYTES,
+    OPEN_COST,
+)
+from lakehouse.engine.spark.sessions import is_conflict, is_lost
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+READ_CONFS = {
+    OLD_VERSIONS_REFUSED: "false",
+    HASH_MAPS: "true",
+    OPEN_COST: str(OPEN_BYTES),  # small files are read many to a task
+    CORRUPT_FILES_IGNORED: "false",
+    MISSING_FILES_IGNORED: "false",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Side:
+    """The files that one commit removed, or added, as they were at `version`."""
+
+    version: int
+    files: tuple[DataFile, ...]
+
+
+def spark_sums(lake: Lake, spark: "SparkSession", snapshot: Snapshot, sides: Sequence[Side]) -> list[type_of_sums]:
+    """For each side, rows and the sum of their hashes by partition; as few jobs as possible, since each costs more than its work."""
+    everywhere = not READ_THROUGH_LOG.isdisjoint(snapshot.features)
+    plain = {_path(snapshot, file.path) for side in sides for file in side.files if not everywhere and file.deletion_vector is None}
+    # The newest version has the same columns, and Delta has it in memory.
+    newest = max(side.version for side in sides)
+    shared = _by_file(snapshot, _read_files(spark, snapshot, plain, version=newest)) if plain else {}
+    columns, sums = by_name(snapshot.columns), list[type_of_sums]()
+    for side in sides:
+        through_log = [file for file in side.files if everywhere or file.deletion_vector is not None]
+        own = _by_file(snapshot, _read_table(spark, snapshot, through_log, version=side.version)) if through_log else {}
+        asked = {file.path for file in through_log}
+        found: dict[type_of_typed_partition, type_of_sum] = {}
+        for file in side.files:
+            count, total = _sum_of(lake, snapshot, file, own if file.path in asked else shared)
+            if count:
+                partition = typed_partition(file.partition, columns)
+                so_far = found.get(partition, (0, 0))
+                found[partition] = (so_far[0] + count, so_far[1] + total)
+        sums.append(found)
+    return sums
+
+
+def _sum_of(lake: Lake, snapshot: Snapshot, file: DataFile, answer: Mapping[str, type_of_sum]) -> type_of_sum:
+    """What Spark's answer says of a file. It names no file without rows, so of one that it does not name the file itself is asked.
+
+    Raises:
+        Broken: the file has rows, or cannot tell.
+    """
+    place = _place(snapshot, file.path)
+    if place in answer:
+        return answer[place]
+    if row_count_of(lake.store, snapshot, file) == 0:
+        return 0, 0
+    raise Broken(
+        f"compaction of {snapshot.table}: its rows cannot be compared, since Spark's answer, which names {len(answer)} file(s), "
+        f"lacks {place}; nothing is restored; look at the table's newest versions"
+    )
+
+
+def _by_file(snapshot: Snapshot, frame: "DataFrame") -> Mapping[str, type_of_sum]:
+    """Rows and the sum of their hashes, by the place of the file; a file without rows is not among them."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    fields = [field for field in frame.schema.fields if field.name not in snapshot.partition_columns]
+    hashed = frame.select(F.col("_metadata.file_path").alias("path"), content_hash(fields).alias("hash"))
+    # Two sums of half a hash each cannot overflow, and cost a tenth of one sum of decimals.
+    high, low = F.sum(F.shiftright("hash", 32)), F.sum(F.col("hash").bitwiseAND(F.lit(0xFFFFFFFF)))
+    rows = hashed.groupBy("path").agg(F.count(F.lit(1)).alias("row_count"), high.alias("high"), low.alias("low")).collect()
+    return {_place(snapshot, row["path"]): (row["row_count"], (row["high"] << 32) + row["low"]) for row in rows}
+
+
+def _path(snapshot: Snapshot, path: str) -> str:
+    """The whole path of a file, which log and Spark both give as a URI, encoded once."""
+    return unquote(path) if is_absolute(path) else f"{snapshot.uri}/{unquote(path)}"
+
+
+def _place(snapshot: Snapshot, path: str) -> str:
+    """The same in the one spelling in which paths are compared."""
+    return bare_uri(_path(snapshot, path))
+
+
+def _read_files(spark: "SparkSession", snapshot: Snapshot, paths: Iterable[str], *, version: int) -> "DataFrame":
+    """The rows of files that tell them alone: a table's reader would open every file of a partition to compare its name."""
+    from pyspark.sql.types import StructType
+
+    table = spark.read.format("delta").option("versionAsOf", version).load(snapshot.uri)
+    fields = [field for field in table.schema.fields if field.name not in snapshot.partition_columns]
+    return spark.read.schema(StructType(fields)).parquet(*map(literal_path, sorted(paths)))
+
+
+def _read_table(spark: "SparkSession", snapshot: Snapshot, files: Sequence[DataFile], *, version: int) -> "DataFrame":
+    """The rows that the table had at `version` in the partitions of these files; a condition on a file's name would spare no reading."""
+    table = spark.read.format("delta").option("versionAsOf", version).load(snapshot.uri)
+    if not snapshot.partition_columns:
+        return table
+    return table.where(statements.partition_predicate(snapshot.columns, sorted({file.partition for file in files}, key=str)))
+
+
+def is_unreadable(error: Exception) -> bool:
+    """Whether Spark says that the files cannot be read, and not that it is gone or that somebody was first."""
+    from pyspark.errors import PySparkException
+
+    return isinstance(error, PySparkException) and not is_lost(error) and not is_conflict(error)

@@ -1,0 +1,69 @@
+"""What is still to be verified: `_lakehouse/unverified/<layer>/<name>.json`, a compaction that may have committed; gone once compared."""
+
+import contextlib
+import json
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+
+from lakehouse.core.errors import Broken, LakehouseError
+from lakehouse.engine.journal.batch_manifest import damaged
+from lakehouse.engine.lake import Lake
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Expected:
+    """A compaction to be verified: the `mark` in its commits, and the `version` that it found (`None`: the note does not say)."""
+
+    mark: str
+    version: int | None = None
+
+
+def expect_verification(lake: Lake, table_key: str, mark: str, *, version: int | None = None) -> None:
+    """Note that a compaction of the table at `version` is about to commit, with `mark` in its commits."""
+    lake.store.put(_name(table_key), json.dumps(asdict(Expected(mark=mark, version=version))).encode())
+
+
+def expected(lake: Lake, table_key: str) -> Expected | None:
+    """The compaction that was to be verified and was not, which may have made no commit; `None` if there is none.
+
+    Raises:
+        Broken: the record is damaged.
+    """
+    name = _name(table_key)
+    try:
+        told = json.loads(lake.store.read(name))
+        version = told.get("version")
+        return Expected(mark=str(told["mark"]), version=None if version is None else int(version))
+    except FileNotFoundError:
+        return None
+    except (ValueError, TypeError, LookupError, AttributeError) as error:
+        raise Broken(f"{damaged(name, error)}, or delete it") from error
+
+
+def unverified(lake: Lake, table_key: str) -> str | None:
+    """The mark of `expected`."""
+    found = expected(lake, table_key)
+    return None if found is None else found.mark
+
+
+@contextlib.contextmanager
+def settled(lake: Lake, table_key: str) -> Iterator[None]:
+    """Nothing is expected any more once the block is through, or found what is `Broken`; whatever else ends it, it still is.
+
+    Storage that does not answer then leaves the note where it is, and the rows are compared twice.
+    """
+    try:
+        yield
+    except Broken:
+        _forget(lake, table_key)
+        raise
+    _forget(lake, table_key)
+
+
+def _forget(lake: Lake, table_key: str) -> None:
+    with contextlib.suppress(LakehouseError):  # it must neither hide what was found nor fail a compaction that stands
+        lake.store.delete([_name(table_key)])
+
+
+def _name(table_key: str) -> str:
+    return f"_lakehouse/unverified/{table_key}.json"

@@ -1,0 +1,211 @@
+"""A report loaded into the Delta table `inventory/<bucket>`: one partition per bucket and day of a report.
+
+1. The guard is taken. What an earlier load that died left in the staging folder is removed.
+2. The report is read once, verified as it is read: its rows go into Parquet files of our own, with the table that each belongs to,
+   and through the reconciliation.
+3. Spark reads those files and overwrites the partition of that bucket and day, and no other, in one commit that names the report.
+4. The staging folder is emptied.
+
+**Safety properties**
+- A report that is refused at any row changes nothing in the table.
+- A day that is loaded twice, or by two reports, is there once.
+- Nothing is deleted but the files of the staging folder, which only the holder of the guard writes.
+"""
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, date, datetime
+from functools import partial
+from itertools import islice
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from lakehouse.core.declaration.table import Table
+from lakehouse.core.inventory import Load, Reconciliation, StoredObject, load_json, loads_of, stamp_ms
+from lakehouse.core.inventory.checks import (
+    InventoryCheck,
+    allowed_hours,
+    assess_complete,
+    assess_fresh,
+    assess_missing,
+    assess_plausible,
+)
+from lakehouse.engine.delta_log import TableFacts
+from lakehouse.engine.inventory.parquet_files import BATCH_ROWS, FILE_ROWS, RowFiles
+from lakehouse.engine.inventory.reconcile_lake import reconcile_report, type_of_owner
+from lakehouse.engine.inventory.scan import SCAN
+from lakehouse.engine.inventory.stored_reports import REPORTS, Report, stamps_of
+from lakehouse.engine.lake import Lake
+from lakehouse.engine.spark.session_settings import PARTITIONS_OVERWRITTEN, session_confs
+from lakehouse.engine.spark.sessions import translated
+from lakehouse.engine.table_lock import hold, retry_conflicts
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+PARTITION_COLUMNS = ("bucket", "report_day")
+_FLAGS = ("is_dir", "is_latest", "is_delete_marker", "multipart")
+_COLUMNS = (
+    *("bucket", "key", "size_bytes", "modified_ms", "is_dir", "storage_class", "archive_tier", "is_latest", "is_delete_marker"),
+    *("version_id", "encryption", "multipart", "checksum_algorithm", "owner"),
+)
+_TYPES = {"size_bytes": pa.int64(), "modified_ms": pa.int64()} | dict.fromkeys(_FLAGS, pa.bool_())
+_SCHEMA = pa.schema(
+    [
+        *(pa.field(name, _TYPES.get(name, pa.string())) for name in _COLUMNS),
+        pa.field("lake_table", pa.string()),
+        pa.field("report", pa.string()),
+        pa.field("report_day", pa.date32()),
+    ]
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InventoryOutcome:
+    """A report and what it says together with the logs. `before` is the report that was loaded before it, if the log still tells.
+
+    `row_count` is how many rows of its day the table has by its log, `None` if that cannot be told; `newly_loaded` of them by this run.
+    """
+
+    report: Report
+    reconciliation: Reconciliation
+    load: Load
+    before: Load | None
+    row_count: int | None
+    newly_loaded: int
+    version: int | None
+    seconds: float
+
+
+def inventory_table(bucket: str) -> str:
+    """The key of the inventory table of a bucket."""
+    return f"inventory/{bucket}"
+
+
+def load_report(
+    lake: Lake,
+    report: Report,
+    declared: Iterable[Table],
+    *,
+    spark: "Callable[[], SparkSession]",
+    now_ms: int,
+    owner: str,
+    file_rows: int = FILE_ROWS,
+) -> InventoryOutcome:
+    """The report reconciled, and in the inventory table; of one that is there already, nothing is written and no session is opened.
+
+    Raises:
+        Refused: the report cannot be trusted; the table is as it was.
+        Transient: somebody else loads, or the server is gone.
+    """
+    began = time.monotonic()
+    key = inventory_table(lake.store.bucket)
+    known = _loads(lake.facts(key))
+    newly_loaded = 0
+    if known and known[0].report == report.name:
+        found = reconcile_report(lake, declared, report, now_ms=now_ms)
+        load = _load(report, found)
+    else:
+        session = spark()
+        with hold(lake, session, key, owner=owner), translated(), session_confs(session, {PARTITIONS_OVERWRITTEN: "dynamic"}):
+            staging = _Staging(lake, report, file_rows=file_rows)
+            staging.clear()
+            found = reconcile_report(lake, declared, report, now_ms=now_ms, through=staging.through)
+            load = _load(report, found)
+            newly_loaded = load.object_count
+            if newly_loaded:
+                retry_conflicts(partial(_overwrite, lake, session, key, staging.finish(), load))
+            staging.clear()
+    after = lake.facts(key)
+    return InventoryOutcome(
+        report=report,
+        reconciliation=found,
+        load=load,
+        before=next((each for each in _loads(after) if each.report != report.name), None),
+        row_count=_rows_of_day(after, report) if load.object_count else 0,
+        newly_loaded=newly_loaded,
+        version=None if after is None else after.snapshot.version,
+        seconds=time.monotonic() - began,
+    )
+
+
+def report_day(report: Report) -> date:
+    """The day on which the listing began, UTC."""
+    return datetime.fromtimestamp(report.manifest.created_ms / 1_000, tz=UTC).date()
+
+
+def judge(lake: Lake, outcome: InventoryOutcome, *, now_ms: int) -> tuple[InventoryCheck, ...]:
+    """One verdict per name of `core.inventory.verdict.CHECKS`."""
+    report = outcome.report
+    allowed = allowed_hours(report.manifest.created_ms, _before_ms(lake, report), own=report.configuration == SCAN)
+    return (
+        assess_complete(outcome.load, outcome.row_count),
+        assess_fresh(outcome.load, allowed=allowed, now_ms=now_ms),
+        assess_plausible(outcome.load, outcome.before),
+        assess_missing(outcome.reconciliation),
+    )
+
+
+def _before_ms(lake: Lake, report: Report) -> int | None:
+    """When the report before this one of the same configuration began."""
+    stamps = [stamp for name, stamp in stamps_of(lake.store, lake.store.bucket) if name == report.configuration and stamp < report.stamp]
+    return stamp_ms(stamps[0]) if stamps else None
+
+
+class _Staging:
+    """The rows of one report as Parquet files that Spark can read."""
+
+    def __init__(self, lake: Lake, report: Report, *, file_rows: int) -> None:
+        # No bucket's name begins with an underscore, so that no report lies here.
+        self._store, self._folder = lake.store, f"{REPORTS}/_loading/{lake.store.bucket}"
+        self._report, self._root = report, lake.settings.spark_root
+        self._files = RowFiles(lake.store, self._folder, _SCHEMA, file_rows=file_rows)
+
+    def clear(self) -> None:
+        """Remove all that is in the folder, what killed writes left there, too."""
+        names = (each.key.removeprefix(self._store.prefix) for each in self._store.walk(self._folder) if not each.key.endswith("/"))
+        self._store.delete([*names])
+
+    def through(self, objects: Iterator[StoredObject], owner: type_of_owner) -> Iterator[StoredObject]:
+        """The same objects, each written down on its way."""
+        while batch := list(islice(objects, BATCH_ROWS)):
+            self._files.add(_rows(batch, owner, self._report))
+            yield from batch
+
+    def finish(self) -> list[str]:
+        """The files as Spark spells them."""
+        return [f"{self._root}/{file.key.removeprefix(self._store.prefix)}" for file in self._files.finish()]
+
+
+def _rows(batch: Sequence[StoredObject], owner: type_of_owner, report: Report) -> pa.RecordBatch:
+    columns = [pa.array([getattr(each, name) for each in batch], type=_SCHEMA.field(name).type) for name in _COLUMNS]
+    columns.append(pa.array([owner(each) for each in batch], type=pa.string()))
+    columns += [
+        pa.array([value] * len(batch), type=type_) for value, type_ in ((report.name, pa.string()), (report_day(report), pa.date32()))
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=_SCHEMA)
+
+
+def _overwrite(lake: Lake, spark: "SparkSession", key: str, files: Sequence[str], load: Load) -> None:
+    from lakehouse.engine.ingest.commit_rows import write_frame
+
+    frame = spark.read.parquet(*files)
+    uri = lake.settings.table_uri(key)
+    write_frame(frame, uri, mode="overwrite", partition_by=PARTITION_COLUMNS, user_metadata=load_json(load))
+
+
+def _load(report: Report, found: Reconciliation) -> Load:
+    return Load(report=report.name, created_ms=report.manifest.created_ms, object_count=found.file_count, size_bytes=found.size_bytes)
+
+
+def _loads(facts: TableFacts | None) -> list[Load]:
+    return [] if facts is None else list(loads_of(facts.history))
+
+
+def _rows_of_day(facts: TableFacts | None, report: Report) -> int | None:
+    wanted = {"bucket": report.manifest.source_bucket, "report_day": report_day(report).isoformat()}
+    files = [] if facts is None else [file for file in facts.snapshot.files if dict(file.partition) == wanted]
+    counts = [None if file.row_count is None else file.row_count - file.deleted_row_count for file in files]
+    return None if None in counts else sum(count or 0 for count in counts)

@@ -1,0 +1,169 @@
+"""What is known before the vacuum of one table, and its plan."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+
+from lakehouse.core.adoption.adopted import Adopted
+from lakehouse.core.declaration.table import Overwrite, Table
+from lakehouse.core.delta.commits import Commits, is_news
+from lakehouse.core.delta.paths import name_in_table
+from lakehouse.core.delta.retention import retention_ms_of
+from lakehouse.core.inventory import StoredObject
+from lakehouse.core.reasons import Reason
+from lakehouse.core.vacuum import (
+    ReportFacts,
+    VacuumFacts,
+    VacuumPlan,
+    checksum_name,
+    choose_mode,
+    objects_by_log,
+    plan_vacuum,
+    type_of_mode,
+)
+from lakehouse.engine.clock import now_ms
+from lakehouse.engine.compaction.unverified_commits import expected
+from lakehouse.engine.delta_log import history_since
+from lakehouse.engine.ingest.write import consume_app_id
+from lakehouse.engine.inventory import SETTLED_MS, ReportRows, settled_ms
+from lakehouse.engine.journal.journal import Journal
+from lakehouse.engine.lake import Lake
+from lakehouse.engine.vacuum.lake_facts import LakeFacts
+from lakehouse.engine.vacuum.log_state import KnownLog, OlderCommits
+
+# A commit comes after its files and the times of its removals, by as long as its transaction ran.
+_BEFORE_COMMIT_MS = 86_400_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VacuumReading:
+    """The facts of one table, the report that they name, and the log that they were read from."""
+
+    facts: VacuumFacts
+    rows: ReportRows | None
+    log: KnownLog
+
+
+def plan(run: LakeFacts, table: Table, *, mode: type_of_mode | None = None, gathered: VacuumReading | None = None) -> VacuumPlan | None:
+    """What a vacuum of `table` would delete now, by its cheapest valid mode or the one that is wanted; `None` where there is no table.
+
+    No Spark is asked; Delta's own answer may spare some of it.
+
+    Raises:
+        Refused: the table may not be vacuumed now, or not by this mode; a table of the lake cannot be read.
+        Broken: a file that the newest version reads is not in storage.
+    """
+    known = gathered or gather(run, table)
+    if known is None:
+        return None
+    began_ms = now_ms()
+    chosen, quotes = choose_mode(known.facts, table.vacuum, prices=table.prices, now_ms=began_ms, wanted=mode)
+    settled = settled_ms(known.rows.report) if chosen == "INVENTORY" and known.rows else began_ms - SETTLED_MS
+    return plan_vacuum(
+        known.facts,
+        table.vacuum,
+        _objects(run.lake, known, chosen),
+        mode=chosen,
+        quotes=quotes,
+        now_ms=began_ms,
+        settled_ms=settled,
+        prices=table.prices,
+    )
+
+
+def gather(run: LakeFacts, table: Table) -> VacuumReading | None:
+    """What is known of a table now; `None` where there is none yet.
+
+    Raises:
+        Refused: another table of the lake cannot be read, so that what it borrows is unknown.
+    """
+    if run.log(table.key) is None:
+        return None
+    run.read(table)
+    log, store = run.take(table.key), run.lake.store
+    if log is None:
+        return None
+    snapshot, (rows, problem) = log.facts.snapshot, run.report_of(table)
+    report = rows.report if rows else None
+    # A vacuum sets what is declared before it begins; a plan that is only looked at goes by it, too.
+    properties = {**snapshot.properties, **table.vacuum.properties()}
+    held_ms, held = _held(run, table, log)
+    facts = VacuumFacts(
+        table_files=replace(log.table_files, retention_ms=retention_ms_of(properties)),
+        history=log.facts.history,
+        older_commits=OlderCommits(store).below,
+        lent=run.lent,
+        unplaced=run.unplaced,
+        landed=run.landed,
+        strays=_strays(run, table.key),
+        report=report and ReportFacts(name=report.name, created_ms=report.manifest.created_ms, data_files=len(report.manifest.files)),
+        report_problem=problem,
+        records=Journal(store).vacuums(table.key),
+        held_ms=held_ms,
+        held=held,
+        features=snapshot.features,
+        properties=properties,
+        stone_bytes={name: stone.size_bytes for stone in snapshot.tombstones if (name := name_in_table(stone.path))},
+        on_s3=run.lake.on_s3(table.key),
+        tables=frozenset(run.tables),
+        lake_prefix=store.prefix,
+        versioned=run.versioned_of(table.key),
+        log_only=isinstance(table.write, Adopted) and table.write.orphans == "keep",
+    )
+    return VacuumReading(facts=facts, rows=rows, log=log)
+
+
+def _strays(run: LakeFacts, table: str) -> dict[str, str]:
+    """Folders that a key below `_delta_log` makes look like tables, though it is neither commit nor checkpoint, with such a key."""
+    folders = (name for name in run.tables - run.there if name.startswith(f"{table}/"))
+    logs = {folder: run.lake.store.list(f"{folder}/_delta_log") for folder in folders}
+    return {folder: files[0].name if files else f"{folder}/_delta_log/" for folder, files in logs.items()}
+
+
+def _objects(lake: Lake, known: VacuumReading, mode: type_of_mode) -> Iterable[StoredObject]:
+    store, table = lake.store, known.facts.table_files.table
+    match mode:
+        case "FULL":
+            return store.walk(table)
+        case "INVENTORY":
+            assert known.rows is not None  # without one the mode is not valid
+            return known.rows.below(f"{store.prefix}{table}/")
+        case "LITE":
+            by_log = objects_by_log(known.facts, bucket=store.bucket)
+            return by_log if known.facts.on_s3 else _on_disk(lake, by_log)
+
+
+def _on_disk(lake: Lake, objects: Iterable[StoredObject]) -> Iterator[StoredObject]:
+    """Those that are there, with what the disk knows of them, which costs nothing; Hadoop's checksums among them."""
+    for each in objects:
+        if "\0" in each.key:  # no file of a disk has such a name
+            continue
+        for key in (each.key, checksum_name(each.key)):
+            if found := lake.store.stat(key.removeprefix(lake.store.prefix)):
+                yield StoredObject(bucket=each.bucket, key=key, size_bytes=found.size_bytes, modified_ms=found.modified_ms)
+
+
+def _held(run: LakeFacts, table: Table, log: KnownLog) -> tuple[int | None, str]:
+    """Since when removed files are still wanted by tables that read this one's changes, and which; `None` if all have read them.
+
+    A compaction that nobody has verified yet wants what it removed, too. Who has to read all of it anyway, since the log no longer tells of
+    the changes, wants none of them.
+    """
+
+    def since(version: int | None) -> Commits:
+        """The commits after a version, however many there are; those that the facts hold where the version is unknown."""
+        return log.facts.history if version is None else history_since(run.lake.store, log.facts.history, version)
+
+    waiting: dict[str, int] = {}
+    note = expected(run.lake, table.key)
+    if note is not None and (made := since(note.version).marked(note.mark)):
+        waiting["the verification of a compaction"] = made[0].committed_ms
+    for reader in run.declared:
+        if reader.inputs and reader.inputs[0].key == table.key and not isinstance(reader.write, Overwrite):
+            consumed = run.transactions.get(reader.key, {}).get(consume_app_id(log.facts.snapshot))
+            commits = None if consumed is None else since(consumed).between(consumed, log.facts.snapshot.version)
+            if commits and any(map(is_news, commits)):
+                waiting[reader.key] = commits[0].committed_ms
+    if not waiting:
+        return None, ""
+    since_ms = min(waiting.values()) - _BEFORE_COMMIT_MS
+    return since_ms, Reason.HELD_FOR_READERS.say(since=since_ms, readers=", ".join(sorted(waiting)))

@@ -1,0 +1,90 @@
+"""The flights as change data: what AWS DMS or Debezium would write of an operational database with one row per flight.
+
+Each event writes its flight's row, at the time of the event. Flights that are announced in the replay's first six hours are a full load, or
+a snapshot; all that follows are changes, late and repeated ones among them.
+
+- `landing/dms/flights/2013/01/01/20130101-05-JFK.csv`, and `…/LOAD2013010105a.csv` for a full load.
+- `landing/debezium/flights/2013-01-01T05-JFK.json`.
+"""
+
+import csv
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import datetime, timedelta
+from io import StringIO
+from itertools import groupby
+from operator import attrgetter, itemgetter
+from typing import Any
+
+from lakehouse.core.declaration.column_names import field_names
+from lakehouse.replay.files import LandingFile
+from lakehouse.tables import bronze
+
+_by_file = itemgetter("hour", "origin")
+_ORIGINS = {"EWR": "a", "JFK": "b", "LGA": "c"}
+_EPOCH, _LOADING = datetime(1970, 1, 1), timedelta(hours=6)
+assert bronze.flight_events.source is not None
+_COLUMNS = field_names(bronze.flight_events.source.schema)
+
+
+def sorted_changes(rows: Iterable[Mapping[str, Any]], *, shape: str, first: datetime) -> list[LandingFile]:
+    """The files of the same rows as `files.event_files` takes, by hour and name; `first` is the replay's first hour."""
+    return sorted(_files(rows, shape, first), key=attrgetter("hour", "name"))
+
+
+def _files(rows: Iterable[Mapping[str, Any]], shape: str, first: datetime) -> Iterator[LandingFile]:
+    for (hour, origin), group in groupby(rows, key=_by_file):
+        events = [{name: row[name] for name in _COLUMNS} for row in group]
+        if shape == "debezium":
+            content = b"".join(_event(event, is_snapshot=_is_loaded(event, hour, first)) for event in events)
+            name = f"landing/debezium/flights/{hour:%Y-%m-%dT%H}-{origin}.json"
+            yield LandingFile(hour=hour, name=name, content=content, event_count=len(events))
+            continue
+        folder = f"landing/dms/flights/{hour:%Y/%m/%d}"
+        loaded = [event for event in events if _is_loaded(event, hour, first)]
+        if loaded:
+            name = f"{folder}/LOAD{hour:%Y%m%d%H}{_ORIGINS[origin]}.csv"
+            yield LandingFile(hour=hour, name=name, content=_csv(loaded, is_load=True), event_count=len(loaded))
+        if ongoing := [event for event in events if not _is_loaded(event, hour, first)]:
+            name = f"{folder}/{hour:%Y%m%d-%H}-{origin}.csv"
+            yield LandingFile(hour=hour, name=name, content=_csv(ongoing, is_load=False), event_count=len(ongoing))
+
+
+def _is_loaded(event: Mapping[str, Any], hour: datetime, first: datetime) -> bool:
+    return hour < first + _LOADING and event["event_type"] == "scheduled"
+
+
+def _position(event: Mapping[str, Any]) -> int:
+    """Where the change stands in the database's log: by time, and within one second in the order of a flight's life."""
+    return _seconds(event["event_time"]) * 10 + event["event_rank"]
+
+
+def _seconds(time: datetime) -> int:
+    return round((time - _EPOCH).total_seconds())
+
+
+def _csv(events: Sequence[Mapping[str, Any]], *, is_load: bool) -> bytes:
+    """As DMS writes it with a header; a full load without operations."""
+    out = StringIO()
+    lines = csv.writer(out, lineterminator="\n")
+    lines.writerow([*([] if is_load else ["Op"]), *events[0], "change_seq"])
+    for event in events:
+        code = "I" if event["event_type"] == "scheduled" else "U"
+        lines.writerow([*([] if is_load else [code]), *map(_field, event.values()), "" if is_load else f"{_position(event):035}"])
+    return out.getvalue().encode()
+
+
+def _field(value: Any) -> Any:
+    return _text(value) if isinstance(value, datetime) else str(value).lower() if isinstance(value, bool) else value
+
+
+def _event(event: Mapping[str, Any], *, is_snapshot: bool) -> bytes:
+    seconds = _seconds(event["event_time"])
+    source = {"connector": "postgresql", "ts_ms": seconds * 1000, "lsn": _position(event), "snapshot": str(is_snapshot).lower()}
+    code = "r" if is_snapshot else "c" if event["event_type"] == "scheduled" else "u"
+    told = {"before": None, "after": event, "source": source, "op": code, "ts_ms": seconds * 1000}
+    return json.dumps(told, separators=(",", ":"), default=_text).encode() + b"\n"
+
+
+def _text(time: datetime) -> str:
+    return f"{time.isoformat()}Z"

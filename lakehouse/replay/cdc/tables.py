@@ -1,0 +1,42 @@
+"""The demo's tables where the flights arrive as change data: bronze keeps one row per flight, all behind it are as ever."""
+
+from typing import TYPE_CHECKING
+
+from lakehouse import Debezium, Dms, Landing, Merge, Overwrite, Table, table
+from lakehouse.tables import bronze, gold, silver
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+assert bronze.flight_events.source is not None
+_COLUMNS = bronze.flight_events.source.schema
+SOURCES = {
+    "dms": Landing(
+        prefix="landing/dms/flights/",
+        format="csv",
+        schema=f"Op STRING, {_COLUMNS}, change_seq STRING",
+        changes=Dms(position=("change_seq",), committed_at="event_time"),
+    ),
+    "debezium": Landing(prefix="landing/debezium/flights/", format="json", schema=_COLUMNS, changes=Debezium()),
+}
+
+
+def change_tables(shape: str) -> dict[str, Table]:
+    """Flights from bronze to gold, by key, in the order in which they are written; `shape` is dms or debezium."""
+    rows = Table(key="bronze/flights", source=SOURCES[shape], write=Merge(keys=("flight_id",)))
+    newest = silver.flights.transform
+    assert newest is not None
+
+    @table(key="silver/flights", inputs=[rows], write=silver.flights.write)
+    def flights(flights: "DataFrame") -> "DataFrame":
+        return newest(flights)
+
+    daily, delays = gold.carrier_daily.transform, gold.route_delays.transform
+    assert daily is not None and delays is not None
+    found = [
+        rows,
+        flights,
+        Table(key="gold/carrier_daily", inputs=(flights, bronze.airlines), write=Overwrite(), transform=daily),
+        Table(key="gold/route_delays", inputs=(flights, silver.weather), write=Overwrite(), transform=delays),
+    ]
+    return {each.key: each for each in found}

@@ -1,0 +1,76 @@
+"""The year made ready for landing: prepared once, kept in the state folder, read by the hour.
+
+It is written under a private name and then renamed, so that one of which the writing was cut short is never read; nor is one of other
+rules, since the release of the data and `_EDITION` are in its name.
+"""
+
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from functools import cached_property
+from heapq import merge
+from operator import attrgetter
+from pathlib import Path
+from typing import Any
+
+from lakehouse.core.errors import Broken
+from lakehouse.replay.cdc.files import sorted_changes
+from lakehouse.replay.files import LandingFile, event_files, weather_files
+from lakehouse.replay.nycflights13_files import data_version
+
+HOUR = timedelta(hours=1)
+_EDITION = 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class World:
+    """The prepared year, in `folder`."""
+
+    folder: Path
+
+    def files(self, start: datetime, end: datetime, *, changes: str = "off", first: datetime | None = None) -> Iterator[LandingFile]:
+        """The files of the hours from `start` to before `end`, by hour and name; `changes` is the shape of change data that flights have.
+
+        `first` is the hour of the full load.
+        """
+        events, weather = (self._rows(name, start, end) for name in ("events", "weather"))
+        flights = event_files(events) if changes == "off" else sorted_changes(events, shape=changes, first=first or start)
+        return merge(flights, weather_files(weather), key=attrgetter("hour", "name"))
+
+    @cached_property
+    def end(self) -> datetime:
+        """The hour after the last that has a file: what late events there are of 31 December is delivered on 1 January 2014."""
+        from pyarrow import parquet
+
+        metadata: Any = parquet.read_metadata(self.folder / "events.parquet")
+        return metadata.row_group(metadata.num_row_groups - 1).column(0).statistics.max + HOUR
+
+    def _rows(self, name: str, start: datetime, end: datetime) -> list[dict[str, Any]]:
+        import pyarrow
+        from pyarrow import parquet
+
+        first, last = (pyarrow.scalar(bound, pyarrow.timestamp("s")) for bound in (start, end))
+        return parquet.read_table(self.folder / f"{name}.parquet", filters=[("hour", ">=", first), ("hour", "<", last)]).to_pylist()
+
+
+def prepare(home: Path) -> World:
+    """The year, made ready below `home` if it is not there yet; the caller sees to it that no other process does the same."""
+    folder = home / "replay" / f"{data_version()}-{_EDITION}"
+    if not folder.exists():
+        unfinished = folder.with_name(f".{folder.name}")
+        shutil.rmtree(unfinished, ignore_errors=True)  # what a killed preparation left
+        unfinished.mkdir(parents=True)
+        _write_year(unfinished)
+        unfinished.rename(folder)
+    return World(folder=folder)
+
+
+def _write_year(folder: Path) -> None:
+    """In a process of its own, which takes half a gigabyte and gives all of it back; the one that asks may live for days."""
+    done = subprocess.run([sys.executable, "-m", "lakehouse.replay.year", str(folder)], capture_output=True, text=True, check=False)
+    if done.returncode:
+        said = done.stderr.strip().splitlines() or [f"exit {done.returncode}"]
+        raise Broken(f"the replay's year could not be prepared in {folder.parent}: {said[-1]}")

@@ -1,0 +1,83 @@
+"""`lakehouse health` and `lakehouse plan` of any Delta table, by its address: nothing is adopted and nothing is written."""
+
+import os
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from deltalake import write_deltalake
+
+from lakehouse.engine.store import DiskStore, S3Store
+from lakehouse_tests.cli.conftest import Terminal
+from lakehouse_tests.engine.conftest import aws, bucket, endpoint  # noqa: F401  # fixtures
+from lakehouse_tests.log_builder import LogBuilder
+
+
+@pytest.fixture
+def warehouse(tmp_path: Path) -> Path:
+    """Two tables that delta-rs wrote, one of them partitioned, with 12 and 1 files."""
+    for number in range(12):
+        rows = pa.table({"id": [number], "day": [f"2026-01-0{number % 2 + 1}"]})
+        write_deltalake(tmp_path / "w/sales/orders", rows, mode="append", partition_by=["day"])
+    write_deltalake(tmp_path / "w/sales/customers", pa.table({"id": [1, 2, 3]}))
+    return tmp_path / "w"
+
+
+def everything_in(folder: Path) -> list[tuple[str, int]]:
+    return sorted((str(path), path.stat().st_mtime_ns) for path in folder.rglob("*"))
+
+
+def test_any_table_is_looked_at_by_its_address_and_left_as_it_is(terminal: Terminal, warehouse: Path) -> None:
+    before = everything_in(warehouse)
+    orders, customers = terminal.json("health", f"{warehouse}/sales/orders", f"file://{warehouse}/sales/customers")
+    assert (orders["table"], orders["uri"]) == ("silver/sales_orders", f"{warehouse}/sales/orders")
+    assert {name: orders[name] for name in ("file_count", "small_file_count", "mergeable_file_count", "row_count")} == {
+        "file_count": 12,
+        "small_file_count": 12,
+        "mergeable_file_count": 12,
+        "row_count": 12,
+    }
+    assert (customers["uri"], customers["file_count"], customers["row_count"]) == (f"{warehouse}/sales/customers", 1, 3)
+    [planned] = terminal.json("plan", f"{warehouse}/sales/orders")
+    assert (planned["files_removed"], planned["files_added"], planned["uri"]) == (12, 2, f"{warehouse}/sales/orders")
+    assert planned["fleet"]["reason"] == "WRITERS_UNKNOWN" and planned["fleet"]["request"] is False
+    assert everything_in(warehouse) == before
+    assert not terminal.root.exists()
+
+
+def test_a_relative_address_starts_where_the_person_is(terminal: Terminal, warehouse: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(warehouse)
+    [orders] = terminal.json("health", "./sales/orders")
+    assert orders["uri"] == os.path.join(os.getcwd(), "sales/orders")
+
+
+def test_a_declared_table_is_the_same_by_its_key_and_by_its_address(told: Terminal) -> None:
+    assert told.json("health", f"{told.root}/bronze/orders") == told.json("health", "bronze/orders")
+
+
+def test_two_tables_of_one_name_get_two_keys(terminal: Terminal, tmp_path: Path) -> None:
+    for folder in ("a/orders", "b/orders"):
+        LogBuilder(DiskStore(tmp_path), folder).create().append([("x", 10)])
+    found = terminal.json("health", f"{tmp_path}/a/orders", f"{tmp_path}/b/orders", "silver/orders", "silver/orders")
+    assert [each["table"] for each in found] == ["silver/a_orders", "silver/b_orders", "silver/orders"]
+    assert "silver/a_orders is " in terminal.run("health", f"{tmp_path}/a/orders").stdout
+
+
+def test_an_address_without_a_table_names_those_that_are_near(terminal: Terminal, warehouse: Path) -> None:
+    result = terminal.run("health", f"{warehouse}/sales/order")
+    assert result.exit_code == 2
+    assert (
+        f"there is no Delta table at {warehouse}/sales/order" in result.stderr
+        and f"did you mean {warehouse}/sales/orders?" in result.stderr
+    )
+    assert terminal.run("plan", f"{warehouse}/sales/order").exit_code == 2
+    assert "accepted: a folder, file:///folder or s3://bucket/folder" in terminal.run("plan", "gs://bucket/t").stderr
+
+
+def test_a_table_in_a_bucket_is_looked_at_beside_a_lake_on_disk(terminal: Terminal, bucket: str) -> None:  # noqa: F811
+    LogBuilder(S3Store(bucket, "warehouse"), "sales/orders").create().append([("a", 10, 1), ("b", 20, 2)])
+    environ = {name: value for name, value in os.environ.items() if name.startswith("AWS_")}
+    [orders] = terminal.json("health", f"s3a://{bucket}/warehouse/sales/orders", **environ)
+    assert (orders["uri"], orders["file_count"], orders["row_count"]) == (f"s3://{bucket}/warehouse/sales/orders", 2, 3)
+    result = terminal.run("health", f"s3://{bucket}/warehouse/sales/order", **environ)
+    assert f"did you mean s3://{bucket}/warehouse/sales/orders?" in result.stderr

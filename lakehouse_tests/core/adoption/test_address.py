@@ -1,0 +1,85 @@
+"""Addresses of tables: one spelling for each, and a key that is free."""
+
+import pytest
+
+from lakehouse.core.adoption.address import is_address, key_of, nearest_addresses, parse_address, spark_address
+from lakehouse.core.errors import Refused
+
+SPELLED = {
+    "/data/orders": "/data/orders",
+    "/data//sales/../orders/": "/data/orders",
+    "./orders": "/here/orders",
+    "../orders": "/orders",
+    "file:///data/orders": "/data/orders",
+    "file:/data/my orders": "/data/my orders",
+    "s3://bucket/a/orders/": "s3://bucket/a/orders",
+    "s3a://bucket/a/d=1/Orders": "s3://bucket/a/d=1/Orders",
+    "s3n://bucket": "s3://bucket",
+}
+REFUSED = {
+    "": "is empty",
+    "/": "accepted: the folder of one table",
+    "~/orders": r"\$HOME/orders",
+    "gs://bucket/orders": "accepted: a folder, file:///folder or s3://",
+    "s3://Bucket/orders": "did you mean s3://bucket/orders",
+    "s3://bucket//orders": "did you mean s3://bucket/orders",
+    "s3://bucket/a/../orders": "names no folder of a bucket",
+    "/data/*": "did you mean '/data/'",
+    "/data/a\nb": r"holds '\\n'",
+}
+
+
+@pytest.mark.parametrize(("text", "address"), SPELLED.items())
+def test_an_address_is_kept_in_one_spelling(text: str, address: str) -> None:
+    assert parse_address(text, base="/here") == address
+    assert parse_address(address, base="/elsewhere") == address
+
+
+@pytest.mark.parametrize(("text", "said"), REFUSED.items())
+def test_what_is_no_address_is_refused_with_what_would_be_one(text: str, said: str) -> None:
+    with pytest.raises(Refused, match=said):
+        parse_address(text, base="/here")
+
+
+@pytest.mark.parametrize("text", ["s3://key:hush@bucket/orders", "s3://bucket/orders?X-Amz-Signature=hush"])
+def test_credentials_in_an_address_are_refused_and_not_repeated(text: str) -> None:
+    with pytest.raises(Refused) as refused:
+        parse_address(text, base="/here")
+    assert "hush" not in str(refused.value)
+
+
+def test_spark_spells_s3_its_own_way() -> None:
+    assert spark_address("s3://bucket/orders") == "s3a://bucket/orders"
+    assert spark_address("/data/orders") == "/data/orders"
+
+
+def test_a_key_is_told_from_an_address() -> None:
+    assert [is_address(word) for word in ("silver/orders", "orders", "./orders", "/orders", "file:/a", "s3://b/a")] == [False] * 2 + [
+        True
+    ] * 4
+
+
+KEYS = {
+    "s3://warehouse/sales/orders": "silver/orders",
+    "/data/gold/sales/Orders 2026": "gold/orders_2026",
+    "/data/2026": "silver/t_2026",
+    "/data/…": "silver/table",
+}
+
+
+@pytest.mark.parametrize(("address", "key"), KEYS.items())
+def test_a_key_says_where_the_table_lies(address: str, key: str) -> None:
+    assert key_of(address, ()) == key
+
+
+def test_a_key_that_is_taken_gets_the_folder_above_and_then_a_number() -> None:
+    taken = {"silver/orders"}
+    assert key_of("/data/sales/orders", taken) == "silver/sales_orders"
+    assert key_of("/data/sales/orders", {*taken, "silver/sales_orders", "silver/data_sales_orders"}) == "silver/orders_2"
+
+
+def test_the_nearest_table_is_named_and_else_those_that_are_there() -> None:
+    known = ["/data/orders", "/data/customers"]
+    assert nearest_addresses("/data/order", known) == "did you mean /data/orders?"
+    assert nearest_addresses("/data/x", known) == "did you mean /data/customers or /data/orders?"
+    assert nearest_addresses("/data/x", ()) == "accepted: the folder that holds the table's _delta_log"

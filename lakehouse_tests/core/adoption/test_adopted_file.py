@@ -1,0 +1,82 @@
+"""`adopted.toml`: what is written is read back, and what cannot be is refused by name."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lakehouse.core.adoption.adopted import Adopted, commits_at_risk
+from lakehouse.core.adoption.adopted_file import adopted_lines, adopted_table, parse_adopted, toml_text
+from lakehouse.core.declaration.compaction_policy import Compaction, LiquidClustering
+from lakehouse.core.declaration.strategies import AfterWrite
+from lakehouse.core.declaration.table import Append, Overwrite, Table
+from lakehouse.core.declaration.vacuum_policy import Vacuum
+from lakehouse.core.errors import Refused
+
+
+def test_a_table_is_adopted_by_three_lines_and_read_back() -> None:
+    table = adopted_table("silver/orders", "s3://warehouse/orders")
+    lines = adopted_lines(table)
+    assert lines == '["silver/orders"]\nuri = "s3://warehouse/orders"\nwriters = "unknown"\n'
+    assert parse_adopted(lines, name="adopted.toml") == {"silver/orders": table}
+
+
+def test_what_differs_from_the_defaults_is_read_back_too() -> None:
+    table = adopted_table("gold/events", "/data/events", writers="none", orphans="delete", cluster_by=("a b", 'c"d'))
+    assert table.compaction.data_layout == LiquidClustering(columns=("a b", 'c"d'))
+    assert parse_adopted(adopted_lines(table), name="adopted.toml") == {"gold/events": table}
+
+
+@given(st.text(st.characters(exclude_categories=["Cs"])))
+def test_no_text_leaves_its_quotes(text: str) -> None:
+    import tomllib
+
+    assert tomllib.loads(f"word = {toml_text(text)}") == {"word": text}
+
+
+REFUSED = {
+    "not toml": "is no TOML",
+    'silver = "x"': r"accepted: an entry \[",
+    '[silver.orders]\nuri = "/data"': "a layer and a name are one key, quoted",
+    '["silver/orders"]\nurl = "/data"': "accepted: uri",
+    '["silver/orders"]\nuri = "data"': "accepted: an absolute folder",
+    '["silver/orders"]\nuri = "gs://b/x"': "accepted: a folder, file:///folder",
+    '["silver/orders"]\nuri = "/data"\nwriters = "some"': "accepted: unknown, none, conditional",
+    '["silver/orders"]\nuri = "/data"\norphans = "all"': "accepted: keep, delete",
+    '["silver/orders"]\nuri = "/data"\ncluster_by = "a"': "accepted: a list of columns",
+    '["copper/orders"]\nuri = "/data"': "a layer of bronze, silver, gold",
+    '["silver/a"]\nuri = "/data"\n["silver/b"]\nuri = "file:///data/"': "silver/a and silver/b are both /data",
+}
+
+
+@pytest.mark.parametrize(("text", "said"), REFUSED.items(), ids=range(len(REFUSED)))
+def test_an_entry_that_cannot_be_is_refused_with_its_file(text: str, said: str) -> None:
+    with pytest.raises(Refused, match=rf"(?s)adopted\.toml.*{said}"):
+        parse_adopted(text, name="adopted.toml")
+
+
+BESIDE = {
+    "transform": {"transform": lambda: None},
+    "properties": {"properties": {"a": "b"}},
+    "retention": {"vacuum": Vacuum(retention_hours=200)},
+    "AfterWrite": {"compaction": Compaction(strategy=AfterWrite())},
+}
+
+
+@pytest.mark.parametrize("said", BESIDE)
+def test_what_only_a_writer_can_do_is_refused_beside_adopted(said: str) -> None:
+    with pytest.raises(Refused, match=said):
+        Table(key="silver/orders", write=Adopted(uri="/data/orders"), **BESIDE[said])  # type: ignore[arg-type]
+
+
+def test_a_table_that_nobody_makes_is_refused_still() -> None:
+    with pytest.raises(Refused, match="give either source="):
+        Table(key="silver/orders", write=Append())
+
+
+def test_commits_of_others_are_at_risk_until_a_person_says_why_they_are_not() -> None:
+    on_s3 = commits_at_risk(Adopted(uri="s3://b/t"))
+    assert on_s3 is not None and "on S3 Spark looks for a version before it writes it" in on_s3.sentence
+    assert commits_at_risk(Adopted(uri="/data/t")) is not None
+    assert commits_at_risk(Adopted(uri="s3://b/t", writers="none")) is None
+    assert commits_at_risk(Adopted(uri="s3://b/t", writers="conditional")) is None
+    assert commits_at_risk(Overwrite()) is None

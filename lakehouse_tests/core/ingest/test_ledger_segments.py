@@ -1,0 +1,58 @@
+"""Which landed files a segment forgets, and what becomes of a name that comes back."""
+
+from dataclasses import replace
+
+import pytest
+
+from lakehouse.core.declaration.table import Append, Landing
+from lakehouse.core.ingest.batches import Batch, LandedFile, Ledger, SetAside, choose_batch, fingerprint
+from lakehouse.core.ingest.ledger_segments import FORGET_AFTER_MS, LedgerSegment, extend_ledger, fold_batches
+
+PREFIX = "landing/a/"
+FILE = LandedFile(name="f.json", size_bytes=3, modified_ms=1_000, digest="d")
+ASIDE = SetAside(name="x.txt", size_bytes=3, why="no", modified_ms=1_000)
+NEWEST = Batch(number=3, files=(replace(FILE, name="z.json"),), prefix=PREFIX)
+GONE = {"lying": {f"{PREFIX}z.json"}, "prefix": PREFIX, "arrived": 3, "now_ms": 1_001 + FORGET_AFTER_MS}
+LANDING = Landing(prefix=PREFIX, format="json", schema="id INT")
+
+
+def folded(first: Batch, **changed: object) -> LedgerSegment:
+    return fold_batches(LedgerSegment(), [first, Batch(number=2, files=(), set_aside=(ASIDE,), prefix=PREFIX), NEWEST], **(GONE | changed))  # type: ignore[arg-type]
+
+
+def test_a_file_that_is_gone_and_old_leaves_a_fingerprint_and_one_that_was_set_aside_leaves_nothing() -> None:
+    found = folded(Batch(number=1, files=(FILE,), prefix=PREFIX))
+    assert found == LedgerSegment(
+        number=3, batches=(NEWEST,), last_taken=f"{PREFIX}z.json", forgotten=frozenset([fingerprint(f"{PREFIX}f.json")]), forgotten_batch=1
+    )
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"lying": {f"{PREFIX}f.json"}},
+        {"lying": set()},
+        {"now_ms": 1_000 + FORGET_AFTER_MS},
+        {"arrived": 0},
+        {"prefix": "landing/b/"},
+        {"file": replace(FILE, name="z.json")},
+    ],
+    ids=["it lies there", "nothing lies there", "young", "not arrived", "elsewhere", "of the newest batch, too"],
+)
+def test_a_file_stays_known_as_long_as_it_may_be_asked_for(changed: dict[str, object]) -> None:
+    first = Batch(number=1, files=(changed.pop("file", FILE),), prefix=PREFIX)  # type: ignore[arg-type]
+    found = folded(first, **changed)
+    assert first in found.batches and (found.forgotten, found.forgotten_batch) == (frozenset(), 0)
+
+
+def test_a_forgotten_name_that_comes_back_is_refused_however_often_it_changes() -> None:
+    ledger = folded(Batch(number=1, files=(FILE,), prefix=PREFIX)).ledger
+    for number, back in enumerate([FILE, replace(FILE, size_bytes=4, modified_ms=9)], start=4):
+        [batch] = [choose_batch([back], ledger, LANDING, Append(), unfinished=None).batch]
+        assert batch is not None and batch.files == () and batch.number == number
+        [aside] = batch.quarantined
+        assert "land" in aside.why and "under a new name" in aside.why
+        ledger = extend_ledger(ledger, [batch])
+        assert choose_batch([back], ledger, LANDING, Append(), unfinished=None).batch is None
+    again = fold_batches(LedgerSegment(number=3, forgotten=ledger.forgotten), [replace(NEWEST, number=4)], **GONE)  # type: ignore[arg-type]
+    assert again.forgotten == ledger.forgotten and isinstance(again.ledger, Ledger)

@@ -1,0 +1,294 @@
+"""What the sensor weighs the fleet by: readers, waiting, budget, hands off; and the ranking that it reports."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import dagster as dg
+import pytest
+from dagster import DagsterEventType, SensorResult
+
+from lakehouse import AfterWrite, Chosen, Compaction, Prices, Table
+from lakehouse.core.costs.measured_benefit import Probe
+from lakehouse.core.scheduling.circuit_breaker import CompactionTry, Pause
+from lakehouse.defs.compaction import compaction_sensor
+from lakehouse.defs.dagster_records import reader_runs, recent_runs
+from lakehouse.defs.keys import compaction_key, table_key
+from lakehouse.defs.upkeep.fleet_from_events import COST_TAG, Memory, read_memory
+from lakehouse.defs.upkeep.ranking_asset import PLAN_KEY
+from lakehouse.engine.clock import now_ms
+from lakehouse.engine.compaction.read_probe import record_probe
+from lakehouse.engine.journal.journal import Journal
+from lakehouse.engine.lake import Lake
+from lakehouse_tests.counting_store import CountingStore
+from lakehouse_tests.defs.example import TABLES, begun, ended, example_settings, latest_orders, materialized, orders, requested, totals
+from lakehouse_tests.memory_store import MemoryStore
+
+pytestmark = pytest.mark.usefixtures("no_java")
+FACTS = {"file_count": 20, "mergeable_file_count": 10, "files_after": 11, "mergeable_bytes": 1_000, "estimate_usd": 0.01}
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Lake:
+    """A lake of which nothing but its settings and its journal is looked at."""
+    return Lake(settings=example_settings(tmp_path), store=MemoryStore())
+
+
+def tick(instance: dg.DagsterInstance, lake: Lake, tables: Sequence[Table] = TABLES, cursor: str | None = None) -> SensorResult:
+    with dg.build_sensor_context(instance=instance, cursor=cursor) as context:
+        result = compaction_sensor(tables, lake)(context)
+    assert isinstance(result, SensorResult)
+    return result
+
+
+def asked(result: SensorResult) -> list[str]:
+    return [key.to_user_string() for request in result.run_requests or [] for key in request.asset_selection or []]
+
+
+def told(result: SensorResult) -> str:
+    assert result.skip_reason is not None
+    return result.skip_reason.skip_message or ""
+
+
+def read_by(instance: dg.DagsterInstance, reader: Table, times: int) -> None:
+    for _ in range(times):
+        ended(instance, begun(instance, table_key(reader)), DagsterEventType.RUN_SUCCESS)
+
+
+def test_the_table_whose_readers_gain_most_for_the_cost_goes_first(instance: dg.DagsterInstance, lake: Lake) -> None:
+    materialized(instance, orders, version=7, **FACTS)
+    materialized(instance, latest_orders, version=7, **(FACTS | {"mergeable_file_count": 90}))
+    read_by(instance, totals, 2)
+    assert asked(tick(instance, lake)) == ["compaction/silver/orders"]
+    read_by(instance, latest_orders, 3)
+    assert asked(tick(instance, lake)) == ["compaction/bronze/orders"]
+
+
+def test_a_table_with_prices_of_its_own_is_ranked_by_them_on_both_sides(instance: dg.DagsterInstance, lake: Lake) -> None:
+    dear = replace(orders, prices=Prices(usd_per_vcpu_hour=11))  # a hundred times the default, and so is its cost
+    materialized(instance, dear, version=7, **(FACTS | {"estimate_usd": 1.0}))
+    materialized(instance, latest_orders, version=7, **FACTS)
+    read_by(instance, totals, 2)
+    read_by(instance, latest_orders, 3)
+    assert asked(tick(instance, lake, (dear, latest_orders, totals))) == ["compaction/bronze/orders"]
+
+
+def test_readers_outside_are_those_that_the_declaration_tells_of(instance: dg.DagsterInstance, lake: Lake) -> None:
+    read_often = replace(totals, compaction=Compaction(min_small_files=2, reads_per_day=100))
+    tables = (orders, latest_orders, read_often)
+    for each in tables:
+        materialized(instance, each, version=7, **FACTS)
+    read_by(instance, latest_orders, 3)
+    assert asked(tick(instance, lake, tables)) == ["compaction/gold/totals"]
+
+
+def test_slower_readers_halve_the_threshold(instance: dg.DagsterInstance, lake: Lake) -> None:
+    materialized(instance, orders, version=7, mergeable_file_count=3)
+    for seconds in [2.0] * 5 + [3.0] * 5:
+        run = begun(instance, table_key(latest_orders))
+        ended(instance, run, DagsterEventType.RUN_START, seconds_ago=10 + seconds)
+        ended(instance, run, DagsterEventType.RUN_SUCCESS, seconds_ago=10)
+    assert asked(tick(instance, lake)) == ["compaction/bronze/orders"]
+
+
+def test_runs_of_two_weeks_tell_what_readers_used_to_take(instance: dg.DagsterInstance) -> None:
+    read_by(instance, latest_orders, 3)
+    ended(instance, begun(instance, table_key(latest_orders)), DagsterEventType.RUN_FAILURE)
+    for days, recent, earlier in ((0, 4, 0), (2, 0, 3), (13, 0, 3), (15, 0, 0)):
+        found = recent_runs(instance, now_ms=now_ms() + days * 86_400_000)
+        assert (len(found.records), len(found.earlier)) == (recent, earlier)
+        assert len(reader_runs(found, TABLES)) == (3 if days < 15 else 0)
+
+
+def test_waiting_outlasts_a_tick_and_ends_with_the_request(instance: dg.DagsterInstance, lake: Lake) -> None:
+    materialized(instance, orders, version=7, **FACTS)
+    materialized(instance, totals, version=7, **FACTS)
+    first = tick(instance, lake)
+    assert asked(first) == ["compaction/bronze/orders"]
+    waiting = read_memory(first.cursor).due_since_ms
+    assert set(waiting) == {"gold/totals"}
+    read_by(instance, latest_orders, 3)
+    long_ago = Memory(due_since_ms={"gold/totals": now_ms() - 3_600_001}).as_cursor()
+    assert asked(tick(instance, lake, cursor=first.cursor)) == ["compaction/bronze/orders"]
+    assert read_memory(tick(instance, lake, cursor=first.cursor).cursor).due_since_ms["gold/totals"] == waiting["gold/totals"]
+    assert asked(tick(instance, lake, cursor=long_ago)) == ["compaction/gold/totals"]
+
+
+def test_what_was_asked_for_within_the_hour_is_taken_off_the_budget(instance: dg.DagsterInstance, tmp_path: Path) -> None:
+    lake = Lake(settings=example_settings(tmp_path, LAKEHOUSE_COMPACTION_BUDGET_USD="0.015"), store=MemoryStore())
+    materialized(instance, orders, version=7, **FACTS)
+    [request] = tick(instance, lake).run_requests or []
+    assert request.tags[COST_TAG] == "0.010000"
+    run = begun(instance, compaction_key(latest_orders), tags=request.tags)
+    ended(instance, run, DagsterEventType.RUN_SUCCESS)
+    assert "it costs 0.01 USD, and 0.005 of the 0.015 USD an hour are left" in told(tick(instance, lake))
+
+
+@pytest.mark.parametrize(("slots", "wanted"), [("1", ["bronze/orders"]), ("2", ["bronze/orders", "gold/totals"])])
+def test_so_many_compactions_are_under_way_at_once_as_the_setting_says(
+    instance: dg.DagsterInstance, tmp_path: Path, slots: str, wanted: list[str]
+) -> None:
+    lake = Lake(settings=example_settings(tmp_path, LAKEHOUSE_COMPACTION_SLOTS=slots), store=MemoryStore())
+    late = replace(totals, key="gold/late")
+    for each in (*TABLES, late):
+        materialized(instance, each, version=7, **FACTS)
+    begun(instance, table_key(latest_orders))
+    first = tick(instance, lake)
+    assert asked(first) == [f"compaction/{key}" for key in wanted]
+    for request in first.run_requests or []:
+        requested(instance, request)
+    assert f"but at most {slots} compaction" in told(tick(instance, lake, [*TABLES, late]))
+
+
+def test_a_table_that_was_just_compacted_cools_down(instance: dg.DagsterInstance, lake: Lake) -> None:
+    materialized(instance, orders, version=7, **FACTS)
+    instance.report_runless_asset_event(dg.AssetMaterialization(compaction_key(orders), metadata={"lakehouse/committed_ms": now_ms()}))
+    assert "but it was compacted 0.0 min ago, at most once in 2 min" in told(tick(instance, lake))
+
+
+def test_tables_that_are_to_be_left_alone_say_why_and_the_others_are_served(instance: dg.DagsterInstance, lake: Lake) -> None:
+    recommend = replace(orders, compaction=Compaction(mode="recommend"))
+    after_write = replace(latest_orders, compaction=Compaction(strategy=AfterWrite()))
+    looping = replace(totals, key="gold/looping")
+    tables = (recommend, after_write, looping)
+    paused, sick = replace(totals, key="gold/paused"), replace(totals, key="gold/sick")
+    tables = (*tables[:3], paused, sick, totals)
+    journal = Journal(lake.store)
+    journal.pause(Pause(table="gold/paused", since_ms=0, why="an audit"))
+    for number in range(3):
+        journal.record_try("gold/sick", CompactionTry(ended_ms=now_ms() - number, result="failed", why="disk full"))
+    loop = {"rewrites_times": 3, "rewrites_bytes_rewritten": 900, "rewrites_version": 6, "rewrites_last_ms": now_ms()}
+    for each in tables:
+        materialized(instance, each, version=7, **FACTS, **(loop if each is looping else {}))
+    assert asked(tick(instance, lake, tables)) == ["compaction/gold/totals"]
+    text = told(tick(instance, lake, tables[:-1]))
+    strategy = "silver/orders: its strategy is AfterWrite"
+    loops, failed = "gold/looping: the same bytes were rewritten 3 times", "gold/sick: 3 compactions in a row did not succeed"
+    for line in ("bronze/orders: its declaration says mode recommend", strategy, loops, failed, "gold/paused: paused since 1970-01-01"):
+        assert line in text
+
+
+def test_a_table_that_was_warm_at_its_last_write_is_asked_for_when_it_has_turned_cold(instance: dg.DagsterInstance, lake: Lake) -> None:
+    warm = {"file_count": 20, "mergeable_file_count": 0, "files_after": 20, "mergeable_bytes": 0, "estimate_usd": 0.0}
+    later = {f"once_cold_{name}": number for name, number in FACTS.items() if name != "file_count"}
+    later |= {"once_cold_estimate_seconds": 1.0, "once_cold_purged_row_count": 0}
+    materialized(instance, orders, version=7, **warm, **later, once_cold_at_ms=now_ms() + 60_000)
+    assert "bronze/orders: 0 mergeable files, 4 wanted; 10 once all of it is cold" in told(tick(instance, lake))
+    materialized(instance, orders, version=7, **warm, **later, once_cold_at_ms=now_ms() - 1)
+    [request] = tick(instance, lake).run_requests or []
+    assert (request.run_key, request.tags["lakehouse/mergeable_files"]) == ("compaction/bronze/orders/version=7/try=1", "10")
+
+
+def test_what_was_chosen_is_named_where_it_is_not_the_sensor(instance: dg.DagsterInstance, lake: Lake) -> None:
+    open_to_choice = replace(orders, compaction=Compaction(strategy=Chosen(latency_seconds=60)))
+    metadata = {"lakehouse/version": 7, "lakehouse/mergeable_file_count": 90, "lakehouse/sensor_driven": 0}
+    event = dg.AssetMaterialization(table_key(orders), metadata={**metadata, "lakehouse/strategy_in_force": "OptimizedWrite"})
+    instance.report_runless_asset_event(event)
+    assert told(tick(instance, lake, [open_to_choice])).startswith(
+        "bronze/orders: its strategy is OptimizedWrite, which Chosen has chosen,"
+    )
+
+
+def test_a_breaker_knows_the_last_success_also_where_dagster_lost_its_record(instance: dg.DagsterInstance, lake: Lake) -> None:
+    minute = 60_000
+    for number in range(3):
+        Journal(lake.store).record_try(orders.key, CompactionTry(ended_ms=now_ms() - (11 + number) * minute, result="failed", why="full"))
+    materialized(instance, orders, version=7, **FACTS)
+    assert "bronze/orders: 3 compactions in a row did not succeed" in told(tick(instance, lake))
+    materialized(instance, orders, version=8, **FACTS, last_compaction_ms=now_ms() - 10 * minute)
+    assert asked(tick(instance, lake)) == ["compaction/bronze/orders"]
+
+
+def test_a_compaction_that_found_nothing_to_do_is_no_success_and_starts_no_cooldown(instance: dg.DagsterInstance, lake: Lake) -> None:
+    for number in range(3):
+        Journal(lake.store).record_try(orders.key, CompactionTry(ended_ms=now_ms() - number, result="failed", why="full"))
+    materialized(instance, orders, version=7, **FACTS)
+    materialized(instance, totals, version=7, **FACTS)
+    for table in (orders, totals):
+        instance.report_runless_asset_event(dg.AssetMaterialization(compaction_key(table), metadata={"lakehouse/version_before": 7}))
+    result = tick(instance, lake)
+    assert asked(result) == ["compaction/gold/totals"]
+
+
+def test_scans_that_got_slower_hold_a_table_although_each_compaction_is_told_of_after_its_probe(
+    instance: dg.DagsterInstance, lake: Lake
+) -> None:
+    slower = {"before": (1.0, 1.0, 1.0), "after": (1.5, 1.5, 1.5), "spent_seconds": 8.0, "budget_seconds": 10.0}
+    for number in range(3):
+        committed_ms = now_ms() - (30 - number) * 60_000
+        probe = Probe(table=orders.key, version_before=number, version_after=number + 1, measured_ms=committed_ms + 5_000, **slower)
+        record_probe(lake, probe)
+        metadata = {"lakehouse/committed_ms": committed_ms}
+        instance.report_runless_asset_event(dg.AssetMaterialization(compaction_key(orders), metadata=metadata))
+    materialized(instance, orders, version=7, **FACTS)
+    assert "bronze/orders: a scan took longer after each of the last 3 compactions" in told(tick(instance, lake))
+    materialized(instance, orders, version=8, **FACTS, last_compaction_ms=committed_ms + 10 * 60_000)
+    assert "a scan took longer" not in told(tick(instance, lake))
+
+
+@pytest.mark.parametrize(("probes", "hours_ago", "hours"), [(3, 0, "6.0"), (3, 7, None), (4, 7, "5.0"), (4, 13, None)])
+def test_a_table_whose_compaction_does_not_pay_is_left_alone_for_a_while_and_for_twice_as_long_after_the_next_try(
+    instance: dg.DagsterInstance, lake: Lake, probes: int, hours_ago: int, hours: str | None
+) -> None:
+    materialized(instance, orders, version=7, **FACTS)
+    same = (1.0, 1.01, 0.99)
+    for number in range(probes):
+        moment = {"version_before": number, "version_after": number + 1, "measured_ms": now_ms() - hours_ago * 3_600_000 - 1_000 + number}
+        record_probe(lake, Probe(table=orders.key, before=same, after=same, spent_seconds=6.0, budget_seconds=6.0, **moment))
+    result = tick(instance, lake)
+    if hours is None:
+        assert asked(result) == ["compaction/bronze/orders"]
+    else:
+        assert f"bronze/orders: compaction is tried again in {hours} h, since it does not pay: {probes} probes" in told(result)
+
+
+def test_the_ranking_is_reported_when_it_changes_and_not_more_than_once_a_minute(instance: dg.DagsterInstance, lake: Lake) -> None:
+    materialized(instance, orders, version=7, **FACTS)
+    first = tick(instance, lake)
+    [event] = first.asset_events
+    assert event.asset_key == PLAN_KEY
+    assert {name: event.metadata[f"lakehouse/{name}"].value for name in ("tables", "tables_due", "mergeable_bytes", "estimate_usd")} == {
+        "tables": 3,
+        "tables_due": 1,
+        "mergeable_bytes": 1_000,
+        "estimate_usd": 0.01,
+    }
+    assert str(event.metadata["lakehouse/ranking"].value).splitlines()[2].startswith("| 1 | bronze/orders | DUE | 10 | 1,000 |")
+    memory = read_memory(first.cursor)
+    later = replace(memory, reported_ms=memory.reported_ms - 61_000).as_cursor()
+    assert tick(instance, lake, cursor=later).asset_events == []
+    materialized(instance, orders, version=8, mergeable_file_count=0)
+    assert tick(instance, lake, cursor=first.cursor).asset_events == []
+    assert len(tick(instance, lake, cursor=later).asset_events) == 1
+
+
+def test_a_tick_asks_storage_on_s3_for_one_listing_and_for_what_is_new(instance: dg.DagsterInstance, tmp_path: Path) -> None:
+    store = CountingStore()
+    lake = Lake(settings=example_settings(tmp_path, LAKEHOUSE_ROOT="s3://bucket"), store=store)
+    same, seconds = (1.0, 1.0, 1.0), {"spent_seconds": 1.0, "budget_seconds": 1.0}
+    for number in range(8):
+        moment = {"version_before": number, "version_after": number + 1, "measured_ms": number}
+        record_probe(lake, Probe(table=orders.key, before=same, after=same, **seconds, **moment))
+    sensor, taken = compaction_sensor(TABLES, lake), list[dict[str, int]]()
+
+    def ticks() -> str:
+        with dg.build_sensor_context(instance=instance) as context:
+            store.requests.clear()
+            result = sensor(context)
+        assert isinstance(result, SensorResult)
+        taken.append(store.taken())
+        return told(result)
+
+    ticks()
+    ticks()
+    Journal(store).pause(Pause(table=totals.key, since_ms=0))
+    assert "gold/totals: paused" in ticks()
+    assert taken == [{"LIST": 4, "GET": 5}, {"LIST": 1}, {"LIST": 4, "GET": 1}]
+    assert sensor.minimum_interval_seconds == 30
+
+
+@pytest.mark.parametrize("cursor", ["", "not json", "[1]", json.dumps({"another": 1})])
+def test_a_cursor_that_cannot_be_read_is_forgotten(instance: dg.DagsterInstance, lake: Lake, cursor: str) -> None:
+    materialized(instance, orders, version=7, **FACTS)
+    assert asked(tick(instance, lake, cursor=cursor)) == ["compaction/bronze/orders"]

@@ -1,0 +1,120 @@
+"""Every shape of a change is read, and a record that is none stands in quarantine with its reason."""
+
+import json
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from lakehouse import Debezium, Dms, History, Landing, Merge, Table
+from lakehouse.engine.ingest.write import write_table
+from lakehouse.engine.lake import Lake
+from lakehouse_tests.engine.example import land, rows_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+KEY, QUARANTINE, PREFIX = "bronze/people", "quarantine/bronze/people", "landing/people/"
+
+
+def people(changes: Dms | Debezium, write: Merge | History, *, schema: str = "id BIGINT, v STRING", **more: Any) -> Table:
+    file_format = "csv" if isinstance(changes, Dms) else "json"
+    return Table(key=KEY, source=Landing(prefix=PREFIX, format=file_format, schema=schema, changes=changes, **more), write=write)
+
+
+def mysql(op: str, file: str, pos: int, *, before: object = None, after: object = None) -> dict[str, Any]:
+    return {"before": before, "after": after, "source": {"file": file, "pos": pos, "row": 0, "ts_ms": 1}, "op": op}
+
+
+ENVELOPED: Sequence[tuple[object, str | None]] = [
+    # Binlog files are compared by number: 999999 is before 1000000.
+    (mysql("u", "mysql-bin.1000000", 4, before={"id": 1, "v": "b"}, after={"id": 1, "v": "c"}), None),
+    (mysql("c", "mysql-bin.999999", 900, after={"id": 1, "v": "b"}), None),
+    # Within a file by position, as a number.
+    ({"schema": {}, "payload": mysql("u", "mysql-bin.999999", 1000, after={"id": 2, "v": "later"})}, None),
+    (mysql("r", "mysql-bin.999999", 999, after={"id": 2, "v": "sooner"}), None),
+    (mysql("d", "mysql-bin.999999", 5, before={"id": 3, "v": None}), None),
+    ("null", None),
+    (mysql("c", "mysql-bin.999999", 4, after={"id": 3, "v": "old"}), None),
+    (mysql("x", "mysql-bin.1", 1, after={"id": 4, "v": ""}), "the operation x is none of c, r, u, d, t"),
+    ({"before": None, "after": {"id": 4}, "source": {"ts_ms": 1}}, "the operation is missing"),
+    ({"id": 4, "v": "no envelope"}, "the operation is missing"),
+    (mysql("c", "mysql-bin.1", 1, after={"v": "no key"}), "the key id is missing"),
+    (mysql("d", "mysql-bin.1", 1, after={"id": 4}), "the key id is missing"),
+    ({"after": {"id": 4}, "source": {"pos": 1}, "op": "c"}, "the position is missing"),
+    (mysql("c", "mysql-bin.1", 1, after={"id": 4}), "required field v is missing"),
+    (mysql("c", "mysql-bin.1", 1, after={"id": "four", "v": "a"}), "a field does not fit the schema"),
+    (
+        mysql("u", "mysql-bin.1", 1, after={"id": 4, "v": "__debezium_unavailable_value"}),
+        "a value was not sent (__debezium_unavailable_value); accepted: REPLICA IDENTITY FULL at the source",
+    ),
+    ("nulls", "not JSON"),
+]
+
+
+def test_enveloped_events_of_mysql_are_ordered_by_file_number_and_position_and_all_that_is_none_is_told(
+    lake: Lake, spark: "SparkSession"
+) -> None:
+    land(lake, "a.json", [line for line, _ in ENVELOPED], prefix=PREFIX)
+    outcome = write_table(lake, spark, people(Debezium(), Merge(keys=("id",)), required=("v",), derived={"loud": "upper(v)"}))
+    assert rows_of(spark, lake, KEY, "id", "v", "loud") == [(1, "c", "C"), (2, "later", "LATER")]
+    bad = [(line if isinstance(line, str) else json.dumps(line), why) for line, why in ENVELOPED if why]
+    assert rows_of(spark, lake, QUARANTINE, "raw", "reason") == sorted(bad, key=str)
+    # In: 17 lines. Two took effect; of five, newer ones were known, or they deleted nothing.
+    assert (outcome.rows_written, outcome.rows_superseded, outcome.rows_quarantined) == (2, 5, 10)
+
+
+def test_unwrapped_rows_tell_their_operation_in_either_way_and_an_order_of_one_s_own(lake: Lake, spark: "SparkSession") -> None:
+    lines = [
+        {"id": 1, "payload": "new", "__op": "c", "__source_scn": "7", "__source_ts_ms": 5},
+        {"id": 1, "payload": "newer", "__deleted": "false", "__scn": 8, "__source_ts_ms": 6},
+        {"id": 2, "payload": "gone", "__deleted": "true", "__scn": 9},
+        {"id": 3, "payload": "x", "__deleted": "false"},
+        {"id": 4, "payload": "x"},
+    ]
+    land(lake, "a.json", lines, prefix=PREFIX)
+    write = Merge(keys=("id",), deletes="soft")
+    write_table(lake, spark, people(Debezium(unwrapped=True, position="scn BIGINT"), write, schema="id BIGINT, payload STRING"))
+    assert rows_of(spark, lake, KEY, "id", "payload", "_deleted", "_position.scn") == [(1, "newer", False, 8), (2, "gone", True, 9)]
+    reasons = [(4, "the position is missing"), (5, "the operation is missing")]
+    assert rows_of(spark, lake, QUARANTINE, "line", "reason") == reasons
+
+
+DMS_SCHEMA = "Op STRING, id BIGINT, v STRING, BI_id BIGINT, at TIMESTAMP"
+
+
+def test_dms_without_position_follows_files_and_lines_and_malformed_lines_are_told(lake: Lake, spark: "SparkSession") -> None:
+    land(lake, "LOAD0000000A.csv", ["1,loaded,,2013-01-01 00:00:00", "2,loaded,,"], prefix=PREFIX)
+    ongoing = ["U,1,first,,2013-01-02 00:00:00", "U,1,second,,2013-01-02 00:00:00", "D,2,,,2013-01-02 01:00:00"]
+    bad = [",3,x,,2013-01-02 00:00:00", "Z,3,x,,2013-01-02 00:00:00", "I,,x,,2013-01-02 00:00:00", "I,3,x,,"]
+    land(lake, "2013/01/02/20130102-000000001.csv", [*ongoing, *bad], prefix=PREFIX)
+    outcome = write_table(lake, spark, people(Dms(committed_at="at"), History(keys=("id",)), schema=DMS_SCHEMA))
+    assert [row[:3] for row in rows_of(spark, lake, KEY, "v", "is_current", "_deleted", "valid_from") if row[0] != "loaded"] == [
+        ("first", False, False),
+        ("second", True, False),
+        (None, False, True),
+    ]
+    assert rows_of(spark, lake, QUARANTINE, "line", "reason") == [
+        (4, "the operation is missing"),
+        (5, "the operation Z is none of I, U, D"),
+        (6, "the key id is missing"),
+        (7, "the time of the commit is missing"),
+    ]
+    assert (outcome.rows_written, outcome.rows_superseded) == (5, 0)
+
+
+@pytest.mark.parametrize("late", [True, False])
+def test_a_deleted_key_is_remembered_for_as_long_as_the_lateness_says(lake: Lake, spark: "SparkSession", late: bool) -> None:
+    """The memory of a batch takes over what the one before it remembered, unless that is too old."""
+    table = people(Debezium(lateness_hours=1 if late else 0), Merge(keys=("id",)), max_batch_files=1)
+
+    def event(op: str, lsn: int, id_: int) -> dict[str, Any]:
+        row = {"id": id_, "v": op}
+        return {"before": row, "after": None if op == "d" else row, "source": {"lsn": lsn}, "op": op}
+
+    land(lake, "1.json", [event("d", 9, 1)], prefix=PREFIX)
+    land(lake, "2.json", [event("d", 9, 2)], prefix=PREFIX)
+    land(lake, "3.json", [event("c", 5, 1), event("c", 5, 2), event("c", 5, 3)], prefix=PREFIX)
+    write_table(lake, spark, table)
+    assert rows_of(spark, lake, KEY, "id") == ([(3,)] if late else [(1,), (3,)])
+    assert {file.name.split("/")[4] for file in lake.store.list("_lakehouse/deleted_keys")} == {"2"}

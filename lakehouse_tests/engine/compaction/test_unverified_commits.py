@@ -1,0 +1,160 @@
+"""What is to be verified is forgotten when it was, or when it was found to be broken, and by nothing else."""
+
+import contextlib
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.errors.exceptions.connect import SparkConnectGrpcException
+
+from lakehouse.core.errors import Broken, Transient
+from lakehouse.engine.compaction import verify
+from lakehouse.engine.compaction.unverified_commits import expect_verification, settled, unverified
+from lakehouse.engine.lake import Lake
+from lakehouse_tests.conftest import own_settings
+from lakehouse_tests.log_builder import LogBuilder
+from lakehouse_tests.memory_store import MemoryStore
+
+KEY = "bronze/events"
+OURS = json.dumps({"compaction": "a mark"})
+
+
+@pytest.fixture
+def memory(tmp_path: Path) -> Lake:
+    """A lake in memory, in which a compaction is to be verified."""
+    lake = Lake(settings=own_settings(tmp_path), store=MemoryStore())
+    expect_verification(lake, KEY, "a mark", version=1)
+    return lake
+
+
+@pytest.mark.parametrize(
+    ("error", "is_forgotten"), [(Broken("rows differ"), True), (Transient("the server is gone"), False), (KeyboardInterrupt(), False)]
+)
+def test_only_a_verdict_settles_it(memory: Lake, error: BaseException, is_forgotten: bool) -> None:
+    with pytest.raises(type(error)), settled(memory, KEY):
+        raise error
+    assert (unverified(memory, KEY) is None) == is_forgotten
+    with settled(memory, KEY):
+        pass
+    assert unverified(memory, KEY) is None
+
+
+@pytest.mark.parametrize("found", [None, Broken("rows differ")])
+def test_a_note_that_cannot_be_deleted_changes_nothing_of_what_was_found(tmp_path: Path, found: Broken | None) -> None:
+    class NothingGoes(MemoryStore):
+        def delete(self, names: Iterable[str]) -> None:
+            raise Transient(f"S3 answers SlowDown (503) of {sorted(names)}")
+
+    lake = Lake(settings=own_settings(tmp_path), store=NothingGoes())
+    expect_verification(lake, KEY, "a mark")
+    with pytest.raises(Broken, match="rows differ") if found else contextlib.nullcontext(), settled(lake, KEY):
+        if found:
+            raise found
+    assert unverified(lake, KEY) is not None
+
+
+@pytest.mark.parametrize(
+    ("condition", "is_final"),
+    [
+        ("FAILED_READ_FILE.FILE_NOT_EXIST", True),
+        ("PATH_NOT_FOUND", True),
+        ("DELTA_VERSION_NOT_FOUND", True),
+        ("FAILED_READ_FILE.NO_HINT", False),
+        ("OPERATION_CANCELED", False),
+        (None, False),
+    ],
+)
+def test_only_what_is_gone_for_good_ends_the_comparison_for_good(
+    memory: Lake, monkeypatch: pytest.MonkeyPatch, condition: str | None, is_final: bool
+) -> None:
+    LogBuilder(memory.store, KEY).create().append([("a", 1), ("b", 1)]).optimize(["a", "b"], into=("c", 2), user_metadata=OURS)
+    error = SparkConnectGrpcException("the server says so", errorClass=condition)
+
+    def fails(*_: object) -> int:
+        raise error
+
+    monkeypatch.setattr(verify, "verify", fails)
+    nothing_runs: Any = None
+    with pytest.raises(Exception) as raised:  # noqa: PT011  # which one is the question
+        verify.verify_left(memory, nothing_runs, KEY)
+    assert (isinstance(raised.value, Broken), unverified(memory, KEY) is None) == (is_final, is_final)
+    assert is_final or raised.value is error
+
+
+@pytest.mark.parametrize("note", ['{"mark":"a mark","version":1}', '{"mark":"a mark"}'])
+def test_a_compaction_is_compared_however_many_commits_came_after_it(memory: Lake, monkeypatch: pytest.MonkeyPatch, note: str) -> None:
+    memory.store.put(f"_lakehouse/unverified/{KEY}.json", note.encode())
+    log = LogBuilder(memory.store, KEY).create().append([("a", 1), ("b", 1)]).optimize(["a", "b"], into=("c", 2), user_metadata=OURS)
+    for number in range(600):
+        log.append([(f"more-{number}", 1)])
+    compared: list[int] = []
+    monkeypatch.setattr(verify, "verify", lambda *given: compared.extend(commit.version for commit in given[4]))
+    nothing_runs: Any = None
+    verify.verify_left(memory, nothing_runs, KEY)
+    assert compared == [2] and unverified(memory, KEY) is None
+
+
+@pytest.mark.parametrize(("forgotten", "is_told"), [(2, False), (3, True)])
+def test_a_compaction_of_which_the_log_tells_no_more_is_told_once(memory: Lake, forgotten: int, is_told: bool) -> None:
+    log = LogBuilder(memory.store, KEY).create()
+    for number in range(5):
+        log.append([(f"more-{number}", 1)])
+    log.checkpoint().forget_before(forgotten)
+    nothing_runs: Any = None
+    told = "began at version 1 was ended before it compared the rows, and the log no longer tells whether it committed"
+    with pytest.raises(Broken, match=told) if is_told else contextlib.nullcontext():
+        verify.verify_left(memory, nothing_runs, KEY)
+    assert unverified(memory, KEY) is None
+
+
+def test_a_table_that_was_made_anew_has_nothing_to_compare(memory: Lake) -> None:
+    LogBuilder(memory.store, KEY).create()
+    nothing_runs: Any = None
+    verify.verify_left(memory, nothing_runs, KEY)
+    assert unverified(memory, KEY) is None
+
+
+# What was written after the compaction, which is version 2: each our RESTORE to that version, or somebody's write.
+IN_BETWEEN = {
+    "taken away": ([None, 1], r"version\(s\) 3, and the rows of 3 are in no newer version: look at what versions 2 to 4 hold"),
+    "given back": ([None, 1, 3], r"version\(s\) 3, and that is brought back, with what was undone: look at what versions 2 to 5 hold"),
+    "one for another": ([None, 1, None, 3], r"version\(s\) 3, 5, and the rows of 5 are in no newer version: look at what versions 2 to 6"),
+}
+
+
+@pytest.mark.parametrize(("later", "told"), IN_BETWEEN.values(), ids=IN_BETWEEN)
+def test_what_somebody_wrote_before_a_run_that_was_ended_undid_its_compaction_is_named(
+    memory: Lake, later: list[int | None], told: str
+) -> None:
+    log = LogBuilder(memory.store, KEY).create().append([("a", 1), ("b", 1)]).optimize(["a", "b"], into=("c", 2), user_metadata=OURS)
+    for restored in later:
+        if restored is None:
+            log.append([(f"more-{log.version}", 1)])
+        else:
+            log.commit("RESTORE", user_metadata=json.dumps({"restored": restored}))
+    nothing_runs: Any = None
+    with pytest.raises(Broken, match=f"version 2 was undone by a run that was ended .*in between somebody wrote {told}"):
+        verify.verify_left(memory, nothing_runs, KEY)
+
+
+def test_another_table_has_nothing_to_verify_and_a_damaged_record_is_told(memory: Lake) -> None:
+    assert unverified(memory, "bronze/events_too") is None
+    memory.store.put(f"_lakehouse/unverified/{KEY}.json", b"{")
+    with pytest.raises(Broken, match=r"_lakehouse/unverified/bronze/events.json cannot be read .*, or delete it"):
+        unverified(memory, KEY)
+
+
+@pytest.mark.parametrize(("restored", "told"), [('{"restored":1}', "version 2 was undone by a run that was ended"), (None, "")])
+def test_a_commit_that_was_undone_is_told_once_and_one_that_was_never_made_not_at_all(
+    memory: Lake, restored: str | None, told: str
+) -> None:
+    log = LogBuilder(memory.store, KEY).create().append([("a", 1), ("b", 1)])
+    if restored is not None:
+        log.optimize(["a", "b"], into=("c", 2), user_metadata=OURS)
+        log.commit("RESTORE", {"remove": {"path": "c", "deletionTimestamp": 1, "dataChange": True}}, user_metadata=restored)
+    nothing_runs: Any = None
+    with pytest.raises(Broken, match=told) if told else contextlib.nullcontext():
+        verify.verify_left(memory, nothing_runs, KEY)
+    assert unverified(memory, KEY) is None

@@ -1,0 +1,240 @@
+"""One driver writes to a lake: whoever comes second is refused, and reads on."""
+
+import json
+import shutil
+from collections.abc import Callable
+from dataclasses import asdict, replace
+from functools import partial
+from os import getpid
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lakehouse.cli.commands.up import check_owner
+from lakehouse.core.errors import Broken, Refused
+from lakehouse.engine import lake_owner, table_lock
+from lakehouse.engine.lake import Lake
+from lakehouse.engine.lake_owner import claim, owner_of, take_over
+from lakehouse.engine.store import DiskStore
+from lakehouse.runtime import foreground, server
+from lakehouse.runtime.foreground import run_all
+from lakehouse.runtime.processes import identify
+from lakehouse_tests.conftest import free_port, own_settings
+
+type_of_home = Callable[..., Lake]
+RECORD = "_lakehouse/owner.json"
+
+
+class Counted(DiskStore):
+    """Counts what is asked of it."""
+
+    def __init__(self, root: Path) -> None:
+        super().__init__(root)
+        self.asked: list[str] = []
+
+    def read(self, name: str) -> bytes:
+        self.asked.append(f"read {name}")
+        return super().read(name)
+
+    def put_if_absent(self, name: str, data: bytes) -> bool:
+        self.asked.append(f"put {name}")
+        return super().put_if_absent(name, data)
+
+
+@pytest.fixture(autouse=True)
+def another_process(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
+    """Forgets what this process has compared, as a new one would."""
+
+    def forget() -> None:
+        monkeypatch.setattr(lake_owner, "_claimed", set())
+
+    forget()
+    return forget
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> type_of_home:
+    """A lake, the same whatever the home, as the settings of a home see it."""
+
+    def lake_of(name: str, **values: str) -> Lake:
+        settings = replace(own_settings(tmp_path / name, **values), root=str(tmp_path / "lake"))
+        return Lake(settings=settings, store=Counted(tmp_path / "lake"))
+
+    return lake_of
+
+
+def asked(lake: Lake) -> list[str]:
+    assert isinstance(lake.store, Counted)
+    return lake.store.asked
+
+
+def test_a_new_lake_belongs_to_the_first_who_writes_and_each_process_of_that_home_asks_once(
+    home: type_of_home, another_process: Callable[[], None]
+) -> None:
+    first = home("a")
+    for _ in range(3):
+        claim(first, asked="write")
+    assert asked(first) == [f"read {RECORD}", f"put {RECORD}", f"read {RECORD}"]
+    another_process()
+    second = home("a")
+    for _ in range(3):
+        claim(second, asked="write")
+    assert asked(second) == [f"read {RECORD}"]
+
+
+def test_a_second_home_is_refused_with_both_names_and_the_way_out_and_nothing_changes(home: type_of_home, tmp_path: Path) -> None:
+    claim(home("a"), asked="write of bronze/orders")
+    before = (tmp_path / "lake" / RECORD).read_bytes()
+    with pytest.raises(Refused) as refusal:
+        claim(home("b"), asked="write of bronze/orders")
+    message = str(refusal.value)
+    assert message.startswith(f"write of bronze/orders: the lake {tmp_path / 'lake'} belongs to the home {tmp_path / 'a'} (id ")
+    assert f"; this is the home {tmp_path / 'b'} (id " in message and message.endswith("lakehouse server take-over")
+    assert (tmp_path / "lake" / RECORD).read_bytes() == before
+
+
+def test_a_home_that_was_copied_or_made_anew_is_another(home: type_of_home, tmp_path: Path, another_process: Callable[[], None]) -> None:
+    claim(home("a"), asked="write")
+    shutil.copytree(tmp_path / "a", tmp_path / "copy")
+    shutil.rmtree(tmp_path / "a")
+    another_process()
+    for name in ("copy", "a"):
+        with pytest.raises(Refused, match="belongs to"):
+            claim(home(name), asked="write")
+
+
+def test_the_same_home_at_the_same_path_of_another_machine_is_another(
+    home: type_of_home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, another_process: Callable[[], None]
+) -> None:
+    (tmp_path / "machine-id").write_text("1f0c\n")
+    monkeypatch.setattr(lake_owner, "_MACHINE_ID", tmp_path / "machine-id")
+    claim(home("a"), asked="write")
+    (tmp_path / "machine-id").write_text("77aa\n")
+    another_process()
+    with pytest.raises(Refused, match="belongs to"):
+        claim(home("a"), asked="write")
+    (tmp_path / "machine-id").write_text("1f0c\n")
+    claim(home("a"), asked="write")
+    assert "1f0c" not in (tmp_path / "lake" / RECORD).read_text()  # machine-id(5): it is not to be shown as it is
+
+
+def test_a_home_is_the_same_by_a_link(home: type_of_home, tmp_path: Path, another_process: Callable[[], None]) -> None:
+    claim(home("a"), asked="write")
+    (tmp_path / "link").symlink_to(tmp_path / "a")
+    another_process()
+    claim(home("link"), asked="write")
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "is_same"),
+    [
+        ("sc://cluster:15002", "sc://Cluster/;use_ssl=true", True),
+        ("sc://cluster:15002", "sc://cluster:15003", False),
+        ("sc://cluster:15002", "server", False),
+        ("spark://cluster:7077", "spark://cluster:7077", False),
+        ("sc://localhost:15002", "sc://localhost", True),
+        ("local[2]", "server", False),
+    ],
+)
+def test_a_connect_server_elsewhere_is_one_driver_whoever_uses_it(
+    home: type_of_home, another_process: Callable[[], None], first: str, second: str, is_same: bool
+) -> None:
+    claim(home("a", LAKEHOUSE_SPARK=first), asked="write")
+    another_process()
+    if is_same:
+        claim(home("b", LAKEHOUSE_SPARK=second), asked="write")
+    else:
+        with pytest.raises(Refused, match="belongs to"):
+            claim(home("b", LAKEHOUSE_SPARK=second), asked="write")
+
+
+def test_a_home_that_changes_between_its_server_and_a_driver_in_the_process_stays_the_owner(
+    home: type_of_home, another_process: Callable[[], None]
+) -> None:
+    claim(home("a"), asked="write")
+    another_process()
+    claim(home("a", LAKEHOUSE_SPARK="local[2]"), asked="write")
+
+
+def test_of_two_homes_that_claim_a_new_lake_at_once_the_first_gets_it(home: type_of_home, monkeypatch: pytest.MonkeyPatch) -> None:
+    first, second = home("a"), home("b")
+    put, put_if_absent = second.store.put, second.store.put_if_absent
+
+    def overtaken(write: Callable[[str, bytes], bool | None]) -> Callable[[str, bytes], bool | None]:
+        """The first home claims the lake after the second found it free."""
+
+        def after_the_first(name: str, data: bytes) -> bool | None:
+            claim(first, asked="write")
+            return write(name, data)
+
+        return after_the_first
+
+    monkeypatch.setattr(second.store, "put", overtaken(put))
+    monkeypatch.setattr(second.store, "put_if_absent", overtaken(put_if_absent))
+    with pytest.raises(Refused, match=f"belongs to the home {first.settings.home} "):
+        claim(second, asked="write")
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"[]", b'{"driver": "me"}', b"\xff"])
+def test_a_record_that_cannot_be_read_lets_nobody_write_until_it_is_taken_over(home: type_of_home, content: bytes) -> None:
+    lake = home("a")
+    lake.store.put(RECORD, content)
+    with pytest.raises(Broken, match="owner"):
+        claim(lake, asked="write")
+    mine, before = take_over(lake)
+    assert before is None and owner_of(lake) == mine
+    claim(lake, asked="write")
+
+
+def test_a_lake_that_is_taken_over_belongs_to_the_new_home_alone(home: type_of_home, another_process: Callable[[], None]) -> None:
+    old, new = home("a"), home("b")
+    claim(old, asked="write")
+    mine, before = take_over(new)
+    assert before is not None and (before.home, mine.home) == (str(old.settings.home), str(new.settings.home))
+    claim(new, asked="write")
+    another_process()
+    with pytest.raises(Refused, match="belongs to"):
+        claim(old, asked="write")
+
+
+def test_a_lake_is_not_taken_over_from_a_server_that_runs_on_this_machine(home: type_of_home, tmp_path: Path) -> None:
+    old, new = home("a"), home("b")
+    claim(old, asked="write")
+    me = identify(getpid())
+    assert me is not None
+    server.folder(old.settings).mkdir()
+    (server.folder(old.settings) / "pid").write_text(json.dumps({"process": asdict(me), "keeper": None, "port": 1}))
+    with pytest.raises(Refused, match=f"runs here as process {getpid()}; stop it first"):
+        take_over(new)
+    (server.folder(old.settings) / "pid").unlink()
+    assert take_over(new)[0].home == str(tmp_path / "b")
+
+
+def test_whoever_takes_a_table_to_write_it_is_the_owner_or_refused_before_anything_else(home: type_of_home, tmp_path: Path) -> None:
+    claim(home("a"), asked="write")
+    lake: Lake = home("b")
+    no_session: Any = None
+    held = table_lock.hold(lake, no_session, "bronze/orders", owner="write of bronze/orders")
+    with pytest.raises(Refused, match=r"^write of bronze/orders: the lake .* belongs to"), held:
+        pass
+    assert not (lake.settings.home / "locks").exists()
+
+
+def test_a_second_home_does_not_even_come_up(home: type_of_home, monkeypatch: pytest.MonkeyPatch) -> None:
+    def start(*_: object) -> None:
+        raise AssertionError("a server was to be started")
+
+    monkeypatch.setattr(foreground, "_spark", start)
+    claim(home("a"), asked="write")
+    settings = replace(home("b").settings, port=free_port())
+    with pytest.raises(Refused, match=r"^lakehouse up: the lake .* belongs to"):
+        run_all(settings, print, check=partial(check_owner, settings))
+    assert server.status(settings).condition == "stopped"
+
+
+def test_what_only_reads_is_never_asked(home: type_of_home) -> None:
+    claim(home("a"), asked="write")
+    lake = home("b")
+    assert lake.facts("bronze/orders") is None
+    assert asked(lake) == []

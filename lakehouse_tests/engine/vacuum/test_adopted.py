@@ -1,0 +1,89 @@
+"""The vacuum of a table that others write, outside of the lake: what may go, and what nobody here can know. No Spark."""
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from lakehouse.core.adoption.adopted_file import adopted_table
+from lakehouse.core.declaration.table import Table
+from lakehouse.core.errors import Refused
+from lakehouse.core.vacuum import VacuumPlan, type_of_mode
+from lakehouse.engine.lake import open_lake
+from lakehouse.engine.lake_owner import claim
+from lakehouse.engine.store import DiskStore
+from lakehouse.engine.vacuum import LakeFacts, plan, vacuum
+from lakehouse_tests.conftest import own_settings
+from lakehouse_tests.engine.faults import LONG_AGO
+from lakehouse_tests.engine.vacuums import table_of
+from lakehouse_tests.log_builder import LogBuilder
+
+KEY = "silver/orders"
+
+
+@pytest.fixture
+def warehouse(tmp_path: Path) -> Path:
+    """A table of others with a removed file and an orphan, and a table of yet others inside its folder; all older than any retention."""
+    store = DiskStore(tmp_path / "warehouse")
+    orders = LogBuilder(store, "orders").create(partition_by=["d"]).append([("d=1/live", 10), ("d=1/gone", 30)])
+    LogBuilder(store, "orders/inside").create().append([("theirs", 10)]).store_data().delete(["theirs"])
+    orders.store_data()
+    store.put("orders/d=1/orphan", b"123")
+    orders.delete(["d=1/gone"])
+    for path in (tmp_path / "warehouse").rglob("*"):
+        os.utime(path, (LONG_AGO / 1_000, LONG_AGO / 1_000))
+    return tmp_path / "warehouse"
+
+
+def planned(home: Path, tables: Sequence[Table], mode: type_of_mode | None = None) -> VacuumPlan:
+    """The plan for the first of the tables."""
+    found = plan(LakeFacts(open_lake(own_settings(home), tables=tables), tables), tables[0], mode=mode)
+    assert found is not None
+    return found
+
+
+def names(found: VacuumPlan) -> list[str]:
+    return [each.name for each in found.candidates]
+
+
+def test_what_the_log_never_told_of_stays_unless_a_person_says_that_it_is_the_table_s(tmp_path: Path, warehouse: Path) -> None:
+    kept = adopted_table(KEY, f"{warehouse}/orders")
+    found = planned(tmp_path / "home", [kept])
+    assert (found.mode, names(found)) == ("LITE", ["d=1/gone"])
+    with pytest.raises(Refused, match=r'mode FULL: others write it: .* unless orphans = "delete"; accepted: LITE'):
+        planned(tmp_path / "home", [kept], "FULL")
+    own = adopted_table(KEY, f"{warehouse}/orders", orphans="delete")
+    found = planned(tmp_path / "home", [own])
+    assert (found.mode, names(found)) == ("FULL", ["d=1/gone", "d=1/orphan"])
+
+
+def test_a_log_that_forgot_its_beginning_gives_up_what_it_still_tells(tmp_path: Path, warehouse: Path) -> None:
+    orders = LogBuilder(DiskStore(warehouse), "later").create().append([("a", 1), ("b", 1)]).delete(["a"]).checkpoint()
+    orders.append([("c", 1)]).store_data().delete(["b"]).forget_before(3)
+    os.utime(warehouse / "later/b", (LONG_AGO / 1_000, LONG_AGO / 1_000))
+    assert names(planned(tmp_path / "home", [adopted_table(KEY, f"{warehouse}/later")])) == ["b"]
+
+
+def test_what_a_table_of_the_lake_borrows_of_it_stays(tmp_path: Path, warehouse: Path) -> None:
+    clone = table_of("gold/clone")
+    lake = open_lake(own_settings(tmp_path / "home"))
+    LogBuilder(lake.store, clone.key).create().append([(f"file:{warehouse}/orders/d=1/gone", 30)])
+    for orphans, left in (("keep", []), ("delete", ["d=1/orphan"])):
+        assert names(planned(tmp_path / "home", [adopted_table(KEY, f"{warehouse}/orders", orphans=orphans), clone])) == left
+
+
+def test_what_another_adopted_table_borrows_of_it_stays(tmp_path: Path, warehouse: Path) -> None:
+    LogBuilder(DiskStore(warehouse), "clone").create().append([(f"file:{warehouse}/orders/d=1/gone", 30)])
+    clone = adopted_table("gold/clone", f"{warehouse}/clone")
+    assert names(planned(tmp_path / "home", [adopted_table(KEY, f"{warehouse}/orders"), clone])) == []
+
+
+def test_a_table_of_another_lake_is_not_vacuumed(tmp_path: Path) -> None:
+    other = open_lake(own_settings(tmp_path / "other"))
+    LogBuilder(other.store, KEY).create().append([("a", 1)])
+    claim(other, asked="test")
+    stolen = adopted_table(KEY, f"{other.settings.root}/{KEY}")
+    run = LakeFacts(open_lake(own_settings(tmp_path / "home"), tables=[stolen]), [stolen])
+    with pytest.raises(Refused, match="belongs to the lake"):
+        vacuum(run, lambda: pytest.fail("no session is needed"), stolen)

@@ -1,0 +1,29 @@
+"""Three hundred random change streams, each in both write modes' shapes, half of them with kills between."""
+
+from itertools import product
+from random import Random
+from typing import TYPE_CHECKING
+
+import pytest
+
+from lakehouse.engine.ingest.write import write_table
+from lakehouse.engine.lake import Lake
+from lakehouse_tests.change_streams import SOURCES, WRITES, differences, draw_stream, load_with_kills
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.spark
+
+KINDS = tuple(product(SOURCES, WRITES))
+
+
+@pytest.mark.parametrize("number", range(300))
+def test_a_random_stream_is_a_dictionary(lake: Lake, spark: "SparkSession", number: int) -> None:
+    stream = draw_stream(number, *KINDS[number % len(KINDS)])
+    stream.land(lake)
+    if number % 2:
+        load_with_kills(lake, spark, stream, Random(number))  # nothing secret
+    else:
+        write_table(lake, spark, stream.table)
+    assert differences(stream, lake) == []
