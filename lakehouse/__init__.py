@@ -43,21 +43,22 @@ __all__ = [
     "ZOrder",
     "table",
 ]
-# Each also has the words that it imports.
-_HOMES = (
-    "declaration.table",
-    "declaration.compaction_policy",
-    "declaration.strategies",
-    "declaration.vacuum_policy",
-    "declaration.windows",
-    "changes.sources",
-)
+_HOMES = {
+    **dict.fromkeys(("Debezium", "Dms"), "changes.sources"),
+    **dict.fromkeys(("Append", "History", "Merge", "Overwrite", "Table", "table"), "declaration.table"),
+    **dict.fromkeys(("BinPacking", "Compaction", "LiquidClustering", "ZOrder"), "declaration.compaction_policy"),
+    **dict.fromkeys(
+        ("AfterWrite", "AutoCompaction", "BySensor", "Chosen", "NoCompaction", "OptimizedWrite", "Scheduled"), "declaration.strategies"
+    ),
+    **dict.fromkeys(("SHORT_RETENTION_RISK", "Vacuum"), "declaration.vacuum_policy"),
+    "Landing": "declaration.landing",
+    "Prices": "declaration.prices",
+    "Window": "declaration.windows",
+}
 
 
 def __getattr__(name: str) -> object:
     """The word of that name, from the module that has it."""
-    modules = (import_module(f"lakehouse.core.{home}") for home in _HOMES if name in __all__)
-    for module in modules:
-        if hasattr(module, name):
-            return getattr(module, name)
-    raise AttributeError(f"module 'lakehouse' has no attribute {name!r}; accepted: {', '.join(__all__)}")
+    if name not in _HOMES:
+        raise AttributeError(f"module 'lakehouse' has no attribute {name!r}; accepted: {', '.join(__all__)}")
+    return getattr(import_module(f"lakehouse.core.{_HOMES[name]}"), name)

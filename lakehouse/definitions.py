@@ -11,7 +11,9 @@ from pathlib import Path
 
 import dagster as dg
 
+from lakehouse.core.adoption.adopted import Adopted
 from lakehouse.core.settings import Settings, parse_settings
+from lakehouse.defs.adoption.observed import observation_sensor, observed_asset
 from lakehouse.defs.compaction import compaction_asset, compaction_sensor
 from lakehouse.defs.health import health_check
 from lakehouse.defs.inventory import inventory_asset, inventory_sensor
@@ -35,20 +37,24 @@ def define(settings: Settings) -> dg.Definitions:
     tables = tables_of(settings)
     resources = lake_resources(settings)
     lake = lake_of(settings, resources, tables)
+    adopted = [table for table in tables if isinstance(table.write, Adopted)]
+    own = [table for table in tables if not isinstance(table.write, Adopted)]
     return dg.Definitions(
         assets=[
             *landing_assets(tables, lake),
-            *(table_asset(table, lake) for table in tables),
+            *(table_asset(table, lake) for table in own),
+            *(observed_asset(table, lake) for table in adopted),
             *(compaction_asset(table, lake) for table in tables),
             *(vacuum_asset(table, lake, tables) for table in tables),
             *([maintenance_plan(), inventory_asset(tables, lake)] if tables else []),
         ],
         asset_checks=[health_check(table, lake) for table in tables],
         sensors=[
+            *([observation_sensor(adopted, lake)] if adopted else []),
             *([landing_sensor(tables, lake)] if any(table.source is not None for table in tables) else []),
             *(
                 [
-                    automation_sensor([inventory_key(lake), *map(table_key, tables), *map(vacuum_key, tables)]),
+                    automation_sensor([inventory_key(lake), *map(table_key, own), *map(vacuum_key, tables)]),
                     compaction_sensor(tables, lake),
                     inventory_sensor(lake),
                 ]

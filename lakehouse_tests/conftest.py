@@ -16,7 +16,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import IO, TYPE_CHECKING
+from typing import IO, TYPE_CHECKING, Any
 
 import hypothesis
 import pytest
@@ -136,6 +136,21 @@ def log_reads(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
 
     monkeypatch.setattr(DiskStore, "list", listed)
     return reads
+
+
+@pytest.fixture
+def plans_made(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
+    """How often this process has planned the compaction of each table."""
+    from lakehouse.core.compaction import plan
+
+    made, real = Counter[str](), plan._priced
+
+    def priced(now: Any, found: Any) -> Any:
+        made[now.snapshot.table] += 1
+        return real(now, found)
+
+    monkeypatch.setattr(plan, "_priced", priced)
+    return made
 
 
 @pytest.fixture

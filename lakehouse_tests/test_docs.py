@@ -78,6 +78,12 @@ def test_every_safety_rule_is_listed() -> None:
     assert (DOCS / "safety.md").read_text().endswith(tables(RULES))
 
 
+def test_every_promise_names_a_test_that_is_there() -> None:
+    named = re.findall(r"`([\w/]+\.py)::(\w+)`", (DOCS / "promises.md").read_text())
+    assert len(named) > 70
+    assert [test for path, test in named if f"def {test}(" not in (DOCS.parent / "lakehouse_tests" / path).read_text()] == []
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_every_link_leads_somewhere(page: Path) -> None:
     links = re.findall(r"\]\(([^)#]+)\)", page.read_text())

@@ -13,6 +13,7 @@ from typing import Any, NoReturn
 
 import click
 
+from lakehouse.cli.commands.adopt import adopt_command
 from lakehouse.cli.commands.backtest import backtest_command
 from lakehouse.cli.commands.compact import compact_command
 from lakehouse.cli.commands.config import config_command
@@ -90,6 +91,7 @@ for _command in (
     materialize_command,
     health_command,
     plan_command,
+    adopt_command,
     compact_command,
     landing_command,
     quarantine_command,

@@ -5,7 +5,7 @@ Every command prints by these functions alone, so that no name, note or error fr
 
 import json
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import IO, Any
 
 import click
@@ -15,6 +15,7 @@ from rich.padding import Padding
 from rich.table import Table as Grid
 from rich.text import Text
 
+from lakehouse.core.costs.figures import FIGURE_HEADS, figures_in
 from lakehouse.core.text import printable, size_text, utc_text
 
 # What a table is given where nobody looks at it: wide enough that no sentence is broken for a program that greps.
@@ -83,6 +84,12 @@ def print_grid(
         click.echo(line)
         if note:
             console().print(Padding(Text(note, style="dim"), (0, 0, 0, 4)))
+
+
+def print_figures(document: Mapping[str, Any]) -> None:
+    """An outcome's figures, predicted beside actual; nothing where its document has none."""
+    if figures := figures_in(document):
+        print_grid(FIGURE_HEADS, [each.cells for each in figures], numbers=FIGURE_HEADS[1:])
 
 
 def _lines(grid: Grid, *, at_least: int) -> list[str]:

@@ -6,6 +6,7 @@
 import posixpath
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -213,9 +214,9 @@ def _folder(name: str, value: str, *, base: Path) -> str:
 
 
 def _nearest_folder(value: str) -> str | None:
-    if value == "/" or "\\" in value:
-        return "/lake" if value == "/" else None
-    return _UNSAFE_IN_FOLDER.sub("-", value.replace("~", "$HOME", 1) if value.startswith("~") else value)
+    if value == "/":
+        return "/lake"
+    return None if "\\" in value else _UNSAFE_IN_FOLDER.sub("-", value.replace("~", "$HOME", 1) if value.startswith("~") else value)
 
 
 def _root(value: str, *, base: Path) -> str:
@@ -223,9 +224,10 @@ def _root(value: str, *, base: Path) -> str:
     if scheme is None or scheme["scheme"].lower() == "file":
         return _folder("LAKEHOUSE_ROOT", value, base=base)
     if not value.startswith("s3://"):
-        raise _refused("LAKEHOUSE_ROOT", value, near=_nearest_s3(scheme["rest"]) if _means_s3(scheme["scheme"], scheme["rest"]) else None)
+        means_s3 = scheme["scheme"].lower() in ("s3", "s3a", "s3n", *(("http", "https") if ".s3" in scheme["rest"] else ()))
+        raise _refused("LAKEHOUSE_ROOT", value, near=_nearest_s3(scheme["rest"]) if means_s3 else None)
     bucket, _, prefix = value.removeprefix("s3://").rstrip("/").partition("/")
-    if not is_bucket(bucket) or (prefix and not _is_prefix(prefix)):
+    if not is_bucket(bucket) or (prefix and (not _PREFIX.fullmatch(prefix) or {".", ".."} & set(prefix.split("/")))):
         raise _refused("LAKEHOUSE_ROOT", value, near=_nearest_s3(scheme["rest"]))
     return value.rstrip("/")
 
@@ -233,14 +235,6 @@ def _root(value: str, *, base: Path) -> str:
 def is_bucket(name: str) -> bool:
     """Whether a bucket can have that name."""
     return bool(_BUCKET.fullmatch(name)) and not _IP_ADDRESS.fullmatch(name)
-
-
-def _is_prefix(prefix: str) -> bool:
-    return bool(_PREFIX.fullmatch(prefix)) and not {".", ".."} & set(prefix.split("/"))
-
-
-def _means_s3(scheme: str, rest: str) -> bool:
-    return scheme.lower() in ("s3", "s3a", "s3n") or (scheme.lower() in ("http", "https") and ".s3" in rest)
 
 
 def _nearest_s3(rest: str) -> str | None:
@@ -299,10 +293,7 @@ def _switch(values: Mapping[str, str], name: str) -> bool:
 
 
 def _day(values: Mapping[str, str], name: str) -> datetime:
-    try:
-        day = datetime.strptime(values[name], "%Y-%m-%d")
-    except ValueError as error:
-        raise _refused(name, values[name]) from error
-    if day.year != 2013:
-        raise _refused(name, values[name])
-    return day
+    with suppress(ValueError):
+        if (day := datetime.strptime(values[name], "%Y-%m-%d")).year == 2013:
+            return day
+    raise _refused(name, values[name])

@@ -22,9 +22,10 @@ from lakehouse.defs.failures import dagster_words
 from lakehouse.defs.health import report_checks
 from lakehouse.defs.keys import compaction_key, pool_of, table_key
 from lakehouse.defs.metadata.table import compaction_metadata, table_metadata
+from lakehouse.defs.run_ownership import machine_tag
 from lakehouse.defs.table_assets import tag_session
 from lakehouse.defs.upkeep.after_write import measured
-from lakehouse.defs.upkeep.fleet_from_events import COST_TAG, REFUSED_TAG, read_memory, weigh_fleet
+from lakehouse.defs.upkeep.fleet_from_events import COST_TAG, REFUSED, read_memory, weigh_fleet
 from lakehouse.defs.upkeep.ranking_asset import report_ranking
 from lakehouse.engine.clock import now_ms
 from lakehouse.engine.compaction.hold_back import refuse_held_back
@@ -88,7 +89,7 @@ def refusal_tagged(context: dg.AssetExecutionContext) -> Iterator[None]:
     try:
         yield
     except Refused:
-        context.instance.add_run_tags(context.run.run_id, {REFUSED_TAG: context.run.run_id})
+        context.instance.add_run_tags(context.run.run_id, {machine_tag(REFUSED): context.run.run_id})
         raise
 
 

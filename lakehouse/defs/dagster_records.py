@@ -11,6 +11,7 @@ from typing import Any
 import dagster as dg
 from dagster import DagsterRunStatus, RunRecord, RunsFilter
 
+from lakehouse.core.adoption.adopted import Adopted
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.scheduling.ranking import RunInFlight
 from lakehouse.core.scheduling.read_rates import ReaderRun
@@ -32,7 +33,10 @@ _TRIES_LOOKED_AT = 100
 _RUNS_LOOKED_AT = 500
 # What readers used to take is told by the oldest runs of two weeks: a table that grows slower day by day is slow by then.
 _BASE_MS = 14 * DAY_MS
+_OBSERVATIONS_LOOKED_AT = 20
 _RUN_KEY_TAG = "dagster/run_key"
+# When a compaction was committed; an older program told it in milliseconds.
+COMMITTED = "lakehouse/committed"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,10 +73,11 @@ def newest_facts_of(instance: dg.DagsterInstance, tables: Sequence[Table]) -> Ma
 
     Most of Dagster's helpers read materializations only, and would show the file count from before a compaction.
     """
-    materialized = _last_materializations(instance, [table_key(table) for table in tables])
+    own = [table_key(table) for table in tables if not isinstance(table.write, Adopted)]
+    materialized = _last_materializations(instance, own)
     found: dict[str, NewestFacts] = {}
     for table in tables:
-        records = [*instance.fetch_observations(table_key(table), limit=1).records, *_one(materialized.get(table_key(table)))]
+        records = [*_observations(instance, table), *filter(None, [materialized.get(table_key(table))])]
         if records:
             newest = max(records, key=lambda record: record.storage_id)
             state = _metadata(newest).get("lakehouse/state")
@@ -91,8 +96,8 @@ def last_compactions_ms(instance: dg.DagsterInstance, tables: Sequence[Table]) -
     Not when it was told of: a probe of it ends between the two.
     """
     found = _last_materializations(instance, [compaction_key(table) for table in tables])
-    told = {table.key: _numbers(found[key]) for table in tables if (key := compaction_key(table)) in found}
-    return {key: int(numbers["lakehouse/committed_ms"]) for key, numbers in told.items() if "lakehouse/committed_ms" in numbers}
+    told = {table.key: _committed_ms(found[key]) for table in tables if (key := compaction_key(table)) in found}
+    return {key: ms for key, ms in told.items() if ms is not None}
 
 
 def runs_in_flight(instance: dg.DagsterInstance, tables: Sequence[Table]) -> tuple[RunInFlight, ...]:
@@ -100,11 +105,11 @@ def runs_in_flight(instance: dg.DagsterInstance, tables: Sequence[Table]) -> tup
 
     Told by what a run selects and not by its tags: a run that a person starts on the page carries no tag of ours.
     """
-    everything = {key for table in tables for key in (table_key(table), compaction_key(table))}
+    everything = {compaction_key(table): (table.key, True) for table in tables} | {table_key(table): (table.key, False) for table in tables}
     return tuple(
-        RunInFlight(table="/".join(key.path[-2:]), name=run.run_id[:8], is_compaction=key.path[0] == "compaction")
+        RunInFlight(table=everything[key][0], name=run.run_id[:8], is_compaction=everything[key][1])
         for run in instance.get_runs(RunsFilter(statuses=_UNFINISHED))
-        for key in sorted(everything if run.asset_selection is None else everything & run.asset_selection)
+        for key in sorted(everything if run.asset_selection is None else everything.keys() & run.asset_selection)
     )
 
 
@@ -164,13 +169,25 @@ def _last_materializations(instance: dg.DagsterInstance, keys: Sequence[dg.Asset
     return {key: record for key, record in found.items() if record is not None}
 
 
-def _one(record: dg.EventLogRecord | None) -> Iterable[dg.EventLogRecord]:
-    return () if record is None else (record,)
+def _observations(instance: dg.DagsterInstance, table: Table) -> Iterable[dg.EventLogRecord]:
+    """The newest observation. Of a table that others write, the newest of ours: those of its writer tell nothing of its files."""
+    if not isinstance(table.write, Adopted):
+        return instance.fetch_observations(table_key(table), limit=1).records
+    records = instance.fetch_observations(table_key(table), limit=_OBSERVATIONS_LOOKED_AT).records
+    return [record for record in records if "lakehouse/state" in _metadata(record)][:1]
 
 
 def _metadata(record: dg.EventLogRecord) -> Mapping[str, dg.MetadataValue[Any]]:
     event = record.asset_materialization or record.event_log_entry.asset_observation
     return event.metadata if event else {}
+
+
+def _committed_ms(record: dg.EventLogRecord) -> int | None:
+    committed = _metadata(record).get(COMMITTED)
+    if isinstance(committed, dg.TimestampMetadataValue):
+        return round(committed.value * 1000)
+    ms = _numbers(record).get(f"{COMMITTED}_ms")
+    return None if ms is None else int(ms)
 
 
 def _texts(record: dg.EventLogRecord) -> dict[str, str]:

@@ -6,12 +6,13 @@ from contextlib import contextmanager
 import dagster as dg
 
 from lakehouse.core.errors import LakehouseError, Transient
+from lakehouse.defs.run_ownership import machine_tag
 
 # A Connect server that died is back after 5 to 15 s: three more tries, 5, 15 and 35 s apart, outlive that.
 MAX_RETRIES = 3
 _FIRST_DELAY_SECONDS = 5
 # The tag of a run whose starter decides about another try: a terminal, which tells it by its exit code.
-ONCE_TAG = "lakehouse/once"
+ONCE_TAG = machine_tag("once")
 
 
 def as_dagster_error(error: LakehouseError, *, attempt: int) -> dg.RetryRequested | dg.Failure:
@@ -22,7 +23,7 @@ def as_dagster_error(error: LakehouseError, *, attempt: int) -> dg.RetryRequeste
 
 
 @contextmanager
-def dagster_words(context: dg.AssetExecutionContext | dg.AssetCheckExecutionContext) -> Iterator[None]:
+def dagster_words(context: dg.OpExecutionContext | dg.AssetExecutionContext | dg.AssetCheckExecutionContext) -> Iterator[None]:
     """Turns the errors that leave its body into Dagster's; any other error is a bug and goes through, untried."""
     try:
         yield

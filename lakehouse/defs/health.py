@@ -118,20 +118,25 @@ def report_checks(
         context.log.info(f"{table.key} is checked at the end of the run that writes it next: {', '.join(writers)}")
         return
     for verdict in verdicts:
-        evaluation = dg.AssetCheckEvaluation(
-            asset_key=table_key(table),
-            check_name=verdict.name,
-            passed=verdict.ok,
-            severity=verdict.severity,
-            description=verdict.sentence,
-            metadata={**verdict.numbers},
-            blocking=False,
-        )
+        evaluation = evaluation_of(table, verdict)
         if fails:
             context.instance.report_runless_asset_event(evaluation)
             continue
         # `log_event` takes evaluations; only its annotation does not say so. Source: dagster 1.13.27, op_execution_context.py
         context.log_event(evaluation)  # pyright: ignore[reportArgumentType]
+
+
+def evaluation_of(table: Table, verdict: TableVerdict) -> dg.AssetCheckEvaluation:
+    """A verdict as an event on the table's asset."""
+    return dg.AssetCheckEvaluation(
+        asset_key=table_key(table),
+        check_name=verdict.name,
+        passed=verdict.ok,
+        severity=verdict.severity,
+        description=verdict.sentence,
+        metadata={**verdict.numbers},
+        blocking=False,
+    )
 
 
 def _readable(snapshot: Snapshot, missing: tuple[str, ...]) -> TableVerdict:

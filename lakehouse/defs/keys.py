@@ -2,13 +2,16 @@
 
 import dagster as dg
 
+from lakehouse.core.adoption.adopted import Adopted
 from lakehouse.core.declaration.landing import Landing
 from lakehouse.core.declaration.table import Table
 from lakehouse.engine.lake import Lake
 
 
 def table_key(table: Table) -> dg.AssetKey:
-    """The asset key of a table: layer, name."""
+    """The asset key of a table: layer, name; of a table that another asset writes, that one's key."""
+    if isinstance(table.write, Adopted) and table.write.asset_key:
+        return dg.AssetKey(list(table.write.asset_key))
     return dg.AssetKey(table.key.split("/"))
 
 
@@ -34,4 +37,6 @@ def inventory_key(lake: Lake) -> dg.AssetKey:
 
 def pool_of(table: Table) -> str:
     """The pool that all who write a table share: its own run and its compaction, one at a time."""
+    if isinstance(table.write, Adopted) and table.write.pool:
+        return table.write.pool
     return f"table_{table.key.replace('/', '_')}"

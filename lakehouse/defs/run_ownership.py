@@ -6,26 +6,38 @@ for hours. `python -m lakehouse.defs.run_ownership FOLDER` closes them in the in
 
 import os
 import sys
+from collections.abc import Mapping
 
 import dagster as dg
 from dagster import DagsterRunStatus, RunsFilter
 
 from lakehouse.runtime.processes import Process, identify
 
-_TAG = "lakehouse/process"
+# The page shows no tag that begins so. Source: dagster 1.13, dagster/_core/storage/tags.py, HIDDEN_TAG_PREFIX
+_HIDDEN = ".dagster/lakehouse_"
 # Queued runs are not among them: they wait for the next daemon, and it starts them.
 _CARRIED = [DagsterRunStatus.NOT_STARTED, DagsterRunStatus.STARTING, DagsterRunStatus.STARTED, DagsterRunStatus.CANCELING]
+
+
+def machine_tag(name: str) -> str:
+    """The tag that our programs read and that is kept from the list of runs."""
+    return _HIDDEN + name
+
+
+def read_tag(tags: Mapping[str, str], name: str) -> str | None:
+    """What a run's tags say under `machine_tag`, or under the name that an older program gave it."""
+    return tags.get(machine_tag(name), tags.get(f"lakehouse/{name}"))
 
 
 def process_tag(run_id: str) -> dict[str, str]:
     """The tag that says: this process carries that run. It names the run, since Dagster copies tags to a run that repeats another."""
     process = identify(os.getpid())
-    return {} if process is None else {_TAG: f"{run_id} {process.pid} {process.born}"}
+    return {} if process is None else {machine_tag("process"): f"{run_id} {process.pid} {process.born}"}
 
 
 def carrier(run: dg.DagsterRun) -> Process | None:
     """The process that said it carries the run, alive or not; `None` if none did so far."""
-    run_id, _, rest = run.tags.get(_TAG, "").partition(" ")
+    run_id, _, rest = (read_tag(run.tags, "process") or "").partition(" ")
     pid, _, born = rest.partition(" ")
     return Process(pid=int(pid), born=born) if run_id == run.run_id else None
 

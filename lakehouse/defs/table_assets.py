@@ -17,7 +17,7 @@ from lakehouse.defs.failures import dagster_words
 from lakehouse.defs.health import hand_on
 from lakehouse.defs.keys import landing_key, pool_of, table_key
 from lakehouse.defs.metadata.table import declared_metadata, table_metadata, write_metadata
-from lakehouse.defs.run_ownership import process_tag
+from lakehouse.defs.run_ownership import machine_tag, process_tag
 from lakehouse.defs.upkeep.after_write import compact_after_write
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.spark.sessions import session_id
@@ -36,7 +36,7 @@ def table_asset(table: Table, lake: Lake) -> dg.AssetsDefinition:
 
     @dg.asset(
         key=table_key(table),
-        deps=_deps(table),
+        deps=[landing_key(table.source)] if table.source else [table_key(source) for source in table.inputs],
         group_name=table.layer,
         kinds={"deltalake", "pyspark", table.layer},
         pool=pool_of(table),
@@ -88,7 +88,7 @@ def data_version(facts: TableFacts) -> str:
 
 def tag_session(context: dg.AssetExecutionContext, session: str) -> None:
     """Writes process and Spark session into the run's tags: what carries the run, and what to look for on the server."""
-    context.instance.add_run_tags(context.run.run_id, {**process_tag(context.run.run_id), "lakehouse/session": session})
+    context.instance.add_run_tags(context.run.run_id, {**process_tag(context.run.run_id), machine_tag("session"): session})
 
 
 def set_aside_text(table: Table, files: Sequence[SetAside]) -> str:
@@ -112,10 +112,6 @@ def _last_change(history: Commits, version: int) -> int:
     if changes:
         return changes[-1]
     return history.commits[0].version if history.commits else version
-
-
-def _deps(table: Table) -> list[dg.AssetKey]:
-    return [table_key(source) for source in table.inputs] if table.source is None else [landing_key(table.source)]
 
 
 def _freshness(table: Table) -> dg.FreshnessPolicy | None:

@@ -116,5 +116,5 @@ def _driver_conf(settings: Settings, jars: Sequence[Path]) -> dict[str, str]:
         # A left-over transaction version would silently swallow every later write of the session.
         "spark.databricks.delta.write.txnVersion.autoReset.enabled": "true",
         "spark.ui.enabled": "false",
-        **(s3a_conf(os.environ) if settings.on_s3 else {}),
+        **s3a_conf(os.environ),  # a table that others write may lie there, wherever the lake is
     }

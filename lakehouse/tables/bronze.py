@@ -23,6 +23,19 @@ flight_events = Table(
 
 Each tells the whole state of its flight as far as it was known by then. Partitioned by the hour (UTC) in which the event happened, so
 late events make small second files in hours long past. Delays and minutes in the air are minutes.""",
+    column_descriptions={
+        "event_rank": "place of the event type in the course of a flight, for events of one time",
+        "event_time": "when it happened (UTC)",
+        "flight_date": "local day of the scheduled departure",
+        "carrier": "carrier code, as in bronze/airlines",
+        "tailnum": "tail number, as in bronze/planes",
+        "origin": "FAA code of the airport of departure",
+        "dest": "FAA code of the destination",
+        "distance": "miles between the airports",
+        "dep_delay": "minutes after the scheduled departure, early ones negative",
+        "arr_delay": "minutes after the scheduled arrival, early ones negative",
+        "air_time": "minutes in the air",
+    },
 )
 
 weather = Table(
@@ -40,6 +53,19 @@ weather = Table(
     compaction=Compaction(min_small_files=6),
     fresh_within_hours=24,
     description="Hourly observations of the three airports' weather stations as they sent them: values are text, NA where one is missing.",
+    column_descriptions={
+        "origin": "FAA code of the airport",
+        "time_hour": "the hour of the observation (UTC)",
+        "temp": "temperature in degrees Fahrenheit",
+        "dewp": "dew point in degrees Fahrenheit",
+        "humid": "relative humidity in percent",
+        "wind_dir": "direction of the wind in degrees",
+        "wind_speed": "miles per hour",
+        "wind_gust": "miles per hour",
+        "precip": "precipitation in inches",
+        "pressure": "sea level pressure in millibars",
+        "visib": "visibility in miles",
+    },
 )
 
 planes = Table(
@@ -52,6 +78,7 @@ planes = Table(
         null_value="NA",
     ),
     write=Overwrite(),
+    column_descriptions={"year": "year of manufacture", "speed": "average cruising speed in miles per hour", "seats": "seats at most"},
     description="Planes by tail number, as in the newest file; a fifth of the tail numbers that flew are not among them.",
 )
 
@@ -65,6 +92,12 @@ airports = Table(
         null_value="NA",
     ),
     write=Overwrite(),
+    column_descriptions={
+        "alt": "altitude in feet",
+        "tz": "hours from UTC",
+        "dst": "zone of daylight saving time",
+        "tzone": "IANA time zone",
+    },
     description="Airports by FAA code, as in the newest file; altitude in feet, time zone in hours from UTC.",
 )
 

@@ -8,9 +8,29 @@ from lakehouse.tables import bronze, silver
 
 # Late is 15 minutes or more, as the U.S. Department of Transportation counts it.
 _LATE_MINUTES = 15
+_COLUMNS = {
+    "flight_date": "local day of the scheduled departure",
+    "flight_count": "flights announced",
+    "late_departure_count": "departed 15 minutes late or more",
+    "late_arrival_count": "arrived 15 minutes late or more",
+    "dep_delay_minutes": "sum of the delays at departure, early ones negative",
+    "arr_delay_minutes": "sum of the delays at arrival, early ones negative",
+    "average_dep_delay": "minutes",
+    "average_arr_delay": "minutes",
+    "observed_count": "departures whose hour has an observation of the weather",
+    "wet_count": "of these with precipitation",
+    "average_wind": "miles per hour",
+    "average_visibility": "miles",
+}
 
 
-@table(key="gold/carrier_daily", inputs=[silver.flights, bronze.airlines], write=Overwrite(), fresh_within_hours=24)
+@table(
+    key="gold/carrier_daily",
+    inputs=[silver.flights, bronze.airlines],
+    write=Overwrite(),
+    fresh_within_hours=24,
+    column_descriptions=_COLUMNS,
+)
 def carrier_daily(flights: DataFrame, airlines: DataFrame) -> DataFrame:
     """Flights, cancellations and delays per carrier and day, as far as they are known.
 
@@ -32,7 +52,13 @@ def carrier_daily(flights: DataFrame, airlines: DataFrame) -> DataFrame:
     return counted.join(named, "carrier", "left")
 
 
-@table(key="gold/route_delays", inputs=[silver.flights, silver.weather], write=Overwrite(), fresh_within_hours=24)
+@table(
+    key="gold/route_delays",
+    inputs=[silver.flights, silver.weather],
+    write=Overwrite(),
+    fresh_within_hours=24,
+    column_descriptions=_COLUMNS,
+)
 def route_delays(flights: DataFrame, weather: DataFrame) -> DataFrame:
     """Delays per route and day, with the weather at the origin in the hour of each departure.
 

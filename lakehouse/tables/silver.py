@@ -25,6 +25,7 @@ _MEASURES = {
     write=Merge(keys=("flight_id",), order_by=("event_time", "event_rank")),
     compaction=Compaction(min_small_files=12),
     fresh_within_hours=24,
+    column_descriptions={**bronze.flight_events.column_descriptions, "status": "the last thing that happened", "event_time": "when (UTC)"},
 )
 def flights(flight_events: DataFrame) -> DataFrame:
     """One row per flight, its latest known state: right under late, repeated and out-of-order events.
@@ -59,6 +60,7 @@ def flights(flight_events: DataFrame) -> DataFrame:
     write=Merge(keys=("origin", "observed_at"), order_by=("source_file", "source_line")),
     compaction=Compaction(min_small_files=6),
     fresh_within_hours=24,
+    column_descriptions={**bronze.weather.column_descriptions, "observed_at": "the hour of the observation (UTC)"},
 )
 def weather(weather: DataFrame) -> DataFrame:
     """One row per airport and hour (UTC), in numbers, null where a value is missing; what was sent last counts.

@@ -106,7 +106,9 @@ def wait_until_it_writes(settings: Settings, process: "subprocess.Popen[str]", k
     return found[0]
 
 
-def test_landing_to_gold_and_compaction_as_planned(settings: Settings, monkeypatch: pytest.MonkeyPatch, log_reads: Counter[str]) -> None:
+def test_landing_to_gold_and_compaction_as_planned(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch, log_reads: Counter[str], plans_made: Counter[str]
+) -> None:
     monkeypatch.setattr(read_probe, "_MOST_PAIRS", 3)  # what a probe asks for is its own tests' matter
     land(settings, "1.json", {"id": "a", "amount": 1, "d": "1"}, {"id": "b", "amount": 2, "d": "2"}, {"amount": 3})
     documents = run(settings, "materialize")
@@ -120,16 +122,20 @@ def test_landing_to_gold_and_compaction_as_planned(settings: Settings, monkeypat
     assert (first[ORDERS]["rows_written"], first[ORDERS]["rows_quarantined"], first[ORDERS]["files_read"]) == (2, 1, 1)
     land(settings, "2.json", {"id": "c", "amount": 1, "d": "1"})
     log_reads.clear()
+    plans_made.clear()
     again = {each["table"]: (each["rows_written"], each["version"]) for each in run(settings, "materialize")}
     # Each table before and after its own commit, and once more as the input of the next one; the checks are handed what the write read.
     assert log_reads == {ORDERS: 3, LATEST: 3, TOTALS: 2, f"quarantine/{ORDERS}": 1}
+    assert plans_made == {ORDERS: 1, LATEST: 1, TOTALS: 1}  # of each table as the write left it
     assert again[ORDERS] == (1, 1)
     [plan] = run(settings, "plan", ORDERS)
     del plan["fleet"]  # what the sensor would say, which a plan alone does not
     assert (plan["files_removed"], plan["files_added"]) == (2, 1)
     log_reads.clear()
+    plans_made.clear()
     done = run(settings, "compact", ORDERS, "--probe")
     assert log_reads == {ORDERS: 3, f"quarantine/{ORDERS}": 1}  # the terminal, before Spark is asked for; then before and after the commit
+    assert plans_made == {ORDERS: 3}  # the terminal's, the run's, and of the table as it is then
     assert {name: done[name] for name in plan} == plan
     for name in ("files_removed", "files_added", "bytes_removed"):
         assert done[f"actual_{name}"] == plan[name]

@@ -12,7 +12,7 @@ from lakehouse.core.reasons import Reason
 from lakehouse.engine.clock import now_ms
 from lakehouse.engine.compaction.cost_ledger import with_account
 from lakehouse.engine.compaction.hold_back import breaker_of, hold_back_now
-from lakehouse.engine.compaction.read_probe import backoffs, probe_compaction, probes, record_probe, take_pairs
+from lakehouse.engine.compaction.read_probe import probe_compaction, probes, read_probes, record_probe, take_pairs
 from lakehouse.engine.compaction.run import compact
 from lakehouse.engine.lake import Lake, open_lake
 from lakehouse_tests.conftest import own_settings
@@ -114,13 +114,13 @@ def test_what_does_not_pay_is_held_off_by_what_the_journal_says(tmp_path: Path) 
             budget_seconds=6.0,
         )
         record_probe(lake, probe)
-        assert bool(backoffs(lake.store, hour * hour_ms)) == (hour == 2)
-    [held] = backoffs(lake.store, 3 * hour_ms).values()
-    assert held.sentence.startswith("compaction is tried again in 5.0 h, since it does not pay: 3 probes")
-    assert backoffs(lake.store, 8 * hour_ms) == {}
+        assert bool(read_probes(lake.store, hour * hour_ms)[events.key].backoff) == (hour == 2)
+    held = read_probes(lake.store, 3 * hour_ms)[events.key].backoff
+    assert held is not None and held.sentence.startswith("compaction is tried again in 5.0 h, since it does not pay: 3 probes")
+    assert read_probes(lake.store, 8 * hour_ms)[events.key].backoff is None
     assert hold_back_now(lake, events, None) is None  # they were measured in 1970
     lake.store.put(f"_lakehouse/probes/{events.key}/9.json", b"{}")
-    assert backoffs(lake.store, 3 * hour_ms) == {}
+    assert read_probes(lake.store, 3 * hour_ms)[events.key].backoff is None
 
 
 def test_a_damaged_record_is_named(tmp_path: Path) -> None:

@@ -80,13 +80,9 @@ def _sums(found: Mapping[str, Backtest]) -> Iterator[tuple[str, ...]]:
     )
     yield ("bytes ingested", *(bytes_text(each.bytes_ingested) for each in replays))
     yield ("bytes rewritten", *(bytes_text(each.bytes_rewritten) for each in replays))
-    yield ("rewritten per ingested", *(_ratio(each.write_amplification) for each in replays))
+    yield ("rewritten per ingested", *("-" if (ratio := each.write_amplification) is None else f"{ratio:.2f}" for each in replays))
     yield ("seconds", *(f"{each.seconds:,.1f}" for each in replays))
     yield ("USD", *(f"{each.usd:,.6f}" for each in replays))
-
-
-def _ratio(value: float | None) -> str:
-    return "-" if value is None else f"{value:.2f}"
 
 
 def _print_replay_steps(backtest: Backtest, *, verbose: bool) -> None:
@@ -95,7 +91,9 @@ def _print_replay_steps(backtest: Backtest, *, verbose: bool) -> None:
         show("no compaction at any version")
         return
     heads = ("version", "time", "operation", "files", "small", "bytes", "files -", "files +", "bytes -", "why")
-    print_grid(heads, [_row(replay_step) for replay_step in shown], numbers=("version", *heads[3:9]), style=_style)
+    print_grid(
+        heads, [_row(replay_step) for replay_step in shown], numbers=("version", *heads[3:9]), style=lambda row: "cyan" if row[6] else ""
+    )
 
 
 def _row(replay_step: ReplayStep) -> tuple[str, ...]:
@@ -105,10 +103,6 @@ def _row(replay_step: ReplayStep) -> tuple[str, ...]:
     done = (count_text(removed), count_text(added), bytes_text(sum(run.bytes_removed for run in runs))) if runs else ("", "", "")
     why = "; then ".join(run.sentence for run in runs) or replay_step.sentence
     return (str(replay_step.version), time_text(replay_step.committed_ms), replay_step.operation, *counts, *done, why)
-
-
-def _style(row: Any) -> str:
-    return "cyan" if row[6] else ""
 
 
 def _replay(name: str, backtest: Backtest) -> dict[str, Any]:

@@ -7,7 +7,7 @@ import click
 
 from lakehouse.cli.commands.plan import plan_document, print_plans
 from lakehouse.cli.context import Found, LakeContext, complete_table, open_declared
-from lakehouse.cli.output import bytes_text, count_text, json_option, print_grid, show, write_json
+from lakehouse.cli.output import json_option, print_figures, show, write_json
 from lakehouse.cli.spark_server import driver_for_command
 from lakehouse.core.compaction.outcome import CompactionOutcome
 from lakehouse.core.declaration.table import Table
@@ -70,19 +70,6 @@ def _print(document: Mapping[str, Any]) -> None:
         return
     versions = f"version {document['version']} -> {document['version_after']}"
     show(f"{document['table']}: {versions}, {document['reason']}: {document['sentence']}")
-    estimate = document["estimate"]
-    rows = [
-        ("files removed", count_text(document["files_removed"]), count_text(document["actual_files_removed"])),
-        ("files added", count_text(document["files_added"]), count_text(document["actual_files_added"])),
-        ("bytes removed", bytes_text(document["bytes_removed"]), bytes_text(document["actual_bytes_removed"])),
-        ("bytes added", bytes_text(estimate["bytes_written"]), bytes_text(document["actual_bytes_added"])),
-        ("seconds", _number(estimate["seconds"], 2), _number(document["actual_seconds"], 2)),
-        ("USD", _number(estimate["usd"], 6), _number(document["actual_usd"], 6)),
-    ]
-    print_grid(("", "predicted", "actual"), rows, numbers=("predicted", "actual"))
+    print_figures(document)
     for sentence in document["sentences"]:
         show(sentence)
-
-
-def _number(value: float | None, digits: int) -> str:
-    return "-" if value is None else f"{value:.{digits}f}"

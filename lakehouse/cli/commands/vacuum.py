@@ -9,7 +9,7 @@ import click
 
 from lakehouse.cli.context import LakeContext, complete_table, open_declared
 from lakehouse.cli.exit_codes import error_cell, tell_once
-from lakehouse.cli.output import bytes_text, count_text, json_option, print_grid, show, tell, write_json
+from lakehouse.cli.output import bytes_text, count_text, json_option, print_figures, print_grid, show, tell, write_json
 from lakehouse.cli.spark_server import driver_for_command
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.errors import Broken, LakehouseError
@@ -144,6 +144,9 @@ def _print(documents: Sequence[Mapping[str, Any]], *, dry_run: bool) -> None:
     ]
     print_grid(("table", "mode", "files", "bytes", *actual, ""), rows, numbers=("files", "bytes", *actual))
     for each in documents:
+        if each["files"] and not dry_run:
+            show(f"{each['table']}:")
+            print_figures(each)
         for note in each.get("notes", ()):
             show(f"{each['table']}: {note}")
         for name, why in [*each.get("spared", {}).items(), *each.get("failed", {}).items()]:

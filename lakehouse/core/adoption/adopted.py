@@ -16,12 +16,15 @@ class Adopted:
 
     `writers` says how their commits are kept from being lost to a compaction's: `none` commits while a compaction runs; all commit by
     `conditional` writes, and so does Spark, by a log store that a person has set; `unknown`: it is not compacted. `orphans`: files that
-    the log never told of may be somebody else's, and stay, unless they are said to be the table's own.
+    the log never told of may be somebody else's, and stay, unless they are said to be the table's own. `asset_key` and `pool` are those of
+    the asset that writes it, where that is one of the same Dagster project.
     """
 
     uri: str
     writers: type_of_writers = "unknown"
     orphans: type_of_orphans = "keep"
+    asset_key: tuple[str, ...] = ()
+    pool: str = ""
 
     def __post_init__(self) -> None:
         for name, accepted in (("writers", get_args(type_of_writers)), ("orphans", get_args(type_of_orphans))):

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from statistics import fmean, pstdev
 
-from lakehouse.core.reasons import Reason
+from lakehouse.core.reasons import Explanation, Reason
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,8 +29,8 @@ class ReplayedCompaction:
 class ReplayStep:
     """A version that a writer made, and what upkeep did before the next one; counts are those after it.
 
-    `row_count` is `None` where the log does not tell. `reason` and `sentence` are of the look that led to a run, otherwise of the last
-    one; `reason` is `None` for what really happened.
+    `row_count` is `None` where the log does not tell. `explanation` is that of the look that led to a run, otherwise of the last one;
+    `None` for what really happened.
     """
 
     version: int
@@ -41,9 +41,18 @@ class ReplayStep:
     size_bytes: int
     row_count: int | None
     bytes_ingested: int
-    reason: Reason | None = None
-    sentence: str = ""
+    explanation: Explanation | None = None
     runs: tuple[ReplayedCompaction, ...] = ()
+
+    @property
+    def reason(self) -> Reason | None:
+        """Out of the closed list."""
+        return self.explanation.reason if self.explanation else None
+
+    @property
+    def sentence(self) -> str:
+        """Why it ran or did not; of what really happened, what ran."""
+        return self.explanation.sentence if self.explanation else next((run.sentence for run in self.runs), "")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

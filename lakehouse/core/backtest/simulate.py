@@ -70,7 +70,7 @@ def real_result(file_history: FileHistory, policy: Compaction, *, rates: Rates =
             last = replay_steps[-1]
             now = _replay_step(commit, live.values(), policy)
             counts = {name: getattr(now, name) for name in ("file_count", "small_file_count", "size_bytes")}
-            replay_steps[-1] = replace(last, runs=(*last.runs, *runs), sentence=last.sentence or runs[0].sentence, **counts)
+            replay_steps[-1] = replace(last, runs=(*last.runs, *runs), **counts)
     return _backtest(file_history, replay_steps, Uncertainty())
 
 
@@ -104,7 +104,7 @@ class _Replay:
                 again_ms = next_look_ms(self._policy, runs[-1].ended_ms)
                 later = {time for time in (*times, again_ms) if time is not None and time >= runs[-1].ended_ms}
                 times, plan = sorted(time for time in later if until_ms is None or time < until_ms), None
-        return _replay_step(commit, self._table.files, self._policy, reason=seen.reason, sentence=seen.sentence, runs=tuple(runs))
+        return _replay_step(commit, self._table.files, self._policy, explanation=seen.explanation, runs=tuple(runs))
 
     def _times(self, committed_ms: int, until_ms: int | None) -> list[int]:
         """When the table is looked at before the next commit; also when the last run's cooldown is over."""

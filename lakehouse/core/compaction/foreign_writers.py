@@ -6,7 +6,6 @@ each such commit says how long its statement took. Whoever comes at intervals le
 Source: delta-io/delta v4.4.0, `ConflictChecker.scala`, checkForAddedFilesThatShouldHaveBeenReadByCurrentTxn.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from statistics import median
@@ -47,17 +46,14 @@ def write_intervals_of(history: Commits) -> WriteIntervals | None:
     if len(foreign) < _LEAST:
         return None
     busy = [_seconds(commit) for commit in foreign]
-    return WriteIntervals(last_ms=foreign[-1].committed_ms, busy_seconds=median(busy), idle_seconds=median(_idle(foreign)))
+    # From each commit to the start of the next; none where two ran at the same time.
+    idle = [max(0.0, (later.committed_ms - earlier.committed_ms) / 1000 - _seconds(later)) for earlier, later in pairwise(foreign)]
+    return WriteIntervals(last_ms=foreign[-1].committed_ms, busy_seconds=median(busy), idle_seconds=median(idle))
 
 
 def _is_foreign(commit: Commit) -> bool:
     own = any(application.startswith(_OWN) for application in commit.applications)
     return commit.changed_data and commit.operation in _READ_BEFORE_THEY_WRITE and not own
-
-
-def _idle(commits: Sequence[Commit]) -> list[float]:
-    """From each commit to the start of the next; none where two ran at the same time."""
-    return [max(0.0, (later.committed_ms - earlier.committed_ms) / 1000 - _seconds(later)) for earlier, later in pairwise(commits)]
 
 
 def _seconds(commit: Commit) -> float:

@@ -5,6 +5,7 @@ from typing import Any
 
 from lakehouse.core.compaction.comparison import Comparison
 from lakehouse.core.compaction.plan import CompactionPlan
+from lakehouse.core.costs.figures import Figure, figures_as_json
 from lakehouse.core.costs.ledger import Account, Entry, Errors
 from lakehouse.core.costs.measured_benefit import Probe
 from lakehouse.core.delta.table_facts import TableFacts
@@ -50,6 +51,20 @@ class CompactionOutcome:
         return next((entry for entry in entries if entry.compaction.version == self.version_after), None)
 
     @property
+    def figures(self) -> tuple[Figure, ...]:
+        """Predicted beside actual; a compaction that committed nothing took no seconds that are known."""
+        entry = self.entry
+        actual = {
+            "files_removed": self.files_removed,
+            "files_added": self.files_added,
+            "bytes_removed": self.bytes_removed,
+            "bytes_added": self.bytes_added,
+            "seconds": entry.compaction.seconds if entry else None,
+            "usd": None if entry is None or entry.usd is None else round(entry.usd, 9),
+        }
+        return tuple(Figure(name, predicted, actual[name]) for name, predicted in self.plan.predicted.items())
+
+    @property
     def sentences(self) -> tuple[str, ...]:
         """What is told below the figures of a compaction that committed: by what it was predicted, its seconds, its gain, the account."""
         if self.version_after is None:
@@ -68,12 +83,8 @@ class CompactionOutcome:
         return {
             **self.plan.as_json(),
             "version_after": self.version_after,
-            "actual_files_removed": self.files_removed,
-            "actual_files_added": self.files_added,
-            "actual_bytes_removed": self.bytes_removed,
-            "actual_bytes_added": self.bytes_added,
-            "actual_seconds": entry.compaction.seconds if entry else None,
-            "actual_usd": None if entry is None or entry.usd is None else round(entry.usd, 9),
+            **{f"actual_{each.name}": each.actual for each in self.figures},
+            "figures": figures_as_json(self.figures),
             **{f"mean_error_{name}": share for name, share in means.items()},
             "write_amplification": account.as_json()["write_amplification"] if account else None,
             "optimize_seconds": round(self.seconds_optimize, 3),

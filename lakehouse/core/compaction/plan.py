@@ -17,6 +17,7 @@ from lakehouse.core.costs.estimate import DEFAULT_RATES, Estimate, Rates, estima
 from lakehouse.core.declaration.compaction_policy import BinPacking, Compaction, LiquidClustering, ZOrder, policy_for
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.delta.commits import Commits
+from lakehouse.core.delta.features import unknown_features
 from lakehouse.core.delta.partition_values import by_name, typed_partition
 from lakehouse.core.delta.snapshot import CATALOG_FEATURES, Snapshot, type_of_partition
 from lakehouse.core.errors import Refused
@@ -98,8 +99,8 @@ class CompactionPlan(Explained):
             "files_added": self.files_added,
             "bytes_removed": self.bytes_removed,
             "files_left": self.files_left,
-            "verify": self.verify,
-            "verify_sentence": self.verify_sentence,
+            "verify": self.verify if self.bins else None,
+            "verify_sentence": self.verify_sentence if self.bins else None,
             "estimate": self.estimate.as_json(),
             "bins": [[file.path for file in bin_.files] for bin_ in self.bins],
         }
@@ -150,6 +151,8 @@ def plan_compaction(
                 f"plan of {snapshot.table}: table feature {feature} is not planned: a catalog-managed table refuses maintenance; "
                 "accepted: tables without it"
             )
+    if unknown := unknown_features(snapshot.features):
+        raise Refused(f"plan of {snapshot.table}: table feature {unknown[0]} is not known here; accepted: tables without it")
     now = _situation(snapshot, policy, rates=rates, now_ms=snapshot.committed_ms if now_ms is None else now_ms, history=history)
     return _priced(now, _rewrite(now))
 

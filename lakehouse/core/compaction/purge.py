@@ -6,7 +6,6 @@ A file that still holds a dropped column is rewritten as well, which no log tell
 """
 
 from collections import Counter
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from lakehouse.core.compaction.bin_packing import is_warm, keeps_cores_busy, plan_packing
@@ -43,7 +42,7 @@ def plan_purge(now: PlanningFacts) -> Rewrite | None:
         return None
     target = now.policy.target_file_bytes
     shares = _shares(now, target)
-    while shares and _merges(shares) and not keeps_cores_busy(now, shares):
+    while any(len(bin_.files) > 1 for share in shares for bin_ in share.bins) and not keeps_cores_busy(now, shares):
         target //= 2
         shares = _shares(now, target)
     if not shares:
@@ -90,10 +89,6 @@ def _shares(now: PlanningFacts, target: int) -> list[PartitionPlan]:
 
 def _is_purged(file: DataFile) -> bool:
     return file.deletion_vector is not None and (file.row_count is None or file.deleted_row_count > 0)
-
-
-def _merges(shares: Sequence[PartitionPlan]) -> bool:
-    return any(len(bin_.files) > 1 for share in shares for bin_ in share.bins)
 
 
 def _small_files_left(now: PlanningFacts) -> int:

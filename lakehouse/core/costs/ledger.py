@@ -6,6 +6,7 @@ from statistics import fmean
 from typing import Any, Protocol
 
 from lakehouse.core.costs.estimate import price, requests
+from lakehouse.core.costs.figures import share_off
 from lakehouse.core.declaration.prices import DEFAULT_PRICES, Prices
 from lakehouse.core.delta.commits import Commits, LoggedCompaction
 from lakehouse.core.text import count_of, size_text
@@ -88,7 +89,8 @@ class Account:
         off = f"files {_share(means.files)}, bytes added {_share(means.bytes_)}, seconds {_share(means.seconds)}"
         errors = f"{count_of(len(self.entries), 'compaction')}; mean error of the newest {runs}: {off}"
         rewritten = f"{size_text(self.bytes_rewritten)} rewritten for {size_text(self.bytes_ingested)} ingested"
-        amplification = f"write amplification {_times(self.write_amplification)}: {rewritten}"
+        ratio = "unknown" if self.write_amplification is None else f"{self.write_amplification:.2f}"
+        amplification = f"write amplification {ratio}: {rewritten}"
         forgotten = "; older ones are forgotten" if self.wasted_runs >= RUNS_KEPT else ""
         wasted = f"wasted: {count_of(self.wasted_runs, 'run')}, {self.wasted_seconds:.1f} s, {size_text(self.wasted_bytes)}{forgotten}"
         return (errors, amplification, wasted) if self.entries else (amplification, wasted)
@@ -144,14 +146,10 @@ def _errors(run: LoggedCompaction) -> Errors:
         return Errors()
     files_off = abs(told.files_removed - run.files_removed) + abs(told.files_added - run.files_added)
     return Errors(
-        files=_error(files_off, run.files_removed + run.files_added),
-        bytes_=None if told.bytes_added is None else _error(abs(told.bytes_added - run.bytes_added), run.bytes_added),
-        seconds=None if told.seconds is None or run.seconds is None else _error(abs(told.seconds - run.seconds), run.seconds),
+        files=share_off(files_off, run.files_removed + run.files_added),
+        bytes_=None if told.bytes_added is None else share_off(abs(told.bytes_added - run.bytes_added), run.bytes_added),
+        seconds=None if told.seconds is None or run.seconds is None else share_off(abs(told.seconds - run.seconds), run.seconds),
     )
-
-
-def _error(off: float, actual: float) -> float | None:
-    return off / actual if actual else None
 
 
 def _means(errors: Sequence[Errors]) -> Errors:
@@ -169,7 +167,3 @@ def _mean(shares: Sequence[float | None]) -> float | None:
 
 def _share(share: float | None) -> str:
     return "unknown" if share is None else f"{share:.1%}"
-
-
-def _times(ratio: float | None) -> str:
-    return "unknown" if ratio is None else f"{ratio:.2f}"

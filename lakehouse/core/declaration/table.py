@@ -105,6 +105,7 @@ class Table:
     fresh_within_hours: float | None = None
     prices: Prices = DEFAULT_PRICES
     description: str = ""
+    column_descriptions: dict[str, str] = field(default_factory=dict[str, str])
 
     def __post_init__(self) -> None:
         parts = self.key.split("/")
@@ -163,6 +164,7 @@ class Table:
             raise Refused(f"Table {self.key}: {said} is a strategy of whoever writes; accepted: BySensor, Scheduled or NoCompaction")
 
     def _check_landed(self, source: Landing) -> None:
+        check_columns(f"Table {self.key}: column_descriptions", [*self.column_descriptions], among=source.column_names)
         if self.inputs:
             raise Refused(f"Table {self.key}: inputs is given beside source=; accepted: inputs only beside a transform")
         if source.changes is not None:

@@ -17,7 +17,8 @@ _OWN_TRANSACTIONS = "lakehouse/"
 class Commit:
     """One commit, as its `commitInfo` and actions tell it. `changed_data`: it added or removed rows, not only files.
 
-    `change_paths` are its files of change data. `applications` are those whose transaction ids it carries.
+    `change_paths` are its files of change data. `applications` are those whose transaction ids it carries. `engine` is the program that
+    made it, empty where it does not say.
     """
 
     version: int
@@ -33,6 +34,7 @@ class Commit:
     parameters: Mapping[str, str] = field(default_factory=dict[str, str])
     metrics: Mapping[str, str] = field(default_factory=dict[str, str])
     applications: tuple[str, ...] = ()
+    engine: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,12 +6,12 @@ from typing import Any
 
 from lakehouse.core.delta.table_facts import TableFacts
 from lakehouse.core.ingest.batches import SetAside
-from lakehouse.core.reasons import Reason
+from lakehouse.core.reasons import Explained
 from lakehouse.core.scheduling.strategy_selection import StrategyChoice
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WriteOutcome:
+class WriteOutcome(Explained):
     """One run of a table's write. `version_after` equals `version_before` where nothing was committed; `None` is no table.
 
     `properties_left` are those that the strategy would set otherwise, with the values that a person gave them. `facts` is the table as its
@@ -19,8 +19,6 @@ class WriteOutcome:
     """
 
     table: str
-    reason: Reason
-    sentence: str
     version_before: int | None
     version_after: int | None
     rows_written: int = 0

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from lakehouse.core.costs.figures import Figure, figures_as_json
 from lakehouse.core.vacuum.facts import VacuumRecord
 from lakehouse.core.vacuum.plan import VacuumPlan
 
@@ -17,11 +18,24 @@ class VacuumOutcome:
     spared: Mapping[str, str] = field(default_factory=dict[str, str])
     failed: Mapping[str, str] = field(default_factory=dict[str, str])
 
+    @property
+    def figures(self) -> tuple[Figure, ...]:
+        """Predicted beside actual."""
+        plan, record = self.plan, self.record
+        return (
+            Figure("files", plan.file_count, record.deleted_files),
+            Figure("bytes", plan.size_bytes, record.deleted_bytes),
+            Figure("requests", sum(plan.requests.values()), sum(record.requests.values())),
+            Figure("seconds", round(plan.seconds, 3), round(record.seconds, 3)),
+            Figure("usd", round(plan.usd, 9), round(record.usd, 9)),
+        )
+
     def as_json(self) -> dict[str, Any]:
         """The plan's shape, and the actual figures under the same names with the prefix `actual_`."""
         record = self.record
         return {
             **self.plan.as_json(),
+            "figures": figures_as_json(self.figures),
             "actual_files": record.deleted_files,
             "actual_bytes": record.deleted_bytes,
             "actual_is_at_most": record.is_at_most,

@@ -18,6 +18,7 @@ from typing import Any
 from lakehouse.core.costs.estimate import price
 from lakehouse.core.declaration.prices import DEFAULT_PRICES, Prices
 from lakehouse.core.declaration.vacuum_policy import SAFE_RETENTION_HOURS, SHORT_RETENTION_RISK, Vacuum, type_of_mode
+from lakehouse.core.delta.features import unknown_features
 from lakehouse.core.delta.retention import RETENTION
 from lakehouse.core.delta.snapshot import CATALOG_FEATURES
 from lakehouse.core.errors import Broken, Refused
@@ -146,7 +147,7 @@ class LaterFacts:
     def __init__(self, facts: VacuumFacts, *, horizon_ms: int, now_ms: int) -> None:
         self._table, self._classifier = facts.table_files.table, _classifier(facts, now_ms=now_ms, horizon_ms=horizon_ms)
         self._late = RemovedSince(facts, self._classifier.horizon_ms)
-        self._allows_any = facts.table_files.retention_ms is not None and facts.features.isdisjoint(CATALOG_FEATURES)
+        self._allows_any = facts.table_files.retention_ms is not None and not unknown_features(facts.features)
 
     def allow(self, candidates: Iterable[Candidate]) -> list[Candidate]:
         """Those of the files that may still go, each of Hadoop's checksums with its file."""
@@ -172,6 +173,8 @@ def _refuse_unsafe(facts: VacuumFacts, policy: Vacuum) -> None:
     for feature in CATALOG_FEATURES:
         if feature in facts.features:
             raise Refused(f"{where}: table feature {feature}: its catalog alone deletes files; accepted: tables without it")
+    if unknown := unknown_features(facts.features):
+        raise Refused(f"{where}: table feature {unknown[0]} is not known here, nor which files it needs; accepted: tables without it")
     if table_files.retention_ms is None:
         raise Refused(
             f"{where}: {RETENTION} is {facts.properties.get(RETENTION)!r}, which cannot be understood; accepted: like 'interval 7 days'"

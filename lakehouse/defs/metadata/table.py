@@ -4,7 +4,7 @@ Numbers stand under keys that never change, so that Dagster plots them over time
 Dagster's. No value comes from the environment: metadata is shown to everybody.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable
 from dataclasses import asdict, fields, replace
 from itertools import groupby, islice
 from operator import itemgetter
@@ -14,6 +14,7 @@ import dagster as dg
 
 from lakehouse.core.compaction.outcome import CompactionOutcome
 from lakehouse.core.compaction.plan import plan_once_cold
+from lakehouse.core.costs.figures import FIGURE_HEADS, Figure
 from lakehouse.core.costs.measured_benefit import Probe
 from lakehouse.core.declaration.compaction_policy import policy_for
 from lakehouse.core.declaration.prices import Prices
@@ -27,7 +28,7 @@ from lakehouse.core.scheduling.rewrite_loops import Rewrites
 from lakehouse.core.scheduling.triggers import OnceCold, TableState, state_of
 from lakehouse.core.text import count_of, size_text, utc_text
 from lakehouse.core.vacuum.outcome import VacuumOutcome
-from lakehouse.defs.dagster_records import NewestFacts
+from lakehouse.defs.dagster_records import COMMITTED, NewestFacts
 from lakehouse.defs.metadata.markdown import Markdown, markdown_table, markdown_text, markdown_value
 from lakehouse.defs.metadata.pictures import histogram_picture
 from lakehouse.engine.clock import now_ms
@@ -39,9 +40,10 @@ type_of_metadata = dict[str, Any]
 
 # The fields of a TableState that are plotted; the health has the others.
 _STATE_NUMBERS = (
-    *("mergeable_bytes", "files_after", "purged_row_count", "oldest_small_ms", "last_compaction_ms"),
+    *("mergeable_bytes", "files_after", "purged_row_count"),
     *("deleted_rows_share", "estimate_seconds", "estimate_usd"),
 )
+_STATE_TIMES = ("oldest_small", "last_compaction")
 # What the sensor knows by itself.
 _DECLARED = ("table", "prices")
 # A page of them says enough; the terminal's dry run has all.
@@ -73,12 +75,13 @@ def table_metadata(table: Table, assessed: Assessment) -> type_of_metadata:
     in_force = {"sensor_driven": isinstance(strategy, BySensor), "chosen": type(strategy).__name__}
     state = replace(state_of(snapshot, health, once_cold), last_compaction_ms=assessed.last_compaction_ms, **in_force)
     numbers = {name: number for name in _STATE_NUMBERS if (number := getattr(state, name)) is not None}
+    times = {name: _timestamp(ms) for name in _STATE_TIMES if (ms := getattr(state, f"{name}_ms")) is not None}
     return {
         "lakehouse/summary": markdown_value(_summary_table(health, state)),
         "lakehouse/sizes": markdown_value(*_picture(health)),
         "lakehouse/version": snapshot.version,
         **health_numbers(health),
-        **{f"lakehouse/{name}": number for name, number in numbers.items()},
+        **{f"lakehouse/{name}": value for name, value in (numbers | times).items()},
         "lakehouse/strategy_in_force": type(strategy).__name__,
         "lakehouse/state": dg.MetadataValue.json(
             {name: value for name, value in asdict(state).items() if name not in _DECLARED} | {"rewrites": asdict(assessed.rewrites)}
@@ -86,7 +89,7 @@ def table_metadata(table: Table, assessed: Assessment) -> type_of_metadata:
         **({} if health.row_count is None else {"dagster/row_count": health.row_count}),
         **_landed_batch(table, snapshot),
         "dagster/uri": snapshot.uri,
-        "dagster/column_schema": column_schema(snapshot),
+        "dagster/column_schema": column_schema(table, snapshot),
         "lakehouse/health": health.sentence,
         "lakehouse/health_parts": markdown_value(_parts_table(health)),
         "lakehouse/plan": health.plan.sentence,
@@ -130,14 +133,14 @@ def _state_of_older_program(facts: NewestFacts) -> dict[str, Any]:
     return {**told, **nested, "chosen": facts.texts.get("lakehouse/strategy_in_force")}
 
 
-def column_schema(snapshot: Snapshot) -> dg.TableSchema:
-    """The columns for Dagster's Columns page."""
+def column_schema(table: Table, snapshot: Snapshot) -> dg.TableSchema:
+    """The columns for Dagster's Columns page; a column's own comment comes before what the declaration says of it."""
     return dg.TableSchema(
         columns=[
             dg.TableColumn(
                 name=column.name,
                 type=column.type,
-                description=column.comment or None,
+                description=column.comment or table.column_descriptions.get(column.name),
                 constraints=dg.TableColumnConstraints(nullable=column.nullable),
             )
             for column in snapshot.columns
@@ -166,6 +169,7 @@ def vacuum_metadata(outcome: VacuumOutcome, prices: Prices) -> type_of_metadata:
         "lakehouse/list_seconds_saved": round(record.list_seconds_saved, 3),
         "lakehouse/list_usd_saved": round(record.lists_saved * prices.usd_per_1000_puts / 1_000, 9),
         "lakehouse/prices": f"list prices of {prices.region}, {prices.as_of}",
+        "lakehouse/account": _figures_table(outcome.figures),
         "lakehouse/spared": record.spared,
         "lakehouse/failed": len(outcome.failed),
         "lakehouse/vacuum": dg.MetadataValue.json(document | named),
@@ -192,23 +196,14 @@ def compaction_metadata(outcome: CompactionOutcome) -> type_of_metadata:
     plan, entry, document = outcome.plan, outcome.entry, outcome.as_json()
     named = islice(((place, path) for place, paths in enumerate(document["bins"]) for path in paths), _PATHS)
     document["bins"] = [[path for _, path in paths] for _, paths in groupby(named, key=itemgetter(0))]
-    actual = {
-        "files_removed": outcome.files_removed,
-        "files_added": outcome.files_added,
-        "bytes_removed": outcome.bytes_removed,
-        "bytes_added": outcome.bytes_added,
-        "seconds": entry.compaction.seconds if entry else None,
-        "usd": round(entry.usd, 9) if entry and entry.usd is not None else None,
-    }
-    pairs = {name: (predicted, actual[name]) for name, predicted in plan.predicted.items()}
     return {
         "lakehouse/plan": plan.sentence,
         "lakehouse/reason": plan.reason.name,
         "lakehouse/version_before": plan.version,
         **({} if outcome.version_after is None else {"lakehouse/version_after": outcome.version_after}),
-        **({} if entry is None else {"lakehouse/committed_ms": entry.compaction.committed_ms}),
-        **{f"lakehouse/predicted_{name}": predicted for name, (predicted, _) in pairs.items()},
-        **{f"lakehouse/actual_{name}": actual for name, (_, actual) in pairs.items() if actual is not None},
+        **({} if entry is None else {COMMITTED: _timestamp(entry.compaction.committed_ms)}),
+        **{f"lakehouse/predicted_{each.name}": each.predicted for each in outcome.figures},
+        **{f"lakehouse/actual_{each.name}": each.actual for each in outcome.figures if each.actual is not None},
         "lakehouse/predicted_by": plan.estimate.basis,
         "lakehouse/bytes_added": outcome.bytes_added,
         "lakehouse/optimize_seconds": round(outcome.seconds_optimize, 3),
@@ -219,7 +214,7 @@ def compaction_metadata(outcome: CompactionOutcome) -> type_of_metadata:
         "lakehouse/wasted_seconds": round(outcome.wasted_seconds, 3),
         **({} if outcome.rows_verified is None else {"lakehouse/rows_verified": outcome.rows_verified}),
         **({} if outcome.compared is None else {"lakehouse/verified_by": outcome.compared.by}),
-        "lakehouse/account": markdown_value(_account_table(pairs)),
+        "lakehouse/account": _figures_table(outcome.figures),
         "lakehouse/compaction": dg.MetadataValue.json(document),
         **_account_numbers(outcome),
         **_probe_numbers(outcome.probe),
@@ -288,6 +283,9 @@ def _parts_table(health: Health) -> Markdown:
     return markdown_table(["part", "weight", "value", "why"], rows)
 
 
-def _account_table(pairs: Mapping[str, tuple[float, float | None]]) -> Markdown:
-    rows = [[name.replace("_", " "), f"{predicted}", "-" if actual is None else f"{actual}"] for name, (predicted, actual) in pairs.items()]
-    return markdown_table(["", "predicted", "actual"], rows)
+def _figures_table(figures: Iterable[Figure]) -> dg.MarkdownMetadataValue:
+    return markdown_value(markdown_table(FIGURE_HEADS, [each.cells for each in figures]))
+
+
+def _timestamp(ms: int) -> dg.TimestampMetadataValue:
+    return dg.MetadataValue.timestamp(ms / 1000)

@@ -28,13 +28,14 @@ from lakehouse.defs.dagster_records import (
     spent_usd,
 )
 from lakehouse.defs.metadata.table import sensed_state
-from lakehouse.engine.compaction.read_probe import backoffs, scans
+from lakehouse.defs.run_ownership import read_tag
+from lakehouse.engine.compaction.read_probe import NOT_PROBED, read_probes
 from lakehouse.engine.journal.journal import Journal, Records
 from lakehouse.engine.lake import Lake
 
 COST_TAG = "lakehouse/estimate_usd"
-# The run that was refused before it began. It names the run, since Dagster copies tags to a run that repeats another.
-REFUSED_TAG = "lakehouse/refused"
+# The tag of a run that was refused before it began. It names the run, since Dagster copies tags to a run that repeats another.
+REFUSED = "refused"
 _TRIES_ALLOWED = 3
 
 
@@ -140,7 +141,7 @@ def _tries(instance: dg.DagsterInstance, states: Mapping[str, TableState]) -> tu
 def _result(run: dg.DagsterRun) -> Literal["succeeded", "failed", "refused"]:
     if run.status is DagsterRunStatus.SUCCESS:
         return "succeeded"
-    return "refused" if run.tags.get(REFUSED_TAG) == run.run_id else "failed"
+    return "refused" if read_tag(run.tags, REFUSED) == run.run_id else "failed"
 
 
 def _held(
@@ -155,17 +156,18 @@ def _held(
     """The tables to keep hands off, with the explanation."""
     journal = Journal(lake.store, records)
     compacted_ms = {key: state.last_compaction_ms for key, state in states.items() if state.last_compaction_ms is not None}
-    pauses, failures, useless, scanned = journal.pauses(), journal.tries_since(compacted_ms), backoffs(records, now_ms), scans(records)
+    pauses, failures, probed = journal.pauses(), journal.tries_since(compacted_ms), read_probes(records, now_ms)
     found: dict[str, Explanation] = {}
     for key, table in {table.key: table for table in tables}.items():
         # What needs no log: noted failures, the newest success, the scans of probes, the rewrites that the newest event tells of.
         successes = [CompactionTry(ended_ms=compacted_ms[key], result="succeeded")] if key in compacted_ms else []
         rewrites = sensed_state(key, facts.get(key))[1]
-        breaker = assess_breaker([*failures.get(key, ()), *successes], rewrites, now_ms, scans=scanned.get(key, ()))
+        benefit = probed.get(key, NOT_PROBED)
+        breaker = assess_breaker([*failures.get(key, ()), *successes], rewrites, now_ms, scans=benefit.scans)
         policy = policy_for(table.layer, table.compaction)
         held = hold_back(key, policy, pauses.get(key), breaker, now_ms, write=table.write)
         if held is not None:
             found[key] = held.explanation
-        elif key in useless:
-            found[key] = useless[key].explanation
+        elif benefit.backoff:
+            found[key] = benefit.backoff.explanation
     return found

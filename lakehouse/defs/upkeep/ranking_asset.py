@@ -4,7 +4,6 @@ A sensor can materialize nothing without a run, and a run for a table of text wo
 that Dagster does not run: the compaction sensor reports a materialization of it, without a run, when the ranking has changed.
 """
 
-from collections.abc import Sequence
 from dataclasses import replace
 from hashlib import sha256
 
@@ -43,7 +42,8 @@ def report_ranking(fleet: Fleet, memory: Memory, *, now_ms: int) -> tuple[Memory
 
 def ranking_metadata(fleet: Fleet) -> dict[str, int | float | dg.MarkdownMetadataValue]:
     """The ranking as a table, best first, and its sums; of very many tables the first."""
-    due = [fleet.states[each.table] for each in fleet.decisions if each.due_since_ms is not None]
+    ranked = [each for each in fleet.decisions if each.due_since_ms is not None]
+    due = [fleet.states[each.table] for each in ranked]
     heads = ["", "table", "reason", "mergeable", "bytes", "USD a day", "USD", "ratio", "why"]
     rows = [_row(place, each, fleet) for place, each in enumerate(fleet.decisions[:_ROWS], start=1)]
     return {
@@ -53,12 +53,8 @@ def ranking_metadata(fleet: Fleet) -> dict[str, int | float | dg.MarkdownMetadat
         "lakehouse/tables_requested": sum(each.request for each in fleet.decisions),
         "lakehouse/mergeable_bytes": sum(state.mergeable_bytes or 0 for state in due),
         "lakehouse/estimate_usd": sum(state.estimate_usd or 0.0 for state in due),
-        "lakehouse/benefit_usd_per_day": _benefit([each for each in fleet.decisions if each.due_since_ms is not None]),
+        "lakehouse/benefit_usd_per_day": sum(gain.benefit_usd_per_day for each in ranked if (gain := each.net_benefit)),
     }
-
-
-def _benefit(due: Sequence[Decision]) -> float:
-    return sum(each.net_benefit.benefit_usd_per_day for each in due if each.net_benefit)
 
 
 def _row(place: int, decision: Decision, fleet: Fleet) -> list[str]:

@@ -52,6 +52,12 @@ def find_tables(address: str, *, store: Store | None = None, most_folders: int =
     return FoundTables(addresses=tuple(addresses), folder_count=count, left_count=len(level))
 
 
+def is_table(store: Store, folder: str) -> bool:
+    """Whether a folder has the log of a table, by its first commit or its newest checkpoint; two requests at most."""
+    begin = f"{folder}/" if folder else ""
+    return any(store.stat(f"{begin}{_LOG}/{name}") for name in (f"{0:020}.json", "_last_checkpoint"))
+
+
 def facts_of(lake: Lake, table: Table) -> TableFacts | None:
     """What the log of a table says; `None` where the lake has not written it yet.
 
@@ -72,7 +78,7 @@ def no_table(address: str) -> Refused:
 def _look_into(store: Store, folder: str) -> Sequence[str] | None:
     """The folders to look into next; `None` for a table. A table's own folder may hold a million files: it is not listed for its log."""
     begin = f"{folder}/" if folder else ""
-    if any(store.stat(f"{begin}{_LOG}/{name}") for name in (f"{0:020}.json", "_last_checkpoint")):
+    if is_table(store, folder):
         return None
     names = store.folders(folder)
     if _LOG in names:

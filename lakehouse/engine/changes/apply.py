@@ -21,7 +21,7 @@ from lakehouse.core.declaration.table import History, Merge, Table
 from lakehouse.core.ingest.batches import ingest_app_id
 from lakehouse.engine.changes.columns import CHANGED_AT, DELETED, OLD_KEY, OPERATION, POSITION
 from lakehouse.engine.changes.deleted_keys import remember, remembered
-from lakehouse.engine.changes.read import ChangeCounts
+from lakehouse.engine.changes.read import ChangeCounts, change_keys
 from lakehouse.engine.delta_log import TableFacts
 from lakehouse.engine.ingest import commit_rows
 from lakehouse.engine.ingest.parse_lines import OWN, REASON
@@ -73,19 +73,31 @@ def apply_changes(
                 _remember(lake, table, number, changes, lines, older)
         case _:
             raise AssertionError(table.write)
-    _commit(lake, spark, table, number, changes, facts)
+    within = None if counts.first_key is None else statements.between(change_keys(table)[0], *counts.first_key)
+    _commit(lake, spark, table, number, changes, within, facts)
 
 
-def _commit(lake: Lake, spark: "SparkSession", table: Table, number: int, changes: "DataFrame", facts: TableFacts | None) -> None:
+def _commit(
+    lake: Lake, spark: "SparkSession", table: Table, number: int, changes: "DataFrame", within: str | None, facts: TableFacts | None
+) -> None:
     transaction = commit_rows.Transaction(app_id=ingest_app_id(table.key), version=number)
     view, uri = f"lakehouse_changes_{uuid4().hex}", lake.settings.table_uri(table.key)
     match table.write:
         case Merge(keys=keys, deletes="soft"):
-            source, statement = _newest(changes, keys).drop(TRUNCATED), statements.merge(uri, view, keys=keys, order_by=ORDER)
+            source, statement = (
+                _newest(changes, keys).drop(TRUNCATED),
+                statements.merge(uri, view, keys=keys, order_by=ORDER, within=within),
+            )
         case Merge(keys=keys):
-            source, statement = changes.drop(TRUNCATED), statements.merge_changes(uri, view, keys=keys, order_by=ORDER, deleted=DELETED)
+            source, statement = (
+                changes.drop(TRUNCATED),
+                statements.merge_changes(uri, view, keys=keys, order_by=ORDER, deleted=DELETED, within=within),
+            )
         case History(keys=keys):
-            source, statement = _versions(spark, changes, keys, facts), statements.merge_versions(uri, view, keys=(*keys, POSITION))
+            source, statement = (
+                _versions(spark, changes, keys, within, facts),
+                statements.merge_versions(uri, view, keys=(*keys, POSITION), within=within),
+            )
         case _:
             raise AssertionError(table.write)
     if facts is None:
@@ -129,8 +141,8 @@ def _changes(
     """Upserts and deletions, one or more a key. A changed key deletes the old one; a truncation deletes every key in batch and table."""
     from pyspark.sql import functions as F  # noqa: N812
 
-    assert table.source is not None and isinstance(table.write, Merge | History)
-    keys, good = table.write.keys, lines.where(f"{REASON} IS NULL")
+    assert table.source is not None
+    keys, good = change_keys(table), lines.where(f"{REASON} IS NULL")
     rows = _rows(good.where(F.col(OPERATION).isin(Operation.UPSERT.value, Operation.DELETE.value)), table)
     if counts.key_changes:
         old = {key: F.col(f"{OLD_KEY}.{quote(key)}") for key in keys}
@@ -171,8 +183,8 @@ def _remember(lake: Lake, table: Table, number: int, changes: "DataFrame", lines
     """The deletions among the changes, and the truncations among the lines; these stand for the keys that they delete."""
     from pyspark.sql import functions as F  # noqa: N812
 
-    assert table.source is not None and table.source.changes is not None and isinstance(table.write, Merge | History)
-    names = [*map(quote, table.write.keys)]
+    assert table.source is not None and table.source.changes is not None
+    names = [*map(quote, change_keys(table))]
     columns = [*names, *OWN, POSITION, CHANGED_AT, TRUNCATED]
     deleted = changes.where(f"{DELETED} AND NOT {TRUNCATED}").select(*columns)
     marks = _truncations(lines.where(f"{REASON} IS NULL")).withColumn(TRUNCATED, F.lit(True))
@@ -180,7 +192,9 @@ def _remember(lake: Lake, table: Table, number: int, changes: "DataFrame", lines
     remember(lake, table.key, number, found, older, hours=table.source.changes.lateness_hours)
 
 
-def _versions(spark: "SparkSession", changes: "DataFrame", keys: Sequence[str], facts: TableFacts | None) -> "DataFrame":
+def _versions(
+    spark: "SparkSession", changes: "DataFrame", keys: Sequence[str], within: str | None, facts: TableFacts | None
+) -> "DataFrame":
     """The versions of these keys that are new, or hold at another time than the table says."""
     from pyspark.sql import Window
     from pyspark.sql import functions as F  # noqa: N812
@@ -189,7 +203,7 @@ def _versions(spark: "SparkSession", changes: "DataFrame", keys: Sequence[str], 
     was = "STRUCT<valid_from: TIMESTAMP, valid_to: TIMESTAMP, is_current: BOOLEAN, _source_file: STRING, _source_line: BIGINT>"
     rows = changes.drop(TRUNCATED).withColumn(_WAS, F.lit(None).cast(was))
     if facts is not None:
-        touched = _table(spark, facts).join(changes.select(*by).distinct(), [*keys], "left_semi")
+        touched = _table(spark, facts).where(within or "true").join(changes.select(*by).distinct(), [*keys], "left_semi")
         rows = rows.unionByName(touched.withColumn(_WAS, F.struct(*there)).drop(*HISTORY_COLUMNS))
     last_told = Window.partitionBy(*by, POSITION).orderBy(F.struct(*OWN[:2]).desc())
     rows = rows.withColumn(_RANK, F.row_number().over(last_told)).where(f"{_RANK} = 1").drop(_RANK)

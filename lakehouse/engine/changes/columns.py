@@ -31,6 +31,7 @@ def changed_key(before: "Column", keys: Sequence[str], is_update: "Column", afte
 
 
 def operation_of(changes: type_of_changes, code: "Column") -> "Column":
+    """The operation that a code stands for, or null."""
     from pyspark.sql import functions as F  # noqa: N812
 
     found = F.lit(None).cast("string")

@@ -24,19 +24,29 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChangeCounts:
-    """What is in a batch: records that are changes or tombstones, others, and of the former what asks for more than a merge."""
+    """What is in a batch: records that are changes or tombstones, others, and of the former what asks for more than a merge.
+
+    `first_key` are the least and the greatest value of the first key, `None` where files are not told apart by it.
+    """
 
     rows: int
     bad: int
     deletes: int
     truncates: int
     key_changes: int
+    first_key: tuple[int, int] | tuple[str, str] | None = None
+
+
+def change_keys(table: Table) -> tuple[str, ...]:
+    """The keys of a table that change data is written to."""
+    assert isinstance(table.write, Merge | History)
+    return table.write.keys
 
 
 def read_changes(spark: "SparkSession", table: Table, paths: Sequence[str]) -> "DataFrame":
     """One row per staged record: the table's columns, its position, commit time and operation, the key before it, its text and a reason."""
-    assert table.source is not None and table.source.changes is not None and isinstance(table.write, Merge | History)
-    landing, keys = table.source, table.write.keys
+    assert table.source is not None and table.source.changes is not None
+    landing, keys = table.source, change_keys(table)
     match table.source.changes:
         case Dms() as changes:
             lines = dms_lines(spark, landing, changes, keys, paths)
@@ -48,19 +58,30 @@ def read_changes(spark: "SparkSession", table: Table, paths: Sequence[str]) -> "
     return lines.select(*columns, _reason(table, keys).alias(REASON))
 
 
-def count_changes(lines: "DataFrame") -> ChangeCounts:
+def count_changes(lines: "DataFrame", keys: Sequence[str]) -> ChangeCounts:
     """The counts of a batch, in one look at it."""
     from pyspark.sql import functions as F  # noqa: N812
 
-    good, operation = F.col(REASON).isNull(), F.col(OPERATION)
+    good, operation, key = F.col(REASON).isNull(), F.col(OPERATION), F.when(F.col(REASON).isNull(), F.col(quote(keys[0])))
     found = lines.select(
         F.count_if(good),
         F.count_if(~good),
         F.count_if(good & (operation == Operation.DELETE.value)),
         F.count_if(good & (operation == Operation.TRUNCATE.value)),
         F.count_if(good & F.col(OLD_KEY).isNotNull()),
+        F.min(key),
+        F.max(key),
     ).collect()[0]
-    return ChangeCounts(rows=found[0], bad=found[1], deletes=found[2] + found[4], truncates=found[3], key_changes=found[4])
+    # A truncation and a changed key touch rows of keys that are not in the batch.
+    is_told = not found[3] and not found[4] and type(found[5]) in (int, str)
+    return ChangeCounts(
+        rows=found[0],
+        bad=found[1],
+        deletes=found[2] + found[4],
+        truncates=found[3],
+        key_changes=found[4],
+        first_key=(found[5], found[6]) if is_told else None,
+    )
 
 
 def _reason(table: Table, keys: Sequence[str]) -> "Column":

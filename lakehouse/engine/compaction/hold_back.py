@@ -20,7 +20,7 @@ from lakehouse.core.scheduling.circuit_breaker import (
 )
 from lakehouse.core.scheduling.rewrite_loops import Rewrites, find_rewrites
 from lakehouse.engine.clock import now_ms
-from lakehouse.engine.compaction.read_probe import backoffs, scans
+from lakehouse.engine.compaction.read_probe import NOT_PROBED, ProbeReading, read_probes
 from lakehouse.engine.journal.journal import Journal
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.spark.sessions import first_line, is_conflict, is_lost
@@ -34,23 +34,28 @@ def breaker_of(
     *,
     failures: Sequence[CompactionTry] | None = None,
     rewrites: Rewrites | None = None,
+    probed: ProbeReading | None = None,
 ) -> BreakerState:
     """The table's breaker: the failures and scans that the journal holds, and what the log shows; without a log, the journal alone.
 
-    `failures` and `rewrites` are the table's, where they were read and found before.
+    `failures`, `rewrites` and `probed` are the table's, where they were read and found before.
     """
     failures = Journal(lake.store).tries(table.key) if failures is None else failures
     tries = failures if history is None else tries_of(history, failures)
     rewrites = rewrites or (Rewrites() if history is None else find_rewrites(history))
-    return assess_breaker(tries, rewrites, now_ms(), scans=scans(lake.store, table.key).get(table.key, ()))
+    return assess_breaker(tries, rewrites, now_ms(), scans=(probed or _probed(lake, table)).scans)
 
 
 def hold_back_now(lake: Lake, table: Table, history: Commits | None, *, failures: Sequence[CompactionTry] | None = None) -> HoldBack | None:
     """Why nothing but a person compacts the table now; `None`: it may be compacted. `failures` as for `breaker_of`."""
-    pause, breaker = Journal(lake.store).pause_of(table.key), breaker_of(lake, table, history, failures=failures)
+    pause, probed = Journal(lake.store).pause_of(table.key), _probed(lake, table)
+    breaker = breaker_of(lake, table, history, failures=failures, probed=probed)
     held = hold_back(table.key, policy_for(table.layer, table.compaction), pause, breaker, now_ms(), write=table.write)
-    backoff = None if held else backoffs(lake.store, now_ms(), table.key).get(table.key)
-    return held if backoff is None else HoldBack(table=table.key, explanation=backoff.explanation)
+    return held or (HoldBack(table=table.key, explanation=probed.backoff.explanation) if probed.backoff else None)
+
+
+def _probed(lake: Lake, table: Table) -> ProbeReading:
+    return read_probes(lake.store, now_ms(), table.key).get(table.key, NOT_PROBED)
 
 
 def refuse_held_back(lake: Lake, table: Table) -> None:

@@ -17,7 +17,7 @@ import contextlib
 import json
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
@@ -53,6 +53,17 @@ _LEAST_SCANS, _BYTES_PER_SECOND = 2 + 2 * _LEAST_PAIRS, 100e6
 _READ_BACK = 20
 # More than any breaker asks for.
 _SCANS_TOLD = 5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProbeReading:
+    """The scans of a table's newest probes, oldest first, and the back-off that follows from the last; `None`: it is not held off."""
+
+    scans: tuple[Scan, ...] = ()
+    backoff: Backoff | None = None
+
+
+NOT_PROBED = ProbeReading()
 
 
 def probe_compaction(lake: Lake, spark: "SparkSession", outcome: CompactionOutcome, *, asked: bool = False) -> Probe | None:
@@ -98,31 +109,17 @@ def record_probe(lake: Lake, probe: Probe) -> None:
     Journal(lake.store).record_probe(probe.table, name, {**probe.as_json(), **follows})
 
 
-def backoffs(records: Records, now_ms: int, table_key: str = "") -> dict[str, Backoff]:
-    """The tables whose compaction does not pay and is left alone now, of all or of one: a listing, and a read for each that was probed.
+def read_probes(records: Records, now_ms: int, table_key: str = "") -> dict[str, ProbeReading]:
+    """What the newest probes say of all tables that were probed, or of one: a listing, and a few reads for each.
 
-    A record that cannot be read holds nobody off: it is the probe that will tell of it.
-    """
-    newest = {table: names[-1] for table, names in names_by_table(records, PROBES, table_key).items()}
-    found: dict[str, Backoff] = {}
-    for table, data in zip(newest, records.read_many(list(newest.values())), strict=True):
-        with contextlib.suppress(ValueError, TypeError, KeyError):
-            told = json.loads(data)
-            backoff = backoff_until(told["backoff_until_ms"] or 0, told["verdict"], now_ms)
-            if backoff:
-                found[table] = backoff
-    return found
-
-
-def scans(records: Records, table_key: str = "") -> dict[str, tuple[Scan, ...]]:
-    """What the newest probes saw of all tables or of one, oldest first: a listing, and a few reads for each table that was probed.
-
-    A probe without a scan, or one that cannot be read, tells nothing.
+    A record that cannot be read tells nothing, and holds nobody off: it is the probe that will tell of it.
     """
     newest = {table: names[-_SCANS_TOLD:] for table, names in names_by_table(records, PROBES, table_key).items()}
     read = records.read_many([name for names in newest.values() for name in names])
-    told = {table: [_scan(next(read)) for _ in names] for table, names in newest.items()}
-    return {table: tuple(scan for scan in each if scan) for table, each in told.items()}
+    told = {table: [next(read) for _ in names] for table, names in newest.items()}
+    return {
+        table: ProbeReading(scans=tuple(filter(None, map(_scan, each))), backoff=_backoff(each[-1], now_ms)) for table, each in told.items()
+    }
 
 
 def probes(lake: Lake, table_key: str) -> tuple[Probe, ...]:
@@ -199,4 +196,11 @@ def _scan(data: bytes) -> Scan | None:
         probe = probe_from(json.loads(data))
         if probe.before:
             return Scan(measured_ms=probe.measured_ms, before_seconds=probe.before_seconds, after_seconds=probe.after_seconds)
+    return None
+
+
+def _backoff(data: bytes, now_ms: int) -> Backoff | None:
+    with contextlib.suppress(ValueError, TypeError, KeyError):
+        told = json.loads(data)
+        return backoff_until(told["backoff_until_ms"] or 0, told["verdict"], now_ms)
     return None

@@ -43,6 +43,7 @@ class CommitInfo:
 
     committed_ms: int | None = None
     operation: str = "UNKNOWN"
+    engine: str = ""
     user_metadata: str | None = None
     parameters: Mapping[str, str] = field(default_factory=dict[str, str])
     metrics: Mapping[str, str] = field(default_factory=dict[str, str])
@@ -157,10 +158,11 @@ def _removed(action: Mapping[str, Any]) -> RemovedFile:
 
 def _info(action: Mapping[str, Any]) -> CommitInfo:
     times = [action.get(name) for name in ("inCommitTimestamp", "timestamp")]
-    operation, said = action.get("operation"), action.get("userMetadata")
+    operation, said, engine = action.get("operation"), action.get("userMetadata"), action.get("engineInfo") or action.get("clientVersion")
     return CommitInfo(
         committed_ms=next((time for time in times if isinstance(time, int) and not isinstance(time, bool)), None),
         operation=operation if isinstance(operation, str) else "UNKNOWN",
+        engine=engine if isinstance(engine, str) else "",
         user_metadata=said if isinstance(said, str) else None,
         parameters=_as_texts(action.get("operationParameters")),
         metrics=_as_texts(action.get("operationMetrics")),

@@ -172,6 +172,7 @@ def _commit(commit: ReadCommit) -> Commit:
         version=commit.version,
         committed_ms=commit.committed_ms,
         operation=info.operation,
+        engine=info.engine,
         changed_data=any(action.data_change for action in chain(actions.adds, actions.removes)),
         added_paths=tuple(add.path for add in actions.adds),
         removed_paths=tuple(remove.path for remove in actions.removes),

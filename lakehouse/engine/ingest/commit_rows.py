@@ -15,7 +15,7 @@ from lakehouse.core.declaration.table import Append, Merge, Table
 from lakehouse.core.delta.snapshot import Snapshot
 from lakehouse.core.errors import Refused
 from lakehouse.core.ingest.outcome import WriteOutcome
-from lakehouse.core.reasons import Reason
+from lakehouse.core.reasons import Explanation
 from lakehouse.engine.delta_log import TableFacts, history_since
 from lakehouse.engine.ingest.table_properties import apply_strategy, strategy_changes, strategy_in_force
 from lakehouse.engine.lake import Lake
@@ -123,7 +123,7 @@ def check_shape(frame: "DataFrame", table: Table, snapshot: Snapshot | None) -> 
 
 
 def outcome_of(
-    lake: Lake, spark: "SparkSession", table: Table, *, before: TableFacts | None, after: TableFacts | None, reason: Reason, sentence: str
+    lake: Lake, spark: "SparkSession", table: Table, *, before: TableFacts | None, after: TableFacts | None, explanation: Explanation
 ) -> WriteOutcome:
     """What was written between two readings of the table's log; a new table gets what could not be given to it at its making."""
     if before is None:
@@ -132,8 +132,7 @@ def outcome_of(
     commits = () if after is None else history_since(lake.store, after.history, known).commits
     return WriteOutcome(
         table=table.key,
-        reason=reason,
-        sentence=sentence,
+        explanation=explanation,
         version_before=None if before is None else before.snapshot.version,
         version_after=None if after is None else after.snapshot.version,
         rows_written=sum(_rows_written(commit.metrics) for commit in commits),

@@ -42,10 +42,10 @@ from lakehouse.core.ingest.batches import (
     settle_batch,
 )
 from lakehouse.core.ingest.outcome import WriteOutcome
-from lakehouse.core.reasons import Reason
+from lakehouse.core.reasons import Explanation, Reason
 from lakehouse.engine.changes.apply import applied_count, apply_changes, table_columns
 from lakehouse.engine.changes.deleted_keys import forget_replaced
-from lakehouse.engine.changes.read import ChangeCounts, count_changes, read_changes
+from lakehouse.engine.changes.read import ChangeCounts, change_keys, count_changes, read_changes
 from lakehouse.engine.clock import now_ms
 from lakehouse.engine.delta_log import TableFacts
 from lakehouse.engine.ingest import commit_rows
@@ -121,8 +121,8 @@ def load(lake: Lake, spark: "SparkSession", table: Table, facts: TableFacts | No
             forget_replaced(lake.store, table.key, arrived=arrived)
     with suppress(Transient, Refused):  # the rows are in the table, and the manifests are whole without it: the next load folds them
         batches.fold(lying=lying, arrived=arrived, now_ms=now_ms())
-    reason, sentence = _told(loaded) if loaded else (planned.plan.reason, planned.plan.sentence)
-    outcome = commit_rows.outcome_of(lake, spark, table, before=before, after=facts, reason=reason, sentence=sentence)
+    explanation = _explain(loaded) if loaded else planned.plan.explanation
+    outcome = commit_rows.outcome_of(lake, spark, table, before=before, after=facts, explanation=explanation)
     return replace(
         outcome,
         rows_quarantined=sum(each.quarantined for each in loaded),
@@ -206,7 +206,7 @@ def _parsed(lake: Lake, spark: "SparkSession", table: Table, number: int, part_c
         row_count, bad_count = count_lines(frame)
     else:
         frame = read_changes(spark, table, paths)
-        changes = count_changes(frame)
+        changes = count_changes(frame, change_keys(table))
         row_count, bad_count = changes.rows, changes.bad
     if row_count + bad_count != record_count:
         raise Broken(
@@ -268,12 +268,12 @@ def _landing(table: Table) -> Landing:
     return table.source
 
 
-def _told(loaded: Sequence[_Loaded]) -> tuple[Reason, str]:
+def _explain(loaded: Sequence[_Loaded]) -> Explanation:
     last = loaded[-1]
     files = [file for each in loaded for file in each.batch.files]
     numbers = str(last.batch.number) if len(loaded) == 1 else f"{loaded[0].batch.number} to {last.batch.number}"
     total = sum(file.size_bytes for file in files)
-    return last.reason, last.reason.say(files=len(files), bytes=total, batch=numbers, set_aside=len(_set_aside(loaded)))
+    return last.reason.explain(files=len(files), bytes=total, batch=numbers, set_aside=len(_set_aside(loaded)))
 
 
 def _set_aside(loaded: Sequence[_Loaded]) -> list[SetAside]:

@@ -26,7 +26,7 @@ from lakehouse.core.delta.snapshot import Snapshot
 from lakehouse.core.errors import Broken, Refused
 from lakehouse.core.ingest.increments import NothingNew, ReadAll, ReadChanges, plan_increment, type_of_increment
 from lakehouse.core.ingest.outcome import WriteOutcome
-from lakehouse.core.reasons import Reason
+from lakehouse.core.reasons import Explanation, Reason
 from lakehouse.engine.delta_log import TableFacts, history_since, newest_first
 from lakehouse.engine.ingest import commit_rows
 from lakehouse.engine.ingest.load import load
@@ -89,20 +89,20 @@ def _derive(lake: Lake, spark: "SparkSession", table: Table, target: TableFacts 
         inputs[source.key] = facts
     assert not isinstance(table.write, Adopted | History)  # write_table has refused the one, the declaration the other
     if isinstance(table.write, Overwrite):
-        reason, sentence = _replace(spark, lake, table, inputs, target)
+        explanation = _replace(spark, lake, table, inputs, target)
     else:
-        reason, sentence = _follow(spark, lake, table, table.write, inputs, target)
-    after = target if reason is Reason.INPUTS_UNCHANGED else lake.facts(table.key)
-    return commit_rows.outcome_of(lake, spark, table, before=target, after=after, reason=reason, sentence=sentence)
+        explanation = _follow(spark, lake, table, table.write, inputs, target)
+    after = target if explanation.reason is Reason.INPUTS_UNCHANGED else lake.facts(table.key)
+    return commit_rows.outcome_of(lake, spark, table, before=target, after=after, explanation=explanation)
 
 
 def _follow(
     spark: "SparkSession", lake: Lake, table: Table, write: Append | Merge, inputs: Mapping[str, TableFacts], target: TableFacts | None
-) -> tuple[Reason, str]:
+) -> Explanation:
     driver = inputs[table.inputs[0].key]
     increment = next_increment(lake, table, driver, target)
     if isinstance(increment, NothingNew):
-        return increment.reason, increment.sentence
+        return increment.explanation
     transaction = commit_rows.Transaction(app_id=consume_app_id(driver.snapshot), version=increment.upto)
     try:
         _write_increment(spark, lake, table, write, inputs, target, increment, transaction)
@@ -112,7 +112,7 @@ def _follow(
         lost = Reason.INPUT_HISTORY_LOST.explain(table=driver.snapshot.table, consumed=increment.first - 1, version=increment.upto)
         increment = ReadAll(upto=increment.upto, explanation=lost)
         _write_increment(spark, lake, table, write, inputs, target, increment, transaction)
-    return increment.reason, increment.sentence
+    return increment.explanation
 
 
 def next_increment(lake: Lake, table: Table, driver: TableFacts, target: TableFacts | None) -> type_of_increment:
@@ -189,15 +189,13 @@ def _make(frame: "DataFrame", lake: Lake, table: Table, transaction: commit_rows
     )
 
 
-def _replace(
-    spark: "SparkSession", lake: Lake, table: Table, inputs: Mapping[str, TableFacts], target: TableFacts | None
-) -> tuple[Reason, str]:
+def _replace(spark: "SparkSession", lake: Lake, table: Table, inputs: Mapping[str, TableFacts], target: TableFacts | None) -> Explanation:
     consumed = {} if target is None else _consumed_by_overwrite(lake, target)
     increments = {key: _increment_of(lake, consumed, facts) for key, facts in inputs.items()}
     news = [increment for increment in increments.values() if not isinstance(increment, NothingNew)]
     if not news:
         versions = ", ".join(f"{key} {consumed[key, facts.snapshot.table_id]}" for key, facts in inputs.items())
-        return Reason.INPUTS_UNCHANGED, Reason.INPUTS_UNCHANGED.say(versions=versions)
+        return Reason.INPUTS_UNCHANGED.explain(versions=versions)
     frame = _transformed(table, {key: _whole(spark, facts.snapshot) for key, facts in inputs.items()})
     commit_rows.check_shape(frame, table, None if target is None else target.snapshot)
     read = {key: [facts.snapshot.table_id, facts.snapshot.version] for key, facts in inputs.items()}
@@ -208,7 +206,7 @@ def _replace(
         properties=declared_properties(table),
         user_metadata=json.dumps({"inputs": read}, separators=(",", ":")),
     )
-    return news[0].reason, "; ".join(increment.sentence for increment in news)
+    return replace(news[0].explanation, more="".join(f"; {increment.sentence}" for increment in news[1:]))
 
 
 def _increment_of(lake: Lake, consumed: Mapping[tuple[str, str], int], facts: TableFacts) -> type_of_increment:

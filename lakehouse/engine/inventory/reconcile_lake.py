@@ -85,7 +85,7 @@ def reconcile_report(
     Raises:
         Refused: the report cannot be trusted.
     """
-    store, tables = lake.store, [*declared]
+    store, tables = lake.store, [table for table in declared if table.key not in lake.elsewhere]
     names = (key.removeprefix(store.prefix) for key in read_keys(store, report) if key.startswith(store.prefix))
     table_files, unread = read_table_files(lake, sorted(table_roots(names) | {table.key for table in tables}))
     owners = Owners([*(each.table for each in table_files), *unread])

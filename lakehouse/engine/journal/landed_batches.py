@@ -139,11 +139,13 @@ class LandedBatches:
         if newer:
             read = [batch for batch, _ in self._read_manifests(newer)]
             after = fold_batches(before, read, lying=lying, prefix=self._prefix, arrived=arrived, now_ms=now_ms)
-            data = encode_segment(after)
-            self._store.put_if_absent(self._name(newest, "segment-"), data)
-            if self._store.read(self._name(newest, "segment-")) != data:
-                raise Broken(f"journal: {self._name(newest, 'segment-')} is not what was written; the manifests stay")
-        self._segment = LedgerSegment()
+            name, data = self._name(newest, "segment-"), encode_segment(after)
+            self._store.put_if_absent(name, data)
+            if (read_back := self._store.read(name)) != data:
+                raise Broken(f"journal: {name} is not what was written; the manifests stay")
+            self._segment = decode_segment(read_back, name, number=newest)
+        else:
+            self._segment = LedgerSegment()  # read anew
         if lost := lost_files(older, self._read_segment(newest), lying=lying):
             raise Broken(
                 f"journal: {self._name(newest, 'segment-')} does not know {len(lost)} file(s), first {lost[0]!r}; nothing is deleted"

@@ -169,7 +169,7 @@ def translated() -> Iterator[None]:
             raise Transient(f"the Spark server stopped answering in the middle of a statement: {first_line(error)}") from error
         if _is_gone(error):
             raise Transient(f"the Spark server ended this session, or was started again: {first_line(error)}") from error
-        if _is_token_refused(error):
+        if _grpc_code(error) == "UNAUTHENTICATED":
             raise Refused(f"the Spark Connect server refused the token in {server.TOKEN_VARIABLE}") from error
         raise
 
@@ -270,10 +270,6 @@ def _is_unreachable(error: BaseException) -> bool:
 
 def _is_gone(error: BaseException) -> bool:
     return _condition(error).startswith(_GONE) or "incorrect server side session identifier" in str(error)
-
-
-def _is_token_refused(error: BaseException) -> bool:
-    return _grpc_code(error) == "UNAUTHENTICATED"
 
 
 def _grpc_code(error: BaseException) -> str | None:

@@ -56,29 +56,38 @@ def purge(uri: str, predicate: str | None) -> str:
     return f"REORG TABLE {path_table(uri)}{_where(predicate)} APPLY (PURGE)"
 
 
-def merge(uri: str, source: str, *, keys: Sequence[str], order_by: Sequence[str]) -> str:
-    """Rows of the view `source` into a table: new keys are inserted, and a row that is there is replaced by a newer one only."""
+def between(column: str, least: int | str, greatest: int | str) -> str:
+    """The condition that a column is in a range, both ends included; Delta leaves out files by it."""
+    ends = [literal(end) if isinstance(end, str) else str(int(end)) for end in (least, greatest)]
+    return f"{quote(column)} BETWEEN {ends[0]} AND {ends[1]}"
+
+
+def merge(uri: str, source: str, *, keys: Sequence[str], order_by: Sequence[str], within: str | None = None) -> str:
+    """Rows of the view `source` into a table: new keys are inserted, and a row that is there is replaced by a newer one only.
+
+    `within` is a condition that holds for every row of the source by its keys, and so for what it meets in the table.
+    """
     newer = f"{_ordering('source', order_by)} > {_ordering('target', order_by)}"
     return (
-        f"MERGE INTO {path_table(uri)} AS target USING {quote(source)} AS source ON {_same(keys)} "
+        f"MERGE INTO {path_table(uri)} AS target USING {quote(source)} AS source ON {_same(keys)}{_and_within(within)} "
         f"WHEN MATCHED AND {newer} THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *"
     )
 
 
-def merge_changes(uri: str, source: str, *, keys: Sequence[str], order_by: Sequence[str], deleted: str) -> str:
+def merge_changes(uri: str, source: str, *, keys: Sequence[str], order_by: Sequence[str], deleted: str, within: str | None = None) -> str:
     """Newest changes, one a key, into a table: as `merge`, and a newer one with `deleted` takes the row out."""
     newer = f"{_ordering('source', order_by)} > {_ordering('target', order_by)}"
     return (
-        f"MERGE INTO {path_table(uri)} AS target USING {quote(source)} AS source ON {_same(keys)} "
+        f"MERGE INTO {path_table(uri)} AS target USING {quote(source)} AS source ON {_same(keys)}{_and_within(within)} "
         f"WHEN MATCHED AND {newer} AND source.{quote(deleted)} THEN DELETE "
         f"WHEN MATCHED AND {newer} THEN UPDATE SET * WHEN NOT MATCHED AND NOT source.{quote(deleted)} THEN INSERT *"
     )
 
 
-def merge_versions(uri: str, source: str, *, keys: Sequence[str]) -> str:
+def merge_versions(uri: str, source: str, *, keys: Sequence[str], within: str | None = None) -> str:
     """Rows of the view `source` into a table, each in the place of the one with its keys, if there is one."""
     return (
-        f"MERGE INTO {path_table(uri)} AS target USING {quote(source)} AS source ON {_same(keys)} "
+        f"MERGE INTO {path_table(uri)} AS target USING {quote(source)} AS source ON {_same(keys)}{_and_within(within)} "
         "WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *"
     )
 
@@ -140,6 +149,10 @@ def restore(uri: str, version: int) -> str:
 
 def _same(keys: Sequence[str]) -> str:
     return " AND ".join(f"target.{quote(key)} <=> source.{quote(key)}" for key in keys)
+
+
+def _and_within(condition: str | None) -> str:
+    return f" AND target.{condition}" if condition else ""
 
 
 def _where(predicate: str | None) -> str:

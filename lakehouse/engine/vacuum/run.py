@@ -145,9 +145,10 @@ def rehearse(
     Raises:
         Refused, Transient, Broken: as `vacuum` would.
     """
-    known = gather(run, table)
-    planned = known and plan(run, table, mode=mode, gathered=known)
-    if known is None or planned is None or not planned.candidates:
+    if run.log(table.key) is None:
+        return None
+    known, planned = _planned(run, table, mode)
+    if not planned.candidates:
         return planned
     if setting := _retention_to_set(known, table):
         said = ", ".join(f"{name} to {value}" for name, value in setting.items())

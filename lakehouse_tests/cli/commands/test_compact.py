@@ -30,7 +30,7 @@ def test_the_plan_that_ran_is_shown_beside_what_it_did_and_of_very_many_files_th
     shown = capsys.readouterr().out.splitlines()
     assert shown[0] == "bronze/orders: version 1 -> 2, NO_FILES: the table has no files at version 4"
     assert [line.split() for line in shown if line.startswith(("files removed", "seconds"))] == [
-        ["files", "removed", "1,200", "1,200"],
-        ["seconds", "0.50", "-"],
+        ["files", "removed", "1,200", "1,200", "0.0%"],
+        ["seconds", "0.50", "-", "-"],
     ]
     assert shown[-2:] == ["predicted by defaults", "OPTIMIZE 0.0 s"]

@@ -32,6 +32,8 @@ FOUND: list[dict[str, Any]] = [
         "files_added": 1,
         "bytes_removed": 303,
         "files_left": 0,
+        "verify": "content",
+        "verify_sentence": "every row is compared after the commit, which takes about 0.2 s and 0.000112 USD",
         "bins": [["d=1/small-0", "d=1/small-1", "d=1/small-2"]],
     },
     {
@@ -45,6 +47,8 @@ FOUND: list[dict[str, Any]] = [
         "files_added": 0,
         "bytes_removed": 0,
         "files_left": 0,
+        "verify": None,
+        "verify_sentence": None,
         "bins": [],
     },
     {
@@ -58,6 +62,8 @@ FOUND: list[dict[str, Any]] = [
         "files_added": 0,
         "bytes_removed": 0,
         "files_left": 0,
+        "verify": None,
+        "verify_sentence": None,
         "bins": [],
     },
 ]
@@ -86,7 +92,8 @@ def test_a_dry_run_is_exactly_the_plan(told: Terminal) -> None:
 def test_a_person_sees_the_largest_gain_first_and_the_files_on_request(told: Terminal) -> None:
     lines = told.run("plan", "--verbose").stdout.splitlines()
     assert [line.split()[0] for line in lines[2:5]] == ["bronze/orders", "silver/orders", "gold/totals"]
-    assert "bronze/orders: about 0.6 s and 0.000374 USD, by defaults" in lines
+    compared = "every row is compared after the commit, which takes about 0.2 s and 0.000112 USD"
+    assert f"bronze/orders: about 0.6 s and 0.000374 USD, by defaults; {compared}" in lines
     assert "bronze/orders, d=1: 3 files, 303 B" in lines
     assert lines[-1].split() == ["102", "B", "d=1/small-2"]
 

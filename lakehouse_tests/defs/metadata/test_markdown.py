@@ -61,8 +61,7 @@ def test_the_cells_of_a_table_show_what_they_were_given_whatever_it_is(rows: lis
 def test_a_landed_file_is_named_whatever_it_is_called(name: str) -> None:
     outcome = WriteOutcome(
         table="bronze/orders",
-        reason=Reason.BATCH_READY,
-        sentence="done",
+        explanation=Reason.INPUTS_UNCHANGED.explain(versions="1"),
         version_before=1,
         version_after=2,
         set_aside=(SetAside(name=name, size_bytes=5, why=f"{name} is no JSON"),),

@@ -93,7 +93,9 @@ def test_the_sensor_reads_back_what_will_be_mergeable_once_the_table_is_cold(fac
 
 
 def test_dagster_gets_what_it_has_a_page_for(facts: TableFacts) -> None:
-    metadata = table_metadata(orders, assess(LAKE, orders, facts))
+    described = replace(orders, column_descriptions={"amount": "cents"})
+    metadata = table_metadata(described, assess(LAKE, described, facts))
+    assert [column.description for column in metadata["dagster/column_schema"].columns] == [None, "cents"]
     assert [(column.name, column.type) for column in metadata["dagster/column_schema"].columns] == [("id", "string"), ("amount", "bigint")]
     assert metadata["dagster/uri"] == facts.snapshot.uri
 
@@ -137,7 +139,9 @@ def test_a_compaction_shows_predicted_beside_actual(facts: TableFacts) -> None:
         assert metadata[f"lakehouse/predicted_{name}"] == metadata[f"lakehouse/actual_{name}"]
     assert (metadata["lakehouse/version_before"], metadata["lakehouse/version_after"]) == (3, 4)
     assert metadata["lakehouse/plan"] == plan.sentence
-    assert "| files removed | 2 | 2 |" in metadata["lakehouse/account"].value
+    assert "| files removed | 2 | 2 | 0.0% |" in metadata["lakehouse/account"].value
+    assert "| bytes added | 300 B | 250 B | 20.0% |" in metadata["lakehouse/account"].value
+    assert "| seconds | 0.61 | - | - |" in metadata["lakehouse/account"].value
     assert (metadata["lakehouse/predicted_seconds"], metadata["lakehouse/predicted_by"]) == (0.608, "defaults")
 
 
@@ -167,7 +171,7 @@ def test_a_compaction_shows_seconds_and_money_and_the_account_of_its_table(facts
 def test_files_set_aside_are_named_and_counted() -> None:
     aside = tuple(SetAside(name=f"{number}.txt", size_bytes=1, why="its name ends in none of .json") for number in range(30))
     outcome = WriteOutcome(
-        table="bronze/orders", reason=Reason.BATCH_READY, sentence="done", version_before=1, version_after=2, set_aside=aside
+        table="bronze/orders", explanation=Reason.INPUTS_UNCHANGED.explain(versions="1"), version_before=1, version_after=2, set_aside=aside
     )
     metadata = write_metadata(outcome)
     assert metadata["lakehouse/files_set_aside"] == 30

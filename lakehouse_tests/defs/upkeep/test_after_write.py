@@ -71,7 +71,7 @@ def test_the_event_tells_when_the_table_was_last_compacted_so_that_other_records
     for told_ms in (undone_ms, stayed_ms):
         run_of(lake, instance, log)
         facts = newest_facts(instance, orders)
-        assert facts is not None and facts.whole("lakehouse/last_compaction_ms") == told_ms
+        assert facts is not None and facts.state["last_compaction_ms"] == told_ms
         undone = CompactionTry(ended_ms=undone_ms + 500, result="failed", seconds=1.0, why="rows differ")
         Journal(lake.store).record_try(orders.key, undone)
 

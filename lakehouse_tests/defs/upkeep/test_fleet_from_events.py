@@ -143,7 +143,8 @@ def test_so_many_compactions_are_under_way_at_once_as_the_setting_says(
 
 def test_a_table_that_was_just_compacted_cools_down(instance: dg.DagsterInstance, lake: Lake) -> None:
     materialized(instance, orders, version=7, **FACTS)
-    instance.report_runless_asset_event(dg.AssetMaterialization(compaction_key(orders), metadata={"lakehouse/committed_ms": now_ms()}))
+    committed = {"lakehouse/committed": dg.MetadataValue.timestamp(now_ms() / 1000)}
+    instance.report_runless_asset_event(dg.AssetMaterialization(compaction_key(orders), metadata=committed))
     assert "but it was compacted 0.0 min ago, at most once in 2 min" in told(tick(instance, lake))
 
 
@@ -219,7 +220,7 @@ def test_scans_that_got_slower_hold_a_table_although_each_compaction_is_told_of_
         committed_ms = now_ms() - (30 - number) * 60_000
         probe = Probe(table=orders.key, version_before=number, version_after=number + 1, measured_ms=committed_ms + 5_000, **slower)
         record_probe(lake, probe)
-        metadata = {"lakehouse/committed_ms": committed_ms}
+        metadata = {"lakehouse/committed_ms": committed_ms}  # as an older program told it
         instance.report_runless_asset_event(dg.AssetMaterialization(compaction_key(orders), metadata=metadata))
     materialized(instance, orders, version=7, **FACTS)
     assert "bronze/orders: a scan took longer after each of the last 3 compactions" in told(tick(instance, lake))

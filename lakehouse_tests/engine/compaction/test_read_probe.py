@@ -9,7 +9,7 @@ import pytest
 from lakehouse.core.compaction.outcome import CompactionOutcome
 from lakehouse.core.compaction.plan import plan_table
 from lakehouse.engine.compaction.cost_ledger import with_account
-from lakehouse.engine.compaction.read_probe import backoffs, probe_compaction, probes, scans
+from lakehouse.engine.compaction.read_probe import NOT_PROBED, probe_compaction, probes, read_probes
 from lakehouse.engine.lake import Lake
 from lakehouse_tests.conftest import own_settings
 from lakehouse_tests.core.example_histories import compaction
@@ -52,4 +52,4 @@ def test_a_scan_that_fails_or_is_killed_is_made_again_after_ten_more_compactions
         scanned.append(number)
     assert scanned == [10, 20, 30]
     assert [(each.before, each.gain, each.budget_seconds) for each in probes(lake, copies.key)] == [((), None, 2.0)] * 3
-    assert scans(lake.store) == {copies.key: ()} and backoffs(lake.store, 0) == {}
+    assert read_probes(lake.store, 0) == {copies.key: NOT_PROBED}

@@ -85,7 +85,7 @@ def test_a_table_with_renamed_columns_is_compared_by_what_it_means(lake: Lake, s
 
 
 def test_the_commit_carries_the_plans_figures_and_the_session_no_setting(
-    lake: Lake, spark: "SparkSession", log_reads: Counter[str]
+    lake: Lake, spark: "SparkSession", log_reads: Counter[str], plans_made: Counter[str]
 ) -> None:
     before = session_settings(spark)
     uri = lake.settings.table_uri(events.key)
@@ -94,8 +94,9 @@ def test_the_commit_carries_the_plans_figures_and_the_session_no_setting(
     planned = plan(lake, events)
     assert planned is not None
     log_reads.clear()
+    plans_made.clear()
     outcome = compact(lake, spark, events)
-    assert log_reads == {events.key: 2}
+    assert (log_reads, plans_made) == ({events.key: 2}, {events.key: 1})
     facts = lake.facts(events.key)
     assert facts is not None and facts == outcome.facts
     commit = facts.history.commits[-1]

@@ -150,7 +150,7 @@ def test_rows_of_any_number_of_batches_are_counted(memory: Lake) -> None:
         info = {"operation": "WRITE", "timestamp": 1, "operationMetrics": {"numOutputRows": "2"}}
         memory.store.put(log.commit_name(number + 2), json.dumps({"commitInfo": info}).encode())
     after = facts_of(memory, events.key)
-    told = commit_rows.outcome_of(memory, nothing_runs, events, before=before, after=after, reason=Reason.BATCH_READY, sentence="")
+    told = commit_rows.outcome_of(memory, nothing_runs, events, before=before, after=after, explanation=Reason.BATCH_READY.explain())
     assert told.rows_written == 2 * MANY
 
 

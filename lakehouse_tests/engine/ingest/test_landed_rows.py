@@ -137,7 +137,8 @@ def test_a_row_over_the_limit_and_one_that_is_no_record_have_their_problem(monke
 
 def test_zstd_of_several_frames_is_one_file_and_damage_gives_no_record() -> None:
     packed = pa.compress(b'{"a": 1}\n{"b"', "zstd", asbytes=True) + pa.compress(b": 2}\n", "zstd", asbytes=True)
-    assert [record.content for record in read_records(packed, JSON, compression=ZSTD, max_content_bytes=LIMIT)] == [b'{"a": 1}', b'{"b": 2}']
+    records = read_records(packed, JSON, compression=ZSTD, max_content_bytes=LIMIT)
+    assert [record.content for record in records] == [b'{"a": 1}', b'{"b": 2}']
     whole = pa.compress(b'{"id": 1}\n' * 100_000, "zstd", asbytes=True)
     for data in (b"", b"{}", whole[:-5], whole[:40], whole + b"more"):
         with pytest.raises(Unreadable, match=r"zstd .*land it again"):

@@ -79,9 +79,11 @@ def test_a_change_deletes_or_replaces_an_older_row_only() -> None:
         "WHEN MATCHED AND struct(source.`p`, source.`f`) > struct(target.`p`, target.`f`) THEN UPDATE SET * "
         "WHEN NOT MATCHED AND NOT source.`_deleted` THEN INSERT *"
     )
-    assert statements.merge_versions("/lake/t", "news", keys=("a", "p")) == (
+    within = statements.between("a", 1, 7)
+    assert statements.between("a", "x'", "y") == "`a` BETWEEN 'x\\'' AND 'y'"
+    assert statements.merge_versions("/lake/t", "news", keys=("a", "p"), within=within) == (
         "MERGE INTO delta.`/lake/t` AS target USING `news` AS source ON target.`a` <=> source.`a` AND target.`p` <=> source.`p` "
-        "WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *"
+        "AND target.`a` BETWEEN 1 AND 7 WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *"
     )
 
 

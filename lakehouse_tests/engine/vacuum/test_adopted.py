@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from lakehouse.core.adoption.adopted_file import adopted_table
+from lakehouse.core.compaction.plan import plan_table
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.errors import Refused
 from lakehouse.core.vacuum import VacuumPlan, type_of_mode
@@ -87,3 +88,15 @@ def test_a_table_of_another_lake_is_not_vacuumed(tmp_path: Path) -> None:
     run = LakeFacts(open_lake(own_settings(tmp_path / "home"), tables=[stolen]), [stolen])
     with pytest.raises(Refused, match="belongs to the lake"):
         vacuum(run, lambda: pytest.fail("no session is needed"), stolen)
+
+
+def test_under_a_feature_that_is_not_known_nothing_is_planned(tmp_path: Path) -> None:
+    store = DiskStore(tmp_path / "warehouse")
+    LogBuilder(store, "t").create(features=["newFeature"]).append([("a", 1), ("b", 1)]).delete(["a"])
+    table = adopted_table(KEY, str(tmp_path / "warehouse/t"))
+    with pytest.raises(Refused, match="table feature newFeature is not known here, nor which files it needs"):
+        planned(tmp_path / "home", [table])
+    facts = open_lake(own_settings(tmp_path / "home"), tables=[table]).facts(KEY)
+    assert facts is not None
+    with pytest.raises(Refused, match="table feature newFeature is not known here"):
+        plan_table(table, facts.snapshot, facts.history, now_ms=0)

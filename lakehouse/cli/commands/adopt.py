@@ -1,0 +1,155 @@
+"""`lakehouse adopt`: a Delta table that others write, looked at and taken into care; or all of them below a prefix."""
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, get_args
+
+import click
+
+from lakehouse.cli.context import Found, LakeContext, look_at_each, open_declared
+from lakehouse.cli.exit_codes import absent_cell, absent_sentence, exit_code, tell_errors
+from lakehouse.cli.output import bytes_text, count_text, json_option, print_grid, show, tell, write_json
+from lakehouse.core.adoption.address import parse_address
+from lakehouse.core.adoption.adopted import Adopted, type_of_writers
+from lakehouse.core.adoption.adopted_file import adopted_lines, adopted_table
+from lakehouse.core.adoption.finding import TableFinding
+from lakehouse.core.declaration.table import Table
+from lakehouse.core.errors import LakehouseError, Refused
+from lakehouse.engine.adoption.adopt import choose_key, refuse_adoption, write_adopted
+from lakehouse.engine.adoption.find import MOST_FOLDERS, find_tables, no_table
+from lakehouse.engine.adoption.look import look_at
+from lakehouse.engine.lake import open_lake
+from lakehouse.engine.vacuum import LakeFacts
+
+type_of_found = Found[TableFinding]
+
+
+@click.command(
+    "adopt",
+    short_help="Take care of a Delta table that others write; no JVM.",
+    epilog="Examples: lakehouse adopt s3://warehouse/sales/orders; lakehouse adopt --prefix s3://warehouse --dry-run",
+)
+@click.argument("address", required=False)
+@click.option("--key", help="Its key, layer/name; the layer says how often it is compacted. Default: one that says where it lies.")
+@click.option("--prefix", help="Every Delta table below this folder or s3://bucket/prefix, worst first.")
+@click.option("--writers", type=click.Choice(get_args(type_of_writers)), default="unknown", show_default=True, help="See docs/adopt.md.")
+@click.option("--dry-run", is_flag=True, help="Only what is found; nothing is written.")
+@json_option
+def adopt_command(address: str | None, key: str | None, prefix: str | None, writers: str, dry_run: bool, as_json: bool) -> int:
+    """Look at the Delta table at ADDRESS (a folder, or s3://bucket/folder), tell what is found, and add three lines to adopted.toml.
+
+    From then on the lake observes, checks, compacts and vacuums it like its own; it is never written otherwise. A table whose writers are
+    unknown is not compacted, since a commit of theirs could be lost. Logs and listings are read only; no JVM is started.
+    """
+    if (address is None) == (prefix is None):
+        raise Refused("adopt: give either an ADDRESS or --prefix; for instance: lakehouse adopt s3://warehouse/sales/orders")
+    if prefix is not None and key is not None:
+        raise Refused("adopt --prefix: --key names one table; accepted: without, each table gets a key that says where it lies")
+    opened = open_declared()
+    asked = [parse_address(address, base=os.getcwd())] if address is not None else _below(prefix or "")
+    found = _look_at(opened, asked, key=key, writers=writers)
+    if address is not None and found[0].error:
+        raise found[0].error
+    if address is not None and found[0].value and found[0].value.known_as:
+        raise Refused(f"adopt {asked[0]}: it is {found[0].value.known_as} already; see: lakehouse health {found[0].value.known_as}")
+    new = [each.value.table for each in found if each.value and not each.value.known_as]
+    if new and not dry_run:
+        write_adopted(opened.lake.settings, new)
+    if as_json:
+        write_json([_document(each) for each in found])
+    else:
+        _print_one(found[0]) if address is not None else _print_fleet(found)
+        _print_outcome(opened, new, dry_run=dry_run)
+    tell_errors(found)
+    return exit_code(found)
+
+
+def _below(prefix: str) -> Sequence[str]:
+    place = parse_address(prefix, base=os.getcwd())
+    found = find_tables(place)
+    if found.left_count:
+        tell(f"{found.left_count:,} folders were not looked into: {place} has more than {MOST_FOLDERS:,}; ask for its parts")
+    if not found.addresses:
+        raise no_table(place)
+    return found.addresses
+
+
+def _look_at(opened: LakeContext, addresses: Sequence[str], *, key: str | None, writers: str) -> list[type_of_found]:
+    """What is found at each address, in order; those that are known already under their own keys."""
+    settings, tables, known = opened.lake.settings, dict(opened.tables), _places(opened)
+    chosen, refused = list[Table](), dict[str, LakehouseError]()
+    for address in addresses:
+        if address in known:
+            chosen.append(tables[known[address]])
+            continue
+        try:
+            table = adopted_table(choose_key(address, tables, settings, wanted=key), address, writers=writers)
+            refuse_adoption(opened.lake, address, tables.values())
+            tables[table.key] = table
+        except LakehouseError as error:
+            table = adopted_table(f"silver/refused_{len(refused)}", address)
+            refused[table.key] = error
+        chosen.append(table)
+    lake = open_lake(settings, tables=tables.values())
+    run = LakeFacts(lake, list(tables.values()), wanted={table.key for table in chosen})
+
+    def look(table: Table) -> TableFinding:
+        if table.key in refused:
+            raise refused[table.key]
+        return look_at(run, table, known_as=table.key if table.key in opened.tables else "")
+
+    return [replace(each, table=table) for each, table in zip(look_at_each(chosen, look), chosen, strict=True)]
+
+
+def _places(opened: LakeContext) -> Mapping[str, str]:
+    root = opened.lake.settings.root
+    return {table.write.uri if isinstance(table.write, Adopted) else f"{root}/{key}": key for key, table in opened.tables.items()}
+
+
+def _document(found: type_of_found) -> dict[str, Any]:
+    if found.value:
+        return found.value.as_json()
+    reason, sentence = absent_sentence(found)
+    uri = found.table.write.uri if isinstance(found.table.write, Adopted) else ""
+    return {"table": None, "uri": uri, "adopted": False, "reason": reason, "sentence": sentence}
+
+
+def _print_one(found: type_of_found) -> None:
+    assert found.value is not None
+    show(f"{found.value.table.key} is {found.value.address}", style="bold")
+    for name, sentence in found.value.rows():
+        show(f"  {name:<11} {sentence}")
+
+
+def _print_fleet(found: Sequence[type_of_found]) -> None:
+    ordered = sorted(found, key=lambda each: each.value.health.score if each.value else 101)
+    heads = ("score", "table", "files", "small", "into", "bytes", "past retention", "USD", "")
+    print_grid(heads, [_row(each) for each in ordered], numbers=("score", *heads[2:8]))
+    for each in ordered:
+        if each.value:
+            show(f"{each.value.table.key} is {each.value.address}{' (known already)' if each.value.known_as else ''}")
+
+
+def _row(found: type_of_found) -> tuple[str, ...]:
+    if found.value is None:
+        uri = found.table.write.uri if isinstance(found.table.write, Adopted) else found.table.key
+        return ("-", uri, *("-",) * 6, absent_cell(found))
+    health, plan, vacuum = found.value.health, found.value.health.plan, found.value.vacuum
+    counts = (health.file_count, health.small_file_count, health.file_count - found.value.openings_saved)
+    old = "-" if isinstance(vacuum, str) else bytes_text(vacuum.size_bytes)
+    money = f"{plan.estimate.usd:.3g}" if plan.bins else "-"
+    sentence = plan.sentence if not isinstance(vacuum, str) else f"{plan.sentence}; {vacuum}"
+    return (f"{health.score:.1f}", health.table, *map(count_text, counts), bytes_text(health.size_bytes), old, money, sentence)
+
+
+def _print_outcome(opened: LakeContext, new: Sequence[Table], *, dry_run: bool) -> None:
+    if not new:
+        return
+    show()
+    show(f"{'would be added' if dry_run else 'added'} to {opened.lake.settings.adopted}:")
+    for line in "\n".join(map(adopted_lines, new)).splitlines():
+        show(line)
+    if not dry_run:
+        show()
+        show("a running lake takes it up when its code location is loaded anew (Deployment, Reload)")

@@ -1,0 +1,103 @@
+"""What is known of a table that others write, before it is adopted: from its log and its storage alone."""
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import Any
+
+from lakehouse.core.adoption.adopted import Adopted, commits_at_risk
+from lakehouse.core.adoption.adopted_file import adopted_lines
+from lakehouse.core.costs.estimate import DEFAULT_RATES
+from lakehouse.core.declaration.table import Table
+from lakehouse.core.delta.commits import Commits
+from lakehouse.core.delta.features import notable_features
+from lakehouse.core.delta.snapshot import Snapshot
+from lakehouse.core.scheduling.health import Health
+from lakehouse.core.scheduling.net_benefit import usd_per_opening
+from lakehouse.core.text import count_of, size_text
+from lakehouse.core.vacuum import VacuumPlan
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableFinding:
+    """One table as it was found. `vacuum` is what a vacuum of it would delete, or why none may; `known_as` its key, if it is known."""
+
+    table: Table
+    snapshot: Snapshot
+    history: Commits
+    health: Health
+    vacuum: VacuumPlan | str
+    known_as: str = ""
+
+    @property
+    def address(self) -> str:
+        """Where it lies."""
+        return self.table.write.uri if isinstance(self.table.write, Adopted) else self.snapshot.uri
+
+    @property
+    def writers(self) -> dict[str, int]:
+        """The programs that made its newest commits, and how many each, most first."""
+        return dict(Counter(commit.engine or "unknown" for commit in self.history.commits).most_common())
+
+    @property
+    def openings_saved(self) -> int:
+        """Files fewer that each full read opens after a compaction."""
+        return self.health.plan.files_removed - self.health.plan.files_added
+
+    @property
+    def usd_per_read(self) -> float:
+        """What each full read costs less after a compaction."""
+        return self.openings_saved * usd_per_opening(self.table.prices, on_s3=self.snapshot.on_s3)
+
+    def as_json(self) -> dict[str, Any]:
+        """Its documented shape."""
+        plan, vacuum, risk = self.health.plan, self.vacuum, commits_at_risk(self.table.write)
+        return {
+            "table": self.known_as or self.table.key,
+            "uri": self.address,
+            "adopted": bool(self.known_as),
+            "writers": self.writers,
+            "features": notable_features(self.snapshot.features),
+            "partition_by": list(self.snapshot.partition_columns),
+            "clustered_by": list(self.snapshot.clustering_columns),
+            "health": self.health.as_json(),
+            "compaction": {
+                "reason": plan.reason.name,
+                "sentence": plan.sentence,
+                "files_removed": plan.files_removed,
+                "files_added": plan.files_added,
+                "seconds": round(plan.estimate.seconds, 3),
+                "usd": round(plan.estimate.usd, 9),
+                "openings_saved": self.openings_saved,
+                "usd_saved_per_read": round(self.usd_per_read, 9),
+                "held_back": None if risk is None else risk.sentence,
+            },
+            "vacuum": {
+                "files": 0 if isinstance(vacuum, str) else vacuum.file_count,
+                "bytes": 0 if isinstance(vacuum, str) else vacuum.size_bytes,
+                "sentence": vacuum if isinstance(vacuum, str) else vacuum.sentence,
+            },
+            "lines": adopted_lines(self.table),
+        }
+
+    def rows(self) -> list[tuple[str, str]]:
+        """What a person reads of it, a line each: what it is about, and what was found."""
+        health, plan, risk = self.health, self.health.plan, commits_at_risk(self.table.write)
+        layout = [f"partitioned by {', '.join(self.snapshot.partition_columns)}"] if self.snapshot.partition_columns else []
+        layout += [f"clustered by {', '.join(self.snapshot.clustering_columns)}"] if self.snapshot.clustering_columns else []
+        files = f"{count_of(health.file_count, 'file')}, {size_text(health.size_bytes)}, {size_text(health.average_file_bytes)} on average"
+        saves = f"; each full read then opens {count_of(self.openings_saved, 'file')} less and saves about {self._seconds_saved:.3g} s"
+        gives = f"{saves} and {self.usd_per_read:.2g} USD" if plan.bins else ""
+        takes = f"; {plan.estimate.sentence}" if plan.bins else ""
+        return [
+            ("written by", ", ".join(f"{name} ({count_of(count, 'commit')})" for name, count in self.writers.items()) or "nobody knows"),
+            ("features", ", ".join([*notable_features(self.snapshot.features), *layout]) or "none that matters here"),
+            ("files", f"{files}; {health.small_file_count:,} small, {plan.mergeable_file_count:,} mergeable"),
+            ("health", health.sentence),
+            ("compaction", f"{plan.sentence}{takes}{gives}"),
+            *([("", f"not done: {risk.sentence}")] if risk else []),
+            ("vacuum", self.vacuum if isinstance(self.vacuum, str) else self.vacuum.sentence),
+        ]
+
+    @property
+    def _seconds_saved(self) -> float:
+        return self.openings_saved * DEFAULT_RATES.seconds_per_file

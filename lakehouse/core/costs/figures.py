@@ -1,0 +1,56 @@
+"""Predicted beside actual, as one table: for the terminal, the page and JSON alike."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from lakehouse.core.text import size_text
+
+FIGURE_HEADS = ("figure", "predicted", "actual", "error")
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """A figure of an outcome as it was predicted, and as it came out; `None` is unknown."""
+
+    name: str
+    predicted: float | None
+    actual: float | None
+
+    @property
+    def error(self) -> float | None:
+        """How far the prediction was off, as a share of what happened; `None` where either is unknown, or nothing happened."""
+        if self.predicted is None or self.actual is None:
+            return None
+        return share_off(abs(self.predicted - self.actual), self.actual)
+
+    @property
+    def cells(self) -> tuple[str, str, str, str]:
+        """A row under `FIGURE_HEADS`."""
+        error = "-" if self.error is None else f"{self.error:.1%}"
+        return (self.name.replace("_", " ").replace("usd", "USD"), self._text(self.predicted), self._text(self.actual), error)
+
+    def _text(self, number: float | None) -> str:
+        if number is None:
+            return "-"
+        if "bytes" in self.name:
+            return size_text(int(number))
+        return f"{number:.2f}" if self.name == "seconds" else f"{number:.6f}" if self.name == "usd" else f"{number:,}"
+
+
+def share_off(off: float, actual: float) -> float | None:
+    """An error as a share of what happened; `None` where nothing happened."""
+    return off / actual if actual else None
+
+
+def figures_as_json(figures: Iterable[Figure]) -> dict[str, dict[str, float | None]]:
+    """The documented shape: by name."""
+    return {
+        each.name: {"predicted": each.predicted, "actual": each.actual, "error": None if each.error is None else round(each.error, 4)}
+        for each in figures
+    }
+
+
+def figures_in(document: Mapping[str, Any]) -> list[Figure]:
+    """The figures of an outcome's document; none where it has none."""
+    return [Figure(name, told["predicted"], told["actual"]) for name, told in document.get("figures", {}).items()]

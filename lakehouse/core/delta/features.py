@@ -1,0 +1,50 @@
+"""Table features by name: those under which files may be rewritten and deleted here."""
+
+from collections.abc import Iterable
+
+# What Delta 4.4.0 writes, without what leaves commits or files to somebody else (catalogs, coordinators, redirects) or is unfinished.
+# Source: delta-io/delta v4.4.0, TableFeature.scala, allSupportedFeaturesMap
+_WRITABLE = frozenset(
+    {
+        "allowColumnDefaults",
+        "appendOnly",
+        "changeDataFeed",
+        "checkConstraints",
+        "checkpointProtection",
+        "clustering",
+        "columnMapping",
+        "deletionVectors",
+        "domainMetadata",
+        "generatedColumns",
+        "geospatial",
+        "icebergCompatV1",
+        "icebergCompatV2",
+        "icebergCompatV3",
+        "identityColumns",
+        "inCommitTimestamp",
+        "invariants",
+        "materializePartitionColumns",
+        "rowTracking",
+        "timestampNtz",
+        "typeWidening",
+        "typeWidening-preview",
+        "v2Checkpoint",
+        "vacuumProtocolCheck",
+        "variantShredding",
+        "variantShredding-preview",
+        "variantType",
+        "variantType-preview",
+    }
+)
+# Any table has them, by its protocol version alone.
+_USUAL = frozenset({"appendOnly", "invariants", "checkConstraints", "changeDataFeed", "generatedColumns"})
+
+
+def unknown_features(features: Iterable[str]) -> list[str]:
+    """Those under which nobody here knows what a rewrite or a deletion would do."""
+    return sorted(set(features) - _WRITABLE)
+
+
+def notable_features(features: Iterable[str]) -> list[str]:
+    """Those that a person wants to hear of."""
+    return sorted(set(features) - _USUAL)

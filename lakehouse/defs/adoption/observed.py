@@ -1,0 +1,157 @@
+"""Tables that others write, as observable assets, and the one sensor that reads their logs when they have changed.
+
+The sensor asks of each table whether its newest commit is still the newest, and still the same: two small requests. Only then is the log
+read; what it says becomes an observation of the table, without a run. No Spark.
+"""
+
+import json
+import warnings
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import dagster as dg
+
+from lakehouse.core.declaration.table import Table
+from lakehouse.core.errors import LakehouseError, Transient
+from lakehouse.defs.failures import dagster_words
+from lakehouse.defs.health import TableVerdict, evaluation_of, judge
+from lakehouse.defs.keys import table_key
+from lakehouse.defs.metadata.table import declared_metadata, table_metadata
+from lakehouse.defs.table_assets import data_version
+from lakehouse.engine.adoption.find import facts_of
+from lakehouse.engine.clock import now_ms
+from lakehouse.engine.lake import Lake
+from lakehouse.engine.table_health import Assessment, assess
+
+# A look costs two HEADs for each table on S3, and nothing on a disk.
+_SECONDS_ON_DISK, _SECONDS_ON_S3 = 10, 60
+# A tick has a minute: the others follow in the next ones.
+_READ_SECONDS, _ASKED_AT_ONCE = 20, 16
+# Whether all files are there takes a listing of them; a log that could not be read is read again after this time, too.
+_CHECK_AGAIN_MS = 3_600_000
+# Source: dagster 1.13, dagster/_core/definitions/data_version.py
+_DATA_VERSION = "dagster/data_version"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Seen:
+    """A table as it was observed last: its version (-1: it could not be read), when that commit's file was written, and its last checks."""
+
+    version: int
+    commit_ms: int
+    checked_ms: int
+
+
+def observed_asset(table: Table, lake: Lake) -> Any:
+    """The asset of a table that others write: a run of it reads the log, and tells the table's counts and its data version."""
+
+    def observe(context: dg.OpExecutionContext) -> dg.ObserveResult:
+        with dagster_words(context):
+            assessed = _assessed(table, lake)
+        return dg.ObserveResult(metadata=table_metadata(table, assessed), data_version=dg.DataVersion(data_version(assessed.facts)))
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", dg.BetaWarning)  # of 1.13: its name may change, and Dagster is pinned
+        return dg.observable_source_asset(
+            key=table_key(table),
+            group_name=table.layer,
+            description=table.description,
+            metadata=declared_metadata(table, lake),
+            tags={"dagster/kind/deltalake": "", f"dagster/kind/{table.layer}": ""},
+        )(observe)
+
+
+def observation_sensor(tables: Sequence[Table], lake: Lake, *, name: str = "observation_sensor") -> dg.SensorDefinition:
+    """Observes those tables whose logs have changed, and checks them at most once an hour."""
+
+    @dg.sensor(
+        name=name,
+        target=dg.AssetSelection.assets(*(table_key(table) for table in tables)),
+        default_status=dg.DefaultSensorStatus.RUNNING,
+        minimum_interval_seconds=_SECONDS_ON_S3 if any(lake.on_s3(table.key) for table in tables) else _SECONDS_ON_DISK,
+        description="Reads the logs of the tables that others write, where they have changed.",
+    )
+    def look(context: dg.SensorEvaluationContext) -> dg.SensorResult:
+        seen, started = _read_cursor(context.cursor), now_ms()
+        changed, events = _changed(tables, lake, seen), list[dg.AssetObservation | dg.AssetCheckEvaluation]()
+        told = list[str]()
+        for table in changed:
+            if now_ms() - started > _READ_SECONDS * 1_000:
+                break
+            try:
+                seen[table.key], found = _observe(table, lake, seen.get(table.key))
+            except Transient as error:
+                told.append(f"{table.key}: {error}")
+                continue
+            events += found
+            told.append(f"{table.key}: version {seen[table.key].version}")
+        cursor = json.dumps({key: asdict(each) for key, each in seen.items() if key in {table.key for table in tables}})
+        text = "; ".join(told) or f"nothing new in {len(tables)} tables"
+        return dg.SensorResult(asset_events=events, cursor=cursor, skip_reason=text)
+
+    return look
+
+
+def _assessed(table: Table, lake: Lake) -> Assessment:
+    facts = facts_of(lake, table)
+    assert facts is not None  # a table that others write and that is not there is refused
+    return assess(lake, table, facts)
+
+
+def _changed(tables: Sequence[Table], lake: Lake, seen: Mapping[str, _Seen]) -> list[Table]:
+    """The tables to read now: never seen, with a newer commit, or whose newest commit is another; those longest unseen first."""
+
+    def is_changed(table: Table) -> bool:
+        before = seen.get(table.key)
+        if before is None or before.version < 0:
+            return before is None or now_ms() - before.checked_ms >= _CHECK_AGAIN_MS
+        log = f"{table.key}/_delta_log"
+        try:
+            newest = lake.store.stat(f"{log}/{before.version:020}.json")
+            return (newest.modified_ms if newest else 0) != before.commit_ms or lake.store.stat(
+                _commit(log, before.version + 1)
+            ) is not None
+        except LakehouseError:
+            return True  # reading it says what is wrong
+
+    with ThreadPoolExecutor(max_workers=_ASKED_AT_ONCE) as pool:
+        found = [table for table, changed in zip(tables, pool.map(is_changed, tables), strict=True) if changed]
+    return sorted(found, key=lambda table: seen[table.key].checked_ms if table.key in seen else 0)
+
+
+def _observe(table: Table, lake: Lake, before: _Seen | None) -> tuple[_Seen, list[dg.AssetObservation | dg.AssetCheckEvaluation]]:
+    """What a tick tells of one table.
+
+    Raises:
+        Transient: storage does not answer.
+    """
+    now, assessed = now_ms(), None
+    is_due = before is None or before.version < 0 or now - before.checked_ms >= _CHECK_AGAIN_MS
+    try:
+        assessed = _assessed(table, lake)
+    except Transient:
+        raise
+    except LakehouseError as error:
+        unreadable = TableVerdict(name="readable", ok=False, sentence=str(error), severity=dg.AssetCheckSeverity.ERROR)
+        return _Seen(version=-1, commit_ms=0, checked_ms=now), [evaluation_of(table, unreadable)]
+    version = assessed.facts.snapshot.version
+    commit = lake.store.stat(_commit(f"{table.key}/_delta_log", version))
+    tags = {_DATA_VERSION: data_version(assessed.facts)}
+    observation = dg.AssetObservation(table_key(table), metadata=table_metadata(table, assessed), tags=tags)
+    verdicts = [evaluation_of(table, verdict) for verdict in judge(table, lake, assessed)] if is_due else []
+    checked_ms = now if is_due or before is None else before.checked_ms
+    return _Seen(version=version, commit_ms=commit.modified_ms if commit else 0, checked_ms=checked_ms), [observation, *verdicts]
+
+
+def _commit(log: str, version: int) -> str:
+    return f"{log}/{version:020}.json"
+
+
+def _read_cursor(cursor: str | None) -> dict[str, _Seen]:
+    """What was seen before; a cursor that cannot be read costs one reading of every log."""
+    try:
+        return {key: _Seen(**each) for key, each in json.loads(cursor or "{}").items()}
+    except (ValueError, TypeError, AttributeError):
+        return {}

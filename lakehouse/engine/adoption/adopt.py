@@ -1,0 +1,95 @@
+"""A table written into the file of adopted ones; nothing else is written, and nothing in the table's folder.
+
+1. What is asked for is held against what is declared, adopted, and lies around the address.
+2. The file is read, the new entries are added below what stands in it, and the whole is parsed once more.
+3. It is put in place whole, under a lock: of two people who adopt at once, neither loses an entry.
+"""
+
+from collections.abc import Iterable, Mapping
+
+from lakehouse.core.adoption.address import is_inside, key_of
+from lakehouse.core.adoption.adopted import Adopted
+from lakehouse.core.adoption.adopted_file import adopted_lines, parse_adopted
+from lakehouse.core.declaration.table import Table
+from lakehouse.core.errors import Broken, LakehouseError, Refused, Transient
+from lakehouse.core.settings import Settings
+from lakehouse.engine.adoption.find import is_table, store_at
+from lakehouse.engine.adoption.guard import refuse_owned
+from lakehouse.engine.lake import Lake
+from lakehouse.engine.store import DiskStore
+from lakehouse.runtime.processes import hold_lock
+
+_WAIT_SECONDS = 10.0
+
+
+def choose_key(address: str, tables: Mapping[str, Table], settings: Settings, *, wanted: str | None) -> str:
+    """The key under which a table at `address` is adopted: the one that is wanted, or one that says where it lies.
+
+    Raises:
+        Refused: the key is taken, or the table lies in this lake under another one.
+    """
+    own = address.removeprefix(f"{settings.root}/") if is_inside(address, settings.root) else None
+    if own is not None and (own.count("/") != 1 or wanted not in (None, own)):
+        near = own if own.count("/") == 1 else "layer/name"
+        raise Refused(f"adopt {address}: it lies in this lake, {settings.root}; accepted: {near} as its key and its place")
+    free = own or key_of(address, tables)
+    if wanted is not None and wanted in tables:
+        raise Refused(f"adopt {address}: the key {wanted} is taken, by {_place(tables[wanted], settings)}; accepted: another, like {free}")
+    return wanted or free
+
+
+def refuse_adoption(lake: Lake, address: str, tables: Iterable[Table]) -> None:
+    """Nothing, if the table at `address` may be looked after here.
+
+    Raises:
+        Refused: it is another lake's, or lies inside another table's folder, or another one that is known lies inside its own.
+    """
+    refuse_owned(lake, address, asked=f"adopt {address}")
+    for table in tables:
+        place = _place(table, lake.settings)
+        if is_inside(address, place) or is_inside(place, address):
+            outer, inner = (place, address) if is_inside(address, place) else (address, place)
+            raise Refused(f"adopt {address}: {inner} lies inside the folder of the table {outer}; accepted: tables that lie in no other")
+    above = address
+    while (above := above.rpartition("/")[0]) not in ("", "s3:/", "s3:") and above != lake.settings.root:
+        if _may_be_table(above):
+            raise Refused(f"adopt {address}: it lies inside the folder of the table {above}; accepted: tables that lie in no other")
+
+
+def write_adopted(settings: Settings, tables: Iterable[Table]) -> None:
+    """Adds the tables to the file; what stands in it stays as it is, comments and all.
+
+    Raises:
+        Refused: the file is no file of adopted tables, or has one of them.
+        Transient: another process is writing it.
+    """
+    store, name = DiskStore(settings.adopted.parent), settings.adopted.name
+    try:
+        with hold_lock(settings.home / "locks" / "adopted.lock", seconds=_WAIT_SECONDS):
+            try:
+                before = store.read(name).decode("utf-8")
+            except FileNotFoundError:
+                before = (
+                    "# Tables that others write and this lake looks after; lakehouse adopt writes them, docs/adopt.md has every word.\n"
+                )
+            known, added = parse_adopted(before, name=str(settings.adopted)), {table.key: table for table in tables}
+            if both := [key for key in added if key in known]:
+                raise Refused(f"{settings.adopted} has {both[0]} already; accepted: another key")
+            text = "\n".join([before.rstrip("\n") + "\n", *map(adopted_lines, added.values())])
+            if parse_adopted(text, name=str(settings.adopted)) != known | added:
+                raise Broken(f"{settings.adopted}: the new entries are not read back as they were meant; nothing was written")
+            store.put(name, text.encode("utf-8"))
+    except BlockingIOError as error:
+        raise Transient(f"{settings.adopted} is being written by another process; try again") from error
+
+
+def _place(table: Table, settings: Settings) -> str:
+    return table.write.uri if isinstance(table.write, Adopted) else f"{settings.root}/{table.key}"
+
+
+def _may_be_table(address: str) -> bool:
+    """Whether it is one, as far as may be known here: who may look at one table need not be let into the folders above."""
+    try:
+        return is_table(store_at(address), "")
+    except LakehouseError:
+        return False

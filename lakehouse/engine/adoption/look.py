@@ -1,0 +1,52 @@
+"""A table that others write, looked at: its log, its health, what a compaction and a vacuum would do. Nothing is written."""
+
+from lakehouse.core.adoption.adopted import Adopted
+from lakehouse.core.adoption.adopted_file import adopted_table
+from lakehouse.core.adoption.finding import TableFinding
+from lakehouse.core.declaration.table import Table
+from lakehouse.core.delta.features import unknown_features
+from lakehouse.core.errors import LakehouseError, Refused
+from lakehouse.core.vacuum import VacuumPlan
+from lakehouse.engine.adoption.find import no_table
+from lakehouse.engine.table_health import health_of
+from lakehouse.engine.vacuum import LakeFacts, plan
+
+
+def look_at(run: LakeFacts, table: Table, *, known_as: str = "") -> TableFinding:
+    """What is found of one of the run's tables; a clustered one is declared by the columns that it is clustered by.
+
+    Raises:
+        Refused: there is no Delta table, or it has a feature that is not known here.
+    """
+    facts = run.lake.facts(table.key)
+    if facts is None:
+        raise no_table(_address(table))
+    if unknown := unknown_features(facts.snapshot.features):
+        raise Refused(
+            f"table {_address(table)} has the feature {', '.join(unknown)}: what a rewrite or a deletion does under it is not known here; "
+            "accepted: tables without it"
+        )
+    write = table.write
+    if facts.snapshot.clustering_columns and not known_as and isinstance(write, Adopted):
+        table = adopted_table(
+            table.key, write.uri, writers=write.writers, orphans=write.orphans, cluster_by=facts.snapshot.clustering_columns
+        )
+    return TableFinding(
+        table=table,
+        snapshot=facts.snapshot,
+        history=facts.history,
+        health=health_of(table, facts),
+        vacuum=_vacuum(run, table),
+        known_as=known_as,
+    )
+
+
+def _vacuum(run: LakeFacts, table: Table) -> VacuumPlan | str:
+    try:
+        return plan(run, table) or "there is no table"
+    except LakehouseError as error:
+        return str(error)
+
+
+def _address(table: Table) -> str:
+    return table.write.uri if isinstance(table.write, Adopted) else table.key

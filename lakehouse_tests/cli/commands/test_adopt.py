@@ -1,0 +1,165 @@
+"""`lakehouse adopt`: what is found of tables of others, what is written down, and what is refused with what would be accepted."""
+
+import json
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from deltalake import write_deltalake
+
+from lakehouse.engine.lake import open_lake
+from lakehouse.engine.lake_owner import claim
+from lakehouse.engine.store import DiskStore
+from lakehouse_tests.cli.conftest import Terminal
+from lakehouse_tests.cli.test_shapes import SHOWN, shape
+from lakehouse_tests.conftest import own_settings
+from lakehouse_tests.log_builder import LogBuilder
+
+
+@pytest.fixture
+def warehouse(tmp_path: Path) -> Path:
+    """A table that delta-rs wrote by day in 12 commits, and one that it compacted."""
+    for number in range(12):
+        rows = pa.table({"id": [number], "day": [f"2026-01-0{number % 2 + 1}"]})
+        write_deltalake(tmp_path / "w/events", rows, mode="append", partition_by=["day"])
+    write_deltalake(tmp_path / "w/customers", pa.table({"id": [1, 2, 3]}))
+    return tmp_path / "w"
+
+
+def adopted(terminal: Terminal) -> str:
+    return (terminal.home / "adopted.toml").read_text()
+
+
+def test_a_table_is_adopted_by_three_lines_and_is_one_of_the_lake_s_from_then_on(terminal: Terminal, warehouse: Path) -> None:
+    shown = terminal.run("adopt", f"{warehouse}/events").stdout
+    for said in ("delta-rs:py-", "(12 commits)", "partitioned by day", "12 small, 12 mergeable", "each full read then opens 10 files less"):
+        assert said in shown
+    lines = f'["silver/events"]\nuri = "{warehouse}/events"\nwriters = "unknown"\n'
+    assert adopted(terminal).endswith(lines) and lines in shown
+    [health] = terminal.json("health", "silver/events")
+    assert (health["file_count"], health["uri"]) == (12, f"{warehouse}/events")
+    assert "silver/events is left alone, WRITERS_UNKNOWN" in terminal.run("tables").stdout
+
+
+def test_the_documents_have_the_documented_shape(terminal: Terminal, warehouse: Path) -> None:
+    [found] = terminal.json("adopt", f"{warehouse}/events", "--dry-run")
+    shown = dict(SHOWN["adopt"][0])
+    assert shape({**found, "writers": None, "health": None}) == shape({**shown, "writers": None, "health": None})
+    assert not (terminal.home / "adopted.toml").exists()
+
+
+def test_what_a_vacuum_would_free_is_told(terminal: Terminal, tmp_path: Path) -> None:
+    LogBuilder(DiskStore(tmp_path), "w/t").create().append([("a", 70), ("b", 30)]).store_data().delete(["a"])
+    import os
+
+    os.utime(tmp_path / "w/t/a", (1_600_000_000, 1_600_000_000))
+    [found] = terminal.json("adopt", f"{tmp_path}/w/t")
+    assert (found["vacuum"]["files"], found["vacuum"]["bytes"]) == (1, 70)
+
+
+def test_below_a_prefix_the_whole_fleet_is_shown_worst_first_and_adopted(terminal: Terminal, warehouse: Path) -> None:
+    terminal.run("adopt", f"{warehouse}/customers", "--key", "gold/customers", "--writers", "none")
+    lines = terminal.run("adopt", "--prefix", str(warehouse)).stdout.splitlines()
+    assert [line.split()[1] for line in lines[2:4]] == ["silver/events", "gold/customers"]
+    assert f"gold/customers is {warehouse}/customers (known already)" in lines
+    assert adopted(terminal).count("uri = ") == 2 and 'writers = "none"' in adopted(terminal)
+    before = adopted(terminal)
+    again = terminal.json("adopt", "--prefix", str(warehouse))
+    assert [(each["table"], each["adopted"]) for each in again] == [("gold/customers", True), ("silver/events", True)]
+    assert adopted(terminal) == before
+
+
+def test_what_a_person_wrote_in_the_file_stays(terminal: Terminal, warehouse: Path) -> None:
+    terminal.home.mkdir(parents=True)
+    mine = f'# mine\n["gold/mine"]  # all mine\nuri = "{warehouse}/customers"\norphans = "delete"\n'
+    (terminal.home / "adopted.toml").write_text(mine)
+    terminal.run("adopt", f"{warehouse}/events")
+    assert adopted(terminal).startswith(mine) and '["silver/events"]' in adopted(terminal)
+
+
+def refused(terminal: Terminal, *arguments: str) -> str:
+    before = adopted(terminal) if (terminal.home / "adopted.toml").exists() else ""
+    result = terminal.run("adopt", *arguments)
+    assert result.exit_code == 2, result.stdout
+    assert (adopted(terminal) if before else "") == before
+    return result.stderr
+
+
+def test_a_refusal_names_what_would_be_accepted(terminal: Terminal, warehouse: Path, tmp_path: Path) -> None:
+    assert f"did you mean {warehouse}/events?" in refused(terminal, f"{warehouse}/event")
+    assert "the key silver/orders is taken" in refused(terminal, f"{warehouse}/events", "--key", "silver/orders")
+    assert "accepted: another, like silver/events" in refused(terminal, f"{warehouse}/events", "--key", "silver/orders")
+    assert "a layer of bronze, silver, gold" in refused(terminal, f"{warehouse}/events", "--key", "copper/events")
+    assert "give either an ADDRESS or --prefix" in refused(terminal)
+    assert "without, each table gets a key" in refused(terminal, "--prefix", str(warehouse), "--key", "silver/x")
+    assert "did you mean" in refused(terminal, "--prefix", f"{warehouse}/nothing")
+    terminal.run("adopt", f"{warehouse}/events")
+    assert "it is silver/events already" in refused(terminal, f"{warehouse}/events", "--key", "gold/events")
+
+
+def test_a_table_inside_another_is_refused(terminal: Terminal, warehouse: Path) -> None:
+    LogBuilder(DiskStore(warehouse), "events/inside").create()
+    assert f"it lies inside the folder of the table {warehouse}/events" in refused(terminal, f"{warehouse}/events/inside")
+    terminal.run("adopt", f"{warehouse}/customers")
+    LogBuilder(DiskStore(warehouse), "customers/deep/inside").create()
+    assert "lies inside the folder of the table" in refused(terminal, f"{warehouse}/customers/deep/inside")
+
+
+def test_a_table_of_another_lake_and_one_of_this_lake_elsewhere_are_refused(told: Terminal, tmp_path: Path) -> None:
+    other = open_lake(own_settings(tmp_path / "other"))
+    LogBuilder(other.store, "silver/t").create()
+    claim(other, asked="test")
+    assert f"belongs to the lake {other.settings.root}" in refused(told, f"{other.settings.root}/silver/t")
+    assert "it is silver/orders already" in refused(told, f"{told.root}/silver/orders")
+    LogBuilder(DiskStore(told.root), "some/deeper/table").create()
+    assert "accepted: layer/name as its key and its place" in refused(told, f"{told.root}/some/deeper/table")
+
+
+# A feature that only a writer has to know, one that changes what a reader sees, and one that leaves commits to somebody else.
+UNKNOWN = {"newWriterFeature": False, "newReaderFeature": True, "catalogManaged": True, "coordinatedCommits-preview": False}
+
+
+@pytest.mark.parametrize(("feature", "reads"), UNKNOWN.items())
+def test_a_feature_that_is_not_known_is_refused_by_name(terminal: Terminal, tmp_path: Path, feature: str, reads: bool) -> None:
+    story = LogBuilder(DiskStore(tmp_path), "w/t")
+    story.create(reader_features=[feature] if reads else [], features=[feature])
+    assert feature in refused(terminal, f"{tmp_path}/w/t")
+    fleet = terminal.run("adopt", "--prefix", f"{tmp_path}/w")
+    assert fleet.exit_code == 2 and feature in fleet.stderr
+
+
+def test_a_hand_written_entry_inside_another_table_or_the_lake_is_refused_wherever_it_is_read(terminal: Terminal, tmp_path: Path) -> None:
+    terminal.home.mkdir(parents=True)
+    entries = {
+        f'["silver/a"]\nuri = "{tmp_path}/a"\n["silver/b"]\nuri = "{tmp_path}/a/deep/b"\n': "in the folder of silver/a",
+        f'["silver/a"]\nuri = "{terminal.root}/bronze/orders"\n': "in the lake",
+        '["bronze/orders"]\nuri = "/data/orders"\n': "is declared in lakehouse_tests.cli.example, too",
+    }
+    for text, said in entries.items():
+        (terminal.home / "adopted.toml").write_text(text)
+        result = terminal.run("health")
+        assert result.exit_code == 2 and said in result.stderr, result.stderr
+    (tmp_path / "link").symlink_to(tmp_path / "a")
+    (terminal.home / "adopted.toml").write_text(f'["silver/a"]\nuri = "{tmp_path}/a"\n["silver/b"]\nuri = "{tmp_path}/link"\n')
+    assert "are both" in terminal.run("health").stderr
+
+
+def test_ten_thousand_small_files_deletion_vectors_clustering_and_v2_checkpoints_are_counted_right(
+    terminal: Terminal, tmp_path: Path
+) -> None:
+    store = DiskStore(tmp_path)
+    LogBuilder(store, "w/many").create().append([(f"part-{number}", 100, 1) for number in range(10_000)]).checkpoint()
+    vectors = LogBuilder(store, "w/vectors").create(reader_features=["deletionVectors"]).append([("a", 1_000, 100), ("b", 1_000, 100)])
+    vectors.delete_rows({"a": 60})
+    clustered = LogBuilder(store, "w/clustered").create(columns={"id": "long"}, features=["clustering", "domainMetadata"])
+    domain = {"domain": "delta.clustering", "configuration": json.dumps({"clusteringColumns": [["id"]]}), "removed": False}
+    clustered.commit("CLUSTER BY", {"domainMetadata": domain}).append([("a", 100, 1), ("b", 100, 1)])
+    second = LogBuilder(store, "w/v2").create(reader_features=["v2Checkpoint"]).append([("a", 100, 1), ("b", 100, 1)])
+    second.checkpoint(uuid="00000000-0000-0000-0000-000000000000", sidecars=2).append([("c", 100, 1)])
+    found = {each["table"]: each for each in terminal.json("adopt", "--prefix", f"{tmp_path}/w")}
+    assert (found["silver/many"]["health"]["file_count"], found["silver/many"]["compaction"]["files_removed"]) == (10_000, 10_000)
+    assert found["silver/vectors"]["health"]["row_count"] == 140 and found["silver/vectors"]["features"] == ["deletionVectors"]
+    assert found["silver/vectors"]["compaction"]["reason"] == "DELETED_ROWS"
+    assert found["silver/clustered"]["clustered_by"] == ["id"] and found["silver/clustered"]["compaction"]["reason"] == "LOOSE_FILES"
+    assert 'cluster_by = ["id"]' in found["silver/clustered"]["lines"]
+    assert (found["silver/v2"]["health"]["file_count"], found["silver/v2"]["health"]["row_count"]) == (3, 3)

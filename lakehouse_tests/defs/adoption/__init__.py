@@ -1,0 +1,1 @@
+"""Tables that others write, in Dagster."""

@@ -1,0 +1,186 @@
+"""Tables that others write, in Dagster: observed when their logs change, and never made. No Java."""
+
+import json
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+
+import dagster as dg
+import pytest
+
+from lakehouse.core.adoption.adopted_file import adopted_lines, adopted_table
+from lakehouse.core.declaration.table import Table
+from lakehouse.definitions import define
+from lakehouse.defs.adoption.observed import observation_sensor, observed_asset
+from lakehouse.defs.compaction import compaction_asset, compaction_sensor
+from lakehouse.defs.dagster_records import newest_facts
+from lakehouse.defs.keys import compaction_key, table_key, vacuum_key
+from lakehouse.engine.lake import Lake, open_lake
+from lakehouse.engine.store import DiskStore
+from lakehouse_tests.defs.example import example_settings
+from lakehouse_tests.log_builder import LogBuilder
+
+pytestmark = pytest.mark.usefixtures("no_java")
+
+
+@pytest.fixture
+def orders(tmp_path: Path) -> LogBuilder:
+    """The log of a table outside of the lake."""
+    return LogBuilder(DiskStore(tmp_path / "w"), "orders").create().append([(f"f{number}", 10, 1) for number in range(16)]).store_data()
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Table:
+    """The same table, adopted, with nobody who commits while a compaction runs."""
+    return adopted_table("silver/orders", str(tmp_path / "w/orders"), writers="none")
+
+
+@pytest.fixture
+def lake(tmp_path: Path, table: Table, orders: LogBuilder) -> Lake:
+    """The lake that adopts it."""
+    return open_lake(example_settings(tmp_path / "home"), tables=[table])
+
+
+class Ticks:
+    """Ticks of the observation sensor, one after the other, whose events are recorded."""
+
+    def __init__(self, lake: Lake, tables: Sequence[Table], instance: dg.DagsterInstance) -> None:
+        self._sensor, self._instance, self.cursor = observation_sensor(tables, lake), instance, None
+
+    def tick(self) -> list[dg.AssetObservation | dg.AssetMaterialization | dg.AssetCheckEvaluation]:
+        with dg.build_sensor_context(instance=self._instance, cursor=self.cursor) as context:
+            result = self._sensor(context)
+        assert isinstance(result, dg.SensorResult)
+        self.cursor = result.cursor
+        for event in result.asset_events:
+            self._instance.report_runless_asset_event(event)
+        return list(result.asset_events)
+
+    def observed(self) -> list[object]:
+        """The versions that a tick observed."""
+        return [event.metadata["lakehouse/version"].value for event in self.tick() if isinstance(event, dg.AssetObservation)]
+
+
+def test_a_log_is_read_when_it_changed_and_else_two_files_are_asked_for(
+    lake: Lake, table: Table, orders: LogBuilder, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ticks = Ticks(lake, [table], instance)
+    first = ticks.tick()
+    [observation] = [event for event in first if isinstance(event, dg.AssetObservation)]
+    assert observation.asset_key == table_key(table) and observation.metadata["lakehouse/mergeable_file_count"].value == 16
+    assert (observation.data_version, {event.check_name for event in first if isinstance(event, dg.AssetCheckEvaluation)}) == (
+        "1",
+        {"readable", "small_files", "log_debt", "breaker"},
+    )
+    assert all(event.passed for event in first if isinstance(event, dg.AssetCheckEvaluation) and event.check_name == "readable")
+    with monkeypatch.context() as patch:
+        patch.setattr(Lake, "facts", lambda *_: pytest.fail("the log is read"))
+        assert ticks.tick() == []
+    orders.append([("more", 10, 1)])
+    assert ticks.observed() == [2]
+    orders.optimize(["f0", "f1"], into=("large", 20, 2))
+    [observation] = ticks.tick()
+    assert isinstance(observation, dg.AssetObservation)
+    assert (observation.metadata["lakehouse/version"].value, observation.data_version) == (3, "2")
+
+
+def test_a_table_that_was_made_anew_is_read_again_though_its_versions_went_back(
+    lake: Lake, table: Table, orders: LogBuilder, instance: dg.DagsterInstance, tmp_path: Path
+) -> None:
+    ticks = Ticks(lake, [table], instance)
+    assert ticks.observed() == [1]
+    shutil.rmtree(tmp_path / "w/orders")
+    LogBuilder(DiskStore(tmp_path / "w"), "orders").create()
+    assert ticks.observed() == [0]
+
+
+def test_a_log_that_cannot_be_read_fails_its_check_and_is_read_again_an_hour_later(
+    lake: Lake, table: Table, orders: LogBuilder, instance: dg.DagsterInstance
+) -> None:
+    ticks = Ticks(lake, [table], instance)
+    orders.lose(1).append([("more", 10, 1)])
+    [verdict] = ticks.tick()
+    assert isinstance(verdict, dg.AssetCheckEvaluation) and (verdict.check_name, verdict.passed) == ("readable", False)
+    assert ticks.tick() == []
+    seen = json.loads(ticks.cursor or "")
+    seen["silver/orders"]["checked_ms"] -= 3_600_000
+    ticks.cursor = json.dumps(seen)
+    assert len(ticks.tick()) == 1
+
+
+def test_one_that_cannot_be_read_does_not_hide_the_others_and_a_broken_cursor_forgets(
+    tmp_path: Path, lake: Lake, table: Table, instance: dg.DagsterInstance
+) -> None:
+    gone = adopted_table("silver/gone", str(tmp_path / "w/gone"))
+    both = open_lake(lake.settings, tables=[gone, table])
+    ticks = Ticks(both, [gone, table], instance)
+    assert ticks.observed() == [1]
+    ticks.cursor = "no json"
+    assert ticks.observed() == [1]
+
+
+def test_the_sensor_asks_for_its_compaction_from_what_was_observed(
+    lake: Lake, table: Table, orders: LogBuilder, instance: dg.DagsterInstance
+) -> None:
+    Ticks(lake, [table], instance).tick()
+    with dg.build_sensor_context(instance=instance) as context:
+        result = compaction_sensor([table], lake)(context)
+    assert isinstance(result, dg.SensorResult)
+    assert [request.asset_selection for request in result.run_requests or []] == [[compaction_key(table)]]
+
+
+def test_what_its_writer_records_of_it_does_not_hide_what_we_know(
+    lake: Lake, tmp_path: Path, orders: LogBuilder, instance: dg.DagsterInstance
+) -> None:
+    from dataclasses import replace
+
+    from lakehouse.core.adoption.adopted import Adopted
+
+    table = adopted_table("silver/orders", str(tmp_path / "w/orders"), writers="none")
+    assert isinstance(table.write, Adopted)
+    table = replace(table, write=replace(table.write, asset_key=("sales", "orders")))
+    ticks = Ticks(lake, [table], instance)
+    ticks.tick()
+    instance.report_runless_asset_event(dg.AssetMaterialization(["sales", "orders"], metadata={"rows": 16}))
+    instance.report_runless_asset_event(dg.AssetObservation(["sales", "orders"], metadata={"rows": 16}))
+    known = newest_facts(instance, table)
+    assert known is not None and known.whole("lakehouse/version") == 1
+
+
+def test_a_person_observes_it_by_hand(lake: Lake, table: Table, orders: LogBuilder, instance: dg.DagsterInstance) -> None:
+    definitions = dg.Definitions(assets=[observed_asset(table, lake)])
+    result = definitions.resolve_implicit_global_asset_job_def().execute_in_process(instance=instance)
+    [event] = result.get_asset_observation_events()
+    assert event.asset_observation_data.asset_observation.metadata["lakehouse/version"].value == 1
+
+
+def test_an_adopted_table_has_checks_compaction_and_vacuum_and_is_never_made(tmp_path: Path, table: Table, orders: LogBuilder) -> None:
+    settings = example_settings(
+        tmp_path / "home", LAKEHOUSE_TABLES="lakehouse_tests.defs.example", LAKEHOUSE_ADOPTED=str(tmp_path / "adopted.toml")
+    )
+    other = adopted_table("silver/foreign", str(tmp_path / "w/orders"))
+    (tmp_path / "adopted.toml").write_text(adopted_lines(other))
+    definitions = define(settings)
+    graph, repository = definitions.resolve_asset_graph(), definitions.get_repository_def()
+    assert table_key(other) in graph.observable_asset_keys and table_key(other) not in graph.materializable_asset_keys
+    assert {compaction_key(other), vacuum_key(other)} <= set(graph.materializable_asset_keys)
+    assert {key.name for key in graph.asset_check_keys if key.asset_key == table_key(other)} == {
+        "readable",
+        "small_files",
+        "log_debt",
+        "breaker",
+    }
+    assert repository.get_sensor_def("observation_sensor").default_status is dg.DefaultSensorStatus.RUNNING
+
+
+def test_its_compaction_is_refused_before_a_session_is_asked_for_anything_while_its_writers_are_unknown(
+    tmp_path: Path, orders: LogBuilder, instance: dg.DagsterInstance
+) -> None:
+    table = adopted_table("silver/orders", str(tmp_path / "w/orders"))
+    lake = open_lake(example_settings(tmp_path / "home"), tables=[table])
+    assert compaction_asset(table, lake).key == compaction_key(table)
+    Ticks(lake, [table], instance).tick()
+    with dg.build_sensor_context(instance=instance) as context:
+        result = compaction_sensor([table], lake)(context)
+    assert isinstance(result, dg.SensorResult) and not result.run_requests
+    assert 'writers = "none"' in str(result.skip_reason)
