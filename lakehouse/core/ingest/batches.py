@@ -100,12 +100,14 @@ class Ledger:
 class BatchPlan(Explained):
     """The next batch, or `None` with the reason to wait. `is_new`: its files must be read and its manifest be written before its rows.
 
-    `superseded` are files that are set aside with a new batch if one of its files turns out to be good.
+    `superseded` are files that are set aside with a new batch if one of its files turns out to be good. `left` is how many files wait for
+    the batches after it.
     """
 
     batch: Batch | None
     is_new: bool
     superseded: tuple[SetAside, ...] = ()
+    left: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -180,7 +182,8 @@ def choose_batch(
         set_aside=tuple(_set_aside(file, *problems[file.name]) for file in fresh if file.name in problems),
         prefix=landing.prefix,
     )
-    return _plan(batch, is_new=True, reason=Reason.BATCH_READY, superseded=tuple(superseded), more=released)
+    left = len(fresh) - len(taken) - len(problems) - len(superseded)
+    return replace(_plan(batch, is_new=True, reason=Reason.BATCH_READY, superseded=tuple(superseded), more=released), left=left)
 
 
 def judge_file(file: LandedFile, known: KnownFile | None, read: FileRead, *, is_overwrite: bool) -> LandedFile | SetAside:

@@ -1,11 +1,16 @@
-"""When landed files that wait make a batch: by their number, their bytes, or the age of the oldest, whichever comes first."""
+"""When landed files that wait make a batch (by their number, their bytes, or the age of the oldest), and how many files it writes."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from lakehouse.core.declaration.landing import Landing
+from lakehouse.core.delta.snapshot import DataFile
 from lakehouse.core.reasons import Explanation, Reason
 from lakehouse.core.text import size_text
 from lakehouse.core.units import MINUTE_MS
+
+# JSON lines of a dozen fields, as Parquet with Snappy: 6 to 12 times smaller on the demo's events.
+_TEXT_TIMES = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,6 +45,20 @@ def why_waiting(waiting: Waiting, landing: Landing) -> Explanation:
         released=_released_ms(waiting, landing),
         minutes=f"{landing.release_minutes:g}",
     )
+
+
+def count_outputs(landed_bytes: int, row_count: int, files: Sequence[DataFile], target_bytes: int) -> int:
+    """How many files a batch of so many rows writes, so that each comes near the target.
+
+    The fullest of the table's `files` tells what a row takes: of small files the footer takes most. Where nothing tells it, Parquet is
+    taken for an eighth of the text that landed, and never for more than the text.
+    """
+    counted = [file for file in files if file.row_count]
+    fullest = max(counted, key=lambda file: file.row_count or 0, default=None)
+    expected = landed_bytes // _TEXT_TIMES
+    if fullest is not None and fullest.row_count:
+        expected = min(landed_bytes, row_count * fullest.size_bytes // fullest.row_count)
+    return max(1, round(expected / target_bytes))
 
 
 def _released_ms(waiting: Waiting, landing: Landing) -> int:

@@ -18,12 +18,13 @@
 - An `Overwrite` replaces the table only by at least one row.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from lakehouse.core.declaration.compaction_policy import MIB
+from lakehouse.core.compaction.target_size import remember, target_in_force
+from lakehouse.core.declaration.compaction_policy import policy_for
 from lakehouse.core.declaration.landing import Landing
 from lakehouse.core.declaration.strategy_properties import OPTIMIZE_WRITE
 from lakehouse.core.declaration.table import Overwrite, Table
@@ -42,6 +43,7 @@ from lakehouse.core.ingest.batches import (
     settle_batch,
 )
 from lakehouse.core.ingest.outcome import WriteOutcome
+from lakehouse.core.ingest.release import count_outputs
 from lakehouse.core.reasons import Explanation, Reason
 from lakehouse.engine.changes.apply import applied_count, apply_changes, table_columns
 from lakehouse.engine.changes.deleted_keys import forget_replaced
@@ -60,8 +62,6 @@ from lakehouse.engine.spark.session_settings import ANSI, session_confs
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-
-_OUTPUT_BYTES = 128 * MIB
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,8 +93,10 @@ class _Planned:
     batches: LandedBatches
 
 
-def load(lake: Lake, spark: "SparkSession", table: Table, facts: TableFacts | None) -> WriteOutcome:
+def load(lake: Lake, spark: "SparkSession", table: Table, facts: TableFacts | None, tell: Callable[[str], None]) -> WriteOutcome:
     """Everything that has landed for `table` so far, in one or more batches; `facts` is the table now, whose guard the caller holds.
+
+    `tell` is given a sentence after each batch.
 
     Raises:
         Broken: the table does not tell which batches it holds, or a file of a batch that did not arrive is gone or changed.
@@ -112,6 +114,7 @@ def load(lake: Lake, spark: "SparkSession", table: Table, facts: TableFacts | No
             else:
                 batch, lines = _read_again(lake, spark, table, planned.plan.batch)
             known, facts = facts, _write(lake, spark, table, batch, lines, facts)
+            tell(f"{table.key}: batch {batch.number}: {len(batch.files)} files, {lines.row_count} rows; {planned.plan.left} files wait")
             superseded = _superseded(table, batch, lines, before=known, after=facts)
             loaded.append(_Loaded(batch=batch, reason=planned.plan.reason, quarantined=lines.bad_count, superseded=superseded))
     arrived = 0 if facts is None else facts.snapshot.transactions.get(ingest_app_id(table.key), 0)
@@ -225,7 +228,7 @@ def _write(lake: Lake, spark: "SparkSession", table: Table, batch: Batch, lines:
     if lines.changes is not None:
         apply_changes(lake, spark, table, batch.number, lines.frame, lines.changes, facts)
     else:
-        _write_rows(lake, table, batch, lines.frame, facts)
+        _write_rows(lake, table, batch, lines, facts)
     after = lake.facts(table.key)
     check_arrived(table, batch.number, None if lines.changes else lines.row_count, before=facts, after=after)
     return after
@@ -238,10 +241,11 @@ def _superseded(table: Table, batch: Batch, lines: _Lines, *, before: TableFacts
     return lines.changes.rows + lines.changes.key_changes - applied_count(table, before=before, after=after)
 
 
-def _write_rows(lake: Lake, table: Table, batch: Batch, lines: "DataFrame", facts: TableFacts | None) -> None:
-    good = table_rows(lines, _landing(table))
+def _write_rows(lake: Lake, table: Table, batch: Batch, lines: _Lines, facts: TableFacts | None) -> None:
+    assert lines.frame is not None
+    good = table_rows(lines.frame, _landing(table))
     commit_rows.write_frame(
-        good if _is_shuffled(facts) else _arranged(good, table, batch),
+        good if _is_shuffled(facts) else _arranged(good, table, batch, lines.row_count, facts),
         lake.settings.table_uri(table.key),
         mode="overwrite" if isinstance(table.write, Overwrite) else "append",
         transaction=commit_rows.Transaction(app_id=ingest_app_id(table.key), version=batch.number),
@@ -255,12 +259,17 @@ def _is_shuffled(facts: TableFacts | None) -> bool:
     return facts is not None and facts.snapshot.properties.get(OPTIMIZE_WRITE) == "true"
 
 
-def _arranged(frame: "DataFrame", table: Table, batch: Batch) -> "DataFrame":
-    """The rows so that a batch writes as few files as it can: one per partition, or one for each so many landed bytes."""
+def _arranged(frame: "DataFrame", table: Table, batch: Batch, row_count: int, facts: TableFacts | None) -> "DataFrame":
+    """The rows so that a batch writes as few files as it can: one per partition, or as many as reach the table's target size."""
     by = commit_rows.partition_columns(table)
     if by:
         return frame.repartition(*[frame[name] for name in by])
-    return frame.coalesce(1 + sum(file.size_bytes for file in batch.files) // _OUTPUT_BYTES)
+    landed_bytes = sum(file.size_bytes for file in batch.files)
+    policy = policy_for(table.layer, table.compaction)
+    if facts is None:
+        return frame.coalesce(count_outputs(landed_bytes, row_count, (), target_in_force(0, policy, remember(None))))
+    target = target_in_force(facts.snapshot.size_bytes, policy, remember(facts.history))
+    return frame.coalesce(count_outputs(landed_bytes, row_count, facts.snapshot.files, target))
 
 
 def _landing(table: Table) -> Landing:

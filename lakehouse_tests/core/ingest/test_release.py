@@ -6,7 +6,9 @@ import pytest
 
 from lakehouse.core.declaration.landing import Landing
 from lakehouse.core.declaration.table import Append
+from lakehouse.core.delta.snapshot import DataFile
 from lakehouse.core.ingest.batches import Batch, LandedFile, Ledger, choose_batch
+from lakehouse.core.ingest.release import count_outputs
 from lakehouse.core.reasons import Reason
 
 LANDING = Landing(prefix="landing/o/", format="json", schema="id STRING", release_files=3, release_bytes=1024, release_minutes=2)
@@ -63,3 +65,28 @@ def test_a_batch_takes_the_files_that_were_released_and_no_more_than_it_may() ->
     small = replace(LANDING, max_batch_files=2)
     found = choose_batch(listing((1, 0), (1, 0), (1, 0)), LEDGER, small, Append(), unfinished=None, now_ms=10 * MINUTE_MS).batch
     assert found is not None and len(found.files) == 2
+
+
+MIB = 1024 * 1024
+SMALL = DataFile(path="a", size_bytes=5_000, modified_ms=0, row_count=2)
+FULL = DataFile(path="b", size_bytes=MIB, modified_ms=0, row_count=8_192)
+
+
+@pytest.mark.parametrize(
+    ("landed_bytes", "row_count", "files", "outputs"),
+    [
+        (1_000, 3, [], 1),
+        (512 * MIB, 4_000_000, [], 4),
+        (512 * MIB, 1_048_576, [SMALL, FULL], 8),
+        (512 * MIB, 1_048_576, [SMALL], 32),
+        (512 * MIB, 4_000_000, [replace(FULL, row_count=None)], 4),
+        (16 * MIB, 200_000, [SMALL, FULL], 1),
+    ],
+)
+def test_a_batch_writes_files_of_the_target_size(landed_bytes: int, row_count: int, files: list[DataFile], outputs: int) -> None:
+    assert count_outputs(landed_bytes, row_count, files, 16 * MIB) == outputs
+
+
+def test_a_plan_says_how_many_files_wait_behind_its_batch() -> None:
+    small = replace(LANDING, max_batch_files=2)
+    assert choose_batch(listing((1, 0), (1, 0), (1, 0)), LEDGER, small, Append(), unfinished=None).left == 1
