@@ -103,7 +103,9 @@ def _measured(endpoint: str, settings: Settings, names: Sequence[str]) -> Iterat
 def _world(settings: Settings, folder: str) -> Iterator[World]:
     own = replace(settings, root=f"s3://{BUCKET}/{folder}")
     with open_recorder(own) as recorder:
-        yield World(settings=own, lake=open_lake(own), spark=connect(own), recorder=recorder)
+        spark = connect(own)
+        yield World(settings=own, lake=open_lake(own), spark=spark, recorder=recorder)
+        spark.stop()
 
 
 def _print(found: Iterable[Mapping[str, Any]]) -> None:

@@ -45,6 +45,7 @@ _FIELDS = {
     "engine/declared_tables.py": "Adopted tables",
     "defs/adoption/": "Adopted tables",
     "defs/dagster_records.py": "Adopted tables",
+    "defs/keys.py": "Adopted tables",
     "engine/adoption/": "Adopted tables",
     "runtime/": "Servers",
     "engine/spark/": "Servers",

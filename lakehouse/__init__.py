@@ -8,6 +8,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from lakehouse.core.adoption.adopted import Adopted
     from lakehouse.core.changes.sources import Debezium, Dms
     from lakehouse.core.declaration.compaction_policy import BinPacking, Compaction, LiquidClustering, ZOrder
     from lakehouse.core.declaration.landing import Landing
@@ -16,9 +17,12 @@ if TYPE_CHECKING:
     from lakehouse.core.declaration.table import Append, History, Merge, Overwrite, Table, table
     from lakehouse.core.declaration.vacuum_policy import SHORT_RETENTION_RISK, Vacuum
     from lakehouse.core.declaration.windows import Window
+    from lakehouse.defs.adoption.component import MaintainedTables
+    from lakehouse.defs.adoption.maintain import maintain
 
 __all__ = [
     "SHORT_RETENTION_RISK",
+    "Adopted",
     "AfterWrite",
     "Append",
     "AutoCompaction",
@@ -31,6 +35,7 @@ __all__ = [
     "History",
     "Landing",
     "LiquidClustering",
+    "MaintainedTables",
     "Merge",
     "NoCompaction",
     "OptimizedWrite",
@@ -41,19 +46,24 @@ __all__ = [
     "Vacuum",
     "Window",
     "ZOrder",
+    "maintain",
     "table",
 ]
 _HOMES = {
-    **dict.fromkeys(("Debezium", "Dms"), "changes.sources"),
-    **dict.fromkeys(("Append", "History", "Merge", "Overwrite", "Table", "table"), "declaration.table"),
-    **dict.fromkeys(("BinPacking", "Compaction", "LiquidClustering", "ZOrder"), "declaration.compaction_policy"),
+    **dict.fromkeys(("Debezium", "Dms"), "core.changes.sources"),
+    **dict.fromkeys(("Append", "History", "Merge", "Overwrite", "Table", "table"), "core.declaration.table"),
+    **dict.fromkeys(("BinPacking", "Compaction", "LiquidClustering", "ZOrder"), "core.declaration.compaction_policy"),
     **dict.fromkeys(
-        ("AfterWrite", "AutoCompaction", "BySensor", "Chosen", "NoCompaction", "OptimizedWrite", "Scheduled"), "declaration.strategies"
+        ("AfterWrite", "AutoCompaction", "BySensor", "Chosen", "NoCompaction", "OptimizedWrite", "Scheduled"), "core.declaration.strategies"
     ),
-    **dict.fromkeys(("SHORT_RETENTION_RISK", "Vacuum"), "declaration.vacuum_policy"),
-    "Landing": "declaration.landing",
-    "Prices": "declaration.prices",
-    "Window": "declaration.windows",
+    **dict.fromkeys(("SHORT_RETENTION_RISK", "Vacuum"), "core.declaration.vacuum_policy"),
+    "Adopted": "core.adoption.adopted",
+    "Landing": "core.declaration.landing",
+    "Prices": "core.declaration.prices",
+    "Window": "core.declaration.windows",
+    # For other Dagster projects: these load Dagster.
+    "MaintainedTables": "defs.adoption.component",
+    "maintain": "defs.adoption.maintain",
 }
 
 
@@ -61,4 +71,9 @@ def __getattr__(name: str) -> object:
     """The word of that name, from the module that has it."""
     if name not in _HOMES:
         raise AttributeError(f"module 'lakehouse' has no attribute {name!r}; accepted: {', '.join(__all__)}")
-    return getattr(import_module(f"lakehouse.core.{_HOMES[name]}"), name)
+    return getattr(import_module(f"lakehouse.{_HOMES[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    """All words, loaded or not: Dagster's `dg` looks here for the component."""
+    return sorted({*globals(), *__all__})

@@ -5,7 +5,7 @@ What a table needs (its asset, its checks, its compaction, its place in the sens
 
 import importlib
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -22,7 +22,7 @@ from lakehouse.defs.landing import landing_assets, landing_sensor
 from lakehouse.defs.resources import lake_of, lake_resources, tables_of
 from lakehouse.defs.table_assets import table_asset
 from lakehouse.defs.upkeep.ranking_asset import maintenance_plan
-from lakehouse.defs.upkeep.schedules import compaction_schedules
+from lakehouse.defs.upkeep.schedules import automation_sensor, compaction_schedules
 from lakehouse.defs.vacuum import vacuum_asset
 
 PROJECT = Path(__file__).resolve().parents[1]
@@ -66,16 +66,6 @@ def define(settings: Settings) -> dg.Definitions:
         schedules=compaction_schedules(tables, lake),
         resources=resources,
         executor=dg.in_process_executor,
-    )
-
-
-def automation_sensor(keys: Sequence[dg.AssetKey]) -> dg.AutomationConditionSensorDefinition:
-    """Has these assets follow their conditions; without it, Dagster's own stands still until a person turns it on."""
-    return dg.AutomationConditionSensorDefinition(
-        name="automation_sensor",
-        target=dg.AssetSelection.assets(*keys),
-        default_status=dg.DefaultSensorStatus.RUNNING,
-        minimum_interval_seconds=10,
     )
 
 

@@ -63,7 +63,7 @@ DOORS: dict[str, tuple[str, ...] | None] = {
         "dagster",
     ),
     "replay": None,
-    "__init__": ("lakehouse.core",),
+    "__init__": ("lakehouse.core", "lakehouse.defs.adoption"),
     "__main__": ("lakehouse.cli",),
 }
 FUNCTION_LINES = 45
@@ -384,9 +384,10 @@ def test_core_loads_nothing_from_outside() -> None:
 
 
 def test_the_public_door_has_these_names_and_loads_nothing_until_it_is_asked() -> None:
-    names = """SHORT_RETENTION_RISK AfterWrite Append AutoCompaction BinPacking BySensor Chosen Compaction Debezium Dms History Landing
-        LiquidClustering Merge
-        NoCompaction OptimizedWrite Overwrite Prices Scheduled Table Vacuum Window ZOrder table"""
+    names = """SHORT_RETENTION_RISK Adopted AfterWrite
+        Append AutoCompaction BinPacking BySensor Chosen Compaction Debezium Dms History Landing
+        LiquidClustering MaintainedTables Merge
+        NoCompaction OptimizedWrite Overwrite Prices Scheduled Table Vacuum Window ZOrder maintain table"""
     assert lakehouse.__all__ == names.split() and all(hasattr(lakehouse, name) for name in lakehouse.__all__)
     script = "import sys, lakehouse; print([name for name in sys.modules if name.startswith('lakehouse.')])"
     done = subprocess.run([sys.executable, "-c", script], cwd=HOUSE, capture_output=True, text=True, check=True)

@@ -25,7 +25,7 @@ from lakehouse.defs.metadata.table import compaction_metadata, table_metadata
 from lakehouse.defs.run_ownership import machine_tag
 from lakehouse.defs.table_assets import tag_session
 from lakehouse.defs.upkeep.after_write import measured
-from lakehouse.defs.upkeep.fleet_from_events import COST_TAG, REFUSED, read_memory, weigh_fleet
+from lakehouse.defs.upkeep.fleet_from_events import COST_TAG, REFUSED, read_cursor, weigh_fleet
 from lakehouse.defs.upkeep.ranking_asset import report_ranking
 from lakehouse.engine.clock import now_ms
 from lakehouse.engine.compaction.hold_back import refuse_held_back
@@ -45,8 +45,8 @@ class CompactionConfig(dg.Config):
     probe: bool = False
 
 
-def compaction_asset(table: Table, lake: Lake) -> dg.AssetsDefinition:
-    """The compaction of a table: a fresh plan under the table's guard, the merge, and the account of both."""
+def compaction_asset(table: Table, lake: Lake, *, resource: str = "spark") -> dg.AssetsDefinition:
+    """The compaction of a table: a fresh plan under the table's guard, the merge, and the account of both. `resource` gives its session."""
 
     @dg.asset(
         key=compaction_key(table),
@@ -54,13 +54,13 @@ def compaction_asset(table: Table, lake: Lake) -> dg.AssetsDefinition:
         group_name="compaction",
         kinds={"deltalake", "pyspark"},
         pool=pool_of(table),
+        required_resource_keys={resource},
         description=f"Merges the small files of {table.key}. Changes no row, so nothing downstream follows.",
     )
-    def compaction(
-        context: dg.AssetExecutionContext, config: CompactionConfig, spark: LazyPySparkResource
-    ) -> Iterator[dg.MaterializeResult[Any]]:
+    def compaction(context: dg.AssetExecutionContext, config: CompactionConfig) -> Iterator[dg.MaterializeResult[Any]]:
         from lakehouse.engine.compaction.run import compact
 
+        spark: LazyPySparkResource = getattr(context.resources, resource)
         with dagster_words(context):
             if not config.anyway:
                 with refusal_tagged(context):
@@ -122,7 +122,7 @@ def report_table(context: dg.AssetExecutionContext, table: Table, lake: Lake, fa
         context.log.warning(f"{table.key} was compacted; what it is like now could not be told: {type(error).__name__}: {error}")
 
 
-def compaction_sensor(tables: Sequence[Table], lake: Lake) -> dg.SensorDefinition:
+def compaction_sensor(tables: Sequence[Table], lake: Lake, *, name: str = "compaction_sensor") -> dg.SensorDefinition:
     """Requests the compactions that are due, best first, and says of every table, with numbers, why or why not.
 
     It reads the newest event of each table, the runs about them, and what the journal holds against any: one listing, and what is new
@@ -131,18 +131,18 @@ def compaction_sensor(tables: Sequence[Table], lake: Lake) -> dg.SensorDefinitio
     records = JournalCache(lake.store, sweep_ms=SWEEP_MS if lake.settings.on_s3 else 0)
 
     @dg.sensor(
-        name="compaction_sensor",
+        name=name,
         target=dg.AssetSelection.assets(*(compaction_key(table) for table in tables)),
         default_status=dg.DefaultSensorStatus.RUNNING,
         minimum_interval_seconds=lake.settings.compaction_tick_seconds,
         description="Compacts the tables that are due, those first where it gives most for its cost.",
     )
     def weigh(context: dg.SensorEvaluationContext) -> dg.SensorResult:
-        now, memory = now_ms(), read_memory(context.cursor)
+        now, cursor = now_ms(), read_cursor(context.cursor)
         records.refresh(now)
-        fleet = weigh_fleet(context.instance, tables, lake, memory, records=records, now_ms=now)
+        fleet = weigh_fleet(context.instance, tables, lake, cursor, records=records, now_ms=now)
         text = describe(fleet.decisions)
-        after, events = report_ranking(fleet, memory, now_ms=now)
+        after, events = report_ranking(fleet, cursor, now_ms=now)
         requests = [_request(decision, fleet.states[decision.table]) for decision in fleet.decisions if decision.request]
         if requests:
             context.log.info(text)

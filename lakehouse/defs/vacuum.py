@@ -7,7 +7,6 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import dagster as dg
-from dagster_pyspark import LazyPySparkResource
 
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.errors import Refused
@@ -37,9 +36,15 @@ class VacuumConfig(dg.Config):
     mode: str = ""
 
 
-def vacuum_asset(table: Table, lake: Lake, declared: Sequence[Table]) -> dg.AssetsDefinition:
-    """The vacuum of a table: a fresh plan under the table's guard, the deletion, and the account of both."""
-    triggers = [inventory_key(lake), *([compaction_key(table)] if table.vacuum.after_compaction else [])]
+def vacuum_asset(table: Table, lake: Lake, declared: Sequence[Table], *, cron: str = "", resource: str = "spark") -> dg.AssetsDefinition:
+    """The vacuum of a table: a fresh plan under the table's guard, the deletion, and the account of both.
+
+    It follows the inventory; with `cron`, where there is none, it runs at these times (UTC). `resource` gives its session.
+    """
+    after = [compaction_key(table)] if table.vacuum.after_compaction else []
+    triggers = [*([] if cron else [inventory_key(lake)]), *after]
+    clock = dg.AutomationCondition.cron_tick_passed(cron) & ~dg.AutomationCondition.in_progress() if cron else None
+    condition = follows(triggers) if clock is None else clock | follows(triggers) if triggers else clock
 
     @dg.asset(
         key=vacuum_key(table),
@@ -48,17 +53,16 @@ def vacuum_asset(table: Table, lake: Lake, declared: Sequence[Table]) -> dg.Asse
         kinds={"deltalake", "pyspark"},
         pool=pool_of(table),
         output_required=False,
-        automation_condition=follows(triggers) if table.vacuum.mode == "automatic" else None,
+        required_resource_keys={resource},
+        automation_condition=condition if table.vacuum.mode == "automatic" else None,
         description=f"Deletes the files that no version of {table.key} within its retention needs. Changes no row.",
         check_specs=[dg.AssetCheckSpec(DELETED, asset=vacuum_key(table), description="All that the last vacuum was to delete is deleted.")],
     )
-    def vacuum(
-        context: dg.AssetExecutionContext, config: VacuumConfig, spark: LazyPySparkResource
-    ) -> Iterator[dg.MaterializeResult[Any] | dg.AssetCheckResult]:
+    def vacuum(context: dg.AssetExecutionContext, config: VacuumConfig) -> Iterator[dg.MaterializeResult[Any] | dg.AssetCheckResult]:
         from lakehouse.engine.vacuum import vacuum as vacuum_table
 
         def session() -> Any:
-            opened = spark.spark_session
+            opened = getattr(context.resources, resource).spark_session
             tag_session(context, session_id(opened))
             return opened
 

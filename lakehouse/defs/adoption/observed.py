@@ -13,10 +13,11 @@ from typing import Any
 
 import dagster as dg
 
+from lakehouse.core.adoption.adopted import Adopted
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.errors import LakehouseError, Transient
 from lakehouse.defs.failures import dagster_words
-from lakehouse.defs.health import TableVerdict, evaluation_of, judge
+from lakehouse.defs.health import TableCheck, evaluation_of, judge
 from lakehouse.defs.keys import table_key
 from lakehouse.defs.metadata.table import declared_metadata, table_metadata
 from lakehouse.defs.table_assets import data_version
@@ -50,6 +51,7 @@ def observed_asset(table: Table, lake: Lake) -> Any:
     def observe(context: dg.OpExecutionContext) -> dg.ObserveResult:
         with dagster_words(context):
             assessed = _assessed(table, lake)
+        assert assessed is not None  # it has no asset but this one, so that it is refused where it is not there
         return dg.ObserveResult(metadata=table_metadata(table, assessed), data_version=dg.DataVersion(data_version(assessed.facts)))
 
     with warnings.catch_warnings():
@@ -94,10 +96,11 @@ def observation_sensor(tables: Sequence[Table], lake: Lake, *, name: str = "obse
     return look
 
 
-def _assessed(table: Table, lake: Lake) -> Assessment:
-    facts = facts_of(lake, table)
-    assert facts is not None  # a table that others write and that is not there is refused
-    return assess(lake, table, facts)
+def _assessed(table: Table, lake: Lake) -> Assessment | None:
+    """The table now; `None` where the asset of the same project that writes it has not done so yet."""
+    is_awaited = isinstance(table.write, Adopted) and bool(table.write.asset_key)
+    facts = lake.facts(table.key) if is_awaited else facts_of(lake, table)
+    return facts and assess(lake, table, facts)
 
 
 def _changed(tables: Sequence[Table], lake: Lake, seen: Mapping[str, _Seen]) -> list[Table]:
@@ -134,15 +137,17 @@ def _observe(table: Table, lake: Lake, before: _Seen | None) -> tuple[_Seen, lis
     except Transient:
         raise
     except LakehouseError as error:
-        unreadable = TableVerdict(name="readable", ok=False, sentence=str(error), severity=dg.AssetCheckSeverity.ERROR)
+        unreadable = TableCheck(name="readable", ok=False, sentence=str(error), severity=dg.AssetCheckSeverity.ERROR)
         return _Seen(version=-1, commit_ms=0, checked_ms=now), [evaluation_of(table, unreadable)]
+    if assessed is None:
+        return _Seen(version=-1, commit_ms=0, checked_ms=0), []
     version = assessed.facts.snapshot.version
     commit = lake.store.stat(_commit(f"{table.key}/_delta_log", version))
     tags = {_DATA_VERSION: data_version(assessed.facts)}
     observation = dg.AssetObservation(table_key(table), metadata=table_metadata(table, assessed), tags=tags)
-    verdicts = [evaluation_of(table, verdict) for verdict in judge(table, lake, assessed)] if is_due else []
+    results = [evaluation_of(table, result) for result in judge(table, lake, assessed)] if is_due else []
     checked_ms = now if is_due or before is None else before.checked_ms
-    return _Seen(version=version, commit_ms=commit.modified_ms if commit else 0, checked_ms=checked_ms), [observation, *verdicts]
+    return _Seen(version=version, commit_ms=commit.modified_ms if commit else 0, checked_ms=checked_ms), [observation, *results]
 
 
 def _commit(log: str, version: int) -> str:

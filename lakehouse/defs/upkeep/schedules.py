@@ -1,4 +1,7 @@
-"""One schedule per table whose strategy is `Scheduled`: at those times it asks for the table's compaction, whatever the counts are."""
+"""What runs by the clock, or follows its conditions.
+
+One schedule per table whose strategy is `Scheduled`: at those times it asks for the table's compaction, whatever the counts are.
+"""
 
 import contextlib
 from collections.abc import Sequence
@@ -11,7 +14,7 @@ from lakehouse.core.declaration.table import Table
 from lakehouse.core.errors import LakehouseError
 from lakehouse.core.reasons import Reason
 from lakehouse.defs.dagster_records import runs_in_flight
-from lakehouse.defs.keys import compaction_key, pool_of
+from lakehouse.defs.keys import compaction_key
 from lakehouse.engine.compaction.hold_back import hold_back_now
 from lakehouse.engine.lake import Lake
 
@@ -22,9 +25,19 @@ def compaction_schedules(tables: Sequence[Table], lake: Lake) -> list[dg.Schedul
     return [_schedule(table, strategy, lake) for table, strategy in strategies if isinstance(strategy, Scheduled)]
 
 
+def automation_sensor(keys: Sequence[dg.AssetKey], *, name: str = "automation_sensor") -> dg.AutomationConditionSensorDefinition:
+    """Has these assets follow their conditions; without it, Dagster's own stands still until a person turns it on."""
+    return dg.AutomationConditionSensorDefinition(
+        name=name,
+        target=dg.AssetSelection.assets(*keys),
+        default_status=dg.DefaultSensorStatus.RUNNING,
+        minimum_interval_seconds=10,
+    )
+
+
 def _schedule(table: Table, strategy: Scheduled, lake: Lake) -> dg.ScheduleDefinition:
     @dg.schedule(
-        name=f"compaction_of_{pool_of(table)}",
+        name=f"compaction_of_table_{table.key.replace('/', '_')}",
         cron_schedule=strategy.cron,
         execution_timezone="UTC",
         target=dg.AssetSelection.assets(compaction_key(table)),

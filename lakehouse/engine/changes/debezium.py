@@ -46,12 +46,18 @@ class _Event:
         return F.coalesce(F.col(f"_parsed.payload.{path}"), direct) if self.may_be_wrapped else direct
 
     def source(self, name: str) -> "Column":
-        """A field of the event's `source`. Source: Debezium's reference, "New Record State Extraction", `add.fields`."""
+        """A field of the event's `source`, read as text, since some connectors send numbers so.
+
+        Source: Debezium's reference, "New Record State Extraction", `add.fields`; connector for Oracle, `source.scn`.
+        """
         from pyspark.sql import functions as F  # noqa: N812
 
-        if not self.changes.unwrapped:
-            return self.field(f"source.{quote(name)}")
-        return F.coalesce(self.field(quote(f"__source_{name}")), self.field(quote(f"__{name}")))
+        told = (
+            self.field(f"source.{quote(name)}")
+            if not self.changes.unwrapped
+            else F.coalesce(self.field(quote(f"__source_{name}")), self.field(quote(f"__{name}")))
+        )
+        return told.cast(_source_types(self.changes)[name])
 
     def code(self) -> "Column":
         """The operation, in one letter."""
@@ -141,11 +147,14 @@ def debezium_lines(spark: "SparkSession", landing: Landing, changes: Debezium, k
     return found.withColumns({name: F.expr(text) for name, text in landing.derived.items()}) if landing.derived else found
 
 
+def _source_types(changes: Debezium) -> dict[str, str]:
+    return {"ts_ms": "BIGINT", **dict(field_types(changes.position or _SOURCE_DDL))}
+
+
 def _event_ddl(schema: str, changes: Debezium) -> str:
-    source = changes.position or _SOURCE_DDL
-    if "ts_ms" not in field_names(source):
-        source = f"{source}, ts_ms BIGINT"
+    names = _source_types(changes)
     if not changes.unwrapped:
+        source = ", ".join(f"{quote(name)} STRING" for name in names)
         return f"op STRING, before STRUCT<{schema}>, after STRUCT<{schema}>, source STRUCT<{source}>, ts_ms BIGINT"
-    beside = ", ".join(f"{quote(f'__source_{name}')} {kind}, {quote(f'__{name}')} {kind}" for name, kind in field_types(source))
+    beside = ", ".join(f"{quote(f'__source_{name}')} STRING, {quote(f'__{name}')} STRING" for name in names)
     return f"{schema}, __op STRING, __deleted STRING, {beside}"

@@ -23,7 +23,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from lakehouse.core.compaction.target_size import remember, target_in_force
+from lakehouse.core.compaction.target_size import target_in_force, write_history_of
 from lakehouse.core.declaration.compaction_policy import policy_for
 from lakehouse.core.declaration.landing import Landing
 from lakehouse.core.declaration.strategy_properties import OPTIMIZE_WRITE
@@ -267,8 +267,8 @@ def _arranged(frame: "DataFrame", table: Table, batch: Batch, row_count: int, fa
     landed_bytes = sum(file.size_bytes for file in batch.files)
     policy = policy_for(table.layer, table.compaction)
     if facts is None:
-        return frame.coalesce(count_outputs(landed_bytes, row_count, (), target_in_force(0, policy, remember(None))))
-    target = target_in_force(facts.snapshot.size_bytes, policy, remember(facts.history))
+        return frame.coalesce(count_outputs(landed_bytes, row_count, (), target_in_force(0, policy, write_history_of(None))))
+    target = target_in_force(facts.snapshot.size_bytes, policy, write_history_of(facts.history))
     return frame.coalesce(count_outputs(landed_bytes, row_count, facts.snapshot.files, target))
 
 

@@ -1,0 +1,1 @@
+"""Somebody's Dagster project, whose Delta tables are written by deltalake."""

@@ -1,0 +1,36 @@
+"""Two assets that deltalake writes, and their upkeep in the last lines. There is no Spark code here."""
+
+from pathlib import Path
+
+import dagster as dg
+import pyarrow as pa
+from deltalake import write_deltalake
+
+from lakehouse import Compaction, maintain
+
+WAREHOUSE = Path.cwd() / "warehouse"
+
+
+# One pool for whoever writes the table, the compaction too: with its limit of 1 (dagster.yaml) no two commit at once.
+@dg.asset(key=["sales", "orders"], metadata={"dagster/uri": str(WAREHOUSE / "orders")}, pool="orders")
+def orders(context: dg.AssetExecutionContext) -> None:
+    """Orders of a minute, appended: one more small file."""
+    day = f"2026-01-{1 + hash(context.run.run_id) % 2:02}"
+    rows = pa.table({"order": [context.run.run_id], "day": [day], "amount": [42.0]})
+    write_deltalake(WAREHOUSE / "orders", rows, mode="append", partition_by=["day"])
+
+
+@dg.asset(key=["sales", "customers"], metadata={"uri": str(WAREHOUSE / "customers")}, pool="customers")
+def customers() -> None:
+    """All customers, written anew."""
+    write_deltalake(WAREHOUSE / "customers", pa.table({"customer": ["ada", "grace"]}), mode="overwrite")
+
+
+minutely = dg.ScheduleDefinition(
+    name="minutely", target=[orders, customers], cron_schedule="* * * * *", default_status=dg.DefaultScheduleStatus.RUNNING
+)
+
+defs = dg.Definitions.merge(
+    dg.Definitions(assets=[orders, customers], schedules=[minutely]),
+    maintain([orders, customers], writers="none", compaction=Compaction(min_small_files=4)),
+)

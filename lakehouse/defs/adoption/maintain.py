@@ -1,0 +1,120 @@
+"""Upkeep for the Delta tables of any Dagster project: compaction, vacuum, checks and the sensors for assets that its own code writes.
+
+Nothing of the project is changed, and its assets stay its own. What is needed beside lies in `.lakehouse/` of the folder in which Dagster
+runs, or where the LAKEHOUSE_ settings say.
+"""
+
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+
+from lakehouse.core.adoption.address import key_of, parse_address
+from lakehouse.core.adoption.adopted import Adopted, type_of_orphans, type_of_writers
+from lakehouse.core.declaration.compaction_policy import Compaction
+from lakehouse.core.declaration.table import Table
+from lakehouse.core.declaration.vacuum_policy import Vacuum
+from lakehouse.core.errors import Refused
+from lakehouse.core.settings import Settings, parse_settings
+from lakehouse.defs.adoption.observed import observation_sensor
+from lakehouse.defs.compaction import compaction_asset, compaction_sensor
+from lakehouse.defs.health import health_check
+from lakehouse.defs.keys import vacuum_key
+from lakehouse.defs.resources import lake_of, lake_resources
+from lakehouse.defs.upkeep.schedules import automation_sensor, compaction_schedules
+from lakehouse.defs.vacuum import vacuum_asset
+from lakehouse.engine.declared_tables import checked
+
+# Each run opens a driver of its own, so that nothing has to be started beside `dagster dev`.
+_DEFAULTS = {"LAKEHOUSE_SPARK": "local[2]", "LAKEHOUSE_REPLAY": "off"}
+# A project may have a resource `spark` of its own.
+_SPARK = "lakehouse_spark"
+_URI_KEYS = ("dagster/uri", "uri")
+VACUUM_CRON = "0 5 * * *"
+
+
+def maintain(
+    tables: Mapping[str, str] | Iterable[Any],
+    *,
+    name: str = "maintenance",
+    layer: str = "silver",
+    writers: type_of_writers = "unknown",
+    orphans: type_of_orphans = "keep",
+    compaction: Compaction | None = None,
+    vacuum: Vacuum | None = None,
+    vacuum_cron: str = VACUUM_CRON,
+    base: str | Path | None = None,
+) -> dg.Definitions:
+    """Definitions to be merged into a project's own: the upkeep of those of its assets that are Delta tables.
+
+    `tables` are assets, of which those count that have `dagster/uri` or `uri` in their metadata; or asset keys (`sales/orders`) with the
+    addresses of their tables. The layer's defaults hold for whatever `compaction` leaves open. `writers` and `orphans` are explained in
+    docs/adopt.md; `name` begins the sensors' names, so that a project may call this several times. Relative addresses start at `base`.
+
+    Raises:
+        Refused: no asset has an address, or one is none; two of them are one table; a setting is not accepted.
+    """
+    start = str(Path(base or Path.cwd()).resolve())
+    settings = _settings(start)
+    found = dict[str, Table]()
+    for asset_key, uri, pool in _written(tables):
+        address = parse_address(uri, base=start)
+        adopted = Adopted(uri=address, writers=writers, orphans=orphans, asset_key=tuple(asset_key.path), pool=pool)
+        key = key_of(f"/{layer}/{'/'.join(asset_key.path)}", found)
+        about = f"The table of {asset_key.to_user_string()}, at {address}."
+        found[key] = Table(key=key, write=adopted, compaction=compaction or Compaction(), vacuum=vacuum or Vacuum(), description=about)
+    if not found:
+        raise Refused(f"maintain: no asset has {' or '.join(_URI_KEYS)} in its metadata; accepted: such assets, or {{asset key: address}}")
+    return _definitions(list(checked(found, settings).values()), settings, name=name, vacuum_cron=vacuum_cron)
+
+
+def _settings(base: str) -> Settings:
+    """The settings of the environment, with what suits a project that has no Spark server of its own."""
+    given = {name: value for name, value in os.environ.items() if not (name in _DEFAULTS and not value)}
+    return parse_settings({**_DEFAULTS, **given}, base=Path(base))
+
+
+def _definitions(tables: Sequence[Table], settings: Settings, *, name: str, vacuum_cron: str) -> dg.Definitions:
+    resources = lake_resources(settings)
+    lake = lake_of(settings, resources, tables)
+    made = [
+        *(compaction_asset(table, lake, resource=_SPARK) for table in tables),
+        *(vacuum_asset(table, lake, tables, cron=vacuum_cron, resource=_SPARK) for table in tables),
+    ]
+    return dg.Definitions(
+        assets=dg.with_resources(made, {_SPARK: resources["spark"]}),
+        asset_checks=[health_check(table, lake) for table in tables],
+        sensors=[
+            observation_sensor(tables, lake, name=f"{name}_observation"),
+            compaction_sensor(tables, lake, name=f"{name}_compaction"),
+            automation_sensor([vacuum_key(table) for table in tables], name=f"{name}_vacuum"),
+        ],
+        schedules=compaction_schedules(tables, lake),
+    )
+
+
+def _written(tables: Mapping[str, str] | Iterable[Any]) -> Iterable[tuple[dg.AssetKey, str, str]]:
+    """Asset key, address and pool of each table."""
+    if isinstance(tables, Mapping):
+        yield from ((dg.AssetKey.from_user_string(key), uri, "") for key, uri in tables.items())
+        return
+    for asset in tables:
+        if not isinstance(asset, dg.AssetsDefinition | dg.AssetSpec | dg.SourceAsset):
+            raise Refused(f"maintain: {asset!r} is no asset; accepted: assets, or a mapping of asset keys to addresses")
+        pool = (asset.op.pool or "") if isinstance(asset, dg.AssetsDefinition) and asset.is_executable else ""
+        specs = asset.specs if isinstance(asset, dg.AssetsDefinition) else [asset]
+        for spec in specs:
+            if (uri := _uri_in(spec.metadata)) is not None:
+                yield spec.key, uri, pool
+
+
+def _uri_in(metadata: Mapping[str, Any]) -> str | None:
+    """The address of a table in an asset's metadata; what lies in a warehouse or at a web address is none."""
+    for name in _URI_KEYS:
+        value = metadata.get(name)
+        text = value.value if isinstance(value, dg.MetadataValue) else value
+        if isinstance(text, str | Path) and ("://" not in str(text) or str(text).startswith(("s3", "file:"))):
+            return str(text)
+    return None

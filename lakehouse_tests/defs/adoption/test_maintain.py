@@ -1,0 +1,144 @@
+"""Upkeep in anyone's Dagster project: found by metadata or named, in Python and in YAML. No Java."""
+
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import pytest
+from dagster.components.core.package_entry import get_package_objects_in_module
+
+import lakehouse
+from lakehouse import Compaction, MaintainedTables, maintain
+from lakehouse.core.errors import Refused
+from lakehouse.engine.store import DiskStore
+from lakehouse_tests.log_builder import LogBuilder
+
+pytestmark = pytest.mark.usefixtures("no_java")
+
+
+@dg.asset(key=["sales", "orders"], metadata={"dagster/uri": "w/orders"}, pool="orders_pool")
+def orders() -> None:
+    """A table of the project."""
+
+
+@dg.asset(metadata={"uri": dg.MetadataValue.path("w/customers")})
+def customers() -> None:
+    """Another one."""
+
+
+@dg.asset(metadata={"dagster/uri": "snowflake://account/db/table"})
+def elsewhere() -> None:
+    """A table, but not of Delta."""
+
+
+@dg.asset
+def plain() -> None:
+    """No table at all."""
+
+
+@pytest.fixture(autouse=True)
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder in which Dagster runs."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def assets_of(definitions: dg.Definitions) -> set[str]:
+    return {key.to_user_string() for key in definitions.resolve_asset_graph().materializable_asset_keys}
+
+
+def sensors_of(definitions: dg.Definitions) -> set[str]:
+    return {sensor.name for sensor in definitions.get_repository_def().sensor_defs}
+
+
+def test_assets_with_an_address_get_upkeep_and_stay_their_project_s_own() -> None:
+    everything = [orders, customers, elsewhere, plain]
+    merged = dg.Definitions.merge(dg.Definitions(assets=everything), maintain(everything, writers="none"))
+    upkeep = {f"{kind}/silver/{name}" for kind in ("compaction", "vacuum") for name in ("orders", "customers")}
+    assert assets_of(merged) == {"sales/orders", "customers", "elsewhere", "plain"} | upkeep
+    assert sensors_of(merged) == {"maintenance_observation", "maintenance_compaction", "maintenance_vacuum"}
+    checks = {f"{key.asset_key.to_user_string()}:{key.name}" for key in merged.resolve_asset_graph().asset_check_keys}
+    assert {f"sales/orders:{name}" for name in ("readable", "small_files", "log_debt", "breaker")} < checks
+    graph = merged.resolve_asset_graph()
+    assert dg.AssetKey(["sales", "orders"]) in graph.get(dg.AssetKey(["compaction", "silver", "orders"])).parent_keys
+
+
+def test_the_compaction_waits_for_its_writer_in_the_writer_s_pool() -> None:
+    definitions = maintain([orders])
+    [compaction] = [each for each in definitions.assets or () if each.key.path[0] == "compaction"]  # type: ignore[union-attr]
+    assert isinstance(compaction, dg.AssetsDefinition) and compaction.op.pool == "orders_pool"
+
+
+def test_a_project_may_have_a_spark_of_its_own_and_call_it_twice() -> None:
+    own = dg.Definitions(assets=[orders, customers], resources={"spark": dg.ResourceDefinition.hardcoded_resource("theirs")})
+    merged = dg.Definitions.merge(own, maintain([orders], name="hourly"), maintain([customers], name="daily", layer="gold"))
+    assert {"hourly_compaction", "daily_compaction"} < sensors_of(merged)
+    assert {"compaction/silver/orders", "compaction/gold/customers"} < assets_of(merged)
+
+
+REFUSED: dict[str, tuple[Any, str]] = {
+    "nothing to maintain": ([elsewhere, plain], "no asset has dagster/uri or uri in its metadata"),
+    "no asset": ([object()], "is no asset"),
+    "no address": ({"orders": "gs://b/t"}, "accepted: a folder, file:///folder or s3://"),
+    "one table twice": ({"a": "w/t", "b": "w/t"}, "are both"),
+    "a table inside another": ({"a": "w/t", "b": "w/t/inside/b"}, "in the folder of"),
+}
+
+
+@pytest.mark.parametrize(("tables", "said"), REFUSED.values(), ids=REFUSED)
+def test_what_cannot_be_maintained_is_refused(tables: Any, said: str) -> None:
+    with pytest.raises(Refused, match=said):
+        maintain(tables)
+
+
+def test_a_word_that_is_not_accepted_is_refused_by_name() -> None:
+    with pytest.raises(Refused, match=r"Adopted\.writers is 'some'; accepted: unknown, none, conditional"):
+        maintain({"orders": "w/orders"}, writers="some")  # type: ignore[arg-type]
+
+
+def test_a_table_that_is_not_there_yet_is_waited_for_and_then_compacted(project: Path) -> None:
+    definitions = dg.Definitions.merge(
+        dg.Definitions(assets=[orders]), maintain([orders], writers="none", compaction=Compaction(min_small_files=2))
+    )
+    repository = definitions.get_repository_def()
+    with dg.DagsterInstance.ephemeral() as instance:
+
+        def tick(name: str, cursor: str | None = None) -> Any:
+            with dg.build_sensor_context(instance=instance, repository_def=repository, cursor=cursor) as context:
+                done = repository.get_sensor_def(name).evaluate_tick(context)
+            for event in done.asset_events:
+                instance.report_runless_asset_event(event)
+            return done
+
+        first = tick("maintenance_observation")
+        assert not first.asset_events and not tick("maintenance_compaction").run_requests
+        LogBuilder(DiskStore(project), "w/orders").create().append([("a", 1), ("b", 1)])
+        assert tick("maintenance_observation", first.cursor).asset_events
+        [request] = tick("maintenance_compaction").run_requests
+        assert request.asset_selection == [dg.AssetKey(["compaction", "silver", "orders"])]
+
+
+YAML = """
+tables:
+  sales/orders: w/orders
+writers: none
+min_small_files: 4
+name: hourly
+"""
+
+
+def test_the_component_gives_the_same_in_yaml_from_the_project_s_root(tmp_path: Path) -> None:
+    component = MaintainedTables.resolve_from_yaml(YAML)
+    assert (component.tables, component.min_small_files) == ({"sales/orders": "w/orders"}, 4)
+    context = dg.ComponentTree.for_test().load_context
+    definitions = component.build_defs(context)
+    assert sensors_of(definitions) == {"hourly_observation", "hourly_compaction", "hourly_vacuum"}
+    assert {"compaction/silver/orders", "vacuum/silver/orders"} <= assets_of(definitions)
+
+
+def test_dagster_finds_the_component_behind_the_entry_point() -> None:
+    import tomllib
+
+    project = tomllib.loads((Path(lakehouse.__file__).parents[1] / "pyproject.toml").read_text())
+    assert project["project"]["entry-points"]["dagster_dg_cli.registry_modules"] == {"lakehouse": "lakehouse"}
+    assert dict(get_package_objects_in_module(lakehouse)) == {"MaintainedTables": MaintainedTables}

@@ -1,0 +1,86 @@
+"""The example project as its README tells it: deltalake writes, the sensors see it, and Spark compacts what deltalake reads on."""
+
+import importlib
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import dagster as dg
+import pytest
+from deltalake import DeltaTable
+
+from lakehouse.core.adoption.adopted_file import adopted_table
+from lakehouse.core.errors import Refused
+from lakehouse.core.settings import Settings
+from lakehouse.engine.adoption.guard import refuse_commits
+from lakehouse.engine.lake import Lake
+from lakehouse.engine.spark.session_settings import session_confs
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "warehouse"
+pytestmark = pytest.mark.spark
+
+
+@pytest.fixture
+def definitions(settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dg.Definitions:
+    """Its definitions, with its tables in a folder of this test, and its runs on the shared server."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(EXAMPLE))
+    for name, value in settings.as_environ().items():
+        monkeypatch.setenv(name, value)
+    for name in [name for name in sys.modules if name.startswith("warehouse_project")]:
+        monkeypatch.delitem(sys.modules, name)
+    return importlib.import_module("warehouse_project.definitions").defs
+
+
+def test_what_deltalake_writes_is_observed_compacted_and_read_on(definitions: dg.Definitions, tmp_path: Path) -> None:
+    repository, job = definitions.get_repository_def(), definitions.resolve_implicit_global_asset_job_def()
+    with dg.DagsterInstance.ephemeral() as instance:
+
+        def run(*keys: str) -> Any:
+            done = job.execute_in_process(instance=instance, asset_selection=[dg.AssetKey.from_user_string(key) for key in keys])
+            assert done.success
+            return done
+
+        def tick(name: str) -> Any:
+            with dg.build_sensor_context(instance=instance, repository_def=repository) as context:
+                done = repository.get_sensor_def(name).evaluate_tick(context)
+            for event in done.asset_events:
+                instance.report_runless_asset_event(event)
+            return done
+
+        for _ in range(8):
+            run("sales/orders")
+        run("sales/customers")
+        before = DeltaTable(tmp_path / "warehouse/orders").to_pyarrow_table().sort_by("order")
+        tick("maintenance_observation")
+        [request] = tick("maintenance_compaction").run_requests
+        [key] = request.asset_selection
+        assert key == dg.AssetKey(["compaction", "silver", "orders"])
+        done = run(key.to_user_string())
+        [event] = done.asset_materializations_for_node(key.to_python_identifier())
+        after = DeltaTable(tmp_path / "warehouse/orders")
+        assert event.metadata["lakehouse/actual_files_removed"].value == event.metadata["lakehouse/predicted_files_removed"].value > 2
+        assert after.to_pyarrow_table().sort_by("order").equals(before)
+        assert len(after.file_uris()) < 8
+        assert not (tmp_path / "warehouse/orders/_lakehouse").exists()
+        tick("maintenance_observation")
+        assert not tick("maintenance_compaction").run_requests
+        run("vacuum/silver/orders", "vacuum/silver/customers")
+        assert DeltaTable(tmp_path / "warehouse/orders").to_pyarrow_table().num_rows == 8
+        run("sales/orders")
+
+
+def test_conditional_writers_are_believed_where_spark_commits_so_too(lake: Lake, spark: "SparkSession") -> None:
+    table = adopted_table("silver/orders", "/data/orders", writers="conditional")
+    with pytest.raises(
+        Refused, match=r"its default log store.*spark\.delta\.logStore\.file\.impl set to a log store with conditional writes"
+    ):
+        refuse_commits(lake, spark, table, asked="test")
+    own = {"spark.delta.logStore.file.impl": "org.apache.spark.sql.delta.storage.HDFSLogStore"}
+    with session_confs(spark, own), pytest.raises(Refused, match=r"Spark commits by org\..*HDFSLogStore, which looks for a version"):
+        refuse_commits(lake, spark, table, asked="test")
+    with session_confs(spark, {"spark.delta.logStore.file.impl": "org.example.ConditionalLogStore"}):
+        refuse_commits(lake, spark, table, asked="test")
