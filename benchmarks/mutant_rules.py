@@ -1759,13 +1759,13 @@ RULES: tuple[Rule, ...] = (
         "lakehouse/engine/changes/apply.py",
         "            if older is not None:",
         "            if False:",
-        ("engine/changes/test_read.py::test_a_deleted_key_is_remembered_for_as_long_as_the_lateness_says",),
+        ("engine/changes/test_read.py::test_a_deleted_key_stays_deleted_when_an_older_change_of_it_comes_batches_later",),
     ),
     Rule(
         "lakehouse/engine/changes/deleted_keys.py",
         "        frames.append(older.where(F.col(REMEMBERED_AT) >= since))",
         "        pass",
-        ("engine/changes/test_read.py::test_a_deleted_key_is_remembered_for_as_long_as_the_lateness_says",),
+        ("engine/changes/test_read.py::test_a_deleted_key_stays_deleted_when_an_older_change_of_it_comes_batches_later",),
         "a batch that deletes takes over what was remembered before it",
     ),
     Rule(
