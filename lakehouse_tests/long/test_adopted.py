@@ -48,7 +48,7 @@ def test_a_table_elsewhere_is_compacted_and_vacuumed_and_read_on(settings: Setti
     store = store_at(address)
     store.put("somebody_elses.parquet", b"precious")
     write = Adopted(uri=address, writers="none")
-    table = Table(key="silver/orders", write=write, vacuum=Vacuum(accepts_short_retention=SHORT_RETENTION_RISK))
+    table = Table(key=f"silver/{place}_{partitioned}".lower(), write=write, vacuum=Vacuum(accepts_short_retention=SHORT_RETENTION_RISK))
     lake, spark = open_lake(settings, tables=[table]), connect(settings)
 
     outcome = compact(lake, spark, table)
