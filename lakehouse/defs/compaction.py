@@ -25,7 +25,7 @@ from lakehouse.defs.metadata.table import compaction_metadata, table_metadata
 from lakehouse.defs.run_ownership import machine_tag
 from lakehouse.defs.table_assets import tag_session
 from lakehouse.defs.upkeep.after_write import measured
-from lakehouse.defs.upkeep.fleet_from_events import COST_TAG, REFUSED, read_memory, weigh_fleet
+from lakehouse.defs.upkeep.fleet_from_events import COST_TAG, REFUSED, read_cursor, weigh_fleet
 from lakehouse.defs.upkeep.ranking_asset import report_ranking
 from lakehouse.engine.clock import now_ms
 from lakehouse.engine.compaction.hold_back import refuse_held_back
@@ -138,11 +138,11 @@ def compaction_sensor(tables: Sequence[Table], lake: Lake, *, name: str = "compa
         description="Compacts the tables that are due, those first where it gives most for its cost.",
     )
     def weigh(context: dg.SensorEvaluationContext) -> dg.SensorResult:
-        now, memory = now_ms(), read_memory(context.cursor)
+        now, cursor = now_ms(), read_cursor(context.cursor)
         records.refresh(now)
-        fleet = weigh_fleet(context.instance, tables, lake, memory, records=records, now_ms=now)
+        fleet = weigh_fleet(context.instance, tables, lake, cursor, records=records, now_ms=now)
         text = describe(fleet.decisions)
-        after, events = report_ranking(fleet, memory, now_ms=now)
+        after, events = report_ranking(fleet, cursor, now_ms=now)
         requests = [_request(decision, fleet.states[decision.table]) for decision in fleet.decisions if decision.request]
         if requests:
             context.log.info(text)

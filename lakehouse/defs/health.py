@@ -1,4 +1,4 @@
-"""The checks of a table: the same verdicts after a write, after a compaction, and whenever a person asks.
+"""The checks of a table: the same results after a write, after a compaction, and whenever a person asks.
 
 They read the table's log and list its folder; no Spark.
 """
@@ -33,7 +33,7 @@ _handed: dict[tuple[str, str], Assessment] = {}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TableVerdict:
+class TableCheck:
     """The result of one check of one table, before it is put into Dagster's words."""
 
     name: str
@@ -56,15 +56,15 @@ def health_check(table: Table, lake: Lake) -> dg.AssetChecksDefinition:
         wanted = {selected.name for selected in context.selected_asset_check_keys}
         with dagster_words(context):
             assessed = _handed.pop((context.run.run_id, table.key), None)
-            found = [verdict for verdict in judge(table, lake, assessed) if verdict.name in wanted]
-        for verdict in found:
+            found = [result for result in judge(table, lake, assessed) if result.name in wanted]
+        for result in found:
             yield dg.AssetCheckResult(
                 asset_key=key,
-                check_name=verdict.name,
-                passed=verdict.ok,
-                severity=verdict.severity,
-                description=verdict.sentence,
-                metadata={**verdict.numbers},
+                check_name=result.name,
+                passed=result.ok,
+                severity=result.severity,
+                description=result.sentence,
+                metadata={**result.numbers},
             )
 
     return check
@@ -76,10 +76,10 @@ def check_names(table: Table) -> tuple[str, ...]:
     return names if table.source is None else (*names, "quarantine")
 
 
-def judge(table: Table, lake: Lake, assessed: Assessment | None = None) -> tuple[TableVerdict, ...]:
-    """The verdicts on a table, one per name of `check_names`: as it was `assessed`, or as it is now.
+def judge(table: Table, lake: Lake, assessed: Assessment | None = None) -> tuple[TableCheck, ...]:
+    """The results on a table, one per name of `check_names`: as it was `assessed`, or as it is now.
 
-    A log that cannot be read is the verdict of `readable` and fails the others with it.
+    A log that cannot be read is the result of `readable` and fails the others with it.
 
     Raises:
         Transient: storage did not answer.
@@ -91,7 +91,7 @@ def judge(table: Table, lake: Lake, assessed: Assessment | None = None) -> tuple
     except (Broken, Refused) as error:
         return tuple(_unreadable(name, error) for name in check_names(table))
     if assessed is None:
-        return tuple(TableVerdict(name=name, ok=True, sentence="there is no table yet") for name in check_names(table))
+        return tuple(TableCheck(name=name, ok=True, sentence="there is no table yet") for name in check_names(table))
     quarantine = () if table.source is None else (_quarantine(table, lake),)
     return (_readable(assessed.facts.snapshot, missing), *_of_health(assessed.health), _breaker(table, lake, assessed), *quarantine)
 
@@ -106,20 +106,20 @@ def hand_on(run_id: str, table: Table, assessed: Assessment) -> None:
 def report_checks(
     context: dg.AssetExecutionContext, table: Table, lake: Lake, assessed: Assessment | None = None, *, fails: bool = False
 ) -> None:
-    """Writes the verdicts on another asset's table into the events of this run, as if the check had run.
+    """Writes the results on another asset's table into the events of this run, as if the check had run.
 
-    A run that `fails` drops the events that it has not yielded: its verdicts go to the instance instead, as of no run.
+    A run that `fails` drops the events that it has not yielded: its results go to the instance instead, as of no run.
 
     Where a run that writes the table is queued or under way, its own checks come later and are left to it: Dagster takes
-    the verdict that was planned last for the newest, and a run plans its checks when it is made. Ours would hide them.
+    the result that was planned last for the newest, and a run plans its checks when it is made. Ours would hide them.
     """
-    verdicts = judge(table, lake, assessed)
+    results = judge(table, lake, assessed)
     writers = [run.name for run in runs_in_flight(context.instance, [table]) if not run.is_compaction]
     if any(name != context.run.run_id[:8] for name in writers):
         context.log.info(f"{table.key} is checked at the end of the run that writes it next: {', '.join(writers)}")
         return
-    for verdict in verdicts:
-        evaluation = evaluation_of(table, verdict)
+    for result in results:
+        evaluation = evaluation_of(table, result)
         if fails:
             context.instance.report_runless_asset_event(evaluation)
             continue
@@ -127,46 +127,46 @@ def report_checks(
         context.log_event(evaluation)  # pyright: ignore[reportArgumentType]
 
 
-def evaluation_of(table: Table, verdict: TableVerdict) -> dg.AssetCheckEvaluation:
-    """A verdict as an event on the table's asset."""
+def evaluation_of(table: Table, result: TableCheck) -> dg.AssetCheckEvaluation:
+    """A result as an event on the table's asset."""
     return dg.AssetCheckEvaluation(
         asset_key=table_key(table),
-        check_name=verdict.name,
-        passed=verdict.ok,
-        severity=verdict.severity,
-        description=verdict.sentence,
-        metadata={**verdict.numbers},
+        check_name=result.name,
+        passed=result.ok,
+        severity=result.severity,
+        description=result.sentence,
+        metadata={**result.numbers},
         blocking=False,
     )
 
 
-def _readable(snapshot: Snapshot, missing: tuple[str, ...]) -> TableVerdict:
+def _readable(snapshot: Snapshot, missing: tuple[str, ...]) -> TableCheck:
     sentence = f"version {snapshot.version} folds into {snapshot.file_count} file(s) of {snapshot.size_bytes} bytes, all in storage"
     if missing:
         named = ", ".join(missing[:5]) + (", …" if len(missing) > 5 else "")
         sentence = f"{len(missing)} of the files of version {snapshot.version} are not in storage: {named}"
-    return TableVerdict(
+    return TableCheck(
         name="readable", ok=not missing, sentence=sentence, severity=dg.AssetCheckSeverity.ERROR, numbers={"missing_files": len(missing)}
     )
 
 
-def _of_health(health: Health) -> tuple[TableVerdict, ...]:
+def _of_health(health: Health) -> tuple[TableCheck, ...]:
     small, log_tail = small_files_ok(health), log_debt_ok(health)
     return (
-        TableVerdict(name="small_files", ok=small.ok, sentence=small.sentence, numbers={"mergeable_files": health.mergeable_file_count}),
-        TableVerdict(name="log_debt", ok=log_tail.ok, sentence=log_tail.sentence, numbers={"commits": health.log.commit_count}),
+        TableCheck(name="small_files", ok=small.ok, sentence=small.sentence, numbers={"mergeable_files": health.mergeable_file_count}),
+        TableCheck(name="log_debt", ok=log_tail.ok, sentence=log_tail.sentence, numbers={"commits": health.log.commit_count}),
     )
 
 
-def _breaker(table: Table, lake: Lake, assessed: Assessment) -> TableVerdict:
+def _breaker(table: Table, lake: Lake, assessed: Assessment) -> TableCheck:
     rewrites = assessed.rewrites
     state = breaker_of(lake, table, assessed.facts.history, failures=assessed.failures, rewrites=rewrites)
     retry = {} if state.retry_at_ms is None else {"retry_at_ms": state.retry_at_ms}
     numbers = {"rewrites_in_a_row": rewrites.times, "rewritten_bytes": rewrites.bytes_rewritten, **retry}
-    return TableVerdict(name="breaker", ok=state.position == "closed", sentence=state.sentence, numbers={**numbers})
+    return TableCheck(name="breaker", ok=state.position == "closed", sentence=state.sentence, numbers={**numbers})
 
 
-def _quarantine(table: Table, lake: Lake) -> TableVerdict:
+def _quarantine(table: Table, lake: Lake) -> TableCheck:
     key = f"quarantine/{table.key}"
     try:
         facts = lake.facts(key)
@@ -174,13 +174,13 @@ def _quarantine(table: Table, lake: Lake) -> TableVerdict:
         return _unreadable("quarantine", error)
     rows = 0 if facts is None else facts.snapshot.row_count
     if rows is None:
-        return TableVerdict(name="quarantine", ok=False, sentence=f"{key} holds lines, but its log does not say how many")
+        return TableCheck(name="quarantine", ok=False, sentence=f"{key} holds lines, but its log does not say how many")
     sentence = "no line was refused"
     if rows:
         settle = delete_lines(lake.settings.table_uri(key), "…")
         sentence = f"{rows} line(s) were refused; {key} has them with file, line, reason and text. Once looked at, settle them: {settle}"
-    return TableVerdict(name="quarantine", ok=rows == 0, sentence=sentence, numbers={"lines": rows})
+    return TableCheck(name="quarantine", ok=rows == 0, sentence=sentence, numbers={"lines": rows})
 
 
-def _unreadable(name: str, error: Broken | Refused) -> TableVerdict:
-    return TableVerdict(name=name, ok=False, sentence=str(error), severity=dg.AssetCheckSeverity.ERROR)
+def _unreadable(name: str, error: Broken | Refused) -> TableCheck:
+    return TableCheck(name=name, ok=False, sentence=str(error), severity=dg.AssetCheckSeverity.ERROR)

@@ -69,15 +69,15 @@ def inventory_asset(tables: Sequence[Table], lake: Lake) -> dg.AssetsDefinition:
         with dagster_words(context):
             try:
                 outcome = _load(context, lake, tables, config, session)
-                verdicts = judge(lake, outcome, now_ms=now_ms())
+                results = judge(lake, outcome, now_ms=now_ms())
             except Refused as error:
                 yield _result(key, refused_report(error))
                 raise
-        for verdict in verdicts:
-            if not verdict.ok:
-                context.log.warning(f"{verdict.name}: {verdict.sentence}")
+        for result in results:
+            if not result.ok:
+                context.log.warning(f"{result.name}: {result.sentence}")
         yield dg.MaterializeResult(asset_key=key, metadata=inventory_metadata(outcome, now_ms=now_ms()))
-        yield from (_result(key, verdict) for verdict in verdicts)
+        yield from (_result(key, result) for result in results)
 
     return inventory
 
@@ -140,14 +140,14 @@ def _load(
     return load_report(lake, report, tables, spark=session, now_ms=now_ms(), owner=f"run {context.run.run_id}")
 
 
-def _result(key: dg.AssetKey, verdict: InventoryCheck) -> dg.AssetCheckResult:
+def _result(key: dg.AssetKey, result: InventoryCheck) -> dg.AssetCheckResult:
     return dg.AssetCheckResult(
         asset_key=key,
-        check_name=verdict.name,
-        passed=verdict.ok,
-        severity=dg.AssetCheckSeverity.ERROR if verdict.is_error else dg.AssetCheckSeverity.WARN,
-        description=verdict.sentence,
-        metadata={**verdict.numbers},
+        check_name=result.name,
+        passed=result.ok,
+        severity=dg.AssetCheckSeverity.ERROR if result.is_error else dg.AssetCheckSeverity.WARN,
+        description=result.sentence,
+        metadata={**result.numbers},
     )
 
 

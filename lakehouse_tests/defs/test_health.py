@@ -11,7 +11,7 @@ from lakehouse.core.compaction.plan import plan_table
 from lakehouse.core.declaration.compaction_policy import BinPacking, Compaction, ZOrder
 from lakehouse.core.errors import Refused
 from lakehouse.core.scheduling.circuit_breaker import CompactionTry
-from lakehouse.defs.health import TableVerdict, check_names, health_check, judge, report_checks
+from lakehouse.defs.health import TableCheck, check_names, health_check, judge, report_checks
 from lakehouse.defs.keys import table_key
 from lakehouse.defs.metadata.table import table_metadata
 from lakehouse.engine.clock import now_ms
@@ -34,12 +34,12 @@ def story(lake: Lake) -> LogBuilder:
     return LogBuilder(lake.store, orders.key).create()
 
 
-def verdicts(lake: Lake) -> dict[str, bool]:
-    return {verdict.name: verdict.ok for verdict in judge(orders, lake)}
+def results(lake: Lake) -> dict[str, bool]:
+    return {result.name: result.ok for result in judge(orders, lake)}
 
 
 def sentence(lake: Lake, name: str) -> str:
-    return next(verdict.sentence for verdict in judge(orders, lake) if verdict.name == name)
+    return next(result.sentence for result in judge(orders, lake) if result.name == name)
 
 
 def small_files(count: int) -> list[tuple[str, int, int | None]]:
@@ -53,18 +53,18 @@ def test_a_table_has_its_checks_and_a_derived_one_no_quarantine() -> None:
 
 def test_a_sound_table_passes_all(lake: Lake, story: LogBuilder) -> None:
     story.append(small_files(3)).store_data()
-    assert verdicts(lake) == dict.fromkeys(check_names(orders), True)
+    assert results(lake) == dict.fromkeys(check_names(orders), True)
 
 
 def test_a_table_that_does_not_exist_yet_passes_and_says_so(lake: Lake) -> None:
-    assert {verdict.sentence for verdict in judge(orders, lake)} == {"there is no table yet"}
-    assert all(verdicts(lake).values())
+    assert {result.sentence for result in judge(orders, lake)} == {"there is no table yet"}
+    assert all(results(lake).values())
 
 
 @pytest.mark.parametrize(("count", "passes"), [(4, True), (7, True), (8, False)])
 def test_small_files_pass_until_twice_the_threshold_of_a_compaction(lake: Lake, story: LogBuilder, count: int, passes: bool) -> None:
     story.append(small_files(count)).store_data()
-    assert verdicts(lake)["small_files"] is passes
+    assert results(lake)["small_files"] is passes
     assert f"{count} mergeable files, a compaction is due at 4, 8 are too many" in sentence(lake, "small_files")
 
 
@@ -79,12 +79,12 @@ def test_a_file_that_is_gone_is_an_error_that_names_it(lake: Lake, story: LogBui
 def test_a_log_that_cannot_be_read_fails_every_check_with_the_reason(lake: Lake, story: LogBuilder) -> None:
     story.append(small_files(3)).append([("g", 1)]).append([("h", 1)]).lose(2)
     found = judge(orders, lake)
-    assert [verdict.ok for verdict in found] == [False] * 5
-    assert len({verdict.sentence for verdict in found}) == 1
+    assert [result.ok for result in found] == [False] * 5
+    assert len({result.sentence for result in found}) == 1
 
 
-def breaker(lake: Lake) -> TableVerdict:
-    return next(verdict for verdict in judge(orders, lake) if verdict.name == "breaker")
+def breaker(lake: Lake) -> TableCheck:
+    return next(result for result in judge(orders, lake) if result.name == "breaker")
 
 
 def test_an_open_breaker_is_a_warning_with_its_sentence_and_numbers(lake: Lake, story: LogBuilder) -> None:
@@ -133,8 +133,8 @@ def test_a_plan_that_is_refused_is_told_and_stops_neither_a_write_nor_the_checks
     metadata = table_metadata(table, assess(lake, table, facts))
     assert (metadata["lakehouse/file_count"], metadata["lakehouse/mergeable_file_count"]) == (9, 0)
     assert metadata["lakehouse/plan"].startswith(f"nothing can be planned: plan of bronze/orders: {why}")
-    found = {verdict.name: verdict for verdict in judge(table, lake)}
-    assert [name for name, verdict in found.items() if not verdict.ok] == ["small_files"]
+    found = {result.name: result for result in judge(table, lake)}
+    assert [name for name, result in found.items() if not result.ok] == ["small_files"]
     assert why in found["small_files"].sentence and found["small_files"].severity is dg.AssetCheckSeverity.WARN
     with pytest.raises(Refused, match=why):
         plan_table(table, facts.snapshot, facts.history, now_ms=now_ms())
@@ -143,10 +143,10 @@ def test_a_plan_that_is_refused_is_told_and_stops_neither_a_write_nor_the_checks
 def test_quarantined_lines_are_counted(lake: Lake, story: LogBuilder) -> None:
     story.append(small_files(1)).store_data()
     LogBuilder(lake.store, "quarantine/bronze/orders").create().append([("q", 10, 3)])
-    verdict = judge(orders, lake)[-1]
-    assert (verdict.name, verdict.ok, verdict.severity) == ("quarantine", False, dg.AssetCheckSeverity.WARN)
+    result = judge(orders, lake)[-1]
+    assert (result.name, result.ok, result.severity) == ("quarantine", False, dg.AssetCheckSeverity.WARN)
     uri = lake.settings.table_uri("quarantine/bronze/orders")
-    assert verdict.sentence == (
+    assert result.sentence == (
         "3 line(s) were refused; quarantine/bronze/orders has them with file, line, reason and text. "
         f"Once looked at, settle them: DELETE FROM delta.`{uri}` WHERE source_file = '…'"
     )

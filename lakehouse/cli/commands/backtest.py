@@ -11,7 +11,7 @@ from lakehouse.cli.context import LakeContext, complete_table, open_declared
 from lakehouse.cli.output import json_option, tell, write_json
 from lakehouse.cli.plot import check_plot, files_picture
 from lakehouse.core.backtest.result import Backtest
-from lakehouse.core.backtest.simulate import real_result, replay_history
+from lakehouse.core.backtest.simulate import real_result, simulate_history
 from lakehouse.core.costs.estimate import fit_rates
 from lakehouse.core.declaration.compaction_policy import Compaction, policy_for
 from lakehouse.core.declaration.policy_text import parse_policy
@@ -62,7 +62,7 @@ def backtest_command(table: str, words: tuple[str, ...], compare: bool, plot: Pa
 
 
 def backtests_of(subject: Subject, words: Sequence[str] = (), *, compare: bool = False) -> dict[str, Backtest]:
-    """The replays by their names: `given` (or `in_force` without words), with `compare` also the policy in force, and `really`.
+    """The backtests by their names: `given` (or `in_force` without words), with `compare` also the policy in force, and `really`.
 
     Raises:
         Refused: there is no table; what the words say is no policy, or one that no log can tell about.
@@ -80,7 +80,7 @@ def backtests_of(subject: Subject, words: Sequence[str] = (), *, compare: bool =
     for name, policy in policies.items():
         strategy = strategy_of(policy, facts.snapshot, facts.history).strategy
         try:
-            found[name] = replay_history(file_history, replace(policy, strategy=strategy), rates=rates)
+            found[name] = simulate_history(file_history, replace(policy, strategy=strategy), rates=rates)
         except Refused as error:
             if not found:
                 raise
@@ -111,7 +111,7 @@ def _drawer(plot: Path) -> Callable[[dict[str, Backtest]], bytes]:
     def draw(found: dict[str, Backtest]) -> bytes:
         first = next(iter(found.values()))
         series = series_of(found)
-        marks = [replay_step.version for replay_step in first.replay_steps if replay_step.runs]
+        marks = [step.version for step in first.steps if step.runs]
         title = f"{first.table}: files after each version; a tick where {series[0].name} compacts"
         return files_picture(plot, title, series, marks)
 

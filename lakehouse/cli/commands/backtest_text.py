@@ -5,7 +5,7 @@ from dataclasses import asdict
 from typing import Any
 
 from lakehouse.cli.output import bytes_text, count_text, print_grid, show, time_text
-from lakehouse.core.backtest.result import Backtest, ReplayedCompaction, ReplayStep
+from lakehouse.core.backtest.result import Backtest, SimulatedCompaction, SimulatedStep
 from lakehouse.report.chart import Series, text_chart
 
 _TITLES = {"given": "given", "in_force": "in force", "really": "really"}
@@ -29,7 +29,7 @@ def print_backtests(found: Mapping[str, Backtest], *, verbose: bool) -> None:
     for name, backtest in found.items():
         show()
         show(f"{backtest.table}, {_TITLES[name]}:" if len(found) > 1 else f"{backtest.table}:")
-        _print_replay_steps(backtest, verbose=verbose)
+        _print_steps(backtest, verbose=verbose)
     show()
     show("files over versions")
     for line in text_chart(series_of(found)):
@@ -63,46 +63,43 @@ def uncertainty_of(backtest: Backtest) -> Iterator[str]:
 def series_of(found: Mapping[str, Backtest]) -> list[Series]:
     """One line per replay: its file count over the versions."""
     return [
-        Series(name=_TITLES[name], points=[(replay_step.version, replay_step.file_count) for replay_step in backtest.replay_steps])
-        for name, backtest in found.items()
+        Series(name=_TITLES[name], points=[(step.version, step.file_count) for step in backtest.steps]) for name, backtest in found.items()
     ]
 
 
 def _sums(found: Mapping[str, Backtest]) -> Iterator[tuple[str, ...]]:
-    replays = list(found.values())
-    yield ("versions by writers", *(count_text(len(each.replay_steps)) for each in replays))
-    yield ("compactions", *(count_text(len(each.runs)) for each in replays))
-    yield ("files, mean ± deviation", *(f"{each.mean_file_count:,.1f} ± {each.deviation_file_count:,.1f}" for each in replays))
-    yield ("files at the end", *(count_text(each.replay_steps[-1].file_count if each.replay_steps else None) for each in replays))
+    backtests = list(found.values())
+    yield ("versions by writers", *(count_text(len(each.steps)) for each in backtests))
+    yield ("compactions", *(count_text(len(each.runs)) for each in backtests))
+    yield ("files, mean ± deviation", *(f"{each.mean_file_count:,.1f} ± {each.deviation_file_count:,.1f}" for each in backtests))
+    yield ("files at the end", *(count_text(each.steps[-1].file_count if each.steps else None) for each in backtests))
     yield (
         "small files at the end",
-        *(count_text(each.replay_steps[-1].small_file_count if each.replay_steps else None) for each in replays),
+        *(count_text(each.steps[-1].small_file_count if each.steps else None) for each in backtests),
     )
-    yield ("bytes ingested", *(bytes_text(each.bytes_ingested) for each in replays))
-    yield ("bytes rewritten", *(bytes_text(each.bytes_rewritten) for each in replays))
-    yield ("rewritten per ingested", *("-" if (ratio := each.write_amplification) is None else f"{ratio:.2f}" for each in replays))
-    yield ("seconds", *(f"{each.seconds:,.1f}" for each in replays))
-    yield ("USD", *(f"{each.usd:,.6f}" for each in replays))
+    yield ("bytes ingested", *(bytes_text(each.bytes_ingested) for each in backtests))
+    yield ("bytes rewritten", *(bytes_text(each.bytes_rewritten) for each in backtests))
+    yield ("rewritten per ingested", *("-" if (ratio := each.write_amplification) is None else f"{ratio:.2f}" for each in backtests))
+    yield ("seconds", *(f"{each.seconds:,.1f}" for each in backtests))
+    yield ("USD", *(f"{each.usd:,.6f}" for each in backtests))
 
 
-def _print_replay_steps(backtest: Backtest, *, verbose: bool) -> None:
-    shown = [replay_step for replay_step in backtest.replay_steps if replay_step.runs or verbose]
+def _print_steps(backtest: Backtest, *, verbose: bool) -> None:
+    shown = [step for step in backtest.steps if step.runs or verbose]
     if not shown:
         show("no compaction at any version")
         return
     heads = ("version", "time", "operation", "files", "small", "bytes", "files -", "files +", "bytes -", "why")
-    print_grid(
-        heads, [_row(replay_step) for replay_step in shown], numbers=("version", *heads[3:9]), style=lambda row: "cyan" if row[6] else ""
-    )
+    print_grid(heads, [_row(step) for step in shown], numbers=("version", *heads[3:9]), style=lambda row: "cyan" if row[6] else "")
 
 
-def _row(replay_step: ReplayStep) -> tuple[str, ...]:
-    runs = replay_step.runs
-    counts = (count_text(replay_step.file_count), count_text(replay_step.small_file_count), bytes_text(replay_step.size_bytes))
+def _row(step: SimulatedStep) -> tuple[str, ...]:
+    runs = step.runs
+    counts = (count_text(step.file_count), count_text(step.small_file_count), bytes_text(step.size_bytes))
     removed, added = sum(len(run.removed_paths) for run in runs), sum(len(run.added_paths) for run in runs)
     done = (count_text(removed), count_text(added), bytes_text(sum(run.bytes_removed for run in runs))) if runs else ("", "", "")
-    why = "; then ".join(run.sentence for run in runs) or replay_step.sentence
-    return (str(replay_step.version), time_text(replay_step.committed_ms), replay_step.operation, *counts, *done, why)
+    why = "; then ".join(run.sentence for run in runs) or step.sentence
+    return (str(step.version), time_text(step.committed_ms), step.operation, *counts, *done, why)
 
 
 def _replay(name: str, backtest: Backtest) -> dict[str, Any]:
@@ -117,26 +114,26 @@ def _replay(name: str, backtest: Backtest) -> dict[str, Any]:
         "seconds": backtest.seconds,
         "usd": backtest.usd,
         "estimated": asdict(backtest.uncertainty),
-        "versions": [_version(replay_step) for replay_step in backtest.replay_steps],
+        "versions": [_version(step) for step in backtest.steps],
     }
 
 
-def _version(replay_step: ReplayStep) -> dict[str, Any]:
+def _version(step: SimulatedStep) -> dict[str, Any]:
     return {
-        "version": replay_step.version,
-        "committed_ms": replay_step.committed_ms,
-        "operation": replay_step.operation,
-        "file_count": replay_step.file_count,
-        "small_file_count": replay_step.small_file_count,
-        "size_bytes": replay_step.size_bytes,
-        "row_count": replay_step.row_count,
-        "reason": replay_step.reason.name if replay_step.reason else None,
-        "sentence": replay_step.sentence,
-        "runs": [_run(run) for run in replay_step.runs],
+        "version": step.version,
+        "committed_ms": step.committed_ms,
+        "operation": step.operation,
+        "file_count": step.file_count,
+        "small_file_count": step.small_file_count,
+        "size_bytes": step.size_bytes,
+        "row_count": step.row_count,
+        "reason": step.reason.name if step.reason else None,
+        "sentence": step.sentence,
+        "runs": [_run(run) for run in step.runs],
     }
 
 
-def _run(run: ReplayedCompaction) -> dict[str, Any]:
+def _run(run: SimulatedCompaction) -> dict[str, Any]:
     return {
         "at_ms": run.at_ms,
         "sentence": run.sentence,

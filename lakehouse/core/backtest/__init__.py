@@ -1,1 +1,1 @@
-"""A table's log replayed under another policy: what would have run, when, and what it would have cost and given."""
+"""A table's log simulated under another policy: what would have run, when, and what it would have cost and given."""

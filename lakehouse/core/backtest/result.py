@@ -7,8 +7,8 @@ from lakehouse.core.reasons import Explanation, Reason
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ReplayedCompaction:
-    """One compaction, replayed or real; seconds and money are those that the rates give for it, in both cases."""
+class SimulatedCompaction:
+    """One compaction, simulated or real; seconds and money are those that the rates give for it, in both cases."""
 
     at_ms: int
     sentence: str
@@ -26,7 +26,7 @@ class ReplayedCompaction:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ReplayStep:
+class SimulatedStep:
     """A version that a writer made, and what upkeep did before the next one; counts are those after it.
 
     `row_count` is `None` where the log does not tell. `explanation` is that of the look that led to a run, otherwise of the last one;
@@ -42,7 +42,7 @@ class ReplayStep:
     row_count: int | None
     bytes_ingested: int
     explanation: Explanation | None = None
-    runs: tuple[ReplayedCompaction, ...] = ()
+    runs: tuple[SimulatedCompaction, ...] = ()
 
     @property
     def reason(self) -> Reason | None:
@@ -57,11 +57,11 @@ class ReplayStep:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Uncertainty:
-    """How far a replay is an estimate: all 0 where it is exact.
+    """How far a simulation is an estimate: all 0 where it is exact.
 
-    `moved_removals`: files that a writer removed whose rows lie otherwise in the replay; `moved_vectors`: deletion vectors on such files;
-    `carried_bytes`: what their writers had to write again for it. `modelled_files`: outputs whose size is modelled by `shrink_ratio`.
-    `unclear_compactions`: real ones of which the log does not say which rows went into which file.
+    `moved_removals`: files that a writer removed whose rows lie otherwise in the simulation; `moved_vectors`: deletion vectors on such
+    files; `carried_bytes`: what their writers had to write again for it. `modelled_files`: outputs whose size is modelled by
+    `shrink_ratio`. `unclear_compactions`: real ones of which the log does not say which rows went into which file.
     """
 
     moved_removals: int = 0
@@ -79,18 +79,18 @@ class Backtest:
     table: str
     first_version: int
     from_the_beginning: bool
-    replay_steps: tuple[ReplayStep, ...]
+    steps: tuple[SimulatedStep, ...]
     uncertainty: Uncertainty
 
     @property
-    def runs(self) -> tuple[ReplayedCompaction, ...]:
+    def runs(self) -> tuple[SimulatedCompaction, ...]:
         """Every compaction, in order."""
-        return tuple(run for replay_step in self.replay_steps for run in replay_step.runs)
+        return tuple(run for step in self.steps for run in step.runs)
 
     @property
     def bytes_ingested(self) -> int:
         """Bytes of the files that writers added."""
-        return sum(replay_step.bytes_ingested for replay_step in self.replay_steps)
+        return sum(step.bytes_ingested for step in self.steps)
 
     @property
     def bytes_rewritten(self) -> int:
@@ -105,12 +105,12 @@ class Backtest:
     @property
     def mean_file_count(self) -> float:
         """Files after a writer's version and the upkeep that followed it, on average over the versions."""
-        return fmean(replay_step.file_count for replay_step in self.replay_steps) if self.replay_steps else 0.0
+        return fmean(step.file_count for step in self.steps) if self.steps else 0.0
 
     @property
     def deviation_file_count(self) -> float:
         """Standard deviation of that count."""
-        return pstdev(replay_step.file_count for replay_step in self.replay_steps) if self.replay_steps else 0.0
+        return pstdev(step.file_count for step in self.steps) if self.steps else 0.0
 
     @property
     def seconds(self) -> float:

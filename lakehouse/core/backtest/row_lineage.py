@@ -55,10 +55,10 @@ class CommitEffect:
 
 @dataclass(slots=True, kw_only=True)
 class Lineage:
-    """A story in grains.
+    """A history in grains.
 
-    `start` are the grains that lie in the table when the story begins. `grains` has each as it was written. `made` are the files that real
-    compactions made, by their content. `shrink_ratio` is their bytes per byte of live rows that went in, `None` where none was seen.
+    `start` are the grains that lie in the table when the history begins. `grains` has each as it was written. `made` are the files that
+    real compactions made, by their content. `shrink_ratio` is their bytes per byte of live rows that went in, `None` where none was seen.
     """
 
     start: tuple[tuple[int, DataFile], ...] = ()
@@ -76,7 +76,7 @@ class Lineage:
 
 
 def trace(file_history: FileHistory) -> Lineage:
-    """The story in grains."""
+    """The history in grains."""
     tracer = _Tracer()
     tracer.lineage.start = tuple(tracer.add(file) for file in (file_history.start.files if file_history.start else ()))
     for commit in file_history.commits:

@@ -1,4 +1,4 @@
-"""Who looks at a table between two commits of its writers, when, and what comes of it; for a replay, where nobody really looks."""
+"""Who looks at a table between two commits of its writers, when, and what comes of it; for a simulation, where nobody really looks."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace

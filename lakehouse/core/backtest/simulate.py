@@ -1,14 +1,14 @@
-"""A table's log replayed under another policy: what would have run, when, and what it would have taken and given.
+"""A table's log simulated under another policy: what would have run, when, and what it would have taken and given.
 
 1. The log is told in grains (`lineage`): real compactions are left out, writers' commits stay.
-2. After each commit of a writer the table is what that commit leaves of the replay's own files.
+2. After each commit of a writer the table is what that commit leaves of the simulation's own files.
 3. Whoever compacts under the policy looks at it: the sensor's own decision for the sensor, the plan for the others.
 4. A compaction does what its plan says. Where a real one put the same rows together, its file is taken, name and size included;
    elsewhere a bin of live bytes shrinks as the table's real compactions did, or not at all where there were none.
 
-So the replay under the policy that was really in force gives the files that there really are. Where a writer removed a file that the
-replay does not have, all files of the replay that hold its rows are removed; what else they hold goes into what that commit wrote, as
-copy-on-write does it. That is an estimate, and each is counted.
+So the simulation under the policy that was really in force gives the files that there really are. Where a writer removed a file that
+the simulation does not have, all files of the simulation that hold its rows are removed; what else they hold goes into what that commit
+wrote, as copy-on-write does it. That is an estimate, and each is counted.
 """
 
 import json
@@ -18,10 +18,10 @@ from dataclasses import replace
 from itertools import pairwise
 from typing import Any, assert_never
 
-from lakehouse.core.backtest.result import Backtest, ReplayedCompaction, ReplayStep, Uncertainty
+from lakehouse.core.backtest.result import Backtest, SimulatedCompaction, SimulatedStep, Uncertainty
 from lakehouse.core.backtest.row_lineage import CommitEffect, Lineage, live_rows, trace
 from lakehouse.core.backtest.schedule import Look, held_back, look, look_times, next_look_ms, not_looked_at
-from lakehouse.core.backtest.simulated_table import ReplayedTable, sum_known
+from lakehouse.core.backtest.simulated_table import SimulatedTable, sum_known
 from lakehouse.core.compaction.bins import Clustering, Packing, Purge, ZOrdering, files_added, type_of_statement
 from lakehouse.core.compaction.plan import CompactionPlan, plan_compaction
 from lakehouse.core.compaction.target_size import WriteHistory, target_in_force
@@ -37,59 +37,59 @@ _COMMITS_REMEMBERED = 500
 _RUNS_PER_COMMIT = 100
 
 
-def replay_history(file_history: FileHistory, policy: Compaction, *, rates: Rates = DEFAULT_RATES) -> Backtest:
+def simulate_history(file_history: FileHistory, policy: Compaction, *, rates: Rates = DEFAULT_RATES) -> Backtest:
     """The past of a table as it would have been under `policy`.
 
     Raises:
         Refused: a strategy that no log can tell about; a table feature that is not planned.
     """
     lineage = trace(file_history)
-    replay = _Replay(ReplayedTable(lineage), policy, rates)
-    replay_steps = [replay.live(deed, following) for deed, following in pairwise([*lineage.deeds, None]) if deed]
-    return _backtest(file_history, replay_steps, replay.uncertainty(lineage))
+    simulation = _Simulation(SimulatedTable(lineage), policy, rates)
+    steps = [simulation.live(deed, following) for deed, following in pairwise([*lineage.deeds, None]) if deed]
+    return _backtest(file_history, steps, simulation.uncertainty(lineage))
 
 
 def real_result(file_history: FileHistory, policy: Compaction, *, rates: Rates = DEFAULT_RATES) -> Backtest:
     """What really happened, in the same words; `policy` says which files are small."""
     live = {file.path: file for file in (file_history.start.files if file_history.start else ())}
-    replay_steps: list[ReplayStep] = []
+    steps: list[SimulatedStep] = []
     for commit in file_history.commits:
         removed = [live.pop(path) for path in commit.removed_paths if path in live]
         live |= {file.path: file for file in commit.added}
-        runs: tuple[ReplayedCompaction, ...] = ()
+        runs: tuple[SimulatedCompaction, ...] = ()
         if commit.is_compaction:
             figures = estimate(rates, files_removed=len(removed), bytes_removed=sum(file.size_bytes for file in removed))
             runs = (
-                _replayed_compaction(
+                _simulated_compaction(
                     f"{commit.operation} of version {commit.version}", removed, commit.added, commit.committed_ms, figures
                 ),
             )
-        if commit.changed_data or (runs and not replay_steps):
-            replay_steps.append(_replay_step(commit, live.values(), policy, runs=runs))
+        if commit.changed_data or (runs and not steps):
+            steps.append(_simulated_step(commit, live.values(), policy, runs=runs))
         elif runs:
-            last = replay_steps[-1]
-            now = _replay_step(commit, live.values(), policy)
+            last = steps[-1]
+            now = _simulated_step(commit, live.values(), policy)
             counts = {name: getattr(now, name) for name in ("file_count", "small_file_count", "size_bytes")}
-            replay_steps[-1] = replace(last, runs=(*last.runs, *runs), **counts)
-    return _backtest(file_history, replay_steps, Uncertainty())
+            steps[-1] = replace(last, runs=(*last.runs, *runs), **counts)
+    return _backtest(file_history, steps, Uncertainty())
 
 
-class _Replay:
-    """One policy at work on the table of a replay."""
+class _Simulation:
+    """One policy at work on the table of a simulation."""
 
-    def __init__(self, table: ReplayedTable, policy: Compaction, rates: Rates) -> None:
+    def __init__(self, table: SimulatedTable, policy: Compaction, rates: Rates) -> None:
         self._table, self._policy, self._rates = table, policy, rates
         self._logged_compactions: deque[Commit] = deque(maxlen=_COMMITS_REMEMBERED)
         self._version = 0
         self._last_run_ms: int | None = None
 
-    def live(self, deed: CommitEffect, following: CommitEffect | None) -> ReplayStep:
+    def live(self, deed: CommitEffect, following: CommitEffect | None) -> SimulatedStep:
         """The time from one commit of a writer to the next: every look at the table, and what it led to."""
         self._table.apply(deed)
         commit = deed.commit
         self._remember(commit.committed_ms, added=[file.path for file in commit.added])
         until_ms = following.commit.committed_ms if following else None
-        seen, runs, plan = not_looked_at(self._policy), list[ReplayedCompaction](), None
+        seen, runs, plan = not_looked_at(self._policy), list[SimulatedCompaction](), None
         times = self._times(commit.committed_ms, until_ms)
         while times and len(runs) < _RUNS_PER_COMMIT:
             now_ms = times.pop(0)
@@ -104,7 +104,7 @@ class _Replay:
                 again_ms = next_look_ms(self._policy, runs[-1].ended_ms)
                 later = {time for time in (*times, again_ms) if time is not None and time >= runs[-1].ended_ms}
                 times, plan = sorted(time for time in later if until_ms is None or time < until_ms), None
-        return _replay_step(commit, self._table.files, self._policy, explanation=seen.explanation, runs=tuple(runs))
+        return _simulated_step(commit, self._table.files, self._policy, explanation=seen.explanation, runs=tuple(runs))
 
     def _times(self, committed_ms: int, until_ms: int | None) -> list[int]:
         """When the table is looked at before the next commit; also when the last run's cooldown is over."""
@@ -130,7 +130,7 @@ class _Replay:
         return plan_compaction(snapshot, self._policy, rates=self._rates, now_ms=now_ms, history=history)
 
     def _remember(self, time_ms: int, *, added: Sequence[str], plan: CompactionPlan | None = None) -> None:
-        """A commit of the replay, for the plans that go by what was written and compacted before."""
+        """A commit of the simulation, for the plans that go by what was written and compacted before."""
         self._version += 1
         figures = plan.as_json() if plan else {}
         logged_commit = Commit(
@@ -144,11 +144,11 @@ class _Replay:
         )
         self._logged_compactions.append(logged_commit)
 
-    def _run(self, plan: CompactionPlan, found: Look, now_ms: int) -> ReplayedCompaction:
+    def _run(self, plan: CompactionPlan, found: Look, now_ms: int) -> SimulatedCompaction:
         removed = [file for bin_ in plan.bins for file in bin_.files]
         added = [file for bin_ in plan.bins for file in self._table.merge(bin_, into=files_added(plan.statement, [bin_]), now_ms=now_ms)]
         sentence = found.sentence if found.sentence == plan.sentence else f"{found.sentence}: {plan.sentence}"
-        run = _replayed_compaction(sentence, removed, added, now_ms, plan.estimate)
+        run = _simulated_compaction(sentence, removed, added, now_ms, plan.estimate)
         self._last_run_ms = run.ended_ms
         self._remember(run.ended_ms, added=run.added_paths, plan=plan)
         return run
@@ -167,10 +167,10 @@ def _parameters(statement: type_of_statement) -> dict[str, str]:
             assert_never(statement)
 
 
-def _replayed_compaction(
+def _simulated_compaction(
     sentence: str, removed: Sequence[DataFile], added: Sequence[DataFile], at_ms: int, figures: Estimate
-) -> ReplayedCompaction:
-    return ReplayedCompaction(
+) -> SimulatedCompaction:
+    return SimulatedCompaction(
         at_ms=at_ms,
         sentence=sentence,
         removed_paths=tuple(file.path for file in removed),
@@ -182,12 +182,12 @@ def _replayed_compaction(
     )
 
 
-def _replay_step(commit: FileCommit, files: Iterable[DataFile], policy: Compaction, **more: Any) -> ReplayStep:
+def _simulated_step(commit: FileCommit, files: Iterable[DataFile], policy: Compaction, **more: Any) -> SimulatedStep:
     live = list(files)
     size_bytes = sum(file.size_bytes for file in live)
     in_force = replace(policy, target_file_bytes=target_in_force(size_bytes, policy, WriteHistory()))
     changed = set(commit.removed_paths)
-    return ReplayStep(
+    return SimulatedStep(
         version=commit.version,
         committed_ms=commit.committed_ms,
         operation=commit.operation,
@@ -200,11 +200,11 @@ def _replay_step(commit: FileCommit, files: Iterable[DataFile], policy: Compacti
     )
 
 
-def _backtest(file_history: FileHistory, replay_steps: Iterable[ReplayStep], uncertainty: Uncertainty) -> Backtest:
+def _backtest(file_history: FileHistory, steps: Iterable[SimulatedStep], uncertainty: Uncertainty) -> Backtest:
     return Backtest(
         table=file_history.table,
         first_version=file_history.first_version,
         from_the_beginning=file_history.start is None,
-        replay_steps=tuple(replay_steps),
+        steps=tuple(steps),
         uncertainty=uncertainty,
     )

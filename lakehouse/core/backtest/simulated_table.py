@@ -1,4 +1,4 @@
-"""The table of a replay: the files that there would be, and whose rows lie in which of them."""
+"""The table of a simulation: the files that there would be, and whose rows lie in which of them."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -18,11 +18,11 @@ class _Rest(NamedTuple):
     row_count: int | None
 
 
-class ReplayedTable:
-    """The files of a replay, changed by the deeds of writers and by compactions; what had to be estimated is counted."""
+class SimulatedTable:
+    """The files of a simulation, changed by the deeds of writers and by compactions; what had to be estimated is counted."""
 
     def __init__(self, lineage: Lineage) -> None:
-        """The table at the start of the story."""
+        """The table at the start of the history."""
         self.moved_removals = self.moved_vectors = self.carried_bytes = self.modelled_files = 0
         self._lineage = lineage
         self._live: dict[str, SimulatedFile] = {}
@@ -38,11 +38,11 @@ class ReplayedTable:
         return tuple(held.file for held in self._live.values())
 
     def snapshot(self, shape: Snapshot) -> Snapshot:
-        """The table in the shape that it had, with the files of the replay."""
+        """The table in the shape that it had, with the files of the simulation."""
         return replace(shape, files=self.files)
 
     def apply(self, deed: CommitEffect) -> None:
-        """What a writer's commit does to the files of the replay."""
+        """What a writer's commit does to the files of the simulation."""
         rests = self._remove(deed)
         for mark in deed.marks:
             self._mark(mark, deed.commit.version)
@@ -156,7 +156,7 @@ class ReplayedTable:
             for grain in held.grains:
                 self._place.pop(grain, None)
             return
-        held.file = replace(file, deleted_row_count=deleted, deletion_vector=f"replay@{version}" if deleted else None)
+        held.file = replace(file, deleted_row_count=deleted, deletion_vector=f"simulation@{version}" if deleted else None)
 
     def _add(self, grain: int, file: DataFile) -> str:
         self._deleted[grain] = file.deleted_row_count

@@ -55,7 +55,7 @@ TRIVIAL_BYTES_PER_CORE = 4 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Found:
-    """What lies in the table for one target: the shares by cut-off, and what the sentences of doing nothing tell."""
+    """What lies in the table for one target: the plans by cut-off, and what the sentences of doing nothing tell."""
 
     by_cutoff: dict[int, list[PartitionPlan]]
     warm_count: int
@@ -99,18 +99,18 @@ def has_too_many_deleted_rows(file: DataFile, *, max_ratio: float) -> bool:
     return file.row_count > 0 and 1.0 - (file.row_count - file.deleted_row_count) / file.row_count > max_ratio
 
 
-def is_warm(now: PlanningFacts, share: PartitionPlan) -> bool:
+def is_warm(now: PlanningFacts, plan: PartitionPlan) -> bool:
     """Whether rows of the partition changed so lately that only cold ones may be rewritten."""
-    return now.policy.cold_hours > 0 and share.written_ms > now.now_ms - now.policy.cold_hours * HOUR_MS
+    return now.policy.cold_hours > 0 and plan.written_ms > now.now_ms - now.policy.cold_hours * HOUR_MS
 
 
-def keeps_cores_busy(now: PlanningFacts, shares: Iterable[PartitionPlan], *, added: Callable[[tuple[Bin, ...]], int] = len) -> bool:
+def keeps_cores_busy(now: PlanningFacts, plans: Iterable[PartitionPlan], *, added: Callable[[tuple[Bin, ...]], int] = len) -> bool:
     """Whether the whole table keeps as many files as cores scan it; a scan of it all is what few files slow down.
 
     Of a single partition it is not asked: one statement has one size of bin, so the smallest partition would set it for all.
     """
     wanted = min(now.policy.scan_cores, now.snapshot.size_bytes // TRIVIAL_BYTES_PER_CORE)
-    return now.snapshot.file_count - sum(share.file_count - added(share.bins) for share in shares) >= wanted
+    return now.snapshot.file_count - sum(plan.file_count - added(plan.bins) for plan in plans) >= wanted
 
 
 def _find(now: PlanningFacts, target: int) -> _Found:
@@ -118,35 +118,35 @@ def _find(now: PlanningFacts, target: int) -> _Found:
     candidate_count = fresh_count = warm_count = 0
     shared = False
     for files in files_by_partition(now.snapshot.files, now.snapshot).values():
-        share, candidates = _share_of(now, files, target)
+        plan, candidates = _partition_plan(now, files, target)
         candidate_count += len(candidates)
         fresh_count += sum(map(is_fresh, candidates))
-        shared = shared or bool(share.bins)
-        if not any(_is_worthwhile(bin_, now, share, target) for bin_ in share.bins):
+        shared = shared or bool(plan.bins)
+        if not any(_is_worthwhile(bin_, now, plan, target) for bin_ in plan.bins):
             continue
-        if is_warm(now, share):
+        if is_warm(now, plan):
             warm_count += 1
         else:
-            by_cutoff[share.cutoff_bytes].append(share)
+            by_cutoff[plan.cutoff_bytes].append(plan)
     return _Found(by_cutoff=dict(by_cutoff), warm_count=warm_count, candidate_count=candidate_count, fresh_count=fresh_count, shared=shared)
 
 
-def _share_of(now: PlanningFacts, files: tuple[DataFile, ...], target: int) -> tuple[PartitionPlan, Sequence[DataFile]]:
+def _partition_plan(now: PlanningFacts, files: tuple[DataFile, ...], target: int) -> tuple[PartitionPlan, Sequence[DataFile]]:
     """What packing would do to the files of one partition, and the candidates that it does it with."""
-    right = [(file, under) for file in files if (under := _right_under(file, now, target))] if now.memory.targets else []
+    right = [(file, under) for file in files if (under := _right_under(file, now, target))] if now.write_history.targets else []
     first_tier = [file.size_bytes for file, under in right if under * _TIER <= target]
     promoted = len(first_tier) >= _TIER and 4 * sum(first_tier) >= 3 * target
     shields = [under for _, under in right if not (promoted and under * _TIER <= target)]
     cutoff = min([target, *shields]) * 3 // 4
     candidates = _candidates(now, files, cutoff)
     bins = pack(candidates, up_to_bytes=target)
-    written_ms = last_write_ms(files, now.memory) if now.policy.cold_hours else 0
+    written_ms = last_write_ms(files, now.write_history) if now.policy.cold_hours else 0
     return PartitionPlan(files=files, bins=bins, written_ms=written_ms, cutoff_bytes=cutoff, promoted=promoted), candidates
 
 
 def _right_under(file: DataFile, now: PlanningFacts, target: int) -> int:
     """The smaller target that the file was compacted under and reached; 0 where there is none."""
-    under = now.memory.targets.get(file.path, 0)
+    under = now.write_history.targets.get(file.path, 0)
     return under if file.deletion_vector is None and under < target and 4 * file.size_bytes >= 3 * under else 0
 
 
@@ -155,20 +155,20 @@ def _candidates(now: PlanningFacts, files: Iterable[DataFile], cutoff: int, *, m
     return [file for file in files if file.size_bytes < cutoff or has_too_many_deleted_rows(file, max_ratio=ratio)]
 
 
-def _gains(bin_: Bin, now: PlanningFacts, share: PartitionPlan, target: int) -> list[DataFile]:
+def _gains(bin_: Bin, now: PlanningFacts, plan: PartitionPlan, target: int) -> list[DataFile]:
     """The files for whose sake the bin is rewritten: the fresh ones, or, in the second tier, those of the first, if that are more."""
     fresh = [file for file in bin_.files if is_fresh(file)]
-    first_tier = [file for file in bin_.files if share.promoted and 0 < _right_under(file, now, target) * _TIER <= target]
+    first_tier = [file for file in bin_.files if plan.promoted and 0 < _right_under(file, now, target) * _TIER <= target]
     return max(fresh, first_tier, key=len)
 
 
-def _is_worthwhile(bin_: Bin, now: PlanningFacts, share: PartitionPlan, target: int) -> bool:
-    return len(_gains(bin_, now, share, target)) >= 2
+def _is_worthwhile(bin_: Bin, now: PlanningFacts, plan: PartitionPlan, target: int) -> bool:
+    return len(_gains(bin_, now, plan, target)) >= 2
 
 
 def _best_group(found: _Found) -> list[PartitionPlan]:
     """One statement has one cut-off, so the partitions of one go together: those with the most files to lose."""
-    groups = sorted(found.by_cutoff.values(), key=lambda shares: sum(share.file_count - len(share.bins) for share in shares))
+    groups = sorted(found.by_cutoff.values(), key=lambda plans: sum(plan.file_count - len(plan.bins) for plan in plans))
     return groups[-1] if groups else []
 
 
@@ -179,32 +179,32 @@ def _bounded(now: PlanningFacts, found: _Found, group: Sequence[PartitionPlan], 
         lowered, ratio = _lowered(now, whole, target)
         # Without the large files of many deleted rows others may share a bin: as many files, and still not all of the work.
         chosen, least_left = (lowered,), int(lowered.bins != whole.bins)
-    everything = sum(share.file_count for shares in found.by_cutoff.values() for share in shares)
+    everything = sum(plan.file_count for plans in found.by_cutoff.values() for plan in plans)
     return Rewrite(
         statement=Packing(smaller_than_bytes=chosen[0].cutoff_bytes, up_to_bytes=target, max_deleted_rows_ratio=ratio),
-        reason=Reason.SECOND_TIER if any(share.promoted for share in chosen) else Reason.MERGEABLE_FILES,
-        bins=tuple(bin_ for share in chosen for bin_ in share.bins),
-        files_left=max(least_left, everything - sum(share.file_count for share in chosen)),
+        reason=Reason.SECOND_TIER if any(plan.promoted for plan in chosen) else Reason.MERGEABLE_FILES,
+        bins=tuple(bin_ for plan in chosen for bin_ in plan.bins),
+        files_left=max(least_left, everything - sum(plan.file_count for plan in chosen)),
         numbers={"target_bytes": target},
     )
 
 
-def _lowered(now: PlanningFacts, share: PartitionPlan, target: int) -> tuple[PartitionPlan, float]:
+def _lowered(now: PlanningFacts, plan: PartitionPlan, target: int) -> tuple[PartitionPlan, float]:
     """The smallest files of one partition that fit into one run, but at least two that are worth it; with its deleted-rows ratio.
 
     The ratio is put out of reach, since files that are taken for their deleted rows are of any size. Where nothing but they would make
     a bin worth it, the whole partition is taken, as is everything of the size at the cut: a statement tells files apart by nothing else.
     """
-    files = _candidates(now, share.files, share.cutoff_bytes, max_ratio=1.0)
-    net_benefit = next((bin_ for bin_ in pack(files, up_to_bytes=target) if _is_worthwhile(bin_, now, share, target)), None)
-    if net_benefit is None:
-        return share, now.policy.max_deleted_rows_ratio
+    files = _candidates(now, plan.files, plan.cutoff_bytes, max_ratio=1.0)
+    worthwhile = next((bin_ for bin_ in pack(files, up_to_bytes=target) if _is_worthwhile(bin_, now, plan, target)), None)
+    if worthwhile is None:
+        return plan, now.policy.max_deleted_rows_ratio
     sums = list(accumulate(file.size_bytes for file in files))
     fitting = bisect_left(range(len(files)), True, key=lambda place: not fits(now, sums[place]))
-    cutoff = files[fitting].size_bytes if fitting < len(files) else share.cutoff_bytes
-    cutoff = min(max(cutoff, _gains(net_benefit, now, share, target)[1].size_bytes + 1), share.cutoff_bytes)
+    cutoff = files[fitting].size_bytes if fitting < len(files) else plan.cutoff_bytes
+    cutoff = min(max(cutoff, _gains(worthwhile, now, plan, target)[1].size_bytes + 1), plan.cutoff_bytes)
     bins = pack(_candidates(now, files, cutoff, max_ratio=1.0), up_to_bytes=target)
-    return replace(share, bins=bins, cutoff_bytes=cutoff), 1.0
+    return replace(plan, bins=bins, cutoff_bytes=cutoff), 1.0
 
 
 def _nothing(now: PlanningFacts, found: _Found, *, kept_for_cores: bool) -> Rewrite:

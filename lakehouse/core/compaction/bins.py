@@ -71,12 +71,12 @@ class Bin:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanningFacts:
-    """All that a plan is made from. The policy's target is the one in force, never 0; `memory` is what the log remembers."""
+    """All that a plan is made from. The policy's target is the one in force, never 0; `write_history` is what the log remembers."""
 
     snapshot: Snapshot
     policy: Compaction
     rates: Rates
-    memory: WriteHistory
+    write_history: WriteHistory
     now_ms: int
 
 
@@ -181,12 +181,12 @@ def is_fresh(file: DataFile) -> bool:
     return not file.compacted or file.deletion_vector is not None
 
 
-def last_write_ms(files: Sequence[DataFile], memory: WriteHistory) -> int:
+def last_write_ms(files: Sequence[DataFile], write_history: WriteHistory) -> int:
     """When rows of these files were last added or deleted; 0 where no file tells.
 
     A compaction's outputs tell nothing, and a deletion vector is told by its commit alone: its file keeps the time it was written.
     """
-    told = (memory.written_ms.get(file.path, 0) for file in files)
+    told = (write_history.written_ms.get(file.path, 0) for file in files)
     own = (file.modified_ms for file in files if not file.compacted)
     return max(chain(told, own), default=0)
 
@@ -197,24 +197,24 @@ def fits(situation: PlanningFacts, size_bytes: int) -> bool:
     return not most or size_bytes <= most
 
 
-def within_bounds(situation: PlanningFacts, shares: Sequence[PartitionPlan]) -> tuple[PartitionPlan, ...]:
-    """The shares that one run takes: most files gone per byte first, or, where only cold partitions are taken, the newest last.
+def within_bounds(situation: PlanningFacts, plans: Sequence[PartitionPlan]) -> tuple[PartitionPlan, ...]:
+    """The plans that one run takes: most files gone per byte first, or, where only cold partitions are taken, the newest last.
 
-    A share that does not fit waits for the next run, smaller ones behind it do not; empty where even the first is too large by itself.
+    A plan that does not fit waits for the next run, smaller ones behind it do not; empty where even the first is too large by itself.
     """
     chosen: list[PartitionPlan] = []
     size_bytes = 0
-    for share in in_order(situation, shares):
-        if fits(situation, size_bytes + share.size_bytes):
-            chosen.append(share)
-            size_bytes += share.size_bytes
+    for plan in in_order(situation, plans):
+        if fits(situation, size_bytes + plan.size_bytes):
+            chosen.append(plan)
+            size_bytes += plan.size_bytes
         elif not chosen:
             break
     return tuple(chosen)
 
 
-def in_order(situation: PlanningFacts, shares: Iterable[PartitionPlan]) -> list[PartitionPlan]:
-    """The shares in the order in which runs take them."""
+def in_order(situation: PlanningFacts, plans: Iterable[PartitionPlan]) -> list[PartitionPlan]:
+    """The plans in the order in which runs take them."""
     if situation.policy.cold_hours:
-        return sorted(shares, key=attrgetter("written_ms"))
-    return sorted(shares, key=lambda share: (len(share.bins) - share.file_count) / max(1, share.size_bytes))
+        return sorted(plans, key=attrgetter("written_ms"))
+    return sorted(plans, key=lambda plan: (len(plan.bins) - plan.file_count) / max(1, plan.size_bytes))

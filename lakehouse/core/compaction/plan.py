@@ -11,7 +11,7 @@ from lakehouse.core.compaction.bin_packing import plain_statement, plan_packing
 from lakehouse.core.compaction.bins import Bin, PlanningFacts, Rewrite, files_added, last_write_ms, type_of_statement
 from lakehouse.core.compaction.comparison import choose_comparison, explain_comparison, type_of_comparison
 from lakehouse.core.compaction.purge import plan_purge
-from lakehouse.core.compaction.target_size import remember, target_in_force
+from lakehouse.core.compaction.target_size import target_in_force, write_history_of
 from lakehouse.core.compaction.zorder_and_clustering import plan_clustering, plan_zordering
 from lakehouse.core.costs.estimate import DEFAULT_RATES, Estimate, Rates, estimate, fit_rates
 from lakehouse.core.declaration.compaction_policy import BinPacking, Compaction, LiquidClustering, ZOrder, policy_for
@@ -126,7 +126,7 @@ def plan_once_cold(table: Table, snapshot: Snapshot, history: Commits, *, now_ms
     cold_hours = policy_for(table.layer, table.compaction).cold_hours
     if not cold_hours:
         return None
-    at_ms = last_write_ms(snapshot.files, remember(history)) + ceil(cold_hours * HOUR_MS)
+    at_ms = last_write_ms(snapshot.files, write_history_of(history)) + ceil(cold_hours * HOUR_MS)
     return None if at_ms <= now_ms else (at_ms, plan_or_refusal(table, snapshot, history, now_ms=at_ms))
 
 
@@ -158,9 +158,9 @@ def plan_compaction(
 
 
 def _situation(snapshot: Snapshot, policy: Compaction, *, rates: Rates, now_ms: int, history: Commits | None) -> PlanningFacts:
-    memory = remember(history)
-    in_force = replace(policy, target_file_bytes=target_in_force(snapshot.size_bytes, policy, memory))
-    return PlanningFacts(snapshot=snapshot, policy=in_force, rates=rates, memory=memory, now_ms=now_ms)
+    write_history = write_history_of(history)
+    in_force = replace(policy, target_file_bytes=target_in_force(snapshot.size_bytes, policy, write_history))
+    return PlanningFacts(snapshot=snapshot, policy=in_force, rates=rates, write_history=write_history, now_ms=now_ms)
 
 
 def _rewrite(now: PlanningFacts) -> Rewrite:

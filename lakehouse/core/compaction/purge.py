@@ -41,19 +41,19 @@ def plan_purge(now: PlanningFacts) -> Rewrite | None:
     if not now.policy.purge_deleted_rows_share or not hidden.deleted or hidden.share < now.policy.purge_deleted_rows_share:
         return None
     target = now.policy.target_file_bytes
-    shares = _shares(now, target)
-    while any(len(bin_.files) > 1 for share in shares for bin_ in share.bins) and not keeps_cores_busy(now, shares):
+    plans = _partition_plans(now, target)
+    while any(len(bin_.files) > 1 for plan in plans for bin_ in plan.bins) and not keeps_cores_busy(now, plans):
         target //= 2
-        shares = _shares(now, target)
-    if not shares:
+        plans = _partition_plans(now, target)
+    if not plans:
         return None
     # A purge has no size below which it takes files: one partition, or a table without, goes whole, whatever the bound.
-    chosen = within_bounds(now, shares) or (in_order(now, shares)[0],)
-    waiting = sum(share.file_count for share in shares) - sum(share.file_count for share in chosen)
+    chosen = within_bounds(now, plans) or (in_order(now, plans)[0],)
+    waiting = sum(plan.file_count for plan in plans) - sum(plan.file_count for plan in chosen)
     return Rewrite(
         statement=Purge(up_to_bytes=target),
         reason=Reason.DELETED_ROWS,
-        bins=tuple(bin_ for share in chosen for bin_ in share.bins),
+        bins=tuple(bin_ for plan in chosen for bin_ in plan.bins),
         files_left=waiting or _small_files_left(now),
         numbers={
             "deleted": hidden.deleted,
@@ -76,14 +76,14 @@ def _hidden_rows(snapshot: Snapshot) -> _Hidden:
     return _Hidden(deleted=sum(file.deleted_row_count for file in known), rows=sum(file.row_count or 0 for file in known))
 
 
-def _shares(now: PlanningFacts, target: int) -> list[PartitionPlan]:
+def _partition_plans(now: PlanningFacts, target: int) -> list[PartitionPlan]:
     found: list[PartitionPlan] = []
     for files in files_by_partition(now.snapshot.files, now.snapshot).values():
         purged = [file for file in files if _is_purged(file)]
-        written_ms = last_write_ms(files, now.memory) if now.policy.cold_hours else 0
-        share = PartitionPlan(files=files, bins=pack(purged, up_to_bytes=target, least_files=1), written_ms=written_ms)
-        if share.bins and not is_warm(now, share):
-            found.append(share)
+        written_ms = last_write_ms(files, now.write_history) if now.policy.cold_hours else 0
+        plan = PartitionPlan(files=files, bins=pack(purged, up_to_bytes=target, least_files=1), written_ms=written_ms)
+        if plan.bins and not is_warm(now, plan):
+            found.append(plan)
     return found
 
 

@@ -36,8 +36,8 @@ class WriteHistory:
     settled: tuple[str, ...] = ()
 
 
-def remember(history: Commits | None) -> WriteHistory:
-    """The memory that the commits of `history` hold; without any, nothing is remembered."""
+def write_history_of(history: Commits | None) -> WriteHistory:
+    """What the commits of `history` tell of writes; without any, nothing is remembered."""
     if history is None:
         return WriteHistory()
     targets: dict[str, int] = {}
@@ -80,15 +80,15 @@ def choose_target(size_bytes: int, *, last: int | None) -> int:
     return min(max(kept, _fitting(size_bytes * 3 // 4)), _fitting(size_bytes * 4 // 3))
 
 
-def target_in_force(size_bytes: int, policy: Compaction, memory: WriteHistory) -> int:
+def target_in_force(size_bytes: int, policy: Compaction, write_history: WriteHistory) -> int:
     """The declared target, or the one that the table's size asks for.
 
     Until somebody writes, what the last compaction aimed at stays: its outputs shrank by an unknown factor, and a target that
     followed them would find the same files to be merged again.
     """
-    settled = memory.last_target if memory.unchanged else None
+    settled = write_history.last_target if write_history.unchanged else None
     if not policy.target_file_bytes:
-        return settled or choose_target(size_bytes, last=memory.last_target)
+        return settled or choose_target(size_bytes, last=write_history.last_target)
     return min(policy.target_file_bytes, settled) if settled and policy.scan_cores > 1 else policy.target_file_bytes
 
 

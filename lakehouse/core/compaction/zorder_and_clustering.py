@@ -49,15 +49,15 @@ def plan_zordering(now: PlanningFacts, wanted: ZOrder) -> Rewrite:
         Refused: a column is none of the table, one that it is partitioned by, or has no statistics, as Delta refuses them.
     """
     check_zorder_columns(now.snapshot, wanted.columns)
-    shares, warm, changed = _zorder_shares(now, wanted.columns)
-    statement = _for_cores(now, shares, ZOrdering(columns=wanted.columns, up_to_bytes=now.policy.target_file_bytes))
+    plans, warm, changed = _zorder_plans(now, wanted.columns)
+    statement = _for_cores(now, plans, ZOrdering(columns=wanted.columns, up_to_bytes=now.policy.target_file_bytes))
     numbers = _numbers(now, wanted.columns, changed)
-    if not shares:
+    if not plans:
         reason = Reason.ALL_WARM if warm else Reason.IN_ORDER
         return Rewrite(statement=statement, reason=reason, numbers={**numbers, "warm": warm, "hours": f"{now.policy.cold_hours:g}"})
-    chosen = within_bounds(now, shares) or (in_order(now, shares)[0],)
-    left = sum(share.file_count for share in shares) - sum(share.file_count for share in chosen)
-    bins = tuple(bin_ for share in chosen for bin_ in share.bins)
+    chosen = within_bounds(now, plans) or (in_order(now, plans)[0],)
+    left = sum(plan.file_count for plan in plans) - sum(plan.file_count for plan in chosen)
+    bins = tuple(bin_ for plan in chosen for bin_ in plan.bins)
     return Rewrite(statement=statement, reason=Reason.OUT_OF_ORDER, bins=bins, files_left=left, numbers=numbers)
 
 
@@ -83,14 +83,16 @@ def plan_clustering(now: PlanningFacts, wanted: LiquidClustering) -> Rewrite:
     candidates = [*loose, *cubed]
     exact = not unknown and sum(file.size_bytes for file in candidates) <= _BIN_BYTES
     numbers = _numbers(now, wanted.columns, loose) | {"bound": "" if exact else "at most "}
-    share = PartitionPlan(
-        files=snapshot.files, bins=(Bin(partition=(), files=tuple(candidates)),), written_ms=last_write_ms(snapshot.files, now.memory)
+    plan = PartitionPlan(
+        files=snapshot.files,
+        bins=(Bin(partition=(), files=tuple(candidates)),),
+        written_ms=last_write_ms(snapshot.files, now.write_history),
     )
     if not _pays_off(now, loose, candidates):
         return Rewrite(statement=statement, reason=Reason.IN_ORDER, numbers=numbers)
-    if is_warm(now, share):
+    if is_warm(now, plan):
         return Rewrite(statement=statement, reason=Reason.ALL_WARM, numbers={**numbers, "warm": 1, "hours": f"{now.policy.cold_hours:g}"})
-    return Rewrite(statement=statement, reason=Reason.LOOSE_FILES, bins=share.bins, numbers=numbers)
+    return Rewrite(statement=statement, reason=Reason.LOOSE_FILES, bins=plan.bins, numbers=numbers)
 
 
 def check_zorder_columns(snapshot: Snapshot, columns: Sequence[str]) -> None:
@@ -133,16 +135,16 @@ def _columns_with_statistics(snapshot: Snapshot) -> list[str]:
     return found
 
 
-def _for_cores(now: PlanningFacts, shares: Sequence[PartitionPlan], statement: ZOrdering) -> ZOrdering:
+def _for_cores(now: PlanningFacts, plans: Sequence[PartitionPlan], statement: ZOrdering) -> ZOrdering:
     """The statement with files as small as it takes to keep the cores busy; as far as ranges fill."""
-    while statement.up_to_bytes > 1 and not keeps_cores_busy(now, shares, added=partial(files_added, statement)):
+    while statement.up_to_bytes > 1 and not keeps_cores_busy(now, plans, added=partial(files_added, statement)):
         statement = replace(statement, up_to_bytes=statement.up_to_bytes // 2)
     return statement
 
 
-def _zorder_shares(now: PlanningFacts, columns: tuple[str, ...]) -> tuple[list[PartitionPlan], int, list[DataFile]]:
+def _zorder_plans(now: PlanningFacts, columns: tuple[str, ...]) -> tuple[list[PartitionPlan], int, list[DataFile]]:
     """Shares worth their rewrite, how many more are warm, and every file out of order."""
-    shares: list[PartitionPlan] = []
+    plans: list[PartitionPlan] = []
     changed: list[DataFile] = []
     warm = 0
     for files in files_by_partition(now.snapshot.files, now.snapshot).values():
@@ -150,13 +152,13 @@ def _zorder_shares(now: PlanningFacts, columns: tuple[str, ...]) -> tuple[list[P
         changed.extend(moved)
         if not _pays_off(now, moved, files):
             continue
-        written_ms = last_write_ms(files, now.memory) if now.policy.cold_hours else 0
-        share = PartitionPlan(files=files, bins=pack(files, up_to_bytes=_bytes(files), least_files=1), written_ms=written_ms)
-        if is_warm(now, share):
+        written_ms = last_write_ms(files, now.write_history) if now.policy.cold_hours else 0
+        plan = PartitionPlan(files=files, bins=pack(files, up_to_bytes=_bytes(files), least_files=1), written_ms=written_ms)
+        if is_warm(now, plan):
             warm += 1
         else:
-            shares.append(share)
-    return shares, warm, changed
+            plans.append(plan)
+    return plans, warm, changed
 
 
 def _pays_off(now: PlanningFacts, changed: Sequence[DataFile], among: Sequence[DataFile]) -> bool:
@@ -168,9 +170,9 @@ def _pays_off(now: PlanningFacts, changed: Sequence[DataFile], among: Sequence[D
 def _is_in_order(file: DataFile, now: PlanningFacts, columns: tuple[str, ...]) -> bool:
     if file.deletion_vector is not None:
         return False
-    if (arranged := now.memory.arranged.get(file.path)) is not None:
+    if (arranged := now.write_history.arranged.get(file.path)) is not None:
         return arranged[0] == columns
-    return not file.compacted and file.path not in now.memory.written_ms and now.memory.settled == columns
+    return not file.compacted and file.path not in now.write_history.written_ms and now.write_history.settled == columns
 
 
 def _by_cube(now: PlanningFacts) -> tuple[list[DataFile], list[DataFile], bool]:
@@ -183,9 +185,9 @@ def _by_cube(now: PlanningFacts) -> tuple[list[DataFile], list[DataFile], bool]:
     cubed: list[tuple[int, DataFile]] = []
     unknown = False
     for file in now.snapshot.files:
-        arranged = now.memory.arranged.get(file.path)
+        arranged = now.write_history.arranged.get(file.path)
         if arranged is None:
-            unknown = unknown or not (file.compacted or file.path in now.memory.written_ms)
+            unknown = unknown or not (file.compacted or file.path in now.write_history.written_ms)
             loose.append(file)
         elif arranged[0] == columns:
             cubed.append((arranged[1], file))

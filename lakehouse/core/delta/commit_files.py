@@ -1,4 +1,4 @@
-"""The story of a table: what each commit of its log added and removed, from the oldest version that can still be told."""
+"""The history of a table: what each commit of its log added and removed, from the oldest version that can still be told."""
 
 from dataclasses import dataclass
 

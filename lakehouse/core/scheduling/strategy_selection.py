@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from math import ceil
 from statistics import median
 
-from lakehouse.core.compaction.target_size import remember, target_in_force
+from lakehouse.core.compaction.target_size import target_in_force, write_history_of
 from lakehouse.core.costs.estimate import DEFAULT_RATES, Rates, estimate, fit_rates
 from lakehouse.core.declaration.compaction_policy import Compaction
 from lakehouse.core.declaration.strategies import AfterWrite, BySensor, Chosen, OptimizedWrite, type_of_strategy
@@ -54,7 +54,7 @@ def strategy_of(policy: Compaction, snapshot: Snapshot | None, history: Commits 
     """The strategy in force for a table with this log; `None` where there is no table yet."""
     if snapshot is None or history is None:
         return choose_strategy(policy, None)
-    target_bytes = target_in_force(snapshot.size_bytes, policy, remember(history))
+    target_bytes = target_in_force(snapshot.size_bytes, policy, write_history_of(history))
     known, rates = _arrivals(history), fit_rates(history)
     return choose_strategy(replace(policy, target_file_bytes=target_bytes), measure_writes(snapshot, history), known=known, rates=rates)
 

@@ -17,7 +17,7 @@ from lakehouse.core.adoption.adopted import Adopted
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.errors import LakehouseError, Transient
 from lakehouse.defs.failures import dagster_words
-from lakehouse.defs.health import TableVerdict, evaluation_of, judge
+from lakehouse.defs.health import TableCheck, evaluation_of, judge
 from lakehouse.defs.keys import table_key
 from lakehouse.defs.metadata.table import declared_metadata, table_metadata
 from lakehouse.defs.table_assets import data_version
@@ -137,7 +137,7 @@ def _observe(table: Table, lake: Lake, before: _Seen | None) -> tuple[_Seen, lis
     except Transient:
         raise
     except LakehouseError as error:
-        unreadable = TableVerdict(name="readable", ok=False, sentence=str(error), severity=dg.AssetCheckSeverity.ERROR)
+        unreadable = TableCheck(name="readable", ok=False, sentence=str(error), severity=dg.AssetCheckSeverity.ERROR)
         return _Seen(version=-1, commit_ms=0, checked_ms=now), [evaluation_of(table, unreadable)]
     if assessed is None:
         return _Seen(version=-1, commit_ms=0, checked_ms=0), []
@@ -145,9 +145,9 @@ def _observe(table: Table, lake: Lake, before: _Seen | None) -> tuple[_Seen, lis
     commit = lake.store.stat(_commit(f"{table.key}/_delta_log", version))
     tags = {_DATA_VERSION: data_version(assessed.facts)}
     observation = dg.AssetObservation(table_key(table), metadata=table_metadata(table, assessed), tags=tags)
-    verdicts = [evaluation_of(table, verdict) for verdict in judge(table, lake, assessed)] if is_due else []
+    results = [evaluation_of(table, result) for result in judge(table, lake, assessed)] if is_due else []
     checked_ms = now if is_due or before is None else before.checked_ms
-    return _Seen(version=version, commit_ms=commit.modified_ms if commit else 0, checked_ms=checked_ms), [observation, *verdicts]
+    return _Seen(version=version, commit_ms=commit.modified_ms if commit else 0, checked_ms=checked_ms), [observation, *results]
 
 
 def _commit(log: str, version: int) -> str:

@@ -40,7 +40,7 @@ _TRIES_ALLOWED = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Memory:
+class SensorCursor:
     """What outlasts a tick: since when each table has been due, and the ranking that was reported last."""
 
     due_since_ms: Mapping[str, int] = field(default_factory=dict[str, int])
@@ -65,22 +65,22 @@ class Fleet:
         return {each.table: each.due_since_ms for each in self.decisions if each.due_since_ms is not None and not each.request}
 
 
-def read_memory(cursor: str | None) -> Memory:
+def read_cursor(cursor: str | None) -> SensorCursor:
     """The cursor of an earlier tick; what cannot be read is forgotten, which costs the waiting their places and nothing else."""
     try:
-        return Memory(**json.loads(cursor)) if cursor else Memory()
+        return SensorCursor(**json.loads(cursor)) if cursor else SensorCursor()
     except (ValueError, TypeError):
-        return Memory()
+        return SensorCursor()
 
 
 def weigh_fleet(
-    instance: dg.DagsterInstance, tables: Sequence[Table], lake: Lake, memory: Memory, *, records: Records, now_ms: int
+    instance: dg.DagsterInstance, tables: Sequence[Table], lake: Lake, cursor: SensorCursor, *, records: Records, now_ms: int
 ) -> Fleet:
     """Every table's state and the decision about it; `records` is what the journal holds."""
     policies = {table.key: policy_for(table.layer, table.compaction) for table in tables}
     facts, recent = newest_facts_of(instance, tables), recent_runs(instance, now_ms=now_ms)
     compacted_ms = last_compactions_ms(instance, tables)
-    states = _with_readers(_states(tables, facts, compacted_ms, memory, now_ms=now_ms), tables, policies, recent, now_ms=now_ms)
+    states = _with_readers(_states(tables, facts, compacted_ms, cursor, now_ms=now_ms), tables, policies, recent, now_ms=now_ms)
     runs = RunState(in_flight=runs_in_flight(instance, tables), tries=_tries(instance, states))
     bounds = Bounds(
         slots=lake.settings.compaction_slots,
@@ -95,14 +95,14 @@ def weigh_fleet(
 
 
 def _states(
-    tables: Sequence[Table], facts: Mapping[str, NewestFacts], compacted_ms: Mapping[str, int], memory: Memory, *, now_ms: int
+    tables: Sequence[Table], facts: Mapping[str, NewestFacts], compacted_ms: Mapping[str, int], cursor: SensorCursor, *, now_ms: int
 ) -> dict[str, TableState]:
     found: dict[str, TableState] = {}
     for table in tables:
         state = sensed_state(table.key, facts.get(table.key))[0].at(now_ms)
         # The table's log remembers its newest commits, Dagster the newest compaction: each may have forgotten what the other knows.
         known_ms = [ms for ms in (state.last_compaction_ms, compacted_ms.get(table.key)) if ms is not None]
-        due_since_ms = memory.due_since_ms.get(table.key)
+        due_since_ms = cursor.due_since_ms.get(table.key)
         found[table.key] = replace(state, last_compaction_ms=max(known_ms, default=None), due_since_ms=due_since_ms, prices=table.prices)
     return found
 

@@ -11,7 +11,7 @@ import dagster as dg
 
 from lakehouse.core.scheduling.ranking import Decision
 from lakehouse.defs.metadata.markdown import markdown_table, markdown_value
-from lakehouse.defs.upkeep.fleet_from_events import Fleet, Memory
+from lakehouse.defs.upkeep.fleet_from_events import Fleet, SensorCursor
 
 PLAN_KEY = dg.AssetKey(["maintenance", "plan"])
 # A busy lake's ranking changes with every write; its history need not be finer than a person looks at.
@@ -30,12 +30,12 @@ def maintenance_plan() -> dg.AssetSpec:
     )
 
 
-def report_ranking(fleet: Fleet, memory: Memory, *, now_ms: int) -> tuple[Memory, list[dg.AssetMaterialization]]:
+def report_ranking(fleet: Fleet, cursor: SensorCursor, *, now_ms: int) -> tuple[SensorCursor, list[dg.AssetMaterialization]]:
     """What the next tick has to know, and the ranking as an event, if it differs from the one that was reported last."""
     order = "\n".join(f"{each.table} {each.reason.name}" for each in fleet.decisions)
     ranking = sha256(order.encode()).hexdigest()[:16]
-    after = replace(memory, due_since_ms=fleet.due_since_ms)
-    if ranking == memory.ranking or now_ms - memory.reported_ms < _LEAST_MS:
+    after = replace(cursor, due_since_ms=fleet.due_since_ms)
+    if ranking == cursor.ranking or now_ms - cursor.reported_ms < _LEAST_MS:
         return after, []
     return replace(after, ranking=ranking, reported_ms=now_ms), [dg.AssetMaterialization(PLAN_KEY, metadata=ranking_metadata(fleet))]
 

@@ -11,7 +11,7 @@
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from lakehouse.core.compaction.target_size import remember, target_in_force
+from lakehouse.core.compaction.target_size import target_in_force, write_history_of
 from lakehouse.core.declaration.compaction_policy import policy_for
 from lakehouse.core.declaration.strategies import AutoCompaction, NoCompaction
 from lakehouse.core.declaration.strategy_properties import (
@@ -74,7 +74,7 @@ def strategy_confs(table: Table, facts: TableFacts | None) -> dict[str, str]:
     if not isinstance(policy.strategy, AutoCompaction):
         return {}
     size_bytes, history = (0, None) if facts is None else (facts.snapshot.size_bytes, facts.history)
-    target_bytes = target_in_force(size_bytes, policy, remember(history))
+    target_bytes = target_in_force(size_bytes, policy, write_history_of(history))
     return {
         AUTO_COMPACT_SMALLER_THAN: str(target_bytes * 3 // 4),
         AUTO_COMPACT_UP_TO: str(target_bytes),

@@ -137,7 +137,7 @@ def report_day(report: Report) -> date:
 
 
 def judge(lake: Lake, outcome: InventoryOutcome, *, now_ms: int) -> tuple[InventoryCheck, ...]:
-    """One verdict per name of `core.inventory.verdict.CHECKS`."""
+    """One result per name of `core.inventory.checks.CHECKS`."""
     report = outcome.report
     allowed = allowed_hours(report.manifest.created_ms, _before_ms(lake, report), own=report.configuration == SCAN)
     return (

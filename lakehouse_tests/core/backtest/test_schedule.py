@@ -1,11 +1,11 @@
-"""Who looks at a table between two commits, and when; on replays whose commits lie hours apart."""
+"""Who looks at a table between two commits, and when; on backtests whose commits lie hours apart."""
 
 from dataclasses import replace
 
 import pytest
 
 from lakehouse.core.backtest.result import Backtest
-from lakehouse.core.backtest.simulate import replay_history
+from lakehouse.core.backtest.simulate import simulate_history
 from lakehouse.core.declaration.compaction_policy import Compaction
 from lakehouse.core.declaration.strategies import AfterWrite, Chosen, NoCompaction, Scheduled
 from lakehouse.core.declaration.windows import Window
@@ -36,7 +36,7 @@ def replayed(policy: Compaction, *hours: float, files: int = 1) -> Backtest:
         )
         for version, time in enumerate(times)
     )
-    return replay_history(FileHistory(table="t", start=None, commits=commits), policy)
+    return simulate_history(FileHistory(table="t", start=None, commits=commits), policy)
 
 
 def _file(path: str, size_bytes: int, time_ms: int) -> DataFile:
@@ -45,7 +45,7 @@ def _file(path: str, size_bytes: int, time_ms: int) -> DataFile:
 
 def hours_of(backtest: Backtest) -> list[float]:
     """The hours at which it compacted, but for the last commit's."""
-    return [round(run.at_ms / HOUR_MS, 2) for moment in backtest.replay_steps[:-1] for run in moment.runs]
+    return [round(run.at_ms / HOUR_MS, 2) for moment in backtest.steps[:-1] for run in moment.runs]
 
 
 def test_the_sensor_looks_at_once() -> None:
@@ -54,7 +54,7 @@ def test_the_sensor_looks_at_once() -> None:
 
 def test_old_small_files_are_found_between_two_commits() -> None:
     aged = replayed(replace(POLICY, max_small_file_age_hours=24), 1.5, 2)
-    assert (hours_of(aged), aged.replay_steps[1].reason) == ([26.0], Reason.DUE_AGE)
+    assert (hours_of(aged), aged.steps[1].reason) == ([26.0], Reason.DUE_AGE)
 
 
 def test_a_table_is_waited_for_until_it_is_cold() -> None:
@@ -65,8 +65,8 @@ def test_a_table_is_waited_for_until_it_is_cold() -> None:
 def test_a_window_is_waited_for() -> None:
     night = replace(SOON, windows=(Window(start="22:00", end="23:30"),))
     found = replayed(night, 1, 2)
-    assert (hours_of(found), found.replay_steps[1].reason) == ([22.0], Reason.DUE)
-    assert found.replay_steps[0].reason is Reason.WINDOW_CLOSED
+    assert (hours_of(found), found.steps[1].reason) == ([22.0], Reason.DUE)
+    assert found.steps[0].reason is Reason.WINDOW_CLOSED
 
 
 def test_after_a_run_the_cooldown_is_over_before_the_next() -> None:
@@ -94,7 +94,7 @@ def test_who_keeps_hands_off_says_why() -> None:
         (replace(SOON, mode="off", strategy=AfterWrite()), Reason.OPTED_OUT),
     ):
         found = replayed(policy, 1, 2, 3)
-        assert (found.runs, found.replay_steps[0].reason) == ((), reason)
+        assert (found.runs, found.steps[0].reason) == ((), reason)
 
 
 def test_what_is_not_chosen_yet_is_refused() -> None:

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lakehouse.core.backtest.result import Backtest
-from lakehouse.core.backtest.simulate import real_result, replay_history
+from lakehouse.core.backtest.simulate import real_result, simulate_history
 from lakehouse.core.compaction.plan import plan_compaction
 from lakehouse.core.declaration.compaction_policy import Compaction
 from lakehouse.core.declaration.strategies import AfterWrite, AutoCompaction, NoCompaction, OptimizedWrite, Scheduled
@@ -32,15 +32,15 @@ def story_of(log: LogBuilder) -> FileHistory:
 
 
 def replayed(log: LogBuilder, policy: Compaction = POLICY) -> Backtest:
-    return replay_history(story_of(log), policy)
+    return simulate_history(story_of(log), policy)
 
 
 def file_counts(backtest: Backtest) -> list[int]:
-    return [moment.file_count for moment in backtest.replay_steps]
+    return [moment.file_count for moment in backtest.steps]
 
 
 def paths(backtest: Backtest) -> list[tuple[int, tuple[str, ...], tuple[str, ...]]]:
-    return [(moment.version, run.removed_paths, run.added_paths) for moment in backtest.replay_steps for run in moment.runs]
+    return [(moment.version, run.removed_paths, run.added_paths) for moment in backtest.steps for run in moment.runs]
 
 
 def appended(count: int, *, size: int = 1_000) -> LogBuilder:
@@ -53,7 +53,7 @@ def appended(count: int, *, size: int = 1_000) -> LogBuilder:
 def test_the_sensors_own_threshold_decides_and_its_sentence_is_told() -> None:
     found = replayed(appended(5))
     assert file_counts(found) == [1, 2, 3, 1, 2]
-    assert [moment.reason for moment in found.replay_steps] == [Reason.BELOW_THRESHOLD] * 3 + [Reason.DUE, Reason.BELOW_THRESHOLD]
+    assert [moment.reason for moment in found.steps] == [Reason.BELOW_THRESHOLD] * 3 + [Reason.DUE, Reason.BELOW_THRESHOLD]
     [run] = found.runs
     assert (run.removed_paths, run.bytes_removed, run.at_ms) == (("f0", "f1", "f2", "f3"), 4_006, START_MS + 4 * MINUTE_MS)
     assert run.sentence == "4 mergeable files reach the threshold of 4: 4 files (3.9 KiB) merge into 1"
@@ -67,7 +67,7 @@ def test_without_a_compaction_the_count_is_what_writers_made_it() -> None:
     found = replayed(log, NONE)
     assert file_counts(found) == [1, 2, 3, 4, 5, 6, 7]
     assert file_counts(real_result(story_of(log), NONE)) == [1, 2, 3, 4, 5, 1, 2]
-    assert {moment.reason for moment in found.replay_steps} == {Reason.OPTED_OUT}
+    assert {moment.reason for moment in found.steps} == {Reason.OPTED_OUT}
     assert (found.runs, found.uncertainty.shrink_ratio) == ((), 6_000 / 6_015)
 
 
@@ -84,15 +84,15 @@ def test_a_real_output_is_taken_where_the_same_rows_are_put_together_and_modelle
 def test_after_each_write_the_plan_decides() -> None:
     found = replayed(appended(4), AFTER_WRITE)
     assert file_counts(found) == [1, 1, 2, 1]
-    assert found.replay_steps[2].reason is Reason.ALREADY_COMPACTED
+    assert found.steps[2].reason is Reason.ALREADY_COMPACTED
 
 
 def test_a_schedule_runs_between_two_commits_or_not_at_all() -> None:
     log = appended(6)  # at minutes 1 to 6 after 22:13:20
     found = replayed(log, replace(POLICY, strategy=Scheduled(cron="17 22 * * *")))
-    assert [len(moment.runs) for moment in found.replay_steps] == [0, 0, 1, 0, 0, 0]
-    assert found.replay_steps[2].reason is Reason.MERGEABLE_FILES
-    assert found.replay_steps[3].reason is Reason.SCHEDULE_NOT_YET
+    assert [len(moment.runs) for moment in found.steps] == [0, 0, 1, 0, 0, 0]
+    assert found.steps[2].reason is Reason.MERGEABLE_FILES
+    assert found.steps[3].reason is Reason.SCHEDULE_NOT_YET
 
 
 @pytest.mark.parametrize("strategy", [OptimizedWrite(), AutoCompaction()])
@@ -112,7 +112,7 @@ def test_a_merge_into_a_compacted_file_takes_all_that_its_rows_lie_in() -> None:
 def test_a_merge_into_one_file_has_to_write_again_what_the_replay_put_beside_it() -> None:
     log = appended(4).rewrite(["f1"], [("new", 900, 1_001)]).delete(["f2"])
     found = replayed(log)
-    merged, deleted = found.replay_steps[4:]
+    merged, deleted = found.steps[4:]
     assert (merged.file_count, merged.size_bytes, merged.row_count) == (1, 900 + 1_000 + 1_002 + 1_003, 4_006)
     assert (deleted.file_count, deleted.row_count) == (1, 3_004)
     assert (found.uncertainty.moved_removals, found.uncertainty.carried_bytes) == (2, 3_005 + 2_903)
@@ -121,10 +121,10 @@ def test_a_merge_into_one_file_has_to_write_again_what_the_replay_put_beside_it(
 def test_a_deletion_vector_goes_where_the_rows_are() -> None:
     log = appended(4).delete_rows({"f1": 100})
     found = replayed(log)
-    assert (found.replay_steps[-1].row_count, found.uncertainty.moved_vectors) == (3_906, 1)
+    assert (found.steps[-1].row_count, found.uncertainty.moved_vectors) == (3_906, 1)
     log = appended(3).optimize(["f0", "f1", "f2"], into=("c", 3_000, 3_003)).delete_rows({"c": 300})
     spread = replayed(log, NONE)
-    assert (spread.replay_steps[-1].row_count, spread.replay_steps[-1].file_count, spread.uncertainty.moved_vectors) == (2_703, 3, 1)
+    assert (spread.steps[-1].row_count, spread.steps[-1].file_count, spread.uncertainty.moved_vectors) == (2_703, 3, 1)
 
 
 def test_a_log_without_its_beginning_starts_at_the_oldest_checkpoint() -> None:
@@ -146,7 +146,7 @@ def test_a_partition_by_row_counts_and_where_they_do_not_tell_it_is_counted() ->
 def test_a_purge_of_single_files_is_told_by_their_rows_too() -> None:
     log = LogBuilder().create().append([("a", 1_000, 10), ("b", 2_000, 20)]).delete_rows({"a": 1, "b": 2})
     found = replayed(log.optimize(["a", "b"], into=[("y", 1_800, 18), ("x", 900, 9)]), NONE)
-    assert (found.uncertainty.unclear_compactions, found.replay_steps[-1].row_count, found.replay_steps[-1].file_count) == (0, 27, 2)
+    assert (found.uncertainty.unclear_compactions, found.steps[-1].row_count, found.steps[-1].file_count) == (0, 27, 2)
 
 
 sizes = st.integers(min_value=10, max_value=9_000)
@@ -191,12 +191,12 @@ def written(told: Sequence[tuple[str, list[int]]]) -> LogBuilder:
 @given(st.lists(deeds, max_size=12), st.sampled_from([POLICY, NONE, AFTER_WRITE, replace(POLICY, min_small_files=2)]))
 def test_every_replay_has_the_rows_that_the_table_had_at_each_version(told: Sequence[tuple[str, list[int]]], policy: Compaction) -> None:
     story = story_of(written(told))
-    real, found = real_result(story, policy), replay_history(story, policy)
-    real_rows = {moment.version: moment.row_count for moment in real.replay_steps}
-    assert {moment.version: moment.row_count for moment in found.replay_steps} == {
-        moment.version: real_rows[moment.version] for moment in found.replay_steps
+    real, found = real_result(story, policy), simulate_history(story, policy)
+    real_rows = {moment.version: moment.row_count for moment in real.steps}
+    assert {moment.version: moment.row_count for moment in found.steps} == {
+        moment.version: real_rows[moment.version] for moment in found.steps
     }
-    assert all((moment.file_count == 0) == (moment.row_count == 0) for moment in found.replay_steps)
+    assert all((moment.file_count == 0) == (moment.row_count == 0) for moment in found.steps)
 
 
 @given(st.lists(st.lists(sizes, min_size=1, max_size=4), max_size=10), st.integers(min_value=1, max_value=3))
@@ -215,7 +215,7 @@ def test_the_replay_of_the_policy_in_force_is_what_happened(batches: Sequence[li
             ]
             log.optimize([file.path for file in removed], into=made)
     story = story_of(log)
-    real, found = real_result(story, POLICY), replay_history(story, POLICY)
+    real, found = real_result(story, POLICY), simulate_history(story, POLICY)
     assert paths(found) == paths(real)
     assert file_counts(found) == file_counts(real)
     assert (found.bytes_rewritten, found.uncertainty.modelled_files, found.uncertainty.moved_removals) == (real.bytes_rewritten, 0, 0)

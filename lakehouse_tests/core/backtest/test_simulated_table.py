@@ -3,7 +3,7 @@
 import pytest
 
 from lakehouse.core.backtest.row_lineage import trace
-from lakehouse.core.backtest.simulated_table import ReplayedTable
+from lakehouse.core.backtest.simulated_table import SimulatedTable
 from lakehouse.core.compaction.bins import Bin
 from lakehouse.core.delta.commit_files import FileHistory
 from lakehouse_tests.core.example_snapshots import data_file, snapshot
@@ -11,8 +11,8 @@ from lakehouse_tests.core.example_snapshots import data_file, snapshot
 FILES = [data_file(100, "a", rows=10), data_file(200, "b", rows=20), data_file(300, "c", rows=30, deleted=15), data_file(400, "d", rows=40)]
 
 
-def table() -> ReplayedTable:
-    return ReplayedTable(trace(FileHistory(table="t", start=snapshot(FILES), commits=())))
+def table() -> SimulatedTable:
+    return SimulatedTable(trace(FileHistory(table="t", start=snapshot(FILES), commits=())))
 
 
 def test_a_bin_becomes_one_file_of_its_live_rows() -> None:

@@ -99,8 +99,8 @@ def test_a_log_that_cannot_be_read_fails_its_check_and_is_read_again_an_hour_lat
 ) -> None:
     ticks = Ticks(lake, [table], instance)
     orders.lose(1).append([("more", 10, 1)])
-    [verdict] = ticks.tick()
-    assert isinstance(verdict, dg.AssetCheckEvaluation) and (verdict.check_name, verdict.passed) == ("readable", False)
+    [result] = ticks.tick()
+    assert isinstance(result, dg.AssetCheckEvaluation) and (result.check_name, result.passed) == ("readable", False)
     assert ticks.tick() == []
     seen = json.loads(ticks.cursor or "")
     seen["silver/orders"]["checked_ms"] -= 3_600_000

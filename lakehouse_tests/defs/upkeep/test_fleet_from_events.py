@@ -15,7 +15,7 @@ from lakehouse.core.scheduling.circuit_breaker import CompactionTry, Pause
 from lakehouse.defs.compaction import compaction_sensor
 from lakehouse.defs.dagster_records import reader_runs, recent_runs
 from lakehouse.defs.keys import compaction_key, table_key
-from lakehouse.defs.upkeep.fleet_from_events import COST_TAG, Memory, read_memory
+from lakehouse.defs.upkeep.fleet_from_events import COST_TAG, SensorCursor, read_cursor
 from lakehouse.defs.upkeep.ranking_asset import PLAN_KEY
 from lakehouse.engine.clock import now_ms
 from lakehouse.engine.compaction.read_probe import record_probe
@@ -106,12 +106,12 @@ def test_waiting_outlasts_a_tick_and_ends_with_the_request(instance: dg.DagsterI
     materialized(instance, totals, version=7, **FACTS)
     first = tick(instance, lake)
     assert asked(first) == ["compaction/bronze/orders"]
-    waiting = read_memory(first.cursor).due_since_ms
+    waiting = read_cursor(first.cursor).due_since_ms
     assert set(waiting) == {"gold/totals"}
     read_by(instance, latest_orders, 3)
-    long_ago = Memory(due_since_ms={"gold/totals": now_ms() - 3_600_001}).as_cursor()
+    long_ago = SensorCursor(due_since_ms={"gold/totals": now_ms() - 3_600_001}).as_cursor()
     assert asked(tick(instance, lake, cursor=first.cursor)) == ["compaction/bronze/orders"]
-    assert read_memory(tick(instance, lake, cursor=first.cursor).cursor).due_since_ms["gold/totals"] == waiting["gold/totals"]
+    assert read_cursor(tick(instance, lake, cursor=first.cursor).cursor).due_since_ms["gold/totals"] == waiting["gold/totals"]
     assert asked(tick(instance, lake, cursor=long_ago)) == ["compaction/gold/totals"]
 
 
@@ -256,8 +256,8 @@ def test_the_ranking_is_reported_when_it_changes_and_not_more_than_once_a_minute
         "estimate_usd": 0.01,
     }
     assert str(event.metadata["lakehouse/ranking"].value).splitlines()[2].startswith("| 1 | bronze/orders | DUE | 10 | 1,000 |")
-    memory = read_memory(first.cursor)
-    later = replace(memory, reported_ms=memory.reported_ms - 61_000).as_cursor()
+    cursor = read_cursor(first.cursor)
+    later = replace(cursor, reported_ms=cursor.reported_ms - 61_000).as_cursor()
     assert tick(instance, lake, cursor=later).asset_events == []
     materialized(instance, orders, version=8, mergeable_file_count=0)
     assert tick(instance, lake, cursor=first.cursor).asset_events == []

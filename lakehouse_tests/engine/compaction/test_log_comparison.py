@@ -50,7 +50,7 @@ def test_deleted_rows_count_as_gone_and_loosen_the_bounds() -> None:
     assert compared(log, {"c": told(5, 1, 9, 1)}) is None
 
 
-@pytest.mark.parametrize(("sizes", "rows"), [((2, 3), 5), ((3, 2), None), ((5,), None)])
+@pytest.mark.parametrize(("sizes", "rows"), [((2, 3), 5), ((3, 2), None), ((5,), None), ((2, 3, 1), None)])
 def test_a_row_that_moved_to_another_partition_is_not_passed_over(sizes: tuple[int, ...], rows: int | None) -> None:
     log = LogBuilder().create(partition_by=["d"]).append([("d=0/a", 1, 1), ("d=0/b", 1, 1), ("d=1/c", 1, 3)])
     assert (

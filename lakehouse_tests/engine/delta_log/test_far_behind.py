@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from lakehouse.core.compaction.target_size import remember
+from lakehouse.core.compaction.target_size import write_history_of
 from lakehouse.core.delta.commits import may_repeat_rows
 from lakehouse.core.errors import Broken, Transient
 from lakehouse.core.ingest.increments import NothingNew, ReadAll, ReadChanges
@@ -208,4 +208,4 @@ def test_whatever_somebody_writes_into_a_commit_ends_nothing(memory: Lake, said:
     assert [may_repeat_rows(commit) for commit in facts.history.commits] == [False] * 8
     assert write._consumed_by_overwrite(memory, facts) == {}
     assert find_rewrites(facts.history).times == 0
-    assert remember(facts.history).last_target is None
+    assert write_history_of(facts.history).last_target is None

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from lakehouse.core.backtest.result import Backtest, ReplayStep
+from lakehouse.core.backtest.result import Backtest, SimulatedStep
 from lakehouse.core.backtest.schedule import look
-from lakehouse.core.backtest.simulate import real_result, replay_history
+from lakehouse.core.backtest.simulate import real_result, simulate_history
 from lakehouse.core.compaction.plan import plan_table
 from lakehouse.core.declaration.compaction_policy import BinPacking, Compaction, LiquidClustering, policy_for
 from lakehouse.core.declaration.strategies import NoCompaction
@@ -41,14 +41,14 @@ def test_the_replay_of_the_policy_in_force_reproduces_what_the_sensor_and_spark_
             _upkeep(lake, spark, table, policy)
     story = read_file_history(lake.store, table.key, uri=uri)
     assert story is not None and story.start is None
-    real, found = real_result(story, policy), replay_history(story, policy)
+    real, found = real_result(story, policy), simulate_history(story, policy)
     assert len(real.runs) > 1
     assert _done(found) == _done(real)
-    assert [_counts(moment) for moment in found.replay_steps] == [_counts(moment) for moment in real.replay_steps]
+    assert [_counts(moment) for moment in found.steps] == [_counts(moment) for moment in real.steps]
     assert (found.uncertainty.moved_removals, found.uncertainty.modelled_files, found.uncertainty.unclear_compactions) == (0, 0, 0)
-    alone = replay_history(story, replace(policy, strategy=NoCompaction()))
-    assert alone.replay_steps[-1].row_count == real.replay_steps[-1].row_count
-    assert alone.replay_steps[-1].file_count > real.replay_steps[-1].file_count
+    alone = simulate_history(story, replace(policy, strategy=NoCompaction()))
+    assert alone.steps[-1].row_count == real.steps[-1].row_count
+    assert alone.steps[-1].file_count > real.steps[-1].file_count
 
 
 def _upkeep(lake: Lake, spark: "SparkSession", table: Table, policy: Compaction) -> None:
@@ -63,12 +63,12 @@ def _upkeep(lake: Lake, spark: "SparkSession", table: Table, policy: Compaction)
 def _done(backtest: Backtest) -> list[tuple[int, set[str], set[str], int, int]]:
     return [
         (moment.version, set(run.removed_paths), set(run.added_paths), run.bytes_removed, run.bytes_added)
-        for moment in backtest.replay_steps
+        for moment in backtest.steps
         for run in moment.runs
     ]
 
 
-def _counts(moment: ReplayStep) -> tuple[int, int, int, int, int | None]:
+def _counts(moment: SimulatedStep) -> tuple[int, int, int, int, int | None]:
     return moment.version, moment.file_count, moment.small_file_count, moment.size_bytes, moment.row_count
 
 
@@ -111,9 +111,9 @@ def test_a_clustered_table_is_replayed_as_plan_plans_it() -> None:
     for number in range(6):
         log.append([(f"f{number}", 100)])
     policy = policy_for("bronze", Compaction(min_small_files=3, cooldown_minutes=0, data_layout=LiquidClustering(columns=("id",))))
-    assert len(replay_history(told(log), policy).runs[0].removed_paths) == 3
+    assert len(simulate_history(told(log), policy).runs[0].removed_paths) == 3
     with pytest.raises(Refused, match=r"clustering is not planned by BinPacking.*accepted: data_layout=LiquidClustering"):
-        replay_history(told(log), replace(policy, data_layout=BinPacking()))
+        simulate_history(told(log), replace(policy, data_layout=BinPacking()))
 
 
 def _clustered(*columns: str) -> dict[str, Any]:
