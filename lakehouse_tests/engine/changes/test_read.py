@@ -4,9 +4,8 @@ import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-import pytest
-
 from lakehouse import Debezium, Dms, History, Landing, Merge, Table
+from lakehouse.engine.changes.deleted_keys import REMEMBERED_AT, remember, remembered
 from lakehouse.engine.ingest.write import write_table
 from lakehouse.engine.lake import Lake
 from lakehouse_tests.engine.example import land, rows_of
@@ -103,10 +102,9 @@ def test_dms_without_position_follows_files_and_lines_and_malformed_lines_are_to
     assert (outcome.rows_written, outcome.rows_superseded) == (5, 0)
 
 
-@pytest.mark.parametrize("late", [True, False])
-def test_a_deleted_key_is_remembered_for_as_long_as_the_lateness_says(lake: Lake, spark: "SparkSession", late: bool) -> None:
+def test_a_deleted_key_stays_deleted_when_an_older_change_of_it_comes_batches_later(lake: Lake, spark: "SparkSession") -> None:
     """The memory of a batch takes over what the one before it remembered, unless that is too old."""
-    table = people(Debezium(lateness_hours=1 if late else 0), Merge(keys=("id",)), max_batch_files=1)
+    table = people(Debezium(), Merge(keys=("id",)), max_batch_files=1)
 
     def event(op: str, lsn: int, id_: int) -> dict[str, Any]:
         row = {"id": id_, "v": op}
@@ -116,5 +114,11 @@ def test_a_deleted_key_is_remembered_for_as_long_as_the_lateness_says(lake: Lake
     land(lake, "2.json", [event("d", 9, 2)], prefix=PREFIX)
     land(lake, "3.json", [event("c", 5, 1), event("c", 5, 2), event("c", 5, 3)], prefix=PREFIX)
     write_table(lake, spark, table)
-    assert rows_of(spark, lake, KEY, "id") == ([(3,)] if late else [(1,), (3,)])
+    assert rows_of(spark, lake, KEY, "id") == [(3,)]
     assert {file.name.split("/")[4] for file in lake.store.list("_lakehouse/deleted_keys")} == {"2"}
+    older, newer = remembered(lake, spark, KEY, before=3), spark.createDataFrame([(7,)], "id BIGINT")
+    assert older is not None
+    for hours, ids in [(1, [1, 2, 7]), (0, [7])]:
+        remember(lake, KEY, 3, newer, older.select("id", REMEMBERED_AT), hours=hours)
+        found = remembered(lake, spark, KEY, before=4)
+        assert found is not None and sorted(row.id for row in found.collect()) == ids
