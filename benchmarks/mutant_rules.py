@@ -85,13 +85,6 @@ RULES: tuple[Rule, ...] = (
         promise="nothing is put into a table that others write",
     ),
     Rule(
-        "lakehouse/engine/store/mounts.py",
-        '            checked_name(rest.removesuffix("/"))',
-        "            pass",
-        ("engine/store/test_mounts.py::test_no_name_leads_out_of_it",),
-        promise="no name leads out of a table that lies elsewhere",
-    ),
-    Rule(
         "lakehouse/core/vacuum/mode.py",
         "    if facts.log_only:\n",
         "    if False:\n",
