@@ -4,6 +4,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
+from random import Random
 
 from lakehouse.core.errors import Refused
 from lakehouse.core.inventory import RECLAIMABLE, Classifier, Owners, Part, StoredObject, table_roots
@@ -37,7 +38,8 @@ class Candidate:
 class Selection:
     """The objects of one table, those that may go kept aside; one inside a nested table's folder is not this one's.
 
-    At most `MOST_FILES` of them are kept, so that memory is bounded whatever storage holds; `left_count` counts the others.
+    At most `MOST_FILES` of them are kept, so that memory is bounded whatever storage holds; `left_count` counts the others. Which ones is
+    drawn anew after each vacuum: the first of a listing may be files that Delta never gives up, and no vacuum would come past them.
     """
 
     def __init__(self, facts: VacuumFacts, classifier: Classifier) -> None:
@@ -46,6 +48,8 @@ class Selection:
         self._uniform = bool(facts.properties.get(_UNIFORM))
         self._late = RemovedSince(facts, classifier.horizon_ms)
         self._going: dict[str, Candidate] = {}
+        self._names: list[str] = []  # of those in `_going`, each at the place that was drawn for it
+        self._chance = Random(facts.last.ended_ms if facts.last else 0)
         self._odd: set[str] = set()
         self._checksums: dict[str, tuple[int, int | None]] = {}
         self._nested: set[str] = set()
@@ -82,10 +86,21 @@ class Selection:
             return
         elif _ODD.match(own):
             self._odd.add(own)
-        elif len(self._going) >= MOST_FILES:
-            self.left_count += 1
         else:
-            self._going[own] = Candidate(name=own, size_bytes=each.size_bytes, modified_ms=each.modified_ms or 0, part=part)
+            self._draw(Candidate(name=own, size_bytes=each.size_bytes, modified_ms=each.modified_ms or 0, part=part))
+
+    def _draw(self, candidate: Candidate) -> None:
+        """Keep it, in place of another where there are too many: of all that came, each is kept with the same chance."""
+        if len(self._going) >= MOST_FILES and candidate.name not in self._going:
+            self.left_count += 1
+            place = self._chance.randrange(MOST_FILES + self.left_count)
+            if place >= MOST_FILES:
+                return
+            del self._going[self._names[place]]
+            self._names[place] = candidate.name
+        elif candidate.name not in self._going:
+            self._names.append(candidate.name)
+        self._going[candidate.name] = candidate
 
     def candidates(self) -> tuple[Candidate, ...]:
         """By name, each followed by Hadoop's checksum of it; nothing of a table inside that was made since the tables were counted."""
