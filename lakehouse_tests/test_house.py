@@ -30,6 +30,7 @@ DOORS: dict[str, tuple[str, ...] | None] = {
         "pyspark",
         "delta",
         "pyarrow",
+        "fastavro",
         "numpy",
         "pandas",
         "boto3",

@@ -24,6 +24,7 @@ from lakehouse.cli.commands.landing import landing_command
 from lakehouse.cli.commands.materialize import materialize_command
 from lakehouse.cli.commands.pause import pause_command, resume_command
 from lakehouse.cli.commands.plan import plan_command
+from lakehouse.cli.commands.quarantine import quarantine_command
 from lakehouse.cli.commands.replay import replay_command
 from lakehouse.cli.commands.server import server_command
 from lakehouse.cli.commands.tables import tables_command
@@ -93,6 +94,7 @@ for _command in (
     adopt_command,
     compact_command,
     landing_command,
+    quarantine_command,
     pause_command,
     resume_command,
     history_command,

@@ -21,6 +21,7 @@ from dagster._core.execution.plan.objects import ErrorSource
 from lakehouse.cli.output import console, tell
 from lakehouse.core.errors import Broken, LakehouseError, Refused, Transient
 from lakehouse.core.settings import Settings
+from lakehouse.core.text import printable
 from lakehouse.defs.failures import ONCE_TAG
 from lakehouse.defs.run_ownership import close_dead_runs, process_tag
 from lakehouse.runtime.dagster_home import dagster_home
@@ -115,6 +116,7 @@ class _Watch:
         """One event of the run, as it is stored."""
         event = entry.dagster_event
         if event is None:
+            self.spinner.update(printable(entry.user_message))
             return
         run = self._of_step.get(event.step_key or "")
         match event.event_type:

@@ -129,6 +129,10 @@ class Reason(Enum):
 
     # What the choice of a batch says of one landing prefix.
     BATCH_READY = "batch {batch} has {files:landed file} ({bytes:size}), {set_aside:file} set aside"
+    BATCH_WAITING = (
+        "{files:landed file} ({bytes:size}) wait for more: a batch is released at {release_files:file}{or_bytes}, or {released:time}, when "
+        "the oldest has waited {minutes} min"
+    )
     BATCH_UNFINISHED = "batch {batch} of {files:file} was planned but did not reach the table: it is done again, unchanged"
     TRIED_BEFORE = "batch {batch} was tried {tries} times and did not arrive; it is tried again in {seconds} s"
     NOTHING_LANDED = "nothing new has landed; the table holds {seen:file}"

@@ -18,7 +18,6 @@ from lakehouse.defs.keys import table_key
 from lakehouse.engine.compaction.hold_back import breaker_of
 from lakehouse.engine.delta_log import missing_files
 from lakehouse.engine.lake import Lake
-from lakehouse.engine.spark.statements import delete_lines
 from lakehouse.engine.table_health import Assessment, assess
 
 _DESCRIPTIONS = {
@@ -177,8 +176,8 @@ def _quarantine(table: Table, lake: Lake) -> TableCheck:
         return TableCheck(name="quarantine", ok=False, sentence=f"{key} holds lines, but its log does not say how many")
     sentence = "no line was refused"
     if rows:
-        settle = delete_lines(lake.settings.table_uri(key), "…")
-        sentence = f"{rows} line(s) were refused; {key} has them with file, line, reason and text. Once looked at, settle them: {settle}"
+        commands = f"lakehouse quarantine show {table.key}; then retry or settle"
+        sentence = f"{rows} line(s) were refused; {key} has them with file, line, reason and text: {commands}"
     return TableCheck(name="quarantine", ok=rows == 0, sentence=sentence, numbers={"lines": rows})
 
 

@@ -9,11 +9,11 @@ import dagster as dg
 from lakehouse.core.declaration.landing import Landing
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.errors import Transient
-from lakehouse.core.ingest.batches import Batch, BatchPlan, LandedFile, Ledger, choose_batch, find_unfinished
+from lakehouse.core.ingest.batches import Batch, BatchPlan, Ledger, choose_batch, find_unfinished
 from lakehouse.core.reasons import Reason
 from lakehouse.defs.dagster_records import NewestFacts, earlier_tries, newest_facts, runs_in_flight
 from lakehouse.defs.keys import landing_key, table_key
-from lakehouse.engine.journal.landed_batches import LandedBatches
+from lakehouse.engine.journal.landed_batches import LandedBatches, landed_files
 from lakehouse.engine.lake import Lake
 
 # Listing a bucket costs money and a folder does not.
@@ -91,7 +91,7 @@ class _Watch:
         if running:
             self._ledgers.pop(table.key, None)
             return _Look(table=table, sentence=Reason.RUN_IN_FLIGHT.say(runs=", ".join(running)))
-        plan = self._plan(table, newest_facts(instance, table))
+        plan = self._plan(table, newest_facts(instance, table), now=now)
         if plan.batch is None:
             return _Look(table=table, sentence=plan.sentence)
         number = plan.batch.number
@@ -102,7 +102,7 @@ class _Watch:
         self._ledgers.pop(table.key, None)
         return _Look(table=table, sentence=plan.sentence, batch=number, tries=tries)
 
-    def _plan(self, table: Table, facts: NewestFacts | None) -> BatchPlan:
+    def _plan(self, table: Table, facts: NewestFacts | None, *, now: float) -> BatchPlan:
         assert table.source is not None  # the sensor is given landed tables only
         event = facts.storage_id if facts else 0
         known = self._ledgers.get(table.key)
@@ -112,14 +112,8 @@ class _Watch:
             known = (event, ledger, find_unfinished(ledger, table.write, arrived=arrived, read=batches.batch))
             self._ledgers[table.key] = known
         _, ledger, unfinished = known
-        return choose_batch(_listing(self._lake, table.source), ledger, table.source, table.write, unfinished=unfinished)
-
-
-def _listing(lake: Lake, landing: Landing) -> list[LandedFile]:
-    return [
-        LandedFile(name=file.name.removeprefix(landing.prefix), size_bytes=file.size_bytes, modified_ms=file.modified_ms)
-        for file in lake.store.list(landing.prefix)
-    ]
+        listing = landed_files(self._lake.store, table.source)
+        return choose_batch(listing, ledger, table.source, table.write, unfinished=unfinished, now_ms=round(now * 1_000))
 
 
 def _seconds_left(tries: Sequence[dg.RunRecord], *, now: float) -> float:

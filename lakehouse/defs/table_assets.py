@@ -52,7 +52,7 @@ def table_asset(table: Table, lake: Lake) -> dg.AssetsDefinition:
         with dagster_words(context):
             session = spark.spark_session
             tag_session(context, session_id(session))
-            outcome = write_table(lake, session, table)
+            outcome = write_table(lake, session, table, tell=context.log.info)
             facts, problem = compact_after_write(context, table, lake, spark, outcome)
         _tell(context, table, outcome)
         if facts is not None:

@@ -25,7 +25,7 @@ from lakehouse_tests.log_builder import LogBuilder
 PAGE = (Path(__file__).parents[2] / "docs" / "shapes.md").read_text()
 SHOWN: dict[str, Any] = {name: json.loads(text) for name, text in re.findall(r"```json (\w+)\n(.*?)```", PAGE, flags=re.DOTALL)}
 # Their names are data: what was predicted, the parts of a score, the sizes of a histogram, requests by kind, files.
-OPEN = {"figures", "parts", "histogram", "requests", "actual_requests", "spared", "failed"}
+OPEN = {"figures", "left", "parts", "histogram", "requests", "actual_requests", "spared", "failed"}
 
 
 def shape(document: Any) -> Any:
@@ -44,6 +44,7 @@ def shape(document: Any) -> Any:
     [
         ("pause", ("pause", "bronze/orders")),
         ("landing", ("landing", "bronze/orders")),
+        ("quarantine_list", ("quarantine", "list")),
         ("health", ("health",)),
         ("plan", ("plan",)),
         ("history", ("history", "silver/orders", "--compactions")),

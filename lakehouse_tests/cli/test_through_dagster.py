@@ -159,6 +159,23 @@ def test_landing_to_gold_and_compaction_as_planned(
     assert (latest["reason"], latest["actual_files"]) == ("NOTHING_PAST", 0)
 
 
+def test_refused_lines_are_shown_read_again_and_settled(settings: Settings) -> None:
+    land(settings, "1.json", {"id": "a", "amount": 1, "d": "1"}, {"amount": 3})
+    run(settings, "materialize", ORDERS)
+    assert shape(run(settings, "quarantine", "show", ORDERS)) == shape(SHOWN["quarantine_show"])
+    retried = run(settings, "quarantine", "retry", ORDERS)
+    assert shape(retried) == shape(SHOWN["quarantine_review"]) and retried["left"] == {"required field id is missing": 1}
+    planned = run(settings, "quarantine", "settle", ORDERS, "--why", "it was a test", "--dry-run")
+    assert shape(planned) == shape(SHOWN["quarantine_review"])
+    assert planned["sentence"] == "1 line(s) and 0 file(s) would be settled"
+    assert [each["rows"] for each in run(settings, "quarantine", "list")] == [1]
+    run(settings, "quarantine", "settle", ORDERS, "--why", "it was a test")
+    assert run(settings, "quarantine", "list", ORDERS) == [{"table": ORDERS, "rows": 0, "retried": 0, "settled": 1}]
+    result = Terminal(settings.home, **settings.as_environ()).run("quarantine", "list", LATEST)
+    assert result.exit_code == 2 and "is made from other tables; accepted: a table that is loaded from landed files" in result.stderr
+
+
+
 def assert_dagster_knows(settings: Settings) -> None:
     """Every run of the story is in Dagster's records, the compaction as an observation of its table, and the checks."""
     with records(settings) as instance:

@@ -145,10 +145,9 @@ def test_quarantined_lines_are_counted(lake: Lake, story: LogBuilder) -> None:
     LogBuilder(lake.store, "quarantine/bronze/orders").create().append([("q", 10, 3)])
     result = judge(orders, lake)[-1]
     assert (result.name, result.ok, result.severity) == ("quarantine", False, dg.AssetCheckSeverity.WARN)
-    uri = lake.settings.table_uri("quarantine/bronze/orders")
     assert result.sentence == (
-        "3 line(s) were refused; quarantine/bronze/orders has them with file, line, reason and text. "
-        f"Once looked at, settle them: DELETE FROM delta.`{uri}` WHERE source_file = '…'"
+        "3 line(s) were refused; quarantine/bronze/orders has them with file, line, reason and text: "
+        "lakehouse quarantine show bronze/orders; then retry or settle"
     )
 
 

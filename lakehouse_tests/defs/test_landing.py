@@ -75,6 +75,23 @@ def test_an_empty_landing_area_is_waited_for_in_words(tick: type_of_tick) -> Non
     )
 
 
+def test_files_wait_until_the_policy_releases_them_and_the_sensor_says_for_what(lake: Lake, instance: dg.DagsterInstance) -> None:
+    source = Landing(prefix="landing/shops/", format="csv", schema="shop STRING", release_files=2, release_minutes=60)
+    sensor = landing_sensor([Table(key="bronze/shops", source=source, write=Append())], lake)
+
+    def tick() -> SensorResult:
+        with dg.build_sensor_context(instance=instance) as context:
+            result = sensor(context)
+        assert isinstance(result, SensorResult)
+        return result
+
+    land(lake, "shops/1.csv")
+    assert "1 landed file (2 B) wait for more: a batch is released at 2 files, or " in text(tick())
+    land(lake, "shops/2.csv")
+    [request] = tick().run_requests or []
+    assert request.asset_selection == [table_key(shops)]
+
+
 def test_one_run_is_asked_for_all_tables_with_new_files(lake: Lake, tick: type_of_tick) -> None:
     land(lake, "orders/1.json")
     land(lake, "shops/1.csv")

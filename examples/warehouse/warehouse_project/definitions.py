@@ -31,6 +31,6 @@ minutely = dg.ScheduleDefinition(
 )
 
 defs = dg.Definitions.merge(
-    dg.Definitions(assets=[orders, customers], schedules=[minutely]),
+    dg.Definitions(assets=[orders, customers], schedules=[minutely], executor=dg.in_process_executor),
     maintain([orders, customers], writers="none", compaction=Compaction(min_small_files=4)),
 )

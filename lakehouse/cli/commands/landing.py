@@ -7,10 +7,12 @@ import click
 from lakehouse.cli.context import LakeContext, complete_table, open_declared
 from lakehouse.cli.output import json_option, show, write_json
 from lakehouse.cli.spark_server import driver_for_command
+from lakehouse.core.declaration.landing import Landing
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.errors import Refused
-from lakehouse.core.ingest.batches import ingest_app_id
-from lakehouse.engine.journal.landed_batches import LandedBatches
+from lakehouse.core.ingest.batches import choose_batch, find_unfinished, ingest_app_id
+from lakehouse.engine.clock import now_ms
+from lakehouse.engine.journal.landed_batches import LandedBatches, landed_files
 
 
 @click.command(
@@ -33,8 +35,14 @@ def landing_command(table: str, arrived: int | None, as_json: bool) -> None:
         raise Refused(f"landing {table}: it is made from other tables; accepted: a table that is loaded from landed files")
     if arrived is not None:
         _record(opened, wanted, arrived)
-    document = _document(opened, wanted, wanted.source.prefix)
-    write_json(document) if as_json else show(f"{wanted.key}: {document['sentence']}")
+    document = _document(opened, wanted, wanted.source)
+    write_json(document) if as_json else _print(document)
+
+
+def _print(document: dict[str, Any]) -> None:
+    for sentence in (document["sentence"], document["next"]):
+        if sentence is not None:
+            show(f"{document['table']}: {sentence}")
 
 
 def _record(opened: LakeContext, table: Table, arrived: int) -> None:
@@ -46,22 +54,29 @@ def _record(opened: LakeContext, table: Table, arrived: int) -> None:
         record_arrived(opened.lake, connect(settings), table, arrived)
 
 
-def _document(opened: LakeContext, table: Table, prefix: str) -> dict[str, Any]:
-    ledger = LandedBatches(opened.lake.store, table.key, prefix=prefix).ledger()
+def _document(opened: LakeContext, table: Table, landing: Landing) -> dict[str, Any]:
+    batches = LandedBatches(opened.lake.store, table.key, prefix=landing.prefix)
+    ledger = batches.ledger()
     facts = opened.lake.facts(table.key)
     planned = 0 if ledger.newest is None else ledger.newest.number
     arrived = None if facts is None else facts.snapshot.transactions.get(ingest_app_id(table.key))
     holds = "there is no table yet" if facts is None else f"its log says that it holds the batches up to {arrived}"
     if facts is not None and arrived is None:
         holds = "its log does not tell which of them it holds"
+    following = None
+    if facts is None or arrived is not None or not ledger.last_taken:
+        unfinished = find_unfinished(ledger, table.write, arrived=arrived or 0, read=batches.batch)
+        listing = landed_files(opened.lake.store, landing)
+        following = choose_batch(listing, ledger, landing, table.write, unfinished=unfinished, now_ms=now_ms()).sentence
     known = sum(each.is_taken for each in ledger.seen.values())
     taken = known + len(ledger.forgotten)
     return {
         "table": table.key,
-        "prefix": prefix,
+        "prefix": landing.prefix,
         "planned": planned,
         "arrived": arrived,
         "files_taken": taken,
         "files_set_aside": len(ledger.seen) - known,
-        "sentence": f"{planned} batch(es) of {taken} file(s) below {prefix} were planned, {holds}",
+        "next": following,
+        "sentence": f"{planned} batch(es) of {taken} file(s) below {landing.prefix} were planned, {holds}",
     }

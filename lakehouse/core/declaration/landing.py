@@ -1,18 +1,37 @@
 """What a declaration says of the files that are landed for a table."""
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 
 from lakehouse.core.changes.sources import type_of_changes
 from lakehouse.core.declaration.column_names import check_columns, field_names
 from lakehouse.core.declaration.compaction_policy import LAYERS, MIB
-from lakehouse.core.declaration.knobs import check_knobs, knob, whole
+from lakehouse.core.declaration.knobs import AMOUNT, YES_OR_NO, Accepts, check_knobs, knob, whole
 from lakehouse.core.errors import Refused
 
 _PREFIX = re.compile(r"(?:[A-Za-z0-9][A-Za-z0-9_.=-]*/)+")
 # Folders that the lake writes itself; a vacuum takes what it finds in a table's folder and no log has.
 _OWN_FOLDERS = (*LAYERS, "quarantine", "inventory")
-_SUFFIXES = {"json": (".json", ".jsonl", ".json.gz", ".jsonl.gz"), "csv": (".csv", ".csv.gz")}
+_TEXT_SUFFIXES = {"json": (".json", ".jsonl"), "csv": (".csv",)}
+_SUFFIXES = {
+    **{name: tuple(f"{each}{packed}" for packed in ("", ".gz", ".zst") for each in own) for name, own in _TEXT_SUFFIXES.items()},
+    "parquet": (".parquet",),
+    "avro": (".avro",),
+}
+
+
+def _is_encoding(name: object) -> bool:
+    try:
+        "".encode(str(name))  # of codecs that are no encodings of text, it takes none
+    except LookupError:
+        return False
+    return True
+
+
+# Without the backslash, which escapes, and what numbers and names are made of.
+_SIGN = re.compile(r"[\x01\t!-*,/:-@\[\]^`{-~]")
+_ONE_SIGN = Accepts("one ASCII character that is in no name or number, and no backslash", lambda value: bool(_SIGN.fullmatch(str(value))))
+_ENCODING = Accepts("an encoding that Python knows, like utf-16 or cp1252", _is_encoding)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,10 +49,18 @@ class Landing:
     derived: dict[str, str] = field(default_factory=dict[str, str])
     required: tuple[str, ...] = ()
     null_value: str | None = None
+    delimiter: str = knob(",", _ONE_SIGN, "CSV: what separates two fields")
+    quote: str = knob('"', _ONE_SIGN, "CSV: what a field may stand between; doubled inside it, it stands for itself")
+    header: bool = knob(True, YES_OR_NO, "CSV: the first record names the columns, and has to name those of the schema in their order")
+    encoding: str = knob("utf-8", _ENCODING, "JSON and CSV: how text is written; a file that is not is set aside")
     changes: type_of_changes | None = None
     max_batch_files: int = knob(2_000, whole(1), "a batch takes at most so many files")
     max_batch_bytes: int = knob(512 * MIB, whole(1), "a batch of several files takes at most so many bytes, unpacked four times as many")
     max_file_bytes: int = knob(256 * MIB, whole(1), "a larger file, or one that unpacks to more than four times as much, is set aside")
+
+    release_files: int = knob(1, whole(1), "the sensor has a batch loaded as soon as so many files wait")
+    release_bytes: int = knob(0, whole(1, or_zero=True), "or as soon as they have so many bytes together. 0: their bytes do not count")
+    release_minutes: float = knob(0, AMOUNT, "or as soon as the oldest of them has waited so long; wanted where `release_files` is above 1")
 
     def __post_init__(self) -> None:
         if self.format not in _SUFFIXES:
@@ -45,20 +72,34 @@ class Landing:
             near = f"landing/{self.prefix.partition('/')[2]}"
             raise Refused(f"Landing.prefix is {self.prefix!r}; {top}/ holds the lake's own tables; accepted: another folder, like {near}")
         check_knobs(self)
+        if self.release_files > 1 and not self.release_minutes:
+            raise Refused(
+                f"Landing.release_files is {self.release_files} and release_minutes is 0: the last files of a day would wait for ever; "
+                "accepted: release_minutes beside it"
+            )
+        self._check_text()
         self._check_columns()
 
+    def _check_text(self) -> None:
+        plain = {each.name: each.default for each in fields(self) if each.name in ("delimiter", "quote", "header", "encoding")}
+        turned = [name for name, default in plain.items() if getattr(self, name) != default]
+        if turned and not (self.format == "csv" or (self.format == "json" and turned == ["encoding"])):
+            raise Refused(f"Landing.{turned[0]} is {getattr(self, turned[0])!r} beside format {self.format!r}; accepted: without it")
+        if self.delimiter == self.quote:
+            raise Refused(f"Landing.delimiter and quote are both {self.quote!r}; accepted: two characters")
+
     def _check_columns(self) -> None:
-        fields = field_names(self.schema)
-        if not fields:
+        names = field_names(self.schema)
+        if not names:
             raise Refused(f"Landing.schema is {self.schema!r}; accepted: a Spark DDL string, like 'order_id STRING, placed_at TIMESTAMP'")
-        check_columns("Landing.schema and derived", (*fields, *self.derived))
-        check_columns("Landing.required", self.required, among=fields)
-        if own := [name for name in (*fields, *self.derived) if name.startswith("_")]:
+        check_columns("Landing.schema and derived", (*names, *self.derived))
+        check_columns("Landing.required", self.required, among=names)
+        if own := [name for name in (*names, *self.derived) if name.startswith("_")]:
             raise Refused(f"Landing column {own[0]!r} starts with _, as the lake's own columns do; accepted: {own[0].lstrip('_')!r}")
         if empty := [name for name, expression in self.derived.items() if not expression.strip()]:
             raise Refused(f"Landing.derived[{empty[0]!r}] is empty; accepted: an SQL expression over the fields")
         if self.changes is not None:
-            self.changes.check_against(fields, self.format)
+            self.changes.check_against(names, self.format)
 
     @property
     def suffixes(self) -> tuple[str, ...]:
@@ -66,10 +107,15 @@ class Landing:
         return _SUFFIXES[self.format]
 
     @property
+    def records_are_csv(self) -> bool:
+        """Whether a staged record is CSV; else it is a JSON object, also where the file is Parquet or Avro."""
+        return self.format == "csv"
+
+    @property
     def column_names(self) -> tuple[str, ...]:
         """The columns that a transform finds, without the lake's own: the schema's fields, then the derived ones."""
-        fields = field_names(self.schema)
-        return (*(fields if self.changes is None else self.changes.row_fields(fields)), *self.derived)
+        names = field_names(self.schema)
+        return (*(names if self.changes is None else self.changes.row_fields(names)), *self.derived)
 
 
 def _near_prefix(prefix: str) -> str:

@@ -17,6 +17,7 @@ from operator import attrgetter
 
 from lakehouse.core.declaration.landing import Landing
 from lakehouse.core.declaration.table import Overwrite, type_of_write
+from lakehouse.core.ingest.release import Waiting, released_by, why_waiting
 from lakehouse.core.reasons import Explained, Reason
 
 # Among ten million names, that a new one shares its fingerprint with any of them has a chance of one in a million million.
@@ -99,12 +100,14 @@ class Ledger:
 class BatchPlan(Explained):
     """The next batch, or `None` with the reason to wait. `is_new`: its files must be read and its manifest be written before its rows.
 
-    `superseded` are files that are set aside with a new batch if one of its files turns out to be good.
+    `superseded` are files that are set aside with a new batch if one of its files turns out to be good. `left` is how many files wait for
+    the batches after it.
     """
 
     batch: Batch | None
     is_new: bool
     superseded: tuple[SetAside, ...] = ()
+    left: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -145,9 +148,17 @@ def find_unfinished(ledger: Ledger, write: type_of_write, *, arrived: int, read:
 
 
 def choose_batch(
-    listing: Sequence[LandedFile], ledger: Ledger, landing: Landing, write: type_of_write, *, unfinished: Batch | None
+    listing: Sequence[LandedFile],
+    ledger: Ledger,
+    landing: Landing,
+    write: type_of_write,
+    *,
+    unfinished: Batch | None,
+    now_ms: int | None = None,
 ) -> BatchPlan:
     """The next batch: the `unfinished` one (see `find_unfinished`), or else what is new in `listing`.
+
+    With `now_ms` it may have to wait by the release policy of the landing; without it somebody has asked for it.
 
     Names that start with `.` or `_`, at any level, are unfinished or private and never looked at. Set aside are files of another kind,
     files over the landing's limit, files that changed after they were taken and, for an `Overwrite`, all but the newest by name, be they
@@ -158,6 +169,11 @@ def choose_batch(
     fresh = [file for file in sorted(listing, key=attrgetter("name")) if _is_public(file.name) and not _is_settled(file, ledger, landing)]
     if not fresh:
         return BatchPlan(batch=None, is_new=False, explanation=Reason.NOTHING_LANDED.explain(seen=len(ledger.seen)))
+    total_bytes, oldest_ms = sum(file.size_bytes for file in fresh), min(file.modified_ms for file in fresh)
+    waiting = Waiting(count=len(fresh), size_bytes=total_bytes, oldest_ms=oldest_ms)
+    released = "" if now_ms is None else released_by(waiting, landing, now_ms)
+    if released is None:
+        return BatchPlan(batch=None, is_new=False, explanation=why_waiting(waiting, landing))
     problems = {file.name: problem for file in fresh if (problem := _problem(file, ledger, landing))}
     taken, superseded = _take([file for file in fresh if file.name not in problems], ledger, landing, write)
     batch = Batch(
@@ -166,7 +182,8 @@ def choose_batch(
         set_aside=tuple(_set_aside(file, *problems[file.name]) for file in fresh if file.name in problems),
         prefix=landing.prefix,
     )
-    return _plan(batch, is_new=True, reason=Reason.BATCH_READY, superseded=tuple(superseded))
+    left = len(fresh) - len(taken) - len(problems) - len(superseded)
+    return replace(_plan(batch, is_new=True, reason=Reason.BATCH_READY, superseded=tuple(superseded), more=released), left=left)
 
 
 def judge_file(file: LandedFile, known: KnownFile | None, read: FileRead, *, is_overwrite: bool) -> LandedFile | SetAside:
@@ -195,10 +212,10 @@ def settle_batch(plan: BatchPlan, judged: Sequence[LandedFile | SetAside], *, ro
     return replace(plan.batch, files=files, set_aside=(*plan.batch.set_aside, *aside, *superseded))
 
 
-def _plan(batch: Batch, *, is_new: bool, reason: Reason, superseded: tuple[SetAside, ...] = ()) -> BatchPlan:
+def _plan(batch: Batch, *, is_new: bool, reason: Reason, superseded: tuple[SetAside, ...] = (), more: str = "") -> BatchPlan:
     total = sum(file.size_bytes for file in batch.files)
     explanation = reason.explain(files=len(batch.files), bytes=total, batch=batch.number, set_aside=len(batch.set_aside) + len(superseded))
-    return BatchPlan(batch=batch, is_new=is_new, explanation=explanation, superseded=superseded)
+    return BatchPlan(batch=batch, is_new=is_new, explanation=replace(explanation, more=more), superseded=superseded)
 
 
 def _is_public(name: str) -> bool:

@@ -9,15 +9,21 @@ record is given, so that all of its records are known or none.
 - Memory holds one chunk and one record, whatever a file unpacks to.
 """
 
+import codecs
 import csv
 import gzip
 import json
 import re
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator
+from functools import cache
 from io import BytesIO
 from itertools import chain
 from typing import NamedTuple
+
+from lakehouse.core.changes.sources import Dms
+from lakehouse.core.declaration.column_names import field_names
+from lakehouse.core.declaration.landing import Landing
 
 MIB = 1024 * 1024
 # Jackson, which parses JSON for Spark, takes no text of more than 20,000,000 characters.
@@ -28,9 +34,6 @@ _CHUNK_BYTES = 4 * MIB
 _SHOWN_BYTES = 1_000
 _UTF_8_MARK = b"\xef\xbb\xbf"
 _OTHER_MARKS = {b"\xff\xfe\x00\x00": "UTF-32", b"\x00\x00\xfe\xff": "UTF-32", b"\xff\xfe": "UTF-16", b"\xfe\xff": "UTF-16"}
-# Source: RFC 4180, section 2; a field without quotes may hold some behind its first character, and blanks may follow a closing quote.
-_FIELD = rb'(?:"(?:[^"]++|"")*+"[ \t]*+|[^",\r\n][^,\r\n]*+|)'
-_CSV_RECORD = re.compile(rb"(%b(?:,%b)*+)(\r\n|\n|\r|\Z)" % (_FIELD, _FIELD))
 _ESCAPED_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 _LINE_BREAK = re.compile(rb"\r\n|\n|\r")
 
@@ -40,6 +43,13 @@ def _no_constant(name: str) -> object:
 
 
 _JSON = json.JSONDecoder(parse_constant=_no_constant)
+
+
+class Compression(NamedTuple):
+    """How a file is packed: its name, and what gives the content in pieces."""
+
+    name: str
+    unpack: Callable[[bytes], Iterator[bytes]]
 
 
 class Unreadable(Exception):
@@ -58,22 +68,49 @@ class Record(NamedTuple):
     is_object: bool = False
 
 
-def read_records(
-    data: bytes, *, format: str, columns: Sequence[str], packed: bool, max_content_bytes: int, is_from_dms: bool = False
-) -> Iterator[Record]:
-    """The records of a file's bytes, in order; blank lines are left out.
+def read_records(data: bytes, landing: Landing, *, compression: Compression | None = None, max_content_bytes: int) -> Iterator[Record]:
+    """The records of a text file's bytes, in order; blank lines are left out.
 
-    `format` is `json` or `csv`; a CSV file begins with a header that names `columns` in order. A file `is_from_dms` may have no header, and
-    may lack the first column, the operation: its records are then given with an empty one. `packed`: the bytes are gzip, of one member
-    or several, of at most `max_content_bytes` unpacked.
+    A CSV file begins with a header that names the fields of the schema in order, unless `landing` says that it has none. One of AWS DMS may
+    have no header, and may lack the first column, the operation: its records are then given with an empty one. Of compressed bytes at
+    most `max_content_bytes` are read unpacked.
 
     Raises:
-        Unreadable: before the first record: the gzip is damaged, cut short or too large, the encoding is another, or the header is.
+        Unreadable: before the first record: it is damaged, cut short or too large, the encoding is another, or the header is.
     """
-    chunks = _unmarked(_unpacked(data, max_content_bytes) if packed else _slices(data))
-    if format == "json":
-        return _json_records(chunks)
-    return _dms_records(chunks, columns) if is_from_dms else _csv_records(chunks, columns)
+    chunks = _slices(data) if compression is None else _unpacked(data, max_content_bytes, compression)
+    if landing.encoding.lower() not in ("utf-8", "utf8"):
+        for _ in _recoded(chunks, landing.encoding):
+            pass  # a file of another encoding shows it before its first record is given
+        chunks = _recoded(_slices(data) if compression is None else compression.unpack(data), landing.encoding)
+    if not landing.records_are_csv:
+        return _json_records(_unmarked(chunks))
+    return (_dms_records if isinstance(landing.changes, Dms) else _csv_records)(_unmarked(chunks), landing)
+
+
+def too_large(limit: int) -> Unreadable:
+    """The error for a file that unpacks to more than `limit` bytes."""
+    return Unreadable(f"it unpacks to more than {limit} bytes; land it in smaller files, or raise Landing.max_file_bytes")
+
+
+def gunzip(data: bytes) -> Iterator[bytes]:
+    """The content of gzip bytes, of one member or several."""
+    with gzip.GzipFile(fileobj=BytesIO(data)) as file:
+        while chunk := file.read(_CHUNK_BYTES):
+            yield chunk
+
+
+GZIP = Compression("gzip", gunzip)
+
+
+def _recoded(chunks: Iterator[bytes], encoding: str) -> Iterator[bytes]:
+    decoder = codecs.getincrementaldecoder(encoding)()
+    try:
+        for chunk in chunks:
+            yield decoder.decode(chunk).encode()
+        yield decoder.decode(b"", True).encode()
+    except UnicodeError as error:
+        raise Unreadable(f"it is not {encoding}, as Landing.encoding says ({error}); land it again, or declare what it is") from error
 
 
 def _slices(data: bytes) -> Iterator[bytes]:
@@ -81,25 +118,19 @@ def _slices(data: bytes) -> Iterator[bytes]:
         yield data[start : start + _CHUNK_BYTES]
 
 
-def _unpacked(data: bytes, limit: int) -> Iterator[bytes]:
-    """The content of a gzip file, which is read to its end once before, since damage may show at the end alone."""
+def _unpacked(data: bytes, limit: int, compression: Compression) -> Iterator[bytes]:
+    """The content of a packed file, which is read to its end once before, since damage may show at the end alone."""
     if not data:
-        raise Unreadable("it is empty, and a gzip file has at least a header; land it again")
+        raise Unreadable(f"it is empty, and a {compression.name} file has at least a header; land it again")
     size = 0
     try:
-        for chunk in _gunzip(data):
+        for chunk in compression.unpack(data):
             size += len(chunk)
             if size > limit:
-                raise Unreadable(f"it unpacks to more than {limit} bytes; land it in smaller files, or raise Landing.max_file_bytes")
+                raise too_large(limit)
     except (EOFError, OSError, zlib.error) as error:
-        raise Unreadable(f"its gzip is damaged after {size} unpacked bytes ({error}); land it again") from error
-    yield from _gunzip(data)
-
-
-def _gunzip(data: bytes) -> Iterator[bytes]:
-    with gzip.GzipFile(fileobj=BytesIO(data)) as file:
-        while chunk := file.read(_CHUNK_BYTES):
-            yield chunk
+        raise Unreadable(f"its {compression.name} is damaged after {size} unpacked bytes ({error}); land it again") from error
+    yield from compression.unpack(data)
 
 
 def _unmarked(chunks: Iterator[bytes]) -> Iterator[bytes]:
@@ -109,7 +140,7 @@ def _unmarked(chunks: Iterator[bytes]) -> Iterator[bytes]:
         first += chunk
     for mark, encoding in _OTHER_MARKS.items():
         if first.startswith(mark):
-            raise Unreadable(f"it begins with the byte order mark of {encoding}; land it as UTF-8")
+            raise Unreadable(f"it begins with the byte order mark of {encoding}; land it as UTF-8, or declare Landing.encoding")
     yield first.removeprefix(_UTF_8_MARK)
     yield from chunks
 
@@ -133,39 +164,54 @@ def _json_records(chunks: Iterator[bytes]) -> Iterator[Record]:
         yield _record(number, rest.rstrip(b"\r\n"))
 
 
-def _csv_records(chunks: Iterator[bytes], columns: Sequence[str]) -> Iterator[Record]:
-    records = _csv_record_bytes(chunks)
-    header = next(records, None)
-    wanted = ",".join(columns)
+def _csv_records(chunks: Iterator[bytes], landing: Landing) -> Iterator[Record]:
+    records = _csv_record_bytes(chunks, landing)
+    if not landing.header:
+        return records
+    columns, header = field_names(landing.schema), next(records, None)
+    wanted = landing.delimiter.join(columns)
     if header is None:
         raise Unreadable(f"it has no header; the header {wanted} is wanted")
-    if header.problem or _names_in(header.content) != [*columns]:
+    if header.problem or _names_in(header.content, landing) != [*columns]:
         raise Unreadable(f"its header is {_shown(header.content)!r} and not {wanted}")
-    yield from records
+    return records
 
 
-def _dms_records(chunks: Iterator[bytes], columns: Sequence[str]) -> Iterator[Record]:
+def _dms_records(chunks: Iterator[bytes], landing: Landing) -> Iterator[Record]:
     """Source: AWS DMS user guide, "Using Amazon S3 as a target": `AddColumnName` (a header), `IncludeOpForFullLoad`; neither by default."""
-    records = _csv_record_bytes(chunks)
+    records = _csv_record_bytes(chunks, landing)
     first = next(records, None)
     if first is None:
         return
-    names, wanted = _names_in(first.content), [*columns]
+    names, wanted = _names_in(first.content, landing), [*field_names(landing.schema)]
     has_header = names in (wanted, wanted[1:])
     if not first.problem and len(names) not in (len(wanted), len(wanted) - 1):
-        raise Unreadable(f"its first record has {len(names)} field(s), {len(wanted)} are wanted: {','.join(wanted)}")
+        raise Unreadable(f"its first record has {len(names)} field(s), {len(wanted)} are wanted: {landing.delimiter.join(wanted)}")
     lacks_operation = not first.problem and len(names) == len(wanted) - 1
     for record in records if has_header else chain([first], records):
-        yield record._replace(content=b"," + record.content) if lacks_operation else record
+        yield record._replace(content=landing.delimiter.encode() + record.content) if lacks_operation else record
 
 
-def _csv_record_bytes(chunks: Iterator[bytes]) -> Iterator[Record]:
+@cache
+def _csv_record(delimiter: str, quote: str) -> re.Pattern[bytes]:
+    """What one record of CSV and its end look like.
+
+    Source: RFC 4180, section 2; a field without quotes may hold some behind its first character, and blanks may follow a closing quote.
+    """
+    sign, mark, blanks = re.escape(delimiter).encode(), re.escape(quote).encode(), " \t".replace(delimiter, "").encode()
+    quoted = rb"%b(?:[^%b]++|%b%b)*+%b[%b]*+" % (mark, mark, mark, mark, mark, blanks)
+    field = rb"(?:%b|[^%b%b\r\n][^%b\r\n]*+|)" % (quoted, mark, sign, sign)
+    return re.compile(rb"(%b(?:%b%b)*+)(\r\n|\n|\r|\Z)" % (field, sign, field))
+
+
+def _csv_record_bytes(chunks: Iterator[bytes], landing: Landing) -> Iterator[Record]:
+    pattern, blanks = _csv_record(landing.delimiter, landing.quote), " \t\v\f".replace(landing.delimiter, "").encode()
     number, rest = 1, b""
     for chunk in chunks:
         rest, place = rest + chunk, 0
-        while (found := _CSV_RECORD.match(rest, place)) and found.end() < len(rest) and len(found[1]) <= MAX_RECORD_BYTES:
+        while (found := pattern.match(rest, place)) and found.end() < len(rest) and len(found[1]) <= MAX_RECORD_BYTES:
             place = found.end()
-            if found[1].strip():
+            if found[1].strip(blanks):
                 yield Record(number, found[1])
             number += _line_breaks(found[0])
         rest = rest[place:]
@@ -173,9 +219,9 @@ def _csv_record_bytes(chunks: Iterator[bytes]) -> Iterator[Record]:
             break
     # The end of the file, or a record that is too long: what is still to come is only counted.
     place = 0
-    while (found := _CSV_RECORD.match(rest, place)) and place < len(rest) and len(rest) <= MAX_RECORD_BYTES:
+    while (found := pattern.match(rest, place)) and place < len(rest) and len(rest) <= MAX_RECORD_BYTES:
         place = found.end()
-        if found[1].strip():
+        if found[1].strip(blanks):
             yield Record(number, found[1])
         number += _line_breaks(found[0])
     if place < len(rest):
@@ -213,9 +259,10 @@ def _line_breaks(content: bytes) -> int:
     return len(_LINE_BREAK.findall(content))
 
 
-def _names_in(header: bytes) -> list[str]:
-    names = next(csv.reader([header.decode("utf-8", "replace")]), list[str]())
-    return [name.strip(' \t"') for name in names]
+def _names_in(header: bytes, landing: Landing) -> list[str]:
+    lines = [header.decode("utf-8", "replace")]
+    names = next(csv.reader(lines, delimiter=landing.delimiter, quotechar=landing.quote), list[str]())
+    return [name.strip(f" \t{landing.quote}") for name in names]
 
 
 def _shown(content: bytes) -> str:

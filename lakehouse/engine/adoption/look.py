@@ -1,5 +1,7 @@
 """A table that others write, looked at: its log, its health, what a compaction and a vacuum would do. Nothing is written."""
 
+from threading import Lock
+
 from lakehouse.core.adoption.adopted import Adopted
 from lakehouse.core.adoption.adopted_file import adopted_table
 from lakehouse.core.adoption.finding import TableFinding
@@ -10,6 +12,9 @@ from lakehouse.core.vacuum import VacuumPlan
 from lakehouse.engine.adoption.find import no_table
 from lakehouse.engine.table_health import health_of
 from lakehouse.engine.vacuum import LakeFacts, plan
+
+# What a run of vacuums knows of all tables is one thread's; tables are looked at by several.
+_ONE_AT_A_TIME = Lock()
 
 
 def look_at(run: LakeFacts, table: Table, *, known_as: str = "") -> TableFinding:
@@ -43,7 +48,8 @@ def look_at(run: LakeFacts, table: Table, *, known_as: str = "") -> TableFinding
 
 def _vacuum(run: LakeFacts, table: Table) -> VacuumPlan | str:
     try:
-        return plan(run, table) or "there is no table"
+        with _ONE_AT_A_TIME:
+            return plan(run, table) or "there is no table"
     except LakehouseError as error:
         return str(error)
 

@@ -18,12 +18,13 @@
 - An `Overwrite` replaces the table only by at least one row.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from lakehouse.core.declaration.compaction_policy import MIB
+from lakehouse.core.compaction.target_size import target_in_force, write_history_of
+from lakehouse.core.declaration.compaction_policy import policy_for
 from lakehouse.core.declaration.landing import Landing
 from lakehouse.core.declaration.strategy_properties import OPTIMIZE_WRITE
 from lakehouse.core.declaration.table import Overwrite, Table
@@ -42,6 +43,7 @@ from lakehouse.core.ingest.batches import (
     settle_batch,
 )
 from lakehouse.core.ingest.outcome import WriteOutcome
+from lakehouse.core.ingest.release import count_outputs
 from lakehouse.core.reasons import Explanation, Reason
 from lakehouse.engine.changes.apply import applied_count, apply_changes, table_columns
 from lakehouse.engine.changes.deleted_keys import forget_replaced
@@ -54,14 +56,12 @@ from lakehouse.engine.ingest.parse_lines import count_lines, parse_lines, table_
 from lakehouse.engine.ingest.quarantine import quarantine, quarantine_arrived
 from lakehouse.engine.ingest.staging import clear_staged, is_staged, stage, staged_paths
 from lakehouse.engine.ingest.table_properties import declared_properties
-from lakehouse.engine.journal.landed_batches import LandedBatches
+from lakehouse.engine.journal.landed_batches import LandedBatches, landed_files
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.spark.session_settings import ANSI, session_confs
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-
-_OUTPUT_BYTES = 128 * MIB
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,15 +93,17 @@ class _Planned:
     batches: LandedBatches
 
 
-def load(lake: Lake, spark: "SparkSession", table: Table, facts: TableFacts | None) -> WriteOutcome:
+def load(lake: Lake, spark: "SparkSession", table: Table, facts: TableFacts | None, tell: Callable[[str], None]) -> WriteOutcome:
     """Everything that has landed for `table` so far, in one or more batches; `facts` is the table now, whose guard the caller holds.
+
+    `tell` is given a sentence after each batch.
 
     Raises:
         Broken: the table does not tell which batches it holds, or a file of a batch that did not arrive is gone or changed.
         Refused: the table that is there has other columns than its declaration, or forgets which batches it holds.
     """
     landing = _landing(table)
-    listing = {file.name: file for file in _listing(lake, landing)}
+    listing = {file.name: file for file in landed_files(lake.store, landing)}
     lying, batches = {f"{landing.prefix}{name}" for name in listing}, LandedBatches(lake.store, table.key, prefix=landing.prefix)
     before = facts
     loaded: list[_Loaded] = []
@@ -112,6 +114,7 @@ def load(lake: Lake, spark: "SparkSession", table: Table, facts: TableFacts | No
             else:
                 batch, lines = _read_again(lake, spark, table, planned.plan.batch)
             known, facts = facts, _write(lake, spark, table, batch, lines, facts)
+            tell(f"{table.key}: batch {batch.number}: {len(batch.files)} files, {lines.row_count} rows; {planned.plan.left} files wait")
             superseded = _superseded(table, batch, lines, before=known, after=facts)
             loaded.append(_Loaded(batch=batch, reason=planned.plan.reason, quarantined=lines.bad_count, superseded=superseded))
     arrived = 0 if facts is None else facts.snapshot.transactions.get(ingest_app_id(table.key), 0)
@@ -225,7 +228,7 @@ def _write(lake: Lake, spark: "SparkSession", table: Table, batch: Batch, lines:
     if lines.changes is not None:
         apply_changes(lake, spark, table, batch.number, lines.frame, lines.changes, facts)
     else:
-        _write_rows(lake, table, batch, lines.frame, facts)
+        _write_rows(lake, table, batch, lines, facts)
     after = lake.facts(table.key)
     check_arrived(table, batch.number, None if lines.changes else lines.row_count, before=facts, after=after)
     return after
@@ -238,10 +241,11 @@ def _superseded(table: Table, batch: Batch, lines: _Lines, *, before: TableFacts
     return lines.changes.rows + lines.changes.key_changes - applied_count(table, before=before, after=after)
 
 
-def _write_rows(lake: Lake, table: Table, batch: Batch, lines: "DataFrame", facts: TableFacts | None) -> None:
-    good = table_rows(lines, _landing(table))
+def _write_rows(lake: Lake, table: Table, batch: Batch, lines: _Lines, facts: TableFacts | None) -> None:
+    assert lines.frame is not None
+    good = table_rows(lines.frame, _landing(table))
     commit_rows.write_frame(
-        good if _is_shuffled(facts) else _arranged(good, table, batch),
+        good if _is_shuffled(facts) else _arranged(good, table, batch, lines.row_count, facts),
         lake.settings.table_uri(table.key),
         mode="overwrite" if isinstance(table.write, Overwrite) else "append",
         transaction=commit_rows.Transaction(app_id=ingest_app_id(table.key), version=batch.number),
@@ -255,24 +259,22 @@ def _is_shuffled(facts: TableFacts | None) -> bool:
     return facts is not None and facts.snapshot.properties.get(OPTIMIZE_WRITE) == "true"
 
 
-def _arranged(frame: "DataFrame", table: Table, batch: Batch) -> "DataFrame":
-    """The rows so that a batch writes as few files as it can: one per partition, or one for each so many landed bytes."""
+def _arranged(frame: "DataFrame", table: Table, batch: Batch, row_count: int, facts: TableFacts | None) -> "DataFrame":
+    """The rows so that a batch writes as few files as it can: one per partition, or as many as reach the table's target size."""
     by = commit_rows.partition_columns(table)
     if by:
         return frame.repartition(*[frame[name] for name in by])
-    return frame.coalesce(1 + sum(file.size_bytes for file in batch.files) // _OUTPUT_BYTES)
+    landed_bytes = sum(file.size_bytes for file in batch.files)
+    policy = policy_for(table.layer, table.compaction)
+    if facts is None:
+        return frame.coalesce(count_outputs(landed_bytes, row_count, (), target_in_force(0, policy, write_history_of(None))))
+    target = target_in_force(facts.snapshot.size_bytes, policy, write_history_of(facts.history))
+    return frame.coalesce(count_outputs(landed_bytes, row_count, facts.snapshot.files, target))
 
 
 def _landing(table: Table) -> Landing:
     assert table.source is not None
     return table.source
-
-
-def _listing(lake: Lake, landing: Landing) -> list[LandedFile]:
-    return [
-        LandedFile(name=file.name.removeprefix(landing.prefix), size_bytes=file.size_bytes, modified_ms=file.modified_ms)
-        for file in lake.store.list(landing.prefix.rstrip("/"))
-    ]
 
 
 def _explain(loaded: Sequence[_Loaded]) -> Explanation:

@@ -18,13 +18,19 @@ REASON = "_lakehouse_reason"
 IS_OBJECT = "_lakehouse_is_object"
 _GLOB = re.compile(r"[\[\]{}*?\\]")  # Spark takes a path with these for a pattern, and with a backslash before each for a name
 OWN = ("_source_file", "_source_line", "_landed_at")
+_NOT_JSON, _UNFIT, _MISSING = "not JSON", "a field does not fit the schema", "required field "
 
 
 def parse_lines(spark: "SparkSession", landing: Landing, paths: Sequence[str]) -> "DataFrame":
-    """One row per staged record: the fields, derived columns, where it came from, its text, and a reason if it is no row."""
+    """`parse_records` of the staged records of a batch."""
+    return parse_records(landing, staged_lines(spark, paths))
+
+
+def parse_records(landing: Landing, lines: "DataFrame") -> "DataFrame":
+    """One row per line of `named_lines`: the fields, derived columns, where it came from, its text, and a reason if it is no row."""
     from pyspark.sql import functions as F  # noqa: N812
 
-    parsed = staged_lines(spark, paths).withColumn("_parsed", _parsed(landing))
+    parsed = lines.withColumn("_parsed", _parsed(landing))
     fields = field_names(landing.schema)
     spread = parsed.select(*[_field(name, landing, parsed) for name in fields], *OWN, RAW, _why_not_a_row(landing).alias(REASON))
     derived = [F.expr(expression).alias(name) for name, expression in landing.derived.items()]
@@ -33,7 +39,11 @@ def parse_lines(spark: "SparkSession", landing: Landing, paths: Sequence[str]) -
 
 def staged_lines(spark: "SparkSession", paths: Sequence[str]) -> "DataFrame":
     """One row per staged record: where it came from, its text, whether it is a JSON object, and a reason if it cannot be a row."""
-    lines = spark.read.schema(STAGED_SCHEMA).parquet(*[literal_path(path) for path in paths])
+    return named_lines(spark.read.schema(STAGED_SCHEMA).parquet(*[literal_path(path) for path in paths]))
+
+
+def named_lines(lines: "DataFrame") -> "DataFrame":
+    """Records with the columns of `STAGED_SCHEMA`, under names that no field of a file has."""
     renamed = {"source_file": OWN[0], "line": OWN[1], "landed_at": OWN[2], "raw": RAW, "problem": REASON, "is_object": IS_OBJECT}
     return lines.withColumnsRenamed(renamed)
 
@@ -59,6 +69,11 @@ def quarantined_lines(lines: "DataFrame") -> "DataFrame":
     return lines.where(f"{REASON} IS NOT NULL").select(*[F.col(name).alias(alias) for alias, name in own])
 
 
+def is_of_the_declaration(reason: "Column") -> "Column":
+    """Whether the declaration gave this reason, so that another one may find a row in the line's text; any other text may be cut short."""
+    return reason.isin(_NOT_JSON, _UNFIT) | reason.startswith(_MISSING)
+
+
 def literal_path(path: str) -> str:
     """A path as Spark's file readers take it for itself and not for a pattern."""
     return _GLOB.sub(r"\\\g<0>", path)
@@ -69,10 +84,10 @@ def _parsed(landing: Landing) -> "Column":
 
     schema = f"{landing.schema}, {CORRUPT} STRING"
     options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT}
-    if landing.format == "json":
+    if not landing.records_are_csv:
         return F.from_json(RAW, schema, options)
     # RFC 4180, section 2.7: a quote inside quotes is doubled. `multiLine`: line breaks inside quotes stay as they are.
-    options |= {"escape": '"', "multiLine": "true"}
+    options |= {"sep": landing.delimiter, "quote": landing.quote, "escape": landing.quote, "multiLine": "true"}
     return F.from_csv(F.col(RAW), schema, options if landing.null_value is None else {**options, "nullValue": landing.null_value})
 
 
@@ -80,7 +95,7 @@ def _field(name: str, landing: Landing, lines: "DataFrame") -> "Column":
     from pyspark.sql import functions as F  # noqa: N812
 
     value = F.col(f"_parsed.{statements.quote(name)}")
-    if landing.format == "json" and landing.null_value is not None and lines.select(value).schema[0].dataType.typeName() == "string":
+    if not landing.records_are_csv and landing.null_value is not None and lines.select(value).schema[0].dataType.typeName() == "string":
         value = F.nullif(value, F.lit(landing.null_value))
     return value.alias(name)
 
@@ -89,11 +104,11 @@ def _why_not_a_row(landing: Landing) -> "Column":
     from pyspark.sql import functions as F  # noqa: N812
 
     why = F.when(F.col(REASON).isNotNull(), F.col(REASON))
-    if landing.format == "json":
-        why = why.when(~F.col(IS_OBJECT) & ~is_one_object(), "not JSON")
-    why = why.when(F.col(f"_parsed.{CORRUPT}").isNotNull(), "a field does not fit the schema")
+    if not landing.records_are_csv:
+        why = why.when(~F.col(IS_OBJECT) & ~is_one_object(), _NOT_JSON)
+    why = why.when(F.col(f"_parsed.{CORRUPT}").isNotNull(), _UNFIT)
     for name in landing.required:
-        why = why.when(_field_is_missing(name, landing), f"required field {name} is missing")
+        why = why.when(_field_is_missing(name, landing), f"{_MISSING}{name} is missing")
     return why
 
 

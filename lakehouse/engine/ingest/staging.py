@@ -12,11 +12,10 @@ from io import BytesIO
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from lakehouse.core.changes.sources import Dms
-from lakehouse.core.declaration.column_names import field_names
 from lakehouse.core.declaration.landing import Landing
 from lakehouse.core.ingest.batches import Batch, FileRead, LandedFile
-from lakehouse.core.ingest.records import MIB, Record, Unreadable, read_records
+from lakehouse.core.ingest.records import GZIP, MIB, Record, Unreadable, read_records
+from lakehouse.engine.ingest.landed_rows import ZSTD, read_rows
 from lakehouse.engine.store import Store
 
 # What Spark reads; the columns of `_SCHEMA`.
@@ -37,6 +36,7 @@ _PART_BYTES = 16 * MIB
 _READ_AT_ONCE_BYTES, _READ_AT_ONCE_FILES = 32 * MIB, 256
 # Unpacked, files may have so many times the bytes that they may have as they landed: a bound for memory, disk and time.
 _UNPACKED_TIMES = 4
+_COMPRESSIONS = {"gz": GZIP, "zst": ZSTD}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,22 +92,21 @@ def clear_staged(store: Store, table_key: str) -> None:
 
 
 def _staged(parts: "_Parts", file: LandedFile, data: bytes, found: FileRead, landing: Landing, prefix: str) -> FileRead:
-    records = read_records(
-        data,
-        format=landing.format,
-        columns=field_names(landing.schema),
-        packed=file.name.endswith(".gz"),
-        max_content_bytes=_UNPACKED_TIMES * landing.max_file_bytes,
-        is_from_dms=isinstance(landing.changes, Dms),
-    )
     path, count = f"{prefix}{file.name}", 0
     try:
-        for record in records:
+        for record in _records(file.name, data, landing):
             parts.add(path, file.modified_ms, record)
             count += 1
     except Unreadable as error:
         return FileRead(size_bytes=found.size_bytes, digest=found.digest, problem=str(error))
     return FileRead(size_bytes=found.size_bytes, digest=found.digest, record_count=count)
+
+
+def _records(name: str, data: bytes, landing: Landing) -> Iterator[Record]:
+    limit = _UNPACKED_TIMES * landing.max_file_bytes
+    if landing.format in ("json", "csv"):
+        return read_records(data, landing, compression=_COMPRESSIONS.get(name.rpartition(".")[2]), max_content_bytes=limit)
+    return read_rows(data, landing.format, max_content_bytes=limit)
 
 
 def _contents(store: Store, batch: Batch) -> Iterator[tuple[LandedFile, bytes | None]]:

@@ -14,7 +14,7 @@
 
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import reduce
 from typing import TYPE_CHECKING, assert_never
@@ -45,8 +45,8 @@ _FILE_GONE = "FAILED_READ_FILE.FILE_NOT_EXIST"
 _CHANGE_COLUMNS = ("_change_type", "_commit_version", "_commit_timestamp")
 
 
-def write_table(lake: Lake, spark: "SparkSession", table: Table) -> WriteOutcome:
-    """What one run of the table's write did, or why it did nothing.
+def write_table(lake: Lake, spark: "SparkSession", table: Table, *, tell: Callable[[str], None] = lambda _: None) -> WriteOutcome:
+    """What one run of the table's write did, or why it did nothing; `tell` is given a sentence after each batch of landed files.
 
     Raises:
         Refused: others write the table; an input is not there yet, or the table that is there has other columns than its declaration.
@@ -61,7 +61,7 @@ def write_table(lake: Lake, spark: "SparkSession", table: Table) -> WriteOutcome
         facts = lake.facts(table.key)
         with session_confs(spark, {OLD_VERSIONS_REFUSED: "false", HASH_MAPS: "true", **strategy_confs(table, facts)}):
             target = apply_strategy(lake, spark, table, facts)
-            return load(lake, spark, table, target) if table.source else _derive(lake, spark, table, target)
+            return load(lake, spark, table, target, tell) if table.source else _derive(lake, spark, table, target)
 
     with hold(lake, spark, table.key, owner=f"write of {table.key}"), translated():
         outcome = retry_conflicts(attempt)

@@ -20,8 +20,9 @@ import re
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
+from lakehouse.core.declaration.landing import Landing
 from lakehouse.core.errors import Broken, Transient
-from lakehouse.core.ingest.batches import Batch, Ledger
+from lakehouse.core.ingest.batches import Batch, LandedFile, Ledger
 from lakehouse.core.ingest.ledger_segments import LedgerSegment, extend_ledger, fold_batches, lost_files
 from lakehouse.engine.journal.batch_manifest import SNAPSHOT_EVERY, decode_manifest, decode_segment, encode_manifest, encode_segment
 from lakehouse.engine.store import Store
@@ -29,6 +30,14 @@ from lakehouse.engine.store import Store
 _NAME = re.compile(r"(segment-)?(\d{20})\.json")
 # A ledger costs at most so many reads more than one, and its segment is written anew once in so many batches.
 FOLD_EVERY = 32
+
+
+def landed_files(store: Store, landing: Landing) -> list[LandedFile]:
+    """Every file below a landing's prefix, sorted by name."""
+    return [
+        LandedFile(name=file.name.removeprefix(landing.prefix), size_bytes=file.size_bytes, modified_ms=file.modified_ms)
+        for file in store.list(landing.prefix)
+    ]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

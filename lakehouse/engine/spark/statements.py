@@ -128,9 +128,18 @@ def describe_detail(uri: str) -> str:
     return f"DESCRIBE DETAIL {path_table(uri)}"
 
 
-def delete_lines(uri: str, source_file: str) -> str:
-    """Takes the lines of a landed file out of a quarantine table."""
-    return f"DELETE FROM {path_table(uri)} WHERE source_file = {literal(source_file)}"  # noqa: S608  # both are quoted
+def delete_lines(uri: str, *, upto_batch: int, source_files: Sequence[str] = (), whole_files: bool = False) -> str:
+    """Takes out of a quarantine table what batches up to this one put there: of these files or of all; `whole_files` without the lines."""
+    condition = f"batch <= {int(upto_batch)}"
+    if source_files:
+        condition += f" AND source_file IN ({', '.join(map(literal, source_files))})"
+    return f"DELETE FROM {path_table(uri)} WHERE {condition}{' AND line IS NULL' if whole_files else ''}"  # noqa: S608  # all are quoted
+
+
+def delete_loaded_lines(uri: str, loaded: str) -> str:
+    """Takes the lines that the view `loaded` names (source_file, line) out of a quarantine table."""
+    same = "target.source_file = source.source_file AND target.line = source.line"
+    return f"MERGE INTO {path_table(uri)} AS target USING {quote(loaded)} AS source ON {same} WHEN MATCHED THEN DELETE"
 
 
 def restore(uri: str, version: int) -> str:

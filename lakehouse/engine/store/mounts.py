@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 
 from lakehouse.core.errors import Refused
 from lakehouse.core.inventory import StoredObject
-from lakehouse.engine.store.interface import Store, StoredFile, checked_name
+from lakehouse.engine.store.interface import Store, StoredFile
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,10 +119,7 @@ class MountedStore:
         layer, _, below = name.partition("/")
         table, _, rest = below.partition("/")
         key = f"{layer}/{table}"
-        mount = self.mounts.get(key)
-        if mount is not None and rest:
-            checked_name(rest.removesuffix("/"))
-        return key, mount, rest
+        return key, self.mounts.get(key), rest
 
     def _own(self, name: str) -> str:
         key, mount, _ = self._find(name)

@@ -179,7 +179,7 @@ def test_a_batch(story: FileHistory) -> None:
 
 
 WHY = {
-    "foreign": (landed("a.csv"), {}, "its name ends in none of .json, .jsonl, .json.gz, .jsonl.gz"),
+    "foreign": (landed("a.csv"), {}, "its name ends in none of .json, .jsonl, .json.gz, .jsonl.gz, .json.zst, .jsonl.zst"),
     "changed": (landed("a.json", size_bytes=11), {"a.json": 10}, "it had 10 bytes when it was taken and it has 11 now"),
     "large": (landed("a.json", size_bytes=1_001), {}, "it has 1001 bytes, at most 1000 are read"),
 }

@@ -4,25 +4,30 @@ import csv
 import gzip
 import io
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lakehouse.core.changes.sources import Dms
+from lakehouse.core.declaration.landing import Landing
 from lakehouse.core.ingest import records
-from lakehouse.core.ingest.records import Record, Unreadable, read_records
+from lakehouse.core.ingest.records import GZIP, Record, Unreadable, read_records
 
 COLUMNS = ("code", "n", "comment")
+CSV = Landing(prefix="landing/c/", format="csv", schema="code STRING, n INT, comment STRING")
+JSON = replace(CSV, format="json")
 HEADER = b"code,n,comment\n"
 LIMIT = 10_000_000
 
 
 def json_records(data: bytes, *, packed: bool = False, limit: int = LIMIT) -> list[Record]:
-    return [*read_records(data, format="json", columns=COLUMNS, packed=packed, max_content_bytes=limit)]
+    return [*read_records(data, JSON, compression=GZIP if packed else None, max_content_bytes=limit)]
 
 
-def csv_records(data: bytes) -> list[Record]:
-    return [*read_records(data, format="csv", columns=COLUMNS, packed=False, max_content_bytes=LIMIT)]
+def csv_records(data: bytes, landing: Landing = CSV) -> list[Record]:
+    return [*read_records(data, landing, max_content_bytes=LIMIT)]
 
 
 def test_lines_end_in_any_of_three_ways_and_blank_ones_are_left_out() -> None:
@@ -143,6 +148,30 @@ def test_a_csv_file_with_another_header_is_not_read(data: bytes, why: str) -> No
         csv_records(data)
 
 
+def test_a_file_without_a_header_begins_with_its_first_row() -> None:
+    assert csv_records(b"A,1,x\nB,2,y", replace(CSV, header=False)) == [(1, b"A,1,x", None, False), (2, b"B,2,y", None, False)]
+    assert csv_records(b"", replace(CSV, header=False)) == []
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "cp1252", "utf-8-sig", "shift_jis"])
+def test_text_of_another_encoding_is_read_as_declared(encoding: str) -> None:
+    text = "code;n;comment\nA;1;ソート\n" if encoding in ("utf-16", "shift_jis") else "code;n;comment\nA;1;é\n"
+    [record] = csv_records(text.encode(encoding), replace(CSV, delimiter=";", encoding=encoding))
+    assert record.content.decode() == text.splitlines()[1]
+
+
+@pytest.mark.parametrize("compression", [None, GZIP])
+def test_a_file_that_is_not_of_its_encoding_gives_no_record_at_all(
+    compression: records.Compression | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(records, "_CHUNK_BYTES", 100)
+    data, given_before = HEADER + b"A,1,x\n" * 1_000 + b"B,2,\x81\n", list[Record]()
+    packed = data if compression is None else gzip.compress(data)
+    with pytest.raises(Unreadable, match=r"it is not cp1252, as Landing.encoding says .*; land it again, or declare what it is"):
+        given_before.extend(read_records(packed, replace(CSV, encoding="cp1252"), compression=compression, max_content_bytes=LIMIT))
+    assert given_before == []
+
+
 def test_gzip_of_several_members_and_padding_is_one_file() -> None:
     data = gzip.compress(b'{"a": 1}\n{"b"') + gzip.compress(b": 2}\n") + gzip.compress(b"") + b"\0" * 8
     assert [record.content for record in json_records(data, packed=True)] == [b'{"a": 1}', b'{"b": 2}']
@@ -160,7 +189,7 @@ def test_a_damaged_gzip_gives_no_record_at_all(damage: str) -> None:
     }[damage]
     given_before = list[Record]()
     with pytest.raises(Unreadable, match="land it again"):
-        given_before.extend(read_records(data, format="json", columns=COLUMNS, packed=True, max_content_bytes=LIMIT))
+        given_before.extend(read_records(data, JSON, compression=GZIP, max_content_bytes=LIMIT))
     assert given_before == []
 
 
@@ -177,12 +206,23 @@ TEXT = st.one_of(
 )
 
 
-@given(rows=st.lists(st.tuples(TEXT, TEXT, TEXT), max_size=6), end=st.sampled_from(["\n", "\r\n", "\r"]), size=st.integers(1, 40))
-def test_every_row_of_a_csv_writer_is_one_record_on_its_line(rows: Sequence[tuple[str, ...]], end: str, size: int) -> None:
+SIGNS = [CSV, replace(CSV, delimiter=";"), replace(CSV, delimiter="\t", quote="'"), replace(CSV, delimiter="\x01", quote="|")]
+
+
+@given(
+    rows=st.lists(st.tuples(TEXT, TEXT, TEXT), max_size=6),
+    end=st.sampled_from(["\n", "\r\n", "\r"]),
+    size=st.integers(1, 40),
+    landing=st.sampled_from(SIGNS),
+)
+def test_every_row_of_a_csv_writer_is_one_record_on_its_line(
+    rows: Sequence[tuple[str, ...]], end: str, size: int, landing: Landing
+) -> None:
     file = io.StringIO(newline="")
     # By itself the writer puts no other line break into quotes than its own.
     quoting = csv.QUOTE_ALL if any(sign in value for row in rows for value in row for sign in "\r\n") else csv.QUOTE_MINIMAL
-    writer = csv.writer(file, lineterminator=end, quoting=quoting)
+    signs = {"delimiter": landing.delimiter, "quotechar": landing.quote}
+    writer = csv.writer(file, lineterminator=end, quoting=quoting, **signs)
     expected: list[tuple[int, list[str]]] = []
     for row in [COLUMNS, *rows]:
         line = file.getvalue().replace("\r\n", "\n").replace("\r", "\n").count("\n") + 1
@@ -190,12 +230,12 @@ def test_every_row_of_a_csv_writer_is_one_record_on_its_line(rows: Sequence[tupl
         expected.append((line, [*row]))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(records, "_CHUNK_BYTES", size)
-        found = csv_records(file.getvalue().encode())
-    assert [(record.line, parsed(record)) for record in found] == expected[1:]
+        found = csv_records(file.getvalue().encode(), landing)
+    assert [(record.line, parsed(record, **signs)) for record in found] == expected[1:]
 
 
-def parsed(record: Record) -> list[str]:
-    [row] = csv.reader(list(io.StringIO(record.content.decode(), newline="")))
+def parsed(record: Record, **signs: str) -> list[str]:
+    [row] = csv.reader(list(io.StringIO(record.content.decode(), newline="")), **signs)
     return row
 
 
@@ -203,9 +243,9 @@ def parsed(record: Record) -> list[str]:
 def test_any_bytes_are_read_or_refused_whatever_the_chunk(data: bytes, size: int) -> None:
     def outcome() -> list[object]:
         found: list[object] = []
-        for kind, packed, content in (("json", False, data), ("json", True, data), ("csv", False, data), ("csv", False, HEADER + data)):
+        for kind, packed, content in ((JSON, False, data), (JSON, True, data), (CSV, False, data), (CSV, False, HEADER + data)):
             try:
-                found.append([*read_records(content, format=kind, columns=COLUMNS, packed=packed, max_content_bytes=LIMIT)])
+                found.append([*read_records(content, kind, compression=GZIP if packed else None, max_content_bytes=LIMIT)])
             except Unreadable as error:
                 found.append(str(error))
         return found
@@ -217,7 +257,8 @@ def test_any_bytes_are_read_or_refused_whatever_the_chunk(data: bytes, size: int
 
 
 def dms_records(data: bytes) -> list[bytes]:
-    found = read_records(data, format="csv", columns=("Op", "id", "name"), packed=False, max_content_bytes=LIMIT, is_from_dms=True)
+    landing = Landing(prefix="landing/d/", format="csv", schema="Op STRING, id INT, name STRING", changes=Dms())
+    found = read_records(data, landing, max_content_bytes=LIMIT)
     return [record.content for record in found]
 
 

@@ -62,7 +62,7 @@ def test_good_lines_become_rows_and_the_others_stand_in_quarantine_with_their_re
     outcome = write_table(lake, spark, events)
     assert (outcome.reason, outcome.rows_written, outcome.rows_quarantined, outcome.files_read) == (Reason.BATCH_READY, 3, 9, 2)
     assert [(aside.name, aside.why) for aside in outcome.set_aside] == [
-        ("readme.txt", "its name ends in none of .json, .jsonl, .json.gz, .jsonl.gz")
+        ("readme.txt", "its name ends in none of .json, .jsonl, .json.gz, .jsonl.gz, .json.zst, .jsonl.zst")
     ]
     name = "landing/events/sub dir/a [b] {c}*? 10:30 100%+ü\\.json"
     assert rows_of(spark, lake, events.key, "id", "_source_file", "_source_line", "state") == [

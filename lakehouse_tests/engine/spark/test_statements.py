@@ -40,7 +40,9 @@ def test_a_text_stays_between_its_quotes(text: str, quoted: str) -> None:
 
 
 def test_a_statement_repeats_what_chose_its_victims() -> None:
-    assert statements.delete_lines("/q", "it's") == r"DELETE FROM delta.`/q` WHERE source_file = 'it\'s'"
+    assert statements.delete_lines("/q", upto_batch=3, source_files=["it's"], whole_files=True) == (
+        r"DELETE FROM delta.`/q` WHERE batch <= 3 AND source_file IN ('it\'s') AND line IS NULL"
+    )
     assert statements.optimize("/t", "`day` IS NULL") == "OPTIMIZE delta.`/t` WHERE `day` IS NULL"
     assert statements.purge("/t", "`day` IS NULL") == "REORG TABLE delta.`/t` WHERE `day` IS NULL APPLY (PURGE)"
     listed = "SELECT path, length, isDir, modificationTime FROM `seen`"

@@ -1,0 +1,115 @@
+"""Landed Parquet and Avro as records: each row becomes the JSON object that it would be as a line of a JSON file.
+
+So whatever format a file has, its rows are staged, parsed, counted, required and refused in one way. Numbers keep their digits: decimals
+are texts, which Spark reads as decimals. Binary values are Base64, and times are ISO 8601, in UTC where they have a zone.
+
+**Safety properties**
+- A file is decoded to its end before its first record is given: all of its rows are known or none.
+- Memory holds the file, and some thousand of its rows.
+"""
+
+import base64
+import json
+from collections.abc import Iterator, Mapping
+from datetime import UTC, date, datetime, time, timedelta
+from decimal import Decimal
+from io import BytesIO
+from math import isfinite
+from typing import Any
+from uuid import UUID
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from lakehouse.core.ingest.records import MAX_RECORD_BYTES, Compression, Record, Unreadable, too_large
+
+_ROWS_AT_ONCE = 5_000
+_CHUNK_BYTES = 4 * 1024 * 1024
+_SHOWN = 1_000
+
+
+def read_rows(data: bytes, format: str, *, max_content_bytes: int) -> Iterator[Record]:
+    """The rows of a Parquet or Avro file, in order, numbered from 1.
+
+    Raises:
+        Unreadable: before the first row: the file is damaged or cut short, or its rows take more than `max_content_bytes`.
+    """
+    read, size = _parquet if format == "parquet" else _avro, 0
+    try:
+        for _, batch_bytes in read(data):
+            size += batch_bytes
+            if size > max_content_bytes:
+                raise too_large(max_content_bytes)
+    except Unreadable:
+        raise
+    except Exception as error:  # the bytes are of anybody's make, and the readers raise whatever they stumble over
+        found = f"{type(error).__name__}: {str(error)[:_SHOWN]}"
+        raise Unreadable(f"it is no {format} file that can be read to its end ({found}); land it again") from error
+    number = 0
+    for rows, _ in read(data):
+        for row in rows:
+            number += 1
+            yield _record(number, row)
+
+
+def unzstd(data: bytes) -> Iterator[bytes]:
+    """The content of zstd bytes, of one frame or several."""
+    try:
+        with pa.CompressedInputStream(pa.BufferReader(data), "zstd") as stream:
+            while chunk := stream.read(_CHUNK_BYTES):
+                yield chunk
+    except pa.ArrowException as error:
+        raise OSError(str(error)) from error
+
+
+ZSTD = Compression("zstd", unzstd)
+
+
+def _parquet(data: bytes) -> Iterator[tuple[list[dict[str, Any]], int]]:
+    with pq.ParquetFile(pa.BufferReader(data), page_checksum_verification=True) as file:
+        for batch in file.iter_batches(batch_size=_ROWS_AT_ONCE):
+            yield _microseconds(batch).to_pylist(maps_as_pydicts="strict"), batch.nbytes
+
+
+def _microseconds(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """The batch without nanoseconds, which neither Spark nor Python knows."""
+    fields = [pa.field(each.name, pa.timestamp("us", each.type.tz)) if pa.types.is_timestamp(each.type) else each for each in batch.schema]
+    return batch.cast(pa.schema(fields), safe=False)
+
+
+def _avro(data: bytes) -> Iterator[tuple[list[Any], int]]:
+    from fastavro import block_reader
+
+    for block in block_reader(BytesIO(data)):
+        yield list(block), len(block.bytes_.getbuffer())  # pyright: ignore[reportAttributeAccessIssue]  # the stub lacks it
+
+
+def _record(number: int, row: Any) -> Record:
+    content = json.dumps(_plain(row), ensure_ascii=False, allow_nan=False).encode("utf-8", "surrogatepass")
+    if len(content) > MAX_RECORD_BYTES:
+        return Record(number, content[:_SHOWN], f"the row has more than {MAX_RECORD_BYTES} bytes, the limit")
+    problem = None if isinstance(row, Mapping) else "the row is no record with fields"
+    return Record(number, content, problem, is_object=problem is None)
+
+
+def _plain(value: Any) -> Any:
+    """The value as JSON has it."""
+    match value:
+        case None | bool() | int() | str():
+            return value
+        case float():
+            return value if isfinite(value) else str(value).replace("inf", "Infinity").replace("nan", "NaN")
+        case Decimal() | UUID():
+            return str(value)
+        case datetime():
+            return value.isoformat() if value.tzinfo is None else value.astimezone(UTC).isoformat().replace("+00:00", "Z")
+        case date() | time():
+            return value.isoformat()
+        case timedelta():
+            return value // timedelta(microseconds=1)
+        case bytes() | bytearray():
+            return base64.b64encode(value).decode()
+        case Mapping():
+            return {str(name): _plain(each) for name, each in value.items()}
+        case _:
+            return [_plain(each) for each in value]

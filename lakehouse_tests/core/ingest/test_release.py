@@ -1,0 +1,92 @@
+"""When landed files make a batch, and what they wait for."""
+
+from dataclasses import replace
+
+import pytest
+
+from lakehouse.core.declaration.landing import Landing
+from lakehouse.core.declaration.table import Append
+from lakehouse.core.delta.snapshot import DataFile
+from lakehouse.core.ingest.batches import Batch, LandedFile, Ledger, choose_batch
+from lakehouse.core.ingest.release import count_outputs
+from lakehouse.core.reasons import Reason
+
+LANDING = Landing(prefix="landing/o/", format="json", schema="id STRING", release_files=3, release_bytes=1024, release_minutes=2)
+LEDGER = Ledger(newest=None, seen={})
+MINUTE_MS = 60_000
+
+# Bytes and minutes of age of the files that wait, and what releases them.
+RELEASED = {
+    "by their number": ([(1, 0), (1, 0), (1, 0)], "; released by their number, 3 or more"),
+    "by their bytes": ([(1_000, 0), (24, 0)], "; released by their bytes, 1 KiB or more"),
+    "by the age of the oldest": ([(1, 0), (1, 2)], "; released by their age, the oldest has waited 2 min or more"),
+    "by the first of them": ([(1_000, 9), (1_000, 9), (1, 9)], "; released by their number, 3 or more"),
+    "not yet": ([(1_000, 1), (23, 1.99)], None),
+}
+
+
+def listing(*files: tuple[int, float]) -> list[LandedFile]:
+    """The files as of minute 10."""
+    return [
+        LandedFile(name=f"{place}.json", size_bytes=size, modified_ms=round((10 - minutes) * MINUTE_MS))
+        for place, (size, minutes) in enumerate(files)
+    ]
+
+
+@pytest.mark.parametrize(("files", "why"), RELEASED.values(), ids=RELEASED)
+def test_files_that_wait_are_released(files: list[tuple[int, float]], why: str | None) -> None:
+    found = choose_batch(listing(*files), LEDGER, LANDING, Append(), unfinished=None, now_ms=10 * MINUTE_MS)
+    assert (found.reason, found.batch is None) == ((Reason.BATCH_READY, False) if why else (Reason.BATCH_WAITING, True))
+    assert found.sentence.endswith(why or "or 1970-01-01 00:10 UTC, when the oldest has waited 2 min")
+
+
+def test_the_sentence_says_what_files_wait_for() -> None:
+    found = choose_batch(listing((1, 1)), LEDGER, LANDING, Append(), unfinished=None, now_ms=10 * MINUTE_MS)
+    assert found.sentence == (
+        "1 landed file (1 B) wait for more: a batch is released at 3 files or 1 KiB, or 1970-01-01 00:11 UTC, "
+        "when the oldest has waited 2 min"
+    )
+
+
+def test_who_asks_for_a_load_need_not_wait_nor_does_a_batch_that_was_begun() -> None:
+    [file] = listing((1, 0))
+    asked = choose_batch([file], LEDGER, LANDING, Append(), unfinished=None)
+    begun = choose_batch([file], LEDGER, LANDING, Append(), unfinished=Batch(number=1, files=(file,)), now_ms=10 * MINUTE_MS)
+    assert (asked.reason, begun.reason) == (Reason.BATCH_READY, Reason.BATCH_UNFINISHED)
+
+
+def test_without_a_policy_no_file_waits() -> None:
+    plain = replace(LANDING, release_files=1, release_minutes=0)
+    found = choose_batch(listing((1, 0)), LEDGER, plain, Append(), unfinished=None, now_ms=10 * MINUTE_MS)
+    assert found.sentence == "batch 1 has 1 landed file (1 B), 0 files set aside"
+
+
+def test_a_batch_takes_the_files_that_were_released_and_no_more_than_it_may() -> None:
+    small = replace(LANDING, max_batch_files=2)
+    found = choose_batch(listing((1, 0), (1, 0), (1, 0)), LEDGER, small, Append(), unfinished=None, now_ms=10 * MINUTE_MS).batch
+    assert found is not None and len(found.files) == 2
+
+
+MIB = 1024 * 1024
+SMALL = DataFile(path="a", size_bytes=5_000, modified_ms=0, row_count=2)
+FULL = DataFile(path="b", size_bytes=MIB, modified_ms=0, row_count=8_192)
+
+
+@pytest.mark.parametrize(
+    ("landed_bytes", "row_count", "files", "outputs"),
+    [
+        (1_000, 3, [], 1),
+        (512 * MIB, 4_000_000, [], 4),
+        (512 * MIB, 1_048_576, [SMALL, FULL], 8),
+        (512 * MIB, 1_048_576, [SMALL], 32),
+        (512 * MIB, 4_000_000, [replace(FULL, row_count=None)], 4),
+        (16 * MIB, 200_000, [SMALL, FULL], 1),
+    ],
+)
+def test_a_batch_writes_files_of_the_target_size(landed_bytes: int, row_count: int, files: list[DataFile], outputs: int) -> None:
+    assert count_outputs(landed_bytes, row_count, files, 16 * MIB) == outputs
+
+
+def test_a_plan_says_how_many_files_wait_behind_its_batch() -> None:
+    small = replace(LANDING, max_batch_files=2)
+    assert choose_batch(listing((1, 0), (1, 0), (1, 0)), LEDGER, small, Append(), unfinished=None).left == 1

@@ -1,0 +1,112 @@
+"""Every format that lands: rows in are rows loaded and rows quarantined, and a file that is damaged stands alone."""
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from decimal import Decimal
+from io import BytesIO
+from typing import TYPE_CHECKING, Any
+
+import fastavro
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from lakehouse import Append, Landing, Table
+from lakehouse.engine.ingest.write import write_table
+from lakehouse.engine.lake import Lake
+from lakehouse_tests.engine.example import rows_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+SCHEMA = "id BIGINT, at TIMESTAMP, price DECIMAL(12, 2), name STRING"
+AVRO = {
+    "type": "record",
+    "name": "row",
+    "fields": [{"name": name, "type": ["null", "long" if name == "id" else "string"]} for name in ("id", "at", "price", "name")],
+}
+# The third row has no `id`, which is required; the price of the fourth is none.
+ROWS: list[dict[str, Any]] = [
+    {"id": 1, "at": "2026-11-22T08:44:01.5Z", "price": "1234567890.12", "name": "Zoë; the \"first\""},
+    {"id": 2, "at": None, "price": None, "name": None},
+    {"id": None, "at": None, "price": "1", "name": "x"},
+    {"id": 4, "at": None, "price": "dear", "name": "x"},
+]
+
+
+def as_json(rows: Sequence[dict[str, Any]]) -> bytes:
+    return "\n".join(json.dumps(row) for row in rows).encode()
+
+
+def as_zstd(rows: Sequence[dict[str, Any]]) -> bytes:
+    return pa.compress(as_json(rows), "zstd", asbytes=True)
+
+
+def as_csv(rows: Sequence[dict[str, Any]]) -> bytes:
+    def field(value: object) -> str:
+        return "-" if value is None else f"'{value}'"
+
+    return "\r\n".join(";".join(field(value) for value in row.values()) for row in rows).encode("cp1252")
+
+
+def as_parquet(rows: Sequence[dict[str, Any]]) -> bytes:
+    file = BytesIO()
+    pq.write_table(pa.Table.from_pylist([*rows]), file)
+    return file.getvalue()
+
+
+def as_avro(rows: Sequence[dict[str, Any]]) -> bytes:
+    file = BytesIO()
+    fastavro.writer(file, AVRO, rows, codec="snappy")
+    return file.getvalue()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Format:
+    """How rows are written, and what is declared of them."""
+
+    suffix: str
+    write: Callable[[Sequence[dict[str, Any]]], bytes]
+    declared: dict[str, Any]
+
+
+FORMATS = [
+    Format(suffix=".jsonl.zst", write=as_zstd, declared={"format": "json"}),
+    Format(
+        suffix=".csv",
+        write=as_csv,
+        declared={"format": "csv", "delimiter": ";", "quote": "'", "null_value": "-", "encoding": "cp1252", "header": False},
+    ),
+    Format(suffix=".parquet", write=as_parquet, declared={"format": "parquet"}),
+    Format(suffix=".avro", write=as_avro, declared={"format": "avro"}),
+]
+
+
+@pytest.mark.parametrize("format", FORMATS, ids=[each.suffix for each in FORMATS])
+def test_rows_in_are_rows_loaded_and_rows_quarantined_and_a_damaged_file_stands_alone(
+    lake: Lake, spark: "SparkSession", format: Format
+) -> None:
+    table = Table(
+        key="bronze/prices",
+        source=Landing(prefix="landing/prices/", schema=SCHEMA, required=("id",), **format.declared),
+        write=Append(),
+    )
+    for name, rows in (("a", ROWS[:1]), ("b", ROWS)):
+        lake.store.put(f"landing/prices/{name}{format.suffix}", format.write(rows))
+    damaged = b"\x81\x8d" if format.suffix == ".csv" else format.write(ROWS)[:-9]
+    lake.store.put(f"landing/prices/damaged{format.suffix}", damaged)
+    outcome = write_table(lake, spark, table)
+    assert (outcome.files_read, outcome.rows_written, outcome.rows_quarantined) == (2, 3, 2)
+    assert [aside.name for aside in outcome.set_aside] == [f"damaged{format.suffix}"]
+    found = rows_of(spark, lake, table.key, "_source_line", "id", "at", "price", "name")
+    first = (1, 1, datetime(2026, 11, 22, 8, 44, 1, 500_000), Decimal("1234567890.12"), 'Zoë; the "first"')
+    assert found == [first, first, (2, 2, None, None, None)]
+    places = rows_of(spark, lake, f"quarantine/{table.key}", "source_file", "line", "reason")
+    assert [place[:2] for place in places] == [
+        (f"landing/prices/b{format.suffix}", 3),
+        (f"landing/prices/b{format.suffix}", 4),
+        (f"landing/prices/damaged{format.suffix}", None),
+    ]
+    assert [place[2] for place in places[:2]] == ["required field id is missing", "a field does not fit the schema"]

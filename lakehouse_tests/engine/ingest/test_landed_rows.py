@@ -1,0 +1,147 @@
+"""Rows of Parquet and Avro, and what zstd packs, become records like those of a JSON file; what is damaged gives none."""
+
+import json
+from collections.abc import Callable, Mapping
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from io import BytesIO
+from random import Random
+from typing import Any
+
+import fastavro
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from lakehouse.core.ingest.records import Record, Unreadable, read_records
+from lakehouse.engine.ingest import landed_rows
+from lakehouse.engine.ingest.landed_rows import ZSTD, read_rows
+from lakehouse_tests.core.ingest.test_records import JSON
+
+LIMIT = 10_000_000
+ROWS: list[dict[str, Any]] = [{"id": number, "text": f"é{number}", "x": number / 7} for number in range(3_000)]
+SCHEMA = {
+    "type": "record",
+    "name": "row",
+    "fields": [{"name": "id", "type": "long"}, {"name": "text", "type": "string"}, {"name": "x", "type": ["null", "double"]}],
+}
+
+
+def parquet(rows: list[dict[str, Any]] | pa.Table = ROWS, **options: Any) -> bytes:
+    file = BytesIO()
+    pq.write_table(rows if isinstance(rows, pa.Table) else pa.Table.from_pylist(rows), file, **options)
+    return file.getvalue()
+
+
+def avro(rows: list[dict[str, Any]] = ROWS, schema: Mapping[str, Any] | str = SCHEMA, codec: str = "deflate") -> bytes:
+    file = BytesIO()
+    fastavro.writer(file, schema, rows, codec=codec)
+    return file.getvalue()
+
+
+def values(data: bytes, format: str) -> list[Any]:
+    return [json.loads(record.content) for record in read_rows(data, format, max_content_bytes=LIMIT)]
+
+
+def test_each_row_is_a_json_object_under_its_number() -> None:
+    first, *_, last = read_rows(parquet(row_group_size=700), "parquet", max_content_bytes=LIMIT)
+    assert first == Record(1, '{"id": 0, "text": "é0", "x": 0.0}'.encode(), None, True)
+    assert (last.line, json.loads(last.content)) == (3_000, ROWS[-1])
+
+
+@pytest.mark.parametrize("codec", ["null", "deflate", "snappy"])
+def test_avro_is_read_in_the_codecs_that_producers_use(codec: str) -> None:
+    assert values(avro(codec=codec), "avro") == ROWS
+
+
+def test_what_json_has_no_word_for_is_written_so_that_spark_reads_it_back() -> None:
+    row = {
+        "n": Decimal("123456789012345678.90"),
+        "at": datetime(2026, 11, 22, 8, 44, 1, 234567, tzinfo=UTC),
+        "plain": datetime(2026, 11, 22, 8, 44),
+        "day": date(2026, 11, 22),
+        "raw": b"\x00\xff",
+        "x": [1.5, float("nan"), float("inf"), float("-inf"), None],
+        "in": {"a": True, "b": "x"},
+    }
+    table = pa.Table.from_pylist([row]).append_column("map", pa.array([[("k", 1)]], pa.map_(pa.string(), pa.int64())))
+    nanoseconds = pa.array([1_763_801_041_234_567_891], pa.timestamp("ns"))
+    assert values(parquet(table.append_column("ns", nanoseconds), version="2.6"), "parquet") == [
+        {
+            "n": "123456789012345678.90",
+            "at": "2026-11-22T08:44:01.234567Z",
+            "plain": "2026-11-22T08:44:00",
+            "day": "2026-11-22",
+            "raw": "AP8=",
+            "x": [1.5, "NaN", "Infinity", "-Infinity", None],
+            "in": {"a": True, "b": "x"},
+            "map": {"k": 1},
+            "ns": "2025-11-22T08:44:01.234567",
+        }
+    ]
+
+
+def cut(data: bytes) -> bytes:
+    return data[: len(data) * 2 // 3]
+
+
+def cut_at_the_end(data: bytes) -> bytes:
+    return data[:-3]
+
+
+def overwritten(data: bytes) -> bytes:
+    return data[:-2_000] + b"\0" * 2_000
+
+
+DAMAGES: list[Callable[[bytes], bytes]] = [cut, cut_at_the_end, overwritten, lambda data: b"", lambda data: b"no such thing"]
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+@pytest.mark.parametrize("format", ["parquet", "avro"])
+def test_a_damaged_file_gives_no_row_at_all(format: str, damage: Callable[[bytes], bytes]) -> None:
+    data, given_before = damage(parquet() if format == "parquet" else avro()), list[Record]()
+    with pytest.raises(Unreadable, match=f"it is no {format} file that can be read to its end .*; land it again"):
+        given_before.extend(read_rows(data, format, max_content_bytes=LIMIT))
+    assert given_before == []
+
+
+@pytest.mark.parametrize("format", ["parquet", "avro"])
+def test_a_file_with_flipped_bytes_is_read_or_refused_and_raises_nothing_else(format: str) -> None:
+    random, whole = Random(2026), parquet(ROWS[:200]) if format == "parquet" else avro(ROWS[:200], codec="snappy")
+    for _ in range(100):
+        data = bytearray(whole)
+        for _ in range(3):
+            data[random.randrange(len(data))] ^= 1 << random.randrange(8)
+        try:
+            records = [*read_rows(bytes(data), format, max_content_bytes=LIMIT)]
+        except Unreadable:
+            continue
+        assert [record.line for record in records] == [*range(1, len(records) + 1)]
+
+
+@pytest.mark.parametrize("format", ["parquet", "avro"])
+def test_what_unpacks_to_more_than_the_limit_is_not_read(format: str) -> None:
+    rows = [{"id": number, "text": "x" * 1_000, "x": None} for number in range(3_000)]
+    data = parquet(rows) if format == "parquet" else avro(rows)
+    with pytest.raises(Unreadable, match="it unpacks to more than 1000000 bytes"):
+        list(read_rows(data, format, max_content_bytes=1_000_000))
+
+
+def test_a_row_over_the_limit_and_one_that_is_no_record_have_their_problem(monkeypatch: pytest.MonkeyPatch) -> None:
+    [record] = read_rows(avro([7], "long"), "avro", max_content_bytes=LIMIT)  # type: ignore[list-item]
+    assert record == Record(1, b"7", "the row is no record with fields", False)
+    monkeypatch.setattr(landed_rows, "MAX_RECORD_BYTES", 40)
+    long, short = read_rows(parquet([{"id": "x" * 50}, {"id": "y"}]), "parquet", max_content_bytes=LIMIT)
+    assert (long.problem, short.problem) == ("the row has more than 40 bytes, the limit", None)
+
+
+def test_zstd_of_several_frames_is_one_file_and_damage_gives_no_record() -> None:
+    packed = pa.compress(b'{"a": 1}\n{"b"', "zstd", asbytes=True) + pa.compress(b": 2}\n", "zstd", asbytes=True)
+    records = read_records(packed, JSON, compression=ZSTD, max_content_bytes=LIMIT)
+    assert [record.content for record in records] == [b'{"a": 1}', b'{"b": 2}']
+    whole = pa.compress(b'{"id": 1}\n' * 100_000, "zstd", asbytes=True)
+    for data in (b"", b"{}", whole[:-5], whole[:40], whole + b"more"):
+        with pytest.raises(Unreadable, match=r"zstd .*land it again"):
+            list(read_records(data, JSON, compression=ZSTD, max_content_bytes=LIMIT))
+    with pytest.raises(Unreadable, match="it unpacks to more than 5000 bytes"):
+        list(read_records(whole, JSON, compression=ZSTD, max_content_bytes=5_000))

@@ -1,0 +1,142 @@
+"""What was refused is read again or settled, and each line and file stays accounted for."""
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from lakehouse import Landing, Table
+from lakehouse.core.errors import Broken, Refused
+from lakehouse.engine.ingest import commit_rows, review
+from lakehouse.engine.ingest.write import write_table
+from lakehouse.engine.lake import Lake
+from lakehouse_tests.engine.example import event, events, land, rows_of, version_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+QUARANTINE = "quarantine/bronze/events"
+LENIENT = '{"id": 2, "state": "kept"}'
+
+
+class Killed(BaseException):
+    """The end of a process."""
+
+
+def declared(**changes: Any) -> Table:
+    assert isinstance(events.source, Landing)
+    return replace(events, source=replace(events.source, **changes))
+
+
+def refused(lake: Lake, spark: "SparkSession") -> Table:
+    """A table that is declared too strictly: one row, two lines that another declaration takes, two that none does, and a large file."""
+    strict = declared(required=("id", "at"), max_file_bytes=250)
+    land(lake, "a.json", [event(1, 5, "new"), LENIENT, '{"id": 3, "at": null, "state": "kept too"}', "nope"])
+    land(lake, "large.json", [event(number, 6, "new") for number in range(10, 20)])
+    lake.store.put("landing/events/b.json", b'\xff{"id": 4}')
+    write_table(lake, spark, strict)
+    assert rows_of(spark, lake, events.key, "id") == [(1,)]
+    return strict
+
+
+def places(spark: "SparkSession", lake: Lake) -> list[tuple[Any, ...]]:
+    return rows_of(spark, lake, QUARANTINE, "source_file", "line")
+
+
+A, B, LARGE = "landing/events/a.json", "landing/events/b.json", "landing/events/large.json"
+
+
+def test_a_line_is_loaded_and_a_file_read_again_as_the_table_is_declared_now(lake: Lake, spark: "SparkSession") -> None:
+    strict = refused(lake, spark)
+    before = places(spark, lake)
+    assert before == [(A, 2), (A, 3), (A, 4), (B, 1), (LARGE, None)]
+    shown = review.show(lake, spark, strict, [A], limit=1)
+    assert shown["reasons"] == [{"reason": "required field at is missing", "count": 2}, {"reason": "not JSON", "count": 1}]
+    assert [(entry["source_file"], entry["line"], entry["raw"]) for entry in shown["entries"]] == [(A, 2, LENIENT)]
+
+    unchanged = review.retry(lake, spark, strict, [A], dry_run=False)
+    assert (unchanged.lines, unchanged.rows, unchanged.left) == (3, 0, {"required field at is missing": 2, "not JSON": 1})
+    planned = review.retry(lake, spark, events, [], dry_run=True)
+    assert (planned.lines, planned.rows, planned.files, planned.left) == (4, 2, 1, {"not JSON": 1, "not UTF-8": 1})
+    assert (places(spark, lake), rows_of(spark, lake, events.key, "id")) == (before, [(1,)])
+
+    done = review.retry(lake, spark, events, [], dry_run=False)
+    assert (done.rows, done.files, done.left) == (2, 1, planned.left)
+    assert done.sentence == "2 of 4 line(s) were loaded, 1 file(s) were read again; 1 stay: not JSON; 1 stay: not UTF-8"
+    assert places(spark, lake) == [(A, 4), (B, 1)]
+    write_table(lake, spark, events)
+    assert rows_of(spark, lake, events.key, "id", "_source_file", "_source_line", "state")[-2:] == [
+        (2, A, 2, "kept"),
+        (3, A, 3, "kept too"),
+    ]
+    assert len(rows_of(spark, lake, events.key, "id")) == 13
+    again = review.retry(lake, spark, events, [], dry_run=False)
+    assert (again.rows, again.files, again.left) == (0, 0, planned.left)
+
+    with pytest.raises(Refused, match="--why is empty"):
+        review.settle(lake, spark, events, [], why=" ", dry_run=False)
+    assert review.settle(lake, spark, events, [B], why="x", dry_run=True).settled == 1
+    review.settle(lake, spark, events, [B], why="sent again by post", dry_run=False)
+    assert places(spark, lake) == [(A, 4)]
+    account = review.account_of(lake, events)
+    assert account is not None and (account.rows, account.retried, account.settled) == (1, 3, 1)
+    assert lake.store.stat(B) is not None
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_a_retry_killed_around_its_commit_leaves_each_line_in_one_place_after_the_next(
+    lake: Lake, spark: "SparkSession", monkeypatch: pytest.MonkeyPatch, when: str
+) -> None:
+    refused(lake, spark)
+    real = commit_rows.write_frame
+
+    def write_frame(*arguments: Any, **options: Any) -> None:
+        if when == "after":
+            real(*arguments, **options)
+        raise Killed
+
+    monkeypatch.setattr(review.commit_rows, "write_frame", write_frame)
+    with pytest.raises(Killed):
+        review.retry(lake, spark, events, [A], dry_run=False)
+    monkeypatch.undo()
+    assert places(spark, lake)[:3] == [(A, 2), (A, 3), (A, 4)]
+    done = review.retry(lake, spark, events, [A], dry_run=False)
+    assert done.rows == (2 if when == "before" else 0)
+    assert rows_of(spark, lake, events.key, "id") == [(1,), (2,), (3,)]
+    assert places(spark, lake) == [(A, 4), (B, 1), (LARGE, None)]
+
+
+def test_lines_stay_in_quarantine_where_the_table_did_not_get_all_of_them(
+    lake: Lake, spark: "SparkSession", monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refused(lake, spark)
+    real = commit_rows.write_frame
+
+    def without_a_row(frame: "DataFrame", *arguments: Any, **options: Any) -> None:
+        real(frame.where("id = 2"), *arguments, **options)
+
+    monkeypatch.setattr(review.commit_rows, "write_frame", without_a_row)
+    version = version_of(lake, QUARANTINE)
+    with pytest.raises(Broken, match=r"2 line\(s\) of its quarantine are rows now, and version 1 of the table has 1 of them"):
+        review.retry(lake, spark, events, [], dry_run=False)
+    assert places(spark, lake)[:3] == [(A, 2), (A, 3), (A, 4)] and version is not None
+
+
+def test_a_file_that_was_loaded_and_has_changed_or_is_gone_is_not_read_again(lake: Lake, spark: "SparkSession") -> None:
+    land(lake, "a.json", [event(1, 5, "new")])
+    lake.store.put("landing/events/gone.json.gz", b"no gzip")
+    write_table(lake, spark, events)
+    land(lake, "a.json", [event(1, 5, "new"), event(2, 5, "late")])
+    write_table(lake, spark, events)
+    lake.store.delete(["landing/events/gone.json.gz"])
+    done = review.retry(lake, spark, events, [], dry_run=False)
+    assert (done.files, done.left) == (
+        0,
+        {
+            "rows of a file of this name were loaded: land what is new under a new name": 1,
+            "the file is gone from landing/events/": 1,
+        },
+    )
+    assert places(spark, lake) == [(A, None), ("landing/events/gone.json.gz", None)]
+    with pytest.raises(Refused, match="nothing of it was ever refused"):
+        review.retry(lake, spark, replace(events, key="bronze/others"), [], dry_run=False)
