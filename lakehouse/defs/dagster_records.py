@@ -4,12 +4,13 @@ A fleet is looked up in few queries. One of them cannot be shared: Dagster's sto
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
 import dagster as dg
-from dagster import DagsterRunStatus, RunRecord, RunsFilter
+from dagster import DagsterEventType, DagsterRunStatus, RunRecord, RunsFilter
 
 from lakehouse.core.adoption.adopted import Adopted
 from lakehouse.core.declaration.table import Table
@@ -34,6 +35,8 @@ _RUNS_LOOKED_AT = 500
 # What readers used to take is told by the oldest runs of two weeks: a table that grows slower day by day is slow by then.
 _BASE_MS = 14 * DAY_MS
 _OBSERVATIONS_LOOKED_AT = 20
+# Source: dagster 1.13, dagster/_core/definitions/assets/job/asset_job.py
+_EVERYTHING_JOB = "__ASSET_JOB"
 _RUN_KEY_TAG = "dagster/run_key"
 # When a compaction was committed; an older program told it in milliseconds.
 COMMITTED = "lakehouse/committed"
@@ -109,8 +112,18 @@ def runs_in_flight(instance: dg.DagsterInstance, tables: Sequence[Table]) -> tup
     return tuple(
         RunInFlight(table=everything[key][0], name=run.run_id[:8], is_compaction=everything[key][1])
         for run in instance.get_runs(RunsFilter(statuses=_UNFINISHED))
-        for key in sorted(everything if run.asset_selection is None else everything.keys() & run.asset_selection)
+        for key in sorted(everything.keys() & _selected(instance, run, everything.keys()))
     )
+
+
+def _selected(instance: dg.DagsterInstance, run: dg.DagsterRun, everything: AbstractSet[dg.AssetKey]) -> AbstractSet[dg.AssetKey]:
+    """What a run makes, of `everything`. A job of a project's own selects nothing by itself: what it planned, it wrote down."""
+    if run.asset_selection is not None:
+        return run.asset_selection
+    if run.job_name == _EVERYTHING_JOB:
+        return everything
+    planned = instance.all_logs(run.run_id, of_type=DagsterEventType.ASSET_MATERIALIZATION_PLANNED)
+    return {key for entry in planned if (key := entry.get_dagster_event().asset_key) is not None}
 
 
 def keys_in_flight(instance: dg.DagsterInstance, key: dg.AssetKey) -> list[str]:

@@ -153,16 +153,9 @@ def _errors(run: LoggedCompaction) -> Errors:
 
 
 def _means(errors: Sequence[Errors]) -> Errors:
-    return Errors(
-        files=_mean([each.files for each in errors]),
-        bytes_=_mean([each.bytes_ for each in errors]),
-        seconds=_mean([each.seconds for each in errors]),
-    )
-
-
-def _mean(shares: Sequence[float | None]) -> float | None:
-    known = [share for share in shares if share is not None]
-    return fmean(known) if known else None
+    names = ("files", "bytes_", "seconds")
+    known = {name: [share for each in errors if (share := getattr(each, name)) is not None] for name in names}
+    return Errors(**{name: fmean(shares) if shares else None for name, shares in known.items()})
 
 
 def _share(share: float | None) -> str:

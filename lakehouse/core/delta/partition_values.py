@@ -20,7 +20,10 @@ def typed_partition(partition: type_of_partition, columns: Mapping[str, Column])
 
     OPTIMIZE packs by the same value, but for a zero with another sign: `signs` tells those apart.
     """
-    return tuple(None if value is None else _cast(value, _type_of(name, columns)) for name, value in partition)
+    return tuple(
+        None if value is None else _cast(value, columns[name].type.split("(")[0] if name in columns else "string")
+        for name, value in partition
+    )
 
 
 def signs(partition: type_of_partition) -> tuple[bool, ...]:
@@ -35,10 +38,6 @@ def signs(partition: type_of_partition) -> tuple[bool, ...]:
 def by_name(columns: Sequence[Column]) -> Mapping[str, Column]:
     """Columns by their names."""
     return {column.name: column for column in columns}
-
-
-def _type_of(name: str, columns: Mapping[str, Column]) -> str:
-    return columns[name].type.split("(")[0] if name in columns else "string"
 
 
 def _cast(value: str, type_name: str) -> object:

@@ -229,8 +229,5 @@ def _log_commit_limit(snapshot: Snapshot) -> int:
 def _histogram(snapshot: Snapshot) -> tuple[SizeBin, ...]:
     counts = Counter(map(bisect_right, repeat(_HISTOGRAM_BYTES), map(_SIZE, snapshot.files)))
     bounds = (*_HISTOGRAM_BYTES, None)
-    return tuple(SizeBin(label=_label(bound), below_bytes=bound, file_count=counts[place]) for place, bound in enumerate(bounds))
-
-
-def _label(bound: int | None) -> str:
-    return f">= {size_text(_HISTOGRAM_BYTES[-1])}" if bound is None else f"< {size_text(bound)}"
+    labels = (*(f"< {size_text(bound)}" for bound in _HISTOGRAM_BYTES), f">= {size_text(_HISTOGRAM_BYTES[-1])}")
+    return tuple(SizeBin(label=label, below_bytes=bounds[place], file_count=counts[place]) for place, label in enumerate(labels))

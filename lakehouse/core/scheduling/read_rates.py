@@ -52,7 +52,7 @@ def count_reads(tables: Sequence[Table], runs: Iterable[ReaderRun], *, since_ms:
     return {
         table.key: Readers(
             reads_per_day=sum(counts[reader] for reader in readers_of[table.key]) / days,
-            slowdown=_mean([found for kind, found in slowdowns.items() if kind & readers_of[table.key]]),
+            slowdown=fmean(felt) if (felt := [found for kind, found in slowdowns.items() if kind & readers_of[table.key]]) else None,
         )
         for table in tables
     }
@@ -64,7 +64,3 @@ def _readers_of(tables: Sequence[Table]) -> Mapping[str, frozenset[str]]:
         for source in table.inputs:
             found[source.key].add(table.key)
     return {table.key: frozenset(found[table.key]) for table in tables}
-
-
-def _mean(values: Sequence[float]) -> float | None:
-    return fmean(values) if values else None

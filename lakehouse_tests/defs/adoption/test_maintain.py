@@ -9,7 +9,10 @@ from dagster.components.core.package_entry import get_package_objects_in_module
 
 import lakehouse
 from lakehouse import Compaction, MaintainedTables, maintain
+from lakehouse.core.adoption.adopted import Adopted
+from lakehouse.core.declaration.table import Table
 from lakehouse.core.errors import Refused
+from lakehouse.defs.dagster_records import runs_in_flight
 from lakehouse.engine.store import DiskStore
 from lakehouse_tests.log_builder import LogBuilder
 
@@ -142,3 +145,25 @@ def test_dagster_finds_the_component_behind_the_entry_point() -> None:
     project = tomllib.loads((Path(lakehouse.__file__).parents[1] / "pyproject.toml").read_text())
     assert project["project"]["entry-points"]["dagster_dg_cli.registry_modules"] == {"lakehouse": "lakehouse"}
     assert dict(get_package_objects_in_module(lakehouse)) == {"MaintainedTables": MaintainedTables}
+
+
+def test_a_job_of_the_project_is_waited_for_by_the_tables_that_it_writes_and_no_others(
+    tmp_path: Path, instance: dg.DagsterInstance
+) -> None:
+    @dg.op
+    def unrelated() -> None: ...
+
+    @dg.job
+    def other() -> None:
+        unrelated()
+
+    minutely = dg.define_asset_job("minutely", [orders])
+    definitions = dg.Definitions(assets=[orders, customers], jobs=[minutely, other])
+    tables = [
+        Table(key=f"silver/{name}", write=Adopted(uri=f"{tmp_path}/{name}", asset_key=asset_key))
+        for name, asset_key in (("orders", ("sales", "orders")), ("customers", ("customers",)))
+    ]
+    for name in ("minutely", "other"):
+        instance.create_run_for_job(definitions.resolve_job_def(name))
+    [found] = runs_in_flight(instance, tables)
+    assert (found.table, found.is_compaction) == ("silver/orders", False)
