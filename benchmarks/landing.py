@@ -37,7 +37,7 @@ _GONE_BYTES, _OTHER_BYTES = 11, 32 * 1024
 
 
 def main(files: int = 20_000, events: int = 50) -> int:
-    """Prints the figures; 1 if a row is missing, the client grew beyond its bound, or the ledger holds more of what is gone than it should."""
+    """Prints the figures; 1 if a row is missing, or the client or the ledger grew beyond its bound."""
     return max(_backlog(files, events), _ledger())
 
 
