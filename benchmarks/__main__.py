@@ -11,6 +11,7 @@ NAMES = (
     "vacuum_lake",
     "vacuum_memory",
     "requests",
+    "landing",
     "mutants",
     "fleet",
     "throughput",

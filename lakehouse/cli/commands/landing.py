@@ -40,7 +40,7 @@ def landing_command(table: str, arrived: int | None, as_json: bool) -> None:
 
 
 def _print(document: dict[str, Any]) -> None:
-    for sentence in (document["sentence"], document["next"]):
+    for sentence in (document["sentence"], document["next"], document["after_load"]):
         if sentence is not None:
             show(f"{document['table']}: {sentence}")
 
@@ -55,6 +55,8 @@ def _record(opened: LakeContext, table: Table, arrived: int) -> None:
 
 
 def _document(opened: LakeContext, table: Table, landing: Landing) -> dict[str, Any]:
+    from lakehouse.engine.ingest.retire import plan_landed
+
     batches = LandedBatches(opened.lake.store, table.key, prefix=landing.prefix)
     ledger = batches.ledger()
     facts = opened.lake.facts(table.key)
@@ -78,5 +80,6 @@ def _document(opened: LakeContext, table: Table, landing: Landing) -> dict[str, 
         "files_taken": taken,
         "files_set_aside": len(ledger.seen) - known,
         "next": following,
+        "after_load": None if landing.after_load == "keep" else f"with the next load {plan_landed(opened.lake, table).sentence}",
         "sentence": f"{planned} batch(es) of {taken} file(s) below {landing.prefix} were planned, {holds}",
     }

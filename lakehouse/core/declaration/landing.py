@@ -2,16 +2,17 @@
 
 import re
 from dataclasses import dataclass, field, fields
+from typing import Literal
 
 from lakehouse.core.changes.sources import type_of_changes
 from lakehouse.core.declaration.column_names import check_columns, field_names
 from lakehouse.core.declaration.compaction_policy import LAYERS, MIB
-from lakehouse.core.declaration.knobs import AMOUNT, YES_OR_NO, Accepts, check_knobs, knob, whole
+from lakehouse.core.declaration.knobs import AMOUNT, YES_OR_NO, Accepts, check_knobs, knob, one_of, whole
 from lakehouse.core.errors import Refused
 
 _PREFIX = re.compile(r"(?:[A-Za-z0-9][A-Za-z0-9_.=-]*/)+")
 # Folders that the lake writes itself; a vacuum takes what it finds in a table's folder and no log has.
-_OWN_FOLDERS = (*LAYERS, "quarantine", "inventory")
+_OWN_FOLDERS = (*LAYERS, "quarantine", "inventory", "landing-archive")
 _TEXT_SUFFIXES = {"json": (".json", ".jsonl"), "csv": (".csv",)}
 _SUFFIXES = {
     **{name: tuple(f"{each}{packed}" for packed in ("", ".gz", ".zst") for each in own) for name, own in _TEXT_SUFFIXES.items()},
@@ -61,6 +62,14 @@ class Landing:
     release_files: int = knob(1, whole(1), "the sensor has a batch loaded as soon as so many files wait")
     release_bytes: int = knob(0, whole(1, or_zero=True), "or as soon as they have so many bytes together. 0: their bytes do not count")
     release_minutes: float = knob(0, AMOUNT, "or as soon as the oldest of them has waited so long; wanted where `release_files` is above 1")
+
+    after_load: Literal["keep", "archive", "delete"] = knob(
+        "keep",
+        one_of("keep", "archive", "delete"),
+        'what becomes of a loaded file in the end. `"archive"`: it moves to `landing-archive/`, one Parquet object per batch; '
+        '`"delete"`: it is deleted; both once the commit that read it is `keep_days` old',
+    )
+    keep_days: float = knob(30, AMOUNT, "so long a loaded file stays where it landed, whatever `after_load` says")
 
     def __post_init__(self) -> None:
         if self.format not in _SUFFIXES:

@@ -242,17 +242,31 @@ def find_tables(modules: Iterable[ModuleType]) -> dict[str, Table]:
     """Every `Table` that the modules hold at top level, by key, inputs before what reads them.
 
     Raises:
-        Refused: two tables with one key, or an input that no module holds.
+        Refused: two tables with one key, an input that no module holds, or landed files that one table takes away from another.
     """
     found: dict[str, Table] = {}
     for module in modules:
         for value in vars(module).values():
             if isinstance(value, Table) and found.setdefault(value.key, value) is not value:
                 raise Refused(f"Table.key {value.key!r} is declared twice, the second time in {module.__name__}")
+    _check_shared_landings(found)
     ordered: dict[str, Table] = {}
     for key in sorted(found):
         _add_after_inputs(found[key], found=found, ordered=ordered)
     return ordered
+
+
+def _check_shared_landings(found: dict[str, Table]) -> None:
+    """Refuse that loaded files of one table are taken away while another table reads below the same prefix."""
+    landed = [(key, each.source) for key, each in sorted(found.items()) if each.source is not None]
+    for key, source in landed:
+        for other, its in landed:
+            overlaps = source.prefix.startswith(its.prefix) or its.prefix.startswith(source.prefix)
+            if other != key and overlaps and source.after_load != "keep":
+                raise Refused(
+                    f"Table {key}: after_load is {source.after_load!r}, and {other} reads {its.prefix}, too; accepted: after_load='keep', "
+                    "or prefixes of which none is below another"
+                )
 
 
 def _add_after_inputs(wanted: Table, *, found: dict[str, Table], ordered: dict[str, Table]) -> None:

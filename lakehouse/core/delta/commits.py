@@ -17,7 +17,7 @@ _OWN_TRANSACTIONS = "lakehouse/"
 class Commit:
     """One commit, as its `commitInfo` and actions tell it. `changed_data`: it added or removed rows, not only files.
 
-    `change_paths` are its files of change data. `applications` are those whose transaction ids it carries. `engine` is the program that
+    `change_paths` are its files of change data. `applications` has the transaction ids that it carries. `engine` is the program that
     made it, empty where it does not say.
     """
 
@@ -33,7 +33,7 @@ class Commit:
     user_metadata: str | None = None
     parameters: Mapping[str, str] = field(default_factory=dict[str, str])
     metrics: Mapping[str, str] = field(default_factory=dict[str, str])
-    applications: tuple[str, ...] = ()
+    applications: Mapping[str, int] = field(default_factory=dict[str, int])
     engine: str = ""
 
 

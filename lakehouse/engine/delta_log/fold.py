@@ -182,5 +182,5 @@ def _commit(commit: ReadCommit) -> Commit:
         user_metadata=info.user_metadata,
         parameters=info.parameters,
         metrics=info.metrics,
-        applications=tuple(actions.transactions),
+        applications=actions.transactions,
     )

@@ -8,9 +8,10 @@
 6. The rows go to the table, under the batch's number; with this commit the batch has arrived. Its staged records are removed.
 7. The same again, until nothing of the listing is left. A batch with a manifest that did not arrive is done again first, from step 5 on.
 8. Where there are many manifests, they are folded into a segment (`engine.journal.landed_batches`).
+9. Files that were loaded long ago leave the landing area, if the declaration says so (`engine.ingest.retire`).
 
 **Safety properties**
-- Landed files are never moved, changed or deleted.
+- Landed files are never moved, changed or deleted before step 9.
 - A repeat of any step adds nothing: manifest, quarantine and rows each carry the number.
 - The records that are read are the rows and the quarantined records, counted before anything is written; the commit is held against them.
 - A table that cannot tell which batches it holds is not loaded.
@@ -54,6 +55,7 @@ from lakehouse.engine.ingest import commit_rows
 from lakehouse.engine.ingest.arrival import arrived_batch, check_arrived
 from lakehouse.engine.ingest.parse_lines import count_lines, parse_lines, table_rows
 from lakehouse.engine.ingest.quarantine import quarantine, quarantine_arrived
+from lakehouse.engine.ingest.retire import retire
 from lakehouse.engine.ingest.staging import clear_staged, is_staged, stage, staged_paths
 from lakehouse.engine.ingest.table_properties import declared_properties
 from lakehouse.engine.journal.landed_batches import LandedBatches, landed_files
@@ -122,8 +124,10 @@ def load(lake: Lake, spark: "SparkSession", table: Table, facts: TableFacts | No
         clear_staged(lake.store, table.key)
         if landing.changes is not None:
             forget_replaced(lake.store, table.key, arrived=arrived)
-    with suppress(Transient, Refused):  # the rows are in the table, and the manifests are whole without it: the next load folds them
+    with suppress(Transient, Refused):  # the rows are in the table, and the manifests are whole without it: the next load goes on
         batches.fold(lying=lying, arrived=arrived, now_ms=now_ms())
+        if (retired := retire(lake, table)).plan.files:
+            tell(f"{table.key}: {retired.plan.sentence}")
     explanation = _explain(loaded) if loaded else planned.plan.explanation
     outcome = commit_rows.outcome_of(lake, spark, table, before=before, after=facts, explanation=explanation)
     return replace(

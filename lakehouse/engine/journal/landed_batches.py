@@ -83,6 +83,20 @@ class LandedBatches:
         except FileNotFoundError as error:
             raise self._is_gone(error) from error
 
+    def known(self) -> list[Batch]:
+        """The batches of which anything is known, by their numbers; what is forgotten of older ones is not among them.
+
+        Raises:
+            Broken: a manifest is missing or damaged.
+        """
+        listing = self._list()
+        segment = self._read_segment(listing.segment)
+        try:
+            newer = self._read_manifests([number for number in listing.manifests if number > segment.number])
+        except FileNotFoundError as error:
+            raise self._is_gone(error) from error
+        return [*segment.batches, *(batch for batch, _ in newer)]
+
     def batch(self, number: int) -> Batch:
         """The batch that was planned under a number, to be done again.
 

@@ -19,7 +19,7 @@ def _commit(second: float, operation: str = "MERGE", *, seconds: float = 2, chan
         operation=operation,
         changed_data=changed_data,
         metrics={"executionTimeMs": str(int(seconds * 1000))},
-        applications=("lakehouse/consume/bronze/x/1",) if own else ("spark-app",),
+        applications={"lakehouse/consume/bronze/x/1": 1} if own else {"spark-app": 1},
     )
 
 

@@ -109,4 +109,4 @@ def test_which_operations_may_tell_rows_a_second_time(operation: str, added: int
 )
 def test_what_this_lake_overwrites_is_followed_as_it_is(mark: dict[str, str]) -> None:
     assert not may_repeat_rows(_changed(added=1, removed=1, **mark))  # type: ignore[arg-type]
-    assert may_repeat_rows(_changed(mark["operation"], 1, 1, applications=("somebody",), user_metadata='{"restored":true}'))
+    assert may_repeat_rows(_changed(mark["operation"], 1, 1, applications={"somebody": 1}, user_metadata='{"restored":true}'))

@@ -333,6 +333,24 @@ def test_equal_names_below_another_prefix_are_other_files(lake: Lake, spark: "Sp
     assert rows_of(spark, lake, events.key, "_source_file") == [("landing/events/a.json",), ("landing/moved/a.json",)]
 
 
+def test_loaded_files_leave_the_landing_area_with_the_load_and_are_not_loaded_again_when_they_come_back(
+    lake: Lake, spark: "SparkSession"
+) -> None:
+    archiving = replace(events, source=replace(_landing(events), after_load="archive", keep_days=0))
+    land(lake, "a.json", [event(1, 5, "new")])
+    land(lake, "b.json", [event(2, 5, "new"), "nope"])
+    sentences: list[str] = []
+    write_table(lake, spark, archiving, tell=sentences.append)
+    assert [file.name for file in lake.store.list("landing/events")] == ["landing/events/b.json"]
+    assert sentences == [
+        "bronze/events: batch 1: 2 files, 2 rows; 0 files wait",
+        "bronze/events: 1 loaded files (55 B) go to the archive; 1 stay: they, or lines of them, are in quarantine",
+    ]
+    land(lake, "a.json", [event(1, 5, "new")])
+    again = write_table(lake, spark, archiving)
+    assert (again.rows_written, rows_of(spark, lake, events.key, "id")) == (0, [(1,), (2,)])
+
+
 def test_a_table_that_does_not_tell_its_batches_is_loaded_only_after_a_person_has_told_them(lake: Lake, spark: "SparkSession") -> None:
     land(lake, "a.json", [event(1, 5, "new")])
     write_table(lake, spark, events)

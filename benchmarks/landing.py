@@ -1,0 +1,121 @@
+"""A million landed events in 20,000 small files: seconds, memory, files written; and what a ledger costs after few files and after many.
+
+`python -m benchmarks.landing [FILES] [EVENTS PER FILE]`, on a lake and a server of its own. The requests of a landed file are counted by
+`python -m benchmarks.requests "landed batch of 100 files, engine"`.
+"""
+
+import json
+import resource
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from lakehouse import Append, Landing, Table
+from lakehouse.core.ingest.batches import Batch, LandedFile, choose_batch
+from lakehouse.core.units import DAY_MS
+from lakehouse.engine.clock import now_ms
+from lakehouse.engine.ingest.write import write_table
+from lakehouse.engine.journal.landed_batches import LandedBatches, landed_files
+from lakehouse.engine.lake import open_lake
+from lakehouse.engine.spark.sessions import connect
+from lakehouse.engine.store import DiskStore
+from lakehouse.runtime import server
+from lakehouse_tests.conftest import own_settings
+
+PREFIX = "landing/events/"
+EVENTS = Table(
+    key="bronze/events",
+    source=Landing(prefix=PREFIX, format="json", schema="id BIGINT, at TIMESTAMP, state STRING, amount DOUBLE", required=("id",)),
+    write=Append(),
+)
+# The client may grow by so much over what it holds once Spark and Arrow are loaded: two batches' parts, and the listing.
+_GROWTH_BYTES = 512 * 1024 * 1024
+# Of an earlier file that is gone the ledger keeps a fingerprint: 8 bytes, 11 as Base64.
+_GONE_BYTES, _OTHER_BYTES = 11, 32 * 1024
+
+
+def main(files: int = 20_000, events: int = 50) -> int:
+    """Prints the figures; 1 if a row is missing, or the client or the ledger grew beyond its bound."""
+    return max(_backlog(files, events), _ledger())
+
+
+def _backlog(files: int, events: int) -> int:
+    with tempfile.TemporaryDirectory() as home:
+        settings = own_settings(Path(home))
+        with server.supervised(settings):
+            lake, spark = open_lake(settings), connect(settings)
+            folder = Path(settings.root, PREFIX)
+            folder.mkdir(parents=True)
+            for number in range(files):
+                (folder / f"{number:06}.json").write_text("\n".join(_lines(number * events, events)))
+            before, began = _peak_bytes(), time.monotonic()
+            outcome = write_table(lake, spark, EVENTS, tell=lambda text: print(f"  {time.monotonic() - began:6.1f} s {text}", flush=True))
+            seconds, grown = time.monotonic() - began, _peak_bytes() - before
+            facts = lake.facts(EVENTS.key)
+            assert facts is not None
+    rows, written = outcome.rows_written, facts.snapshot.file_count
+    size = facts.snapshot.size_bytes / 2**20
+    print(f"{files:,} files, {rows:,} rows in {seconds:.0f} s ({rows / seconds:,.0f} rows/s, {files / seconds:,.0f} files/s)")
+    print(f"{written} files of {size:.1f} MiB together; the client grew by {grown / 2**20:.0f} MiB at most")
+    return 0 if rows == files * events and grown < _GROWTH_BYTES else 1
+
+
+def _lines(first: int, count: int) -> Iterator[str]:
+    for number in range(first, first + count):
+        yield json.dumps({"id": number, "at": f"2026-11-22T{number % 24:02}:00:00Z", "state": f"state {number % 7}", "amount": number / 7})
+
+
+def _peak_bytes() -> int:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+def _ledger() -> int:
+    """A ledger after so many earlier files, which still lie there or are gone for long: seconds, reads and bytes to choose a batch."""
+    print(f"{'earlier files':>13}  {'they are':<10}{'seconds':>8}{'reads':>7}{'MiB read':>10}")
+    is_small = True
+    for earlier in (1_000, 100_000):
+        for lies in (True, False):
+            seconds, reads, size = _cost(earlier, lies=lies)
+            print(f"{earlier:13,}  {'still there' if lies else 'gone':<12}{seconds:6.3f}{reads:7}{size / 2**20:10.2f}", flush=True)
+            is_small &= lies or (reads == 1 and size <= earlier * _GONE_BYTES + _OTHER_BYTES)
+    return 0 if is_small else 1
+
+
+def _cost(earlier: int, *, lies: bool) -> tuple[float, int, int]:
+    assert EVENTS.source is not None
+    with tempfile.TemporaryDirectory() as home:
+        store = _Counting(Path(home))
+        listing = [LandedFile(name=f"{number:06}.json", size_bytes=5_000, modified_ms=1, digest="0" * 32) for number in range(earlier)]
+        there = [f"{PREFIX}{file.name}" for file in listing] if lies else [f"{PREFIX}new.json"]
+        batches = LandedBatches(store, EVENTS.key, prefix=PREFIX)
+        count, step = 0, max(1, earlier // 34)
+        for start in range(0, earlier, step):
+            count += 1
+            batches.plan(Batch(number=count, files=tuple(listing[start : start + step]), prefix=PREFIX, part_count=1, record_count=1))
+        batches.ledger()
+        batches.fold(lying=there, arrived=count, now_ms=now_ms() + 40 * DAY_MS)
+        store.put(f"{PREFIX}new.json", b"{}")
+        store.reads, store.size_bytes, began = 0, 0, time.monotonic()
+        ledger = LandedBatches(store, EVENTS.key, prefix=PREFIX).ledger()
+        found = [*(listing if lies else ()), *landed_files(store, EVENTS.source)]
+        plan = choose_batch(found, ledger, EVENTS.source, EVENTS.write, unfinished=None)
+        assert plan.batch is not None and [file.name for file in plan.batch.files] == ["new.json"], plan.sentence
+        return time.monotonic() - began, store.reads, store.size_bytes
+
+
+class _Counting(DiskStore):
+    """A disk that counts what is read."""
+
+    reads = size_bytes = 0
+
+    def read(self, name: str) -> bytes:
+        """See `Store.read`."""
+        data = super().read(name)
+        self.reads, self.size_bytes = self.reads + 1, self.size_bytes + len(data)
+        return data
+
+
+if __name__ == "__main__":
+    sys.exit(main(*map(int, sys.argv[1:])))

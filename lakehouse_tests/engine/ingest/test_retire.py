@@ -1,0 +1,248 @@
+"""Loaded files leave the landing area by policy, and nothing goes that is not in the table as it lies there. Logs are written, no Spark."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from hashlib import blake2b
+from io import BytesIO
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from lakehouse import Append, Landing, Table
+from lakehouse.core.declaration.table import find_tables
+from lakehouse.core.errors import Broken, Refused
+from lakehouse.core.ingest.batches import Batch, LandedFile, ingest_app_id
+from lakehouse.core.units import DAY_MS
+from lakehouse.engine.ingest import retire as retiring
+from lakehouse.engine.ingest.retire import plan_landed, retire
+from lakehouse.engine.journal.landed_batches import LandedBatches
+from lakehouse.engine.lake import Lake, open_lake
+from lakehouse.engine.store import DiskStore
+from lakehouse_tests.conftest import own_settings
+from lakehouse_tests.log_builder import MINUTE_MS, START_MS, LogBuilder
+
+KEY, PREFIX = "bronze/orders", "landing/orders/"
+ARCHIVED = Table(
+    key=KEY,
+    source=Landing(prefix=PREFIX, format="json", schema="id BIGINT", after_load="archive", keep_days=3),
+    write=Append(),
+)
+DELETED = replace(ARCHIVED, source=replace(ARCHIVED.source, after_load="delete"))  # type: ignore[type-var]
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Lake:
+    return open_lake(own_settings(tmp_path))
+
+
+@pytest.fixture
+def log(lake: Lake) -> LogBuilder:
+    """The table after its batches 1 to 3, of which batch 2 had no file; minutes 1 and 2 of its time."""
+    for number, names in enumerate((["a", "b"], [], ["c"]), start=1):
+        plan_batch(lake, number, [land(lake, f"{name}.json", name.encode()) for name in names])
+    builder = LogBuilder(lake.store, KEY).create()
+    return builder.append([("x", 1, 1)], transaction=(ingest_app_id(KEY), 1)).append([("y", 1, 1)], transaction=(ingest_app_id(KEY), 3))
+
+
+def land(lake: Lake, name: str, data: bytes) -> LandedFile:
+    """A file lands, and is read."""
+    lake.store.put(PREFIX + name, data)
+    stored = lake.store.stat(PREFIX + name)
+    assert stored is not None
+    return LandedFile(name=name, size_bytes=len(data), modified_ms=stored.modified_ms, digest=blake2b(data, digest_size=16).hexdigest())
+
+
+def plan_batch(lake: Lake, number: int, files: Sequence[LandedFile]) -> None:
+    LandedBatches(lake.store, KEY, prefix=PREFIX).plan(Batch(number=number, files=tuple(files), prefix=PREFIX))
+
+
+def lying(lake: Lake) -> list[str]:
+    return [file.name.removeprefix(PREFIX) for file in lake.store.list(PREFIX)]
+
+
+def archived(lake: Lake) -> dict[str, bytes]:
+    """What the archive holds, by name."""
+    tables = [pq.read_table(BytesIO(lake.store.read(file.name))) for file in lake.store.list("landing-archive")]
+    return {row["name"]: row["content"] for table in tables for row in table.to_pylist()}
+
+
+def later(monkeypatch: pytest.MonkeyPatch, *, days: float, minute: int = 2) -> None:
+    """It is so long after a minute of the table's time."""
+    monkeypatch.setattr(retiring, "now_ms", lambda: START_MS + minute * MINUTE_MS + round(days * DAY_MS))
+
+
+def test_files_are_archived_byte_for_byte_once_their_commit_is_old_enough(
+    lake: Lake, log: LogBuilder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    later(monkeypatch, days=3, minute=1)
+    assert retire(lake, ARCHIVED).plan.sentence == "2 loaded files (2 B) go to the archive; 1 stay: loaded less than 3 days ago"
+    assert (lying(lake), archived(lake)) == (["c.json"], {"a.json": b"a", "b.json": b"b"})
+    later(monkeypatch, days=3)
+    done = retire(lake, ARCHIVED)
+    assert (done.file_count, done.size_bytes, done.failed, lying(lake), len(archived(lake))) == (1, 1, 0, [], 3)
+    assert [file.name.rpartition("/")[2][:20] for file in lake.store.list("landing-archive")] == [f"{number:020}" for number in (1, 3)]
+    again = retire(lake, ARCHIVED)
+    assert (again.file_count, again.plan.files) == (0, ())
+
+
+def test_files_are_deleted_and_a_plan_alone_deletes_none(lake: Lake, log: LogBuilder, monkeypatch: pytest.MonkeyPatch) -> None:
+    later(monkeypatch, days=3)
+    assert plan_landed(lake, DELETED).sentence == "3 loaded files (3 B) are deleted for good"
+    assert lying(lake) == ["a.json", "b.json", "c.json"]
+    retire(lake, DELETED)
+    assert (lying(lake), lake.store.list("landing-archive")) == ([], [])
+
+
+def test_by_default_every_file_stays(lake: Lake, log: LogBuilder, monkeypatch: pytest.MonkeyPatch) -> None:
+    later(monkeypatch, days=1_000)
+    kept = replace(ARCHIVED, source=Landing(prefix=PREFIX, format="json", schema="id BIGINT"))
+    assert (retire(lake, kept).plan.files, len(lying(lake))) == ((), 3)
+
+
+def changed(lake: Lake) -> None:
+    lake.store.put(f"{PREFIX}a.json", b"other")
+
+
+def replaced(lake: Lake) -> None:
+    """Of the same size; on a disk the time tells it."""
+    lake.store.put(f"{PREFIX}a.json", b"z")
+    Path(lake.settings.root, PREFIX, "a.json").touch()
+
+
+def quarantined(lake: Lake) -> None:
+    buffer = BytesIO()
+    pq.write_table(pa.table({"source_file": [f"{PREFIX}a.json"], "line": [1]}), buffer)
+    LogBuilder(lake.store, f"quarantine/{KEY}").create().append([("q.parquet", len(buffer.getvalue()), 1)])
+    lake.store.put(f"quarantine/{KEY}/q.parquet", buffer.getvalue())
+
+
+STAY: dict[str, tuple[Callable[[Lake], None], str]] = {
+    "changed": (changed, "they are not as they were loaded, or nobody knows"),
+    "replaced": (replaced, "they are not as they were loaded, or nobody knows"),
+    "in quarantine": (quarantined, "they, or lines of them, are in quarantine"),
+}
+
+
+@pytest.mark.parametrize(("happens", "why"), STAY.values(), ids=STAY)
+def test_a_file_stays(lake: Lake, log: LogBuilder, monkeypatch: pytest.MonkeyPatch, happens: Callable[[Lake], None], why: str) -> None:
+    later(monkeypatch, days=3)
+    happens(lake)
+    assert plan_landed(lake, DELETED).kept == {why: 1}
+    retire(lake, DELETED)
+    assert lying(lake) == ["a.json"]
+
+
+@pytest.mark.parametrize("happens", [happens for happens, _ in STAY.values()], ids=STAY)
+def test_what_happens_between_plan_and_deletion_is_seen_by_the_last_look(
+    lake: Lake, log: LogBuilder, monkeypatch: pytest.MonkeyPatch, happens: Callable[[Lake], None]
+) -> None:
+    later(monkeypatch, days=3)
+    real, looks = retiring.plan_landed, iter(range(10))
+
+    def plan(*arguments: object) -> object:
+        if next(looks) == 1:
+            happens(lake)
+        return real(*arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(retiring, "plan_landed", plan)
+    retire(lake, DELETED)
+    assert lying(lake) == ["a.json"]
+
+
+def test_a_file_of_a_batch_that_the_log_does_not_know_stays(lake: Lake, log: LogBuilder, monkeypatch: pytest.MonkeyPatch) -> None:
+    later(monkeypatch, days=100)
+    plan_batch(lake, 4, [land(lake, "d.json", b"d")])
+    assert plan_landed(lake, DELETED).kept == {"the table's log does not know their batch": 1}
+    lake.store.delete([file.name for file in lake.store.list(KEY)])
+    assert plan_landed(lake, DELETED).kept == {"the table's log does not know their batch": 4}
+    retire(lake, DELETED)
+    assert len(lying(lake)) == 4
+
+
+def test_the_age_of_a_commit_that_the_log_has_forgotten_is_that_of_the_oldest_it_holds(
+    lake: Lake, log: LogBuilder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log.append([("z", 1, 1)]).checkpoint().append([("w", 1, 1)]).forget_before(3)
+    later(monkeypatch, days=2.9999, minute=3)
+    assert plan_landed(lake, DELETED).kept == {"loaded less than 3 days ago": 3}
+    later(monkeypatch, days=3, minute=3)
+    assert len(plan_landed(lake, DELETED).files) == 3
+
+
+def test_an_older_manifest_without_digests_gives_nothing_up(lake: Lake, log: LogBuilder, monkeypatch: pytest.MonkeyPatch) -> None:
+    later(monkeypatch, days=100)
+    file = replace(land(lake, "d.json", b"d"), digest="")
+    plan_batch(lake, 4, [file])
+    log.append([("z", 1, 1)], transaction=(ingest_app_id(KEY), 4))
+    assert plan_landed(lake, DELETED).kept == {"they are not as they were loaded, or nobody knows": 1}
+
+
+def test_a_run_that_dies_before_it_deletes_is_gone_on_with_and_archives_nothing_twice(
+    lake: Lake, log: LogBuilder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    later(monkeypatch, days=3)
+
+    class Killed(BaseException):
+        pass
+
+    def dies(*_: object) -> None:
+        raise Killed
+
+    with monkeypatch.context() as patch:
+        patch.setattr(DiskStore, "delete_each", dies)
+        with pytest.raises(Killed):
+            retire(lake, ARCHIVED)
+    assert (len(lying(lake)), archived(lake)) == (3, {"a.json": b"a", "b.json": b"b"})
+    retire(lake, ARCHIVED)
+    assert (lying(lake), archived(lake)) == ([], {"a.json": b"a", "b.json": b"b", "c.json": b"c"})
+    assert len(lake.store.list("landing-archive")) == 2
+
+
+def test_nothing_is_deleted_where_the_archive_does_not_hold_it(lake: Lake, log: LogBuilder, monkeypatch: pytest.MonkeyPatch) -> None:
+    later(monkeypatch, days=3)
+    real = DiskStore.put_if_absent
+
+    def half(store: DiskStore, name: str, data: bytes) -> bool:
+        other = BytesIO()
+        pq.write_table(pq.read_table(BytesIO(data)).slice(1), other)
+        return real(store, name, other.getvalue())
+
+    monkeypatch.setattr(DiskStore, "put_if_absent", half)
+    with pytest.raises(Broken, match="does not hold what was archived; nothing is deleted"):
+        retire(lake, ARCHIVED)
+    assert len(lying(lake)) == 3
+
+
+def test_a_file_whose_content_is_another_though_size_and_time_are_the_same_is_not_archived_and_stays(
+    lake: Lake, log: LogBuilder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    later(monkeypatch, days=3)
+    real = DiskStore.read_many
+
+    def read_many(store: DiskStore, names: Sequence[str]) -> object:
+        return (b"z" if name.endswith("/a.json") else data for name, data in zip(names, real(store, names), strict=True))
+
+    monkeypatch.setattr(DiskStore, "read_many", read_many)
+    retire(lake, ARCHIVED)
+    assert (lying(lake), sorted(archived(lake))) == (["a.json"], ["b.json", "c.json"])
+
+
+def test_a_batch_of_many_bytes_is_archived_in_parts(lake: Lake, log: LogBuilder, monkeypatch: pytest.MonkeyPatch) -> None:
+    later(monkeypatch, days=3)
+    monkeypatch.setattr(retiring, "_GROUP_BYTES", 1)
+    assert (retire(lake, ARCHIVED).file_count, len(lake.store.list("landing-archive")), len(archived(lake))) == (3, 3, 3)
+
+
+def test_loaded_files_are_not_taken_away_from_another_table() -> None:
+    from types import ModuleType
+
+    module = ModuleType("tables")
+    assert ARCHIVED.source is not None
+    other = Landing(prefix=f"{PREFIX}more/", format="json", schema="id BIGINT")
+    module.__dict__.update(one=ARCHIVED, other=Table(key="bronze/more", source=other, write=Append()))
+    with pytest.raises(Refused, match=r"Table bronze/orders: after_load is 'archive', and bronze/more reads landing/orders/more/, too"):
+        find_tables([module])
+    module.__dict__.update(one=replace(ARCHIVED, source=replace(ARCHIVED.source, after_load="keep")))
+    assert len(find_tables([module])) == 2
