@@ -4,7 +4,7 @@ import re
 from dataclasses import dataclass, field, fields
 from typing import Literal
 
-from lakehouse.core.changes.sources import type_of_changes
+from lakehouse.core.changes.sources import Debezium, type_of_changes
 from lakehouse.core.declaration.column_names import check_columns, field_names
 from lakehouse.core.declaration.compaction_policy import LAYERS, MIB
 from lakehouse.core.declaration.knobs import AMOUNT, YES_OR_NO, Accepts, check_knobs, knob, one_of, whole
@@ -107,6 +107,8 @@ class Landing:
             raise Refused(f"Landing column {own[0]!r} starts with _, as the lake's own columns do; accepted: {own[0].lstrip('_')!r}")
         if empty := [name for name, expression in self.derived.items() if not expression.strip()]:
             raise Refused(f"Landing.derived[{empty[0]!r}] is empty; accepted: an SQL expression over the fields")
+        if isinstance(self.changes, Debezium) and self.null_value is not None:
+            raise Refused(f"Landing.null_value is {self.null_value!r} beside changes=Debezium(), whose JSON has null; accepted: without it")
         if self.changes is not None:
             self.changes.check_against(names, self.format)
 
