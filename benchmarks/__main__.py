@@ -15,6 +15,7 @@ NAMES = (
     "mutants",
     "fleet",
     "throughput",
+    "changes",
     "calibration",
     "read_slowdown",
     "beside_writers",

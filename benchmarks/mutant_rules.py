@@ -1873,7 +1873,7 @@ RULES: tuple[Rule, ...] = (
         "lakehouse/engine/changes/read.py",
         "is_told = not found[3] and not found[4] and",
         "is_told =",
-        ("engine/changes/test_apply.py::test_a_stream_cut_anywhere_in_any_order_and_told_twice_is_a_dictionary",),
+        ("engine/changes/test_apply.py::test_a_batch_that_dies_at_any_step_ends_the_same",),
         "a batch that touches keys beyond its own is not bounded by them",
     ),
     Rule(

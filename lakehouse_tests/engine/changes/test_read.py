@@ -2,7 +2,11 @@
 
 import json
 from collections.abc import Sequence
+from io import BytesIO
 from typing import TYPE_CHECKING, Any
+
+import pyarrow
+import pyarrow.parquet
 
 from lakehouse import Debezium, Dms, History, Landing, Merge, Table
 from lakehouse.engine.changes.deleted_keys import REMEMBERED_AT, remember, remembered
@@ -100,6 +104,18 @@ def test_dms_without_position_follows_files_and_lines_and_malformed_lines_are_to
         (7, "the time of the commit is missing"),
     ]
     assert (outcome.rows_written, outcome.rows_superseded) == (5, 0)
+
+
+def test_dms_in_parquet_is_a_full_load_without_operations_and_changes_with(lake: Lake, spark: "SparkSession") -> None:
+    loaded = [{"id": 1, "v": "loaded"}, {"id": 2, "v": "loaded"}]
+    changes = [{"Op": "U", "id": 1, "v": "changed", "seq": 1}, {"Op": "D", "id": 2, "v": None, "seq": 2}]
+    for name, rows in (("LOAD00000001", loaded), ("20130102-000000001", changes)):
+        buffer = BytesIO()
+        pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), buffer)
+        lake.store.put(f"{PREFIX}{name}.parquet", buffer.getvalue())
+    source = Landing(prefix=PREFIX, format="parquet", schema="Op STRING, id BIGINT, v STRING, seq INT", changes=Dms(position=("seq",)))
+    write_table(lake, spark, Table(key=KEY, source=source, write=Merge(keys=("id",))))
+    assert rows_of(spark, lake, KEY, "id", "v", "_position.seq") == [(1, "changed", 1)]
 
 
 def test_a_deleted_key_stays_deleted_when_an_older_change_of_it_comes_batches_later(lake: Lake, spark: "SparkSession") -> None:
