@@ -24,8 +24,32 @@ class Rule:
 
 RULES: tuple[Rule, ...] = (
     Rule(
+        "lakehouse/engine/vacuum/lake_facts.py",
+        "            if self.lake.holds_files(key):",
+        "            if False:",
+        ("engine/vacuum/test_adopted.py::test_nothing_goes_while_a_table_of_the_lake_is_hidden_behind_the_key_of_one_elsewhere",),
+    ),
+    Rule(
+        "lakehouse/engine/adoption/adopt.py",
+        "    if own is None and wanted is not None and lake.holds_files(wanted):",
+        "    if False:",
+        ("cli/commands/test_adopt.py::test_the_key_of_a_table_that_lies_in_the_lake_is_given_to_no_other",),
+    ),
+    Rule(
         "lakehouse/engine/adoption/guard.py",
-        "        if not log_store or log_store.endswith(_UNCONDITIONAL):",
+        "        parts = real_address(address).rsplit",
+        "        parts = address.rsplit",
+        ("engine/adoption/test_guard.py::test_a_table_of_another_lake_is_refused_through_a_link",),
+    ),
+    Rule(
+        "lakehouse/core/adoption/adopted.py",
+        "    return bool(log_store) and not log_store.startswith(_DELTA_S_OWN)",
+        "    return bool(log_store)",
+        ("core/adoption/test_adopted_file.py::test_no_log_store_of_delta_s_own_is_believed_to_write_conditionally",),
+    ),
+    Rule(
+        "lakehouse/engine/adoption/guard.py",
+        "        if not commits_conditionally(log_store):",
         "        if False:",
         ("journeys/test_example.py::test_conditional_writers_are_believed_where_spark_commits_so_too",),
     ),
