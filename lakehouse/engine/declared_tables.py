@@ -1,7 +1,6 @@
 """The tables that a package declares, found by importing it by the name that the settings give, and those that were adopted."""
 
 import importlib
-import os
 import pkgutil
 from collections.abc import Iterator
 from types import ModuleType
@@ -12,6 +11,7 @@ from lakehouse.core.adoption.adopted_file import parse_adopted
 from lakehouse.core.declaration.table import Table, find_tables
 from lakehouse.core.errors import Refused
 from lakehouse.core.settings import Settings
+from lakehouse.engine.store import real_address
 
 
 def declared_tables(settings: Settings) -> dict[str, Table]:
@@ -23,7 +23,10 @@ def declared_tables(settings: Settings) -> dict[str, Table]:
     declared, adopted = find_tables(table_modules(settings.tables)), adopted_tables(settings)
     if both := [key for key in adopted if key in declared]:
         raise Refused(f"{settings.adopted}: {both[0]} is declared in {settings.tables}, too; accepted: another key")
-    return checked({**declared, **adopted}, settings)
+    try:
+        return checked({**declared, **adopted}, settings)
+    except Refused as error:
+        raise Refused(f"{error} (adopted tables stand in {settings.adopted} or {settings.tables})") from error
 
 
 def checked(tables: dict[str, Table], settings: Settings) -> dict[str, Table]:
@@ -32,10 +35,10 @@ def checked(tables: dict[str, Table], settings: Settings) -> dict[str, Table]:
     Raises:
         Refused: one does: what is one table's to delete would be another's.
     """
-    places = {key: _real(table.write.uri) for key, table in tables.items() if isinstance(table.write, Adopted)}
+    places = {key: real_address(table.write.uri) for key, table in tables.items() if isinstance(table.write, Adopted)}
     if not places:
         return tables
-    root = _real(settings.root)
+    root = real_address(settings.root)
     for key, place in places.items():
         if place != f"{root}/{key}" and (place == root or is_inside(place, root) or is_inside(root, place)):
             raise Refused(
@@ -46,16 +49,12 @@ def checked(tables: dict[str, Table], settings: Settings) -> dict[str, Table]:
         if by_place[place] != key:
             raise Refused(f"adopted tables {key} and {by_place[place]} are both {place}; accepted: one key for a table")
         above = place
-        while (above := above.rpartition("/")[0]).count("/") > 1:
+        while (above := above.rpartition("/")[0]) not in ("", "s3:/"):
             if above in by_place:
                 raise Refused(
                     f"adopted table {key} lies at {place}, in the folder of {by_place[above]}; accepted: tables that lie in no other"
                 )
     return tables
-
-
-def _real(address: str) -> str:
-    return os.path.realpath(address) if address.startswith("/") else address
 
 
 def adopted_tables(settings: Settings) -> dict[str, Table]:

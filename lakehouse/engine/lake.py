@@ -11,7 +11,7 @@ from lakehouse.core.adoption.adopted import Adopted
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.settings import Settings
 from lakehouse.engine.delta_log import TableFacts, read_facts
-from lakehouse.engine.store import DiskStore, Mount, MountedStore, S3Store, Store, open_store
+from lakehouse.engine.store import DiskStore, Mount, MountedStore, S3Store, Store, open_store, real_address
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,6 +38,11 @@ class Lake:
         mount = self.store.mounts.get(key) if isinstance(self.store, MountedStore) else None
         return mount.store.clock_ms() if mount is not None and isinstance(mount.store, S3Store) else None
 
+    def holds_files(self, key: str) -> bool:
+        """Whether files lie in the lake at the place of a key, even if the table of that key lies elsewhere."""
+        own = self.store.base if isinstance(self.store, MountedStore) else self.store
+        return any(True for _ in own.walk(key))
+
     def facts(self, key: str, *, version: int | None = None) -> TableFacts | None:
         """What the log of a table says now, or said at `version`; `None` where there is no table yet."""
         return read_facts(self.store, key, uri=self.table_uri(key), version=version)
@@ -50,7 +55,7 @@ def open_lake(settings: Settings, make_client: Callable[[], Any] | None = None, 
     """
     store = open_store(settings, make_client)
     adopted = {table.key: table.write.uri for table in tables if isinstance(table.write, Adopted)}
-    elsewhere = {key: uri for key, uri in adopted.items() if uri != f"{settings.root}/{key}"}
+    elsewhere = {key: uri for key, uri in adopted.items() if real_address(uri) != real_address(f"{settings.root}/{key}")}
     if not elsewhere:
         return Lake(settings=settings, store=store)
     bucket_of = cache(lambda bucket: S3Store(bucket, "", make_client=make_client))

@@ -122,7 +122,7 @@ def test_what_storage_does_not_tell_is_told_as_at_most(monkeypatch: pytest.Monke
     monkeypatch.setattr(command, "open_declared", lambda: SimpleNamespace(choose=lambda _: [orders]))
     monkeypatch.setattr(command, "_vacuum", lambda *_, **__: [document])
     printed = CliRunner().invoke(command.vacuum_command, [], standalone_mode=False).stdout
-    assert " ".join(printed.split()).endswith(said)
+    assert f"{orders.key} {said} {orders.key}:" in " ".join(printed.split())
 
 
 @pytest.mark.parametrize("by_itself", [True, False])

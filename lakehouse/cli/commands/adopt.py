@@ -10,7 +10,7 @@ import click
 from lakehouse.cli.context import Found, LakeContext, look_at_each, open_declared
 from lakehouse.cli.exit_codes import absent_cell, absent_sentence, exit_code, tell_errors
 from lakehouse.cli.output import bytes_text, count_text, json_option, print_grid, show, tell, write_json
-from lakehouse.core.adoption.address import parse_address
+from lakehouse.core.adoption.address import parse_address, quoted_address
 from lakehouse.core.adoption.adopted import Adopted, type_of_writers
 from lakehouse.core.adoption.adopted_file import adopted_lines, adopted_table
 from lakehouse.core.adoption.finding import TableFinding
@@ -20,6 +20,7 @@ from lakehouse.engine.adoption.adopt import choose_key, refuse_adoption, write_a
 from lakehouse.engine.adoption.find import MOST_FOLDERS, find_tables, no_table
 from lakehouse.engine.adoption.look import look_at
 from lakehouse.engine.lake import open_lake
+from lakehouse.engine.store import real_address
 from lakehouse.engine.vacuum import LakeFacts
 
 type_of_found = Found[TableFinding]
@@ -47,7 +48,7 @@ def adopt_command(address: str | None, key: str | None, prefix: str | None, writ
     if prefix is not None and key is not None:
         raise Refused("adopt --prefix: --key names one table; accepted: without, each table gets a key that says where it lies")
     opened = open_declared()
-    asked = [parse_address(address, base=os.getcwd())] if address is not None else _below(prefix or "")
+    asked = [real_address(parse_address(address, base=os.getcwd()))] if address is not None else _below(prefix or "")
     found = _look_at(opened, asked, key=key, writers=writers)
     if address is not None and found[0].error:
         raise found[0].error
@@ -55,7 +56,7 @@ def adopt_command(address: str | None, key: str | None, prefix: str | None, writ
         raise Refused(f"adopt {asked[0]}: it is {found[0].value.known_as} already; see: lakehouse health {found[0].value.known_as}")
     new = [each.value.table for each in found if each.value and not each.value.known_as]
     if new and not dry_run:
-        write_adopted(opened.lake.settings, new)
+        write_adopted(opened.lake.settings, new, beside=opened.tables)
     if as_json:
         write_json([_document(each) for each in found])
     else:
@@ -66,13 +67,13 @@ def adopt_command(address: str | None, key: str | None, prefix: str | None, writ
 
 
 def _below(prefix: str) -> Sequence[str]:
-    place = parse_address(prefix, base=os.getcwd())
+    place = real_address(parse_address(prefix, base=os.getcwd()))
     found = find_tables(place)
     if found.left_count:
         tell(f"{found.left_count:,} folders were not looked into: {place} has more than {MOST_FOLDERS:,}; ask for its parts")
     if not found.addresses:
         raise no_table(place)
-    return found.addresses
+    return [*dict.fromkeys(map(real_address, found.addresses))]
 
 
 def _look_at(opened: LakeContext, addresses: Sequence[str], *, key: str | None, writers: str) -> list[type_of_found]:
@@ -84,11 +85,11 @@ def _look_at(opened: LakeContext, addresses: Sequence[str], *, key: str | None, 
             chosen.append(tables[known[address]])
             continue
         try:
-            table = adopted_table(choose_key(address, tables, settings, wanted=key), address, writers=writers)
+            table = adopted_table(choose_key(address, tables, opened.lake, wanted=key), address, writers=writers)
             refuse_adoption(opened.lake, address, tables.values())
             tables[table.key] = table
         except LakehouseError as error:
-            table = adopted_table(f"silver/refused_{len(refused)}", address)
+            table = adopted_table(f"silver/refused_{len(refused)}", quoted_address(address))
             refused[table.key] = error
         chosen.append(table)
     lake = open_lake(settings, tables=tables.values())
@@ -103,8 +104,8 @@ def _look_at(opened: LakeContext, addresses: Sequence[str], *, key: str | None, 
 
 
 def _places(opened: LakeContext) -> Mapping[str, str]:
-    root = opened.lake.settings.root
-    return {table.write.uri if isinstance(table.write, Adopted) else f"{root}/{key}": key for key, table in opened.tables.items()}
+    root, tables = opened.lake.settings.root, opened.tables.items()
+    return {real_address(table.write.uri if isinstance(table.write, Adopted) else f"{root}/{key}"): key for key, table in tables}
 
 
 def _document(found: type_of_found) -> dict[str, Any]:

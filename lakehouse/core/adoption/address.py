@@ -13,6 +13,7 @@ _SCHEME = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]+):(?P<rest>.*)", re.DOT
 _S3_SCHEMES = ("s3", "s3a", "s3n")
 # Signs that act in a glob of Hadoop's, or that no name can be told with.
 _UNSAFE = re.compile(r"[*?\[\]{}\\\x00-\x1f\x7f\ud800-\udfff]")
+_REFUSED_SIGN = re.compile(_UNSAFE.pattern + r"|[@?]|(?<=/)\.(?=\.?(?:/|$))")
 _NO_SIGN_OF_A_NAME = re.compile(r"[^a-z0-9_]+")
 _LAYERS = ("bronze", "silver", "gold")
 
@@ -48,6 +49,11 @@ def parse_address(text: str, *, base: str) -> str:
         near = "/".join([part for part in rest.split("/") if part not in ("", ".", "..")])
         raise Refused(f"the address of a table is {text!r}, which names no folder of a bucket; did you mean s3://{near.lower()}?")
     return f"s3://{bucket}/{key}".rstrip("/")
+
+
+def quoted_address(address: str) -> str:
+    """The address, in which signs that no address may hold are written as a URL writes them."""
+    return _REFUSED_SIGN.sub(lambda sign: f"%{ord(sign[0]):02X}", address.encode("utf-8", "backslashreplace").decode())
 
 
 def spark_address(address: str) -> str:

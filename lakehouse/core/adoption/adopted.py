@@ -3,8 +3,12 @@
 from dataclasses import dataclass
 from typing import Literal, get_args
 
+from lakehouse.core.adoption.address import parse_address
 from lakehouse.core.errors import Refused
 from lakehouse.core.reasons import Explanation, Reason
+
+# They look for a version, then write it. Source: delta-io/delta v4.4.0, DelegatingLogStore and the stores themselves
+_DELTA_S_OWN = ("io.delta.storage.", "org.apache.spark.sql.delta.storage.")
 
 type_of_writers = Literal["unknown", "none", "conditional"]
 type_of_orphans = Literal["keep", "delete"]
@@ -30,11 +34,19 @@ class Adopted:
         for name, accepted in (("writers", get_args(type_of_writers)), ("orphans", get_args(type_of_orphans))):
             if getattr(self, name) not in accepted:
                 raise Refused(f"Adopted.{name} is {getattr(self, name)!r}; accepted: {', '.join(accepted)}")
+        if (address := parse_address(self.uri, base="/")) != self.uri:
+            near = repr(address) if self.uri.startswith("/") or ":" in self.uri else "an absolute folder, or s3://bucket/folder"
+            raise Refused(f"Adopted.uri is {self.uri!r}; accepted: {near}")
 
     @property
     def on_s3(self) -> bool:
         """Whether it lies on S3."""
         return self.uri.startswith("s3://")
+
+
+def commits_conditionally(log_store: str) -> bool:
+    """Whether a log store of this class may be believed to write a version only where there is none; Delta's own ones are not."""
+    return bool(log_store) and not log_store.startswith(_DELTA_S_OWN)
 
 
 def commits_at_risk(write: object) -> Explanation | None:

@@ -15,26 +15,33 @@ from lakehouse.core.errors import Broken, LakehouseError, Refused, Transient
 from lakehouse.core.settings import Settings
 from lakehouse.engine.adoption.find import is_table, store_at
 from lakehouse.engine.adoption.guard import refuse_owned
+from lakehouse.engine.declared_tables import checked
 from lakehouse.engine.lake import Lake
-from lakehouse.engine.store import DiskStore
+from lakehouse.engine.store import DiskStore, real_address
 from lakehouse.runtime.processes import hold_lock
 
 _WAIT_SECONDS = 10.0
 
 
-def choose_key(address: str, tables: Mapping[str, Table], settings: Settings, *, wanted: str | None) -> str:
+def choose_key(address: str, tables: Mapping[str, Table], lake: Lake, *, wanted: str | None) -> str:
     """The key under which a table at `address` is adopted: the one that is wanted, or one that says where it lies.
 
     Raises:
-        Refused: the key is taken, or the table lies in this lake under another one.
+        Refused: the key is taken, files lie at its place in the lake, or the table lies in this lake under another one.
     """
-    own = address.removeprefix(f"{settings.root}/") if is_inside(address, settings.root) else None
+    settings, root = lake.settings, real_address(lake.settings.root)
+    own = address.removeprefix(f"{root}/") if is_inside(address, root) else None
     if own is not None and (own.count("/") != 1 or wanted not in (None, own)):
         near = own if own.count("/") == 1 else "layer/name"
-        raise Refused(f"adopt {address}: it lies in this lake, {settings.root}; accepted: {near} as its key and its place")
-    free = own or key_of(address, tables)
+        raise Refused(f"adopt {address}: it lies in this lake, {root}; accepted: {near} as its key and its place")
+    free, taken = own or key_of(address, tables), {*tables}
+    while own is None and lake.holds_files(free):
+        taken.add(free)
+        free = key_of(address, taken)
     if wanted is not None and wanted in tables:
         raise Refused(f"adopt {address}: the key {wanted} is taken, by {_place(tables[wanted], settings)}; accepted: another, like {free}")
+    if own is None and wanted is not None and lake.holds_files(wanted):
+        raise Refused(f"adopt {address}: files lie at {settings.root}/{wanted}, the place of the key; accepted: another key, like {free}")
     return wanted or free
 
 
@@ -56,11 +63,11 @@ def refuse_adoption(lake: Lake, address: str, tables: Iterable[Table]) -> None:
             raise Refused(f"adopt {address}: it lies inside the folder of the table {above}; accepted: tables that lie in no other")
 
 
-def write_adopted(settings: Settings, tables: Iterable[Table]) -> None:
-    """Adds the tables to the file; what stands in it stays as it is, comments and all.
+def write_adopted(settings: Settings, tables: Iterable[Table], *, beside: Mapping[str, Table]) -> None:
+    """Adds the tables to the file; what stands in it stays as it is, comments and all. `beside` are all tables that are known.
 
     Raises:
-        Refused: the file is no file of adopted tables, or has one of them.
+        Refused: the file is no file of adopted tables, or has one of them, or would stop the next command.
         Transient: another process is writing it.
     """
     store, name = DiskStore(settings.adopted.parent), settings.adopted.name
@@ -75,6 +82,7 @@ def write_adopted(settings: Settings, tables: Iterable[Table]) -> None:
             known, added = parse_adopted(before, name=str(settings.adopted)), {table.key: table for table in tables}
             if both := [key for key in added if key in known]:
                 raise Refused(f"{settings.adopted} has {both[0]} already; accepted: another key")
+            checked({**beside, **known, **added}, settings)
             text = "\n".join([before.rstrip("\n") + "\n", *map(adopted_lines, added.values())])
             if parse_adopted(text, name=str(settings.adopted)) != known | added:
                 raise Broken(f"{settings.adopted}: the new entries are not read back as they were meant; nothing was written")

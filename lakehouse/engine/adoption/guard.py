@@ -7,20 +7,19 @@
 
 from typing import TYPE_CHECKING
 
-from lakehouse.core.adoption.adopted import Adopted, commits_at_risk
+from lakehouse.core.adoption.adopted import Adopted, commits_at_risk, commits_conditionally
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.errors import Refused
 from lakehouse.engine.adoption.find import store_at
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.lake_owner import RECORD
+from lakehouse.engine.store import real_address
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 # A lake's tables lie two folders below its root, what they set aside three.
 _DEPTHS = (2, 3)
-# They look for a version, then write it. Source: delta-io/delta v4.4.0, DelegatingLogStore and the stores themselves
-_UNCONDITIONAL = ("S3SingleDriverLogStore", "HDFSLogStore", "LocalLogStore")
 
 
 def refuse_owned(lake: Lake, address: str, *, asked: str) -> None:
@@ -30,9 +29,9 @@ def refuse_owned(lake: Lake, address: str, *, asked: str) -> None:
         Refused: it does, or nobody may know it here.
     """
     for depth in _DEPTHS:
-        parts = address.rsplit("/", depth)
+        parts = real_address(address).rsplit("/", depth)
         root = parts[0]
-        if len(parts) <= depth or root in ("", "s3:", "s3:/") or root == lake.settings.root:
+        if len(parts) <= depth or root in ("", "s3:", "s3:/") or root == real_address(lake.settings.root):
             continue
         if store_at(root).stat(RECORD) is not None:
             raise Refused(
@@ -55,7 +54,7 @@ def refuse_commits(lake: Lake, spark: "SparkSession", table: Table, *, asked: st
     if table.write.writers == "conditional":
         name = f"spark.delta.logStore.{'s3a' if table.write.on_s3 else 'file'}.impl"
         log_store = spark.conf.get(name, "") or ""
-        if not log_store or log_store.endswith(_UNCONDITIONAL):
+        if not commits_conditionally(log_store):
             raise Refused(
                 f'{asked}: writers = "conditional", but Spark commits by {log_store or "its default log store"}, which looks for a version '
                 f'and then writes it; accepted: {name} set to a log store with conditional writes, or writers = "none"'

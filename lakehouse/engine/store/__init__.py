@@ -7,10 +7,10 @@ from typing import Any
 from lakehouse.core.settings import Settings
 from lakehouse.engine.store.disk import DiskStore
 from lakehouse.engine.store.interface import LOCAL, Store, StoredFile
-from lakehouse.engine.store.mounts import Mount, MountedStore
+from lakehouse.engine.store.mounts import Mount, MountedStore, real_address
 from lakehouse.engine.store.s3 import S3Store
 
-__all__ = ["LOCAL", "DiskStore", "Mount", "MountedStore", "S3Store", "Store", "StoredFile", "open_store"]
+__all__ = ["LOCAL", "DiskStore", "Mount", "MountedStore", "S3Store", "Store", "StoredFile", "open_store", "real_address"]
 
 
 def open_store(settings: Settings, make_client: Callable[[], Any] | None = None) -> Store:

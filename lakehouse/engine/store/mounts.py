@@ -8,6 +8,7 @@ Safety properties:
 - The lake's own listing holds nothing of these folders, and a listing of one of them holds nothing else.
 """
 
+import os
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -15,6 +16,11 @@ from dataclasses import dataclass, replace
 from lakehouse.core.errors import Refused
 from lakehouse.core.inventory import StoredObject
 from lakehouse.engine.store.interface import Store, StoredFile
+
+
+def real_address(address: str) -> str:
+    """The address of a folder of this machine without links; that of one in a bucket as it is."""
+    return os.path.realpath(address) if address.startswith("/") else address
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

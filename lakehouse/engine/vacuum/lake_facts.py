@@ -6,6 +6,7 @@
 
 **Safety properties**
 - What was borrowed once stays borrowed to the end of the run.
+- Where the lake holds files at the place of a table that lies elsewhere, nothing is deleted: what a clone in their place borrows is unseen.
 - A table whose log cannot be read holds back the vacuum of every other table: what it borrows is unknown.
 - The tables are asked before the first deletion of a run, and before each batch once the last answer is ten seconds old, or a tenth of a
   second for each table. So asking takes at most ten requests for each second of a run, however many tables there are.
@@ -90,7 +91,7 @@ class LakeFacts:
         """Makes known what every table of the lake borrows, for the plan of one.
 
         Raises:
-            Refused: the log of another table cannot be read.
+            Refused: the log of another table cannot be read, or cannot be found, since a table elsewhere has its key.
         """
         if self._current_ms is None:
             self._current_ms, self._versions = now_ms(), dict.fromkeys(self._folders(), NO_VERSION) | self._versions
@@ -192,4 +193,11 @@ class LakeFacts:
         landed = {prefix.rstrip("/") for prefix in self.landed}
         tops = [top for top in store.folders("") if top not in no_table and top not in landed]
         # A table of the uppermost level has its log and its partitions there.
-        return {*tops, *(f"{top}/{name}" for top in tops for name in store.folders(top) if name not in no_table and "=" not in name)}
+        found = {*tops, *(f"{top}/{name}" for top in tops for name in store.folders(top) if name not in no_table and "=" not in name)}
+        for key in sorted(found & self.lake.elsewhere.keys()):
+            if self.lake.holds_files(key):
+                raise Refused(
+                    f"vacuum: {key} is the table at {self.lake.elsewhere[key]}, but files lie at {self.lake.settings.root}/{key}, too, and "
+                    f"what a table there borrows would not be seen; accepted: another key for {self.lake.elsewhere[key]}"
+                )
+        return found

@@ -7,6 +7,10 @@ import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
 
+from lakehouse.core.adoption.adopted_file import adopted_table
+from lakehouse.core.errors import Refused
+from lakehouse.core.settings import parse_settings
+from lakehouse.engine.adoption.adopt import write_adopted
 from lakehouse.engine.lake import open_lake
 from lakehouse.engine.lake_owner import claim
 from lakehouse.engine.store import DiskStore
@@ -105,6 +109,38 @@ def test_a_table_inside_another_is_refused(terminal: Terminal, warehouse: Path) 
     assert "lies inside the folder of the table" in refused(terminal, f"{warehouse}/customers/deep/inside")
 
 
+def test_the_key_of_a_table_that_lies_in_the_lake_is_given_to_no_other(terminal: Terminal, warehouse: Path) -> None:
+    LogBuilder(DiskStore(terminal.root), "silver/events").create()
+    assert "accepted: another key, like silver/w_events" in refused(terminal, f"{warehouse}/events", "--key", "silver/events")
+    [found] = terminal.json("adopt", f"{warehouse}/events")
+    assert found["table"] == "silver/w_events"
+
+
+def test_a_table_is_adopted_through_a_link_by_the_place_where_it_lies(terminal: Terminal, warehouse: Path, tmp_path: Path) -> None:
+    LogBuilder(DiskStore(terminal.root), "silver/own").create()
+    for name, target in (("events", warehouse / "events"), ("own", terminal.root / "silver/own")):
+        (tmp_path / name).symlink_to(target)
+        terminal.run("adopt", str(tmp_path / name))
+        assert f'uri = "{target}"' in adopted(terminal)
+    assert {each["table"] for each in terminal.json("health")} > {"silver/events", "silver/own"}
+    assert "it is silver/events already" in refused(terminal, str(tmp_path / "events"))
+
+
+def test_nothing_is_written_that_would_stop_the_next_command(terminal: Terminal, warehouse: Path) -> None:
+    tables = [adopted_table(f"silver/{name}", f"{warehouse}/{path}") for name, path in (("a", "events"), ("b", "events/deep"))]
+    settings = parse_settings(terminal.environ, base=warehouse)
+    with pytest.raises(Refused, match=r"in the folder of silver/a"):
+        write_adopted(settings, tables[1:], beside={"silver/a": tables[0]})
+    assert not (terminal.home / "adopted.toml").exists()
+
+
+def test_a_folder_with_a_name_that_no_address_holds_is_one_refused_row(terminal: Terminal, warehouse: Path) -> None:
+    LogBuilder(DiskStore(warehouse), "odd[1]").create()
+    fleet = terminal.run("adopt", "--prefix", str(warehouse))
+    assert fleet.exit_code == 2 and "holds '['" in fleet.stderr and "odd%5B1%5D" in fleet.stdout
+    assert adopted(terminal).count("uri = ") == 2
+
+
 def test_a_table_of_another_lake_and_one_of_this_lake_elsewhere_are_refused(told: Terminal, tmp_path: Path) -> None:
     other = open_lake(own_settings(tmp_path / "other"))
     LogBuilder(other.store, "silver/t").create()
@@ -139,6 +175,10 @@ def test_a_hand_written_entry_inside_another_table_or_the_lake_is_refused_wherev
         (terminal.home / "adopted.toml").write_text(text)
         result = terminal.run("health")
         assert result.exit_code == 2 and said in result.stderr, result.stderr
+    (terminal.home / "adopted.toml").write_text('["silver/a"]\nuri = "/data"\n["silver/b"]\nuri = "/data/x"\n')
+    assert f"in the folder of silver/a; accepted: tables that lie in no other (adopted tables stand in {terminal.home}/adopted.toml" in (
+        terminal.run("health").stderr
+    )
     (tmp_path / "link").symlink_to(tmp_path / "a")
     (terminal.home / "adopted.toml").write_text(f'["silver/a"]\nuri = "{tmp_path}/a"\n["silver/b"]\nuri = "{tmp_path}/link"\n')
     assert "are both" in terminal.run("health").stderr

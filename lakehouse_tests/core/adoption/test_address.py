@@ -2,7 +2,7 @@
 
 import pytest
 
-from lakehouse.core.adoption.address import is_address, key_of, nearest_addresses, parse_address, spark_address
+from lakehouse.core.adoption.address import is_address, key_of, nearest_addresses, parse_address, quoted_address, spark_address
 from lakehouse.core.errors import Refused
 
 SPELLED = {
@@ -46,6 +46,12 @@ def test_credentials_in_an_address_are_refused_and_not_repeated(text: str) -> No
     with pytest.raises(Refused) as refused:
         parse_address(text, base="/here")
     assert "hush" not in str(refused.value)
+
+
+@pytest.mark.parametrize("text", ["/data/[a]*", "/data/a\nb", "/data/\udcff", "s3://bucket/../a@b/./t", "/data/d=1/orders"])
+def test_what_is_no_address_is_shown_as_one(text: str) -> None:
+    shown = quoted_address(text)
+    assert parse_address(shown, base="/") == shown and (shown == text) == ("=" in text)
 
 
 def test_spark_spells_s3_its_own_way() -> None:

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakehouse.core.adoption.adopted import Adopted, commits_at_risk
+from lakehouse.core.adoption.adopted import Adopted, commits_at_risk, commits_conditionally
 from lakehouse.core.adoption.adopted_file import adopted_lines, adopted_table, parse_adopted, toml_text
 from lakehouse.core.declaration.compaction_policy import Compaction, LiquidClustering
 from lakehouse.core.declaration.strategies import AfterWrite
@@ -68,15 +68,42 @@ def test_what_only_a_writer_can_do_is_refused_beside_adopted(said: str) -> None:
         Table(key="silver/orders", write=Adopted(uri="/data/orders"), **BESIDE[said])  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize(
+    ("uri", "said"),
+    {
+        "s3a://bucket/t": "accepted: 's3://bucket/t'",
+        "file:///data/t": "accepted: '/data/t'",
+        "/data/../t/": "accepted: '/t'",
+        "data/t": "accepted: an absolute folder, or s3://bucket/folder",
+        "gs://b/t": "accepted: a folder, file:///folder or s3://",
+    }.items(),
+)
+def test_a_declaration_spells_an_address_in_its_one_way(uri: str, said: str) -> None:
+    with pytest.raises(Refused, match=said):
+        Adopted(uri=uri)
+
+
+def test_credentials_in_a_declaration_are_refused_and_not_repeated() -> None:
+    with pytest.raises(Refused) as refused:
+        Adopted(uri="s3://key:hush@bucket/t")
+    assert "hush" not in str(refused.value)
+
+
+def test_no_log_store_of_delta_s_own_is_believed_to_write_conditionally() -> None:
+    own = ("", "io.delta.storage.AzureLogStore", "org.apache.spark.sql.delta.storage.HDFSLogStore")
+    assert not any(map(commits_conditionally, own))
+    assert commits_conditionally("org.example.ConditionalLogStore")
+
+
 def test_a_table_that_nobody_makes_is_refused_still() -> None:
     with pytest.raises(Refused, match="give either source="):
         Table(key="silver/orders", write=Append())
 
 
 def test_commits_of_others_are_at_risk_until_a_person_says_why_they_are_not() -> None:
-    on_s3 = commits_at_risk(Adopted(uri="s3://b/t"))
+    on_s3 = commits_at_risk(Adopted(uri="s3://bucket/t"))
     assert on_s3 is not None and "on S3 Spark looks for a version before it writes it" in on_s3.sentence
     assert commits_at_risk(Adopted(uri="/data/t")) is not None
-    assert commits_at_risk(Adopted(uri="s3://b/t", writers="none")) is None
-    assert commits_at_risk(Adopted(uri="s3://b/t", writers="conditional")) is None
+    assert commits_at_risk(Adopted(uri="s3://bucket/t", writers="none")) is None
+    assert commits_at_risk(Adopted(uri="s3://bucket/t", writers="conditional")) is None
     assert commits_at_risk(Overwrite()) is None

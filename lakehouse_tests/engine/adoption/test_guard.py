@@ -37,6 +37,17 @@ def test_a_table_of_another_lake_is_refused(tmp_path: Path, lake: Lake, inside: 
     refuse_owned(other, address, asked="test")
 
 
+def test_a_table_of_another_lake_is_refused_through_a_link(tmp_path: Path, lake: Lake) -> None:
+    other = open_lake(own_settings(tmp_path / "other"))
+    claim(other, asked="test")
+    LogBuilder(other.store, "silver/orders").create()
+    (tmp_path / "link").symlink_to(f"{other.settings.root}/silver/orders")
+    with pytest.raises(Refused, match=f"belongs to the lake {other.settings.root}"):
+        refuse_owned(lake, str(tmp_path / "link"), asked="test")
+    (tmp_path / "linked_lake").symlink_to(other.settings.root)
+    refuse_owned(other, str(tmp_path / "linked_lake/silver/orders"), asked="test")
+
+
 def test_nothing_is_committed_while_a_commit_of_others_could_be_lost(lake: Lake) -> None:
     table = adopted_table("silver/orders", lake.elsewhere["silver/orders"])
     for ask in (lambda: refuse_commits(lake, None, table, asked="test"), lambda: compact(lake, None, table)):  # type: ignore[arg-type]

@@ -9,7 +9,7 @@ import pytest
 from lakehouse.core.adoption.adopted_file import adopted_table
 from lakehouse.core.compaction.plan import plan_table
 from lakehouse.core.declaration.table import Table
-from lakehouse.core.errors import Refused
+from lakehouse.core.errors import Broken, Refused
 from lakehouse.core.vacuum import VacuumPlan, type_of_mode
 from lakehouse.engine.lake import open_lake
 from lakehouse.engine.lake_owner import claim
@@ -78,6 +78,17 @@ def test_what_another_adopted_table_borrows_of_it_stays(tmp_path: Path, warehous
     LogBuilder(DiskStore(warehouse), "clone").create().append([(f"file:{warehouse}/orders/d=1/gone", 30)])
     clone = adopted_table("gold/clone", f"{warehouse}/clone")
     assert names(planned(tmp_path / "home", [adopted_table(KEY, f"{warehouse}/orders"), clone])) == []
+
+
+def test_nothing_goes_while_a_table_of_the_lake_is_hidden_behind_the_key_of_one_elsewhere(tmp_path: Path, warehouse: Path) -> None:
+    lake = open_lake(own_settings(tmp_path / "home"))
+    LogBuilder(lake.store, "gold/events").create().append([("a", 1)])
+    LogBuilder(lake.store, KEY).create().append([(f"file:{lake.settings.root}/gold/events/a", 1)])
+    with pytest.raises(Refused, match=f"files lie at {lake.settings.root}/{KEY}, too.*accepted: another key for {warehouse}/orders"):
+        planned(tmp_path / "home", [table_of("gold/events"), adopted_table(KEY, f"{warehouse}/orders")])
+    own = adopted_table(KEY, f"{lake.settings.root}/{KEY}")
+    with pytest.raises(Broken, match=r"1 of 1 files .* are not in storage"):  # it was planned: nothing is hidden
+        planned(tmp_path / "home", [table_of("gold/events"), own], "FULL")
 
 
 def test_a_table_of_another_lake_is_not_vacuumed(tmp_path: Path) -> None:
