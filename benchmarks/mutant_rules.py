@@ -1887,6 +1887,13 @@ RULES: tuple[Rule, ...] = (
         "a batch that deletes takes over what was remembered before it",
     ),
     Rule(
+        "lakehouse/engine/ingest/table_properties.py",
+        "if (was := snapshot.properties.get(CHANGE_KEYS)) is not None and",
+        "if (was := snapshot.properties.get(CHANGE_KEYS)) is None and",
+        ("engine/ingest/test_table_properties.py::test_change_data_is_merged_by_the_keys_that_the_table_was_made_with",),
+        "change data is merged by the keys of before",
+    ),
+    Rule(
         "lakehouse/engine/changes/apply.py",
         " AND NOT source.{DELETED}",
         "",

@@ -8,6 +8,7 @@
 - What a person set is never taken back; after a crash at any point, the same call ends in the same state.
 """
 
+import json
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -21,7 +22,7 @@ from lakehouse.core.declaration.strategy_properties import (
     desired_properties,
     property_changes,
 )
-from lakehouse.core.declaration.table import Overwrite, Table
+from lakehouse.core.declaration.table import History, Merge, Overwrite, Table
 from lakehouse.core.errors import Refused
 from lakehouse.core.scheduling.strategy_selection import StrategyChoice, strategy_of
 from lakehouse.engine.delta_log import TableFacts
@@ -32,6 +33,9 @@ from lakehouse.engine.spark.sessions import first_line
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+# The keys that change data was merged by.
+CHANGE_KEYS = "lakehouse.changeKeys"
 
 
 def strategy_in_force(table: Table, facts: TableFacts | None) -> StrategyChoice:
@@ -44,7 +48,7 @@ def apply_strategy(lake: Lake, spark: "SparkSession", table: Table, facts: Table
     """The table's facts once it has what its declaration and its strategy need; the caller holds the table's guard.
 
     Raises:
-        Refused: Delta does not cluster this table by these columns.
+        Refused: Delta does not cluster this table by these columns, or its change data was merged by other keys.
     """
     if facts is None:
         return None
@@ -85,11 +89,18 @@ def strategy_confs(table: Table, facts: TableFacts | None) -> dict[str, str]:
 def declared_properties(table: Table) -> dict[str, str]:
     """The properties that a table has by its declaration; its changes can be read downstream unless each run replaces all of it."""
     base = {} if isinstance(table.write, Overwrite) else {"delta.enableChangeDataFeed": "true"}
+    if table.source is not None and table.source.changes is not None and isinstance(table.write, Merge | History):
+        base[CHANGE_KEYS] = json.dumps(sorted(table.write.keys))
     return {**base, **table.vacuum.properties_beside(table.properties), **table.properties}
 
 
 def _statements(table: Table, facts: TableFacts) -> Iterator[str]:
     snapshot, declared = facts.snapshot, declared_properties(table)
+    if (was := snapshot.properties.get(CHANGE_KEYS)) is not None and was != (now := declared.get(CHANGE_KEYS, was)):
+        raise Refused(
+            f"write of {table.key}: it is declared with the keys {now}, and its rows were merged by {was}: some would be there twice; "
+            "accepted: the keys of before, or delete its folder and materialize it again"
+        )
     changes = strategy_changes(table, facts)
     clustering = clustering_change(snapshot, policy_for(table.layer, table.compaction).data_layout)
     wanted = {**declared, **changes.set, **({} if clustering.mark is None else {CLUSTERING_MARK: clustering.mark})}

@@ -47,7 +47,7 @@ def test_a_batch_that_dies_at_any_step_ends_the_same(lake: Lake, spark: "SparkSe
             with pytest.raises(Killed):
                 write_table(lake, spark, people)
     again = write_table(lake, spark, people)
-    assert (again.reason, version_of(lake, people.key)) == (Reason.NOTHING_LANDED, 1)
+    assert (again.reason, version_of(lake, people.key)) == (Reason.NOTHING_LANDED, 2)
     if isinstance(write, Merge):
         assert rows_of(spark, lake, people.key, "id") == [(2,), (3,)]
     else:

@@ -3,6 +3,10 @@
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+from lakehouse import Debezium, Landing, Merge, Table
+from lakehouse.core.errors import Refused
 from lakehouse.engine.ingest.table_properties import apply_strategy, declared_properties
 from lakehouse.engine.lake import Lake
 from lakehouse_tests.conftest import own_settings
@@ -16,3 +20,16 @@ def test_a_table_that_has_what_it_needs_gets_no_commit(tmp_path: Path) -> None:
     facts = LogBuilder(lake.store, copies.key).create(properties=declared_properties(copies)).facts()
     nobody_is_asked: Any = None
     assert apply_strategy(lake, nobody_is_asked, copies, facts) is facts
+
+
+def test_change_data_is_merged_by_the_keys_that_the_table_was_made_with(tmp_path: Path) -> None:
+    lake = Lake(settings=own_settings(tmp_path), store=MemoryStore())
+    source = Landing(prefix="landing/people/", format="json", schema="id BIGINT, part BIGINT", changes=Debezium())
+    by_both, by_one, turned = (
+        Table(key="bronze/people", source=source, write=Merge(keys=keys)) for keys in (("id", "part"), ("id",), ("part", "id"))
+    )
+    facts = LogBuilder(lake.store, by_both.key).create(properties=declared_properties(by_both)).facts()
+    nobody_is_asked: Any = None
+    assert apply_strategy(lake, nobody_is_asked, turned, facts) is facts
+    with pytest.raises(Refused, match=r'declared with the keys \["id"\], and its rows were merged by \["id", "part"\].*delete its folder'):
+        apply_strategy(lake, nobody_is_asked, by_one, facts)
