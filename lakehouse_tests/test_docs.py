@@ -12,6 +12,7 @@ import pytest
 from benchmarks.mutant_rules import RULES
 from benchmarks.safety_page import tables
 from lakehouse import Compaction, Debezium, Dms, Landing, Merge, Prices, Vacuum
+from lakehouse.cli.output import bytes_text
 from lakehouse.core.declaration.table import find_tables
 from lakehouse.core.reasons import Reason
 from lakehouse.core.settings import ACCEPTED
@@ -34,7 +35,9 @@ def default_of(knob: Field[Any]) -> str:
     if layers:
         return ", ".join(f"{value} in {layer}" for layer, value in layers.items())
     if isinstance(default, str | int | float) and not isinstance(default, bool) and default != "":
-        return f"`{default}`" if isinstance(default, str) else f"{default // 1024**3} GiB" if default >= 1024**3 else f"{default:g}"
+        if isinstance(default, str):
+            return f"`{default}`"
+        return bytes_text(default) if default >= 1024**2 else f"{default:g}"
     return f"`{default!r}`" if default or default is False else "none"
 
 
@@ -44,7 +47,7 @@ def test_every_knob_has_its_line_and_those_that_a_person_meets_first_come_first(
     tables = (knob_table(knobs[:6]), knob_table(knobs[6:]), knob_table(fields(Vacuum)))
     assert [table for table in tables if table not in page] == []
     landing = [limit for limit in fields(Landing) if "line" in limit.metadata]
-    assert knob_table(landing) in (DOCS / "landing.md").read_text()
+    assert knob_table(landing) in (DOCS / "landing-knobs.md").read_text()
     changes = (fields(Dms), fields(Debezium), [knob for knob in fields(Merge) if "line" in knob.metadata])
     assert [table for table in map(knob_table, changes) if table not in (DOCS / "cdc.md").read_text()] == []
     prices = [f"| `{price.name}` | {default_of(price)} | {price.metadata['line']} |" for price in fields(Prices)]
@@ -53,7 +56,7 @@ def test_every_knob_has_its_line_and_those_that_a_person_meets_first_come_first(
 
 @pytest.mark.parametrize("reason", [reason.name for reason in Reason])
 def test_every_reason_has_its_line(reason: str) -> None:
-    pages = ("when.md", "why-not.md", "landing.md", "vacuum.md")
+    pages = ("when.md", "why-not.md", "landing-knobs.md", "vacuum.md")
     assert sum((DOCS / page).read_text().count(f"| `{reason}` |") for page in pages) == 1
 
 

@@ -175,7 +175,6 @@ def test_refused_lines_are_shown_read_again_and_settled(settings: Settings) -> N
     assert result.exit_code == 2 and "is made from other tables; accepted: a table that is loaded from landed files" in result.stderr
 
 
-
 def assert_dagster_knows(settings: Settings) -> None:
     """Every run of the story is in Dagster's records, the compaction as an observation of its table, and the checks."""
     with records(settings) as instance:

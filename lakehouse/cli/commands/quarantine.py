@@ -31,9 +31,7 @@ def _one_table(command: Callable[..., Any]) -> Callable[..., Any]:
     return click.argument("table", shell_complete=complete_table)(files(command))
 
 
-@quarantine_command.command(
-    "list", short_help="How much each table's quarantine holds.", epilog="Example: lakehouse quarantine list"
-)
+@quarantine_command.command("list", short_help="How much each table's quarantine holds.", epilog="Example: lakehouse quarantine list")
 @click.argument("tables", metavar="[TABLE]...", nargs=-1, shell_complete=complete_table)
 @json_option
 def list_command(tables: tuple[str, ...], as_json: bool) -> None:

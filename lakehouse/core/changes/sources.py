@@ -6,11 +6,13 @@ from types import MappingProxyType
 
 from lakehouse.core.changes.change import Operation
 from lakehouse.core.declaration.column_names import check_columns, field_names
-from lakehouse.core.declaration.knobs import AMOUNT, ANY_TEXT, TEXT, YES_OR_NO, Accepts, check_knobs, knob
+from lakehouse.core.declaration.knobs import ANY_TEXT, TEXT, YES_OR_NO, Accepts, check_knobs, is_number, knob
 from lakehouse.core.errors import Refused
 
 _WEEK_HOURS = 168.0
 _LATENESS = "so long after it was loaded, a deletion still stands against older changes of its key that arrive late"
+# An interval of Spark has an end; a deletion that is ten years old has none to stand against.
+_HOURS = Accepts("a number from 0 to 87600, ten years", lambda value: is_number(value) and 0 <= value <= 87_600)
 _NAMES = Accepts("a tuple of names", lambda value: isinstance(value, tuple))
 _COLUMN_OR_NONE = Accepts("a column of the schema, or None", lambda value: value is None or (isinstance(value, str) and bool(value)))
 
@@ -27,8 +29,8 @@ class Dms:
     operation: str = knob("Op", TEXT, "the column with I, U or D; in CSV it is the first")
     position: tuple[str, ...] = knob((), _NAMES, "the columns that order changes, compared in turn; they rise with each change")
     committed_at: str | None = knob(None, _COLUMN_OR_NONE, "the column with the time of the commit; `History` needs it")
-    before_prefix: str = knob("BI_", TEXT, "before-image columns begin with it; those of the keys tell when a key changed")
-    lateness_hours: float = knob(_WEEK_HOURS, AMOUNT, _LATENESS)
+    before_prefix: str = knob("BI_", TEXT, "before-image columns are this and a column's name; those of the keys tell when a key changed")
+    lateness_hours: float = knob(_WEEK_HOURS, _HOURS, _LATENESS)
 
     def __post_init__(self) -> None:
         check_knobs(self)
@@ -49,7 +51,8 @@ class Dms:
 
     def row_fields(self, schema: Sequence[str]) -> tuple[str, ...]:
         """The fields of the schema that become columns of the table."""
-        return tuple(name for name in schema if name != self.operation and not name.startswith(self.before_prefix))
+        images = {f"{self.before_prefix}{name}" for name in schema}
+        return tuple(name for name in schema if name != self.operation and name not in images)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,7 +68,7 @@ class Debezium:
         False, YES_OR_NO, "True: a line is the row itself, with `__op` or `__deleted` and `__source_…` beside its columns"
     )
     position: str = knob("", ANY_TEXT, "fields of `source` with their types that order changes instead, like `scn BIGINT`")
-    lateness_hours: float = knob(_WEEK_HOURS, AMOUNT, _LATENESS)
+    lateness_hours: float = knob(_WEEK_HOURS, _HOURS, _LATENESS)
 
     def __post_init__(self) -> None:
         check_knobs(self)

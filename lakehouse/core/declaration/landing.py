@@ -4,7 +4,7 @@ import re
 from dataclasses import dataclass, field, fields
 from typing import Literal
 
-from lakehouse.core.changes.sources import type_of_changes
+from lakehouse.core.changes.sources import Debezium, type_of_changes
 from lakehouse.core.declaration.column_names import check_columns, field_names
 from lakehouse.core.declaration.compaction_policy import LAYERS, MIB
 from lakehouse.core.declaration.knobs import AMOUNT, YES_OR_NO, Accepts, check_knobs, knob, one_of, whole
@@ -37,7 +37,7 @@ _ENCODING = Accepts("an encoding that Python knows, like utf-16 or cp1252", _is_
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Landing:
-    """Files that arrive from outside under `prefix`, relative to the lake's root; `docs/landing.md` has a line for each knob.
+    """Files that arrive from outside under `prefix`, relative to the lake's root; `docs/landing-knobs.md` has a line for each knob.
 
     `schema` is a Spark DDL string of the fields in the files. `derived` adds columns by SQL expressions over them. A row whose `required`
     field is missing goes to quarantine, as does one that does not parse. Names that start with `_` are the lake's own. With `changes` the
@@ -107,6 +107,8 @@ class Landing:
             raise Refused(f"Landing column {own[0]!r} starts with _, as the lake's own columns do; accepted: {own[0].lstrip('_')!r}")
         if empty := [name for name, expression in self.derived.items() if not expression.strip()]:
             raise Refused(f"Landing.derived[{empty[0]!r}] is empty; accepted: an SQL expression over the fields")
+        if isinstance(self.changes, Debezium) and self.null_value is not None:
+            raise Refused(f"Landing.null_value is {self.null_value!r} beside changes=Debezium(), whose JSON has null; accepted: without it")
         if self.changes is not None:
             self.changes.check_against(names, self.format)
 

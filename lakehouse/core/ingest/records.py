@@ -15,7 +15,7 @@ import gzip
 import json
 import re
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from io import BytesIO
 from itertools import chain
@@ -179,17 +179,31 @@ def _csv_records(chunks: Iterator[bytes], landing: Landing) -> Iterator[Record]:
 
 def _dms_records(chunks: Iterator[bytes], landing: Landing) -> Iterator[Record]:
     """Source: AWS DMS user guide, "Using Amazon S3 as a target": `AddColumnName` (a header), `IncludeOpForFullLoad`; neither by default."""
+    assert isinstance(landing.changes, Dms)
     records = _csv_record_bytes(chunks, landing)
     first = next(records, None)
     if first is None:
         return
     names, wanted = _names_in(first.content, landing), [*field_names(landing.schema)]
-    has_header = names in (wanted, wanted[1:])
+    has_header = not first.problem and _is_header(names, wanted)
+    if has_header and names not in (wanted, wanted[1:]):
+        raise Unreadable(f"its header is {_shown(first.content)!r} and not {landing.delimiter.join(wanted)}")
     if not first.problem and len(names) not in (len(wanted), len(wanted) - 1):
         raise Unreadable(f"its first record has {len(names)} field(s), {len(wanted)} are wanted: {landing.delimiter.join(wanted)}")
     lacks_operation = not first.problem and len(names) == len(wanted) - 1
+    if lacks_operation and not has_header and names[0] in landing.changes.operations:
+        raise Unreadable(
+            f"its first record has {len(names)} field(s) and begins with {names[0]!r}, an operation or a value of {wanted[1]}; "
+            f"{len(wanted)} are wanted: {landing.delimiter.join(wanted)}; land it with a header, or with all of them"
+        )
     for record in records if has_header else chain([first], records):
         yield record._replace(content=landing.delimiter.encode() + record.content) if lacks_operation else record
+
+
+def _is_header(names: Sequence[str], wanted: Sequence[str]) -> bool:
+    """Whether a file's first record names columns, perhaps in another order or case, and is no row."""
+    found, columns = ([name.lower() for name in each] for each in (names, wanted))
+    return found[:1] == columns[:1] or sorted(found) in (sorted(columns), sorted(columns[1:]))
 
 
 @cache

@@ -20,7 +20,7 @@ from lakehouse.core.changes.sources import Dms
 from lakehouse.core.declaration.table import History, Merge, Table
 from lakehouse.core.ingest.batches import ingest_app_id
 from lakehouse.engine.changes.columns import CHANGED_AT, DELETED, OLD_KEY, OPERATION, POSITION
-from lakehouse.engine.changes.deleted_keys import remember, remembered
+from lakehouse.engine.changes.deleted_keys import forget, remember, remembered
 from lakehouse.engine.changes.read import ChangeCounts, change_keys
 from lakehouse.engine.delta_log import TableFacts
 from lakehouse.engine.ingest import commit_rows
@@ -58,6 +58,8 @@ def apply_changes(
     """One commit of the lines that are changes; the caller holds the table's guard and looks whether it arrived."""
     from pyspark.sql import functions as F  # noqa: N812
 
+    if facts is None:
+        forget(lake.store, table.key)
     older = remembered(lake, spark, table.key, before=number)
     changes = _changes(spark, lines, table, counts, older, facts)
     match table.write:
@@ -67,7 +69,8 @@ def apply_changes(
         case Merge():
             changes = _newest(changes, table.write.keys)
             if older is not None:
-                is_older = F.expr(statements.not_older(table.write.keys, ORDER))
+                # A deletion that is remembered may be undone in the table, by a RESTORE, and is landed again then.
+                is_older = F.expr(f"{statements.not_older(table.write.keys, ORDER)} AND NOT source.{DELETED}")
                 changes = changes.alias("source").join(older.alias("target"), is_older, "left_anti")
             if counts.deletes or counts.truncates:
                 _remember(lake, table, number, changes, lines, older)

@@ -1,5 +1,6 @@
 """Events of Debezium as changes: enveloped or unwrapped, with their schema or without."""
 
+from base64 import b64encode
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -26,7 +27,10 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
 # Source: Debezium's reference, `unavailable.value.placeholder`: Postgres does not send a large value that did not change.
-_UNAVAILABLE = '"__debezium_unavailable_value"'
+# It is text, bytes in Base64, or an array of its bytes as numbers, as the column's type is.
+_PLACEHOLDER = "__debezium_unavailable_value"
+_BYTES = _PLACEHOLDER.encode()
+_UNAVAILABLE = rf'"({_PLACEHOLDER}|{b64encode(_BYTES).decode()})"|\[\s*' + r",\s*".join(map(str, _BYTES)) + r"\s*\]"
 _UNSENT = "a value was not sent (__debezium_unavailable_value); accepted: REPLICA IDENTITY FULL at the source"
 _SOURCE_DDL = "lsn BIGINT, file STRING, pos BIGINT, row INT"
 
@@ -43,7 +47,9 @@ class _Event:
         from pyspark.sql import functions as F  # noqa: N812
 
         direct = F.col(f"_parsed.{path}")
-        return F.coalesce(F.col(f"_parsed.payload.{path}"), direct) if self.may_be_wrapped else direct
+        if not self.may_be_wrapped:
+            return direct
+        return F.when(F.col("_parsed.payload").isNotNull(), F.col(f"_parsed.payload.{path}")).otherwise(direct)
 
     def source(self, name: str) -> "Column":
         """A field of the event's `source`, read as text, since some connectors send numbers so.
@@ -96,10 +102,8 @@ class _Event:
         from pyspark.sql import functions as F  # noqa: N812
 
         if names := field_names(self.changes.position):
-            is_placed = F.lit(True)
-            for name in names:
-                is_placed = is_placed & self.source(name).isNotNull()
-            return F.struct(*[self.source(name).alias(name) for name in names]), is_placed
+            # A row of a snapshot may lack the further parts, and is then below the changes that have them.
+            return F.struct(*[self.source(name).alias(name) for name in names]), self.source(names[0]).isNotNull()
         file_number = F.nullif(F.regexp_extract(self.source("file"), r"(\d+)$", 1), F.lit("")).cast("bigint")
         parts = {"lsn": self.source("lsn"), "file_number": file_number}
         parts |= {name: self.source(name) for name in ("pos", "row", "ts_ms")}
@@ -114,7 +118,7 @@ class _Event:
         why = F.when(F.col(REASON).isNotNull(), F.col(REASON))
         why = why.when(is_event & ~F.col(IS_OBJECT) & ~is_one_object(), "not JSON")
         why = why.when(is_event & F.col(f"_parsed.{CORRUPT}").isNotNull(), "a field does not fit the schema")
-        return why.when(F.coalesce(self.code() != "d", F.lit(True)) & F.col(RAW).contains(_UNAVAILABLE), _UNSENT)
+        return why.when(F.coalesce(self.code() != "d", F.lit(True)) & F.col(RAW).rlike(_UNAVAILABLE), _UNSENT)
 
 
 def debezium_lines(spark: "SparkSession", landing: Landing, changes: Debezium, keys: Sequence[str], paths: Sequence[str]) -> "DataFrame":

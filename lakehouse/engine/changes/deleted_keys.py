@@ -6,7 +6,7 @@ deletes writes a new folder: what was remembered and is not too old, and its own
 **Safety properties**
 - The keys are written before the batch's commit, so that no deletion is in the table and not remembered. A batch that is repeated reads
   what was remembered before it, and writes the same folder again.
-- A folder is removed only when a newer one is complete and its batch has arrived.
+- A folder is removed only when another one that remembers as much is complete and its batch has arrived, or when there is no table.
 """
 
 from functools import reduce
@@ -25,9 +25,20 @@ REMEMBERED_AT = "_remembered_at"
 
 
 def remembered(lake: Lake, spark: "SparkSession", table_key: str, *, before: int) -> "DataFrame | None":
-    """What was deleted by the batches before this number; `None` if nothing was."""
-    numbers = [number for number in _numbers(lake.store, table_key) if number < before]
-    return spark.read.parquet(_path(lake, table_key, max(numbers))) if numbers else None
+    """What was deleted by the batches before this number; `None` if nothing was.
+
+    A table that was put back from a copy has folders of later batches alone. What they remember is kept under the number before this
+    batch's, where nothing is written over it: a deletion that is still to come does no harm.
+    """
+    numbers = _numbers(lake.store, table_key)
+    found = [number for number in numbers if number < before]
+    if numbers and not found:
+        found = [before - 1]
+        later = spark.read.parquet(_path(lake, table_key, max(numbers)))
+        later.write.mode("overwrite").parquet(_path(lake, table_key, found[0]))
+    if numbers - {*found}:
+        forget_replaced(lake.store, table_key, arrived=before - 1)
+    return spark.read.parquet(_path(lake, table_key, max(found))) if found else None
 
 
 def remember(lake: Lake, table_key: str, number: int, deletions: "DataFrame", older: "DataFrame | None", *, hours: float) -> None:
@@ -44,9 +55,15 @@ def remember(lake: Lake, table_key: str, number: int, deletions: "DataFrame", ol
 
 def forget_replaced(store: Store, table_key: str, *, arrived: int) -> None:
     """Removes every folder but the one that the next batch reads; `arrived` is the last batch in the table."""
-    newest = max((number for number in _numbers(store, table_key) if number <= arrived), default=0)
+    numbers = _numbers(store, table_key)
+    newest = max((number for number in numbers if number <= arrived), default=max(numbers, default=0))
     kept = f"{_FOLDER}/{table_key}/{newest}/"
     store.delete([file.name for file in store.list(f"{_FOLDER}/{table_key}") if not file.name.startswith(kept)])
+
+
+def forget(store: Store, table_key: str) -> None:
+    """Removes all folders; the table is not there, so that every deletion is still to come."""
+    store.delete([file.name for file in store.list(f"{_FOLDER}/{table_key}")])
 
 
 def _numbers(store: Store, table_key: str) -> set[int]:

@@ -25,26 +25,29 @@ def dms_lines(spark: "SparkSession", landing: Landing, changes: Dms, keys: Seque
     lines = parse_lines(spark, replace(landing, required=()), paths)
     is_full_load = F.col(OWN[0]).rlike(_FULL_LOAD)
     code = F.coalesce(F.nullif(F.trim(F.col(quote(changes.operation)).cast("string")), F.lit("")), F.when(is_full_load, F.lit("I")))
-    parts = [F.col(quote(name)).alias(name) for name in changes.position] or [F.col(OWN[0]).alias("file"), F.col(OWN[1]).alias("line")]
-    names = changes.position or ("file", "line")
-    position = F.struct(*[F.when(~is_full_load, part).alias(name) for part, name in zip(parts, names, strict=True)])
+    parts = {name: F.col(quote(name)) for name in changes.position}
+    if not parts:
+        # DMS names a file by the time of its changes; the folders above it are by date, or not, as the task was set at the time.
+        parts = {"file_name": F.substring_index(OWN[0], "/", -1), "path": F.col(OWN[0]), "line": F.col(OWN[1])}
+    position = F.struct(*[F.when(~is_full_load, part).alias(name) for name, part in parts.items()])
     is_ordered = F.lit(True)
-    for part in parts:
+    for part in parts.values():
         is_ordered = is_ordered & part.isNotNull()
     before = {key: f"{changes.before_prefix}{key}" for key in keys}
     old_key: Column = F.lit(None).cast("string")
     if set(before.values()) <= set(field_names(landing.schema)):
         known = F.struct(*[F.col(quote(name)).alias(key) for key, name in before.items()])
         old_key = changed_key(known, keys, code == "U")
-    committed = F.lit(None) if changes.committed_at is None else F.col(quote(changes.committed_at))
+    told = F.lit(None).cast("string") if changes.committed_at is None else F.col(quote(changes.committed_at))
+    committed = told.cast("timestamp")
     return lines.withColumns(
         {
             CODE: code,
             OPERATION: operation_of(changes, code),
             POSITION: position,
             IS_PLACED: is_full_load | is_ordered,
-            IS_TIMED: is_full_load | committed.isNotNull(),
-            CHANGED_AT: committed.cast("timestamp"),
+            IS_TIMED: committed.isNotNull() | (is_full_load & told.isNull()),
+            CHANGED_AT: committed,
             OLD_KEY: old_key,
         }
     )

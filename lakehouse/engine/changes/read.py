@@ -100,7 +100,7 @@ def _reason(table: Table, keys: Sequence[str]) -> "Column":
         why = why.when(has_key & F.col(quote(key)).isNull(), f"the key {key} is missing")
     why = why.when(~is_tombstone & ~F.col(IS_PLACED), "the position is missing")
     if isinstance(table.write, History):
-        why = why.when(~is_tombstone & ~F.col(IS_TIMED), "the time of the commit is missing")
+        why = why.when(~is_tombstone & ~F.col(IS_TIMED), "the time of the commit is missing, or is no time")
     for name in table.source.required:
         why = why.when((operation == Operation.UPSERT.value) & F.col(quote(name)).isNull(), f"required field {name} is missing")
     return why

@@ -239,10 +239,10 @@ def _write(lake: Lake, spark: "SparkSession", table: Table, batch: Batch, lines:
 
 
 def _superseded(table: Table, batch: Batch, lines: _Lines, *, before: TableFacts | None, after: TableFacts | None) -> int:
-    """The changes of a batch that took no effect: a newer one was known, or they were told before."""
+    """The changes of a batch that took no effect: a newer one was known, or they were told before. A truncation may delete many rows."""
     if lines.changes is None or not batch.files or after is None:
         return 0
-    return lines.changes.rows + lines.changes.key_changes - applied_count(table, before=before, after=after)
+    return max(lines.changes.rows + lines.changes.key_changes - applied_count(table, before=before, after=after), 0)
 
 
 def _write_rows(lake: Lake, table: Table, batch: Batch, lines: _Lines, facts: TableFacts | None) -> None:

@@ -167,9 +167,7 @@ def _take_out(lake: Lake, spark: "SparkSession", table: Table, facts: TableFacts
         spark.catalog.dropTempView(view)
 
 
-def _retry_files(
-    lake: Lake, spark: "SparkSession", table: Table, facts: TableFacts, held: "DataFrame", *, dry_run: bool
-) -> dict[str, int]:
+def _retry_files(lake: Lake, spark: "SparkSession", table: Table, facts: TableFacts, held: "DataFrame", *, dry_run: bool) -> dict[str, int]:
     """Has the files that can be read again read again; how many cannot, by reason."""
     landing, left = _landing(table), Counter[str]()
     batches = LandedBatches(lake.store, table.key, prefix=landing.prefix)

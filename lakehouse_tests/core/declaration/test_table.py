@@ -171,6 +171,8 @@ REFUSED: dict[str, tuple[Callable[[], object], str]] = {
     "positions in one string": (lambda: Dms(position="seq"), "Dms.position is 'seq'"),  # type: ignore[arg-type]
     "Debezium in CSV": (lambda: landing(format="csv", changes=Debezium()), "Landing.format is 'csv' beside changes=Debezium()"),
     "a position without its type": (lambda: Debezium(position="scn"), "accepted: fields of source with their types, like 'scn BIGINT'"),
+    "a null value in Debezium's JSON": (lambda: landing(null_value="-", changes=Debezium()), "Landing.null_value is '-' beside"),
+    "a lateness of ages": (lambda: Debezium(lateness_hours=1e9), "accepted: a number from 0 to 87600"),
     "a lateness below nothing": (lambda: Debezium(lateness_hours=-1), "Debezium.lateness_hours is -1"),
     "a key twice": (lambda: Merge(keys=("id", "id"), order_by=("at",)), "Merge.keys holds 'id' twice"),
     "keys in one string": (lambda: Merge(keys="id", order_by=("at",)), "Merge.keys is 'id', which is one string"),  # type: ignore[arg-type]

@@ -269,6 +269,7 @@ def dms_records(data: bytes) -> list[bytes]:
         "changes without one": (b'I,1,a\nU,2,"x,\ny"\n', [b"I,1,a", b'U,2,"x,\ny"']),
         "a full load with a header and no operation": (b"id,name\n1,a\n2,b\n", [b",1,a", b",2,b"]),
         "a full load with neither": (b"1,a\n2,b", [b",1,a", b",2,b"]),
+        "a full load with a header and values like an operation": (b"id,name\nD,a\n", [b",D,a"]),
         "a header alone": (b"Op,id,name\n", []),
         "nothing": (b"", []),
     }.values(),
@@ -277,6 +278,20 @@ def test_a_file_of_dms_has_a_header_or_none_and_a_full_load_may_lack_the_operati
     assert dms_records(data) == found
 
 
-def test_a_file_of_dms_with_other_columns_is_unreadable() -> None:
-    with pytest.raises(Unreadable, match=r"^its first record has 4 field\(s\), 3 are wanted: Op,id,name$"):
-        dms_records(b"I,1,a,b\n")
+@pytest.mark.parametrize(
+    ("data", "why"),
+    {
+        "a field too many": (b"I,1,a,b\n", r"^its first record has 4 field\(s\), 3 are wanted: Op,id,name$"),
+        "a header in another order": (b"Op,name,id\nI,a,1\n", r"^its header is 'Op,name,id' and not Op,id,name$"),
+        "one without operation, too": (b"name,id\na,1\n", r"^its header is 'name,id' and not Op,id,name$"),
+        "a header in another case": (b"OP,ID,NAME\nI,1,a\n", r"^its header is 'OP,ID,NAME' and not Op,id,name$"),
+        "a header with another column": (b"op,id,city\nI,1,a\n", r"^its header is 'op,id,city' and not Op,id,name$"),
+        "a change that lacks a column": (
+            b"D,1\n",
+            r"^its first record has 2 field\(s\) and begins with 'D', an operation or a value of id",
+        ),
+    }.values(),
+)
+def test_a_file_of_dms_with_other_columns_is_unreadable(data: bytes, why: str) -> None:
+    with pytest.raises(Unreadable, match=why):
+        dms_records(data)

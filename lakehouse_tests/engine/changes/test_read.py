@@ -9,7 +9,7 @@ import pyarrow
 import pyarrow.parquet
 
 from lakehouse import Debezium, Dms, History, Landing, Merge, Table
-from lakehouse.engine.changes.deleted_keys import REMEMBERED_AT, remember, remembered
+from lakehouse.engine.changes.deleted_keys import REMEMBERED_AT, forget_replaced, remember, remembered
 from lakehouse.engine.ingest.write import write_table
 from lakehouse.engine.lake import Lake
 from lakehouse_tests.engine.example import land, rows_of
@@ -29,6 +29,13 @@ def mysql(op: str, file: str, pos: int, *, before: object = None, after: object 
     return {"before": before, "after": after, "source": {"file": file, "pos": pos, "row": 0, "ts_ms": 1}, "op": op}
 
 
+UNSENT = "a value was not sent (__debezium_unavailable_value); accepted: REPLICA IDENTITY FULL at the source"
+UNAVAILABLE = (
+    "__debezium_unavailable_value",
+    "X19kZWJleml1bV91bmF2YWlsYWJsZV92YWx1ZQ==",
+    list(b"__debezium_unavailable_value"),
+)
+
 ENVELOPED: Sequence[tuple[object, str | None]] = [
     # Binlog files are compared by number: 999999 is before 1000000.
     (mysql("u", "mysql-bin.1000000", 4, before={"id": 1, "v": "b"}, after={"id": 1, "v": "c"}), None),
@@ -47,10 +54,8 @@ ENVELOPED: Sequence[tuple[object, str | None]] = [
     ({"after": {"id": 4}, "source": {"pos": 1}, "op": "c"}, "the position is missing"),
     (mysql("c", "mysql-bin.1", 1, after={"id": 4}), "required field v is missing"),
     (mysql("c", "mysql-bin.1", 1, after={"id": "four", "v": "a"}), "a field does not fit the schema"),
-    (
-        mysql("u", "mysql-bin.1", 1, after={"id": 4, "v": "__debezium_unavailable_value"}),
-        "a value was not sent (__debezium_unavailable_value); accepted: REPLICA IDENTITY FULL at the source",
-    ),
+    ({"schema": {}, "payload": {"after": {"id": 4, "v": ""}, "source": {"ts_ms": 1}}, "op": "c"}, "the operation is missing"),
+    *[(mysql("u", "mysql-bin.1", 1, after={"id": 4, "v": "a", "big": value}), UNSENT) for value in UNAVAILABLE],
     ("nulls", "not JSON"),
 ]
 
@@ -63,8 +68,8 @@ def test_enveloped_events_of_mysql_are_ordered_by_file_number_and_position_and_a
     assert rows_of(spark, lake, KEY, "id", "v", "loud") == [(1, "c", "C"), (2, "later", "LATER")]
     bad = [(line if isinstance(line, str) else json.dumps(line), why) for line, why in ENVELOPED if why]
     assert rows_of(spark, lake, QUARANTINE, "raw", "reason") == sorted(bad, key=str)
-    # In: 17 lines. Two took effect; of five, newer ones were known, or they deleted nothing.
-    assert (outcome.rows_written, outcome.rows_superseded, outcome.rows_quarantined) == (2, 5, 10)
+    # In: 20 lines. Two took effect; of five, newer ones were known, or they deleted nothing.
+    assert (outcome.rows_written, outcome.rows_superseded, outcome.rows_quarantined) == (2, 5, 13)
 
 
 def test_unwrapped_rows_tell_their_operation_in_either_way_and_an_order_of_one_s_own(lake: Lake, spark: "SparkSession") -> None:
@@ -77,33 +82,39 @@ def test_unwrapped_rows_tell_their_operation_in_either_way_and_an_order_of_one_s
     ]
     land(lake, "a.json", lines, prefix=PREFIX)
     write = Merge(keys=("id",), deletes="soft")
-    write_table(lake, spark, people(Debezium(unwrapped=True, position="scn BIGINT"), write, schema="id BIGINT, payload STRING"))
+    write_table(
+        lake, spark, people(Debezium(unwrapped=True, position="scn BIGINT, rs_id STRING"), write, schema="id BIGINT, payload STRING")
+    )
     assert rows_of(spark, lake, KEY, "id", "payload", "_deleted", "_position.scn") == [(1, "newer", False, 8), (2, "gone", True, 9)]
     reasons = [(4, "the position is missing"), (5, "the operation is missing")]
     assert rows_of(spark, lake, QUARANTINE, "line", "reason") == reasons
 
 
-DMS_SCHEMA = "Op STRING, id BIGINT, v STRING, BI_id BIGINT, at TIMESTAMP"
+DMS_SCHEMA = "Op STRING, id BIGINT, v STRING, BI_id BIGINT, at STRING"
 
 
 def test_dms_without_position_follows_files_and_lines_and_malformed_lines_are_told(lake: Lake, spark: "SparkSession") -> None:
     land(lake, "LOAD0000000A.csv", ["1,loaded,,2013-01-01 00:00:00", "2,loaded,,"], prefix=PREFIX)
     ongoing = ["U,1,first,,2013-01-02 00:00:00", "U,1,second,,2013-01-02 00:00:00", "D,2,,,2013-01-02 01:00:00"]
-    bad = [",3,x,,2013-01-02 00:00:00", "Z,3,x,,2013-01-02 00:00:00", "I,,x,,2013-01-02 00:00:00", "I,3,x,,"]
+    bad = [",3,x,,2013-01-02 00:00:00", "Z,3,x,,2013-01-02 00:00:00", "I,,x,,2013-01-02 00:00:00", "I,3,x,,", "I,3,x,,soon"]
+    # The file is older by its name; it landed before the task began to make folders by date.
+    land(lake, "20130101-000000001.csv", ["U,1,zeroth,,2013-01-01 12:00:00"], prefix=PREFIX)
     land(lake, "2013/01/02/20130102-000000001.csv", [*ongoing, *bad], prefix=PREFIX)
     outcome = write_table(lake, spark, people(Dms(committed_at="at"), History(keys=("id",)), schema=DMS_SCHEMA))
     assert [row[:3] for row in rows_of(spark, lake, KEY, "v", "is_current", "_deleted", "valid_from") if row[0] != "loaded"] == [
         ("first", False, False),
         ("second", True, False),
+        ("zeroth", False, False),
         (None, False, True),
     ]
     assert rows_of(spark, lake, QUARANTINE, "line", "reason") == [
         (4, "the operation is missing"),
         (5, "the operation Z is none of I, U, D"),
         (6, "the key id is missing"),
-        (7, "the time of the commit is missing"),
+        (7, "the time of the commit is missing, or is no time"),
+        (8, "the time of the commit is missing, or is no time"),
     ]
-    assert (outcome.rows_written, outcome.rows_superseded) == (5, 0)
+    assert (outcome.rows_written, outcome.rows_superseded) == (6, 0)
 
 
 def test_dms_in_parquet_is_a_full_load_without_operations_and_changes_with(lake: Lake, spark: "SparkSession") -> None:
@@ -128,13 +139,25 @@ def test_a_deleted_key_stays_deleted_when_an_older_change_of_it_comes_batches_la
 
     land(lake, "1.json", [event("d", 9, 1)], prefix=PREFIX)
     land(lake, "2.json", [event("d", 9, 2)], prefix=PREFIX)
-    land(lake, "3.json", [event("c", 5, 1), event("c", 5, 2), event("c", 5, 3)], prefix=PREFIX)
+    land(lake, "3.json", [event("c", 5, id_) for id_ in (1, 2, 3, 4)], prefix=PREFIX)
+    # What is remembered of a table that is no more, and cannot be read.
+    lake.store.put(f"_lakehouse/deleted_keys/{KEY}/0/_SUCCESS", b"")
     write_table(lake, spark, table)
-    assert rows_of(spark, lake, KEY, "id") == [(3,)]
-    assert {file.name.split("/")[4] for file in lake.store.list("_lakehouse/deleted_keys")} == {"2"}
+    assert (rows_of(spark, lake, KEY, "id"), _remembering(lake)) == ([(3,), (4,)], {"2"})
+    # A truncation deletes more rows than its batch has.
+    land(lake, "4.json", [{"op": "t", "source": {"lsn": 10}}], prefix=PREFIX)
+    assert (write_table(lake, spark, table).rows_superseded, rows_of(spark, lake, KEY, "id")) == (0, [])
+    # The table is put back as it was after the second batch, and the third comes again: what batches after it deleted is not forgotten.
     older, newer = remembered(lake, spark, KEY, before=3), spark.createDataFrame([(7,)], "id BIGINT")
-    assert older is not None
+    assert older is not None and _remembering(lake) == {"2"}
+    forget_replaced(lake.store, KEY, arrived=1)
+    assert _remembering(lake) == {"2"}
+    older = older.where("id IS NOT NULL")
     for hours, ids in [(1, [1, 2, 7]), (0, [7])]:
         remember(lake, KEY, 3, newer, older.select("id", REMEMBERED_AT), hours=hours)
         found = remembered(lake, spark, KEY, before=4)
         assert found is not None and sorted(row.id for row in found.collect()) == ids
+
+
+def _remembering(lake: Lake) -> set[str]:
+    return {file.name.split("/")[4] for file in lake.store.list("_lakehouse/deleted_keys")}

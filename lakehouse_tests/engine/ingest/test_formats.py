@@ -29,7 +29,7 @@ AVRO = {
 }
 # The third row has no `id`, which is required; the price of the fourth is none.
 ROWS: list[dict[str, Any]] = [
-    {"id": 1, "at": "2026-11-22T08:44:01.5Z", "price": "1234567890.12", "name": "Zoë; the \"first\""},
+    {"id": 1, "at": "2026-11-22T08:44:01.5Z", "price": "1234567890.12", "name": 'Zoë; the "first"'},
     {"id": 2, "at": None, "price": None, "name": None},
     {"id": None, "at": None, "price": "1", "name": "x"},
     {"id": 4, "at": None, "price": "dear", "name": "x"},
