@@ -36,6 +36,12 @@ RULES: tuple[Rule, ...] = (
         ("cli/commands/test_adopt.py::test_the_key_of_a_table_that_lies_in_the_lake_is_given_to_no_other",),
     ),
     Rule(
+        "lakehouse/core/vacuum/facts.py",
+        "    if facts.log_only and facts.older_commits and not log_covers(facts):",
+        "    if False:",
+        ("core/vacuum/test_plan.py::test_where_the_log_alone_decides_it_is_read_back_to_the_last_complete_vacuum",),
+    ),
+    Rule(
         "lakehouse/engine/adoption/guard.py",
         "        parts = real_address(address).rsplit",
         "        parts = address.rsplit",

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 DELETED = "deleted"
 # On runs that an automation condition asked for. Source: dagster 1.13, dagster/_core/storage/tags.py
 _BY_ITSELF = "dagster/from_automation_condition"
-_FACTS: dict[str, "LakeFacts"] = {}  # by the run that is under way, and no other
+_FACTS: dict[tuple[str, int], "LakeFacts"] = {}  # by the run that is under way, and no other, and the lake as a definition opened it
 
 
 class VacuumConfig(dg.Config):
@@ -84,13 +84,13 @@ def _facts_of_run(context: dg.AssetExecutionContext, lake: Lake, declared: Seque
     """What is read once for all tables of a run, whose steps share this process; the facts of a run before are let go."""
     from lakehouse.engine.vacuum import LakeFacts
 
-    if context.run.run_id not in _FACTS:
+    key = (context.run.run_id, id(lake))
+    if key not in _FACTS:
         chosen = context.run.asset_selection
-        _FACTS.clear()
-        _FACTS[context.run.run_id] = LakeFacts(
-            lake, declared, wanted={table.key for table in declared if chosen is None or vacuum_key(table) in chosen}
-        )
-    return _FACTS[context.run.run_id]
+        for earlier in [each for each in _FACTS if each[0] != context.run.run_id]:
+            del _FACTS[earlier]
+        _FACTS[key] = LakeFacts(lake, declared, wanted={table.key for table in declared if chosen is None or vacuum_key(table) in chosen})
+    return _FACTS[key]
 
 
 def _left_alone(context: dg.AssetExecutionContext, table: Table, facts: "LakeFacts", config: VacuumConfig) -> str:

@@ -58,7 +58,7 @@ def test_what_deltalake_writes_is_observed_compacted_and_read_on(definitions: dg
         tick("maintenance_observation")
         [request] = tick("maintenance_compaction").run_requests
         [key] = request.asset_selection
-        assert key == dg.AssetKey(["compaction", "silver", "orders"])
+        assert key == dg.AssetKey(["compaction", "silver", "sales_orders"])
         done = run(key.to_user_string())
         [event] = done.asset_materializations_for_node(key.to_python_identifier())
         after = DeltaTable(tmp_path / "warehouse/orders")
@@ -68,7 +68,7 @@ def test_what_deltalake_writes_is_observed_compacted_and_read_on(definitions: dg
         assert not (tmp_path / "warehouse/orders/_lakehouse").exists()
         tick("maintenance_observation")
         assert not tick("maintenance_compaction").run_requests
-        run("vacuum/silver/orders", "vacuum/silver/customers")
+        run("vacuum/silver/sales_orders", "vacuum/silver/sales_customers")
         assert DeltaTable(tmp_path / "warehouse/orders").to_pyarrow_table().num_rows == 8
         run("sales/orders")
 

@@ -67,7 +67,7 @@ def key_of(address: str, taken: Collection[str]) -> str:
     layer = next((part for part in reversed(parts[:-1]) if part in _LAYERS), "silver")
     names = [_name(part) for part in reversed(parts)]
     for count in range(1, min(len(names), 3) + 1):
-        key = f"{layer}/{'_'.join(reversed(names[:count]))[-100:]}"
+        key = f"{layer}/{_name('_'.join(reversed(names[:count]))[-98:])}"
         if key not in taken:
             return key
     first, number = f"{layer}/{names[0][:90]}" if names else f"{layer}/table", 2

@@ -154,13 +154,19 @@ def log_covers(facts: VacuumFacts) -> bool:
 def removed_by_log(facts: VacuumFacts) -> dict[str, int]:
     """The files removed since the last complete vacuum, by name relative to the table, with the time; those that failed then, too.
 
-    An orphan that failed is left to the next sweep: somebody may have written that name again, and no log would tell.
+    An orphan that failed is left to the next sweep: somebody may have written that name again, and no log would tell. Where the log alone
+    decides, all that is left of it is read: no sweep finds what the known history is too short to tell of.
     """
     last = facts.last_complete
     since_ms = 0 if last is None else last.horizon_ms
     failed = () if last is None else (name for name in last.failed if name in facts.table_files.stones or written_once(name))
     found: dict[str, int] = dict.fromkeys(failed, since_ms)
-    for commit in facts.history.commits:
+    commits: Iterable[Commit] = facts.history.commits
+    if facts.log_only and facts.older_commits and not log_covers(facts):
+        found |= {name: ms for name, ms in facts.table_files.stones.items() if ms is not None and ms >= since_ms}
+        late = takewhile(lambda commit: commit.committed_ms >= since_ms - DAY_MS, facts.older_commits(facts.history))
+        commits = reversed([*late])
+    for commit in commits:
         if commit.committed_ms >= since_ms:
             found |= {name: commit.committed_ms for path in commit.removed_paths if (name := name_in_table(path))}
     vectors = {name: ms for name, ms in facts.table_files.removed_vectors.items() if ms is not None and ms >= since_ms}

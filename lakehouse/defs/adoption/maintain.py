@@ -6,6 +6,7 @@ runs, or where the LAKEHOUSE_ settings say.
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from lakehouse.defs.adoption.observed import observation_sensor
 from lakehouse.defs.compaction import compaction_asset, compaction_sensor
 from lakehouse.defs.health import health_check
 from lakehouse.defs.keys import vacuum_key
-from lakehouse.defs.resources import lake_of, lake_resources
+from lakehouse.defs.resources import lake_of, lake_resources, spark_resource
 from lakehouse.defs.upkeep.schedules import automation_sensor, compaction_schedules
 from lakehouse.defs.vacuum import vacuum_asset
 from lakehouse.engine.declared_tables import checked
@@ -31,7 +32,9 @@ from lakehouse.engine.declared_tables import checked
 _DEFAULTS = {"LAKEHOUSE_SPARK": "local[2]", "LAKEHOUSE_REPLAY": "off"}
 # A project may have a resource `spark` of its own.
 _SPARK = "lakehouse_spark"
+_spark = cache(spark_resource)  # that of all calls: the assets of one job may not have two resources of one name
 _URI_KEYS = ("dagster/uri", "uri")
+_APART = "one of them in a call of its own, with another layer"
 VACUUM_CRON = "0 5 * * *"
 
 
@@ -62,7 +65,11 @@ def maintain(
     for asset_key, uri, pool in _written(tables):
         address = parse_address(uri, base=start)
         adopted = Adopted(uri=address, writers=writers, orphans=orphans, asset_key=tuple(asset_key.path), pool=pool)
-        key = key_of(f"/{layer}/{'/'.join(asset_key.path)}", found)
+        key = key_of(f"/{layer}/{'_'.join(asset_key.path)}", ())
+        if (other := found.get(key)) and isinstance(other.write, Adopted):
+            raise Refused(
+                f"maintain: {'/'.join(other.write.asset_key)} and {asset_key.to_user_string()} would both be {key}; accepted: {_APART}"
+            )
         about = f"The table of {asset_key.to_user_string()}, at {address}."
         found[key] = Table(key=key, write=adopted, compaction=compaction or Compaction(), vacuum=vacuum or Vacuum(), description=about)
     if not found:
@@ -84,7 +91,7 @@ def _definitions(tables: Sequence[Table], settings: Settings, *, name: str, vacu
         *(vacuum_asset(table, lake, tables, cron=vacuum_cron, resource=_SPARK) for table in tables),
     ]
     return dg.Definitions(
-        assets=dg.with_resources(made, {_SPARK: resources["spark"]}),
+        assets=dg.with_resources(made, {_SPARK: _spark(settings)}),
         asset_checks=[health_check(table, lake) for table in tables],
         sensors=[
             observation_sensor(tables, lake, name=f"{name}_observation"),
@@ -103,7 +110,8 @@ def _written(tables: Mapping[str, str] | Iterable[Any]) -> Iterable[tuple[dg.Ass
     for asset in tables:
         if not isinstance(asset, dg.AssetsDefinition | dg.AssetSpec | dg.SourceAsset):
             raise Refused(f"maintain: {asset!r} is no asset; accepted: assets, or a mapping of asset keys to addresses")
-        pool = (asset.op.pool or "") if isinstance(asset, dg.AssetsDefinition) and asset.is_executable else ""
+        node = asset.node_def if isinstance(asset, dg.AssetsDefinition) and asset.is_executable else None
+        pool = (node.pool or "") if isinstance(node, dg.OpDefinition) else ""
         specs = asset.specs if isinstance(asset, dg.AssetsDefinition) else [asset]
         for spec in specs:
             if (uri := _uri_in(spec.metadata)) is not None:

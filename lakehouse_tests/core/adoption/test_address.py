@@ -69,6 +69,7 @@ KEYS = {
     "s3://warehouse/sales/orders": "silver/orders",
     "/data/gold/sales/Orders 2026": "gold/orders_2026",
     "/data/2026": "silver/t_2026",
+    f"/data/a{'1' * 200}": f"silver/t_{'1' * 98}",
     "/data/…": "silver/table",
 }
 

@@ -116,6 +116,25 @@ def test_a_file_without_a_tombstone_is_looked_for_in_commits_below_the_known_his
     assert later.allow([kept, *found.candidates]) == [*found.candidates]
 
 
+def test_where_the_log_alone_decides_it_is_read_back_to_the_last_complete_vacuum() -> None:
+    """The known history of a busy table begins within its retention, so that nothing in it is past that."""
+
+    def older(_: Commits) -> Iterator[Commit]:
+        yield commit(3, NOW - HOUR)
+        yield commit(2, OLD, "past")
+        yield commit(1, OLD - WEEK, "before")
+        raise AssertionError("commits before the last vacuum's horizon are nobody's business")
+
+    books = replace(BOOKS, stones={"stone": OLD + DAY, "older_stone": OLD - DAY})
+    last = past(ended_ms=OLD + WEEK)
+    busy = replace(
+        FACTS, table_files=books, history=Commits(table="a/t", commits=(commit(3, NOW - HOUR),)), older_commits=older, records=(last,)
+    )
+    told = {each.key: each.modified_ms for each in objects_by_log(replace(busy, log_only=True), bucket="b")}
+    assert told == {"a/t/stone": OLD + DAY, "a/t/past": OLD}
+    assert not [*objects_by_log(busy, bucket="b")]  # a sweep finds them
+
+
 def test_what_is_past_its_retention_goes_and_is_priced() -> None:
     found = plan(ALL)
     assert [(each.name, each.part) for each in found.candidates] == [("orphan", Part.ORPHANED_OLD), ("past", Part.TOMBSTONED_PAST)]

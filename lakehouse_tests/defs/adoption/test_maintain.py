@@ -57,13 +57,13 @@ def sensors_of(definitions: dg.Definitions) -> set[str]:
 def test_assets_with_an_address_get_upkeep_and_stay_their_project_s_own() -> None:
     everything = [orders, customers, elsewhere, plain]
     merged = dg.Definitions.merge(dg.Definitions(assets=everything), maintain(everything, writers="none"))
-    upkeep = {f"{kind}/silver/{name}" for kind in ("compaction", "vacuum") for name in ("orders", "customers")}
+    upkeep = {f"{kind}/silver/{name}" for kind in ("compaction", "vacuum") for name in ("sales_orders", "customers")}
     assert assets_of(merged) == {"sales/orders", "customers", "elsewhere", "plain"} | upkeep
     assert sensors_of(merged) == {"maintenance_observation", "maintenance_compaction", "maintenance_vacuum"}
     checks = {f"{key.asset_key.to_user_string()}:{key.name}" for key in merged.resolve_asset_graph().asset_check_keys}
     assert {f"sales/orders:{name}" for name in ("readable", "small_files", "log_debt", "breaker")} < checks
     graph = merged.resolve_asset_graph()
-    assert dg.AssetKey(["sales", "orders"]) in graph.get(dg.AssetKey(["compaction", "silver", "orders"])).parent_keys
+    assert dg.AssetKey(["sales", "orders"]) in graph.get(dg.AssetKey(["compaction", "silver", "sales_orders"])).parent_keys
 
 
 def test_the_compaction_waits_for_its_writer_in_the_writer_s_pool() -> None:
@@ -76,7 +76,27 @@ def test_a_project_may_have_a_spark_of_its_own_and_call_it_twice() -> None:
     own = dg.Definitions(assets=[orders, customers], resources={"spark": dg.ResourceDefinition.hardcoded_resource("theirs")})
     merged = dg.Definitions.merge(own, maintain([orders], name="hourly"), maintain([customers], name="daily", layer="gold"))
     assert {"hourly_compaction", "daily_compaction"} < sensors_of(merged)
-    assert {"compaction/silver/orders", "compaction/gold/customers"} < assets_of(merged)
+    assert {"compaction/silver/sales_orders", "compaction/gold/customers"} < assets_of(merged)
+    dg.Definitions.validate_loadable(merged)
+
+
+def test_a_key_is_the_whole_asset_key_whatever_else_is_maintained() -> None:
+    paths = ("raw/orders", "sales/orders")
+    tables = {key: f"w/{key}" for key in paths}
+    both = assets_of(maintain(tables))
+    calls = [maintain({key: tables[key]}, name=key.partition("/")[0]) for key in reversed(paths)]
+    assert assets_of(dg.Definitions.merge(*calls)) == both > {"vacuum/silver/raw_orders", "vacuum/silver/sales_orders"}
+
+
+def test_a_graph_is_an_asset_like_any_other() -> None:
+    @dg.op
+    def made() -> None: ...
+
+    @dg.graph_asset(metadata={"uri": "w/made"})
+    def by_graph() -> Any:
+        return made()
+
+    assert "compaction/silver/by_graph" in assets_of(maintain([by_graph]))
 
 
 REFUSED: dict[str, tuple[Any, str]] = {
@@ -84,6 +104,7 @@ REFUSED: dict[str, tuple[Any, str]] = {
     "no asset": ([object()], "is no asset"),
     "no address": ({"orders": "gs://b/t"}, "accepted: a folder, file:///folder or s3://"),
     "one table twice": ({"a": "w/t", "b": "w/t"}, "are both"),
+    "two asset keys of one key": ({"sales/orders": "w/a", "sales_orders": "w/b"}, "sales/orders and sales_orders would both be"),
     "a table inside another": ({"a": "w/t", "b": "w/t/inside/b"}, "in the folder of"),
 }
 
@@ -118,7 +139,7 @@ def test_a_table_that_is_not_there_yet_is_waited_for_and_then_compacted(project:
         LogBuilder(DiskStore(project), "w/orders").create().append([("a", 1), ("b", 1)])
         assert tick("maintenance_observation", first.cursor).asset_events
         [request] = tick("maintenance_compaction").run_requests
-        assert request.asset_selection == [dg.AssetKey(["compaction", "silver", "orders"])]
+        assert request.asset_selection == [dg.AssetKey(["compaction", "silver", "sales_orders"])]
 
 
 YAML = """
@@ -136,7 +157,7 @@ def test_the_component_gives_the_same_in_yaml_from_the_project_s_root(tmp_path: 
     context = dg.ComponentTree.for_test().load_context
     definitions = component.build_defs(context)
     assert sensors_of(definitions) == {"hourly_observation", "hourly_compaction", "hourly_vacuum"}
-    assert {"compaction/silver/orders", "vacuum/silver/orders"} <= assets_of(definitions)
+    assert {"compaction/silver/sales_orders", "vacuum/silver/sales_orders"} <= assets_of(definitions)
 
 
 def test_dagster_finds_the_component_behind_the_entry_point() -> None:
