@@ -1489,7 +1489,7 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         "lakehouse/engine/compaction/spark_content.py",
-        '    table = spark.read.format("delta").option("versionAsOf", version).load(snapshot.uri)\n    if not snapshot.partition_columns:',
+        "    table = table_at(spark, snapshot, version=version)\n    if not snapshot.partition_columns:",
         '    table = spark.read.format("delta").load(snapshot.uri)\n    if not snapshot.partition_columns:',
         ("engine/compaction/test_run.py::test_deleted_rows_are_left_out_and_their_vectors_go_whatever_the_files_are_called",),
     ),
@@ -1548,9 +1548,9 @@ RULES: tuple[Rule, ...] = (
         ("engine/ingest/test_write.py::test_what_is_written_while_a_run_reads_is_left_to_the_next_run",),
     ),
     Rule(
-        "lakehouse/engine/ingest/write.py",
-        'spark.read.format("delta").option("versionAsOf", snapshot.version).load(snapshot.uri)',
-        'spark.read.format("delta").load(snapshot.uri)',
+        "lakehouse/engine/spark/frames.py",
+        '.option("versionAsOf", snapshot.version if version is None else version)',
+        "",
         ("engine/ingest/test_write.py::test_what_is_written_while_a_run_reads_is_left_to_the_next_run",),
     ),
     Rule(

@@ -50,6 +50,7 @@ _FIELDS = {
     "runtime/": "Servers",
     "engine/spark/": "Servers",
     "engine/spark/statements.py": "Texts",
+    "engine/spark/frames.py": "Write",
     "core/settings.py": "Texts",
     "core/text.py": "Texts",
     "defs/": "Texts",

@@ -11,9 +11,8 @@
 """
 
 from collections.abc import Mapping, Sequence
-from functools import reduce
+from functools import partial, reduce
 from typing import TYPE_CHECKING
-from uuid import uuid4
 
 from lakehouse.core.changes.change import HISTORY_COLUMNS, Operation
 from lakehouse.core.changes.sources import Dms
@@ -28,7 +27,7 @@ from lakehouse.engine.ingest.parse_lines import OWN, REASON
 from lakehouse.engine.ingest.table_properties import declared_properties
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.spark import statements
-from lakehouse.engine.spark.session_settings import TRANSACTION_APP, TRANSACTION_VERSION, session_confs
+from lakehouse.engine.spark.frames import table_at
 from lakehouse.engine.spark.statements import quote
 
 if TYPE_CHECKING:
@@ -84,23 +83,17 @@ def _commit(
     lake: Lake, spark: "SparkSession", table: Table, number: int, changes: "DataFrame", within: str | None, facts: TableFacts | None
 ) -> None:
     transaction = commit_rows.Transaction(app_id=ingest_app_id(table.key), version=number)
-    view, uri = f"lakehouse_changes_{uuid4().hex}", lake.settings.table_uri(table.key)
+    uri = lake.settings.table_uri(table.key)
     match table.write:
         case Merge(keys=keys, deletes="soft"):
-            source, statement = (
-                _newest(changes, keys).drop(TRUNCATED),
-                statements.merge(uri, view, keys=keys, order_by=ORDER, within=within),
-            )
+            source = _newest(changes, keys).drop(TRUNCATED)
+            statement = partial(statements.merge, uri, keys=keys, order_by=ORDER, within=within)
         case Merge(keys=keys):
-            source, statement = (
-                changes.drop(TRUNCATED),
-                statements.merge_changes(uri, view, keys=keys, order_by=ORDER, deleted=DELETED, within=within),
-            )
+            source = changes.drop(TRUNCATED)
+            statement = partial(statements.merge_changes, uri, keys=keys, order_by=ORDER, deleted=DELETED, within=within)
         case History(keys=keys):
-            source, statement = (
-                _versions(spark, changes, keys, within, facts),
-                statements.merge_versions(uri, view, keys=(*keys, POSITION), within=within),
-            )
+            source = _versions(spark, changes, keys, within, facts)
+            statement = partial(statements.merge_versions, uri, keys=(*keys, POSITION), within=within)
         case _:
             raise AssertionError(table.write)
     if facts is None:
@@ -108,12 +101,7 @@ def _commit(
         properties = declared_properties(table)
         commit_rows.write_frame(first, uri, mode="append", transaction=transaction, properties=properties)
         return
-    source.createOrReplaceTempView(view)
-    try:
-        with session_confs(spark, {TRANSACTION_APP: transaction.app_id, TRANSACTION_VERSION: str(transaction.version)}):
-            spark.sql(statement)
-    finally:
-        spark.catalog.dropTempView(view)
+    commit_rows.run_merge(spark, source, transaction, statement)
 
 
 def applied_count(table: Table, *, before: TableFacts | None, after: TableFacts) -> int:
@@ -155,7 +143,7 @@ def _changes(
     names = [*map(quote, keys)]
     hit = [rows.select(*names).distinct().crossJoin(marks) for marks in (*told, *known)]
     if told and facts is not None:
-        hit.append(_table(spark, facts).select(*names).distinct().crossJoin(told[0]))
+        hit.append(table_at(spark, facts.snapshot).select(*names).distinct().crossJoin(told[0]))
     cut = [_deletions(each, rows, {key: F.col(quote(key)) for key in keys}, truncated=True) for each in hit]
     return reduce(lambda one, other: one.unionByName(other), [rows, *cut])
 
@@ -206,7 +194,7 @@ def _versions(
     was = "STRUCT<valid_from: TIMESTAMP, valid_to: TIMESTAMP, is_current: BOOLEAN, _source_file: STRING, _source_line: BIGINT>"
     rows = changes.drop(TRUNCATED).withColumn(_WAS, F.lit(None).cast(was))
     if facts is not None:
-        touched = _table(spark, facts).where(within or "true").join(changes.select(*by).distinct(), [*keys], "left_semi")
+        touched = table_at(spark, facts.snapshot).where(within or "true").join(changes.select(*by).distinct(), [*keys], "left_semi")
         rows = rows.unionByName(touched.withColumn(_WAS, F.struct(*there)).drop(*HISTORY_COLUMNS))
     last_told = Window.partitionBy(*by, POSITION).orderBy(F.struct(*OWN[:2]).desc())
     rows = rows.withColumn(_RANK, F.row_number().over(last_told)).where(f"{_RANK} = 1").drop(_RANK)
@@ -217,7 +205,3 @@ def _versions(
     rows = rows.withColumn("valid_to", F.when(F.col(DELETED), F.col("valid_from")).otherwise(next_from))
     rows = rows.withColumn("is_current", F.col("valid_to").isNull() & ~F.col(DELETED))
     return rows.where(~F.col(_WAS).eqNullSafe(F.struct(*there))).drop(_WAS)
-
-
-def _table(spark: "SparkSession", facts: TableFacts) -> "DataFrame":
-    return spark.read.format("delta").option("versionAsOf", facts.snapshot.version).load(facts.snapshot.uri)

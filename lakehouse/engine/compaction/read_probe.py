@@ -39,6 +39,7 @@ from lakehouse.engine.clock import now_ms
 from lakehouse.engine.journal.journal import PROBES, Journal, Records, names_by_table
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.spark import statements
+from lakehouse.engine.spark.frames import table_at
 from lakehouse.engine.spark.session_settings import OLD_VERSIONS_REFUSED, session_confs
 from lakehouse.engine.spark.sessions import translated
 
@@ -172,7 +173,7 @@ def _scanned(
     with translated(), session_confs(spark, {OLD_VERSIONS_REFUSED: "false"}):
         try:
             for view, version in zip(views, versions, strict=True):
-                frame = spark.read.format("delta").option("versionAsOf", version).load(snapshot.uri)
+                frame = table_at(spark, snapshot, version=version)
                 (frame.where(predicate) if predicate else frame).createOrReplaceTempView(view)
             before, after = (_scan_of(spark, view) for view in views)
             return take_pairs(before, after, budget_seconds=budget)

@@ -18,6 +18,7 @@ from lakehouse.engine.ingest.commit_rows import content_hash
 from lakehouse.engine.ingest.parse_lines import literal_path
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.spark import statements
+from lakehouse.engine.spark.frames import table_at
 from lakehouse.engine.spark.session_settings import (
     CORRUPT_FILES_IGNORED,
     HASH_MAPS,
@@ -114,14 +115,14 @@ def _read_files(spark: "SparkSession", snapshot: Snapshot, paths: Iterable[str],
     """The rows of files that tell them alone: a table's reader would open every file of a partition to compare its name."""
     from pyspark.sql.types import StructType
 
-    table = spark.read.format("delta").option("versionAsOf", version).load(snapshot.uri)
+    table = table_at(spark, snapshot, version=version)
     fields = [field for field in table.schema.fields if field.name not in snapshot.partition_columns]
     return spark.read.schema(StructType(fields)).parquet(*map(literal_path, sorted(paths)))
 
 
 def _read_table(spark: "SparkSession", snapshot: Snapshot, files: Sequence[DataFile], *, version: int) -> "DataFrame":
     """The rows that the table had at `version` in the partitions of these files; a condition on a file's name would spare no reading."""
-    table = spark.read.format("delta").option("versionAsOf", version).load(snapshot.uri)
+    table = table_at(spark, snapshot, version=version)
     if not snapshot.partition_columns:
         return table
     return table.where(statements.partition_predicate(snapshot.columns, sorted({file.partition for file in files}, key=str)))

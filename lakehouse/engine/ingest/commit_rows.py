@@ -5,11 +5,11 @@
 - A table is made with its first rows, properties and partitioning in one commit, or not at all.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from operator import attrgetter
 from typing import TYPE_CHECKING
-from uuid import uuid4
 
 from lakehouse.core.declaration.table import Append, Merge, Table
 from lakehouse.core.delta.snapshot import Snapshot
@@ -20,6 +20,7 @@ from lakehouse.engine.delta_log import TableFacts, history_since
 from lakehouse.engine.ingest.table_properties import apply_strategy, strategy_changes, strategy_in_force
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.spark import statements
+from lakehouse.engine.spark.frames import table_at, temporary_view
 from lakehouse.engine.spark.session_settings import TRANSACTION_APP, TRANSACTION_VERSION, session_confs
 
 if TYPE_CHECKING:
@@ -61,15 +62,16 @@ def write_frame(
 
 def merge_rows(spark: "SparkSession", rows: "DataFrame", snapshot: Snapshot, write: Merge, transaction: Transaction) -> None:
     """One MERGE of rows, of which each key has one, into a table; those that would change nothing there touch no file of it."""
-    target = spark.read.format("delta").option("versionAsOf", snapshot.version).load(snapshot.uri)
+    target = table_at(spark, snapshot)
     fresh = rows.alias("source").join(target.alias("target"), _condition(statements.not_older(write.keys, write.order_by)), "left_anti")
-    view = f"lakehouse_source_{uuid4().hex}"
-    fresh.createOrReplaceTempView(view)
-    try:
-        with session_confs(spark, {TRANSACTION_APP: transaction.app_id, TRANSACTION_VERSION: str(transaction.version)}):
-            spark.sql(statements.merge(snapshot.uri, view, keys=write.keys, order_by=write.order_by))
-    finally:
-        spark.catalog.dropTempView(view)
+    run_merge(spark, fresh, transaction, partial(statements.merge, snapshot.uri, keys=write.keys, order_by=write.order_by))
+
+
+def run_merge(spark: "SparkSession", source: "DataFrame", transaction: Transaction, statement: Callable[[str], str]) -> None:
+    """One commit of the MERGE that `statement` gives for a view of the source, under the transaction."""
+    confs = {TRANSACTION_APP: transaction.app_id, TRANSACTION_VERSION: str(transaction.version)}
+    with temporary_view(spark, source) as view, session_confs(spark, confs):
+        spark.sql(statement(view))
 
 
 def newest_per_key(rows: "DataFrame", write: Merge) -> "DataFrame":

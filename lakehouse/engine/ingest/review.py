@@ -24,7 +24,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
-from uuid import uuid4
 
 from lakehouse.core.declaration.landing import Landing
 from lakehouse.core.declaration.table import Append, Table
@@ -39,6 +38,7 @@ from lakehouse.engine.ingest.quarantine import quarantine_key
 from lakehouse.engine.journal.landed_batches import LandedBatches
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.spark import statements
+from lakehouse.engine.spark.frames import table_at, temporary_view
 from lakehouse.engine.spark.session_settings import ANSI, USER_METADATA, session_confs
 from lakehouse.engine.spark.sessions import translated
 from lakehouse.engine.store import StoredFile
@@ -158,13 +158,8 @@ def _take_out(lake: Lake, spark: "SparkSession", table: Table, facts: TableFacts
             f"retry of {table.key}: {row_count} line(s) of its quarantine are rows now, and version {after.snapshot.version} of the table "
             f"has {found} of them; the quarantine keeps all of them: compare that version with the lines"
         )
-    view = f"lakehouse_loaded_{uuid4().hex}"
-    loaded.createOrReplaceTempView(view)
-    try:
-        with session_confs(spark, {USER_METADATA: json.dumps({"retried": found})}):
-            spark.sql(statements.delete_loaded_lines(facts.snapshot.uri, view))
-    finally:
-        spark.catalog.dropTempView(view)
+    with temporary_view(spark, loaded) as view, session_confs(spark, {USER_METADATA: json.dumps({"retried": found})}):
+        spark.sql(statements.delete_loaded_lines(facts.snapshot.uri, view))
 
 
 def _retry_files(lake: Lake, spark: "SparkSession", table: Table, facts: TableFacts, held: "DataFrame", *, dry_run: bool) -> dict[str, int]:
@@ -215,13 +210,13 @@ def _parsed(lake: Lake, spark: "SparkSession", table: Table, lines: "DataFrame")
 
 def _loaded(spark: "SparkSession", snapshot: Snapshot) -> "DataFrame":
     """Where the rows of a table come from."""
-    return spark.read.format("delta").option("versionAsOf", snapshot.version).load(snapshot.uri).select(*_PLACE)
+    return table_at(spark, snapshot).select(*_PLACE)
 
 
 def _held(spark: "SparkSession", facts: TableFacts, files: Sequence[str]) -> "DataFrame":
     from pyspark.sql import functions as F  # noqa: N812
 
-    held = spark.read.format("delta").option("versionAsOf", facts.snapshot.version).load(facts.snapshot.uri)
+    held = table_at(spark, facts.snapshot)
     return held.where(F.col("source_file").isin(*files)) if files else held
 
 

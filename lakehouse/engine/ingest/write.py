@@ -32,6 +32,7 @@ from lakehouse.engine.ingest import commit_rows
 from lakehouse.engine.ingest.load import load
 from lakehouse.engine.ingest.table_properties import apply_strategy, declared_properties, strategy_confs
 from lakehouse.engine.lake import Lake
+from lakehouse.engine.spark.frames import table_at
 from lakehouse.engine.spark.session_settings import HASH_MAPS, OLD_VERSIONS_REFUSED, session_confs
 from lakehouse.engine.spark.sessions import causes_of, translated
 from lakehouse.engine.table_lock import hold, retry_conflicts
@@ -160,7 +161,7 @@ def _write_increment(
             f"write of {table.key}: {increment.sentence}, and appending it again would double rows; "
             "accepted: delete the table's folder and materialize it again"
         )
-    frames = {key: _whole(spark, facts.snapshot) for key, facts in inputs.items()}
+    frames = {key: table_at(spark, facts.snapshot) for key, facts in inputs.items()}
     frame = _transformed(table, frames | _first(spark, table, inputs, increment))
     commit_rows.check_shape(frame, table, None if target is None else target.snapshot)
     match write:
@@ -196,7 +197,7 @@ def _replace(spark: "SparkSession", lake: Lake, table: Table, inputs: Mapping[st
     if not news:
         versions = ", ".join(f"{key} {consumed[key, facts.snapshot.table_id]}" for key, facts in inputs.items())
         return Reason.INPUTS_UNCHANGED.explain(versions=versions)
-    frame = _transformed(table, {key: _whole(spark, facts.snapshot) for key, facts in inputs.items()})
+    frame = _transformed(table, {key: table_at(spark, facts.snapshot) for key, facts in inputs.items()})
     commit_rows.check_shape(frame, table, None if target is None else target.snapshot)
     read = {key: [facts.snapshot.table_id, facts.snapshot.version] for key, facts in inputs.items()}
     commit_rows.write_frame(
@@ -244,11 +245,6 @@ def _changes(spark: "SparkSession", uri: str, first: int, upto: int) -> "DataFra
     """The rows that came, or came anew, in these versions."""
     reader = spark.read.format("delta").option("readChangeFeed", "true").option("startingVersion", first).option("endingVersion", upto)
     return reader.load(uri).where("_change_type IN ('insert', 'update_postimage')").drop(*_CHANGE_COLUMNS)
-
-
-def _whole(spark: "SparkSession", snapshot: Snapshot) -> "DataFrame":
-    """A table at the version of its facts: over Spark Connect a DataFrame without a version shows what is there when it is run."""
-    return spark.read.format("delta").option("versionAsOf", snapshot.version).load(snapshot.uri)
 
 
 def _transformed(table: Table, frames: Mapping[str, "DataFrame"]) -> "DataFrame":

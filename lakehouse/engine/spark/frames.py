@@ -1,0 +1,27 @@
+"""DataFrames of tables, and views of DataFrames."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+from uuid import uuid4
+
+from lakehouse.core.delta.snapshot import Snapshot
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+def table_at(spark: "SparkSession", snapshot: Snapshot, *, version: int | None = None) -> "DataFrame":
+    """A table at the snapshot's version, or another one: without a version, a DataFrame shows what is there when it is run."""
+    return spark.read.format("delta").option("versionAsOf", snapshot.version if version is None else version).load(snapshot.uri)
+
+
+@contextmanager
+def temporary_view(spark: "SparkSession", frame: "DataFrame") -> Iterator[str]:
+    """The name of a view of the frame, which is dropped with the block."""
+    view = f"lakehouse_{uuid4().hex}"
+    frame.createOrReplaceTempView(view)
+    try:
+        yield view
+    finally:
+        spark.catalog.dropTempView(view)
