@@ -67,8 +67,8 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         "lakehouse/engine/declared_tables.py",
-        "            if above in by_place:",
-        "            if False:",
+        "for above in folders_above(place) if above in by_place",
+        "for above in folders_above(place) if False",
         ("cli/commands/test_adopt.py::test_a_hand_written_entry_inside_another_table_or_the_lake_is_refused_wherever_it_is_read",),
     ),
     Rule(
@@ -1005,7 +1005,7 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         "lakehouse/engine/delta_log/schema.py",
-        "    if reader > _READER_WITH_FEATURES or read - _COUNTABLE:",
+        "    if reader > _READER_WITH_FEATURES or read - COUNTABLE:",
         "    if reader > _READER_WITH_FEATURES:",
         ("engine/delta_log/test_snapshots.py::test_what_cannot_be_counted_is_refused_by_name",),
     ),

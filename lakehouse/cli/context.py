@@ -16,7 +16,7 @@ from lakehouse.core.declaration.table import Table
 from lakehouse.core.errors import LakehouseError, Refused
 from lakehouse.core.settings import Settings, parse_settings
 from lakehouse.core.text import nearest_words
-from lakehouse.engine.declared_tables import declared_tables
+from lakehouse.engine.declared_tables import address_of, declared_tables
 from lakehouse.engine.delta_log import garbage_uncollected
 from lakehouse.engine.lake import Lake, open_lake
 from lakehouse.runtime.checkout import ROOT
@@ -75,7 +75,7 @@ def open_tables(wanted: Sequence[str]) -> tuple[LakeContext, list[Table]]:
     """
     settings = settings_in_force()
     tables = declared_tables(settings)
-    places = {_place_of(table, settings): table.key for table in tables.values()}
+    places = {address_of(table, settings): table.key for table in tables.values()}
     keys = list[str]()
     for word in wanted:
         if not is_address(word):
@@ -92,10 +92,6 @@ def open_tables(wanted: Sequence[str]) -> tuple[LakeContext, list[Table]]:
 
 def _opened(tables: Mapping[str, Table], settings: Settings) -> LakeContext:
     return LakeContext(lake=open_lake(settings, tables=tables.values()), tables=tables)
-
-
-def _place_of(table: Table, settings: Settings) -> str:
-    return table.write.uri if isinstance(table.write, Adopted) else f"{settings.root}/{table.key}"
 
 
 def look_at_each(tables: Sequence[Table], look: Callable[[Table], type_of_found | None]) -> list[Found[type_of_found]]:

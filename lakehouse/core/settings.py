@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
+from lakehouse.core.delta.paths import split_bucket
 from lakehouse.core.errors import Refused
 from lakehouse.core.text import nearest_words
 
@@ -94,8 +95,7 @@ class Settings:
     @property
     def bucket_and_prefix(self) -> tuple[str, str]:
         """Of a lake on S3 its bucket, and the prefix of its keys, which may be empty."""
-        bucket, _, prefix = self.root.removeprefix("s3://").partition("/")
-        return bucket, prefix
+        return split_bucket(self.root)
 
     @property
     def spark_root(self) -> str:

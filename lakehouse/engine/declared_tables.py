@@ -5,7 +5,7 @@ import pkgutil
 from collections.abc import Iterator
 from types import ModuleType
 
-from lakehouse.core.adoption.address import is_inside
+from lakehouse.core.adoption.address import folders_above, is_inside
 from lakehouse.core.adoption.adopted import Adopted
 from lakehouse.core.adoption.adopted_file import parse_adopted
 from lakehouse.core.declaration.table import Table, find_tables
@@ -29,6 +29,11 @@ def declared_tables(settings: Settings) -> dict[str, Table]:
         raise Refused(f"{error} (adopted tables stand in {settings.adopted} or {settings.tables})") from error
 
 
+def address_of(table: Table, settings: Settings) -> str:
+    """Where a table lies: at its own address if others write it, or in the lake."""
+    return table.write.uri if isinstance(table.write, Adopted) else f"{settings.root}/{table.key}"
+
+
 def checked(tables: dict[str, Table], settings: Settings) -> dict[str, Table]:
     """The same tables, none of which lies in the folder of another, nor in the lake under a key that is not its place.
 
@@ -48,12 +53,8 @@ def checked(tables: dict[str, Table], settings: Settings) -> dict[str, Table]:
     for key, place in places.items():
         if by_place[place] != key:
             raise Refused(f"adopted tables {key} and {by_place[place]} are both {place}; accepted: one key for a table")
-        above = place
-        while (above := above.rpartition("/")[0]) not in ("", "s3:/"):
-            if above in by_place:
-                raise Refused(
-                    f"adopted table {key} lies at {place}, in the folder of {by_place[above]}; accepted: tables that lie in no other"
-                )
+        if outer := next((by_place[above] for above in folders_above(place) if above in by_place), None):
+            raise Refused(f"adopted table {key} lies at {place}, in the folder of {outer}; accepted: tables that lie in no other")
     return tables
 
 

@@ -9,6 +9,7 @@ from typing import Any
 from lakehouse.core.adoption.address import spark_address
 from lakehouse.core.adoption.adopted import Adopted
 from lakehouse.core.declaration.table import Table
+from lakehouse.core.delta.paths import split_bucket
 from lakehouse.core.settings import Settings
 from lakehouse.engine.delta_log import TableFacts, read_facts
 from lakehouse.engine.store import DiskStore, Mount, MountedStore, S3Store, Store, open_store, real_address
@@ -67,5 +68,5 @@ def open_lake(settings: Settings, make_client: Callable[[], Any] | None = None, 
 def _mount(uri: str, bucket_of: Callable[[str], Store]) -> Mount:
     if not uri.startswith("s3://"):
         return Mount(store=DiskStore(Path(uri)))
-    bucket, _, folder = uri.removeprefix("s3://").partition("/")
+    bucket, folder = split_bucket(uri)
     return Mount(store=bucket_of(bucket), folder=folder)

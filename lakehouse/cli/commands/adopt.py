@@ -19,6 +19,7 @@ from lakehouse.core.errors import LakehouseError, Refused
 from lakehouse.engine.adoption.adopt import choose_key, refuse_adoption, write_adopted
 from lakehouse.engine.adoption.find import MOST_FOLDERS, find_tables, no_table
 from lakehouse.engine.adoption.look import look_at
+from lakehouse.engine.declared_tables import address_of
 from lakehouse.engine.lake import open_lake
 from lakehouse.engine.store import real_address
 from lakehouse.engine.vacuum import LakeFacts
@@ -104,8 +105,7 @@ def _look_at(opened: LakeContext, addresses: Sequence[str], *, key: str | None, 
 
 
 def _places(opened: LakeContext) -> Mapping[str, str]:
-    root, tables = opened.lake.settings.root, opened.tables.items()
-    return {real_address(table.write.uri if isinstance(table.write, Adopted) else f"{root}/{key}"): key for key, table in tables}
+    return {real_address(address_of(table, opened.lake.settings)): key for key, table in opened.tables.items()}
 
 
 def _document(found: type_of_found) -> dict[str, Any]:

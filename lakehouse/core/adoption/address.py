@@ -2,7 +2,7 @@
 
 import posixpath
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 
 from lakehouse.core.delta.paths import name_below
 from lakehouse.core.errors import Refused
@@ -79,6 +79,12 @@ def key_of(address: str, taken: Collection[str]) -> str:
 def is_inside(address: str, other: str) -> bool:
     """Whether an address names a folder somewhere below another one."""
     return name_below(address, other) is not None
+
+
+def folders_above(address: str) -> Iterator[str]:
+    """The folders that an address lies in, the innermost first, up to the bucket or to the first folder below the root of a disk."""
+    while (address := address.rpartition("/")[0]) not in ("", "s3:/"):
+        yield address
 
 
 def nearest_addresses(address: str, known: Collection[str]) -> str:

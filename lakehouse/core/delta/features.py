@@ -1,30 +1,13 @@
-"""Table features by name: those under which files may be rewritten and deleted here."""
+"""Table features by name: those under which files are counted here, and those under which they may be rewritten and deleted."""
 
 from collections.abc import Iterable
 
-# What Delta 4.4.0 writes, without what leaves commits or files to somebody else (catalogs, coordinators, redirects) or is unfinished.
-# Source: delta-io/delta v4.4.0, TableFeature.scala, allSupportedFeaturesMap
-_WRITABLE = frozenset(
+# Reader features of Delta 4.4.0 that leave the counting of files as it is. Source: delta-io/delta v4.4.0, TableFeature.scala.
+COUNTABLE = frozenset(
     {
-        "allowColumnDefaults",
-        "appendOnly",
-        "changeDataFeed",
-        "checkConstraints",
-        "checkpointProtection",
-        "clustering",
         "columnMapping",
         "deletionVectors",
-        "domainMetadata",
-        "generatedColumns",
         "geospatial",
-        "icebergCompatV1",
-        "icebergCompatV2",
-        "icebergCompatV3",
-        "identityColumns",
-        "inCommitTimestamp",
-        "invariants",
-        "materializePartitionColumns",
-        "rowTracking",
         "timestampNtz",
         "typeWidening",
         "typeWidening-preview",
@@ -34,6 +17,28 @@ _WRITABLE = frozenset(
         "variantShredding-preview",
         "variantType",
         "variantType-preview",
+    }
+)
+# What Delta 4.4.0 writes, without what leaves commits or files to somebody else (catalogs, coordinators, redirects) or is unfinished.
+# Source: delta-io/delta v4.4.0, TableFeature.scala, allSupportedFeaturesMap
+_WRITABLE = COUNTABLE | frozenset(
+    {
+        "allowColumnDefaults",
+        "appendOnly",
+        "changeDataFeed",
+        "checkConstraints",
+        "checkpointProtection",
+        "clustering",
+        "domainMetadata",
+        "generatedColumns",
+        "icebergCompatV1",
+        "icebergCompatV2",
+        "icebergCompatV3",
+        "identityColumns",
+        "inCommitTimestamp",
+        "invariants",
+        "materializePartitionColumns",
+        "rowTracking",
     }
 )
 # Any table has them, by its protocol version alone.

@@ -49,3 +49,9 @@ def name_below(uri: str, root: str) -> str | None:
     """The name that `uri`, decoded, has below `root`, by their spelling alone; `None` for one that is elsewhere by that."""
     bare, base = bare_uri(uri), f"{bare_uri(root)}/"
     return bare.removeprefix(base) if bare.startswith(base) else None
+
+
+def split_bucket(address: str) -> tuple[str, str]:
+    """Of `s3://bucket/folder` the bucket, and the folder, which may be empty."""
+    bucket, _, folder = address.removeprefix("s3://").partition("/")
+    return bucket, folder

@@ -112,7 +112,7 @@ def _changed(tables: Sequence[Table], lake: Lake, seen: Mapping[str, _Seen]) -> 
             return before is None or now_ms() - before.checked_ms >= _CHECK_AGAIN_MS
         log = f"{table.key}/_delta_log"
         try:
-            newest = lake.store.stat(f"{log}/{before.version:020}.json")
+            newest = lake.store.stat(_commit(log, before.version))
             return (newest.modified_ms if newest else 0) != before.commit_ms or lake.store.stat(
                 _commit(log, before.version + 1)
             ) is not None

@@ -6,18 +6,18 @@
 """
 
 from collections.abc import Iterable, Mapping
+from itertools import takewhile
 
-from lakehouse.core.adoption.address import is_inside, key_of
-from lakehouse.core.adoption.adopted import Adopted
+from lakehouse.core.adoption.address import folders_above, is_inside, key_of
 from lakehouse.core.adoption.adopted_file import adopted_lines, parse_adopted
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.errors import Broken, LakehouseError, Refused, Transient
 from lakehouse.core.settings import Settings
-from lakehouse.engine.adoption.find import is_table, store_at
+from lakehouse.engine.adoption.find import is_table
 from lakehouse.engine.adoption.guard import refuse_owned
-from lakehouse.engine.declared_tables import checked
+from lakehouse.engine.declared_tables import address_of, checked
 from lakehouse.engine.lake import Lake
-from lakehouse.engine.store import DiskStore, real_address
+from lakehouse.engine.store import DiskStore, real_address, store_at
 from lakehouse.runtime.processes import hold_lock
 
 _WAIT_SECONDS = 10.0
@@ -39,7 +39,9 @@ def choose_key(address: str, tables: Mapping[str, Table], lake: Lake, *, wanted:
         taken.add(free)
         free = key_of(address, taken)
     if wanted is not None and wanted in tables:
-        raise Refused(f"adopt {address}: the key {wanted} is taken, by {_place(tables[wanted], settings)}; accepted: another, like {free}")
+        raise Refused(
+            f"adopt {address}: the key {wanted} is taken, by {address_of(tables[wanted], settings)}; accepted: another, like {free}"
+        )
     if own is None and wanted is not None and lake.holds_files(wanted):
         raise Refused(f"adopt {address}: files lie at {settings.root}/{wanted}, the place of the key; accepted: another key, like {free}")
     return wanted or free
@@ -53,12 +55,11 @@ def refuse_adoption(lake: Lake, address: str, tables: Iterable[Table]) -> None:
     """
     refuse_owned(lake, address, asked=f"adopt {address}")
     for table in tables:
-        place = _place(table, lake.settings)
+        place = address_of(table, lake.settings)
         if is_inside(address, place) or is_inside(place, address):
             outer, inner = (place, address) if is_inside(address, place) else (address, place)
             raise Refused(f"adopt {address}: {inner} lies inside the folder of the table {outer}; accepted: tables that lie in no other")
-    above = address
-    while (above := above.rpartition("/")[0]) not in ("", "s3:/", "s3:") and above != lake.settings.root:
+    for above in takewhile(lambda folder: folder != lake.settings.root, folders_above(address)):
         if _may_be_table(above):
             raise Refused(f"adopt {address}: it lies inside the folder of the table {above}; accepted: tables that lie in no other")
 
@@ -89,10 +90,6 @@ def write_adopted(settings: Settings, tables: Iterable[Table], *, beside: Mappin
             store.put(name, text.encode("utf-8"))
     except BlockingIOError as error:
         raise Transient(f"{settings.adopted} is being written by another process; try again") from error
-
-
-def _place(table: Table, settings: Settings) -> str:
-    return table.write.uri if isinstance(table.write, Adopted) else f"{settings.root}/{table.key}"
 
 
 def _may_be_table(address: str) -> bool:

@@ -1,18 +1,16 @@
 """The Delta tables below an address, found by as few listings as it takes; nothing is written."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
 
-from lakehouse.core.adoption.address import nearest_addresses
+from lakehouse.core.adoption.address import folders_above, nearest_addresses
 from lakehouse.core.adoption.adopted import Adopted
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.errors import LakehouseError, Refused
 from lakehouse.engine.delta_log import TableFacts
 from lakehouse.engine.lake import Lake
-from lakehouse.engine.store import DiskStore, S3Store, Store
+from lakehouse.engine.store import Store, store_at
 
 # A warehouse of a few thousand tables has as many folders again; a bucket that holds anything else is looked into by its parts.
 MOST_FOLDERS = 10_000
@@ -27,14 +25,6 @@ class FoundTables:
     addresses: tuple[str, ...]
     folder_count: int
     left_count: int = 0
-
-
-def store_at(address: str, make_client: Callable[[], Any] | None = None) -> Store:
-    """The store whose root is the address."""
-    if not address.startswith("s3://"):
-        return DiskStore(Path(address))
-    bucket, _, folder = address.removeprefix("s3://").partition("/")
-    return S3Store(bucket, folder, make_client=make_client)
 
 
 def find_tables(address: str, *, store: Store | None = None, most_folders: int = MOST_FOLDERS) -> FoundTables:
@@ -93,8 +83,7 @@ def _near(address: str) -> Sequence[str]:
         for place in (address, *([parent] if parent not in ("", "s3:/") else [])):
             if found := find_tables(place, most_folders=200).addresses:
                 return found
-        above = parent
-        while (above := above.rpartition("/")[0]) not in ("", "s3:/", "s3:"):
+        for above in folders_above(parent):
             if _look_into(store_at(above), "") is None:
                 return [above]
     except LakehouseError:

@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING
 from lakehouse.core.adoption.adopted import Adopted, commits_at_risk, commits_conditionally
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.errors import Refused
-from lakehouse.engine.adoption.find import store_at
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.lake_owner import RECORD
-from lakehouse.engine.store import real_address
+from lakehouse.engine.store import real_address, store_at
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -9,6 +9,7 @@ deletes writes a new folder: what was remembered and is not too old, and its own
 - A folder is removed only when another one that remembers as much is complete and its batch has arrived, or when there is no table.
 """
 
+from collections.abc import Iterable
 from functools import reduce
 from typing import TYPE_CHECKING
 
@@ -30,7 +31,7 @@ def remembered(lake: Lake, spark: "SparkSession", table_key: str, *, before: int
     A table that was put back from a copy has folders of later batches alone. What they remember is kept under the number before this
     batch's, where nothing is written over it: a deletion that is still to come does no harm.
     """
-    numbers = _numbers(lake.store, table_key)
+    numbers = _numbers(_files(lake.store, table_key), table_key)
     found = [number for number in numbers if number < before]
     if numbers and not found:
         found = [before - 1]
@@ -55,20 +56,25 @@ def remember(lake: Lake, table_key: str, number: int, deletions: "DataFrame", ol
 
 def forget_replaced(store: Store, table_key: str, *, arrived: int) -> None:
     """Removes every folder but the one that the next batch reads; `arrived` is the last batch in the table."""
-    numbers = _numbers(store, table_key)
+    files = _files(store, table_key)
+    numbers = _numbers(files, table_key)
     newest = max((number for number in numbers if number <= arrived), default=max(numbers, default=0))
     kept = f"{_FOLDER}/{table_key}/{newest}/"
-    store.delete([file.name for file in store.list(f"{_FOLDER}/{table_key}") if not file.name.startswith(kept)])
+    store.delete([name for name in files if not name.startswith(kept)])
 
 
 def forget(store: Store, table_key: str) -> None:
     """Removes all folders; the table is not there, so that every deletion is still to come."""
-    store.delete([file.name for file in store.list(f"{_FOLDER}/{table_key}")])
+    store.delete(_files(store, table_key))
 
 
-def _numbers(store: Store, table_key: str) -> set[int]:
+def _files(store: Store, table_key: str) -> list[str]:
+    return [file.name for file in store.list(f"{_FOLDER}/{table_key}")]
+
+
+def _numbers(files: Iterable[str], table_key: str) -> set[int]:
     """The batches whose folders are complete."""
-    parts = [file.name.removeprefix(f"{_FOLDER}/{table_key}/").split("/") for file in store.list(f"{_FOLDER}/{table_key}")]
+    parts = [name.removeprefix(f"{_FOLDER}/{table_key}/").split("/") for name in files]
     return {int(number) for number, *rest in parts if rest == [_COMPLETE]}
 
 

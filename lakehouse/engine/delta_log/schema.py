@@ -5,27 +5,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from lakehouse.core.delta.features import COUNTABLE
 from lakehouse.core.delta.snapshot import CATALOG_FEATURES, Column, type_of_partition
 from lakehouse.core.errors import Broken, Refused
 from lakehouse.engine.delta_log.fields import MALFORMED, number, pairs, part, text, texts, type_of_pairs
 
-# Reader features of Delta 4.4.0 that leave the counting of files as it is. Source: delta-io/delta v4.4.0, TableFeature.scala.
-_COUNTABLE = frozenset(
-    {
-        "columnMapping",
-        "deletionVectors",
-        "geospatial",
-        "timestampNtz",
-        "typeWidening",
-        "typeWidening-preview",
-        "v2Checkpoint",
-        "vacuumProtocolCheck",
-        "variantShredding",
-        "variantShredding-preview",
-        "variantType",
-        "variantType-preview",
-    }
-)
 # Source: PROTOCOL.md, "Clustered Table"
 CLUSTERING_DOMAIN = "delta.clustering"
 _CATALOG = frozenset(CATALOG_FEATURES)
@@ -109,13 +93,13 @@ def _features(protocol: Mapping[str, Any], *, table: str) -> frozenset[str]:
     """All table features, those that an old protocol version only implies included."""
     reader, writer = number(protocol, "minReaderVersion"), number(protocol, "minWriterVersion")
     read = _named(protocol, "readerFeatures", is_required=reader == _READER_WITH_FEATURES)
-    known = f"accepted: reader version 1 to 3 with features of {', '.join(sorted(_COUNTABLE))}"
+    known = f"accepted: reader version 1 to 3 with features of {', '.join(sorted(COUNTABLE))}"
     if catalog := sorted(read & _CATALOG):
         raise Refused(
             f"log of {table}: table feature {catalog[0]}: its newest commits are known to a catalog only, not to the log; {known}"
         )
-    if reader > _READER_WITH_FEATURES or read - _COUNTABLE:
-        found = ", ".join(sorted(read - _COUNTABLE)) or f"reader version {reader}"
+    if reader > _READER_WITH_FEATURES or read - COUNTABLE:
+        found = ", ".join(sorted(read - COUNTABLE)) or f"reader version {reader}"
         raise Refused(f"log of {table}: table feature {found} is unknown here, so its files cannot be counted for sure; {known}")
     implied = [name for version, names in _IMPLIED_BY_WRITER.items() if version <= writer < _WRITER_WITH_FEATURES for name in names]
     return read | _named(protocol, "writerFeatures", is_required=writer == _WRITER_WITH_FEATURES) | frozenset(implied)

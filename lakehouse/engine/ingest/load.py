@@ -270,10 +270,9 @@ def _arranged(frame: "DataFrame", table: Table, batch: Batch, row_count: int, fa
         return frame.repartition(*[frame[name] for name in by])
     landed_bytes = sum(file.size_bytes for file in batch.files)
     policy = policy_for(table.layer, table.compaction)
-    if facts is None:
-        return frame.coalesce(count_outputs(landed_bytes, row_count, (), target_in_force(0, policy, write_history_of(None))))
-    target = target_in_force(facts.snapshot.size_bytes, policy, write_history_of(facts.history))
-    return frame.coalesce(count_outputs(landed_bytes, row_count, facts.snapshot.files, target))
+    files, size_bytes, history = ((), 0, None) if facts is None else (facts.snapshot.files, facts.snapshot.size_bytes, facts.history)
+    target = target_in_force(size_bytes, policy, write_history_of(history))
+    return frame.coalesce(count_outputs(landed_bytes, row_count, files, target))
 
 
 def _landing(table: Table) -> Landing:
