@@ -26,6 +26,7 @@ from lakehouse.cli.commands.pause import pause_command, resume_command
 from lakehouse.cli.commands.plan import plan_command
 from lakehouse.cli.commands.quarantine import quarantine_command
 from lakehouse.cli.commands.replay import replay_command
+from lakehouse.cli.commands.schema import schema_command
 from lakehouse.cli.commands.server import server_command
 from lakehouse.cli.commands.tables import tables_command
 from lakehouse.cli.commands.up import up_command
@@ -94,6 +95,7 @@ for _command in (
     adopt_command,
     compact_command,
     landing_command,
+    schema_command,
     quarantine_command,
     pause_command,
     resume_command,

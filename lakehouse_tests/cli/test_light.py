@@ -36,6 +36,7 @@ finally:
         ("plan", "--json"),
         ("pause", "bronze/orders", "--json"),
         ("landing", "bronze/orders", "--json"),
+        ("schema", "bronze/orders", "--json"),
         ("resume", "bronze/orders", "--json"),
         ("history", "silver/orders", "--json"),
         ("compact", "bronze/orders", "--dry-run", "--json"),

@@ -44,6 +44,7 @@ def shape(document: Any) -> Any:
     [
         ("pause", ("pause", "bronze/orders")),
         ("landing", ("landing", "bronze/orders")),
+        ("schema", ("schema", "bronze/orders")),
         ("quarantine_list", ("quarantine", "list")),
         ("health", ("health",)),
         ("plan", ("plan",)),

@@ -52,7 +52,13 @@ class Landing:
     null_value: str | None = None
     delimiter: str = knob(",", _ONE_SIGN, "CSV: what separates two fields")
     quote: str = knob('"', _ONE_SIGN, "CSV: what a field may stand between; doubled inside it, it stands for itself")
-    header: bool = knob(True, YES_OR_NO, "CSV: the first record names the columns, and has to name those of the schema in their order")
+    header: bool = knob(True, YES_OR_NO, "CSV: the first record names the columns, those of the schema in their order")
+    new_columns: Literal["rescue", "add", "refuse"] = knob(
+        "rescue",
+        one_of("rescue", "add", "refuse"),
+        "fields that the schema does not name. `rescue`: they are kept as JSON in the column `_rescued`; `add`: each becomes a column of "
+        "the table; `refuse`: the record, or the CSV file with such a header, goes to quarantine",
+    )
     encoding: str = knob("utf-8", _ENCODING, "JSON and CSV: how text is written; a file that is not is set aside")
     changes: type_of_changes | None = None
     max_batch_files: int = knob(2_000, whole(1), "a batch takes at most so many files")

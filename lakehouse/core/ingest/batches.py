@@ -18,6 +18,7 @@ from operator import attrgetter
 from lakehouse.core.declaration.landing import Landing
 from lakehouse.core.declaration.table import Overwrite, type_of_write
 from lakehouse.core.ingest.release import Waiting, released_by, why_waiting
+from lakehouse.core.ingest.undeclared import AddedColumn
 from lakehouse.core.reasons import Explained, Reason
 
 # Among ten million names, that a new one shares its fingerprint with any of them has a chance of one in a million million.
@@ -54,6 +55,7 @@ class Batch:
     """The files that one write takes, under one number.
 
     They lie below `prefix`. Their records are staged in `part_count` files, and are `record_count` in all; `None` is unknown.
+    `columns` come with it.
     """
 
     number: int
@@ -62,6 +64,7 @@ class Batch:
     prefix: str = ""
     part_count: int | None = None
     record_count: int | None = None
+    columns: tuple[AddedColumn, ...] = ()
 
     @property
     def quarantined(self) -> tuple[SetAside, ...]:
@@ -87,13 +90,14 @@ class Ledger:
     """What was planned before: the newest manifest, and every file that any manifest names, by its path below the lake's root.
 
     `last_taken` is the greatest path of a file that was taken and not set aside, empty if there is none. `forgotten` are the fingerprints
-    of files that were loaded and of which nothing else is known any more.
+    of files that were loaded and of which nothing else is known any more. `columns` were added to the table, in this order.
     """
 
     newest: Batch | None
     seen: Mapping[str, KnownFile]
     last_taken: str = ""
     forgotten: frozenset[bytes] = frozenset()
+    columns: tuple[AddedColumn, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

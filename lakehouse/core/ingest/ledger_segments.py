@@ -14,6 +14,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from lakehouse.core.ingest.batches import Batch, KnownFile, Ledger, fingerprint
+from lakehouse.core.ingest.undeclared import AddedColumn
 from lakehouse.core.units import DAY_MS
 
 # Long enough to see a producer's repeats by their content. Fingerprints keep what is forgotten safe, so it could be any time.
@@ -24,7 +25,8 @@ FORGET_AFTER_MS = 30 * DAY_MS
 class LedgerSegment:
     """The batches 1 to `number`, as far as anything of them is known; those without a file left are not among `batches`.
 
-    `last_taken` is as in `Ledger`. `forgotten` are fingerprints of loaded files, `forgotten_batch` is the last batch that had one of them.
+    `last_taken` and `columns` are as in `Ledger`.
+    `forgotten` are fingerprints of loaded files, `forgotten_batch` is the last batch that had one of them.
     """
 
     number: int = 0
@@ -32,16 +34,19 @@ class LedgerSegment:
     last_taken: str = ""
     forgotten: frozenset[bytes] = frozenset()
     forgotten_batch: int = 0
+    columns: tuple[AddedColumn, ...] = ()
 
     @property
     def ledger(self) -> Ledger:
         """What is known by these batches."""
-        return extend_ledger(Ledger(newest=None, seen={}, last_taken=self.last_taken, forgotten=self.forgotten), self.batches)
+        before = Ledger(newest=None, seen={}, last_taken=self.last_taken, forgotten=self.forgotten, columns=self.columns)
+        return extend_ledger(before, self.batches)
 
 
 def extend_ledger(before: Ledger, batches: Iterable[Batch]) -> Ledger:
     """The ledger with more batches. A file that was taken stays taken, also where it was set aside later because it had changed."""
     seen, newest, last_taken = dict(before.seen), before.newest, before.last_taken
+    columns = {column.name: column for column in before.columns}
     for batch in batches:
         for aside in batch.set_aside:
             path = f"{batch.prefix}{aside.name}"
@@ -51,8 +56,9 @@ def extend_ledger(before: Ledger, batches: Iterable[Batch]) -> Ledger:
             path = f"{batch.prefix}{file.name}"
             seen[path] = KnownFile(size_bytes=file.size_bytes, modified_ms=file.modified_ms, digest=file.digest)
             last_taken = max(last_taken, path)
+        columns = {column.name: column for column in batch.columns} | columns
         newest = batch
-    return replace(before, newest=newest, seen=seen, last_taken=last_taken)
+    return replace(before, newest=newest, seen=seen, last_taken=last_taken, columns=tuple(columns.values()))
 
 
 def fold_batches(
@@ -76,6 +82,7 @@ def fold_batches(
         number=batches[-1].number,
         batches=tuple(batch for batch in left if batch.files or batch.set_aside or batch.number in whole),
         last_taken=ledger.last_taken,
+        columns=ledger.columns,
         forgotten=before.forgotten | {fingerprint(path) for path in gone if ledger.seen[path].is_taken},
         forgotten_batch=max([before.forgotten_batch, *(batch.number for batch in batches if not gone.isdisjoint(_taken(batch)))]),
     )

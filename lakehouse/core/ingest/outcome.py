@@ -15,7 +15,8 @@ class WriteOutcome(Explained):
     """One run of a table's write. `version_after` equals `version_before` where nothing was committed; `None` is no table.
 
     `properties_left` are those that the strategy would set otherwise, with the values that a person gave them. `facts` is the table as its
-    log had it at `version_after`. Of landed change data, `rows_superseded` are changes that took no effect, since a newer one was known.
+    log had it at `version_after`. Of landed change data, `rows_superseded` are changes that took no effect, since a newer one was known. Of
+    landed files, `rows_rescued` have fields in `_rescued`, and `columns_added` came to the table.
     """
 
     table: str
@@ -24,6 +25,8 @@ class WriteOutcome(Explained):
     rows_written: int = 0
     rows_quarantined: int = 0
     rows_superseded: int = 0
+    rows_rescued: int = 0
+    columns_added: tuple[str, ...] = ()
     files_read: int = 0
     set_aside: tuple[SetAside, ...] = ()
     seconds: float = 0.0

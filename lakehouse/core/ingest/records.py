@@ -10,20 +10,20 @@ record is given, so that all of its records are known or none.
 """
 
 import codecs
-import csv
 import gzip
 import json
 import re
 import zlib
-from collections.abc import Callable, Iterator, Sequence
-from functools import cache
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from io import BytesIO
 from itertools import chain
-from typing import NamedTuple
+from typing import Any, NamedTuple, cast
 
 from lakehouse.core.changes.sources import Dms
 from lakehouse.core.declaration.column_names import field_names
 from lakehouse.core.declaration.landing import Landing
+from lakehouse.core.ingest.csv_fields import csv_fields, csv_names, csv_record, csv_value
+from lakehouse.core.ingest.undeclared import others_in_header, others_in_object, others_in_row
 
 MIB = 1024 * 1024
 # Jackson, which parses JSON for Spark, takes no text of more than 20,000,000 characters.
@@ -60,20 +60,22 @@ class Record(NamedTuple):
     """One record: the line on which it begins, counted from 1, its bytes without the line break, and why it cannot be a row (or `None`).
 
     `is_object`: it is JSON, one object and nothing behind it. Where it is false, a more lenient parser may still find an object.
+    `undeclared`: the fields beside those of the schema, as a JSON object; of CSV they are not among the bytes.
     """
 
     line: int
     content: bytes
     problem: str | None = None
     is_object: bool = False
+    undeclared: str | None = None
 
 
 def read_records(data: bytes, landing: Landing, *, compression: Compression | None = None, max_content_bytes: int) -> Iterator[Record]:
     """The records of a text file's bytes, in order; blank lines are left out.
 
-    A CSV file begins with a header that names the fields of the schema in order, unless `landing` says that it has none. One of AWS DMS may
-    have no header, and may lack the first column, the operation: its records are then given with an empty one. Of compressed bytes at
-    most `max_content_bytes` are read unpacked.
+    A CSV file begins with a header that names the fields of the schema in order, perhaps with others between them, unless `landing` says
+    that it has none. One of AWS DMS may have no header, and may lack the first column, the operation: its records are then given with an
+    empty one. Of compressed bytes at most `max_content_bytes` are read unpacked.
 
     Raises:
         Unreadable: before the first record: it is damaged, cut short or too large, the encoding is another, or the header is.
@@ -84,7 +86,7 @@ def read_records(data: bytes, landing: Landing, *, compression: Compression | No
             pass  # a file of another encoding shows it before its first record is given
         chunks = _recoded(_slices(data) if compression is None else compression.unpack(data), landing.encoding)
     if not landing.records_are_csv:
-        return _json_records(_unmarked(chunks))
+        return _json_records(_unmarked(chunks), landing)
     return (_dms_records if isinstance(landing.changes, Dms) else _csv_records)(_unmarked(chunks), landing)
 
 
@@ -145,23 +147,23 @@ def _unmarked(chunks: Iterator[bytes]) -> Iterator[bytes]:
     yield from chunks
 
 
-def _json_records(chunks: Iterator[bytes]) -> Iterator[Record]:
-    number, rest, skipping = 1, b"", False
+def _json_records(chunks: Iterator[bytes], landing: Landing) -> Iterator[Record]:
+    number, rest, skipping, fields = 1, b"", False, frozenset(field_names(landing.schema))
     for chunk in chunks:
         lines = (rest + chunk).splitlines(keepends=True)
         # The last line may go on in the next chunk; so may its line break, after a carriage return.
         rest = lines.pop() if lines and not lines[-1].endswith(b"\n") else b""
         for line in lines:
             if not skipping and line.strip():
-                yield _record(number, line.rstrip(b"\r\n"))
+                yield _record(number, line.rstrip(b"\r\n"), landing, fields)
             number, skipping = number + 1, False
         if len(rest) > MAX_RECORD_BYTES:
             if not skipping:
-                yield _record(number, rest)
+                yield _record(number, rest, landing, fields)
             # What follows up to the line break is of the same record.
             rest, skipping = rest[-1:], True
     if not skipping and rest.strip():
-        yield _record(number, rest.rstrip(b"\r\n"))
+        yield _record(number, rest.rstrip(b"\r\n"), landing, fields)
 
 
 def _csv_records(chunks: Iterator[bytes], landing: Landing) -> Iterator[Record]:
@@ -172,9 +174,11 @@ def _csv_records(chunks: Iterator[bytes], landing: Landing) -> Iterator[Record]:
     wanted = landing.delimiter.join(columns)
     if header is None:
         raise Unreadable(f"it has no header; the header {wanted} is wanted")
-    if header.problem or _names_in(header.content, landing) != [*columns]:
+    names = csv_names(header.content, landing)
+    others = None if header.problem else _others(names, columns, landing)
+    if others is None:
         raise Unreadable(f"its header is {_shown(header.content)!r} and not {wanted}")
-    return records
+    return _without_others(records, len(names), others, landing)
 
 
 def _dms_records(chunks: Iterator[bytes], landing: Landing) -> Iterator[Record]:
@@ -184,42 +188,53 @@ def _dms_records(chunks: Iterator[bytes], landing: Landing) -> Iterator[Record]:
     first = next(records, None)
     if first is None:
         return
-    names, wanted = _names_in(first.content, landing), [*field_names(landing.schema)]
+    names, wanted = csv_names(first.content, landing), [*field_names(landing.schema)]
     has_header = not first.problem and _is_header(names, wanted)
-    if has_header and names not in (wanted, wanted[1:]):
+    columns = wanted if wanted[0] in names else wanted[1:]
+    others = _others(names, columns, landing) if has_header else {}
+    if others is None:
         raise Unreadable(f"its header is {_shown(first.content)!r} and not {landing.delimiter.join(wanted)}")
-    if not first.problem and len(names) not in (len(wanted), len(wanted) - 1):
+    if not has_header and not first.problem and len(names) not in (len(wanted), len(wanted) - 1):
         raise Unreadable(f"its first record has {len(names)} field(s), {len(wanted)} are wanted: {landing.delimiter.join(wanted)}")
-    lacks_operation = not first.problem and len(names) == len(wanted) - 1
+    lacks_operation = not first.problem and len(names) - len(others) == len(wanted) - 1
     if lacks_operation and not has_header and names[0] in landing.changes.operations:
         raise Unreadable(
             f"its first record has {len(names)} field(s) and begins with {names[0]!r}, an operation or a value of {wanted[1]}; "
             f"{len(wanted)} are wanted: {landing.delimiter.join(wanted)}; land it with a header, or with all of them"
         )
-    for record in records if has_header else chain([first], records):
+    for record in _without_others(records, len(names), others, landing) if has_header else chain([first], records):
         yield record._replace(content=landing.delimiter.encode() + record.content) if lacks_operation else record
 
 
 def _is_header(names: Sequence[str], wanted: Sequence[str]) -> bool:
     """Whether a file's first record names columns, perhaps in another order or case, and is no row."""
     found, columns = ([name.lower() for name in each] for each in (names, wanted))
-    return found[:1] == columns[:1] or sorted(found) in (sorted(columns), sorted(columns[1:]))
+    return found[:1] == columns[:1] or {*columns[1:]} <= {*found}
 
 
-@cache
-def _csv_record(delimiter: str, quote: str) -> re.Pattern[bytes]:
-    """What one record of CSV and its end look like.
+def _others(names: Sequence[str], columns: Sequence[str], landing: Landing) -> dict[int, str] | None:
+    """The places of a header's undeclared names; `None` where it is none of this landing."""
+    others = others_in_header(names, columns)
+    return None if others and landing.new_columns == "refuse" else others
 
-    Source: RFC 4180, section 2; a field without quotes may hold some behind its first character, and blanks may follow a closing quote.
-    """
-    sign, mark, blanks = re.escape(delimiter).encode(), re.escape(quote).encode(), " \t".replace(delimiter, "").encode()
-    quoted = rb"%b(?:[^%b]++|%b%b)*+%b[%b]*+" % (mark, mark, mark, mark, mark, blanks)
-    field = rb"(?:%b|[^%b%b\r\n][^%b\r\n]*+|)" % (quoted, mark, sign, sign)
-    return re.compile(rb"(%b(?:%b%b)*+)(\r\n|\n|\r|\Z)" % (field, sign, field))
+
+def _without_others(records: Iterator[Record], count: int, others: Mapping[int, str], landing: Landing) -> Iterator[Record]:
+    """The records of a file whose header has `count` names, with the declared fields alone in their bytes."""
+    for record in records:
+        if not others or record.problem:
+            yield record
+            continue
+        fields = csv_fields(record.content, landing.delimiter, landing.quote)
+        if len(fields) != count:
+            yield record._replace(problem=f"it has {len(fields)} field(s), the header of its file has {count}")
+            continue
+        kept = landing.delimiter.encode().join(field for place, field in enumerate(fields) if place not in others)
+        values = {name: csv_value(fields[place], landing) for place, name in others.items()}
+        yield record._replace(content=kept, undeclared=others_in_row(values, frozenset()))
 
 
 def _csv_record_bytes(chunks: Iterator[bytes], landing: Landing) -> Iterator[Record]:
-    pattern, blanks = _csv_record(landing.delimiter, landing.quote), " \t\v\f".replace(landing.delimiter, "").encode()
+    pattern, blanks = csv_record(landing.delimiter, landing.quote), " \t\v\f".replace(landing.delimiter, "").encode()
     number, rest = 1, b""
     for chunk in chunks:
         rest, place = rest + chunk, 0
@@ -249,15 +264,18 @@ def _csv_problem(rest: bytes, bytes_after: int) -> str:
     return f"a quote is not closed, or not doubled inside a field in quotes: {unread}"
 
 
-def _record(number: int, line: bytes) -> Record:
+def _record(number: int, line: bytes, landing: Landing, fields: frozenset[str]) -> Record:
     if len(line) > MAX_RECORD_BYTES:
         return Record(number, line[:_SHOWN_BYTES], f"the line has more than {MAX_RECORD_BYTES} bytes, the limit")
     try:
-        found = _JSON.decode(line.decode())
+        found = _JSON.decode(text := line.decode())
     except (ValueError, RecursionError):
         return Record(number, line)
-    halved = _ESCAPED_SURROGATE.search(line) and _is_halved(found)
-    return Record(number, line, "a \\u escape is one half of a character" if halved else None, isinstance(found, dict))
+    if _ESCAPED_SURROGATE.search(line) and _is_halved(found):
+        return Record(number, line, "a \\u escape is one half of a character", isinstance(found, dict))
+    if not isinstance(found, dict):
+        return Record(number, line)
+    return Record(number, line, None, True, others_in_object(cast("dict[str, Any]", found), text, landing, fields))
 
 
 def _is_halved(found: object) -> bool:
@@ -271,12 +289,6 @@ def _is_halved(found: object) -> bool:
 
 def _line_breaks(content: bytes) -> int:
     return len(_LINE_BREAK.findall(content))
-
-
-def _names_in(header: bytes, landing: Landing) -> list[str]:
-    lines = [header.decode("utf-8", "replace")]
-    names = next(csv.reader(lines, delimiter=landing.delimiter, quotechar=landing.quote), list[str]())
-    return [name.strip(f" \t{landing.quote}") for name in names]
 
 
 def _shown(content: bytes) -> str:

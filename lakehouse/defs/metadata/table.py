@@ -184,6 +184,8 @@ def write_metadata(outcome: WriteOutcome) -> type_of_metadata:
         "lakehouse/rows_written": outcome.rows_written,
         "lakehouse/rows_quarantined": outcome.rows_quarantined,
         **({"lakehouse/rows_superseded": outcome.rows_superseded} if outcome.rows_superseded else {}),
+        **({"lakehouse/rows_rescued": outcome.rows_rescued} if outcome.rows_rescued else {}),
+        **({"lakehouse/columns_added": ", ".join(outcome.columns_added)} if outcome.columns_added else {}),
         "lakehouse/files_read": outcome.files_read,
         "lakehouse/seconds": round(outcome.seconds, 3),
         **({} if outcome.strategy is None else {"lakehouse/strategy": outcome.strategy.sentence}),

@@ -23,8 +23,9 @@ from lakehouse.engine.changes.deleted_keys import forget, remember, remembered
 from lakehouse.engine.changes.read import ChangeCounts, change_keys
 from lakehouse.engine.delta_log import TableFacts
 from lakehouse.engine.ingest import commit_rows
-from lakehouse.engine.ingest.parse_lines import OWN, REASON
+from lakehouse.engine.ingest.parse_lines import OWN, RAW, REASON
 from lakehouse.engine.ingest.table_properties import declared_properties
+from lakehouse.engine.ingest.undeclared_fields import UNDECLARED
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.spark import statements
 from lakehouse.engine.spark.frames import table_at
@@ -44,7 +45,7 @@ def table_columns(lines: "DataFrame", table: Table) -> "DataFrame":
     """No row, with the columns of the table that change data is written to."""
     from pyspark.sql import functions as F  # noqa: N812
 
-    rows = _rows(lines, table).limit(0).drop(TRUNCATED)
+    rows = _rows(lines).limit(0).drop(TRUNCATED)
     if isinstance(table.write, History):
         times = {"valid_from": F.col(CHANGED_AT), "valid_to": F.col(CHANGED_AT), "is_current": F.col(DELETED)}
         return rows.withColumns(times)
@@ -118,12 +119,11 @@ def _keeps_deleted(table: Table) -> bool:
     return not isinstance(table.write, Merge) or table.write.deletes == "soft"
 
 
-def _rows(lines: "DataFrame", table: Table) -> "DataFrame":
+def _rows(lines: "DataFrame") -> "DataFrame":
     from pyspark.sql import functions as F  # noqa: N812
 
-    assert table.source is not None
-    columns = [*map(quote, table.source.column_names), *OWN, POSITION, CHANGED_AT]
-    return lines.select(*columns, (F.col(OPERATION) == Operation.DELETE.value).alias(DELETED), F.lit(False).alias(TRUNCATED))
+    marked = lines.withColumns({DELETED: F.col(OPERATION) == Operation.DELETE.value, TRUNCATED: F.lit(False)})
+    return marked.drop(OPERATION, OLD_KEY, RAW, REASON, UNDECLARED)
 
 
 def _changes(
@@ -134,7 +134,7 @@ def _changes(
 
     assert table.source is not None
     keys, good = change_keys(table), lines.where(f"{REASON} IS NULL")
-    rows = _rows(good.where(F.col(OPERATION).isin(Operation.UPSERT.value, Operation.DELETE.value)), table)
+    rows = _rows(good.where(F.col(OPERATION).isin(Operation.UPSERT.value, Operation.DELETE.value)))
     if counts.key_changes:
         old = {key: F.col(f"{OLD_KEY}.{quote(key)}") for key in keys}
         rows = rows.unionByName(_deletions(good.where(f"{OLD_KEY} IS NOT NULL"), rows, old, truncated=False))

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from lakehouse.core.changes.sources import Debezium
 from lakehouse.core.declaration.column_names import field_names, field_types
 from lakehouse.core.declaration.landing import Landing
+from lakehouse.core.ingest.undeclared import AddedColumn
 from lakehouse.engine.changes.columns import (
     CHANGED_AT,
     CODE,
@@ -20,7 +21,8 @@ from lakehouse.engine.changes.columns import (
     changed_key,
     operation_of,
 )
-from lakehouse.engine.ingest.parse_lines import CORRUPT, IS_OBJECT, OWN, RAW, REASON, is_one_object, staged_lines
+from lakehouse.engine.ingest.parse_lines import CORRUPT, IS_OBJECT, OWN, RAW, REASON, UNFIT, is_one_object, staged_lines
+from lakehouse.engine.ingest.undeclared_fields import undeclared_columns, why_unfit, with_undeclared
 from lakehouse.engine.spark.statements import quote
 
 if TYPE_CHECKING:
@@ -110,18 +112,28 @@ class _Event:
         is_placed = F.coalesce(parts["lsn"], file_number, parts["ts_ms"]).isNotNull()
         return F.struct(*[part.alias(name) for name, part in parts.items()]), is_placed
 
-    def reason(self) -> "Column":
+    def lenient_row(self) -> "Column":
+        """The text of a line's row, where the line is no strict JSON."""
+        from pyspark.sql import functions as F  # noqa: N812
+
+        paths = ["$"] if self.changes.unwrapped else ["$.payload.after", "$.after"]
+        return F.when(~F.col(IS_OBJECT), F.coalesce(*[F.get_json_object(RAW, path) for path in paths]))
+
+    def reason(self, landing: Landing, added: Sequence[AddedColumn]) -> "Column":
         """Why a line is no event, as far as that is not for all change data alike."""
         from pyspark.sql import functions as F  # noqa: N812
 
         is_event = F.trim(RAW) != "null"
         why = F.when(F.col(REASON).isNotNull(), F.col(REASON))
         why = why.when(is_event & ~F.col(IS_OBJECT) & ~is_one_object(), "not JSON")
-        why = why.when(is_event & F.col(f"_parsed.{CORRUPT}").isNotNull(), "a field does not fit the schema")
+        why = why.when(is_event & F.col(f"_parsed.{CORRUPT}").isNotNull(), UNFIT)
+        why = why_unfit(why, landing, added, UNFIT)
         return why.when(F.coalesce(self.code() != "d", F.lit(True)) & F.col(RAW).rlike(_UNAVAILABLE), _UNSENT)
 
 
-def debezium_lines(spark: "SparkSession", landing: Landing, changes: Debezium, keys: Sequence[str], paths: Sequence[str]) -> "DataFrame":
+def debezium_lines(
+    spark: "SparkSession", landing: Landing, changes: Debezium, keys: Sequence[str], paths: Sequence[str], added: Sequence[AddedColumn]
+) -> "DataFrame":
     """The lines with their operation, position and time."""
     from pyspark.sql import functions as F  # noqa: N812
 
@@ -132,13 +144,14 @@ def debezium_lines(spark: "SparkSession", landing: Landing, changes: Debezium, k
     parsed = F.from_json(RAW, f"{ddl}{wrapped}, {CORRUPT} STRING", {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT})
     is_tombstone, (position, is_placed) = F.trim(RAW) == "null", event.position()
     found = (
-        staged_lines(spark, paths)
+        with_undeclared(staged_lines(spark, paths), landing, added, event.lenient_row())
         .withColumn("_parsed", parsed)
         .select(
             *[event.value(name).alias(name) for name in fields],
             *OWN,
+            *undeclared_columns(landing, added),
             RAW,
-            event.reason().alias(REASON),
+            event.reason(landing, added).alias(REASON),
             F.when(is_tombstone, F.lit(TOMBSTONE)).otherwise(event.code()).alias(CODE),
             F.when(is_tombstone, F.lit(TOMBSTONE)).otherwise(operation_of(changes, event.code())).alias(OPERATION),
             position.alias(POSITION),

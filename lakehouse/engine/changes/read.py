@@ -12,10 +12,12 @@ from typing import TYPE_CHECKING, assert_never
 from lakehouse.core.changes.change import Operation
 from lakehouse.core.changes.sources import Debezium, Dms
 from lakehouse.core.declaration.table import History, Merge, Table
+from lakehouse.core.ingest.undeclared import RESCUED, AddedColumn
 from lakehouse.engine.changes.columns import CHANGED_AT, CODE, IS_PLACED, IS_TIMED, OLD_KEY, OPERATION, POSITION, TOMBSTONE
 from lakehouse.engine.changes.debezium import debezium_lines
 from lakehouse.engine.changes.dms import dms_lines
 from lakehouse.engine.ingest.parse_lines import OWN, RAW, REASON
+from lakehouse.engine.ingest.undeclared_fields import undeclared_names
 from lakehouse.engine.spark.statements import quote
 
 if TYPE_CHECKING:
@@ -26,11 +28,13 @@ if TYPE_CHECKING:
 class ChangeCounts:
     """What is in a batch: records that are changes or tombstones, others, and of the former what asks for more than a merge.
 
-    `first_key` are the least and the greatest value of the first key, `None` where files are not told apart by it.
+    `rescued` have fields that no other column has. `first_key` are the least and the greatest value of the first key, `None` where it does
+    not tell files apart.
     """
 
     rows: int
     bad: int
+    rescued: int
     deletes: int
     truncates: int
     key_changes: int
@@ -43,19 +47,19 @@ def change_keys(table: Table) -> tuple[str, ...]:
     return table.write.keys
 
 
-def read_changes(spark: "SparkSession", table: Table, paths: Sequence[str]) -> "DataFrame":
+def read_changes(spark: "SparkSession", table: Table, paths: Sequence[str], added: Sequence[AddedColumn]) -> "DataFrame":
     """One row per staged record: the table's columns, its position, commit time and operation, the key before it, its text and a reason."""
     assert table.source is not None and table.source.changes is not None
     landing, keys = table.source, change_keys(table)
     match table.source.changes:
         case Dms() as changes:
-            lines = dms_lines(spark, landing, changes, keys, paths)
+            lines = dms_lines(spark, landing, changes, keys, paths, added)
         case Debezium() as changes:
-            lines = debezium_lines(spark, landing, changes, keys, paths)
+            lines = debezium_lines(spark, landing, changes, keys, paths, added)
         case _:
             assert_never(table.source.changes)
-    columns = [*map(quote, landing.column_names), *OWN, POSITION, CHANGED_AT, OPERATION, OLD_KEY, RAW]
-    return lines.select(*columns, _reason(table, keys).alias(REASON))
+    columns = [*landing.column_names, *OWN, POSITION, CHANGED_AT, *undeclared_names(added), OPERATION, OLD_KEY, RAW]
+    return lines.select(*map(quote, columns), _reason(table, keys).alias(REASON))
 
 
 def count_changes(lines: "DataFrame", keys: Sequence[str]) -> ChangeCounts:
@@ -71,12 +75,14 @@ def count_changes(lines: "DataFrame", keys: Sequence[str]) -> ChangeCounts:
         F.count_if(good & F.col(OLD_KEY).isNotNull()),
         F.min(key),
         F.max(key),
+        F.count_if(good & F.col(RESCUED).isNotNull()),
     ).collect()[0]
     # A truncation and a changed key touch rows of keys that are not in the batch.
     is_told = not found[3] and not found[4] and type(found[5]) in (int, str)
     return ChangeCounts(
         rows=found[0],
         bad=found[1],
+        rescued=found[7],
         deletes=found[2] + found[4],
         truncates=found[3],
         key_changes=found[4],

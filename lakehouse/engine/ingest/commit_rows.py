@@ -5,16 +5,20 @@
 - A table is made with its first rows, properties and partitioning in one commit, or not at all.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
+from lakehouse.core.compaction.target_size import target_in_force, write_history_of
+from lakehouse.core.declaration.compaction_policy import policy_for
+from lakehouse.core.declaration.strategy_properties import OPTIMIZE_WRITE
 from lakehouse.core.declaration.table import Append, Merge, Table
 from lakehouse.core.delta.snapshot import Snapshot
 from lakehouse.core.errors import Refused
 from lakehouse.core.ingest.outcome import WriteOutcome
+from lakehouse.core.ingest.release import count_outputs
 from lakehouse.core.reasons import Explanation
 from lakehouse.engine.delta_log import TableFacts, history_since
 from lakehouse.engine.ingest.table_properties import apply_strategy, strategy_changes, strategy_in_force
@@ -41,13 +45,14 @@ def write_frame(
     uri: str,
     *,
     mode: str,
+    widen: bool = False,
     transaction: Transaction | None = None,
     partition_by: Sequence[str] = (),
     properties: Mapping[str, str] | None = None,
     user_metadata: str | None = None,
 ) -> None:
-    """One commit of a frame's rows; `properties` take effect only where the commit makes the table."""
-    writer = frame.write.format("delta").mode(mode)
+    """One commit of a frame's rows; `properties` take effect only where the commit makes the table. `widen`: a table gets new columns."""
+    writer = frame.write.format("delta").mode(mode).option("mergeSchema", widen)
     if partition_by:
         writer = writer.partitionBy(*partition_by)
     if transaction is not None:
@@ -100,15 +105,27 @@ def partition_columns(table: Table) -> tuple[str, ...]:
     return table.write.partition_by if isinstance(table.write, Append) else ()
 
 
-def check_shape(frame: "DataFrame", table: Table, snapshot: Snapshot | None) -> None:
-    """Passes if the rows have the columns of the table that is there.
+def arranged(frame: "DataFrame", table: Table, landed_bytes: int, row_count: int, facts: TableFacts | None) -> "DataFrame":
+    """The rows so that a batch writes as few files as it can: one per partition, or as many as reach the table's target size."""
+    if facts is not None and facts.snapshot.properties.get(OPTIMIZE_WRITE) == "true":
+        return frame  # Delta arranges each batch itself; to do it here too would shuffle it twice
+    if by := partition_columns(table):
+        return frame.repartition(*[frame[name] for name in by])
+    policy = policy_for(table.layer, table.compaction)
+    files, size_bytes, history = ((), 0, None) if facts is None else (facts.snapshot.files, facts.snapshot.size_bytes, facts.history)
+    target = target_in_force(size_bytes, policy, write_history_of(history))
+    return frame.coalesce(count_outputs(landed_bytes, row_count, files, target))
+
+
+def check_shape(frame: "DataFrame", table: Table, snapshot: Snapshot | None, *, new: Collection[str] = ()) -> None:
+    """Passes if the rows have the columns of the table that is there, and those that are `new`.
 
     Raises:
         Refused: they differ, or so does the partitioning.
     """
     if snapshot is None:
         return
-    wanted = {field.name: field.dataType.simpleString() for field in frame.schema.fields}
+    wanted = {field.name: field.dataType.simpleString() for field in frame.schema.fields if field.name not in new}
     there = {column.name: column.type for column in snapshot.columns}
     if wanted != there:
         differing = sorted(name for name in wanted.keys() | there.keys() if wanted.get(name) != there.get(name))

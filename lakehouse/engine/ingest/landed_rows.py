@@ -10,7 +10,7 @@ are texts, which Spark reads as decimals. Binary values are Base64, and times ar
 
 import base64
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Set
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
 from io import BytesIO
@@ -22,14 +22,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from lakehouse.core.ingest.records import MAX_RECORD_BYTES, Compression, Record, Unreadable, too_large
+from lakehouse.core.ingest.undeclared import others_in_row
 
 _ROWS_AT_ONCE = 5_000
 _CHUNK_BYTES = 4 * 1024 * 1024
 _SHOWN = 1_000
 
 
-def read_rows(data: bytes, format: str, *, max_content_bytes: int) -> Iterator[Record]:
-    """The rows of a Parquet or Avro file, in order, numbered from 1.
+def read_rows(data: bytes, format: str, fields: Set[str], *, max_content_bytes: int) -> Iterator[Record]:
+    """The rows of a Parquet or Avro file, in order, numbered from 1; `fields` are those that the schema names.
 
     Raises:
         Unreadable: before the first row: the file is damaged or cut short, or its rows take more than `max_content_bytes`.
@@ -49,7 +50,7 @@ def read_rows(data: bytes, format: str, *, max_content_bytes: int) -> Iterator[R
     for rows, _ in read(data):
         for row in rows:
             number += 1
-            yield _record(number, row)
+            yield _record(number, row, fields)
 
 
 def unzstd(data: bytes) -> Iterator[bytes]:
@@ -84,12 +85,14 @@ def _avro(data: bytes) -> Iterator[tuple[list[Any], int]]:
         yield list(block), len(block.bytes_.getbuffer())  # pyright: ignore[reportAttributeAccessIssue]  # the stub lacks it
 
 
-def _record(number: int, row: Any) -> Record:
-    content = json.dumps(_plain(row), ensure_ascii=False, allow_nan=False).encode("utf-8", "surrogatepass")
+def _record(number: int, row: Any, fields: Set[str]) -> Record:
+    plain = _plain(row)
+    content = json.dumps(plain, ensure_ascii=False, allow_nan=False).encode("utf-8", "surrogatepass")
     if len(content) > MAX_RECORD_BYTES:
         return Record(number, content[:_SHOWN], f"the row has more than {MAX_RECORD_BYTES} bytes, the limit")
-    problem = None if isinstance(row, Mapping) else "the row is no record with fields"
-    return Record(number, content, problem, is_object=problem is None)
+    if not isinstance(row, Mapping):
+        return Record(number, content, "the row is no record with fields")
+    return Record(number, content, is_object=True, undeclared=others_in_row(plain, fields))
 
 
 def _plain(value: Any) -> Any:

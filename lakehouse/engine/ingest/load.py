@@ -24,10 +24,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from lakehouse.core.compaction.target_size import target_in_force, write_history_of
-from lakehouse.core.declaration.compaction_policy import policy_for
 from lakehouse.core.declaration.landing import Landing
-from lakehouse.core.declaration.strategy_properties import OPTIMIZE_WRITE
 from lakehouse.core.declaration.table import Overwrite, Table
 from lakehouse.core.errors import Broken, Refused, Transient
 from lakehouse.core.ingest.batches import (
@@ -43,8 +40,9 @@ from lakehouse.core.ingest.batches import (
     judge_file,
     settle_batch,
 )
+from lakehouse.core.ingest.ledger_segments import extend_ledger
 from lakehouse.core.ingest.outcome import WriteOutcome
-from lakehouse.core.ingest.release import count_outputs
+from lakehouse.core.ingest.undeclared import AddedColumn, columns_in_force
 from lakehouse.core.reasons import Explanation, Reason
 from lakehouse.engine.changes.apply import applied_count, apply_changes, table_columns
 from lakehouse.engine.changes.deleted_keys import forget_replaced
@@ -58,6 +56,7 @@ from lakehouse.engine.ingest.quarantine import quarantine, quarantine_arrived
 from lakehouse.engine.ingest.retire import retire
 from lakehouse.engine.ingest.staging import clear_staged, is_staged, stage, staged_paths
 from lakehouse.engine.ingest.table_properties import declared_properties
+from lakehouse.engine.ingest.undeclared_fields import add_columns, missing_columns, without_rescued
 from lakehouse.engine.journal.landed_batches import LandedBatches, landed_files
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.spark.session_settings import ANSI, session_confs
@@ -73,16 +72,19 @@ class _Loaded:
     batch: Batch
     reason: Reason
     quarantined: int
+    rescued: int
     superseded: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Lines:
-    """The parsed records of a batch; `None` where it has no files."""
+    """The parsed records of a batch; `None` where it has no files. `added` are the columns that their undeclared fields have."""
 
     frame: "DataFrame | None"
+    added: Sequence[AddedColumn] = ()
     row_count: int = 0
     bad_count: int = 0
+    rescued_count: int = 0
     changes: ChangeCounts | None = None
 
 
@@ -114,11 +116,12 @@ def load(lake: Lake, spark: "SparkSession", table: Table, facts: TableFacts | No
             if planned.plan.is_new:
                 batch, lines = _read_new(lake, spark, table, planned, facts, listing)
             else:
-                batch, lines = _read_again(lake, spark, table, planned.plan.batch)
+                batch, lines = _read_again(lake, spark, table, planned, planned.plan.batch, facts)
             known, facts = facts, _write(lake, spark, table, batch, lines, facts)
             tell(f"{table.key}: batch {batch.number}: {len(batch.files)} files, {lines.row_count} rows; {planned.plan.left} files wait")
             superseded = _superseded(table, batch, lines, before=known, after=facts)
-            loaded.append(_Loaded(batch=batch, reason=planned.plan.reason, quarantined=lines.bad_count, superseded=superseded))
+            counts = {"quarantined": lines.bad_count, "rescued": lines.rescued_count, "superseded": superseded}
+            loaded.append(_Loaded(batch=batch, reason=planned.plan.reason, **counts))
     arrived = 0 if facts is None else facts.snapshot.transactions.get(ingest_app_id(table.key), 0)
     if loaded:
         clear_staged(lake.store, table.key)
@@ -134,6 +137,8 @@ def load(lake: Lake, spark: "SparkSession", table: Table, facts: TableFacts | No
         outcome,
         rows_quarantined=sum(each.quarantined for each in loaded),
         rows_superseded=sum(each.superseded for each in loaded),
+        rows_rescued=sum(each.rescued for each in loaded),
+        columns_added=tuple(column.name for each in loaded for column in each.batch.columns),
         files_read=sum(len(each.batch.files) for each in loaded),
         set_aside=tuple(_set_aside(loaded)),
     )
@@ -157,15 +162,16 @@ def _read_new(
     assert plan.batch is not None
     known = {file.name: planned.ledger.seen.get(f"{landing.prefix}{file.name}") for file in plan.batch.files}
     taken = frozenset(name for name, each in known.items() if each is not None and each.is_taken)
-    staged = stage(lake.store, table.key, plan.batch, landing, compare=taken)
-    lines = _parsed(lake, spark, table, plan.batch.number, staged.part_count, staged.record_count)
+    staged = stage(lake.store, table.key, plan.batch, landing, compare=taken, known=planned.ledger.columns)
+    batch = replace(plan.batch, part_count=staged.part_count, record_count=staged.record_count, columns=staged.new.columns(now_ms()))
+    lines = _parsed(lake, spark, table, batch, planned.ledger, facts)
     if lines.frame is not None:
-        shape = table_rows(lines.frame, landing) if lines.changes is None else table_columns(lines.frame, table)
-        commit_rows.check_shape(shape, table, None if facts is None else facts.snapshot)
+        snapshot = None if facts is None else facts.snapshot
+        shape = table_rows(lines.frame) if lines.changes is None else table_columns(lines.frame, table)
+        commit_rows.check_shape(shape, table, snapshot, new=missing_columns(shape, lines.added, snapshot))
     read = [(file, staged.files[file.name]) for file in plan.batch.files if file.name in staged.files]
     judged = [judge_file(file, known[file.name], found, is_overwrite=is_overwrite) for file, found in read]
-    settled = settle_batch(plan, judged, row_count=lines.row_count, is_overwrite=is_overwrite)
-    batch = replace(settled, part_count=staged.part_count, record_count=staged.record_count)
+    batch = settle_batch(replace(plan, batch=batch), judged, row_count=lines.row_count, is_overwrite=is_overwrite)
     for name in (*staged.files, *staged.gone):
         del listing[name]
     if batch.files or batch.set_aside:
@@ -173,14 +179,15 @@ def _read_new(
     return batch, lines
 
 
-def _read_again(lake: Lake, spark: "SparkSession", table: Table, batch: Batch) -> tuple[Batch, _Lines]:
+def _read_again(
+    lake: Lake, spark: "SparkSession", table: Table, planned: _Planned, batch: Batch, facts: TableFacts | None
+) -> tuple[Batch, _Lines]:
     """The records of a batch with a manifest: those that are staged, or of the landed files, if they are what they were."""
     if not is_staged(lake.store, table.key, batch):
         staged = stage(lake.store, table.key, batch, _landing(table))
         _check_unchanged(table, batch, staged.files)
         batch = replace(batch, part_count=staged.part_count, record_count=staged.record_count)
-    assert batch.part_count is not None and batch.record_count is not None
-    return batch, _parsed(lake, spark, table, batch.number, batch.part_count, batch.record_count)
+    return batch, _parsed(lake, spark, table, batch, planned.ledger, facts)
 
 
 def _check_unchanged(table: Table, batch: Batch, found: Mapping[str, FileRead]) -> None:
@@ -199,28 +206,31 @@ def _check_unchanged(table: Table, batch: Batch, found: Mapping[str, FileRead]) 
             )
 
 
-def _parsed(lake: Lake, spark: "SparkSession", table: Table, number: int, part_count: int, record_count: int) -> _Lines:
+def _parsed(lake: Lake, spark: "SparkSession", table: Table, batch: Batch, ledger: Ledger, facts: TableFacts | None) -> _Lines:
     """The staged records of a batch, parsed and counted.
 
     Raises:
         Broken: they are not as many as were staged.
     """
-    if not part_count:
+    assert batch.part_count is not None and batch.record_count is not None
+    if not batch.part_count:
         return _Lines(frame=None)
-    paths = staged_paths(lake.settings.spark_root, table.key, number, part_count)
+    paths = staged_paths(lake.settings.spark_root, table.key, batch.number, batch.part_count)
+    added = columns_in_force(extend_ledger(ledger, [batch]).columns, _landing(table))
     if _landing(table).changes is None:
-        frame, changes = parse_lines(spark, _landing(table), paths), None
-        row_count, bad_count = count_lines(frame)
+        frame, changes = parse_lines(spark, _landing(table), paths, added), None
+        row_count, bad_count, rescued_count = count_lines(frame)
     else:
-        frame = read_changes(spark, table, paths)
+        frame = read_changes(spark, table, paths, added)
         changes = count_changes(frame, change_keys(table))
-        row_count, bad_count = changes.rows, changes.bad
-    if row_count + bad_count != record_count:
+        row_count, bad_count, rescued_count = changes.rows, changes.bad, changes.rescued
+    if row_count + bad_count != batch.record_count:
         raise Broken(
-            f"load of {table.key}: of the {record_count} staged record(s) of batch {number} Spark found {row_count} row(s) and {bad_count} "
-            f"others; nothing was written: look at _lakehouse/staged/{table.key}/{number}"
+            f"load of {table.key}: of the {batch.record_count} staged record(s) of batch {batch.number} Spark found {row_count} row(s) and "
+            f"{bad_count} others; nothing was written: look at _lakehouse/staged/{table.key}/{batch.number}"
         )
-    return _Lines(frame=frame, row_count=row_count, bad_count=bad_count, changes=changes)
+    frame = without_rescued(frame, added, rescued_count, None if facts is None else facts.snapshot)
+    return _Lines(frame=frame, added=added, row_count=row_count, bad_count=bad_count, rescued_count=rescued_count, changes=changes)
 
 
 def _write(lake: Lake, spark: "SparkSession", table: Table, batch: Batch, lines: _Lines, facts: TableFacts | None) -> TableFacts | None:
@@ -229,6 +239,9 @@ def _write(lake: Lake, spark: "SparkSession", table: Table, batch: Batch, lines:
     if not batch.files:
         return facts
     assert lines.frame is not None
+    if facts is not None and (missing := missing_columns(lines.frame, lines.added, facts.snapshot)):
+        add_columns(spark, facts.snapshot.uri, missing)
+        facts = lake.facts(table.key)
     if lines.changes is not None:
         apply_changes(lake, spark, table, batch.number, lines.frame, lines.changes, facts)
     else:
@@ -247,32 +260,15 @@ def _superseded(table: Table, batch: Batch, lines: _Lines, *, before: TableFacts
 
 def _write_rows(lake: Lake, table: Table, batch: Batch, lines: _Lines, facts: TableFacts | None) -> None:
     assert lines.frame is not None
-    good = table_rows(lines.frame, _landing(table))
+    good = table_rows(lines.frame)
     commit_rows.write_frame(
-        good if _is_shuffled(facts) else _arranged(good, table, batch, lines.row_count, facts),
+        commit_rows.arranged(good, table, sum(file.size_bytes for file in batch.files), lines.row_count, facts),
         lake.settings.table_uri(table.key),
         mode="overwrite" if isinstance(table.write, Overwrite) else "append",
         transaction=commit_rows.Transaction(app_id=ingest_app_id(table.key), version=batch.number),
         partition_by=commit_rows.partition_columns(table),
         properties=declared_properties(table),
     )
-
-
-def _is_shuffled(facts: TableFacts | None) -> bool:
-    """Whether Delta arranges each batch itself, so that to do it here too would shuffle it twice."""
-    return facts is not None and facts.snapshot.properties.get(OPTIMIZE_WRITE) == "true"
-
-
-def _arranged(frame: "DataFrame", table: Table, batch: Batch, row_count: int, facts: TableFacts | None) -> "DataFrame":
-    """The rows so that a batch writes as few files as it can: one per partition, or as many as reach the table's target size."""
-    by = commit_rows.partition_columns(table)
-    if by:
-        return frame.repartition(*[frame[name] for name in by])
-    landed_bytes = sum(file.size_bytes for file in batch.files)
-    policy = policy_for(table.layer, table.compaction)
-    files, size_bytes, history = ((), 0, None) if facts is None else (facts.snapshot.files, facts.snapshot.size_bytes, facts.history)
-    target = target_in_force(size_bytes, policy, write_history_of(history))
-    return frame.coalesce(count_outputs(landed_bytes, row_count, files, target))
 
 
 def _landing(table: Table) -> Landing:

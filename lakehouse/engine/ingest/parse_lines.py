@@ -6,7 +6,9 @@ from typing import TYPE_CHECKING
 
 from lakehouse.core.declaration.column_names import field_names
 from lakehouse.core.declaration.landing import Landing
+from lakehouse.core.ingest.undeclared import RESCUED, AddedColumn
 from lakehouse.engine.ingest.staging import STAGED_SCHEMA
+from lakehouse.engine.ingest.undeclared_fields import UNDECLARED, UNKNOWN_FIELD, undeclared_columns, why_unfit, with_undeclared
 from lakehouse.engine.spark import statements
 
 if TYPE_CHECKING:
@@ -18,23 +20,27 @@ REASON = "_lakehouse_reason"
 IS_OBJECT = "_lakehouse_is_object"
 _GLOB = re.compile(r"[\[\]{}*?\\]")  # Spark takes a path with these for a pattern, and with a backslash before each for a name
 OWN = ("_source_file", "_source_line", "_landed_at")
-_NOT_JSON, _UNFIT, _MISSING = "not JSON", "a field does not fit the schema", "required field "
+UNFIT = "a field does not fit the schema"
+_NOT_JSON, _MISSING = "not JSON", "required field "
 
 
-def parse_lines(spark: "SparkSession", landing: Landing, paths: Sequence[str]) -> "DataFrame":
+def parse_lines(spark: "SparkSession", landing: Landing, paths: Sequence[str], added: Sequence[AddedColumn]) -> "DataFrame":
     """`parse_records` of the staged records of a batch."""
-    return parse_records(landing, staged_lines(spark, paths))
+    return parse_records(landing, staged_lines(spark, paths), added)
 
 
-def parse_records(landing: Landing, lines: "DataFrame") -> "DataFrame":
-    """One row per line of `named_lines`: the fields, derived columns, where it came from, its text, and a reason if it is no row."""
+def parse_records(landing: Landing, lines: "DataFrame", added: Sequence[AddedColumn]) -> "DataFrame":
+    """One row per line of `named_lines`: its columns, where it came from, those that were added, its text, and a reason if it is no row."""
     from pyspark.sql import functions as F  # noqa: N812
 
-    parsed = lines.withColumn("_parsed", _parsed(landing))
+    lenient = None if landing.records_are_csv else F.when(~F.col(IS_OBJECT), F.col(RAW))
+    parsed = with_undeclared(lines, landing, added, lenient).withColumn("_parsed", _parsed(landing))
     fields = field_names(landing.schema)
-    spread = parsed.select(*[_field(name, landing, parsed) for name in fields], *OWN, RAW, _why_not_a_row(landing).alias(REASON))
+    more, reason = undeclared_columns(landing, added), _why_not_a_row(landing, added).alias(REASON)
+    spread = parsed.select(*[_field(name, landing, parsed) for name in fields], *OWN, *more, RAW, reason)
     derived = [F.expr(expression).alias(name) for name, expression in landing.derived.items()]
-    return spread.select(*[F.col(statements.quote(name)) for name in fields], *derived, *OWN, RAW, REASON)
+    beside = [name for name in spread.columns if name not in fields]
+    return spread.select(*[F.col(statements.quote(name)) for name in fields], *derived, *map(statements.quote, beside))
 
 
 def staged_lines(spark: "SparkSession", paths: Sequence[str]) -> "DataFrame":
@@ -45,33 +51,35 @@ def staged_lines(spark: "SparkSession", paths: Sequence[str]) -> "DataFrame":
 def named_lines(lines: "DataFrame") -> "DataFrame":
     """Records with the columns of `STAGED_SCHEMA`, under names that no field of a file has."""
     renamed = {"source_file": OWN[0], "line": OWN[1], "landed_at": OWN[2], "raw": RAW, "problem": REASON, "is_object": IS_OBJECT}
+    renamed |= {"undeclared": UNDECLARED}
     return lines.withColumnsRenamed(renamed)
 
 
-def count_lines(lines: "DataFrame") -> tuple[int, int]:
-    """How many of the lines are rows, and how many are none."""
+def count_lines(lines: "DataFrame") -> tuple[int, int, int]:
+    """How many of the lines are rows, how many are none, and how many rows have fields that no other column has."""
     from pyspark.sql import functions as F  # noqa: N812
 
-    found = lines.select(F.count_if(F.col(REASON).isNull()), F.count_if(F.col(REASON).isNotNull())).collect()[0]
-    return found[0], found[1]
+    good = F.col(REASON).isNull()
+    found = lines.select(F.count_if(good), F.count_if(~good), F.count_if(good & F.col(RESCUED).isNotNull())).collect()[0]
+    return found[0], found[1], found[2]
 
 
-def table_rows(lines: "DataFrame", landing: Landing) -> "DataFrame":
+def table_rows(lines: "DataFrame") -> "DataFrame":
     """The lines that are rows, with the columns of the table."""
-    return lines.where(f"{REASON} IS NULL").select(*[statements.quote(name) for name in landing.column_names], *OWN)
+    return lines.where(f"{REASON} IS NULL").drop(RAW, REASON, UNDECLARED)
 
 
 def quarantined_lines(lines: "DataFrame") -> "DataFrame":
     """The lines that are no rows, with the columns of `quarantine_rows`."""
     from pyspark.sql import functions as F  # noqa: N812
 
-    own = (("source_file", OWN[0]), ("line", OWN[1]), ("reason", REASON), ("raw", RAW))
+    own = (("source_file", OWN[0]), ("line", OWN[1]), ("reason", REASON), ("raw", RAW), ("undeclared", UNDECLARED))
     return lines.where(f"{REASON} IS NOT NULL").select(*[F.col(name).alias(alias) for alias, name in own])
 
 
 def is_of_the_declaration(reason: "Column") -> "Column":
     """Whether the declaration gave this reason, so that another one may find a row in the line's text; any other text may be cut short."""
-    return reason.isin(_NOT_JSON, _UNFIT) | reason.startswith(_MISSING)
+    return reason.isin(_NOT_JSON, UNFIT) | reason.startswith(_MISSING) | reason.startswith(UNKNOWN_FIELD)
 
 
 def literal_path(path: str) -> str:
@@ -100,13 +108,13 @@ def _field(name: str, landing: Landing, lines: "DataFrame") -> "Column":
     return value.alias(name)
 
 
-def _why_not_a_row(landing: Landing) -> "Column":
+def _why_not_a_row(landing: Landing, added: Sequence[AddedColumn]) -> "Column":
     from pyspark.sql import functions as F  # noqa: N812
 
     why = F.when(F.col(REASON).isNotNull(), F.col(REASON))
     if not landing.records_are_csv:
         why = why.when(~F.col(IS_OBJECT) & ~is_one_object(), _NOT_JSON)
-    why = why.when(F.col(f"_parsed.{CORRUPT}").isNotNull(), _UNFIT)
+    why = why_unfit(why.when(F.col(f"_parsed.{CORRUPT}").isNotNull(), UNFIT), landing, added, UNFIT)
     for name in landing.required:
         why = why.when(_field_is_missing(name, landing), f"{_MISSING}{name} is missing")
     return why

@@ -14,7 +14,7 @@ from lakehouse.engine.lake import Lake
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-_SCHEMA = "source_file STRING, line BIGINT, reason STRING, raw STRING"
+_SCHEMA = "source_file STRING, line BIGINT, reason STRING, raw STRING, undeclared STRING"
 
 
 def quarantine_key(table_key: str) -> str:
@@ -34,7 +34,7 @@ def quarantine(lake: Lake, spark: "SparkSession", table_key: str, batch: Batch, 
 
     found = None if lines is None else quarantined_lines(lines)
     if batch.quarantined:
-        aside = [(_text(f"{batch.prefix}{each.name}"), None, each.why, None) for each in batch.quarantined]
+        aside = [(_text(f"{batch.prefix}{each.name}"), None, each.why, None, None) for each in batch.quarantined]
         files = spark.createDataFrame(aside, _SCHEMA)
         found = files if found is None else found.unionByName(files)
     if found is None:
@@ -43,6 +43,7 @@ def quarantine(lake: Lake, spark: "SparkSession", table_key: str, batch: Batch, 
         found.withColumns({"batch": F.lit(batch.number).cast("bigint"), "quarantined_at": F.current_timestamp()}),
         lake.settings.table_uri(quarantine_key(table_key)),
         mode="append",
+        widen=True,
         transaction=commit_rows.Transaction(app_id=_app_id(table_key), version=batch.number),
     )
 

@@ -29,12 +29,14 @@ from lakehouse.core.declaration.landing import Landing
 from lakehouse.core.declaration.table import Append, Table
 from lakehouse.core.delta.snapshot import Snapshot
 from lakehouse.core.errors import Broken, Refused
-from lakehouse.core.ingest.batches import Batch, SetAside
+from lakehouse.core.ingest.batches import Batch, Ledger, SetAside
 from lakehouse.core.ingest.outcome import QuarantineAccount, QuarantineReview
+from lakehouse.core.ingest.undeclared import RESCUED, AddedColumn, columns_in_force
 from lakehouse.engine.delta_log import TableFacts, history_since
 from lakehouse.engine.ingest import commit_rows
 from lakehouse.engine.ingest.parse_lines import is_of_the_declaration, named_lines, parse_records, table_rows
 from lakehouse.engine.ingest.quarantine import quarantine_key
+from lakehouse.engine.ingest.undeclared_fields import add_columns, missing_columns, without_rescued
 from lakehouse.engine.journal.landed_batches import LandedBatches
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.spark import statements
@@ -124,16 +126,22 @@ def _retry_lines(
     if not isinstance(table.write, Append) or target is None:
         why = "there is no table yet" if target is None else "the table is not written by Append: land these lines in a new file"
         return replace(review, left={**review.left, why: review.lines})
-    parsed = _parsed(lake, spark, table, lines)
-    good = table_rows(parsed, _landing(table))
-    commit_rows.check_shape(good, table, target.snapshot)
+    ledger = LandedBatches(lake.store, table.key, prefix=_landing(table).prefix).ledger()
+    added = columns_in_force(ledger.columns, _landing(table))
+    parsed = _parsed(spark, table, lines, ledger, added)
+    row_count, rescued_count = table_rows(parsed).selectExpr("count(*)", f"count({RESCUED})").collect()[0]
+    good = without_rescued(table_rows(parsed), added, rescued_count, target.snapshot)
+    missing = missing_columns(good, added, target.snapshot)
+    commit_rows.check_shape(good, table, target.snapshot, new=missing)
     fresh = good.join(_loaded(spark, target.snapshot), [*_PLACE], "left_anti").select(*good.columns)
-    row_count, fresh_count = good.count(), fresh.count()
+    fresh_count = fresh.count()
     reasons = parsed.where("_lakehouse_reason IS NOT NULL").groupBy("_lakehouse_reason").count().collect()
     review = replace(review, rows=fresh_count, left={**review.left, **dict(sorted(map(tuple, reasons)))})
     if review.dry_run or not row_count:
         return review
     if fresh_count:
+        if missing:
+            add_columns(spark, target.snapshot.uri, missing)
         app_id = f"lakehouse/retry/{table.key}"
         commit_rows.write_frame(
             fresh.coalesce(1),
@@ -189,13 +197,12 @@ def _retry_files(lake: Lake, spark: "SparkSession", table: Table, facts: TableFa
     return left
 
 
-def _parsed(lake: Lake, spark: "SparkSession", table: Table, lines: "DataFrame") -> "DataFrame":
+def _parsed(spark: "SparkSession", table: Table, lines: "DataFrame", ledger: Ledger, added: Sequence[AddedColumn]) -> "DataFrame":
     """The lines as records, parsed as the table is declared now."""
     from pyspark.sql import functions as F  # noqa: N812
 
-    seen = LandedBatches(lake.store, table.key, prefix=_landing(table).prefix).ledger().seen
     paths = [path for (path,) in lines.select("source_file").distinct().collect()]
-    times = [(path, known.modified_ms) for path in paths if (known := seen.get(path)) and known.modified_ms is not None]
+    times = [(path, known.modified_ms) for path in paths if (known := ledger.seen.get(path)) and known.modified_ms is not None]
     landed = spark.createDataFrame(times, "source_file STRING, landed_ms BIGINT")
     records = lines.join(F.broadcast(landed), "source_file", "left").select(
         "source_file",
@@ -204,8 +211,9 @@ def _parsed(lake: Lake, spark: "SparkSession", table: Table, lines: "DataFrame")
         "raw",
         F.when(~is_of_the_declaration(F.col("reason")), F.col("reason")).alias("problem"),
         F.lit(False).alias("is_object"),
+        F.col("undeclared") if "undeclared" in lines.columns else F.lit(None).cast("string").alias("undeclared"),
     )
-    return parse_records(_landing(table), named_lines(records))
+    return parse_records(_landing(table), named_lines(records), added)
 
 
 def _loaded(spark: "SparkSession", snapshot: Snapshot) -> "DataFrame":

@@ -12,14 +12,16 @@ from io import BytesIO
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from lakehouse.core.declaration.column_names import field_names
 from lakehouse.core.declaration.landing import Landing
 from lakehouse.core.ingest.batches import Batch, FileRead, LandedFile
 from lakehouse.core.ingest.records import GZIP, MIB, Record, Unreadable, read_records
+from lakehouse.core.ingest.undeclared import AddedColumn, NewColumns
 from lakehouse.engine.ingest.landed_rows import ZSTD, read_rows
 from lakehouse.engine.store import Store
 
 # What Spark reads; the columns of `_SCHEMA`.
-STAGED_SCHEMA = "source_file STRING, line BIGINT, landed_at TIMESTAMP, raw STRING, problem STRING, is_object BOOLEAN"
+STAGED_SCHEMA = "source_file STRING, line BIGINT, landed_at TIMESTAMP, raw STRING, problem STRING, is_object BOOLEAN, undeclared STRING"
 _SCHEMA = pa.schema(
     [
         ("source_file", pa.string()),
@@ -28,6 +30,7 @@ _SCHEMA = pa.schema(
         ("raw", pa.string()),
         ("problem", pa.string()),
         ("is_object", pa.bool_()),
+        ("undeclared", pa.string()),
     ]
 )
 _FOLDER = "_lakehouse/staged"
@@ -41,11 +44,15 @@ _COMPRESSIONS = {"gz": GZIP, "zst": ZSTD}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Staged:
-    """What was read, by the files' names; files that were gone; the rest was left to the next batch."""
+    """What was read, by the files' names; files that were gone; the rest was left to the next batch.
+
+    `new` are the columns that its undeclared fields ask for.
+    """
 
     files: Mapping[str, FileRead]
     gone: frozenset[str]
     part_count: int
+    new: NewColumns
 
     @property
     def record_count(self) -> int:
@@ -53,15 +60,25 @@ class Staged:
         return sum(each.record_count for each in self.files.values())
 
 
-def stage(store: Store, table_key: str, batch: Batch, landing: Landing, *, compare: frozenset[str] = frozenset()) -> Staged:
+def stage(
+    store: Store,
+    table_key: str,
+    batch: Batch,
+    landing: Landing,
+    *,
+    compare: frozenset[str] = frozenset(),
+    known: Sequence[AddedColumn] = (),
+) -> Staged:
     """Reads the files of a batch, and puts their records into storage; of those in `compare` only the digest is wanted.
+
+    `known` are the columns that were added to the table before.
 
     The last of many are left out where those before them unpack to more than a batch may hold.
 
     Raises:
         Refused, Transient: a file may not be read, or storage does not answer.
     """
-    parts = _Parts(store, f"{_FOLDER}/{table_key}/{batch.number}")
+    parts = _Parts(store, f"{_FOLDER}/{table_key}/{batch.number}", NewColumns(landing=landing, known=known))
     read: dict[str, FileRead] = {}
     gone: set[str] = set()
     for file, data in _contents(store, batch):
@@ -72,7 +89,7 @@ def stage(store: Store, table_key: str, batch: Batch, landing: Landing, *, compa
             continue
         found = FileRead(size_bytes=len(data), digest=blake2b(data, digest_size=16).hexdigest())
         read[file.name] = found if file.name in compare else _staged(parts, file, data, found, landing, batch.prefix)
-    return Staged(files=read, gone=frozenset(gone), part_count=parts.close())
+    return Staged(files=read, gone=frozenset(gone), part_count=parts.close(), new=parts.new)
 
 
 def staged_paths(root: str, table_key: str, number: int, part_count: int) -> list[str]:
@@ -106,7 +123,7 @@ def _records(name: str, data: bytes, landing: Landing) -> Iterator[Record]:
     limit = _UNPACKED_TIMES * landing.max_file_bytes
     if landing.format in ("json", "csv"):
         return read_records(data, landing, compression=_COMPRESSIONS.get(name.rpartition(".")[2]), max_content_bytes=limit)
-    return read_rows(data, landing.format, max_content_bytes=limit)
+    return read_rows(data, landing.format, frozenset(field_names(landing.schema)), max_content_bytes=limit)
 
 
 def _contents(store: Store, batch: Batch) -> Iterator[tuple[LandedFile, bytes | None]]:
@@ -141,9 +158,10 @@ def _groups(files: Sequence[LandedFile]) -> Iterator[list[LandedFile]]:
 class _Parts:
     """The parts of one batch, each put into storage when it is full."""
 
-    def __init__(self, store: Store, folder: str) -> None:
+    def __init__(self, store: Store, folder: str, new: NewColumns) -> None:
+        self.new = new
         self._store, self._folder, self._count, self._waiting_bytes = store, folder, 0, 0
-        self._rows: list[tuple[str, int, int, str, str | None, bool]] = []
+        self._rows: list[tuple[str, int, int, str, str | None, bool, str | None]] = []
         self.size_bytes = 0
 
     def add(self, path: str, modified_ms: int, record: Record) -> None:
@@ -153,7 +171,9 @@ class _Parts:
             text = record.content.decode()
         except UnicodeDecodeError:
             text, problem = record.content.decode("utf-8", "backslashreplace"), problem or "not UTF-8"
-        self._rows.append((path, record.line, modified_ms * 1_000, text, problem, record.is_object))
+        self._rows.append((path, record.line, modified_ms * 1_000, text, problem, record.is_object, record.undeclared))
+        if record.undeclared is not None:
+            self.new.see(record.undeclared, path)
         self._waiting_bytes += len(record.content)
         self.size_bytes += len(record.content)
         if self._waiting_bytes >= _PART_BYTES:

@@ -14,6 +14,7 @@ from typing import Any
 from lakehouse.core.errors import Broken
 from lakehouse.core.ingest.batches import FINGERPRINT_BYTES, Batch, KnownFile, LandedFile, Ledger, SetAside
 from lakehouse.core.ingest.ledger_segments import LedgerSegment
+from lakehouse.core.ingest.undeclared import AddedColumn
 
 # Every manifest of an older program whose number is a multiple of this carries all files known so far.
 SNAPSHOT_EVERY = 64
@@ -67,6 +68,7 @@ def decode_segment(data: bytes, name: str, *, number: int) -> LedgerSegment:
             last_taken=content["last_taken"],
             forgotten=frozenset(marks[start : start + FINGERPRINT_BYTES] for start in starts),
             forgotten_batch=content["forgotten_batch"],
+            columns=_columns(content),
         )
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise damaged(name, error) from error
@@ -93,7 +95,12 @@ def _batch(content: dict[str, Any], prefix: str) -> Batch:
         prefix=content.get("prefix") or prefix,
         part_count=content.get("part_count"),
         record_count=content.get("record_count"),
+        columns=_columns(content),
     )
+
+
+def _columns(content: dict[str, Any]) -> tuple[AddedColumn, ...]:
+    return tuple(AddedColumn(**column) for column in content.get("columns", ()))
 
 
 def _known(content: int | list[Any]) -> KnownFile:

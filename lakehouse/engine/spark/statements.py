@@ -108,6 +108,12 @@ def unset_properties(uri: str, names: Sequence[str]) -> str:
     return f"ALTER TABLE {path_table(uri)} UNSET TBLPROPERTIES IF EXISTS ({', '.join(map(literal, names))})"
 
 
+def add_columns(uri: str, columns: Mapping[str, str]) -> str:
+    """More columns of a table, each with its type."""
+    listed = ", ".join(f"{quote(name)} {kind}" for name, kind in columns.items())
+    return f"ALTER TABLE {path_table(uri)} ADD COLUMNS ({listed})"
+
+
 def cluster_by(uri: str, columns: Sequence[str]) -> str:
     """Liquid clustering of a table by these columns, or its end."""
     listed = ", ".join(map(quote, columns))

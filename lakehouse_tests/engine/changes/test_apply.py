@@ -33,12 +33,12 @@ def test_a_stream_cut_anywhere_in_any_order_and_told_twice_is_a_dictionary(
 
 @pytest.mark.parametrize("write", [Merge(keys=("id",)), History(keys=("id",))], ids=["merge", "history"])
 def test_a_batch_that_dies_at_any_step_ends_the_same(lake: Lake, spark: "SparkSession", write: Merge | History) -> None:
-    source = Landing(prefix="landing/people/", format="json", schema="id BIGINT", changes=Debezium())
+    source = Landing(prefix="landing/people/", format="json", schema="id BIGINT", changes=Debezium(), new_columns="add")
     people = Table(key="bronze/people", source=source, write=write)
     land(lake, "1.json", [_event("c", 1, 1), _event("c", 1, 2), _event("c", 1, 9)], prefix=source.prefix)
     write_table(lake, spark, people)
-    # A row changes its key: the old one is beyond the keys of the batch.
-    moved = {**_event("u", 2, 9), "after": {"id": 3}}
+    # A row changes its key, so that the old one is beyond the keys of the batch, and the source has a column more.
+    moved = {**_event("u", 2, 9), "after": {"id": 3, "team": "x", "_own": 1}}
     land(lake, "2.json", [_event("d", 2, 1), moved], prefix=source.prefix)
     for step, when in [("remember", "after"), ("_commit", "before"), ("_commit", "after")]:
         if step == "remember" and isinstance(write, History):
@@ -48,11 +48,12 @@ def test_a_batch_that_dies_at_any_step_ends_the_same(lake: Lake, spark: "SparkSe
             with pytest.raises(Killed):
                 write_table(lake, spark, people)
     again = write_table(lake, spark, people)
-    assert (again.reason, version_of(lake, people.key)) == (Reason.NOTHING_LANDED, 2)
+    assert (again.reason, version_of(lake, people.key)) == (Reason.NOTHING_LANDED, 3)
     if isinstance(write, Merge):
-        assert rows_of(spark, lake, people.key, "id") == [(2,), (3,)]
+        assert rows_of(spark, lake, people.key, "id", "team", "_rescued") == [(2, None, None), (3, "x", '{"_own":1}')]
     else:
         found = rows_of(spark, lake, people.key, "id", "_position.lsn", "is_current", "_deleted")
+        assert rows_of(spark, lake, people.key, "team", "_rescued")[-1] == ("x", '{"_own":1}')
         closed = [(id_, lsn, False, is_deleted) for id_ in (1, 9) for lsn, is_deleted in ((1, False), (2, True))]
         assert found == sorted([*closed, (2, 1, True, False), (3, 2, True, False)], key=str)
 

@@ -22,11 +22,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 SCHEMA = "id BIGINT, at TIMESTAMP, price DECIMAL(12, 2), name STRING"
-AVRO = {
-    "type": "record",
-    "name": "row",
-    "fields": [{"name": name, "type": ["null", "long" if name == "id" else "string"]} for name in ("id", "at", "price", "name")],
-}
 # The third row has no `id`, which is required; the price of the fourth is none.
 ROWS: list[dict[str, Any]] = [
     {"id": 1, "at": "2026-11-22T08:44:01.5Z", "price": "1234567890.12", "name": 'Zoë; the "first"'},
@@ -34,6 +29,8 @@ ROWS: list[dict[str, Any]] = [
     {"id": None, "at": None, "price": "1", "name": "x"},
     {"id": 4, "at": None, "price": "dear", "name": "x"},
 ]
+# Fields that the schema does not name, between those that it does.
+WIDER: list[dict[str, Any]] = [{"id": 5, "note": 'the "x"', "at": None, "price": "2", "name": "y", "none": None}]
 
 
 def as_json(rows: Sequence[dict[str, Any]]) -> bytes:
@@ -48,7 +45,8 @@ def as_csv(rows: Sequence[dict[str, Any]]) -> bytes:
     def field(value: object) -> str:
         return "-" if value is None else f"'{value}'"
 
-    return "\r\n".join(";".join(field(value) for value in row.values()) for row in rows).encode("cp1252")
+    lines = [[*rows[0]], *([field(value) for value in row.values()] for row in rows)]
+    return "\r\n".join(";".join(line) for line in lines).encode("cp1252")
 
 
 def as_parquet(rows: Sequence[dict[str, Any]]) -> bytes:
@@ -59,7 +57,8 @@ def as_parquet(rows: Sequence[dict[str, Any]]) -> bytes:
 
 def as_avro(rows: Sequence[dict[str, Any]]) -> bytes:
     file = BytesIO()
-    fastavro.writer(file, AVRO, rows, codec="snappy")
+    fields = [{"name": name, "type": ["null", "long" if name == "id" else "string"]} for name in rows[0]]
+    fastavro.writer(file, {"type": "record", "name": "row", "fields": fields}, rows, codec="snappy")
     return file.getvalue()
 
 
@@ -77,7 +76,7 @@ FORMATS = [
     Format(
         suffix=".csv",
         write=as_csv,
-        declared={"format": "csv", "delimiter": ";", "quote": "'", "null_value": "-", "encoding": "cp1252", "header": False},
+        declared={"format": "csv", "delimiter": ";", "quote": "'", "null_value": "-", "encoding": "cp1252"},
     ),
     Format(suffix=".parquet", write=as_parquet, declared={"format": "parquet"}),
     Format(suffix=".avro", write=as_avro, declared={"format": "avro"}),
@@ -93,20 +92,22 @@ def test_rows_in_are_rows_loaded_and_rows_quarantined_and_a_damaged_file_stands_
         source=Landing(prefix="landing/prices/", schema=SCHEMA, required=("id",), **format.declared),
         write=Append(),
     )
-    for name, rows in (("a", ROWS[:1]), ("b", ROWS)):
+    for name, rows in (("a", ROWS[:1]), ("b", ROWS), ("c", WIDER)):
         lake.store.put(f"landing/prices/{name}{format.suffix}", format.write(rows))
     damaged = b"\x81\x8d" if format.suffix == ".csv" else format.write(ROWS)[:-9]
     lake.store.put(f"landing/prices/damaged{format.suffix}", damaged)
     outcome = write_table(lake, spark, table)
-    assert (outcome.files_read, outcome.rows_written, outcome.rows_quarantined) == (2, 3, 2)
+    assert (outcome.files_read, outcome.rows_written, outcome.rows_quarantined, outcome.rows_rescued) == (3, 4, 2, 1)
     assert [aside.name for aside in outcome.set_aside] == [f"damaged{format.suffix}"]
-    found = rows_of(spark, lake, table.key, "_source_line", "id", "at", "price", "name")
-    first = (1, 1, datetime(2026, 11, 22, 8, 44, 1, 500_000), Decimal("1234567890.12"), 'Zoë; the "first"')
-    assert found == [first, first, (2, 2, None, None, None)]
+    above = 1 if format.suffix == ".csv" else 0  # its header
+    found = [(row[0] - above, *row[1:]) for row in rows_of(spark, lake, table.key, "_source_line", "id", "at", "price", "name", "_rescued")]
+    first = (1, 1, datetime(2026, 11, 22, 8, 44, 1, 500_000), Decimal("1234567890.12"), 'Zoë; the "first"', None)
+    wider = (1, 5, None, Decimal("2.00"), "y", '{"note": "the \\"x\\""}')
+    assert found == [first, first, wider, (2, 2, None, None, None, None)]
     places = rows_of(spark, lake, f"quarantine/{table.key}", "source_file", "line", "reason")
     assert [place[:2] for place in places] == [
-        (f"landing/prices/b{format.suffix}", 3),
-        (f"landing/prices/b{format.suffix}", 4),
+        (f"landing/prices/b{format.suffix}", 3 + above),
+        (f"landing/prices/b{format.suffix}", 4 + above),
         (f"landing/prices/damaged{format.suffix}", None),
     ]
     assert [place[2] for place in places[:2]] == ["required field id is missing", "a field does not fit the schema"]

@@ -19,6 +19,7 @@ from lakehouse.engine.ingest.landed_rows import ZSTD, read_rows
 from lakehouse_tests.core.ingest.test_records import JSON
 
 LIMIT = 10_000_000
+FIELDS = {"id", "text"}
 ROWS: list[dict[str, Any]] = [{"id": number, "text": f"é{number}", "x": number / 7} for number in range(3_000)]
 SCHEMA = {
     "type": "record",
@@ -40,12 +41,12 @@ def avro(rows: list[dict[str, Any]] = ROWS, schema: Mapping[str, Any] | str = SC
 
 
 def values(data: bytes, format: str) -> list[Any]:
-    return [json.loads(record.content) for record in read_rows(data, format, max_content_bytes=LIMIT)]
+    return [json.loads(record.content) for record in read_rows(data, format, FIELDS, max_content_bytes=LIMIT)]
 
 
 def test_each_row_is_a_json_object_under_its_number() -> None:
-    first, *_, last = read_rows(parquet(row_group_size=700), "parquet", max_content_bytes=LIMIT)
-    assert first == Record(1, '{"id": 0, "text": "é0", "x": 0.0}'.encode(), None, True)
+    first, *_, last = read_rows(parquet(row_group_size=700), "parquet", FIELDS, max_content_bytes=LIMIT)
+    assert first == Record(1, '{"id": 0, "text": "é0", "x": 0.0}'.encode(), None, True, '{"x": 0.0}')
     assert (last.line, json.loads(last.content)) == (3_000, ROWS[-1])
 
 
@@ -101,7 +102,7 @@ DAMAGES: list[Callable[[bytes], bytes]] = [cut, cut_at_the_end, overwritten, lam
 def test_a_damaged_file_gives_no_row_at_all(format: str, damage: Callable[[bytes], bytes]) -> None:
     data, given_before = damage(parquet() if format == "parquet" else avro()), list[Record]()
     with pytest.raises(Unreadable, match=f"it is no {format} file that can be read to its end .*; land it again"):
-        given_before.extend(read_rows(data, format, max_content_bytes=LIMIT))
+        given_before.extend(read_rows(data, format, FIELDS, max_content_bytes=LIMIT))
     assert given_before == []
 
 
@@ -113,7 +114,7 @@ def test_a_file_with_flipped_bytes_is_read_or_refused_and_raises_nothing_else(fo
         for _ in range(3):
             data[random.randrange(len(data))] ^= 1 << random.randrange(8)
         try:
-            records = [*read_rows(bytes(data), format, max_content_bytes=LIMIT)]
+            records = [*read_rows(bytes(data), format, FIELDS, max_content_bytes=LIMIT)]
         except Unreadable:
             continue
         assert [record.line for record in records] == [*range(1, len(records) + 1)]
@@ -124,14 +125,14 @@ def test_what_unpacks_to_more_than_the_limit_is_not_read(format: str) -> None:
     rows = [{"id": number, "text": "x" * 1_000, "x": None} for number in range(3_000)]
     data = parquet(rows) if format == "parquet" else avro(rows)
     with pytest.raises(Unreadable, match="it unpacks to more than 1000000 bytes"):
-        list(read_rows(data, format, max_content_bytes=1_000_000))
+        list(read_rows(data, format, FIELDS, max_content_bytes=1_000_000))
 
 
 def test_a_row_over_the_limit_and_one_that_is_no_record_have_their_problem(monkeypatch: pytest.MonkeyPatch) -> None:
-    [record] = read_rows(avro([7], "long"), "avro", max_content_bytes=LIMIT)  # type: ignore[list-item]
+    [record] = read_rows(avro([7], "long"), "avro", FIELDS, max_content_bytes=LIMIT)  # type: ignore[list-item]
     assert record == Record(1, b"7", "the row is no record with fields", False)
     monkeypatch.setattr(landed_rows, "MAX_RECORD_BYTES", 40)
-    long, short = read_rows(parquet([{"id": "x" * 50}, {"id": "y"}]), "parquet", max_content_bytes=LIMIT)
+    long, short = read_rows(parquet([{"id": "x" * 50}, {"id": "y"}]), "parquet", FIELDS, max_content_bytes=LIMIT)
     assert (long.problem, short.problem) == ("the row has more than 40 bytes, the limit", None)
 
 

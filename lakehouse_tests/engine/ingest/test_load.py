@@ -56,19 +56,21 @@ def test_good_lines_become_rows_and_the_others_stand_in_quarantine_with_their_re
         '  {"id": 9, "unknown": {"x": [1]}}\r',
     ]
     land(lake, "sub dir/a [b] {c}*? 10:30 100%+ü\\.json", lines)
-    land(lake, "b.jsonl", [event(10, 6, "new")])
+    land(lake, "b.jsonl", [event(10, 6, "new"), "{'id': 11, 'x': 1.50}"])
     land(lake, "readme.txt", ["hello"])
     land(lake, ".unfinished.json", ["{}"])
     outcome = write_table(lake, spark, events)
-    assert (outcome.reason, outcome.rows_written, outcome.rows_quarantined, outcome.files_read) == (Reason.BATCH_READY, 3, 9, 2)
+    assert (outcome.reason, outcome.rows_written, outcome.rows_quarantined, outcome.files_read) == (Reason.BATCH_READY, 4, 9, 2)
     assert [(aside.name, aside.why) for aside in outcome.set_aside] == [
         ("readme.txt", "its name ends in none of .json, .jsonl, .json.gz, .jsonl.gz, .json.zst, .jsonl.zst")
     ]
     name = "landing/events/sub dir/a [b] {c}*? 10:30 100%+ü\\.json"
-    assert rows_of(spark, lake, events.key, "id", "_source_file", "_source_line", "state") == [
-        (1, name, 1, "new"),
-        (10, "landing/events/b.jsonl", 1, "new"),
-        (9, name, 12, None),
+    assert outcome.rows_rescued == 2
+    assert rows_of(spark, lake, events.key, "id", "_source_file", "_source_line", "state", "_rescued") == [
+        (1, name, 1, "new", None),
+        (10, "landing/events/b.jsonl", 1, "new", None),
+        (11, "landing/events/b.jsonl", 2, None, '{"x":1.5}'),
+        (9, name, 12, None, '{"unknown": {"x": [1]}}'),
     ]
     assert rows_of(spark, lake, QUARANTINE, "source_file", "line", "reason", "raw", "batch") == sorted(
         [

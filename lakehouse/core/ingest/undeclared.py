@@ -1,0 +1,166 @@
+"""Fields of landed records that the declaration does not name: found as they were sent, and made columns where the policy says so.
+
+A field that is null counts as absent, as in a column that is declared. What is found stands beside the record as a JSON object.
+
+**Safety properties**
+- Every field of a record that is not null is declared, or in the object, with its value as the file had it.
+- A column that was added keeps its name and type for ever; what does not fit it is no row.
+"""
+
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence, Set
+from dataclasses import dataclass, field
+from math import isfinite
+from typing import Any, cast
+
+from lakehouse.core.changes.change import HISTORY_COLUMNS
+from lakehouse.core.changes.sources import Debezium
+from lakehouse.core.declaration.landing import Landing
+
+RESCUED = "_rescued"
+# So many columns a table may have, declared and added; the log of a table names all of them, and statistics slow its writes.
+MOST_COLUMNS = 1_000
+_LONGEST_NAME = 255
+_MEMBER = re.compile(r'[\s{,]*("(?:[^"\\]|\\.)*+")\s*:\s*')
+# Source: delta-io/delta v4.4.0, SchemaUtils.checkFieldNames, for tables without column mapping.
+_NO_NAME = re.compile(r"[ ,;{}()\n\t=\x00-\x1f]")
+_DECODER = json.JSONDecoder()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AddedColumn:
+    """A column that a table got because fields landed that its declaration does not name: when, with which file, by which policy."""
+
+    name: str
+    type: str
+    file: str
+    policy: str
+    at_ms: int
+
+
+def others_in_object(found: Mapping[str, Any], text: str, landing: Landing, fields: Set[str]) -> str | None:
+    """What a JSON object has beside the declared `fields`, each value as it stands in its `text`; of an event the row that it tells."""
+    row: Mapping[str, Any] | None = found
+    steps = list[str]()
+    if isinstance(landing.changes, Debezium):
+        is_wrapped = _object_in(found, "payload") is not None and not (landing.changes.unwrapped and "payload" in fields)
+        steps = [*(["payload"] if is_wrapped else []), *([] if landing.changes.unwrapped else ["after"])]
+        for step in steps:
+            row = _object_in(row, step)
+            if row is None:
+                return None
+    if row.keys() <= fields:
+        return None
+    names = [name for name, value in row.items() if name not in fields and value is not None and not _is_of_the_event(name, landing)]
+    for step in steps if names else ():
+        text = _members(text)[step]
+    members = _members(text) if names else {}
+    return _joined((name, members[name]) for name in names)
+
+
+def others_in_row(row: Mapping[str, Any], fields: Set[str]) -> str | None:
+    """What a row, told as JSON has it, holds beside the declared `fields`."""
+    if row.keys() <= fields:
+        return None
+    others = ((name, value) for name, value in row.items() if name not in fields and value is not None)
+    return _joined((name, json.dumps(value, ensure_ascii=False)) for name, value in others)
+
+
+def others_in_header(names: Sequence[str], fields: Sequence[str]) -> dict[int, str] | None:
+    """The places of a header's undeclared names; `None` unless the declared ones are there in their order, and each name once."""
+    if [name for name in names if name in fields] != [*fields] or len({*names}) != len(names) or "" in names:
+        return None
+    return {place: name for place, name in enumerate(names) if name not in fields}
+
+
+def columns_in_force(columns: Iterable[AddedColumn], landing: Landing) -> tuple[AddedColumn, ...]:
+    """The added columns that a table still has beside its declared ones; one that was declared since is of its declaration."""
+    declared = {name.lower() for name in landing.column_names}
+    return tuple(column for column in columns if column.name.lower() not in declared)
+
+
+@dataclass(slots=True)
+class NewColumns:
+    """The columns that the undeclared fields of a batch ask for, by the landing's policy, beside those that are `known`.
+
+    Whole numbers are BIGINT, other numbers DOUBLE, true and false BOOLEAN; all else is STRING, and so is a field of several kinds. A field
+    whose name can be no column is rescued.
+    """
+
+    landing: Landing
+    known: Sequence[AddedColumn]
+    found: dict[str, tuple[str, str]] = field(default_factory=dict[str, tuple[str, str]])
+    _taken: dict[str, str | None] = field(default_factory=dict[str, str | None])
+
+    def __post_init__(self) -> None:
+        self._taken = {name.lower(): None for name in (*self.landing.column_names, *HISTORY_COLUMNS)}
+        self._taken |= {column.name.lower(): column.name for column in self.known}
+
+    def see(self, undeclared: str, file: str) -> None:
+        """Note the fields beside one record."""
+        if self.landing.new_columns == "refuse":
+            return
+        values = json.loads(undeclared) if self.landing.new_columns == "add" else {RESCUED: undeclared}
+        for name, value in values.items():
+            column, kind = (name, _kind_of(value)) if self._can_be_added(name) else (RESCUED, "STRING")
+            before, first = self.found.get(column, (kind, file))
+            self.found[column] = _wider(before, kind), first
+
+    def columns(self, at_ms: int) -> tuple[AddedColumn, ...]:
+        """Those that are not known yet."""
+        known, policy = {column.name for column in self.known}, self.landing.new_columns
+        return tuple(
+            AddedColumn(name=name, type=kind, file=file, policy=policy, at_ms=at_ms)
+            for name, (kind, file) in self.found.items()
+            if name not in known
+        )
+
+    def _can_be_added(self, name: str) -> bool:
+        taken = self._taken.setdefault(name.lower(), name if self._is_free(name) else None)
+        return taken == name
+
+    def _is_free(self, name: str) -> bool:
+        is_name = bool(name) and len(name) <= _LONGEST_NAME and not name.startswith("_") and not _NO_NAME.search(name)
+        return is_name and sum(each is not None for each in self._taken.values()) + len(self.landing.column_names) < MOST_COLUMNS
+
+
+def _object_in(row: Mapping[str, Any], name: str) -> Mapping[str, Any] | None:
+    value = row.get(name)
+    return cast("Mapping[str, Any]", value) if isinstance(value, dict) else None
+
+
+def _is_of_the_event(name: str, landing: Landing) -> bool:
+    return isinstance(landing.changes, Debezium) and landing.changes.unwrapped and name.startswith("__")
+
+
+def _members(text: str) -> dict[str, str]:
+    """The members of a JSON object, each value as it stands in the text."""
+    found, place = dict[str, str](), 0
+    while match := _MEMBER.match(text, place):
+        _, place = _DECODER.raw_decode(text, match.end())
+        found[json.loads(match[1])] = text[match.end() : place]
+    return found
+
+
+def _joined(members: Iterable[tuple[str, str]]) -> str | None:
+    parts = [f"{json.dumps(name, ensure_ascii=False)}: {value}" for name, value in members]
+    return f"{{{', '.join(parts)}}}" if parts else None
+
+
+def _kind_of(value: object) -> str:
+    match value:
+        case bool():
+            return "BOOLEAN"
+        case int() if -(2**63) <= value < 2**63:
+            return "BIGINT"
+        case float() if isfinite(value):
+            return "DOUBLE"
+        case _:
+            return "STRING"
+
+
+def _wider(one: str, other: str) -> str:
+    if one == other:
+        return one
+    return "DOUBLE" if {one, other} == {"BIGINT", "DOUBLE"} else "STRING"
