@@ -16,6 +16,7 @@ from typing import Any, cast
 
 from lakehouse.core.changes.change import HISTORY_COLUMNS
 from lakehouse.core.changes.sources import Debezium
+from lakehouse.core.declaration.column_names import field_names
 from lakehouse.core.declaration.landing import Landing
 
 RESCUED = "_rescued"
@@ -75,9 +76,9 @@ def others_in_header(names: Sequence[str], fields: Sequence[str]) -> dict[int, s
 
 
 def columns_in_force(columns: Iterable[AddedColumn], landing: Landing) -> tuple[AddedColumn, ...]:
-    """The added columns that a table still has beside its declared ones; one that was declared since is of its declaration."""
-    declared = {name.lower() for name in landing.column_names}
-    return tuple(column for column in columns if column.name.lower() not in declared)
+    """The added columns, each once, that a table still has beside its declared ones; one that was declared since is of its declaration."""
+    added = {column.name: column for column in columns}
+    return tuple(column for column in added.values() if column.name.lower() not in _declared(landing))
 
 
 @dataclass(slots=True)
@@ -94,7 +95,7 @@ class NewColumns:
     _taken: dict[str, str | None] = field(default_factory=dict[str, str | None])
 
     def __post_init__(self) -> None:
-        self._taken = {name.lower(): None for name in (*self.landing.column_names, *HISTORY_COLUMNS)}
+        self._taken = dict.fromkeys({*_declared(self.landing), *HISTORY_COLUMNS})
         self._taken |= {column.name.lower(): column.name for column in self.known}
 
     def see(self, undeclared: str, file: str) -> None:
@@ -123,6 +124,10 @@ class NewColumns:
     def _is_free(self, name: str) -> bool:
         is_name = bool(name) and len(name) <= _LONGEST_NAME and not name.startswith("_") and not _NO_NAME.search(name)
         return is_name and sum(each is not None for each in self._taken.values()) + len(self.landing.column_names) < MOST_COLUMNS
+
+
+def _declared(landing: Landing) -> set[str]:
+    return {name.lower() for name in (*field_names(landing.schema), *landing.column_names)}
 
 
 def _object_in(row: Mapping[str, Any], name: str) -> Mapping[str, Any] | None:

@@ -112,13 +112,6 @@ class _Event:
         is_placed = F.coalesce(parts["lsn"], file_number, parts["ts_ms"]).isNotNull()
         return F.struct(*[part.alias(name) for name, part in parts.items()]), is_placed
 
-    def lenient_row(self) -> "Column":
-        """The text of a line's row, where the line is no strict JSON."""
-        from pyspark.sql import functions as F  # noqa: N812
-
-        paths = ["$"] if self.changes.unwrapped else ["$.payload.after", "$.after"]
-        return F.when(~F.col(IS_OBJECT), F.coalesce(*[F.get_json_object(RAW, path) for path in paths]))
-
     def reason(self, landing: Landing, added: Sequence[AddedColumn]) -> "Column":
         """Why a line is no event, as far as that is not for all change data alike."""
         from pyspark.sql import functions as F  # noqa: N812
@@ -144,7 +137,7 @@ def debezium_lines(
     parsed = F.from_json(RAW, f"{ddl}{wrapped}, {CORRUPT} STRING", {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT})
     is_tombstone, (position, is_placed) = F.trim(RAW) == "null", event.position()
     found = (
-        with_undeclared(staged_lines(spark, paths), landing, added, event.lenient_row())
+        with_undeclared(staged_lines(spark, paths), landing, added, lenient=None)
         .withColumn("_parsed", parsed)
         .select(
             *[event.value(name).alias(name) for name in fields],

@@ -40,7 +40,6 @@ from lakehouse.core.ingest.batches import (
     judge_file,
     settle_batch,
 )
-from lakehouse.core.ingest.ledger_segments import extend_ledger
 from lakehouse.core.ingest.outcome import WriteOutcome
 from lakehouse.core.ingest.undeclared import AddedColumn, columns_in_force
 from lakehouse.core.reasons import Explanation, Reason
@@ -216,7 +215,7 @@ def _parsed(lake: Lake, spark: "SparkSession", table: Table, batch: Batch, ledge
     if not batch.part_count:
         return _Lines(frame=None)
     paths = staged_paths(lake.settings.spark_root, table.key, batch.number, batch.part_count)
-    added = columns_in_force(extend_ledger(ledger, [batch]).columns, _landing(table))
+    added = columns_in_force([*ledger.columns, *batch.columns], _landing(table))
     if _landing(table).changes is None:
         frame, changes = parse_lines(spark, _landing(table), paths, added), None
         row_count, bad_count, rescued_count = count_lines(frame)
