@@ -29,13 +29,14 @@ FINGERPRINT_BYTES = 8
 class LandedFile:
     """A file below the landing prefix: its name relative to the prefix, its size, when it was last modified.
 
-    `digest` is of its content, empty as long as nobody has read it.
+    `digest` is of its content, empty as long as nobody has read it; `etag` is the store's, empty where it has none.
     """
 
     name: str
     size_bytes: int
     modified_ms: int
     digest: str = ""
+    etag: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,6 +49,7 @@ class SetAside:
     modified_ms: int | None = None
     digest: str = ""
     is_quarantined: bool = False
+    etag: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,7 +76,7 @@ class Batch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KnownFile:
-    """What the newest manifest that names a file says of it; `modified_ms` and `digest` are `None` and empty where it does not tell them.
+    """What the newest manifest that names a file says of it; what it does not tell is `None` or empty.
 
     `is_taken`: its rows were loaded, or are about to be, by this batch or an older one.
     """
@@ -83,6 +85,7 @@ class KnownFile:
     modified_ms: int | None = None
     digest: str = ""
     is_taken: bool = True
+    etag: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,8 +107,7 @@ class Ledger:
 class BatchPlan(Explained):
     """The next batch, or `None` with the reason to wait. `is_new`: its files must be read and its manifest be written before its rows.
 
-    `superseded` are files that are set aside with a new batch if one of its files turns out to be good. `left` is how many files wait for
-    the batches after it.
+    `superseded` are files that are set aside with a new batch if one of its files is good; `left` files wait for the batches after it.
     """
 
     batch: Batch | None
@@ -127,6 +129,11 @@ class FileRead:
 def fingerprint(path: str) -> bytes:
     """What stays of a forgotten path. Two paths that share one cost a person a refusal, and no row."""
     return sha256(path.encode("utf-8", "surrogatepass")).digest()[:FINGERPRINT_BYTES]
+
+
+def may_be_same(etag: str, other: str) -> bool:
+    """Whether two etags can be of one content; an unknown one says nothing."""
+    return etag == other or not etag or not other
 
 
 def ingest_app_id(table_key: str) -> str:
@@ -229,7 +236,7 @@ def _is_public(name: str) -> bool:
 def _is_settled(file: LandedFile, ledger: Ledger, landing: Landing) -> bool:
     """Whether a manifest names the file as it is. One that tells no time and no digest can only be held against its size."""
     known = ledger.seen.get(f"{landing.prefix}{file.name}")
-    if known is None or known.size_bytes != file.size_bytes:
+    if known is None or known.size_bytes != file.size_bytes or not may_be_same(known.etag, file.etag):
         return False
     return known.modified_ms in (None, file.modified_ms) or (known.is_taken and not known.digest)
 
@@ -242,6 +249,7 @@ def _set_aside(file: LandedFile, why: str, is_quarantined: bool) -> SetAside:
         modified_ms=file.modified_ms,
         digest=file.digest,
         is_quarantined=is_quarantined,
+        etag=file.etag,
     )
 
 
@@ -258,7 +266,7 @@ def _problem(file: LandedFile, ledger: Ledger, landing: Landing) -> tuple[str, b
         return _changed(known, file), True
     if not file.name.endswith(landing.suffixes):
         return f"its name ends in none of {', '.join(landing.suffixes)}", False
-    if not _is_text(file.name):
+    if file.name.encode("utf-8", "ignore").decode() != file.name:
         return "its name is not UTF-8, so that no row could tell where it comes from; land it under another name", True
     if file.size_bytes > landing.max_file_bytes:
         return f"it has {file.size_bytes} bytes, at most {landing.max_file_bytes} are read; land it in smaller files", True
@@ -268,14 +276,6 @@ def _problem(file: LandedFile, ledger: Ledger, landing: Landing) -> tuple[str, b
 def _changed(known: KnownFile, now: LandedFile) -> str:
     what = "its content is another" if known.size_bytes == now.size_bytes else f"it has {now.size_bytes} now"
     return f"it had {known.size_bytes} bytes when it was taken and {what}; landed files must not change, land it under a new name"
-
-
-def _is_text(name: str) -> bool:
-    try:
-        name.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def _take(

@@ -51,10 +51,12 @@ def extend_ledger(before: Ledger, batches: Iterable[Batch]) -> Ledger:
         for aside in batch.set_aside:
             path = f"{batch.prefix}{aside.name}"
             is_taken = seen[path].is_taken if path in seen else fingerprint(path) in before.forgotten
-            seen[path] = KnownFile(size_bytes=aside.size_bytes, modified_ms=aside.modified_ms, digest=aside.digest, is_taken=is_taken)
+            seen[path] = KnownFile(
+                size_bytes=aside.size_bytes, modified_ms=aside.modified_ms, digest=aside.digest, is_taken=is_taken, etag=aside.etag
+            )
         for file in batch.files:
             path = f"{batch.prefix}{file.name}"
-            seen[path] = KnownFile(size_bytes=file.size_bytes, modified_ms=file.modified_ms, digest=file.digest)
+            seen[path] = KnownFile(size_bytes=file.size_bytes, modified_ms=file.modified_ms, digest=file.digest, etag=file.etag)
             last_taken = max(last_taken, path)
         columns = {column.name: column for column in batch.columns} | columns
         newest = batch

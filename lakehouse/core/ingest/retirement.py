@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from lakehouse.core.declaration.landing import Landing
 from lakehouse.core.delta.table_facts import TableFacts
-from lakehouse.core.ingest.batches import Batch, LandedFile, ingest_app_id
+from lakehouse.core.ingest.batches import Batch, LandedFile, ingest_app_id, may_be_same
 from lakehouse.core.text import size_text
 from lakehouse.core.units import DAY_MS
 
@@ -76,7 +76,8 @@ def _why_kept(file: LandedFile, now: LandedFile, landing: Landing, committed_ms:
         return "the table's log does not know their batch"
     if now_ms - committed_ms < landing.keep_days * DAY_MS:
         return f"loaded less than {landing.keep_days:g} days ago"
-    if not file.digest or (file.size_bytes, file.modified_ms) != (now.size_bytes, now.modified_ms):
+    is_other = (file.size_bytes, file.modified_ms) != (now.size_bytes, now.modified_ms) or not may_be_same(file.etag, now.etag)
+    if not file.digest or is_other:
         return "they are not as they were loaded, or nobody knows"
     return "they, or lines of them, are in quarantine" if is_held else ""
 

@@ -35,7 +35,7 @@ FOLD_EVERY = 32
 def landed_files(store: Store, landing: Landing) -> list[LandedFile]:
     """Every file below a landing's prefix, sorted by name."""
     return [
-        LandedFile(name=file.name.removeprefix(landing.prefix), size_bytes=file.size_bytes, modified_ms=file.modified_ms)
+        LandedFile(name=file.name.removeprefix(landing.prefix), size_bytes=file.size_bytes, modified_ms=file.modified_ms, etag=file.etag)
         for file in store.list(landing.prefix)
     ]
 

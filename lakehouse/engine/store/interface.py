@@ -14,11 +14,15 @@ LOCAL = "local"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredFile:
-    """A file in a store: its name relative to the root (raw, never URL-encoded), its size, when it was last modified."""
+    """A file in a store: its name relative to the root (raw, never URL-encoded), its size, when it was last modified.
+
+    `etag` changes with the content where the store has one; it is empty else.
+    """
 
     name: str
     size_bytes: int
     modified_ms: int
+    etag: str = ""
 
 
 class Store(Protocol):

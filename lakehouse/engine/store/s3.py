@@ -189,7 +189,7 @@ class S3Store:
                 head = self.client.head_object(Bucket=self.bucket, Key=key)
         except FileNotFoundError:
             return None
-        return StoredFile(name=name, size_bytes=head["ContentLength"], modified_ms=round(head["LastModified"].timestamp() * 1_000))
+        return self._stored({**head, "Key": key, "Size": head["ContentLength"]})
 
     def _count(self, model: Any, **_: Any) -> None:
         self.requests[model.name] += 1
@@ -204,8 +204,8 @@ class S3Store:
         return self.prefix + checked_name(name)
 
     def _stored(self, entry: Mapping[str, Any]) -> StoredFile:
-        modified_ms = round(entry["LastModified"].timestamp() * 1_000)
-        return StoredFile(name=entry["Key"].removeprefix(self.prefix), size_bytes=entry["Size"], modified_ms=modified_ms)
+        modified_ms, etag = round(entry["LastModified"].timestamp() * 1_000), str(entry.get("ETag", "")).strip('"')
+        return StoredFile(name=entry["Key"].removeprefix(self.prefix), size_bytes=entry["Size"], modified_ms=modified_ms, etag=etag)
 
     def _put_conditionally(self, key: str, data: bytes, writer: str) -> bool | None:
         """Whether this call wrote the key; `None` where S3 answers that another write of it is under way."""

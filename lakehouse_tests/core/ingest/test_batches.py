@@ -140,6 +140,18 @@ STORIES = {
         seen={"a.json": KnownFile(size_bytes=10, modified_ms=7, is_taken=False)},
         **NOTHING,
     ),
+    **{
+        f"a file with {name}": FileHistory(
+            listing=[LandedFile(name="a.json", size_bytes=10, modified_ms=7, etag=now)],
+            seen={"a.json": KnownFile(size_bytes=10, modified_ms=7, digest="d", etag=known)},
+            **more,
+        )
+        for name, known, now, more in (
+            ("another etag", "1", "2", {"taken": ["a.json"]}),
+            ("the same etag", "1", "1", NOTHING),
+            ("an etag that was not known", "", "1", NOTHING),
+        )
+    },
     "a name that is no text": FileHistory(listing=landed("a\udcff.json"), aside=["a\udcff.json"]),
     "a name with a colon": FileHistory(listing=landed("05:00.json"), taken=["05:00.json"]),
     "a file as large as is allowed": FileHistory(listing=landed("a.json", size_bytes=1_000), taken=["a.json"]),

@@ -5,6 +5,7 @@ from dataclasses import replace
 from hashlib import blake2b
 from io import BytesIO
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -169,6 +170,22 @@ def test_the_age_of_a_commit_that_the_log_has_forgotten_is_that_of_the_oldest_it
     assert plan_landed(lake, DELETED).kept == {"loaded less than 3 days ago": 3}
     later(monkeypatch, days=3, minute=3)
     assert len(plan_landed(lake, DELETED).files) == 3
+
+
+def test_a_file_of_another_etag_stays_though_its_size_and_time_are_those_of_the_one_that_was_loaded(
+    lake: Lake, log: LogBuilder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Bucket(DiskStore):
+        """Every file has an etag, as on S3."""
+
+        def list(self, prefix: str) -> Any:
+            return [replace(file, etag="now") for file in super().list(prefix)]
+
+    later(monkeypatch, days=100)
+    plan_batch(lake, 4, [replace(land(lake, "d.json", b"d"), etag="then"), replace(land(lake, "e.json", b"e"), etag="now")])
+    log.append([("z", 1, 1)], transaction=(ingest_app_id(KEY), 4))
+    retire(replace(lake, store=Bucket(Path(lake.settings.root))), DELETED)
+    assert lying(lake) == ["d.json"]
 
 
 def test_an_older_manifest_without_digests_gives_nothing_up(lake: Lake, log: LogBuilder, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -45,6 +45,16 @@ def test_put_replaces(store: Store) -> None:
     assert names(store) == ["a"]
 
 
+def test_an_etag_of_s3_changes_with_the_content_and_a_listing_tells_it_as_a_look_does(store: Store) -> None:
+    found: list[str] = []
+    for data in (b"old", b"new"):
+        store.put("a", data)
+        [listed], seen = store.list(""), store.stat("a")
+        assert seen is not None and seen.etag == listed.etag and '"' not in listed.etag
+        found.append(listed.etag)
+    assert found == ["", ""] if store.bucket == "local" else found[0] != found[1]
+
+
 def test_a_list_is_sorted_recursive_and_bounded_by_whole_folders(store: Store) -> None:
     for name in ("t/b", "t/a/z", "t2/x", "t/.hidden", "t/_log/0", "other"):
         store.put(name, b"")
