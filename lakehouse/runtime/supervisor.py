@@ -74,7 +74,7 @@ def main(command: list[str]) -> int:
     while (code := child.poll()) is None:
         readable, _, _ = select.select([0], [], [], 0.2)
         if readable and os.read(0, 1024) == b"":
-            _log("the process that wanted the command has ended or let go of it; the command is interrupted")
+            _log("nobody wants the command any more; it is interrupted")
             os.killpg(os.getpgrp(), signal.SIGINT)  # all of them, as a terminal does
             _wait_until(lambda: child.poll() is not None, _COMMAND_SECONDS)
             _wait_until(lambda: group_members(os.getpgrp()) == [os.getpid()], _REST_SECONDS)

@@ -110,7 +110,7 @@ def test_a_closed_pipe_interrupts_the_command_and_ends_what_it_left_behind() -> 
         assert supervisor.stderr.readline() == "begun\n"
         supervisor.stdin.close()
         said = {supervisor.stderr.readline() for _ in range(2)}
-        assert said == {"interrupted\n", "supervisor: the process that wanted the command has ended or let go of it; the command is interrupted\n"}
+        assert said == {"interrupted\n", "supervisor: nobody wants the command any more; it is interrupted\n"}
         wait_until("the end of the stubborn child", lambda: group_members(supervisor.pid) in ([], [supervisor.pid]))
         assert supervisor.wait() == 0
 
