@@ -23,8 +23,8 @@ run: $(READY) ## set up, start the lake, print the page's address; Ctrl-C stops 
 
 # Each JVM of the suite lives for a minute, on tables of a few rows: to compile code for a plan, or to optimize it, takes longer than to run it.
 SHORT_LIVED := -XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Dspark.sql.codegen.wholeStage=false -Dspark.sql.codegen.factoryMode=NO_CODEGEN
-test: $(READY) ## the suite, two files at once; the longest Spark proofs (lakehouse_tests/long) are part of bench
-	@JAVA_TOOL_OPTIONS='$(SHORT_LIVED)' $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder --durations=15 --ignore=lakehouse_tests/long
+test: $(READY) ## the suite, three files at once; the longest Spark proofs (lakehouse_tests/long) are part of bench
+	@JAVA_TOOL_OPTIONS='$(SHORT_LIVED)' $(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder --durations=15 --ignore=lakehouse_tests/long
 
 fast: $(READY) ## the core's tests only: seconds, no Java
 	@$(BIN)/python -m pytest -q lakehouse_tests/core
