@@ -35,10 +35,13 @@ check: $(READY) ## ruff, and pyright (strict on the core)
 	@$(BIN)/ruff check .
 	@$(BIN)/pyright
 
-bench: $(READY) $(MINISTACK) ## the long measurements; LAKEHOUSE_ settings apply
+# ONLY=throughput,fleet runs these benchmarks and no test.
+bench: $(READY) $(if $(ONLY),,$(MINISTACK)) ## the long measurements, ONLY=throughput for one; writes docs/benchmarks.md
+ifndef ONLY
 	@$(BIN)/python -m pytest --hypothesis-profile=bench lakehouse_tests/core
 	@JAVA_TOOL_OPTIONS='$(SHORT_LIVED)' $(BIN)/python -m pytest lakehouse_tests/long
-	@$(BIN)/python -m benchmarks
+endif
+	@$(BIN)/python -m benchmarks $(ONLY)
 
 clean: ## remove environment, jars and caches; never a lake
 	rm -rf .venv .lakehouse/jars .lakehouse/jars.lock .lakehouse/java .lakehouse/matplotlib .pytest_cache .ruff_cache .hypothesis build *.egg-info
