@@ -35,10 +35,13 @@ check: $(READY) ## ruff, and pyright (strict on the core)
 	@$(BIN)/ruff check .
 	@$(BIN)/pyright
 
-bench: $(READY) $(MINISTACK) ## the long measurements; LAKEHOUSE_ settings apply
+# ONLY=throughput,fleet runs these benchmarks and no test.
+bench: $(READY) $(if $(ONLY),,$(MINISTACK)) ## the long measurements, ONLY=throughput for one; writes docs/benchmarks.md
+ifndef ONLY
 	@$(BIN)/python -m pytest --hypothesis-profile=bench lakehouse_tests/core
 	@JAVA_TOOL_OPTIONS='$(SHORT_LIVED)' $(BIN)/python -m pytest lakehouse_tests/long
-	@$(BIN)/python -m benchmarks
+endif
+	@$(BIN)/python -m benchmarks $(ONLY)
 
 # What is not given has its default: 1,000 rows, 200 iterations, three repetitions, all arms, a local disk.
 study: $(READY) ## the compaction study, docs/study.md; ROWS= ITERATIONS= REPETITIONS= ARMS= S3=1 REPORT=1

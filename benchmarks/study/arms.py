@@ -1,7 +1,7 @@
 """The study's arms: what each sets on its table, and what it does after an iteration."""
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -101,12 +101,17 @@ def writing_session(lake: Lake, spark: "SparkSession", arm: Arm, table: Table, d
         yield
 
 
-def keep_files_few(lake: Lake, spark: "SparkSession", arm: Arm, table: Table, number: int, decision: Stopwatch) -> float:
-    """Seconds of the upkeep after iteration `number`, counted from 1; those of our decision are added to `decision`."""
+def keep_files_few(
+    lake: Lake, spark: "SparkSession", arm: Arm, table: Table, number: int, decision: Stopwatch, read_ms: Sequence[int]
+) -> float:
+    """Seconds of the upkeep after iteration `number`, counted from 1; those of our decision are added to `decision`.
+
+    `read_ms` are the times of the queries, each of which stands for a run of a table downstream.
+    """
     upkeep = Stopwatch()
     if arm.policy is not None:
         with decision.running():
-            due = is_due(lake, table)
+            due = is_due(lake, table, read_ms=read_ms)
         if due:
             with upkeep.running():
                 compact(lake, spark, table)

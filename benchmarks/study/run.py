@@ -7,6 +7,7 @@
 """
 
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -18,6 +19,7 @@ from benchmarks.study.arms import ARMS, Arm, Stopwatch, keep_files_few, writing_
 from benchmarks.study.batches import PROPERTIES, Batch, draw_batches, query, write_batch
 from benchmarks.study.raw import Iteration, StudyPlan, StudyRun, take_back
 from lakehouse.core.delta.commits import Commit
+from lakehouse.engine.clock import now_ms
 from lakehouse.engine.delta_log import history_since
 from lakehouse.engine.lake import Lake
 
@@ -32,12 +34,16 @@ type_of_tell = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class World:
-    """The lake, the session whose confs are the study's, and how many requests its storage was asked since the last call."""
+    """The lake, the session whose confs are the study's, and how many requests its storage was asked since the last call.
+
+    `read_ms` are the times at which each table was queried.
+    """
 
     lake: Lake
     spark: "SparkSession"
     count_requests: Callable[[], int] | None = None
     tell: type_of_tell = print
+    read_ms: dict[str, list[int]] = field(default_factory=lambda: defaultdict[str, list[int]](list))
 
 
 @dataclass(slots=True, kw_only=True)
@@ -134,8 +140,9 @@ def _iterate(world: World, arm: Arm, repetition: int, number: int, batch: Batch,
     before_write = decision.seconds
     with phases.phase("query"):
         query(spark, uri)
+        world.read_ms[key].append(now_ms())
     with phases.phase("upkeep"):
-        upkeep_seconds = keep_files_few(lake, spark, arm, table, number, decision)
+        upkeep_seconds = keep_files_few(lake, spark, arm, table, number, decision, world.read_ms[key])
     facts = lake.facts(key)
     assert facts is not None
     commits = history_since(lake.store, facts.history, version).commits
