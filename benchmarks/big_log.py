@@ -1,10 +1,13 @@
-"""Health and plan of a table of 300,000 files, from its log alone, in a fresh process, as the terminal does it.
+"""Health and plan of tables of up to a million files, from their logs alone, each in a fresh process, as the terminal does it.
 
-The log is made here, without Spark: a checkpoint as Delta lays it out, and some commits after it. `python -m benchmarks.big_log`.
+`python -m benchmarks.big_log [RUNS] [FILES …]`. The log is made here, without Spark: a checkpoint as Delta lays it out, and some commits
+after it. deltalake opens the same tables and lists their files, turn and turn about with our reader.
 """
 
 import json
 import os
+import resource
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -17,10 +20,17 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from benchmarks.figures import Figure, alone, growth, middle, ratio
+from benchmarks.fresh import fresh
+from lakehouse.core.settings import parse_settings
+from lakehouse.engine.lake import open_lake
 from lakehouse_tests.checkpoint_parquet import ADD, OTHERS, PARSED, REMOVE
 
 FILES, PARTITIONS, TOMBSTONES, COMMITS = 300_000, 1_000, 100_000, 20
-MOST_SECONDS, MOST_BYTES = 2.0, 1_000_000_000
+SIZES = (100_000, FILES, 1_000_000)
+# By the number of files: the most seconds of a command, and its most bytes.
+MOST = {FILES: (2.0, 1_000), 1_000_000: (5.0, None)}
+COMMANDS, READERS = ("plan", "health"), ("ours", "deltalake")
 KEY = "bronze/big"
 _NOW_MS = 1_785_000_000_000
 _TABLES = """
@@ -30,9 +40,9 @@ big = Table(key="bronze/big", source=Landing(prefix="landing/big/", format="json
 """
 
 
-def build(root: Path, *, files: int = FILES, partitions: int = PARTITIONS, tombstones: int = TOMBSTONES, commits: int = COMMITS) -> None:
+def build(root: Path | str, files: int = FILES, partitions: int = PARTITIONS, tombstones: int = TOMBSTONES, commits: int = COMMITS) -> None:
     """A log under `root`: a checkpoint of all files and tombstones at version 1, and `commits` of appends and deletions after it."""
-    log = root / KEY / "_delta_log"
+    log = Path(root, KEY, "_delta_log")
     log.mkdir(parents=True)
     random = Random(1)
     adds = [_add(random, number % partitions, number) for number in range(files)]
@@ -92,12 +102,18 @@ def _write_checkpoint(path: Path, adds: list[dict[str, Any]], removes: list[dict
         "remove": [None] * len(head) + removes + [None] * len(adds),
         "add": [None] * (len(head) + len(removes)) + rows,
     }
-    types = {"metaData": OTHERS["metaData"], "protocol": OTHERS["protocol"], "remove": REMOVE, "add": pa.struct([*ADD, PARSED])}
+    form = pa.struct([("provider", pa.string()), ("options", pa.map_(pa.string(), pa.string()))])
+    types = {
+        "metaData": pa.struct([*OTHERS["metaData"], ("format", form)]),
+        "protocol": OTHERS["protocol"],
+        "remove": REMOVE,
+        "add": pa.struct([*ADD, PARSED]),
+    }
     pq.write_table(pa.table({name: pa.array(values, types[name]) for name, values in columns.items()}), path)
 
 
 def _as_map(value: dict[str, Any]) -> dict[str, Any]:
-    return {name: list(part.items()) if isinstance(part, dict) else part for name, part in value.items()}
+    return {name: list(part.items()) if name == "configuration" else part for name, part in value.items()}
 
 
 def _table_actions() -> Iterator[dict[str, Any]]:
@@ -107,6 +123,7 @@ def _table_actions() -> Iterator[dict[str, Any]]:
     yield {
         "metaData": {
             "id": "big",
+            "format": {"provider": "parquet", "options": []},
             "schemaString": json.dumps({"type": "struct", "fields": fields}),
             "partitionColumns": ["day"],
             "configuration": {"delta.enableDeletionVectors": "true"},
@@ -127,41 +144,83 @@ def _commit_lines(random: Random, version: int, partitions: int, *, gone: list[d
         yield {"remove": {**remove, "partitionValues": dict(add["partitionValues"]), **vector}}
 
 
-def measure(root: Path, command: str) -> tuple[float, float, int, str]:
-    """What one command takes in a process of its own: seconds, seconds of CPU, peak bytes; and the last line that it printed."""
+def main(runs: int = 5, *sizes: int) -> list[Figure]:
+    """The seconds and the memory of each command and of each reader, by the number of files."""
+    figures, seconds = list[Figure](), dict[str, list[tuple[float, float]]]()
+    for files in sizes or SIZES:
+        with tempfile.TemporaryDirectory() as folder:
+            fresh(build, folder, files, PARTITIONS, files // 3)
+            found = _measured(Path(folder), runs)
+        for name, measured in found.items():
+            seconds.setdefault(name, []).append((files, statistics.median(wall for wall, _ in measured)))
+        figures += _figures(files, found)
+    cost = {"plan": "lakehouse plan", "health": "lakehouse health", "ours": "reading the log"}
+    return [*figures, *(growth(f"{what}, by files", seconds[name], size_of="files") for name, what in cost.items())]
+
+
+def _measured(root: Path, runs: int) -> dict[str, list[tuple[float, float]]]:
+    """Seconds and MB of each command and of each reader, all of them in turn."""
+    _declare(root)
+    found: dict[str, list[tuple[float, float]]] = {name: [] for name in (*COMMANDS, *READERS)}
+    for _ in range(runs):
+        for command in COMMANDS:
+            found[command].append(_command(root, command))
+        for reader in READERS:
+            found[reader].append(tuple(fresh(read, reader, str(root))))
+        print("  " + ", ".join(f"{name} {each[-1][0]:.2f} s {each[-1][1]:.0f} MB" for name, each in found.items()), flush=True)
+    return found
+
+
+def _figures(files: int, found: dict[str, list[tuple[float, float]]]) -> Iterator[Figure]:
+    seconds = {name: [wall for wall, _ in measured] for name, measured in found.items()}
+    most_seconds, most_mb = MOST.get(files, (None, None))
+    for command in COMMANDS:
+        yield middle(f"lakehouse {command}, {files:,} files", seconds[command], unit="s", row="P3", at_most=most_seconds)
+        peak = max(mb for _, mb in found[command])
+        yield Figure(name=f"memory of lakehouse {command}, {files:,} files", value=peak, unit="MB", row="P3", at_most=most_mb)
+    beside = {"deltalake opens the table and lists its files": statistics.median(seconds["deltalake"])}
+    yield middle(f"reading the log, {files:,} files", seconds["ours"], unit="s", row="P3", peers=beside)
+    name = f"reading the log over deltalake's opening and listing, {files:,} files"
+    yield ratio(name, seconds["ours"], seconds["deltalake"], row="P3", at_most=1.0 if most_seconds else None)
+
+
+def _declare(root: Path) -> None:
     package = root / "package" / "big_tables"
-    package.mkdir(parents=True, exist_ok=True)
+    package.mkdir(parents=True)
     (package / "__init__.py").write_text(_TABLES)
+
+
+def _command(root: Path, command: str) -> tuple[float, float]:
+    """The seconds that one command takes in a process of its own, and its peak in MB."""
     own = {"LAKEHOUSE_HOME": str(root), "LAKEHOUSE_ROOT": str(root), "LAKEHOUSE_TABLES": "big_tables", "LAKEHOUSE_REPLAY": "off"}
-    path = os.pathsep.join([str(package.parent), str(Path(__file__).parent.parent)])
+    path = os.pathsep.join([str(root / "package"), str(Path(__file__).parent.parent)])
     began = time.perf_counter()
-    child = subprocess.Popen(
-        [sys.executable, "-m", "lakehouse", command, KEY], env={**os.environ, **own, "PYTHONPATH": path}, stdout=subprocess.PIPE, text=True
-    )
-    assert child.stdout is not None
-    printed = child.stdout.read()
+    arguments = [sys.executable, "-m", "lakehouse", command, KEY]
+    child = subprocess.Popen(arguments, env={**os.environ, **own, "PYTHONPATH": path}, stdout=subprocess.DEVNULL)
     _, status, used = os.wait4(child.pid, 0)
     child.returncode = os.waitstatus_to_exitcode(status)
     if child.returncode:
         raise SystemExit(f"lakehouse {command} ended with {child.returncode}")
-    return time.perf_counter() - began, used.ru_utime + used.ru_stime, used.ru_maxrss * 1024, printed.splitlines()[-1].strip()
+    return time.perf_counter() - began, used.ru_maxrss * 1024 / 1e6
 
 
-def main(runs: int = 5) -> int:
-    """Prints what each command takes; 0 if the best run of each keeps to the goal."""
-    kept = True
-    with tempfile.TemporaryDirectory() as folder:
-        # In a process of its own: a child's peak starts with its parent's.
-        subprocess.run([sys.executable, "-c", f"from benchmarks.big_log import Path, build; build(Path({folder!r}))"], check=True)
-        for command in ("plan", "health"):
-            told = [measure(Path(folder), command) for _ in range(runs)]
-            for wall, cpu, peak, _ in told:
-                print(f"lakehouse {command} {KEY}: {wall:.2f} s, {cpu:.2f} s of CPU, {peak / 1e6:.0f} MB at most", flush=True)
-            print(told[0][-1])
-            kept &= min(told)[0] < MOST_SECONDS and max(peak for _, _, peak, _ in told) < MOST_BYTES
-    print(f"goal: under {MOST_SECONDS:g} s and {MOST_BYTES / 1e6:.0f} MB: {'kept' if kept else 'not kept'}")
-    return 0 if kept else 1
+def read(reader: str, root: str) -> tuple[float, float]:
+    """What one reader takes for the table's log in this process: seconds, and MB at most."""
+    if reader == "deltalake":
+        from deltalake import DeltaTable
+
+        began = time.perf_counter()
+        count = len(DeltaTable(f"{root}/{KEY}").file_uris())
+    else:
+        lake = open_lake(parse_settings({"LAKEHOUSE_ROOT": root, "LAKEHOUSE_REPLAY": "off"}, base=Path(root)))
+        began = time.perf_counter()
+        facts = lake.facts(KEY)
+        count = facts.snapshot.file_count if facts else 0
+    seconds = time.perf_counter() - began
+    if not count:
+        raise SystemExit(f"{reader} found no files")
+    return seconds, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e6
 
 
 if __name__ == "__main__":
-    sys.exit(main(*map(int, sys.argv[1:])))
+    sys.exit(alone(main))

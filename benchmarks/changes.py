@@ -9,6 +9,7 @@ import shutil
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,6 +17,7 @@ import numpy
 import pyarrow
 import pyarrow.parquet
 
+from benchmarks.figures import Figure, alone
 from lakehouse import Debezium, Landing, Merge, Table
 from lakehouse.engine.changes.columns import CHANGED_AT, DELETED, POSITION
 from lakehouse.engine.ingest.parse_lines import OWN
@@ -30,23 +32,33 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _CHANGES = 1_000
+_WHERE = {"neighbouring": "neighbouring keys", "anywhere": "keys anywhere"}
 _PROPERTIES = {"delta.enableChangeDataFeed": "true"}
 
 
-def main(rows: int = 10_000_000, files: int = 100) -> int:
-    """Prints seconds, files and rows rewritten of each way; 1 if a batch of neighbouring keys rewrote more files than a bare MERGE."""
-    missed = False
+def main(rows: int = 10_000_000, files: int = 100) -> list[Figure]:
+    """Seconds, files and rows rewritten of each way, by where the changed keys lie."""
+    figures = list[Figure]()
     with tempfile.TemporaryDirectory() as home:
         settings = own_settings(Path(home), LAKEHOUSE_SPARK_MEMORY="3g")
         with server.supervised(settings):
             lake, spark = open_lake(settings), connect(settings)
             _make(spark, Path(settings.table_uri("bronze/base")), rows, files)
-            for name, keys in (("neighbouring", range(rows // 2, rows // 2 + _CHANGES)), ("anywhere", range(0, rows, rows // _CHANGES))):
+            ranges = {"neighbouring": range(rows // 2, rows // 2 + _CHANGES), "anywhere": range(0, rows, max(1, rows // _CHANGES))}
+            for name, keys in ranges.items():
                 found = {way: _measured(lake, spark, f"{way}_{name}", list(keys)[:_CHANGES]) for way in ("batch", "bare", "rewrite")}
                 for way, (seconds, removed, written) in found.items():
-                    print(f"{name} keys, {way}: {seconds:.1f} s, {removed} of {files} files and {written:,} rows written again")
-                missed |= found["batch"][1] > found["bare"][1]
-    return 1 if missed else 0
+                    print(f"  {name} keys, {way}: {seconds:.1f} s, {removed} of {files} files and {written:,} rows again", flush=True)
+                figures += _figures(f"{_CHANGES:,} changes of {_WHERE[name]} among {rows:,} rows", found)
+    return figures
+
+
+def _figures(what: str, found: dict[str, tuple[float, int, int]]) -> Iterator[Figure]:
+    names = {"bare": "a bare MERGE", "rewrite": "a rewrite of the table"}
+    beside = [{names[way]: each[place] for way, each in found.items() if way in names} for place in range(3)]
+    yield Figure(name=what, value=found["batch"][0], unit="s", peers=beside[0])
+    yield Figure(name=f"files rewritten for {what}", value=found["batch"][1], at_most=found["bare"][1], peers=beside[1])
+    yield Figure(name=f"rows written again for {what}", value=found["batch"][2], peers=beside[2])
 
 
 def _make(spark: "SparkSession", folder: Path, rows: int, files: int) -> None:
@@ -120,4 +132,4 @@ def _table(name: str) -> Table:
 
 
 if __name__ == "__main__":
-    sys.exit(main(*map(int, sys.argv[1:])))
+    sys.exit(alone(main))

@@ -16,15 +16,11 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from benchmarks.by_sensor import is_due
+from benchmarks.figures import Figure, alone
 from lakehouse import AutoCompaction, BySensor, NoCompaction, OptimizedWrite, Table
-from lakehouse.core.compaction.plan import plan_table
-from lakehouse.core.declaration.compaction_policy import policy_for
 from lakehouse.core.declaration.strategies import type_of_strategy
-from lakehouse.core.scheduling.health import assess_health
-from lakehouse.core.scheduling.ranking import Bounds, RunState, choose_compactions
-from lakehouse.core.scheduling.triggers import state_of
 from lakehouse.core.settings import Settings
-from lakehouse.engine.clock import now_ms
 from lakehouse.engine.compaction.run import compact
 from lakehouse.engine.ingest.write import write_table
 from lakehouse.engine.lake import Lake, open_lake
@@ -69,8 +65,8 @@ class Arm:
         self.seconds[what] += time.monotonic() - began
 
 
-def main(days: int = 56) -> int:
-    """Prints a line per policy; 0 if the default's writers and readers together wait the least."""
+def main(days: int = 56) -> list[Figure]:
+    """The default policy beside the others: its writers and readers together are to wait the least."""
     with tempfile.TemporaryDirectory() as folder:
         settings = own_settings(Path(folder) / "home", LAKEHOUSE_SPARK_MEMORY="3g")
         with server.supervised(settings):
@@ -83,7 +79,7 @@ def main(days: int = 56) -> int:
                     if batch == 1:  # it compiles what all of the others run
                         arm.seconds.clear()
                 print(f"batch {batch}: " + ", ".join(f"{arm.name} {sum(arm.seconds.values()):.0f} s" for arm in arms), flush=True)
-            return _tell(arms)
+            return _figures(arms)
 
 
 def _arm(settings: Settings, name: str, strategy: type_of_strategy) -> Arm:
@@ -95,23 +91,13 @@ def _one_batch(arm: Arm, spark: "SparkSession", batch: int) -> None:
     play(arm.lake.store, arm.lake.settings.home, start=START, hours=HOURS_PER_BATCH)
     for table in arm.tables:
         arm.timed("write", lambda table=table: write_table(arm.lake, spark, table))
-        if isinstance(table.compaction.strategy, BySensor) and _is_due(arm.lake, table):
+        if isinstance(table.compaction.strategy, BySensor) and is_due(arm.lake, table):
             arm.timed("compact", lambda table=table: compact(arm.lake, spark, table))
         if arm.name.startswith("OPTIMIZE") and batch % BATCHES_PER_SCHEDULE == 0:
             arm.timed("compact", lambda table=table: spark.sql(optimize(arm.lake.settings.table_uri(table.key), None)))
         if batch % BATCHES_PER_READ == 0:
             arm.timed("read", lambda table=table: _read(arm.lake, spark, table))
     arm.file_counts.append(sum(facts.snapshot.file_count for table in arm.tables if (facts := arm.lake.facts(table.key))))
-
-
-def _is_due(lake: Lake, table: Table) -> bool:
-    facts = lake.facts(table.key)
-    assert facts is not None
-    plan = plan_table(table, facts.snapshot, facts.history, now_ms=now_ms())
-    state = state_of(facts.snapshot, assess_health(facts.snapshot, plan))
-    policy = policy_for(table.layer, table.compaction)
-    [decision] = choose_compactions([state], {table.key: policy}, RunState(), bounds=Bounds(slots=1), now_ms=now_ms())
-    return decision.request
 
 
 def _read(lake: Lake, spark: "SparkSession", table: Table) -> None:
@@ -128,18 +114,32 @@ def _amplification(arm: Arm) -> float:
     return sum(commit.added_bytes for commit in commits if not commit.changed_data) / new
 
 
-def _tell(arms: list[Arm]) -> int:
-    columns = ("policy", "write s", "read s", "both s", "compact s", "all s", "files mean", "files sd", "files end", "rewritten / new")
-    print("| " + " | ".join(columns) + " |\n|" + "---|" * len(columns))
-    waited = {arm.name: arm.seconds["write"] + arm.seconds["read"] for arm in arms}
+def _figures(arms: list[Arm]) -> list[Figure]:
+    """The table printed, and its columns as figures: that of the default, with the others beside it."""
+    columns: dict[str, tuple[str, Callable[[Arm], float]]] = {
+        "write": ("s", lambda arm: arm.seconds["write"]),
+        "read": ("s", lambda arm: arm.seconds["read"]),
+        "write and read": ("s", lambda arm: arm.seconds["write"] + arm.seconds["read"]),
+        "compact": ("s", lambda arm: arm.seconds["compact"]),
+        "write, read and compact": ("s", lambda arm: sum(arm.seconds.values())),
+        "files, mean": ("", lambda arm: statistics.fmean(arm.file_counts)),
+        "files, standard deviation": ("", lambda arm: statistics.pstdev(arm.file_counts)),
+        "files at the end": ("", lambda arm: arm.file_counts[-1]),
+        "bytes rewritten per byte that was new": ("", _amplification),
+    }
+    values = {name: {arm.name: value(arm) for arm in arms} for name, (_, value) in columns.items()}
+    print("| " + " | ".join(("policy", *columns)) + " |\n|" + "---|" * (len(columns) + 1))
     for arm in arms:
-        seconds = (arm.seconds["write"], arm.seconds["read"], waited[arm.name], arm.seconds["compact"], sum(arm.seconds.values()))
-        counts = [f"{statistics.fmean(arm.file_counts):.0f}", f"{statistics.pstdev(arm.file_counts):.0f}", str(arm.file_counts[-1])]
-        print(f"| {arm.name} | {' | '.join(f'{each:.1f}' for each in seconds)} | {' | '.join(counts)} | {_amplification(arm):.2f} |")
-    best = min(waited, key=lambda name: waited[name])
-    print(f"writers and readers wait least: {best}; Delta's own compactions are part of its writes")
-    return 0 if best == arms[0].name else 1
+        print(f"| {arm.name} | {' | '.join(f'{by_arm[arm.name]:.2f}' for by_arm in values.values())} |")
+    default, batches = arms[0].name, len(arms[0].file_counts)
+    figures = list[Figure]()
+    for name, by_arm in values.items():
+        beside = {arm: value for arm, value in by_arm.items() if arm != default}
+        most = min(beside.values()) if name == "write and read" else None
+        title = f"{name}, {default}, {batches} daily batches"
+        figures.append(Figure(name=title, value=by_arm[default], unit=columns[name][0], peers=beside, at_most=most))
+    return figures
 
 
 if __name__ == "__main__":
-    sys.exit(main(*map(int, sys.argv[1:2])))
+    sys.exit(alone(main))

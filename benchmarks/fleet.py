@@ -1,6 +1,6 @@
-"""A fleet of 1,000 tables with a million files in all: how long the sensor takes to weigh it, metadata only.
+"""Fleets of up to 1,000 tables with a thousand files each: how long the sensor takes to weigh them, metadata only.
 
-`python -m benchmarks.fleet [TABLES]`; with `TMPDIR=/dev/shm` the events are written sooner. Two figures: the choice alone (core, no
+`python -m benchmarks.fleet [TABLES …]`; with `TMPDIR=/dev/shm` the events are written sooner. Two figures: the choice alone (core, no
 Dagster), and whole ticks of the real sensor over a Dagster instance that holds the tables' events and a day of runs. The bar is one
 tick's time, 30 seconds; Dagster ends a tick after 60. Then the requests to S3 of 100 tables at rest, and their price.
 """
@@ -9,13 +9,15 @@ import random
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import dagster as dg
 from dagster import DagsterEventType
 
+from benchmarks.figures import Figure, alone, growth
 from lakehouse import Append, Landing, Overwrite, Prices, Table
 from lakehouse.core.costs.measured_benefit import Probe
 from lakehouse.core.declaration.compaction_policy import policy_for
@@ -34,25 +36,34 @@ from lakehouse_tests.counting_store import CountingStore
 from lakehouse_tests.defs.example import begun, ended, example_settings
 
 FILES = 1_000_000
-RUNS = 200
+COUNTS, REST_COUNT = (250, 500, 1_000), 100
+TABLES_PER_RUN = 5
 LIMIT_SECONDS = 30.0
 
 
-def main(table_count: int = 1000) -> int:
-    """Prints the seconds of each step; 1 if a tick took longer than its time."""
-    chance, tables = random.Random(7), fleet_of(table_count)
-    states = [state_of_one(chance, table, FILES // len(tables)) for table in tables]
-    policies = {table.key: policy_for(table.layer, table.compaction) for table in tables}
-    files = sum(state.file_count or 0 for state in states)
-    bounds, now = Bounds(slots=4), now_ms()
-    seconds, decisions = timed(lambda: choose_compactions(states, policies, RunState(), bounds=bounds, now_ms=now))
-    print(f"choice over {len(tables):,} tables, {files:,} files: {seconds:.3f} s; {sum(each.request for each in decisions)} requested")
-    print(f"its text: {len(describe(decisions)):,} characters; first: {describe(decisions[:1])}")
+def main(*table_counts: int) -> list[Figure]:
+    """The seconds of the choice and of a tick, by the number of tables, and what tables at rest ask of S3."""
+    choices, whole = list[tuple[float, float]](), list[tuple[float, float]]()
+    for count in table_counts or COUNTS:
+        chance, tables = random.Random(7), fleet_of(count)
+        states = [state_of_one(chance, table, FILES // COUNTS[-1]) for table in tables]
+        policies = {table.key: policy_for(table.layer, table.compaction) for table in tables}
+        choice = partial(choose_compactions, states, policies, RunState(), bounds=Bounds(slots=4), now_ms=now_ms())
+        seconds, decisions = timed(choice)
+        choices.append((count, seconds))
+        print(f"  choice over {count:,} tables: {seconds:.3f} s; first: {describe(decisions[:1])}", flush=True)
+        with tempfile.TemporaryDirectory() as folder, dg.DagsterInstance.local_temp(folder) as instance:
+            tell(instance, tables, states, chance)
+            whole.append((count, max(ticks(instance, tables, Path(folder)))))
     with tempfile.TemporaryDirectory() as folder, dg.DagsterInstance.local_temp(folder) as instance:
-        seconds, _ = timed(lambda: tell(instance, tables, states, chance))
-        print(f"events and {RUNS} runs written to an instance of SQLite: {seconds:.1f} s")
-        at_rest(instance)
-        return 0 if max(ticks(instance, tables, Path(folder))) <= LIMIT_SECONDS else 1
+        resting = [*at_rest(instance, min(REST_COUNT, whole[-1][0]))]
+    largest = f"{whole[-1][0]:,} tables"
+    return [
+        Figure(name=f"the choice alone, {largest}", value=choices[-1][1], unit="s"),
+        Figure(name=f"the slowest of three sensor ticks, {largest}", value=whole[-1][1], unit="s", at_most=LIMIT_SECONDS),
+        growth("sensor tick, by tables", whole, size_of="tables"),
+        *resting,
+    ]
 
 
 def ticks(instance: dg.DagsterInstance, tables: list[Table], folder: Path) -> list[float]:
@@ -61,18 +72,16 @@ def ticks(instance: dg.DagsterInstance, tables: list[Table], folder: Path) -> li
     sensor, cursor, took = compaction_sensor(tables, lake), None, list[float]()
     for number in range(1, 4):
         with dg.build_sensor_context(instance=instance, cursor=cursor) as context:
-            before = time.process_time()
             seconds, result = timed(lambda: sensor(context))
-            busy = time.process_time() - before
         assert isinstance(result, dg.SensorResult)
         cursor, asked = result.cursor, [request.run_key for request in result.run_requests or []]
         took.append(seconds)
-        print(f"tick {number}: {seconds:.2f} s, {busy:.2f} s of them busy; asked for {asked}, cursor of {len(cursor or ''):,} characters")
+        print(f"  tick {number}: {seconds:.2f} s; asked for {asked}, cursor of {len(cursor or ''):,} characters", flush=True)
     return took
 
 
-def at_rest(instance: dg.DagsterInstance, table_count: int = 100) -> None:
-    """Prints what ticks over tables ask of S3 that nobody writes, each with ten probes and five failed tries, one in ten paused."""
+def at_rest(instance: dg.DagsterInstance, table_count: int) -> Iterator[Figure]:
+    """What ticks over tables ask of S3 that nobody writes, each with ten probes and five failed tries, one in ten paused."""
     store, tables, prices = CountingStore(), fleet_of(table_count), Prices()
     settings = parse_settings({"LAKEHOUSE_ROOT": "s3://bucket"}, base=Path("/"))
     lake, seconds = Lake(settings=settings, store=store), {"spent_seconds": 1.0, "budget_seconds": 1.0}
@@ -93,12 +102,20 @@ def at_rest(instance: dg.DagsterInstance, table_count: int = 100) -> None:
     sweeps = 86_400_000 // SWEEP_MS
     per_day = {kind: count * 86_400 // settings.compaction_tick_seconds for kind, count in taken[1].items()}
     swept = {"LIST": 3 * sweeps, "GET": sweeps * table_count // 10}
-    for name, tick, day in (
-        ("every tick reads all, each 10 s", taken[0], {kind: count * 8_640 for kind, count in taken[0].items()}),
-        ("now", taken[1], {kind: per_day.get(kind, 0) + more for kind, more in swept.items()}),
-    ):
-        usd = day["LIST"] / 1_000 * prices.usd_per_1000_puts + day["GET"] / 1_000 * prices.usd_per_1000_gets
-        print(f"{table_count} tables at rest, {name}: {tick} a tick, {day} a day with sweeps, {usd:.3f} USD a day")
+    day = {kind: per_day.get(kind, 0) + more for kind, more in swept.items()}
+    every_tick = {kind: count * 8_640 for kind, count in taken[0].items()}
+    usd, all_usd = (_usd(prices, requests) for requests in (day, every_tick))
+    at = f"{table_count} tables at rest on S3"
+    yield Figure(
+        name=f"requests of a sensor tick, {at}", value=sum(taken[1].values()), row="P14", peers={"the first tick": sum(taken[0].values())}
+    )
+    peers = {"every tick reads all, each 10 s": sum(every_tick.values())}
+    yield Figure(name=f"requests a day, {at}", value=sum(day.values()), row="P14", peers=peers)
+    yield Figure(name=f"price of a day, {at}", value=usd, unit="USD", row="P14", peers={"every tick reads all, each 10 s": all_usd})
+
+
+def _usd(prices: Prices, requests: Mapping[str, int]) -> float:
+    return requests["LIST"] / 1_000 * prices.usd_per_1000_puts + requests["GET"] / 1_000 * prices.usd_per_1000_gets
 
 
 def fleet_of(count: int) -> list[Table]:
@@ -147,7 +164,7 @@ def tell(instance: dg.DagsterInstance, tables: list[Table], states: list[TableSt
         numbers: dict[str, Any] = {f"lakehouse/{name}": value for name in more if (value := getattr(state, name)) is not None}
         instance.report_runless_asset_event(dg.AssetMaterialization(table_key(table), metadata=numbers))
         instance.report_runless_asset_event(dg.AssetObservation(table_key(table), metadata=numbers))
-    for _ in range(RUNS):
+    for _ in range(len(tables) // TABLES_PER_RUN):
         ended(instance, begun(instance, table_key(chance.choice(tables))), DagsterEventType.RUN_SUCCESS)
 
 
@@ -163,4 +180,4 @@ def timed(step: Callable[[], Any]) -> tuple[float, Any]:
 
 
 if __name__ == "__main__":
-    sys.exit(main(*map(int, sys.argv[1:])))
+    sys.exit(alone(main))

@@ -3,36 +3,40 @@
 import sys
 import tempfile
 import time
-from datetime import datetime
+from datetime import datetime, timedelta
 from pathlib import Path
 
 from deltalake import DeltaTable
 
+from benchmarks.figures import Figure, alone
 from lakehouse_tests import oracle
 from lakehouse_tests.journeys.world import World
 
-START, UNTIL = datetime(2013, 1, 1), datetime(2013, 1, 29)
+START = datetime(2013, 1, 1)
 
 
-def main() -> int:
-    """Prints seconds per step and the differences; 0 if there are none."""
+def main(days: int = 28) -> list[Figure]:
+    """The seconds of each step and the differences from the oracle."""
+    figures, until = list[Figure](), START + timedelta(days=days)
     with tempfile.TemporaryDirectory() as folder:
         world = World(Path(folder) / "home", LAKEHOUSE_SPARK_MEMORY="2g")
-        for arguments in (["replay", "--until", f"{UNTIL:%Y-%m-%d}"], ["materialize"], ["materialize"]):
+        for arguments in (["replay", "--until", f"{until:%Y-%m-%d}"], ["materialize"], ["materialize"]):
             began = time.monotonic()
             done = world.command(*arguments)
-            print(f"lakehouse {' '.join(arguments)}: exit {done.returncode}, {time.monotonic() - began:.1f} s", flush=True)
+            seconds, place = time.monotonic() - began, len(figures)
+            print(f"  lakehouse {' '.join(arguments)}: exit {done.returncode}, {seconds:.1f} s", flush=True)
             if done.returncode:
-                print(done.stderr)
-                return 1
+                raise SystemExit(done.stderr)
+            again = " a second time" if place == 2 else ""
+            figures.append(Figure(name=f"lakehouse {arguments[0]}{again}, {days} days of flights", value=seconds, unit="s"))
         wrong = [
             f"gold/{name}: {difference}"
-            for name, frame in oracle.gold(START, UNTIL).items()
+            for name, frame in oracle.gold(START, until).items()
             for difference in oracle.differences(frame, DeltaTable(world.home / "lake" / "gold" / name).to_pandas())
         ]
-    print("\n".join(wrong) or "gold equals the oracle in every number")
-    return 1 if wrong else 0
+    print("\n".join(wrong) or "  gold equals the oracle in every number")
+    return [*figures, Figure(name="numbers in gold that differ from pandas", value=len(wrong), at_most=0, holds_at_any_size=True)]
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(alone(main))

@@ -1,4 +1,6 @@
-"""A scan of 100,000 files on disk and its reconciliation, in a fresh process: seconds and memory. `python -m benchmarks.inventory`.
+"""Scans of up to 100,000 files on disk and their reconciliation, each in a fresh process: seconds and memory.
+
+`python -m benchmarks.inventory [FILES …]`.
 
 Also how long a bucket takes to list by one thread and by many. The servers of the tests are busy with one request at a time, so that
 nothing could be seen there; here the answers come from a list, and each takes as long as one of S3.
@@ -6,7 +8,6 @@ nothing could be seen there; here the answers come from a list, and each takes a
 
 import json
 import os
-import subprocess
 import sys
 import tempfile
 import time
@@ -14,6 +15,8 @@ from bisect import bisect_left, bisect_right
 from pathlib import Path
 from typing import Any
 
+from benchmarks.figures import Figure, alone, growth
+from benchmarks.fresh import fresh
 from lakehouse.core.settings import parse_settings
 from lakehouse.engine.clock import now_ms
 from lakehouse.engine.inventory import reconcile_lake, scan
@@ -21,28 +24,48 @@ from lakehouse.engine.lake import open_lake
 from lakehouse.engine.store.s3_walk import THREADS, ParallelWalk
 
 ANSWER_SECONDS = 0.08
-FILES, FOLDERS, LIVE_SHARE = 100_000, 1_000, 0.8
+SIZES, FOLDERS, LIVE_SHARE = (20_000, 50_000, 100_000), 1_000, 0.8
 MOST_BYTES = 400_000_000
 KEY = "bronze/big"
 
 
-def main() -> int:
-    """0 if every object was counted and memory stayed below the bound."""
+def main(*sizes: int) -> list[Figure]:
+    """Seconds and memory by the number of files, and a bucket listed by one thread and by many."""
+    found = list[dict[str, Any]]()
     with tempfile.TemporaryDirectory() as folder:
-        fewer, more = (_measured(Path(folder) / str(files), files) for files in (FILES // 5, FILES))
-    for each in (fewer, more):
-        print(
-            f"inventory of {each['objects']:,} files: scan {each['scan_seconds']:.2f} s, peak {each['scan_bytes'] / 1e6:.0f} MB, "
-            f"report {each['report_bytes'] / 1e6:.2f} MB; reconciliation {each['reconcile_seconds']:.2f} s, "
-            f"peak {each['reconcile_bytes'] / 1e6:.0f} MB"
-        )
-    keys = sorted(f"{KEY}/day={number % FOLDERS:04}/part-{number:06}.parquet" for number in range(FILES))
+        for files in sizes or SIZES:
+            found.append(each := _measured(Path(folder) / str(files), files))
+            print(
+                f"  {each['objects']:,} files: scan {each['scan_seconds']:.2f} s, reconciliation {each['reconcile_seconds']:.2f} s",
+                flush=True,
+            )
+    most, largest = found[-1], f"{sizes[-1] if sizes else SIZES[-1]:,} files"
+    wrong = sum(each["counted"] != each["expected"] for each in found)
+    return [
+        Figure(name="sizes at which a file was counted wrongly", value=wrong, at_most=0, holds_at_any_size=True),
+        Figure(name=f"inventory scan of {largest} on a disk", value=most["scan_seconds"], unit="s"),
+        Figure(name=f"the report of {largest}", value=most["report_bytes"] / 1e6, unit="MB"),
+        Figure(name=f"reconciliation of {largest} with the log", value=most["reconcile_seconds"], unit="s"),
+        Figure(name=f"memory of both, {largest}", value=most["peak_bytes"] / 1e6, unit="MB", at_most=MOST_BYTES / 1e6),
+        *(
+            growth(f"{what}, by files", [(each["objects"], each[f"{step}_seconds"]) for each in found], size_of="files")
+            for step, what in (("scan", "inventory scan"), ("reconcile", "reconciliation"))
+        ),
+        _listing(sizes[-1] if sizes else SIZES[-1]),
+    ]
+
+
+def _listing(files: int) -> Figure:
+    """How long a bucket of so many keys takes to list, by one thread and by as many as a scan uses."""
+    keys = sorted(f"{KEY}/day={number % FOLDERS:04}/part-{number:06}.parquet" for number in range(files))
+    seconds: dict[int, float] = {}
     for threads in (1, THREADS):
         server, began = Answers(keys), time.perf_counter()
         count = sum(1 for _ in ParallelWalk(server, "bucket", "", threads=threads).entries())
-        seconds = time.perf_counter() - began
-        print(f"bucket of {count:,} keys in {FOLDERS:,} folders, {threads} thread(s): {seconds:.1f} s, {server.requests} requests")
-    return int(more["reconcile_bytes"] > MOST_BYTES or more["counted"] != more["expected"])
+        seconds[threads] = time.perf_counter() - began
+        print(f"  bucket of {count:,} keys, {threads} thread(s): {seconds[threads]:.1f} s, {server.requests} requests", flush=True)
+    name = f"a bucket of {files:,} keys listed by {THREADS} threads, each answer after {ANSWER_SECONDS * 1_000:.0f} ms"
+    return Figure(name=name, value=seconds[THREADS], unit="s", peers={"by one thread": seconds[1]})
 
 
 class Answers:
@@ -67,33 +90,29 @@ class Answers:
         return {"CommonPrefixes": [{"Prefix": folder} for folder in folders], "IsTruncated": place < len(self.keys)}
 
 
-def measure(home: Path) -> None:
-    """Prints what the scan and the reconciliation of the lake in `home` took, as JSON."""
-    lake = open_lake(parse_settings({"LAKEHOUSE_ROOT": str(home / "lake"), "LAKEHOUSE_REPLAY": "off"}, base=home))
+def measure(home: str) -> dict[str, Any]:
+    """What the scan and the reconciliation of the lake in `home` take."""
+    lake = open_lake(parse_settings({"LAKEHOUSE_ROOT": f"{home}/lake", "LAKEHOUSE_REPLAY": "off"}, base=Path(home)))
     began = time.perf_counter()
     scanned = scan(lake.store, now_ms=now_ms())
-    scan_seconds, scan_bytes = time.perf_counter() - began, _peak_bytes()
-    began = time.perf_counter()
+    scan_seconds, began = time.perf_counter() - began, time.perf_counter()
     found = reconcile_lake(lake, [], now_ms=now_ms()).reconciliation
     parts = {share.part.name: share.file_count for table in found.tables for share in table.shares if share.part}
-    document = {
+    return {
         "objects": scanned.object_count,
         "scan_seconds": scan_seconds,
-        "scan_bytes": scan_bytes,
         "report_bytes": sum(file.size_bytes for file in scanned.manifest.files),
         "reconcile_seconds": time.perf_counter() - began,
-        "reconcile_bytes": _peak_bytes(),
+        "peak_bytes": _peak_bytes(),
         "counted": [parts["LIVE"], parts["ORPHANED_YOUNG"]],
     }
-    print(json.dumps(document))
 
 
-def _measured(home: Path, files: int) -> dict[str, float]:
+def _measured(home: Path, files: int) -> dict[str, Any]:
     names = [f"day={number % FOLDERS}/part-{number:06}.parquet" for number in range(files)]
     live = round(files * LIVE_SHARE)
     _write(home / "lake" / KEY, names, live=live)
-    done = subprocess.run([sys.executable, "-m", "benchmarks.inventory", str(home)], capture_output=True, text=True, check=True)
-    return json.loads(done.stdout) | {"expected": [live, files - live]}
+    return fresh(measure, str(home)) | {"expected": [live, files - live]}
 
 
 def _write(table: Path, names: list[str], *, live: int) -> None:
@@ -122,4 +141,4 @@ def _peak_bytes() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(measure(Path(sys.argv[1])) if len(sys.argv) > 1 else main())
+    sys.exit(alone(main))

@@ -12,6 +12,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from benchmarks.figures import Figure, alone
 from lakehouse import Append, Landing, Table
 from lakehouse.core.ingest.batches import Batch, LandedFile, choose_batch
 from lakehouse.core.units import DAY_MS
@@ -36,12 +37,12 @@ _GROWTH_BYTES = 512 * 1024 * 1024
 _GONE_BYTES, _OTHER_BYTES = 11, 32 * 1024
 
 
-def main(files: int = 20_000, events: int = 50) -> int:
-    """Prints the figures; 1 if a row is missing, or the client or the ledger grew beyond its bound."""
-    return max(_backlog(files, events), _ledger())
+def main(files: int = 20_000, events: int = 50) -> list[Figure]:
+    """What a backlog takes, and what the ledger costs after few files and after many."""
+    return [*_backlog(files, events), *_ledger(files * 5)]
 
 
-def _backlog(files: int, events: int) -> int:
+def _backlog(files: int, events: int) -> list[Figure]:
     with tempfile.TemporaryDirectory() as home:
         settings = own_settings(Path(home))
         with server.supervised(settings):
@@ -57,9 +58,13 @@ def _backlog(files: int, events: int) -> int:
             assert facts is not None
     rows, written = outcome.rows_written, facts.snapshot.file_count
     size = facts.snapshot.size_bytes / 2**20
-    print(f"{files:,} files, {rows:,} rows in {seconds:.0f} s ({rows / seconds:,.0f} rows/s, {files / seconds:,.0f} files/s)")
-    print(f"{written} files of {size:.1f} MiB together; the client grew by {grown / 2**20:.0f} MiB at most")
-    return 0 if rows == files * events and grown < _GROWTH_BYTES else 1
+    print(f"  {files:,} files, {rows:,} rows in {seconds:.0f} s; {written} files of {size:.1f} MiB together", flush=True)
+    return [
+        Figure(name="rows missing from the backlog", value=files * events - rows, at_most=0, holds_at_any_size=True),
+        Figure(name=f"{rows:,} events of {files:,} landed files to bronze", value=seconds, unit="s"),
+        Figure(name="landed files a second", value=files / seconds),
+        Figure(name="how much the client grew", value=grown / 2**20, unit="MiB", at_most=_GROWTH_BYTES / 2**20),
+    ]
 
 
 def _lines(first: int, count: int) -> Iterator[str]:
@@ -71,16 +76,18 @@ def _peak_bytes() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
-def _ledger() -> int:
-    """A ledger after so many earlier files, which still lie there or are gone for long: seconds, reads and bytes to choose a batch."""
-    print(f"{'earlier files':>13}  {'they are':<10}{'seconds':>8}{'reads':>7}{'MiB read':>10}")
-    is_small = True
-    for earlier in (1_000, 100_000):
+def _ledger(most: int) -> Iterator[Figure]:
+    """A ledger after so many earlier files, which still lie there or are gone for long: what it takes to choose a batch."""
+    for earlier in (most // 100, most):
         for lies in (True, False):
             seconds, reads, size = _cost(earlier, lies=lies)
-            print(f"{earlier:13,}  {'still there' if lies else 'gone':<12}{seconds:6.3f}{reads:7}{size / 2**20:10.2f}", flush=True)
-            is_small &= lies or (reads == 1 and size <= earlier * _GONE_BYTES + _OTHER_BYTES)
-    return 0 if is_small else 1
+            where = f"after {earlier:,} files that {'still lie there' if lies else 'are gone'}"
+            print(f"  {where}: {seconds:.3f} s, {reads} reads, {size / 2**20:.2f} MiB", flush=True)
+            yield Figure(name=f"a batch chosen {where}", value=seconds, unit="s")
+            most_mib = None if lies else (earlier * _GONE_BYTES + _OTHER_BYTES) / 2**20
+            yield Figure(name=f"read for it {where}", value=size / 2**20, unit="MiB", at_most=most_mib, holds_at_any_size=True)
+            if not lies:
+                yield Figure(name=f"objects read for it {where}", value=reads, at_most=1, holds_at_any_size=True)
 
 
 def _cost(earlier: int, *, lies: bool) -> tuple[float, int, int]:
@@ -118,4 +125,4 @@ class _Counting(DiskStore):
 
 
 if __name__ == "__main__":
-    sys.exit(main(*map(int, sys.argv[1:])))
+    sys.exit(alone(main))

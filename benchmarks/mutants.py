@@ -26,6 +26,7 @@ from importlib.util import cache_from_source
 from pathlib import Path
 from queue import SimpleQueue
 
+from benchmarks.figures import Figure, tell
 from benchmarks.mutant_rules import RULES, Rule
 from benchmarks.safety_page import write_page
 
@@ -53,29 +54,35 @@ _FORKED.set_forkserver_preload(
 )
 
 
-def main(arguments: Sequence[str] = ()) -> int:
-    """Prints a line for each rule; 1 if a break survives its tests."""
-    asked = _parser().parse_args(arguments)
-    if asked.table:
-        write_page(RULES, ROOT)
-        return 0
+def main(*words: str, jobs: int = 2, is_pure: bool = False) -> list[Figure]:
+    """The breaks that survive their tests; prints a line for each rule."""
     if wrong := [*outdated(RULES)]:
-        print(*wrong, sep="\n")
-        return 1
-    chosen, began = [rule for rule in RULES if all(word in f"{rule.file} {rule.name}" for word in asked.words)], time.monotonic()
+        raise SystemExit("\n".join(wrong))
+    chosen = [rule for rule in RULES if all(word in f"{rule.file} {rule.name}" for word in words)]
     with tempfile.TemporaryDirectory() as folder:
         (shared := Path(folder) / "shared").mkdir()
-        copies = [_Copy(Path(folder) / str(number), shared) for number in range(asked.jobs)]
+        copies = [_Copy(Path(folder) / str(number), shared) for number in range(jobs)]
         unnoticed = _unnoticed(chosen, copies, _PURE)
-        left_out = [rule for rule in unnoticed if asked.pure and rule.tests and copies[0].ends_with(rule.tests, _SPARK, "--co") == _GREEN]
-        if not asked.pure and unnoticed:
+        left_out = [rule for rule in unnoticed if is_pure and rule.tests and copies[0].ends_with(rule.tests, _SPARK, "--co") == _GREEN]
+        if not is_pure and unnoticed:
             with _spark_server(shared):
                 unnoticed = _unnoticed(unnoticed, copies[:1], _SPARK)
     survived = [rule for rule in unnoticed if rule not in left_out]
     print(*(f"SURVIVED  {rule.file}: {rule.name}: {rule.old!r}" for rule in survived), sep="\n")
-    noticed, seconds = len(chosen) - len(unnoticed), time.monotonic() - began
-    print(f"{len(chosen)} rules, {noticed} noticed, {len(survived)} survived, {len(left_out)} left to Spark; {seconds:.0f} s")
-    return 1 if survived else 0
+    return [
+        Figure(name="safety rules that were broken", value=len(chosen), at_least=1, holds_at_any_size=True),
+        Figure(name="noticed by a test", value=len(chosen) - len(unnoticed)),
+        Figure(name="left to tests with Spark", value=len(left_out)),
+        Figure(name="survived", value=len(survived), at_most=0, holds_at_any_size=True),
+    ]
+
+
+def _command(arguments: Sequence[str]) -> int:
+    asked = _parser().parse_args(arguments)
+    if asked.table:
+        write_page(RULES, ROOT)
+        return 0
+    return tell(main(*asked.words, jobs=asked.jobs, is_pure=asked.pure))
 
 
 def outdated(rules: Iterable[Rule], root: Path = ROOT) -> Iterator[str]:
@@ -193,4 +200,4 @@ def _parser() -> argparse.ArgumentParser:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(_command(sys.argv[1:]))

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from benchmarks.figures import Figure, alone
 from benchmarks.random_recipes import Recipe, draw
 from lakehouse.core.compaction.plan import CompactionPlan, plan_compaction
 from lakehouse.core.delta.commits import Commit
@@ -188,20 +189,24 @@ def _numbers(each: Compared) -> tuple[int, ...]:
     return done, each.files_removed, each.files_added, each.bytes_removed, each.commits, len(each.differences)
 
 
-def main(count: int = 200, seed: int = 1, first: int = 0) -> int:
-    """Prints every difference, and the table; 0 if there are none."""
+def main(count: int = 200, seed: int = 1, first: int = 0) -> list[Figure]:
+    """Every difference between what was planned and what was committed; prints them, and the table by features."""
     found: list[Compared] = []
     for each in compare_many(count, seed, first=first):
         found.append(each)
         told = f"{each.files} files, {each.files_removed} into {each.files_added} in {each.commits} commit(s)"
-        print(f"table {each.recipe.name}: {told}, {each.seconds:.1f} s", file=sys.stderr, flush=True)
+        print(f"  table {each.recipe.name}: {told}, {each.seconds:.1f} s", flush=True)
         for difference in each.differences:
             print(f"table {each.recipe.name} ({', '.join(each.recipe.features)}): {difference}", flush=True)
     print(table_of(found))
-    ties, seconds = sum(each.tied for each in found), sum(each.seconds for each in found)
-    print(f"{len(found)} tables in {seconds:.0f} s; in {ties} of them files of equal size changed places")
-    return 1 if any(each.differences for each in found) else 0
+    busy, wrong = sum(each.commits > 0 for each in found), sum(len(each.differences) for each in found)
+    return [
+        Figure(name=f"differences on {len(found)} random tables", value=wrong, row="P9", at_most=0, holds_at_any_size=True),
+        Figure(name="tables with something to do", value=busy, row="P9"),
+        Figure(name="files removed and added, as predicted", value=sum(each.files_removed + each.files_added for each in found), row="P9"),
+        Figure(name="tables in which files of equal size changed places", value=sum(each.tied for each in found), row="P9"),
+    ]
 
 
 if __name__ == "__main__":
-    sys.exit(main(*map(int, sys.argv[1:])))
+    sys.exit(alone(main))

@@ -10,9 +10,10 @@ import statistics
 import sys
 import tempfile
 import time
-from math import isnan
+from math import isnan, nan
 from pathlib import Path
 
+from benchmarks.figures import Figure, alone
 from lakehouse import Append, Compaction, Landing, Table
 from lakehouse.core.costs.measured_benefit import gain_of
 from lakehouse.core.declaration.compaction_policy import policy_for
@@ -29,8 +30,8 @@ _CORES = os.cpu_count() or 1
 _ROWS, _FILES, _LOOK_EVERY, _LOOK_SECONDS = 40_000, 4, 10, 15.0
 
 
-def main(writes: int = 60, budget_seconds: int = 200) -> int:
-    """Prints the slow-down at each look; 0 if the mean with upkeep on is under 7 %."""
+def main(writes: int = 60, budget_seconds: int = 200) -> list[Figure]:
+    """The mean slow-down of both tables."""
     found: dict[str, list[float]] = {_KEPT.key: [], _LEFT.key: []}
     with tempfile.TemporaryDirectory() as folder:
         settings = own_settings(Path(folder))
@@ -42,17 +43,17 @@ def main(writes: int = 60, budget_seconds: int = 200) -> int:
                     rows.write.format("delta").mode("append").save(lake.settings.table_uri(table.key))
                 if _is_due(lake):
                     compact(lake, spark, _KEPT)
-                if number % _LOOK_EVERY == 0:
+                if number % min(_LOOK_EVERY, writes) == 0:
                     for table in (_KEPT, _LEFT):
                         found[table.key].append(_slowdown(spark, lake, table))
                     print(f"after {number} writes: " + ", ".join(f"{key} {each[-1]:+.1%}" for key, each in found.items()), flush=True)
                 if time.monotonic() - began > budget_seconds:
                     break
             spark.stop()
-    known = {key: [value for value in each if not isnan(value)] for key, each in found.items()}
-    means = {key: statistics.mean(each) for key, each in known.items() if each}
-    print("mean slow-down against a file per core: " + ", ".join(f"{key} {mean:+.1%}" for key, mean in means.items()))
-    return 0 if means.get(_KEPT.key, 1.0) < 0.07 else 1
+    kept, left = ([value * 100 for value in each if not isnan(value)] for each in found.values())
+    beside = {"without upkeep": statistics.mean(left)} if left else {}
+    name = f"how much slower than a file per core, mean of {len(kept)} looks in {number} writes"
+    return [Figure(name=name, value=statistics.mean(kept or [nan]), unit="%", row="P7", at_most=7, samples=kept, peers=beside)]
 
 
 def _is_due(lake: Lake) -> bool:
@@ -81,4 +82,4 @@ def _slowdown(spark, lake: Lake, table: Table) -> float:
 
 
 if __name__ == "__main__":
-    sys.exit(main(*map(int, sys.argv[1:3])))
+    sys.exit(alone(main))

@@ -14,10 +14,7 @@ from lakehouse_tests.journeys.page import Page
 
 def main(url: str, home: str) -> int:
     """Prints, for every compaction that a sensor asked for, the seconds of each step; then their medians."""
-    page, rows = Page(url), []
-    for run in page.runs():
-        if run["status"] == "SUCCESS" and run["tags"].get("dagster/sensor_name") == "compaction_sensor":
-            rows.extend(_steps(page, run, Path(home)))
+    rows = steps_of(Page(url), Path(home))
     for row in rows:
         print(" ".join(f"{name} {value:6.2f}" if isinstance(value, float) else f"{value:32}" for name, value in row.items()))
     for name in ("to_start", "start_to_step", "step_to_commit", "optimize", "over_optimize"):
@@ -26,7 +23,13 @@ def main(url: str, home: str) -> int:
     return 0 if rows else 1
 
 
-def _steps(page: Page, run: dict, home: Path) -> list[dict]:
+def steps_of(page: Page, home: Path) -> list[dict]:
+    """The seconds of each step of every compaction that a sensor asked for and that succeeded."""
+    done = [run for run in page.runs() if run["status"] == "SUCCESS" and run["tags"].get("dagster/sensor_name") == "compaction_sensor"]
+    return [row for run in done for row in _run_steps(page, run, home)]
+
+
+def _run_steps(page: Page, run: dict, home: Path) -> list[dict]:
     events = page.ask(
         """query($id: ID!) { logsForRun(runId: $id) { ... on EventConnection { events { ... on MessageEvent { timestamp eventType }
         ... on MaterializationEvent { assetKey { path }

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import boto3
 
+from benchmarks.figures import Figure
 from benchmarks.s3_server import ask, served
 from lakehouse import Append, Compaction, Landing, Table
 from lakehouse.cli.context import LakeContext
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 BUCKET, FILES = "lake", 100
+LANDED = f"landed batch of {FILES} files"
 # The one table of the lake, which finds it here.
 events = Table(
     key="bronze/events",
@@ -72,8 +74,8 @@ class World:
                 raise SystemExit(f"{key}: {run.state}: {run.error}")
 
 
-def main(*arguments: str) -> int:
-    """Prints what each operation asks for."""
+def main(*arguments: str) -> list[Figure]:
+    """What each operation asks for; prints it."""
     names, as_json = [name for name in arguments if name != "--json"], "--json" in arguments
     with tempfile.TemporaryDirectory() as home, served() as endpoint:
         boto3.client("s3", region_name="us-east-1").create_bucket(Bucket=BUCKET)
@@ -84,7 +86,19 @@ def main(*arguments: str) -> int:
         print(json.dumps(found, indent=2))
     else:
         _print(found)
-    return 0
+    return [figure for each in found for figure in _figures(each)]
+
+
+def _figures(found: Mapping[str, Any]) -> Iterator[Figure]:
+    what, senders = found["operation"], ("ours", "spark")
+    total = sum(count for sender in senders for kind, count in found[sender].items() if kind != "LIST of logs")
+    peers = {f"{sender} {kind}": found[sender][kind] for sender in senders for kind in KINDS if found[sender][kind]}
+    yield Figure(name=f"requests of {what}", value=total, row="P14", peers=peers)
+    if what.startswith(LANDED):
+        asked = sum(found[sender][kind] for sender in senders for kind in ("GET", "HEAD"))
+        yield Figure(name=f"GET and HEAD for a file of {what}", value=asked / FILES, row="P14")
+        read = found["ours"]["GET"] / FILES
+        yield Figure(name=f"GET of ours for a file of {what}", value=read, row="P14", at_most=2)
 
 
 def _measured(endpoint: str, settings: Settings, names: Sequence[str]) -> Iterator[dict[str, Any]]:
@@ -152,10 +166,10 @@ OPERATIONS: Mapping[str, Callable[[World], type_of_step]] = {
     "lakehouse plan": _plan,
     "compaction of 10 files, engine": _engine_compaction,
     "compaction of 10 files, asset": _asset_compaction,
-    f"landed batch of {FILES} files, engine": _engine_batch,
-    f"landed batch of {FILES} files, asset": _asset_batch,
+    f"{LANDED}, engine": _engine_batch,
+    f"{LANDED}, asset": _asset_batch,
 }
 
 
 if __name__ == "__main__":
-    sys.exit(main(*sys.argv[1:]))
+    main(*sys.argv[1:])

@@ -1,4 +1,4 @@
-"""A whole compaction (plan, OPTIMIZE, comparison of all rows) against a bare OPTIMIZE of an identical copy, turn and turn about.
+"""A whole compaction (plan, OPTIMIZE, comparison of all rows) against a bare OPTIMIZE and deltalake's, of identical copies, in turn.
 
 `python -m benchmarks.throughput [files] [partitions] [repeats] [rows]`, on a lake and a server of its own; 1 partition is a table without,
 `rows` are those of a file.
@@ -15,7 +15,9 @@ from typing import TYPE_CHECKING
 import numpy
 import pyarrow
 import pyarrow.parquet
+from deltalake import DeltaTable
 
+from benchmarks.figures import Figure, alone, middle, ratio
 from lakehouse import Append, Compaction, Landing, Table
 from lakehouse.engine.compaction.run import compact
 from lakehouse.engine.lake import Lake, open_lake
@@ -33,20 +35,23 @@ ONE_FILE = Compaction(target_file_bytes=1024 * 1024 * 1024, min_small_files=2, s
 _WARM_UP = 6
 
 
-def main(files: int = 1000, partitions: int = 1, repeats: int = 11, rows_per_file: int = 200) -> int:
-    """Prints the seconds of each run and the ratio of the medians; 1 if a bare OPTIMIZE was faster."""
+def main(files: int = 1000, partitions: int = 1, repeats: int = 11, rows_per_file: int = 200) -> list[Figure]:
+    """The seconds of a compaction, those of a bare OPTIMIZE and of deltalake's, and the ratio of the first two."""
     with tempfile.TemporaryDirectory() as home:
         settings = own_settings(Path(home))
         with server.supervised(settings):
             lake, spark = open_lake(settings), connect(settings)
             _make(spark, Path(settings.table_uri("bronze/base")), files, partitions, rows_per_file)
-            rows = [_both(lake, spark, number) for number in range(_WARM_UP + repeats)][_WARM_UP:]
-    ours, bare = median(whole for whole, *_ in rows), median(bare for *_, bare in rows)
-    for whole, optimize, verify, alone in rows:
-        print(f"compact {whole:6.2f} s (OPTIMIZE {optimize:.2f}, comparison {verify:.2f}); bare OPTIMIZE {alone:6.2f} s")
-    shape = f"{files} files of {rows_per_file} rows in {partitions} partition(s)"
-    print(f"{shape}: compact {ours:.2f} s, bare OPTIMIZE {bare:.2f} s, throughput {bare / ours:.2f}")
-    return 0 if bare >= ours else 1
+            rounds = [_round(lake, spark, number) for number in range(min(_WARM_UP, repeats) + repeats)][-repeats:]
+    seconds = {name: [each[name] for each in rounds] for name in rounds[0]}
+    shape = f"{files:,} files of {rows_per_file:,} rows in {partitions} partition(s)"
+    beside = {"bare OPTIMIZE": median(seconds["bare"]), "deltalake optimize.compact": median(seconds["deltalake"])}
+    return [
+        middle(f"a compaction of {shape}", seconds["ours"], unit="s", row="P5", peers=beside),
+        middle("its comparison of all rows, after the commit", seconds["verify"], unit="s", row="P5"),
+        ratio("throughput over that of a bare OPTIMIZE", seconds["bare"], seconds["ours"], row="P5", at_least=1.0),
+        ratio("throughput over that of deltalake, which compares no row", seconds["deltalake"], seconds["ours"], row="P5"),
+    ]
 
 
 def _make(spark: "SparkSession", folder: Path, files: int, partitions: int, rows_per_file: int) -> None:
@@ -66,29 +71,31 @@ def _make(spark: "SparkSession", folder: Path, files: int, partitions: int, rows
     spark.sql(f"CONVERT TO DELTA parquet.{statements.quote(str(folder))}{partitioned}")
 
 
-def _both(lake: Lake, spark: "SparkSession", number: int) -> tuple[float, float, float, float]:
-    """Seconds of a compaction, of its two parts, and of a bare OPTIMIZE; which of both comes first alternates."""
-    parts: dict[str, tuple[float, ...]] = {}
-    for name in ("ours", "bare") if number % 2 else ("bare", "ours"):
-        key = f"bronze/{name}{number}"
+def _round(lake: Lake, spark: "SparkSession", number: int) -> dict[str, float]:
+    """Seconds of each way to compact a copy of the table; which of them comes first changes from round to round."""
+    ways = ("ours", "bare", "deltalake")
+    seconds: dict[str, float] = {}
+    for way in (*ways[number % 3 :], *ways[: number % 3]):
+        key = f"bronze/{way}{number}"
         uri = lake.settings.table_uri(key)
         shutil.copytree(lake.settings.table_uri("bronze/base"), uri)
-        spark.read.format("delta").load(uri).limit(1).collect()  # both find the table's newest version in memory
+        spark.read.format("delta").load(uri).limit(1).collect()  # both that use Spark find the table's newest version in memory
         started = time.monotonic()
-        if name == "bare":
+        if way == "bare":
             spark.sql(f"OPTIMIZE {statements.path_table(uri)}")
-            parts[name] = (time.monotonic() - started,)
+        elif way == "deltalake":
+            DeltaTable(uri).optimize.compact()
         else:
             source = Landing(prefix="landing/", format="json", schema="id BIGINT")
             outcome = compact(lake, spark, Table(key=key, source=source, write=Append(), compaction=ONE_FILE))
-            parts[name] = (time.monotonic() - started, outcome.seconds_optimize, outcome.seconds_verify)
+            seconds["verify"] = outcome.seconds_verify
+        seconds[way] = time.monotonic() - started
         facts = lake.facts(key)
         assert facts is not None
-        print(f"  {name} {number}: {parts[name][0]:.2f} s, {facts.snapshot.file_count} file(s) left", flush=True)
+        print(f"  {way} {number}: {seconds[way]:.2f} s, {facts.snapshot.file_count} file(s) left", flush=True)
         shutil.rmtree(uri)
-    whole, optimize, verify = parts["ours"]
-    return whole, optimize, verify, parts["bare"][0]
+    return seconds
 
 
 if __name__ == "__main__":
-    sys.exit(main(*map(int, sys.argv[1:])))
+    sys.exit(alone(main))

@@ -10,11 +10,11 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
+from benchmarks.figures import Figure, alone, growth
 from benchmarks.s3_server import PREFIX, ask, served
 from lakehouse.core.declaration.table import Append, Landing, Table
 from lakehouse.core.settings import parse_settings
@@ -29,21 +29,26 @@ MOST_GROWTH = 1.5
 _SCHEMA = "id BIGINT, day STRING"
 
 
-def main(*counts: int) -> int:
-    """Prints a line for each number of tables; 1 if the requests grow faster than the tables."""
-    each: list[float] = []
+def main(*counts: int) -> list[Figure]:
+    """Requests for a table and seconds, by the number of tables."""
+    seconds, requests = list[tuple[float, float]](), list[tuple[float, float]]()
     with served() as endpoint:
         for count in counts or COUNTS:
-            seconds, requests = _measured(endpoint, count)
-            each.append(sum(requests.values()) / count)
-            kinds = ", ".join(f"{name} {number:,}" for name, number in sorted(requests.items()))
-            print(f"{count:4} tables of {FILES} files: {seconds:7.1f} s, {sum(requests.values()):8,} requests ({kinds})", flush=True)
-    grown = each[-1] / each[0]
-    print(f"goal: at most {MOST_GROWTH} times the requests for a table: {grown:.2f} times")
-    return int(grown > MOST_GROWTH)
+            took, asked = _measured(endpoint, count)
+            seconds.append((count, took))
+            requests.append((count, asked.total()))
+            kinds = ", ".join(f"{name} {number:,}" for name, number in sorted(asked.items()))
+            print(f"  {count:4} tables of {FILES} files: {took:7.1f} s, {asked.total():8,} requests ({kinds})", flush=True)
+    each = [total / count for count, total in requests]
+    grown = f"requests for a table of {FILES} files, {requests[-1][0]:,} tables over {requests[0][0]:,}"
+    return [
+        Figure(name=grown, value=each[-1] / each[0], unit="times", at_most=MOST_GROWTH, row="P13"),
+        growth("requests of a vacuum, by tables", requests, size_of="tables", unit="requests"),
+        growth("seconds of a vacuum, by tables", seconds, size_of="tables"),
+    ]
 
 
-def _measured(endpoint: str, count: int) -> tuple[float, Mapping[str, int]]:
+def _measured(endpoint: str, count: int) -> tuple[float, Counter[str]]:
     tables = [
         Table(key=f"bronze/t{number:03}", source=Landing(prefix=f"landing/t{number:03}/", format="json", schema=_SCHEMA), write=Append())
         for number in range(count)
@@ -57,7 +62,7 @@ def _measured(endpoint: str, count: int) -> tuple[float, Mapping[str, int]]:
         patches.enter_context(patch.object(run, "hold", lambda *_, **__: contextlib.nullcontext()))
         patches.enter_context(patch.object(run, "agreed", lambda *arguments: [*arguments[-1]]))
         before, began, facts = Counter(lake.store.requests), time.perf_counter(), LakeFacts(lake, tables)
-        gone = sum(run.vacuum(facts, _nobody, table, mode="INVENTORY").past.deleted_files for table in tables)
+        gone = sum(run.vacuum(facts, _nobody, table, mode="INVENTORY").record.deleted_files for table in tables)
         if gone != count * FILES // 5:
             raise SystemExit(f"{gone} files are gone, {count * FILES // 5} were to go")
         return time.perf_counter() - began, lake.store.requests - before
@@ -68,4 +73,4 @@ def _nobody() -> Any:
 
 
 if __name__ == "__main__":
-    sys.exit(main(*map(int, sys.argv[1:])))
+    sys.exit(alone(main))

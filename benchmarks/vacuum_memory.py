@@ -4,18 +4,19 @@
 are counted and left to the next: three times as many must take no more. Files of the log, live or removed, are held as long as the log is.
 """
 
-import json
-import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Iterator
 from itertools import chain
 from pathlib import Path
+from unittest.mock import patch
 
 import pyarrow.parquet as pq
 
 from benchmarks.big_log import KEY, build
+from benchmarks.figures import Figure, alone
+from benchmarks.fresh import fresh
 from lakehouse import Append, Landing, Table
 from lakehouse.core.inventory import StoredObject
 from lakehouse.core.settings import parse_settings
@@ -52,46 +53,44 @@ class Listed(DiskStore):
             yield f"day={number % 1_000:04}/part-{number % 100_000:05}-0b4e1d6c-4d0c-4a3f-9a58-{number:012x}.c000.snappy.parquet"
 
 
-def main(*orphans: int) -> int:
-    """Prints the figures; 1 if more files take more memory than the bound of one vacuum, or a plan takes more than its goal."""
-    peaks = [_measured(orphans=count, files=10, tombstones=0) for count in orphans or ORPHANS]
-    _measured(orphans=0, files=IN_LOG, tombstones=0)
-    _measured(orphans=0, files=10, tombstones=IN_LOG)
-    kept = max(peaks) <= MOST_BYTES and peaks[-1] <= peaks[0] * MOST_GROWTH
-    print(f"goals: at most {MOST_BYTES / 1e6:.0f} MB, and {MOST_GROWTH} times that of the first for the last: {'' if kept else 'not '}kept")
-    return 0 if kept else 1
+def main(*orphans: int) -> list[Figure]:
+    """The memory of a plan, by what lies in the folder; files of the log are fewer by as much as a smoke run's orphans are."""
+    counts = orphans or ORPHANS
+    in_log = min(IN_LOG, counts[-1])
+    peaks = [_measured(orphans=count, files=10, tombstones=0) for count in counts]
+    live, removed = _measured(orphans=0, files=in_log, tombstones=0), _measured(orphans=0, files=10, tombstones=in_log)
+    largest, grown = f"a plan beside {counts[-1]:,} files in no log", f"the same over {counts[0]:,} such files"
+    return [
+        Figure(name=largest, value=peaks[-1] / 1e6, unit="MB", at_most=MOST_BYTES / 1e6),
+        Figure(name=grown, value=peaks[-1] / (peaks[0] or 1), unit="times", at_most=MOST_GROWTH),
+        Figure(name=f"a plan of {in_log:,} live files", value=live / 1e6, unit="MB"),
+        Figure(name=f"a plan of {in_log:,} removed files", value=removed / 1e6, unit="MB"),
+    ]
 
 
-def measure(root: Path, orphans: int) -> None:
-    """Prints what the plan of a FULL vacuum of the table below `root` took, as JSON."""
-    lake_settings = parse_settings({"LAKEHOUSE_ROOT": str(root), "LAKEHOUSE_REPLAY": "off"}, base=root)
-    store = Listed(root)
+def measure(root: str, orphans: int) -> dict[str, float]:
+    """What the plan of a FULL vacuum of the table below `root` takes."""
+    lake_settings = parse_settings({"LAKEHOUSE_ROOT": root, "LAKEHOUSE_REPLAY": "off"}, base=Path(root))
+    store = Listed(Path(root))
     store.orphans = orphans
-    table_facts.SETTLED_MS = now_ms()  # the log's deletion vectors are listed nowhere
     lake, before, began = Lake(settings=lake_settings, store=store), _bytes("VmHWM"), time.perf_counter()
-    found = plan(LakeFacts(lake, [BIG]), BIG, mode="FULL")
+    with patch.object(table_facts, "SETTLED_MS", now_ms()):  # the log's deletion vectors are listed nowhere
+        found = plan(LakeFacts(lake, [BIG]), BIG, mode="FULL")
     assert found is not None
-    document = {"planned": found.file_count, "left": found.left_count, "seconds": time.perf_counter() - began}
-    print(json.dumps({**document, "before_bytes": before, "peak_bytes": _bytes("VmHWM")}))
+    seconds = time.perf_counter() - began
+    return {"planned": found.file_count, "left": found.left_count, "seconds": seconds, "grown": _bytes("VmHWM") - before}
 
 
-def _measured(*, orphans: int, files: int, tombstones: int) -> int:
+def _measured(*, orphans: int, files: int, tombstones: int) -> float:
     with tempfile.TemporaryDirectory() as folder:
-        build(Path(folder), files=files, tombstones=tombstones, commits=0)
-        done = subprocess.run(
-            [sys.executable, "-m", "benchmarks.vacuum_memory", "--measure", folder, str(orphans)],
-            capture_output=True,
-            text=True,
-            check=True,
-        )
-    found = json.loads(done.stdout)
-    grown = found["peak_bytes"] - found["before_bytes"]
+        build(folder, files=files, tombstones=tombstones, commits=0)
+        found = fresh(measure, folder, orphans)
     print(
         f"{orphans:9,} orphans, {files:7,} live, {tombstones:7,} removed: {found['planned']:9,} planned, {found['left']:9,} left, "
-        f"{found['seconds']:5.1f} s, {grown / 1e6:4.0f} MB, {grown / (orphans + files + tombstones):5.0f} bytes each",
+        f"{found['seconds']:5.1f} s, {found['grown'] / 1e6:4.0f} MB, {found['grown'] / (orphans + files + tombstones):5.0f} bytes each",
         flush=True,
     )
-    return grown
+    return found["grown"]
 
 
 def _bytes(field: str) -> int:
@@ -100,6 +99,4 @@ def _bytes(field: str) -> int:
 
 
 if __name__ == "__main__":
-    if sys.argv[1:2] == ["--measure"]:
-        sys.exit(measure(Path(sys.argv[2]), int(sys.argv[3])))
-    sys.exit(main(*map(int, sys.argv[1:])))
+    sys.exit(alone(main))

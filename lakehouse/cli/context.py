@@ -4,6 +4,7 @@ import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 import click
@@ -79,6 +80,8 @@ def open_tables(wanted: Sequence[str]) -> tuple[LakeContext, list[Table]]:
     keys = list[str]()
     for word in wanted:
         if not is_address(word):
+            if word not in tables and Path(word, "_delta_log").is_dir():
+                raise Refused(f"table {word!r} is not declared; did you mean the folder ./{word}?")
             keys.append(word)
             continue
         address = parse_address(word, base=os.getcwd())

@@ -74,16 +74,24 @@ def main(command: list[str]) -> int:
     while (code := child.poll()) is None:
         readable, _, _ = select.select([0], [], [], 0.2)
         if readable and os.read(0, 1024) == b"":
+            _log("nobody wants the command any more; it is interrupted")
             os.killpg(os.getpgrp(), signal.SIGINT)  # all of them, as a terminal does
             _wait_until(lambda: child.poll() is not None, _COMMAND_SECONDS)
             _wait_until(lambda: group_members(os.getpgrp()) == [os.getpid()], _REST_SECONDS)
             code = 0
             break
+    else:
+        _log(f"the command ended by itself with exit code {code}" + (f" (signal {signal.Signals(-code).name})" if code < 0 else ""))
     for pid in group_members(os.getpgrp()):
         if pid != os.getpid():
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
     return code
+
+
+def _log(sentence: str) -> None:
+    """Into the command's own log: who reads why it ended looks there."""
+    print(f"supervisor: {sentence}", file=sys.stderr, flush=True)
 
 
 def _as_child() -> None:

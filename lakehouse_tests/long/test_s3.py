@@ -1,7 +1,9 @@
-"""The write path on S3, as moto speaks it: landed, merged, compacted; and two writers at once."""
+"""The write path on S3, as moto speaks it: landed, merged, compacted, streams of changes; and two writers at once."""
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
+from random import Random
 from typing import TYPE_CHECKING
 
 import pytest
@@ -11,6 +13,8 @@ from lakehouse.engine.compaction.run import compact
 from lakehouse.engine.ingest.write import write_table
 from lakehouse.engine.lake import open_lake
 from lakehouse.engine.spark.sessions import connect
+from lakehouse_tests.change_streams import differences, draw_stream, load_with_kills
+from lakehouse_tests.engine.changes.test_apply import CHOSEN
 from lakehouse_tests.engine.example import event, events, land, rows_of, states
 from lakehouse_tests.engine.test_races import race
 from lakehouse_tests.s3_servers import lake_on_s3
@@ -42,6 +46,15 @@ def test_landed_files_are_loaded_merged_and_compacted_once(on_s3: Settings) -> N
     assert (outcome.files_removed, outcome.files_added, outcome.rows_verified) == (2, 1, 4)
     assert outcome.bytes_removed == outcome.plan.bytes_removed
     assert not compact(lake, spark, events).plan.bins
+
+
+@pytest.mark.parametrize(("seed", "source", "write"), CHOSEN)
+def test_a_stream_of_changes_with_kills_between_is_a_dictionary(on_s3: Settings, seed: int, source: str, write: str) -> None:
+    settings = replace(on_s3, root=f"{on_s3.root}/{source}")
+    lake, stream = open_lake(settings), draw_stream(seed, source, write)
+    stream.land(lake)
+    load_with_kills(lake, connect(settings), stream, Random(seed))  # nothing secret
+    assert differences(stream, lake) == []
 
 
 def test_two_clients_of_sixty_appends_each_lose_no_row(on_s3: Settings, new_client: Callable[..., "subprocess.Popen[str]"]) -> None:

@@ -109,14 +109,16 @@ def test_a_closed_pipe_interrupts_the_command_and_ends_what_it_left_behind() -> 
         assert supervisor.stdin is not None and supervisor.stderr is not None
         assert supervisor.stderr.readline() == "begun\n"
         supervisor.stdin.close()
-        assert supervisor.stderr.readline() == "interrupted\n"
+        said = {supervisor.stderr.readline() for _ in range(2)}
+        assert said == {"interrupted\n", "supervisor: nobody wants the command any more; it is interrupted\n"}
         wait_until("the end of the stubborn child", lambda: group_members(supervisor.pid) in ([], [supervisor.pid]))
         assert supervisor.wait() == 0
 
 
 def test_a_command_that_ends_by_itself_is_told_by_its_exit_code() -> None:
     with supervisor_of("import sys; sys.exit(7)") as supervisor:
-        assert supervisor.wait() == 7
+        assert supervisor.wait() == 7 and supervisor.stderr is not None
+        assert supervisor.stderr.read() == "supervisor: the command ended by itself with exit code 7\n"
 
 
 def test_a_killed_supervisor_takes_its_command_with_it() -> None:

@@ -34,6 +34,8 @@ _DEFAULTS = {"LAKEHOUSE_SPARK": "local[2]", "LAKEHOUSE_REPLAY": "off"}
 _SPARK = "lakehouse_spark"
 _spark = cache(spark_resource)  # that of all calls: the assets of one job may not have two resources of one name
 _URI_KEYS = ("dagster/uri", "uri")
+# Where Delta tables lie. Source: Delta Lake 4.4.0, docs, "Storage configuration"
+_STORAGES = ("s3", "file:", "gs:", "abfs", "wasb", "adl:", "hdfs:", "dbfs:", "oci:", "cos")
 _APART = "one of them in a call of its own, with another layer"
 VACUUM_CRON = "0 5 * * *"
 
@@ -63,7 +65,10 @@ def maintain(
     settings = _settings(start)
     found = dict[str, Table]()
     for asset_key, uri, pool in _written(tables):
-        address = parse_address(uri, base=start)
+        try:
+            address = parse_address(uri, base=start)
+        except Refused as refused:
+            raise Refused(f"maintain: asset {asset_key.to_user_string()}: {refused}; without it, give maintain the other assets") from None
         adopted = Adopted(uri=address, writers=writers, orphans=orphans, asset_key=tuple(asset_key.path), pool=pool)
         key = key_of(f"/{layer}/{'_'.join(asset_key.path)}", ())
         if (other := found.get(key)) and isinstance(other.write, Adopted):
@@ -119,10 +124,13 @@ def _written(tables: Mapping[str, str] | Iterable[Any]) -> Iterable[tuple[dg.Ass
 
 
 def _uri_in(metadata: Mapping[str, Any]) -> str | None:
-    """The address of a table in an asset's metadata; what lies in a warehouse or at a web address is none."""
+    """The address of a table in an asset's metadata; what lies in a warehouse or at a web address is none.
+
+    A table in a storage that is not served has an address, so that it is refused, and not left out without a word.
+    """
     for name in _URI_KEYS:
         value = metadata.get(name)
         text = value.value if isinstance(value, dg.MetadataValue) else value
-        if isinstance(text, str | Path) and ("://" not in str(text) or str(text).startswith(("s3", "file:"))):
+        if isinstance(text, str | Path) and ("://" not in str(text) or str(text).startswith(_STORAGES)):
             return str(text)
     return None

@@ -49,6 +49,8 @@ def test_a_relative_address_starts_where_the_person_is(terminal: Terminal, wareh
     monkeypatch.chdir(warehouse)
     [orders] = terminal.json("health", "./sales/orders")
     assert orders["uri"] == os.path.join(os.getcwd(), "sales/orders")
+    said = "table 'sales/orders' is not declared; did you mean the folder ./sales/orders?"
+    assert said in terminal.run("health", "sales/orders").stderr
 
 
 def test_a_declared_table_is_the_same_by_its_key_and_by_its_address(told: Terminal) -> None:

@@ -12,6 +12,7 @@ SPELLED = {
     "../orders": "/orders",
     "file:///data/orders": "/data/orders",
     "file:/data/my orders": "/data/my orders",
+    "file:///data/a@b": "/data/a@b",
     "s3://bucket/a/orders/": "s3://bucket/a/orders",
     "s3a://bucket/a/d=1/Orders": "s3://bucket/a/d=1/Orders",
     "s3n://bucket": "s3://bucket",

@@ -102,7 +102,11 @@ def test_a_graph_is_an_asset_like_any_other() -> None:
 REFUSED: dict[str, tuple[Any, str]] = {
     "nothing to maintain": ([elsewhere, plain], "no asset has dagster/uri or uri in its metadata"),
     "no asset": ([object()], "is no asset"),
-    "no address": ({"orders": "gs://b/t"}, "accepted: a folder, file:///folder or s3://"),
+    "no address": ({"orders": "gs://b/t"}, "asset orders: .*accepted: a folder, file:///folder or s3://"),
+    "a storage that is not served": (
+        [dg.AssetSpec("orders", metadata={"uri": "abfss://c@a/t"})],
+        "asset orders: .* without it, give maintain",
+    ),
     "one table twice": ({"a": "w/t", "b": "w/t"}, "are both"),
     "two asset keys of one key": ({"sales/orders": "w/a", "sales_orders": "w/b"}, "sales/orders and sales_orders would both be"),
     "a table inside another": ({"a": "w/t", "b": "w/t/inside/b"}, "in the folder of"),

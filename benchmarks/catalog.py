@@ -1,0 +1,40 @@
+"""The benchmarks that `make bench` runs, quick ones first, each alone in a process of its own."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Benchmark:
+    """A module of this folder whose `main(…)` gives figures.
+
+    `seconds` is how long it takes on two cores, for the estimate until it is recorded; with the arguments `smoke` it takes a few.
+    """
+
+    name: str
+    seconds: float
+    smoke: Sequence[Any]
+    starts_spark: bool = True
+
+
+BENCHMARKS = (
+    Benchmark(name="big_log", seconds=150, smoke=(1, 200), starts_spark=False),
+    Benchmark(name="inventory", seconds=60, smoke=(100, 200), starts_spark=False),
+    Benchmark(name="vacuum_lake", seconds=180, smoke=(1,), starts_spark=False),
+    Benchmark(name="vacuum_memory", seconds=120, smoke=(100, 200), starts_spark=False),
+    Benchmark(name="fleet", seconds=120, smoke=(4,), starts_spark=False),
+    Benchmark(name="requests", seconds=120, smoke=("lakehouse plan",)),
+    Benchmark(name="landing", seconds=200, smoke=(4, 5)),
+    Benchmark(name="mutants", seconds=1_200, smoke=("lakehouse/core/text.py",)),
+    Benchmark(name="throughput", seconds=120, smoke=(8, 1, 1, 20)),
+    Benchmark(name="changes", seconds=500, smoke=(2_000, 2)),
+    Benchmark(name="calibration", seconds=200, smoke=(1, 1)),
+    Benchmark(name="read_slowdown", seconds=300, smoke=(1, 1)),
+    Benchmark(name="beside_writers", seconds=300, smoke=(3,)),
+    Benchmark(name="vacuum", seconds=900, smoke=(200,)),
+    Benchmark(name="random_tables", seconds=1_500, smoke=(1,)),
+    Benchmark(name="four_weeks", seconds=200, smoke=(1,)),
+    Benchmark(name="eight_weeks", seconds=2_400, smoke=(1,)),
+)
+NAMES = tuple(benchmark.name for benchmark in BENCHMARKS)

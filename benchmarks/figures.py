@@ -1,0 +1,118 @@
+"""Figures: a measured number with its goal, the numbers that it is compared to, and how far its repetitions lie apart."""
+
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from math import comb, isnan, log, nan
+from statistics import linear_regression, median
+
+# Cost grows no faster than the number of things that it is for, but for this much.
+MOST_EXPONENT = 1.1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Figure:
+    """One measured number.
+
+    `row` names the promise that the figure is held against (see `rows.py`). `peers` are measured in the same run, in the same unit.
+    `samples` are the repetitions behind `value`; `points` are (size, value) pairs, where the value is how it grows with `size_of`.
+    A figure that `holds_at_any_size` is judged in smoke runs, too: it tells whether the result is right, and not how fast it came.
+    """
+
+    name: str
+    value: float
+    unit: str = ""
+    row: str = ""
+    at_most: float | None = None
+    at_least: float | None = None
+    peers: Mapping[str, float] = field(default_factory=dict)
+    samples: Sequence[float] = ()
+    points: Sequence[Sequence[float]] = ()
+    size_of: str = ""
+    point_unit: str = ""
+    holds_at_any_size: bool = False
+
+    @property
+    def met(self) -> bool | None:
+        """Whether the goal is met; None where the figure has none."""
+        if self.at_most is None and self.at_least is None:
+            return None
+        return (self.at_most is None or self.value <= self.at_most) and (self.at_least is None or self.value >= self.at_least)
+
+    @property
+    def goal(self) -> str:
+        """The goal in words, or nothing."""
+        parts = [("at most", self.at_most), ("at least", self.at_least)]
+        return ", ".join(f"{words} {number_text(bound, self.unit)}" for words, bound in parts if bound is not None)
+
+    @property
+    def sentence(self) -> str:
+        """The figure as a benchmark prints it."""
+        beside = [f"{name} {number_text(value, self.unit)}" for name, value in self.peers.items()]
+        spread = [f"{spread_text(self)}"] if self.samples else []
+        goal = [f"goal {self.goal}: {'met' if self.met else 'missed'}"] if self.goal else []
+        notes = "; ".join([*beside, *spread, *goal])
+        return f"{self.row:<4}{self.name}: {number_text(self.value, self.unit)}" + (f" ({notes})" if notes else "")
+
+
+def middle(name: str, samples: Sequence[float], **more: object) -> Figure:
+    """The median of repetitions."""
+    return Figure(name=name, value=median(samples), samples=tuple(samples), **more)  # type: ignore[arg-type]
+
+
+def ratio(name: str, above: Sequence[float], below: Sequence[float], **more: object) -> Figure:
+    """The median of the ratios of measurements that were made in turn: pairs drift together with the machine."""
+    return middle(name, [one / other for one, other in zip(above, below, strict=True)], unit="times", **more)
+
+
+def growth(name: str, points: Sequence[tuple[float, float]], *, size_of: str, unit: str = "s", row: str = "P13") -> Figure:
+    """The exponent of a cost that grows as a power of size: least squares on the logarithms. A fixed cost makes it smaller.
+
+    Of one size alone, as in smoke runs, the exponent is not a number.
+    """
+    if len(points) < 2:
+        return Figure(name=name, value=nan, row=row, points=tuple(points), size_of=size_of, point_unit=unit)
+    slope = linear_regression([log(size) for size, _ in points], [log(cost) for _, cost in points]).slope
+    return Figure(name=name, value=slope, row=row, at_most=MOST_EXPONENT, points=tuple(points), size_of=size_of, point_unit=unit)
+
+
+def interval(samples: Sequence[float]) -> tuple[float, float]:
+    """Between which two samples the true median lies, in 95 of 100 cases; the least and the largest where there are too few to say.
+
+    Source: the binomial confidence interval of a quantile, which asks nothing of how the samples are distributed.
+    """
+    ordered, rank = sorted(samples), 0
+    while 2 * (rank + 1) < len(ordered) and _outside(len(ordered), rank + 1) <= 0.05:
+        rank += 1
+    return ordered[rank], ordered[-1 - rank]
+
+
+def _outside(count: int, rank: int) -> float:
+    return 2 * sum(comb(count, below) for below in range(rank + 1)) / 2**count
+
+
+def spread_text(figure: Figure) -> str:
+    """How far the repetitions lie apart."""
+    low, high = interval(figure.samples)
+    return f"{number_text(low, figure.unit)} to {number_text(high, figure.unit)}, {len(figure.samples)} runs"
+
+
+def number_text(value: float, unit: str) -> str:
+    """Three significant digits, and the unit."""
+    if isnan(value):
+        return "unknown"
+    size = abs(value)
+    text = f"{value:,.0f}" if size >= 100 or value == int(value) else f"{value:.{1 if size >= 10 else 2 if size >= 1 else 3}f}"
+    return f"{text} {unit}".rstrip()
+
+
+def tell(figures: Sequence[Figure], *, smoke: bool = False) -> int:
+    """Prints the figures; 1 if one misses its goal, which in a smoke run only those can that hold at any size."""
+    for figure in figures:
+        print(figure.sentence, flush=True)
+    return int(any(figure.met is False for figure in figures if figure.holds_at_any_size or not smoke))
+
+
+def alone(benchmark: Callable[..., Sequence[Figure]]) -> int:
+    """Runs one benchmark with the numbers of the command line, and records nothing."""
+    return tell(benchmark(*map(int, sys.argv[1:])))

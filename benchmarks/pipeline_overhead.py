@@ -1,0 +1,158 @@
+"""A day of flights from landing to gold: this pipeline against bare Spark statements that make the same tables, in turn.
+
+`python -m benchmarks.pipeline_overhead [DAYS]`. Three lakes on one server land the same files. One takes them with bare statements (a read,
+a MERGE, an overwrite, as a team writes them; it knows which files are new), one with the engine (exactly once, with quarantine and facts),
+and one through Dagster's assets in this process (with checks, observations and events, too). The first days warm the server up.
+"""
+
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+from datetime import datetime
+from pathlib import Path
+from statistics import median
+from typing import TYPE_CHECKING
+
+from deltalake import DeltaTable
+
+from benchmarks.figures import Figure, alone, middle, ratio
+from lakehouse import Landing, Merge, Overwrite, Table
+from lakehouse.cli.dagster_runs import open_recorder
+from lakehouse.engine.ingest.write import write_table
+from lakehouse.engine.lake import Lake, open_lake
+from lakehouse.engine.spark import statements
+from lakehouse.engine.spark.sessions import connect
+from lakehouse.replay.play import play
+from lakehouse.runtime import server
+from lakehouse.tables import bronze, gold, silver
+from lakehouse_tests.conftest import own_settings
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+START, WARM_UP = datetime(2013, 1, 1), 3
+TABLES = (bronze.airlines, bronze.flight_events, bronze.weather, silver.flights, silver.weather, gold.carrier_daily, gold.route_delays)
+KEYS = [table.key for table in TABLES]
+MOST_TIMES = 1.2
+type_of_batch = Callable[[], object]
+
+
+def main(days: int = 9) -> list[Figure]:
+    """Seconds of a day's batch by each way, and the ratios to the bare statements."""
+    with tempfile.TemporaryDirectory() as home, ExitStack() as stack:
+        settings = own_settings(Path(home), LAKEHOUSE_SPARK_MEMORY="2g", LAKEHOUSE_TABLES="lakehouse.tables")
+        stack.enter_context(server.supervised(settings))
+        own = {way: replace(settings, root=f"{home}/{way}") for way in ("bare", "engine", "assets")}
+        lakes, spark = {way: open_lake(its) for way, its in own.items()}, connect(settings)
+        recorder, bare = stack.enter_context(open_recorder(own["assets"])), BareBatches(lakes["bare"], spark)
+        ways: dict[str, type_of_batch] = {
+            "bare": bare.run,
+            "engine": lambda: [write_table(lakes["engine"], spark, table) for table in TABLES],
+            "assets": lambda: _succeeded(recorder.materialize(KEYS)),
+        }
+        rounds = [_round(lakes, ways, number) for number in range(min(WARM_UP, days) + days)][-days:]
+        differing = sum(_rows(lakes["bare"], table) != _rows(lakes[way], table) for table in TABLES[-2:] for way in ("engine", "assets"))
+        spark.stop()
+    seconds = {way: [each[way] for each in rounds] for way in ways}
+    beside = {"bare statements": median(seconds["bare"]), "the engine alone, without Dagster": median(seconds["engine"])}
+    return [
+        middle("a day of flights from landing to gold, through Dagster's assets", seconds["assets"], unit="s", row="P10", peers=beside),
+        ratio("the engine over bare statements", seconds["engine"], seconds["bare"], row="P10", at_most=MOST_TIMES),
+        ratio("Dagster's assets over bare statements", seconds["assets"], seconds["bare"], row="P10", at_most=MOST_TIMES),
+        Figure(name="gold tables that differ between the ways", value=differing, row="P10", at_most=0, holds_at_any_size=True),
+    ]
+
+
+def _round(lakes: dict[str, Lake], ways: dict[str, type_of_batch], number: int) -> dict[str, float]:
+    seconds: dict[str, float] = {}
+    for lake in lakes.values():
+        play(lake.store, lake.settings.home, start=START, hours=24)
+    names = [*ways]
+    for way in (*names[number % 3 :], *names[: number % 3]):
+        began = time.monotonic()
+        ways[way]()
+        seconds[way] = time.monotonic() - began
+    print("  " + ", ".join(f"{way} {seconds[way]:.1f} s" for way in names), flush=True)
+    return seconds
+
+
+def _succeeded(runs: Sequence[object]) -> None:
+    for run in runs:
+        if getattr(run, "state", "done") != "done":
+            raise SystemExit(f"a run failed: {run}")
+
+
+def _rows(lake: Lake, table: Table) -> object:
+    """The rows of a gold table, in an order of their own; those of ours have no columns beside them."""
+    frame = DeltaTable(lake.settings.table_uri(table.key)).to_pandas()
+    names = sorted(name for name in frame.columns if not name.startswith("_"))
+    return sorted(map(str, frame[names].itertuples(index=False)))
+
+
+class BareBatches:
+    """The same tables by the statements that a team writes first: no ledger, no quarantine, no check, no retry."""
+
+    def __init__(self, lake: Lake, spark: "SparkSession") -> None:
+        self._lake, self._spark, self._loaded = lake, spark, set[str]()
+
+    def run(self) -> None:
+        """One batch of all tables."""
+        fresh: dict[str, DataFrame] = {}
+        for table in TABLES:
+            if isinstance(table.source, Landing):
+                if (landed := self._landed(table.source)) is not None:
+                    fresh[table.key] = landed
+                    self._write(landed, table)
+            elif isinstance(table.write, Merge):
+                if table.inputs[0].key in fresh:
+                    self._merge(self._made({table.inputs[0].key: fresh[table.inputs[0].key]}, table), table)
+            else:
+                whole = {source.key: self._spark.read.format("delta").load(self._uri(source)) for source in table.inputs}
+                self._write(self._made(whole, table), table)
+
+    def _landed(self, source: Landing) -> "DataFrame | None":
+        """The new files of a landing folder, parsed."""
+        from pyspark.sql import functions as F  # noqa: N812
+
+        names = [file.name for file in self._lake.store.list(source.prefix) if file.name not in self._loaded]
+        self._loaded.update(names)
+        if not names:
+            return None
+        reader = self._spark.read.schema(source.schema).option("header", "true").option("nullValue", "NA" if source.format == "csv" else "")
+        rows = reader.format(source.format).load([f"{self._lake.settings.root}/{name}" for name in names])
+        rows = rows.withColumns({name: F.expr(text) for name, text in source.derived.items()})
+        return rows.withColumns({"_source_file": F.col("_metadata.file_name"), "_source_line": F.lit(0)})
+
+    def _made(self, frames: "dict[str, DataFrame]", table: Table) -> "DataFrame":
+        assert table.transform is not None
+        return table.transform(**{source.name: frames[source.key] for source in table.inputs})
+
+    def _write(self, frame: "DataFrame", table: Table) -> None:
+        mode = "overwrite" if isinstance(table.write, Overwrite) else "append"
+        writer = frame.write.format("delta").mode(mode)
+        partitions = getattr(table.write, "partition_by", ())
+        (writer.partitionBy(*partitions) if partitions else writer).save(self._uri(table))
+
+    def _merge(self, frame: "DataFrame", table: Table) -> None:
+        """The newest row of each key into the table."""
+        from pyspark.sql import Window
+        from pyspark.sql import functions as F  # noqa: N812
+
+        assert isinstance(table.write, Merge)
+        newest = Window.partitionBy(*table.write.keys).orderBy(*(F.desc(name) for name in table.write.order_by))
+        frame = frame.withColumn("_place", F.row_number().over(newest)).where("_place = 1").drop("_place")
+        if self._lake.facts(table.key) is None:
+            frame.write.format("delta").save(self._uri(table))
+            return
+        frame.createOrReplaceTempView("bare_batch")
+        self._spark.sql(statements.merge(self._uri(table), "bare_batch", keys=table.write.keys, order_by=table.write.order_by))
+
+    def _uri(self, table: Table) -> str:
+        return self._lake.settings.table_uri(table.key)
+
+
+if __name__ == "__main__":
+    sys.exit(alone(main))

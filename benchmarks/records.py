@@ -1,0 +1,93 @@
+"""Records: the newest full run of each benchmark, as `docs/benchmarks/<name>.json`, from which `docs/benchmarks.md` is written.
+
+Any program can put figures on the page: it calls `save(Record(…))` and gives each figure the row of its promise (`Figure.row`, see
+`rows.py`). Programs that `make bench` runs have a line in `catalog.py`. A record tells the command, when it was made, how long it took,
+the machine, and how busy other programs kept it.
+"""
+
+import json
+import os
+import platform
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+
+import psutil
+
+from benchmarks.figures import Figure
+
+ROOT = Path(__file__).resolve().parent.parent
+FOLDER = ROOT / "docs" / "benchmarks"
+_PACKAGES = ("pyspark", "delta-spark", "dagster", "deltalake")
+
+
+def machine() -> dict[str, float | str]:
+    """The machine, without its name."""
+    memory = round(psutil.virtual_memory().total / 2**30)
+    return {"cores": len(os.sched_getaffinity(0)), "memory_gib": memory, "system": f"{platform.system()} {platform.machine()}"}
+
+
+def versions() -> dict[str, str]:
+    """What the figures were made with."""
+    return {"python": platform.python_version(), **{name: version(name) for name in _PACKAGES}}
+
+
+def busy_share() -> float:
+    """The share of all cores that programs kept busy during one second."""
+    return psutil.cpu_percent(interval=1.0) / 100
+
+
+def now_text() -> str:
+    """The time, as the page has it."""
+    return f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Record:
+    """One run of a benchmark. `busy` is the share of the cores that others took just before or after it."""
+
+    benchmark: str
+    command: str
+    figures: Sequence[Figure]
+    seconds: float
+    busy: float
+    began: str = field(default_factory=now_text)
+    machine: Mapping[str, float | str] = field(default_factory=machine)
+    versions: Mapping[str, str] = field(default_factory=versions)
+
+
+def save(record: Record, folder: Path = FOLDER) -> None:
+    """Puts the record in the place of the one before."""
+    folder.mkdir(parents=True, exist_ok=True)
+    document = asdict(record)
+    defaults = {field.name: field.default for field in fields(Figure)}
+    for figure in document["figures"]:
+        for name in [name for name, value in figure.items() if value == defaults[name] or value == {}]:
+            del figure[name]
+    (folder / f"{record.benchmark}.json").write_text(json.dumps(_rounded(document), indent=1) + "\n")
+
+
+def recorded(folder: Path = FOLDER) -> dict[str, Record]:
+    """The newest record of each benchmark that was run."""
+    return {record.benchmark: record for record in _read(folder)}
+
+
+def _read(folder: Path) -> Iterator[Record]:
+    for file in sorted(folder.glob("*.json")):
+        document = json.loads(file.read_text())
+        yield Record(**{**document, "figures": tuple(Figure(**figure) for figure in document["figures"])})
+
+
+def _rounded(value: object) -> object:
+    """Six digits are more than any of this is worth."""
+    match value:
+        case float():
+            return float(f"{value:.6g}")
+        case dict():
+            return {name: _rounded(each) for name, each in value.items()}
+        case list() | tuple():
+            return [_rounded(each) for each in value]
+        case _:
+            return value
