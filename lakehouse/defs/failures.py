@@ -1,5 +1,6 @@
 """Our three errors in Dagster's words: `Transient` is tried again by Dagster, `Refused` and `Broken` are not."""
 
+import random
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -8,7 +9,8 @@ import dagster as dg
 from lakehouse.core.errors import LakehouseError, Transient
 from lakehouse.defs.run_ownership import machine_tag
 
-# A Connect server that died is back after 5 to 15 s: three more tries, 5, 15 and 35 s apart, outlive that.
+# A Connect server that died is back after 5 to 15 s: three more tries, 5, 15 and 35 s apart and up to half as long again, outlive that.
+# Many runs fail at one time, and had they the same waits, they would all come back at one time.
 MAX_RETRIES = 3
 _FIRST_DELAY_SECONDS = 5
 # The tag of a run whose starter decides about another try: a terminal, which tells it by its exit code.
@@ -18,7 +20,8 @@ ONCE_TAG = machine_tag("once")
 def as_dagster_error(error: LakehouseError, *, attempt: int) -> dg.RetryRequested | dg.Failure:
     """What Dagster is to be told of `error` in the try number `attempt`, counted from 0."""
     if isinstance(error, Transient) and attempt < MAX_RETRIES:
-        return dg.RetryRequested(max_retries=MAX_RETRIES, seconds_to_wait=(2 ** (attempt + 1) - 1) * _FIRST_DELAY_SECONDS)
+        seconds = (2 ** (attempt + 1) - 1) * _FIRST_DELAY_SECONDS * random.uniform(1, 1.5)
+        return dg.RetryRequested(max_retries=MAX_RETRIES, seconds_to_wait=seconds)
     return dg.Failure(description=str(error), metadata={"lakehouse/error": type(error).__name__}, allow_retries=False)
 
 
