@@ -487,6 +487,13 @@ RULES: tuple[Rule, ...] = (
         promise="a field that no schema names is kept with the value that was sent",
     ),
     Rule(
+        "lakehouse/core/ingest/ledger_segments.py",
+        "        columns=ledger.columns,",
+        "        columns=(),",
+        ("core/ingest/test_ledger_segments.py::test_an_added_column_stays_known_in_its_place_though_its_batch_is_forgotten",),
+        promise="a column that was added is known for ever, with its type",
+    ),
+    Rule(
         "lakehouse/core/ingest/csv_fields.py",
         "        if match.end() == len(record):\n            break",
         "        break",

@@ -58,7 +58,7 @@ def extend_ledger(before: Ledger, batches: Iterable[Batch]) -> Ledger:
             path = f"{batch.prefix}{file.name}"
             seen[path] = KnownFile(size_bytes=file.size_bytes, modified_ms=file.modified_ms, digest=file.digest, etag=file.etag)
             last_taken = max(last_taken, path)
-        columns = {column.name: column for column in batch.columns} | columns
+        columns |= {column.name: column for column in batch.columns if column.name not in columns}
         newest = batch
     return replace(before, newest=newest, seen=seen, last_taken=last_taken, columns=tuple(columns.values()))
 

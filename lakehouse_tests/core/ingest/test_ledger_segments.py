@@ -7,6 +7,7 @@ import pytest
 from lakehouse.core.declaration.table import Append, Landing
 from lakehouse.core.ingest.batches import Batch, LandedFile, Ledger, SetAside, choose_batch, fingerprint
 from lakehouse.core.ingest.ledger_segments import FORGET_AFTER_MS, LedgerSegment, extend_ledger, fold_batches
+from lakehouse.core.ingest.undeclared import AddedColumn
 
 PREFIX = "landing/a/"
 FILE = LandedFile(name="f.json", size_bytes=3, modified_ms=1_000, digest="d")
@@ -43,6 +44,14 @@ def test_a_file_stays_known_as_long_as_it_may_be_asked_for(changed: dict[str, ob
     first = Batch(number=1, files=(changed.pop("file", FILE),), prefix=PREFIX)  # type: ignore[arg-type]
     found = folded(first, **changed)
     assert first in found.batches and (found.forgotten, found.forgotten_batch) == (frozenset(), 0)
+
+
+def test_an_added_column_stays_known_in_its_place_though_its_batch_is_forgotten() -> None:
+    first, second = (AddedColumn(name=name, type="BIGINT", file="f", policy="add", at_ms=1) for name in "ba")
+    segment = folded(Batch(number=1, files=(FILE,), prefix=PREFIX, columns=(first,)))
+    assert [batch.number for batch in segment.batches] == [3]
+    again = Batch(number=4, files=(), prefix=PREFIX, columns=(second, replace(first, type="STRING")))
+    assert extend_ledger(segment.ledger, [again]).columns == (first, second)
 
 
 def test_a_forgotten_name_that_comes_back_is_refused_however_often_it_changes() -> None:

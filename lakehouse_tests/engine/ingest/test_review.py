@@ -118,7 +118,7 @@ def test_lines_stay_in_quarantine_where_the_table_did_not_get_all_of_them(
 
     monkeypatch.setattr(review.commit_rows, "write_frame", without_a_row)
     version = version_of(lake, QUARANTINE)
-    with pytest.raises(Broken, match=r"2 line\(s\) of its quarantine are rows now, and version 1 of the table has 1 of them"):
+    with pytest.raises(Broken, match=r"2 line\(s\) of its quarantine are rows now, and version 2 of the table has 1 of them"):
         review.retry(lake, spark, events, [], dry_run=False)
     assert places(spark, lake)[:3] == [(A, 2), (A, 3), (A, 4)] and version is not None
 
