@@ -28,7 +28,7 @@ def test_an_added_column_keeps_its_type_and_is_there_once_after_kills(
     table = replace(events, write=Append(), source=replace(events.source, new_columns="add", derived={}))
     land(lake, "a.json", [{"id": 1}])
     write_table(lake, spark, table)
-    land(lake, "b.json", [{"id": 2, "x": 1}, {"id": 3, "X": [1.50], "_id": 7}, {"id": 4, "x": 2, "_id": 8}])
+    land(lake, "b.json", [{"id": 2, "x": 1}, {"id": 3, "X": [1.5], "_id": 7}, {"id": 4, "x": 2, "_id": 8}])
     for is_committed in (False, True):
         with monkeypatch.context() as patch:
             patch.setattr(commit_rows, "write_frame", _dying(is_committed))
@@ -41,7 +41,7 @@ def test_an_added_column_keeps_its_type_and_is_there_once_after_kills(
     rows = [
         (1, None, None, None),
         (2, 1, None, None),
-        (3, None, '{"X": [1.50], "_id": 7}', None),
+        (3, None, '{"X": [1.5], "_id": 7}', None),
         (4, 2, '{"_id":8}', None),
         (6, None, None, True),
     ]
