@@ -2,7 +2,8 @@
 
 Each batch is a day of landed files, written to every arm's lake in turn, so that whatever else the machine does falls on all of them.
 The tables are the declared ones (an hour-partitioned log with late data, and an unpartitioned one of tiny files), read whole after every
-fourth batch. The first batch is not counted. `python -m benchmarks.eight_weeks [DAYS]`.
+fourth batch, or every so many (0: never). Nobody else reads them, and that is declared, so that the readers' losses decide for the sensor.
+The first batch is not counted. `python -m benchmarks.eight_weeks [DAYS [BATCHES_PER_READ]]`.
 """
 
 import statistics
@@ -21,6 +22,7 @@ from benchmarks.figures import Figure, alone
 from lakehouse import AutoCompaction, BySensor, NoCompaction, OptimizedWrite, Table
 from lakehouse.core.declaration.strategies import type_of_strategy
 from lakehouse.core.settings import Settings
+from lakehouse.engine.clock import now_ms
 from lakehouse.engine.compaction.run import compact
 from lakehouse.engine.ingest.write import write_table
 from lakehouse.engine.lake import Lake, open_lake
@@ -56,6 +58,7 @@ class Arm:
     lake: Lake
     tables: tuple[Table, ...]
     seconds: dict[str, float] = field(default_factory=lambda: defaultdict(float))
+    read_ms: list[int] = field(default_factory=list)
     file_counts: list[int] = field(default_factory=list)
 
     def timed(self, what: str, do: Callable[[], object]) -> None:
@@ -65,7 +68,7 @@ class Arm:
         self.seconds[what] += time.monotonic() - began
 
 
-def main(days: int = 56) -> list[Figure]:
+def main(days: int = 56, batches_per_read: int = BATCHES_PER_READ) -> list[Figure]:
     """The default policy beside the others: its writers and readers together are to wait the least."""
     with tempfile.TemporaryDirectory() as folder:
         settings = own_settings(Path(folder) / "home", LAKEHOUSE_SPARK_MEMORY="3g")
@@ -75,29 +78,41 @@ def main(days: int = 56) -> list[Figure]:
             for batch in range(1, days * 24 // HOURS_PER_BATCH + 1):
                 # Whoever comes first in a round pays for what is cold; everybody does in turn.
                 for arm in arms[batch % len(arms) :] + arms[: batch % len(arms)]:
-                    _one_batch(arm, spark, batch)
+                    _one_batch(arm, spark, batch, batches_per_read)
                     if batch == 1:  # it compiles what all of the others run
                         arm.seconds.clear()
                 print(f"batch {batch}: " + ", ".join(f"{arm.name} {sum(arm.seconds.values()):.0f} s" for arm in arms), flush=True)
-            return _figures(arms)
+            return _figures(arms, f"read every {batches_per_read}" if batches_per_read else "never read")
 
 
 def _arm(settings: Settings, name: str, strategy: type_of_strategy) -> Arm:
     lake = open_lake(replace(settings, root=f"{settings.home}/lake-{list(STRATEGIES).index(name)}"))
-    return Arm(name=name, lake=lake, tables=tuple(replace(t, compaction=replace(t.compaction, strategy=strategy)) for t in TABLES))
+    return Arm(name=name, lake=lake, tables=tuple(_under(table, strategy) for table in TABLES))
 
 
-def _one_batch(arm: Arm, spark: "SparkSession", batch: int) -> None:
+def _under(table: Table, strategy: type_of_strategy) -> Table:
+    return replace(table, compaction=replace(table.compaction, strategy=strategy, reads_per_day=0))
+
+
+def _one_batch(arm: Arm, spark: "SparkSession", batch: int, batches_per_read: int) -> None:
     play(arm.lake.store, arm.lake.settings.home, start=START, hours=HOURS_PER_BATCH)
     for table in arm.tables:
         arm.timed("write", lambda table=table: write_table(arm.lake, spark, table))
-        if isinstance(table.compaction.strategy, BySensor) and is_due(arm.lake, table):
-            arm.timed("compact", lambda table=table: compact(arm.lake, spark, table))
+        _by_sensor(arm, spark, table)
         if arm.name.startswith("OPTIMIZE") and batch % BATCHES_PER_SCHEDULE == 0:
             arm.timed("compact", lambda table=table: spark.sql(optimize(arm.lake.settings.table_uri(table.key), None)))
-        if batch % BATCHES_PER_READ == 0:
+    if batches_per_read and batch % batches_per_read == 0:
+        for table in arm.tables:
             arm.timed("read", lambda table=table: _read(arm.lake, spark, table))
+        arm.read_ms.append(now_ms())
+        for table in arm.tables:
+            _by_sensor(arm, spark, table)
     arm.file_counts.append(sum(facts.snapshot.file_count for table in arm.tables if (facts := arm.lake.facts(table.key))))
+
+
+def _by_sensor(arm: Arm, spark: "SparkSession", table: Table) -> None:
+    if isinstance(table.compaction.strategy, BySensor) and is_due(arm.lake, table, read_ms=arm.read_ms):
+        arm.timed("compact", lambda: compact(arm.lake, spark, table))
 
 
 def _read(lake: Lake, spark: "SparkSession", table: Table) -> None:
@@ -114,7 +129,7 @@ def _amplification(arm: Arm) -> float:
     return sum(commit.added_bytes for commit in commits if not commit.changed_data) / new
 
 
-def _figures(arms: list[Arm]) -> list[Figure]:
+def _figures(arms: list[Arm], readers: str) -> list[Figure]:
     """The table printed, and its columns as figures: that of the default, with the others beside it."""
     columns: dict[str, tuple[str, Callable[[Arm], float]]] = {
         "write": ("s", lambda arm: arm.seconds["write"]),
@@ -136,7 +151,7 @@ def _figures(arms: list[Arm]) -> list[Figure]:
     for name, by_arm in values.items():
         beside = {arm: value for arm, value in by_arm.items() if arm != default}
         most = min(beside.values()) if name == "write and read" else None
-        title = f"{name}, {default}, {batches} daily batches"
+        title = f"{name}, {default}, {batches} daily batches, {readers}"
         figures.append(Figure(name=title, value=by_arm[default], unit=columns[name][0], peers=beside, at_most=most))
     return figures
 

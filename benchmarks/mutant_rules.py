@@ -24,6 +24,32 @@ class Rule:
 
 RULES: tuple[Rule, ...] = (
     Rule(
+        "lakehouse/core/scheduling/read_losses.py",
+        "        return self.lost_usd > 0 and self.lost_usd >= self.cost_usd",
+        "        return self.lost_usd > 0 and self.lost_usd >= 3 * self.cost_usd",
+        ("core/backtest/test_hindsight.py::test_the_rule_costs_at_most_twice_the_best_and_the_reads_that_set_its_compactions_off",),
+    ),
+    Rule(
+        "lakehouse/core/scheduling/read_losses.py",
+        "        return self.lost_usd > 0 and self.lost_usd >= self.cost_usd",
+        "        return self.lost_usd > 0 and self.lost_usd >= self.cost_usd / 3",
+        ("core/backtest/test_hindsight.py::test_the_rule_costs_at_most_twice_the_best_and_the_reads_that_set_its_compactions_off",),
+        "no compaction runs before readers have lost what it takes",
+    ),
+    Rule(
+        "lakehouse/core/scheduling/triggers.py",
+        '    return state.readers != "unknown" and state.openings is not None',
+        "    return state.openings is not None",
+        ("core/scheduling/test_triggers.py::test_a_number_of_files_and_an_age_make_a_table_due_whatever_its_readers_lose",),
+        "readers that are unknown are not counted as none",
+    ),
+    Rule(
+        "lakehouse/core/declaration/table.py",
+        "        return self.inputs if isinstance(self.write, Overwrite) else self.inputs[1:]",
+        "        return self.inputs",
+        ("core/scheduling/test_read_rates.py::test_a_run_that_reads_changes_only_is_no_full_read",),
+    ),
+    Rule(
         "lakehouse/engine/vacuum/lake_facts.py",
         "            if self.lake.holds_files(key):",
         "            if False:",

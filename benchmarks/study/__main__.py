@@ -15,14 +15,12 @@ from datetime import UTC, datetime
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
-from types import FrameType
 
 import boto3
 import psutil
 
 from benchmarks.s3_server import ask, served
 from benchmarks.study.arms import ARMS
-from benchmarks.study.batches import SESSION_CONFS
 from benchmarks.study.raw import StudyPlan, StudyRun, find_runs, open_run
 from benchmarks.study.report import is_whole, write_report
 from benchmarks.study.run import World, run_study
@@ -41,7 +39,8 @@ _SENDERS, _KINDS = ("ours", "spark"), ("HEAD", "GET", "LIST", "PUT", "DELETE")
 def main(arguments: list[str]) -> int:
     """Runs what is asked for and writes the page; 130 where a person or a signal ended it."""
     asked = _parsed(arguments)
-    signal.signal(signal.SIGTERM, _interrupt)
+    for each in (signal.SIGINT, signal.SIGTERM):  # also where a shell started it in the background, and had it ignore Ctrl-C
+        signal.signal(each, signal.default_int_handler)
     try:
         if not asked.report:
             _measure(asked.output, _plan(asked))
@@ -113,12 +112,8 @@ def _world(run: StudyRun) -> Iterator[World]:
             values["LAKEHOUSE_ROOT"] = "s3://study/lake"
         settings = own_settings(run.folder / "home", LAKEHOUSE_SPARK_MEMORY=_MEMORY, **values)
         open_now.enter_context(server.supervised(settings))
-        spark = connect(settings)
-        for name, value in SESSION_CONFS.items():
-            spark.conf.set(name, value)
-        yield World(
-            lake=open_lake(settings), spark=spark, count_requests=partial(_count_requests, endpoint) if endpoint else None, tell=_tell
-        )
+        count = partial(_count_requests, endpoint) if endpoint else None
+        yield World(lake=open_lake(settings), spark=connect(settings), count_requests=count, tell=_tell)
 
 
 def _count_requests(endpoint: str) -> int:
@@ -128,11 +123,6 @@ def _count_requests(endpoint: str) -> int:
 
 def _tell(sentence: str) -> None:
     print(f"{datetime.now(UTC):%H:%M:%S} {sentence}", flush=True)
-
-
-def _interrupt(_signal: int, _frame: FrameType | None) -> None:
-    """A signal ends the study as Ctrl-C does: with its server and its storage."""
-    raise KeyboardInterrupt
 
 
 if __name__ == "__main__":

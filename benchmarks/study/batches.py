@@ -17,9 +17,8 @@ if TYPE_CHECKING:
 SEED = 7
 UPDATED_SHARE = 0.1
 SIZE_VARIES_BY = 0.1
-# The study's merges add 15 or 16 files each: a cluster of 16 cores, whose shuffles end in as many partitions.
+# The published study's merges add 15 files each: those of a batch of 16 tasks, of which the first one and a half have updates alone.
 TASKS = 16
-SESSION_CONFS = {"spark.sql.shuffle.partitions": str(TASKS), "spark.sql.adaptive.coalescePartitions.enabled": "false"}
 # With them a merge writes the changed rows alone, and the file count grows by the files of each batch, as it does in the study. Without
 # them, open-source Delta shuffles all rows of each file that it touches, and the count would stay where it is.
 PROPERTIES = {"delta.enableDeletionVectors": "true", "delta.enableChangeDataFeed": "false"}
@@ -69,9 +68,9 @@ def frame_of(spark: "SparkSession", batch: Batch, *, tasks: int = TASKS) -> "Dat
     )
 
 
-def write_batch(spark: "SparkSession", uri: str, batch: Batch, properties: dict[str, str], *, is_first: bool, tasks: int = TASKS) -> None:
+def write_batch(spark: "SparkSession", uri: str, rows: "DataFrame", properties: dict[str, str], *, is_first: bool) -> None:
     """One commit: the first batch makes the table with these properties, every other one is merged into it by id."""
-    frame_of(spark, batch, tasks=tasks).createOrReplaceTempView(_VIEW)
+    rows.createOrReplaceTempView(_VIEW)
     if is_first:
         pairs = ", ".join(f"{literal(name)} = {literal(value)}" for name, value in sorted(properties.items()))
         spark.sql(f"CREATE TABLE {path_table(uri)} USING delta TBLPROPERTIES ({pairs}) AS SELECT * FROM {_VIEW}")

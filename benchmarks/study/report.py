@@ -5,7 +5,7 @@ from pathlib import Path
 from string import Template
 
 from benchmarks.study.arms import ARMS
-from benchmarks.study.batches import PROPERTIES, SEED, SESSION_CONFS, TASKS
+from benchmarks.study.batches import PROPERTIES, SEED, TASKS
 from benchmarks.study.figures import ArmFigures, by_arm, figures_of, median_line, total_line, type_of_arms
 from benchmarks.study.raw import StudyRun, best_runs, find_runs
 from lakehouse.report.chart import Series, line_chart
@@ -150,9 +150,8 @@ def _not_run(runs: Sequence[StudyRun]) -> str:
 
 
 def _decided() -> str:
-    confs = ", ".join(f"`{name}={value}`" for name, value in SESSION_CONFS.items())
     properties = ", ".join(f"`{name}={value}`" for name, value in PROPERTIES.items())
-    return f"- Seed {SEED}; {TASKS} tasks make a batch. All arms' session: {confs}. All arms' tables: {properties}."
+    return f"- Seed {SEED}; {TASKS} tasks make a batch. All arms' tables: {properties}."
 
 
 def _draw(run: StudyRun, folder: Path) -> list[tuple[str, str]]:

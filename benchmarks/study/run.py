@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from benchmarks.study.arms import ARMS, Arm, Stopwatch, keep_files_few, writing_session
-from benchmarks.study.batches import PROPERTIES, Batch, draw_batches, query, write_batch
+from benchmarks.study.batches import PROPERTIES, Batch, draw_batches, frame_of, query, write_batch
 from benchmarks.study.raw import Iteration, StudyPlan, StudyRun, take_back
 from lakehouse.core.delta.commits import Commit
 from lakehouse.engine.clock import now_ms
@@ -34,9 +34,9 @@ type_of_tell = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class World:
-    """The lake, the session whose confs are the study's, and how many requests its storage was asked since the last call.
+    """The lake, a session on its server, and how many requests its storage was asked since the last call.
 
-    `read_ms` are the times at which each table was queried.
+    `read_ms` are the times of each table's queries.
     """
 
     lake: Lake
@@ -124,7 +124,7 @@ def _warm_up(world: World, arms: list[Arm], batches: list[Batch], count: int) ->
             _iterate(world, arm, 0, number, batches[min(number, count) - 1], 0.0, -1)
     key = "silver/one_file"
     if (facts := world.lake.facts(key)) is None:
-        write_batch(world.spark, world.lake.settings.table_uri(key), batches[0], PROPERTIES, is_first=True, tasks=1)
+        write_batch(world.spark, world.lake.settings.table_uri(key), frame_of(world.spark, batches[0], tasks=1), PROPERTIES, is_first=True)
         facts = world.lake.facts(key)
     assert facts is not None and facts.snapshot.file_count == 1
     return facts.snapshot.size_bytes / batches[0].row_count
@@ -136,7 +136,7 @@ def _iterate(world: World, arm: Arm, repetition: int, number: int, batch: Batch,
     table, uri, decision = arm.table(key), lake.settings.table_uri(key), Stopwatch()
     phases, began = _Phases(count_requests=world.count_requests), datetime.now(UTC)
     with phases.phase("merge"), writing_session(lake, spark, arm, table, decision):
-        write_batch(spark, uri, batch, {**PROPERTIES, **arm.properties}, is_first=number == 1)
+        write_batch(spark, uri, frame_of(spark, batch), {**PROPERTIES, **arm.properties}, is_first=number == 1)
     before_write = decision.seconds
     with phases.phase("query"):
         query(spark, uri)

@@ -2,7 +2,6 @@
 
 from pathlib import Path
 
-from benchmarks.study.batches import SESSION_CONFS
 from benchmarks.study.raw import StudyPlan, open_run
 from benchmarks.study.report import write_report
 from benchmarks.study.run import World, run_study
@@ -16,8 +15,6 @@ PLAN = StudyPlan(rows=50, iterations=3, repetitions=1, arms=("none", "auto", "ou
 
 def test_three_iterations_of_three_arms_leave_the_same_rows_and_a_page(settings: Settings, tmp_path: Path) -> None:
     lake, spark, told = open_lake(settings), new_session(settings), list[str]()
-    for name, value in SESSION_CONFS.items():
-        spark.conf.set(name, value)
 
     def tell(sentence: str) -> None:
         told.append(sentence)

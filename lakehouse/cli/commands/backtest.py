@@ -1,6 +1,6 @@
 """`lakehouse backtest`: a table's own log replayed under another policy; any Delta table's, also one that nobody here wrote."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -10,12 +10,16 @@ from lakehouse.cli.commands.backtest_text import backtest_document, print_backte
 from lakehouse.cli.context import LakeContext, complete_table, open_declared
 from lakehouse.cli.output import json_option, tell, write_json
 from lakehouse.cli.plot import check_plot, files_picture
+from lakehouse.core.backtest.hindsight import read_history
 from lakehouse.core.backtest.result import Backtest
 from lakehouse.core.backtest.simulate import real_result, simulate_history
-from lakehouse.core.costs.estimate import fit_rates
+from lakehouse.core.costs.estimate import Rates, fit_rates
 from lakehouse.core.declaration.compaction_policy import Compaction, policy_for
 from lakehouse.core.declaration.policy_text import parse_policy
 from lakehouse.core.declaration.prices import DEFAULT_PRICES, Prices
+from lakehouse.core.delta.commit_files import FileCommit, FileHistory
+from lakehouse.core.delta.commits import Commit
+from lakehouse.core.delta.snapshot import Snapshot
 from lakehouse.core.errors import Refused
 from lakehouse.core.scheduling.strategy_selection import strategy_of
 from lakehouse.engine.delta_log.file_history import read_file_history
@@ -41,17 +45,23 @@ class Subject:
 @click.argument("table", shell_complete=complete_table)
 @click.option("--policy", "words", metavar="NAME=VALUE", multiple=True, help="A knob of the policy to replay, like min_small_files=8.")
 @click.option("--compare", is_flag=True, help="Beside it the policy in force, and what really happened.")
+@click.option("--reads-per-day", type=click.FloatRange(min=0), help="Full reads a day: readers decide, and their losses are told, too.")
 @click.option("--plot", metavar="FILE", type=click.Path(dir_okay=False, path_type=Path), help="Draw files over versions, .png or .svg.")
 @click.option("-v", "--verbose", is_flag=True, help="Every version, not only those with a compaction.")
 @json_option
-def backtest_command(table: str, words: tuple[str, ...], compare: bool, plot: Path | None, verbose: bool, as_json: bool) -> None:
+def backtest_command(
+    table: str, words: tuple[str, ...], compare: bool, reads_per_day: float | None, plot: Path | None, verbose: bool, as_json: bool
+) -> None:
     """Tell what would have been compacted, when, and at what cost, had TABLE had another policy from the beginning.
 
     TABLE is a declared table, or the path or s3:// URI of any Delta table, which gets the defaults of bronze. Nothing is touched and no
     JVM is started.
     """
     draw = _drawer(plot) if plot else None
-    found = backtests_of(_subject(open_declared(), table), words, compare=compare)
+    subject = _subject(open_declared(), table)
+    if reads_per_day is not None:
+        subject = replace(subject, declared=replace(subject.declared, reads_per_day=reads_per_day))
+    found = backtests_of(subject, words, compare=compare)
     if as_json:
         write_json(backtest_document(found))
     else:
@@ -85,7 +95,39 @@ def backtests_of(subject: Subject, words: Sequence[str] = (), *, compare: bool =
             if not found:
                 raise
             tell(f"{name.replace('_', ' ')} is left out: {error}")
-    return found | {"really": real_result(file_history, next(iter(policies.values())), rates=rates)} if compare else found
+    found |= {"really": real_result(file_history, next(iter(policies.values())), rates=rates)} if compare else {}
+    reads_per_day = next(iter(policies.values())).reads_per_day
+    return found if reads_per_day is None else _billed(found, file_history, facts.snapshot, next(iter(policies.values())), rates)
+
+
+def _billed(
+    found: Mapping[str, Backtest], history: FileHistory, snapshot: Snapshot, policy: Compaction, rates: Rates
+) -> dict[str, Backtest]:
+    """The same with what upkeep and readers cost together; all have the same readers, those of `policy`."""
+    files = [file for commit in history.commits for file in commit.added] + list(history.start.files if history.start else ())
+    readers = read_history(
+        [_as_commit(commit) for commit in history.commits],
+        files,
+        snapshot,
+        policy=policy,
+        rates=rates,
+        reads_per_day=policy.reads_per_day or 0,
+        compacted_ms=[run.at_ms for each in found.values() for run in each.runs],
+    )
+    bills = {name: readers.bill([run.at_ms for run in each.runs]) for name, each in found.items()}
+    best = readers.best(beside=bills.values())
+    return {name: replace(each, bill=bills[name], best=best) for name, each in found.items()}
+
+
+def _as_commit(commit: FileCommit) -> Commit:
+    return Commit(
+        version=commit.version,
+        committed_ms=commit.committed_ms,
+        operation=commit.operation,
+        changed_data=commit.changed_data,
+        added_paths=tuple(file.path for file in commit.added),
+        removed_paths=commit.removed_paths,
+    )
 
 
 def _subject(opened: LakeContext, table: str) -> Subject:

@@ -18,6 +18,7 @@ def backtest_document(found: Mapping[str, Backtest]) -> dict[str, Any]:
         "table": first.table,
         "first_version": first.first_version,
         "from_the_beginning": first.from_the_beginning,
+        "best": first.best.as_json() if first.best else None,
         "replays": [_replay(name, backtest) for name, backtest in found.items()],
     }
 
@@ -26,6 +27,9 @@ def print_backtests(found: Mapping[str, Backtest], *, verbose: bool) -> None:
     """Side by side in sum, then version by version, then files over versions, then what was estimated."""
     names = [_TITLES[name] for name in found]
     print_grid(("", *names), list(_sums(found)), numbers=names)
+    best = next(iter(found.values())).best
+    if best:
+        show(f"the best schedule in hindsight: {best.sentence}")
     for name, backtest in found.items():
         show()
         show(f"{backtest.table}, {_TITLES[name]}:" if len(found) > 1 else f"{backtest.table}:")
@@ -82,6 +86,11 @@ def _sums(found: Mapping[str, Backtest]) -> Iterator[tuple[str, ...]]:
     yield ("rewritten per ingested", *("-" if (ratio := each.write_amplification) is None else f"{ratio:.2f}" for each in backtests))
     yield ("seconds", *(f"{each.seconds:,.1f}" for each in backtests))
     yield ("USD", *(f"{each.usd:,.6f}" for each in backtests))
+    bills = [each.bill for each in backtests if each.bill]
+    if bills and (best := backtests[0].best):
+        yield ("seconds that readers lost", *(f"{bill.readers_seconds:,.1f}" for bill in bills))
+        yield ("upkeep and readers, USD", *(f"{bill.usd:,.6f}" for bill in bills))
+        yield ("times the best in hindsight", *("-" if (times := bill.times(best)) is None else f"{times:.2f}" for bill in bills))
 
 
 def _print_steps(backtest: Backtest, *, verbose: bool) -> None:
@@ -113,6 +122,7 @@ def _replay(name: str, backtest: Backtest) -> dict[str, Any]:
         "deviation_file_count": backtest.deviation_file_count,
         "seconds": backtest.seconds,
         "usd": backtest.usd,
+        "bill": backtest.bill.as_json() if backtest.bill else None,
         "estimated": asdict(backtest.uncertainty),
         "versions": [_version(step) for step in backtest.steps],
     }

@@ -1,6 +1,6 @@
 """`lakehouse health`: counts and scores, worst first."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import click
@@ -8,8 +8,11 @@ import click
 from lakehouse.cli.context import Found, address_field, complete_table, look_at_each, open_tables, show_addresses
 from lakehouse.cli.exit_codes import absent_cell, absent_sentence, exit_code, tell_errors
 from lakehouse.cli.output import bytes_text, count_text, json_option, print_grid, show, write_json
+from lakehouse.core.backtest.hindsight import Bill, bill_document, bills_of_log
+from lakehouse.core.declaration.compaction_policy import policy_for
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.scheduling.health import Health
+from lakehouse.core.text import count_of
 from lakehouse.engine.adoption.find import facts_of
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.table_health import health_of
@@ -29,18 +32,34 @@ def health_command(tables: tuple[str, ...], verbose: bool, as_json: bool) -> int
     no JVM is started.
     """
     opened, chosen = open_tables(tables)
-    found = look_at_each(chosen, lambda table: _health_of(opened.lake, table))
+    bills: dict[str, tuple[Bill, Bill]] = {}
+    found = look_at_each(chosen, lambda table: _health_of(opened.lake, table, bills))
     if as_json:
-        write_json([_document(each) for each in found])
+        write_json([{**_document(each), "bill": bill_document(bills.get(each.table.key))} for each in found])
     else:
         _print(found, verbose=verbose)
+        if bills:
+            show(_sum_of(bills))
     tell_errors(found)
     return exit_code(found)
 
 
-def _health_of(lake: Lake, table: Table) -> Health | None:
+def _health_of(lake: Lake, table: Table, bills: dict[str, tuple[Bill, Bill]]) -> Health | None:
+    """The health of a table; where its reads are declared, its bill goes into `bills`, of the log that is read anyway."""
     facts = facts_of(lake, table)
-    return health_of(table, facts) if facts else None
+    if facts is None:
+        return None
+    policy = policy_for(table.layer, table.compaction)
+    if policy.reads_per_day is not None:
+        bills[table.key] = bills_of_log(facts, policy, prices=table.prices, reads_per_day=policy.reads_per_day)
+    return health_of(table, facts)
+
+
+def _sum_of(bills: Mapping[str, tuple[Bill, Bill]]) -> str:
+    really, best = (sum(each[place].usd for each in bills.values()) for place in range(2))
+    times = f", {really / best:.2f} times as much" if best else ""
+    tables = count_of(len(bills), "table")
+    return f"upkeep and readers of {tables} with reads_per_day: {really:.6f} USD; the best in hindsight {best:.6f} USD{times}"
 
 
 def _document(found: Found[Health]) -> dict[str, Any]:

@@ -9,8 +9,11 @@ import click
 from lakehouse.cli.context import complete_table, open_declared
 from lakehouse.cli.output import bytes_text, count_text, json_option, print_grid, show, tell, time_text, write_json
 from lakehouse.cli.plot import check_plot, files_picture
+from lakehouse.core.backtest.hindsight import Bill, bill_document, bills_of_log
 from lakehouse.core.costs.ledger import Entry
 from lakehouse.core.costs.measured_benefit import assess_benefit
+from lakehouse.core.declaration.compaction_policy import policy_for
+from lakehouse.core.declaration.table import Table
 from lakehouse.core.delta.commits import Commit, is_compaction
 from lakehouse.core.errors import Refused
 from lakehouse.engine.compaction.cost_ledger import account_of
@@ -33,12 +36,14 @@ type_of_entries = Mapping[int, Entry]
 @click.option("--limit", type=click.IntRange(min=1), help="Only so many of the newest commits.")
 @click.option("--compactions", is_flag=True, help="Only compactions.")
 @click.option("--plot", metavar="[FILE]", is_flag=False, flag_value=_IN_TERMINAL, help="Files over versions: here, or drawn, .png or .svg.")
+@click.option("--reads-per-day", type=click.FloatRange(min=0), help="Full reads a day, if other than declared: what they cost, too.")
 @json_option
-def history_command(table: str, limit: int | None, compactions: bool, plot: str | None, as_json: bool) -> None:
+def history_command(table: str, limit: int | None, compactions: bool, plot: str | None, reads_per_day: float | None, as_json: bool) -> None:
     """Show the commits of TABLE that its log still holds, newest first; no JVM is started.
 
     Of each compaction: when and why it ran, and what was predicted beside what happened. Below them the account of all commits: the mean
-    error of the predictions, bytes rewritten per byte ingested, work that was wasted.
+    error of the predictions, bytes rewritten per byte ingested, work that was wasted; and, where it is declared how often the table is
+    read, what upkeep and readers cost together, beside the best schedule in hindsight.
     """
     if plot is not None and plot != _IN_TERMINAL:
         check_plot(Path(plot))
@@ -49,18 +54,28 @@ def history_command(table: str, limit: int | None, compactions: bool, plot: str 
         raise Refused(f"history {table}: the table is declared and does not exist yet; write it first: lakehouse materialize {table}")
     account = account_of(opened.lake, wanted, facts)
     benefit = assess_benefit(probes(opened.lake, wanted.key))
+    bills = _bills(wanted, facts, reads_per_day)
     entries = {entry.compaction.version: entry for entry in account.entries}
     commits = [commit for commit in reversed(facts.history.commits) if not compactions or is_compaction(commit)][:limit]
     if as_json:
         documents = [_document(commit, entries) for commit in commits]
         told = {"account": account.as_json(), "benefit": {"verdict": benefit.verdict, "sentence": benefit.sentence}}
-        write_json({"table": table, "version": facts.snapshot.version, "commits": documents, **told})
+        bill = {"bill": bill_document(bills)}
+        write_json({"table": table, "version": facts.snapshot.version, "commits": documents, **told, **bill})
     else:
         _print(commits, entries)
         for sentence in (*account.sentences, f"benefit: {benefit.verdict}: {benefit.sentence}"):
             show(sentence)
+        for name, bill in zip(("really", "the best in hindsight"), bills or (), strict=False):
+            show(f"upkeep and readers, {name}: {bill.sentence}")
     if plot is not None:
         _plot(facts, plot, as_json=as_json)
+
+
+def _bills(table: Table, facts: TableFacts, reads_per_day: float | None) -> tuple[Bill, Bill] | None:
+    policy = policy_for(table.layer, table.compaction)
+    reads = policy.reads_per_day if reads_per_day is None else reads_per_day
+    return None if reads is None else bills_of_log(facts, policy, prices=table.prices, reads_per_day=reads)
 
 
 def _document(commit: Commit, entries: type_of_entries) -> dict[str, Any]:

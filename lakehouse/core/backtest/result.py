@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from statistics import fmean, pstdev
 
+from lakehouse.core.backtest.hindsight import Bill
 from lakehouse.core.reasons import Explanation, Reason
 
 
@@ -74,13 +75,19 @@ class Uncertainty:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Backtest:
-    """A table's past under one policy, or as it was."""
+    """A table's past under one policy, or as it was.
+
+    `bill` is what its upkeep and its readers cost together, `best` what they would have by the best schedule in hindsight; `None` where
+    nobody tells how often the table is read.
+    """
 
     table: str
     first_version: int
     from_the_beginning: bool
     steps: tuple[SimulatedStep, ...]
     uncertainty: Uncertainty
+    bill: Bill | None = None
+    best: Bill | None = None
 
     @property
     def runs(self) -> tuple[SimulatedCompaction, ...]:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from math import ceil
 from typing import assert_never
 
 from lakehouse.core.compaction.plan import CompactionPlan
@@ -13,9 +14,12 @@ from lakehouse.core.errors import Refused
 from lakehouse.core.reasons import Explained, Reason
 from lakehouse.core.scheduling.circuit_breaker import hold_back
 from lakehouse.core.scheduling.health import assess_health
+from lakehouse.core.scheduling.net_benefit import usd_per_opening
 from lakehouse.core.scheduling.ranking import Bounds, RunState, choose_compactions
-from lakehouse.core.scheduling.triggers import state_of
-from lakehouse.core.units import HOUR_MS
+from lakehouse.core.scheduling.read_losses import type_of_steps
+from lakehouse.core.scheduling.read_rates import Readers, with_readers
+from lakehouse.core.scheduling.triggers import TableState, state_of
+from lakehouse.core.units import DAY_MS, HOUR_MS
 
 # The sensor looks every few seconds; between two commits only time passes, and what waits for time waits for hours: a day for
 # the age of files, a week for a window. Whoever waits longer is looked at again at the next commit.
@@ -24,9 +28,10 @@ _HOURS_LOOKED_AT = 8 * 24
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Look(Explained):
-    """What one look at a table decided, and why."""
+    """What one look at a table decided, and why; at `again_ms` its readers will have lost what a compaction takes, if nobody writes."""
 
     runs: bool
+    again_ms: int | None = None
 
 
 def look_times(policy: Compaction, committed_ms: int, until_ms: int | None) -> Iterator[int]:
@@ -61,13 +66,19 @@ def held_back(table: str, policy: Compaction, *, now_ms: int) -> Look | None:
     return Look(runs=False, explanation=held.explanation) if held else None
 
 
-def look(snapshot: Snapshot, plan: CompactionPlan, *, now_ms: int, last_run_ms: int | None) -> Look:
-    """What a look at a table with this plan decides: the sensor's own decision, under the other strategies the plan's."""
+def look(snapshot: Snapshot, plan: CompactionPlan, *, now_ms: int, last_run_ms: int | None, openings: type_of_steps | None = None) -> Look:
+    """What a look at a table with this plan decides: the sensor's own decision, under the other strategies the plan's.
+
+    `openings` are what a compaction would have saved each full read since the last one; readers come as the policy declares them.
+    """
     if not isinstance(plan.policy.strategy, BySensor):
         return Look(runs=bool(plan.bins), explanation=plan.explanation)
-    state = replace(state_of(snapshot, assess_health(snapshot, plan)), last_compaction_ms=last_run_ms)
-    [decision] = choose_compactions([state], {plan.table: plan.policy}, RunState(), bounds=Bounds(slots=1), now_ms=now_ms)
-    return Look(runs=decision.request and bool(plan.bins), explanation=decision.explanation)
+    state = replace(state_of(snapshot, assess_health(snapshot, plan)), last_compaction_ms=last_run_ms, openings=openings)
+    state = with_readers(state, Readers(reads_per_day=0, slowdown=None), plan.policy, now_ms=now_ms)
+    bounds = Bounds(slots=1, on_s3=snapshot.on_s3)
+    [decision] = choose_compactions([state], {plan.table: plan.policy}, RunState(), bounds=bounds, now_ms=now_ms)
+    again_ms = _enough_lost_ms(state, now_ms=now_ms, on_s3=snapshot.on_s3)
+    return Look(runs=decision.request and bool(plan.bins), explanation=decision.explanation, again_ms=again_ms)
 
 
 def next_look_ms(policy: Compaction, ended_ms: int) -> int | None:
@@ -79,6 +90,14 @@ def not_looked_at(policy: Compaction) -> Look:
     """What is said of a commit after which nobody looked before the next one."""
     cron = policy.strategy.cron if isinstance(policy.strategy, Scheduled) else ""
     return Look(runs=False, explanation=Reason.SCHEDULE_NOT_YET.explain(cron=cron))
+
+
+def _enough_lost_ms(state: TableState, *, now_ms: int, on_s3: bool) -> int | None:
+    balance = state.balance(on_s3=on_s3)
+    usd_per_day = (state.reads_per_day or 0) * (state.openings_saved or 0) * usd_per_opening(state.prices, on_s3=on_s3)
+    if balance is None or balance.is_due or usd_per_day <= 0:
+        return None
+    return now_ms + ceil((balance.cost_usd - balance.lost_usd) / usd_per_day * DAY_MS) + 1
 
 
 def _waits_for_time(policy: Compaction) -> bool:

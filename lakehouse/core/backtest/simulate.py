@@ -30,6 +30,7 @@ from lakehouse.core.declaration.compaction_policy import Compaction
 from lakehouse.core.delta.commit_files import FileCommit, FileHistory
 from lakehouse.core.delta.commits import Commit, Commits
 from lakehouse.core.delta.snapshot import DataFile, Snapshot
+from lakehouse.core.scheduling.read_losses import type_of_steps
 
 # As many as a real plan is given (`read_facts`).
 _COMMITS_REMEMBERED = 500
@@ -82,6 +83,7 @@ class _Simulation:
         self._logged_compactions: deque[Commit] = deque(maxlen=_COMMITS_REMEMBERED)
         self._version = 0
         self._last_run_ms: int | None = None
+        self._openings: list[tuple[int, int]] | None = None if policy.reads_per_day is None else []
 
     def live(self, deed: CommitEffect, following: CommitEffect | None) -> SimulatedStep:
         """The time from one commit of a writer to the next: every look at the table, and what it led to."""
@@ -94,10 +96,13 @@ class _Simulation:
         while times and len(runs) < _RUNS_PER_COMMIT:
             now_ms = times.pop(0)
             found = held_back(commit.shape.table, self._policy, now_ms=now_ms)
-            if found is None:
+            if found is None or self._openings is not None:
                 snapshot = self._table.snapshot(commit.shape)
                 plan = self._plan(snapshot, now_ms) if plan is None or self._policy.cold_hours else plan
-                found = look(snapshot, plan, now_ms=now_ms, last_run_ms=self._last_run_ms)
+                openings = self._openings_with(plan, now_ms)
+                found = found or look(snapshot, plan, now_ms=now_ms, last_run_ms=self._last_run_ms, openings=openings)
+                if found.again_ms and until_ms and found.again_ms < until_ms:
+                    times = sorted({*times, found.again_ms})
             seen = seen if runs else found
             if plan is not None and found.runs:
                 runs.append(self._run(plan, found, now_ms))
@@ -105,6 +110,14 @@ class _Simulation:
                 later = {time for time in (*times, again_ms) if time is not None and time >= runs[-1].ended_ms}
                 times, plan = sorted(time for time in later if until_ms is None or time < until_ms), None
         return _simulated_step(commit, self._table.files, self._policy, explanation=seen.explanation, runs=tuple(runs))
+
+    def _openings_with(self, plan: CompactionPlan, now_ms: int) -> type_of_steps | None:
+        """What a compaction would have saved each full read since the last one; `None` where nobody tells how often the table is read."""
+        if self._openings is None:
+            return None
+        if not self._openings or self._openings[-1][1] != plan.files_removed - plan.files_added:
+            self._openings.append((now_ms, plan.files_removed - plan.files_added))
+        return tuple(self._openings)
 
     def _times(self, committed_ms: int, until_ms: int | None) -> list[int]:
         """When the table is looked at before the next commit; also when the last run's cooldown is over."""
@@ -149,7 +162,7 @@ class _Simulation:
         added = [file for bin_ in plan.bins for file in self._table.merge(bin_, into=files_added(plan.statement, [bin_]), now_ms=now_ms)]
         sentence = found.sentence if found.sentence == plan.sentence else f"{found.sentence}: {plan.sentence}"
         run = _simulated_compaction(sentence, removed, added, now_ms, plan.estimate)
-        self._last_run_ms = run.ended_ms
+        self._last_run_ms, self._openings = run.ended_ms, None if self._openings is None else []
         self._remember(run.ended_ms, added=run.added_paths, plan=plan)
         return run
 

@@ -119,7 +119,7 @@ class Compaction:
         None,
         AMOUNT_OR_UNKNOWN,
         "full reads a day by readers that Dagster does not know, 0: there are none. Where it is declared, a compaction waits until readers "
-        "have lost what it takes ([rent or buy](rent-or-buy.md)), or until ten times `min_small_files`",
+        "have lost what it takes ([rent or buy](rent-or-buy.md)), or until ten times `min_small_files` or `max_small_file_age_hours`",
     )
     # Delta's own default: DeltaSQLConf, optimize.maxDeletedRowsRatio.
     max_deleted_rows_ratio: float = knob(
@@ -160,9 +160,14 @@ class Compaction:
         return self.mode == "off" or isinstance(self.strategy, NoCompaction)
 
     @property
+    def bound_times(self) -> int:
+        """How many times `min_small_files` and `max_small_file_age_hours` hold, since the losses of readers decide where all are known."""
+        return 1 if self.reads_per_day is None else _KNOWN_READERS
+
+    @property
     def most_small_files(self) -> int:
-        """So many mergeable files make a compaction due whatever its readers have lost; fewer do where readers are not all known."""
-        return self.min_small_files * (1 if self.reads_per_day is None else _KNOWN_READERS)
+        """So many mergeable files make a compaction due whatever its readers have lost; fewer may, where they are not all known."""
+        return self.min_small_files * self.bound_times
 
     @property
     def candidate_bytes(self) -> int:

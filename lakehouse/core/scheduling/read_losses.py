@@ -155,7 +155,7 @@ def opening_steps(snapshot: Snapshot, plan: CompactionPlan, history: Commits) ->
             small.add(file.path, folder_of(file.path, snapshot), file.size_bytes, compacted=file.compacted)
     steps = [(since[0].committed_ms, small.openings_saved)] if is_rewrite(since[0]) else []
     for commit in later:
-        apply_commit(small, commit, snapshot, sizes)
+        _apply(small, commit, snapshot, sizes)
         steps.append((commit.committed_ms, small.openings_saved))
     steps[-1] = (steps[-1][0], max(0, plan.files_removed - plan.files_added))
     return _few(steps)
@@ -169,9 +169,9 @@ def lost_openings(steps: type_of_steps, reads_ms: Iterable[int], *, reads_per_da
     return by_runs + reads_per_day / DAY_MS * sum(openings * (until_ms - since_ms) for (since_ms, openings), (until_ms, _) in spans)
 
 
-def apply_commit(small: SmallFiles, commit: Commit, snapshot: Snapshot, sizes: Mapping[str, int]) -> None:
+def _apply(small: SmallFiles, commit: Commit, snapshot: Snapshot, sizes: Mapping[str, int]) -> None:
     """What a writer's commit does to the small files; a file that is gone since has the mean size of its commit."""
-    mean_bytes = commit.added_bytes // len(commit.added_paths) if commit.added_paths else 0
+    mean_bytes = mean_added_bytes(commit)
     again = {*commit.added_paths} & {*commit.removed_paths}  # deletion vectors and statistics leave a file where it is
     for path in commit.removed_paths:
         if path not in again:
@@ -179,6 +179,11 @@ def apply_commit(small: SmallFiles, commit: Commit, snapshot: Snapshot, sizes: M
     for path in commit.added_paths:
         if path not in again and commit.changed_data:
             small.add(path, folder_of(path, snapshot), sizes.get(path, mean_bytes))
+
+
+def mean_added_bytes(commit: Commit) -> int:
+    """The mean size of the files that a commit added; 0 where it added none."""
+    return commit.added_bytes // len(commit.added_paths) if commit.added_paths else 0
 
 
 def folder_of(path: str, snapshot: Snapshot) -> str:

@@ -27,7 +27,7 @@ from lakehouse.core.units import HOUR_MS
 _SLOWDOWN_SHARE = 0.25
 # A quarter of what was declared at least: a cadence that follows the readers, within sight of what a person wrote.
 _MOST_HALVINGS = 2
-# Where readers were seen that nobody declared, others may be there, too: so many times the threshold, and the check stays green.
+# Where readers were seen that nobody declared, others may be there, too: so many times the knobs' bounds, and the check stays green.
 _SEEN_READERS = 2
 # A compaction of fewer files is none.
 _FEWEST_FILES = 2
@@ -205,12 +205,17 @@ def _trusts_readers(state: TableState) -> bool:
     return state.readers != "unknown" and state.openings is not None
 
 
+def _bound_times(state: TableState, policy: Compaction) -> int:
+    """How many times the knobs' numbers of files and hours a table may wait for its readers' losses."""
+    if not _trusts_readers(state):
+        return 1
+    return policy.bound_times if state.readers == "declared" else _SEEN_READERS
+
+
 def _threshold(state: TableState, policy: Compaction) -> tuple[int, str]:
     """The mergeable files that make a compaction due in any case, and why so many; empty where the policy's own word says it."""
-    declared, slowdown = policy.min_small_files, state.slowdown
-    why = " (its readers are unknown)" if state.mergeable_file_count else ""
-    if _trusts_readers(state):
-        declared, why = (policy.most_small_files, "") if state.readers == "declared" else (_SEEN_READERS * declared, "")
+    declared, slowdown = policy.min_small_files * _bound_times(state, policy), state.slowdown
+    why = "" if _trusts_readers(state) or not state.mergeable_file_count else " (its readers are unknown)"
     if slowdown is None or slowdown < _SLOWDOWN_SHARE:
         return declared, why
     wanted = max(_FEWEST_FILES, round(declared / 2 ** min(_MOST_HALVINGS, int(slowdown / _SLOWDOWN_SHARE))))
@@ -225,7 +230,7 @@ def _once_cold_text(state: TableState) -> str:
 
 
 def _by_age(state: TableState, policy: Compaction, *, now_ms: int) -> Finding | None:
-    limit = policy.max_small_file_age_hours
+    limit = policy.max_small_file_age_hours * _bound_times(state, policy)
     if not limit or state.oldest_small_ms is None:
         return None
     hours = (now_ms - state.oldest_small_ms) / HOUR_MS

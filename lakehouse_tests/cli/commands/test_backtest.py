@@ -128,3 +128,17 @@ def test_a_policy_in_force_that_cannot_be_replayed_is_left_out_of_a_comparison(f
 def test_a_strategy_that_is_to_be_chosen_is_replayed_as_what_is_chosen(full: Terminal) -> None:
     found = full.json("backtest", "bronze/orders", "--policy", "strategy=chosen:1000000")
     assert found["replays"][0]["run_count"] == 2
+
+
+def test_every_replay_is_told_beside_the_best_schedule_in_hindsight(full: Terminal) -> None:
+    told = full.json("backtest", "bronze/orders", "--policy", "strategy=none", "--compare", "--reads-per-day", "100000")
+    bills = {name: replay["bill"] for name, replay in by_name(told).items()}
+    assert {name: bill["compaction_count"] for name, bill in bills.items()} == {"given": 0, "in_force": 1, "really": 1}
+    assert bills["given"]["upkeep_usd"] == 0 < bills["given"]["readers_usd"]
+    assert told["best"]["usd"] <= min(bill["usd"] for bill in bills.values())
+    lines = full.run("backtest", "bronze/orders", "--compare", "--reads-per-day", "100000").stdout.splitlines()
+    [times] = [line.split()[-2:] for line in lines if line.startswith("times the best in hindsight")]
+    assert [float(each) >= 1 for each in times] == [True, True]
+    assert sum(line.startswith("the best schedule in hindsight: ") for line in lines) == 1
+    alone = full.json("backtest", "bronze/orders")
+    assert (alone["best"], alone["replays"][0]["bill"]) == (None, None)

@@ -1,8 +1,14 @@
 """`lakehouse health` and `lakehouse tables`."""
 
+from collections.abc import Callable
+from dataclasses import replace
+
 import pytest
 
+from lakehouse import Compaction
+from lakehouse_tests.cli import example
 from lakehouse_tests.cli.conftest import Terminal
+from lakehouse_tests.log_builder import LogBuilder
 
 HEALTH = {
     "table",
@@ -22,6 +28,7 @@ HEALTH = {
     "sentence",
     "parts",
     "histogram",
+    "bill",
 }
 
 
@@ -43,7 +50,7 @@ def test_health_has_the_numbers_of_each_table_under_stable_names(told: Terminal)
 def test_a_table_that_does_not_exist_yet_has_no_score(told: Terminal) -> None:
     [totals] = told.json("health", "gold/totals")
     unknown = {name for name, value in totals.items() if value is None}
-    assert unknown == {"version", "committed_ms", "row_count", "score"}
+    assert unknown == {"version", "committed_ms", "row_count", "score", "bill"}
     assert totals["sentence"] == "the table is declared and does not exist yet: nothing was written to it"
 
 
@@ -113,3 +120,17 @@ def test_what_is_wrong_with_one_table_alone_is_told_of_it_alone(told: Terminal) 
         (told.root / key / "_delta_log/00000000000000000001.json").unlink()
     lines = told.run("health").stderr.splitlines()
     assert [line.partition(":")[0] for line in lines] == ["Broken", "Broken"]
+
+
+def test_the_fleet_ends_with_what_upkeep_and_readers_cost_where_reads_are_declared(
+    terminal: Terminal, story: Callable[[str], LogBuilder], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(example, "totals", replace(example.totals, compaction=Compaction(reads_per_day=1_440)))
+    gold = story("gold/totals").create()
+    for number in range(4):
+        gold.append([(f"f{number}", 100, 1)])
+    bill = terminal.json("health", "gold/totals")[0]["bill"]
+    # A write a minute and a read a minute: one opening too many, then two; a compaction would have taken more.
+    assert (bill["really"]["readers_seconds"], bill["really"]["compaction_count"], bill["really"]) == (0.012, 0, bill["best"])
+    last = terminal.run("health").stdout.splitlines()[-1]
+    assert last == "upkeep and readers of 1 table with reads_per_day: 0.000001 USD; the best in hindsight 0.000001 USD, 1.00 times as much"

@@ -100,3 +100,19 @@ def test_who_keeps_hands_off_says_why() -> None:
 def test_what_is_not_chosen_yet_is_refused() -> None:
     with pytest.raises(Refused, match="chosen"):
         replayed(replace(POLICY, strategy=Chosen(latency_seconds=60)), 1)
+
+
+@pytest.mark.parametrize(
+    ("reads_per_day", "hours"),
+    [
+        (None, [1.5]),
+        (0, []),
+        # Three files make two openings too many: of 200 reads an hour they cost 1.6 s an hour, and a compaction takes 0.8 s.
+        (4_800, [1.5, 1.83, 2.83]),
+        # A read an hour loses 8 ms, then 20 ms, then 32 ms.
+        (24, [27.59]),
+    ],
+)
+def test_readers_that_are_declared_decide_between_two_commits(reads_per_day: float | None, hours: list[float]) -> None:
+    read = replace(SOON, min_small_files=6, reads_per_day=reads_per_day)
+    assert hours_of(replayed(read, 1, 1.5, 2.5, files=3)) == hours

@@ -221,9 +221,10 @@ def test_losses_of_readers_decide_where_they_are_known(
 
 
 @pytest.mark.parametrize(("readers", "declared", "most"), [("unknown", None, 40), ("seen", None, 80), ("declared", 0, 400)])
-def test_a_number_of_files_makes_a_table_due_whatever_its_readers_lose(readers: str, declared: float | None, most: int) -> None:
+def test_a_number_of_files_and_an_age_make_a_table_due_whatever_its_readers_lose(readers: str, declared: float | None, most: int) -> None:
     policy, state = replace(QUIET, reads_per_day=declared), replace(LOST, lost_openings=0.0, readers=readers)  # type: ignore[arg-type]
     assert find_trigger(replace(state, mergeable_file_count=most), policy, now_ms=NOW).reason is Reason.DUE
     assert not find_trigger(replace(state, mergeable_file_count=most - 1), policy, now_ms=NOW).fired
-    aged = replace(policy, max_small_file_age_hours=30)
-    assert find_trigger(state, aged, now_ms=NOW).reason is Reason.DUE_AGE
+    hours = 30 * 40 / most  # the oldest file is 30 h old
+    assert find_trigger(state, replace(policy, max_small_file_age_hours=hours), now_ms=NOW).reason is Reason.DUE_AGE
+    assert not find_trigger(state, replace(policy, max_small_file_age_hours=hours + 0.1), now_ms=NOW).fired
