@@ -11,7 +11,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export DAGSTER_DISABLE_TELEMETRY := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test fast check bench clean
+.PHONY: help setup run test fast check bench study clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-6s %s\n", $$1, $$2 }' Makefile
@@ -42,6 +42,11 @@ ifndef ONLY
 	@JAVA_TOOL_OPTIONS='$(SHORT_LIVED)' $(BIN)/python -m pytest lakehouse_tests/long
 endif
 	@$(BIN)/python -m benchmarks $(ONLY)
+
+# What is not given has its default: 1,000 rows, 200 iterations, three repetitions, all arms, a local disk.
+study: $(READY) ## the compaction study, docs/study.md; ROWS= ITERATIONS= REPETITIONS= ARMS= S3=1 REPORT=1
+	@$(BIN)/python -m benchmarks.study $(if $(ROWS),--rows $(ROWS)) $(if $(ITERATIONS),--iterations $(ITERATIONS)) \
+		$(if $(REPETITIONS),--repetitions $(REPETITIONS)) $(if $(ARMS),--arms $(ARMS)) $(if $(S3),--s3) $(if $(REPORT),--report)
 
 clean: ## remove environment, jars and caches; never a lake
 	rm -rf .venv .lakehouse/jars .lakehouse/jars.lock .lakehouse/java .lakehouse/matplotlib .pytest_cache .ruff_cache .hypothesis build *.egg-info

@@ -16,16 +16,11 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from benchmarks.by_sensor import is_due
 from benchmarks.figures import Figure, alone
 from lakehouse import AutoCompaction, BySensor, NoCompaction, OptimizedWrite, Table
-from lakehouse.core.compaction.plan import plan_table
-from lakehouse.core.declaration.compaction_policy import policy_for
 from lakehouse.core.declaration.strategies import type_of_strategy
-from lakehouse.core.scheduling.health import assess_health
-from lakehouse.core.scheduling.ranking import Bounds, RunState, choose_compactions
-from lakehouse.core.scheduling.triggers import state_of
 from lakehouse.core.settings import Settings
-from lakehouse.engine.clock import now_ms
 from lakehouse.engine.compaction.run import compact
 from lakehouse.engine.ingest.write import write_table
 from lakehouse.engine.lake import Lake, open_lake
@@ -98,23 +93,13 @@ def _one_batch(arm: Arm, spark: "SparkSession", batch: int) -> None:
     play(arm.lake.store, arm.lake.settings.home, start=START, hours=HOURS_PER_BATCH)
     for table in arm.tables:
         arm.timed("write", lambda table=table: write_table(arm.lake, spark, table))
-        if isinstance(table.compaction.strategy, BySensor) and _is_due(arm.lake, table):
+        if isinstance(table.compaction.strategy, BySensor) and is_due(arm.lake, table):
             arm.timed("compact", lambda table=table: compact(arm.lake, spark, table))
         if batch % SCRIPTS.get(arm.name, batch + 1) == 0:
             arm.timed("compact", lambda table=table: _by_script(arm, spark, table))
         if batch % BATCHES_PER_READ == 0:
             arm.timed("read", lambda table=table: _read(arm.lake, spark, table))
     arm.file_counts.append(sum(facts.snapshot.file_count for table in arm.tables if (facts := arm.lake.facts(table.key))))
-
-
-def _is_due(lake: Lake, table: Table) -> bool:
-    facts = lake.facts(table.key)
-    assert facts is not None
-    plan = plan_table(table, facts.snapshot, facts.history, now_ms=now_ms())
-    state = state_of(facts.snapshot, assess_health(facts.snapshot, plan))
-    policy = policy_for(table.layer, table.compaction)
-    [decision] = choose_compactions([state], {table.key: policy}, RunState(), bounds=Bounds(slots=1), now_ms=now_ms())
-    return decision.request
 
 
 def _by_script(arm: Arm, spark: "SparkSession", table: Table) -> None:

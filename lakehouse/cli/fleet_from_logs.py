@@ -17,7 +17,7 @@ from lakehouse.core.delta.commits import Commits
 from lakehouse.core.reasons import Explanation
 from lakehouse.core.scheduling.health import assess_health
 from lakehouse.core.scheduling.ranking import Bounds, Decision, RunState, choose_compactions
-from lakehouse.core.scheduling.read_rates import ReaderRun, count_reads
+from lakehouse.core.scheduling.read_rates import ReaderRun, count_reads, with_readers
 from lakehouse.core.scheduling.strategy_selection import strategy_of
 from lakehouse.core.scheduling.triggers import TableState, state_of
 from lakehouse.core.units import DAY_MS
@@ -47,10 +47,7 @@ def look_at_fleet(opened: LakeContext, tables: Sequence[Table]) -> tuple[list[Fo
     known = {each.table.key: each.value for each in looked if each.value}
     readers = count_reads(list(opened.tables.values()), _reader_runs(opened, known, tables), since_ms=now - DAY_MS, now_ms=now)
     states = [
-        replace(
-            known[key].state if key in known else TableState(table=key),
-            reads_per_day=readers[key].reads_per_day + policies[key].reads_per_day,
-        )
+        with_readers(known[key].state if key in known else TableState(table=key), readers[key], policies[key], now_ms=now)
         for key in policies
     ]
     held = {key: each.held for key, each in known.items() if each.held}
@@ -83,7 +80,7 @@ def _look(lake: Lake, table: Table, now: int) -> _Looked | None:
     held = hold_back_now(lake, table, facts.history, failures=failures)
     strategy = strategy_of(plan.policy, facts.snapshot, facts.history).strategy
     state = replace(
-        state_of(facts.snapshot, assess_health(facts.snapshot, plan)),
+        state_of(facts.snapshot, assess_health(facts.snapshot, plan), history=facts.history),
         last_compaction_ms=last_compaction_ms(facts.history, failures),
         sensor_driven=isinstance(strategy, BySensor),
         chosen=type(strategy).__name__,

@@ -62,6 +62,10 @@ class Reason(Enum):
     )
 
     # What the sensor says of one table.
+    DUE_READERS = "readers have lost {lost} since the last compaction, and another takes {cost}"
+    READERS_LOSE_LITTLE = (
+        "readers have lost {lost} of the {cost} that a compaction takes; {mergeable} mergeable files, {threshold} make it due in any case"
+    )
     DUE = "{mergeable} mergeable files reach the threshold of {threshold}"
     BELOW_THRESHOLD = "{mergeable} mergeable files, {threshold} wanted"
     NO_FACTS = "no file count is known yet: it was never materialized or observed; {threshold} mergeable files are wanted"

@@ -48,7 +48,7 @@ def test_it_says_of_every_table_why_it_waits(instance: dg.DagsterInstance) -> No
     reason = tick(instance).skip_reason
     assert reason is not None
     assert reason.skip_message == (
-        "bronze/orders: 3 mergeable files, 4 wanted;\n"
+        "bronze/orders: 3 mergeable files, 4 wanted (its readers are unknown);\n"
         "silver/orders: 0 mergeable files, 2 wanted;\n"
         "gold/totals: no file count is known yet: it was never materialized or observed; 2 mergeable files are wanted"
     )

@@ -4,13 +4,26 @@ from dataclasses import dataclass, fields, replace
 from typing import Any, Literal, Self, get_args
 
 from lakehouse.core.declaration.column_names import check_columns
-from lakehouse.core.declaration.knobs import AMOUNT, SHARE, SHARE_OR_OFF, check_knobs, instance_of, knob, one_of, tuple_of, whole
+from lakehouse.core.declaration.knobs import (
+    AMOUNT,
+    AMOUNT_OR_UNKNOWN,
+    SHARE,
+    SHARE_OR_OFF,
+    check_knobs,
+    instance_of,
+    knob,
+    one_of,
+    tuple_of,
+    whole,
+)
 from lakehouse.core.declaration.strategies import BySensor, NoCompaction, type_of_strategy
 from lakehouse.core.declaration.windows import Window
 from lakehouse.core.errors import Refused
 
 LAYERS = ("bronze", "silver", "gold")
 MIB = 1024 * 1024
+# A bound for what no reader tells (the log, listings, the next planner): one full read of so many more files loses a second or two.
+_KNOWN_READERS = 10
 # Knobs that nobody turned, and what holds now.
 _GONE = {
     "min_mergeable_bytes": "min_small_files and max_small_file_age_hours say when a table is due",
@@ -102,7 +115,12 @@ class Compaction:
         "0: never",
     )
     cooldown_minutes: float = knob(2.0, AMOUNT, "the sensor asks for at most one compaction of the table in so many minutes")
-    reads_per_day: float = knob(0, AMOUNT, "full reads a day by readers that Dagster does not know")
+    reads_per_day: float | None = knob(
+        None,
+        AMOUNT_OR_UNKNOWN,
+        "full reads a day by readers that Dagster does not know, 0: there are none. Where it is declared, a compaction waits until readers "
+        "have lost what it takes ([rent or buy](rent-or-buy.md)), or until ten times `min_small_files`",
+    )
     # Delta's own default: DeltaSQLConf, optimize.maxDeletedRowsRatio.
     max_deleted_rows_ratio: float = knob(
         0.05,
@@ -140,6 +158,11 @@ class Compaction:
     def is_off(self) -> bool:
         """Whether nothing runs unless a person insists; `NoCompaction` is another way to say `mode="off"`."""
         return self.mode == "off" or isinstance(self.strategy, NoCompaction)
+
+    @property
+    def most_small_files(self) -> int:
+        """So many mergeable files make a compaction due whatever its readers have lost; fewer do where readers are not all known."""
+        return self.min_small_files * (1 if self.reads_per_day is None else _KNOWN_READERS)
 
     @property
     def candidate_bytes(self) -> int:

@@ -43,6 +43,7 @@ def is_number(value: object) -> bool:
 
 
 AMOUNT = Accepts("a number, 0 or more", lambda value: is_number(value) and 0 <= value < inf)
+AMOUNT_OR_UNKNOWN = Accepts("a number, 0 or more, or None", lambda value: value is None or (is_number(value) and 0 <= value < inf))
 YES_OR_NO = Accepts("True, False", lambda value: isinstance(value, bool))
 ANY_TEXT = Accepts("a text", lambda value: isinstance(value, str))
 TEXT = Accepts("a text that is not empty", lambda value: isinstance(value, str) and bool(value))

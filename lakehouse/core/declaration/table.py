@@ -218,6 +218,11 @@ class Table:
         return hash(self.key)
 
     @property
+    def read_whole(self) -> tuple["Table", ...]:
+        """The inputs of which each run reads every file; small files slow these reads, and no read of changes."""
+        return self.inputs if isinstance(self.write, Overwrite) else self.inputs[1:]
+
+    @property
     def layer(self) -> str:
         """bronze, silver or gold."""
         return self.key.split("/")[0]

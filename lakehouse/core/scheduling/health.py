@@ -147,14 +147,14 @@ def assess_health(snapshot: Snapshot, plan: CompactionPlan) -> Health:
 
 
 def small_files_ok(health: Health) -> HealthCheck:
-    """Whether compaction keeps up: fewer files could be merged than twice the policy's threshold; the sentence starts with the plan's own.
+    """Whether compaction keeps up: fewer files could be merged than twice as many as make it due; the sentence starts with the plan's own.
 
-    Twice, since reaching the threshold once is what a compaction waits for, and no failure of anything. Where a plan is refused, no
+    Twice, since a compaction waits until that number is reached once, and that is no failure of anything. Where a plan is refused, no
     compaction keeps up.
     """
     if health.plan.reason is Reason.PLAN_REFUSED:
         return HealthCheck(ok=False, sentence=health.plan.sentence)
-    found, due = health.mergeable_file_count, health.plan.policy.min_small_files
+    found, due = health.mergeable_file_count, health.plan.policy.most_small_files
     limit = _LATE_COMPACTIONS * due
     return HealthCheck(
         ok=found < limit, sentence=f"{health.plan.sentence}; {found} mergeable files, a compaction is due at {due}, {limit} are too many"

@@ -37,14 +37,26 @@ class NetBenefit:
 
 
 def assess_net_benefit(
-    *, reads_per_day: float | None, openings_saved: int | None, cost_usd: float | None, prices: Prices, on_s3: bool = False
+    *,
+    reads_per_day: float | None,
+    openings_saved: int | None,
+    cost_usd: float | None,
+    prices: Prices,
+    on_s3: bool = False,
+    opening_seconds: float | None = None,
 ) -> NetBenefit | None:
-    """The worth of a compaction at the `prices` that its cost was computed with; `None` where one of the three is unknown."""
+    """The worth of a compaction at the `prices` that its cost was computed with; `None` where one of the first three is unknown."""
     if reads_per_day is None or openings_saved is None or cost_usd is None:
         return None
-    return NetBenefit(benefit_usd_per_day=reads_per_day * openings_saved * usd_per_opening(prices, on_s3=on_s3), cost_usd=cost_usd)
+    usd = usd_per_opening(prices, on_s3=on_s3, opening_seconds=opening_seconds)
+    return NetBenefit(benefit_usd_per_day=reads_per_day * openings_saved * usd, cost_usd=cost_usd)
 
 
-def usd_per_opening(prices: Prices, *, on_s3: bool) -> float:
+def seconds_per_opening(measured: float | None = None) -> float:
+    """What probes `measured`, otherwise the default."""
+    return _SECONDS_PER_OPENING if measured is None else measured
+
+
+def usd_per_opening(prices: Prices, *, on_s3: bool, opening_seconds: float | None = None) -> float:
     """What it costs to open one file: its seconds at the price that a compaction's seconds have, and on S3 its requests."""
-    return price(prices, seconds=_SECONDS_PER_OPENING, get_requests=_REQUESTS_PER_OPENING if on_s3 else 0)
+    return price(prices, seconds=seconds_per_opening(opening_seconds), get_requests=_REQUESTS_PER_OPENING if on_s3 else 0)

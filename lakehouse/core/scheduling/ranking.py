@@ -185,7 +185,7 @@ def _weigh(
     held: Explanation | None,
 ) -> _Weighed:
     in_flight, tries = runs_of.get(state.table, ([], []))
-    finding = find_trigger(state, policy, now_ms=now_ms)
+    finding = find_trigger(state, policy, now_ms=now_ms, on_s3=bounds.on_s3)
     now_tried = [attempt for attempt in tries if attempt.version == state.version]
     waits = _left_alone(state, policy, held) or _busy(in_flight) or _unripe(state, finding, now_tried, bounds)
     is_due = finding.fired and not any(run.is_compaction for run in in_flight) and not _unripe(state, finding, now_tried, bounds)
@@ -213,6 +213,7 @@ def _net_benefit(state: TableState, bounds: Bounds) -> NetBenefit | None:
         cost_usd=state.estimate_usd,
         prices=state.prices,
         on_s3=bounds.on_s3,
+        opening_seconds=state.opening_seconds,
     )
 
 

@@ -1,15 +1,19 @@
-"""How often a table is read, and whether its readers got slower: told by those that were seen to read it.
+"""How often a table is read whole, and whether its readers got slower: told by those that were seen to read it.
 
-A run that writes a table reads the inputs of that table; so the lineage and the runs tell the reads, without a log of queries.
+A run that writes a table reads the inputs of that table; so the lineage and the runs tell the reads, without a log of queries. A run that
+reads only the changes of an input opens the files of these changes, however many others there are: no full read.
 """
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import fmean
+from typing import Literal
 
+from lakehouse.core.declaration.compaction_policy import Compaction
 from lakehouse.core.declaration.table import Table
-from lakehouse.core.scheduling.triggers import slowdown_of
+from lakehouse.core.scheduling.read_losses import lost_openings
+from lakehouse.core.scheduling.triggers import TableState, slowdown_of
 from lakehouse.core.units import DAY_MS, MINUTE_MS
 
 
@@ -24,10 +28,15 @@ class ReaderRun:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Readers:
-    """Reads of one table per day, and the share by which its readers take longer than they used to (`None`: unknown)."""
+    """Full reads of one table per day, and the share by which its readers take longer than they used to (`None`: unknown).
+
+    `read_ms` are the times of all full reads that are known. `seen`: some table reads it whole, and runs of more than a day are known.
+    """
 
     reads_per_day: float
     slowdown: float | None
+    read_ms: tuple[int, ...] = ()
+    seen: bool = False
 
 
 def count_reads(tables: Sequence[Table], runs: Iterable[ReaderRun], *, since_ms: int, now_ms: int) -> Mapping[str, Readers]:
@@ -39,28 +48,47 @@ def count_reads(tables: Sequence[Table], runs: Iterable[ReaderRun], *, since_ms:
     """
     seconds: defaultdict[frozenset[str], list[float]] = defaultdict(list)
     earlier: Counter[frozenset[str]] = Counter()
-    counts: Counter[str] = Counter()
-    for run in sorted(runs, key=lambda each: each.ended_ms):
-        if run.ended_ms >= since_ms:
-            counts.update(run.tables)
+    reads: defaultdict[str, list[int]] = defaultdict(list)
+    ordered = sorted(runs, key=lambda each: each.ended_ms)
+    for run in ordered:
+        for key in run.tables:
+            reads[key].append(run.ended_ms)
         if run.seconds is not None:
             seconds[run.tables].append(run.seconds)
             earlier[run.tables] += run.ended_ms < since_ms
     slowdowns = {kind: found for kind, took in seconds.items() if (found := slowdown_of(took, earlier=earlier[kind])) is not None}
-    readers_of = _readers_of(tables)
     days = max(now_ms - since_ms, MINUTE_MS) / DAY_MS
-    return {
-        table.key: Readers(
-            reads_per_day=sum(counts[reader] for reader in readers_of[table.key]) / days,
-            slowdown=fmean(felt) if (felt := [found for kind, found in slowdowns.items() if kind & readers_of[table.key]]) else None,
+    a_day_is_known = bool(ordered) and ordered[0].ended_ms <= now_ms - DAY_MS
+    readers_of, whole_readers_of = (_readers_of(tables, by) for by in ("inputs", "read_whole"))
+    told: dict[str, Readers] = {}
+    for table in tables:
+        felt = [slower for kind, slower in slowdowns.items() if kind & readers_of[table.key]]
+        read_ms = tuple(sorted(ms for reader in whole_readers_of[table.key] for ms in reads[reader]))
+        told[table.key] = Readers(
+            reads_per_day=sum(ms >= since_ms for ms in read_ms) / days,
+            slowdown=fmean(felt) if felt else None,
+            read_ms=read_ms,
+            seen=bool(whole_readers_of[table.key]) and a_day_is_known,
         )
-        for table in tables
-    }
+    return told
 
 
-def _readers_of(tables: Sequence[Table]) -> Mapping[str, frozenset[str]]:
+def with_readers(state: TableState, readers: Readers, policy: Compaction, *, now_ms: int) -> TableState:
+    """The state with its readers: those that were seen, and those that the declaration tells of."""
+    declared = policy.reads_per_day
+    lost = None if state.openings is None else lost_openings(state.openings, readers.read_ms, reads_per_day=declared or 0, now_ms=now_ms)
+    return replace(
+        state,
+        reads_per_day=readers.reads_per_day + (declared or 0),
+        slowdown=readers.slowdown,
+        lost_openings=lost,
+        readers="declared" if declared is not None else "seen" if readers.seen else "unknown",
+    )
+
+
+def _readers_of(tables: Sequence[Table], by: Literal["inputs", "read_whole"]) -> Mapping[str, frozenset[str]]:
     found: defaultdict[str, set[str]] = defaultdict(set)
     for table in tables:
-        for source in table.inputs:
+        for source in getattr(table, by):
             found[source.key].add(table.key)
     return {table.key: frozenset(found[table.key]) for table in tables}

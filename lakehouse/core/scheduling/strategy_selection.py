@@ -97,7 +97,7 @@ def _by_facts(policy: Compaction, facts: WriteFacts, rates: Rates, *, latency_se
     fills = facts.batch_bytes / facts.batch_partitions * slack >= target_bytes * 3 / 4
     merge_seconds = _merge_seconds(facts, rates, target_bytes)
     interval_seconds = 3600 / facts.arrivals_per_hour
-    sensor_seconds = interval_seconds * policy.min_small_files / facts.batch_files
+    sensor_seconds = interval_seconds * policy.most_small_files / facts.batch_files
     numbers = {
         "batch_bytes": facts.batch_bytes,
         "batch_files": facts.batch_files,

@@ -1,19 +1,25 @@
 """What makes a table due for a compaction: any one of its policy's triggers, each with its own reason and numbers.
 
 All of it is decided by what the newest event of the table told; what is unknown (`None`) sets nothing off.
+
+Readers come first: a compaction is due when they have lost what it takes (`read_losses`). Beside that a number of mergeable files makes it
+due in any case. It is small where readers may be unknown, and a bound for what no reader tells where they are known.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from statistics import fmean, median
-from typing import Any
+from typing import Any, Literal
 
 from lakehouse.core.compaction.plan import CompactionPlan
+from lakehouse.core.costs.estimate import price
 from lakehouse.core.declaration.compaction_policy import Compaction
 from lakehouse.core.declaration.prices import DEFAULT_PRICES, Prices
+from lakehouse.core.delta.commits import Commits
 from lakehouse.core.delta.snapshot import DataFile, Snapshot
 from lakehouse.core.reasons import Explained, Explanation, Reason
 from lakehouse.core.scheduling.health import Health
+from lakehouse.core.scheduling.read_losses import ReadBalance, balance_of, opening_steps, type_of_steps
 from lakehouse.core.text import utc_text
 from lakehouse.core.units import HOUR_MS
 
@@ -21,6 +27,8 @@ from lakehouse.core.units import HOUR_MS
 _SLOWDOWN_SHARE = 0.25
 # A quarter of what was declared at least: a cadence that follows the readers, within sight of what a person wrote.
 _MOST_HALVINGS = 2
+# Where readers were seen that nobody declared, others may be there, too: so many times the threshold, and the check stays green.
+_SEEN_READERS = 2
 # A compaction of fewer files is none.
 _FEWEST_FILES = 2
 # So many runs make a mean that one slow run does not turn round.
@@ -39,6 +47,7 @@ class OnceCold:
     purged_row_count: int
     estimate_seconds: float
     estimate_usd: float
+    comparison_seconds: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,6 +59,9 @@ class TableState:
     table's readers take longer than they used to. `due_since_ms` is since when it has been waiting for its turn. `once_cold` is what
     time alone will change, where some of the table is too warm to be merged. `sensor_driven` tells whether a strategy that is chosen by
     the table's past is the sensor's at present, `chosen` is its name. `prices` are the table's own: its cost was computed with them.
+    `openings` are steps since the last compaction: from a time (ms) on, another would save each full read so many openings. Readers did
+    `lost_openings` of them, at least, and probes measured the `opening_seconds` of one. `comparison_seconds` follow a compaction's commit.
+    `readers` are `declared` where all of them are known, `seen` where some were for a day.
     """
 
     table: str
@@ -64,6 +76,11 @@ class TableState:
     purged_row_count: int | None = None
     estimate_seconds: float | None = None
     estimate_usd: float | None = None
+    comparison_seconds: float | None = None
+    openings: type_of_steps | None = None
+    lost_openings: float | None = None
+    opening_seconds: float | None = None
+    readers: Literal["declared", "seen", "unknown"] = "unknown"
     health_score: float | None = None
     reads_per_day: float | None = None
     slowdown: float | None = None
@@ -87,7 +104,24 @@ class TableState:
         if cold is None or now_ms < cold.at_ms:
             return self
         figures = {each.name: getattr(cold, each.name) for each in fields(cold) if each.name != "at_ms"}
-        return replace(self, once_cold=None, **figures)
+        found = replace(self, once_cold=None, **figures)
+        if self.openings is None:
+            return found
+        return replace(found, openings=(*self.openings, (cold.at_ms, found.openings_saved or 0)))
+
+    def balance(self, *, on_s3: bool) -> ReadBalance | None:
+        """What readers have lost beside what a compaction takes; `None` where either is unknown, or there is nothing to compact."""
+        if self.lost_openings is None or not self.estimate_seconds or self.estimate_usd is None:
+            return None
+        compared = self.comparison_seconds or 0.0
+        return balance_of(
+            self.lost_openings,
+            cost_seconds=self.estimate_seconds + compared,
+            cost_usd=self.estimate_usd + price(self.prices, seconds=compared),
+            prices=self.prices,
+            on_s3=on_s3,
+            opening_seconds=self.opening_seconds,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,10 +131,13 @@ class Finding(Explained):
     fired: bool
 
 
-def state_of(snapshot: Snapshot, health: Health, once_cold: tuple[int, CompactionPlan] | None = None) -> TableState:
+def state_of(
+    snapshot: Snapshot, health: Health, once_cold: tuple[int, CompactionPlan] | None = None, *, history: Commits | None = None
+) -> TableState:
     """What the log alone tells of a table: everything but its readers, its runs and its waiting.
 
-    `once_cold` is the plan of the time when all of the table will be cold, and that time.
+    `once_cold` is the plan of the time when all of the table will be cold, and that time. Without `history`, what readers could have been
+    spared is unknown.
     """
     return TableState(
         table=snapshot.table,
@@ -109,25 +146,31 @@ def state_of(snapshot: Snapshot, health: Health, once_cold: tuple[int, Compactio
         size_bytes=health.size_bytes,
         deleted_rows_share=_deleted_rows_share(snapshot.files),
         health_score=health.score,
+        openings=None if history is None else opening_steps(snapshot, health.plan, history),
         once_cold=OnceCold(at_ms=once_cold[0], **_figures(snapshot, once_cold[1])) if once_cold else None,
         **_figures(snapshot, health.plan),
     )
 
 
-def find_trigger(state: TableState, policy: Compaction, *, now_ms: int) -> Finding:
-    """The first trigger that is reached, or why none is; the declared order is that of the policy's knobs."""
+def find_trigger(state: TableState, policy: Compaction, *, now_ms: int, on_s3: bool = False) -> Finding:
+    """The first trigger that is reached, or why none is: the readers', then in the order of the policy's knobs."""
     threshold, cadence = _threshold(state, policy)
-    mergeable = state.mergeable_file_count
+    mergeable, balance = state.mergeable_file_count, state.balance(on_s3=on_s3)
     if state.version is None or mergeable is None:
         return _finding(Reason.NO_FACTS, threshold=threshold)
-    if mergeable >= threshold:
-        return _finding(Reason.DUE, cadence, fired=True, mergeable=mergeable, threshold=threshold)
     if mergeable > 0:
-        found = _by_age(state, policy, now_ms=now_ms)
-        if found:
+        if balance and balance.is_due:
+            return _finding(Reason.DUE_READERS, fired=True, lost=balance.lost, cost=balance.cost)
+        if mergeable >= threshold:
+            return _finding(Reason.DUE, cadence, fired=True, mergeable=mergeable, threshold=threshold)
+        if found := _by_age(state, policy, now_ms=now_ms):
             return found
+    if found := _by_deleted_rows(state, policy):
+        return found
     more = cadence + _once_cold_text(state)
-    return _by_deleted_rows(state, policy) or _finding(Reason.BELOW_THRESHOLD, more, mergeable=mergeable, threshold=threshold)
+    if mergeable == 0 or balance is None or not _trusts_readers(state):
+        return _finding(Reason.BELOW_THRESHOLD, more, mergeable=mergeable, threshold=threshold)
+    return _finding(Reason.READERS_LOSE_LITTLE, more, lost=balance.lost, cost=balance.cost, mergeable=mergeable, threshold=threshold)
 
 
 def slowdown_of(seconds: Sequence[float], *, earlier: int = 0) -> float | None:
@@ -153,17 +196,26 @@ def _figures(snapshot: Snapshot, plan: CompactionPlan) -> dict[str, Any]:
         "purged_row_count": sum(file.deleted_row_count for bin_ in plan.bins for file in bin_.files),
         "estimate_seconds": plan.estimate.seconds,
         "estimate_usd": plan.estimate.usd,
+        "comparison_seconds": plan.estimate.comparison_seconds if plan.verify == "content" else 0.0,
     }
 
 
+def _trusts_readers(state: TableState) -> bool:
+    """Whether the losses of the readers decide: they are known, and so is what they could have been spared."""
+    return state.readers != "unknown" and state.openings is not None
+
+
 def _threshold(state: TableState, policy: Compaction) -> tuple[int, str]:
-    """The mergeable files that are wanted now, and why that is not what the policy says; empty where it is."""
+    """The mergeable files that make a compaction due in any case, and why so many; empty where the policy's own word says it."""
     declared, slowdown = policy.min_small_files, state.slowdown
+    why = " (its readers are unknown)" if state.mergeable_file_count else ""
+    if _trusts_readers(state):
+        declared, why = (policy.most_small_files, "") if state.readers == "declared" else (_SEEN_READERS * declared, "")
     if slowdown is None or slowdown < _SLOWDOWN_SHARE:
-        return declared, ""
+        return declared, why
     wanted = max(_FEWEST_FILES, round(declared / 2 ** min(_MOST_HALVINGS, int(slowdown / _SLOWDOWN_SHARE))))
     if wanted == declared:
-        return declared, ""
+        return declared, why
     return wanted, f" ({wanted} for {declared}, since its readers take {slowdown:.0%} longer than they used to)"
 
 

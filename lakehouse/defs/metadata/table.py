@@ -45,7 +45,7 @@ _STATE_NUMBERS = (
 )
 _STATE_TIMES = ("oldest_small", "last_compaction")
 # What the sensor knows by itself.
-_DECLARED = ("table", "prices")
+_DECLARED = ("table", "prices", "readers", "lost_openings", "opening_seconds")
 # A page of them says enough; the terminal's dry run has all.
 _PATHS = 1_000
 
@@ -73,7 +73,8 @@ def table_metadata(table: Table, assessed: Assessment) -> type_of_metadata:
     strategy = strategy_in_force(table, facts).strategy
     once_cold = plan_once_cold(table, snapshot, facts.history, now_ms=now_ms())
     in_force = {"sensor_driven": isinstance(strategy, BySensor), "chosen": type(strategy).__name__}
-    state = replace(state_of(snapshot, health, once_cold), last_compaction_ms=assessed.last_compaction_ms, **in_force)
+    state = state_of(snapshot, health, once_cold, history=facts.history)
+    state = replace(state, last_compaction_ms=assessed.last_compaction_ms, **in_force)
     numbers = {name: number for name in _STATE_NUMBERS if (number := getattr(state, name)) is not None}
     times = {name: _timestamp(ms) for name in _STATE_TIMES if (ms := getattr(state, f"{name}_ms")) is not None}
     return {
@@ -116,9 +117,11 @@ def sensed_state(table: str, facts: NewestFacts | None) -> tuple[TableState, Rew
     """What the compaction sensor decides by, as the newest event of a table tells it, and the bytes that were rewritten for nothing."""
     told = {} if facts is None else facts.state or _state_of_older_program(facts)
     cold, driven, rewrites = told.get("once_cold"), told.get("sensor_driven"), told.get("rewrites", {})
+    openings = told.get("openings")
     known: dict[str, Any] = {each.name: told.get(each.name) for each in fields(TableState) if each.name not in _DECLARED} | {
         "once_cold": OnceCold(**{each.name: cold.get(each.name) for each in fields(OnceCold)}) if cold else None,
         "sensor_driven": None if driven is None else bool(driven),
+        "openings": None if openings is None else tuple((since_ms, count) for since_ms, count in openings),
     }
     return TableState(table=table, **known), Rewrites(**{each.name: rewrites.get(each.name, 0) for each in fields(Rewrites)})
 

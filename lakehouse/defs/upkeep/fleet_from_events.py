@@ -14,7 +14,7 @@ from lakehouse.core.declaration.table import Table
 from lakehouse.core.reasons import Explanation
 from lakehouse.core.scheduling.circuit_breaker import CompactionTry, assess_breaker, hold_back
 from lakehouse.core.scheduling.ranking import CYCLE_MS, Bounds, Decision, RunState, Try, choose_compactions, run_key
-from lakehouse.core.scheduling.read_rates import count_reads
+from lakehouse.core.scheduling.read_rates import count_reads, with_readers
 from lakehouse.core.scheduling.triggers import TableState
 from lakehouse.defs.dagster_records import (
     NewestFacts,
@@ -29,7 +29,7 @@ from lakehouse.defs.dagster_records import (
 )
 from lakehouse.defs.metadata.table import sensed_state
 from lakehouse.defs.run_ownership import read_tag
-from lakehouse.engine.compaction.read_probe import NOT_PROBED, read_probes
+from lakehouse.engine.compaction.read_probe import NOT_PROBED, ProbeReading, read_probes
 from lakehouse.engine.journal.journal import Journal, Records
 from lakehouse.engine.lake import Lake
 
@@ -79,8 +79,9 @@ def weigh_fleet(
     """Every table's state and the decision about it; `records` is what the journal holds."""
     policies = {table.key: policy_for(table.layer, table.compaction) for table in tables}
     facts, recent = newest_facts_of(instance, tables), recent_runs(instance, now_ms=now_ms)
-    compacted_ms = last_compactions_ms(instance, tables)
+    compacted_ms, probed = last_compactions_ms(instance, tables), read_probes(records, now_ms)
     states = _with_readers(_states(tables, facts, compacted_ms, cursor, now_ms=now_ms), tables, policies, recent, now_ms=now_ms)
+    states = {key: replace(state, opening_seconds=probed.get(key, NOT_PROBED).opening_seconds) for key, state in states.items()}
     runs = RunState(in_flight=runs_in_flight(instance, tables), tries=_tries(instance, states))
     bounds = Bounds(
         slots=lake.settings.compaction_slots,
@@ -89,7 +90,7 @@ def weigh_fleet(
         tries_allowed=_TRIES_ALLOWED,
         on_s3=lake.settings.on_s3,
     )
-    held = _held(lake, records, tables, facts, states, now_ms=now_ms)
+    held = _held(Journal(lake.store, records), probed, tables, facts, states, now_ms=now_ms)
     decisions = choose_compactions(states.values(), policies, runs, bounds=bounds, now_ms=now_ms, hold_back=held)
     return Fleet(states=states, decisions=decisions)
 
@@ -110,12 +111,9 @@ def _states(
 def _with_readers(
     states: Mapping[str, TableState], tables: Sequence[Table], policies: Mapping[str, Compaction], recent: RecentRuns, *, now_ms: int
 ) -> dict[str, TableState]:
-    """The states with how often their tables are read: by runs that Dagster saw, and by readers that the declaration tells of."""
+    """The states with how their tables are read: by runs that Dagster saw, and by readers that the declaration tells of."""
     readers = count_reads(tables, reader_runs(recent, tables), since_ms=recent.since_ms, now_ms=now_ms)
-    return {
-        key: replace(state, reads_per_day=readers[key].reads_per_day + policies[key].reads_per_day, slowdown=readers[key].slowdown)
-        for key, state in states.items()
-    }
+    return {key: with_readers(state, readers[key], policies[key], now_ms=now_ms) for key, state in states.items()}
 
 
 def _tries(instance: dg.DagsterInstance, states: Mapping[str, TableState]) -> tuple[Try, ...]:
@@ -145,8 +143,8 @@ def _result(run: dg.DagsterRun) -> Literal["succeeded", "failed", "refused"]:
 
 
 def _held(
-    lake: Lake,
-    records: Records,
+    journal: Journal,
+    probed: Mapping[str, ProbeReading],
     tables: Sequence[Table],
     facts: Mapping[str, NewestFacts],
     states: Mapping[str, TableState],
@@ -154,9 +152,8 @@ def _held(
     now_ms: int,
 ) -> Mapping[str, Explanation]:
     """The tables to keep hands off, with the explanation."""
-    journal = Journal(lake.store, records)
     compacted_ms = {key: state.last_compaction_ms for key, state in states.items() if state.last_compaction_ms is not None}
-    pauses, failures, probed = journal.pauses(), journal.tries_since(compacted_ms), read_probes(records, now_ms)
+    pauses, failures = journal.pauses(), journal.tries_since(compacted_ms)
     found: dict[str, Explanation] = {}
     for key, table in {table.key: table for table in tables}.items():
         # What needs no log: noted failures, the newest success, the scans of probes, the rewrites that the newest event tells of.

@@ -29,6 +29,7 @@ from lakehouse.core.costs.measured_benefit import (
     backoff_until,
     benefit_backoff,
     gain_of,
+    measure_opening,
     probe_budget_seconds,
     probe_from,
 )
@@ -58,10 +59,14 @@ _SCANS_TOLD = 5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProbeReading:
-    """The scans of a table's newest probes, oldest first, and the back-off that follows from the last; `None`: it is not held off."""
+    """The scans of a table's newest probes, oldest first, and the back-off that follows from the last; `None`: it is not held off.
+
+    `opening_seconds` is what the opening of one file took in them, `None`: too few tell.
+    """
 
     scans: tuple[Scan, ...] = ()
     backoff: Backoff | None = None
+    opening_seconds: float | None = None
 
 
 NOT_PROBED = ProbeReading()
@@ -93,6 +98,7 @@ def probe_compaction(lake: Lake, spark: "SparkSession", outcome: CompactionOutco
         after=(),
         spent_seconds=0.0,
         budget_seconds=round(budget, 3),
+        openings_saved=max(0, entry.compaction.files_removed - entry.compaction.files_added),
     )
     record_probe(lake, attempt)
     before, after = _scanned(spark, facts.snapshot, outcome.plan.partitions, versions, budget=budget)
@@ -118,9 +124,7 @@ def read_probes(records: Records, now_ms: int, table_key: str = "") -> dict[str,
     newest = {table: names[-_SCANS_TOLD:] for table, names in names_by_table(records, PROBES, table_key).items()}
     read = records.read_many([name for names in newest.values() for name in names])
     told = {table: [next(read) for _ in names] for table, names in newest.items()}
-    return {
-        table: ProbeReading(scans=tuple(filter(None, map(_scan, each))), backoff=_backoff(each[-1], now_ms)) for table, each in told.items()
-    }
+    return {table: _reading(each, now_ms) for table, each in told.items()}
 
 
 def probes(lake: Lake, table_key: str) -> tuple[Probe, ...]:
@@ -192,11 +196,16 @@ def _scan_of(spark: "SparkSession", view: str) -> Callable[[], float]:
     return scan
 
 
-def _scan(data: bytes) -> Scan | None:
+def _reading(told: Sequence[bytes], now_ms: int) -> ProbeReading:
+    known = [probe for data in told if (probe := _probe(data)) is not None]
+    scans = [Scan(measured_ms=each.measured_ms, before_seconds=each.before_seconds, after_seconds=each.after_seconds) for each in known]
+    return ProbeReading(scans=tuple(scans), backoff=_backoff(told[-1], now_ms), opening_seconds=measure_opening(known))
+
+
+def _probe(data: bytes) -> Probe | None:
     with contextlib.suppress(ValueError, TypeError, KeyError):
         probe = probe_from(json.loads(data))
-        if probe.before:
-            return Scan(measured_ms=probe.measured_ms, before_seconds=probe.before_seconds, after_seconds=probe.after_seconds)
+        return probe if probe.before else None
     return None
 
 

@@ -9,7 +9,7 @@ import pytest
 from lakehouse.core.scheduling.net_benefit import usd_per_opening
 from lakehouse.engine.clock import now_ms
 from lakehouse_tests.cli.conftest import PREDICTION, Terminal
-from lakehouse_tests.cli.example import orders
+from lakehouse_tests.cli.example import latest_orders
 from lakehouse_tests.log_builder import MINUTE_MS, START_MS, LogBuilder
 
 
@@ -142,24 +142,24 @@ def test_the_fleet_is_ranked_by_what_a_compaction_gives_a_day_over_what_it_costs
 ) -> None:
     monkeypatch.setattr("lakehouse.cli.fleet_from_logs.now_ms", lambda: START_MS + 3_600_000)
     small = [(f"d=1/small-{number}", 100, 10) for number in range(6)]
-    story("bronze/orders").create(partition_by=["d"]).append(small)
-    silver = story("silver/orders").create()
+    story("silver/orders").create(partition_by=["d"]).append(small)
+    gold = story("gold/totals").create()
     for number in range(3):
-        silver.append([(f"new-{number}", 100, 1)])
+        gold.append([(f"new-{number}", 100, 1)])
     found = terminal.json("plan")
-    fleet = [each["fleet"] for each in found]
-    assert [(each["rank"], each["reason"], each["request"]) for each in fleet] == [
-        (1, "DUE", True),
-        (2, "NO_SLOT", False),
-        (3, "NO_FACTS", False),
+    fleet = sorted((each["fleet"] for each in found), key=lambda each: each["rank"])
+    assert [(each["table"], each["fleet"]["reason"], each["fleet"]["request"]) for each in found] == [
+        ("bronze/orders", "NO_FACTS", False),
+        ("silver/orders", "DUE", True),
+        ("gold/totals", "NO_SLOT", False),
     ]
-    # Silver was written three times within the day: bronze was read as often, and a compaction would have spared each read 5 of 6 files.
-    assert fleet[0]["benefit_usd_per_day"] == pytest.approx(3 * 5 * usd_per_opening(orders.prices, on_s3=False), rel=1e-3)
+    # Gold was written three times within the day: silver was read as often, and a compaction would have spared each read 5 of 6 files.
+    assert fleet[0]["benefit_usd_per_day"] == pytest.approx(3 * 5 * usd_per_opening(latest_orders.prices, on_s3=False), rel=1e-3)
     assert fleet[0]["ratio"] == pytest.approx(fleet[0]["benefit_usd_per_day"] / fleet[0]["cost_usd"], rel=1e-2)
     assert (fleet[2]["benefit_usd_per_day"], fleet[2]["cost_usd"], fleet[2]["ratio"]) == (None, None, None)
-    [alone] = terminal.json("plan", "bronze/orders")
+    [alone] = terminal.json("plan", "silver/orders")
     assert alone["fleet"] == fleet[0]
-    assert [each["fleet"]["request"] for each in terminal.json("plan", LAKEHOUSE_COMPACTION_SLOTS="2")] == [True, True, False]
+    assert [each["fleet"]["request"] for each in terminal.json("plan", LAKEHOUSE_COMPACTION_SLOTS="2")] == [False, True, True]
 
 
 @pytest.mark.parametrize(("is_undone", "reason"), [(False, "COOLING_DOWN"), (True, "DUE")])

@@ -56,7 +56,7 @@ def test_the_sensors_own_threshold_decides_and_its_sentence_is_told() -> None:
     assert [moment.reason for moment in found.steps] == [Reason.BELOW_THRESHOLD] * 3 + [Reason.DUE, Reason.BELOW_THRESHOLD]
     [run] = found.runs
     assert (run.removed_paths, run.bytes_removed, run.at_ms) == (("f0", "f1", "f2", "f3"), 4_006, START_MS + 4 * MINUTE_MS)
-    assert run.sentence == "4 mergeable files reach the threshold of 4: 4 files (3.9 KiB) merge into 1"
+    assert run.sentence == "4 mergeable files reach the threshold of 4 (its readers are unknown): 4 files (3.9 KiB) merge into 1"
     assert (found.bytes_ingested, found.bytes_rewritten, found.write_amplification) == (5_010, 4_006, 4_006 / 5_010)
     assert (found.mean_file_count, found.deviation_file_count) == (1.8, pytest.approx(0.748, abs=0.001))
     assert found.seconds > 0 and found.usd > 0

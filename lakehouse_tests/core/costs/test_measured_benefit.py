@@ -7,7 +7,15 @@ from itertools import pairwise
 import pytest
 
 from lakehouse.core.costs.ledger import Account, account_for
-from lakehouse.core.costs.measured_benefit import Probe, assess_benefit, benefit_backoff, gain_of, probe_budget_seconds, probe_from
+from lakehouse.core.costs.measured_benefit import (
+    Probe,
+    assess_benefit,
+    benefit_backoff,
+    gain_of,
+    measure_opening,
+    probe_budget_seconds,
+    probe_from,
+)
 from lakehouse.core.reasons import Reason
 from lakehouse_tests.core.example_histories import compaction, past, write
 
@@ -143,3 +151,12 @@ def test_every_tenth_is_probed_also_where_the_log_holds_fewer_or_always_as_many(
 
 def test_a_probe_survives_the_journal() -> None:
     assert probe_from(probe(0.2).as_json()) == probe(0.2)
+
+
+def test_three_probes_tell_what_an_opening_takes_and_none_takes_less_than_nothing() -> None:
+    told = [replace(probe(0.1, noise=0), openings_saved=saved) for saved in (10, 20, 20)]
+    assert measure_opening(told) == pytest.approx(0.3 / 50)
+    assert measure_opening(told[:2]) is None
+    assert measure_opening([*told[:2], probe(0.1), probe(0.1, pairs=0)]) is None
+    assert measure_opening([replace(each, after=(1.2,) * 5) for each in told]) == 0.0
+    assert probe_from(told[0].as_json()).openings_saved == 10

@@ -1,12 +1,15 @@
 """Reads per day and slower readers, from the runs that wrote what lies downstream."""
 
+from dataclasses import replace
+
 import pytest
 
 from lakehouse.core.scheduling.read_rates import ReaderRun, count_reads
 from lakehouse.core.units import DAY_MS
-from lakehouse_tests.defs.example import TABLES
+from lakehouse_tests.defs.example import TABLES, orders, totals
 
 NOW = 100 * DAY_MS
+DAILY = replace(totals, key="gold/daily", inputs=(orders,))
 
 
 def run(*tables: str, at: int = NOW - 1, seconds: float | None = None) -> ReaderRun:
@@ -14,14 +17,28 @@ def run(*tables: str, at: int = NOW - 1, seconds: float | None = None) -> Reader
 
 
 def test_a_run_that_writes_a_table_reads_its_inputs() -> None:
-    runs = [run("silver/orders"), run("silver/orders", "gold/totals"), run("bronze/orders"), run("gold/totals", at=NOW - 2 * DAY_MS)]
-    found = count_reads(TABLES, runs, since_ms=NOW - DAY_MS, now_ms=NOW)
-    assert {key: readers.reads_per_day for key, readers in found.items()} == {"bronze/orders": 2, "silver/orders": 1, "gold/totals": 0}
+    runs = [run("gold/daily"), run("gold/daily", "gold/totals"), run("bronze/orders"), run("gold/totals", at=NOW - 2 * DAY_MS)]
+    found = count_reads((*TABLES, DAILY), runs, since_ms=NOW - DAY_MS, now_ms=NOW)
+    rates = {key: readers.reads_per_day for key, readers in found.items()}
+    assert rates == {"bronze/orders": 2, "silver/orders": 1, "gold/totals": 0, "gold/daily": 0}
+    assert found["silver/orders"].read_ms == (NOW - 2 * DAY_MS, NOW - 1)
+
+
+def test_a_run_that_reads_changes_only_is_no_full_read() -> None:
+    found = count_reads(TABLES, [run("silver/orders")] * 3, since_ms=NOW - DAY_MS, now_ms=NOW)
+    assert (found["bronze/orders"].reads_per_day, found["bronze/orders"].read_ms) == (0, ())
+
+
+@pytest.mark.parametrize(("oldest_ms", "seen"), [(NOW - DAY_MS, True), (NOW - DAY_MS + 1, False)])
+def test_readers_are_seen_after_a_day_of_runs_and_only_where_some_table_reads_it_whole(oldest_ms: int, seen: bool) -> None:
+    found = count_reads(TABLES, [run("bronze/orders", at=oldest_ms)], since_ms=NOW - DAY_MS, now_ms=NOW)
+    assert [found[table.key].seen for table in TABLES] == [False, seen, False]
+    assert not any(readers.seen for readers in count_reads(TABLES, [], since_ms=NOW - DAY_MS, now_ms=NOW).values())
 
 
 def test_a_shorter_look_back_is_scaled_to_a_day() -> None:
-    found = count_reads(TABLES, [run("silver/orders")] * 3, since_ms=NOW - DAY_MS // 4, now_ms=NOW)
-    assert found["bronze/orders"].reads_per_day == 12
+    found = count_reads(TABLES, [run("gold/totals")] * 3, since_ms=NOW - DAY_MS // 4, now_ms=NOW)
+    assert found["silver/orders"].reads_per_day == 12
 
 
 def test_runs_are_held_against_runs_of_their_own_kind() -> None:
@@ -33,7 +50,8 @@ def test_runs_are_held_against_runs_of_their_own_kind() -> None:
 
 
 def test_runs_of_days_before_are_the_base_and_no_reads() -> None:
-    days = [run("silver/orders", at=NOW - day * DAY_MS, seconds=2.0) for day in range(2, 9)]
-    today = [run("silver/orders", at=NOW - 10 + place, seconds=3.0) for place in range(5)]
-    found = count_reads(TABLES, [*days, *today], since_ms=NOW - DAY_MS, now_ms=NOW)
+    tables = (orders, replace(totals, inputs=(orders,)))
+    days = [run("gold/totals", at=NOW - day * DAY_MS, seconds=2.0) for day in range(2, 9)]
+    today = [run("gold/totals", at=NOW - 10 + place, seconds=3.0) for place in range(5)]
+    found = count_reads(tables, [*days, *today], since_ms=NOW - DAY_MS, now_ms=NOW)
     assert (found["bronze/orders"].reads_per_day, found["bronze/orders"].slowdown) == (5, pytest.approx(0.5))

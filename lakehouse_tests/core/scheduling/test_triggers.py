@@ -82,8 +82,8 @@ def test_age_grows_with_the_clock_and_nothing_else() -> None:
 @pytest.mark.parametrize(
     ("slowdown", "wanted", "told"),
     [
-        (None, 40, ""),
-        (0.24, 40, ""),
+        (None, 40, " (its readers are unknown)"),
+        (0.24, 40, " (its readers are unknown)"),
         (0.25, 20, " (20 for 40, since its readers take 25% longer than they used to)"),
         (0.5, 10, " (10 for 40, since its readers take 50% longer than they used to)"),
         (9.0, 10, " (10 for 40, since its readers take 900% longer than they used to)"),
@@ -171,7 +171,59 @@ def test_a_warm_table_says_when_it_will_be_due() -> None:
     )
     warm = replace(FOUND, once_cold=cold)
     finding = find_trigger(warm.at(NOW), QUIET, now_ms=NOW)
-    assert finding.sentence == "10 mergeable files, 40 wanted; 60 once all of it is cold, from 2023-11-14 23:13 UTC on"
+    once = "60 once all of it is cold, from 2023-11-14 23:13 UTC on"
+    assert finding.sentence == f"10 mergeable files, 40 wanted (its readers are unknown); {once}"
     turned = warm.at(NOW + HOUR)
     assert (turned.mergeable_file_count, turned.files_after, turned.file_count, turned.version) == (60, 3, 20, 7)
     assert find_trigger(turned, QUIET, now_ms=NOW + HOUR).reason is Reason.DUE
+
+
+# 100 openings of 4 ms are lost, and a compaction takes 0.4 s with its comparison.
+LOST = replace(
+    FOUND, openings=((0, 8),), lost_openings=100.0, estimate_seconds=0.3, comparison_seconds=0.1, estimate_usd=0.3 * 2 / 3600 * 0.11
+)
+
+
+@pytest.mark.parametrize(
+    ("state", "declared", "reason", "sentence"),
+    [
+        (LOST, None, Reason.DUE_READERS, "readers have lost 0.4 s since the last compaction, and another takes 0.4 s"),
+        (
+            replace(LOST, lost_openings=99.0, readers="declared"),
+            0,
+            Reason.READERS_LOSE_LITTLE,
+            "readers have lost 0.4 s of the 0.4 s that a compaction takes; 10 mergeable files, 400 make it due in any case",
+        ),
+        (
+            replace(LOST, lost_openings=0.0, readers="seen"),
+            None,
+            Reason.READERS_LOSE_LITTLE,
+            "readers have lost 0.0 s of the 0.4 s that a compaction takes; 10 mergeable files, 80 make it due in any case",
+        ),
+        (
+            replace(LOST, lost_openings=0.0),
+            None,
+            Reason.BELOW_THRESHOLD,
+            "10 mergeable files, 40 wanted (its readers are unknown)",
+        ),
+        (replace(LOST, openings=None, lost_openings=None, readers="declared"), 9, Reason.BELOW_THRESHOLD, None),
+        (replace(LOST, estimate_usd=None, readers="declared"), 9, Reason.BELOW_THRESHOLD, None),
+        (replace(LOST, mergeable_file_count=0, estimate_seconds=0.0), 9, Reason.BELOW_THRESHOLD, "0 mergeable files, 40 wanted"),
+        (replace(LOST, lost_openings=1.0, opening_seconds=0.5, readers="seen"), None, Reason.DUE_READERS, None),
+    ],
+)
+def test_losses_of_readers_decide_where_they_are_known(
+    state: TableState, declared: float | None, reason: Reason, sentence: str | None
+) -> None:
+    finding = find_trigger(state, replace(QUIET, reads_per_day=declared), now_ms=NOW)
+    assert finding.reason is reason
+    assert sentence is None or finding.sentence == sentence
+
+
+@pytest.mark.parametrize(("readers", "declared", "most"), [("unknown", None, 40), ("seen", None, 80), ("declared", 0, 400)])
+def test_a_number_of_files_makes_a_table_due_whatever_its_readers_lose(readers: str, declared: float | None, most: int) -> None:
+    policy, state = replace(QUIET, reads_per_day=declared), replace(LOST, lost_openings=0.0, readers=readers)  # type: ignore[arg-type]
+    assert find_trigger(replace(state, mergeable_file_count=most), policy, now_ms=NOW).reason is Reason.DUE
+    assert not find_trigger(replace(state, mergeable_file_count=most - 1), policy, now_ms=NOW).fired
+    aged = replace(policy, max_small_file_age_hours=30)
+    assert find_trigger(state, aged, now_ms=NOW).reason is Reason.DUE_AGE

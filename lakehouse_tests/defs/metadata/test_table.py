@@ -76,7 +76,7 @@ def test_the_numbers_stand_under_their_keys(facts: TableFacts) -> None:
 
 def test_the_sensor_reads_back_what_the_log_told(facts: TableFacts) -> None:
     metadata = table_metadata(orders, assess(LAKE, orders, facts))
-    told = replace(state_of(facts.snapshot, health_of(orders, facts)), sensor_driven=True, chosen="BySensor")
+    told = replace(state_of(facts.snapshot, health_of(orders, facts), history=facts.history), sensor_driven=True, chosen="BySensor")
     assert sensed(metadata) == told
     assert None not in (told.oldest_small_ms, told.estimate_seconds, told.estimate_usd, told.deleted_rows_share, told.health_score)
 
@@ -89,7 +89,8 @@ def test_the_sensor_reads_back_what_will_be_mergeable_once_the_table_is_cold(fac
     assert state.once_cold is not None and state.once_cold.at_ms == facts.snapshot.files[-1].modified_ms + int(1e6) * 3_600_000
     told = state.at(state.once_cold.at_ms)
     unbound = state_of(facts.snapshot, health_of(orders, facts))
-    assert replace(told, sensor_driven=None, chosen=None, health_score=None) == replace(unbound, health_score=None)
+    assert told.openings is not None and told.openings[-2:] == ((facts.snapshot.committed_ms, 0), (state.once_cold.at_ms, 1))
+    assert replace(told, sensor_driven=None, chosen=None, health_score=None, openings=None) == replace(unbound, health_score=None)
 
 
 def test_dagster_gets_what_it_has_a_page_for(facts: TableFacts) -> None:

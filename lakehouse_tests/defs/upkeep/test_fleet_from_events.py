@@ -26,6 +26,8 @@ from lakehouse_tests.defs.example import TABLES, begun, ended, example_settings,
 from lakehouse_tests.memory_store import MemoryStore
 
 pytestmark = pytest.mark.usefixtures("no_java")
+# A reader of all of bronze/orders: silver/orders reads its changes only.
+DAILY = replace(totals, key="gold/daily", inputs=(orders,))
 FACTS = {"file_count": 20, "mergeable_file_count": 10, "files_after": 11, "mergeable_bytes": 1_000, "estimate_usd": 0.01}
 
 
@@ -59,10 +61,12 @@ def read_by(instance: dg.DagsterInstance, reader: Table, times: int) -> None:
 def test_the_table_whose_readers_gain_most_for_the_cost_goes_first(instance: dg.DagsterInstance, lake: Lake) -> None:
     materialized(instance, orders, version=7, **FACTS)
     materialized(instance, latest_orders, version=7, **(FACTS | {"mergeable_file_count": 90}))
+    tables = (*TABLES, DAILY)
     read_by(instance, totals, 2)
-    assert asked(tick(instance, lake)) == ["compaction/silver/orders"]
-    read_by(instance, latest_orders, 3)
-    assert asked(tick(instance, lake)) == ["compaction/bronze/orders"]
+    read_by(instance, latest_orders, 9)
+    assert asked(tick(instance, lake, tables)) == ["compaction/silver/orders"]
+    read_by(instance, DAILY, 3)
+    assert asked(tick(instance, lake, tables)) == ["compaction/bronze/orders"]
 
 
 def test_a_table_with_prices_of_its_own_is_ranked_by_them_on_both_sides(instance: dg.DagsterInstance, lake: Lake) -> None:
@@ -70,8 +74,8 @@ def test_a_table_with_prices_of_its_own_is_ranked_by_them_on_both_sides(instance
     materialized(instance, dear, version=7, **(FACTS | {"estimate_usd": 1.0}))
     materialized(instance, latest_orders, version=7, **FACTS)
     read_by(instance, totals, 2)
-    read_by(instance, latest_orders, 3)
-    assert asked(tick(instance, lake, (dear, latest_orders, totals))) == ["compaction/bronze/orders"]
+    read_by(instance, DAILY, 3)
+    assert asked(tick(instance, lake, (dear, latest_orders, totals, DAILY))) == ["compaction/bronze/orders"]
 
 
 def test_readers_outside_are_those_that_the_declaration_tells_of(instance: dg.DagsterInstance, lake: Lake) -> None:
@@ -293,3 +297,34 @@ def test_a_tick_asks_storage_on_s3_for_one_listing_and_for_what_is_new(instance:
 def test_a_cursor_that_cannot_be_read_is_forgotten(instance: dg.DagsterInstance, lake: Lake, cursor: str) -> None:
     materialized(instance, orders, version=7, **FACTS)
     assert asked(tick(instance, lake, cursor=cursor)) == ["compaction/bronze/orders"]
+
+
+def test_readers_that_lost_what_a_compaction_takes_make_it_due_and_a_lost_cursor_forgets_none(
+    instance: dg.DagsterInstance, lake: Lake
+) -> None:
+    cost = {"estimate_seconds": 0.1, "estimate_usd": 0.1 * 2 / 3600 * 0.11, "comparison_seconds": 0.02}
+    state = {"version": 7, "mergeable_file_count": 3, "file_count": 12, "files_after": 2, **cost, "openings": [[now_ms() - 60_000, 10]]}
+    event = dg.AssetMaterialization(table_key(orders), metadata={"lakehouse/state": dg.MetadataValue.json(state)})
+    instance.report_runless_asset_event(event)
+    tables = (*TABLES, DAILY)
+    read_by(instance, latest_orders, 9)
+    read_by(instance, DAILY, 2)
+    assert "bronze/orders: 3 mergeable files, 4 wanted (its readers are unknown)" in told(tick(instance, lake, tables))
+    read_by(instance, DAILY, 1)
+    assert asked(tick(instance, lake, tables, cursor="lost")) == ["compaction/bronze/orders"]
+
+
+def test_a_declared_number_of_readers_takes_the_place_of_the_threshold(instance: dg.DagsterInstance, lake: Lake) -> None:
+    state = {"version": 7, "mergeable_file_count": 9, "file_count": 12, "files_after": 2, "estimate_seconds": 0.1, "estimate_usd": 6e-6}
+    unread = replace(orders, compaction=Compaction(min_small_files=4, reads_per_day=0))
+
+    def written(**more: object) -> SensorResult:
+        metadata = {"lakehouse/state": dg.MetadataValue.json({**state, **more})}
+        instance.report_runless_asset_event(dg.AssetMaterialization(table_key(orders), metadata=metadata))
+        return tick(instance, lake, [unread])
+
+    assert "lost 0.0 s of the 0.1 s that a compaction takes; 9 mergeable files, 40 make" in told(
+        written(openings=[[now_ms() - 60_000, 10]])
+    )
+    # An event of an older program does not tell what readers could have been spared.
+    assert asked(written()) == ["compaction/bronze/orders"]

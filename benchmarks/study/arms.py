@@ -1,0 +1,121 @@
+"""The study's arms: what each sets on its table, and what it does after an iteration."""
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from benchmarks.by_sensor import is_due
+from benchmarks.study.batches import PROPERTIES
+from lakehouse import Append, Chosen, Compaction, Landing, Merge, Table
+from lakehouse.core.declaration.strategy_properties import AUTO_COMPACT, OPTIMIZE_WRITE
+from lakehouse.engine.compaction.run import compact
+from lakehouse.engine.ingest.table_properties import apply_strategy, strategy_confs
+from lakehouse.engine.lake import Lake
+from lakehouse.engine.spark.session_settings import session_confs
+from lakehouse.engine.spark.statements import optimize
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+# A silver table has an input; nobody writes this one, since the study's own statements write the table.
+_INPUT = Table(key="bronze/batches", source=Landing(prefix="landing/", format="json", schema="id BIGINT"), write=Append())
+# A batch of an hour may wait for five minutes.
+_LATENCY_SECONDS = 300
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Arm:
+    """A way to keep files few: properties of the table, an OPTIMIZE after each so many iterations (0: none), or a policy of this lakehouse.
+
+    `document` is its line in the table of the study that is repeated: minutes of 200 iterations, and the standard deviations of the file
+    count, of merge and compaction, and of the query, in seconds.
+    """
+
+    name: str
+    title: str
+    properties: Mapping[str, str] = field(default_factory=dict[str, str])
+    optimize_every: int = 0
+    policy: Compaction | None = None
+    document: tuple[float, float, float, float] | None = None
+
+    def table(self, key: str) -> Table:
+        """The arm's table as this lakehouse declares it."""
+        return Table(
+            key=key,
+            inputs=(_INPUT,),
+            transform=lambda batches: batches,
+            write=Merge(keys=("id",), order_by=("date1",)),
+            compaction=self.policy or Compaction(),
+            properties=dict(PROPERTIES),
+        )
+
+
+_ARMS = (
+    Arm(name="none", title="no compaction", document=(33.27, 864, 2.90, 0.70)),
+    Arm(name="every20", title="OPTIMIZE every 20 iterations", optimize_every=20, document=(14.63, 89, 0.61, 0.35)),
+    Arm(name="auto", title="auto compaction", properties={AUTO_COMPACT: "true"}, document=(14.51, 17, 1.40, 0.21)),
+    Arm(name="optimized", title="optimized write", properties={OPTIMIZE_WRITE: "true"}, document=(13.76, 58, 0.62, 0.27)),
+    Arm(
+        name="both",
+        title="auto compaction and optimized write",
+        properties={AUTO_COMPACT: "true", OPTIMIZE_WRITE: "true"},
+        document=(12.77, 14, 0.74, 0.24),
+    ),
+    Arm(name="ours", title="this lakehouse, default policy of a silver table", policy=Compaction()),
+    Arm(
+        name="chosen",
+        title="this lakehouse, `Chosen(latency_seconds=300)`",
+        policy=Compaction(strategy=Chosen(latency_seconds=_LATENCY_SECONDS)),
+    ),
+)
+ARMS: Mapping[str, Arm] = {arm.name: arm for arm in _ARMS}
+
+
+@dataclass(slots=True)
+class Stopwatch:
+    """Seconds that add up over the blocks under `running`."""
+
+    seconds: float = 0.0
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        """Adds the seconds of the block."""
+        began = time.monotonic()
+        yield
+        self.seconds += time.monotonic() - began
+
+
+@contextmanager
+def writing_session(lake: Lake, spark: "SparkSession", arm: Arm, table: Table, decision: Stopwatch) -> Iterator[None]:
+    """The session as it is for a write of the table: under a policy of ours with what this lakehouse sets around its own writes."""
+    if arm.policy is None:
+        yield
+        return
+    with decision.running():
+        facts = lake.facts(table.key)
+        apply_strategy(lake, spark, table, facts)
+        confs = strategy_confs(table, facts)
+    with session_confs(spark, confs):
+        yield
+
+
+def keep_files_few(
+    lake: Lake, spark: "SparkSession", arm: Arm, table: Table, number: int, decision: Stopwatch, read_ms: Sequence[int]
+) -> float:
+    """Seconds of the upkeep after iteration `number`, counted from 1; those of our decision are added to `decision`.
+
+    `read_ms` are the times of the queries, each of which stands for a run of a table downstream.
+    """
+    upkeep = Stopwatch()
+    if arm.policy is not None:
+        with decision.running():
+            due = is_due(lake, table, read_ms=read_ms)
+        if due:
+            with upkeep.running():
+                compact(lake, spark, table)
+    elif arm.optimize_every and number % arm.optimize_every == 0:
+        with upkeep.running():
+            spark.sql(optimize(lake.settings.table_uri(table.key), None))
+    return upkeep.seconds

@@ -1,0 +1,88 @@
+"""The study's input: which rows each batch has, drawn from a seed, and the statements that write and query them.
+
+The columns, the merge, the query and the batch sizes are those of the study that this one repeats. It leaves open which rows are updated,
+how many tasks make a batch and how many files a merge writes; that is decided here, and said on the page.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from random import Random
+from typing import TYPE_CHECKING
+
+from lakehouse.engine.spark.statements import literal, path_table
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+SEED = 7
+UPDATED_SHARE = 0.1
+SIZE_VARIES_BY = 0.1
+# The study's merges add 15 or 16 files each: a cluster of 16 cores, whose shuffles end in as many partitions.
+TASKS = 16
+SESSION_CONFS = {"spark.sql.shuffle.partitions": str(TASKS), "spark.sql.adaptive.coalescePartitions.enabled": "false"}
+# With them a merge writes the changed rows alone, and the file count grows by the files of each batch, as it does in the study. Without
+# them, open-source Delta shuffles all rows of each file that it touches, and the count would stay where it is.
+PROPERTIES = {"delta.enableDeletionVectors": "true", "delta.enableChangeDataFeed": "false"}
+
+_VIEW = "batch"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Batch:
+    """The rows with ids from `start` to before `end`; those below the `end` of the batch before are updates. `seed` gives the values."""
+
+    start: int
+    end: int
+    seed: int
+
+    @property
+    def row_count(self) -> int:
+        """How many rows it has."""
+        return self.end - self.start
+
+
+def draw_batches(rows: int, count: int, seed: int = SEED) -> list[Batch]:
+    """So many batches of about `rows` rows each: the first is all new, and a tenth of each later one updates the newest rows there are."""
+    random, batches, newest = Random(seed), list[Batch](), 0
+    for number in range(count):
+        size = max(1, round(rows * random.uniform(1 - SIZE_VARIES_BY, 1 + SIZE_VARIES_BY)))
+        start = max(0, newest - round(size * UPDATED_SHARE))
+        newest = start + size
+        batches.append(Batch(start=start, end=newest, seed=seed * 1_000_000 + number * 10))
+    return batches
+
+
+def frame_of(spark: "SparkSession", batch: Batch, *, tasks: int = TASKS) -> "DataFrame":
+    """The batch's rows; the same whenever they are made by so many tasks."""
+    seeds = iter(range(batch.seed, batch.seed + 8))
+
+    def rand() -> str:
+        return f"rand({next(seeds)})"
+
+    return spark.range(batch.start, batch.end, 1, tasks).selectExpr(
+        "id",
+        "concat('category_', id % 10) AS category",
+        *(f"round({rand()} * {rand()} * {top}, 2) AS value{place}" for place, top in enumerate((1_000, 10_000, 100_000), start=1)),
+        f"date_add(DATE'2022-01-01', int(round({rand()} * 1000))) AS date1",
+        f"date_add(DATE'2020-01-01', int(round({rand()} * 2000))) AS date2",
+        "id % 3 != 0 AS is_cancelled",
+    )
+
+
+def write_batch(spark: "SparkSession", uri: str, batch: Batch, properties: dict[str, str], *, is_first: bool, tasks: int = TASKS) -> None:
+    """One commit: the first batch makes the table with these properties, every other one is merged into it by id."""
+    frame_of(spark, batch, tasks=tasks).createOrReplaceTempView(_VIEW)
+    if is_first:
+        pairs = ", ".join(f"{literal(name)} = {literal(value)}" for name, value in sorted(properties.items()))
+        spark.sql(f"CREATE TABLE {path_table(uri)} USING delta TBLPROPERTIES ({pairs}) AS SELECT * FROM {_VIEW}")
+    else:
+        spark.sql(
+            f"MERGE INTO {path_table(uri)} AS target USING {_VIEW} AS source ON target.id = source.id "
+            "WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *"
+        )
+
+
+def query(spark: "SparkSession", uri: str) -> Sequence[object]:
+    """The aggregates of the whole table by category; no file can be left out."""
+    columns = "sum(value1), avg(value2), sum(value3), max(date1), max(date2), category"
+    return spark.sql(f"SELECT {columns} FROM {path_table(uri)} GROUP BY ALL").collect()

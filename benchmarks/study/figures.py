@@ -1,0 +1,141 @@
+"""The study's figures: what a list of iterations says of each arm. Pure."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean, median, pstdev, quantiles
+
+from benchmarks.study.raw import Iteration
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spread:
+    """A middle and the ends between which it lies: of repetitions the lowest and highest, of iterations the quartiles."""
+
+    middle: float
+    low: float
+    high: float
+
+    def text(self, digits: int) -> str:
+        """The middle, and the ends where they are others."""
+        middle, low, high = (f"{each:,.{digits}f}" for each in (self.middle, self.low, self.high))
+        return middle if low == high else f"{middle} ({low} to {high})"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArmFigures:
+    """An arm's figures over its repetitions, of as many iterations as every arm has done.
+
+    `ratio` is its total seconds beside those of no compaction in the same repetition, `None` where that was not measured.
+    """
+
+    arm: str
+    seconds: Spread
+    ratio: Spread | None
+    merge_seconds: Spread
+    query_seconds: Spread
+    files_deviation: Spread
+    work_deviation: Spread
+    query_deviation: Spread
+    upkeep_seconds: Spread
+    decision_seconds: Spread
+    files_at_end: Spread
+    compactions: Spread
+    compacted_share: Spread
+    copied_share: Spread
+    requests: Mapping[str, Spread]
+
+
+type_of_arms = Mapping[str, Sequence[Sequence[Iteration]]]
+
+
+def by_arm(iterations: Iterable[Iteration]) -> type_of_arms:
+    """The repetitions of each arm that count: those that all arms have done to the end, or else of the first one what all have done."""
+    found: dict[str, dict[int, list[Iteration]]] = {}
+    for each in iterations:
+        found.setdefault(each.arm, {}).setdefault(each.repetition, []).append(each)
+    length = max((len(each) for arm in found.values() for each in arm.values()), default=0)
+    numbers = sorted({number for arm in found.values() for number in arm})
+    whole = [number for number in numbers if all(len(arm.get(number, ())) == length for arm in found.values())]
+    if whole:
+        return {name: [arm[number] for number in whole] for name, arm in found.items()}
+    length = min((len(arm.get(1, ())) for arm in found.values()), default=0)
+    return {name: [arm[1][:length]] for name, arm in found.items()} if length else {}
+
+
+def figures_of(arms: type_of_arms, *, base: str = "none") -> list[ArmFigures]:
+    """The figures of each arm, in the order of `arms`."""
+    base_seconds = [total(each) for each in arms.get(base, ())]
+    return [_figures(name, repetitions, base_seconds) for name, repetitions in arms.items()]
+
+
+def total(iterations: Iterable[Iteration]) -> float:
+    """Seconds of all phases."""
+    return sum(each.seconds for each in iterations)
+
+
+def over_repetitions(values: Sequence[float]) -> Spread:
+    """The median with the lowest and the highest."""
+    return Spread(middle=median(values), low=min(values), high=max(values))
+
+
+def over_iterations(values: Sequence[float]) -> Spread:
+    """The median with the quartiles."""
+    if len(values) < 2:
+        return Spread(middle=values[0], low=values[0], high=values[0])
+    low, middle, high = quantiles(values, n=4, method="inclusive")
+    return Spread(middle=middle, low=low, high=high)
+
+
+def median_line(
+    repetitions: Sequence[Sequence[Iteration]], value: Callable[[Iteration], float], *, window: int = 1
+) -> list[tuple[float, float]]:
+    """A point for each iteration: its number, and the median over the repetitions of the mean of it and those just before it."""
+    lines = [[value(each) for each in iterations] for iterations in repetitions]
+    return [
+        (float(place + 1), median(fmean(line[max(0, place + 1 - window) : place + 1]) for line in lines))
+        for place in range(min(map(len, lines)))
+    ]
+
+
+def total_line(repetitions: Sequence[Sequence[Iteration]]) -> list[tuple[float, float]]:
+    """As `median_line`, of the seconds up to each iteration."""
+    lines: list[list[float]] = []
+    for iterations in repetitions:
+        seconds, line = 0.0, list[float]()
+        for each in iterations:
+            seconds += each.seconds
+            line.append(seconds)
+        lines.append(line)
+    return [(float(place + 1), median(line[place] for line in lines)) for place in range(min(map(len, lines)))]
+
+
+def _figures(name: str, repetitions: Sequence[Sequence[Iteration]], base_seconds: Sequence[float]) -> ArmFigures:
+    def each(value: Callable[[Sequence[Iteration]], float]) -> Spread:
+        return over_repetitions([value(iterations) for iterations in repetitions])
+
+    def sum_of(value: Callable[[Iteration], float]) -> Spread:
+        return each(lambda iterations: sum(map(value, iterations)))
+
+    def share_of(value: Callable[[Iteration], float]) -> Spread:
+        return each(lambda iterations: sum(map(value, iterations)) / max(1, sum(one.bytes_ingested for one in iterations)))
+
+    ratios = [total(mine) / base for mine, base in zip(repetitions, base_seconds, strict=False) if base]
+    everything = [one for iterations in repetitions for one in iterations]
+    phases = sorted({phase for one in everything for phase in one.requests})
+    return ArmFigures(
+        arm=name,
+        seconds=each(total),
+        ratio=over_repetitions(ratios) if ratios else None,
+        merge_seconds=over_iterations([one.merge_seconds for one in everything]),
+        query_seconds=over_iterations([one.query_seconds for one in everything]),
+        files_deviation=each(lambda iterations: pstdev(one.files for one in iterations)),
+        work_deviation=each(lambda iterations: pstdev(one.seconds - one.query_seconds for one in iterations)),
+        query_deviation=each(lambda iterations: pstdev(one.query_seconds for one in iterations)),
+        upkeep_seconds=sum_of(lambda one: one.upkeep_seconds),
+        decision_seconds=sum_of(lambda one: one.decision_seconds),
+        files_at_end=each(lambda iterations: iterations[-1].files),
+        compactions=sum_of(lambda one: one.compactions),
+        compacted_share=share_of(lambda one: one.bytes_compacted),
+        copied_share=share_of(lambda one: one.bytes_copied),
+        requests={phase: sum_of(lambda one, phase=phase: one.requests.get(phase, 0)) for phase in phases},
+    )

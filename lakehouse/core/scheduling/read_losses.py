@@ -1,0 +1,213 @@
+"""What readers have lost to small files since a table's last compaction, and what a compaction takes: rent or buy.
+
+A read of the whole table opens more files than a compaction would have left it: its loss is that many openings. The commits since the last
+compaction tell how many openings each of these reads could have been spared. Losses and a compaction's cost are held against each other in
+the same money. No forecast is needed, and nothing is remembered but the log: docs/rent-or-buy.md has the bound that follows.
+"""
+
+from bisect import bisect_right
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from math import ceil
+
+from lakehouse.core.compaction.plan import CompactionPlan
+from lakehouse.core.declaration.prices import Prices
+from lakehouse.core.delta.commits import Commit, Commits
+from lakehouse.core.delta.snapshot import Snapshot
+from lakehouse.core.scheduling.net_benefit import seconds_per_opening, usd_per_opening
+from lakehouse.core.units import DAY_MS
+
+# A new file beside one that a compaction wrote is left alone: the plan's law, docs/decisions/0003.
+_LEAST_NEW_FILES = 2
+# The newest event of a table holds so many steps: some 1 KiB.
+_MOST_STEPS = 48
+
+type_of_steps = tuple[tuple[int, int], ...]
+
+
+@dataclass(slots=True)
+class _Folder:
+    """The small files of one partition: those written since the last compaction, and the bytes of the one that it left (0: none)."""
+
+    new_files: int = 0
+    new_bytes: int = 0
+    left_bytes: int = 0
+
+
+class SmallFiles:
+    """The small files of a table, folder by folder, as commits add and remove them; and what a compaction would make of them.
+
+    A model of the plan for the times of which no log keeps a plan: bins by size only, no deleted rows, no bound of one run.
+    """
+
+    def __init__(self, *, target_bytes: int, candidate_bytes: int) -> None:
+        """No file yet."""
+        self.files_removed = self.bytes_removed = self.files_added = 0
+        self._target_bytes, self._candidate_bytes = target_bytes, candidate_bytes
+        self._folders: dict[str, _Folder] = {}
+        self._new: dict[str, tuple[str, int]] = {}
+
+    @property
+    def openings_saved(self) -> int:
+        """File openings that every full read would be spared by a compaction."""
+        return self.files_removed - self.files_added
+
+    def copy(self) -> "SmallFiles":
+        """The same files, to go on with otherwise."""
+        twin = SmallFiles(target_bytes=self._target_bytes, candidate_bytes=self._candidate_bytes)
+        twin.files_removed, twin.bytes_removed, twin.files_added = self.files_removed, self.bytes_removed, self.files_added
+        twin._folders = {name: _Folder(each.new_files, each.new_bytes, each.left_bytes) for name, each in self._folders.items()}
+        twin._new = dict(self._new)
+        return twin
+
+    def add(self, path: str, folder: str, size_bytes: int, *, compacted: bool = False) -> None:
+        """A commit added a file; one that a compaction wrote is joined, but asks for nothing by itself."""
+        if size_bytes >= self._candidate_bytes:
+            return
+        found = self._folders.setdefault(folder, _Folder())
+        self._count(found, -1)
+        if compacted:
+            found.left_bytes = size_bytes
+        else:
+            self._new[path] = (folder, size_bytes)
+            found.new_files, found.new_bytes = found.new_files + 1, found.new_bytes + size_bytes
+        self._count(found, 1)
+
+    def remove(self, path: str) -> None:
+        """A commit removed a file; the one that a compaction left is rewritten by its writer, and stays one."""
+        if path in self._new:
+            folder, size_bytes = self._new.pop(path)
+            found = self._folders[folder]
+            self._count(found, -1)
+            found.new_files, found.new_bytes = found.new_files - 1, found.new_bytes - size_bytes
+            self._count(found, 1)
+
+    def compact(self) -> None:
+        """A compaction merged what can be merged."""
+        for found in self._folders.values():
+            if found.new_files >= _LEAST_NEW_FILES:
+                left = (found.new_bytes + found.left_bytes) % self._target_bytes
+                found.new_files, found.new_bytes, found.left_bytes = 0, 0, left if left < self._candidate_bytes else 0
+        self._new = {path: at for path, at in self._new.items() if self._folders[at[0]].new_files}
+        self.files_removed = self.bytes_removed = self.files_added = 0
+
+    def _count(self, found: _Folder, sign: int) -> None:
+        if found.new_files >= _LEAST_NEW_FILES:
+            size_bytes = found.new_bytes + found.left_bytes
+            self.files_removed += sign * (found.new_files + (found.left_bytes > 0))
+            self.bytes_removed += sign * size_bytes
+            self.files_added += sign * max(1, ceil(size_bytes / self._target_bytes))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadBalance:
+    """What readers have lost since the last compaction beside what a compaction takes now, its comparison included."""
+
+    lost_seconds: float
+    lost_usd: float
+    cost_seconds: float
+    cost_usd: float
+    on_s3: bool
+
+    @property
+    def is_due(self) -> bool:
+        """Whether the losses have reached the cost."""
+        return self.lost_usd > 0 and self.lost_usd >= self.cost_usd
+
+    @property
+    def lost(self) -> str:
+        """The loss for a person; on S3 requests cost more than seconds, so the money is told, too."""
+        return _amount(self.lost_seconds, self.lost_usd, on_s3=self.on_s3)
+
+    @property
+    def cost(self) -> str:
+        """The cost for a person."""
+        return _amount(self.cost_seconds, self.cost_usd, on_s3=self.on_s3)
+
+
+def balance_of(
+    lost_openings: float, *, cost_seconds: float, cost_usd: float, prices: Prices, on_s3: bool, opening_seconds: float | None = None
+) -> ReadBalance:
+    """So many lost openings beside the cost of a compaction; `opening_seconds` were measured, `None`: the default holds."""
+    return ReadBalance(
+        lost_seconds=lost_openings * seconds_per_opening(opening_seconds),
+        lost_usd=lost_openings * usd_per_opening(prices, on_s3=on_s3, opening_seconds=opening_seconds),
+        cost_seconds=cost_seconds,
+        cost_usd=cost_usd,
+        on_s3=on_s3,
+    )
+
+
+def opening_steps(snapshot: Snapshot, plan: CompactionPlan, history: Commits) -> type_of_steps:
+    """Since the last compaction: from when on (ms) a compaction would have saved each full read how many openings.
+
+    The newest is the plan's own number, the earlier ones are modelled. Where the log remembers no compaction, its oldest commit begins.
+    """
+    since = _since_last_compaction(history, snapshot.file_count)
+    if not since:
+        return ()
+    later = since[1:] if is_rewrite(since[0]) else since
+    sizes, written = {file.path: file.size_bytes for file in snapshot.files}, {path for commit in later for path in commit.added_paths}
+    small = SmallFiles(target_bytes=plan.policy.target_file_bytes, candidate_bytes=plan.policy.candidate_bytes)
+    for file in snapshot.files:
+        if file.path not in written:
+            small.add(file.path, folder_of(file.path, snapshot), file.size_bytes, compacted=file.compacted)
+    steps = [(since[0].committed_ms, small.openings_saved)] if is_rewrite(since[0]) else []
+    for commit in later:
+        apply_commit(small, commit, snapshot, sizes)
+        steps.append((commit.committed_ms, small.openings_saved))
+    steps[-1] = (steps[-1][0], max(0, plan.files_removed - plan.files_added))
+    return _few(steps)
+
+
+def lost_openings(steps: type_of_steps, reads_ms: Iterable[int], *, reads_per_day: float, now_ms: int) -> float:
+    """Openings lost by reads at these times, and by so many more a day, spread evenly; what was read before the first step lost nothing."""
+    times = [since_ms for since_ms, _ in steps]
+    by_runs = sum(steps[place - 1][1] for at_ms in reads_ms if (place := bisect_right(times, at_ms)))
+    spans = pairwise([*steps, (max(now_ms, times[-1]), 0)]) if steps else ()
+    return by_runs + reads_per_day / DAY_MS * sum(openings * (until_ms - since_ms) for (since_ms, openings), (until_ms, _) in spans)
+
+
+def apply_commit(small: SmallFiles, commit: Commit, snapshot: Snapshot, sizes: Mapping[str, int]) -> None:
+    """What a writer's commit does to the small files; a file that is gone since has the mean size of its commit."""
+    mean_bytes = commit.added_bytes // len(commit.added_paths) if commit.added_paths else 0
+    again = {*commit.added_paths} & {*commit.removed_paths}  # deletion vectors and statistics leave a file where it is
+    for path in commit.removed_paths:
+        if path not in again:
+            small.remove(path)
+    for path in commit.added_paths:
+        if path not in again and commit.changed_data:
+            small.add(path, folder_of(path, snapshot), sizes.get(path, mean_bytes))
+
+
+def folder_of(path: str, snapshot: Snapshot) -> str:
+    """The partition of a file, as its path tells it."""
+    return path.rpartition("/")[0] if snapshot.partition_columns else ""
+
+
+def is_rewrite(commit: Commit) -> bool:
+    """Whether the commit put files in the place of others and changed no row."""
+    return not commit.changed_data and bool(commit.removed_paths)
+
+
+def _since_last_compaction(history: Commits, file_count: int) -> Sequence[Commit]:
+    """The commits since, and with, the last compaction; or since the last one that left no earlier file, after which nothing is owed."""
+    counts = history.file_counts(file_count)
+    for place in reversed(range(len(history.commits))):
+        commit = history.commits[place]
+        if is_rewrite(commit) or (commit.removed_paths and counts[place] == len(commit.added_paths)):
+            return history.commits[place:]
+    return history.commits
+
+
+def _few(steps: Sequence[tuple[int, int]]) -> type_of_steps:
+    """The steps without repetition; where they are very many every second goes, and its time counts as what was before it."""
+    kept = [step for place, step in enumerate(steps) if not place or step[1] != steps[place - 1][1]]
+    while len(kept) > _MOST_STEPS:
+        kept = [*kept[:-1:2], kept[-1]]
+    return tuple(kept)
+
+
+def _amount(seconds: float, usd: float, *, on_s3: bool) -> str:
+    return f"{seconds:.1f} s ({usd:.2g} USD)" if on_s3 else f"{seconds:.1f} s"

@@ -1,0 +1,124 @@
+"""What readers lost since the last compaction, from the commits that the log holds."""
+
+from collections.abc import Sequence
+
+import pytest
+
+from lakehouse.core.compaction.plan import plan_compaction
+from lakehouse.core.declaration.prices import DEFAULT_PRICES
+from lakehouse.core.delta.commits import Commit, Commits
+from lakehouse.core.delta.snapshot import DataFile
+from lakehouse.core.scheduling.read_losses import SmallFiles, balance_of, lost_openings, opening_steps, type_of_steps
+from lakehouse.core.units import DAY_MS
+from lakehouse_tests.core.example_snapshots import POLICY, TARGET, data_file, snapshot
+
+PARTITIONED = [(("day", day),) for day in "ab"]
+
+
+def commit(at_ms: int, added: Sequence[str] = (), removed: Sequence[str] = (), *, is_data: bool = True, size_bytes: int = 1_000) -> Commit:
+    return Commit(
+        version=at_ms,
+        committed_ms=at_ms,
+        operation="WRITE" if is_data else "OPTIMIZE",
+        changed_data=is_data,
+        added_paths=tuple(added),
+        removed_paths=tuple(removed),
+        added_bytes=size_bytes * len(added),
+    )
+
+
+def steps_of(files: Sequence[DataFile | int], *commits: Commit) -> type_of_steps:
+    made = snapshot(files)
+    return opening_steps(made, plan_compaction(made, POLICY), Commits(table="bronze/t", commits=commits))
+
+
+def small(*names: str, partition: int | None = None) -> list[DataFile]:
+    return [data_file(1_000, name, partition=() if partition is None else PARTITIONED[partition]) for name in names]
+
+
+def test_each_write_since_the_last_compaction_adds_what_it_would_save() -> None:
+    kept = data_file(2_000, "kept", compacted=True)
+    optimize = commit(10, ["kept"], ["old"], is_data=False)
+    writes = [commit(20, ["a"]), commit(30, ["b", "c"]), commit(40, ["d"])]
+    # One new file beside the compacted one is left alone; of two and more each is saved.
+    assert steps_of([kept, *small("a", "b", "c", "d")], optimize, *writes) == ((10, 0), (30, 3), (40, 4))
+    assert steps_of([kept], commit(5, ["x", "y"]), optimize) == ((10, 0),)
+
+
+def test_a_table_that_was_never_compacted_is_told_from_its_beginning() -> None:
+    assert steps_of(small("a", "b", "c"), commit(1, ["a"]), commit(2, ["b"]), commit(3, ["c"])) == ((1, 0), (2, 1), (3, 2))
+    assert steps_of(small("a", "b", "c"), commit(3, ["c"])) == ((3, 2),)
+    assert steps_of(small("a", "b")) == ()
+
+
+def test_files_that_lie_alone_in_their_partition_cost_no_reader_anything() -> None:
+    files = [*small("day=a/1", "day=a/2", partition=0), *small("day=b/1", partition=1)]
+    assert steps_of(files, commit(1, ["day=a/1"]), commit(2, ["day=b/1"]), commit(3, ["day=a/2"])) == ((1, 0), (3, 1))
+
+
+def test_what_a_writer_took_away_is_counted_while_it_was_there() -> None:
+    commits = [commit(1, ["a", "b", "c"]), commit(2, ["d"], ["a", "b"])]
+    assert steps_of(small("c", "d"), *commits) == ((1, 2), (2, 1))
+
+
+def test_after_a_commit_that_leaves_no_earlier_file_nothing_is_owed() -> None:
+    assert steps_of(small("c", "d"), commit(1, ["a", "b"]), commit(2, ["c", "d"], ["a", "b"])) == ((2, 1),)
+
+
+def test_large_files_and_changed_vectors_are_no_small_files() -> None:
+    large = data_file(TARGET, "large")
+    assert steps_of([large, *small("a", "b")], commit(1, ["a", "b"]), commit(2, ["large"]), commit(3, ["a"], ["a"])) == ((1, 1),)
+
+
+def test_very_many_steps_are_thinned_towards_less() -> None:
+    names = [f"f{number:03}" for number in range(200)]
+    steps = steps_of(small(*names), *(commit(number, [name]) for number, name in enumerate(names)))
+    assert (len(steps) <= 48, steps[-1]) == (True, (199, 175))
+    assert all(openings <= at_ms - at_ms // 8 for at_ms, openings in steps)
+
+
+STEPS = ((0, 0), (DAY_MS, 4), (2 * DAY_MS, 10))
+
+
+@pytest.mark.parametrize(
+    ("read_ms", "per_day", "lost"),
+    [
+        ((), 0, 0),
+        ((-1, 0, DAY_MS - 1), 0, 0),
+        ((DAY_MS, 2 * DAY_MS - 1, 2 * DAY_MS, 9 * DAY_MS), 0, 4 + 4 + 10 + 10),
+        ((), 2, 2 * (4 + 10 / 2)),
+        ((DAY_MS,), 2, 4 + 2 * (4 + 10 / 2)),
+    ],
+)
+def test_each_read_loses_the_openings_of_its_moment(read_ms: tuple[int, ...], per_day: float, lost: float) -> None:
+    assert lost_openings(STEPS, read_ms, reads_per_day=per_day, now_ms=DAY_MS * 5 // 2) == pytest.approx(lost)
+    assert lost_openings((), read_ms, reads_per_day=per_day, now_ms=DAY_MS) == 0
+
+
+def test_losses_and_cost_are_held_against_each_other_in_money() -> None:
+    on_disk = balance_of(175, cost_seconds=0.7, cost_usd=0.7 * 2 / 3600 * 0.11, prices=DEFAULT_PRICES, on_s3=False)
+    assert (on_disk.lost, on_disk.cost, on_disk.is_due) == ("0.7 s", "0.7 s", True)
+    assert not balance_of(174, cost_seconds=0.7, cost_usd=on_disk.cost_usd, prices=DEFAULT_PRICES, on_s3=False).is_due
+    on_s3 = balance_of(100, cost_seconds=0.7, cost_usd=0.0001, prices=DEFAULT_PRICES, on_s3=True)
+    assert (on_s3.lost, on_s3.cost, on_s3.is_due) == ("0.4 s (0.0001 USD)", "0.7 s (0.0001 USD)", True)
+    slow = balance_of(100, cost_seconds=0.7, cost_usd=on_disk.cost_usd, prices=DEFAULT_PRICES, on_s3=False, opening_seconds=0.04)
+    assert (slow.lost, slow.is_due) == ("4.0 s", True)
+    assert not balance_of(0, cost_seconds=0, cost_usd=0, prices=DEFAULT_PRICES, on_s3=False).is_due
+
+
+def test_a_compaction_of_the_model_leaves_what_the_plan_would_leave_alone() -> None:
+    model = SmallFiles(target_bytes=TARGET, candidate_bytes=TARGET * 3 // 4)
+    for number in range(9):
+        model.add(f"a/{number}", "a", 1_000)
+    model.add("b/0", "b", 1_000)
+    assert (model.files_removed, model.bytes_removed, model.openings_saved) == (9, 9_000, 7)
+    model.compact()
+    assert (model.files_removed, model.openings_saved) == (0, 0)
+    model.add("a/x", "a", 1_000)
+    assert model.openings_saved == 0
+    model.add("a/y", "a", 1_000)
+    model.add("b/1", "b", 500)
+    assert (model.files_removed, model.bytes_removed, model.openings_saved) == (5, 4_500, 3)
+    twin = model.copy()
+    twin.remove("a/y")
+    assert (model.openings_saved, twin.openings_saved) == (3, 1)

@@ -1,0 +1,48 @@
+"""The compaction study, small: three arms, three iterations, an interruption, and the page."""
+
+from pathlib import Path
+
+from benchmarks.study.batches import SESSION_CONFS
+from benchmarks.study.raw import StudyPlan, open_run
+from benchmarks.study.report import write_report
+from benchmarks.study.run import World, run_study
+from lakehouse.core.settings import Settings
+from lakehouse.engine.lake import open_lake
+from lakehouse.engine.spark.statements import path_table
+from lakehouse_tests.engine.clients import new_session
+
+PLAN = StudyPlan(rows=50, iterations=3, repetitions=1, arms=("none", "auto", "ours"))
+
+
+def test_three_iterations_of_three_arms_leave_the_same_rows_and_a_page(settings: Settings, tmp_path: Path) -> None:
+    lake, spark, told = open_lake(settings), new_session(settings), list[str]()
+    for name, value in SESSION_CONFS.items():
+        spark.conf.set(name, value)
+
+    def tell(sentence: str) -> None:
+        told.append(sentence)
+        if len(told) == 2:
+            raise KeyboardInterrupt
+
+    for _ in range(2):
+        run = open_run(tmp_path / "study", PLAN, {}, now="1")
+        try:
+            run_study(World(lake=lake, spark=spark, tell=tell), run, warm_up=0)
+        except KeyboardInterrupt:
+            assert [each.arm for each in run.iterations] == ["none"] * 3
+    assert run.is_complete
+    assert [[arm for arm in PLAN.arms if f", {arm}:" in sentence] for sentence in told] == [[], ["none"], [], ["auto"], ["ours"]]
+    of = {arm: [each for each in run.iterations if each.arm == arm] for arm in PLAN.arms}
+    counts = [each.files for each in of["none"]]
+    assert counts[0] < counts[1] < counts[2]
+    assert sum(each.compactions for each in of["ours"]) > 0
+    assert of["ours"][-1].files < counts[2]
+    assert all(each.bytes_compacted == 0 for each in of["none"])
+    rows = {
+        arm: spark.sql(f"SELECT count(*), sum(xxhash64(*) % 1000) FROM {path_table(settings.table_uri(f'silver/{arm}_1'))}").collect()
+        for arm in PLAN.arms
+    }
+    assert rows["none"] == rows["auto"] == rows["ours"]
+    assert write_report(tmp_path / "study", page := tmp_path / "study.md") == ["50 rows a batch, on disk: 3 iterations, repetitions: 1"]
+    assert "| `ours`" in page.read_text()
+    spark.stop()
