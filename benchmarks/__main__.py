@@ -7,6 +7,7 @@ Exit code 1: a figure misses its goal; 2: a name is not known; 130: Ctrl-C.
 """
 
 import argparse
+import contextlib
 import importlib
 import os
 import signal
@@ -15,6 +16,7 @@ import sys
 import time
 from collections.abc import Sequence
 from datetime import datetime, timedelta
+from threading import Event
 
 from benchmarks import fresh
 from benchmarks.catalog import BENCHMARKS, NAMES, Benchmark
@@ -22,7 +24,7 @@ from benchmarks.figures import tell
 from benchmarks.page import write_page
 from benchmarks.records import Record, busy_share, now_text, recorded, save
 
-_STOP_SECONDS = 60  # servers need some to end
+_LOOK_SECONDS, _STOP_SECONDS = 0.2, 60  # between two looks for a Ctrl-C; servers need some to end
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -40,17 +42,16 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _in_turn(chosen: Sequence[Benchmark], *, smoke: bool) -> int:
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
-    missed: list[str] = []
+    stop, missed = Event(), list[str]()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: stop.set())
     for place, benchmark in enumerate(chosen):
         first_line = (importlib.import_module(f"benchmarks.{benchmark.name}").__doc__ or "").splitlines()[0]
-        print(
-            f"\n== {place + 1} of {len(chosen)}, {'smoke' if smoke else _left(chosen[place:])}: {benchmark.name}: {first_line}", flush=True
-        )
+        left = "smoke" if smoke else _left(chosen[place:])
+        print(f"\n== {place + 1} of {len(chosen)}, {left}: {benchmark.name}: {first_line}", flush=True)
         began = time.monotonic()
-        try:
-            code = _in_own_process(benchmark, smoke=smoke)
-        except KeyboardInterrupt:
+        code = _in_own_process(benchmark, stop, smoke=smoke)
+        if stop.is_set():
             rest = ",".join(each.name for each in chosen[place:])
             print(f"\nstopped; what ran before is recorded. The rest: make bench ONLY={rest}", flush=True)
             return 130
@@ -70,19 +71,19 @@ def _left(rest: Sequence[Benchmark]) -> str:
     return f"about {left.total_seconds() / 60:.0f} min left, until {datetime.now() + left:%H:%M}"
 
 
-def _in_own_process(benchmark: Benchmark, *, smoke: bool) -> int:
-    """Ctrl-C reaches this process alone, which passes it on once: the other one stops its servers."""
+def _in_own_process(benchmark: Benchmark, stop: Event, *, smoke: bool) -> int:
+    """Its exit code. Ctrl-C reaches this process alone, which passes it on once, so that the other one can stop its servers."""
     command = [sys.executable, "-m", "benchmarks", "--here", *(["--smoke"] if smoke else []), benchmark.name]
     process = subprocess.Popen(command, start_new_session=True)
+    while not stop.is_set():
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            return process.wait(_LOOK_SECONDS)
+    process.send_signal(signal.SIGINT)
     try:
+        return process.wait(_STOP_SECONDS)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
         return process.wait()
-    except KeyboardInterrupt:
-        process.send_signal(signal.SIGINT)
-        try:
-            process.wait(_STOP_SECONDS)
-        except subprocess.TimeoutExpired:
-            os.killpg(process.pid, signal.SIGKILL)
-        raise
 
 
 def _here(benchmark: Benchmark, *, smoke: bool) -> int:

@@ -102,9 +102,8 @@ def _write_checkpoint(path: Path, adds: list[dict[str, Any]], removes: list[dict
         "remove": [None] * len(head) + removes + [None] * len(adds),
         "add": [None] * (len(head) + len(removes)) + rows,
     }
-    form = pa.struct([("provider", pa.string()), ("options", pa.map_(pa.string(), pa.string()))])
     types = {
-        "metaData": pa.struct([*OTHERS["metaData"], ("format", form)]),
+        "metaData": OTHERS["metaData"],
         "protocol": OTHERS["protocol"],
         "remove": REMOVE,
         "add": pa.struct([*ADD, PARSED]),

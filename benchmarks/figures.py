@@ -27,7 +27,7 @@ class Figure:
     at_least: float | None = None
     peers: Mapping[str, float] = field(default_factory=dict)
     samples: Sequence[float] = ()
-    points: Sequence[Sequence[float]] = ()
+    points: Sequence[tuple[float, float]] = ()
     size_of: str = ""
     point_unit: str = ""
     holds_at_any_size: bool = False
@@ -102,7 +102,7 @@ def number_text(value: float, unit: str) -> str:
     if isnan(value):
         return "unknown"
     size = abs(value)
-    text = f"{value:,.0f}" if size >= 100 or value == int(value) else f"{value:.{1 if size >= 10 else 2 if size >= 1 else 3}f}"
+    text = f"{value:,.0f}" if size >= 100 or value == int(value) else f"{value:#.3g}".rstrip(".")
     return f"{text} {unit}".rstrip()
 
 

@@ -56,7 +56,7 @@ def main(*table_counts: int) -> list[Figure]:
             tell(instance, tables, states, chance)
             whole.append((count, max(ticks(instance, tables, Path(folder)))))
     with tempfile.TemporaryDirectory() as folder, dg.DagsterInstance.local_temp(folder) as instance:
-        resting = [*at_rest(instance, min(REST_COUNT, whole[-1][0]))]
+        resting = [*at_rest(instance, min(REST_COUNT, *(table_counts or COUNTS)))]
     largest = f"{whole[-1][0]:,} tables"
     return [
         Figure(name=f"the choice alone, {largest}", value=choices[-1][1], unit="s"),
@@ -105,6 +105,8 @@ def at_rest(instance: dg.DagsterInstance, table_count: int) -> Iterator[Figure]:
     day = {kind: per_day.get(kind, 0) + more for kind, more in swept.items()}
     every_tick = {kind: count * 8_640 for kind, count in taken[0].items()}
     usd, all_usd = (_usd(prices, requests) for requests in (day, every_tick))
+    print(f"  every tick reads all, each 10 s: {taken[0]} a tick, {every_tick} a day, {all_usd:.3f} USD a day")
+    print(f"  now: {taken[1]} a tick, {day} a day with sweeps, {usd:.3f} USD a day", flush=True)
     at = f"{table_count} tables at rest on S3"
     yield Figure(
         name=f"requests of a sensor tick, {at}", value=sum(taken[1].values()), row="P14", peers={"the first tick": sum(taken[0].values())}

@@ -85,9 +85,9 @@ def _ledger(most: int) -> Iterator[Figure]:
             print(f"  {where}: {seconds:.3f} s, {reads} reads, {size / 2**20:.2f} MiB", flush=True)
             yield Figure(name=f"a batch chosen {where}", value=seconds, unit="s")
             most_mib = None if lies else (earlier * _GONE_BYTES + _OTHER_BYTES) / 2**20
-            yield Figure(name=f"read for it {where}", value=size / 2**20, unit="MiB", at_most=most_mib, holds_at_any_size=True)
+            yield Figure(name=f"read for it {where}", value=size / 2**20, unit="MiB", at_most=most_mib)
             if not lies:
-                yield Figure(name=f"objects read for it {where}", value=reads, at_most=1, holds_at_any_size=True)
+                yield Figure(name=f"objects read for it {where}", value=reads, at_most=1)
 
 
 def _cost(earlier: int, *, lies: bool) -> tuple[float, int, int]:

@@ -123,8 +123,8 @@ class BareBatches:
             return None
         reader = self._spark.read.schema(source.schema).option("header", "true").option("nullValue", "NA" if source.format == "csv" else "")
         rows = reader.format(source.format).load([f"{self._lake.settings.root}/{name}" for name in names])
-        rows = rows.withColumns({name: F.expr(text) for name, text in source.derived.items()})
-        return rows.withColumns({"_source_file": F.col("_metadata.file_name"), "_source_line": F.lit(0)})
+        own = {"_source_file": F.col("_metadata.file_name"), "_source_line": F.lit(0)}
+        return rows.withColumns({**{name: F.expr(text) for name, text in source.derived.items()}, **own})
 
     def _made(self, frames: "dict[str, DataFrame]", table: Table) -> "DataFrame":
         assert table.transform is not None

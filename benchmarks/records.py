@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass, field, fields
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 import psutil
 
@@ -77,7 +78,11 @@ def recorded(folder: Path = FOLDER) -> dict[str, Record]:
 def _read(folder: Path) -> Iterator[Record]:
     for file in sorted(folder.glob("*.json")):
         document = json.loads(file.read_text())
-        yield Record(**{**document, "figures": tuple(Figure(**figure) for figure in document["figures"])})
+        yield Record(**{**document, "figures": tuple(map(_figure, document["figures"]))})
+
+
+def _figure(document: dict[str, Any]) -> Figure:
+    return Figure(**{**document, "points": tuple((size, cost) for size, cost in document.get("points", ()))})
 
 
 def _rounded(value: object) -> object:

@@ -27,8 +27,8 @@ from urllib.parse import parse_qs
 from urllib.request import urlopen
 from uuid import UUID
 
+from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
 from moto.s3.models import FakeBucket, S3Backend, s3_backends
-from moto.server import DomainDispatcherApplication, create_backend_app
 from moto.utilities.utils import get_partition
 from werkzeug.serving import WSGIRequestHandler, run_simple
 

@@ -1,4 +1,4 @@
-"""VACUUM FULL and VACUUM USING INVENTORY by Delta, and ours, each on its own copy of a table in S3: seconds, and requests by kind.
+"""Delta's VACUUM FULL and USING INVENTORY, deltalake's, and ours, each on its own copy of a table in S3: seconds, and requests by kind.
 
 `python -m benchmarks.vacuum [files …]`. At these sizes the server answers at once, from this very machine; then once more, at one size,
 as late as a bucket in the same region does. The table has 1,000 folders (or one for two files); a fifth of its files is to go, most of them
@@ -6,6 +6,7 @@ removed by the log, some in no log at all. The server is a process of its own (`
 ways are left out where, by the size before, they would take longer than ten minutes.
 """
 
+import os
 import sys
 import tempfile
 import time
@@ -14,6 +15,8 @@ from dataclasses import dataclass, replace
 from math import ceil, inf
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from deltalake import DeltaTable
 
 from benchmarks.figures import Figure, alone, growth
 from benchmarks.s3_server import KEY, PREFIX, ask, names_of, served
@@ -67,7 +70,7 @@ def main(*sizes: int) -> list[Figure]:
                 figures += _figures(f"{files:,} files", found, is_judged=FULL in found and files == (sizes or SIZES)[-1])
                 grown.append((files, found[OURS].seconds))
             print(f"\neach answer {LATENCY_MS} ms later:", end="")
-            late = _compare(endpoint, settings, late_size, {FULL, OURS}, latency_ms=LATENCY_MS)
+            late = _compare(endpoint, settings, late_size, {FULL, DELTALAKE, OURS}, latency_ms=LATENCY_MS)
             _tell(late_size, late)
     figures += _figures(f"{late_size:,} files, each answer {LATENCY_MS} ms later", late, is_judged=True)
     return [*figures, growth("seconds of a vacuum from the inventory, by files", grown, size_of="files")]
@@ -75,13 +78,13 @@ def main(*sizes: int) -> list[Figure]:
 
 def _figures(what: str, found: Mapping[str, Measured], *, is_judged: bool) -> Iterator[Figure]:
     ours = found[OURS]
-    beside = {way: found[way].seconds for way in (FULL, INVENTORY, SCAN) if way in found}
+    beside = {way: found[way].seconds for way in (FULL, INVENTORY, DELTALAKE, SCAN) if way in found}
     yield Figure(name=f"lakehouse vacuum, {what}", value=ours.seconds, unit="s", row="P2", peers=beside)
     if FULL in found:
         faster = found[FULL].seconds / ours.seconds
         yield Figure(name=f"how many times as fast as FULL, {what}", value=faster, row="P2", at_least=LEAST_FASTER if is_judged else None)
     for kind, most in (("LIST of data", 0), ("DeleteObjects of data", ceil(ours.deleted / 1_000))):
-        peers = {way: found[way].requests.get(kind, 0) for way in (FULL, INVENTORY) if way in found}
+        peers = {way: found[way].requests.get(kind, 0) for way in (FULL, INVENTORY, DELTALAKE) if way in found}
         value = ours.requests.get(kind, 0)
         yield Figure(name=f"requests {kind}, {what}", value=value, row="P2", at_most=most, peers=peers, holds_at_any_size=True)
 
@@ -142,18 +145,31 @@ def _inventory(lake: Lake, spark: "SparkSession") -> type_of_steps:
     yield INVENTORY, lambda: spark.sql(f"VACUUM {table} FULL USING INVENTORY ({view})").collect()
 
 
+def _deltalake(lake: Lake, _: "SparkSession") -> type_of_steps:
+    """Without Spark. It knows neither clones nor an inventory; like FULL it lists the whole table."""
+    options = {f"AWS_{name}": os.environ[f"AWS_{name}"] for name in ("ENDPOINT_URL", "ACCESS_KEY_ID", "SECRET_ACCESS_KEY", "REGION")}
+    uri = f"s3://{lake.store.bucket}/{PREFIX}/{KEY}"
+    yield DELTALAKE, lambda: DeltaTable(uri, storage_options={**options, "AWS_ALLOW_HTTP": "true"}).vacuum(dry_run=False, full=True)
+
+
 def _ours(lake: Lake, spark: "SparkSession") -> type_of_steps:
     yield SCAN, lambda: scan(lake.store, now_ms=now_ms())
     yield OURS, lambda: vacuum(LakeFacts(lake, [BIG]), lambda: spark, BIG, mode="INVENTORY")
 
 
-FULL, INVENTORY, OURS, SCAN = (
+FULL, INVENTORY, DELTALAKE, OURS, SCAN = (
     "VACUUM (FULL)",
     "VACUUM USING INVENTORY",
+    "deltalake vacuum(full=True)",
     "lakehouse vacuum --mode INVENTORY",
     "(its report: lakehouse inventory scan)",
 )
-WAYS: Mapping[str, Callable[[Lake, "SparkSession"], type_of_steps]] = {FULL: _full, INVENTORY: _inventory, OURS: _ours}
+WAYS: Mapping[str, Callable[[Lake, "SparkSession"], type_of_steps]] = {
+    FULL: _full,
+    INVENTORY: _inventory,
+    DELTALAKE: _deltalake,
+    OURS: _ours,
+}
 
 
 if __name__ == "__main__":

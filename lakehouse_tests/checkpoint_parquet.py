@@ -44,6 +44,7 @@ OTHERS = {
     "metaData": pa.struct(
         [
             ("id", pa.string()),
+            ("format", pa.struct([("provider", pa.string()), ("options", _TEXTS)])),
             ("schemaString", pa.string()),
             ("partitionColumns", pa.list_(pa.string())),
             ("configuration", _TEXTS),
@@ -78,10 +79,13 @@ def _as_row(row: Mapping[str, Any]) -> dict[str, Any]:
     """Dictionaries as the lists of pairs that pyarrow takes for maps, statistics also parsed."""
     shaped: dict[str, Any] = {}
     for kind, value in row.items():
-        shaped[kind] = {
-            name: list(part.items()) if name in ("partitionValues", "configuration") and isinstance(part, dict) else part
-            for name, part in value.items()
-        }
+        shaped[kind] = {name: _as_map(part) if name in ("partitionValues", "configuration") else part for name, part in value.items()}
+        if "format" in value:
+            shaped[kind]["format"] = {**value["format"], "options": _as_map(value["format"]["options"])}
         if kind == "add" and "stats" in value:
             shaped[kind]["stats_parsed"] = {"numRecords": json.loads(value["stats"]).get("numRecords")}
     return shaped
+
+
+def _as_map(part: Any) -> Any:
+    return list(part.items()) if isinstance(part, dict) else part
