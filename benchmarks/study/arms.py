@@ -10,10 +10,12 @@ from benchmarks.by_sensor import is_due
 from benchmarks.study.batches import PROPERTIES
 from lakehouse import Append, Chosen, Compaction, Landing, Merge, Table
 from lakehouse.core.declaration.strategy_properties import AUTO_COMPACT, OPTIMIZE_WRITE
+from lakehouse.core.ingest.batches import ingest_app_id
+from lakehouse.engine.clock import now_ms
 from lakehouse.engine.compaction.run import compact
 from lakehouse.engine.ingest.table_properties import apply_strategy, strategy_confs
 from lakehouse.engine.lake import Lake
-from lakehouse.engine.spark.session_settings import session_confs
+from lakehouse.engine.spark.session_settings import SHUFFLED_BEFORE_WRITE, TRANSACTION_APP, TRANSACTION_VERSION, session_confs
 from lakehouse.engine.spark.statements import optimize
 
 if TYPE_CHECKING:
@@ -89,14 +91,19 @@ class Stopwatch:
 
 @contextmanager
 def writing_session(lake: Lake, spark: "SparkSession", arm: Arm, table: Table, decision: Stopwatch) -> Iterator[None]:
-    """The session as it is for a write of the table: under a policy of ours with what this lakehouse sets around its own writes."""
+    """The session as it is for a write of the table: under a policy of ours with what this lakehouse sets around its own writes.
+
+    A transaction of ours marks the write as one that waits for the table's lock. Otherwise a compaction would wait for a gap between the
+    statements of a foreign writer.
+    """
     if arm.policy is None:
         yield
         return
     with decision.running():
         facts = lake.facts(table.key)
         apply_strategy(lake, spark, table, facts)
-        confs = strategy_confs(table, facts)
+        transaction = {TRANSACTION_APP: ingest_app_id(table.key), TRANSACTION_VERSION: str(now_ms())}
+        confs = {**strategy_confs(table, facts), **transaction, SHUFFLED_BEFORE_WRITE: "true"}
     with session_confs(spark, confs):
         yield
 

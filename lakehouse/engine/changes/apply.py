@@ -102,7 +102,7 @@ def _commit(
         properties = declared_properties(table)
         commit_rows.write_frame(first, uri, mode="append", transaction=transaction, properties=properties)
         return
-    commit_rows.run_merge(spark, source, transaction, statement)
+    commit_rows.run_merge(spark, source, facts.snapshot, transaction, statement)
 
 
 def applied_count(table: Table, *, before: TableFacts | None, after: TableFacts) -> int:

@@ -25,7 +25,7 @@ from lakehouse.engine.ingest.table_properties import apply_strategy, strategy_ch
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.spark import statements
 from lakehouse.engine.spark.frames import table_at, temporary_view
-from lakehouse.engine.spark.session_settings import TRANSACTION_APP, TRANSACTION_VERSION, session_confs
+from lakehouse.engine.spark.session_settings import SHUFFLED_BEFORE_WRITE, TRANSACTION_APP, TRANSACTION_VERSION, session_confs
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -69,12 +69,20 @@ def merge_rows(spark: "SparkSession", rows: "DataFrame", snapshot: Snapshot, wri
     """One MERGE of rows, of which each key has one, into a table; those that would change nothing there touch no file of it."""
     target = table_at(spark, snapshot)
     fresh = rows.alias("source").join(target.alias("target"), _condition(statements.not_older(write.keys, write.order_by)), "left_anti")
-    run_merge(spark, fresh, transaction, partial(statements.merge, snapshot.uri, keys=write.keys, order_by=write.order_by))
+    run_merge(spark, fresh, snapshot, transaction, partial(statements.merge, snapshot.uri, keys=write.keys, order_by=write.order_by))
 
 
-def run_merge(spark: "SparkSession", source: "DataFrame", transaction: Transaction, statement: Callable[[str], str]) -> None:
-    """One commit of the MERGE that `statement` gives for a view of the source, under the transaction."""
+def run_merge(
+    spark: "SparkSession", source: "DataFrame", snapshot: Snapshot, transaction: Transaction, statement: Callable[[str], str]
+) -> None:
+    """One commit of the MERGE that `statement` gives for a view of the source, under the transaction.
+
+    Rows are shuffled before they are written, unless the table's own property says otherwise: a MERGE into a table with deletion vectors
+    writes a file for each task of its source, 16 where 2 would do, and writing them takes longer than the shuffle (docs/study.md).
+    """
     confs = {TRANSACTION_APP: transaction.app_id, TRANSACTION_VERSION: str(transaction.version)}
+    if OPTIMIZE_WRITE not in snapshot.properties:
+        confs[SHUFFLED_BEFORE_WRITE] = "true"
     with temporary_view(spark, source) as view, session_confs(spark, confs):
         spark.sql(statement(view))
 

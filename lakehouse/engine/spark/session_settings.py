@@ -19,6 +19,9 @@ RECORDS_PER_FILE = "spark.sql.files.maxRecordsPerFile"
 AUTO_COMPACT_SMALLER_THAN = "spark.databricks.delta.autoCompact.minFileSize"
 AUTO_COMPACT_UP_TO = "spark.databricks.delta.autoCompact.maxFileSize"
 AUTO_COMPACT_MIN_FILES = "spark.databricks.delta.autoCompact.minNumFiles"
+# On: rows are shuffled into files of 512 MiB before they are written. The session's word stands above the table's property.
+# Source: Delta Lake 4.4.0, TransactionalWrite.scala, shouldOptimizeWrite
+SHUFFLED_BEFORE_WRITE = "spark.databricks.delta.optimizeWrite.enabled"
 # On: OPTIMIZE reads the files of a bin with all cores, and shuffles their rows to the one that writes; off, one core does both.
 READ_BIN_IN_PARALLEL = "spark.databricks.delta.optimize.repartition.enabled"
 # What a file costs beside its bytes, when files are packed into tasks; 4 MB by default, which makes a task of each 32 small files.

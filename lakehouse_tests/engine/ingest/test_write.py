@@ -7,6 +7,7 @@ import pytest
 from pyspark.errors.exceptions.connect import SparkException
 
 from lakehouse.core.declaration.compaction_policy import Compaction
+from lakehouse.core.declaration.table import Merge
 from lakehouse.core.errors import Broken, Refused
 from lakehouse.core.reasons import Reason
 from lakehouse.engine.compaction.run import compact
@@ -222,6 +223,23 @@ def test_a_transform_without_the_columns_that_its_write_names_is_refused(lake: L
     with pytest.raises(Refused, match="its transform gives no column at, which its write= names; it gives id"):
         write_table(lake, spark, replace(states, transform=lambda events: events.select("id")))
     assert version_of(lake, states.key) is None
+
+
+def test_a_merge_writes_few_files_unless_the_table_says_otherwise(lake: Lake, spark: "SparkSession") -> None:
+    """Into a table with deletion vectors, Delta would write a file for each task of the source."""
+    uri, found = lake.settings.table_uri(states.key), list[int]()
+    spark.sql(f"CREATE TABLE delta.`{uri}` (id BIGINT, at BIGINT) USING delta TBLPROPERTIES ('delta.enableDeletionVectors' = 'true')")
+    for number in (1, 2):
+        facts = lake.facts(states.key)
+        assert facts is not None
+        rows = spark.range(100 * number, 100 * number + 80, 1, 6).selectExpr("id", "id AS at")
+        transaction = commit_rows.Transaction(app_id="lakehouse/test", version=number)
+        commit_rows.merge_rows(spark, rows, facts.snapshot, Merge(keys=("id",), order_by=("at",)), transaction)
+        after = lake.facts(states.key)
+        assert after is not None
+        found.append(len(after.history.commits[-1].added_paths))
+        spark.sql(f"ALTER TABLE delta.`{uri}` SET TBLPROPERTIES ('delta.autoOptimize.optimizeWrite' = 'false')")
+    assert found[0] == 1 < found[1]
 
 
 def test_no_setting_of_a_run_stays_in_its_session(lake: Lake, spark: "SparkSession") -> None:
