@@ -19,7 +19,7 @@ _HEAD = """# Benchmarks
     make bench ONLY=throughput     # one, or several by commas
     python -m benchmarks page      # this page once more, from what is recorded in docs/benchmarks/
 
-Every number below comes from a record in [docs/benchmarks](benchmarks), which the named command made. Ratios are the middle one of pairs
+Every number below comes from a record in `docs/benchmarks/`, which the named command made. Ratios are the middle one of pairs
 that were measured in turn. A spread is the 95 % interval of the median (of fewer than six runs: the least and the largest).
 """
 
