@@ -87,7 +87,8 @@ def _in_own_process(benchmark: Benchmark, stop: Event, *, smoke: bool) -> int:
 
 
 def _here(benchmark: Benchmark, *, smoke: bool) -> int:
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    for number in (signal.SIGINT, signal.SIGTERM):  # also where a parent has them ignored
+        signal.signal(number, signal.default_int_handler)
     module = importlib.import_module(f"benchmarks.{benchmark.name}")
     if smoke:
         with fresh.smoke():

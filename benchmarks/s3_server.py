@@ -58,7 +58,7 @@ def served() -> Iterator[str]:
                     time.sleep(0.1)  # until it answers
             yield endpoint
         finally:
-            process.terminate()
+            process.kill()  # it holds nothing, and a parent that ignores SIGTERM has it ignored here, too
 
 
 def ask(endpoint: str, what: str) -> dict[str, int]:
