@@ -67,12 +67,29 @@ class SmallFiles:
             return
         found = self._folders.setdefault(folder, _Folder())
         self._count(found, -1)
+        self._hold(found, path, folder, size_bytes, compacted)
+        self._count(found, 1)
+
+    def add_all(self, files: Iterable[tuple[str, str, int, bool]]) -> None:
+        """The same for very many files of a table, each told by path, folder, bytes and whether a compaction wrote it."""
+        for found in self._folders.values():
+            self._count(found, -1)
+        for path, folder, size_bytes, compacted in files:
+            if size_bytes < self._candidate_bytes:
+                found = self._folders.get(folder)
+                if found is None:
+                    found = self._folders[folder] = _Folder()
+                self._hold(found, path, folder, size_bytes, compacted)
+        for found in self._folders.values():
+            self._count(found, 1)
+
+    def _hold(self, found: _Folder, path: str, folder: str, size_bytes: int, compacted: bool) -> None:
         if compacted:
             found.left_bytes = size_bytes
         else:
             self._new[path] = (folder, size_bytes)
-            found.new_files, found.new_bytes = found.new_files + 1, found.new_bytes + size_bytes
-        self._count(found, 1)
+            found.new_files += 1
+            found.new_bytes += size_bytes
 
     def remove(self, path: str) -> None:
         """A commit removed a file; the one that a compaction left is rewritten by its writer, and stays one."""
@@ -150,9 +167,8 @@ def opening_steps(snapshot: Snapshot, plan: CompactionPlan, history: Commits) ->
     later = since[1:] if is_rewrite(since[0]) else since
     sizes, written = {file.path: file.size_bytes for file in snapshot.files}, {path for commit in later for path in commit.added_paths}
     small = SmallFiles(target_bytes=plan.policy.target_file_bytes, candidate_bytes=plan.policy.candidate_bytes)
-    for file in snapshot.files:
-        if file.path not in written:
-            small.add(file.path, folder_of(file.path, snapshot), file.size_bytes, compacted=file.compacted)
+    earlier = (file for file in snapshot.files if file.path not in written)
+    small.add_all((file.path, folder_of(file.path, snapshot), file.size_bytes, file.compacted) for file in earlier)
     steps = [(since[0].committed_ms, small.openings_saved)] if is_rewrite(since[0]) else []
     for commit in later:
         _apply(small, commit, snapshot, sizes)
