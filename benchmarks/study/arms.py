@@ -13,9 +13,10 @@ from lakehouse.core.declaration.strategy_properties import AUTO_COMPACT, OPTIMIZ
 from lakehouse.core.ingest.batches import ingest_app_id
 from lakehouse.engine.clock import now_ms
 from lakehouse.engine.compaction.run import compact
+from lakehouse.engine.ingest.commit_rows import Transaction, merge_confs
 from lakehouse.engine.ingest.table_properties import apply_strategy, strategy_confs
 from lakehouse.engine.lake import Lake
-from lakehouse.engine.spark.session_settings import SHUFFLED_BEFORE_WRITE, TRANSACTION_APP, TRANSACTION_VERSION, session_confs
+from lakehouse.engine.spark.session_settings import session_confs
 from lakehouse.engine.spark.statements import optimize
 
 if TYPE_CHECKING:
@@ -102,8 +103,8 @@ def writing_session(lake: Lake, spark: "SparkSession", arm: Arm, table: Table, d
     with decision.running():
         facts = lake.facts(table.key)
         apply_strategy(lake, spark, table, facts)
-        transaction = {TRANSACTION_APP: ingest_app_id(table.key), TRANSACTION_VERSION: str(now_ms())}
-        confs = {**strategy_confs(table, facts), **transaction, SHUFFLED_BEFORE_WRITE: "true"}
+        properties = {} if facts is None else facts.snapshot.properties
+        confs = strategy_confs(table, facts) | merge_confs(properties, Transaction(app_id=ingest_app_id(table.key), version=now_ms()))
     with session_confs(spark, confs):
         yield
 

@@ -95,9 +95,9 @@ def backtests_of(subject: Subject, words: Sequence[str] = (), *, compare: bool =
             if not found:
                 raise
             tell(f"{name.replace('_', ' ')} is left out: {error}")
-    found |= {"really": real_result(file_history, next(iter(policies.values())), rates=rates)} if compare else {}
-    reads_per_day = next(iter(policies.values())).reads_per_day
-    return found if reads_per_day is None else _billed(found, file_history, facts.snapshot, next(iter(policies.values())), rates)
+    first = next(iter(policies.values()))
+    found |= {"really": real_result(file_history, first, rates=rates)} if compare else {}
+    return found if first.reads_per_day is None else _billed(found, file_history, facts.snapshot, first, rates)
 
 
 def _billed(

@@ -75,16 +75,19 @@ def merge_rows(spark: "SparkSession", rows: "DataFrame", snapshot: Snapshot, wri
 def run_merge(
     spark: "SparkSession", source: "DataFrame", snapshot: Snapshot, transaction: Transaction, statement: Callable[[str], str]
 ) -> None:
-    """One commit of the MERGE that `statement` gives for a view of the source, under the transaction.
+    """One commit of the MERGE that `statement` gives for a view of the source, under the transaction."""
+    with temporary_view(spark, source) as view, session_confs(spark, merge_confs(snapshot.properties, transaction)):
+        spark.sql(statement(view))
+
+
+def merge_confs(properties: Mapping[str, str], transaction: Transaction) -> dict[str, str]:
+    """Settings of a session for one MERGE under the transaction, into a table with these properties.
 
     Rows are shuffled before they are written, unless the table's own property says otherwise: a MERGE into a table with deletion vectors
     writes a file for each task of its source, 16 where 2 would do, and writing them takes longer than the shuffle (docs/study.md).
     """
     confs = {TRANSACTION_APP: transaction.app_id, TRANSACTION_VERSION: str(transaction.version)}
-    if OPTIMIZE_WRITE not in snapshot.properties:
-        confs[SHUFFLED_BEFORE_WRITE] = "true"
-    with temporary_view(spark, source) as view, session_confs(spark, confs):
-        spark.sql(statement(view))
+    return confs if OPTIMIZE_WRITE in properties else {**confs, SHUFFLED_BEFORE_WRITE: "true"}
 
 
 def newest_per_key(rows: "DataFrame", write: Merge) -> "DataFrame":
