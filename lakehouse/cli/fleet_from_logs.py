@@ -42,7 +42,8 @@ class _Looked:
 def look_at_fleet(opened: LakeContext, tables: Sequence[Table]) -> tuple[list[Found[CompactionPlan]], tuple[Decision, ...]]:
     """The plans of `tables`, in order, and what the sensor would make of them with no run under way, best first."""
     now, lake = now_ms(), opened.lake
-    looked = look_at_each(tables, lambda table: _look(lake, table, now))
+    read_whole = {source.key for table in opened.tables.values() for source in table.read_whole}
+    looked = look_at_each(tables, lambda table: _look(lake, table, now, is_read_whole=table.key in read_whole))
     policies = {table.key: policy_for(table.layer, table.compaction) for table in tables}
     known = {each.table.key: each.value for each in looked if each.value}
     readers = count_reads(list(opened.tables.values()), _reader_runs(opened, known, tables), since_ms=now - DAY_MS, now_ms=now)
@@ -71,7 +72,7 @@ def fleet_document(decision: Decision, *, rank: int) -> dict[str, Any]:
     }
 
 
-def _look(lake: Lake, table: Table, now: int) -> _Looked | None:
+def _look(lake: Lake, table: Table, now: int, *, is_read_whole: bool) -> _Looked | None:
     facts = facts_of(lake, table)
     if facts is None:
         return None
@@ -79,8 +80,10 @@ def _look(lake: Lake, table: Table, now: int) -> _Looked | None:
     failures = Journal(lake.store).tries(table.key)
     held = hold_back_now(lake, table, facts.history, failures=failures)
     strategy = strategy_of(plan.policy, facts.snapshot, facts.history).strategy
+    # Where nobody reads the table whole, there are no losses to be told; to model them takes a second for a million files.
+    has_readers = is_read_whole or plan.policy.reads_per_day is not None
     state = replace(
-        state_of(facts.snapshot, assess_health(facts.snapshot, plan), history=facts.history),
+        state_of(facts.snapshot, assess_health(facts.snapshot, plan), history=facts.history if has_readers else None),
         last_compaction_ms=last_compaction_ms(facts.history, failures),
         sensor_driven=isinstance(strategy, BySensor),
         chosen=type(strategy).__name__,

@@ -146,8 +146,7 @@ class _Walk:
         spans = zip(pairwise(counts), pairwise([*times, *times[-1:]]), strict=True) if times else ()
         self._reads = [later - before + history.reads_per_day / DAY_MS * (until - since) for (before, later), (since, until) in spans]
         self._never_compacted = SmallFiles(target_bytes=history.policy.target_file_bytes, candidate_bytes=history.policy.candidate_bytes)
-        for path, folder, size_bytes, compacted in history.start:
-            self._never_compacted.add(path, folder, size_bytes, compacted=compacted)
+        self._never_compacted.add_all(history.start)
 
     def after(self, place: int) -> Iterator[tuple[float, SmallFiles]]:
         """Of each event after a compaction at `place`, and of the end: the openings lost until then, and the small files then."""

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Sequence
+from functools import cache
 
 from lakehouse.core.errors import Refused
 from lakehouse.core.text import nearest_words
@@ -19,6 +20,7 @@ def field_names(ddl: str) -> tuple[str, ...]:
     return tuple(name for name, _ in field_types(ddl))
 
 
+@cache
 def field_types(ddl: str) -> tuple[tuple[str, str], ...]:
     """The same fields, each with its type and whatever stands behind it.
 

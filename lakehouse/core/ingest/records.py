@@ -178,7 +178,7 @@ def _csv_records(chunks: Iterator[bytes], landing: Landing) -> Iterator[Record]:
     others = None if header.problem else _others(names, columns, landing)
     if others is None:
         raise Unreadable(f"its header is {_shown(header.content)!r} and not {wanted}")
-    return _without_others(records, len(names), others, landing)
+    return _without_others(records, len(names), others, landing) if others else records
 
 
 def _dms_records(chunks: Iterator[bytes], landing: Landing) -> Iterator[Record]:
@@ -202,7 +202,8 @@ def _dms_records(chunks: Iterator[bytes], landing: Landing) -> Iterator[Record]:
             f"its first record has {len(names)} field(s) and begins with {names[0]!r}, an operation or a value of {wanted[1]}; "
             f"{len(wanted)} are wanted: {landing.delimiter.join(wanted)}; land it with a header, or with all of them"
         )
-    for record in _without_others(records, len(names), others, landing) if has_header else chain([first], records):
+    behind = _without_others(records, len(names), others, landing) if others else records
+    for record in behind if has_header else chain([first], records):
         yield record._replace(content=landing.delimiter.encode() + record.content) if lacks_operation else record
 
 
@@ -221,7 +222,7 @@ def _others(names: Sequence[str], columns: Sequence[str], landing: Landing) -> d
 def _without_others(records: Iterator[Record], count: int, others: Mapping[int, str], landing: Landing) -> Iterator[Record]:
     """The records of a file whose header has `count` names, with the declared fields alone in their bytes."""
     for record in records:
-        if not others or record.problem:
+        if record.problem:
             yield record
             continue
         fields = csv_fields(record.content, landing.delimiter, landing.quote)
