@@ -204,7 +204,7 @@ def _command(root: Path, command: str) -> tuple[float, float]:
 
 
 def read(reader: str, root: str) -> tuple[float, float]:
-    """What one reader takes for the table's log in this process: seconds, and MB at most."""
+    """One reader reads the table's log in this process: its seconds, and its MB at most."""
     if reader == "deltalake":
         from deltalake import DeltaTable
 

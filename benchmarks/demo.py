@@ -24,7 +24,7 @@ MOST_PEAK_GB = 4.0  # a laptop of 8 GB: half for the system and a browser
 _MEMORY = "2g"
 
 
-# What is measured of a compaction -> its name, and the most it may take.
+# The measured parts of a compaction -> the name of each, and the most seconds it may take.
 _STEPS = {
     "over_optimize": ("from the sensor's request to the commit, over the bare OPTIMIZE", 3.0),
     "to_start": ("of it, from the request to the run's start", None),
@@ -34,7 +34,7 @@ _STEPS = {
 
 
 def main(compactions: int = 4) -> list[Figure]:
-    """What a person waits for, and what the laptop must have."""
+    """The seconds that a person waits, and the memory that the laptop must have."""
     with tempfile.TemporaryDirectory() as folder:
         home, began, waited = Path(folder) / "home", time.monotonic(), dict[str, float]()
         with World(home, LAKEHOUSE_SPARK_MEMORY=_MEMORY) as world, _memory_of(world) as looks:

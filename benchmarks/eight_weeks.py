@@ -79,7 +79,7 @@ class Arm:
         return sum(value for batch, value in enumerate(self.seconds[what], start=1) if batch > 1 and every and batch % every == 0)
 
     def total(self, readers: str) -> float:
-        """What writers, readers of this kind and compactions took together."""
+        """The seconds of writers, readers of this kind and compactions together."""
         return sum(self.sum_of(what, readers) for what in self.seconds)
 
 

@@ -81,7 +81,7 @@ def ticks(instance: dg.DagsterInstance, tables: list[Table], folder: Path) -> li
 
 
 def at_rest(instance: dg.DagsterInstance, table_count: int) -> Iterator[Figure]:
-    """What ticks over tables ask of S3 that nobody writes, each with ten probes and five failed tries, one in ten paused."""
+    """The requests to S3 of ticks over tables that nobody writes, each with ten probes and five failed tries, one in ten paused."""
     store, tables, prices = CountingStore(), fleet_of(table_count), Prices()
     settings = parse_settings({"LAKEHOUSE_ROOT": "s3://bucket"}, base=Path("/"))
     lake, seconds = Lake(settings=settings, store=store), {"spent_seconds": 1.0, "budget_seconds": 1.0}

@@ -91,7 +91,7 @@ class Answers:
 
 
 def measure(home: str) -> dict[str, Any]:
-    """What the scan and the reconciliation of the lake in `home` take."""
+    """The figures of a scan and a reconciliation of the lake in `home`."""
     lake = open_lake(parse_settings({"LAKEHOUSE_ROOT": f"{home}/lake", "LAKEHOUSE_REPLAY": "off"}, base=Path(home)))
     began = time.perf_counter()
     scanned = scan(lake.store, now_ms=now_ms())

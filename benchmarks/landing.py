@@ -38,7 +38,7 @@ _GONE_BYTES, _OTHER_BYTES = 11, 32 * 1024
 
 
 def main(files: int = 20_000, events: int = 50) -> list[Figure]:
-    """What a backlog takes, and what the ledger costs after few files and after many."""
+    """The seconds of a backlog, and those of the ledger after few files and after many."""
     return [*_backlog(files, events), *_ledger(files * 5)]
 
 

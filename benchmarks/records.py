@@ -31,7 +31,7 @@ def machine() -> dict[str, float | str]:
 
 
 def versions() -> dict[str, str]:
-    """What the figures were made with."""
+    """The versions of Python and of the packages that the figures were made with."""
     return {"python": platform.python_version(), **{name: version(name) for name in _PACKAGES}}
 
 

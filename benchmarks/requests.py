@@ -75,7 +75,7 @@ class World:
 
 
 def main(*arguments: str) -> list[Figure]:
-    """What each operation asks for; prints it."""
+    """The requests of each operation, which are printed, too."""
     names, as_json = [name for name in arguments if name != "--json"], "--json" in arguments
     with tempfile.TemporaryDirectory() as home, served() as endpoint:
         boto3.client("s3", region_name="us-east-1").create_bucket(Bucket=BUCKET)
