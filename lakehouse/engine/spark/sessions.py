@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 
 from lakehouse.core.errors import Refused, Transient
 from lakehouse.core.settings import Settings
+from lakehouse.engine.spark.client_import import import_client
 from lakehouse.runtime import jars, server
 from lakehouse.runtime.java import find_java
 from lakehouse.runtime.processes import Process, port_answers
@@ -175,6 +176,7 @@ def translated() -> Iterator[None]:
 
 
 def _builder(settings: Settings) -> "SparkSession.Builder":
+    import_client(settings)
     from pyspark.sql import SparkSession
 
     builder = SparkSession.builder
