@@ -177,7 +177,7 @@ def choose_batch(
     """
     if unfinished is not None:
         return _plan(unfinished, is_new=False, reason=Reason.BATCH_UNFINISHED)
-    fresh = [file for file in sorted(listing, key=attrgetter("name")) if _is_public(file.name) and not _is_settled(file, ledger, landing)]
+    fresh = [file for file in sorted(listing, key=attrgetter("name")) if is_public(file.name) and not is_settled(file, ledger, landing)]
     if not fresh:
         return BatchPlan(batch=None, is_new=False, explanation=Reason.NOTHING_LANDED.explain(seen=len(ledger.seen)))
     total_bytes, oldest_ms = sum(file.size_bytes for file in fresh), min(file.modified_ms for file in fresh)
@@ -229,11 +229,12 @@ def _plan(batch: Batch, *, is_new: bool, reason: Reason, superseded: tuple[SetAs
     return BatchPlan(batch=batch, is_new=is_new, explanation=replace(explanation, more=more), superseded=superseded)
 
 
-def _is_public(name: str) -> bool:
+def is_public(name: str) -> bool:
+    """Whether a name is looked at: no part of it begins with `.` or `_`."""
     return not any(part.startswith((".", "_")) for part in name.split("/"))
 
 
-def _is_settled(file: LandedFile, ledger: Ledger, landing: Landing) -> bool:
+def is_settled(file: LandedFile, ledger: Ledger, landing: Landing) -> bool:
     """Whether a manifest names the file as it is. One that tells no time and no digest can only be held against its size."""
     known = ledger.seen.get(f"{landing.prefix}{file.name}")
     if known is None or known.size_bytes != file.size_bytes or not may_be_same(known.etag, file.etag):
