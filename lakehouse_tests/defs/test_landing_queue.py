@@ -1,6 +1,6 @@
 """The landing sensor of a lake on S3 with a queue: what a tick asks, and what the run that it asks for is given."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import boto3
@@ -25,17 +25,17 @@ type_of_tick = Callable[[], SensorResult]
 
 
 @pytest.fixture
-def lake(bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Lake:  # noqa: F811
+def lake(bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Lake]:  # noqa: F811
     """A lake whose landing area tells its queue."""
     monkeypatch.setattr(queue, "_WAIT_SECONDS", 0)
     sqs = boto3.client("sqs")
     url = sqs.create_queue(QueueName="landing")["QueueUrl"]
-    sqs.purge_queue(QueueUrl=url)
     arn = sqs.get_queue_attributes(QueueUrl=url, AttributeNames=["QueueArn"])["Attributes"]["QueueArn"]
     prefix = {"Key": {"FilterRules": [{"Name": "prefix", "Value": "lake/landing/"}]}}
     told = {"QueueConfigurations": [{"QueueArn": arn, "Events": ["s3:ObjectCreated:*"], "Filter": prefix}]}
     boto3.client("s3").put_bucket_notification_configuration(Bucket=bucket, NotificationConfiguration=told)
-    return open_lake(example_settings(tmp_path, LAKEHOUSE_ROOT=f"s3://{bucket}/lake"))
+    yield open_lake(example_settings(tmp_path, LAKEHOUSE_ROOT=f"s3://{bucket}/lake"))
+    sqs.delete_queue(QueueUrl=url)
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from moto.s3.models import s3_backends
 from lakehouse import Append, Landing, Table
 from lakehouse.cli.context import LakeContext
 from lakehouse.cli.fleet_from_logs import look_at_fleet
-from lakehouse.core.ingest.batches import KnownFile, Ledger
+from lakehouse.core.ingest.batches import KnownFile, Ledger, choose_batch
 from lakehouse.engine.declared_tables import declared_tables
 from lakehouse.engine.lake import open_lake
 from lakehouse.engine.landing import queue
@@ -48,7 +48,8 @@ def test_a_look_at_the_landing_area_lists_it_and_with_a_queue_asks_that_alone(
             for inbox in discovery._inboxes.values():
                 inbox.queue.requests.clear()
             discovery.receive()
-            assert discovery.look(table, ledger, None, anew=False, now=now) == []
+            found = discovery.look(table, ledger, None, anew=False, now=now)
+            assert choose_batch(found, ledger, source, Append(), unfinished=None).batch is None
             discovery.settle()
             asked.append(dict(sum((inbox.queue.requests for inbox in discovery._inboxes.values()), lake.store.requests)))
     assert asked[:2] == [{"ListObjectsV2": 3}] * 2

@@ -153,6 +153,11 @@ class Landing:
         return (*(names if self.changes is None else self.changes.row_fields(names)), *self.derived)
 
 
+def is_public(name: str) -> bool:
+    """Whether a name is looked at: no part of it begins with `.` or `_`."""
+    return not any(part.startswith((".", "_")) for part in name.split("/"))
+
+
 def _near_prefix(prefix: str) -> str:
     parts = (re.sub(r"[^A-Za-z0-9_.=-]+", "-", part).lstrip("._=-") for part in prefix.split("/"))
     return "/".join([part for part in parts if part] or ["landing"]) + "/"

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from hashlib import sha256
 from operator import attrgetter
 
-from lakehouse.core.declaration.landing import Landing
+from lakehouse.core.declaration.landing import Landing, is_public
 from lakehouse.core.declaration.table import Overwrite, type_of_write
 from lakehouse.core.ingest.release import Waiting, released_by, why_waiting
 from lakehouse.core.ingest.undeclared import AddedColumn
@@ -227,11 +227,6 @@ def _plan(batch: Batch, *, is_new: bool, reason: Reason, superseded: tuple[SetAs
     total = sum(file.size_bytes for file in batch.files)
     explanation = reason.explain(files=len(batch.files), bytes=total, batch=batch.number, set_aside=len(batch.set_aside) + len(superseded))
     return BatchPlan(batch=batch, is_new=is_new, explanation=replace(explanation, more=more), superseded=superseded)
-
-
-def is_public(name: str) -> bool:
-    """Whether a name is looked at: no part of it begins with `.` or `_`."""
-    return not any(part.startswith((".", "_")) for part in name.split("/"))
 
 
 def is_settled(file: LandedFile, ledger: Ledger, landing: Landing) -> bool:

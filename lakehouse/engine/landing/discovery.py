@@ -18,10 +18,10 @@ Without a queue the prefix is listed at each look. With one:
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from lakehouse.core.declaration.landing import Landing
+from lakehouse.core.declaration.landing import Landing, is_public
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.errors import LakehouseError
-from lakehouse.core.ingest.batches import Batch, BatchPlan, LandedFile, Ledger, is_public, is_settled
+from lakehouse.core.ingest.batches import Batch, BatchPlan, LandedFile, Ledger, is_settled
 from lakehouse.core.ingest.notifications import created_keys
 from lakehouse.core.text import count_of
 from lakehouse.engine.journal.landed_batches import FOLD_EVERY, landed_file, landed_files

@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import boto3
@@ -53,7 +54,9 @@ class World:
         self.say(json.dumps({"Records": [{"eventSource": "aws:s3", "eventName": "ObjectCreated:Put", "s3": where}]}))
 
     def lose_messages(self) -> None:
-        self.sqs.purge_queue(QueueUrl=self.url)
+        while found := self.sqs.receive_message(QueueUrl=self.url, MaxNumberOfMessages=10).get("Messages"):
+            for message in found:
+                self.sqs.delete_message(QueueUrl=self.url, ReceiptHandle=message["ReceiptHandle"])
 
     def show_hidden(self) -> None:
         """What was received and not deleted is there again, as after its time."""
@@ -258,6 +261,37 @@ def test_two_tables_of_one_queue_each_have_their_files_and_a_message_waits_for_b
     assert swept.tick(anew=True) == [] and swept.left() == 1
     [file] = swept.discovery.look(twin, ledger, None, anew=False, now=swept.now)
     assert isinstance(file, LandedFile) and file.name == "1.json"
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_whatever_becomes_of_messages_and_processes_every_file_is_in_one_batch(swept: World, seed: int) -> None:
+    random, landed = Random(seed), list[str]()
+    for step in range(25):
+        swept.land(*(names := [f"{random.randrange(1_000):03}-{step}-{each}.json" for each in range(random.randrange(4))]))
+        landed += names
+        match random.randrange(6):
+            case 0:
+                swept.lose_messages()
+            case 1:
+                swept.say_landed(f"some/lake/landing/orders/{random.choice([*landed, 'never'])}.json".replace(".json.json", ".json"))
+            case 2:
+                swept.show_hidden()
+            case 3:
+                swept.begin_anew()
+            case _:
+                pass
+        found = swept.tick(anew=random.random() < 0.5)
+        if found and random.random() < 0.7:
+            swept.plan(*found[: random.randrange(1, 4)])
+            if random.random() < 0.5:  # it was killed, and the next run does it again
+                swept.tick(anew=True)
+            swept.arrived += 1
+    if found := swept.tick(seconds=SWEEP_SECONDS, anew=True):
+        swept.load(*found)
+    swept.show_hidden()
+    assert swept.tick(seconds=SWEEP_SECONDS, anew=True) == []
+    ledger = LandedBatches(swept.lake.store, swept.table.key, prefix=swept.source.prefix)
+    assert sorted(file.name for batch in ledger.known() for file in batch.files) == sorted(landed)
 
 
 def test_a_lake_on_disk_lists_and_asks_no_queue(tmp_path: Path) -> None:
