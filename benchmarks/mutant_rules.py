@@ -520,6 +520,26 @@ RULES: tuple[Rule, ...] = (
         promise="a column that was added is known for ever, with its type",
     ),
     Rule(
+        "lakehouse/core/ingest/inferred.py",
+        "    if landing.schema is None and pinned:",
+        "    if False:",
+        ("core/ingest/test_inferred.py::test_a_pinned_schema_is_as_if_it_were_declared",),
+        promise="a schema that was inferred is pinned, and never inferred anew",
+    ),
+    Rule(
+        "lakehouse/core/ingest/inferred.py",
+        "        if (name, kind) != (column.name, column.type):",
+        "        if False:",
+        ("core/ingest/test_inferred.py::test_a_declaration_that_differs_from_the_pinned_schema_loads_nothing",),
+        promise="a declared schema that differs from the pinned one loads nothing",
+    ),
+    Rule(
+        "lakehouse/core/ingest/inferred.py",
+        "        if landing.schema is None and is_loaded:",
+        "        if False:",
+        ("core/ingest/test_inferred.py::test_a_schema_that_is_no_longer_declared_is_not_inferred_from_what_lands_next",),
+    ),
+    Rule(
         "lakehouse/core/ingest/csv_fields.py",
         "        if match.end() == len(record):\n            break",
         "        break",

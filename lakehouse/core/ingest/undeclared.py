@@ -95,7 +95,7 @@ class NewColumns:
     _taken: dict[str, str | None] = field(default_factory=dict[str, str | None])
 
     def __post_init__(self) -> None:
-        self._taken = dict.fromkeys({*_declared(self.landing), *HISTORY_COLUMNS})
+        self._taken = dict.fromkeys({*_declared(self.landing), *(() if self.landing.schema is None else HISTORY_COLUMNS)})
         self._taken |= {column.name.lower(): column.name for column in self.known}
 
     def see(self, undeclared: str, file: str) -> None:
