@@ -53,7 +53,7 @@ class _Way:
 def main(ticks: int = 120, files: int = 5, events: int = 50) -> list[Figure]:
     """What each way takes and gives."""
     ways = [_way(name, files, before=before, after=after) for name, (before, after) in _WAYS.items()]
-    warm_up = _way("warm-up", files, before=False, after=False)
+    warm_up = _way("warm_up", files, before=False, after=False)
     with tempfile.TemporaryDirectory() as home:
         settings = own_settings(Path(home))
         with server.supervised(settings):
