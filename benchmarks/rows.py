@@ -21,8 +21,8 @@ ROWS = (
         goal="at most 0.35, and at most the best other arm; deviation of the file count at most 14",
         benchmark="study",
         shortfall="The ratio to no compaction falls with the iterations, and fewer than 200 were run so far. The best arms keep files few "
-        "by what each write does; this lakehouse waits until readers have lost what a compaction takes, and does not count that a MERGE reads "
-        "the files of the meantime, too. Tried: rows are shuffled before each MERGE writes them.",
+        "by what each write does; this lakehouse waits until readers have lost what a compaction takes, and does not count that a MERGE "
+        "reads the files of the meantime, too. Tried: rows are shuffled before each MERGE writes them.",
     ),
     Row(
         name="P2",
