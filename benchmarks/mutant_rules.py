@@ -2220,9 +2220,21 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         "lakehouse/runtime/foreground.py",
-        "            with _stopped_by_signals(), _spark(settings, say) as spark:\n                prepare(home)\n                with _dagster(settings, home) as page:",
-        "            with _stopped_by_signals(), _dagster(settings, home) as page:\n                prepare(home)\n                with _spark(settings, say) as spark:",
+        "            with _stopped_by_signals() as check_stop, _spark(settings, say) as spark:\n                prepare(home)\n                with _dagster(settings, home) as page:",
+        "            with _stopped_by_signals() as check_stop, _dagster(settings, home) as page:\n                prepare(home)\n                with _spark(settings, say) as spark:",
         ("runtime/test_foreground.py::test_dagster_ends_before_the_server",),
+    ),
+    Rule(
+        "lakehouse/runtime/foreground.py",
+        "        if asked.is_set():",
+        "        if False:",
+        ("runtime/test_foreground.py::test_an_interrupt_that_was_dropped_on_the_way_ends_the_lake_all_the_same",),
+    ),
+    Rule(
+        "lakehouse/engine/spark/client_import.py",
+        "    with late_interrupts():",
+        "    if True:",
+        ("runtime/test_interrupts.py::test_an_import_of_spark_s_client_is_not_broken_off",),
     ),
     Rule(
         "lakehouse/engine/spark/sessions.py",
