@@ -534,6 +534,13 @@ RULES: tuple[Rule, ...] = (
         promise="a declared schema that differs from the pinned one loads nothing",
     ),
     Rule(
+        "lakehouse/core/ingest/batches.py",
+        "    superseded, columns = (plan.superseded, plan.batch.columns) if files else ((), ())",
+        "    superseded, columns = (plan.superseded if files else ()), plan.batch.columns",
+        ("core/ingest/test_batches.py::test_an_overwrite_takes_its_file_only_for_its_rows_and_leaves_older_ones_in_wait_without_any",),
+        promise="a file of which nothing is loaded pins no schema",
+    ),
+    Rule(
         "lakehouse/core/ingest/inferred.py",
         "        if landing.schema is None and is_loaded:",
         "        if False:",

@@ -8,9 +8,9 @@ It stands in the batch's manifest column by column, as added columns do, and fro
 - What is text in a file is text in the table, and all of CSV is: nothing is parsed that nobody declared.
 """
 
-import json
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import islice
 
 from lakehouse.core.declaration.column_names import field_types
@@ -26,7 +26,8 @@ GIVES_NO_SCHEMA = (
     "no schema is declared or was inferred yet, and this file gives none: it has no record with a field, or a CSV header that names a "
     "column twice; land it again, or declare Landing.schema"
 )
-_SAME_TYPES = {"LONG": "BIGINT"}
+_SAME_TYPES = {"LONG": "BIGINT", "TIMESTAMP_LTZ": "TIMESTAMP"}
+_TYPE = re.compile(r"\w+(?:\s*\([\d\s,]*\))?")
 
 
 def landing_to_infer(landing: Landing) -> Landing:
@@ -34,21 +35,32 @@ def landing_to_infer(landing: Landing) -> Landing:
     return replace(landing, schema="header STRING", header=False) if landing.records_are_csv else landing
 
 
-def infer_columns(files: Iterable[tuple[str, Iterator[Record]]], landing: Landing, at_ms: int) -> tuple[AddedColumn, ...]:
-    """The columns that these files give, each a path and its records; none where no record has a field.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FirstFile:
+    """A file of the first batch, read as by `landing_to_infer`; `types` are of its columns, where its format tells them."""
 
-    Of CSV the first header counts that names each column once and has a record below it; of the others all records do. Types and names
-    are by the rules of added columns. A field whose name can be no column is left to `new_columns`.
+    path: str
+    records: Iterator[Record]
+    types: Mapping[str, str] | None = None
+
+
+def infer_columns(files: Iterable[FirstFile], landing: Landing, at_ms: int) -> tuple[AddedColumn, ...]:
+    """The columns that these files give; none where no record has a field.
+
+    Of CSV the first header counts that names each column once and has a record below it; of JSON all records do, by the rules of added
+    columns. A file that tells types has to have a record. A field whose name can be no column is left to `new_columns`.
     """
     new = NewColumns(landing=replace(landing, new_columns="add"), known=())
-    for path, records in files:
+    for file in files:
         try:
-            if not landing.records_are_csv:
-                for record in records:
+            if landing.records_are_csv:
+                new.see_types(dict.fromkeys([] if new.found else _header(file.records, landing), "STRING"), file.path)
+            elif file.types is not None:
+                new.see_types(file.types if has_record(file.records, landing) else {}, file.path)
+            else:
+                for record in file.records:
                     if record.undeclared is not None and record.problem is None:
-                        new.see(record.undeclared, path)
-            elif not new.found and (names := _header(records, landing)):
-                new.see(json.dumps(dict.fromkeys(names, "")), path)
+                        new.see(record.undeclared, file.path)
         except Unreadable:
             continue  # it is set aside with its reason when it is staged
     return tuple(replace(column, policy=INFERRED) for column in new.columns(at_ms) if column.name != RESCUED)
@@ -106,9 +118,10 @@ def _header(records: Iterator[Record], landing: Landing) -> list[str]:
 
 
 def _plain_type(text: str) -> str:
-    """A declared type without what stands behind it, like a comment."""
-    found = text.split()[0].upper()
-    return _SAME_TYPES.get(found, found)
+    """A declared type without blanks, and without what stands behind it, like a comment."""
+    found = _TYPE.match(text)
+    plain = "" if found is None else "".join(found[0].split()).upper()
+    return _SAME_TYPES.get(plain, plain)
 
 
 def _quoted(name: str) -> str:

@@ -103,8 +103,12 @@ class NewColumns:
         if self.landing.new_columns == "refuse":
             return
         values = json.loads(undeclared) if self.landing.new_columns == "add" else {RESCUED: undeclared}
-        for name, value in values.items():
-            column, kind = (name, _kind_of(value)) if self._can_be_added(name) else (RESCUED, "STRING")
+        self.see_types({name: _kind_of(value) for name, value in values.items()}, file)
+
+    def see_types(self, types: Mapping[str, str], file: str) -> None:
+        """Note fields with their types."""
+        for name, type_ in types.items():
+            column, kind = (name, type_) if self._can_be_added(name) else (RESCUED, "STRING")
             before, first = self.found.get(column, (kind, file))
             self.found[column] = _wider(before, kind), first
 

@@ -16,11 +16,11 @@ import pyarrow.parquet as pq
 from lakehouse.core.declaration.column_names import field_names
 from lakehouse.core.declaration.landing import Landing
 from lakehouse.core.ingest.batches import Batch, FileRead, LandedFile
-from lakehouse.core.ingest.inferred import GIVES_NO_SCHEMA, has_record, infer_columns, landing_to_infer, pinned_landing
+from lakehouse.core.ingest.inferred import GIVES_NO_SCHEMA, FirstFile, has_record, infer_columns, landing_to_infer, pinned_landing
 from lakehouse.core.ingest.records import GZIP, MIB, Record, Unreadable, read_records
 from lakehouse.core.ingest.undeclared import AddedColumn, NewColumns
 from lakehouse.engine.clock import now_ms
-from lakehouse.engine.ingest.landed_rows import ZSTD, read_rows
+from lakehouse.engine.ingest.landed_rows import ZSTD, own_types, read_rows
 from lakehouse.engine.store import Store
 
 # What Spark reads; the columns of `_SCHEMA`.
@@ -133,7 +133,15 @@ def _staged(parts: "_Parts", file: LandedFile, data: bytes, found: FileRead, lan
 
 def _inferred(group: Sequence[tuple[LandedFile, bytes | None]], landing: Landing, prefix: str) -> tuple[AddedColumn, ...]:
     plain = landing_to_infer(landing)
-    files = ((f"{prefix}{file.name}", _records(file.name, data, plain)) for file, data in group if data is not None)
+    files = (
+        FirstFile(
+            path=f"{prefix}{file.name}",
+            records=_records(file.name, data, plain),
+            types=own_types(data, landing.format) if landing.format in ("parquet", "avro") else None,
+        )
+        for file, data in group
+        if data is not None
+    )
     return infer_columns(files, landing, now_ms())
 
 

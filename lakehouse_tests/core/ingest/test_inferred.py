@@ -1,17 +1,23 @@
 """A schema that nobody declares is inferred once, by rules that anybody can tell, and pinned."""
 
+import json
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from lakehouse.core.declaration.column_names import field_names
 from lakehouse.core.declaration.compaction_policy import Compaction, ZOrder
 from lakehouse.core.declaration.landing import Landing
 from lakehouse.core.declaration.table import Append, Table
 from lakehouse.core.errors import Refused
-from lakehouse.core.ingest.inferred import has_record, infer_columns, landing_to_infer, pinned_landing, pinned_table
+from lakehouse.core.ingest.inferred import FirstFile, has_record, infer_columns, landing_to_infer, pinned_landing, pinned_table
 from lakehouse.core.ingest.records import Record, read_records
 from lakehouse.core.ingest.undeclared import AddedColumn
+from lakehouse_tests.core.ingest.test_undeclared import JSON_VALUES
 
 JSON = Landing(prefix="landing/o/", format="json")
 CSV = replace(JSON, format="csv")
@@ -24,7 +30,7 @@ def records(data: str, landing: Landing) -> Iterator[Record]:
 
 def inferred(landing: Landing, *files: str) -> list[tuple[str, str, str]]:
     """Name, type and file of the columns that files `0`, `1` and so on give."""
-    found = infer_columns([(str(number), records(data, landing)) for number, data in enumerate(files)], landing, 7)
+    found = infer_columns([FirstFile(path=str(number), records=records(data, landing)) for number, data in enumerate(files)], landing, 7)
     assert all((column.policy, column.at_ms) == ("infer", 7) for column in found)
     return [(column.name, column.type, column.file) for column in found]
 
@@ -55,6 +61,30 @@ def test_the_first_files_give_columns_by_the_rules_of_added_ones(landing: Landin
     assert [column if isinstance(found[0], tuple) else column[0] for column in inferred(landing, *files)] == found
 
 
+@given(st.lists(st.dictionaries(st.sampled_from(["id", "ID", "_x", "a b", "é", 'a"b', "a`b", ""]), JSON_VALUES), min_size=1, max_size=5))
+def test_every_field_of_the_first_batch_is_a_pinned_column_or_beside_them(rows: list[dict[str, Any]]) -> None:
+    data = "\n".join(map(json.dumps, rows))
+    columns = infer_columns([FirstFile(path="f", records=records(data, JSON))], JSON, 0)
+    landing, names = pinned_landing(JSON, columns), {column.name for column in columns}
+    assert field_names(landing.schema) == tuple(column.name for column in columns)
+    assert names <= {"id", "ID", "é", 'a"b', "a`b"} and len({name.lower() for name in names}) == len(names)
+    beside = [json.loads(record.undeclared or "{}") for record in records(data, landing)]
+    assert beside == [{name: value for name, value in row.items() if name not in names and value is not None} for row in rows]
+
+
+def test_a_file_with_types_of_its_own_gives_these_if_it_has_a_record() -> None:
+    types = {"id": "BIGINT", "price": "DECIMAL(10,2)", "_x": "DATE", "none": "TIMESTAMP"}
+    files = [
+        FirstFile(path="empty", records=iter(()), types={"gone": "DATE"}),
+        FirstFile(path="f", records=iter([Record(1, b"{}")]), types=types),
+        FirstFile(path="g", records=iter([Record(1, b"{}")]), types={"id": "DOUBLE", "price": "DECIMAL(12,2)"}),
+    ]
+    found = infer_columns(files, replace(JSON, format="parquet"), 7)
+    assert [(column.name, column.type, column.file) for column in found] == [
+        *(("id", "DOUBLE", "f"), ("price", "STRING", "f"), ("none", "TIMESTAMP", "f"))
+    ]
+
+
 def test_a_header_is_no_record() -> None:
     assert [has_record(records(data, CSV), CSV) for data in ("", "id\n", "id\n1\n")] == [False, False, True]
     assert [has_record(records(data, JSON), JSON) for data in ("\n", "[1]")] == [False, True]
@@ -71,8 +101,8 @@ ADDED = column("more", "DOUBLE", "add")
 def test_a_pinned_schema_is_as_if_it_were_declared() -> None:
     assert pinned_landing(JSON, [*PINNED, ADDED]) == replace(JSON, schema="`id` BIGINT, `a``b` STRING")
     assert pinned_landing(JSON, [ADDED]) == JSON
-    declared = replace(JSON, schema="more STRING, id LONG COMMENT 'x, y'")
-    assert pinned_landing(declared, [*PINNED, ADDED]) == declared
+    declared = replace(JSON, schema="more STRING, id LONG COMMENT 'x, y', price Decimal( 10, 2 ) NOT NULL")
+    assert pinned_landing(declared, [*PINNED, column("price", "DECIMAL(10,2)"), ADDED]) == declared
 
 
 @pytest.mark.parametrize(

@@ -1,9 +1,16 @@
 """Files without a declared schema: it is inferred once, pinned, and used for ever, whatever is killed or deleted."""
 
 from dataclasses import replace
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from io import BytesIO
+from math import inf
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+import fastavro
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from lakehouse import Append, Landing, Overwrite, Table
@@ -72,6 +79,35 @@ def test_the_first_header_of_csv_is_pinned_by_the_first_file_that_is_loaded(lake
     lake.store.put("landing/prices/4.csv", b"note\n1\n")
     [aside] = write_table(lake, spark, PRICES).set_aside
     assert aside.why == "its header is 'note' and not id,note"
+
+
+@pytest.mark.parametrize("format", ["parquet", "avro"])
+def test_the_types_of_a_file_are_pinned_and_hold_its_values(lake: Lake, spark: "SparkSession", format: str) -> None:
+    row: dict[str, Any] = {
+        "id": 1,
+        "x": inf,
+        "price": Decimal("12345678.90"),
+        "day": date(2013, 1, 1),
+        "at": datetime(2013, 1, 1, 5, 0, 0, 1, UTC),
+    }
+    rows, file = [row, dict.fromkeys(row)], BytesIO()
+    if format == "parquet":
+        types = [pa.int32(), pa.float64(), pa.decimal128(10, 2), pa.date32(), pa.timestamp("us", "UTC")]
+        pq.write_table(pa.Table.from_pylist(rows, pa.schema([*zip(row, types, strict=True)])), file)
+    else:
+        decimal = {"type": "bytes", "logicalType": "decimal", "precision": 10, "scale": 2}
+        types = ["int", "double", decimal, {"type": "int", "logicalType": "date"}, {"type": "long", "logicalType": "timestamp-micros"}]
+        fields = [{"name": name, "type": ["null", type_]} for name, type_ in zip(row, types, strict=True)]
+        fastavro.writer(file, {"type": "record", "name": "row", "fields": fields}, rows)
+    lake.store.put(f"landing/typed/1.{format}", file.getvalue())
+    table = Table(key="bronze/typed", source=Landing(prefix="landing/typed/", format=format), write=Append())
+    assert write_table(lake, spark, table).rows_quarantined == 0
+    assert [type_ for _, type_, *_ in _columns(lake, table)] == ["BIGINT", "DOUBLE", "DECIMAL(10,2)", "DATE", "TIMESTAMP"]
+    found = spark.read.format("delta").load(lake.settings.table_uri(table.key)).orderBy("_source_line")
+    assert [tuple(each) for each in found.selectExpr("id", "x", "price", "day", "unix_micros(at)").collect()] == [
+        (1, inf, row["price"], row["day"], 1_357_016_400_000_001),
+        (None,) * 5,
+    ]
 
 
 def test_files_that_give_no_schema_are_set_aside_and_the_others_have_their_turn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
