@@ -26,6 +26,7 @@ BENCHMARKS = (
     Benchmark(name="fleet", seconds=120, smoke=(4,), starts_spark=False),
     Benchmark(name="requests", seconds=120, smoke=("lakehouse plan",)),
     Benchmark(name="landing", seconds=200, smoke=(4, 5)),
+    Benchmark(name="entrance", seconds=600, smoke=(3, 2, 2)),
     Benchmark(name="mutants", seconds=900, smoke=("lakehouse/core/text.py",)),
     Benchmark(name="throughput", seconds=120, smoke=(8, 1, 1, 20)),
     Benchmark(name="pipeline_overhead", seconds=300, smoke=(1,)),

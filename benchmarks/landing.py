@@ -50,7 +50,7 @@ def _backlog(files: int, events: int) -> list[Figure]:
             folder = Path(settings.root, PREFIX)
             folder.mkdir(parents=True)
             for number in range(files):
-                (folder / f"{number:06}.json").write_text("\n".join(_lines(number * events, events)))
+                (folder / f"{number:06}.json").write_text("\n".join(event_lines(number * events, events)))
             before, began = _peak_bytes(), time.monotonic()
             outcome = write_table(lake, spark, EVENTS, tell=lambda text: print(f"  {time.monotonic() - began:6.1f} s {text}", flush=True))
             seconds, grown = time.monotonic() - began, _peak_bytes() - before
@@ -67,7 +67,8 @@ def _backlog(files: int, events: int) -> list[Figure]:
     ]
 
 
-def _lines(first: int, count: int) -> Iterator[str]:
+def event_lines(first: int, count: int) -> Iterator[str]:
+    """So many landed lines, with ids from `first` on."""
     for number in range(first, first + count):
         yield json.dumps({"id": number, "at": f"2026-11-22T{number % 24:02}:00:00Z", "state": f"state {number % 7}", "amount": number / 7})
 

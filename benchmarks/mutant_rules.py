@@ -520,6 +520,33 @@ RULES: tuple[Rule, ...] = (
         promise="a column that was added is known for ever, with its type",
     ),
     Rule(
+        "lakehouse/core/ingest/inferred.py",
+        "    if landing.schema is None and pinned:",
+        "    if False:",
+        ("core/ingest/test_inferred.py::test_a_pinned_schema_is_as_if_it_were_declared",),
+        promise="a schema that was inferred is pinned, and never inferred anew",
+    ),
+    Rule(
+        "lakehouse/core/ingest/inferred.py",
+        "        if (name, kind) != (column.name, column.type):",
+        "        if False:",
+        ("core/ingest/test_inferred.py::test_a_declaration_that_differs_from_the_pinned_schema_loads_nothing",),
+        promise="a declared schema that differs from the pinned one loads nothing",
+    ),
+    Rule(
+        "lakehouse/core/ingest/batches.py",
+        "    superseded, columns = (plan.superseded, plan.batch.columns) if files else ((), ())",
+        "    superseded, columns = (plan.superseded if files else ()), plan.batch.columns",
+        ("core/ingest/test_batches.py::test_an_overwrite_takes_its_file_only_for_its_rows_and_leaves_older_ones_in_wait_without_any",),
+        promise="a file of which nothing is loaded pins no schema",
+    ),
+    Rule(
+        "lakehouse/core/ingest/inferred.py",
+        "        if landing.schema is None and is_loaded:",
+        "        if False:",
+        ("core/ingest/test_inferred.py::test_a_schema_that_is_no_longer_declared_is_not_inferred_from_what_lands_next",),
+    ),
+    Rule(
         "lakehouse/core/ingest/csv_fields.py",
         "        if match.end() == len(record):\n            break",
         "        break",
@@ -2244,9 +2271,21 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         "lakehouse/runtime/foreground.py",
-        "            with _stopped_by_signals(), _spark(settings, say) as spark:\n                prepare(home)\n                with _dagster(settings, home) as page:",
-        "            with _stopped_by_signals(), _dagster(settings, home) as page:\n                prepare(home)\n                with _spark(settings, say) as spark:",
+        "            with _stopped_by_signals() as check_stop, _spark(settings, say) as spark:\n                prepare(home)\n                with _dagster(settings, home) as page:",
+        "            with _stopped_by_signals() as check_stop, _dagster(settings, home) as page:\n                prepare(home)\n                with _spark(settings, say) as spark:",
         ("runtime/test_foreground.py::test_dagster_ends_before_the_server",),
+    ),
+    Rule(
+        "lakehouse/runtime/foreground.py",
+        "        if asked.is_set():",
+        "        if False:",
+        ("runtime/test_foreground.py::test_an_interrupt_that_was_dropped_on_the_way_ends_the_lake_all_the_same",),
+    ),
+    Rule(
+        "lakehouse/engine/spark/client_import.py",
+        "    with late_interrupts():",
+        "    if True:",
+        ("runtime/test_interrupts.py::test_an_import_of_spark_s_client_is_not_broken_off",),
     ),
     Rule(
         "lakehouse/engine/spark/sessions.py",

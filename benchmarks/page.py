@@ -93,7 +93,7 @@ def _runs(records: Mapping[str, Record]) -> Iterator[str]:
     yield "|---|---|---|---:|---|---|"
     for record in records.values():
         machine, versions = record.machine, ", ".join(f"{name} {version}" for name, version in record.versions.items())
-        busy = f"; **others kept {record.busy:.0%} of it busy**" if record.busy > _BUSY else ""
+        busy = f"; **others kept {record.busy:.0%} of it busy**" if (record.busy or 0) > _BUSY else ""
         place = f"{machine['cores']} cores, {machine['memory_gib']} GiB, {machine['system']}{busy}"
         yield f"| {record.benchmark} | `{record.command}` | {record.began} | {record.seconds:,.0f} s | {place} | {versions} |"
 

@@ -47,13 +47,13 @@ def now_text() -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Record:
-    """One run of a benchmark. `busy` is the share of the cores that others took just before or after it."""
+    """One run of a benchmark. `busy` is the share of the cores that others took just before or after it; `None` where nobody looked."""
 
     benchmark: str
     command: str
     figures: Sequence[Figure]
     seconds: float
-    busy: float
+    busy: float | None
     began: str = field(default_factory=now_text)
     machine: Mapping[str, float | str] = field(default_factory=machine)
     versions: Mapping[str, str] = field(default_factory=versions)

@@ -12,6 +12,7 @@ from benchmarks.study.arms import ARMS
 from benchmarks.study.batches import draw_batches
 from benchmarks.study.figures import Spread, by_arm, figures_of, median_line, over_iterations, total_line
 from benchmarks.study.raw import Iteration, StudyPlan, StudyRun, best_runs, find_runs, open_run, take_back
+from benchmarks.study.record import record_of
 from benchmarks.study.report import is_whole, write_report
 
 MACHINE = {"cores:": "2"}
@@ -72,6 +73,16 @@ def test_a_table_is_taken_back_to_the_version_that_was_measured(tmp_path: Path) 
     assert [path.name for path in log.iterdir()] == names[:1]
     take_back(tmp_path / "table", None)
     assert not (tmp_path / "table").exists()
+
+
+def test_the_page_of_benchmarks_is_told_of_ours_beside_the_other_arms(tmp_path: Path) -> None:
+    assert record_of(measured(tmp_path / "alone", [iteration("none", 1)])) is None
+    seconds = {"none": 4.0, "auto": 2.0, "ours": 1.0}
+    arms = [iteration(arm, 1, merge_seconds=took, query_seconds=0.0, bytes_compacted=int(100 * took)) for arm, took in seconds.items()]
+    record = record_of(measured(tmp_path / "all", arms))
+    assert record is not None and (record.benchmark, record.seconds, record.began) == ("study", 7.0, "2026-11-22 10:00 UTC")
+    told = [(figure.row, figure.value, figure.at_most) for figure in record.figures]
+    assert told == [("P1", 0.25, 0.35), ("P1", 0.5, 1.0), ("P1", 0.0, 14), ("P6", 1.0, 2.0)]
 
 
 def test_an_arm_is_held_against_no_compaction_of_the_same_repetition() -> None:

@@ -25,6 +25,7 @@ from lakehouse.core.text import printable
 from lakehouse.defs.failures import ONCE_TAG
 from lakehouse.defs.run_ownership import close_dead_runs, process_tag
 from lakehouse.runtime.dagster_home import dagster_home
+from lakehouse.runtime.interrupts import late_interrupts
 from lakehouse.runtime.processes import hold_lock
 
 _KINDS: dict[str, type[LakehouseError]] = {kind.__name__: kind for kind in (Refused, Transient, Broken)}
@@ -88,7 +89,8 @@ class Recorder:
 @contextmanager
 def open_recorder(settings: Settings) -> Iterator[Recorder]:
     """The recorder of a lake; runs whose process died are closed."""
-    from lakehouse.definitions import define  # reads the environment when it is imported
+    with late_interrupts():
+        from lakehouse.definitions import define  # reads the environment when it is imported
 
     with _no_warnings():
         defs = define(settings)

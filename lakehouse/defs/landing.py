@@ -32,7 +32,7 @@ def landing_assets(tables: Sequence[Table], lake: Lake) -> list[dg.AssetSpec]:
 def landing_sensor(tables: Sequence[Table], lake: Lake) -> dg.SensorDefinition:
     """Asks for one run of all landed tables that have something to load, and says of each why or why not.
 
-    It decides by the very function that the run decides by, from the listing and the table's ledger; it reads no
+    It decides by the very function that the run decides by, from what landed and the table's ledger; it reads no
     table. A batch that failed is asked for again, with growing pauses, for as long as it takes.
     """
     landed = [table for table in tables if table.source is not None]

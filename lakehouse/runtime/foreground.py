@@ -61,21 +61,28 @@ def run_all(
         check()
         home = dagster_home(settings)
         try:
-            with _stopped_by_signals(), _spark(settings, say) as spark:
+            with _stopped_by_signals() as check_stop, _spark(settings, say) as spark:
                 prepare(home)
                 with _dagster(settings, home) as page:
-                    _show(settings, page, spark, home / "dagster.log", say)
+                    _show(settings, page, spark, home / "dagster.log", say, check_stop)
         except _Stopped:
             say("stopped")
             return 0
         return 1
 
 
-def _show(settings: Settings, page: Supervised, spark: threading.Thread | None, log: Path, say: Callable[[str], None]) -> None:
+def _show(
+    settings: Settings,
+    page: Supervised,
+    spark: threading.Thread | None,
+    log: Path,
+    say: Callable[[str], None],
+    check_stop: Callable[[], None],
+) -> None:
     try:
-        _wait_for_page(settings, page, log)
+        _wait_for_page(settings, page, log, check_stop)
         say(f"page at http://127.0.0.1:{settings.port}  (Ctrl-C stops everything)")
-        _watch(page, spark, log, say)
+        _watch(page, spark, log, say, check_stop)
     finally:
         say("stopping ...")
 
@@ -88,18 +95,27 @@ def _check_ports(settings: Settings) -> None:
 
 
 @contextlib.contextmanager
-def _stopped_by_signals() -> Iterator[None]:
-    """The first signal ends the block; later ones do not disturb the end."""
+def _stopped_by_signals() -> Iterator[Callable[[], None]]:
+    """The first signal ends the block; later ones do not disturb the end.
+
+    What is raised in the middle of a destructor or of an import may be dropped: the function that is given raises it again.
+    """
     numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    asked = threading.Event()
 
     def stop(_number: int, _frame: FrameType | None) -> None:
+        asked.set()
         for each in numbers:
             signal.signal(each, signal.SIG_IGN)
         raise _Stopped
 
+    def check_stop() -> None:
+        if asked.is_set():
+            raise _Stopped
+
     before = {number: signal.signal(number, stop) for number in numbers}
     try:
-        yield
+        yield check_stop
     finally:
         for number, previous in before.items():
             signal.signal(number, previous)
@@ -132,9 +148,10 @@ def _dagster(settings: Settings, home: Path) -> Iterator[Supervised]:
         page.end()
 
 
-def _wait_for_page(settings: Settings, page: Supervised, log: Path) -> None:
+def _wait_for_page(settings: Settings, page: Supervised, log: Path, check_stop: Callable[[], None]) -> None:
     deadline = time.monotonic() + _PAGE_SECONDS
     while not _answers(settings.port):
+        check_stop()
         if not page.is_alive:
             raise Broken(f"Dagster ended while it started; the end of {log}:\n{_tail(log)}")
         if time.monotonic() > deadline:
@@ -150,10 +167,11 @@ def _answers(port: int) -> bool:
         return False
 
 
-def _watch(page: Supervised, spark: threading.Thread | None, log: Path, say: Callable[[str], None]) -> None:
+def _watch(page: Supervised, spark: threading.Thread | None, log: Path, say: Callable[[str], None], check_stop: Callable[[], None]) -> None:
     """Shows Dagster's errors, one line each, until a part of the whole ends by itself."""
     with log.open(errors="replace") as lines:
         while True:
+            check_stop()
             for line in lines:
                 if _ALARM.search(plain := _COLOUR.sub("", line)):
                     say(plain.strip()[:_SHOWN_CHARACTERS])

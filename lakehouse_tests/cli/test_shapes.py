@@ -13,8 +13,11 @@ from lakehouse.core.compaction.outcome import CompactionOutcome
 from lakehouse.core.compaction.plan import plan_compaction
 from lakehouse.core.declaration.compaction_policy import Compaction, policy_for
 from lakehouse.core.declaration.table import Append, Landing, Table
+from lakehouse.core.ingest.batches import Batch
+from lakehouse.core.ingest.undeclared import AddedColumn
 from lakehouse.core.vacuum import VacuumRecord
 from lakehouse.core.vacuum.outcome import VacuumOutcome
+from lakehouse.engine.journal.landed_batches import LandedBatches
 from lakehouse.engine.lake import open_lake
 from lakehouse.engine.store import DiskStore
 from lakehouse.engine.vacuum import LakeFacts, plan
@@ -44,7 +47,6 @@ def shape(document: Any) -> Any:
     [
         ("pause", ("pause", "bronze/orders")),
         ("landing", ("landing", "bronze/orders")),
-        ("schema", ("schema", "bronze/orders")),
         ("quarantine_list", ("quarantine", "list")),
         ("health", ("health",)),
         ("plan", ("plan",)),
@@ -57,6 +59,12 @@ def shape(document: Any) -> Any:
 )
 def test_the_page_shows_what_the_command_gives(told: Terminal, name: str, arguments: tuple[str, ...]) -> None:
     assert shape(told.json(*arguments)) == shape(SHOWN[name])
+
+
+def test_the_page_shows_a_schema(told: Terminal) -> None:
+    hail = AddedColumn(name="hail", type="BIGINT", file="landing/orders/8.json", policy="add", at_ms=0)
+    LandedBatches(DiskStore(told.root), "bronze/orders", prefix="").plan(Batch(number=1, files=(), columns=(hail,)))
+    assert shape(told.json("schema", "bronze/orders")) == shape(SHOWN["schema"])
 
 
 def test_the_page_shows_tables_one_of_them_left_alone(told: Terminal) -> None:

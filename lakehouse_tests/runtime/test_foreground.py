@@ -81,6 +81,16 @@ def test_dagster_ends_before_the_server(tmp_path: Path, monkeypatch: pytest.Monk
     assert order == ["server begins", "Dagster begins", "Dagster ends", "server ends"]
 
 
+def test_an_interrupt_that_was_dropped_on_the_way_ends_the_lake_all_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def dropped(_home: Path) -> None:
+        with contextlib.suppress(BaseException):  # as a destructor does, or a module in C while it is imported
+            signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr(foreground, "_spark", lambda *_: contextlib.nullcontext())
+    monkeypatch.setattr(foreground, "_dagster", lambda *_: contextlib.nullcontext())
+    assert run_all(replace(own_settings(tmp_path), port=free_port()), print, prepare=dropped) == 0
+
+
 def test_dagster_keeps_everything_in_the_home_of_its_lake_and_is_told_the_rest_by_the_project(tmp_path: Path) -> None:
     project = yaml.safe_load((ROOT / "dagster.yaml").read_text())
     home = dagster_home(own_settings(tmp_path / "it's a: #home"))

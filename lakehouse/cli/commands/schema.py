@@ -1,14 +1,16 @@
 """`lakehouse schema`: the columns of a table that is loaded from landed files, and where each comes from."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import click
 
 from lakehouse.cli.context import complete_table, open_declared
-from lakehouse.cli.output import json_option, print_grid, time_text, write_json
+from lakehouse.cli.output import json_option, print_grid, show, time_text, write_json
 from lakehouse.core.declaration.column_names import field_types
 from lakehouse.core.declaration.landing import Landing
 from lakehouse.core.errors import Refused
+from lakehouse.core.ingest.inferred import INFERRED
 from lakehouse.core.ingest.undeclared import AddedColumn, columns_in_force
 from lakehouse.engine.journal.landed_batches import LandedBatches
 
@@ -22,17 +24,25 @@ from lakehouse.engine.journal.landed_batches import LandedBatches
 @json_option
 def schema_command(table: str, as_json: bool) -> None:
     """Show the columns that landed files give TABLE: those that its declaration names, and those that were added since fields landed that
-    it does not name, each with the time, the file and the policy. No JVM is started.
+    it does not name, each with the time, the file and the policy. Of a schema that no declaration names, the columns are those that were
+    inferred and pinned. No JVM is started.
     """
     opened = open_declared()
     [wanted] = opened.choose([table])
     if wanted.source is None:
         raise Refused(f"schema {table}: it is made from other tables; accepted: a table that is loaded from landed files")
-    added = LandedBatches(opened.lake.store, wanted.key, prefix=wanted.source.prefix).ledger().columns
-    columns = [*_declared(wanted.source), *map(_added, columns_in_force(added, wanted.source))]
+    came = LandedBatches(opened.lake.store, wanted.key, prefix=wanted.source.prefix).ledger().columns
+    in_force = columns_in_force(came, wanted.source)
+    pinned = [column for column in in_force if wanted.source.schema is None and column.policy == INFERRED]
+    added = [column for column in in_force if column not in pinned]
+    columns = [*map(_came, pinned), *_declared(wanted.source, came), *map(_came, added)]
+    schema = "inferred" if pinned else "declared" if wanted.source.schema else None
     if as_json:
-        write_json({"table": wanted.key, "new_columns": wanted.source.new_columns, "columns": columns})
+        document = {"table": wanted.key, "schema": schema, "new_columns": wanted.source.new_columns, "columns": columns}
+        write_json({**document, "history": [*map(_came, came)]})
         return
+    if schema is None:
+        show(f"{wanted.key}: no schema is declared, and none was inferred yet; the first batch of landed files decides")
     rows = [
         (each["name"], each["type"], each["by"], "" if each["at_ms"] is None else time_text(each["at_ms"]), each["file"] or "")
         for each in columns
@@ -40,11 +50,16 @@ def schema_command(table: str, as_json: bool) -> None:
     print_grid(("column", "type", "by", "came", "file"), rows)
 
 
-def _declared(landing: Landing) -> list[dict[str, Any]]:
-    declared = {**dict(field_types(landing.schema)), **landing.derived}
+def _declared(landing: Landing, came: Sequence[AddedColumn]) -> list[dict[str, Any]]:
+    """The columns of the declaration; one that came before it was declared tells when and with which file."""
+    declared, before = {**dict(field_types(landing.schema)), **landing.derived}, {column.name: column for column in came}
     found = ((name, declared[name], "derived" if name in landing.derived else "declared") for name in landing.column_names)
-    return [{"name": name, "type": kind, "by": by, "at_ms": None, "file": None} for name, kind, by in found]
+    return [
+        {"name": name, "type": kind, "by": by, "at_ms": since and since.at_ms, "file": since and since.file}
+        for name, kind, by in found
+        for since in (before.get(name),)
+    ]
 
 
-def _added(column: AddedColumn) -> dict[str, Any]:
+def _came(column: AddedColumn) -> dict[str, Any]:
     return {"name": column.name, "type": column.type, "by": column.policy, "at_ms": column.at_ms, "file": column.file}

@@ -11,7 +11,7 @@ _FIELD = re.compile(r"(?:`((?:[^`]|``)+)`|(\w+))(?:\s*:\s*|\s+)\S", re.DOTALL)
 _OPENING, _CLOSING = "<(", ">)"
 
 
-def field_names(ddl: str) -> tuple[str, ...]:
+def field_names(ddl: str | None) -> tuple[str, ...]:
     """The top-level fields of a Spark DDL string, in order; empty where it declares none or a field lacks its name or type.
 
     >>> field_names("id BIGINT, `a b` STRUCT<x: INT, y: DECIMAL(10, 2)> COMMENT 'x, y', at TIMESTAMP NOT NULL")
@@ -21,14 +21,14 @@ def field_names(ddl: str) -> tuple[str, ...]:
 
 
 @cache
-def field_types(ddl: str) -> tuple[tuple[str, str], ...]:
+def field_types(ddl: str | None) -> tuple[tuple[str, str], ...]:
     """The same fields, each with its type and whatever stands behind it.
 
     >>> field_types("id BIGINT, at TIMESTAMP NOT NULL")
     (('id', 'BIGINT'), ('at', 'TIMESTAMP NOT NULL'))
     """
     found: list[tuple[str, str]] = []
-    for part in map(str.strip, _top_level_parts(ddl)):
+    for part in map(str.strip, _top_level_parts(ddl or "")):
         match = _FIELD.match(part)
         if match is None:
             return ()

@@ -45,14 +45,14 @@ _ENCODING = Accepts("an encoding that Python knows, like utf-16 or cp1252", _is_
 class Landing:
     """Files that arrive from outside under `prefix`, relative to the lake's root; `docs/landing-knobs.md` has a line for each knob.
 
-    `schema` is a Spark DDL string of the fields in the files. `derived` adds columns by SQL expressions over them. A row whose `required`
-    field is missing goes to quarantine, as does one that does not parse. Names that start with `_` are the lake's own. With `changes` the
-    files hold change data (`docs/cdc.md`).
+    `schema` is a Spark DDL string of the fields in the files; without it the first batch decides, once. `derived` adds columns by SQL
+    expressions over them. A row whose `required` field is missing goes to quarantine, as does one that does not parse. Names that start
+    with `_` are the lake's own. With `changes` the files hold change data (`docs/cdc.md`).
     """
 
     prefix: str
     format: str
-    schema: str
+    schema: str | None = None
     derived: dict[str, str] = field(default_factory=dict[str, str])
     required: tuple[str, ...] = ()
     null_value: str | None = None
@@ -123,10 +123,12 @@ class Landing:
 
     def _check_columns(self) -> None:
         names = field_names(self.schema)
-        if not names:
+        if self.schema is None:
+            self._check_can_be_inferred()
+        elif not names:
             raise Refused(f"Landing.schema is {self.schema!r}; accepted: a Spark DDL string, like 'order_id STRING, placed_at TIMESTAMP'")
         check_columns("Landing.schema and derived", (*names, *self.derived))
-        check_columns("Landing.required", self.required, among=names)
+        check_columns("Landing.required", self.required, among=None if self.schema is None else names)
         if own := [name for name in (*names, *self.derived) if name.startswith("_")]:
             raise Refused(f"Landing column {own[0]!r} starts with _, as the lake's own columns do; accepted: {own[0].lstrip('_')!r}")
         if empty := [name for name, expression in self.derived.items() if not expression.strip()]:
@@ -135,6 +137,13 @@ class Landing:
             raise Refused(f"Landing.null_value is {self.null_value!r} beside changes=Debezium(), whose JSON has null; accepted: without it")
         if self.changes is not None:
             self.changes.check_against(names, self.format)
+
+    def _check_can_be_inferred(self) -> None:
+        if self.changes is not None:
+            said = type(self.changes).__name__
+            raise Refused(f"Landing.schema is missing beside changes={said}(…); accepted: the columns of the source's table")
+        if not self.header:
+            raise Refused("Landing.schema is missing beside header=False, so that no column has a name; accepted: schema=, or a header")
 
     @property
     def suffixes(self) -> tuple[str, ...]:

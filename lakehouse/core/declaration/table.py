@@ -134,7 +134,7 @@ class Table:
         if isinstance(snapshot, ZOrder) and (both := [name for name in snapshot.columns if name.lower() in {each.lower() for each in by}]):
             raise Refused(f"Table {self.key}: ZOrder holds the partition column {both[0]!r}; accepted: columns that are in no partition_by")
         if isinstance(snapshot, ZOrder | LiquidClustering) and self.source is not None:
-            check_columns(f"Table {self.key}: {type(snapshot).__name__}.columns", snapshot.columns, among=self.source.column_names)
+            check_columns(f"Table {self.key}: {type(snapshot).__name__}.columns", snapshot.columns, among=_known_columns(self.source))
         self._check_properties()
 
     def _check_properties(self) -> None:
@@ -164,7 +164,7 @@ class Table:
             raise Refused(f"Table {self.key}: {said} is a strategy of whoever writes; accepted: BySensor, Scheduled or NoCompaction")
 
     def _check_landed(self, source: Landing) -> None:
-        check_columns(f"Table {self.key}: column_descriptions", [*self.column_descriptions], among=source.column_names)
+        check_columns(f"Table {self.key}: column_descriptions", [*self.column_descriptions], among=(columns := _known_columns(source)))
         if self.inputs:
             raise Refused(f"Table {self.key}: inputs is given beside source=; accepted: inputs only beside a transform")
         if source.changes is not None:
@@ -175,9 +175,8 @@ class Table:
                 "Landing(changes=…) for change data"
             )
         if isinstance(self.write, Append):
-            columns = source.column_names
             check_columns(f"Table {self.key}: Append.partition_by", self.write.partition_by, among=columns)
-            if len(self.write.partition_by) == len(columns):
+            if columns is not None and len(self.write.partition_by) == len(columns):
                 raise Refused(f"Table {self.key}: all {len(columns)} columns are in partition_by; accepted: at least one that is not")
 
     def _check_changes(self, source: Landing, changes: type_of_changes) -> None:
@@ -259,6 +258,11 @@ def find_tables(modules: Iterable[ModuleType]) -> dict[str, Table]:
     for key in sorted(found):
         _add_after_inputs(found[key], found=found, ordered=ordered)
     return ordered
+
+
+def _known_columns(source: Landing) -> tuple[str, ...] | None:
+    """The columns that landed files give a table; `None` as long as their schema is neither declared nor inferred."""
+    return None if source.schema is None else source.column_names
 
 
 def _check_shared_landings(found: dict[str, Table]) -> None:

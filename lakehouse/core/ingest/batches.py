@@ -209,7 +209,7 @@ def judge_file(file: LandedFile, known: KnownFile | None, read: FileRead, *, is_
 
 
 def settle_batch(plan: BatchPlan, judged: Sequence[LandedFile | SetAside], *, row_count: int, is_overwrite: bool) -> Batch:
-    """The planned batch with what became of its files, whose records gave `row_count` rows.
+    """The planned batch with what became of its files, whose records gave `row_count` rows; no column comes without a file.
 
     An `Overwrite` whose file gives no row sets it aside, and the table keeps the rows that it has; older files have their turn then.
     """
@@ -218,9 +218,9 @@ def settle_batch(plan: BatchPlan, judged: Sequence[LandedFile | SetAside], *, ro
     aside = tuple(each for each in judged if isinstance(each, SetAside))
     if is_overwrite and not row_count:
         why = "none of its records is a row; the table keeps the rows that it has"
-        return replace(plan.batch, files=(), set_aside=(*plan.batch.set_aside, *aside, *(_set_aside(file, why, True) for file in files)))
-    superseded = plan.superseded if files else ()
-    return replace(plan.batch, files=files, set_aside=(*plan.batch.set_aside, *aside, *superseded))
+        files, aside = (), (*aside, *(_set_aside(file, why, True) for file in files))
+    superseded, columns = (plan.superseded, plan.batch.columns) if files else ((), ())
+    return replace(plan.batch, files=files, set_aside=(*plan.batch.set_aside, *aside, *superseded), columns=columns)
 
 
 def _plan(batch: Batch, *, is_new: bool, reason: Reason, superseded: tuple[SetAside, ...] = (), more: str = "") -> BatchPlan:

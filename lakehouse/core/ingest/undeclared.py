@@ -95,7 +95,7 @@ class NewColumns:
     _taken: dict[str, str | None] = field(default_factory=dict[str, str | None])
 
     def __post_init__(self) -> None:
-        self._taken = dict.fromkeys({*_declared(self.landing), *HISTORY_COLUMNS})
+        self._taken = dict.fromkeys({*_declared(self.landing), *(() if self.landing.schema is None else HISTORY_COLUMNS)})
         self._taken |= {column.name.lower(): column.name for column in self.known}
 
     def see(self, undeclared: str, file: str) -> None:
@@ -103,8 +103,12 @@ class NewColumns:
         if self.landing.new_columns == "refuse":
             return
         values = json.loads(undeclared) if self.landing.new_columns == "add" else {RESCUED: undeclared}
-        for name, value in values.items():
-            column, kind = (name, _kind_of(value)) if self._can_be_added(name) else (RESCUED, "STRING")
+        self.see_types({name: _kind_of(value) for name, value in values.items()}, file)
+
+    def see_types(self, types: Mapping[str, str], file: str) -> None:
+        """Note fields with their types."""
+        for name, type_ in types.items():
+            column, kind = (name, type_) if self._can_be_added(name) else (RESCUED, "STRING")
             before, first = self.found.get(column, (kind, file))
             self.found[column] = _wider(before, kind), first
 

@@ -79,7 +79,8 @@ def maintain(
         found[key] = Table(key=key, write=adopted, compaction=compaction or Compaction(), vacuum=vacuum or Vacuum(), description=about)
     if not found:
         raise Refused(f"maintain: no asset has {' or '.join(_URI_KEYS)} in its metadata; accepted: such assets, or {{asset key: address}}")
-    return _definitions(list(checked(found, settings).values()), settings, name=name, vacuum_cron=vacuum_cron)
+    own = list(checked(found, settings).values())
+    return _definitions(own, settings, name=name, vacuum_cron=vacuum_cron, assets_are_known=not isinstance(tables, Mapping))
 
 
 def _settings(base: str) -> Settings:
@@ -88,7 +89,7 @@ def _settings(base: str) -> Settings:
     return parse_settings({**_DEFAULTS, **given}, base=Path(base))
 
 
-def _definitions(tables: Sequence[Table], settings: Settings, *, name: str, vacuum_cron: str) -> dg.Definitions:
+def _definitions(tables: Sequence[Table], settings: Settings, *, name: str, vacuum_cron: str, assets_are_known: bool) -> dg.Definitions:
     resources = lake_resources(settings)
     lake = lake_of(settings, resources, tables)
     made = [
@@ -99,7 +100,7 @@ def _definitions(tables: Sequence[Table], settings: Settings, *, name: str, vacu
         assets=dg.with_resources(made, {_SPARK: _spark(settings)}),
         asset_checks=[health_check(table, lake) for table in tables],
         sensors=[
-            observation_sensor(tables, lake, name=f"{name}_observation"),
+            observation_sensor(tables, lake, name=f"{name}_observation", assets_are_known=assets_are_known),
             compaction_sensor(tables, lake, name=f"{name}_compaction"),
             automation_sensor([vacuum_key(table) for table in tables], name=f"{name}_vacuum"),
         ],

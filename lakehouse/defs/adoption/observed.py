@@ -65,12 +65,17 @@ def observed_asset(table: Table, lake: Lake) -> Any:
         )(observe)
 
 
-def observation_sensor(tables: Sequence[Table], lake: Lake, *, name: str = "observation_sensor") -> dg.SensorDefinition:
-    """Observes those tables whose logs have changed, and checks them at most once an hour."""
+def observation_sensor(
+    tables: Sequence[Table], lake: Lake, *, name: str = "observation_sensor", assets_are_known: bool = True
+) -> dg.SensorDefinition:
+    """Observes those tables whose logs have changed, and checks them at most once an hour.
+
+    The page shows it with their assets where `assets_are_known`; Dagster refuses a target that no asset of the project has.
+    """
 
     @dg.sensor(
         name=name,
-        target=dg.AssetSelection.assets(*(table_key(table) for table in tables)),
+        target=dg.AssetSelection.assets(*(table_key(table) for table in tables)) if assets_are_known else None,
         default_status=dg.DefaultSensorStatus.RUNNING,
         minimum_interval_seconds=_SECONDS_ON_S3 if any(lake.on_s3(table.key) for table in tables) else _SECONDS_ON_DISK,
         description="Reads the logs of the tables that others write, where they have changed.",

@@ -130,7 +130,7 @@ def debezium_lines(
     """The lines with their operation, position and time."""
     from pyspark.sql import functions as F  # noqa: N812
 
-    fields, ddl = field_names(landing.schema), _event_ddl(landing.schema, changes)
+    fields, ddl = field_names(landing.schema), _event_ddl(landing.schema or "", changes)
     # A table may have a column `payload`; then its unwrapped rows come without schema.
     event = _Event(changes=changes, may_be_wrapped=not (changes.unwrapped and "payload" in fields))
     wrapped = f", payload STRUCT<{ddl}>" if event.may_be_wrapped else ""

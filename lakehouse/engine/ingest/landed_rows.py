@@ -15,7 +15,7 @@ from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
 from io import BytesIO
 from math import isfinite
-from typing import Any
+from typing import Any, cast
 from uuid import UUID
 
 import pyarrow as pa
@@ -27,6 +27,9 @@ from lakehouse.core.ingest.undeclared import others_in_row
 _ROWS_AT_ONCE = 5_000
 _CHUNK_BYTES = 4 * 1024 * 1024
 _SHOWN = 1_000
+_MOST_DIGITS = 38  # of a decimal of Spark's
+_AVRO_TYPES = {"boolean": "BOOLEAN", "int": "BIGINT", "long": "BIGINT", "float": "DOUBLE", "double": "DOUBLE", "date": "DATE"}
+_AVRO_TYPES |= {"timestamp-millis": "TIMESTAMP", "timestamp-micros": "TIMESTAMP"}
 
 
 def read_rows(data: bytes, format: str, fields: Set[str], *, max_content_bytes: int) -> Iterator[Record]:
@@ -53,6 +56,22 @@ def read_rows(data: bytes, format: str, fields: Set[str], *, max_content_bytes: 
             yield _record(number, row, fields)
 
 
+def own_types(data: bytes, format: str) -> dict[str, str]:
+    """The columns of a Parquet or Avro file, each with the type that holds its values as they are read.
+
+    Times without a zone, binary values, lists and structs are texts. Of a file that is damaged nothing is told.
+    """
+    try:
+        if format == "parquet":
+            return {field.name: _parquet_type(field.type) for field in pq.read_schema(pa.BufferReader(data))}
+        from fastavro import block_reader
+
+        schema: Any = block_reader(BytesIO(data)).writer_schema
+        return {field["name"]: _avro_type(field["type"]) for field in schema["fields"]} if schema["type"] == "record" else {}
+    except Exception:  # as in `read_rows`, which tells what is wrong
+        return {}
+
+
 def unzstd(data: bytes) -> Iterator[bytes]:
     """The content of zstd bytes, of one frame or several."""
     try:
@@ -76,6 +95,34 @@ def _microseconds(batch: pa.RecordBatch) -> pa.RecordBatch:
     """The batch without nanoseconds, which neither Spark nor Python knows."""
     fields = [pa.field(each.name, pa.timestamp("us", each.type.tz)) if pa.types.is_timestamp(each.type) else each for each in batch.schema]
     return batch.cast(pa.schema(fields), safe=False)
+
+
+def _parquet_type(found: pa.DataType) -> str:
+    is_a = pa.types
+    if is_a.is_decimal(found):
+        return _decimal_type(found.precision, found.scale)
+    if is_a.is_timestamp(found):
+        return "TIMESTAMP" if found.tz else "STRING"
+    kinds = {"BOOLEAN": is_a.is_boolean, "DOUBLE": is_a.is_floating, "DATE": is_a.is_date}
+    if is_a.is_integer(found) and not is_a.is_uint64(found):
+        return "BIGINT"
+    return next((kind for kind, is_kind in kinds.items() if is_kind(found)), "STRING")
+
+
+def _avro_type(found: Any) -> str:
+    """Source: Apache Avro 1.11, "Logical Types"; a union with null alone is of its other type."""
+    if isinstance(found, list):
+        others = [each for each in cast("list[Any]", found) if each != "null"]
+        return _avro_type(others[0]) if len(others) == 1 else "STRING"
+    if not isinstance(found, dict):
+        return _AVRO_TYPES.get(found, "STRING")
+    named = cast("dict[str, Any]", found)
+    logical = named.get("logicalType", named["type"])
+    return _decimal_type(named["precision"], named.get("scale", 0)) if logical == "decimal" else _AVRO_TYPES.get(str(logical), "STRING")
+
+
+def _decimal_type(precision: int, scale: int) -> str:
+    return f"DECIMAL({precision},{scale})" if 0 <= scale <= precision <= _MOST_DIGITS else "STRING"
 
 
 def _avro(data: bytes) -> Iterator[tuple[list[Any], int]]:

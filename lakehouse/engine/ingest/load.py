@@ -40,6 +40,7 @@ from lakehouse.core.ingest.batches import (
     judge_file,
     settle_batch,
 )
+from lakehouse.core.ingest.inferred import pinned_table
 from lakehouse.core.ingest.outcome import WriteOutcome
 from lakehouse.core.ingest.undeclared import AddedColumn, columns_in_force
 from lakehouse.core.reasons import Explanation, Reason
@@ -90,8 +91,9 @@ class _Lines:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Planned:
-    """The next batch, the ledger that it was chosen by, and where its manifest goes."""
+    """The next batch, the ledger that it was chosen by, where its manifest goes, and the table with the schema that is pinned."""
 
+    table: Table
     plan: BatchPlan
     ledger: Ledger
     batches: LandedBatches
@@ -116,9 +118,9 @@ def load(
     with session_confs(spark, {ANSI: "false"}):
         while (planned := _plan(lake, table, batches, facts, [*listing.values()])).plan.batch is not None:
             if planned.plan.is_new:
-                batch, lines = _read_new(lake, spark, table, planned, facts, listing)
+                batch, lines = _read_new(lake, spark, planned.table, planned, facts, listing)
             else:
-                batch, lines = _read_again(lake, spark, table, planned, planned.plan.batch, facts)
+                batch, lines = _read_again(lake, spark, planned.table, planned, planned.plan.batch, facts)
             known, facts = facts, _write(lake, spark, table, batch, lines, facts)
             tell(f"{table.key}: batch {batch.number}: {len(batch.files)} files, {lines.row_count} rows; {planned.plan.left} files wait")
             superseded = _superseded(table, batch, lines, before=known, after=facts)
@@ -158,7 +160,8 @@ def _plan(lake: Lake, table: Table, batches: LandedBatches, facts: TableFacts | 
     if unfinished is None and ledger.newest is not None and not ledger.newest.files and ledger.newest.quarantined:
         unfinished = None if quarantine_arrived(lake, table.key, ledger.newest.number) else ledger.newest
     plan = choose_batch(listing, ledger, _landing(table), table.write, unfinished=unfinished)
-    return _Planned(plan=plan, ledger=ledger, batches=batches)
+    table = pinned_table(table, ledger.columns, is_loaded=bool(ledger.last_taken))
+    return _Planned(table=table, plan=plan, ledger=ledger, batches=batches)
 
 
 def _read_new(
@@ -170,7 +173,9 @@ def _read_new(
     known = {file.name: planned.ledger.seen.get(f"{landing.prefix}{file.name}") for file in plan.batch.files}
     taken = frozenset(name for name, each in known.items() if each is not None and each.is_taken)
     staged = stage(lake.store, table.key, plan.batch, landing, compare=taken, known=planned.ledger.columns)
-    batch = replace(plan.batch, part_count=staged.part_count, record_count=staged.record_count, columns=staged.new.columns(now_ms()))
+    columns = (*staged.inferred, *staged.new.columns(now_ms()))
+    batch = replace(plan.batch, part_count=staged.part_count, record_count=staged.record_count, columns=columns)
+    table = pinned_table(table, staged.inferred)
     lines = _parsed(lake, spark, table, batch, planned.ledger, facts)
     if lines.frame is not None:
         snapshot = None if facts is None else facts.snapshot

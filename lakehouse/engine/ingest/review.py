@@ -30,6 +30,7 @@ from lakehouse.core.declaration.table import Append, Table
 from lakehouse.core.delta.snapshot import Snapshot
 from lakehouse.core.errors import Broken, Refused
 from lakehouse.core.ingest.batches import Batch, Ledger, SetAside
+from lakehouse.core.ingest.inferred import pinned_table
 from lakehouse.core.ingest.outcome import QuarantineAccount, QuarantineReview
 from lakehouse.core.ingest.undeclared import RESCUED, AddedColumn, columns_in_force
 from lakehouse.engine.delta_log import TableFacts, history_since
@@ -127,6 +128,7 @@ def _retry_lines(
         why = "there is no table yet" if target is None else "the table is not written by Append: land these lines in a new file"
         return replace(review, left={**review.left, why: review.lines})
     ledger = LandedBatches(lake.store, table.key, prefix=_landing(table).prefix).ledger()
+    table = pinned_table(table, ledger.columns, is_loaded=True)
     added = columns_in_force(ledger.columns, _landing(table))
     parsed = _parsed(spark, table, lines, ledger, added)
     row_count, rescued_count = table_rows(parsed).selectExpr("count(*)", f"count({RESCUED})").collect()[0]

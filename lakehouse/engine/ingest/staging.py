@@ -5,9 +5,10 @@ The staged records are what a batch is made of, however often it is repeated and
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import blake2b
 from io import BytesIO
+from itertools import chain
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -15,9 +16,11 @@ import pyarrow.parquet as pq
 from lakehouse.core.declaration.column_names import field_names
 from lakehouse.core.declaration.landing import Landing
 from lakehouse.core.ingest.batches import Batch, FileRead, LandedFile
+from lakehouse.core.ingest.inferred import GIVES_NO_SCHEMA, FirstFile, has_record, infer_columns, landing_to_infer, pinned_landing
 from lakehouse.core.ingest.records import GZIP, MIB, Record, Unreadable, read_records
 from lakehouse.core.ingest.undeclared import AddedColumn, NewColumns
-from lakehouse.engine.ingest.landed_rows import ZSTD, read_rows
+from lakehouse.engine.clock import now_ms
+from lakehouse.engine.ingest.landed_rows import ZSTD, own_types, read_rows
 from lakehouse.engine.store import Store
 
 # What Spark reads; the columns of `_SCHEMA`.
@@ -46,12 +49,13 @@ _COMPRESSIONS = {"gz": GZIP, "zst": ZSTD}
 class Staged:
     """What was read, by the files' names; files that were gone; the rest was left to the next batch.
 
-    `new` are the columns that its undeclared fields ask for.
+    `inferred` are the columns of a schema that no declaration tells, `new` those that undeclared fields ask for.
     """
 
     files: Mapping[str, FileRead]
     gone: frozenset[str]
     part_count: int
+    inferred: tuple[AddedColumn, ...]
     new: NewColumns
 
     @property
@@ -71,17 +75,22 @@ def stage(
 ) -> Staged:
     """Reads the files of a batch, and puts their records into storage; of those in `compare` only the digest is wanted.
 
-    `known` are the columns that were added to the table before.
+    `known` are the columns that were added to the table before. Without a schema, it is inferred from the files that are read at once
+    first; where they give none, they are set aside, and the others are left out.
 
     The last of many are left out where those before them unpack to more than a batch may hold.
 
     Raises:
-        Refused, Transient: a file may not be read, or storage does not answer.
+        Refused, Transient: a file may not be read, or storage does not answer; or the inferred schema lacks what the declaration names.
     """
+    groups = _contents(store, batch)
+    first = next(groups, []) if landing.schema is None else []
+    inferred = _inferred(first, landing, batch.prefix) if first else ()
+    landing = pinned_landing(landing, inferred)
     parts = _Parts(store, f"{_FOLDER}/{table_key}/{batch.number}", NewColumns(landing=landing, known=known))
     read: dict[str, FileRead] = {}
     gone: set[str] = set()
-    for file, data in _contents(store, batch):
+    for file, data in first if landing.schema is None else chain(first, chain.from_iterable(groups)):
         if parts.size_bytes > _UNPACKED_TIMES * landing.max_batch_bytes:
             break
         if data is None:
@@ -89,7 +98,7 @@ def stage(
             continue
         found = FileRead(size_bytes=len(data), digest=blake2b(data, digest_size=16).hexdigest())
         read[file.name] = found if file.name in compare else _staged(parts, file, data, found, landing, batch.prefix)
-    return Staged(files=read, gone=frozenset(gone), part_count=parts.close(), new=parts.new)
+    return Staged(files=read, gone=frozenset(gone), part_count=parts.close(), inferred=inferred, new=parts.new)
 
 
 def staged_paths(root: str, table_key: str, number: int, part_count: int) -> list[str]:
@@ -111,12 +120,29 @@ def clear_staged(store: Store, table_key: str) -> None:
 def _staged(parts: "_Parts", file: LandedFile, data: bytes, found: FileRead, landing: Landing, prefix: str) -> FileRead:
     path, count = f"{prefix}{file.name}", 0
     try:
+        if landing.schema is None:
+            problem = GIVES_NO_SCHEMA if has_record(_records(file.name, data, landing_to_infer(landing)), landing) else None
+            return replace(found, problem=problem)
         for record in _records(file.name, data, landing):
             parts.add(path, file.modified_ms, record)
             count += 1
     except Unreadable as error:
-        return FileRead(size_bytes=found.size_bytes, digest=found.digest, problem=str(error))
-    return FileRead(size_bytes=found.size_bytes, digest=found.digest, record_count=count)
+        return replace(found, problem=str(error))
+    return replace(found, record_count=count)
+
+
+def _inferred(group: Sequence[tuple[LandedFile, bytes | None]], landing: Landing, prefix: str) -> tuple[AddedColumn, ...]:
+    plain = landing_to_infer(landing)
+    files = (
+        FirstFile(
+            path=f"{prefix}{file.name}",
+            records=_records(file.name, data, plain),
+            types=own_types(data, landing.format) if landing.format in ("parquet", "avro") else None,
+        )
+        for file, data in group
+        if data is not None
+    )
+    return infer_columns(files, landing, now_ms())
 
 
 def _records(name: str, data: bytes, landing: Landing) -> Iterator[Record]:
@@ -126,13 +152,13 @@ def _records(name: str, data: bytes, landing: Landing) -> Iterator[Record]:
     return read_rows(data, landing.format, frozenset(field_names(landing.schema)), max_content_bytes=limit)
 
 
-def _contents(store: Store, batch: Batch) -> Iterator[tuple[LandedFile, bytes | None]]:
-    """The files' contents in order, a bounded number of bytes at once; `None` for a file that is gone."""
+def _contents(store: Store, batch: Batch) -> Iterator[list[tuple[LandedFile, bytes | None]]]:
+    """The files' contents in order, each list a bounded number of bytes; `None` for a file that is gone."""
     for group in _groups(batch.files):
         try:
-            yield from zip(group, [*store.read_many([f"{batch.prefix}{file.name}" for file in group])], strict=True)
+            yield [*zip(group, [*store.read_many([f"{batch.prefix}{file.name}" for file in group])], strict=True)]
         except FileNotFoundError:
-            yield from ((file, _read(store, f"{batch.prefix}{file.name}")) for file in group)
+            yield [(file, _read(store, f"{batch.prefix}{file.name}")) for file in group]
 
 
 def _read(store: Store, name: str) -> bytes | None:

@@ -8,7 +8,7 @@ from lakehouse.tables import bronze, gold, silver
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-assert bronze.flight_events.source is not None
+assert bronze.flight_events.source is not None and bronze.flight_events.source.schema is not None
 _COLUMNS = bronze.flight_events.source.schema
 SOURCES = {
     "dms": Landing(

@@ -1,5 +1,10 @@
 """`lakehouse schema`: where the columns of a landed table come from."""
 
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
 from lakehouse.core.ingest.batches import Batch
 from lakehouse.core.ingest.undeclared import AddedColumn
 from lakehouse.engine.journal.landed_batches import LandedBatches
@@ -26,3 +31,45 @@ def test_declared_columns_stand_before_those_that_came_and_one_declared_since_is
     assert told.run("schema", "silver/orders").stderr == (
         "Refused: schema silver/orders: it is made from other tables; accepted: a table that is loaded from landed files\n"
     )
+
+
+WITHOUT_SCHEMA = """
+from lakehouse import Append, Landing, Table
+orders = Table(key="bronze/orders", source=Landing(prefix="landing/orders/", format="json"{more}), write=Append())
+"""
+
+
+def test_an_inferred_schema_is_told_with_its_origin_also_when_it_is_declared_since(
+    terminal: Terminal, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    for name, more in (("not_declared", ""), ("declared_since", ", schema='id BIGINT'")):
+        (tmp_path / f"{name}.py").write_text(WITHOUT_SCHEMA.format(more=more))
+    terminal.environ["LAKEHOUSE_TABLES"] = "not_declared"
+    assert terminal.json("schema", "bronze/orders") == {
+        "table": "bronze/orders",
+        "schema": None,
+        "new_columns": "rescue",
+        "columns": [],
+        "history": [],
+    }
+    assert terminal.run("schema", "bronze/orders").stdout.startswith(
+        "bronze/orders: no schema is declared, and none was inferred yet; the first batch of landed files decides\n"
+    )
+    batches = LandedBatches(DiskStore(terminal.root), "bronze/orders", prefix="landing/orders/")
+    pinned = [replace(HAIL, name=name, policy="infer") for name in ("id", "amount")]
+    batches.plan(Batch(number=1, files=(), prefix="landing/orders/", columns=(*pinned, HAIL)))
+    document = terminal.json("schema", "bronze/orders")
+    assert document["schema"] == "inferred" and document["columns"] == document["history"]
+    assert [(each["name"], each["by"], each["file"]) for each in document["columns"]] == [
+        ("id", "infer", HAIL.file),
+        ("amount", "infer", HAIL.file),
+        ("hail", "add", HAIL.file),
+    ]
+    since = terminal.json("schema", "bronze/orders", LAKEHOUSE_TABLES="declared_since")
+    assert since["schema"] == "declared" and since["history"] == document["history"]
+    assert [(each["name"], each["by"], each["file"]) for each in since["columns"]] == [
+        ("id", "declared", HAIL.file),
+        ("amount", "infer", HAIL.file),
+        ("hail", "add", HAIL.file),
+    ]

@@ -95,6 +95,14 @@ REFUSED: dict[str, tuple[Callable[[], object], str]] = {
         "inputs holds the name 'orders' twice",
     ),
     "an empty schema": (lambda: landing(schema=" "), "Landing.schema is ' '; accepted: a Spark DDL string"),
+    "change data without a schema": (
+        lambda: landing(changes=Debezium(), schema=None),
+        "Landing.schema is missing beside changes=Debezium(…); accepted: the columns of the source's table",
+    ),
+    "CSV that names no column": (
+        lambda: landing(format="csv", header=False, schema=None),
+        "Landing.schema is missing beside header=False, so that no column has a name; accepted: schema=, or a header",
+    ),
     "a schema without types": (lambda: landing(schema="id, day"), "Landing.schema is 'id, day'"),
     "a field twice": (lambda: landing(schema="id STRING, ID INT"), "holds 'ID' twice"),
     "a derived column over a field": (lambda: landing(derived={"day": "now()"}), "holds 'day' twice"),
@@ -212,6 +220,12 @@ ACCEPTED: dict[str, Callable[[], object]] = {
     "nested types and comments": lambda: landing(schema="a STRUCT<b: INT, c: ARRAY<INT>>, d DECIMAL(10, 2) COMMENT 'x, y', `e f` INT"),
     "a transform that takes anything": lambda: derived(inputs=(ORDERS, SHOPS), transform=lambda **frames: frames),
     "a transform with more that has defaults": lambda: derived(transform=lambda orders, today=None: orders),
+    "columns that are not known before the first batch": lambda: landed(
+        source=Landing(prefix="landing/x/", format="json", required=("id",), derived={"day": "to_date(at)"}),
+        write=Append(partition_by=("state",)),
+        compaction=Compaction(data_layout=ZOrder(columns=("at",))),
+        column_descriptions={"id": "a number"},
+    ),
     "a prefix of Hive folders": lambda: landing(prefix="landing/day=1/x.y-z_0/"),
     "a queue by its URL": lambda: landing(queue="https://sqs.eu-central-1.amazonaws.com/123456789012/landing_1"),
     "a queue beside changes with a position": lambda: landing(queue="q", schema="Op STRING, at BIGINT", changes=Dms(position=("at",))),

@@ -19,6 +19,7 @@ from lakehouse.core.ingest.batches import (
     judge_file,
     settle_batch,
 )
+from lakehouse.core.ingest.undeclared import AddedColumn
 from lakehouse.core.reasons import Reason
 
 LANDING = Landing(
@@ -240,8 +241,12 @@ def test_an_empty_file_of_an_overwrite_is_one_that_a_person_should_see() -> None
 @pytest.mark.parametrize("row_count", [0, 1])
 def test_an_overwrite_takes_its_file_only_for_its_rows_and_leaves_older_ones_in_wait_without_any(row_count: int) -> None:
     plan = FileHistory(listing=landed("1.json", "2.json", "x.csv"), write=Overwrite()).plan()
+    assert plan.batch is not None
+    columns = (AddedColumn(name="id", type="BIGINT", file="2.json", policy="infer", at_ms=0),)
+    plan = replace(plan, batch=replace(plan.batch, columns=columns))
     settled = settle_batch(plan, [replace(FILE, name="2.json")], row_count=row_count, is_overwrite=True)
     assert [file.name for file in settled.files] == ["2.json"][:row_count]
+    assert settled.columns == columns[:row_count]
     assert [aside.name for aside in settled.set_aside] == (["x.csv", "1.json"] if row_count else ["x.csv", "2.json"])
     assert [aside.name for aside in settled.quarantined] == ([] if row_count else ["2.json"])
 

@@ -124,10 +124,16 @@ def test_a_word_that_is_not_accepted_is_refused_by_name() -> None:
         maintain({"orders": "w/orders"}, writers="some")  # type: ignore[arg-type]
 
 
-def test_a_table_that_is_not_there_yet_is_waited_for_and_then_compacted(project: Path) -> None:
+@pytest.mark.parametrize(
+    ("own", "maintained"),
+    [([orders], [orders]), ([orders], {"sales/orders": "w/orders"}), ([], {"sales/orders": "w/orders"})],
+    ids=["its asset", "the key of its asset", "no asset of this code location"],
+)
+def test_a_table_that_is_not_there_yet_is_waited_for_and_then_compacted(project: Path, own: Any, maintained: Any) -> None:
     definitions = dg.Definitions.merge(
-        dg.Definitions(assets=[orders]), maintain([orders], writers="none", compaction=Compaction(min_small_files=2))
+        dg.Definitions(assets=own), maintain(maintained, writers="none", compaction=Compaction(min_small_files=2))
     )
+    dg.Definitions.validate_loadable(definitions)
     repository = definitions.get_repository_def()
     with dg.DagsterInstance.ephemeral() as instance:
 

@@ -15,7 +15,7 @@ import pytest
 
 from lakehouse.core.ingest.records import Record, Unreadable, read_records
 from lakehouse.engine.ingest import landed_rows
-from lakehouse.engine.ingest.landed_rows import ZSTD, read_rows
+from lakehouse.engine.ingest.landed_rows import ZSTD, own_types, read_rows
 from lakehouse_tests.core.ingest.test_records import JSON
 
 LIMIT = 10_000_000
@@ -48,6 +48,40 @@ def test_each_row_is_a_json_object_under_its_number() -> None:
     first, *_, last = read_rows(parquet(row_group_size=700), "parquet", FIELDS, max_content_bytes=LIMIT)
     assert first == Record(1, '{"id": 0, "text": "é0", "x": 0.0}'.encode(), None, True, '{"x": 0.0}')
     assert (last.line, json.loads(last.content)) == (3_000, ROWS[-1])
+
+
+def test_a_file_tells_the_types_that_hold_its_values() -> None:
+    types: dict[str, tuple[pa.DataType, str]] = {
+        "flag": (pa.bool_(), "BOOLEAN"),
+        "small": (pa.int8(), "BIGINT"),
+        "large": (pa.uint64(), "STRING"),
+        "x": (pa.float32(), "DOUBLE"),
+        "price": (pa.decimal128(10, 2), "DECIMAL(10,2)"),
+        "wide": (pa.decimal256(50, 2), "STRING"),
+        "day": (pa.date32(), "DATE"),
+        "at": (pa.timestamp("ns", "Europe/Paris"), "TIMESTAMP"),
+        "wall": (pa.timestamp("us"), "STRING"),
+        "bytes": (pa.binary(), "STRING"),
+        "list": (pa.list_(pa.int64()), "STRING"),
+        "text": (pa.dictionary(pa.int32(), pa.string()), "STRING"),
+    }
+    table = pa.schema([(name, arrow) for name, (arrow, _) in types.items()]).empty_table()
+    assert own_types(parquet(table), "parquet") == {name: type_ for name, (_, type_) in types.items()}
+    avro_types: dict[str, tuple[Any, str]] = {
+        "flag": ("boolean", "BOOLEAN"),
+        "number": (["null", "int"], "BIGINT"),
+        "several": (["int", "string"], "STRING"),
+        "x": ("float", "DOUBLE"),
+        "price": (["null", {"type": "bytes", "logicalType": "decimal", "precision": 10, "scale": 2}], "DECIMAL(10,2)"),
+        "day": ({"type": "int", "logicalType": "date"}, "DATE"),
+        "at": ({"type": "long", "logicalType": "timestamp-micros"}, "TIMESTAMP"),
+        "wall": ({"type": "long", "logicalType": "local-timestamp-millis"}, "STRING"),
+        "time": ({"type": "int", "logicalType": "time-millis"}, "STRING"),
+        "list": ({"type": "array", "items": "int"}, "STRING"),
+    }
+    schema = {"type": "record", "name": "row", "fields": [{"name": name, "type": found} for name, (found, _) in avro_types.items()]}
+    assert own_types(avro([], schema), "avro") == {name: type_ for name, (_, type_) in avro_types.items()}
+    assert own_types(b"x", "parquet") == own_types(b"x", "avro") == own_types(avro([], "int"), "avro") == {}
 
 
 @pytest.mark.parametrize("codec", ["null", "deflate", "snappy"])

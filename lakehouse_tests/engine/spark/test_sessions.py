@@ -86,14 +86,14 @@ def test_a_lost_race_for_a_commit_is_transient(supervised: Settings, session: Sp
 def test_what_a_killed_client_left_running_is_interrupted_and_commits_nothing(
     supervised: Settings, session: SparkSession, tmp_path: Path
 ) -> None:
-    table = f"delta.`{tmp_path / 'orphaned'}`"
+    table, name = f"delta.`{tmp_path / 'orphaned'}`", f"orphan-{os.getpid()}-"  # of another test run on this server, too, there may be one
     session.range(3).write.format("delta").save(str(tmp_path / "orphaned"))
-    statement = f"INSERT INTO {table} SELECT length({SLOW.format(name='orphan', ms=120000)})"
+    statement = f"INSERT INTO {table} SELECT length({SLOW.format(name=name, ms=120000)})"
     environment = {**os.environ, **supervised.as_environ()}
     with subprocess.Popen([sys.executable, "-c", CLIENT, statement], env=environment, stdout=subprocess.PIPE, text=True) as client:
         assert client.stdout is not None
         left = client.stdout.readline().strip()
-        wait_until("the insert runs", lambda: begun(supervised, "orphan"))
+        wait_until("the insert runs", lambda: begun(supervised, name))
         client.kill()
     assert len(sessions.interrupt_session(supervised, left)) == 1
     assert sessions.interrupt_session(supervised, left) == ()

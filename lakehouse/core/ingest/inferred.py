@@ -1,0 +1,128 @@
+"""The schema of landed files that no declaration tells: inferred once, from the first batch, and pinned.
+
+It stands in the batch's manifest column by column, as added columns do, and from then on it is what a declared schema is.
+
+**Safety properties**
+- A pinned schema is used as it was recorded; it is never inferred a second time.
+- A declaration that gives a pinned column another type loads nothing, and so does one that no longer names the schema of loaded files.
+- What is text in a file is text in the table, and all of CSV is: nothing is parsed that nobody declared.
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import islice
+
+from lakehouse.core.declaration.column_names import field_types
+from lakehouse.core.declaration.landing import Landing
+from lakehouse.core.declaration.table import Table
+from lakehouse.core.errors import Refused
+from lakehouse.core.ingest.csv_fields import csv_names
+from lakehouse.core.ingest.records import Record, Unreadable
+from lakehouse.core.ingest.undeclared import RESCUED, AddedColumn, NewColumns, others_in_header
+
+INFERRED = "infer"
+GIVES_NO_SCHEMA = (
+    "no schema is declared or was inferred yet, and this file gives none: it has no record with a field, or a CSV header that names a "
+    "column twice; land it again, or declare Landing.schema"
+)
+_SAME_TYPES = {"LONG": "BIGINT", "TIMESTAMP_LTZ": "TIMESTAMP"}
+_TYPE = re.compile(r"\w+(?:\s*\([\d\s,]*\))?")
+
+
+def landing_to_infer(landing: Landing) -> Landing:
+    """How files are read for `infer_columns`: every field stands beside the schema; of CSV the first record is the header."""
+    return replace(landing, schema="header STRING", header=False) if landing.records_are_csv else landing
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FirstFile:
+    """A file of the first batch, read as by `landing_to_infer`; `types` are of its columns, where its format tells them."""
+
+    path: str
+    records: Iterator[Record]
+    types: Mapping[str, str] | None = None
+
+
+def infer_columns(files: Iterable[FirstFile], landing: Landing, at_ms: int) -> tuple[AddedColumn, ...]:
+    """The columns that these files give; none where no record has a field.
+
+    Of CSV the first header counts that names each column once and has a record below it; of JSON all records do, by the rules of added
+    columns. A file that tells types has to have a record. A field whose name can be no column is left to `new_columns`.
+    """
+    new = NewColumns(landing=replace(landing, new_columns="add"), known=())
+    for file in files:
+        try:
+            if landing.records_are_csv:
+                new.see_types(dict.fromkeys([] if new.found else _header(file.records, landing), "STRING"), file.path)
+            elif file.types is not None:
+                new.see_types(file.types if has_record(file.records, landing) else {}, file.path)
+            else:
+                for record in file.records:
+                    if record.undeclared is not None and record.problem is None:
+                        new.see(record.undeclared, file.path)
+        except Unreadable:
+            continue  # it is set aside with its reason when it is staged
+    return tuple(replace(column, policy=INFERRED) for column in new.columns(at_ms) if column.name != RESCUED)
+
+
+def has_record(records: Iterator[Record], landing: Landing) -> bool:
+    """Whether a file, read as for `infer_columns`, has a record."""
+    return len([*islice(records, 2)]) > landing.records_are_csv
+
+
+def pinned_landing(landing: Landing, columns: Iterable[AddedColumn]) -> Landing:
+    """The landing with the schema that was inferred for it, as if it were declared; as it is where it is declared, or none is inferred.
+
+    Raises:
+        Refused: the declaration and the pinned schema differ in a type, or the declaration names columns that the schema has not.
+    """
+    pinned = [column for column in columns if column.policy == INFERRED]
+    if landing.schema is None and pinned:
+        try:
+            return replace(landing, schema=", ".join(f"{_quoted(column.name)} {column.type}" for column in pinned))
+        except Refused as error:
+            raise Refused(f"by the schema that was inferred from {pinned[0].file}: {error}") from error
+    declared = {name.lower(): (name, _plain_type(type_)) for name, type_ in field_types(landing.schema)}
+    for column in pinned:
+        name, kind = declared.get(column.name.lower(), (column.name, column.type))
+        if (name, kind) != (column.name, column.type):
+            raise Refused(
+                f"Landing.schema declares {name} {kind}; the schema that was inferred from {column.file} and pinned has {column.name} "
+                f"{column.type}; accepted: {_quoted(column.name)} {column.type}, or no schema="
+            )
+    return landing
+
+
+def pinned_table(table: Table, columns: Sequence[AddedColumn], *, is_loaded: bool = False) -> Table:
+    """The table with its landing's `pinned_landing`. `is_loaded`: files of it were loaded before.
+
+    Raises:
+        Refused: as `pinned_landing`, or the declaration no longer names the schema that files were loaded by.
+    """
+    assert table.source is not None
+    try:
+        landing = pinned_landing(table.source, columns)
+        if landing.schema is None and is_loaded:
+            raise Refused("the declaration names no schema, and files were loaded by one that it named; accepted: Landing.schema as it was")
+        return replace(table, source=landing)
+    except Refused as error:
+        raise Refused(f"load of {table.key}: {error}") from error
+
+
+def _header(records: Iterator[Record], landing: Landing) -> list[str]:
+    """The names in a CSV file's header; none where it has no record, or names no column or one twice."""
+    first = [*islice(records, 2)]
+    names = [] if len(first) < 2 or first[0].problem else csv_names(first[0].content, landing)
+    return [] if others_in_header(names, ()) is None else names
+
+
+def _plain_type(text: str) -> str:
+    """A declared type without blanks, and without what stands behind it, like a comment."""
+    found = _TYPE.match(text)
+    plain = "" if found is None else "".join(found[0].split()).upper()
+    return _SAME_TYPES.get(plain, plain)
+
+
+def _quoted(name: str) -> str:
+    return f"`{name.replace('`', '``')}`"
