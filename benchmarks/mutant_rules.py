@@ -301,7 +301,7 @@ RULES: tuple[Rule, ...] = (
         ("core/ingest/test_batches.py::test_files_of_another_prefix_are_other_files",),
     ),
     Rule(
-        "lakehouse/core/ingest/batches.py",
+        "lakehouse/core/declaration/landing.py",
         'return not any(part.startswith((".", "_")) for part in name.split("/"))',
         "return True",
         ("core/ingest/test_batches.py::test_a_batch",),

@@ -120,7 +120,8 @@ class _Watch:
         assert table.source is not None  # the sensor is given landed tables only
         event = facts.storage_id if facts else 0
         known = self._ledgers.get(table.key)
-        if is_anew := known is None or known[0] != event:
+        is_anew = known is None or known[0] != event
+        if known is None or is_anew:
             batches = LandedBatches(self._lake.store, table.key, prefix=table.source.prefix)
             ledger, arrived = batches.ledger(), (facts.whole("lakehouse/landed_batch") if facts else None) or 0
             known = (event, ledger, find_unfinished(ledger, table.write, arrived=arrived, read=batches.batch))

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import boto3
 import pytest
-from moto.core import DEFAULT_ACCOUNT_ID as ACCOUNT
+from moto.core.models import DEFAULT_ACCOUNT_ID as ACCOUNT
 from moto.s3.models import s3_backends
 
 from lakehouse import Append, Landing, Table

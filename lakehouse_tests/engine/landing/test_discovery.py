@@ -266,7 +266,7 @@ def test_two_tables_of_one_queue_each_have_their_files_and_a_message_waits_for_b
 @pytest.mark.parametrize("seed", [1, 2])
 def test_whatever_becomes_of_messages_and_processes_every_file_is_in_one_batch(swept: World, seed: int) -> None:
     random, landed = Random(seed), list[str]()
-    for step in range(25):
+    for step in range(15):
         swept.land(*(names := [f"{random.randrange(1_000):03}-{step}-{each}.json" for each in range(random.randrange(4))]))
         landed += names
         match random.randrange(6):
