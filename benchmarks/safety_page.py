@@ -11,8 +11,7 @@ _HEAD_ENDS = "\n## "  # what stands above the first table is written by hand
 _FIELDS = {
     "core/ingest/": "Ingest",
     "engine/ingest/": "Ingest",
-    "engine/landing/": "Ingest",
-    "core/declaration/landing.py": "Ingest",
+    "engine/quarantine/": "Ingest",
     "core/declaration/table.py": "Ingest",
     "replay/": "Ingest",
     "core/ingest/increments.py": "Write",

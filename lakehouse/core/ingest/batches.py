@@ -11,11 +11,11 @@ records, and one that arrived is never done twice. Of a table whose folder was d
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from hashlib import sha256
 from operator import attrgetter
 
-from lakehouse.core.declaration.landing import Landing, is_public
+from lakehouse.core.declaration.landing import Landing
 from lakehouse.core.declaration.table import Overwrite, type_of_write
 from lakehouse.core.ingest.release import Waiting, released_by, why_waiting
 from lakehouse.core.ingest.undeclared import AddedColumn
@@ -57,7 +57,7 @@ class Batch:
     """The files that one write takes, under one number.
 
     They lie below `prefix`. Their records are staged in `part_count` files, and are `record_count` in all; `None` is unknown.
-    `columns` come with it.
+    `columns` come with it. `isolated` are names of files that were taken out of it again, one tuple each time (`core.ingest.isolation`).
     """
 
     number: int
@@ -67,6 +67,7 @@ class Batch:
     part_count: int | None = None
     record_count: int | None = None
     columns: tuple[AddedColumn, ...] = ()
+    isolated: tuple[tuple[str, ...], ...] = ()
 
     @property
     def quarantined(self) -> tuple[SetAside, ...]:
@@ -177,7 +178,7 @@ def choose_batch(
     """
     if unfinished is not None:
         return _plan(unfinished, is_new=False, reason=Reason.BATCH_UNFINISHED)
-    fresh = [file for file in sorted(listing, key=attrgetter("name")) if is_public(file.name) and not is_settled(file, ledger, landing)]
+    fresh = [file for file in sorted(listing, key=attrgetter("name")) if _is_public(file.name) and not _is_settled(file, ledger, landing)]
     if not fresh:
         return BatchPlan(batch=None, is_new=False, explanation=Reason.NOTHING_LANDED.explain(seen=len(ledger.seen)))
     total_bytes, oldest_ms = sum(file.size_bytes for file in fresh), min(file.modified_ms for file in fresh)
@@ -229,7 +230,11 @@ def _plan(batch: Batch, *, is_new: bool, reason: Reason, superseded: tuple[SetAs
     return BatchPlan(batch=batch, is_new=is_new, explanation=replace(explanation, more=more), superseded=superseded)
 
 
-def is_settled(file: LandedFile, ledger: Ledger, landing: Landing) -> bool:
+def _is_public(name: str) -> bool:
+    return not any(part.startswith((".", "_")) for part in name.split("/"))
+
+
+def _is_settled(file: LandedFile, ledger: Ledger, landing: Landing) -> bool:
     """Whether a manifest names the file as it is. One that tells no time and no digest can only be held against its size."""
     known = ledger.seen.get(f"{landing.prefix}{file.name}")
     if known is None or known.size_bytes != file.size_bytes or not may_be_same(known.etag, file.etag):
@@ -238,15 +243,7 @@ def is_settled(file: LandedFile, ledger: Ledger, landing: Landing) -> bool:
 
 
 def _set_aside(file: LandedFile, why: str, is_quarantined: bool) -> SetAside:
-    return SetAside(
-        name=file.name,
-        size_bytes=file.size_bytes,
-        why=why,
-        modified_ms=file.modified_ms,
-        digest=file.digest,
-        is_quarantined=is_quarantined,
-        etag=file.etag,
-    )
+    return SetAside(**asdict(file), why=why, is_quarantined=is_quarantined)
 
 
 def _problem(file: LandedFile, ledger: Ledger, landing: Landing) -> tuple[str, bool] | None:

@@ -1,1 +1,0 @@
-"""How landed files are found: by listing, and by the messages of a queue."""
