@@ -301,7 +301,7 @@ RULES: tuple[Rule, ...] = (
         ("core/ingest/test_batches.py::test_files_of_another_prefix_are_other_files",),
     ),
     Rule(
-        "lakehouse/core/ingest/batches.py",
+        "lakehouse/core/declaration/landing.py",
         'return not any(part.startswith((".", "_")) for part in name.split("/"))',
         "return True",
         ("core/ingest/test_batches.py::test_a_batch",),
@@ -1043,6 +1043,50 @@ RULES: tuple[Rule, ...] = (
         (
             "engine/journal/test_journal.py::test_between_two_looks_one_listing_tells_whether_there_is_something_new_and_a_sweep_finds_what_has_no_marker",
         ),
+    ),
+    Rule(
+        "lakehouse/engine/landing/discovery.py",
+        "        if unfinished is not None:\n            return ()\n",
+        "",
+        ("engine/landing/test_discovery.py::test_a_message_goes_when_its_batch_has_arrived_and_not_before",),
+        promise="a message of a queue is deleted only after its batch arrived",
+    ),
+    Rule(
+        "lakehouse/engine/landing/discovery.py",
+        "if not any(map(self._waits, places))]",
+        "]",
+        (
+            "engine/landing/test_discovery.py::test_two_tables_of_one_queue_each_have_their_files_and_a_message_waits_for_both",
+            "engine/landing/test_discovery.py::test_a_process_that_dies_loses_nothing",
+        ),
+        promise="a message of a queue stays as long as one of its files waits",
+    ),
+    Rule(
+        "lakehouse/engine/landing/discovery.py",
+        'return [landed_file(file, landing) for file in store.find([f"{landing.prefix}{name}" for name in names])]',
+        "return [LandedFile(name=name, size_bytes=2, modified_ms=0) for name in names]",
+        ("engine/landing/test_discovery.py::test_a_forged_message_loads_nothing_and_goes",),
+        promise="a message of a queue is a hint that is checked against the store",
+    ),
+    Rule(
+        "lakehouse/engine/landing/discovery.py",
+        " or now - waiting.swept >= SWEEP_SECONDS:",
+        ":",
+        ("engine/landing/test_discovery.py::test_what_no_message_told_is_found_within_the_hour",),
+    ),
+    Rule(
+        "lakehouse/engine/landing/discovery.py",
+        "        if keys is None:\n            return False\n",
+        "        if keys is None:\n            keys = ()\n",
+        ("engine/landing/test_discovery.py::test_a_message_that_nobody_can_read_is_named_once_and_stays",),
+        promise="a message that is none of S3's is not deleted",
+    ),
+    Rule(
+        "lakehouse/engine/ingest/load.py",
+        "    if handed is None:  # a file that was not handed over is not gone\n",
+        "    if True:\n",
+        ("engine/ingest/test_load.py::test_what_is_handed_over_is_loaded_alone_and_once_and_a_listing_alone_folds_the_ledger",),
+        promise="a load of files that were handed over forgets no other file",
     ),
     Rule(
         "lakehouse/engine/journal/landed_batches.py",

@@ -12,6 +12,8 @@ _FIELDS = {
     "core/ingest/": "Ingest",
     "engine/ingest/": "Ingest",
     "engine/quarantine/": "Ingest",
+    "engine/landing/": "Ingest",
+    "core/declaration/landing.py": "Ingest",
     "core/declaration/table.py": "Ingest",
     "replay/": "Ingest",
     "core/ingest/increments.py": "Write",

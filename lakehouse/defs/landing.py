@@ -1,5 +1,6 @@
 """The landing areas, as assets from outside, and the one sensor that watches all of them."""
 
+import threading
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,9 +13,10 @@ from lakehouse.core.errors import Transient
 from lakehouse.core.ingest.batches import Batch, BatchPlan, Ledger, choose_batch, find_unfinished
 from lakehouse.core.reasons import Reason
 from lakehouse.defs.dagster_records import NewestFacts, earlier_tries, newest_facts, runs_in_flight
-from lakehouse.defs.keys import landing_key, table_key
-from lakehouse.engine.journal.landed_batches import LandedBatches, landed_files
+from lakehouse.defs.keys import handed_over_tag, landing_key, table_key
+from lakehouse.engine.journal.landed_batches import LandedBatches
 from lakehouse.engine.lake import Lake
+from lakehouse.engine.landing.discovery import Discovery
 
 # Listing a bucket costs money and a folder does not.
 _SECONDS_ON_DISK, _SECONDS_ON_S3 = 10, 30
@@ -30,11 +32,11 @@ def landing_assets(tables: Sequence[Table], lake: Lake) -> list[dg.AssetSpec]:
 def landing_sensor(tables: Sequence[Table], lake: Lake) -> dg.SensorDefinition:
     """Asks for one run of all landed tables that have something to load, and says of each why or why not.
 
-    It decides by the very function that the run decides by, from the listing and the table's ledger; it reads no
+    It decides by the very function that the run decides by, from what landed and the table's ledger; it reads no
     table. A batch that failed is asked for again, with growing pauses, for as long as it takes.
     """
     landed = [table for table in tables if table.source is not None]
-    watch = _Watch(lake)
+    watch = _Watch(lake, landed)
 
     @dg.sensor(
         name="landing_sensor",
@@ -45,10 +47,10 @@ def landing_sensor(tables: Sequence[Table], lake: Lake) -> dg.SensorDefinition:
     )
     def look(context: dg.SensorEvaluationContext) -> dg.SensorResult:
         try:
-            table_states = watch.look(context.instance, landed, now=time.time())
+            table_states, queues = watch.look(context.instance, landed, now=time.time())
         except Transient as error:
             return dg.SensorResult(skip_reason=f"nothing could be looked at: {error}")
-        text = "; ".join(f"{found.table.key}: {found.sentence}" for found in table_states)
+        text = "; ".join((*(f"{found.table.key}: {found.sentence}" for found in table_states), *queues))
         due = [found for found in table_states if found.is_due]
         if not due:
             return dg.SensorResult(skip_reason=text)
@@ -60,12 +62,16 @@ def landing_sensor(tables: Sequence[Table], lake: Lake) -> dg.SensorDefinition:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Look:
-    """What one tick saw of one table; `tries` are the runs that were asked for this very batch and ended, newest first."""
+    """What one tick saw of one table; `tries` are the runs that were asked for this very batch and ended, newest first.
+
+    `is_handed_over`: the run need not list.
+    """
 
     table: Table
     sentence: str
     batch: int | None = None
     tries: tuple[dg.RunRecord, ...] = ()
+    is_handed_over: bool = False
 
     @property
     def is_due(self) -> bool:
@@ -79,13 +85,20 @@ class _Watch:
     A ledger that is older than the table does no harm: the batch that it leads to has the same number.
     """
 
-    def __init__(self, lake: Lake) -> None:
+    def __init__(self, lake: Lake, tables: Sequence[Table]) -> None:
         self._lake = lake
+        self._discovery = Discovery(lake, tables)
         self._ledgers: dict[str, tuple[int, Ledger, Batch | None]] = {}
+        self._one_tick = threading.Lock()  # a person may evaluate a tick on the page while the daemon does
 
-    def look(self, instance: dg.DagsterInstance, tables: Sequence[Table], *, now: float) -> list[_Look]:
-        in_flight = runs_in_flight(instance, tables)
-        return [self._look_at(instance, table, [run.name for run in in_flight if run.table == table.key], now=now) for table in tables]
+    def look(self, instance: dg.DagsterInstance, tables: Sequence[Table], *, now: float) -> tuple[list[_Look], Sequence[str]]:
+        """What is to be said of each table, and of each queue."""
+        with self._one_tick:
+            self._discovery.receive()
+            in_flight = runs_in_flight(instance, tables)
+            running = {table.key: [run.name for run in in_flight if run.table == table.key] for table in tables}
+            found = [self._look_at(instance, table, running[table.key], now=now) for table in tables]
+            return found, self._discovery.settle()
 
     def _look_at(self, instance: dg.DagsterInstance, table: Table, running: Sequence[str], *, now: float) -> _Look:
         if running:
@@ -100,19 +113,21 @@ class _Watch:
         if pause > 0:
             return _Look(table=table, sentence=Reason.TRIED_BEFORE.say(batch=number, tries=len(tries), seconds=round(pause)))
         self._ledgers.pop(table.key, None)
-        return _Look(table=table, sentence=plan.sentence, batch=number, tries=tries)
+        handed = self._discovery.hand_over(table, plan)
+        return _Look(table=table, sentence=plan.sentence, batch=number, tries=tries, is_handed_over=handed)
 
     def _plan(self, table: Table, facts: NewestFacts | None, *, now: float) -> BatchPlan:
         assert table.source is not None  # the sensor is given landed tables only
         event = facts.storage_id if facts else 0
         known = self._ledgers.get(table.key)
-        if known is None or known[0] != event:
+        is_anew = known is None or known[0] != event
+        if known is None or is_anew:
             batches = LandedBatches(self._lake.store, table.key, prefix=table.source.prefix)
             ledger, arrived = batches.ledger(), (facts.whole("lakehouse/landed_batch") if facts else None) or 0
             known = (event, ledger, find_unfinished(ledger, table.write, arrived=arrived, read=batches.batch))
             self._ledgers[table.key] = known
         _, ledger, unfinished = known
-        listing = landed_files(self._lake.store, table.source)
+        listing = self._discovery.look(table, ledger, unfinished, anew=is_anew, now=now)
         return choose_batch(listing, ledger, table.source, table.write, unfinished=unfinished, now_ms=round(now * 1_000))
 
 
@@ -128,7 +143,10 @@ def _request(due: Sequence[_Look]) -> dg.RunRequest:
     return dg.RunRequest(
         run_key=" ".join(f"{look.table.key}:{look.batch}:{look.tries[0].dagster_run.run_id if look.tries else 'first'}" for look in due),
         asset_selection=[table_key(look.table) for look in due],
-        tags={_batch_tag(look.table): str(look.batch) for look in due},
+        tags={
+            **{_batch_tag(look.table): str(look.batch) for look in due},
+            **{handed_over_tag(look.table): str(look.batch) for look in due if look.is_handed_over},
+        },
     )
 
 

@@ -15,7 +15,7 @@ from lakehouse.core.ingest.outcome import WriteOutcome
 from lakehouse.core.text import printable
 from lakehouse.defs.failures import dagster_words
 from lakehouse.defs.health import hand_on
-from lakehouse.defs.keys import landing_key, pool_of, table_key
+from lakehouse.defs.keys import handed_over_tag, landing_key, pool_of, table_key
 from lakehouse.defs.metadata.table import declared_metadata, table_metadata, write_metadata
 from lakehouse.defs.run_ownership import machine_tag, process_tag
 from lakehouse.defs.upkeep.after_write import compact_after_write
@@ -52,7 +52,7 @@ def table_asset(table: Table, lake: Lake) -> dg.AssetsDefinition:
         with dagster_words(context):
             session = spark.spark_session
             tag_session(context, session_id(session))
-            outcome = write_table(lake, session, table, tell=context.log.info)
+            outcome = write_table(lake, session, table, tell=context.log.info, is_handed_over=handed_over_tag(table) in context.run.tags)
             facts, problem = compact_after_write(context, table, lake, spark, outcome)
         _tell(context, table, outcome)
         if facts is not None:

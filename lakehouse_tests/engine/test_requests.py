@@ -1,11 +1,21 @@
 """What operations without Spark ask of S3, held at their numbers; `python -m benchmarks.requests` counts those with Spark, too."""
 
+from dataclasses import replace
 from pathlib import Path
 
+import boto3
+import pytest
+from moto.core.models import DEFAULT_ACCOUNT_ID as ACCOUNT
+from moto.s3.models import s3_backends
+
+from lakehouse import Append, Landing, Table
 from lakehouse.cli.context import LakeContext
 from lakehouse.cli.fleet_from_logs import look_at_fleet
+from lakehouse.core.ingest.batches import KnownFile, Ledger, choose_batch
 from lakehouse.engine.declared_tables import declared_tables
 from lakehouse.engine.lake import open_lake
+from lakehouse.engine.landing import queue
+from lakehouse.engine.landing.discovery import Discovery
 from lakehouse_tests.conftest import own_settings
 from lakehouse_tests.log_builder import LogBuilder
 
@@ -17,3 +27,30 @@ def test_a_plan_lists_the_log_of_each_table_once_and_asks_the_journal_of_those_t
     look_at_fleet(opened, [*opened.tables.values()])
     # Three logs, and of the table that is there its tries and its probes; three commits, and its pause.
     assert opened.lake.store.requests == {"ListObjectsV2": 3 + 2, "GetObject": 3 + 1}
+
+
+def test_a_look_at_the_landing_area_lists_it_and_with_a_queue_asks_that_alone(
+    bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(queue, "_WAIT_SECONDS", 0)
+    lake = open_lake(own_settings(tmp_path, LAKEHOUSE_ROOT=f"s3://{bucket}/lake"))
+    url = boto3.client("sqs").create_queue(QueueName=bucket)["QueueUrl"]
+    for number in range(2_001):
+        s3_backends[ACCOUNT]["aws"].put_object(bucket, f"lake/landing/orders/{number}.json", b"{}")
+    source = Landing(prefix="landing/orders/", format="json", schema="id STRING")
+    tables = [Table(key="bronze/orders", source=each, write=Append()) for each in (source, replace(source, queue=url))]
+    asked: list[dict[str, int]] = []
+    for table in tables:
+        discovery = Discovery(lake, [table])
+        ledger = Ledger(newest=None, seen={each.name: KnownFile(size_bytes=2) for each in lake.store.list("landing/orders")})
+        for now in (0, 30):
+            lake.store.requests.clear()
+            for inbox in discovery._inboxes.values():
+                inbox.queue.requests.clear()
+            discovery.receive()
+            found = discovery.look(table, ledger, None, anew=False, now=now)
+            assert choose_batch(found, ledger, source, Append(), unfinished=None).batch is None
+            discovery.settle()
+            asked.append(dict(sum((inbox.queue.requests for inbox in discovery._inboxes.values()), lake.store.requests)))
+    assert asked[:2] == [{"ListObjectsV2": 3}] * 2
+    assert asked[2:] == [{"ListObjectsV2": 3, "ReceiveMessage": 1}, {"ReceiveMessage": 1}]

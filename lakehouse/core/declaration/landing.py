@@ -4,11 +4,12 @@ import re
 from dataclasses import dataclass, field, fields
 from typing import Literal
 
-from lakehouse.core.changes.sources import Debezium, type_of_changes
+from lakehouse.core.changes.sources import Debezium, Dms, type_of_changes
 from lakehouse.core.declaration.column_names import check_columns, field_names
 from lakehouse.core.declaration.compaction_policy import LAYERS, MIB
 from lakehouse.core.declaration.knobs import AMOUNT, YES_OR_NO, Accepts, check_knobs, knob, one_of, whole
 from lakehouse.core.errors import Refused
+from lakehouse.core.settings import holds_credentials
 
 _PREFIX = re.compile(r"(?:[A-Za-z0-9][A-Za-z0-9_.=-]*/)+")
 # Folders that the lake writes itself; a vacuum takes what it finds in a table's folder and no log has.
@@ -19,6 +20,11 @@ _SUFFIXES = {
     "parquet": (".parquet",),
     "avro": (".avro",),
 }
+
+
+# SQS: a name has up to 80 letters, digits, - and _. S3 sends no notifications to a queue with an order, whose name ends in .fifo.
+_QUEUE_NAME = re.compile(r"(https?://[^\s@?#]+/)?[A-Za-z0-9_-]{1,80}")
+_QUEUE = Accepts("the name or the URL of an SQS queue, or nothing", lambda value: value == "" or bool(_QUEUE_NAME.fullmatch(str(value))))
 
 
 def _is_encoding(name: object) -> bool:
@@ -75,6 +81,11 @@ class Landing:
         'what becomes of a loaded file in the end. `"archive"`: it moves to `landing-archive/`, one Parquet object per batch; '
         '`"delete"`: it is deleted; both once the commit that read it is `keep_days` old',
     )
+    queue: str = knob(
+        "",
+        _QUEUE,
+        "on S3: an SQS queue with the bucket's event notifications tells the sensor of new files; the prefix is listed once an hour",
+    )
     keep_days: float = knob(30, AMOUNT, "so long a loaded file stays where it landed, whatever `after_load` says")
 
     def __post_init__(self) -> None:
@@ -86,7 +97,14 @@ class Landing:
         if (top := self.prefix.partition("/")[0]).lower() in _OWN_FOLDERS:
             near = f"landing/{self.prefix.partition('/')[2]}"
             raise Refused(f"Landing.prefix is {self.prefix!r}; {top}/ holds the lake's own tables; accepted: another folder, like {near}")
+        if holds_credentials(str(self.queue)):
+            raise Refused("Landing.queue holds a user, a password or a signed query; accepted: an address without; keys are found by boto3")
         check_knobs(self)
+        if self.queue and isinstance(self.changes, Dms) and not self.changes.position:
+            raise Refused(
+                f"Landing.queue is {self.queue!r} beside changes=Dms() without a position: files are loaded as they are told of, and their "
+                "order would count; accepted: Dms(position=…), or no queue"
+            )
         if self.release_files > 1 and not self.release_minutes:
             raise Refused(
                 f"Landing.release_files is {self.release_files} and release_minutes is 0: the last files of a day would wait for ever; "
@@ -142,6 +160,11 @@ class Landing:
         """The columns that a transform finds, without the lake's own: the schema's fields, then the derived ones."""
         names = field_names(self.schema)
         return (*(names if self.changes is None else self.changes.row_fields(names)), *self.derived)
+
+
+def is_public(name: str) -> bool:
+    """Whether a name is looked at: no part of it begins with `.` or `_`."""
+    return not any(part.startswith((".", "_")) for part in name.split("/"))
 
 
 def _near_prefix(prefix: str) -> str:

@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass, replace
 from hashlib import sha256
 from operator import attrgetter
 
-from lakehouse.core.declaration.landing import Landing
+from lakehouse.core.declaration.landing import Landing, is_public
 from lakehouse.core.declaration.table import Overwrite, type_of_write
 from lakehouse.core.ingest.release import Waiting, released_by, why_waiting
 from lakehouse.core.ingest.undeclared import AddedColumn
@@ -178,7 +178,7 @@ def choose_batch(
     """
     if unfinished is not None:
         return _plan(unfinished, is_new=False, reason=Reason.BATCH_UNFINISHED)
-    fresh = [file for file in sorted(listing, key=attrgetter("name")) if _is_public(file.name) and not _is_settled(file, ledger, landing)]
+    fresh = [file for file in sorted(listing, key=attrgetter("name")) if is_public(file.name) and not is_settled(file, ledger, landing)]
     if not fresh:
         return BatchPlan(batch=None, is_new=False, explanation=Reason.NOTHING_LANDED.explain(seen=len(ledger.seen)))
     total_bytes, oldest_ms = sum(file.size_bytes for file in fresh), min(file.modified_ms for file in fresh)
@@ -230,11 +230,7 @@ def _plan(batch: Batch, *, is_new: bool, reason: Reason, superseded: tuple[SetAs
     return BatchPlan(batch=batch, is_new=is_new, explanation=replace(explanation, more=more), superseded=superseded)
 
 
-def _is_public(name: str) -> bool:
-    return not any(part.startswith((".", "_")) for part in name.split("/"))
-
-
-def _is_settled(file: LandedFile, ledger: Ledger, landing: Landing) -> bool:
+def is_settled(file: LandedFile, ledger: Ledger, landing: Landing) -> bool:
     """Whether a manifest names the file as it is. One that tells no time and no digest can only be held against its size."""
     known = ledger.seen.get(f"{landing.prefix}{file.name}")
     if known is None or known.size_bytes != file.size_bytes or not may_be_same(known.etag, file.etag):

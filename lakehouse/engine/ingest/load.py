@@ -1,6 +1,6 @@
 """Landed files into a table, exactly once.
 
-1. The landing prefix is listed, and held against the ledger of the batches before.
+1. The landing prefix is listed, or the files are taken that the sensor found, and they are held against the ledger of the batches before.
 2. The next batch gets a number. Its files are read once, each as it is now, and their records are staged.
 3. The staged records are parsed and counted: each is a row, or has a reason why it is none.
 4. The batch's manifest is written: its files as they were read, and those that are set aside with their reasons.
@@ -34,7 +34,6 @@ from lakehouse.core.ingest.batches import (
     BatchPlan,
     LandedFile,
     Ledger,
-    SetAside,
     choose_batch,
     find_unfinished,
     ingest_app_id,
@@ -59,6 +58,7 @@ from lakehouse.engine.ingest.table_properties import declared_properties
 from lakehouse.engine.ingest.undeclared_fields import add_columns, missing_columns, without_rescued
 from lakehouse.engine.journal.landed_batches import LandedBatches, landed_files
 from lakehouse.engine.lake import Lake
+from lakehouse.engine.landing.handed_over import handed_over
 from lakehouse.engine.quarantine.entries import quarantine, quarantine_arrived, quarantine_isolated
 from lakehouse.engine.quarantine.isolate import Rows, isolate
 from lakehouse.engine.spark import statements
@@ -102,20 +102,22 @@ class _Planned:
     batches: LandedBatches
 
 
-def load(lake: Lake, spark: "SparkSession", table: Table, facts: TableFacts | None, tell: type_of_tell) -> WriteOutcome:
+def load(
+    lake: Lake, spark: "SparkSession", table: Table, facts: TableFacts | None, tell: type_of_tell, *, is_handed_over: bool
+) -> WriteOutcome:
     """Everything that has landed for `table` so far, in one or more batches; `facts` is the table now, whose guard the caller holds.
 
-    `tell` is given a sentence after each batch.
+    `tell` is given a sentence after each batch. What was handed over is loaded without a listing, and so without steps 8 and 9.
 
     Raises:
         Broken: the table does not tell which batches it holds, or a file of a batch that did not arrive is gone or changed.
         Refused: the table that is there has other columns than its declaration, or forgets which batches it holds.
     """
     landing = _landing(table)
-    listing = {file.name: file for file in landed_files(lake.store, landing)}
+    handed = handed_over(lake.store, table.key, landing) if is_handed_over else None
+    listing = {file.name: file for file in (landed_files(lake.store, landing) if handed is None else handed)}
     lying, batches = {f"{landing.prefix}{name}" for name in listing}, LandedBatches(lake.store, table.key, prefix=landing.prefix)
-    before = facts
-    loaded: list[_Loaded] = []
+    before, loaded = facts, list[_Loaded]()
     with session_confs(spark, {ANSI: "false"}):
         while (planned := _plan(lake, table, batches, facts, [*listing.values()])).plan.batch is not None:
             done, facts = _load_batch(lake, spark, planned, facts, listing, tell)
@@ -125,10 +127,8 @@ def load(lake: Lake, spark: "SparkSession", table: Table, facts: TableFacts | No
         clear_staged(lake.store, table.key)
         if landing.changes is not None:
             forget_replaced(lake.store, table.key, arrived=arrived)
-    with suppress(Transient, Refused):  # the rows are in the table, and the manifests are whole without it: the next load goes on
-        batches.fold(lying=lying, arrived=arrived, now_ms=now_ms())
-        if (retired := retire(lake, table)).plan.files:
-            tell(f"{table.key}: {retired.plan.sentence}")
+    if handed is None:  # a file that was not handed over is not gone
+        _tidy(lake, table, batches, lying, arrived, tell)
     explanation = _explain(loaded) if loaded else planned.plan.explanation
     outcome = commit_rows.outcome_of(lake, spark, table, before=before, after=facts, explanation=explanation)
     return replace(
@@ -138,8 +138,15 @@ def load(lake: Lake, spark: "SparkSession", table: Table, facts: TableFacts | No
         rows_rescued=sum(each.lines.rescued_count for each in loaded),
         columns_added=tuple(column.name for each in loaded for column in each.batch.columns),
         files_read=sum(len(each.batch.files) for each in loaded),
-        set_aside=tuple(_set_aside(loaded)),
+        set_aside=tuple(aside for each in loaded for aside in each.batch.set_aside),
     )
+
+
+def _tidy(lake: Lake, table: Table, batches: LandedBatches, lying: set[str], arrived: int, tell: Callable[[str], None]) -> None:
+    with suppress(Transient, Refused):  # the rows are in the table, and the manifests are whole without it: the next load goes on
+        batches.fold(lying=lying, arrived=arrived, now_ms=now_ms())
+        if (retired := retire(lake, table)).plan.files:
+            tell(f"{table.key}: {retired.plan.sentence}")
 
 
 def _plan(lake: Lake, table: Table, batches: LandedBatches, facts: TableFacts | None, listing: Sequence[LandedFile]) -> _Planned:
@@ -289,8 +296,4 @@ def _explain(loaded: Sequence[_Loaded]) -> Explanation:
     files = [file for each in loaded for file in each.batch.files]
     numbers = str(last.batch.number) if len(loaded) == 1 else f"{loaded[0].batch.number} to {last.batch.number}"
     total = sum(file.size_bytes for file in files)
-    return last.reason.explain(files=len(files), bytes=total, batch=numbers, set_aside=len(_set_aside(loaded)))
-
-
-def _set_aside(loaded: Sequence[_Loaded]) -> list[SetAside]:
-    return [aside for each in loaded for aside in each.batch.set_aside]
+    return last.reason.explain(files=len(files), bytes=total, batch=numbers, set_aside=sum(len(each.batch.set_aside) for each in loaded))

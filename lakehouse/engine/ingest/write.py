@@ -46,8 +46,10 @@ _FILE_GONE = "FAILED_READ_FILE.FILE_NOT_EXIST"
 _CHANGE_COLUMNS = ("_change_type", "_commit_version", "_commit_timestamp")
 
 
-def write_table(lake: Lake, spark: "SparkSession", table: Table, *, tell: Callable[[str], None] = lambda _: None) -> WriteOutcome:
-    """What one run of the table's write did, or why it did nothing; `tell` is given a sentence after each batch of landed files.
+def write_table(
+    lake: Lake, spark: "SparkSession", table: Table, *, tell: Callable[[str], None] = lambda _: None, is_handed_over: bool = False
+) -> WriteOutcome:
+    """What one run of the table's write did, or why it did nothing; `tell` and `is_handed_over` are for `load`.
 
     Raises:
         Refused: others write the table; an input is not there yet, or the table that is there has other columns than its declaration.
@@ -62,7 +64,9 @@ def write_table(lake: Lake, spark: "SparkSession", table: Table, *, tell: Callab
         facts = lake.facts(table.key)
         with session_confs(spark, {OLD_VERSIONS_REFUSED: "false", HASH_MAPS: "true", **strategy_confs(table, facts)}):
             target = apply_strategy(lake, spark, table, facts)
-            return load(lake, spark, table, target, tell) if table.source else _derive(lake, spark, table, target)
+            if table.source:
+                return load(lake, spark, table, target, tell, is_handed_over=is_handed_over)
+            return _derive(lake, spark, table, target)
 
     with hold(lake, spark, table.key, owner=f"write of {table.key}"), translated():
         outcome = retry_conflicts(attempt)

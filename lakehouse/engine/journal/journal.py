@@ -2,6 +2,8 @@
 
 Batch manifests and their segments: `_lakehouse/ingest/`, in `landed_batches`.
 
+Landed files that a sensor found: `_lakehouse/landed/<layer>/<name>.json`, in `engine.landing.handed_over`, replaced by the next.
+
 Session records: `_lakehouse/sessions/<layer>/<name>.json`, which Spark session writes the table now, replaced by its successor.
 
 Pauses: `_lakehouse/pauses/<layer>/<name>.json`, a person's word that a table is to be left alone; gone when the table is resumed.

@@ -27,7 +27,7 @@ from lakehouse.core.errors import Broken, Transient
 from lakehouse.core.ingest.batches import Batch, LandedFile, Ledger
 from lakehouse.core.ingest.ledger_segments import LedgerSegment, extend_ledger, fold_batches, lost_files
 from lakehouse.engine.journal.batch_manifest import SNAPSHOT_EVERY, decode_manifest, decode_segment, encode_manifest, encode_segment
-from lakehouse.engine.store import Store
+from lakehouse.engine.store import Store, StoredFile
 
 _NAME = re.compile(r"(segment-)?(\d{20})\.json")
 # A ledger costs at most so many reads more than one, and its segment is written anew once in so many batches.
@@ -36,10 +36,13 @@ FOLD_EVERY = 32
 
 def landed_files(store: Store, landing: Landing) -> list[LandedFile]:
     """Every file below a landing's prefix, sorted by name."""
-    return [
-        LandedFile(name=file.name.removeprefix(landing.prefix), size_bytes=file.size_bytes, modified_ms=file.modified_ms, etag=file.etag)
-        for file in store.list(landing.prefix)
-    ]
+    return [landed_file(file, landing) for file in store.list(landing.prefix)]
+
+
+def landed_file(file: StoredFile, landing: Landing) -> LandedFile:
+    """A file of the store as the ledger knows it."""
+    name = file.name.removeprefix(landing.prefix)
+    return LandedFile(name=name, size_bytes=file.size_bytes, modified_ms=file.modified_ms, etag=file.etag)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -26,7 +26,7 @@ from lakehouse.core.inventory import StoredObject
 from lakehouse.core.settings import s3_endpoint, s3_region
 from lakehouse.engine.clock import pause_about
 from lakehouse.engine.store.interface import StoredFile, checked_name, folder_prefix
-from lakehouse.engine.store.s3_walk import ParallelWalk, answered_ms
+from lakehouse.engine.store.s3_walk import ParallelWalk, answered_ms, find_keys
 
 # Source: AWS, DeleteObjects: "The request can contain a list of up to 1,000 keys".
 _DELETE_BATCH = 1_000
@@ -104,17 +104,24 @@ class S3Store:
     def list(self, prefix: str) -> list[StoredFile]:
         """See `Store.list`. Keys that end in `/` mark folders and are no files."""
         key = self.prefix + folder_prefix(prefix)
-        objects = [entry for entry in self._entries(key) if not entry["Key"].endswith("/")]
+        with self._translated("list", key):
+            pages = self.client.get_paginator("list_objects_v2").paginate(Bucket=self.bucket, Prefix=key)
+            objects = [entry for page in pages for entry in page.get("Contents", ()) if not entry["Key"].endswith("/")]
         return sorted((self._stored(entry) for entry in objects), key=lambda file: file.name)
+
+    def find(self, names: Iterable[str]) -> Sequence[StoredFile]:
+        """Those of the files that are there, as `list` gives them, in no more requests than names or than pages of the listing."""
+        with self._translated("list", self.prefix):
+            entries = find_keys(self.client, self.bucket, self.prefix, [self.prefix + name for name in names])
+        return [self._stored(entry) for entry in entries if not entry["Key"].endswith("/")]
 
     def folders(self, prefix: str, *, after: str = "") -> Sequence[str]:
         """See `Store.folders`. What comes before `after` is not listed at all."""
         key = self.prefix + folder_prefix(prefix)
         begin = {"StartAfter": key + after} if after else {}
-        found: list[str] = []
         with self._translated("list", key):
-            for page in self.client.get_paginator("list_objects_v2").paginate(Bucket=self.bucket, Prefix=key, Delimiter="/", **begin):
-                found += [entry["Prefix"].removeprefix(key).removesuffix("/") for entry in page.get("CommonPrefixes", ())]
+            pages = self.client.get_paginator("list_objects_v2").paginate(Bucket=self.bucket, Prefix=key, Delimiter="/", **begin)
+            found = [entry["Prefix"].removeprefix(key).removesuffix("/") for page in pages for entry in page.get("CommonPrefixes", ())]
         return sorted(name for name in found if name > after)
 
     def walk(self, prefix: str) -> Iterator[StoredObject]:
@@ -160,8 +167,7 @@ class S3Store:
         with self._translated("write", key):
             for pause in (0.0, *_PAUSES_SECONDS):
                 pause_about(pause)
-                answer = self._put_conditionally(key, data, writer)
-                if answer is not None:
+                if (answer := self._put_conditionally(key, data, writer)) is not None:
                     return answer
         raise Transient(
             f"store: s3://{self.bucket}/{key} could not be written: {1 + len(_PAUSES_SECONDS)} conflicting writes at once; try again"
@@ -193,12 +199,6 @@ class S3Store:
 
     def _count(self, model: Any, **_: Any) -> None:
         self.requests[model.name] += 1
-
-    def _entries(self, key: str) -> Iterator[Mapping[str, Any]]:
-        """What S3 lists below a key, a page at a time."""
-        with self._translated("list", key):
-            for page in self.client.get_paginator("list_objects_v2").paginate(Bucket=self.bucket, Prefix=key):
-                yield from page.get("Contents", ())
 
     def _key(self, name: str) -> str:
         return self.prefix + checked_name(name)

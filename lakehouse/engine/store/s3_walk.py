@@ -9,7 +9,7 @@ Source: AWS, ListObjectsV2: keys come in the order of their UTF-8 bytes, `StartA
 """
 
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
@@ -105,9 +105,33 @@ class ParallelWalk:
         return answer
 
 
+def find_keys(client: Any, bucket: str, prefix: str, keys: Iterable[str]) -> list[type_of_entry]:
+    """Those of the `keys` below `prefix` that are there, as a listing describes them.
+
+    It asks no more often than there are keys, nor than there are pages between the first and the last of them.
+    """
+    wanted, found, after = sorted(set(keys)), list[type_of_entry](), ""
+    while wanted:
+        after = max(after, _just_before(wanted[0]))
+        answer = client.list_objects_v2(Bucket=bucket, Prefix=prefix, StartAfter=after)
+        listed, asked = answer.get("Contents", ()), frozenset(wanted)
+        found += [entry for entry in listed if entry["Key"] in asked]
+        if not answer.get("IsTruncated"):
+            break
+        after = listed[-1]["Key"]
+        wanted = [key for key in wanted if key > after]
+    return found
+
+
 def answered_ms(answer: Mapping[str, Any]) -> int:
     """When the server gave this answer, by its own clock."""
     return round(parsedate_to_datetime(answer["ResponseMetadata"]["HTTPHeaders"]["date"]).timestamp() * 1_000)
+
+
+def _just_before(key: str) -> str:
+    """A text before the key, with next to no key between them; S3 lists what comes after it."""
+    before = ord(key[-1]) - 1
+    return key[:-1] + (chr(before) if before >= ord(" ") and not 0xD800 <= before < 0xE000 else "")
 
 
 def _shared_folder(one: str, other: str) -> str:

@@ -137,6 +137,18 @@ REFUSED: dict[str, tuple[Callable[[], object], str]] = {
     "an encoding of Parquet": (lambda: landing(format="parquet", encoding="cp1252"), "Landing.encoding is 'cp1252' beside format"),
     "an encoding that is none": (lambda: landing(encoding="latin-77"), "Landing.encoding is 'latin-77'; accepted: an encoding"),
     "an encoding of no text": (lambda: landing(encoding="base64"), "Landing.encoding is 'base64'"),
+    "a queue whose messages have an order": (
+        lambda: landing(queue="landing.fifo"),
+        "Landing.queue is 'landing.fifo'; accepted: the name or",
+    ),
+    "a queue's URL with a password": (
+        lambda: landing(queue="https://me:secret@sqs.eu-central-1.amazonaws.com/123456789012/landing"),
+        "Landing.queue holds a user, a password or a signed query; accepted: an address without",
+    ),
+    "a queue beside changes whose order is that of their files": (
+        lambda: landing(queue="landing", schema="Op STRING, id STRING", changes=Dms()),
+        "Landing.queue is 'landing' beside changes=Dms() without a position",
+    ),
     "files that would wait for ever": (lambda: landing(release_files=2), "Landing.release_files is 2 and release_minutes is 0"),
     "files of no byte": (lambda: landing(max_file_bytes=0), "Landing.max_file_bytes is 0"),
     "partitions in one string": (lambda: Append(partition_by="day"), "accepted: a tuple of names, like ('day',)"),  # type: ignore[arg-type]
@@ -215,6 +227,8 @@ ACCEPTED: dict[str, Callable[[], object]] = {
         column_descriptions={"id": "a number"},
     ),
     "a prefix of Hive folders": lambda: landing(prefix="landing/day=1/x.y-z_0/"),
+    "a queue by its URL": lambda: landing(queue="https://sqs.eu-central-1.amazonaws.com/123456789012/landing_1"),
+    "a queue beside changes with a position": lambda: landing(queue="q", schema="Op STRING, at BIGINT", changes=Dms(position=("at",))),
 }
 
 

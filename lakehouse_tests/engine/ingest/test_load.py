@@ -19,8 +19,10 @@ from lakehouse.engine.ingest import commit_rows, load
 from lakehouse.engine.ingest.arrival import record_arrived
 from lakehouse.engine.ingest.parse_lines import parse_lines
 from lakehouse.engine.ingest.write import write_table
+from lakehouse.engine.journal import landed_batches
 from lakehouse.engine.journal.landed_batches import LandedBatches
 from lakehouse.engine.lake import Lake
+from lakehouse.engine.landing.handed_over import hand_over
 from lakehouse.engine.store import DiskStore
 from lakehouse_tests.engine.example import event, events, land, rows_of, version_of
 
@@ -102,6 +104,21 @@ def test_a_second_run_adds_no_rows_makes_no_commit_and_reads_the_log_once(
     log_reads.clear()
     outcome = write_table(lake, spark, events)
     assert log_reads == {events.key: 2} and outcome.facts == lake.facts(events.key)
+
+
+def test_what_is_handed_over_is_loaded_alone_and_once_and_a_listing_alone_folds_the_ledger(
+    lake: Lake, spark: "SparkSession", monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert events.source is not None
+    monkeypatch.setattr(landed_batches, "FOLD_EVERY", 1)
+    for name in ("a.json", "b.json"):
+        land(lake, name, [event(1, 5, name)])
+    hand_over(lake.store, events.key, events.source, landed_batches.landed_files(lake.store, events.source)[1:])
+    assert [write_table(lake, spark, events, is_handed_over=True).rows_written for _ in range(2)] == [1, 0]
+    assert [file.name.rpartition("/")[2] for file in lake.store.list("_lakehouse/ingest")] == [f"{1:020}.json"]
+    assert write_table(lake, spark, events).rows_written == 1
+    assert rows_of(spark, lake, events.key, "state") == [("a.json",), ("b.json",)]
+    assert [file.name.rpartition("/")[2] for file in lake.store.list("_lakehouse/ingest")] == [f"segment-{2:020}.json"]
 
 
 @pytest.mark.parametrize(("write", "when"), [(1, "before"), (1, "after"), (2, "after")])

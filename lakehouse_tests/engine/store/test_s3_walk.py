@@ -10,7 +10,7 @@ from moto.core import DEFAULT_ACCOUNT_ID as ACCOUNT
 from moto.s3.models import s3_backends
 
 from lakehouse.core.errors import Refused
-from lakehouse.engine.store.s3_walk import ParallelWalk
+from lakehouse.engine.store.s3_walk import ParallelWalk, find_keys
 
 SHAPES = {
     "nothing": [],
@@ -75,3 +75,29 @@ def test_a_server_that_lists_in_no_order_is_refused(answer: list[str]) -> None:
 
     with pytest.raises(Refused, match="lists keys in order"):
         keys(ParallelWalk(Odd(), "b", ""))
+
+
+@pytest.mark.parametrize("shape", [*SHAPES])
+def test_named_keys_are_found_in_no_more_requests_than_names_or_pages(bucket: str, shape: str) -> None:
+    client, asked = boto3.client("s3"), Counter[str]()
+    client.meta.events.register("before-call.s3", lambda model, **_: asked.update([model.name]))
+    for key in SHAPES[shape]:
+        s3_backends[ACCOUNT]["aws"].put_object(bucket, key, b"")
+    there = SHAPES[shape][:: max(1, len(SHAPES[shape]) // 7)]
+    found = find_keys(client, bucket, "", [*there, *there[:2], "t/not there", "t/\ue000", "zz", "\x01"])
+    assert sorted(entry["Key"] for entry in found) == sorted(there)
+    assert asked["ListObjectsV2"] <= 2  # all keys are on one page
+    assert find_keys(client, bucket, "", []) == []
+
+
+def test_keys_on_far_pages_are_found_one_page_each_and_none_is_passed_over(bucket: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MOTO_S3_DEFAULT_MAX_KEYS", "3")
+    client, asked = boto3.client("s3"), Counter[str]()
+    client.meta.events.register("before-call.s3", lambda model, **_: asked.update([model.name]))
+    keys = [f"t/{number}" for number in range(1, 40)]
+    for key in keys:
+        s3_backends[ACCOUNT]["aws"].put_object(bucket, key, b"")
+    for wanted in (["t/1", "t/30", "t/9"], keys, ["t/39"], ["t/10", "t/11", "t/12"]):
+        asked.clear()
+        assert sorted(entry["Key"] for entry in find_keys(client, bucket, "t/", wanted)) == sorted(wanted)
+        assert asked["ListObjectsV2"] <= 1 + len(keys) // 3

@@ -1,0 +1,46 @@
+"""What a message of a queue says of objects that were created in a bucket.
+
+Source: AWS, Amazon S3 user guide, "Event message structure" (keys are URL-encoded, with + for a blank; the test event), "EventBridge event
+message structure" (keys are plain); Amazon SNS, "Message formats" (the event is the text `Message`).
+"""
+
+import json
+from typing import Any
+from urllib.parse import unquote_plus
+
+
+def created_keys(body: str, bucket: str) -> tuple[str, ...] | None:
+    """The keys of `bucket` that a message names as created, none where it tells of something else in S3.
+
+    `None`: it is no message of S3, by SQS directly, by SNS or by EventBridge.
+    """
+    try:
+        return _created(json.loads(body), bucket)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _created(message: Any, bucket: str) -> tuple[str, ...] | None:
+    match message:
+        case {"Type": "Notification", "Message": str(event)}:
+            return _created(json.loads(event), bucket)
+        case {"Event": "s3:TestEvent"}:
+            return ()
+        case {"source": "aws.s3", "detail-type": kind, "detail": {"bucket": {"name": name}, "object": {"key": str(key)}}}:
+            return (key,) if kind == "Object Created" and name == bucket else ()
+        case {"Records": [_, *_] as records}:
+            found = [_of_record(record, bucket) for record in records]
+            return None if None in found else tuple(key for key in found if key)
+        case _:
+            return None
+
+
+def _of_record(record: Any, bucket: str) -> str | None:
+    """The key, empty where the record tells of something else in S3; `None` where it is none of S3's."""
+    match record:
+        case {"eventSource": str(source), "eventName": str(kind), "s3": {"bucket": {"name": name}, "object": {"key": str(key)}}}:
+            if not source.endswith(":s3"):
+                return None
+            return unquote_plus(key) if kind.removeprefix("s3:").startswith("ObjectCreated:") and name == bucket else ""
+        case _:
+            return None

@@ -1,0 +1,1 @@
+"""How landed files are found: by listing, and by the messages of a queue."""

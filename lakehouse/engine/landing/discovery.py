@@ -1,0 +1,158 @@
+"""Which landed files wait to be loaded: by a listing of the prefix, or by the messages of a queue.
+
+Without a queue the prefix is listed at each look. With one:
+
+1. The messages of the queue are received, and stay hidden from the next look for an hour. The keys that they name are hints.
+2. Once an hour, and whenever the queue has very many messages or does not answer, the prefix is listed. Else the hints alone are looked for
+   in the store. Either way a file waits if the store has it and the ledger does not.
+3. The messages whose files wait no longer are deleted.
+4. The files that wait are handed over to the run that is asked for, which then lists nothing.
+
+**Safety properties**
+- What is loaded was seen in the store. A message that is false, late, repeated or out of order adds nothing.
+- A message is deleted when each of its files is gone from the store, or is named by the ledger while no planned batch has still to arrive.
+  One that names nothing below a prefix of its queue is deleted, too. A message that nobody can read is left to the queue.
+- Nothing here is remembered but in memory: whoever begins anew lists the prefix first.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+from lakehouse.core.declaration.landing import Landing, is_public
+from lakehouse.core.declaration.table import Table
+from lakehouse.core.errors import LakehouseError
+from lakehouse.core.ingest.batches import Batch, BatchPlan, LandedFile, Ledger, is_settled
+from lakehouse.core.ingest.notifications import created_keys
+from lakehouse.core.text import count_of
+from lakehouse.engine.journal.landed_batches import FOLD_EVERY, landed_file, landed_files
+from lakehouse.engine.lake import Lake
+from lakehouse.engine.landing.handed_over import hand_over
+from lakehouse.engine.landing.queue import MOST_MESSAGES, LandingQueue, Message
+from lakehouse.engine.store import MountedStore, S3Store
+
+# SQS loses no message, so that a sweep finds what was never sent: a notification that was not configured, or expired. Of 100,000 files it
+# asks 100 requests, 2,400 a day; each look without a queue asks as many. A message that was not deleted comes again after as long.
+SWEEP_SECONDS = 3_600
+
+
+type_of_place = tuple[str, str]
+type_of_told = tuple[Message, frozenset[type_of_place]]
+
+
+@dataclass(slots=True)
+class _Waiting:
+    """The files of one table that wait, by name; `None` is a hint, which nobody has looked for yet."""
+
+    landing: Landing
+    files: dict[str, LandedFile | None] = field(default_factory=dict[str, LandedFile | None])
+    swept: float = float("-inf")
+
+
+@dataclass(slots=True)
+class _Inbox:
+    """A queue, and its messages that are not settled, by their ids: each with the tables, and the names of files, that it tells of."""
+
+    queue: LandingQueue
+    messages: dict[str, type_of_told] = field(default_factory=dict[str, type_of_told])
+    unreadable: set[str] = field(default_factory=set[str])
+    is_behind: bool = False
+    sentence: str = ""
+
+
+class Discovery:
+    """What waits for some tables of a lake; kept between the looks of one process, of which one looks at a time."""
+
+    def __init__(self, lake: Lake, tables: Iterable[Table]) -> None:
+        self._lake = lake
+        sources = {table.key: table.source for table in tables if lake.settings.on_s3}
+        self._waiting = {key: _Waiting(landing=source) for key, source in sources.items() if source is not None and source.queue}
+        names = sorted({each.landing.queue for each in self._waiting.values()})
+        self._inboxes = {name: _Inbox(queue=LandingQueue(name)) for name in names}
+
+    def receive(self) -> None:
+        """Takes in what the queues have; a queue that does not answer is told of by `settle`."""
+        for inbox in self._inboxes.values():
+            try:
+                received = inbox.queue.receive(hidden_seconds=SWEEP_SECONDS)
+            except LakehouseError as error:
+                inbox.is_behind, inbox.sentence = True, f"{error}; the prefix is listed instead"
+                continue
+            inbox.is_behind = len(received) >= MOST_MESSAGES
+            unreadable = [message.id for message in received if not self._is_read(inbox, message)]
+            inbox.sentence = f"queue {inbox.queue.address}: {count_of(len(received), 'message')}"
+            if new := [each for each in unreadable if each not in inbox.unreadable]:
+                inbox.sentence += f", of which {len(new)} are none of S3's and stay in the queue, first {new[0]}"
+            inbox.unreadable.update(new)
+
+    def look(self, table: Table, ledger: Ledger, unfinished: Batch | None, *, anew: bool, now: float) -> Sequence[LandedFile]:
+        """The files that may be loaded next; of a table with a batch to do again, none: it comes first.
+
+        `anew`: a run may have read, or missed, what waited at the last look.
+        """
+        assert table.source is not None
+        waiting = self._waiting.get(table.key)
+        if unfinished is not None:
+            return ()
+        if waiting is None:
+            return landed_files(self._lake.store, table.source)
+        if self._inboxes[table.source.queue].is_behind or now - waiting.swept >= SWEEP_SECONDS:
+            found = landed_files(self._lake.store, table.source)
+            waiting.swept = now
+        else:
+            seen = [] if anew else [file for file in waiting.files.values() if file is not None]
+            found = [*seen, *self._find(table.source, [name for name, file in waiting.files.items() if anew or file is None])]
+        still = [file for file in found if is_public(file.name) and not is_settled(file, ledger, table.source)]
+        waiting.files = {file.name: file for file in still}
+        return still
+
+    def hand_over(self, table: Table, plan: BatchPlan) -> bool:
+        """Whether the run of a plan need not list, as it finds what waits handed over.
+
+        Where more waits than one batch takes, a listing is cheap. Every so many batches a run lists all the same: the ledger is folded, and
+        old files leave, by a listing only.
+        """
+        waiting = self._waiting.get(table.key)
+        if waiting is None or plan.batch is None or not plan.is_new or plan.left or plan.batch.number % FOLD_EVERY == 0:
+            return False
+        hand_over(self._lake.store, table.key, waiting.landing, (file for file in waiting.files.values() if file is not None))
+        return True
+
+    def settle(self) -> Sequence[str]:
+        """Deletes the messages whose files wait no longer; a sentence of each queue."""
+        for inbox in self._inboxes.values():
+            settled = [message for message, places in inbox.messages.values() if not any(map(self._waits, places))]
+            try:
+                inbox.queue.delete(settled)
+            except LakehouseError as error:
+                inbox.sentence += f"; {error}"
+                continue
+            inbox.sentence += f", {len(settled)} deleted" if settled else ""
+            for message in settled:
+                del inbox.messages[message.id]
+        return [inbox.sentence for inbox in self._inboxes.values()]
+
+    def _is_read(self, inbox: _Inbox, message: Message) -> bool:
+        keys = created_keys(message.body, self._lake.store.bucket)
+        if keys is None:
+            return False
+        places = frozenset(place for key in keys for place in self._places(inbox, key))
+        inbox.messages[message.id] = message, places
+        for table_key, name in places:
+            self._waiting[table_key].files[name] = None
+        return True
+
+    def _places(self, inbox: _Inbox, key: str) -> Iterator[type_of_place]:
+        for table_key, waiting in self._waiting.items():
+            prefix = f"{self._lake.store.prefix}{waiting.landing.prefix}"
+            name = key.removeprefix(prefix)
+            if waiting.landing.queue == inbox.queue.address and key.startswith(prefix) and is_public(name) and not name.endswith("/"):
+                yield table_key, name
+
+    def _waits(self, place: type_of_place) -> bool:
+        table_key, name = place
+        return name in self._waiting[table_key].files
+
+    def _find(self, landing: Landing, names: Sequence[str]) -> Sequence[LandedFile]:
+        store = self._lake.store.base if isinstance(self._lake.store, MountedStore) else self._lake.store
+        assert isinstance(store, S3Store)  # a lake elsewhere has no queues
+        return [landed_file(file, landing) for file in store.find([f"{landing.prefix}{name}" for name in names])]

@@ -1,0 +1,108 @@
+"""An SQS queue with the event notifications of a bucket.
+
+boto3 finds endpoint, region and keys by its own rules (the AWS_ variables, among them AWS_ENDPOINT_URL_SQS); nothing of it is loaded before
+the first request.
+"""
+
+import os
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from lakehouse.core.errors import Refused, Transient
+from lakehouse.core.settings import s3_region
+
+# Source: AWS, ReceiveMessage and DeleteMessageBatch: "Valid values: 1 to 10", "up to 10 messages".
+_AT_ONCE = 10
+# With any wait SQS asks all of its servers, so that no message is overlooked. A tick of a sensor has 60 seconds.
+_WAIT_SECONDS = 1
+# What 25 requests give, in a second or two. Where more waits, a listing is cheaper than to be told of each file.
+MOST_MESSAGES = 250
+_PASSING = frozenset({"OverLimit", "RequestThrottled", "ThrottlingException", "Throttling", "KmsThrottled"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Message:
+    """A message as it was received; `receipt` deletes it."""
+
+    id: str
+    receipt: str
+    body: str
+
+
+class LandingQueue:
+    """The queue of a name, or of a URL.
+
+    Raises:
+        Transient: from any method: SQS throttles or is away.
+        Refused: from any method: there is no such queue, or a right is missing.
+    """
+
+    def __init__(self, address: str) -> None:
+        self.address = address
+        self.requests = Counter[str]()
+
+    def receive(self, *, hidden_seconds: int) -> list[Message]:
+        """What waits in the queue, `MOST_MESSAGES` at most; a message that is not deleted comes again after `hidden_seconds`."""
+        found: list[Message] = []
+        request = {"QueueUrl": self._url, "MaxNumberOfMessages": _AT_ONCE, "VisibilityTimeout": hidden_seconds}
+        with self._translated("ReceiveMessage"):
+            while len(found) < MOST_MESSAGES:
+                wait = 0 if found else _WAIT_SECONDS
+                received = self._client.receive_message(**request, WaitTimeSeconds=wait).get("Messages", [])
+                found += [Message(id=each["MessageId"], receipt=each["ReceiptHandle"], body=each["Body"]) for each in received]
+                if not received:
+                    break
+        return found
+
+    def delete(self, messages: Sequence[Message]) -> None:
+        """Removes messages; what SQS does not remove of them comes again."""
+        with self._translated("DeleteMessage"):
+            for start in range(0, len(messages), _AT_ONCE):
+                entries = [
+                    {"Id": str(place), "ReceiptHandle": each.receipt} for place, each in enumerate(messages[start : start + _AT_ONCE])
+                ]
+                self._client.delete_message_batch(QueueUrl=self._url, Entries=entries)
+
+    @cached_property
+    def _client(self) -> Any:
+        import boto3
+        from botocore.config import Config
+
+        session = boto3.Session(region_name=s3_region(os.environ), profile_name=os.environ.get("AWS_PROFILE") or None)
+        client = session.client("sqs", config=Config(retries={"mode": "standard"}, connect_timeout=5, read_timeout=10))
+        client.meta.events.register("before-call.sqs", self._count)
+        return client
+
+    @cached_property
+    def _url(self) -> str:
+        if "://" in self.address:
+            return self.address
+        with self._translated("GetQueueUrl"):
+            return self._client.get_queue_url(QueueName=self.address)["QueueUrl"]
+
+    def _count(self, model: Any, **_: Any) -> None:
+        self.requests[model.name] += 1
+
+    @contextmanager
+    def _translated(self, action: str) -> Iterator[None]:
+        """botocore's errors as ours."""
+        from botocore.exceptions import BotoCoreError, ClientError, ConnectionError, HTTPClientError
+
+        where = f"queue {self.address}: {action}"
+        try:
+            yield
+        except ClientError as error:
+            code, status = str(error.response.get("Error", {}).get("Code", "")), error.response["ResponseMetadata"].get("HTTPStatusCode", 0)
+            if code in _PASSING or status >= 500 or status == 429:
+                raise Transient(f"{where}: SQS answers {code} ({status})") from error
+            raise Refused(
+                f"{where}: SQS answers {code} ({status}); needed are this queue, in the region in use, and sqs:{action}"
+            ) from error
+        except (ConnectionError, HTTPClientError) as error:
+            raise Transient(f"{where}: {type(error).__name__}") from error
+        except BotoCoreError as error:
+            raise Refused(f"{where}: {error}; accepted: boto3's AWS_ variables for keys, region and AWS_ENDPOINT_URL_SQS") from error

@@ -1,0 +1,93 @@
+"""The landing sensor of a lake on S3 with a queue: what a tick asks, and what the run that it asks for is given."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import boto3
+import dagster as dg
+import pytest
+from dagster import SensorResult
+
+from lakehouse import Append, Landing, Table
+from lakehouse.core.ingest.batches import Batch
+from lakehouse.defs.keys import handed_over_tag
+from lakehouse.defs.landing import landing_sensor
+from lakehouse.engine.journal.landed_batches import FOLD_EVERY, LandedBatches, landed_files
+from lakehouse.engine.lake import Lake, open_lake
+from lakehouse.engine.landing import queue
+from lakehouse.engine.landing.handed_over import handed_over
+from lakehouse_tests.defs.example import example_settings, materialized
+from lakehouse_tests.engine.conftest import aws, bucket, endpoint  # noqa: F401  # fixtures
+
+LANDING = Landing(prefix="landing/orders/", format="json", schema="id STRING", queue="landing", max_batch_files=2)
+orders = Table(key="bronze/orders", source=LANDING, write=Append())
+type_of_tick = Callable[[], SensorResult]
+
+
+@pytest.fixture
+def lake(bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Lake]:  # noqa: F811
+    """A lake whose landing area tells its queue."""
+    monkeypatch.setattr(queue, "_WAIT_SECONDS", 0)
+    sqs = boto3.client("sqs")
+    url = sqs.create_queue(QueueName="landing")["QueueUrl"]
+    arn = sqs.get_queue_attributes(QueueUrl=url, AttributeNames=["QueueArn"])["Attributes"]["QueueArn"]
+    prefix = {"Key": {"FilterRules": [{"Name": "prefix", "Value": "lake/landing/"}]}}
+    told = {"QueueConfigurations": [{"QueueArn": arn, "Events": ["s3:ObjectCreated:*"], "Filter": prefix}]}
+    boto3.client("s3").put_bucket_notification_configuration(Bucket=bucket, NotificationConfiguration=told)
+    yield open_lake(example_settings(tmp_path, LAKEHOUSE_ROOT=f"s3://{bucket}/lake"))
+    sqs.delete_queue(QueueUrl=url)
+
+
+@pytest.fixture
+def tick(lake: Lake, instance: dg.DagsterInstance) -> type_of_tick:
+    """Ticks of one long-lived sensor."""
+    sensor = landing_sensor([orders], lake)
+
+    def one() -> SensorResult:
+        with dg.build_sensor_context(instance=instance) as context:
+            result = sensor(context)
+        assert isinstance(result, SensorResult)
+        return result
+
+    return one
+
+
+def text(result: SensorResult) -> str:
+    assert result.skip_reason is not None
+    return result.skip_reason.skip_message or ""
+
+
+def loaded(lake: Lake, instance: dg.DagsterInstance, number: int, *names: str) -> None:
+    """A batch that was planned and arrived."""
+    files = tuple(file for file in landed_files(lake.store, LANDING) if file.name in names)
+    LandedBatches(lake.store, orders.key, prefix=LANDING.prefix).plan(Batch(number=number, files=files, prefix=LANDING.prefix))
+    materialized(instance, orders, landed_batch=number)
+
+
+def test_a_tick_at_rest_lists_nothing_and_says_what_the_queue_gave(lake: Lake, instance: dg.DagsterInstance, tick: type_of_tick) -> None:
+    tick()
+    lake.store.put("landing/orders/1.json", b"{}")
+    [request] = tick().run_requests or []
+    assert request.tags[handed_over_tag(orders)] == "1"
+    found = handed_over(lake.store, orders.key, LANDING)
+    assert found is not None and [file.name for file in found] == ["1.json"]
+    loaded(lake, instance, 1, "1.json")
+    assert text(tick()) == "bronze/orders: nothing new has landed; the table holds 1 file; queue landing: 0 messages, 1 deleted"
+    lake.store.requests.clear()
+    assert text(tick()) == "bronze/orders: nothing new has landed; the table holds 1 file; queue landing: 0 messages"
+    assert not lake.store.requests
+
+
+def test_a_run_lists_where_more_waits_than_a_batch_takes_and_for_every_so_many_batches(
+    lake: Lake, instance: dg.DagsterInstance, tick: type_of_tick
+) -> None:
+    for number in range(3):
+        lake.store.put(f"landing/orders/{number}.json", b"{}")
+    [request] = tick().run_requests or []
+    assert handed_over_tag(orders) not in request.tags
+    lake.store.delete(["landing/orders/0.json"])
+    for number in range(1, FOLD_EVERY):
+        LandedBatches(lake.store, orders.key, prefix=LANDING.prefix).plan(Batch(number=number, files=()))
+    materialized(instance, orders, landed_batch=FOLD_EVERY - 1)
+    [request] = tick().run_requests or []
+    assert request.tags["lakehouse/batch.bronze.orders"] == str(FOLD_EVERY) and handed_over_tag(orders) not in request.tags

@@ -1,0 +1,305 @@
+"""Landed files found by the messages of a queue, on a server of S3's and SQS's protocols that sends its own notifications."""
+
+import json
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import boto3
+import pytest
+
+from lakehouse import Append, Landing, Table
+from lakehouse.core.errors import Transient
+from lakehouse.core.ingest.batches import Batch, LandedFile
+from lakehouse.engine.journal.landed_batches import LandedBatches, landed_files
+from lakehouse.engine.lake import open_lake
+from lakehouse.engine.landing import queue as sqs
+from lakehouse.engine.landing.discovery import SWEEP_SECONDS, Discovery
+from lakehouse.engine.store import S3Store, StoredFile
+from lakehouse_tests.conftest import own_settings
+
+SCHEMA = "id STRING"
+
+
+class World:
+    """A lake in a bucket that tells a queue of what lands, and one table of it; `tick` is one look of the sensor."""
+
+    def __init__(self, bucket: str, home: Path, *more: Table) -> None:
+        self.bucket, self.sqs = bucket, boto3.client("sqs")
+        self.queue = f"queue-of-{bucket}"
+        self.url = self.sqs.create_queue(QueueName=self.queue)["QueueUrl"]
+        arn = self.sqs.get_queue_attributes(QueueUrl=self.url, AttributeNames=["QueueArn"])["Attributes"]["QueueArn"]
+        prefix = {"Key": {"FilterRules": [{"Name": "prefix", "Value": "some/lake/landing/"}]}}
+        told = {"QueueConfigurations": [{"QueueArn": arn, "Events": ["s3:ObjectCreated:*"], "Filter": prefix}]}
+        boto3.client("s3").put_bucket_notification_configuration(Bucket=bucket, NotificationConfiguration=told)
+        self.lake = open_lake(own_settings(home, LAKEHOUSE_ROOT=f"s3://{bucket}/some/lake"))
+        self.source = Landing(prefix="landing/orders/", format="json", schema=SCHEMA, queue=self.queue)
+        self.table = Table(key="bronze/orders", source=self.source, write=Append())
+        self.now, self.arrived = 0.0, 0
+        self.begin_anew()
+
+    def begin_anew(self, *more: Table) -> None:
+        """Another process."""
+        self.discovery = Discovery(self.lake, [self.table, *more])
+
+    def land(self, *names: str, body: bytes = b"{}") -> None:
+        for name in names:
+            self.lake.store.put(f"landing/orders/{name}", body)
+
+    def say(self, body: str) -> None:
+        self.sqs.send_message(QueueUrl=self.url, MessageBody=body)
+
+    def say_landed(self, key: str) -> None:
+        where = {"bucket": {"name": self.bucket}, "object": {"key": key}}
+        self.say(json.dumps({"Records": [{"eventSource": "aws:s3", "eventName": "ObjectCreated:Put", "s3": where}]}))
+
+    def lose_messages(self) -> None:
+        while found := self.sqs.receive_message(QueueUrl=self.url, MaxNumberOfMessages=10).get("Messages"):
+            for message in found:
+                self.sqs.delete_message(QueueUrl=self.url, ReceiptHandle=message["ReceiptHandle"])
+
+    def show_hidden(self) -> None:
+        """What was received and not deleted is there again, as after its time."""
+        for message, _ in list(self.discovery._inboxes[self.queue].messages.values()):
+            self.sqs.change_message_visibility(QueueUrl=self.url, ReceiptHandle=message.receipt, VisibilityTimeout=0)
+
+    def left(self) -> int:
+        """The messages that are in the queue, hidden ones, too."""
+        names = ["ApproximateNumberOfMessages", "ApproximateNumberOfMessagesNotVisible"]
+        return sum(map(int, self.sqs.get_queue_attributes(QueueUrl=self.url, AttributeNames=names)["Attributes"].values()))
+
+    def tick(self, *, seconds: float = 30, anew: bool = False) -> list[str]:
+        """The names that wait."""
+        self.now += seconds
+        ledger = LandedBatches(self.lake.store, self.table.key, prefix=self.source.prefix).ledger()
+        newest = ledger.newest
+        unfinished = newest if newest is not None and newest.number > self.arrived else None
+        self.discovery.receive()
+        found = self.discovery.look(self.table, ledger, unfinished, anew=anew, now=self.now)
+        [self.said] = self.discovery.settle()
+        return sorted(file.name for file in found)
+
+    def plan(self, *names: str) -> None:
+        """A batch with these files, as a run plans it."""
+        lying = {file.name: file for file in landed_files(self.lake.store, self.source)}
+        batches = LandedBatches(self.lake.store, self.table.key, prefix=self.source.prefix)
+        batches.plan(Batch(number=self.arrived + 1, files=tuple(lying[name] for name in names), prefix=self.source.prefix))
+
+    def load(self, *names: str) -> None:
+        """A batch with these files that arrived."""
+        self.plan(*names)
+        self.arrived += 1
+
+    def lists(self) -> int:
+        """The LISTs of the store since the last call, without those of the ledger that each `tick` of this test reads anew."""
+        count = self.lake.store.requests["ListObjectsV2"]
+        self.lake.store.requests.clear()
+        return count
+
+
+LEDGER = 1
+
+
+@pytest.fixture
+def world(bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
+    monkeypatch.setattr(sqs, "_WAIT_SECONDS", 0)  # nobody sends while a test waits
+    return World(bucket, tmp_path)
+
+
+@pytest.fixture
+def swept(world: World) -> World:
+    """After its first look, which lists, and deletes S3's test event."""
+    world.tick()
+    world.lists()
+    world.discovery._inboxes[world.queue].queue.requests.clear()
+    return world
+
+
+def test_a_file_is_found_by_its_message_and_the_prefix_is_not_listed(swept: World) -> None:
+    swept.land("d=1/a b+%ü.json")
+    assert swept.tick() == ["d=1/a b+%ü.json"]
+    assert swept.lists() == LEDGER + 1  # the file's own
+    assert swept.tick() == ["d=1/a b+%ü.json"]
+    assert swept.lists() == LEDGER
+    assert swept.said == f"queue {swept.queue}: 0 messages"
+    assert swept.discovery._inboxes[swept.queue].queue.requests == {"ReceiveMessage": 2 + 1}
+
+
+def test_a_message_goes_when_its_batch_has_arrived_and_not_before(swept: World) -> None:
+    swept.land("1.json")
+    assert swept.tick() == ["1.json"] and swept.left() == 1
+    swept.plan("1.json")
+    assert swept.tick(anew=True) == [] and swept.left() == 1  # planned, and to be done again
+    swept.arrived = 1
+    assert swept.tick(anew=True) == [] and swept.left() == 0
+    assert swept.said == f"queue {swept.queue}: 0 messages, 1 deleted"
+
+
+def test_a_process_that_dies_loses_nothing(swept: World) -> None:
+    swept.land("1.json")
+    swept.tick()
+    swept.show_hidden()
+    swept.begin_anew()
+    assert swept.tick() == ["1.json"] and swept.left() == 1
+    swept.begin_anew()  # and the message is hidden from this one
+    assert swept.tick() == ["1.json"]
+    swept.load("1.json")
+    assert swept.tick(anew=True) == [] and swept.left() == 1
+    swept.begin_anew()
+    swept.tick()
+    assert swept.left() == 1  # it comes again when its hour is over
+
+
+def test_a_repeated_message_adds_nothing_and_goes(swept: World) -> None:
+    swept.land("1.json")
+    swept.say_landed("some/lake/landing/orders/1.json")
+    assert swept.tick() == ["1.json"]
+    swept.show_hidden()
+    assert swept.tick() == ["1.json"] and swept.left() == 2
+    swept.load("1.json")
+    assert swept.tick(anew=True) == [] and swept.left() == 0
+    swept.say_landed("some/lake/landing/orders/1.json")
+    assert swept.tick() == [] and swept.left() == 0
+
+
+def test_messages_in_any_order_give_the_files_that_are_there(swept: World) -> None:
+    swept.land("2.json", "1.json")
+    assert swept.tick() == ["1.json", "2.json"]
+    swept.load("2.json")
+    swept.land("0.json")
+    assert swept.tick(anew=True) == ["0.json", "1.json"]
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        "some/lake/landing/orders/never.json",
+        "some/lake/landing/orders/",
+        "some/lake/landing/orders/_private.json",
+        "some/lake/landing/orders/../../../etc/passwd",
+        "some/lake/landing/others/1.json",
+        "elsewhere/landing/orders/1.json",
+        "some/lake/landing/orders/%FF",
+        "",
+    ],
+)
+def test_a_forged_message_loads_nothing_and_goes(swept: World, key: str) -> None:
+    swept.land("1.json")
+    swept.lose_messages()
+    swept.say_landed(key)
+    assert swept.tick() == [] and swept.left() == 0
+
+
+def test_a_file_that_is_gone_or_changed_before_it_is_loaded_is_looked_for_again(swept: World) -> None:
+    swept.land("1.json", "2.json")
+    assert swept.tick() == ["1.json", "2.json"]
+    swept.lake.store.delete(["landing/orders/1.json"])
+    assert swept.tick(anew=True) == ["2.json"]
+    assert swept.left() == 1
+
+
+def test_a_message_that_nobody_can_read_is_named_once_and_stays(swept: World) -> None:
+    swept.say("nope")
+    swept.say(json.dumps({"Service": "Amazon S3", "Event": "s3:TestEvent", "Bucket": swept.bucket}))
+    assert swept.tick() == [] and swept.left() == 1
+    assert f"queue {swept.queue}: 2 messages, of which 1 are none of S3's and stay in the queue, first " in swept.said
+    swept.tick()
+    assert swept.said == f"queue {swept.queue}: 0 messages"
+
+
+def test_what_no_message_told_is_found_within_the_hour(swept: World) -> None:
+    swept.land("1.json")
+    swept.lose_messages()
+    assert swept.tick() == []
+    assert swept.tick(seconds=SWEEP_SECONDS) == ["1.json"]
+    assert swept.tick() == ["1.json"]
+
+
+def test_a_queue_with_very_many_messages_is_read_beside_a_listing(swept: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sqs, "MOST_MESSAGES", 20)
+    monkeypatch.setattr("lakehouse.engine.landing.discovery.MOST_MESSAGES", 20)
+    names = [f"{number:02}.json" for number in range(35)]
+    swept.land(*names)
+    assert swept.tick() == names
+    assert swept.lists() == LEDGER + 1
+    swept.tick()
+    swept.load(*names)
+    swept.tick(anew=True)
+    assert swept.left() == 0
+
+
+def test_where_the_queue_does_not_answer_the_prefix_is_listed(swept: World) -> None:
+    swept.sqs.delete_queue(QueueUrl=swept.url)
+    swept.land("1.json")
+    assert swept.tick() == ["1.json"]
+    assert "ReceiveMessage: SQS answers" in swept.said and swept.said.endswith("; the prefix is listed instead")
+
+
+def test_a_hint_waits_while_the_store_does_not_answer(swept: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    swept.land("1.json")
+
+    def away(*_: Any) -> list[StoredFile]:
+        raise Transient("away")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(S3Store, "find", away)
+        with pytest.raises(Transient):
+            swept.tick()
+    assert swept.left() == 1
+    assert swept.tick() == ["1.json"]
+
+
+def test_two_tables_of_one_queue_each_have_their_files_and_a_message_waits_for_both(swept: World) -> None:
+    twin = Table(key="bronze/twin", source=swept.source, write=Append())
+    swept.begin_anew(twin)
+    swept.tick()
+    ledger = LandedBatches(swept.lake.store, twin.key, prefix=swept.source.prefix).ledger()
+    swept.discovery.look(twin, ledger, None, anew=False, now=swept.now)
+    swept.land("1.json")
+    swept.tick()
+    swept.load("1.json")
+    assert swept.tick(anew=True) == [] and swept.left() == 1
+    [file] = swept.discovery.look(twin, ledger, None, anew=False, now=swept.now)
+    assert isinstance(file, LandedFile) and file.name == "1.json"
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_whatever_becomes_of_messages_and_processes_every_file_is_in_one_batch(swept: World, seed: int) -> None:
+    random, landed = Random(seed), list[str]()
+    for step in range(15):
+        swept.land(*(names := [f"{random.randrange(1_000):03}-{step}-{each}.json" for each in range(random.randrange(4))]))
+        landed += names
+        match random.randrange(6):
+            case 0:
+                swept.lose_messages()
+            case 1:
+                swept.say_landed(f"some/lake/landing/orders/{random.choice([*landed, 'never'])}.json".replace(".json.json", ".json"))
+            case 2:
+                swept.show_hidden()
+            case 3:
+                swept.begin_anew()
+            case _:
+                pass
+        found = swept.tick(anew=random.random() < 0.5)
+        if found and random.random() < 0.7:
+            swept.plan(*found[: random.randrange(1, 4)])
+            if random.random() < 0.5:  # it was killed, and the next run does it again
+                swept.tick(anew=True)
+            swept.arrived += 1
+    if found := swept.tick(seconds=SWEEP_SECONDS, anew=True):
+        swept.load(*found)
+    swept.show_hidden()
+    assert swept.tick(seconds=SWEEP_SECONDS, anew=True) == []
+    ledger = LandedBatches(swept.lake.store, swept.table.key, prefix=swept.source.prefix)
+    assert sorted(file.name for batch in ledger.known() for file in batch.files) == sorted(landed)
+
+
+def test_a_lake_on_disk_lists_and_asks_no_queue(tmp_path: Path) -> None:
+    lake = open_lake(own_settings(tmp_path))
+    lake.store.put("landing/orders/1.json", b"{}")
+    table = Table(key="bronze/orders", source=Landing(prefix="landing/orders/", format="json", schema=SCHEMA, queue="q"), write=Append())
+    discovery = Discovery(lake, [table])
+    discovery.receive()
+    ledger = LandedBatches(lake.store, table.key, prefix="landing/orders/").ledger()
+    assert [file.name for file in discovery.look(table, ledger, None, anew=False, now=0)] == ["1.json"]
+    assert discovery.settle() == []
