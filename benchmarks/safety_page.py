@@ -11,6 +11,7 @@ _HEAD_ENDS = "\n## "  # what stands above the first table is written by hand
 _FIELDS = {
     "core/ingest/": "Ingest",
     "engine/ingest/": "Ingest",
+    "engine/quarantine/": "Ingest",
     "engine/landing/": "Ingest",
     "core/declaration/landing.py": "Ingest",
     "core/declaration/table.py": "Ingest",

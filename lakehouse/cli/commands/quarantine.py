@@ -11,7 +11,7 @@ from lakehouse.cli.spark_server import driver_for_command
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.errors import Refused
 from lakehouse.core.ingest.outcome import QuarantineReview
-from lakehouse.engine.ingest import review
+from lakehouse.engine.quarantine import review
 
 _SHOWN = 20
 

@@ -11,7 +11,7 @@ records, and one that arrived is never done twice. Of a table whose folder was d
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from hashlib import sha256
 from operator import attrgetter
 
@@ -57,7 +57,7 @@ class Batch:
     """The files that one write takes, under one number.
 
     They lie below `prefix`. Their records are staged in `part_count` files, and are `record_count` in all; `None` is unknown.
-    `columns` come with it.
+    `columns` come with it. `isolated` are names of files that were taken out of it again, one tuple each time (`core.ingest.isolation`).
     """
 
     number: int
@@ -67,6 +67,7 @@ class Batch:
     part_count: int | None = None
     record_count: int | None = None
     columns: tuple[AddedColumn, ...] = ()
+    isolated: tuple[tuple[str, ...], ...] = ()
 
     @property
     def quarantined(self) -> tuple[SetAside, ...]:
@@ -238,15 +239,7 @@ def is_settled(file: LandedFile, ledger: Ledger, landing: Landing) -> bool:
 
 
 def _set_aside(file: LandedFile, why: str, is_quarantined: bool) -> SetAside:
-    return SetAside(
-        name=file.name,
-        size_bytes=file.size_bytes,
-        why=why,
-        modified_ms=file.modified_ms,
-        digest=file.digest,
-        is_quarantined=is_quarantined,
-        etag=file.etag,
-    )
+    return SetAside(**asdict(file), why=why, is_quarantined=is_quarantined)
 
 
 def _problem(file: LandedFile, ledger: Ledger, landing: Landing) -> tuple[str, bool] | None:

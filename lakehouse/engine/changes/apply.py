@@ -41,15 +41,17 @@ _WAS, _RANK = "_lakehouse_was", "_lakehouse_rank"
 _MERGED = ("numTargetRowsInserted", "numTargetRowsUpdated", "numTargetRowsDeleted")
 
 
-def table_columns(lines: "DataFrame", table: Table) -> "DataFrame":
-    """No row, with the columns of the table that change data is written to."""
+def changed_rows(lines: "DataFrame", table: Table) -> "DataFrame":
+    """Each change as the row that it would be by itself, with the columns of the table that change data is written to."""
     from pyspark.sql import functions as F  # noqa: N812
 
-    rows = _rows(lines).limit(0).drop(TRUNCATED)
+    told = F.col(REASON).isNull() & F.col(OPERATION).isin(Operation.UPSERT.value, Operation.DELETE.value)
+    rows = _rows(lines.where(told)).drop(TRUNCATED)
     if isinstance(table.write, History):
-        times = {"valid_from": F.col(CHANGED_AT), "valid_to": F.col(CHANGED_AT), "is_current": F.col(DELETED)}
+        since = F.coalesce(CHANGED_AT, OWN[2])
+        times = {"valid_from": since, "valid_to": F.when(F.col(DELETED), since), "is_current": ~F.col(DELETED)}
         return rows.withColumns(times)
-    return rows if _keeps_deleted(table) else rows.drop(DELETED)
+    return rows if _keeps_deleted(table) else rows.where(f"NOT {DELETED}").drop(DELETED)
 
 
 def apply_changes(
@@ -105,14 +107,15 @@ def _commit(
     commit_rows.run_merge(spark, source, facts.snapshot, transaction, statement)
 
 
-def applied_count(table: Table, *, before: TableFacts | None, after: TableFacts) -> int:
-    """How many changes of the batch that was just committed took effect in the table."""
+def superseded_count(table: Table, counts: ChangeCounts, *, before: TableFacts | None, after: TableFacts) -> int:
+    """The changes of the batch that was just committed that took no effect: a newer one was known, or they were told before."""
     first = 0 if before is None else before.snapshot.version + 1
     app_id = ingest_app_id(table.key)
     commits = [commit for commit in after.history.commits if commit.version >= first and app_id in commit.applications]
     metrics = commits[-1].metrics if commits else {}
     merged = ("numTargetRowsInserted",) if isinstance(table.write, History) else _MERGED
-    return sum(int(metrics.get(name, "0")) for name in (merged if _MERGED[0] in metrics else ("numOutputRows",)))
+    applied = sum(int(metrics.get(name, "0")) for name in (merged if _MERGED[0] in metrics else ("numOutputRows",)))
+    return max(counts.rows + counts.key_changes - applied, 0)  # a truncation may delete many rows
 
 
 def _keeps_deleted(table: Table) -> bool:

@@ -22,6 +22,7 @@ from lakehouse.engine.changes.columns import (
     operation_of,
 )
 from lakehouse.engine.ingest.parse_lines import CORRUPT, IS_OBJECT, OWN, RAW, REASON, UNFIT, is_one_object, staged_lines
+from lakehouse.engine.ingest.staging import StagedRecords
 from lakehouse.engine.ingest.undeclared_fields import undeclared_columns, why_unfit, with_undeclared
 from lakehouse.engine.spark.statements import quote
 
@@ -125,7 +126,7 @@ class _Event:
 
 
 def debezium_lines(
-    spark: "SparkSession", landing: Landing, changes: Debezium, keys: Sequence[str], paths: Sequence[str], added: Sequence[AddedColumn]
+    spark: "SparkSession", landing: Landing, changes: Debezium, keys: Sequence[str], staged: StagedRecords, added: Sequence[AddedColumn]
 ) -> "DataFrame":
     """The lines with their operation, position and time."""
     from pyspark.sql import functions as F  # noqa: N812
@@ -137,7 +138,7 @@ def debezium_lines(
     parsed = F.from_json(RAW, f"{ddl}{wrapped}, {CORRUPT} STRING", {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT})
     is_tombstone, (position, is_placed) = F.trim(RAW) == "null", event.position()
     found = (
-        with_undeclared(staged_lines(spark, paths), landing, added, lenient=None)
+        with_undeclared(staged_lines(spark, staged), landing, added, lenient=None)
         .withColumn("_parsed", parsed)
         .select(
             *[event.value(name).alias(name) for name in fields],

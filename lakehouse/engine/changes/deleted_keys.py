@@ -63,6 +63,11 @@ def forget_replaced(store: Store, table_key: str, *, arrived: int) -> None:
     store.delete([name for name in files if not name.startswith(kept)])
 
 
+def forget_batch(store: Store, table_key: str, number: int) -> None:
+    """Removes what a batch remembers whose write has just failed. `remembered` has seen to it that older folders have all before it."""
+    store.delete([file.name for file in store.list(f"{_FOLDER}/{table_key}/{number}")])
+
+
 def forget(store: Store, table_key: str) -> None:
     """Removes all folders; the table is not there, so that every deletion is still to come."""
     store.delete(_files(store, table_key))

@@ -10,6 +10,7 @@ from lakehouse.core.declaration.landing import Landing
 from lakehouse.core.ingest.undeclared import AddedColumn
 from lakehouse.engine.changes.columns import CHANGED_AT, CODE, IS_PLACED, IS_TIMED, OLD_KEY, OPERATION, POSITION, changed_key, operation_of
 from lakehouse.engine.ingest.parse_lines import OWN, parse_lines
+from lakehouse.engine.ingest.staging import StagedRecords
 from lakehouse.engine.spark.statements import quote
 
 if TYPE_CHECKING:
@@ -20,12 +21,12 @@ _FULL_LOAD = r"(^|/)LOAD[0-9A-Fa-f]*\.[^/]*$"
 
 
 def dms_lines(
-    spark: "SparkSession", landing: Landing, changes: Dms, keys: Sequence[str], paths: Sequence[str], added: Sequence[AddedColumn]
+    spark: "SparkSession", landing: Landing, changes: Dms, keys: Sequence[str], staged: StagedRecords, added: Sequence[AddedColumn]
 ) -> "DataFrame":
     """The lines with their operation, position and time. A row of a full load has a position without parts, which is below every other."""
     from pyspark.sql import functions as F  # noqa: N812
 
-    lines = parse_lines(spark, replace(landing, required=()), paths, added)
+    lines = parse_lines(spark, replace(landing, required=()), staged, added)
     is_full_load = F.col(OWN[0]).rlike(_FULL_LOAD)
     code = F.coalesce(F.nullif(F.trim(F.col(quote(changes.operation)).cast("string")), F.lit("")), F.when(is_full_load, F.lit("I")))
     parts = {name: F.col(quote(name)) for name in changes.position}

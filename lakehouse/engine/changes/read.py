@@ -17,6 +17,7 @@ from lakehouse.engine.changes.columns import CHANGED_AT, CODE, IS_PLACED, IS_TIM
 from lakehouse.engine.changes.debezium import debezium_lines
 from lakehouse.engine.changes.dms import dms_lines
 from lakehouse.engine.ingest.parse_lines import OWN, RAW, REASON
+from lakehouse.engine.ingest.staging import StagedRecords
 from lakehouse.engine.ingest.undeclared_fields import undeclared_names
 from lakehouse.engine.spark.statements import quote
 
@@ -47,15 +48,15 @@ def change_keys(table: Table) -> tuple[str, ...]:
     return table.write.keys
 
 
-def read_changes(spark: "SparkSession", table: Table, paths: Sequence[str], added: Sequence[AddedColumn]) -> "DataFrame":
+def read_changes(spark: "SparkSession", table: Table, staged: StagedRecords, added: Sequence[AddedColumn]) -> "DataFrame":
     """One row per staged record: the table's columns, its position, commit time and operation, the key before it, its text and a reason."""
     assert table.source is not None and table.source.changes is not None
     landing, keys = table.source, change_keys(table)
     match table.source.changes:
         case Dms() as changes:
-            lines = dms_lines(spark, landing, changes, keys, paths, added)
+            lines = dms_lines(spark, landing, changes, keys, staged, added)
         case Debezium() as changes:
-            lines = debezium_lines(spark, landing, changes, keys, paths, added)
+            lines = debezium_lines(spark, landing, changes, keys, staged, added)
         case _:
             assert_never(table.source.changes)
     columns = [*landing.column_names, *OWN, POSITION, CHANGED_AT, *undeclared_names(added), OPERATION, OLD_KEY, RAW]

@@ -6,7 +6,8 @@
 4. The batch's manifest is written: its files as they were read, and those that are set aside with their reasons.
 5. The records that are no rows go to the quarantine table, under the batch's number, and so do files that a person should look at.
 6. The rows go to the table, under the batch's number; with this commit the batch has arrived. Its staged records are removed.
-7. The same again, until nothing of the listing is left. A batch with a manifest that did not arrive is done again first, from step 5 on.
+7. The same again, until nothing of the listing is left. A batch with a manifest that did not arrive is done again first, from step 5 on;
+   so is one whose write failed for what is in some rows, without the files that hold them (`engine.quarantine.isolate`).
 8. Where there are many manifests, they are folded into a segment (`engine.journal.landed_batches`).
 9. Files that were loaded long ago leave the landing area, if the declaration says so (`engine.ingest.retire`).
 
@@ -19,9 +20,10 @@
 - An `Overwrite` replaces the table only by at least one row.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from lakehouse.core.declaration.landing import Landing
@@ -30,10 +32,8 @@ from lakehouse.core.errors import Broken, Refused, Transient
 from lakehouse.core.ingest.batches import (
     Batch,
     BatchPlan,
-    FileRead,
     LandedFile,
     Ledger,
-    SetAside,
     choose_batch,
     find_unfinished,
     ingest_app_id,
@@ -44,7 +44,7 @@ from lakehouse.core.ingest.inferred import pinned_table
 from lakehouse.core.ingest.outcome import WriteOutcome
 from lakehouse.core.ingest.undeclared import AddedColumn, columns_in_force
 from lakehouse.core.reasons import Explanation, Reason
-from lakehouse.engine.changes.apply import applied_count, apply_changes, table_columns
+from lakehouse.engine.changes.apply import apply_changes, changed_rows, superseded_count
 from lakehouse.engine.changes.deleted_keys import forget_replaced
 from lakehouse.engine.changes.read import ChangeCounts, change_keys, count_changes, read_changes
 from lakehouse.engine.clock import now_ms
@@ -52,18 +52,22 @@ from lakehouse.engine.delta_log import TableFacts
 from lakehouse.engine.ingest import commit_rows
 from lakehouse.engine.ingest.arrival import arrived_batch, check_arrived
 from lakehouse.engine.ingest.parse_lines import count_lines, parse_lines, table_rows
-from lakehouse.engine.ingest.quarantine import quarantine, quarantine_arrived
 from lakehouse.engine.ingest.retire import retire
-from lakehouse.engine.ingest.staging import clear_staged, is_staged, stage, staged_paths
+from lakehouse.engine.ingest.staging import clear_staged, stage, staged_again, staged_records
 from lakehouse.engine.ingest.table_properties import declared_properties
 from lakehouse.engine.ingest.undeclared_fields import add_columns, missing_columns, without_rescued
 from lakehouse.engine.journal.landed_batches import LandedBatches, landed_files
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.landing.handed_over import handed_over
+from lakehouse.engine.quarantine.entries import quarantine, quarantine_arrived, quarantine_isolated
+from lakehouse.engine.quarantine.isolate import Rows, isolate
+from lakehouse.engine.spark import statements
 from lakehouse.engine.spark.session_settings import ANSI, session_confs
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+type_of_tell = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,8 +76,7 @@ class _Loaded:
 
     batch: Batch
     reason: Reason
-    quarantined: int
-    rescued: int
+    lines: "_Lines"
     superseded: int = 0
 
 
@@ -100,7 +103,7 @@ class _Planned:
 
 
 def load(
-    lake: Lake, spark: "SparkSession", table: Table, facts: TableFacts | None, tell: Callable[[str], None], *, is_handed_over: bool
+    lake: Lake, spark: "SparkSession", table: Table, facts: TableFacts | None, tell: type_of_tell, *, is_handed_over: bool
 ) -> WriteOutcome:
     """Everything that has landed for `table` so far, in one or more batches; `facts` is the table now, whose guard the caller holds.
 
@@ -117,15 +120,8 @@ def load(
     before, loaded = facts, list[_Loaded]()
     with session_confs(spark, {ANSI: "false"}):
         while (planned := _plan(lake, table, batches, facts, [*listing.values()])).plan.batch is not None:
-            if planned.plan.is_new:
-                batch, lines = _read_new(lake, spark, planned.table, planned, facts, listing)
-            else:
-                batch, lines = _read_again(lake, spark, planned.table, planned, planned.plan.batch, facts)
-            known, facts = facts, _write(lake, spark, table, batch, lines, facts)
-            tell(f"{table.key}: batch {batch.number}: {len(batch.files)} files, {lines.row_count} rows; {planned.plan.left} files wait")
-            superseded = _superseded(table, batch, lines, before=known, after=facts)
-            counts = {"quarantined": lines.bad_count, "rescued": lines.rescued_count, "superseded": superseded}
-            loaded.append(_Loaded(batch=batch, reason=planned.plan.reason, **counts))
+            done, facts = _load_batch(lake, spark, planned, facts, listing, tell)
+            loaded += [] if done is None else [done]
     arrived = 0 if facts is None else facts.snapshot.transactions.get(ingest_app_id(table.key), 0)
     if loaded:
         clear_staged(lake.store, table.key)
@@ -137,12 +133,12 @@ def load(
     outcome = commit_rows.outcome_of(lake, spark, table, before=before, after=facts, explanation=explanation)
     return replace(
         outcome,
-        rows_quarantined=sum(each.quarantined for each in loaded),
+        rows_quarantined=sum(each.lines.bad_count for each in loaded),
         rows_superseded=sum(each.superseded for each in loaded),
-        rows_rescued=sum(each.rescued for each in loaded),
+        rows_rescued=sum(each.lines.rescued_count for each in loaded),
         columns_added=tuple(column.name for each in loaded for column in each.batch.columns),
         files_read=sum(len(each.batch.files) for each in loaded),
-        set_aside=tuple(_set_aside(loaded)),
+        set_aside=tuple(aside for each in loaded for aside in each.batch.set_aside),
     )
 
 
@@ -158,10 +154,37 @@ def _plan(lake: Lake, table: Table, batches: LandedBatches, facts: TableFacts | 
     arrived = arrived_batch(table, facts, ledger)
     unfinished = find_unfinished(ledger, table.write, arrived=arrived, read=batches.batch)
     if unfinished is None and ledger.newest is not None and not ledger.newest.files and ledger.newest.quarantined:
-        unfinished = None if quarantine_arrived(lake, table.key, ledger.newest.number) else ledger.newest
+        unfinished = None if quarantine_arrived(lake, table.key, ledger.newest) else ledger.newest
     plan = choose_batch(listing, ledger, _landing(table), table.write, unfinished=unfinished)
     table = pinned_table(table, ledger.columns, is_loaded=bool(ledger.last_taken))
     return _Planned(table=table, plan=plan, ledger=ledger, batches=batches)
+
+
+def _load_batch(
+    lake: Lake, spark: "SparkSession", planned: _Planned, facts: TableFacts | None, listing: dict[str, LandedFile], tell: type_of_tell
+) -> tuple[_Loaded | None, TableFacts | None]:
+    """The planned batch as it arrived, `None` if it is to be done again with fewer files; the table's facts after it."""
+    table = planned.table
+    if planned.plan.is_new:
+        batch, lines = _read_new(lake, spark, table, planned, facts, listing)
+        table = pinned_table(table, batch.columns)
+    else:
+        assert planned.plan.batch is not None
+        batch = staged_again(lake.store, table.key, planned.plan.batch, _landing(table))
+        lines = _parsed(lake, spark, table, batch, planned.ledger, facts)
+    try:
+        after = _write(lake, spark, table, batch, lines, facts)
+    except Exception as error:
+        rows = Rows(batch=batch, of=partial(_rows, lake, spark, table, lines))
+        smaller = isolate(lake, spark, table, planned.batches, rows, error)
+        tell(f"{table.key}: batch {batch.number}: the rows of {len(smaller.isolated[-1])} files cannot be written; they are set aside")
+        return None, lake.facts(table.key)
+    tell(f"{table.key}: batch {batch.number}: {len(batch.files)} files, {lines.row_count} rows; {planned.plan.left} files wait")
+    superseded = 0
+    if lines.changes is not None and batch.files and after is not None:
+        superseded = superseded_count(table, lines.changes, before=facts, after=after)
+    reason = Reason.BATCH_READY if batch.isolated else planned.plan.reason  # it is not done again as it was
+    return _Loaded(batch=batch, reason=reason, lines=lines, superseded=superseded), after
 
 
 def _read_new(
@@ -179,7 +202,7 @@ def _read_new(
     lines = _parsed(lake, spark, table, batch, planned.ledger, facts)
     if lines.frame is not None:
         snapshot = None if facts is None else facts.snapshot
-        shape = table_rows(lines.frame) if lines.changes is None else table_columns(lines.frame, table)
+        shape = table_rows(lines.frame) if lines.changes is None else changed_rows(lines.frame, table)
         commit_rows.check_shape(shape, table, snapshot, new=missing_columns(shape, lines.added, snapshot))
     read = [(file, staged.files[file.name]) for file in plan.batch.files if file.name in staged.files]
     judged = [judge_file(file, known[file.name], found, is_overwrite=is_overwrite) for file, found in read]
@@ -191,33 +214,6 @@ def _read_new(
     return batch, lines
 
 
-def _read_again(
-    lake: Lake, spark: "SparkSession", table: Table, planned: _Planned, batch: Batch, facts: TableFacts | None
-) -> tuple[Batch, _Lines]:
-    """The records of a batch with a manifest: those that are staged, or of the landed files, if they are what they were."""
-    if not is_staged(lake.store, table.key, batch):
-        staged = stage(lake.store, table.key, batch, _landing(table))
-        _check_unchanged(table, batch, staged.files)
-        batch = replace(batch, part_count=staged.part_count, record_count=staged.record_count)
-    return batch, _parsed(lake, spark, table, batch, planned.ledger, facts)
-
-
-def _check_unchanged(table: Table, batch: Batch, found: Mapping[str, FileRead]) -> None:
-    where = f"load of {table.key}: batch {batch.number} was planned with {len(batch.files)} file(s) and did not reach the table, and"
-    if gone := [file.name for file in batch.files if file.name not in found]:
-        raise Broken(
-            f"{where} {len(gone)} of them are gone from {batch.prefix}, first {gone[0]!r}; "
-            "accepted: put them back, the batch is then done again"
-        )
-    for file in batch.files:
-        now = found[file.name]
-        if now.size_bytes != file.size_bytes or file.digest not in ("", now.digest):
-            raise Broken(
-                f"{where} its file {file.name!r} has changed since ({file.size_bytes} bytes then, {now.size_bytes} now), while the batch's "
-                "quarantine may have its old lines; accepted: put the file back as it was, and land the new one under another name"
-            )
-
-
 def _parsed(lake: Lake, spark: "SparkSession", table: Table, batch: Batch, ledger: Ledger, facts: TableFacts | None) -> _Lines:
     """The staged records of a batch, parsed and counted.
 
@@ -227,13 +223,11 @@ def _parsed(lake: Lake, spark: "SparkSession", table: Table, batch: Batch, ledge
     assert batch.part_count is not None and batch.record_count is not None
     if not batch.part_count:
         return _Lines(frame=None)
-    paths = staged_paths(lake.settings.spark_root, table.key, batch.number, batch.part_count)
-    added = columns_in_force([*ledger.columns, *batch.columns], _landing(table))
+    added, changes = columns_in_force([*ledger.columns, *batch.columns], _landing(table)), None
+    frame = _frame(lake, spark, table, batch, added)
     if _landing(table).changes is None:
-        frame, changes = parse_lines(spark, _landing(table), paths, added), None
         row_count, bad_count, rescued_count = count_lines(frame)
     else:
-        frame = read_changes(spark, table, paths, added)
         changes = count_changes(frame, change_keys(table))
         row_count, bad_count, rescued_count = changes.rows, changes.bad, changes.rescued
     if row_count + bad_count != batch.record_count:
@@ -245,9 +239,25 @@ def _parsed(lake: Lake, spark: "SparkSession", table: Table, batch: Batch, ledge
     return _Lines(frame=frame, added=added, row_count=row_count, bad_count=bad_count, rescued_count=rescued_count, changes=changes)
 
 
+def _frame(lake: Lake, spark: "SparkSession", table: Table, batch: Batch, added: Sequence[AddedColumn]) -> "DataFrame":
+    staged = staged_records(lake.settings.spark_root, table.key, batch)
+    if _landing(table).changes is None:
+        return parse_lines(spark, _landing(table), staged, added)
+    return read_changes(spark, table, staged, added)
+
+
+def _rows(lake: Lake, spark: "SparkSession", table: Table, lines: _Lines, part: Batch) -> "DataFrame":
+    """The rows of some files of a batch with these lines, with the columns of the table."""
+    assert lines.frame is not None
+    frame = _frame(lake, spark, table, part, lines.added).select(*map(statements.quote, lines.frame.columns))
+    return table_rows(frame) if lines.changes is None else changed_rows(frame, table)
+
+
 def _write(lake: Lake, spark: "SparkSession", table: Table, batch: Batch, lines: _Lines, facts: TableFacts | None) -> TableFacts | None:
     """Quarantine, then rows; the table's facts after it."""
     quarantine(lake, spark, table.key, batch, lines.frame if lines.bad_count else None)
+    if batch.isolated:
+        quarantine_isolated(lake, spark, table.key, batch)
     if not batch.files:
         return facts
     assert lines.frame is not None
@@ -261,13 +271,6 @@ def _write(lake: Lake, spark: "SparkSession", table: Table, batch: Batch, lines:
     after = lake.facts(table.key)
     check_arrived(table, batch.number, None if lines.changes else lines.row_count, before=facts, after=after)
     return after
-
-
-def _superseded(table: Table, batch: Batch, lines: _Lines, *, before: TableFacts | None, after: TableFacts | None) -> int:
-    """The changes of a batch that took no effect: a newer one was known, or they were told before. A truncation may delete many rows."""
-    if lines.changes is None or not batch.files or after is None:
-        return 0
-    return max(lines.changes.rows + lines.changes.key_changes - applied_count(table, before=before, after=after), 0)
 
 
 def _write_rows(lake: Lake, table: Table, batch: Batch, lines: _Lines, facts: TableFacts | None) -> None:
@@ -293,8 +296,4 @@ def _explain(loaded: Sequence[_Loaded]) -> Explanation:
     files = [file for each in loaded for file in each.batch.files]
     numbers = str(last.batch.number) if len(loaded) == 1 else f"{loaded[0].batch.number} to {last.batch.number}"
     total = sum(file.size_bytes for file in files)
-    return last.reason.explain(files=len(files), bytes=total, batch=numbers, set_aside=len(_set_aside(loaded)))
-
-
-def _set_aside(loaded: Sequence[_Loaded]) -> list[SetAside]:
-    return [aside for each in loaded for aside in each.batch.set_aside]
+    return last.reason.explain(files=len(files), bytes=total, batch=numbers, set_aside=sum(len(each.batch.set_aside) for each in loaded))

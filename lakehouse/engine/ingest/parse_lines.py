@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from lakehouse.core.declaration.column_names import field_names
 from lakehouse.core.declaration.landing import Landing
 from lakehouse.core.ingest.undeclared import RESCUED, AddedColumn
-from lakehouse.engine.ingest.staging import STAGED_SCHEMA
+from lakehouse.engine.ingest.staging import STAGED_SCHEMA, StagedRecords
 from lakehouse.engine.ingest.undeclared_fields import UNDECLARED, UNKNOWN_FIELD, undeclared_columns, why_unfit, with_undeclared
 from lakehouse.engine.spark import statements
 
@@ -24,9 +24,9 @@ UNFIT = "a field does not fit the schema"
 _NOT_JSON, _MISSING = "not JSON", "required field "
 
 
-def parse_lines(spark: "SparkSession", landing: Landing, paths: Sequence[str], added: Sequence[AddedColumn]) -> "DataFrame":
+def parse_lines(spark: "SparkSession", landing: Landing, staged: StagedRecords, added: Sequence[AddedColumn]) -> "DataFrame":
     """`parse_records` of the staged records of a batch."""
-    return parse_records(landing, staged_lines(spark, paths), added)
+    return parse_records(landing, staged_lines(spark, staged), added)
 
 
 def parse_records(landing: Landing, lines: "DataFrame", added: Sequence[AddedColumn]) -> "DataFrame":
@@ -43,9 +43,10 @@ def parse_records(landing: Landing, lines: "DataFrame", added: Sequence[AddedCol
     return spread.select(*[F.col(statements.quote(name)) for name in fields], *derived, *map(statements.quote, beside))
 
 
-def staged_lines(spark: "SparkSession", paths: Sequence[str]) -> "DataFrame":
+def staged_lines(spark: "SparkSession", staged: StagedRecords) -> "DataFrame":
     """One row per staged record: where it came from, its text, whether it is a JSON object, and a reason if it cannot be a row."""
-    return named_lines(spark.read.schema(STAGED_SCHEMA).parquet(*[literal_path(path) for path in paths]))
+    lines = named_lines(spark.read.schema(STAGED_SCHEMA).parquet(*[literal_path(path) for path in staged.paths]))
+    return lines if staged.files is None else lines.where(lines[OWN[0]].isin(*staged.files))
 
 
 def named_lines(lines: "DataFrame") -> "DataFrame":

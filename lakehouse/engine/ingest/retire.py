@@ -27,9 +27,9 @@ from lakehouse.core.errors import Broken
 from lakehouse.core.ingest.batches import Batch, LandedFile
 from lakehouse.core.ingest.retirement import RetirementPlan, plan_retirement
 from lakehouse.engine.clock import now_ms
-from lakehouse.engine.ingest.quarantine import quarantine_key
 from lakehouse.engine.journal.landed_batches import LandedBatches, landed_files
 from lakehouse.engine.lake import Lake
+from lakehouse.engine.quarantine.entries import quarantine_key
 
 _FOLDER = "landing-archive"
 # What one archive object holds is in memory twice while it is written and compared.

@@ -9,12 +9,14 @@ from dataclasses import dataclass, replace
 from hashlib import blake2b
 from io import BytesIO
 from itertools import chain
+from uuid import uuid4
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from lakehouse.core.declaration.column_names import field_names
 from lakehouse.core.declaration.landing import Landing
+from lakehouse.core.errors import Broken
 from lakehouse.core.ingest.batches import Batch, FileRead, LandedFile
 from lakehouse.core.ingest.inferred import GIVES_NO_SCHEMA, FirstFile, has_record, infer_columns, landing_to_infer, pinned_landing
 from lakehouse.core.ingest.records import GZIP, MIB, Record, Unreadable, read_records
@@ -43,6 +45,14 @@ _READ_AT_ONCE_BYTES, _READ_AT_ONCE_FILES = 32 * MIB, 256
 # Unpacked, files may have so many times the bytes that they may have as they landed: a bound for memory, disk and time.
 _UNPACKED_TIMES = 4
 _COMPRESSIONS = {"gz": GZIP, "zst": ZSTD}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StagedRecords:
+    """Where the records of a batch lie, as Spark spells it; with `files`, only those of these landed files count."""
+
+    paths: tuple[str, ...]
+    files: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,9 +111,29 @@ def stage(
     return Staged(files=read, gone=frozenset(gone), part_count=parts.close(), inferred=inferred, new=parts.new)
 
 
-def staged_paths(root: str, table_key: str, number: int, part_count: int) -> list[str]:
-    """Where the parts of a batch lie, below `root` as Spark spells it."""
-    return [f"{root}/{_name(f'{_FOLDER}/{table_key}/{number}', part)}" for part in range(part_count)]
+def staged_again(store: Store, table_key: str, batch: Batch, landing: Landing) -> Batch:
+    """A batch with a manifest, whose records are staged: as they were, or from the landed files, if they are what they were.
+
+    Raises:
+        Broken: a file is gone or changed, and its records are not staged any more.
+    """
+    if is_staged(store, table_key, batch):
+        return batch
+    staged = stage(store, table_key, batch, landing)
+    _check_unchanged(table_key, batch, staged.files)
+    return replace(batch, part_count=staged.part_count, record_count=staged.record_count)
+
+
+def staged_records(root: str, table_key: str, batch: Batch) -> StagedRecords:
+    """The staged records of a batch, without those of files that were taken out of it; `root` is the lake's as Spark spells it."""
+    folder = f"{root}/{_FOLDER}/{table_key}/{batch.number}"
+    paths = tuple(_name(folder, part) for part in range(batch.part_count or 0))
+    return StagedRecords(paths=paths, files=tuple(f"{batch.prefix}{file.name}" for file in batch.files) if batch.isolated else None)
+
+
+def trial_folder(table_key: str) -> str:
+    """A new folder for a copy of a table; it goes with the staged parts at the latest."""
+    return f"{_FOLDER}/{table_key}/trial-{uuid4().hex}"
 
 
 def is_staged(store: Store, table_key: str, batch: Batch) -> bool:
@@ -115,6 +145,22 @@ def is_staged(store: Store, table_key: str, batch: Batch) -> bool:
 def clear_staged(store: Store, table_key: str) -> None:
     """Removes every staged part of a table; the caller holds the table's guard, and no batch is under way."""
     store.delete([file.name for file in store.list(f"{_FOLDER}/{table_key}")])
+
+
+def _check_unchanged(table_key: str, batch: Batch, found: Mapping[str, FileRead]) -> None:
+    where = f"load of {table_key}: batch {batch.number} was planned with {len(batch.files)} file(s) and did not reach the table, and"
+    if gone := [file.name for file in batch.files if file.name not in found]:
+        raise Broken(
+            f"{where} {len(gone)} of them are gone from {batch.prefix}, first {gone[0]!r}; "
+            "accepted: put them back, the batch is then done again"
+        )
+    for file in batch.files:
+        now = found[file.name]
+        if now.size_bytes != file.size_bytes or file.digest not in ("", now.digest):
+            raise Broken(
+                f"{where} its file {file.name!r} has changed since ({file.size_bytes} bytes then, {now.size_bytes} now), while the batch's "
+                "quarantine may have its old lines; accepted: put the file back as it was, and land the new one under another name"
+            )
 
 
 def _staged(parts: "_Parts", file: LandedFile, data: bytes, found: FileRead, landing: Landing, prefix: str) -> FileRead:

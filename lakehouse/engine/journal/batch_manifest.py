@@ -1,8 +1,9 @@
 """How the journal writes the manifest of a landed batch, and the segment that manifests are folded into.
 
 A manifest is a JSON object: the batch's number, the prefix below which its files lie, the files with size, time and digest, the files set
-aside with their reasons, how many records are staged, and in how many files. Older manifests tell no prefix, no digests and no staging, and
-every 64th of them also carries every file known so far. A segment is an object with a list of manifests.
+aside with their reasons, how many records are staged, in how many files, and which files were taken out of it again. Older manifests tell
+no prefix, no digests and no staging, and every 64th of them also carries every file known so far. A segment is an object with a list of
+manifests.
 """
 
 import json
@@ -96,6 +97,7 @@ def _batch(content: dict[str, Any], prefix: str) -> Batch:
         part_count=content.get("part_count"),
         record_count=content.get("record_count"),
         columns=_columns(content),
+        isolated=tuple(tuple(names) for names in content.get("isolated", ())),
     )
 
 

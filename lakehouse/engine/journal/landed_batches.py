@@ -1,6 +1,7 @@
 """The ledger of a table's landed batches: `_lakehouse/ingest/<layer>/<name>/`.
 
-Manifests: `<number>.json`, numbered from 1 without a gap, each written once and never changed. Segments: `segment-<number>.json`, each with
+Manifests: `<number>.json`, numbered from 1 without a gap, each written once; one of a batch that did not arrive may be replaced by one of
+the same batch with fewer files, the others set aside. Segments: `segment-<number>.json`, each with
 the batches up to its number. The ledger is the newest segment and the manifests after it.
 
 Manifests are folded into the next segment so:
@@ -13,6 +14,7 @@ Manifests are folded into the next segment so:
 - A fold that dies after any step leaves a ledger that knows the same files; the next one deletes what is left over.
 - Nothing is deleted unless what was read back is what was written, and knows every file that the deleted objects name
   (`core.ingest.ledger_segments` says which of them may be forgotten).
+- A manifest is replaced only by one that names the same files, and only while it lies there by itself.
 - A gap in the numbers, or an object that cannot be read, is an error and never an empty ledger.
 """
 
@@ -135,6 +137,32 @@ class LandedBatches:
         name = self._name(batch.number)
         if batch.number <= newest or not self._store.put_if_absent(name, encode_manifest(batch)):
             raise Transient(f"ingest of {self._table}: batch {batch.number} was planned by another process meanwhile ({name}); try again")
+
+    def replace(self, batch: Batch) -> None:
+        """Write the manifest of a batch anew, with fewer files; it did not arrive, and the caller holds the table's guard.
+
+        Raises:
+            Broken: the one that is there is folded, carries what an older program knew, or names other files; it stays. So it does where a
+                batch that is followed by others would have no file, since it would not be done again.
+        """
+        listing = self._list()
+        if batch.number not in listing.manifests or batch.number <= listing.segment:
+            raise Broken(
+                f"ingest of {self._table}: batch {batch.number} was to be planned with fewer files, but its manifest is folded into "
+                f"segment {listing.segment}; accepted: a declaration, or constraints of the table, by which all of its rows can be written"
+            )
+        before, carried = self._read_manifests([batch.number])[0]
+        named, taken_out = {file.name for file in batch.files}, {name for names in batch.isolated for name in names}
+        aside = {each.name for each in batch.quarantined}
+        files = {file.name for file in before.files}
+        is_passed_over = not named and batch.number != listing.newest
+        if carried is not None or is_passed_over or not named < files or not files - named <= taken_out & aside:
+            raise Broken(
+                f"ingest of {self._table}: batch {batch.number} was to be planned anew with {len(named)} of its {len(files)} file(s) and "
+                f"{len(taken_out)} taken out; its manifest stays as it is"
+            )
+        self._store.put(self._name(batch.number), encode_manifest(batch))
+        self._manifests[batch.number] = batch, None
 
     def fold(self, *, lying: Collection[str], arrived: int, now_ms: int) -> None:
         """Fold the manifests into a segment, where the last listing found many; the caller holds the table's guard since before it.

@@ -148,6 +148,27 @@ def delete_loaded_lines(uri: str, loaded: str) -> str:
     return f"MERGE INTO {path_table(uri)} AS target USING {quote(loaded)} AS source ON {same} WHEN MATCHED THEN DELETE"
 
 
+def replace_lines(uri: str, files: str, *, batch: int, source_files: Sequence[str]) -> str:
+    """Whole files of the view `files` (source_file, reason) into a quarantine table, in the place of the lines that a batch put there.
+
+    `source_files` are those of the view; a file that the batch has put there already stays as it is.
+    """
+    of_batch, listed = f"target.batch = {int(batch)}", ", ".join(map(literal, source_files))
+    values = f"VALUES (source.source_file, source.reason, {int(batch)}, current_timestamp())"
+    lines = f"{of_batch} AND target.source_file IN ({listed}) AND target.line IS NOT NULL"
+    return (
+        f"MERGE INTO {path_table(uri)} AS target USING {quote(files)} AS source "
+        f"ON {of_batch} AND target.source_file = source.source_file AND target.line IS NULL "
+        f"WHEN NOT MATCHED THEN INSERT (source_file, reason, batch, quarantined_at) {values} "
+        f"WHEN NOT MATCHED BY SOURCE AND {lines} THEN DELETE"
+    )
+
+
+def clone(uri: str, source: str) -> str:
+    """A new table at `uri` that shares the files of another one, with its columns, properties and constraints."""
+    return f"CREATE TABLE {path_table(uri)} SHALLOW CLONE {path_table(source)}"
+
+
 def restore(uri: str, version: int) -> str:
     """A new version of a table that equals an older one."""
     return f"RESTORE TABLE {path_table(uri)} TO VERSION AS OF {int(version)}"

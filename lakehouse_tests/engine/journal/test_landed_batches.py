@@ -1,11 +1,13 @@
 """The ledger of landed batches, whether their manifests are folded or not."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
 from lakehouse.core.errors import Broken, Refused, Transient
 from lakehouse.core.ingest.batches import Batch, KnownFile, LandedFile, Ledger, SetAside
+from lakehouse.core.ingest.isolation import without_failing
 from lakehouse.engine.journal.landed_batches import FOLD_EVERY, LandedBatches
 from lakehouse.engine.store import Store, StoredFile
 from lakehouse_tests.counting_store import CountingStore
@@ -184,3 +186,52 @@ def test_of_a_race_for_one_number_only_one_manifest_stays() -> None:
     with pytest.raises(Transient):
         batches.plan(batch(1, "ours"))
     assert sizes(batches.ledger()) == {"theirs": 10}
+
+
+def isolated(before: Batch, name: str) -> Batch:
+    [failing] = [file for file in before.files if file.name == name]
+    return without_failing(before, {failing: "n is 0"}, failing_records=1, is_overwrite=False)
+
+
+def test_a_manifest_is_replaced_by_one_with_fewer_files_and_every_file_stays_known() -> None:
+    store = MemoryStore()
+    batches = of(store)
+    first = replace(batch(1, "a", "b"), part_count=1, record_count=4)
+    batches.plan(first)
+    batches.replace(isolated(first, "a"))
+    for ledger in (batches.ledger(), of(store).ledger()):
+        assert {path.removeprefix(PREFIX): known.is_taken for path, known in ledger.seen.items()} == {"a": False, "b": True}
+        assert (ledger.newest, ledger.last_taken) == (isolated(first, "a"), f"{PREFIX}b")
+
+
+def test_a_manifest_is_replaced_only_by_one_of_the_same_files_while_it_lies_there_by_itself() -> None:
+    store = MemoryStore()
+    batches = of(store)
+    first = replace(batch(1, "a", "b"), part_count=1, record_count=4)
+    batches.plan(first)
+    smaller = isolated(first, "a")
+    for wrong in (first, replace(smaller, set_aside=()), replace(smaller, isolated=()), replace(smaller, files=batch(1, "c").files)):
+        with pytest.raises(Broken, match=r"batch 1 was to be planned anew with \d of its 2 file\(s\)"):
+            batches.replace(wrong)
+    carried = {"number": 64, "files": [{"name": "a", "size_bytes": 10, "modified_ms": 1}], "set_aside": [], "seen": {}}
+    store.put(f"_lakehouse/ingest/{KEY}/{64:020}.json", json.dumps(carried).encode())
+    with pytest.raises(Broken, match="batch 64 was to be planned anew"):
+        of(store).replace(isolated(replace(batch(64, "a"), record_count=1), "a"))
+    store.delete([f"_lakehouse/ingest/{KEY}/{64:020}.json"])
+    for number in range(2, FOLD_EVERY + 1):
+        batches.plan(batch(number, f"f{number}"))
+    batches.ledger()
+    batches.fold(lying=(), arrived=FOLD_EVERY, now_ms=0)
+    with pytest.raises(Broken, match=f"batch 1 .*is folded into segment {FOLD_EVERY}"):
+        batches.replace(smaller)
+    assert of(store).ledger().seen[f"{PREFIX}a"].is_taken
+
+
+def test_a_batch_that_others_follow_keeps_a_file_so_that_its_quarantine_is_not_passed_over() -> None:
+    batches = of(MemoryStore())
+    first = replace(batch(1, "a"), record_count=1)
+    batches.plan(first)
+    batches.plan(batch(2, "b"))
+    with pytest.raises(Broken, match=r"batch 1 was to be planned anew with 0 of its 1 file\(s\)"):
+        batches.replace(isolated(first, "a"))
+    assert batches.batch(1) == first

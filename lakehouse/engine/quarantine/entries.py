@@ -2,14 +2,18 @@
 
 **Safety properties**
 - A batch's quarantine is one commit under the batch's number, so that a repeat adds nothing.
+- A file that is taken out of its batch later stands there once, as a file, and no line of it does, all by one more commit: its lines would
+  be loaded twice, by themselves and with their file.
 """
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from lakehouse.core.ingest.batches import Batch
 from lakehouse.engine.ingest import commit_rows
 from lakehouse.engine.ingest.parse_lines import quarantined_lines
 from lakehouse.engine.lake import Lake
+from lakehouse.engine.spark import statements
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -22,10 +26,12 @@ def quarantine_key(table_key: str) -> str:
     return f"quarantine/{table_key}"
 
 
-def quarantine_arrived(lake: Lake, table_key: str, number: int) -> bool:
-    """Whether the quarantine of a batch was written."""
+def quarantine_arrived(lake: Lake, table_key: str, batch: Batch) -> bool:
+    """Whether the quarantine of a batch was written, with the files that were taken out of it last."""
     facts = lake.facts(quarantine_key(table_key))
-    return facts is not None and facts.snapshot.transactions.get(_app_id(table_key), 0) >= number
+    known = {} if facts is None else facts.snapshot.transactions
+    isolated = known.get(_isolation(table_key, batch).app_id, 0)
+    return known.get(_app_id(table_key), 0) >= batch.number and isolated >= len(batch.isolated)
 
 
 def quarantine(lake: Lake, spark: "SparkSession", table_key: str, batch: Batch, lines: "DataFrame | None") -> None:
@@ -46,6 +52,20 @@ def quarantine(lake: Lake, spark: "SparkSession", table_key: str, batch: Batch, 
         widen=True,
         transaction=commit_rows.Transaction(app_id=_app_id(table_key), version=batch.number),
     )
+
+
+def quarantine_isolated(lake: Lake, spark: "SparkSession", table_key: str, batch: Batch) -> None:
+    """Writes the files that were taken out of a batch last in the place of their lines; `quarantine` of the batch was called before."""
+    facts = lake.facts(quarantine_key(table_key))
+    assert facts is not None
+    aside = [(_text(f"{batch.prefix}{each.name}"), each.why) for each in batch.quarantined if each.name in batch.isolated[-1]]
+    statement = partial(statements.replace_lines, facts.snapshot.uri, batch=batch.number, source_files=[name for name, _ in aside])
+    source = spark.createDataFrame(aside, "source_file STRING, reason STRING")
+    commit_rows.run_merge(spark, source, facts.snapshot, _isolation(table_key, batch), statement)
+
+
+def _isolation(table_key: str, batch: Batch) -> commit_rows.Transaction:
+    return commit_rows.Transaction(app_id=f"{_app_id(table_key)}/{batch.number}", version=len(batch.isolated))
 
 
 def _text(name: str) -> str:

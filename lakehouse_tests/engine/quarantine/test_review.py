@@ -7,9 +7,10 @@ import pytest
 
 from lakehouse import Landing, Table
 from lakehouse.core.errors import Broken, Refused
-from lakehouse.engine.ingest import commit_rows, review
+from lakehouse.engine.ingest import commit_rows
 from lakehouse.engine.ingest.write import write_table
 from lakehouse.engine.lake import Lake
+from lakehouse.engine.quarantine import review
 from lakehouse_tests.engine.example import event, events, land, rows_of, version_of
 
 if TYPE_CHECKING:

@@ -36,10 +36,10 @@ from lakehouse.core.ingest.undeclared import RESCUED, AddedColumn, columns_in_fo
 from lakehouse.engine.delta_log import TableFacts, history_since
 from lakehouse.engine.ingest import commit_rows
 from lakehouse.engine.ingest.parse_lines import is_of_the_declaration, named_lines, parse_records, table_rows
-from lakehouse.engine.ingest.quarantine import quarantine_key
 from lakehouse.engine.ingest.undeclared_fields import add_columns, missing_columns, without_rescued
 from lakehouse.engine.journal.landed_batches import LandedBatches
 from lakehouse.engine.lake import Lake
+from lakehouse.engine.quarantine.entries import quarantine_key
 from lakehouse.engine.spark import statements
 from lakehouse.engine.spark.frames import table_at, temporary_view
 from lakehouse.engine.spark.session_settings import ANSI, USER_METADATA, session_confs

@@ -1,0 +1,68 @@
+"""Which files of a batch hold rows that cannot be written, and the batch without them.
+
+**Safety properties**
+- A file is set aside only if its rows, alone, were tried and cannot be written.
+- Where everything that is tried fails, nothing is set aside: the declaration or the table is wrong, and not a file.
+- A batch with fewer files names each of its files: those that stay, and the others as set aside for a person.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, replace
+from typing import TypeVar
+
+from lakehouse.core.errors import Broken
+from lakehouse.core.ingest.batches import Batch, LandedFile, SetAside
+
+# So many files, or records of a lone file, are tried one by one before it is said that everything fails.
+PROBES = 8
+
+type_of_item = TypeVar("type_of_item")
+
+
+def any_can_be_written(items: Sequence[type_of_item], why_not: Callable[[Sequence[type_of_item]], str | None]) -> bool:
+    """Whether any of a few items, evenly taken from all, can be written alone; `why_not` tries some and gives the problem."""
+    step = max(1, -(-len(items) // PROBES))
+    return any(why_not([item]) is None for item in items[::step])
+
+
+def failing_files(files: Sequence[LandedFile], why_not: Callable[[Sequence[LandedFile]], str | None]) -> dict[LandedFile, str]:
+    """The files that cannot be written, each alone, with the problem; found in halves, so that each takes tries like log2 of all."""
+    found: dict[LandedFile, str] = {}
+    groups = [files]
+    while groups:
+        group = groups.pop()
+        if (problem := why_not(group)) is None:
+            continue
+        half = len(group) // 2
+        if half:
+            groups += [group[half:], group[:half]]
+        else:
+            found[group[0]] = problem
+    return found
+
+
+def without_failing(batch: Batch, failing: Mapping[LandedFile, str], *, failing_records: int, is_overwrite: bool) -> Batch:
+    """The batch without files, which have `failing_records` of its staged records; they are set aside, each with its problem.
+
+    An `Overwrite` that has no file left lets go of those that it had replaced: they have their turn then.
+
+    Raises:
+        Broken: a file is not of the batch, or more records fail than it has.
+    """
+    files = tuple(file for file in batch.files if file not in failing)
+    if not failing or len(files) + len(failing) != len(batch.files) or not 0 <= failing_records <= (batch.record_count or 0):
+        raise Broken(
+            f"batch {batch.number}: {len(failing)} file(s) with {failing_records} record(s) were to be taken out of its {len(batch.files)} "
+            f"file(s) with {batch.record_count}; nothing was set aside"
+        )
+    before = batch.set_aside if files or not is_overwrite else batch.quarantined
+    aside = [
+        SetAside(**asdict(file), why=f"its rows cannot be written: {problem}", is_quarantined=True) for file, problem in failing.items()
+    ]
+    return replace(
+        batch,
+        files=files,
+        set_aside=(*before, *aside),
+        record_count=(batch.record_count or 0) - failing_records,
+        isolated=(*batch.isolated, tuple(file.name for file in failing)),
+    )

@@ -1,0 +1,147 @@
+"""The files of a batch whose rows cannot be written, set aside so that the others go on.
+
+A write may fail for the sake of one row, though every record was parsed: an expression of the declaration raises, a constraint or an
+invariant of the table is violated. Then:
+
+1. The rows are tried again, as one, in an empty folder: a copy of the table that shares its files, or no table where there is none.
+2. The files are tried in halves (`core.ingest.isolation`), until each that fails stands alone.
+3. What the failed write remembers of deletions is removed. The batch's manifest is written anew: those files are set aside, each with its
+   problem, and the others stay.
+4. The load does the batch again, as if it had been killed. First its quarantine gets the files in the place of their lines.
+
+**Safety properties**
+- Only an error that is about values sets files aside, only if it comes again, and only while the table does not have the batch.
+- What is tried goes to the folder, which is deleted. Neither the table nor its quarantine changes before the manifest does.
+- A run that dies before step 3 leaves the batch as it was, and after it the smaller batch, which is done again.
+"""
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import TYPE_CHECKING
+
+from lakehouse.core.declaration.table import Overwrite, Table
+from lakehouse.core.errors import Broken
+from lakehouse.core.ingest.batches import Batch, LandedFile, ingest_app_id
+from lakehouse.core.ingest.isolation import PROBES, any_can_be_written, failing_files, without_failing
+from lakehouse.engine.changes.deleted_keys import forget_batch
+from lakehouse.engine.ingest import commit_rows
+from lakehouse.engine.ingest.parse_lines import OWN, staged_lines
+from lakehouse.engine.ingest.staging import staged_records, trial_folder
+from lakehouse.engine.ingest.table_properties import declared_properties
+from lakehouse.engine.journal.landed_batches import LandedBatches
+from lakehouse.engine.lake import Lake
+from lakehouse.engine.spark import statements
+from lakehouse.engine.spark.sessions import causes_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+# Errors about values: data exceptions, violated constraints, Python functions and other routines, `raise_error`, text that is too long.
+# Source: Spark 4.2.0, error-conditions.json and error-classes.json; Delta Lake 4.4.0, delta-error-classes.json
+_OF_VALUES = ("22", "23", "38", "39", "P0", "54006")
+_STATE = re.compile(r"SQLSTATE: (\w{5})")
+_WRAPPED = ("", "TASK_WRITE_FAILED")
+_SHOWN = 300
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rows:
+    """How the rows of a batch are made: `of` gives those of a batch with some of its files, with the columns of the table."""
+
+    batch: Batch
+    of: "Callable[[Batch], DataFrame]"
+
+
+def isolate(lake: Lake, spark: "SparkSession", table: Table, batches: LandedBatches, rows: Rows, error: Exception) -> Batch:
+    """The batch without the files that made its write fail with `error`, its manifest written; the caller holds the table's guard.
+
+    Raises:
+        Exception: `error` itself, if it is not about values.
+        Broken: every file fails, or none does by itself.
+    """
+    batch, facts, problem = rows.batch, lake.facts(table.key), row_problem(error)
+    if problem is None or (facts is not None and facts.snapshot.transactions.get(ingest_app_id(table.key), 0) >= batch.number):
+        raise error
+    folder = trial_folder(table.key)
+    uri = f"{lake.settings.spark_root}/{folder}"
+
+    @cache
+    def tried(files: tuple[LandedFile, ...]) -> str | None:
+        return _why_not(rows.of(_part_of(batch, files)), table, uri)
+
+    def why_not(files: Sequence[LandedFile]) -> str | None:
+        return tried(tuple(files))
+
+    try:
+        if facts is not None:
+            spark.sql(statements.clone(uri, facts.snapshot.uri))
+        failing: dict[LandedFile, str] = {}
+        if why_not(batch.files) is not None:
+            if not (any_can_be_written(batch.files, why_not) if len(batch.files) > 1 else _holds_a_good_row(rows, table, uri)):
+                raise _stop(table, batch, "nor can any part of it that was tried", problem) from error
+            failing = failing_files(batch.files, why_not)
+    finally:
+        lake.store.delete([file.name for file in lake.store.list(folder)])
+    if not failing:
+        raise _stop(table, batch, "though each of its files can by itself", problem) from error
+    staged = staged_records(lake.settings.spark_root, table.key, _part_of(batch, [*failing]))
+    smaller = without_failing(
+        batch, failing, failing_records=staged_lines(spark, staged).count(), is_overwrite=isinstance(table.write, Overwrite)
+    )
+    forget_batch(lake.store, table.key, batch.number)
+    batches.replace(smaller)
+    return smaller
+
+
+def row_problem(error: BaseException) -> str | None:
+    """What a failed write says of a row's values; `None` if it failed for another reason."""
+    from pyspark.errors import PySparkException
+
+    if not isinstance(error, PySparkException):
+        return None
+    trace = f"{getattr(error, '_stacktrace', '')}{getattr(error, '_stackTrace', '')}"  # over Connect, and of a driver in this process
+    states = {error.getSqlState() or "", *_STATE.findall(f"{error}{trace}")}
+    if not any(state.startswith(_OF_VALUES) for state in states):
+        return None
+    texts = [text for text, condition in causes_of(error) if condition not in _WRAPPED] or [str(error)]
+    said = texts[-1].partition("\n\nJVM stacktrace:")[0]
+    if "Traceback (most recent call last)" in said:  # of a Python function; its last line names the error
+        said = [line for line in said.splitlines() if line.strip() and "SQLSTATE" not in line][-1]
+    return " ".join(_STATE.sub("", said).split())[:_SHOWN]
+
+
+def _part_of(batch: Batch, files: Sequence[LandedFile]) -> Batch:
+    """The batch as if it had these files alone."""
+    return replace(batch, files=tuple(files), isolated=((),))
+
+
+def _why_not(rows: "DataFrame", table: Table, uri: str) -> str | None:
+    partition_by, properties = commit_rows.partition_columns(table), declared_properties(table)
+    try:
+        commit_rows.write_frame(rows, uri, mode="append", partition_by=partition_by, properties=properties)
+    except Exception as error:
+        if (problem := row_problem(error)) is None:
+            raise
+        return problem
+    return None
+
+
+def _holds_a_good_row(rows: Rows, table: Table, uri: str) -> bool:
+    """Whether some of a lone file's records can be written, so that the others fail for what is in them."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    lines = rows.of(rows.batch).select(OWN[1]).orderBy(F.xxhash64(OWN[1]))
+
+    def why_not(numbers: Sequence[int]) -> str | None:
+        return _why_not(rows.of(rows.batch).where(F.col(OWN[1]).isin(*numbers)), table, uri)
+
+    return any_can_be_written([number for (number,) in lines.limit(PROBES).collect()], why_not)
+
+
+def _stop(table: Table, batch: Batch, found: str, problem: str) -> Broken:
+    return Broken(
+        f"load of {table.key}: batch {batch.number} of {len(batch.files)} file(s) cannot be written, {found}: {problem}. Nothing was set "
+        "aside; accepted: a declaration, or constraints of the table, by which its rows can be written; the batch is then done again"
+    )

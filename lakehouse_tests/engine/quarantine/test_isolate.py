@@ -1,0 +1,188 @@
+"""Files whose rows cannot be written are set aside alone, and each row of the others is there once."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from pyspark.errors.exceptions.connect import AnalysisException, PythonException, SparkException, UnknownException
+
+from lakehouse import Append, Landing, Overwrite, Table
+from lakehouse.core.errors import Broken
+from lakehouse.core.ingest.batches import Batch, LandedFile, ingest_app_id
+from lakehouse.core.reasons import Reason
+from lakehouse.engine.ingest import load
+from lakehouse.engine.ingest.retire import plan_landed
+from lakehouse.engine.ingest.write import write_table
+from lakehouse.engine.journal.landed_batches import LandedBatches
+from lakehouse.engine.lake import Lake, open_lake
+from lakehouse.engine.quarantine import isolate, review
+from lakehouse_tests.conftest import own_settings
+from lakehouse_tests.engine.example import land, rows_of, version_of
+from lakehouse_tests.log_builder import LogBuilder
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+SOURCE = Landing(
+    prefix="landing/parts/", format="json", schema="id BIGINT, size INT", new_columns="refuse", after_load="delete", keep_days=0
+)
+PARTS = Table(key="bronze/parts", source=SOURCE, write=Append())
+HALVED = {"half": "IF(size % 2 = 1, raise_error('an odd size'), size / 2)"}
+QUARANTINE = "quarantine/bronze/parts"
+
+
+class Killed(BaseException):
+    """The end of a process."""
+
+
+def part(id_: int, size: int) -> dict[str, int]:
+    return {"id": id_, "size": size}
+
+
+def put(lake: Lake, name: str, *lines: object) -> None:
+    land(lake, name, lines, prefix=SOURCE.prefix)
+
+
+def quarantined(spark: "SparkSession", lake: Lake) -> list[tuple[Any, ...]]:
+    return [(name.rpartition("/")[2], line) for name, line in rows_of(spark, lake, QUARANTINE, "source_file", "line")]
+
+
+def test_a_file_with_a_row_that_cannot_be_written_stands_alone_through_kills_and_is_loaded_once_after_a_retry(
+    lake: Lake, spark: "SparkSession"
+) -> None:
+    halved = replace(PARTS, source=replace(SOURCE, derived=HALVED))
+    put(lake, "a.json", part(1, 2), "nope")
+    put(lake, "b.json", part(2, 2), "nope", part(3, 3))
+    put(lake, "c.json", part(4, 4))
+    for owner, step, when in [
+        (LandedBatches, "replace", "before"),
+        (LandedBatches, "replace", "after"),
+        (load, "quarantine_isolated", "after"),
+    ]:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(owner, step, _dying(getattr(owner, step), when))
+            with pytest.raises(Killed):
+                write_table(lake, spark, halved)
+        assert plan_landed(lake, halved).files == ()
+    put(lake, "d.json", part(5, 6))
+    outcome = write_table(lake, spark, halved)
+    assert (outcome.rows_written, rows_of(spark, lake, PARTS.key, "id", "half")) == (3, [(1, 1.0), (4, 2.0), (5, 3.0)])
+    assert quarantined(spark, lake) == [("a.json", 2), ("b.json", None)]
+    [why] = [entry["reason"] for entry in review.show(lake, spark, halved, [f"{SOURCE.prefix}b.json"], limit=9)["entries"]]
+    assert why == "its rows cannot be written: [USER_RAISED_EXCEPTION] an odd size"
+    assert [file.name for file in lake.store.list(SOURCE.prefix)] == [f"{SOURCE.prefix}{name}.json" for name in "ab"]
+    assert lake.store.list("_lakehouse/staged") == []
+
+    mended = replace(halved, source=replace(SOURCE, derived={"half": "size / 2"}))
+    assert review.retry(lake, spark, mended, [], dry_run=False).files == 1
+    write_table(lake, spark, mended)
+    assert rows_of(spark, lake, PARTS.key, "id") == [(1,), (2,), (3,), (4,), (5,)]
+    assert quarantined(spark, lake) == [("a.json", 2), ("b.json", 2)]
+    assert write_table(lake, spark, mended).reason is Reason.NOTHING_LANDED
+
+
+def test_a_constraint_of_the_table_sets_files_aside_and_none_where_every_file_or_row_fails(lake: Lake, spark: "SparkSession") -> None:
+    put(lake, "1.json", part(1, 2))
+    write_table(lake, spark, PARTS)
+    table = f"delta.`{lake.settings.table_uri(PARTS.key)}`"
+    spark.sql(f"ALTER TABLE {table} ADD CONSTRAINT small CHECK (size < 9)")
+    put(lake, "2.json", part(2, 9), part(3, 3))  # alone in its batch, and one of its records can be written
+    alone = write_table(lake, spark, PARTS)
+    assert (alone.rows_written, [aside.name for aside in alone.set_aside]) == (0, ["2.json"])
+    assert "CHECK constraint small (size < 9) violated by row with values: - size : 9" in alone.set_aside[0].why
+    put(lake, "3.json", part(4, 10))
+    put(lake, "4.json", part(5, 10))
+    before = LandedBatches(lake.store, PARTS.key, prefix=SOURCE.prefix).ledger()
+    with pytest.raises(Broken, match=r"batch 3 of 2 file\(s\) cannot be written, nor can any part of it that was tried: .*CHECK"):
+        write_table(lake, spark, PARTS)
+    after = LandedBatches(lake.store, PARTS.key, prefix=SOURCE.prefix).ledger()
+    assert (before.seen.keys() - after.seen.keys(), after.newest and after.newest.set_aside, version_of(lake, PARTS.key)) == (set(), (), 1)
+    assert quarantined(spark, lake) == [("2.json", None)]
+    spark.sql(f"ALTER TABLE {table} DROP CONSTRAINT small")
+    assert review.retry(lake, spark, PARTS, [], dry_run=False).files == 1
+    write_table(lake, spark, PARTS)
+    assert rows_of(spark, lake, PARTS.key, "id") == [(1,), (2,), (3,), (4,), (5,)]
+    assert quarantined(spark, lake) == []
+
+
+def test_an_overwrite_keeps_its_rows_where_those_of_the_newest_file_cannot_be_written(lake: Lake, spark: "SparkSession") -> None:
+    whole = replace(PARTS, write=Overwrite(), source=replace(SOURCE, derived=HALVED))
+    put(lake, "1.json", part(1, 2))
+    put(lake, "2.json", part(2, 2), part(3, 3), "nope")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(LandedBatches, "replace", _dying(LandedBatches.replace, "after"))
+        with pytest.raises(Killed):
+            write_table(lake, spark, whole)
+    outcome = write_table(lake, spark, whole)
+    assert (rows_of(spark, lake, PARTS.key, "id"), [aside.name for aside in outcome.set_aside]) == ([(1,)], ["2.json"])
+    put(lake, "3.json", part(4, 4))
+    write_table(lake, spark, whole)
+    assert (rows_of(spark, lake, PARTS.key, "id"), quarantined(spark, lake)) == ([(4,)], [("2.json", None)])
+
+
+WRAPPED = "org.apache.spark.SparkException\nCaused by: org.NumberError: [CAST_INVALID_INPUT] The value 'x'. SQLSTATE: 22018\n\tat Cast"
+
+
+@pytest.mark.parametrize(
+    ("error", "problem"),
+    [
+        (
+            UnknownException("CHECK constraint small\n - n : 9", errorClass="DELTA_VIOLATE_CONSTRAINT_WITH_VALUES", sql_state="23001"),
+            "CHECK",
+        ),
+        (SparkException("Task failed", errorClass="TASK_WRITE_FAILED", server_stacktrace=WRAPPED), "[CAST_INVALID_INPUT] The value 'x'"),
+        (
+            PythonException("\n[PYTHON_EXCEPTION] Traceback (most recent call last):\nZeroDivisionError: x\n SQLSTATE: 38000"),
+            "ZeroDivision",
+        ),
+        (UnknownException("", errorClass="DELTA_CONCURRENT_APPEND.WITHOUT_HINT", sql_state="2D521"), None),
+        (SparkException("[FAILED_READ_FILE.FILE_NOT_EXIST] x SQLSTATE: KD001", errorClass="FAILED_READ_FILE.FILE_NOT_EXIST"), None),
+        (AnalysisException("nope", errorClass="UNRESOLVED_ROUTINE", sql_state="42883"), None),
+        (SparkException("java.lang.OutOfMemoryError"), None),
+        (OSError("22"), None),
+        (Broken("SQLSTATE: 22000"), None),
+    ],
+)
+def test_only_what_is_about_values_sets_files_aside(error: Exception, problem: str | None) -> None:
+    found = isolate.row_problem(error)
+    assert found is problem if problem is None else (found or "").startswith(problem)
+
+
+VIOLATED = UnknownException("CHECK constraint", errorClass="DELTA_VIOLATE_CONSTRAINT_WITH_VALUES", sql_state="23001")
+
+
+def planned(lake: Lake) -> tuple[LandedBatches, isolate.Rows]:
+    """A batch with its manifest, and how its rows are made: not at all."""
+    batch = Batch(number=1, files=(LandedFile(name="a", size_bytes=1, modified_ms=1),), prefix=SOURCE.prefix, part_count=1, record_count=1)
+    batches = LandedBatches(lake.store, PARTS.key, prefix=SOURCE.prefix)
+    batches.plan(batch)
+    return batches, isolate.Rows(batch=batch, of=lambda part: part)  # type: ignore[arg-type,return-value]
+
+
+def test_a_batch_that_is_in_the_table_loses_no_file_whatever_its_write_says(tmp_path: Path) -> None:
+    lake = open_lake(own_settings(tmp_path))
+    batches, rows = planned(lake)
+    LogBuilder(lake.store, PARTS.key).create().append([("x", 1, 1)], transaction=(ingest_app_id(PARTS.key), 1))
+    with pytest.raises(UnknownException, match="CHECK constraint"):
+        isolate.isolate(lake, None, PARTS, batches, rows, VIOLATED)  # type: ignore[arg-type]
+    assert batches.batch(1) == rows.batch
+
+
+def test_an_error_that_does_not_come_again_sets_nothing_aside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lake = open_lake(own_settings(tmp_path))
+    batches, rows = planned(lake)
+    monkeypatch.setattr(isolate, "_why_not", lambda *_: None)
+    with pytest.raises(Broken, match=r"batch 1 of 1 file\(s\) cannot be written, though each of its files can by itself: CHECK constraint"):
+        isolate.isolate(lake, None, PARTS, batches, rows, VIOLATED)  # type: ignore[arg-type]
+    assert batches.batch(1) == rows.batch
+
+
+def _dying(step: Callable[..., Any], when: str) -> Callable[..., Any]:
+    def run(*arguments: Any, **options: Any) -> Any:
+        if when == "after":
+            step(*arguments, **options)
+        raise Killed
+
+    return run
