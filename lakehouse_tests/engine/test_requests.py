@@ -17,6 +17,7 @@ from lakehouse.engine.lake import open_lake
 from lakehouse.engine.landing import queue
 from lakehouse.engine.landing.discovery import Discovery
 from lakehouse_tests.conftest import own_settings
+from lakehouse_tests.engine.landing.test_discovery import asked_of
 from lakehouse_tests.log_builder import LogBuilder
 
 
@@ -45,12 +46,11 @@ def test_a_look_at_the_landing_area_lists_it_and_with_a_queue_asks_that_alone(
         ledger = Ledger(newest=None, seen={each.name: KnownFile(size_bytes=2) for each in lake.store.list("landing/orders")})
         for now in (0, 30):
             lake.store.requests.clear()
-            for inbox in discovery._inboxes.values():
-                inbox.queue.requests.clear()
+            queued = asked_of(discovery)
             discovery.receive()
             found = discovery.look(table, ledger, None, anew=False, now=now)
             assert choose_batch(found, ledger, source, Append(), unfinished=None).batch is None
             discovery.settle()
-            asked.append(dict(sum((inbox.queue.requests for inbox in discovery._inboxes.values()), lake.store.requests)))
+            asked.append({**lake.store.requests, **queued})
     assert asked[:2] == [{"ListObjectsV2": 3}] * 2
     assert asked[2:] == [{"ListObjectsV2": 3, "ReceiveMessage": 1}, {"ReceiveMessage": 1}]

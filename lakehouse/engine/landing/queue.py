@@ -5,7 +5,6 @@ the first request.
 """
 
 import os
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -17,8 +16,9 @@ from lakehouse.core.settings import s3_region
 
 # Source: AWS, ReceiveMessage and DeleteMessageBatch: "Valid values: 1 to 10", "up to 10 messages".
 _AT_ONCE = 10
-# With any wait SQS asks all of its servers, so that no message is overlooked. A tick of a sensor has 60 seconds.
+# With any wait SQS asks all of its servers, so that no message is overlooked. A tick of a sensor has 60 seconds, also where SQS is away.
 _WAIT_SECONDS = 1
+_CLIENT = {"retries": {"mode": "standard", "total_max_attempts": 2}, "connect_timeout": 3, "read_timeout": 5}
 # What 25 requests give, in a second or two. Where more waits, a listing is cheaper than to be told of each file.
 MOST_MESSAGES = 250
 _PASSING = frozenset({"OverLimit", "RequestThrottled", "ThrottlingException", "Throttling", "KmsThrottled"})
@@ -43,7 +43,6 @@ class LandingQueue:
 
     def __init__(self, address: str) -> None:
         self.address = address
-        self.requests = Counter[str]()
 
     def receive(self, *, hidden_seconds: int) -> list[Message]:
         """What waits in the queue, `MOST_MESSAGES` at most; a message that is not deleted comes again after `hidden_seconds`."""
@@ -73,9 +72,7 @@ class LandingQueue:
         from botocore.config import Config
 
         session = boto3.Session(region_name=s3_region(os.environ), profile_name=os.environ.get("AWS_PROFILE") or None)
-        client = session.client("sqs", config=Config(retries={"mode": "standard"}, connect_timeout=5, read_timeout=10))
-        client.meta.events.register("before-call.sqs", self._count)
-        return client
+        return session.client("sqs", config=Config(**_CLIENT))
 
     @cached_property
     def _url(self) -> str:
@@ -83,9 +80,6 @@ class LandingQueue:
             return self.address
         with self._translated("GetQueueUrl"):
             return self._client.get_queue_url(QueueName=self.address)["QueueUrl"]
-
-    def _count(self, model: Any, **_: Any) -> None:
-        self.requests[model.name] += 1
 
     @contextmanager
     def _translated(self, action: str) -> Iterator[None]:

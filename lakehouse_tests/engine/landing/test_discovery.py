@@ -1,6 +1,7 @@
 """Landed files found by the messages of a queue, on a server of S3's and SQS's protocols that sends its own notifications."""
 
 import json
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from random import Random
@@ -128,18 +129,26 @@ def swept(world: World) -> World:
     """After its first look, which lists, and deletes S3's test event."""
     world.tick()
     world.lists()
-    world.discovery._inboxes[world.queue].queue.requests.clear()
     return world
 
 
+def asked_of(discovery: Discovery) -> Counter[str]:
+    """The requests to the queues of `discovery` from now on."""
+    asked = Counter[str]()
+    for inbox in discovery._inboxes.values():
+        inbox.queue._client.meta.events.register("before-call.sqs", lambda model, **_: asked.update([model.name]))
+    return asked
+
+
 def test_a_file_is_found_by_its_message_and_the_prefix_is_not_listed(swept: World) -> None:
+    asked = asked_of(swept.discovery)
     swept.land("d=1/a b+%ü.json")
     assert swept.tick() == ["d=1/a b+%ü.json"]
     assert swept.lists() == LEDGER + 1  # the file's own
     assert swept.tick() == ["d=1/a b+%ü.json"]
     assert swept.lists() == LEDGER
     assert swept.said == f"queue {swept.queue}: 0 messages"
-    assert swept.discovery._inboxes[swept.queue].queue.requests == {"ReceiveMessage": 2 + 1}
+    assert asked == {"ReceiveMessage": 2 + 1}
 
 
 def test_a_message_goes_when_its_batch_has_arrived_and_not_before(swept: World) -> None:
@@ -245,11 +254,20 @@ def test_a_queue_with_very_many_messages_is_read_beside_a_listing(swept: World, 
     assert swept.left() == 0
 
 
-def test_where_the_queue_does_not_answer_the_prefix_is_listed(swept: World) -> None:
+def test_where_there_is_no_such_queue_the_prefix_is_listed(swept: World) -> None:
     swept.sqs.delete_queue(QueueUrl=swept.url)
     swept.land("1.json")
     assert swept.tick() == ["1.json"]
     assert "ReceiveMessage: SQS answers" in swept.said and swept.said.endswith("; the prefix is listed instead")
+
+
+def test_while_sqs_is_away_the_prefix_is_listed_by_each_look(swept: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_ENDPOINT_URL_SQS", "http://127.0.0.1:1")
+    swept.begin_anew()
+    for name in ("1.json", "2.json"):
+        swept.land(name)
+        assert name in swept.tick()
+        assert swept.said == f"queue {swept.queue}: GetQueueUrl: EndpointConnectionError; the prefix is listed instead"
 
 
 def test_a_hint_waits_while_the_store_does_not_answer(swept: World, monkeypatch: pytest.MonkeyPatch) -> None:
