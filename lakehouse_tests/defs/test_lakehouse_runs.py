@@ -2,7 +2,7 @@
 
 import json
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import dagster as dg
 import pytest
@@ -12,11 +12,13 @@ from lakehouse.core.declaration.table import Table
 from lakehouse.defs.compaction import compaction_asset, compaction_sensor
 from lakehouse.defs.dagster_records import newest_facts
 from lakehouse.defs.health import health_check
-from lakehouse.defs.keys import compaction_key, table_key
+from lakehouse.defs.keys import compaction_key, handed_over_tag, table_key
 from lakehouse.defs.landing import landing_sensor
 from lakehouse.defs.resources import spark_resource
 from lakehouse.defs.table_assets import table_asset
+from lakehouse.engine.journal.landed_batches import landed_files
 from lakehouse.engine.lake import Lake
+from lakehouse.engine.landing.handed_over import hand_over
 from lakehouse.runtime.server import TOKEN_VARIABLE
 from lakehouse_tests.defs.example import TABLES, latest_orders, orders, totals
 
@@ -36,9 +38,12 @@ class Runs:
         lines = "".join(json.dumps({"id": each, "amount": len(each)}) + "\n" for each in ids)
         self.lake.store.put(f"landing/orders/{name}", lines.encode())
 
-    def of(self, *keys: dg.AssetKey) -> dg.ExecuteInProcessResult:
+    def of(self, *keys: dg.AssetKey, tags: Mapping[str, str] | None = None) -> dg.ExecuteInProcessResult:
         """One run of these assets, with the checks that come with them."""
-        return dg.materialize(self.assets, selection=list(keys), resources=self.resources, instance=self.instance)
+        return dg.materialize(self.assets, selection=list(keys), resources=self.resources, instance=self.instance, tags=tags)
+
+    def warnings(self, run: dg.ExecuteInProcessResult) -> str:
+        return "\n".join(entry.user_message for entry in self.instance.all_logs(run.run_id) if entry.level == logging.WARNING)
 
     def definitions(self) -> dg.Definitions:
         return dg.Definitions(assets=self.assets, resources=self.resources)
@@ -77,9 +82,12 @@ def test_a_table_without_any_landed_file_records_nothing_and_fails_nothing(runs:
 
 def test_files_that_are_not_read_are_named_in_the_log_also_where_there_is_no_table_yet(runs: Runs) -> None:
     runs.lake.store.put("landing/orders/readme.txt", b"x")
-    run_id = runs.of(table_key(orders)).run_id
-    warnings = [entry.user_message for entry in runs.instance.all_logs(run_id) if entry.level == logging.WARNING]
-    assert any("readme.txt (1 bytes): its name ends in none of" in warning for warning in warnings)
+    runs.lake.store.put("landing/orders/handed over.txt", b"x")
+    assert orders.source is not None
+    hand_over(runs.lake.store, orders.key, orders.source, landed_files(runs.lake.store, orders.source)[:1])
+    told = runs.warnings(runs.of(table_key(orders), tags={handed_over_tag(orders): "1"}))
+    assert "handed over.txt (1 bytes): its name ends in none of" in told and "readme.txt" not in told
+    assert "readme.txt (1 bytes): its name ends in none of" in runs.warnings(runs.of(table_key(orders)))
 
 
 def test_landed_files_become_rows_and_checked_events(runs: Runs) -> None:
