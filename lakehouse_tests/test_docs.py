@@ -1,6 +1,7 @@
 """The documents keep up with the code: what a person can set or be told stands in them."""
 
 import importlib
+import json
 import re
 from collections.abc import Sequence
 from dataclasses import Field, fields
@@ -110,6 +111,14 @@ def test_the_tables_of_change_data_are_tables(tmp_path: Path, monkeypatch: pytes
     (tmp_path / "from_cdc.py").write_text(re.findall(r"```python\n(.*?)```", (DOCS / "cdc.md").read_text(), flags=re.DOTALL)[0])
     monkeypatch.syspath_prepend(tmp_path)
     assert list(find_tables([importlib.import_module("from_cdc")])) == ["bronze/customers", "bronze/orders"]
+
+
+def test_the_queue_of_the_page_is_one_that_s3_may_send_to() -> None:
+    text = (DOCS / "landing-queue.md").read_text()
+    notification, queue = map(json.loads, re.findall(r"```json\n(.*?)```", text, flags=re.DOTALL))
+    [allowed], [told] = json.loads(queue["Policy"])["Statement"], notification["QueueConfigurations"]
+    assert (allowed["Action"], allowed["Resource"], told["Events"]) == ("sqs:SendMessage", told["QueueArn"], ["s3:ObjectCreated:*"])
+    assert re.search(r"^source = (Landing\(.*\))$", text, flags=re.MULTILINE)
 
 
 def test_the_guide_s_tables_are_tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -34,7 +34,7 @@ _ADDRESSES = {
     "LAKEHOUSE_ROOT": _S3_KEYS,
     "LAKEHOUSE_HOME": _S3_KEYS,
     "LAKEHOUSE_SPARK": "a token belongs into SPARK_CONNECT_AUTHENTICATE_TOKEN",
-    **dict.fromkeys(S3_ENDPOINTS, _S3_KEYS),
+    **dict.fromkeys((*S3_ENDPOINTS, "AWS_ENDPOINT_URL_SQS"), _S3_KEYS),
 }
 _MEMORY = re.compile(r"[1-9][0-9]{0,8}[mg]")
 _WHOLE = re.compile(r"[0-9]{1,9}")

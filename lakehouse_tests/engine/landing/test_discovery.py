@@ -1,6 +1,7 @@
 """Landed files found by the messages of a queue, on a server of S3's and SQS's protocols that sends its own notifications."""
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -10,9 +11,9 @@ import pytest
 
 from lakehouse import Append, Landing, Table
 from lakehouse.core.errors import Transient
-from lakehouse.core.ingest.batches import Batch, LandedFile
+from lakehouse.core.ingest.batches import Batch, LandedFile, choose_batch
 from lakehouse.engine.journal.landed_batches import LandedBatches, landed_files
-from lakehouse.engine.lake import open_lake
+from lakehouse.engine.lake import Lake, open_lake
 from lakehouse.engine.landing import queue as sqs
 from lakehouse.engine.landing.discovery import SWEEP_SECONDS, Discovery
 from lakehouse.engine.store import S3Store, StoredFile
@@ -24,15 +25,14 @@ SCHEMA = "id STRING"
 class World:
     """A lake in a bucket that tells a queue of what lands, and one table of it; `tick` is one look of the sensor."""
 
-    def __init__(self, bucket: str, home: Path, *more: Table) -> None:
-        self.bucket, self.sqs = bucket, boto3.client("sqs")
-        self.queue = f"queue-of-{bucket}"
+    def __init__(self, lake: Lake) -> None:
+        self.lake, self.sqs = lake, boto3.client("sqs")
+        bucket, self.queue = lake.store.bucket, f"queue-of-{lake.store.bucket}"
         self.url = self.sqs.create_queue(QueueName=self.queue)["QueueUrl"]
         arn = self.sqs.get_queue_attributes(QueueUrl=self.url, AttributeNames=["QueueArn"])["Attributes"]["QueueArn"]
-        prefix = {"Key": {"FilterRules": [{"Name": "prefix", "Value": "some/lake/landing/"}]}}
+        prefix = {"Key": {"FilterRules": [{"Name": "prefix", "Value": f"{lake.store.prefix}landing/"}]}}
         told = {"QueueConfigurations": [{"QueueArn": arn, "Events": ["s3:ObjectCreated:*"], "Filter": prefix}]}
         boto3.client("s3").put_bucket_notification_configuration(Bucket=bucket, NotificationConfiguration=told)
-        self.lake = open_lake(own_settings(home, LAKEHOUSE_ROOT=f"s3://{bucket}/some/lake"))
         self.source = Landing(prefix="landing/orders/", format="json", schema=SCHEMA, queue=self.queue)
         self.table = Table(key="bronze/orders", source=self.source, write=Append())
         self.now, self.arrived = 0.0, 0
@@ -50,7 +50,7 @@ class World:
         self.sqs.send_message(QueueUrl=self.url, MessageBody=body)
 
     def say_landed(self, key: str) -> None:
-        where = {"bucket": {"name": self.bucket}, "object": {"key": key}}
+        where = {"bucket": {"name": self.lake.store.bucket}, "object": {"key": key}}
         self.say(json.dumps({"Records": [{"eventSource": "aws:s3", "eventName": "ObjectCreated:Put", "s3": where}]}))
 
     def lose_messages(self) -> None:
@@ -62,6 +62,20 @@ class World:
         """What was received and not deleted is there again, as after its time."""
         for message, _ in list(self.discovery._inboxes[self.queue].messages.values()):
             self.sqs.change_message_visibility(QueueUrl=self.url, ReceiptHandle=message.receipt, VisibilityTimeout=0)
+
+    def suffer(self, random: Random, landed: Sequence[str]) -> None:
+        """Messages are lost, told again or false, or the process ends; or nothing happens."""
+        match random.randrange(6):
+            case 0:
+                self.lose_messages()
+            case 1:
+                self.say_landed(f"{self.lake.store.prefix}landing/orders/{random.choice([*landed, 'never.json'])}")
+            case 2:
+                self.show_hidden()
+            case 3:
+                self.begin_anew()
+            case _:
+                pass
 
     def left(self) -> int:
         """The messages that are in the queue, hidden ones, too."""
@@ -76,6 +90,9 @@ class World:
         unfinished = newest if newest is not None and newest.number > self.arrived else None
         self.discovery.receive()
         found = self.discovery.look(self.table, ledger, unfinished, anew=anew, now=self.now)
+        self.is_handed_over = self.discovery.hand_over(
+            self.table, choose_batch(found, ledger, self.source, Append(), unfinished=unfinished)
+        )
         [self.said] = self.discovery.settle()
         return sorted(file.name for file in found)
 
@@ -103,7 +120,7 @@ LEDGER = 1
 @pytest.fixture
 def world(bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
     monkeypatch.setattr(sqs, "_WAIT_SECONDS", 0)  # nobody sends while a test waits
-    return World(bucket, tmp_path)
+    return World(open_lake(own_settings(tmp_path, LAKEHOUSE_ROOT=f"s3://{bucket}/some/lake")))
 
 
 @pytest.fixture
@@ -200,7 +217,7 @@ def test_a_file_that_is_gone_or_changed_before_it_is_loaded_is_looked_for_again(
 
 def test_a_message_that_nobody_can_read_is_named_once_and_stays(swept: World) -> None:
     swept.say("nope")
-    swept.say(json.dumps({"Service": "Amazon S3", "Event": "s3:TestEvent", "Bucket": swept.bucket}))
+    swept.say(json.dumps({"Service": "Amazon S3", "Event": "s3:TestEvent", "Bucket": swept.lake.store.bucket}))
     assert swept.tick() == [] and swept.left() == 1
     assert f"queue {swept.queue}: 2 messages, of which 1 are none of S3's and stay in the queue, first " in swept.said
     swept.tick()
@@ -269,17 +286,7 @@ def test_whatever_becomes_of_messages_and_processes_every_file_is_in_one_batch(s
     for step in range(15):
         swept.land(*(names := [f"{random.randrange(1_000):03}-{step}-{each}.json" for each in range(random.randrange(4))]))
         landed += names
-        match random.randrange(6):
-            case 0:
-                swept.lose_messages()
-            case 1:
-                swept.say_landed(f"some/lake/landing/orders/{random.choice([*landed, 'never'])}.json".replace(".json.json", ".json"))
-            case 2:
-                swept.show_hidden()
-            case 3:
-                swept.begin_anew()
-            case _:
-                pass
+        swept.suffer(random, landed)
         found = swept.tick(anew=random.random() < 0.5)
         if found and random.random() < 0.7:
             swept.plan(*found[: random.randrange(1, 4)])

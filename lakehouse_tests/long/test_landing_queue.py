@@ -1,0 +1,44 @@
+"""Files are told of by a queue and loaded by Spark, against two servers of S3's and SQS's protocols that have no code in common."""
+
+import json
+from collections.abc import Iterator
+from random import Random
+
+import pytest
+
+from lakehouse.core.settings import Settings
+from lakehouse.engine.ingest.write import write_table
+from lakehouse.engine.lake import open_lake
+from lakehouse.engine.landing import queue
+from lakehouse.engine.landing.discovery import SWEEP_SECONDS
+from lakehouse.engine.spark.sessions import connect
+from lakehouse_tests.engine.example import rows_of
+from lakehouse_tests.engine.landing.test_discovery import World
+from lakehouse_tests.s3_servers import lake_on_s3
+
+
+@pytest.fixture(scope="module", params=["moto", "ministack"])
+def on_s3(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Settings]:
+    """Settings of a lake in a bucket of a server that runs as a process of its own."""
+    with lake_on_s3(request.param, tmp_path_factory.mktemp(request.param)) as settings:
+        yield settings
+
+
+def test_every_row_is_there_once_whatever_becomes_of_messages_and_processes(on_s3: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(queue, "_WAIT_SECONDS", 0)
+    world, spark, random = World(open_lake(on_s3)), connect(on_s3), Random(5)
+    landed, handed = list[str](), 0
+    for step in range(16):
+        for each in range(random.randrange(4)):
+            landed.append(f"d={step}/{random.randrange(1_000):03} +%ü-{each}.json")
+            world.land(landed[-1], body=json.dumps({"id": landed[-1]}).encode())
+        world.suffer(random, landed)
+        if world.tick(anew=True) and random.random() < 0.7:
+            handed += world.is_handed_over
+            write_table(world.lake, spark, world.table, is_handed_over=world.is_handed_over)
+            facts = world.lake.facts(world.table.key)
+            world.arrived = 0 if facts is None else max(facts.snapshot.transactions.values())
+    world.tick(seconds=SWEEP_SECONDS, anew=True)
+    write_table(world.lake, spark, world.table, is_handed_over=world.is_handed_over)
+    assert rows_of(spark, world.lake, world.table.key, "id") == [(name,) for name in sorted(landed)]
+    assert handed > 3
