@@ -359,7 +359,7 @@ def test_every_room_is_in_the_law() -> None:
 
 
 def test_every_safety_rule_names_a_text_that_stands_once_and_tests_that_exist() -> None:
-    """Who changes such a text changes its rule in `benchmarks/mutant_rules.py`, so that the mutants go on breaking it."""
+    """Who changes such a text changes its rule in `benchmarks/mutant_rules/`, so that the mutants go on breaking it."""
     assert list(outdated(SAFETY_RULES)) == []
 
 

@@ -1,0 +1,37 @@
+"""The safety rules that `benchmarks.mutants` breaks: a file, the text in it that makes the rule hold, the text that breaks it, and the tests.
+
+A rule's promise is the name of the first of its tests, unless it has words of its own.
+"""
+
+from benchmarks.mutant_rules import (
+    core,
+    core_ingest,
+    core_inventory,
+    core_vacuum,
+    engine,
+    engine_compaction,
+    engine_facts,
+    engine_ingest,
+    engine_landed,
+    engine_spark,
+    engine_store,
+    engine_vacuum,
+    outer_rooms,
+)
+from benchmarks.mutant_rules.rule import Rule as Rule
+
+RULES: tuple[Rule, ...] = (
+    *core.RULES,
+    *core_ingest.RULES,
+    *core_inventory.RULES,
+    *core_vacuum.RULES,
+    *engine.RULES,
+    *engine_compaction.RULES,
+    *engine_facts.RULES,
+    *engine_ingest.RULES,
+    *engine_landed.RULES,
+    *engine_spark.RULES,
+    *engine_store.RULES,
+    *engine_vacuum.RULES,
+    *outer_rooms.RULES,
+)

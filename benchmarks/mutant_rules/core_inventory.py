@@ -1,0 +1,139 @@
+"""Rules of the core: inventories."""
+
+from benchmarks.mutant_rules.rule import Rule
+
+RULES = (
+    Rule(
+        "lakehouse/core/inventory/table_files.py",
+        '            self.unplaced.add(unquote(path).rpartition("/")[2])\n',
+        "",
+        ("engine/vacuum/test_places.py::test_what_a_clone_reads_stays_however_it_spells_the_path",),
+    ),
+    Rule(
+        "lakehouse/core/inventory/table_files.py",
+        '            self.kept_elsewhere.add(f"{place}/{last}")',
+        "            pass",
+        ("engine/vacuum/test_places.py::test_what_a_table_reads_through_a_link_in_its_own_folder_stays",),
+    ),
+    Rule(
+        "lakehouse/core/inventory/table_files.py",
+        "            self.kept_elsewhere.add(place)\n",
+        "            pass\n",
+        ("engine/vacuum/test_places.py::test_what_an_older_version_of_a_clone_reads_stays_however_it_spells_the_path",),
+    ),
+    Rule(
+        "lakehouse/core/inventory/table_files.py",
+        "else max(before, ms)",
+        "else min(before, ms)",
+        ("core/inventory/test_reconcile.py::test_the_books_of_a_layout",),
+        "of several removals of one file the last one counts",
+    ),
+    Rule(
+        "lakehouse/core/inventory/classify.py",
+        "kept_since_ms if horizon_ms is None else min(kept_since_ms, horizon_ms)",
+        "kept_since_ms if horizon_ms is None else horizon_ms",
+        ("core/vacuum/test_plan.py::test_the_horizon_moves_back_with_the_clock_and_never_on",),
+    ),
+    Rule(
+        "lakehouse/core/inventory/classify.py",
+        "kept_since_ms = 0 if table_files.retention_ms is None else now_ms - table_files.retention_ms",
+        "kept_since_ms = now_ms - (table_files.retention_ms or 0)",
+        ("core/inventory/test_reconcile.py::test_without_a_known_retention_nothing_is_past_it",),
+    ),
+    Rule(
+        "lakehouse/core/inventory/classify.py",
+        "if name in self._lent or",
+        "if",
+        ("core/vacuum/test_plan.py::test_what_another_table_borrows_stays",),
+    ),
+    Rule(
+        "lakehouse/core/inventory/classify.py",
+        "return ms is None or ms >= self.horizon_ms",
+        "return ms is not None and ms >= self.horizon_ms",
+        ("core/inventory/test_reconcile.py::test_every_object_is_told_apart",),
+    ),
+    Rule(
+        "lakehouse/core/inventory/classify.py",
+        "unplaced | table_files.unplaced",
+        "unplaced",
+        ("core/vacuum/test_plan.py::test_what_the_table_itself_may_read_by_another_way_stays",),
+    ),
+    Rule(
+        "lakehouse/core/inventory/classify.py",
+        "        if self._hidden.match(own):\n            return Part.HIDDEN\n",
+        "",
+        ("engine/vacuum/test_faults.py::test_hidden_files_that_delta_would_take_from_an_inventory_stay",),
+    ),
+    Rule(
+        "lakehouse/core/inventory/classify.py",
+        "if own.startswith(_LOG):",
+        "if False:",
+        ("core/inventory/test_reconcile.py::test_every_object_is_told_apart",),
+    ),
+    Rule(
+        "lakehouse/core/inventory/expiry.py",
+        "if kept_ms is None or kept_ms < reports_ms:",
+        "if False:",
+        ("core/inventory/test_checks.py::test_of_our_old_scans_only_what_they_wrote_goes",),
+    ),
+    Rule(
+        "lakehouse/core/inventory/expiry.py",
+        "if began_ms is not None and began_ms < reports_ms:",
+        "if began_ms is not None:",
+        ("core/inventory/test_checks.py::test_of_our_old_scans_only_what_they_wrote_goes",),
+    ),
+    Rule(
+        "lakehouse/core/inventory/expiry.py",
+        '_DATA = re.compile(r"data/[0-9a-f-]{36}\\.parquet")',
+        '_DATA = re.compile(r"data/.*")',
+        ("core/inventory/test_checks.py::test_of_our_old_scans_only_what_they_wrote_goes",),
+    ),
+    Rule(
+        "lakehouse/core/inventory/expiry.py",
+        "and modified_ms < data_ms:",
+        "and modified_ms < reports_ms:",
+        ("core/inventory/test_checks.py::test_of_our_old_scans_only_what_they_wrote_goes",),
+    ),
+    Rule(
+        "lakehouse/core/inventory/expiry.py",
+        'key=lambda name: (not name.endswith("manifest.checksum"), name)',
+        'key=lambda name: (name.endswith("manifest.checksum"), name)',
+        ("core/inventory/test_checks.py::test_a_report_loses_its_checksum_first",),
+    ),
+    Rule(
+        "lakehouse/core/inventory/report_manifest.py",
+        "if said != is_:",
+        "if False:",
+        ("core/inventory/test_reconcile.py::test_a_manifest_that_cannot_be_trusted_is_refused_by_name",),
+    ),
+    Rule(
+        "lakehouse/core/inventory/report_manifest.py",
+        "if found.source_bucket != source_bucket:",
+        "if False:",
+        ("core/inventory/test_reconcile.py::test_a_manifest_that_cannot_be_trusted_is_refused_by_name",),
+    ),
+    Rule(
+        "lakehouse/core/inventory/report_manifest.py",
+        "if created > now_ms + _AHEAD_MS:",
+        "if False:",
+        ("core/inventory/test_reconcile.py::test_a_manifest_that_cannot_be_trusted_is_refused_by_name",),
+    ),
+    Rule(
+        "lakehouse/core/inventory/table_folders.py",
+        "name.partition(_LOG)[0] for name in names if _LOG in name",
+        'name.partition(_LOG)[0] for name in names if name.endswith("0.json")',
+        ("core/inventory/test_reconcile.py::test_every_folder_with_a_log_is_a_table",),
+    ),
+    Rule(
+        "lakehouse/core/inventory/objects.py",
+        "_FIRST_MS <= modified_ms <= now_ms + DAY_MS",
+        "modified_ms",
+        ("core/inventory/test_reconcile.py::test_seconds_and_microseconds_are_no_times",),
+    ),
+    Rule(
+        "lakehouse/core/inventory/objects.py",
+        'return unquote_plus(text, errors="strict")',
+        'return unquote_plus(unquote_plus(text, errors="strict"))',
+        ("core/inventory/test_reconcile.py::test_a_key_of_a_csv_report_is_decoded_exactly_once",),
+    ),
+)

@@ -1,0 +1,198 @@
+"""Rules of the engine: loads and writes."""
+
+from benchmarks.mutant_rules.rule import Rule
+
+RULES = (
+    Rule(
+        "lakehouse/engine/ingest/landed_rows.py",
+        "        for _, batch_bytes in read(data):",
+        "        for _, batch_bytes in ():",
+        ("engine/ingest/test_landed_rows.py::test_a_damaged_file_gives_no_row_at_all",),
+        promise="a damaged Parquet or Avro file gives no row at all",
+    ),
+    Rule(
+        "lakehouse/engine/ingest/arrival.py",
+        "if arrived is None and ledger.last_taken:",
+        "if False:",
+        ("engine/ingest/test_load.py::test_a_table_that_does_not_tell_its_batches_is_loaded_only_after_a_person_has_told_them",),
+    ),
+    Rule(
+        "lakehouse/engine/ingest/arrival.py",
+        "if retention := facts.snapshot.properties.get(TRANSACTION_RETENTION):",
+        'if retention := "":',
+        ("engine/ingest/test_load.py::test_a_table_that_does_not_tell_its_batches_is_loaded_only_after_a_person_has_told_them",),
+    ),
+    Rule(
+        "lakehouse/engine/ingest/arrival.py",
+        "if arrived is not None and arrived > newest:",
+        "if False:",
+        ("engine/ingest/test_load.py::test_a_table_whose_manifests_are_lost_is_not_loaded_again",),
+    ),
+    Rule(
+        "lakehouse/engine/ingest/arrival.py",
+        "if after is None or arrived < number:",
+        "if after is None:",
+        ("engine/ingest/test_load.py::test_a_write_that_leaves_no_trace_of_its_batch_or_has_other_rows_is_not_repeated",),
+    ),
+    Rule(
+        "lakehouse/engine/ingest/arrival.py",
+        "if row_count is not None and counts and counts[-1] != row_count:",
+        "if False:",
+        ("engine/ingest/test_load.py::test_a_write_that_leaves_no_trace_of_its_batch_or_has_other_rows_is_not_repeated",),
+    ),
+    Rule(
+        "lakehouse/engine/ingest/load.py",
+        "        quarantine_isolated(lake, spark, table.key, batch)\n",
+        "        pass\n",
+        (
+            "engine/quarantine/test_isolate.py::test_a_file_with_a_row_that_cannot_be_written_stands_alone_through_kills_and_is_loaded_once_after_a_retry",
+        ),
+        "lines of a file that is read again as a whole are not in quarantine beside it",
+    ),
+    Rule(
+        "lakehouse/engine/ingest/load.py",
+        "if row_count + bad_count != batch.record_count:",
+        "if False:",
+        ("engine/ingest/test_load.py::test_a_write_that_leaves_no_trace_of_its_batch_or_has_other_rows_is_not_repeated",),
+    ),
+    Rule(
+        "lakehouse/engine/ingest/staging.py",
+        'if now.size_bytes != file.size_bytes or file.digest not in ("", now.digest):',
+        "if False:",
+        ("engine/ingest/test_load.py::test_a_batch_that_was_killed_has_the_records_that_were_read_whatever_becomes_of_its_files",),
+    ),
+    Rule(
+        "lakehouse/engine/ingest/load.py",
+        "transaction=commit_rows.Transaction(app_id=ingest_app_id(table.key), version=batch.number),",
+        "transaction=None,",
+        ("engine/ingest/test_load.py::test_a_batch_killed_at_any_step_is_there_once_after_the_next_run",),
+    ),
+    Rule(
+        "lakehouse/engine/ingest/load.py",
+        "unfinished = None if quarantine_arrived(lake, table.key, ledger.newest) else ledger.newest",
+        "unfinished = None",
+        ("engine/ingest/test_load.py::test_a_file_set_aside_alone_is_quarantined_though_the_run_was_killed_before",),
+    ),
+    Rule(
+        "lakehouse/engine/ingest/load.py",
+        "    if handed is None:  # a file that was not handed over is not gone\n",
+        "    if True:\n",
+        ("engine/ingest/test_load.py::test_what_is_handed_over_is_loaded_alone_and_once_and_a_listing_alone_folds_the_ledger",),
+        promise="a load of files that were handed over forgets no other file",
+    ),
+    Rule(
+        "lakehouse/engine/ingest/retire.py",
+        "if file.name in wanted and again.get(file.name) == file]",
+        "if file.name in wanted]",
+        ("engine/ingest/test_retire.py::test_what_happens_between_plan_and_deletion_is_seen_by_the_last_look",),
+    ),
+    Rule(
+        "lakehouse/engine/ingest/retire.py",
+        "if blake2b(data, digest_size=16).hexdigest() == file.digest]",
+        "]",
+        ("engine/ingest/test_retire.py::test_a_file_whose_content_is_another_though_size_and_time_are_the_same_is_not_archived_and_stays",),
+    ),
+    Rule(
+        "lakehouse/engine/ingest/retire.py",
+        "if not pq.read_table(BytesIO(lake.store.read(name))).equals(table):",
+        "if False:",
+        ("engine/ingest/test_retire.py::test_nothing_is_deleted_where_the_archive_does_not_hold_it",),
+    ),
+    Rule(
+        "lakehouse/engine/ingest/commit_rows.py",
+        "history_since(lake.store, after.history, known).commits",
+        "after.history.commits",
+        ("engine/delta_log/test_far_behind.py::test_rows_of_any_number_of_batches_are_counted",),
+    ),
+    Rule(
+        "lakehouse/engine/ingest/commit_rows.py",
+        "{TRANSACTION_APP: transaction.app_id, TRANSACTION_VERSION: str(transaction.version)}",
+        "{}",
+        ("engine/ingest/test_write.py::test_a_run_killed_at_its_commit_leaves_each_row_once",),
+    ),
+    Rule(
+        "lakehouse/engine/ingest/staging.py",
+        'problem or "not UTF-8"',
+        "problem",
+        ("engine/ingest/test_bad_input.py::test_every_record_of_the_corpus_and_of_drawn_files_is_a_row_or_in_quarantine",),
+    ),
+    Rule(
+        "lakehouse/engine/ingest/write.py",
+        "driver.history if consumed is None else history_since(lake.store, driver.history, consumed),",
+        "driver.history,",
+        ("engine/delta_log/test_far_behind.py::test_who_is_far_behind_reads_the_changes_since_and_not_all",),
+    ),
+    Rule(
+        "lakehouse/engine/ingest/write.py",
+        "app_id in commit.applications for commit in newest_first(lake.store, target.history)",
+        "app_id in commit.applications for commit in target.history.commits",
+        ("engine/delta_log/test_far_behind.py::test_who_followed_long_ago_is_still_known_to_follow",),
+    ),
+    Rule(
+        "lakehouse/engine/ingest/write.py",
+        "    if consumed is not None and consumed > version:",
+        "    if consumed is not None and consumed > version + 1:",
+        ("engine/delta_log/test_far_behind.py::test_an_input_that_is_older_than_what_was_read_of_it_is_broken",),
+    ),
+    Rule(
+        "lakehouse/engine/ingest/write.py",
+        '            return not any(f"{snapshot.uri}/',
+        '            return True or any(f"{snapshot.uri}/',
+        ("engine/ingest/test_write.py::test_changes_are_gone_where_the_cause_says_so",),
+    ),
+    Rule(
+        "lakehouse/engine/ingest/write.py",
+        "condition == _FILE_GONE and any(",
+        'condition.startswith("FAILED_READ_FILE") and any(',
+        ("engine/ingest/test_write.py::test_changes_are_gone_where_the_cause_says_so",),
+    ),
+    Rule(
+        "lakehouse/engine/ingest/write.py",
+        "    for text, condition in causes_of(error):",
+        "    for text, condition in causes_of(error)[:1]:",
+        ("engine/ingest/test_write.py::test_changes_are_gone_where_the_cause_says_so",),
+    ),
+    Rule(
+        "lakehouse/engine/ingest/write.py",
+        "history = facts.history if version is None else history_since(lake.store, facts.history, version)",
+        "history = facts.history",
+        ("engine/delta_log/test_far_behind.py::test_an_overwrite_of_long_ago_is_not_done_again_for_nothing",),
+    ),
+    Rule(
+        "lakehouse/engine/ingest/write.py",
+        "for commit in newest_first(lake.store, target.history):",
+        "for commit in reversed(target.history.commits):",
+        ("engine/delta_log/test_far_behind.py::test_an_overwrite_of_long_ago_is_not_done_again_for_nothing",),
+    ),
+    Rule(
+        "lakehouse/engine/ingest/write.py",
+        '.option("startingVersion", first).option("endingVersion", upto)',
+        '.option("startingVersion", first)',
+        ("engine/ingest/test_write.py::test_what_is_written_while_a_run_reads_is_left_to_the_next_run",),
+    ),
+    Rule(
+        "lakehouse/engine/ingest/write.py",
+        "        transaction=transaction,\n        partition_by=commit_rows.partition_columns(table),",
+        "        transaction=None,\n        partition_by=commit_rows.partition_columns(table),",
+        ("engine/ingest/test_write.py::test_a_run_killed_at_its_commit_leaves_each_row_once",),
+    ),
+    Rule(
+        "lakehouse/engine/ingest/table_properties.py",
+        "if (was := snapshot.properties.get(CHANGE_KEYS)) is not None and",
+        "if (was := snapshot.properties.get(CHANGE_KEYS)) is None and",
+        ("engine/ingest/test_table_properties.py::test_change_data_is_merged_by_the_keys_that_the_table_was_made_with",),
+        "change data is merged by the keys of before",
+    ),
+    Rule(
+        "lakehouse/engine/ingest/table_properties.py",
+        " if snapshot.properties.get(name) != value}",
+        "}",
+        ("engine/ingest/test_table_properties.py::test_a_table_that_has_what_it_needs_gets_no_commit",),
+    ),
+    Rule(
+        "lakehouse/engine/ingest/commit_rows.py",
+        '        if name.startswith("delta."):',
+        "        if False:",
+        ("engine/ingest/test_load.py::test_declared_properties_are_set_at_once_and_when_they_change",),
+    ),
+)
