@@ -75,8 +75,8 @@ RULES = (
     ),
     Rule(
         "lakehouse/engine/landing/discovery.py",
-        "if not any(map(self._waits, places))]",
-        "]",
+        " if not any(map(self._waits, places)))",
+        ")",
         (
             "engine/landing/test_discovery.py::test_two_tables_of_one_queue_each_have_their_files_and_a_message_waits_for_both",
             "engine/landing/test_discovery.py::test_a_process_that_dies_loses_nothing",
@@ -92,8 +92,8 @@ RULES = (
     ),
     Rule(
         "lakehouse/engine/landing/discovery.py",
-        " or now - waiting.swept >= SWEEP_SECONDS:",
-        ":",
+        "        if not 0 <= now - waiting.swept < SWEEP_SECONDS:",
+        "        if waiting.swept < 0:",
         ("engine/landing/test_discovery.py::test_what_no_message_told_is_found_within_the_hour",),
     ),
     Rule(
@@ -102,6 +102,19 @@ RULES = (
         "        if keys is None:\n            keys = ()\n",
         ("engine/landing/test_discovery.py::test_a_message_that_nobody_can_read_is_named_once_and_stays",),
         promise="a message that is none of S3's is not deleted",
+    ),
+    Rule(
+        "lakehouse/engine/landing/handed_over.py",
+        "    if batch != (0 if newest is None else newest.number) + 1:\n        return None\n",
+        "",
+        ("engine/landing/test_handed_over.py::test_a_run_that_comes_late_or_twice_lists",),
+    ),
+    Rule(
+        "lakehouse/core/declaration/landing.py",
+        """ or "@" in str(self.queue):""",
+        ":",
+        ("core/declaration/test_table.py::test_a_declaration_that_cannot_be_meant_is_refused",),
+        promise="the address of a queue holds no password",
     ),
     Rule(
         "lakehouse/engine/changes/apply.py",

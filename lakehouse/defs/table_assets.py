@@ -52,7 +52,9 @@ def table_asset(table: Table, lake: Lake) -> dg.AssetsDefinition:
         with dagster_words(context):
             session = spark.spark_session
             tag_session(context, session_id(session))
-            outcome = write_table(lake, session, table, tell=context.log.info, is_handed_over=handed_over_tag(table) in context.run.tags)
+            handed = context.run.tags.get(handed_over_tag(table), "")
+            batch = int(handed) if handed.isdecimal() else None
+            outcome = write_table(lake, session, table, tell=context.log.info, handed_batch=batch)
             facts, problem = compact_after_write(context, table, lake, spark, outcome)
         _tell(context, table, outcome)
         if facts is not None:

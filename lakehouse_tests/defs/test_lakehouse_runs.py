@@ -84,7 +84,7 @@ def test_files_that_are_not_read_are_named_in_the_log_also_where_there_is_no_tab
     runs.lake.store.put("landing/orders/readme.txt", b"x")
     runs.lake.store.put("landing/orders/handed over.txt", b"x")
     assert orders.source is not None
-    hand_over(runs.lake.store, orders.key, orders.source, landed_files(runs.lake.store, orders.source)[:1])
+    hand_over(runs.lake.store, orders.key, orders.source, 1, landed_files(runs.lake.store, orders.source)[:1])
     told = runs.warnings(runs.of(table_key(orders), tags={handed_over_tag(orders): "1"}))
     assert "handed over.txt (1 bytes): its name ends in none of" in told and "readme.txt" not in told
     assert "readme.txt (1 bytes): its name ends in none of" in runs.warnings(runs.of(table_key(orders)))

@@ -69,7 +69,7 @@ def test_a_tick_at_rest_lists_nothing_and_says_what_the_queue_gave(lake: Lake, i
     lake.store.put("landing/orders/1.json", b"{}")
     [request] = tick().run_requests or []
     assert request.tags[handed_over_tag(orders)] == "1"
-    found = handed_over(lake.store, orders.key, LANDING)
+    found = handed_over(lake.store, orders.key, LANDING, 1, None)
     assert found is not None and [file.name for file in found] == ["1.json"]
     loaded(lake, instance, 1, "1.json")
     assert text(tick()) == "bronze/orders: nothing new has landed; the table holds 1 file; queue landing: 0 messages, 1 deleted"

@@ -34,11 +34,11 @@ def test_every_row_is_there_once_whatever_becomes_of_messages_and_processes(on_s
             world.land(landed[-1], body=json.dumps({"id": landed[-1]}).encode())
         world.suffer(random, landed)
         if world.tick(anew=True) and random.random() < 0.7:
-            handed += world.is_handed_over
-            write_table(world.lake, spark, world.table, is_handed_over=world.is_handed_over)
+            handed += world.handed_batch is not None
+            write_table(world.lake, spark, world.table, handed_batch=world.handed_batch)
             facts = world.lake.facts(world.table.key)
             world.arrived = 0 if facts is None else max(facts.snapshot.transactions.values())
     world.tick(seconds=SWEEP_SECONDS, anew=True)
-    write_table(world.lake, spark, world.table, is_handed_over=world.is_handed_over)
+    write_table(world.lake, spark, world.table, handed_batch=world.handed_batch)
     assert rows_of(spark, world.lake, world.table.key, "id") == [(name,) for name in sorted(landed)]
     assert handed > 3

@@ -24,7 +24,13 @@ _SUFFIXES = {
 
 # SQS: a name has up to 80 letters, digits, - and _. S3 sends no notifications to a queue with an order, whose name ends in .fifo.
 _QUEUE_NAME = re.compile(r"(https?://[^\s@?#]+/)?[A-Za-z0-9_-]{1,80}")
-_QUEUE = Accepts("the name or the URL of an SQS queue, or nothing", lambda value: value == "" or bool(_QUEUE_NAME.fullmatch(str(value))))
+
+
+def _is_queue(value: object) -> bool:
+    return isinstance(value, str) and (value == "" or bool(_QUEUE_NAME.fullmatch(value)))
+
+
+_QUEUE = Accepts("the name or the URL of an SQS queue, or nothing", _is_queue)
 
 
 def _is_encoding(name: object) -> bool:
@@ -97,7 +103,7 @@ class Landing:
         if (top := self.prefix.partition("/")[0]).lower() in _OWN_FOLDERS:
             near = f"landing/{self.prefix.partition('/')[2]}"
             raise Refused(f"Landing.prefix is {self.prefix!r}; {top}/ holds the lake's own tables; accepted: another folder, like {near}")
-        if holds_credentials(str(self.queue)):
+        if holds_credentials(str(self.queue)) or "@" in str(self.queue):
             raise Refused("Landing.queue holds a user, a password or a signed query; accepted: an address without; keys are found by boto3")
         check_knobs(self)
         if self.queue and isinstance(self.changes, Dms) and not self.changes.position:

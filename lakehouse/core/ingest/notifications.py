@@ -8,6 +8,8 @@ import json
 from typing import Any
 from urllib.parse import unquote_plus
 
+_MOST_KEY_BYTES = 1_024
+
 
 def created_keys(body: str, bucket: str) -> tuple[str, ...] | None:
     """The keys of `bucket` that a message names as created, none where it tells of something else in S3.
@@ -27,7 +29,7 @@ def _created(message: Any, bucket: str) -> tuple[str, ...] | None:
         case {"Event": "s3:TestEvent"}:
             return ()
         case {"source": "aws.s3", "detail-type": kind, "detail": {"bucket": {"name": name}, "object": {"key": str(key)}}}:
-            return (key,) if kind == "Object Created" and name == bucket else ()
+            return (key,) if kind == "Object Created" and name == bucket and _is_key(key) else ()
         case {"Records": [_, *_] as records}:
             found = [_of_record(record, bucket) for record in records]
             return None if None in found else tuple(key for key in found if key)
@@ -41,6 +43,15 @@ def _of_record(record: Any, bucket: str) -> str | None:
         case {"eventSource": str(source), "eventName": str(kind), "s3": {"bucket": {"name": name}, "object": {"key": str(key)}}}:
             if not source.endswith(":s3"):
                 return None
-            return unquote_plus(key) if kind.removeprefix("s3:").startswith("ObjectCreated:") and name == bucket else ""
+            plain = unquote_plus(key)
+            return plain if kind.removeprefix("s3:").startswith("ObjectCreated:") and name == bucket and _is_key(plain) else ""
         case _:
             return None
+
+
+def _is_key(text: str) -> bool:
+    """Whether an object may have this key: no request can ask for another. Source: AWS, S3 user guide, "Naming Amazon S3 objects"."""
+    try:
+        return len(text.encode()) <= _MOST_KEY_BYTES
+    except UnicodeEncodeError:
+        return False

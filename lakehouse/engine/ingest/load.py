@@ -103,20 +103,21 @@ class _Planned:
 
 
 def load(
-    lake: Lake, spark: "SparkSession", table: Table, facts: TableFacts | None, tell: type_of_tell, *, is_handed_over: bool
+    lake: Lake, spark: "SparkSession", table: Table, facts: TableFacts | None, tell: type_of_tell, *, handed_batch: int | None
 ) -> WriteOutcome:
     """Everything that has landed for `table` so far, in one or more batches; `facts` is the table now, whose guard the caller holds.
 
-    `tell` is given a sentence after each batch. What was handed over is loaded without a listing, and so without steps 8 and 9.
+    `tell` is given a sentence after each batch. What was handed over for `handed_batch` is loaded without a
+    listing, and so without steps 8 and 9.
 
     Raises:
         Broken: the table does not tell which batches it holds, or a file of a batch that did not arrive is gone or changed.
         Refused: the table that is there has other columns than its declaration, or forgets which batches it holds.
     """
-    landing = _landing(table)
-    handed = handed_over(lake.store, table.key, landing) if is_handed_over else None
+    landing, batches = _landing(table), LandedBatches(lake.store, table.key, prefix=_landing(table).prefix)
+    handed = None if handed_batch is None else handed_over(lake.store, table.key, landing, handed_batch, batches.ledger().newest)
     listing = {file.name: file for file in (landed_files(lake.store, landing) if handed is None else handed)}
-    lying, batches = {f"{landing.prefix}{name}" for name in listing}, LandedBatches(lake.store, table.key, prefix=landing.prefix)
+    lying = {f"{landing.prefix}{name}" for name in listing}
     before, loaded = facts, list[_Loaded]()
     with session_confs(spark, {ANSI: "false"}):
         while (planned := _plan(lake, table, batches, facts, [*listing.values()])).plan.batch is not None:

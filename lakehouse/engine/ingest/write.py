@@ -47,9 +47,9 @@ _CHANGE_COLUMNS = ("_change_type", "_commit_version", "_commit_timestamp")
 
 
 def write_table(
-    lake: Lake, spark: "SparkSession", table: Table, *, tell: Callable[[str], None] = lambda _: None, is_handed_over: bool = False
+    lake: Lake, spark: "SparkSession", table: Table, *, tell: Callable[[str], None] = lambda _: None, handed_batch: int | None = None
 ) -> WriteOutcome:
-    """What one run of the table's write did, or why it did nothing; `tell` and `is_handed_over` are for `load`.
+    """What one run of the table's write did, or why it did nothing; `tell` and `handed_batch` are for `load`.
 
     Raises:
         Refused: others write the table; an input is not there yet, or the table that is there has other columns than its declaration.
@@ -65,7 +65,7 @@ def write_table(
         with session_confs(spark, {OLD_VERSIONS_REFUSED: "false", HASH_MAPS: "true", **strategy_confs(table, facts)}):
             target = apply_strategy(lake, spark, table, facts)
             if table.source:
-                return load(lake, spark, table, target, tell, is_handed_over=is_handed_over)
+                return load(lake, spark, table, target, tell, handed_batch=handed_batch)
             return _derive(lake, spark, table, target)
 
     with hold(lake, spark, table.key, owner=f"write of {table.key}"), translated():

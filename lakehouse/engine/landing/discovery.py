@@ -3,7 +3,7 @@
 Without a queue the prefix is listed at each look. With one:
 
 1. The messages of the queue are received, and stay hidden from the next look for an hour. The keys that they name are hints.
-2. Once an hour, and whenever the queue has very many messages or does not answer, the prefix is listed. Else the hints alone are looked for
+2. Once an hour, and after a queue had very many messages or did not answer, the prefix is listed. Else the hints alone are looked for
    in the store. Either way a file waits if the store has it and the ledger does not.
 3. The messages whose files wait no longer are deleted.
 4. The files that wait are handed over to the run that is asked for, which then lists nothing.
@@ -16,7 +16,8 @@ Without a queue the prefix is listed at each look. With one:
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from itertools import islice
 
 from lakehouse.core.declaration.landing import Landing, is_public
 from lakehouse.core.declaration.table import Table
@@ -33,6 +34,8 @@ from lakehouse.engine.store import MountedStore, S3Store
 # SQS loses no message, so that a sweep finds what was never sent: a notification that was not configured, or expired. Of 100,000 files it
 # asks 100 requests, 2,400 a day; each look without a queue asks as many. A message that was not deleted comes again after as long.
 SWEEP_SECONDS = 3_600
+# Each ten take a request, and a tick has 60 seconds.
+MOST_DELETED = 1_000
 
 
 type_of_place = tuple[str, str]
@@ -55,7 +58,6 @@ class _Inbox:
     queue: LandingQueue
     messages: dict[str, type_of_told] = field(default_factory=dict[str, type_of_told])
     unreadable: set[str] = field(default_factory=set[str])
-    is_behind: bool = False
     sentence: str = ""
 
 
@@ -75,9 +77,11 @@ class Discovery:
             try:
                 received = inbox.queue.receive(hidden_seconds=SWEEP_SECONDS)
             except LakehouseError as error:
-                inbox.is_behind, inbox.sentence = True, f"{error}; the prefix is listed instead"
+                inbox.sentence = f"{error}; the prefix is listed instead"
+                self._sweep(inbox)
                 continue
-            inbox.is_behind = len(received) >= MOST_MESSAGES
+            if len(received) >= MOST_MESSAGES:
+                self._sweep(inbox)
             unreadable = [message.id for message in received if not self._is_read(inbox, message)]
             inbox.sentence = f"queue {inbox.queue.address}: {count_of(len(received), 'message')}"
             if new := [each for each in unreadable if each not in inbox.unreadable]:
@@ -95,7 +99,7 @@ class Discovery:
             return ()
         if waiting is None:
             return landed_files(self._lake.store, table.source)
-        if self._inboxes[table.source.queue].is_behind or now - waiting.swept >= SWEEP_SECONDS:
+        if not 0 <= now - waiting.swept < SWEEP_SECONDS:
             found = landed_files(self._lake.store, table.source)
             waiting.swept = now
         else:
@@ -114,20 +118,24 @@ class Discovery:
         waiting = self._waiting.get(table.key)
         if waiting is None or plan.batch is None or not plan.is_new or plan.left or plan.batch.number % FOLD_EVERY == 0:
             return False
-        hand_over(self._lake.store, table.key, waiting.landing, (file for file in waiting.files.values() if file is not None))
+        files = [file for file in waiting.files.values() if file is not None]
+        try:
+            hand_over(self._lake.store, table.key, waiting.landing, plan.batch.number, files)
+        except LakehouseError:
+            return False  # it saves a listing, and must not cost a load
         return True
 
     def settle(self) -> Sequence[str]:
         """Deletes the messages whose files wait no longer; a sentence of each queue."""
         for inbox in self._inboxes.values():
-            settled = [message for message, places in inbox.messages.values() if not any(map(self._waits, places))]
+            waits_no_longer = (message for message, places in inbox.messages.values() if not any(map(self._waits, places)))
+            settled = [*islice(waits_no_longer, MOST_DELETED)]
             try:
                 inbox.queue.delete(settled)
+                inbox.sentence += f", {len(settled)} deleted" if settled else ""
             except LakehouseError as error:
                 inbox.sentence += f"; {error}"
-                continue
-            inbox.sentence += f", {len(settled)} deleted" if settled else ""
-            for message in settled:
+            for message in settled:  # one that was not deleted comes again
                 del inbox.messages[message.id]
         return [inbox.sentence for inbox in self._inboxes.values()]
 
@@ -135,17 +143,24 @@ class Discovery:
         keys = created_keys(message.body, self._lake.store.bucket)
         if keys is None:
             return False
-        places = frozenset(place for key in keys for place in self._places(inbox, key))
-        inbox.messages[message.id] = message, places
+        places = frozenset(place for key in keys for place in self._places(key))
+        inbox.messages[message.id] = replace(message, body=""), places
         for table_key, name in places:
             self._waiting[table_key].files[name] = None
         return True
 
-    def _places(self, inbox: _Inbox, key: str) -> Iterator[type_of_place]:
+    def _sweep(self, inbox: _Inbox) -> None:
+        """Has the tables of a queue listed at their next look, whenever that is: not all that it told of is known."""
+        for waiting in self._waiting.values():
+            if waiting.landing.queue == inbox.queue.address:
+                waiting.swept = float("-inf")
+
+    def _places(self, key: str) -> Iterator[type_of_place]:
+        """The tables and files that a key names, by whatever queue: one queue may have two names, and a hint does no harm."""
         for table_key, waiting in self._waiting.items():
             prefix = f"{self._lake.store.prefix}{waiting.landing.prefix}"
             name = key.removeprefix(prefix)
-            if waiting.landing.queue == inbox.queue.address and key.startswith(prefix) and is_public(name) and not name.endswith("/"):
+            if key.startswith(prefix) and is_public(name) and not name.endswith("/"):
                 yield table_key, name
 
     def _waits(self, place: type_of_place) -> bool:

@@ -98,5 +98,6 @@ class LandingQueue:
             ) from error
         except (ConnectionError, HTTPClientError) as error:
             raise Transient(f"{where}: {type(error).__name__}") from error
-        except BotoCoreError as error:
-            raise Refused(f"{where}: {error}; accepted: boto3's AWS_ variables for keys, region and AWS_ENDPOINT_URL_SQS") from error
+        except (BotoCoreError, ValueError) as error:  # botocore's of an endpoint that is no URL is a ValueError
+            said = type(error).__name__ if isinstance(error, ValueError) else str(error)
+            raise Refused(f"{where}: {said}; accepted: boto3's AWS_ variables for keys, region and AWS_ENDPOINT_URL_SQS") from error

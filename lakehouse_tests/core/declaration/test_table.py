@@ -145,6 +145,11 @@ REFUSED: dict[str, tuple[Callable[[], object], str]] = {
         lambda: landing(queue="https://me:secret@sqs.eu-central-1.amazonaws.com/123456789012/landing"),
         "Landing.queue holds a user, a password or a signed query; accepted: an address without",
     ),
+    "a queue's address with a password": (
+        lambda: landing(queue="me:secret@sqs.example/landing"),
+        "Landing.queue holds a user, a password or",
+    ),
+    "a queue that is a number": (lambda: landing(queue=7), "Landing.queue is 7; accepted: the name or the URL of an SQS queue"),
     "a queue beside changes whose order is that of their files": (
         lambda: landing(queue="landing", schema="Op STRING, id STRING", changes=Dms()),
         "Landing.queue is 'landing' beside changes=Dms() without a position",

@@ -38,6 +38,8 @@ def published(body: str) -> str:
         (bridged("a b+%2B"), ("a b+%2B",)),
         (bridged("a", kind="Object Deleted"), ()),
         (bridged("a", bucket="other"), ()),
+        (bridged("no UTF-8: \ud800"), ()),
+        (records(record("no UTF-8: \ud800"), record("x" * 1_025), record("ü" * 512)), ("ü" * 512,)),
     ],
 )
 def test_the_keys_that_were_created_in_the_bucket_are_read_once_decoded(body: str, keys: tuple[str, ...]) -> None:

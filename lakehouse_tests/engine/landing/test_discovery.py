@@ -11,7 +11,7 @@ import boto3
 import pytest
 
 from lakehouse import Append, Landing, Table
-from lakehouse.core.errors import Transient
+from lakehouse.core.errors import Refused, Transient
 from lakehouse.core.ingest.batches import Batch, LandedFile, choose_batch
 from lakehouse.engine.journal.landed_batches import LandedBatches, landed_files
 from lakehouse.engine.lake import Lake, open_lake
@@ -91,10 +91,9 @@ class World:
         unfinished = newest if newest is not None and newest.number > self.arrived else None
         self.discovery.receive()
         found = self.discovery.look(self.table, ledger, unfinished, anew=anew, now=self.now)
-        self.is_handed_over = self.discovery.hand_over(
-            self.table, choose_batch(found, ledger, self.source, Append(), unfinished=unfinished)
-        )
-        [self.said] = self.discovery.settle()
+        plan = choose_batch(found, ledger, self.source, Append(), unfinished=unfinished)
+        self.handed_batch = plan.batch.number if self.discovery.hand_over(self.table, plan) and plan.batch else None
+        self.said = "; ".join(self.discovery.settle())
         return sorted(file.name for file in found)
 
     def plan(self, *names: str) -> None:
@@ -206,6 +205,8 @@ def test_messages_in_any_order_give_the_files_that_are_there(swept: World) -> No
         "some/lake/landing/others/1.json",
         "elsewhere/landing/orders/1.json",
         "some/lake/landing/orders/%FF",
+        "some/lake/landing/orders/\ud800.json",
+        f"some/lake/landing/orders/{'x' * 1_024}",
         "",
     ],
 )
@@ -231,6 +232,26 @@ def test_a_message_that_nobody_can_read_is_named_once_and_stays(swept: World) ->
     assert f"queue {swept.queue}: 2 messages, of which 1 are none of S3's and stay in the queue, first " in swept.said
     swept.tick()
     assert swept.said == f"queue {swept.queue}: 0 messages"
+
+
+def test_a_queue_that_has_two_names_tells_all_tables(world: World) -> None:
+    other = Table(
+        key="bronze/others", source=Landing(prefix="landing/others/", format="json", schema="id STRING", queue=world.url), write=Append()
+    )
+    world.discovery = Discovery(world.lake, [world.table, other])
+    world.tick()
+    world.land("1.json")
+    assert world.tick() == ["1.json"]
+
+
+def test_where_a_hand_over_cannot_be_written_the_run_lists(swept: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    swept.land("1.json")
+
+    def refuse(*_: object) -> None:
+        raise Refused("no right to write")
+
+    monkeypatch.setattr("lakehouse.engine.landing.discovery.hand_over", refuse)
+    assert swept.tick() == ["1.json"] and swept.handed_batch is None
 
 
 def test_what_no_message_told_is_found_within_the_hour(swept: World) -> None:
