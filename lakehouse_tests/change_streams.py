@@ -20,6 +20,7 @@ from lakehouse.engine.ingest import load
 from lakehouse.engine.ingest.write import write_table
 from lakehouse.engine.lake import Lake
 from lakehouse_tests.changes import type_of_state, written
+from lakehouse_tests.kills import Killed
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -63,10 +64,6 @@ def draw_stream(seed: int, source: str, write: str) -> Stream:
         changes=changes,
         files=list(_files(random, source, arriving)),
     )
-
-
-class Killed(BaseException):
-    """The end of a process, as far as a test can play it: nothing of ours handles it."""
 
 
 def load_with_kills(lake: Lake, spark: "SparkSession", stream: Stream, random: Random) -> int:

@@ -11,7 +11,7 @@ RULES = (
     ),
     Rule(
         "lakehouse/engine/quarantine/isolate.py",
-        " or (facts is not None and facts.snapshot.transactions.get(ingest_app_id(table.key), 0) >= batch.number)",
+        " or told_batch(table.key, facts) >= batch.number",
         "",
         ("engine/quarantine/test_isolate.py::test_a_batch_that_is_in_the_table_loses_no_file_whatever_its_write_says",),
     ),

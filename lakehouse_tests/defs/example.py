@@ -7,7 +7,7 @@ from typing import Any
 from uuid import uuid4
 
 import dagster as dg
-from dagster import DagsterEvent, DagsterEventType
+from dagster import DagsterEvent, DagsterEventType, SensorResult
 
 from lakehouse import Append, Compaction, Landing, Merge, Overwrite, Table, table
 from lakehouse.core.settings import Settings, parse_settings
@@ -81,6 +81,20 @@ def ended(instance: dg.DagsterInstance, run: dg.DagsterRun, how: DagsterEventTyp
 def requested(instance: dg.DagsterInstance, request: dg.RunRequest) -> dg.DagsterRun:
     """The run that Dagster makes of a sensor's request, under way."""
     return begun(instance, *(request.asset_selection or ()), tags={**request.tags, "dagster/run_key": request.run_key or ""})
+
+
+def tick_of(sensor: dg.SensorDefinition, instance: dg.DagsterInstance, *, cursor: str | None = None) -> SensorResult:
+    """One tick of a sensor."""
+    with dg.build_sensor_context(instance=instance, cursor=cursor) as context:
+        result = sensor(context)
+    assert isinstance(result, SensorResult)
+    return result
+
+
+def skip_text(result: SensorResult) -> str:
+    """The reason that a tick gives for asking for no run."""
+    assert result.skip_reason is not None
+    return result.skip_reason.skip_message or ""
 
 
 _JOB = "__ASSET_JOB"

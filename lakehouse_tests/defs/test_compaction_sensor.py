@@ -23,6 +23,7 @@ from lakehouse_tests.defs.example import (
     observed,
     orders,
     requested,
+    tick_of,
     totals,
 )
 
@@ -31,11 +32,7 @@ pytestmark = pytest.mark.usefixtures("no_java")
 
 
 def tick(instance: dg.DagsterInstance) -> SensorResult:
-    sensor = compaction_sensor(TABLES, LAKE)
-    with dg.build_sensor_context(instance=instance) as context:
-        result = sensor(context)
-    assert isinstance(result, SensorResult)
-    return result
+    return tick_of(compaction_sensor(TABLES, LAKE), instance)
 
 
 def asked(instance: dg.DagsterInstance) -> list[str]:

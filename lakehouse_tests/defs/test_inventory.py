@@ -16,7 +16,18 @@ from lakehouse.defs.resources import spark_resource
 from lakehouse.engine.clock import now_ms
 from lakehouse.engine.inventory import REPORTS, scan
 from lakehouse.engine.lake import Lake
-from lakehouse_tests.defs.example import TABLES, begun, example_lake, example_settings, latest_orders, materialized, orders, totals
+from lakehouse_tests.defs.example import (
+    TABLES,
+    begun,
+    example_lake,
+    example_settings,
+    latest_orders,
+    materialized,
+    orders,
+    skip_text,
+    tick_of,
+    totals,
+)
 from lakehouse_tests.log_builder import LogBuilder
 from lakehouse_tests.memory_store import MemoryStore
 
@@ -43,9 +54,7 @@ def tick(lake: Lake, instance: dg.DagsterInstance) -> type_of_tick:
     sensor, cursor = inventory_sensor(lake), [""]
 
     def one() -> SensorResult:
-        with dg.build_sensor_context(instance=instance, cursor=cursor[0] or None) as context:
-            result = sensor(context)
-        assert isinstance(result, SensorResult)
+        result = tick_of(sensor, instance, cursor=cursor[0] or None)
         cursor[0] = result.cursor or cursor[0]
         return result
 
@@ -53,8 +62,8 @@ def tick(lake: Lake, instance: dg.DagsterInstance) -> type_of_tick:
 
 
 def said(result: SensorResult) -> str:
-    assert not result.run_requests and result.skip_reason is not None
-    return result.skip_reason.skip_message or ""
+    assert not result.run_requests
+    return skip_text(result)
 
 
 def asked(result: SensorResult) -> list[str | None]:
@@ -101,9 +110,7 @@ class AwayStore(MemoryStore):
 @pytest.mark.usefixtures("no_java")
 def test_storage_that_does_not_answer_is_waited_for(tmp_path: Path, instance: dg.DagsterInstance) -> None:
     sensor = inventory_sensor(Lake(settings=example_settings(tmp_path), store=AwayStore()))
-    with dg.build_sensor_context(instance=instance, cursor='{"daily": "2026-11-19T01-00Z"}') as context:
-        result = sensor(context)
-    assert isinstance(result, SensorResult)
+    result = tick_of(sensor, instance, cursor='{"daily": "2026-11-19T01-00Z"}')
     assert said(result).startswith("nothing could be looked at: ") and result.cursor == '{"daily": "2026-11-19T01-00Z"}'
 
 

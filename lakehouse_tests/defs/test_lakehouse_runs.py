@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 
 import dagster as dg
 import pytest
-from dagster import SensorResult
 
 from lakehouse.core.declaration.table import Table
 from lakehouse.defs.compaction import compaction_asset, compaction_sensor
@@ -20,7 +19,7 @@ from lakehouse.engine.journal.landed_batches import landed_files
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.landing.handed_over import hand_over
 from lakehouse.runtime.server import TOKEN_VARIABLE
-from lakehouse_tests.defs.example import TABLES, latest_orders, orders, totals
+from lakehouse_tests.defs.example import TABLES, latest_orders, orders, tick_of, totals
 
 pytestmark = pytest.mark.spark
 
@@ -68,10 +67,7 @@ def passed(result: dg.ExecuteInProcessResult) -> dict[str, bool]:
 
 
 def ask(sensor: dg.SensorDefinition, instance: dg.DagsterInstance) -> Sequence[dg.RunRequest]:
-    with dg.build_sensor_context(instance=instance) as context:
-        result = sensor(context)
-    assert isinstance(result, SensorResult)
-    return result.run_requests or []
+    return tick_of(sensor, instance).run_requests or []
 
 
 def test_a_table_without_any_landed_file_records_nothing_and_fails_nothing(runs: Runs) -> None:

@@ -25,6 +25,8 @@ from lakehouse_tests.defs.example import (
     materialized,
     orders,
     requested,
+    skip_text,
+    tick_of,
 )
 from lakehouse_tests.memory_store import MemoryStore
 
@@ -43,23 +45,11 @@ def lake(tmp_path: Path) -> Lake:
 def tick(lake: Lake, instance: dg.DagsterInstance) -> type_of_tick:
     """Ticks of one long-lived sensor."""
     sensor = landing_sensor((*TABLES, shops), lake)
-
-    def one() -> SensorResult:
-        with dg.build_sensor_context(instance=instance) as context:
-            result = sensor(context)
-        assert isinstance(result, SensorResult)
-        return result
-
-    return one
+    return lambda: tick_of(sensor, instance)
 
 
 def land(lake: Lake, name: str) -> None:
     lake.store.put(f"landing/{name}", b"{}")
-
-
-def text(result: SensorResult) -> str:
-    assert result.skip_reason is not None
-    return result.skip_reason.skip_message or ""
 
 
 def loaded(lake: Lake, instance: dg.DagsterInstance, number: int, *names: str) -> None:
@@ -70,7 +60,7 @@ def loaded(lake: Lake, instance: dg.DagsterInstance, number: int, *names: str) -
 
 
 def test_an_empty_landing_area_is_waited_for_in_words(tick: type_of_tick) -> None:
-    assert text(tick()) == (
+    assert skip_text(tick()) == (
         "bronze/orders: nothing new has landed; the table holds 0 files; bronze/shops: nothing new has landed; the table holds 0 files"
     )
 
@@ -80,13 +70,10 @@ def test_files_wait_until_the_policy_releases_them_and_the_sensor_says_for_what(
     sensor = landing_sensor([Table(key="bronze/shops", source=source, write=Append())], lake)
 
     def tick() -> SensorResult:
-        with dg.build_sensor_context(instance=instance) as context:
-            result = sensor(context)
-        assert isinstance(result, SensorResult)
-        return result
+        return tick_of(sensor, instance)
 
     land(lake, "shops/1.csv")
-    assert "1 landed file (2 B) wait for more: a batch is released at 2 files, or " in text(tick())
+    assert "1 landed file (2 B) wait for more: a batch is released at 2 files, or " in skip_text(tick())
     land(lake, "shops/2.csv")
     [request] = tick().run_requests or []
     assert request.asset_selection == [table_key(shops)]
@@ -108,7 +95,7 @@ def test_only_the_tables_with_new_files_are_asked_for(lake: Lake, tick: type_of_
 def test_files_that_are_in_the_table_are_not_asked_for(lake: Lake, instance: dg.DagsterInstance, tick: type_of_tick) -> None:
     land(lake, "orders/1.json")
     loaded(lake, instance, 1, "1.json")
-    assert "bronze/orders: nothing new has landed; the table holds 1 file" in text(tick())
+    assert "bronze/orders: nothing new has landed; the table holds 1 file" in skip_text(tick())
     land(lake, "orders/0.json")
     assert tick().run_requests
 
@@ -134,7 +121,7 @@ def test_nothing_is_asked_for_while_a_run_writes_the_table(
 ) -> None:
     land(lake, "orders/1.json")
     begun(instance, key)
-    assert "bronze/orders: a run of it is under way" in text(tick())
+    assert "bronze/orders: a run of it is under way" in skip_text(tick())
 
 
 def test_a_run_of_a_table_downstream_does_not_hold_it_up(lake: Lake, instance: dg.DagsterInstance, tick: type_of_tick) -> None:
@@ -152,7 +139,7 @@ def test_a_batch_that_failed_is_asked_for_again_later_under_another_key(
         [request] = tick().run_requests or []
         keys.append(request.run_key)
         run = ended(instance, requested(instance, request), DagsterEventType.RUN_FAILURE, seconds_ago=pause - 5)
-        assert f"batch 1 was tried {len(keys)} times and did not arrive" in text(tick())
+        assert f"batch 1 was tried {len(keys)} times and did not arrive" in skip_text(tick())
         instance.delete_run(run.run_id)
         ended(instance, requested(instance, request), DagsterEventType.RUN_FAILURE, seconds_ago=pause + 5)
     assert len(set(keys)) == 4
@@ -176,10 +163,7 @@ class AwayStore(MemoryStore):
 
 def test_storage_that_does_not_answer_is_waited_for(tmp_path: Path, instance: dg.DagsterInstance) -> None:
     sensor = landing_sensor(TABLES, Lake(settings=example_settings(tmp_path), store=AwayStore()))
-    with dg.build_sensor_context(instance=instance) as context:
-        result = sensor(context)
-    assert isinstance(result, SensorResult)
-    assert text(result).startswith("nothing could be looked at: ")
+    assert skip_text(tick_of(sensor, instance)).startswith("nothing could be looked at: ")
 
 
 def test_two_tables_on_one_prefix_hang_on_one_landing_area(lake: Lake) -> None:

@@ -16,7 +16,7 @@ from lakehouse.engine.journal.landed_batches import FOLD_EVERY, LandedBatches, l
 from lakehouse.engine.lake import Lake, open_lake
 from lakehouse.engine.landing import queue
 from lakehouse.engine.landing.handed_over import handed_over
-from lakehouse_tests.defs.example import example_settings, materialized
+from lakehouse_tests.defs.example import example_settings, materialized, skip_text, tick_of
 from lakehouse_tests.engine.conftest import aws, bucket, endpoint  # noqa: F401  # fixtures
 
 LANDING = Landing(prefix="landing/orders/", format="json", schema="id STRING", queue="landing", max_batch_files=2)
@@ -42,19 +42,7 @@ def lake(bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterat
 def tick(lake: Lake, instance: dg.DagsterInstance) -> type_of_tick:
     """Ticks of one long-lived sensor."""
     sensor = landing_sensor([orders], lake)
-
-    def one() -> SensorResult:
-        with dg.build_sensor_context(instance=instance) as context:
-            result = sensor(context)
-        assert isinstance(result, SensorResult)
-        return result
-
-    return one
-
-
-def text(result: SensorResult) -> str:
-    assert result.skip_reason is not None
-    return result.skip_reason.skip_message or ""
+    return lambda: tick_of(sensor, instance)
 
 
 def loaded(lake: Lake, instance: dg.DagsterInstance, number: int, *names: str) -> None:
@@ -72,9 +60,9 @@ def test_a_tick_at_rest_lists_nothing_and_says_what_the_queue_gave(lake: Lake, i
     found = handed_over(lake.store, orders.key, LANDING, 1, None)
     assert found is not None and [file.name for file in found] == ["1.json"]
     loaded(lake, instance, 1, "1.json")
-    assert text(tick()) == "bronze/orders: nothing new has landed; the table holds 1 file; queue landing: 0 messages, 1 deleted"
+    assert skip_text(tick()) == "bronze/orders: nothing new has landed; the table holds 1 file; queue landing: 0 messages, 1 deleted"
     lake.store.requests.clear()
-    assert text(tick()) == "bronze/orders: nothing new has landed; the table holds 1 file; queue landing: 0 messages"
+    assert skip_text(tick()) == "bronze/orders: nothing new has landed; the table holds 1 file; queue landing: 0 messages"
     assert not lake.store.requests
 
 

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from lakehouse import Append, Landing, Merge, Overwrite, Table, table
+from lakehouse.engine.journal.landed_batches import LandedBatches
 from lakehouse.engine.lake import Lake
 
 events = Table(
@@ -53,6 +54,13 @@ def rows_of(spark: Any, lake: Lake, key: str, *columns: str) -> list[tuple[Any, 
     """The rows of a table now, sorted."""
     frame = spark.read.format("delta").load(lake.settings.table_uri(key))
     return sorted((tuple(row) for row in frame.select(*columns).collect()), key=str)
+
+
+def columns_of(lake: Lake, table: Table) -> list[tuple[str, ...]]:
+    """The columns that came with landed batches, as the ledger tells them: name, type, file and policy."""
+    assert table.source is not None
+    ledger = LandedBatches(lake.store, table.key, prefix=table.source.prefix).ledger()
+    return [(column.name, column.type, column.file, column.policy) for column in ledger.columns]
 
 
 def version_of(lake: Lake, key: str) -> int | None:

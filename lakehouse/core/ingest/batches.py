@@ -10,7 +10,7 @@ records, and one that arrived is never done twice. Of a table whose folder was d
 - A file that is not loaded is named in a manifest with the reason.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from hashlib import sha256
 from operator import attrgetter
@@ -178,7 +178,7 @@ def choose_batch(
     """
     if unfinished is not None:
         return _plan(unfinished, is_new=False, reason=Reason.BATCH_UNFINISHED)
-    fresh = [file for file in sorted(listing, key=attrgetter("name")) if is_public(file.name) and not is_settled(file, ledger, landing)]
+    fresh = sorted(files_that_wait(listing, ledger, landing), key=attrgetter("name"))
     if not fresh:
         return BatchPlan(batch=None, is_new=False, explanation=Reason.NOTHING_LANDED.explain(seen=len(ledger.seen)))
     total_bytes, oldest_ms = sum(file.size_bytes for file in fresh), min(file.modified_ms for file in fresh)
@@ -191,7 +191,7 @@ def choose_batch(
     batch = Batch(
         number=1 if ledger.newest is None else ledger.newest.number + 1,
         files=tuple(taken),
-        set_aside=tuple(_set_aside(file, *problems[file.name]) for file in fresh if file.name in problems),
+        set_aside=tuple(set_aside(file, *problems[file.name]) for file in fresh if file.name in problems),
         prefix=landing.prefix,
     )
     left = len(fresh) - len(taken) - len(problems) - len(superseded)
@@ -203,10 +203,10 @@ def judge_file(file: LandedFile, known: KnownFile | None, read: FileRead, *, is_
     now = replace(file, size_bytes=read.size_bytes, digest=read.digest)
     if known is not None and known.is_taken:
         same = known.digest == read.digest
-        return _set_aside(now, "it was written again, with the content that was taken" if same else _changed(known, now), not same)
+        return set_aside(now, "it was written again, with the content that was taken" if same else _changed(known, now), not same)
     if read.problem is not None:
-        return _set_aside(now, read.problem, True)
-    return now if read.record_count else _set_aside(now, "it holds no record", is_overwrite)
+        return set_aside(now, read.problem, True)
+    return now if read.record_count else set_aside(now, "it holds no record", is_overwrite)
 
 
 def settle_batch(plan: BatchPlan, judged: Sequence[LandedFile | SetAside], *, row_count: int, is_overwrite: bool) -> Batch:
@@ -219,7 +219,7 @@ def settle_batch(plan: BatchPlan, judged: Sequence[LandedFile | SetAside], *, ro
     aside = tuple(each for each in judged if isinstance(each, SetAside))
     if is_overwrite and not row_count:
         why = "none of its records is a row; the table keeps the rows that it has"
-        files, aside = (), (*aside, *(_set_aside(file, why, True) for file in files))
+        files, aside = (), (*aside, *(set_aside(file, why, True) for file in files))
     superseded, columns = (plan.superseded, plan.batch.columns) if files else ((), ())
     return replace(plan.batch, files=files, set_aside=(*plan.batch.set_aside, *aside, *superseded), columns=columns)
 
@@ -230,7 +230,12 @@ def _plan(batch: Batch, *, is_new: bool, reason: Reason, superseded: tuple[SetAs
     return BatchPlan(batch=batch, is_new=is_new, explanation=replace(explanation, more=more), superseded=superseded)
 
 
-def is_settled(file: LandedFile, ledger: Ledger, landing: Landing) -> bool:
+def files_that_wait(listing: Iterable[LandedFile], ledger: Ledger, landing: Landing) -> list[LandedFile]:
+    """Those of the files that no manifest names as they are, without those whose names are not looked at."""
+    return [file for file in listing if is_public(file.name) and not _is_settled(file, ledger, landing)]
+
+
+def _is_settled(file: LandedFile, ledger: Ledger, landing: Landing) -> bool:
     """Whether a manifest names the file as it is. One that tells no time and no digest can only be held against its size."""
     known = ledger.seen.get(f"{landing.prefix}{file.name}")
     if known is None or known.size_bytes != file.size_bytes or not may_be_same(known.etag, file.etag):
@@ -238,7 +243,8 @@ def is_settled(file: LandedFile, ledger: Ledger, landing: Landing) -> bool:
     return known.modified_ms in (None, file.modified_ms) or (known.is_taken and not known.digest)
 
 
-def _set_aside(file: LandedFile, why: str, is_quarantined: bool) -> SetAside:
+def set_aside(file: LandedFile, why: str, is_quarantined: bool) -> SetAside:
+    """The file as one that is in no batch, and why."""
     return SetAside(**asdict(file), why=why, is_quarantined=is_quarantined)
 
 
@@ -276,7 +282,7 @@ def _take(
     before = ledger.last_taken.removeprefix(landing.prefix) if is_ours else ""
     newest = max(good[-1].name, before)
     taken = [file for file in good if file.name == newest]
-    return taken, [_set_aside(file, f"{newest} is newer and replaces it", False) for file in good if file.name != newest]
+    return taken, [set_aside(file, f"{newest} is newer and replaces it", False) for file in good if file.name != newest]
 
 
 def _bounded(files: Sequence[LandedFile], landing: Landing) -> Sequence[LandedFile]:

@@ -7,11 +7,11 @@
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import TypeVar
 
 from lakehouse.core.errors import Broken
-from lakehouse.core.ingest.batches import Batch, LandedFile, SetAside
+from lakehouse.core.ingest.batches import Batch, LandedFile, set_aside
 
 # So many files, or records of a lone file, are tried one by one before it is said that everything fails.
 PROBES = 8
@@ -56,9 +56,7 @@ def without_failing(batch: Batch, failing: Mapping[LandedFile, str], *, failing_
             f"file(s) with {batch.record_count}; nothing was set aside"
         )
     before = batch.set_aside if files or not is_overwrite else batch.quarantined
-    aside = [
-        SetAside(**asdict(file), why=f"its rows cannot be written: {problem}", is_quarantined=True) for file, problem in failing.items()
-    ]
+    aside = [set_aside(file, f"its rows cannot be written: {problem}", True) for file, problem in failing.items()]
     return replace(
         batch,
         files=files,

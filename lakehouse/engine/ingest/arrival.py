@@ -51,14 +51,18 @@ def arrived_batch(table: Table, facts: TableFacts | None, ledger: Ledger) -> int
     return arrived or 0
 
 
+def told_batch(table_key: str, facts: TableFacts | None) -> int:
+    """The number of the last batch that a table's log tells of, 0 where it tells none."""
+    return 0 if facts is None else facts.snapshot.transactions.get(ingest_app_id(table_key), 0)
+
+
 def check_arrived(table: Table, number: int, row_count: int | None, *, before: TableFacts | None, after: TableFacts | None) -> None:
     """Nothing, if the table's log tells of the batch that was just written, with its rows; of change data none are counted (`None`).
 
     Raises:
         Broken: it does not.
     """
-    app_id = ingest_app_id(table.key)
-    arrived = 0 if after is None else after.snapshot.transactions.get(app_id, 0)
+    app_id, arrived = ingest_app_id(table.key), told_batch(table.key, after)
     if after is None or arrived < number:
         raise Broken(
             f"load of {table.key}: batch {number} was written, but the table's log has batch {arrived} as its last: to go on would "

@@ -50,7 +50,7 @@ from lakehouse.engine.changes.read import ChangeCounts, change_keys, count_chang
 from lakehouse.engine.clock import now_ms
 from lakehouse.engine.delta_log import TableFacts
 from lakehouse.engine.ingest import commit_rows
-from lakehouse.engine.ingest.arrival import arrived_batch, check_arrived
+from lakehouse.engine.ingest.arrival import arrived_batch, check_arrived, told_batch
 from lakehouse.engine.ingest.parse_lines import count_lines, parse_lines, table_rows
 from lakehouse.engine.ingest.retire import retire
 from lakehouse.engine.ingest.staging import clear_staged, stage, staged_again, staged_records
@@ -107,8 +107,7 @@ def load(
 ) -> WriteOutcome:
     """Everything that has landed for `table` so far, in one or more batches; `facts` is the table now, whose guard the caller holds.
 
-    `tell` is given a sentence after each batch. What was handed over for `handed_batch` is loaded without a
-    listing, and so without steps 8 and 9.
+    `tell` is given a sentence after each batch. What was handed over for `handed_batch` is loaded without a listing, without steps 8 and 9.
 
     Raises:
         Broken: the table does not tell which batches it holds, or a file of a batch that did not arrive is gone or changed.
@@ -123,7 +122,7 @@ def load(
         while (planned := _plan(lake, table, batches, facts, [*listing.values()])).plan.batch is not None:
             done, facts = _load_batch(lake, spark, planned, facts, listing, tell)
             loaded += [] if done is None else [done]
-    arrived = 0 if facts is None else facts.snapshot.transactions.get(ingest_app_id(table.key), 0)
+    arrived = told_batch(table.key, facts)
     if loaded:
         clear_staged(lake.store, table.key)
         if landing.changes is not None:
@@ -143,7 +142,7 @@ def load(
     )
 
 
-def _tidy(lake: Lake, table: Table, batches: LandedBatches, lying: set[str], arrived: int, tell: Callable[[str], None]) -> None:
+def _tidy(lake: Lake, table: Table, batches: LandedBatches, lying: set[str], arrived: int, tell: type_of_tell) -> None:
     with suppress(Transient, Refused):  # the rows are in the table, and the manifests are whole without it: the next load goes on
         batches.fold(lying=lying, arrived=arrived, now_ms=now_ms())
         if (retired := retire(lake, table)).plan.files:

@@ -22,7 +22,7 @@ from itertools import islice
 from lakehouse.core.declaration.landing import Landing, is_public
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.errors import LakehouseError
-from lakehouse.core.ingest.batches import Batch, BatchPlan, LandedFile, Ledger, is_settled
+from lakehouse.core.ingest.batches import Batch, BatchPlan, LandedFile, Ledger, files_that_wait
 from lakehouse.core.ingest.notifications import created_keys
 from lakehouse.core.text import count_of
 from lakehouse.engine.journal.landed_batches import FOLD_EVERY, landed_file, landed_files
@@ -62,7 +62,7 @@ class _Inbox:
 
 
 class Discovery:
-    """What waits for some tables of a lake; kept between the looks of one process, of which one looks at a time."""
+    """The files that wait for some tables of a lake; kept between the looks of one process, of which one looks at a time."""
 
     def __init__(self, lake: Lake, tables: Iterable[Table]) -> None:
         self._lake = lake
@@ -105,7 +105,7 @@ class Discovery:
         else:
             seen = [] if anew else [file for file in waiting.files.values() if file is not None]
             found = [*seen, *self._find(table.source, [name for name, file in waiting.files.items() if anew or file is None])]
-        still = [file for file in found if is_public(file.name) and not is_settled(file, ledger, table.source)]
+        still = files_that_wait(found, ledger, table.source)
         waiting.files = {file.name: file for file in still}
         return still
 

@@ -13,6 +13,7 @@ from typing import Any
 
 from lakehouse.core.errors import Refused, Transient
 from lakehouse.core.settings import s3_region
+from lakehouse.engine.store.s3 import answer_parts
 
 # Source: AWS, ReceiveMessage and DeleteMessageBatch: "Valid values: 1 to 10", "up to 10 messages".
 _AT_ONCE = 10
@@ -90,7 +91,7 @@ class LandingQueue:
         try:
             yield
         except ClientError as error:
-            code, status = str(error.response.get("Error", {}).get("Code", "")), error.response["ResponseMetadata"].get("HTTPStatusCode", 0)
+            code, status, _ = answer_parts(error)
             if code in _PASSING or status >= 500 or status == 429:
                 raise Transient(f"{where}: SQS answers {code} ({status})") from error
             raise Refused(

@@ -23,10 +23,11 @@ from typing import TYPE_CHECKING
 
 from lakehouse.core.declaration.table import Overwrite, Table
 from lakehouse.core.errors import Broken
-from lakehouse.core.ingest.batches import Batch, LandedFile, ingest_app_id
+from lakehouse.core.ingest.batches import Batch, LandedFile
 from lakehouse.core.ingest.isolation import PROBES, any_can_be_written, failing_files, without_failing
 from lakehouse.engine.changes.deleted_keys import forget_batch
 from lakehouse.engine.ingest import commit_rows
+from lakehouse.engine.ingest.arrival import told_batch
 from lakehouse.engine.ingest.parse_lines import OWN, staged_lines
 from lakehouse.engine.ingest.staging import staged_records, trial_folder
 from lakehouse.engine.ingest.table_properties import declared_properties
@@ -62,7 +63,7 @@ def isolate(lake: Lake, spark: "SparkSession", table: Table, batches: LandedBatc
         Broken: every file fails, or none does by itself.
     """
     batch, facts, problem = rows.batch, lake.facts(table.key), row_problem(error)
-    if problem is None or (facts is not None and facts.snapshot.transactions.get(ingest_app_id(table.key), 0) >= batch.number):
+    if problem is None or told_batch(table.key, facts) >= batch.number:
         raise error
     folder = trial_folder(table.key)
     uri = f"{lake.settings.spark_root}/{folder}"

@@ -11,7 +11,11 @@ _OVER_CONNECT = ("pyspark.sql.connect.session", "delta.connect")
 
 def import_client(settings: Settings) -> None:
     """Imports PySpark and what it needs, which takes seconds on a busy machine; an interrupt waits so long."""
-    over_connect = settings.spark == "server" or settings.spark.startswith("sc://")
     with late_interrupts():
-        for name in ("pyspark.sql", *(_OVER_CONNECT if over_connect else ())):
+        for name in ("pyspark.sql", *(_OVER_CONNECT if over_connect(settings) else ())):
             importlib.import_module(name)
+
+
+def over_connect(settings: Settings) -> bool:
+    """Whether Spark is spoken to by Spark Connect: a server of this project's, or a URL `sc://…`."""
+    return settings.spark == "server" or settings.spark.startswith("sc://")

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 from lakehouse.core.errors import Refused, Transient
 from lakehouse.core.settings import Settings
-from lakehouse.engine.spark.client_import import import_client
+from lakehouse.engine.spark.client_import import import_client, over_connect
 from lakehouse.runtime import jars, server
 from lakehouse.runtime.java import find_java
 from lakehouse.runtime.processes import Process, port_answers
@@ -67,7 +67,7 @@ def prepare(settings: Settings) -> None:
 
 def session_config(settings: Settings) -> dict[str, str]:
     """What a session builder is given. No secret is among it; for a Connect server it names a session of its own, new with every call."""
-    if settings.spark == "server" or settings.spark.startswith("sc://"):
+    if over_connect(settings):
         return {"spark.remote": _remote(settings, str(uuid.uuid4()))}
     return session_conf(settings, jars.fetch())
 
@@ -138,7 +138,7 @@ def interrupt_session(settings: Settings, session_id: str) -> tuple[str, ...]:
     Raises:
         Transient: the server does not answer, or an operation does not end.
     """
-    if settings.spark != "server" and not settings.spark.startswith("sc://"):
+    if not over_connect(settings):
         return ()
     from pyspark.sql.connect.client import SparkConnectClient
 

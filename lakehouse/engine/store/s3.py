@@ -1,7 +1,6 @@
 """A store in an S3 bucket, or in a server that speaks its protocol.
 
-boto3 finds endpoint, region and keys by its own rules (the AWS_ variables); nothing of it is loaded before the first
-request, so that a lake on disk never pays for it.
+boto3 finds endpoint, region and keys by its own rules (the AWS_ variables); nothing of it is loaded before the first request.
 
 Safety properties:
 - `put_if_absent` is S3's conditional write. A retry that finds the name taken looks whether an earlier try of the same
@@ -215,7 +214,7 @@ class S3Store:
             self.client.put_object(Bucket=self.bucket, Key=key, Body=data, IfNoneMatch="*", Metadata={"writer": writer})
             return True
         except ClientError as error:
-            code, _, answer = _parts(error)
+            code, _, answer = answer_parts(error)
             if code == "ConditionalRequestConflict":
                 return None
             if code not in ("PreconditionFailed", "412"):
@@ -281,13 +280,14 @@ class S3Store:
             raise Refused(f"{where}: {error}; accepted: boto3's AWS_ variables for keys, region and AWS_ENDPOINT_URL") from error
 
 
-def _parts(error: Any) -> tuple[str, int, Mapping[str, Any]]:
+def answer_parts(error: Any) -> tuple[str, int, Mapping[str, Any]]:
+    """The code, the HTTP status and the metadata of the answer that botocore's error tells of."""
     answer = error.response.get("ResponseMetadata", {})
     return str(error.response.get("Error", {}).get("Code", "")), answer.get("HTTPStatusCode", 0), answer
 
 
 def _from_answer(error: Any, where: str, action: str) -> Exception:
-    code, status, _ = _parts(error)
+    code, status, _ = answer_parts(error)
     if code in ("NoSuchKey", "404"):
         return FileNotFoundError(where)
     if code == "NoSuchBucket":

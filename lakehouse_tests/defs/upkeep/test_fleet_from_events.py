@@ -22,7 +22,19 @@ from lakehouse.engine.compaction.read_probe import record_probe
 from lakehouse.engine.journal.journal import Journal
 from lakehouse.engine.lake import Lake
 from lakehouse_tests.counting_store import CountingStore
-from lakehouse_tests.defs.example import TABLES, begun, ended, example_settings, latest_orders, materialized, orders, requested, totals
+from lakehouse_tests.defs.example import (
+    TABLES,
+    begun,
+    ended,
+    example_settings,
+    latest_orders,
+    materialized,
+    orders,
+    requested,
+    skip_text,
+    tick_of,
+    totals,
+)
 from lakehouse_tests.memory_store import MemoryStore
 
 pytestmark = pytest.mark.usefixtures("no_java")
@@ -46,11 +58,6 @@ def tick(instance: dg.DagsterInstance, lake: Lake, tables: Sequence[Table] = TAB
 
 def asked(result: SensorResult) -> list[str]:
     return [key.to_user_string() for request in result.run_requests or [] for key in request.asset_selection or []]
-
-
-def told(result: SensorResult) -> str:
-    assert result.skip_reason is not None
-    return result.skip_reason.skip_message or ""
 
 
 def read_by(instance: dg.DagsterInstance, reader: Table, times: int) -> None:
@@ -126,7 +133,7 @@ def test_what_was_asked_for_within_the_hour_is_taken_off_the_budget(instance: dg
     assert request.tags[COST_TAG] == "0.010000"
     run = begun(instance, compaction_key(latest_orders), tags=request.tags)
     ended(instance, run, DagsterEventType.RUN_SUCCESS)
-    assert "it costs 0.01 USD, and 0.005 of the 0.015 USD an hour are left" in told(tick(instance, lake))
+    assert "it costs 0.01 USD, and 0.005 of the 0.015 USD an hour are left" in skip_text(tick(instance, lake))
 
 
 @pytest.mark.parametrize(("slots", "wanted"), [("1", ["bronze/orders"]), ("2", ["bronze/orders", "gold/totals"])])
@@ -142,14 +149,14 @@ def test_so_many_compactions_are_under_way_at_once_as_the_setting_says(
     assert asked(first) == [f"compaction/{key}" for key in wanted]
     for request in first.run_requests or []:
         requested(instance, request)
-    assert f"but at most {slots} compaction" in told(tick(instance, lake, [*TABLES, late]))
+    assert f"but at most {slots} compaction" in skip_text(tick(instance, lake, [*TABLES, late]))
 
 
 def test_a_table_that_was_just_compacted_cools_down(instance: dg.DagsterInstance, lake: Lake) -> None:
     materialized(instance, orders, version=7, **FACTS)
     committed = {"lakehouse/committed": dg.MetadataValue.timestamp(now_ms() / 1000)}
     instance.report_runless_asset_event(dg.AssetMaterialization(compaction_key(orders), metadata=committed))
-    assert "but it was compacted 0.0 min ago, at most once in 2 min" in told(tick(instance, lake))
+    assert "but it was compacted 0.0 min ago, at most once in 2 min" in skip_text(tick(instance, lake))
 
 
 def test_tables_that_are_to_be_left_alone_say_why_and_the_others_are_served(instance: dg.DagsterInstance, lake: Lake) -> None:
@@ -167,7 +174,7 @@ def test_tables_that_are_to_be_left_alone_say_why_and_the_others_are_served(inst
     for each in tables:
         materialized(instance, each, version=7, **FACTS, **(loop if each is looping else {}))
     assert asked(tick(instance, lake, tables)) == ["compaction/gold/totals"]
-    text = told(tick(instance, lake, tables[:-1]))
+    text = skip_text(tick(instance, lake, tables[:-1]))
     strategy = "silver/orders: its strategy is AfterWrite"
     loops, failed = "gold/looping: the same bytes were rewritten 3 times", "gold/sick: 3 compactions in a row did not succeed"
     for line in ("bronze/orders: its declaration says mode recommend", strategy, loops, failed, "gold/paused: paused since 1970-01-01"):
@@ -179,7 +186,7 @@ def test_a_table_that_was_warm_at_its_last_write_is_asked_for_when_it_has_turned
     later = {f"once_cold_{name}": number for name, number in FACTS.items() if name != "file_count"}
     later |= {"once_cold_estimate_seconds": 1.0, "once_cold_purged_row_count": 0}
     materialized(instance, orders, version=7, **warm, **later, once_cold_at_ms=now_ms() + 60_000)
-    assert "bronze/orders: 0 mergeable files, 4 wanted; 10 once all of it is cold" in told(tick(instance, lake))
+    assert "bronze/orders: 0 mergeable files, 4 wanted; 10 once all of it is cold" in skip_text(tick(instance, lake))
     materialized(instance, orders, version=7, **warm, **later, once_cold_at_ms=now_ms() - 1)
     [request] = tick(instance, lake).run_requests or []
     assert (request.run_key, request.tags["lakehouse/mergeable_files"]) == ("compaction/bronze/orders/version=7/try=1", "10")
@@ -190,7 +197,7 @@ def test_what_was_chosen_is_named_where_it_is_not_the_sensor(instance: dg.Dagste
     metadata = {"lakehouse/version": 7, "lakehouse/mergeable_file_count": 90, "lakehouse/sensor_driven": 0}
     event = dg.AssetMaterialization(table_key(orders), metadata={**metadata, "lakehouse/strategy_in_force": "OptimizedWrite"})
     instance.report_runless_asset_event(event)
-    assert told(tick(instance, lake, [open_to_choice])).startswith(
+    assert skip_text(tick(instance, lake, [open_to_choice])).startswith(
         "bronze/orders: its strategy is OptimizedWrite, which Chosen has chosen,"
     )
 
@@ -200,7 +207,7 @@ def test_a_breaker_knows_the_last_success_also_where_dagster_lost_its_record(ins
     for number in range(3):
         Journal(lake.store).record_try(orders.key, CompactionTry(ended_ms=now_ms() - (11 + number) * minute, result="failed", why="full"))
     materialized(instance, orders, version=7, **FACTS)
-    assert "bronze/orders: 3 compactions in a row did not succeed" in told(tick(instance, lake))
+    assert "bronze/orders: 3 compactions in a row did not succeed" in skip_text(tick(instance, lake))
     materialized(instance, orders, version=8, **FACTS, last_compaction_ms=now_ms() - 10 * minute)
     assert asked(tick(instance, lake)) == ["compaction/bronze/orders"]
 
@@ -227,9 +234,9 @@ def test_scans_that_got_slower_hold_a_table_although_each_compaction_is_told_of_
         metadata = {"lakehouse/committed_ms": committed_ms}  # as an older program told it
         instance.report_runless_asset_event(dg.AssetMaterialization(compaction_key(orders), metadata=metadata))
     materialized(instance, orders, version=7, **FACTS)
-    assert "bronze/orders: a scan took longer after each of the last 3 compactions" in told(tick(instance, lake))
+    assert "bronze/orders: a scan took longer after each of the last 3 compactions" in skip_text(tick(instance, lake))
     materialized(instance, orders, version=8, **FACTS, last_compaction_ms=committed_ms + 10 * 60_000)
-    assert "a scan took longer" not in told(tick(instance, lake))
+    assert "a scan took longer" not in skip_text(tick(instance, lake))
 
 
 @pytest.mark.parametrize(("probes", "hours_ago", "hours"), [(3, 0, "6.0"), (3, 7, None), (4, 7, "5.0"), (4, 13, None)])
@@ -245,7 +252,7 @@ def test_a_table_whose_compaction_does_not_pay_is_left_alone_for_a_while_and_for
     if hours is None:
         assert asked(result) == ["compaction/bronze/orders"]
     else:
-        assert f"bronze/orders: compaction is tried again in {hours} h, since it does not pay: {probes} probes" in told(result)
+        assert f"bronze/orders: compaction is tried again in {hours} h, since it does not pay: {probes} probes" in skip_text(result)
 
 
 def test_the_ranking_is_reported_when_it_changes_and_not_more_than_once_a_minute(instance: dg.DagsterInstance, lake: Lake) -> None:
@@ -278,12 +285,10 @@ def test_a_tick_asks_storage_on_s3_for_one_listing_and_for_what_is_new(instance:
     sensor, taken = compaction_sensor(TABLES, lake), list[dict[str, int]]()
 
     def ticks() -> str:
-        with dg.build_sensor_context(instance=instance) as context:
-            store.requests.clear()
-            result = sensor(context)
-        assert isinstance(result, SensorResult)
+        store.requests.clear()
+        result = tick_of(sensor, instance)
         taken.append(store.taken())
-        return told(result)
+        return skip_text(result)
 
     ticks()
     ticks()
@@ -309,7 +314,7 @@ def test_readers_that_lost_what_a_compaction_takes_make_it_due_and_a_lost_cursor
     tables = (*TABLES, DAILY)
     read_by(instance, latest_orders, 9)
     read_by(instance, DAILY, 2)
-    assert "bronze/orders: 3 mergeable files, 4 wanted (its readers are unknown)" in told(tick(instance, lake, tables))
+    assert "bronze/orders: 3 mergeable files, 4 wanted (its readers are unknown)" in skip_text(tick(instance, lake, tables))
     read_by(instance, DAILY, 1)
     assert asked(tick(instance, lake, tables, cursor="lost")) == ["compaction/bronze/orders"]
 
@@ -323,7 +328,7 @@ def test_a_declared_number_of_readers_takes_the_place_of_the_threshold(instance:
         instance.report_runless_asset_event(dg.AssetMaterialization(table_key(orders), metadata=metadata))
         return tick(instance, lake, [unread])
 
-    assert "lost 0.0 s of the 0.1 s that a compaction takes; 9 mergeable files, 40 make" in told(
+    assert "lost 0.0 s of the 0.1 s that a compaction takes; 9 mergeable files, 40 make" in skip_text(
         written(openings=[[now_ms() - 60_000, 10]])
     )
     # An event of an older program does not tell what readers could have been spared.

@@ -1,6 +1,5 @@
 """Tables that change data is written to, against a dictionary."""
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -10,8 +9,9 @@ from lakehouse.core.reasons import Reason
 from lakehouse.engine.changes import apply
 from lakehouse.engine.ingest.write import write_table
 from lakehouse.engine.lake import Lake
-from lakehouse_tests.change_streams import Killed, differences, draw_stream
+from lakehouse_tests.change_streams import differences, draw_stream
 from lakehouse_tests.engine.example import land, rows_of, version_of
+from lakehouse_tests.kills import Killed, dying
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -44,7 +44,7 @@ def test_a_batch_that_dies_at_any_step_ends_the_same(lake: Lake, spark: "SparkSe
         if step == "remember" and isinstance(write, History):
             continue
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(apply, step, _dying(getattr(apply, step), when))
+            patch.setattr(apply, step, dying(getattr(apply, step), when))
             with pytest.raises(Killed):
                 write_table(lake, spark, people)
     again = write_table(lake, spark, people)
@@ -61,12 +61,3 @@ def test_a_batch_that_dies_at_any_step_ends_the_same(lake: Lake, spark: "SparkSe
 def _event(op: str, lsn: int, id_: int) -> dict[str, Any]:
     row = {"id": id_}
     return {"before": row, "after": None if op == "d" else row, "source": {"lsn": lsn, "ts_ms": lsn}, "op": op}
-
-
-def _dying(step: Callable[..., None], when: str) -> Callable[..., None]:
-    def run(*arguments: Any, **options: Any) -> None:
-        if when == "after":
-            step(*arguments, **options)
-        raise Killed
-
-    return run

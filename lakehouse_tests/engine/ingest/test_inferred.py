@@ -20,10 +20,11 @@ from lakehouse.core.ingest.inferred import GIVES_NO_SCHEMA
 from lakehouse.engine.ingest import commit_rows
 from lakehouse.engine.ingest.staging import stage
 from lakehouse.engine.ingest.write import write_table
-from lakehouse.engine.journal.landed_batches import LandedBatches, landed_files
+from lakehouse.engine.journal.landed_batches import landed_files
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.store import DiskStore
-from lakehouse_tests.engine.example import land, rows_of
+from lakehouse_tests.engine.example import columns_of, land, rows_of
+from lakehouse_tests.kills import Killed, dying
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -34,20 +35,16 @@ CSV = Landing(prefix="landing/prices/", format="csv", new_columns="add")
 PRICES = Table(key="bronze/prices", source=CSV, write=Overwrite())
 
 
-class Killed(BaseException):
-    """The end of a process."""
-
-
 def test_a_schema_is_inferred_once_and_pinned_whatever_is_killed_or_deleted(
     lake: Lake, spark: "SparkSession", monkeypatch: pytest.MonkeyPatch
 ) -> None:
     land(lake, "a.json", [{"id": 1, "state": "x", "code": "007"}, {"id": 2, "state": "x", "price": 1}])
     with monkeypatch.context() as patch:
-        patch.setattr(commit_rows, "write_frame", _killed)
+        patch.setattr(commit_rows, "write_frame", dying(commit_rows.write_frame, "before"))
         with pytest.raises(Killed):
             write_table(lake, spark, EVENTS)
     pinned = [("id", "BIGINT"), ("state", "STRING"), ("code", "STRING"), ("price", "BIGINT")]
-    assert _columns(lake, EVENTS) == [(*each, "landing/events/a.json", "infer") for each in pinned]
+    assert columns_of(lake, EVENTS) == [(*each, "landing/events/a.json", "infer") for each in pinned]
     lake.store.delete([file.name for file in lake.store.list("_lakehouse/staged")])
     land(lake, "b.json", [{"id": 3, "state": "y", "price": 1.5}, {"id": 4, "state": "y", "x": 1}, {"code": "8"}])
     outcome = write_table(lake, spark, EVENTS)
@@ -70,7 +67,7 @@ def test_a_schema_is_inferred_once_and_pinned_whatever_is_killed_or_deleted(
 def test_the_first_header_of_csv_is_pinned_by_the_first_file_that_is_loaded(lake: Lake, spark: "SparkSession") -> None:
     lake.store.put("landing/prices/1.csv", b"ID\n")
     write_table(lake, spark, PRICES)
-    assert _columns(lake, PRICES) == []
+    assert columns_of(lake, PRICES) == []
     lake.store.put("landing/prices/2.csv", b"id,note\n007,\n")
     assert write_table(lake, spark, PRICES).columns_added == ("id", "note")
     lake.store.put("landing/prices/3.csv", b"id,x,note\n8,9,z\n")
@@ -102,7 +99,7 @@ def test_the_types_of_a_file_are_pinned_and_hold_its_values(lake: Lake, spark: "
     lake.store.put(f"landing/typed/1.{format}", file.getvalue())
     table = Table(key="bronze/typed", source=Landing(prefix="landing/typed/", format=format), write=Append())
     assert write_table(lake, spark, table).rows_quarantined == 0
-    assert [type_ for _, type_, *_ in _columns(lake, table)] == ["BIGINT", "DOUBLE", "DECIMAL(10,2)", "DATE", "TIMESTAMP"]
+    assert [type_ for _, type_, *_ in columns_of(lake, table)] == ["BIGINT", "DOUBLE", "DECIMAL(10,2)", "DATE", "TIMESTAMP"]
     found = spark.read.format("delta").load(lake.settings.table_uri(table.key)).orderBy("_source_line")
     assert [tuple(each) for each in found.selectExpr("id", "x", "price", "day", "unix_micros(at)").collect()] == [
         (1, inf, row["price"], row["day"], 1_357_016_400_000_001),
@@ -127,13 +124,3 @@ def test_files_that_give_no_schema_are_set_aside_and_the_others_have_their_turn(
     second = stage(store, EVENTS.key, Batch(number=2, files=files[3:], prefix=landing.prefix), landing)
     assert [(column.name, column.type, column.file) for column in second.inferred] == [("id", "BIGINT", "landing/events/d.json")]
     assert (second.record_count, second.new.columns(0)) == (1, ())
-
-
-def _columns(lake: Lake, table: Table) -> list[tuple[str, ...]]:
-    assert table.source is not None
-    ledger = LandedBatches(lake.store, table.key, prefix=table.source.prefix).ledger()
-    return [(column.name, column.type, column.file, column.policy) for column in ledger.columns]
-
-
-def _killed(*_: object, **__: object) -> None:
-    raise Killed

@@ -25,6 +25,7 @@ from lakehouse.engine.lake import Lake
 from lakehouse.engine.landing.handed_over import hand_over
 from lakehouse.engine.store import DiskStore
 from lakehouse_tests.engine.example import event, events, land, rows_of, version_of
+from lakehouse_tests.kills import Killed
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -36,10 +37,6 @@ codes = Table(
     source=Landing(prefix="landing/codes/", format="csv", schema="code STRING, n INT, name STRING", null_value="NA", required=("code",)),
     write=Overwrite(),
 )
-
-
-class Killed(BaseException):
-    """The end of a process, as far as one test can play it: nothing of ours handles it."""
 
 
 def test_good_lines_become_rows_and_the_others_stand_in_quarantine_with_their_reason(lake: Lake, spark: "SparkSession") -> None:

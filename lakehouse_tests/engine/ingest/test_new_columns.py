@@ -1,23 +1,19 @@
 """Fields that no schema names become columns, once and for good, whatever is killed."""
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
-from lakehouse import Append, Landing, Table
+from lakehouse import Append, Landing
 from lakehouse.engine.ingest import commit_rows
 from lakehouse.engine.ingest.write import write_table
-from lakehouse.engine.journal.landed_batches import LandedBatches
 from lakehouse.engine.lake import Lake
-from lakehouse_tests.engine.example import events, land, rows_of
+from lakehouse_tests.engine.example import columns_of, events, land, rows_of
+from lakehouse_tests.kills import Killed, dying
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-
-class Killed(BaseException):
-    """The end of a process."""
 
 
 def test_an_added_column_keeps_its_type_and_is_there_once_after_kills(
@@ -29,9 +25,9 @@ def test_an_added_column_keeps_its_type_and_is_there_once_after_kills(
     land(lake, "a.json", [{"id": 1}])
     write_table(lake, spark, table)
     land(lake, "b.json", [{"id": 2, "x": 1}, {"id": 3, "X": [1.5], "_id": 7}, {"id": 4, "x": 2, "_id": 8}])
-    for is_committed in (False, True):
+    for when in ("before", "after"):
         with monkeypatch.context() as patch:
-            patch.setattr(commit_rows, "write_frame", _dying(is_committed))
+            patch.setattr(commit_rows, "write_frame", dying(commit_rows.write_frame, when))
             with pytest.raises(Killed):
                 write_table(lake, spark, table)
     land(lake, "c.json", [{"id": 5, "x": 1.5}, {"id": 6, "x": None, "y": True}])
@@ -49,7 +45,7 @@ def test_an_added_column_keeps_its_type_and_is_there_once_after_kills(
     assert rows_of(spark, lake, f"quarantine/{table.key}", "line", "reason", "undeclared") == [
         (1, "a field does not fit the schema", '{"x": 1.5}')
     ]
-    assert _columns(lake, table) == [
+    assert columns_of(lake, table) == [
         ("x", "BIGINT", "landing/events/b.json", "add"),
         ("_rescued", "STRING", "landing/events/b.json", "add"),
         ("y", "BOOLEAN", "landing/events/c.json", "add"),
@@ -57,19 +53,3 @@ def test_an_added_column_keeps_its_type_and_is_there_once_after_kills(
     lake.store.delete([file.name for file in lake.store.list(table.key)])
     write_table(lake, spark, replace(table, source=replace(table.source, new_columns="rescue")))
     assert rows_of(spark, lake, table.key, "id", "x", "_rescued", "y") == rows
-
-
-def _columns(lake: Lake, table: Table) -> list[tuple[str, ...]]:
-    ledger = LandedBatches(lake.store, table.key, prefix="landing/events/").ledger()
-    return [(column.name, column.type, column.file, column.policy) for column in ledger.columns]
-
-
-def _dying(is_committed: bool) -> Any:
-    real = commit_rows.write_frame
-
-    def write_frame(*arguments: Any, **options: Any) -> None:
-        if is_committed:
-            real(*arguments, **options)
-        raise Killed
-
-    return write_frame

@@ -22,6 +22,7 @@ from lakehouse.engine.journal.landed_batches import LandedBatches
 from lakehouse.engine.lake import Lake, open_lake
 from lakehouse.engine.store import DiskStore
 from lakehouse_tests.conftest import own_settings
+from lakehouse_tests.kills import Killed, dying
 from lakehouse_tests.log_builder import MINUTE_MS, START_MS, LogBuilder
 
 KEY, PREFIX = "bronze/orders", "landing/orders/"
@@ -201,14 +202,8 @@ def test_a_run_that_dies_before_it_deletes_is_gone_on_with_and_archives_nothing_
 ) -> None:
     later(monkeypatch, days=3)
 
-    class Killed(BaseException):
-        pass
-
-    def dies(*_: object) -> None:
-        raise Killed
-
     with monkeypatch.context() as patch:
-        patch.setattr(DiskStore, "delete_each", dies)
+        patch.setattr(DiskStore, "delete_each", dying(DiskStore.delete_each, "before"))
         with pytest.raises(Killed):
             retire(lake, ARCHIVED)
     assert (len(lying(lake)), archived(lake)) == (3, {"a.json": b"a", "b.json": b"b"})

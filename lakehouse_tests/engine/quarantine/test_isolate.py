@@ -1,6 +1,5 @@
 """Files whose rows cannot be written are set aside alone, and each row of the others is there once."""
 
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,6 +19,7 @@ from lakehouse.engine.lake import Lake, open_lake
 from lakehouse.engine.quarantine import isolate, review
 from lakehouse_tests.conftest import own_settings
 from lakehouse_tests.engine.example import land, rows_of, version_of
+from lakehouse_tests.kills import Killed, dying
 from lakehouse_tests.log_builder import LogBuilder
 
 if TYPE_CHECKING:
@@ -31,10 +31,6 @@ SOURCE = Landing(
 PARTS = Table(key="bronze/parts", source=SOURCE, write=Append())
 HALVED = {"half": "IF(size % 2 = 1, raise_error('an odd size'), size / 2)"}
 QUARANTINE = "quarantine/bronze/parts"
-
-
-class Killed(BaseException):
-    """The end of a process."""
 
 
 def part(id_: int, size: int) -> dict[str, int]:
@@ -62,7 +58,7 @@ def test_a_file_with_a_row_that_cannot_be_written_stands_alone_through_kills_and
         (load, "quarantine_isolated", "after"),
     ]:
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(owner, step, _dying(getattr(owner, step), when))
+            patch.setattr(owner, step, dying(getattr(owner, step), when))
             with pytest.raises(Killed):
                 write_table(lake, spark, halved)
         assert plan_landed(lake, halved).files == ()
@@ -112,7 +108,7 @@ def test_an_overwrite_keeps_its_rows_where_those_of_the_newest_file_cannot_be_wr
     put(lake, "1.json", part(1, 2))
     put(lake, "2.json", part(2, 2), part(3, 3), "nope")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(LandedBatches, "replace", _dying(LandedBatches.replace, "after"))
+        patch.setattr(LandedBatches, "replace", dying(LandedBatches.replace, "after"))
         with pytest.raises(Killed):
             write_table(lake, spark, whole)
     outcome = write_table(lake, spark, whole)
@@ -177,12 +173,3 @@ def test_an_error_that_does_not_come_again_sets_nothing_aside(tmp_path: Path, mo
     with pytest.raises(Broken, match=r"batch 1 of 1 file\(s\) cannot be written, though each of its files can by itself: CHECK constraint"):
         isolate.isolate(lake, None, PARTS, batches, rows, VIOLATED)  # type: ignore[arg-type]
     assert batches.batch(1) == rows.batch
-
-
-def _dying(step: Callable[..., Any], when: str) -> Callable[..., Any]:
-    def run(*arguments: Any, **options: Any) -> Any:
-        if when == "after":
-            step(*arguments, **options)
-        raise Killed
-
-    return run

@@ -12,16 +12,13 @@ from lakehouse.engine.ingest.write import write_table
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.quarantine import review
 from lakehouse_tests.engine.example import event, events, land, rows_of, version_of
+from lakehouse_tests.kills import Killed, dying
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 QUARANTINE = "quarantine/bronze/events"
 LENIENT = '{"id": 2, "state": "kept"}'
-
-
-class Killed(BaseException):
-    """The end of a process."""
 
 
 def declared(**changes: Any) -> Table:
@@ -90,14 +87,7 @@ def test_a_retry_killed_around_its_commit_leaves_each_line_in_one_place_after_th
     lake: Lake, spark: "SparkSession", monkeypatch: pytest.MonkeyPatch, when: str
 ) -> None:
     refused(lake, spark)
-    real = commit_rows.write_frame
-
-    def write_frame(*arguments: Any, **options: Any) -> None:
-        if when == "after":
-            real(*arguments, **options)
-        raise Killed
-
-    monkeypatch.setattr(review.commit_rows, "write_frame", write_frame)
+    monkeypatch.setattr(review.commit_rows, "write_frame", dying(commit_rows.write_frame, when))
     with pytest.raises(Killed):
         review.retry(lake, spark, events, [A], dry_run=False)
     monkeypatch.undo()
