@@ -186,7 +186,7 @@ RULES = (
     ),
     Rule(
         "lakehouse/core/ingest/isolation.py",
-        "    return any(why_not([item]) is None for item in items[::step])",
+        "    return any(why_not([item]) is None for item in by_chance[:PROBES])",
         "    return True",
         ("core/ingest/test_isolation.py::test_a_few_tries_tell_that_everything_fails",),
         "nothing is set aside where everything fails",
@@ -204,6 +204,27 @@ RULES = (
         "        record_count=batch.record_count,",
         ("core/ingest/test_isolation.py::test_a_batch_loses_the_files_that_fail_and_names_them_as_they_were_read",),
         "the records of a smaller batch are counted as those of the others",
+    ),
+    Rule(
+        "lakehouse/core/ingest/isolation.py",
+        "        columns=batch.columns if files or has_table else (),",
+        "        columns=batch.columns,",
+        ("core/ingest/test_isolation.py::test_columns_that_came_with_files_of_which_none_is_loaded_go_where_no_table_has_them",),
+        "files that cannot be written pin no schema where there is no table",
+    ),
+    Rule(
+        "lakehouse/core/ingest/undeclared.py",
+        "return _WHOLE if abs(value) <= _EXACT_IN_DOUBLE else _LARGE",
+        "return _WHOLE",
+        ("core/ingest/test_undeclared.py::test_added_columns_have_types_by_rule_and_names_that_are_free",),
+        "no whole number is rounded by the type of the column that is made for it",
+    ),
+    Rule(
+        "lakehouse/core/ingest/inferred.py",
+        "new.found.keys() - {RESCUED}",
+        "new.found",
+        ("core/ingest/test_inferred.py::test_the_first_files_give_columns_by_the_rules_of_added_ones",),
+        "a header whose names can be no columns hides none that comes later",
     ),
     Rule(
         "lakehouse/core/ingest/ledger_segments.py",

@@ -68,9 +68,9 @@ RULES = (
         ("engine/ingest/test_load.py::test_a_batch_killed_at_any_step_is_there_once_after_the_next_run",),
     ),
     Rule(
-        "lakehouse/engine/ingest/load.py",
-        "unfinished = None if quarantine_arrived(lake, table.key, ledger.newest) else ledger.newest",
-        "unfinished = None",
+        "lakehouse/engine/ingest/arrival.py",
+        "return None if quarantine_arrived(lake, table.key, newest) else newest",
+        "return None",
         ("engine/ingest/test_load.py::test_a_file_set_aside_alone_is_quarantined_though_the_run_was_killed_before",),
     ),
     Rule(

@@ -17,8 +17,8 @@ RULES = (
     ),
     Rule(
         "lakehouse/engine/quarantine/isolate.py",
-        "        if why_not(batch.files) is not None:",
-        "        if True:",
+        "    if not failing:",
+        "    if False:",
         ("engine/quarantine/test_isolate.py::test_an_error_that_does_not_come_again_sets_nothing_aside",),
     ),
     Rule(
@@ -42,6 +42,26 @@ RULES = (
         ("engine/ingest/test_load.py::test_a_batch_killed_at_any_step_is_there_once_after_the_next_run",),
     ),
     Rule(
+        "lakehouse/engine/quarantine/isolate.py",
+        " or _holds_a_good_row(rows, table, uri)",
+        "",
+        ("engine/quarantine/test_isolate.py::test_files_that_each_hold_a_good_row_and_a_bad_one_are_set_aside_and_pin_no_schema",),
+        "a batch of which some record can be written is not stopped by its files",
+    ),
+    Rule(
+        "lakehouse/engine/quarantine/review.py",
+        "if (batch := unfinished_batch(lake, table, target, ledger, batches)) is not None:",
+        "if (batch := unfinished_batch(lake, table, target, ledger, batches)) is not None and batch.number < 0:",
+        ("engine/quarantine/test_review.py::test_nothing_is_read_again_while_a_batch_is_not_done",),
+    ),
+    Rule(
+        "lakehouse/engine/ingest/landed_rows.py",
+        "if count > 1]:",
+        "if count > 2]:",
+        ("engine/ingest/test_landed_rows.py::test_a_column_name_that_stands_twice_makes_a_file_unreadable",),
+        "no column of a file hides another of its name",
+    ),
+    Rule(
         "lakehouse/engine/quarantine/review.py",
         'good.join(_loaded(spark, target.snapshot), [*_PLACE], "left_anti").select(*good.columns)',
         "good",
@@ -62,8 +82,8 @@ RULES = (
     ),
     Rule(
         "lakehouse/engine/quarantine/review.py",
-        "elif known is None or known.is_taken:",
-        "elif known is None:",
+        "elif seen is None or seen.is_taken:",
+        "elif seen is None:",
         ("engine/quarantine/test_review.py::test_a_file_that_was_loaded_and_has_changed_or_is_gone_is_not_read_again",),
     ),
     Rule(

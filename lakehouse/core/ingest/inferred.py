@@ -23,8 +23,8 @@ from lakehouse.core.ingest.undeclared import RESCUED, AddedColumn, NewColumns, o
 
 INFERRED = "infer"
 GIVES_NO_SCHEMA = (
-    "no schema is declared or was inferred yet, and this file gives none: it has no record with a field, or a CSV header that names a "
-    "column twice; land it again, or declare Landing.schema"
+    "no schema is declared or was inferred yet, and this file gives none: it has no record with a field, a CSV header that names a "
+    "column twice, or no field whose name can be a column's; land it again, or declare Landing.schema"
 )
 _SAME_TYPES = {"LONG": "BIGINT", "TIMESTAMP_LTZ": "TIMESTAMP"}
 _TYPE = re.compile(r"\w+(?:\s*\([\d\s,]*\))?")
@@ -47,14 +47,15 @@ class FirstFile:
 def infer_columns(files: Iterable[FirstFile], landing: Landing, at_ms: int) -> tuple[AddedColumn, ...]:
     """The columns that these files give; none where no record has a field.
 
-    Of CSV the first header counts that names each column once and has a record below it; of JSON all records do, by the rules of added
-    columns. A file that tells types has to have a record. A field whose name can be no column is left to `new_columns`.
+    Of CSV the first header counts that names each column once, some as columns can be named, and has a record below it; of JSON all
+    records do, by the rules of added columns. A file that tells types has to have a record. A field whose name can be no column is left
+    to `new_columns`.
     """
     new = NewColumns(landing=replace(landing, new_columns="add"), known=())
     for file in files:
         try:
             if landing.records_are_csv:
-                new.see_types(dict.fromkeys([] if new.found else _header(file.records, landing), "STRING"), file.path)
+                new.see_types(dict.fromkeys([] if new.found.keys() - {RESCUED} else _header(file.records, landing), "STRING"), file.path)
             elif file.types is not None:
                 new.see_types(file.types if has_record(file.records, landing) else {}, file.path)
             else:

@@ -8,21 +8,25 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from hashlib import sha256
 from typing import TypeVar
 
 from lakehouse.core.errors import Broken
 from lakehouse.core.ingest.batches import Batch, LandedFile, set_aside
 
-# So many files, or records of a lone file, are tried one by one before it is said that everything fails.
+# So many files, and so many records, are tried one by one before it is said that everything fails.
 PROBES = 8
 
 type_of_item = TypeVar("type_of_item")
 
 
 def any_can_be_written(items: Sequence[type_of_item], why_not: Callable[[Sequence[type_of_item]], str | None]) -> bool:
-    """Whether any of a few items, evenly taken from all, can be written alone; `why_not` tries some and gives the problem."""
-    step = max(1, -(-len(items) // PROBES))
-    return any(why_not([item]) is None for item in items[::step])
+    """Whether any of a few items, taken from all without regard to their order, can be written alone.
+
+    `why_not` tries some and gives the problem.
+    """
+    by_chance = sorted(items, key=lambda item: sha256(repr(item).encode()).digest())
+    return any(why_not([item]) is None for item in by_chance[:PROBES])
 
 
 def failing_files(files: Sequence[LandedFile], why_not: Callable[[Sequence[LandedFile]], str | None]) -> dict[LandedFile, str]:
@@ -41,10 +45,13 @@ def failing_files(files: Sequence[LandedFile], why_not: Callable[[Sequence[Lande
     return found
 
 
-def without_failing(batch: Batch, failing: Mapping[LandedFile, str], *, failing_records: int, is_overwrite: bool) -> Batch:
+def without_failing(
+    batch: Batch, failing: Mapping[LandedFile, str], *, failing_records: int, is_overwrite: bool, has_table: bool
+) -> Batch:
     """The batch without files, which have `failing_records` of its staged records; they are set aside, each with its problem.
 
-    An `Overwrite` that has no file left lets go of those that it had replaced: they have their turn then.
+    An `Overwrite` that has no file left lets go of those that it had replaced: they have their turn then. Columns that came with files of
+    which none is left go with them, unless there is a table, which has them already.
 
     Raises:
         Broken: a file is not of the batch, or more records fail than it has.
@@ -60,6 +67,8 @@ def without_failing(batch: Batch, failing: Mapping[LandedFile, str], *, failing_
     return replace(
         batch,
         files=files,
+        columns=batch.columns if files or has_table else (),
+        part_count=batch.part_count if files else 0,
         set_aside=(*before, *aside),
         record_count=(batch.record_count or 0) - failing_records,
         isolated=(*batch.isolated, tuple(file.name for file in failing)),

@@ -27,6 +27,11 @@ _MEMBER = re.compile(r'[\s{,]*("(?:[^"\\]|\\.)*+")\s*:\s*')
 # Source: delta-io/delta v4.4.0, SchemaUtils.checkFieldNames, for tables without column mapping.
 _NO_NAME = re.compile(r"[ ,;{}()\n\t=\x00-\x1f]")
 _DECODER = json.JSONDecoder()
+# Kinds of JSON numbers: whole, whole and too large for a DOUBLE to have each digit, and others.
+_WHOLE, _LARGE, _FRACTION = "whole", "large", "fraction"
+_EXACT_IN_DOUBLE = 2**53
+_TYPES: dict[str, str] = {_WHOLE: "BIGINT", _LARGE: "BIGINT", _FRACTION: "DOUBLE"}
+_WIDER: dict[frozenset[str], str] = {frozenset((_WHOLE, _LARGE)): _LARGE, frozenset((_WHOLE, _FRACTION)): _FRACTION}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,8 +90,8 @@ def columns_in_force(columns: Iterable[AddedColumn], landing: Landing) -> tuple[
 class NewColumns:
     """The columns that the undeclared fields of a batch ask for, by the landing's policy, beside those that are `known`.
 
-    Whole numbers are BIGINT, other numbers DOUBLE, true and false BOOLEAN; all else is STRING, and so is a field of several kinds. A field
-    whose name can be no column is rescued.
+    Whole numbers are BIGINT, other numbers DOUBLE, true and false BOOLEAN; all else is STRING, and so is a field of several kinds, or of
+    numbers that a DOUBLE would round. A field whose name can be no column is rescued.
     """
 
     landing: Landing
@@ -106,7 +111,7 @@ class NewColumns:
         self.see_types({name: _kind_of(value) for name, value in values.items()}, file)
 
     def see_types(self, types: Mapping[str, str], file: str) -> None:
-        """Note fields with their types."""
+        """Note fields with their types, or with the kinds of JSON's numbers."""
         for name, type_ in types.items():
             column, kind = (name, type_) if self._can_be_added(name) else (RESCUED, "STRING")
             before, first = self.found.get(column, (kind, file))
@@ -116,7 +121,7 @@ class NewColumns:
         """Those that are not known yet."""
         known, policy = {column.name for column in self.known}, self.landing.new_columns
         return tuple(
-            AddedColumn(name=name, type=kind, file=file, policy=policy, at_ms=at_ms)
+            AddedColumn(name=name, type=_TYPES.get(kind, kind), file=file, policy=policy, at_ms=at_ms)
             for name, (kind, file) in self.found.items()
             if name not in known
         )
@@ -162,9 +167,9 @@ def _kind_of(value: object) -> str:
         case bool():
             return "BOOLEAN"
         case int() if -(2**63) <= value < 2**63:
-            return "BIGINT"
+            return _WHOLE if abs(value) <= _EXACT_IN_DOUBLE else _LARGE
         case float() if isfinite(value):
-            return "DOUBLE"
+            return _FRACTION
         case _:
             return "STRING"
 
@@ -172,4 +177,4 @@ def _kind_of(value: object) -> str:
 def _wider(one: str, other: str) -> str:
     if one == other:
         return one
-    return "DOUBLE" if {one, other} == {"BIGINT", "DOUBLE"} else "STRING"
+    return _WIDER.get(frozenset((one, other)), "STRING")

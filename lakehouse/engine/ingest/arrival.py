@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING
 
 from lakehouse.core.declaration.table import TRANSACTION_RETENTION, Table
 from lakehouse.core.errors import Broken, Refused
-from lakehouse.core.ingest.batches import Ledger, ingest_app_id
+from lakehouse.core.ingest.batches import Batch, Ledger, find_unfinished, ingest_app_id
 from lakehouse.engine.delta_log import TableFacts
 from lakehouse.engine.ingest import commit_rows
 from lakehouse.engine.journal.landed_batches import LandedBatches
 from lakehouse.engine.lake import Lake
+from lakehouse.engine.quarantine.entries import quarantine_arrived
 from lakehouse.engine.spark.sessions import translated
 from lakehouse.engine.table_lock import hold
 
@@ -49,6 +50,19 @@ def arrived_batch(table: Table, facts: TableFacts | None, ledger: Ledger) -> int
             f"{newest}: what was loaded is no longer known; accepted: restore the manifests from a copy of the lake"
         )
     return arrived or 0
+
+
+def unfinished_batch(lake: Lake, table: Table, facts: TableFacts | None, ledger: Ledger, batches: LandedBatches) -> Batch | None:
+    """The batch that is done again before anything else: one whose rows did not arrive, or files of it that nothing but quarantine gets.
+
+    Raises:
+        Broken, Refused: as `arrived_batch`.
+    """
+    unfinished = find_unfinished(ledger, table.write, arrived=arrived_batch(table, facts, ledger), read=batches.batch)
+    newest = ledger.newest
+    if unfinished is None and newest is not None and not newest.files and newest.quarantined:
+        return None if quarantine_arrived(lake, table.key, newest) else newest
+    return unfinished
 
 
 def told_batch(table_key: str, facts: TableFacts | None) -> int:

@@ -10,6 +10,7 @@ are texts, which Spark reads as decimals. Binary values are Base64, and times ar
 
 import base64
 import json
+from collections import Counter
 from collections.abc import Iterator, Mapping, Set
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
@@ -87,6 +88,8 @@ ZSTD = Compression("zstd", unzstd)
 
 def _parquet(data: bytes) -> Iterator[tuple[list[dict[str, Any]], int]]:
     with pq.ParquetFile(pa.BufferReader(data), page_checksum_verification=True) as file:
+        if twice := [name for name, count in Counter(file.schema_arrow.names).items() if count > 1]:
+            raise Unreadable(f"it has {len(twice)} column name(s) more than once, first {twice[0]!r}; land it with a name for each column")
         for batch in file.iter_batches(batch_size=_ROWS_AT_ONCE):
             yield _microseconds(batch).to_pylist(maps_as_pydicts="strict"), batch.nbytes
 

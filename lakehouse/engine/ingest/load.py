@@ -35,7 +35,6 @@ from lakehouse.core.ingest.batches import (
     LandedFile,
     Ledger,
     choose_batch,
-    find_unfinished,
     ingest_app_id,
     judge_file,
     settle_batch,
@@ -50,7 +49,7 @@ from lakehouse.engine.changes.read import ChangeCounts, change_keys, count_chang
 from lakehouse.engine.clock import now_ms
 from lakehouse.engine.delta_log import TableFacts
 from lakehouse.engine.ingest import commit_rows
-from lakehouse.engine.ingest.arrival import arrived_batch, check_arrived, told_batch
+from lakehouse.engine.ingest.arrival import check_arrived, told_batch, unfinished_batch
 from lakehouse.engine.ingest.parse_lines import count_lines, parse_lines, table_rows
 from lakehouse.engine.ingest.retire import retire
 from lakehouse.engine.ingest.staging import clear_staged, stage, staged_again, staged_records
@@ -59,7 +58,7 @@ from lakehouse.engine.ingest.undeclared_fields import add_columns, missing_colum
 from lakehouse.engine.journal.landed_batches import LandedBatches, landed_files
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.landing.handed_over import handed_over
-from lakehouse.engine.quarantine.entries import quarantine, quarantine_arrived, quarantine_isolated
+from lakehouse.engine.quarantine.entries import quarantine, quarantine_isolated
 from lakehouse.engine.quarantine.isolate import Rows, isolate
 from lakehouse.engine.spark import statements
 from lakehouse.engine.spark.session_settings import ANSI, session_confs
@@ -151,10 +150,7 @@ def _tidy(lake: Lake, table: Table, batches: LandedBatches, lying: set[str], arr
 
 def _plan(lake: Lake, table: Table, batches: LandedBatches, facts: TableFacts | None, listing: Sequence[LandedFile]) -> _Planned:
     ledger = batches.ledger()
-    arrived = arrived_batch(table, facts, ledger)
-    unfinished = find_unfinished(ledger, table.write, arrived=arrived, read=batches.batch)
-    if unfinished is None and ledger.newest is not None and not ledger.newest.files and ledger.newest.quarantined:
-        unfinished = None if quarantine_arrived(lake, table.key, ledger.newest) else ledger.newest
+    unfinished = unfinished_batch(lake, table, facts, ledger, batches)
     plan = choose_batch(listing, ledger, _landing(table), table.write, unfinished=unfinished)
     table = pinned_table(table, ledger.columns, is_loaded=bool(ledger.last_taken))
     return _Planned(table=table, plan=plan, ledger=ledger, batches=batches)

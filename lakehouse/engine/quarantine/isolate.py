@@ -3,8 +3,9 @@
 A write may fail for the sake of one row, though every record was parsed: an expression of the declaration raises, a constraint or an
 invariant of the table is violated. Then:
 
-1. The rows are tried again, as one, in an empty folder: a copy of the table that shares its files, or no table where there is none.
-2. The files are tried in halves (`core.ingest.isolation`), until each that fails stands alone.
+1. Some files, or some records, are tried alone in an empty folder: a copy of the table that shares its files, or no table where there is
+   none. One has to be written, or else the declaration is wrong.
+2. All files are tried, and those that fail in halves (`core.ingest.isolation`), until each that fails stands alone.
 3. What the failed write remembers of deletions is removed. The batch's manifest is written anew: those files are set aside, each with its
    problem, and the others stay.
 4. The load does the batch again, as if it had been killed. First its quarantine gets the files in the place of their lines.
@@ -18,7 +19,8 @@ invariant of the table is violated. Then:
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, reduce
+from operator import or_
 from typing import TYPE_CHECKING
 
 from lakehouse.core.declaration.table import Overwrite, Table
@@ -78,18 +80,20 @@ def isolate(lake: Lake, spark: "SparkSession", table: Table, batches: LandedBatc
     try:
         if facts is not None:
             spark.sql(statements.clone(uri, facts.snapshot.uri))
-        failing: dict[LandedFile, str] = {}
-        if why_not(batch.files) is not None:
-            if not (any_can_be_written(batch.files, why_not) if len(batch.files) > 1 else _holds_a_good_row(rows, table, uri)):
-                raise _stop(table, batch, "nor can any part of it that was tried", problem) from error
-            failing = failing_files(batch.files, why_not)
+        if not (any_can_be_written(batch.files, why_not) or _holds_a_good_row(rows, table, uri)):
+            raise _stop(table, batch, "nor can any part of it that was tried", problem) from error
+        failing = failing_files(batch.files, why_not)
     finally:
         lake.store.delete([file.name for file in lake.store.list(folder)])
     if not failing:
         raise _stop(table, batch, "though each of its files can by itself", problem) from error
     staged = staged_records(lake.settings.spark_root, table.key, _part_of(batch, [*failing]))
     smaller = without_failing(
-        batch, failing, failing_records=staged_lines(spark, staged).count(), is_overwrite=isinstance(table.write, Overwrite)
+        batch,
+        failing,
+        failing_records=staged_lines(spark, staged).count(),
+        is_overwrite=isinstance(table.write, Overwrite),
+        has_table=facts is not None,
     )
     forget_batch(lake.store, table.key, batch.number)
     batches.replace(smaller)
@@ -130,15 +134,16 @@ def _why_not(rows: "DataFrame", table: Table, uri: str) -> str | None:
 
 
 def _holds_a_good_row(rows: Rows, table: Table, uri: str) -> bool:
-    """Whether some of a lone file's records can be written, so that the others fail for what is in them."""
+    """Whether some of a batch's records can be written, so that the others fail for what is in them."""
     from pyspark.sql import functions as F  # noqa: N812
 
-    lines = rows.of(rows.batch).select(OWN[1]).orderBy(F.xxhash64(OWN[1]))
+    own = rows.of(rows.batch).select(*OWN[:2])
 
-    def why_not(numbers: Sequence[int]) -> str | None:
-        return _why_not(rows.of(rows.batch).where(F.col(OWN[1]).isin(*numbers)), table, uri)
+    def why_not(lines: Sequence[tuple[str, int]]) -> str | None:
+        is_of_them = reduce(or_, [(F.col(OWN[0]) == file) & (F.col(OWN[1]) == line) for file, line in lines])
+        return _why_not(rows.of(rows.batch).where(is_of_them), table, uri)
 
-    return any_can_be_written([number for (number,) in lines.limit(PROBES).collect()], why_not)
+    return any_can_be_written([(file, line) for file, line in own.orderBy(F.xxhash64(*OWN[:2])).limit(PROBES).collect()], why_not)
 
 
 def _stop(table: Table, batch: Batch, found: str, problem: str) -> Broken:

@@ -15,6 +15,7 @@ Files are read again so:
 - A line is appended only if the table has no row of its file and number, and leaves the quarantine only if the table has one: whatever
   dies in between, the same call ends with each line in one of the two.
 - A line whose text may be cut short is never made a row.
+- Nothing is read again while a batch is not done: what it writes yet would be there twice, or be passed over.
 - What is settled leaves the quarantine in a commit that says who took care how; the landed file stays where it is.
 """
 
@@ -22,7 +23,7 @@ import json
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from lakehouse.core.declaration.landing import Landing
@@ -35,6 +36,7 @@ from lakehouse.core.ingest.outcome import QuarantineAccount, QuarantineReview
 from lakehouse.core.ingest.undeclared import RESCUED, AddedColumn, columns_in_force
 from lakehouse.engine.delta_log import TableFacts, history_since
 from lakehouse.engine.ingest import commit_rows
+from lakehouse.engine.ingest.arrival import unfinished_batch
 from lakehouse.engine.ingest.parse_lines import is_of_the_declaration, named_lines, parse_records, table_rows
 from lakehouse.engine.ingest.undeclared_fields import add_columns, missing_columns, without_rescued
 from lakehouse.engine.journal.landed_batches import LandedBatches
@@ -52,6 +54,16 @@ if TYPE_CHECKING:
 
 _SHOWN_REASONS = 20
 _PLACE = ("_source_file", "_source_line")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Known:
+    """The quarantine, its table, and the ledger of the table's batches, of which each is done."""
+
+    quarantine: TableFacts
+    target: TableFacts | None
+    batches: LandedBatches
+    ledger: Ledger
 
 
 def account_of(lake: Lake, table: Table) -> QuarantineAccount | None:
@@ -108,26 +120,25 @@ def retry(lake: Lake, spark: "SparkSession", table: Table, files: Sequence[str],
     """Reads lines again as the table is declared now, and has the next load read files again; `files` are theirs, none means all.
 
     Raises:
-        Refused: nothing is there, or the table that is there has other columns than its declaration.
+        Refused: nothing is there, a batch is not done, or the table that is there has other columns than its declaration.
         Broken: the table has fewer of the lines than were written into it.
     """
     with translated(), _guard(lake, spark, table, "a retry", dry_run=dry_run), session_confs(spark, {ANSI: "false"}):
-        facts = _facts(lake, table)
-        held = _held(spark, facts, files)
+        known = _known(lake, table)
+        held = _held(spark, known.quarantine, files)
         total, lines = _counts(held)
-        left = _retry_files(lake, spark, table, facts, held.where("line IS NULL"), dry_run=dry_run) if total > lines else {}
+        left = _retry_files(lake, spark, table, known, held.where("line IS NULL"), dry_run=dry_run) if total > lines else {}
         review = QuarantineReview(table=table.key, dry_run=dry_run, lines=lines, files=total - lines - sum(left.values()), left=left)
-        return _retry_lines(lake, spark, table, facts, held.where("line IS NOT NULL"), review) if lines else review
+        return _retry_lines(lake, spark, table, known, held.where("line IS NOT NULL"), review) if lines else review
 
 
 def _retry_lines(
-    lake: Lake, spark: "SparkSession", table: Table, facts: TableFacts, lines: "DataFrame", review: QuarantineReview
+    lake: Lake, spark: "SparkSession", table: Table, known: _Known, lines: "DataFrame", review: QuarantineReview
 ) -> QuarantineReview:
-    target = lake.facts(table.key)
+    target, ledger = known.target, known.ledger
     if not isinstance(table.write, Append) or target is None:
         why = "there is no table yet" if target is None else "the table is not written by Append: land these lines in a new file"
         return replace(review, left={**review.left, why: review.lines})
-    ledger = LandedBatches(lake.store, table.key, prefix=_landing(table).prefix).ledger()
     table = pinned_table(table, ledger.columns, is_loaded=True)
     added = columns_in_force(ledger.columns, _landing(table))
     parsed = _parsed(spark, table, lines, ledger, added)
@@ -152,7 +163,7 @@ def _retry_lines(
             partition_by=commit_rows.partition_columns(table),
             transaction=commit_rows.Transaction(app_id=app_id, version=target.snapshot.transactions.get(app_id, 0) + 1),
         )
-    _take_out(lake, spark, table, facts, lines, row_count)
+    _take_out(lake, spark, table, known.quarantine, lines, row_count)
     return review
 
 
@@ -172,16 +183,14 @@ def _take_out(lake: Lake, spark: "SparkSession", table: Table, facts: TableFacts
         spark.sql(statements.delete_loaded_lines(facts.snapshot.uri, view))
 
 
-def _retry_files(lake: Lake, spark: "SparkSession", table: Table, facts: TableFacts, held: "DataFrame", *, dry_run: bool) -> dict[str, int]:
+def _retry_files(lake: Lake, spark: "SparkSession", table: Table, known: _Known, held: "DataFrame", *, dry_run: bool) -> dict[str, int]:
     """Has the files that can be read again read again; how many cannot, by reason."""
-    landing, left = _landing(table), Counter[str]()
-    batches = LandedBatches(lake.store, table.key, prefix=landing.prefix)
-    ledger, again = batches.ledger(), list[StoredFile]()
+    landing, left, again = _landing(table), Counter[str](), list[StoredFile]()
     for path, count in held.groupBy("source_file").count().collect():
-        known, file = ledger.seen.get(path), lake.store.stat(path)
+        seen, file = known.ledger.seen.get(path), lake.store.stat(path)
         if file is None or not path.startswith(landing.prefix):
             left[f"the file is gone from {landing.prefix}"] += count
-        elif known is None or known.is_taken:
+        elif seen is None or seen.is_taken:
             left["rows of a file of this name were loaded: land what is new under a new name"] += count
         else:
             again.append(file)
@@ -191,11 +200,11 @@ def _retry_files(lake: Lake, spark: "SparkSession", table: Table, facts: TableFa
             SetAside(name=file.name.removeprefix(landing.prefix), size_bytes=file.size_bytes, why="it is to be read again", modified_ms=0)
             for file in again
         )
-        newest = 0 if ledger.newest is None else ledger.newest.number
-        batches.plan(Batch(number=newest + 1, files=(), set_aside=aside, prefix=landing.prefix))
+        newest = 0 if known.ledger.newest is None else known.ledger.newest.number
+        known.batches.plan(Batch(number=newest + 1, files=(), set_aside=aside, prefix=landing.prefix))
         names = [file.name for file in again]
         with session_confs(spark, {USER_METADATA: json.dumps({"retried": len(again)})}):
-            spark.sql(statements.delete_lines(facts.snapshot.uri, upto_batch=newest, source_files=names, whole_files=True))
+            spark.sql(statements.delete_lines(known.quarantine.snapshot.uri, upto_batch=newest, source_files=names, whole_files=True))
     return left
 
 
@@ -234,6 +243,18 @@ def _counts(held: "DataFrame") -> tuple[int, int]:
     """How many entries there are, and how many of them are lines."""
     [found] = held.selectExpr("count(*)", "count(line)").collect()
     return found[0], found[1]
+
+
+def _known(lake: Lake, table: Table) -> _Known:
+    quarantine, target = _facts(lake, table), lake.facts(table.key)
+    batches = LandedBatches(lake.store, table.key, prefix=_landing(table).prefix)
+    ledger = batches.ledger()
+    if (batch := unfinished_batch(lake, table, target, ledger, batches)) is not None:
+        raise Refused(
+            f"quarantine {table.key}: batch {batch.number} is not done, and may yet write what would be read again; accepted: "
+            f"lakehouse materialize {table.key}, and then this"
+        )
+    return _Known(quarantine=quarantine, target=target, batches=batches, ledger=ledger)
 
 
 def _facts(lake: Lake, table: Table) -> TableFacts:

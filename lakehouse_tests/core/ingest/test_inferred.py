@@ -54,6 +54,7 @@ def inferred(landing: Landing, *files: str) -> list[tuple[str, str, str]]:
         "text as CSV has it": (CSV, ["id,price\n007,1.10\n"], [("id", "STRING", "0"), ("price", "STRING", "0")]),
         "columns without a value": (CSV, ["id,note\n1,\n"], ["id", "note"]),
         "the first header with a record": (CSV, ["x,x\n1,2\n", "y\n", "id,_at,na me\n1,2,3\n", "z\n1\n"], [("id", "STRING", "2")]),
+        "a first header of names that no column has": (CSV, ["na me,_at\n1,2\n", "id,na me\n1,2\n", "z\n1\n"], [("id", "STRING", "1")]),
         "other signs": (replace(CSV, delimiter=";", quote="'"), ["'id';n\n1;2\n"], ["id", "n"]),
     }.values(),
 )
@@ -81,7 +82,7 @@ def test_a_file_with_types_of_its_own_gives_these_if_it_has_a_record() -> None:
     ]
     found = infer_columns(files, replace(JSON, format="parquet"), 7)
     assert [(column.name, column.type, column.file) for column in found] == [
-        *(("id", "DOUBLE", "f"), ("price", "STRING", "f"), ("none", "TIMESTAMP", "f"))
+        *(("id", "STRING", "f"), ("price", "STRING", "f"), ("none", "TIMESTAMP", "f"))
     ]
 
 

@@ -111,6 +111,11 @@ KNOWN = AddedColumn(name="Kept", type="BIGINT", file="f", policy="add", at_ms=0)
             {"a": "BIGINT", "b": "DOUBLE", "c": "BOOLEAN", "d": "STRING", "e": "STRING", "f": "STRING"},
         ),
         "whole and other numbers": (('{"a": 1}', '{"a": 1.5}'), {"a": "DOUBLE"}),
+        "numbers that a DOUBLE would round": (
+            ('{"a": 9007199254740993, "b": 1.5, "c": 9007199254740992}', '{"a": 1.5, "b": -9007199254740993, "c": 1.5}'),
+            {"a": "STRING", "b": "STRING", "c": "DOUBLE"},
+        ),
+        "large whole numbers": (('{"a": 1}', '{"a": 9007199254740993}', '{"a": 2}'), {"a": "BIGINT"}),
         "several kinds": (('{"a": 1}', '{"a": "x"}', '{"a": 1}'), {"a": "STRING"}),
         "numbers too large": (('{"a": 9223372036854775808, "b": 1e999}',), {"a": "STRING", "b": "STRING"}),
         "known ones": (('{"Kept": "x", "new": 1}',), {"new": "BIGINT"}),

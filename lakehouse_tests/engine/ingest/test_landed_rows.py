@@ -131,6 +131,12 @@ def overwritten(data: bytes) -> bytes:
 DAMAGES: list[Callable[[bytes], bytes]] = [cut, cut_at_the_end, overwritten, lambda data: b"", lambda data: b"no such thing"]
 
 
+def test_a_column_name_that_stands_twice_makes_a_file_unreadable() -> None:
+    twice = pa.table([pa.array([1]), pa.array([2]), pa.array([3])], names=["id", "n", "id"])
+    with pytest.raises(Unreadable, match="it has 1 column name\\(s\\) more than once, first 'id'; land it with a name for each column"):
+        [*read_rows(parquet(twice), "parquet", frozenset(), max_content_bytes=1_000)]
+
+
 @pytest.mark.parametrize("damage", DAMAGES)
 @pytest.mark.parametrize("format", ["parquet", "avro"])
 def test_a_damaged_file_gives_no_row_at_all(format: str, damage: Callable[[bytes], bytes]) -> None:

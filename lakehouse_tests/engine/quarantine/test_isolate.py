@@ -8,7 +8,7 @@ import pytest
 from pyspark.errors.exceptions.connect import AnalysisException, PythonException, SparkException, UnknownException
 
 from lakehouse import Append, Landing, Overwrite, Table
-from lakehouse.core.errors import Broken
+from lakehouse.core.errors import Broken, Refused
 from lakehouse.core.ingest.batches import Batch, LandedFile, ingest_app_id
 from lakehouse.core.reasons import Reason
 from lakehouse.engine.ingest import load
@@ -97,6 +97,9 @@ def test_a_constraint_of_the_table_sets_files_aside_and_none_where_every_file_or
     assert (before.seen.keys() - after.seen.keys(), after.newest and after.newest.set_aside, version_of(lake, PARTS.key)) == (set(), (), 1)
     assert quarantined(spark, lake) == [("2.json", None)]
     spark.sql(f"ALTER TABLE {table} DROP CONSTRAINT small")
+    with pytest.raises(Refused, match="batch 3 is not done"):
+        review.retry(lake, spark, PARTS, [], dry_run=False)
+    assert write_table(lake, spark, PARTS).rows_written == 2
     assert review.retry(lake, spark, PARTS, [], dry_run=False).files == 1
     write_table(lake, spark, PARTS)
     assert rows_of(spark, lake, PARTS.key, "id") == [(1,), (2,), (3,), (4,), (5,)]
@@ -116,6 +119,21 @@ def test_an_overwrite_keeps_its_rows_where_those_of_the_newest_file_cannot_be_wr
     put(lake, "3.json", part(4, 4))
     write_table(lake, spark, whole)
     assert (rows_of(spark, lake, PARTS.key, "id"), quarantined(spark, lake)) == ([(4,)], [("2.json", None)])
+
+
+def test_files_that_each_hold_a_good_row_and_a_bad_one_are_set_aside_and_pin_no_schema(lake: Lake, spark: "SparkSession") -> None:
+    inferred = replace(PARTS, source=replace(SOURCE, schema=None, new_columns="rescue", derived=HALVED))
+    put(lake, "a.json", part(1, 2), part(2, 3))
+    put(lake, "b.json", part(3, 5), part(4, 4))
+    outcome = write_table(lake, spark, inferred)
+    assert ([aside.name for aside in outcome.set_aside], lake.facts(PARTS.key)) == (["a.json", "b.json"], None)
+    put(lake, "c.json", {"id": "x", "size": 4})
+    assert write_table(lake, spark, inferred).reason is Reason.BATCH_READY
+    assert (rows_of(spark, lake, PARTS.key, "id", "half"), quarantined(spark, lake)) == ([("x", 2.0)], [("a.json", None), ("b.json", None)])
+    mended = replace(inferred, source=replace(SOURCE, schema=None, new_columns="rescue", derived={"half": "size / 2"}))
+    assert review.retry(lake, spark, mended, [], dry_run=False).files == 2
+    write_table(lake, spark, mended)
+    assert (rows_of(spark, lake, PARTS.key, "id"), quarantined(spark, lake)) == ([("1",), ("2",), ("3",), ("4",), ("x",)], [])
 
 
 WRAPPED = "org.apache.spark.SparkException\nCaused by: org.NumberError: [CAST_INVALID_INPUT] The value 'x'. SQLSTATE: 22018\n\tat Cast"

@@ -7,7 +7,7 @@ import pytest
 
 from lakehouse import Landing, Table
 from lakehouse.core.errors import Broken, Refused
-from lakehouse.engine.ingest import commit_rows
+from lakehouse.engine.ingest import commit_rows, load
 from lakehouse.engine.ingest.write import write_table
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.quarantine import review
@@ -96,6 +96,36 @@ def test_a_retry_killed_around_its_commit_leaves_each_line_in_one_place_after_th
     assert done.rows == (2 if when == "before" else 0)
     assert rows_of(spark, lake, events.key, "id") == [(1,), (2,), (3,)]
     assert places(spark, lake) == [(A, 4), (B, 1), (LARGE, None)]
+
+
+def test_nothing_is_read_again_while_a_batch_is_not_done(lake: Lake, spark: "SparkSession", monkeypatch: pytest.MonkeyPatch) -> None:
+    strict = declared(required=("id", "at"), new_columns="refuse")
+    land(lake, "a.json", [event(1, 5, "new"), LENIENT])
+
+    def killed(step: str, table: Table) -> None:
+        with monkeypatch.context() as patch:
+            patch.setattr(load, step, dying(getattr(load, step), "before"))
+            with pytest.raises(Killed):
+                write_table(lake, spark, table)
+
+    killed("_write_rows", strict)
+    for dry_run in (True, False):
+        with pytest.raises(Refused, match=r"batch 1 is not done, .*; accepted: lakehouse materialize bronze/events, and then this"):
+            review.retry(lake, spark, events, [], dry_run=dry_run)
+    write_table(lake, spark, events)  # as it is declared now, the line is a row
+    assert (rows_of(spark, lake, events.key, "id"), places(spark, lake)) == ([(1,), (2,)], [(A, 2)])
+    assert review.retry(lake, spark, events, [], dry_run=False).rows == 0
+    assert (rows_of(spark, lake, events.key, "id"), places(spark, lake)) == ([(1,), (2,)], [])
+
+    lake.store.put("landing/events/gone.json.gz", b"no gzip")
+    write_table(lake, spark, events)
+    lake.store.put("landing/events/b.json.gz", b"no gzip")
+    killed("quarantine", events)  # its file stands in a manifest, and not yet in quarantine
+    with pytest.raises(Refused, match="batch 3 is not done"):
+        review.retry(lake, spark, events, [], dry_run=False)
+    write_table(lake, spark, events)
+    assert places(spark, lake) == [("landing/events/b.json.gz", None), ("landing/events/gone.json.gz", None)]
+    assert review.retry(lake, spark, events, [], dry_run=False).files == 2
 
 
 def test_lines_stay_in_quarantine_where_the_table_did_not_get_all_of_them(
