@@ -23,6 +23,7 @@ BENCHMARKS = (
     Benchmark(name="inventory", seconds=60, smoke=(100, 200), starts_spark=False),
     Benchmark(name="vacuum_lake", seconds=180, smoke=(1,), starts_spark=False),
     Benchmark(name="vacuum_memory", seconds=120, smoke=(100, 200), starts_spark=False),
+    Benchmark(name="rewritten", seconds=20, smoke=(32,), starts_spark=False),
     Benchmark(name="fleet", seconds=120, smoke=(4,), starts_spark=False),
     Benchmark(name="requests", seconds=120, smoke=("lakehouse plan",)),
     Benchmark(name="landing", seconds=200, smoke=(4, 5)),

@@ -19,6 +19,9 @@ compaction has written and those with a deletion vector; OPTIMIZE does every bin
 - A file that was compacted under a smaller target and was right then (three quarters of it or more) is shielded: the cut-off of its
   partition is lowered to those three quarters. Only the second tier takes it: where the target has become eight times its own, and so
   many such files lie there that one full file comes of them. Then it is of the larger target, and shielded from nothing that comes.
+- A file that a compaction wrote, of 16 MiB or more, waits until as much is new as it holds (`tiers`): the cut-off is lowered to the least
+  power of two that all smaller files together do not reach, if no file above is fresh. They all are in one bin, so that none of them is
+  fresh after it. From 16 MiB on, what is merged leaves its class of sizes: a byte is rewritten once for each doubling up to the target.
 - A bounded run takes fewer partitions, or of one partition the smallest files; in each bin that makes it worth its while two files
   stop being fresh (or of the first tier), so runs end. `files_left` is what the unbounded plan would have removed beyond it.
 """
@@ -28,6 +31,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
+from operator import attrgetter
 
 from lakehouse.core.compaction.bins import (
     Bin,
@@ -43,6 +47,7 @@ from lakehouse.core.compaction.bins import (
     pack,
     within_bounds,
 )
+from lakehouse.core.compaction.tiers import LEAST_KEPT_BYTES, tier_cutoff
 from lakehouse.core.delta.snapshot import DataFile
 from lakehouse.core.reasons import Reason
 from lakehouse.core.units import HOUR_MS
@@ -51,6 +56,7 @@ from lakehouse.core.units import HOUR_MS
 _TIER = 8
 # What Spark counts the opening of a file as (`spark.sql.files.openCostInBytes`): a core that gets less to read has nothing to gain.
 TRIVIAL_BYTES_PER_CORE = 4 * 1024 * 1024
+_SIZE = attrgetter("size_bytes")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,9 +145,20 @@ def _partition_plan(now: PlanningFacts, files: tuple[DataFile, ...], target: int
     shields = [under for _, under in right if not (promoted and under * _TIER <= target)]
     cutoff = min([target, *shields]) * 3 // 4
     candidates = _candidates(now, files, cutoff)
-    bins = pack(candidates, up_to_bytes=target)
+    lowered = cutoff if promoted else _tier_cutoff(candidates, cutoff)
+    place = bisect_left(candidates, lowered, key=_SIZE) if lowered < cutoff else len(candidates)
+    bins = pack(candidates[:place], up_to_bytes=target)
     written_ms = last_write_ms(files, now.write_history) if now.policy.cold_hours else 0
-    return PartitionPlan(files=files, bins=bins, written_ms=written_ms, cutoff_bytes=cutoff, promoted=promoted), candidates
+    kept = tuple(candidates[place:])
+    return PartitionPlan(files=files, bins=bins, written_ms=written_ms, cutoff_bytes=lowered, promoted=promoted, kept=kept), candidates
+
+
+def _tier_cutoff(candidates: Sequence[DataFile], cutoff: int) -> int:
+    if not candidates or candidates[-1].size_bytes < LEAST_KEPT_BYTES:
+        return cutoff
+    fresh = [file.size_bytes for file in candidates if is_fresh(file)]
+    compacted = [file.size_bytes for file in candidates if not is_fresh(file)]
+    return tier_cutoff(compacted, fresh_bytes=sum(fresh), largest_fresh=max(fresh, default=0), cutoff=cutoff)
 
 
 def _right_under(file: DataFile, now: PlanningFacts, target: int) -> int:
@@ -185,6 +202,7 @@ def _bounded(now: PlanningFacts, found: _Found, group: Sequence[PartitionPlan], 
         reason=Reason.SECOND_TIER if any(plan.promoted for plan in chosen) else Reason.MERGEABLE_FILES,
         bins=tuple(bin_ for plan in chosen for bin_ in plan.bins),
         files_left=max(least_left, everything - sum(plan.file_count for plan in chosen)),
+        kept=tuple(file for plan in chosen for file in plan.kept),
         numbers={"target_bytes": target},
     )
 

@@ -82,13 +82,17 @@ class PlanningFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionPlan:
-    """What a statement would do to one partition. `files` are all that lie there; `cutoff_bytes` and `promoted` are packing's own."""
+    """What a statement would do to one partition. `files` are all that lie there; what follows `written_ms` is packing's own.
+
+    `kept` are small files that stay, since a compaction wrote each and it is larger than all that is merged.
+    """
 
     files: tuple[DataFile, ...]
     bins: tuple[Bin, ...]
     written_ms: int
     cutoff_bytes: int = 0
     promoted: bool = False
+    kept: tuple[DataFile, ...] = ()
 
     @property
     def file_count(self) -> int:
@@ -103,12 +107,16 @@ class PartitionPlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rewrite:
-    """One planner's answer; no bins means nothing to do. `numbers` are those that only its own sentence names."""
+    """One planner's answer; no bins means nothing to do. `numbers` are those that only its own sentence names.
+
+    `kept` are the small files that stay where others are merged, as in `PartitionPlan`.
+    """
 
     statement: type_of_statement
     reason: Reason
     bins: tuple[Bin, ...] = ()
     files_left: int = 0
+    kept: tuple[DataFile, ...] = ()
     numbers: Mapping[str, object] = field(default_factory=dict[str, object])
 
 

@@ -22,6 +22,7 @@ from lakehouse.core.delta.partition_values import by_name, typed_partition
 from lakehouse.core.delta.snapshot import CATALOG_FEATURES, Snapshot, type_of_partition
 from lakehouse.core.errors import Refused
 from lakehouse.core.reasons import Explained, Explanation, Reason
+from lakehouse.core.text import count_of, size_text
 from lakehouse.core.units import HOUR_MS
 
 __all__ = ["Bin", "CompactionPlan", "plan_compaction", "plan_once_cold", "plan_or_refusal", "plan_table"]
@@ -201,6 +202,9 @@ def _priced(now: PlanningFacts, found: Rewrite) -> CompactionPlan:
         **found.numbers,
     }
     left = f"; {found.files_left} more are left for the next run" if found.files_left else ""
+    if found.kept:
+        kept_bytes = size_text(sum(file.size_bytes for file in found.kept))
+        left += f"; {count_of(len(found.kept), 'compacted file')} ({kept_bytes}) stay until as much is new"
     return CompactionPlan(
         table=now.snapshot.table,
         version=now.snapshot.version,

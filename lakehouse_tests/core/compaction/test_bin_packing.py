@@ -151,6 +151,49 @@ def test_seven_right_files_stay_and_eight_are_merged_once_into_the_second_tier()
     assert [planned(table, past, target_file_bytes=target).bins for target in (65_536, 8 * 65_536)] == [(), ()]
 
 
+# tiers
+
+
+def large_files(*sizes: int) -> list[DataFile]:
+    """Files that compactions wrote."""
+    return [data_file(size * MIB, f"old-{place}", compacted=True) for place, size in enumerate(sizes)]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "merged", "cutoff"),
+    {
+        "less than the file": ([90], [1, 2, 3], 3, 16),
+        "less than a class of files": ([90, 40, 17], [10, 3, 2], 3, 16),
+        "more than the next one": ([90, 17], [10, 4, 3], 4, 64),
+        "more than all": ([90, 40, 17], [15, 15, 15], 6, 96 * 2),
+        "a small one": ([90, 15], [1, 2], 3, 32),
+        "a new file among the large ones": ([90], [20, 1, 2], 3, 32),
+        "a new file that is larger": ([30], [100, 1, 2], 4, 96 * 2),
+        "nothing kept": ([], [1, 2, 3], 3, 96 * 2),
+    }.values(),
+)
+def test_a_file_that_a_compaction_wrote_waits_for_as_many_bytes_as_it_has(old: list[int], new: list[int], merged: int, cutoff: int) -> None:
+    files = [*large_files(*old), *(data_file(size * MIB - 1, f"new-{place}") for place, size in enumerate(new))]
+    plan = planned(snapshot(files), target_file_bytes=256 * MIB)
+    assert (plan.files_removed, plan.files_added, cutoff_of(plan)) == (merged, 1, cutoff * MIB)
+    kept = len(files) - merged
+    assert ("until as much is new" in plan.sentence, f"; {kept} compacted file" in plan.sentence) == (kept > 0, kept > 0)
+
+
+@given(st.lists(st.lists(st.integers(1, 7 * MIB), min_size=2, max_size=2), min_size=1, max_size=80), st.sampled_from([64, 256, 1024]))
+def test_from_16_mib_on_a_byte_is_rewritten_as_often_as_its_file_can_double(batches: list[list[int]], target_mib: int) -> None:
+    table, past, rewritten = snapshot([]), NO_PAST, 0
+    doublings = (target_mib // 16).bit_length() - 1
+    for number, sizes in enumerate(batches):
+        table, past = written(table, past, [data_file(size, f"{number}-{place}") for place, size in enumerate(sizes)])
+        plan = planned(table, past, target_file_bytes=target_mib * MIB)
+        bins = delta_bins(table, plan)
+        rewritten += sum(file.size_bytes for bin_ in bins for file in bin_ if file.size_bytes >= 16 * MIB)
+        table, past = after(table, past, plan, bins, [sum(file.size_bytes for file in bin_) for bin_ in bins])
+        assert len([file for file in table.files if 16 * MIB <= file.size_bytes < target_mib * MIB * 3 // 4]) <= doublings
+    assert rewritten <= doublings * table.size_bytes
+
+
 # parallelism
 
 
@@ -176,7 +219,8 @@ def test_a_table_of_no_more_files_than_cores_is_left_alone_with_the_reason() -> 
 @st.composite
 def stories(draw: st.DrawFn) -> tuple[Snapshot, Commits, Compaction]:
     """A table that was compacted under one policy, written since, and is now looked at under another."""
-    unit = draw(st.sampled_from([10, 2_000]))  # with the second, sizes are of the order of what a core wants to read
+    # With the second, sizes are of the order of what a core wants to read; with the third, of what a compaction rather leaves.
+    unit = draw(st.sampled_from([10, 2_000, 20_000]))
     days = draw(st.sampled_from([["1"], ["1", "01", "2", None]]))
     columns = [Column(name="day", type="int")]
     start = snapshot([], columns=columns, partition_columns=["day"] if len(days) > 1 else [])

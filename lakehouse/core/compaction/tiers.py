@@ -1,0 +1,23 @@
+"""Which small files of a partition wait until as much is new as they hold.
+
+To rewrite a file with every few new ones costs its bytes again and again, and spares a reader one opening. So a file that a compaction
+wrote stays, as long as all that is smaller than it is less. What is merged then doubles, as in a binary counter.
+"""
+
+from collections.abc import Sequence
+
+# To rewrite so much takes as long as any job that starts, 0.6 s by the default rates (`core.costs.estimate`): less is not worth a file.
+LEAST_KEPT_BYTES = 16 * 1024 * 1024
+
+
+def tier_cutoff(compacted: Sequence[int], *, fresh_bytes: int, largest_fresh: int, cutoff: int) -> int:
+    """The size below which files are merged: `cutoff`, or the least power of two that all smaller ones together do not reach.
+
+    `compacted` are the sizes of the files below `cutoff` that compactions wrote, ascending. A fresh file is never left out.
+    """
+    lowered = LEAST_KEPT_BYTES
+    while lowered < cutoff and compacted and compacted[-1] >= lowered:
+        if largest_fresh < lowered and fresh_bytes + sum(size for size in compacted if size < lowered) < lowered:
+            return lowered
+        lowered *= 2
+    return cutoff
