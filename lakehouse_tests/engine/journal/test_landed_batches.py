@@ -190,7 +190,7 @@ def test_of_a_race_for_one_number_only_one_manifest_stays() -> None:
 
 def isolated(before: Batch, name: str) -> Batch:
     [failing] = [file for file in before.files if file.name == name]
-    return without_failing(before, {failing: "n is 0"}, failing_records=1, is_overwrite=False)
+    return without_failing(before, {failing: "n is 0"}, failing_records=1, is_overwrite=False, has_table=True)
 
 
 def test_a_manifest_is_replaced_by_one_with_fewer_files_and_every_file_stays_known() -> None:
