@@ -217,7 +217,7 @@ RULES = (
         "return _WHOLE if abs(value) <= _EXACT_IN_DOUBLE else _LARGE",
         "return _WHOLE",
         ("core/ingest/test_undeclared.py::test_added_columns_have_types_by_rule_and_names_that_are_free",),
-        "no whole number is rounded by the type of the column that is made for it",
+        "no whole number that was looked at is rounded by the type of the column that is made for it",
     ),
     Rule(
         "lakehouse/core/ingest/inferred.py",

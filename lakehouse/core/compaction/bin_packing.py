@@ -19,9 +19,8 @@ compaction has written and those with a deletion vector; OPTIMIZE does every bin
 - A file that was compacted under a smaller target and was right then (three quarters of it or more) is shielded: the cut-off of its
   partition is lowered to those three quarters. Only the second tier takes it: where the target has become eight times its own, and so
   many such files lie there that one full file comes of them. Then it is of the larger target, and shielded from nothing that comes.
-- A file that a compaction wrote, of 16 MiB or more, waits until as much is new as it holds (`tiers`): the cut-off is lowered to the least
-  power of two that all smaller files together do not reach, if no file above is fresh. They all are in one bin, so that none of them is
-  fresh after it. From 16 MiB on, what is merged leaves its class of sizes: a byte is rewritten once for each doubling up to the target.
+- Of a table without partitions, large files that compactions wrote are left for later (`tiers`): the cut-off is lowered to a power of two
+  that all smaller files together do not reach, if no file above is fresh. They all are in one bin, so that none of them is fresh after it.
 - A bounded run takes fewer partitions, or of one partition the smallest files; in each bin that makes it worth its while two files
   stop being fresh (or of the first tier), so runs end. `files_left` is what the unbounded plan would have removed beyond it.
 """
@@ -33,6 +32,7 @@ from dataclasses import dataclass, replace
 from itertools import accumulate
 from operator import attrgetter
 
+from lakehouse.core.compaction import tiers
 from lakehouse.core.compaction.bins import (
     Bin,
     Packing,
@@ -47,7 +47,6 @@ from lakehouse.core.compaction.bins import (
     pack,
     within_bounds,
 )
-from lakehouse.core.compaction.tiers import LEAST_KEPT_BYTES, tier_cutoff
 from lakehouse.core.delta.snapshot import DataFile
 from lakehouse.core.reasons import Reason
 from lakehouse.core.units import HOUR_MS
@@ -145,7 +144,7 @@ def _partition_plan(now: PlanningFacts, files: tuple[DataFile, ...], target: int
     shields = [under for _, under in right if not (promoted and under * _TIER <= target)]
     cutoff = min([target, *shields]) * 3 // 4
     candidates = _candidates(now, files, cutoff)
-    lowered = cutoff if promoted else _tier_cutoff(candidates, cutoff)
+    lowered = cutoff if promoted else _tier_cutoff(now, candidates, cutoff)
     place = bisect_left(candidates, lowered, key=_SIZE) if lowered < cutoff else len(candidates)
     bins = pack(candidates[:place], up_to_bytes=target)
     written_ms = last_write_ms(files, now.write_history) if now.policy.cold_hours else 0
@@ -153,12 +152,15 @@ def _partition_plan(now: PlanningFacts, files: tuple[DataFile, ...], target: int
     return PartitionPlan(files=files, bins=bins, written_ms=written_ms, cutoff_bytes=lowered, promoted=promoted, kept=kept), candidates
 
 
-def _tier_cutoff(candidates: Sequence[DataFile], cutoff: int) -> int:
-    if not candidates or candidates[-1].size_bytes < LEAST_KEPT_BYTES:
+def _tier_cutoff(now: PlanningFacts, candidates: Sequence[DataFile], cutoff: int) -> int:
+    """The cut-off, lowered where that makes sense: not in partitions, of which one statement has one cut-off, and each would keep files."""
+    if now.snapshot.partition_columns or not candidates or candidates[-1].size_bytes < tiers.LEAST_KEPT_BYTES:
         return cutoff
     fresh = [file.size_bytes for file in candidates if is_fresh(file)]
+    if len(fresh) < 2:  # nothing is merged for their sake
+        return cutoff
     compacted = [file.size_bytes for file in candidates if not is_fresh(file)]
-    return tier_cutoff(compacted, fresh_bytes=sum(fresh), largest_fresh=max(fresh, default=0), cutoff=cutoff)
+    return tiers.tier_cutoff(compacted, fresh_bytes=sum(fresh), largest_fresh=fresh[-1], cutoff=cutoff)
 
 
 def _right_under(file: DataFile, now: PlanningFacts, target: int) -> int:

@@ -84,7 +84,7 @@ class PlanningFacts:
 class PartitionPlan:
     """What a statement would do to one partition. `files` are all that lie there; what follows `written_ms` is packing's own.
 
-    `kept` are small files that stay, since a compaction wrote each and it is larger than all that is merged.
+    `kept` are small files that are left for later: a compaction wrote each, and it is larger than all that is merged.
     """
 
     files: tuple[DataFile, ...]
@@ -109,7 +109,7 @@ class PartitionPlan:
 class Rewrite:
     """One planner's answer; no bins means nothing to do. `numbers` are those that only its own sentence names.
 
-    `kept` are the small files that stay where others are merged, as in `PartitionPlan`.
+    `kept` are small files that are left for later, as in `PartitionPlan`.
     """
 
     statement: type_of_statement

@@ -203,8 +203,8 @@ def _priced(now: PlanningFacts, found: Rewrite) -> CompactionPlan:
     }
     left = f"; {found.files_left} more are left for the next run" if found.files_left else ""
     if found.kept:
-        kept_bytes = size_text(sum(file.size_bytes for file in found.kept))
-        left += f"; {count_of(len(found.kept), 'compacted file')} ({kept_bytes}) stay until as much is new"
+        kept = f"{count_of(len(found.kept), 'compacted file')} ({size_text(sum(file.size_bytes for file in found.kept))})"
+        left += f", without {kept}{', each' if len(found.kept) > 1 else ','} larger than all of these"
     return CompactionPlan(
         table=now.snapshot.table,
         version=now.snapshot.version,

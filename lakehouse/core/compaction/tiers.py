@@ -1,7 +1,7 @@
-"""Which small files of a partition wait until as much is new as they hold.
+"""Which files that compactions wrote are left for later, since to rewrite them costs more than it spares.
 
-To rewrite a file with every few new ones costs its bytes again and again, and spares a reader one opening. So a file that a compaction
-wrote stays, as long as all that is smaller than it is less. What is merged then doubles, as in a binary counter.
+To rewrite a file with every few new ones costs its bytes again and again, and spares a reader one opening. So it stays as long as all
+smaller files together are far from its size. What is merged then grows by half at least, mostly to the double, as in a binary counter.
 """
 
 from collections.abc import Sequence
@@ -13,10 +13,11 @@ LEAST_KEPT_BYTES = 16 * 1024 * 1024
 def tier_cutoff(compacted: Sequence[int], *, fresh_bytes: int, largest_fresh: int, cutoff: int) -> int:
     """The size below which files are merged: `cutoff`, or the least power of two that all smaller ones together do not reach.
 
-    `compacted` are the sizes of the files below `cutoff` that compactions wrote, ascending. A fresh file is never left out.
+    `compacted` are the sizes of the files below `cutoff` that compactions wrote, ascending. A fresh file is never left out. Nothing is
+    left from half of `cutoff` on: with as much beside it, such a file would fit into no bin any more.
     """
     lowered = LEAST_KEPT_BYTES
-    while lowered < cutoff and compacted and compacted[-1] >= lowered:
+    while 2 * lowered < cutoff and compacted and compacted[-1] >= lowered:
         if largest_fresh < lowered and fresh_bytes + sum(size for size in compacted if size < lowered) < lowered:
             return lowered
         lowered *= 2

@@ -16,6 +16,8 @@ from lakehouse.core.ingest.batches import Batch, LandedFile, set_aside
 
 # So many files, and so many records, are tried one by one before it is said that everything fails.
 PROBES = 8
+# So many failing files are looked for before they are set aside.
+AT_ONCE = 16
 
 type_of_item = TypeVar("type_of_item")
 
@@ -30,10 +32,13 @@ def any_can_be_written(items: Sequence[type_of_item], why_not: Callable[[Sequenc
 
 
 def failing_files(files: Sequence[LandedFile], why_not: Callable[[Sequence[LandedFile]], str | None]) -> dict[LandedFile, str]:
-    """The files that cannot be written, each alone, with the problem; found in halves, so that each takes tries like log2 of all."""
+    """The files that cannot be written, each alone, with the problem; found in halves, so that each takes tries like log2 of all.
+
+    Where there are more than `AT_ONCE`, the first ones: they are set aside, and then it is begun anew, so that a kill loses little.
+    """
     found: dict[LandedFile, str] = {}
     groups = [files]
-    while groups:
+    while groups and len(found) < AT_ONCE:
         group = groups.pop()
         if (problem := why_not(group)) is None:
             continue

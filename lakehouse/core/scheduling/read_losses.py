@@ -5,14 +5,13 @@ compaction tell how many openings each of these reads could have been spared. Lo
 the same money. No forecast is needed, and nothing is remembered but the log: docs/rent-or-buy.md has the bound that follows.
 """
 
-from bisect import bisect_left, bisect_right
+from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from math import ceil
 
 from lakehouse.core.compaction.plan import CompactionPlan
-from lakehouse.core.compaction.tiers import tier_cutoff
 from lakehouse.core.declaration.prices import Prices
 from lakehouse.core.delta.commits import Commit, Commits
 from lakehouse.core.delta.snapshot import Snapshot
@@ -29,11 +28,11 @@ type_of_steps = tuple[tuple[int, int], ...]
 
 @dataclass(slots=True)
 class _Folder:
-    """The small files of one partition: those since the last compaction, and the sizes of those that compactions left, ascending."""
+    """The small files of one partition: those written since the last compaction, and the bytes of the one that it left (0: none)."""
 
     new_files: int = 0
     new_bytes: int = 0
-    left: tuple[int, ...] = ()
+    left_bytes: int = 0
 
 
 class SmallFiles:
@@ -58,7 +57,7 @@ class SmallFiles:
         """The same files, to go on with otherwise."""
         twin = SmallFiles(target_bytes=self._target_bytes, candidate_bytes=self._candidate_bytes)
         twin.files_removed, twin.bytes_removed, twin.files_added = self.files_removed, self.bytes_removed, self.files_added
-        twin._folders = {name: _Folder(each.new_files, each.new_bytes, each.left) for name, each in self._folders.items()}
+        twin._folders = {name: _Folder(each.new_files, each.new_bytes, each.left_bytes) for name, each in self._folders.items()}
         twin._new = dict(self._new)
         return twin
 
@@ -86,7 +85,7 @@ class SmallFiles:
 
     def _hold(self, found: _Folder, path: str, folder: str, size_bytes: int, compacted: bool) -> None:
         if compacted:
-            found.left = tuple(sorted((*found.left, size_bytes)))
+            found.left_bytes = size_bytes
         else:
             self._new[path] = (folder, size_bytes)
             found.new_files += 1
@@ -105,26 +104,17 @@ class SmallFiles:
         """A compaction merged what can be merged."""
         for found in self._folders.values():
             if found.new_files >= _LEAST_NEW_FILES:
-                joined = self._joined(found)
-                rest = (found.new_bytes + sum(found.left[:joined])) % self._target_bytes
-                kept = (rest, *found.left[joined:]) if 0 < rest < self._candidate_bytes else found.left[joined:]
-                found.new_files, found.new_bytes, found.left = 0, 0, tuple(sorted(kept))
+                left = (found.new_bytes + found.left_bytes) % self._target_bytes
+                found.new_files, found.new_bytes, found.left_bytes = 0, 0, left if left < self._candidate_bytes else 0
         self._new = {path: at for path, at in self._new.items() if self._folders[at[0]].new_files}
         self.files_removed = self.bytes_removed = self.files_added = 0
 
     def _count(self, found: _Folder, sign: int) -> None:
         if found.new_files >= _LEAST_NEW_FILES:
-            joined = self._joined(found)
-            size_bytes = found.new_bytes + sum(found.left[:joined])
-            self.files_removed += sign * (found.new_files + joined)
+            size_bytes = found.new_bytes + found.left_bytes
+            self.files_removed += sign * (found.new_files + (found.left_bytes > 0))
             self.bytes_removed += sign * size_bytes
             self.files_added += sign * max(1, ceil(size_bytes / self._target_bytes))
-
-    def _joined(self, found: _Folder) -> int:
-        """How many of the files that compactions left are merged with the new ones."""
-        mean_bytes = found.new_bytes // found.new_files
-        cutoff = tier_cutoff(found.left, fresh_bytes=found.new_bytes, largest_fresh=mean_bytes, cutoff=self._candidate_bytes)
-        return bisect_left(found.left, cutoff)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

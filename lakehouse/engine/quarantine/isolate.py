@@ -62,7 +62,7 @@ def isolate(lake: Lake, spark: "SparkSession", table: Table, batches: LandedBatc
 
     Raises:
         Exception: `error` itself, if it is not about values.
-        Broken: every file fails, or none does by itself.
+        Broken: nothing that was tried can be written, or no file fails by itself.
     """
     batch, facts, problem = rows.batch, lake.facts(table.key), row_problem(error)
     if problem is None or told_batch(table.key, facts) >= batch.number:

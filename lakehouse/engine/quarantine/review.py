@@ -252,7 +252,7 @@ def _known(lake: Lake, table: Table) -> _Known:
     if (batch := unfinished_batch(lake, table, target, ledger, batches)) is not None:
         raise Refused(
             f"quarantine {table.key}: batch {batch.number} is not done, and may yet write what would be read again; accepted: "
-            f"lakehouse materialize {table.key}, and then this"
+            f"lakehouse materialize {table.key}, or to wait for the load that is under way, and then this"
         )
     return _Known(quarantine=quarantine, target=target, batches=batches, ledger=ledger)
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from lakehouse.core.errors import Broken
 from lakehouse.core.ingest.batches import Batch, LandedFile, SetAside
-from lakehouse.core.ingest.isolation import PROBES, any_can_be_written, failing_files, without_failing
+from lakehouse.core.ingest.isolation import AT_ONCE, PROBES, any_can_be_written, failing_files, without_failing
 from lakehouse.core.ingest.undeclared import AddedColumn
 
 
@@ -37,6 +37,13 @@ def test_exactly_the_files_that_fail_alone_are_found_in_tries_like_their_number_
     trial = Trial(bad)
     assert failing_files(files, trial.why_not) == {file: f"{file.name} is bad" for file in bad}
     assert trial.tries <= 1 + 2 * len(bad) * math.ceil(math.log2(count)) if count > 1 else trial.tries == 1
+
+
+def test_where_very_many_fail_some_are_found_at_once() -> None:
+    files = landed(*map(str, range(2_000)))
+    trial = Trial(files)
+    assert list(failing_files(files, trial.why_not)) == list(files[:AT_ONCE])
+    assert trial.tries < 2 * AT_ONCE + math.ceil(math.log2(len(files)))
 
 
 def test_files_that_fail_only_together_are_not_set_aside() -> None:
