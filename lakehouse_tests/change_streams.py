@@ -20,7 +20,7 @@ from lakehouse.engine.ingest import load
 from lakehouse.engine.ingest.write import write_table
 from lakehouse.engine.lake import Lake
 from lakehouse_tests.changes import type_of_state, written
-from lakehouse_tests.kills import Killed
+from lakehouse_tests.kills import Killed, dying
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -73,11 +73,7 @@ def load_with_kills(lake: Lake, spark: "SparkSession", stream: Stream, random: R
     def mortal(step: Callable[..., None]) -> Callable[..., None]:
         def run(*arguments: Any, **options: Any) -> None:
             fate = random.choice(["before", "after", "", ""])
-            if fate == "before":
-                raise Killed
-            step(*arguments, **options)
-            if fate == "after":
-                raise Killed
+            (dying(step, fate) if fate else step)(*arguments, **options)
 
         return run
 

@@ -1,4 +1,4 @@
-"""Rules of the core: declarations, the log, plans of compactions, schedules."""
+"""Rules of the core: declarations, the log, plans of compactions, schedules, what tables downstream read."""
 
 from benchmarks.mutant_rules.rule import Rule
 
@@ -216,5 +216,30 @@ RULES = (
         "*((part is not None, part) for part in self.position)",
         "*((part is None, part) for part in self.position)",
         ("core/changes/test_change.py::test_a_row_of_a_full_load_is_older_than_every_change",),
+    ),
+    Rule(
+        "lakehouse/core/ingest/increments.py",
+        "    if is_append and (repeating :=",
+        "    if is_append and False and (repeating :=",
+        ("core/ingest/test_increments.py::test_who_appends_never_reads_past_rows_that_it_may_have_had",),
+    ),
+    Rule(
+        "lakehouse/core/ingest/increments.py",
+        "    if is_whole and any(version < consumed",
+        "    if False and any(version < consumed",
+        ("core/ingest/test_increments.py::test_who_read_the_rows_of_an_undone_compaction_reads_them_again",),
+    ),
+    Rule(
+        "lakehouse/core/ingest/increments.py",
+        "    passed_over = tuple(version for version in undoing if version > changed[0])",
+        "    passed_over = ()",
+        ("core/ingest/test_increments.py::test_who_follows_changes_passes_over_the_undoing_of_a_compaction",),
+    ),
+    Rule(
+        "lakehouse/core/ingest/increments.py",
+        "    if commits is None:",
+        "    if commits is None and not history.commits:",
+        ("core/ingest/test_increments.py::test_an_increment",),
+        "changes that the log no longer tells are not taken for none",
     ),
 )

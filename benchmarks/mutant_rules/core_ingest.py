@@ -4,31 +4,6 @@ from benchmarks.mutant_rules.rule import Rule
 
 RULES = (
     Rule(
-        "lakehouse/core/ingest/increments.py",
-        "    if is_append and (repeating :=",
-        "    if is_append and False and (repeating :=",
-        ("core/ingest/test_increments.py::test_who_appends_never_reads_past_rows_that_it_may_have_had",),
-    ),
-    Rule(
-        "lakehouse/core/ingest/increments.py",
-        "    if is_whole and any(version < consumed",
-        "    if False and any(version < consumed",
-        ("core/ingest/test_increments.py::test_who_read_the_rows_of_an_undone_compaction_reads_them_again",),
-    ),
-    Rule(
-        "lakehouse/core/ingest/increments.py",
-        "    passed_over = tuple(version for version in undoing if version > changed[0])",
-        "    passed_over = ()",
-        ("core/ingest/test_increments.py::test_who_follows_changes_passes_over_the_undoing_of_a_compaction",),
-    ),
-    Rule(
-        "lakehouse/core/ingest/increments.py",
-        "    if commits is None:",
-        "    if commits is None and not history.commits:",
-        ("core/ingest/test_increments.py::test_an_increment",),
-        "changes that the log no longer tells are not taken for none",
-    ),
-    Rule(
         "lakehouse/core/ingest/batches.py",
         "known.modified_ms in (None, file.modified_ms) or (known.is_taken and not known.digest)",
         "True",
@@ -186,7 +161,7 @@ RULES = (
     ),
     Rule(
         "lakehouse/core/ingest/isolation.py",
-        "    return any(why_not([item]) is None for item in by_chance[:PROBES])",
+        "    return any(why_not([file]) is None for file in by_chance[:PROBES])",
         "    return True",
         ("core/ingest/test_isolation.py::test_a_few_tries_tell_that_everything_fails",),
         "nothing is set aside where everything fails",

@@ -28,7 +28,7 @@ from lakehouse.engine.journal.journal import Journal
 from lakehouse.engine.lake import Lake, open_lake
 from lakehouse.engine.table_health import assess
 from lakehouse.engine.vacuum import LakeFacts, plan, run, vacuum
-from lakehouse_tests.defs.example import begun, ended, latest_orders
+from lakehouse_tests.defs.example import begun, ended, latest_orders, tick_of
 from lakehouse_tests.engine import faults
 from lakehouse_tests.engine.vacuums import table_of
 
@@ -78,10 +78,7 @@ def tick(lake: Lake, instance: dg.DagsterInstance, *tables: Table) -> dg.SensorR
     assert facts is not None
     metadata = table_metadata(tables[0], assess(lake, tables[0], facts))
     instance.report_runless_asset_event(dg.AssetObservation(table_key(tables[0]), metadata=metadata))
-    with dg.build_sensor_context(instance=instance) as context:
-        result = compaction_sensor(tables, lake)(context)
-    assert isinstance(result, dg.SensorResult)
-    return result
+    return tick_of(compaction_sensor(tables, lake), instance)
 
 
 def check_asked_for(lake: Lake, instance: dg.DagsterInstance, table: Table, *more: Table) -> None:

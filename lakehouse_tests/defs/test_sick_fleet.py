@@ -23,6 +23,7 @@ from lakehouse.engine.journal.journal import Journal
 from lakehouse.engine.lake import Lake, open_lake
 from lakehouse.engine.table_health import assess
 from lakehouse_tests.cli.conftest import Terminal
+from lakehouse_tests.defs.example import tick_of
 from lakehouse_tests.defs.sick_fleet import FLEET, advised, healthy, looped, paused, sick
 
 if TYPE_CHECKING:
@@ -134,10 +135,7 @@ def observe(lake: Lake, instance: dg.DagsterInstance, table: Table) -> None:
 
 
 def tick(lake: Lake, instance: dg.DagsterInstance) -> dg.SensorResult:
-    with dg.build_sensor_context(instance=instance) as context:
-        result = compaction_sensor(FLEET, lake)(context)
-    assert isinstance(result, dg.SensorResult)
-    return result
+    return tick_of(compaction_sensor(FLEET, lake), instance)
 
 
 def check_the_sensors_text(reason: dg.SkipReason | None) -> None:

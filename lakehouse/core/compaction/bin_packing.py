@@ -30,7 +30,6 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
-from operator import attrgetter
 
 from lakehouse.core.compaction import tiers
 from lakehouse.core.compaction.bins import (
@@ -55,7 +54,6 @@ from lakehouse.core.units import HOUR_MS
 _TIER = 8
 # What Spark counts the opening of a file as (`spark.sql.files.openCostInBytes`): a core that gets less to read has nothing to gain.
 TRIVIAL_BYTES_PER_CORE = 4 * 1024 * 1024
-_SIZE = attrgetter("size_bytes")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -145,10 +143,10 @@ def _partition_plan(now: PlanningFacts, files: tuple[DataFile, ...], target: int
     cutoff = min([target, *shields]) * 3 // 4
     candidates = _candidates(now, files, cutoff)
     lowered = cutoff if promoted else _tier_cutoff(now, candidates, cutoff)
-    place = bisect_left(candidates, lowered, key=_SIZE) if lowered < cutoff else len(candidates)
-    bins = pack(candidates[:place], up_to_bytes=target)
+    merged = _candidates(now, candidates, lowered) if lowered < cutoff else candidates
+    bins = pack(merged, up_to_bytes=target)
     written_ms = last_write_ms(files, now.write_history) if now.policy.cold_hours else 0
-    kept = tuple(candidates[place:])
+    kept = tuple(candidates[len(merged) :])
     return PartitionPlan(files=files, bins=bins, written_ms=written_ms, cutoff_bytes=lowered, promoted=promoted, kept=kept), candidates
 
 

@@ -82,7 +82,7 @@ class PlanningFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionPlan:
-    """What a statement would do to one partition. `files` are all that lie there; what follows `written_ms` is packing's own.
+    """The part of a statement in one partition. `files` are all that lie there; what follows `written_ms` is packing's own.
 
     `kept` are small files that are left for later: a compaction wrote each, and it is larger than all that is merged.
     """

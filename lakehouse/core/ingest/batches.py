@@ -231,7 +231,7 @@ def _plan(batch: Batch, *, is_new: bool, reason: Reason, superseded: tuple[SetAs
 
 
 def files_that_wait(listing: Iterable[LandedFile], ledger: Ledger, landing: Landing) -> list[LandedFile]:
-    """Those of the files that no manifest names as they are, without those whose names are not looked at."""
+    """The files that no manifest names as they are, without those whose names are not looked at."""
     return [file for file in listing if is_public(file.name) and not _is_settled(file, ledger, landing)]
 
 

@@ -8,27 +8,23 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from hashlib import sha256
-from typing import TypeVar
 
 from lakehouse.core.errors import Broken
-from lakehouse.core.ingest.batches import Batch, LandedFile, set_aside
+from lakehouse.core.ingest.batches import Batch, LandedFile, fingerprint, set_aside
 
 # So many files, and so many records, are tried one by one before it is said that everything fails.
 PROBES = 8
 # So many failing files are looked for before they are set aside.
 AT_ONCE = 16
 
-type_of_item = TypeVar("type_of_item")
 
-
-def any_can_be_written(items: Sequence[type_of_item], why_not: Callable[[Sequence[type_of_item]], str | None]) -> bool:
-    """Whether any of a few items, taken from all without regard to their order, can be written alone.
+def any_can_be_written(files: Sequence[LandedFile], why_not: Callable[[Sequence[LandedFile]], str | None]) -> bool:
+    """Whether any of a few files, taken from all without regard to their order, can be written alone.
 
     `why_not` tries some and gives the problem.
     """
-    by_chance = sorted(items, key=lambda item: sha256(repr(item).encode()).digest())
-    return any(why_not([item]) is None for item in by_chance[:PROBES])
+    by_chance = sorted(files, key=lambda file: fingerprint(file.name))
+    return any(why_not([file]) is None for file in by_chance[:PROBES])
 
 
 def failing_files(files: Sequence[LandedFile], why_not: Callable[[Sequence[LandedFile]], str | None]) -> dict[LandedFile, str]:
@@ -50,9 +46,7 @@ def failing_files(files: Sequence[LandedFile], why_not: Callable[[Sequence[Lande
     return found
 
 
-def without_failing(
-    batch: Batch, failing: Mapping[LandedFile, str], *, failing_records: int, is_overwrite: bool, has_table: bool
-) -> Batch:
+def without_failing(batch: Batch, failing: Mapping[LandedFile, str], *, failing_records: int, is_overwrite: bool, has_table: bool) -> Batch:
     """The batch without files, which have `failing_records` of its staged records; they are set aside, each with its problem.
 
     An `Overwrite` that has no file left lets go of those that it had replaced: they have their turn then. Columns that came with files of

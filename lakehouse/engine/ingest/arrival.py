@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-def arrived_batch(table: Table, facts: TableFacts | None, ledger: Ledger) -> int:
+def _arrived_batch(table: Table, facts: TableFacts | None, ledger: Ledger) -> int:
     """The number of the last batch in the table, 0 if there is none.
 
     Raises:
@@ -56,9 +56,10 @@ def unfinished_batch(lake: Lake, table: Table, facts: TableFacts | None, ledger:
     """The batch that is done again before anything else: one whose rows did not arrive, or files of it that nothing but quarantine gets.
 
     Raises:
-        Broken, Refused: as `arrived_batch`.
+        Broken: the table does not tell which batches it holds, or tells one that no manifest has.
+        Refused: the table has a property that lets Delta forget them.
     """
-    unfinished = find_unfinished(ledger, table.write, arrived=arrived_batch(table, facts, ledger), read=batches.batch)
+    unfinished = find_unfinished(ledger, table.write, arrived=_arrived_batch(table, facts, ledger), read=batches.batch)
     newest = ledger.newest
     if unfinished is None and newest is not None and not newest.files and newest.quarantined:
         return None if quarantine_arrived(lake, table.key, newest) else newest

@@ -19,8 +19,7 @@ invariant of the table is violated. Then:
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cache, reduce
-from operator import or_
+from functools import cache
 from typing import TYPE_CHECKING
 
 from lakehouse.core.declaration.table import Overwrite, Table
@@ -137,13 +136,9 @@ def _holds_a_good_row(rows: Rows, table: Table, uri: str) -> bool:
     """Whether some of a batch's records can be written, so that the others fail for what is in them."""
     from pyspark.sql import functions as F  # noqa: N812
 
-    own = rows.of(rows.batch).select(*OWN[:2])
-
-    def why_not(lines: Sequence[tuple[str, int]]) -> str | None:
-        is_of_them = reduce(or_, [(F.col(OWN[0]) == file) & (F.col(OWN[1]) == line) for file, line in lines])
-        return _why_not(rows.of(rows.batch).where(is_of_them), table, uri)
-
-    return any_can_be_written([(file, line) for file, line in own.orderBy(F.xxhash64(*OWN[:2])).limit(PROBES).collect()], why_not)
+    found = rows.of(rows.batch).select(*OWN[:2]).orderBy(F.xxhash64(*OWN[:2])).limit(PROBES).collect()
+    records = (rows.of(rows.batch).where((F.col(OWN[0]) == file) & (F.col(OWN[1]) == line)) for file, line in found)
+    return any(_why_not(record, table, uri) is None for record in records)
 
 
 def _stop(table: Table, batch: Batch, found: str, problem: str) -> Broken:

@@ -17,7 +17,7 @@ from lakehouse.defs.dagster_records import newest_facts
 from lakehouse.defs.keys import compaction_key, table_key, vacuum_key
 from lakehouse.engine.lake import Lake, open_lake
 from lakehouse.engine.store import DiskStore
-from lakehouse_tests.defs.example import example_settings
+from lakehouse_tests.defs.example import example_settings, tick_of
 from lakehouse_tests.log_builder import LogBuilder
 
 pytestmark = pytest.mark.usefixtures("no_java")
@@ -48,9 +48,7 @@ class Ticks:
         self._sensor, self._instance, self.cursor = observation_sensor(tables, lake), instance, None
 
     def tick(self) -> list[dg.AssetObservation | dg.AssetMaterialization | dg.AssetCheckEvaluation]:
-        with dg.build_sensor_context(instance=self._instance, cursor=self.cursor) as context:
-            result = self._sensor(context)
-        assert isinstance(result, dg.SensorResult)
+        result = tick_of(self._sensor, self._instance, cursor=self.cursor)
         self.cursor = result.cursor
         for event in result.asset_events:
             self._instance.report_runless_asset_event(event)
@@ -123,9 +121,7 @@ def test_the_sensor_asks_for_its_compaction_from_what_was_observed(
     lake: Lake, table: Table, orders: LogBuilder, instance: dg.DagsterInstance
 ) -> None:
     Ticks(lake, [table], instance).tick()
-    with dg.build_sensor_context(instance=instance) as context:
-        result = compaction_sensor([table], lake)(context)
-    assert isinstance(result, dg.SensorResult)
+    result = tick_of(compaction_sensor([table], lake), instance)
     assert [request.asset_selection for request in result.run_requests or []] == [[compaction_key(table)]]
 
 
@@ -180,7 +176,6 @@ def test_its_compaction_is_refused_before_a_session_is_asked_for_anything_while_
     lake = open_lake(example_settings(tmp_path / "home"), tables=[table])
     assert compaction_asset(table, lake).key == compaction_key(table)
     Ticks(lake, [table], instance).tick()
-    with dg.build_sensor_context(instance=instance) as context:
-        result = compaction_sensor([table], lake)(context)
-    assert isinstance(result, dg.SensorResult) and not result.run_requests
+    result = tick_of(compaction_sensor([table], lake), instance)
+    assert not result.run_requests
     assert 'writers = "none"' in str(result.skip_reason)

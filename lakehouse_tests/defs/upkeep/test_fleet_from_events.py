@@ -50,10 +50,7 @@ def lake(tmp_path: Path) -> Lake:
 
 
 def tick(instance: dg.DagsterInstance, lake: Lake, tables: Sequence[Table] = TABLES, cursor: str | None = None) -> SensorResult:
-    with dg.build_sensor_context(instance=instance, cursor=cursor) as context:
-        result = compaction_sensor(tables, lake)(context)
-    assert isinstance(result, SensorResult)
-    return result
+    return tick_of(compaction_sensor(tables, lake), instance, cursor=cursor)
 
 
 def asked(result: SensorResult) -> list[str]:

@@ -25,7 +25,7 @@ from lakehouse.engine.lake import Lake
 from lakehouse.engine.landing.handed_over import hand_over
 from lakehouse.engine.store import DiskStore
 from lakehouse_tests.engine.example import event, events, land, rows_of, version_of
-from lakehouse_tests.kills import Killed
+from lakehouse_tests.kills import Killed, dying
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -481,11 +481,6 @@ def _kill_at(monkeypatch: pytest.MonkeyPatch, number: int, when: str) -> None:
     real, calls = commit_rows.write_frame, iter(range(1, 100))
 
     def write_frame(*arguments: Any, **options: Any) -> None:
-        is_last = next(calls) == number
-        if is_last and when == "before":
-            raise Killed
-        real(*arguments, **options)
-        if is_last:
-            raise Killed
+        (dying(real, when) if next(calls) == number else real)(*arguments, **options)
 
     monkeypatch.setattr(load.commit_rows, "write_frame", write_frame)
