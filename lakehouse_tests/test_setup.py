@@ -59,7 +59,7 @@ def test_clean_leaves_every_lake_and_says_so() -> None:
     assert "kept: .lakehouse/lake" in done
 
 
-@pytest.mark.parametrize("name", ["ivy.xml", "jars.sha256", "log4j2.properties"])
+@pytest.mark.parametrize("name", ["ivy.xml", "ivysettings.xml", "jars.sha256", "log4j2.properties"])
 def test_what_the_runtime_reads_beside_its_code_is_packaged(name: str) -> None:
     assert name in PYPROJECT["tool"]["setuptools"]["package-data"]["lakehouse.runtime"]
     assert (ROOT / "lakehouse" / "runtime" / name).exists()

@@ -90,7 +90,8 @@ def _run_ivy(work: Path, into: Path) -> str:
     """Ivy's own command line, with all of its state in `work`; its last lines."""
     ivy = next((spark_home() / "jars").glob("ivy-*.jar"))
     command: list[str | Path] = [find_java() / "bin" / "java", f"-Divy.default.ivy.user.dir={work / 'ivy'}"]
-    command += ["-cp", ivy, "org.apache.ivy.Main", "-warn", "-cache", work / "cache", "-ivy", _HERE / "ivy.xml"]
+    command += ["-cp", ivy, "org.apache.ivy.Main", "-warn", "-cache", work / "cache"]
+    command += ["-settings", _HERE / "ivysettings.xml", "-ivy", _HERE / "ivy.xml"]
     command += ["-retrieve", f"{into}/[artifact]-[revision].[ext]"]
     ended = subprocess.run(command, cwd=work, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
     return "\n".join(ended.stdout.splitlines()[-8:])
