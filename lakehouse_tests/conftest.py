@@ -40,6 +40,8 @@ hypothesis.settings.load_profile("suite")
 
 # After so long a test of these folders counts as hung; pyproject.toml says it for all others.
 _LONG_SECONDS = {"journeys": 1_800, "long": 7_200}
+# Where a folder stands in the run: journeys and what starts and kills servers mostly wait, the core's files take less than a second each.
+_PLACES = {"journeys": -2, "runtime": -1, "core": 1}
 # Below those that the kernel gives to outgoing connections. Source: Linux, ip-sysctl, ip_local_port_range (32768 to 60999)
 _PORTS = range(15_100, 32_000)
 _reserved: list[IO[str]] = []
@@ -204,11 +206,11 @@ def pytest_unconfigure() -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The journeys first: they are the longest, and nothing may be left to wait for alone at the end. They may take longer, too.
+    """The longest first and the shortest last, so that no worker is left alone with something long at the end. Long ones have more time, too.
 
     Whatever asks for the shared server is marked, so that `-m "not spark"` needs no Java.
     """
-    items.sort(key=lambda item: "journeys" not in item.path.parts)
+    items.sort(key=lambda item: next((place for folder, place in _PLACES.items() if folder in item.path.parts), 0))
     for item in items:
         if "shared_settings" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.spark)
