@@ -206,7 +206,7 @@ def pytest_unconfigure() -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The longest first and the shortest last, so that no worker is left alone with something long at the end. Long ones have more time, too.
+    """The longest first and the shortest last, so that no worker is left alone with something long. Long ones have more time, too.
 
     Whatever asks for the shared server is marked, so that `-m "not spark"` needs no Java.
     """

@@ -13,7 +13,13 @@ from lakehouse.runtime.spark_settings import server_conf
 from lakehouse_tests.conftest import free_port, own_settings
 
 # Room for what tests of several workers let wait in tasks, and as many files as two cores write.
-_ROOMY = {"spark.master": "local[6]", "spark.default.parallelism": "2", "spark.sql.leafNodeDefaultParallelism": "2", "spark.sql.shuffle.partitions": "2", "spark.databricks.delta.snapshotPartitions": "1"}
+_ROOMY = {
+    "spark.master": "local[6]",
+    "spark.default.parallelism": "2",
+    "spark.sql.leafNodeDefaultParallelism": "2",
+    "spark.sql.shuffle.partitions": "2",
+    "spark.databricks.delta.snapshotPartitions": "1",
+}
 
 
 @contextmanager
