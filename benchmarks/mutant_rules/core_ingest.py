@@ -135,10 +135,23 @@ RULES = (
     ),
     Rule(
         "lakehouse/core/ingest/batches.py",
-        "    superseded, columns = (plan.superseded, plan.batch.columns) if files else ((), ())",
-        "    superseded, columns = (plan.superseded if files else ()), plan.batch.columns",
+        "    columns = plan.batch.columns if files else ()",
+        "    columns = plan.batch.columns",
         ("core/ingest/test_batches.py::test_an_overwrite_takes_its_file_only_for_its_rows_and_leaves_older_ones_in_wait_without_any",),
         promise="a file of which nothing is loaded pins no schema",
+    ),
+    Rule(
+        "lakehouse/core/ingest/batches.py",
+        "if files or not plan.batch.files else ()",
+        "if files else ()",
+        ("core/ingest/test_batches.py::test_an_overwrite_ends_with_a_late_file_that_is_older_than_the_one_taken",),
+    ),
+    Rule(
+        "lakehouse/core/ingest/batches.py",
+        """    if "" in file.name.split("/"):""",
+        "    if False:",
+        ("core/ingest/test_batches.py::test_a_batch",),
+        promise="an object whose name no store reads is set aside, and stops no table",
     ),
     Rule(
         "lakehouse/core/ingest/inferred.py",

@@ -4,6 +4,46 @@ from benchmarks.mutant_rules.rule import Rule
 
 RULES = (
     Rule(
+        "lakehouse/engine/quarantine/entries.py",
+        "    if facts is not None and has_some:",
+        "    if False:",
+        ("engine/ingest/test_load.py::test_a_table_made_anew_by_another_declaration_loses_no_line",),
+        "a batch that is repeated, and a table that is made anew, put no line into quarantine twice",
+    ),
+    Rule(
+        "lakehouse/engine/quarantine/entries.py",
+        "        transaction=None if has_some else",
+        "        transaction=None if False else",
+        ("engine/ingest/test_load.py::test_a_table_made_anew_by_another_declaration_loses_no_line",),
+    ),
+    Rule(
+        "lakehouse/engine/ingest/staging.py",
+        "        if now.problem is not None:",
+        "        if False:",
+        ("engine/ingest/test_load.py::test_a_file_that_another_declaration_cannot_read_stops_a_table_that_is_made_anew",),
+    ),
+    Rule(
+        "lakehouse/engine/ingest/staging.py",
+        "    _check_unchanged(table_key, batch, stage(store, table_key, batch, landing, compare=every).files)\n",
+        "",
+        ("engine/ingest/test_load.py::test_a_batch_that_was_killed_has_the_records_that_were_read_whatever_becomes_of_its_files",),
+        "what was read of a file that has changed is never taken for what it was",
+    ),
+    Rule(
+        "lakehouse/engine/changes/debezium.py",
+        "F.when(self.is_change(), parts[\"ts_ms\"])",
+        "parts[\"ts_ms\"]",
+        ("engine/changes/test_read.py::test_enveloped_events_of_mysql_are_ordered_by_file_number_and_position_and_all_that_is_none_is_told",),
+        "a row of a snapshot that only its time orders takes no place among changes",
+    ),
+    Rule(
+        "lakehouse/engine/ingest/retire.py",
+        "{file.name}\\0{file.modified_ms}\\0{file.digest}",
+        "{file.digest}",
+        ("engine/ingest/test_retire.py::test_a_batch_of_many_bytes_is_archived_in_parts",),
+        "files of one content in one batch are archived side by side",
+    ),
+    Rule(
         "lakehouse/engine/quarantine/isolate.py",
         "    if not any(state.startswith(_OF_VALUES) for state in states):",
         "    if False:",
@@ -37,8 +77,8 @@ RULES = (
     ),
     Rule(
         "lakehouse/engine/quarantine/entries.py",
-        "transaction=commit_rows.Transaction(app_id=_app_id(table_key), version=batch.number),",
-        "transaction=None,",
+        "else commit_rows.Transaction(app_id=_app_id(table_key), version=batch.number),",
+        "else None,",
         ("engine/ingest/test_load.py::test_a_batch_killed_at_any_step_is_there_once_after_the_next_run",),
     ),
     Rule(

@@ -220,7 +220,9 @@ def settle_batch(plan: BatchPlan, judged: Sequence[LandedFile | SetAside], *, ro
     if is_overwrite and not row_count:
         why = "none of its records is a row; the table keeps the rows that it has"
         files, aside = (), (*aside, *(set_aside(file, why, True) for file in files))
-    superseded, columns = (plan.superseded, plan.batch.columns) if files else ((), ())
+    # Where the newest file gives no row the older ones have their turn; none has one behind a file that is in the table.
+    superseded = plan.superseded if files or not plan.batch.files else ()
+    columns = plan.batch.columns if files else ()
     return replace(plan.batch, files=files, set_aside=(*plan.batch.set_aside, *aside, *superseded), columns=columns)
 
 
@@ -252,6 +254,8 @@ def _problem(file: LandedFile, ledger: Ledger, landing: Landing) -> tuple[str, b
     """Why a file is not even read, and whether a person should look at it."""
     path = f"{landing.prefix}{file.name}"
     known = ledger.seen.get(path)
+    if "" in file.name.split("/"):
+        return "its name has an empty part, with which no store reads it; land it under another name", True
     if known is None and fingerprint(path) in ledger.forgotten:
         return (
             "a file of this name was loaded, was gone for long, and is forgotten but for its name; land what is new under a new name",

@@ -1,6 +1,5 @@
 """One record of CSV, and its fields."""
 
-import csv
 import re
 from functools import cache
 
@@ -15,10 +14,10 @@ def csv_record(delimiter: str, quote: str) -> re.Pattern[bytes]:
 
 
 def csv_names(header: bytes, landing: Landing) -> list[str]:
-    """The names in a header, without quotes and blanks."""
-    lines = [header.decode("utf-8", "replace")]
-    names = next(csv.reader(lines, delimiter=landing.delimiter, quotechar=landing.quote), list[str]())
-    return [name.strip(f" \t{landing.quote}") for name in names]
+    """The names in a header, without quotes and blanks; of a record that is none, its fields."""
+    mark = landing.quote
+    fields = csv_fields(header, landing.delimiter, mark)
+    return [field.decode("utf-8", "replace").strip(f" \t{mark}").replace(mark * 2, mark) for field in fields]
 
 
 def csv_fields(record: bytes, delimiter: str, quote: str) -> list[bytes]:

@@ -1,9 +1,11 @@
 """Events of Debezium as changes: enveloped or unwrapped, with their schema or without."""
 
+import hashlib
 from base64 import b64encode
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
+from uuid import UUID
 
 from lakehouse.core.changes.sources import Debezium
 from lakehouse.core.declaration.column_names import field_names, field_types
@@ -30,11 +32,19 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
 # Source: Debezium's reference, `unavailable.value.placeholder`: Postgres does not send a large value that did not change.
-# It is text, bytes in Base64, or an array of its bytes as numbers, as the column's type is.
+# It is text, also within JSON that is text (hstore), bytes in Base64, an array of its bytes as numbers, or of one UUID made of them, as the
+# column's type is. One for an array of booleans cannot be told from values.
 _PLACEHOLDER = "__debezium_unavailable_value"
 _BYTES = _PLACEHOLDER.encode()
-_UNAVAILABLE = rf'"({_PLACEHOLDER}|{b64encode(_BYTES).decode()})"|\[\s*' + r",\s*".join(map(str, _BYTES)) + r"\s*\]"
+_TEXTS = (_PLACEHOLDER, b64encode(_BYTES).decode(), str(UUID(bytes=hashlib.md5(_BYTES, usedforsecurity=False).digest(), version=3)))
+_UNAVAILABLE = rf'\\*"({"|".join(_TEXTS)})\\*"|\[\s*' + r",\s*".join(rf"{byte}(\.0+)?" for byte in _BYTES) + r"\s*\]"
 _UNSENT = "a value was not sent (__debezium_unavailable_value); accepted: REPLICA IDENTITY FULL at the source"
+_ONLY_TIMED = (
+    "the position of this row of a snapshot is missing: its time may be later than that of a newer change; accepted: fields of source that "
+    "order changes as Debezium(position=…), like 'scn BIGINT' (Oracle) or 'commit_lsn STRING, change_lsn STRING' (SQL Server, Db2)"
+)
+# Times from the year 1 to 9999. Source: Spark's reference, TIMESTAMP
+_FIRST_MS, _LAST_MS = -62_135_596_800_000, 253_402_300_799_999
 _SOURCE_DDL = "lsn BIGINT, file STRING, pos BIGINT, row INT"
 
 
@@ -86,10 +96,11 @@ class _Event:
         return F.when(self.code() == "d", self.field(f"before.{quote(name)}")).otherwise(self.field(f"after.{quote(name)}"))
 
     def committed_ms(self) -> "Column":
-        """When the change was committed, or else when Debezium saw it."""
+        """When the change was committed, or else when Debezium saw it; null for what is no time."""
         from pyspark.sql import functions as F  # noqa: N812
 
-        return self.source("ts_ms") if self.changes.unwrapped else F.coalesce(self.source("ts_ms"), self.field("ts_ms"))
+        told = self.source("ts_ms") if self.changes.unwrapped else F.coalesce(self.source("ts_ms"), self.field("ts_ms"))
+        return F.when(told.between(_FIRST_MS, _LAST_MS), told)
 
     def old_key(self, keys: Sequence[str]) -> "Column":
         """The key before an update that changed it, where the event has the row before."""
@@ -101,7 +112,11 @@ class _Event:
         return changed_key(before, keys, self.code() == "u", after=[self.field(f"after.{quote(key)}") for key in keys])
 
     def position(self) -> "tuple[Column, Column]":
-        """The position, and whether the event has one. MySQL numbers the files of its binlog, in names of any length."""
+        """The position, and whether the event has one. MySQL numbers the files of its binlog, in names of any length.
+
+        A row of a snapshot that is told by nothing but its time has none. Source: Debezium's AbstractIncrementalSnapshotChangeEventSource,
+        sendEvent: `ts_ms` is the time of sending, which may be later than that of a change that the row does not have yet.
+        """
         from pyspark.sql import functions as F  # noqa: N812
 
         if names := field_names(self.changes.position):
@@ -110,8 +125,14 @@ class _Event:
         file_number = F.nullif(F.regexp_extract(self.source("file"), r"(\d+)$", 1), F.lit("")).cast("bigint")
         parts = {"lsn": self.source("lsn"), "file_number": file_number}
         parts |= {name: self.source(name) for name in ("pos", "row", "ts_ms")}
-        is_placed = F.coalesce(parts["lsn"], file_number, parts["ts_ms"]).isNotNull()
+        is_placed = F.coalesce(parts["lsn"], file_number, F.when(self.is_change(), parts["ts_ms"])).isNotNull()
         return F.struct(*[part.alias(name) for name, part in parts.items()]), is_placed
+
+    def is_change(self) -> "Column":
+        """Whether the event was read from the source's log, and is not a row that a snapshot read."""
+        from pyspark.sql import functions as F  # noqa: N812
+
+        return F.coalesce(self.code() != "r", F.lit(True))
 
     def reason(self, landing: Landing, added: Sequence[AddedColumn]) -> "Column":
         """Why a line is no event, as far as that is not for all change data alike."""
@@ -122,7 +143,9 @@ class _Event:
         why = why.when(is_event & ~F.col(IS_OBJECT) & ~is_one_object(), "not JSON")
         why = why.when(is_event & F.col(f"_parsed.{CORRUPT}").isNotNull(), UNFIT)
         why = why_unfit(why, landing, added, UNFIT)
-        return why.when(F.coalesce(self.code() != "d", F.lit(True)) & F.col(RAW).rlike(_UNAVAILABLE), _UNSENT)
+        why = why.when(F.coalesce(self.code() != "d", F.lit(True)) & F.col(RAW).rlike(_UNAVAILABLE), _UNSENT)
+        is_placed = self.position()[1]
+        return why.when(~is_placed & ~self.is_change() & self.source("ts_ms").isNotNull(), _ONLY_TIMED)
 
 
 def debezium_lines(

@@ -99,7 +99,8 @@ def _archived(lake: Lake, table_key: str, batch: Batch) -> set[str]:
     if not same:
         return set()
     table = _as_table(same)
-    mark = blake2b("".join(file.digest for file, _ in same).encode(), digest_size=8).hexdigest()
+    told = "".join(f"{file.name}\0{file.modified_ms}\0{file.digest}\0" for file, _ in same)
+    mark = blake2b(told.encode("utf-8", "surrogateescape"), digest_size=8).hexdigest()
     name = f"{_FOLDER}/{table_key}/{batch.number:020}-{mark}.parquet"
     buffer = BytesIO()
     pq.write_table(table, buffer, compression="zstd")

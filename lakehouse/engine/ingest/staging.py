@@ -115,12 +115,18 @@ def staged_again(store: Store, table_key: str, batch: Batch, landing: Landing) -
     """A batch with a manifest, whose records are staged: as they were, or from the landed files, if they are what they were.
 
     Raises:
-        Broken: a file is gone or changed, and its records are not staged any more.
+        Broken: a file is gone or changed, or cannot be read by the declaration of now, and its records are not staged any more.
     """
     if is_staged(store, table_key, batch):
         return batch
+    every = frozenset(file.name for file in batch.files)
+    _check_unchanged(table_key, batch, stage(store, table_key, batch, landing, compare=every).files)
     staged = stage(store, table_key, batch, landing)
-    _check_unchanged(table_key, batch, staged.files)
+    try:
+        _check_unchanged(table_key, batch, staged.files)
+    except Broken:  # else the next try finds these parts, and takes them for what the batch was
+        store.delete([_name(f"{_FOLDER}/{table_key}/{batch.number}", part) for part in range(staged.part_count)])
+        raise
     return replace(batch, part_count=staged.part_count, record_count=staged.record_count)
 
 
@@ -160,6 +166,11 @@ def _check_unchanged(table_key: str, batch: Batch, found: Mapping[str, FileRead]
             raise Broken(
                 f"{where} its file {file.name!r} has changed since ({file.size_bytes} bytes then, {now.size_bytes} now), while the batch's "
                 "quarantine may have its old lines; accepted: put the file back as it was, and land the new one under another name"
+            )
+        if now.problem is not None:
+            raise Broken(
+                f"{where} its file {file.name!r} was read then and cannot be now: {now.problem}; accepted: the declaration of then; or "
+                f"remove _lakehouse/ingest/{table_key} and quarantine/{table_key}, too: all that lies in {batch.prefix} is new then"
             )
 
 

@@ -1,7 +1,8 @@
 """The quarantine table of a landed table: records that are no rows, and files of which nothing was loaded, each with its reason.
 
 **Safety properties**
-- A batch's quarantine is one commit under the batch's number, so that a repeat adds nothing.
+- A batch's quarantine is one commit under the batch's number. Where that number is known it adds what is not there: a batch that is
+  repeated adds nothing, and a table that is made anew, perhaps by another declaration, may refuse other lines than before.
 - A file that is taken out of its batch later stands there once, as a file, and no line of it does, all by one more commit: its lines would
   be loaded twice, by themselves and with their file.
 """
@@ -9,11 +10,13 @@
 from functools import partial
 from typing import TYPE_CHECKING
 
+from lakehouse.core.delta.snapshot import Snapshot
 from lakehouse.core.ingest.batches import Batch
 from lakehouse.engine.ingest import commit_rows
 from lakehouse.engine.ingest.parse_lines import quarantined_lines
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.spark import statements
+from lakehouse.engine.spark.frames import table_at
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -35,22 +38,35 @@ def quarantine_arrived(lake: Lake, table_key: str, batch: Batch) -> bool:
 
 
 def quarantine(lake: Lake, spark: "SparkSession", table_key: str, batch: Batch, lines: "DataFrame | None") -> None:
-    """Writes those of `lines` that are no rows, and the files of the batch that a person should look at; a file has no line and no text."""
+    """Writes those of `lines` that are no rows, and the files of the batch that a person should look at; a file has no line and no text.
+
+    The caller holds the table's guard.
+    """
     from pyspark.sql import functions as F  # noqa: N812
 
+    if lines is None and not batch.quarantined:
+        return
+    facts = lake.facts(quarantine_key(table_key))
+    has_some = facts is not None and facts.snapshot.transactions.get(_app_id(table_key), 0) >= batch.number
+    later = {name for names in batch.isolated for name in names} if has_some else set[str]()  # `quarantine_isolated` puts them there
+    aside = [(_text(f"{batch.prefix}{each.name}"), None, each.why, None, None) for each in batch.quarantined if each.name not in later]
     found = None if lines is None else quarantined_lines(lines)
-    if batch.quarantined:
-        aside = [(_text(f"{batch.prefix}{each.name}"), None, each.why, None, None) for each in batch.quarantined]
+    if aside:
         files = spark.createDataFrame(aside, _SCHEMA)
         found = files if found is None else found.unionByName(files)
     if found is None:
         return
+    if facts is not None and has_some:
+        found = _missing(spark, facts.snapshot, found)
+        if found.isEmpty():
+            return
     commit_rows.write_frame(
         found.withColumns({"batch": F.lit(batch.number).cast("bigint"), "quarantined_at": F.current_timestamp()}),
         lake.settings.table_uri(quarantine_key(table_key)),
         mode="append",
         widen=True,
-        transaction=commit_rows.Transaction(app_id=_app_id(table_key), version=batch.number),
+        # Under a number that is known Delta would leave it out.
+        transaction=None if has_some else commit_rows.Transaction(app_id=_app_id(table_key), version=batch.number),
     )
 
 
@@ -62,6 +78,15 @@ def quarantine_isolated(lake: Lake, spark: "SparkSession", table_key: str, batch
     statement = partial(statements.replace_lines, facts.snapshot.uri, batch=batch.number, source_files=[name for name, _ in aside])
     source = spark.createDataFrame(aside, "source_file STRING, reason STRING")
     commit_rows.run_merge(spark, source, facts.snapshot, _isolation(table_key, batch), statement)
+
+
+def _missing(spark: "SparkSession", snapshot: Snapshot, found: "DataFrame") -> "DataFrame":
+    """Those lines and files that are not in the quarantine, of whatever batch: one that stands there twice could be loaded twice."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    there = table_at(spark, snapshot).alias("there")
+    is_same = [F.col(f"found.{name}").eqNullSafe(F.col(f"there.{name}")) for name in ("source_file", "line", "raw")]
+    return found.alias("found").join(there, is_same, "left_anti")
 
 
 def _isolation(table_key: str, batch: Batch) -> commit_rows.Transaction:

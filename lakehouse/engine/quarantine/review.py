@@ -101,12 +101,12 @@ def settle(lake: Lake, spark: "SparkSession", table: Table, files: Sequence[str]
     """Takes lines and files out of a table's quarantine, since a person took care of them; `files` are theirs, none means all.
 
     Raises:
-        Refused: there is no reason, or nothing is there.
+        Refused: there is no reason, nothing is there, or a batch is not done, which would put there again what is taken out.
     """
     if not why.strip():
         raise Refused(f"quarantine {table.key}: --why is empty; accepted: what was done about it")
     with translated(), _guard(lake, spark, table, "settling", dry_run=dry_run):
-        facts = _facts(lake, table)
+        facts = _known(lake, table).quarantine
         held = _held(spark, facts, files)
         total, lines = _counts(held)
         upto = max([0, *(batch for (batch,) in held.selectExpr("max(batch)").collect() if batch is not None)])
@@ -197,7 +197,7 @@ def _retry_files(lake: Lake, spark: "SparkSession", table: Table, known: _Known,
     if again and not dry_run:
         # Of another time than the file's, so that the file is new to the next load.
         aside = tuple(
-            SetAside(name=file.name.removeprefix(landing.prefix), size_bytes=file.size_bytes, why="it is to be read again", modified_ms=0)
+            SetAside(name=file.name.removeprefix(landing.prefix), size_bytes=file.size_bytes, why="it is to be read again", modified_ms=-1)
             for file in again
         )
         newest = 0 if known.ledger.newest is None else known.ledger.newest.number
@@ -251,7 +251,7 @@ def _known(lake: Lake, table: Table) -> _Known:
     ledger = batches.ledger()
     if (batch := unfinished_batch(lake, table, target, ledger, batches)) is not None:
         raise Refused(
-            f"quarantine {table.key}: batch {batch.number} is not done, and may yet write what would be read again; accepted: "
+            f"quarantine {table.key}: batch {batch.number} is not done, and may yet write what would be read again or settled; accepted: "
             f"lakehouse materialize {table.key}, or to wait for the load that is under way, and then this"
         )
     return _Known(quarantine=quarantine, target=target, batches=batches, ledger=ledger)

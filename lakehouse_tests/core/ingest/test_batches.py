@@ -154,6 +154,9 @@ STORIES = {
         )
     },
     "a name that is no text": FileHistory(listing=landed("a\udcff.json"), aside=["a\udcff.json"]),
+    "a name with an empty part": FileHistory(
+        listing=landed("/a.json", "b//a.json", "c.json"), taken=["c.json"], aside=["/a.json", "b//a.json"]
+    ),
     "a name with a colon": FileHistory(listing=landed("05:00.json"), taken=["05:00.json"]),
     "a file as large as is allowed": FileHistory(listing=landed("a.json", size_bytes=1_000), taken=["a.json"]),
     "a larger one": FileHistory(listing=landed("a.json", size_bytes=1_001), aside=["a.json"]),
@@ -202,6 +205,13 @@ WHY = {
 def test_a_file_is_set_aside_with_the_reason(listing: list[LandedFile], seen: dict[str, int], why: str) -> None:
     found = FileHistory(listing=listing, seen=seen).plan().batch
     assert found is not None and why in found.set_aside[0].why
+
+
+def test_an_overwrite_ends_with_a_late_file_that_is_older_than_the_one_taken() -> None:
+    """A manifest tells of the file: else the next turn of the same load finds it again, and so without end."""
+    plan = FileHistory(listing=landed("0.json"), newest=batch(4, "a.json"), arrived=4, write=Overwrite()).plan()
+    settled = settle_batch(plan, [], row_count=0, is_overwrite=True)
+    assert ([aside.name for aside in settled.set_aside], settled.number) == (["0.json"], 5)
 
 
 def test_files_of_another_prefix_are_other_files() -> None:

@@ -277,6 +277,7 @@ def dms_records(data: bytes) -> list[bytes]:
     {
         "changes with a header": (b"Op,id,name\nI,1,a\nD,2,\n", [b"I,1,a", b"D,2,"]),
         "changes without one": (b'I,1,a\nU,2,"x,\ny"\n', [b"I,1,a", b'U,2,"x,\ny"']),
+        "a first record with a large field": (b"I,1," + b"x" * 200_000, [b"I,1," + b"x" * 200_000]),
         "a full load with a header and no operation": (b"id,name\n1,a\n2,b\n", [b",1,a", b",2,b"]),
         "a full load with neither": (b"1,a\n2,b", [b",1,a", b",2,b"]),
         "a full load with a header and values like an operation": (b"id,name\nD,a\n", [b",D,a"]),

@@ -30,10 +30,18 @@ def mysql(op: str, file: str, pos: int, *, before: object = None, after: object 
 
 
 UNSENT = "a value was not sent (__debezium_unavailable_value); accepted: REPLICA IDENTITY FULL at the source"
+ONLY_TIMED = (
+    "the position of this row of a snapshot is missing: its time may be later than that of a newer change; accepted: fields of source that "
+    "order changes as Debezium(position=…), like 'scn BIGINT' (Oracle) or 'commit_lsn STRING, change_lsn STRING' (SQL Server, Db2)"
+)
 UNAVAILABLE = (
     "__debezium_unavailable_value",
     "X19kZWJleml1bV91bmF2YWlsYWJsZV92YWx1ZQ==",
     list(b"__debezium_unavailable_value"),
+    json.dumps({"__debezium_unavailable_value": "__debezium_unavailable_value"}),
+    [float(byte) for byte in b"__debezium_unavailable_value"],
+    # Java's UUID.nameUUIDFromBytes of the word.
+    ["b68a35a7-17ad-35b3-af2a-ae46edb4545a"],
 )
 
 ENVELOPED: Sequence[tuple[object, str | None]] = [
@@ -56,6 +64,9 @@ ENVELOPED: Sequence[tuple[object, str | None]] = [
     (mysql("c", "mysql-bin.1", 1, after={"id": "four", "v": "a"}), "a field does not fit the schema"),
     ({"schema": {}, "payload": {"after": {"id": 4, "v": ""}, "source": {"ts_ms": 1}}, "op": "c"}, "the operation is missing"),
     *[(mysql("u", "mysql-bin.1", 1, after={"id": 4, "v": "a", "big": value}), UNSENT) for value in UNAVAILABLE],
+    # A time is no position of a row of a snapshot, and one beyond the calendar is none.
+    ({"after": {"id": 5, "v": "read"}, "source": {"ts_ms": 9}, "op": "r"}, ONLY_TIMED),
+    ({"after": {"id": 5, "v": "changed"}, "source": {"ts_ms": 10**18}, "op": "u"}, None),
     ("nulls", "not JSON"),
 ]
 
@@ -65,11 +76,11 @@ def test_enveloped_events_of_mysql_are_ordered_by_file_number_and_position_and_a
 ) -> None:
     land(lake, "a.json", [line for line, _ in ENVELOPED], prefix=PREFIX)
     outcome = write_table(lake, spark, people(Debezium(), Merge(keys=("id",)), required=("v",), derived={"loud": "upper(v)"}))
-    assert rows_of(spark, lake, KEY, "id", "v", "loud") == [(1, "c", "C"), (2, "later", "LATER")]
+    assert rows_of(spark, lake, KEY, "id", "v", "loud") == [(1, "c", "C"), (2, "later", "LATER"), (5, "changed", "CHANGED")]
     bad = [(line if isinstance(line, str) else json.dumps(line), why) for line, why in ENVELOPED if why]
     assert rows_of(spark, lake, QUARANTINE, "raw", "reason") == sorted(bad, key=str)
-    # In: 20 lines. Two took effect; of five, newer ones were known, or they deleted nothing.
-    assert (outcome.rows_written, outcome.rows_superseded, outcome.rows_quarantined) == (2, 5, 13)
+    # In: 25 lines. Three took effect; of five, newer ones were known, or they deleted nothing.
+    assert (outcome.rows_written, outcome.rows_superseded, outcome.rows_quarantined) == (3, 5, 17)
 
 
 def test_unwrapped_rows_tell_their_operation_in_either_way_and_an_order_of_one_s_own(lake: Lake, spark: "SparkSession") -> None:

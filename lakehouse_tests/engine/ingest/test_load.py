@@ -170,9 +170,10 @@ def test_a_batch_that_was_killed_has_the_records_that_were_read_whatever_becomes
     lake.store.put("landing/events/a.json", change) if change else lake.store.delete(["landing/events/a.json"])
     staged = {file.name: lake.store.read(file.name) for file in lake.store.list("_lakehouse/staged")}
     lake.store.delete([*staged])
-    with pytest.raises(Broken, match=r"batch 1 was planned with 1 file.*'a.json'"):
-        write_table(lake, spark, events)
-    assert version_of(lake, events.key) is None
+    for _ in range(2):  # what the first try read is not what the batch was, and is not taken for it by the second
+        with pytest.raises(Broken, match=r"batch 1 was planned with 1 file.*'a.json'"):
+            write_table(lake, spark, events)
+    assert (version_of(lake, events.key), lake.store.list("_lakehouse/staged")) == (None, [])
     for name, data in staged.items():
         lake.store.put(name, data)
     outcome = write_table(lake, spark, events)
@@ -194,6 +195,38 @@ def test_a_table_whose_folder_was_deleted_is_made_of_all_its_batches_again(lake:
     assert rows_of(spark, lake, events.key, "id", "_source_file") == [*rows_before, (3, "landing/events/3.json")]
     assert rows_of(spark, lake, QUARANTINE, "raw", "batch") == [(f"nope {number}", number + 1) for number in range(3)]
     assert write_table(lake, spark, events).reason is Reason.NOTHING_LANDED
+
+
+def test_a_table_made_anew_by_another_declaration_loses_no_line(lake: Lake, spark: "SparkSession") -> None:
+    """Its quarantine knows the number of each batch: what is refused only now stands there, too, and nothing twice."""
+    stateless, strict = {"id": 2, "at": "2013-01-01T05:00:00Z"}, replace(events, source=replace(_landing(events), required=("id", "state")))
+    land(lake, "a.json", [event(1, 5, "new"), "nope a", stateless])
+    write_table(lake, spark, events)
+    land(lake, "b.json", [event(3, 5, "new"), "nope b"])
+    write_table(lake, spark, events)
+    lake.store.delete([file.name for file in lake.store.list(events.key)])
+    write_table(lake, spark, strict)
+    refused = [("nope a", 1), ("nope b", 2), (json.dumps(stateless), 1)]
+    assert (rows_of(spark, lake, events.key, "id"), rows_of(spark, lake, QUARANTINE, "raw", "batch")) == ([(1,), (3,)], refused)
+
+    lake.store.delete([file.name for folder in (events.key, "_lakehouse/ingest") for file in lake.store.list(folder)])
+    land(lake, "c.json", ["nope c"])
+    write_table(lake, spark, strict)
+    now = sorted([*refused, ("nope c", 1)], key=str)
+    assert (rows_of(spark, lake, events.key, "id"), rows_of(spark, lake, QUARANTINE, "raw", "batch")) == ([(1,), (3,)], now)
+
+
+def test_a_file_that_another_declaration_cannot_read_stops_a_table_that_is_made_anew(lake: Lake, spark: "SparkSession") -> None:
+    appended = replace(codes, write=Append())
+    land(lake, "a.csv", ["code,n,name", "A,1,one"], prefix="landing/codes/")
+    write_table(lake, spark, appended)
+    lake.store.delete([file.name for file in lake.store.list(codes.key)])
+    wider = replace(appended, source=replace(_landing(codes), schema="code STRING, n INT, name STRING, more STRING"))
+    for _ in range(2):
+        with pytest.raises(Broken, match=r"its file 'a.csv' was read then and cannot be now: its header is 'code,n,name' and not code,n,n"):
+            write_table(lake, spark, wider)
+    write_table(lake, spark, appended)
+    assert rows_of(spark, lake, codes.key, "code", "n") == [("A", 1)]
 
 
 def test_a_table_whose_manifests_are_lost_is_not_loaded_again(lake: Lake, spark: "SparkSession") -> None:

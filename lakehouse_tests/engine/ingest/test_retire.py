@@ -244,7 +244,10 @@ def test_a_file_whose_content_is_another_though_size_and_time_are_the_same_is_no
 def test_a_batch_of_many_bytes_is_archived_in_parts(lake: Lake, log: LogBuilder, monkeypatch: pytest.MonkeyPatch) -> None:
     later(monkeypatch, days=3)
     monkeypatch.setattr(retiring, "_GROUP_BYTES", 1)
-    assert (retire(lake, ARCHIVED).file_count, len(lake.store.list("landing-archive")), len(archived(lake))) == (3, 3, 3)
+    plan_batch(lake, 4, [land(lake, "same.json", b"d"), land(lake, "twin.json", b"d")])
+    log.append([("z", 1, 1)], transaction=(ingest_app_id(ARCHIVED.key), 4))
+    later(monkeypatch, days=9)
+    assert (retire(lake, ARCHIVED).file_count, len(lake.store.list("landing-archive")), len(archived(lake))) == (5, 5, 5)
 
 
 def test_loaded_files_are_not_taken_away_from_another_table() -> None:

@@ -112,6 +112,8 @@ def test_nothing_is_read_again_while_a_batch_is_not_done(lake: Lake, spark: "Spa
     for dry_run in (True, False):
         with pytest.raises(Refused, match=r"batch 1 is not done, .*; accepted: lakehouse materialize bronze/events, or to wait"):
             review.retry(lake, spark, events, [], dry_run=dry_run)
+        with pytest.raises(Refused, match=r"batch 1 is not done"):
+            review.settle(lake, spark, events, [], why="looked at", dry_run=dry_run)
     write_table(lake, spark, events)  # as it is declared now, the line is a row
     assert (rows_of(spark, lake, events.key, "id"), places(spark, lake)) == ([(1,), (2,)], [(A, 2)])
     assert review.retry(lake, spark, events, [], dry_run=False).rows == 0
