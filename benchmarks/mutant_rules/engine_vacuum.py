@@ -4,6 +4,42 @@ from benchmarks.mutant_rules.rule import Rule
 
 RULES = (
     Rule(
+        "lakehouse/engine/vacuum/recheck.py",
+        "linked = {each.name for each in going if not is_own(each.name)}",
+        "linked = set[str]()",
+        ("engine/vacuum/test_meanwhile.py::test_files_whose_folder_was_replaced_by_a_link_to_another_table_s_stay",),
+    ),
+    Rule(
+        "lakehouse/engine/vacuum/lake_facts.py",
+        "                if table in self.lake.elsewhere and table not in self.there:",
+        "                if False:",
+        ("engine/vacuum/test_adopted.py::test_nothing_goes_while_an_adopted_table_is_not_where_it_should_be",),
+    ),
+    Rule(
+        "lakehouse/engine/vacuum/lake_facts.py",
+        "        self._read_tables(self._inside)\n",
+        "",
+        ("engine/vacuum/test_adopted.py::test_what_a_table_in_its_own_folder_borrows_stays",),
+    ),
+    Rule(
+        "lakehouse/engine/vacuum/lake_facts.py",
+        "        return bool(young) and not problem",
+        "        return not problem",
+        ("engine/vacuum/test_adopted.py::test_what_a_deep_clone_borrows_stays_in_a_lake_of_adopted_tables_alone",),
+    ),
+    Rule(
+        "lakehouse/engine/vacuum/table_facts.py",
+        "        if log_only and file is not None and file.modified_ms > (each.modified_ms or 0):",
+        "        if False:",
+        ("engine/vacuum/test_adopted.py::test_a_file_that_was_written_after_its_name_was_removed_is_none_that_the_log_told_of",),
+    ),
+    Rule(
+        "lakehouse/engine/vacuum/table_facts.py",
+        " or not is_own(each.key.removeprefix(above))",
+        "",
+        ("engine/vacuum/test_places.py::test_what_a_removed_name_reaches_through_a_link_is_another_table_s_file_and_stays",),
+    ),
+    Rule(
         "lakehouse/engine/vacuum/lake_facts.py",
         "            if self.lake.holds_files(key):",
         "            if False:",
@@ -65,7 +101,7 @@ RULES = (
     ),
     Rule(
         "lakehouse/engine/vacuum/table_facts.py",
-        "return by_log if known.facts.on_s3 else _on_disk(lake, by_log)",
+        "return by_log if known.facts.on_s3 else _on_disk(lake, table, by_log, log_only=known.facts.log_only)",
         "return by_log",
         ("engine/vacuum/test_meanwhile.py::test_a_removed_file_that_was_written_again_before_the_listing_is_not_planned",),
     ),
@@ -143,7 +179,7 @@ RULES = (
     ),
     Rule(
         "lakehouse/engine/vacuum/recheck.py",
-        "now.modified_ms >= planned.horizon_ms or (is_size_known",
+        "now.modified_ms >= too_late_ms or (is_size_known",
         "(is_size_known",
         ("engine/vacuum/test_meanwhile.py::test_a_removed_file_that_is_written_again_and_not_committed_yet_stays",),
     ),

@@ -7,7 +7,8 @@
 **Safety properties**
 - What was borrowed once stays borrowed to the end of the run.
 - Where the lake holds files at the place of a table that lies elsewhere, nothing is deleted: what a clone in their place borrows is unseen.
-- A table whose log cannot be read holds back the vacuum of every other table: what it borrows is unknown.
+- A table whose log cannot be read holds back the vacuum of every other table: what it borrows is unknown. So does one that lies elsewhere
+  and of which nothing is there: its disk may be away, or its address wrong.
 - The tables are asked before the first deletion of a run, and before each batch once the last answer is ten seconds old, or a tenth of a
   second for each table. So asking takes at most ten requests for each second of a run, however many tables there are.
 """
@@ -100,6 +101,7 @@ class LakeFacts:
             self._ask_again()
         if not self._is_shown_whole(table):  # storage is asked instead
             self._read_tables(self._listed)
+        self._read_tables(self._inside)
         self._refuse_unread(table.key)
 
     def ask_before_deletion(self, table: str) -> None:
@@ -129,12 +131,26 @@ class LakeFacts:
         reports, problem = self._reports
         young = [rows for rows in reports if rows.report.manifest.age_hours(now_ms()) <= table.vacuum.max_report_hours]
         shown = {table.key, *(each.key for each in self.declared)} - self.lake.elsewhere.keys()
-        return not problem and all(any(key in rows.tables for rows in young) for key in shown)
+        return bool(young) and not problem and all(any(key in rows.tables for rows in young) for key in shown)
 
     @cached_property
     def _listed(self) -> set[str]:
         store = self.lake.store
         return table_roots(each.key.removeprefix(store.prefix) for each in store.walk(""))
+
+    @cached_property
+    def _inside(self) -> set[str]:
+        """The tables up to two folders deep in those that lie elsewhere: no report and no listing of the lake shows them."""
+
+        def below(folders: Iterable[str]) -> list[str]:
+            names = ((folder, name) for folder in folders for name in self.lake.store.folders(folder))
+            return [f"{folder}/{name}" for folder, name in names if name[:1] not in ("", ".", "_") and "=" not in name]
+
+        found = below(self.lake.elsewhere)
+        found += below(found)
+        with ThreadPoolExecutor(max_workers=ASKED_AT_ONCE) as pool:
+            logs = pool.map(self.lake.store.list, [f"{folder}/_delta_log" for folder in found])
+            return {folder for folder, files in zip(found, logs, strict=True) if files}
 
     def _is_newest(self, known: KnownLog) -> bool:
         try:
@@ -169,6 +185,9 @@ class LakeFacts:
                     self._learn(table, facts and facts.snapshot, facts and fold_table_files(facts.snapshot, place=self._place))
             except LakehouseError as error:
                 self._unread[table] = str(error)
+            else:
+                if table in self.lake.elsewhere and table not in self.there:
+                    self._unread[table] = f"there is no Delta table at {self.lake.elsewhere[table]}"
 
     def _learn(self, table: str, snapshot: Snapshot | None, table_files: TableFiles | None) -> None:
         self._unread.pop(table, None)

@@ -11,7 +11,7 @@ from lakehouse.engine.clock import now_ms
 from lakehouse.engine.store import Store, StoredFile
 from lakehouse.engine.vacuum.lake_facts import LakeFacts
 from lakehouse.engine.vacuum.log_state import has_newer_version
-from lakehouse.engine.vacuum.table_facts import VacuumReading
+from lakehouse.engine.vacuum.table_facts import VacuumReading, own_folders
 
 
 class Recheck:
@@ -35,11 +35,15 @@ class Recheck:
         going = self._without(
             batch, in_new_tables(store, self._facts.table_files, batch), "a table was made in its folder since it was listed"
         )
+        if not self._facts.on_s3:
+            is_own = own_folders(self._run.lake, table)
+            linked = {each.name for each in going if not is_own(each.name)}
+            going = self._without(going, linked, "its folder is a link that leads out of the table's")
         # On S3 a request for each file would be as many as Delta takes, and nobody else writes a name that was made for one try.
         asked = [each for each in going if not self._facts.on_s3 or not written_once(each.name)]
         found = stored(store, table, asked)
         gone = {each.name for each in asked} - found.keys()
-        again = written_again(self._planned, asked, found)
+        again = written_again(self._planned, asked, found, log_only=self._facts.log_only)
         going = self._without([each for each in going if each.name not in gone], again, "it was written again since it was listed")
         self._ask_the_lake()
         self._ask_the_log()
@@ -81,10 +85,13 @@ class Recheck:
         self._later, self._log = None, log
 
 
-def written_again(planned: VacuumPlan, candidates: Sequence[Candidate], found: dict[str, StoredFile]) -> set[str]:
+def written_again(
+    planned: VacuumPlan, candidates: Sequence[Candidate], found: dict[str, StoredFile], *, log_only: bool = False
+) -> set[str]:
     """The files that storage has in another state than the plan knew: of another size, or modified within the retention.
 
-    A writer that gives a file the same name in each try may be about to commit it. LITE knows sizes only where the log does.
+    A writer that gives a file the same name in each try may be about to commit it. LITE knows sizes only where the log does. Where the log
+    alone decides (`log_only`), what was modified after its removal is a file that the log never told of.
     """
     again = set[str]()
     for each in candidates:
@@ -92,7 +99,8 @@ def written_again(planned: VacuumPlan, candidates: Sequence[Candidate], found: d
         if now is None or each.goes_with:
             continue
         is_size_known = each.size_bytes > 0 or planned.mode != "LITE"
-        if now.modified_ms >= planned.horizon_ms or (is_size_known and now.size_bytes != each.size_bytes):
+        too_late_ms = min(planned.horizon_ms, each.modified_ms + 1) if log_only else planned.horizon_ms
+        if now.modified_ms >= too_late_ms or (is_size_known and now.size_bytes != each.size_bytes):
             again.add(each.name)
     return again
 

@@ -1,7 +1,8 @@
 """What is known before the vacuum of one table, and its plan."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
+from functools import cache
 
 from lakehouse.core.adoption.adopted import Adopted
 from lakehouse.core.declaration.table import Overwrite, Table
@@ -24,7 +25,7 @@ from lakehouse.engine.clock import now_ms
 from lakehouse.engine.compaction.unverified_commits import expected
 from lakehouse.engine.delta_log import history_since
 from lakehouse.engine.ingest.write import consume_app_id
-from lakehouse.engine.inventory import SETTLED_MS, ReportRows, settled_ms
+from lakehouse.engine.inventory import SETTLED_MS, Places, ReportRows, settled_ms
 from lakehouse.engine.journal.journal import Journal
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.vacuum.lake_facts import LakeFacts
@@ -129,13 +130,32 @@ def _objects(lake: Lake, known: VacuumReading, mode: type_of_mode) -> Iterable[S
             return known.rows.below(f"{store.prefix}{table}/")
         case "LITE":
             by_log = objects_by_log(known.facts, bucket=store.bucket)
-            return by_log if known.facts.on_s3 else _on_disk(lake, by_log)
+            return by_log if known.facts.on_s3 else _on_disk(lake, table, by_log, log_only=known.facts.log_only)
 
 
-def _on_disk(lake: Lake, objects: Iterable[StoredObject]) -> Iterator[StoredObject]:
-    """Those that are there, with what the disk knows of them, which costs nothing; Hadoop's checksums among them."""
+def own_folders(lake: Lake, table: str) -> Callable[[str], bool]:
+    """Tells whether a file of a table, by its name there, lies in the table's own folder, and not behind a link that leads elsewhere."""
+    place, uri = Places(lake), lake.table_uri(table)
+
+    @cache
+    def is_own(folder: str) -> bool:
+        return not folder or place(f"{uri}/{folder}") == f"{place(uri)}/{folder}"
+
+    return lambda name: is_own(name.rpartition("/")[0])
+
+
+def _on_disk(lake: Lake, table: str, objects: Iterable[StoredObject], *, log_only: bool) -> Iterator[StoredObject]:
+    """Those that are there, with what the disk knows of them, which costs nothing; Hadoop's checksums among them.
+
+    What lies behind a link is left out, as a listing leaves it out. Where the log alone decides (`log_only`), so is what was written after
+    the removal: the log never told of it.
+    """
+    is_own, above = own_folders(lake, table), f"{lake.store.prefix}{table}/"
     for each in objects:
-        if "\0" in each.key:  # no file of a disk has such a name
+        if "\0" in each.key or not is_own(each.key.removeprefix(above)):  # no file of a disk has such a name
+            continue
+        file = lake.store.stat(each.key.removeprefix(lake.store.prefix))
+        if log_only and file is not None and file.modified_ms > (each.modified_ms or 0):
             continue
         for key in (each.key, checksum_name(each.key)):
             if found := lake.store.stat(key.removeprefix(lake.store.prefix)):

@@ -3,6 +3,7 @@
 import os
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,9 +19,10 @@ from lakehouse.engine.vacuum import LakeFacts, plan, vacuum
 from lakehouse_tests.conftest import own_settings
 from lakehouse_tests.engine.faults import LONG_AGO
 from lakehouse_tests.engine.vacuums import table_of
-from lakehouse_tests.log_builder import LogBuilder
+from lakehouse_tests.log_builder import START_MS, LogBuilder
 
 KEY = "silver/orders"
+WRITTEN = START_MS / 1_000 - 60  # before the first commit
 
 
 @pytest.fixture
@@ -33,7 +35,7 @@ def warehouse(tmp_path: Path) -> Path:
     store.put("orders/d=1/orphan", b"123")
     orders.delete(["d=1/gone"])
     for path in (tmp_path / "warehouse").rglob("*"):
-        os.utime(path, (LONG_AGO / 1_000, LONG_AGO / 1_000))
+        os.utime(path, (WRITTEN, WRITTEN))
     return tmp_path / "warehouse"
 
 
@@ -62,7 +64,7 @@ def test_what_the_log_never_told_of_stays_unless_a_person_says_that_it_is_the_ta
 def test_a_log_that_forgot_its_beginning_gives_up_what_it_still_tells(tmp_path: Path, warehouse: Path) -> None:
     orders = LogBuilder(DiskStore(warehouse), "later").create().append([("a", 1), ("b", 1)]).delete(["a"]).checkpoint()
     orders.append([("c", 1)]).store_data().delete(["b"]).forget_before(3)
-    os.utime(warehouse / "later/b", (LONG_AGO / 1_000, LONG_AGO / 1_000))
+    os.utime(warehouse / "later/b", (WRITTEN, WRITTEN))
     assert names(planned(tmp_path / "home", [adopted_table(KEY, f"{warehouse}/later")])) == ["b"]
 
 
@@ -78,6 +80,31 @@ def test_what_another_adopted_table_borrows_of_it_stays(tmp_path: Path, warehous
     LogBuilder(DiskStore(warehouse), "clone").create().append([(f"file:{warehouse}/orders/d=1/gone", 30)])
     clone = adopted_table("gold/clone", f"{warehouse}/clone")
     assert names(planned(tmp_path / "home", [adopted_table(KEY, f"{warehouse}/orders"), clone])) == []
+
+
+def test_nothing_goes_while_an_adopted_table_is_not_where_it_should_be(tmp_path: Path, warehouse: Path) -> None:
+    """A disk that is away, or an address with a slip, looks like a folder without a table."""
+    away = adopted_table("gold/clone", f"{warehouse}/away")
+    with pytest.raises(Refused, match=r"gold/clone cannot be read, .*: there is no Delta table at .*/away"):
+        planned(tmp_path / "home", [adopted_table(KEY, f"{warehouse}/orders"), away])
+
+
+@pytest.mark.parametrize("orphans", ["keep", "delete"])
+def test_what_a_table_in_its_own_folder_borrows_stays(tmp_path: Path, warehouse: Path, orphans: Any) -> None:
+    LogBuilder(DiskStore(warehouse), "orders/a/clone").create().append([(f"{warehouse}/orders/d=1/gone", 30)])
+    found = planned(tmp_path / "home", [adopted_table(KEY, f"{warehouse}/orders", orphans=orphans)])
+    assert "d=1/gone" not in names(found)
+
+
+def test_what_a_deep_clone_borrows_stays_in_a_lake_of_adopted_tables_alone(tmp_path: Path, warehouse: Path) -> None:
+    lake = open_lake(own_settings(tmp_path / "home"))
+    LogBuilder(lake.store, "gold/team/clone").create().append([(f"{warehouse}/orders/d=1/gone", 30)])
+    assert names(planned(tmp_path / "home", [adopted_table(KEY, f"{warehouse}/orders")])) == []
+
+
+def test_a_file_that_was_written_after_its_name_was_removed_is_none_that_the_log_told_of(tmp_path: Path, warehouse: Path) -> None:
+    os.utime(warehouse / "orders/d=1/gone", (LONG_AGO / 1_000, LONG_AGO / 1_000))
+    assert names(planned(tmp_path / "home", [adopted_table(KEY, f"{warehouse}/orders")])) == []
 
 
 def test_nothing_goes_while_a_table_of_the_lake_is_hidden_behind_the_key_of_one_elsewhere(tmp_path: Path, warehouse: Path) -> None:

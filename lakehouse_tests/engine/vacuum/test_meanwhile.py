@@ -198,6 +198,20 @@ def test_a_removed_file_that_is_written_again_and_not_committed_yet_stays(lake: 
     assert gone == {*paths(found)} - {name}
 
 
+@pytest.mark.parametrize("mode", MODES)
+def test_files_whose_folder_was_replaced_by_a_link_to_another_table_s_stay(lake: Lake, mode: str) -> None:
+    folder, theirs = Path(lake.settings.root) / KEY / "d=1", Path(lake.settings.root) / "silver/u/d=1"
+
+    def beside() -> None:
+        theirs.parent.mkdir(parents=True)
+        folder.rename(theirs)
+        folder.symlink_to(theirs)
+
+    _, work = carried_out(lake, planned(lake, mode), meanwhile=beside)
+    assert {*work.spared.values()} == {"its folder is a link that leads out of the table's"}
+    assert {path.name for path in theirs.iterdir()} >= {"gone", "orphan", "live"}
+
+
 def test_an_orphan_that_is_replaced_by_another_of_old_times_stays(lake: Lake) -> None:
     """As `cp -p` does it: its time says nothing, its size does."""
 

@@ -89,6 +89,19 @@ def test_what_a_table_reads_through_a_link_in_its_own_folder_stays(lake: Lake) -
     assert paths(planned(lake, "FULL")) == ["d=1/gone"]
 
 
+@pytest.mark.parametrize("mode", ["LITE", "FULL"])
+def test_what_a_removed_name_reaches_through_a_link_is_another_table_s_file_and_stays(lake: Lake, mode: Any) -> None:
+    LogBuilder(lake.store, "silver/u").create().append([("d=1/gone", 3)])
+    other = LogBuilder(lake.store, "silver/t").create(partition_by=["d"]).append([("d=1/gone", 3)])
+    lake.store.put("silver/u/d=1/gone", b"123")
+    (Path(lake.settings.root) / "silver/t/d=1").symlink_to(Path(lake.settings.root) / "silver/u/d=1")
+    other.delete(["d=1/gone"])
+    age(lake)
+    table = table_of("silver/t")
+    found = plan(LakeFacts(lake, [table, TABLE]), table, mode=mode)
+    assert found is not None and paths(found) == []
+
+
 def test_a_clone_by_the_real_path_lends_and_misses_by_name(lake: Lake) -> None:
     """The inventory counts by the same places: what the clone reads is lent, and not outside of the lake."""
     disk = Path(lake.settings.root).resolve()

@@ -1,0 +1,32 @@
+from dataclasses import replace
+from hashlib import blake2b
+from pathlib import Path
+
+import pytest
+
+from lakehouse.core.declaration.landing import Landing
+from lakehouse.core.errors import Broken
+from lakehouse.core.ingest.batches import Batch, LandedFile
+from lakehouse.engine.ingest.staging import is_staged, staged_again
+from lakehouse.engine.store import DiskStore
+from lakehouse_tests.kills import Killed
+
+KEY, LANDING = "bronze/t", Landing(prefix="landing/t/", format="json", schema="id BIGINT")
+
+
+def test_what_was_read_of_a_file_that_changed_is_never_taken_for_what_the_batch_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever dies between: the files are compared before one of their records is staged."""
+    was, now = b'{"id": 1}', b'{"id": 2}'
+    file = LandedFile(name="a.json", size_bytes=len(was), modified_ms=0, digest=blake2b(was, digest_size=16).hexdigest())
+    batch = Batch(number=1, files=(file,), prefix=LANDING.prefix, part_count=1, record_count=1)
+    store = DiskStore(tmp_path)
+    store.put("landing/t/a.json", now)
+    with monkeypatch.context() as patch:
+        patch.setattr(DiskStore, "delete", lambda *_: (_ for _ in ()).throw(Killed))
+        with pytest.raises(Broken, match=r"'a\.json' has changed since"):
+            staged_again(store, KEY, batch, LANDING)
+    assert not is_staged(store, KEY, batch)
+    store.put("landing/t/a.json", was)
+    assert staged_again(store, KEY, replace(batch, record_count=None), LANDING) == batch
