@@ -4,6 +4,19 @@ from benchmarks.mutant_rules.rule import Rule
 
 RULES = (
     Rule(
+        "lakehouse/engine/ingest/parse_lines.py",
+        "        why = why.when(_is_misread(name, kind), UNFIT)",
+        "        pass",
+        ("engine/ingest/test_formats.py::test_a_value_that_spark_would_read_as_another_one_goes_to_quarantine",),
+    ),
+    Rule(
+        "lakehouse/engine/ingest/parse_lines.py",
+        ', "enableDateTimeParsingFallback": "false"',
+        "",
+        ("engine/ingest/test_formats.py::test_a_value_that_spark_would_read_as_another_one_goes_to_quarantine",),
+        "digits alone are no date",
+    ),
+    Rule(
         "lakehouse/engine/ingest/landed_rows.py",
         "        for _, batch_bytes in read(data):",
         "        for _, batch_bytes in ():",

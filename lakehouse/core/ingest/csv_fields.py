@@ -35,8 +35,8 @@ def csv_fields(record: bytes, delimiter: str, quote: str) -> list[bytes]:
 def csv_value(field: bytes, landing: Landing) -> str | None:
     """The text of a field, `None` where it is a missing value."""
     text, mark = field.decode("utf-8", "backslashreplace"), landing.quote
-    if (bare := text.strip(" \t")).startswith(mark):
-        text = bare[1:-1].replace(mark * 2, mark)
+    if text.startswith(mark):  # behind a blank it is a sign like any other, as the grammar of a field has it
+        text = text.rstrip(" \t")[1:-1].replace(mark * 2, mark)
         return None if not text and landing.null_value is None else text
     return None if text in ("", landing.null_value) else text
 

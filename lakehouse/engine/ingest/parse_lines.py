@@ -1,10 +1,10 @@
 """Staged records as rows, or as reasons why they are none."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from lakehouse.core.declaration.column_names import field_names
+from lakehouse.core.declaration.column_names import field_names, field_types
 from lakehouse.core.declaration.landing import Landing
 from lakehouse.core.ingest.undeclared import RESCUED, AddedColumn
 from lakehouse.engine.ingest.staging import STAGED_SCHEMA, StagedRecords
@@ -22,6 +22,11 @@ _GLOB = re.compile(r"[\[\]{}*?\\]")  # Spark takes a path with these for a patte
 OWN = ("_source_file", "_source_line", "_landed_at")
 UNFIT = "a field does not fit the schema"
 _NOT_JSON, _MISSING = "not JSON", "required field "
+# The columns of types into which Spark reads some values as others, as texts.
+_TEXTS = "_texts"
+_LAST_SECOND, _FIRST_SECOND = 253_402_300_799, -62_135_596_800  # the years 9999 and 1
+# What every JSON line has whose TIMESTAMP is a time of day or a very large number, or whose DECIMAL has a comma; others may have it, too.
+_SUSPECT_JSON = r""":\s*(["']\s*(T?\d{1,2}:|[-+\d.]*,)|-?\d{12,})"""
 
 
 def parse_lines(spark: "SparkSession", landing: Landing, staged: StagedRecords, added: Sequence[AddedColumn]) -> "DataFrame":
@@ -35,6 +40,8 @@ def parse_records(landing: Landing, lines: "DataFrame", added: Sequence[AddedCol
 
     lenient = None if landing.records_are_csv else F.when(~F.col(IS_OBJECT), F.col(RAW))
     parsed = with_undeclared(lines, landing, added, lenient).withColumn("_parsed", _parsed(landing))
+    if types := _misread_types(landing):
+        parsed = parsed.withColumn(_TEXTS, _texts(landing, types))
     fields = field_names(landing.schema)
     more, reason = undeclared_columns(landing, added), _why_not_a_row(landing, added).alias(REASON)
     spread = parsed.select(*[_field(name, landing, parsed) for name in fields], *OWN, *more, RAW, reason)
@@ -94,10 +101,55 @@ def _parsed(landing: Landing) -> "Column":
     schema = f"{landing.schema}, {CORRUPT} STRING"
     options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT}
     if not landing.records_are_csv:
-        return F.from_json(RAW, schema, options)
+        # Without this a text of digits is the number of a day. Source: Spark's JacksonParser, DateType
+        return F.from_json(RAW, schema, {**options, "enableDateTimeParsingFallback": "false"})
+    return F.from_csv(F.col(RAW), schema, {**options, **_csv_options(landing)})
+
+
+def _csv_options(landing: Landing) -> dict[str, str]:
     # RFC 4180, section 2.7: a quote inside quotes is doubled. `multiLine`: line breaks inside quotes stay as they are.
-    options |= {"sep": landing.delimiter, "quote": landing.quote, "escape": landing.quote, "multiLine": "true"}
-    return F.from_csv(F.col(RAW), schema, options if landing.null_value is None else {**options, "nullValue": landing.null_value})
+    options = {"sep": landing.delimiter, "quote": landing.quote, "escape": landing.quote, "multiLine": "true"}
+    return options if landing.null_value is None else {**options, "nullValue": landing.null_value}
+
+
+def _misread_types(landing: Landing) -> dict[str, str]:
+    """The columns whose values Spark may read as others without a word: TIMESTAMP, DECIMAL, and a TINYINT of JSON."""
+    kinds = {"TIMESTAMP": "TIMESTAMP", "DEC": "DECIMAL", "NUMERIC": "DECIMAL", "TINYINT": "TINYINT", "BYTE": "TINYINT"}
+    found = {
+        name: next((kind for word, kind in kinds.items() if type_.strip().upper().startswith(word)), "")
+        for name, type_ in field_types(landing.schema)
+    }
+    return {name: kind for name, kind in found.items() if kind and not (kind == "TINYINT" and landing.records_are_csv)}
+
+
+def _texts(landing: Landing, types: Mapping[str, str]) -> "Column":
+    """The values of these columns as texts, null for a line in which none can be misread."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    def ddl(names: Iterable[str]) -> str:
+        return ", ".join(f"{statements.quote(name)} STRING" for name in names)
+
+    if landing.records_are_csv:
+        return F.from_csv(F.col(RAW), ddl(field_names(landing.schema)), _csv_options(landing))
+    texts = F.from_json(RAW, ddl(types), {"mode": "PERMISSIVE"})
+    return texts if "TINYINT" in types.values() else F.when(F.col(RAW).rlike(_SUSPECT_JSON), texts)
+
+
+def _is_misread(name: str, kind: str) -> "Column":
+    """Whether Spark read a value as another one.
+
+    A comma is left out of a DECIMAL (as it groups digits in English), a time of day becomes a time of today, whole seconds overflow, and
+    128 to 255 are below 0 in a TINYINT. Source: Spark's JacksonParser and UnivocityParser, makeConverter; Jackson's getByteValue.
+    """
+    from pyspark.sql import functions as F  # noqa: N812
+
+    text = F.col(f"{_TEXTS}.{statements.quote(name)}")
+    if kind == "DECIMAL":
+        return text.contains(",")
+    if kind == "TINYINT":
+        return text.cast("int") != F.col(f"_parsed.{statements.quote(name)}").cast("int")
+    seconds = F.when(text.rlike(r"^-?\d+$"), F.coalesce(text.cast("decimal(38,0)"), F.lit(_LAST_SECOND + 1)))
+    return text.rlike(r"^\s*T?\d{1,2}:") | ~seconds.between(_FIRST_SECOND, _LAST_SECOND)
 
 
 def _field(name: str, landing: Landing, lines: "DataFrame") -> "Column":
@@ -115,7 +167,10 @@ def _why_not_a_row(landing: Landing, added: Sequence[AddedColumn]) -> "Column":
     why = F.when(F.col(REASON).isNotNull(), F.col(REASON))
     if not landing.records_are_csv:
         why = why.when(~F.col(IS_OBJECT) & ~is_one_object(), _NOT_JSON)
-    why = why_unfit(why.when(F.col(f"_parsed.{CORRUPT}").isNotNull(), UNFIT), landing, added, UNFIT)
+    why = why.when(F.col(f"_parsed.{CORRUPT}").isNotNull(), UNFIT)
+    for name, kind in _misread_types(landing).items():
+        why = why.when(_is_misread(name, kind), UNFIT)
+    why = why_unfit(why, landing, added, UNFIT)
     for name in landing.required:
         why = why.when(_field_is_missing(name, landing), f"{_MISSING}{name} is missing")
     return why

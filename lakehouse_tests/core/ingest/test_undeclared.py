@@ -71,11 +71,11 @@ def test_of_an_event_of_debezium_its_row_is_looked_at(event: str, landing: Landi
 
 
 def test_a_wider_header_of_csv_tells_which_fields_are_undeclared() -> None:
-    wide = "a b;id;x;name;y\n'1;''2''';7;;'n;m';\n;8; '' ;'';5\n"
+    wide = "a b;id;x;name;y\n'1;''2''';7;;'n;m';\n;8;'' ;'';5\n;9; 'b;'';\n"
     signs: dict[str, Any] = {"delimiter": ";", "quote": "'"}
     records = [*read_records(wide.encode(), replace(CSV, **signs), max_content_bytes=LIMIT)]
-    assert [record.content for record in records] == [b"7;'n;m'", b"8;''"]
-    assert [record.undeclared for record in records] == ['{"a b": "1;\'2\'"}', '{"y": "5"}']
+    assert [record.content for record in records] == [b"7;'n;m'", b"8;''", b"9;''"]
+    assert [record.undeclared for record in records] == ['{"a b": "1;\'2\'"}', '{"y": "5"}', '{"x": " \'b"}']
     assert beside(wide.replace(";;", ";-;"), replace(CSV, **signs, null_value="-"))[1] == '{"x": "", "y": "5"}'
     short = [*read_records(b"id,name,x\n1,a\n2,b,c\n", CSV, max_content_bytes=LIMIT)]
     assert [record.problem for record in short] == ["it has 2 field(s), the header of its file has 3", None]

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import date, datetime
 from decimal import Decimal
 from io import BytesIO
 from typing import TYPE_CHECKING, Any
@@ -111,3 +111,45 @@ def test_rows_in_are_rows_loaded_and_rows_quarantined_and_a_damaged_file_stands_
         (f"landing/prices/damaged{format.suffix}", None),
     ]
     assert [place[2] for place in places[:2]] == ["required field id is missing", "a field does not fit the schema"]
+
+
+TYPED = "id BIGINT, day DATE, price DECIMAL(10, 2), small TINYINT, at TIMESTAMP"
+TYPED_ROWS = [
+    (1, date(2024, 1, 15), Decimal("1.50"), -128, datetime(2024, 1, 15, 5)),
+    (2, None, Decimal("1000.25"), 127, datetime(2023, 11, 14, 22, 13, 20)),
+]
+READ_AS_ANOTHER: dict[str, tuple[list[str], list[str]]] = {
+    "json": (
+        [
+            '{"id": 1, "day": "2024-01-15", "price": 1.5, "small": -128, "at": "2024-01-15T05:00:00Z"}',
+            '{"id": 2, "price": "1000.25", "small": 127, "at": 1700000000}',
+        ],
+        [
+            '{"id": 3, "day": "20240115"}',
+            '{"id": 3, "day": "7"}',
+            '{"id": 3, "price": "1,5"}',
+            '{"id": 3, "price": "1,234.50"}',
+            "{'id': 3, 'price': '1,5'}",
+            '{"id": 3, "small": 200}',
+            '{"id": 3, "at": 1700000000000}',
+            '{"id": 3, "at": 1700000000000000}',
+            '{"id": 3, "at": "10:30:00"}',
+            '{"id": 3, "at": "T10:30"}',
+        ],
+    ),
+    "csv": (
+        ["id;day;price;small;at", "1;2024-01-15;1.5;-128;2024-01-15 05:00:00", "2;;1000.25;127;2023-11-14T22:13:20Z"],
+        ["3;;1,5;;", '3;;"1,234.50";;', "3;;;200;", "3;;;;10:30:00", "3;;;;T10:30"],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", READ_AS_ANOTHER)
+def test_a_value_that_spark_would_read_as_another_one_goes_to_quarantine(lake: Lake, spark: "SparkSession", name: str) -> None:
+    good, bad = READ_AS_ANOTHER[name]
+    source = Landing(prefix="landing/typed/", format=name, schema=TYPED, delimiter=";" if name == "csv" else ",")
+    lake.store.put(f"landing/typed/a.{name}", "\n".join([*good, *bad]).encode())
+    write_table(lake, spark, Table(key="bronze/typed", source=source, write=Append()))
+    assert rows_of(spark, lake, "bronze/typed", "id", "day", "price", "small", "at") == TYPED_ROWS
+    refused = [(line, "a field does not fit the schema") for line in bad]
+    assert rows_of(spark, lake, "quarantine/bronze/typed", "raw", "reason") == sorted(refused, key=str)
