@@ -4,6 +4,12 @@ from benchmarks.mutant_rules.rule import Rule
 
 RULES = (
     Rule(
+        "lakehouse/core/ingest/records.py",
+        "line if landing.changes else with_texts(row, text, fields).encode()",
+        "line",
+        ("core/ingest/test_records.py::test_a_text_column_gets_what_was_sent_and_not_what_a_double_makes_of_it",),
+    ),
+    Rule(
         "lakehouse/core/ingest/batches.py",
         "known.modified_ms in (None, file.modified_ms) or (known.is_taken and not known.digest)",
         "True",

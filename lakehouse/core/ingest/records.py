@@ -20,10 +20,10 @@ from itertools import chain
 from typing import Any, NamedTuple, cast
 
 from lakehouse.core.changes.sources import Dms
-from lakehouse.core.declaration.column_names import field_names
+from lakehouse.core.declaration.column_names import field_names, field_types
 from lakehouse.core.declaration.landing import Landing
 from lakehouse.core.ingest.csv_fields import csv_fields, csv_names, csv_record, csv_value
-from lakehouse.core.ingest.undeclared import others_in_header, others_in_object, others_in_row
+from lakehouse.core.ingest.undeclared import others_in_header, others_in_object, others_in_row, with_texts
 
 MIB = 1024 * 1024
 # Jackson, which parses JSON for Spark, takes no text of more than 20,000,000 characters.
@@ -148,7 +148,7 @@ def _unmarked(chunks: Iterator[bytes]) -> Iterator[bytes]:
 
 
 def _json_records(chunks: Iterator[bytes], landing: Landing) -> Iterator[Record]:
-    number, rest, skipping, fields = 1, b"", False, frozenset(field_names(landing.schema))
+    number, rest, skipping, fields = 1, b"", False, dict(field_types(landing.schema))
     for chunk in chunks:
         lines = (rest + chunk).splitlines(keepends=True)
         # The last line may go on in the next chunk; so may its line break, after a carriage return.
@@ -265,7 +265,7 @@ def _csv_problem(rest: bytes, bytes_after: int) -> str:
     return f"a quote is not closed, or not doubled inside a field in quotes: {unread}"
 
 
-def _record(number: int, line: bytes, landing: Landing, fields: frozenset[str]) -> Record:
+def _record(number: int, line: bytes, landing: Landing, fields: Mapping[str, str]) -> Record:
     if len(line) > MAX_RECORD_BYTES:
         return Record(number, line[:_SHOWN_BYTES], f"the line has more than {MAX_RECORD_BYTES} bytes, the limit")
     try:
@@ -276,7 +276,9 @@ def _record(number: int, line: bytes, landing: Landing, fields: frozenset[str]) 
         return Record(number, line, "a \\u escape is one half of a character", isinstance(found, dict))
     if not isinstance(found, dict):
         return Record(number, line)
-    return Record(number, line, None, True, others_in_object(cast("dict[str, Any]", found), text, landing, fields))
+    row = cast("dict[str, Any]", found)
+    others = others_in_object(row, text, landing, fields.keys())
+    return Record(number, line if landing.changes else with_texts(row, text, fields).encode(), None, True, others)
 
 
 def _is_halved(found: object) -> bool:

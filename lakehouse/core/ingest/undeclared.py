@@ -65,6 +65,22 @@ def others_in_object(found: Mapping[str, Any], text: str, landing: Landing, fiel
     return _joined((name, members[name]) for name in names)
 
 
+def with_texts(row: Mapping[str, Any], text: str, types: Mapping[str, str]) -> str:
+    """The text of a JSON object in which fractions and objects are texts where the declared type is one, with each sign as it was sent.
+
+    Spark reads a fraction as a DOUBLE, also inside of objects, before it makes a text of it.
+    """
+    names = {name for name, value in row.items() if isinstance(value, float | dict | list) and _is_text(types.get(name, ""))}
+    if not names:
+        return text
+    members = _members(text).items()
+    return _joined((name, json.dumps(value, ensure_ascii=False) if name in names else value) for name, value in members) or text
+
+
+def _is_text(type_: str) -> bool:
+    return type_.strip().upper().startswith(("STRING", "VARCHAR", "CHAR"))
+
+
 def others_in_row(row: Mapping[str, Any], fields: Set[str]) -> str | None:
     """What a row, told as JSON has it, holds beside the declared `fields`."""
     if row.keys() <= fields:

@@ -266,6 +266,22 @@ def test_any_bytes_are_read_or_refused_whatever_the_chunk(data: bytes, size: int
         assert outcome() == whole
 
 
+@pytest.mark.parametrize(
+    ("line", "staged"),
+    {
+        "a fraction": ('{"id":1,"name":1.10}', '{"id": 1, "name": "1.10"}'),
+        "more digits than a double has": ('{"name":12345678901234567890.5}', '{"name": "12345678901234567890.5"}'),
+        "an object": ('{"name":{"a": 0.1234567890123456789},"x":"y"}', '{"name": "{\\"a\\": 0.1234567890123456789}", "x": "y"}'),
+        "a key twice": ('{"name":1.0,"name":2.50}', '{"name": "2.50"}'),
+        "a whole number": ('{"id":1.5,"name":12345678901234567890}', '{"id":1.5,"name":12345678901234567890}'),
+        "a text": ('{"id":1.5,"name":"1.10"}', '{"id":1.5,"name":"1.10"}'),
+    }.values(),
+)
+def test_a_text_column_gets_what_was_sent_and_not_what_a_double_makes_of_it(line: str, staged: str) -> None:
+    landing = Landing(prefix="landing/t/", format="json", schema="id INT, name STRING NOT NULL")
+    assert [record.content.decode() for record in read_records(line.encode(), landing, max_content_bytes=LIMIT)] == [staged]
+
+
 def dms_records(data: bytes) -> list[bytes]:
     landing = Landing(prefix="landing/d/", format="csv", schema="Op STRING, id INT, name STRING", changes=Dms())
     found = read_records(data, landing, max_content_bytes=LIMIT)
