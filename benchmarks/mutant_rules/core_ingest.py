@@ -113,10 +113,16 @@ RULES = (
     ),
     Rule(
         "lakehouse/core/ingest/undeclared.py",
-        "    if row.keys() <= fields:\n        return None\n    names",
-        "    if True:\n        return None\n    names",
+        "    if not _has_others(row, fields):",
+        "    if True:",
         ("core/ingest/test_undeclared.py::test_declared_and_undeclared_fields_are_all_fields",),
         promise="a field that no schema names is kept with the value that was sent",
+    ),
+    Rule(
+        "lakehouse/core/ingest/undeclared.py",
+        "        name not in fields or ((types := struct_types(fields[name])) and _has_others(_object_in(row, name) or {}, types))",
+        "        name not in fields",
+        ("core/ingest/test_undeclared.py::test_members_that_a_declared_struct_does_not_name_are_kept_too",),
     ),
     Rule(
         "lakehouse/core/ingest/ledger_segments.py",

@@ -36,6 +36,22 @@ def field_types(ddl: str | None) -> tuple[tuple[str, str], ...]:
     return tuple(found)
 
 
+@cache
+def struct_types(type_: str) -> dict[str, str]:
+    """The members of a STRUCT with their types; none where it is another type.
+
+    >>> struct_types("STRUCT<a: INT, b: STRUCT<c: DATE>> NOT NULL")
+    {'a': 'INT', 'b': 'STRUCT<c: DATE>'}
+    """
+    match = re.match(r"struct\s*<", type_.strip(), re.IGNORECASE)
+    inside, depth = type_.strip()[match.end() :] if match else "", 1
+    for place, sign in enumerate(inside):
+        depth += (sign == "<") - (sign == ">")
+        if not depth:
+            return dict(field_types(inside[:place]))
+    return {}
+
+
 def check_columns(what: str, names: Sequence[str], *, among: Sequence[str] | None = None) -> None:
     """Refuse a lone string, an empty name, the same column twice (Spark knows no upper and lower case), or one not `among` those there are.
 

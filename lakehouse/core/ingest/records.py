@@ -277,7 +277,7 @@ def _record(number: int, line: bytes, landing: Landing, fields: Mapping[str, str
     if not isinstance(found, dict):
         return Record(number, line)
     row = cast("dict[str, Any]", found)
-    others = others_in_object(row, text, landing, fields.keys())
+    others = others_in_object(row, text, landing, fields)
     return Record(number, line if landing.changes else with_texts(row, text, fields).encode(), None, True, others)
 
 

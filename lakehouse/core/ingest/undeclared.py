@@ -9,14 +9,14 @@ A field that is null counts as absent, as in a column that is declared. What is 
 
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from math import isfinite
 from typing import Any, cast
 
 from lakehouse.core.changes.change import HISTORY_COLUMNS
 from lakehouse.core.changes.sources import Debezium
-from lakehouse.core.declaration.column_names import field_names
+from lakehouse.core.declaration.column_names import field_names, struct_types
 from lakehouse.core.declaration.landing import Landing
 
 RESCUED = "_rescued"
@@ -45,8 +45,11 @@ class AddedColumn:
     at_ms: int
 
 
-def others_in_object(found: Mapping[str, Any], text: str, landing: Landing, fields: Set[str]) -> str | None:
-    """What a JSON object has beside the declared `fields`, each value as it stands in its `text`; of an event the row that it tells."""
+def others_in_object(found: Mapping[str, Any], text: str, landing: Landing, fields: Mapping[str, str]) -> str | None:
+    """What a JSON object has beside the declared `fields`, each value as it stands in its `text`; of an event the row that it tells.
+
+    Of a declared STRUCT it is the members that the declaration does not name, under the name of the field; where they are refused, by path.
+    """
     row: Mapping[str, Any] | None = found
     steps = list[str]()
     if isinstance(landing.changes, Debezium):
@@ -56,13 +59,30 @@ def others_in_object(found: Mapping[str, Any], text: str, landing: Landing, fiel
             row = _object_in(row, step)
             if row is None:
                 return None
-    if row.keys() <= fields:
+    row = {name: value for name, value in row.items() if not _is_of_the_event(name, landing)}
+    if not _has_others(row, fields):
         return None
-    names = [name for name, value in row.items() if name not in fields and value is not None and not _is_of_the_event(name, landing)]
-    for step in steps if names else ():
+    for step in steps:
         text = _members(text)[step]
-    members = _members(text) if names else {}
-    return _joined((name, members[name]) for name in names)
+    return _joined(_others(row, text, fields, by_path=landing.new_columns == "refuse"))
+
+
+def _has_others(row: Mapping[str, Any], fields: Mapping[str, str]) -> bool:
+    return any(
+        name not in fields or ((types := struct_types(fields[name])) and _has_others(_object_in(row, name) or {}, types))
+        for name, value in row.items()
+        if value is not None
+    )
+
+
+def _others(row: Mapping[str, Any], text: str, fields: Mapping[str, str], *, by_path: bool) -> Iterator[tuple[str, str]]:
+    members = _members(text)
+    for name, value in row.items():
+        if name not in fields and value is not None:
+            yield name, members[name]
+        elif (types := struct_types(fields.get(name, ""))) and (inner := _object_in(row, name)) and _has_others(inner, types):
+            found = [*_others(inner, members[name], types, by_path=by_path)]
+            yield from ((f"{name}.{member}", each) for member, each in found) if by_path else ((name, _joined(found) or ""),)
 
 
 def with_texts(row: Mapping[str, Any], text: str, types: Mapping[str, str]) -> str:

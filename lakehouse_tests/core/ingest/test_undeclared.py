@@ -42,6 +42,28 @@ def test_fields_that_no_schema_names_are_kept_as_they_were_sent(line: str, found
     assert beside(line) == [found]
 
 
+NESTED = replace(JSON, schema="id BIGINT, who STRUCT<name: STRING, at: STRUCT<x: INT, `y z`: INT> COMMENT 'a > b'>")
+
+
+@pytest.mark.parametrize(
+    ("line", "found", "refused"),
+    {
+        "all declared": ('{"id": 1, "who": {"name": "a", "at": {"x": 1, "y z": 2}}}', None, None),
+        "in a struct": ('{"who": {"name": "a", "mail": 1.10}}', '{"who": {"mail": 1.10}}', '{"who.mail": 1.10}'),
+        "in a struct of a struct, and beside": (
+            '{"x": 1, "who": {"at": {"x": 1, "z": [2]}, "mail": null}}',
+            '{"x": 1, "who": {"at": {"z": [2]}}}',
+            '{"x": 1, "who.at.z": [2]}',
+        ),
+        "a struct that is none": ('{"who": [1]}', None, None),
+        "no struct": ('{"who": null, "id": {"a": 1}}', None, None),
+    }.values(),
+)
+def test_members_that_a_declared_struct_does_not_name_are_kept_too(line: str, found: str | None, refused: str | None) -> None:
+    assert beside(line, NESTED) == [found]
+    assert beside(line, replace(NESTED, new_columns="refuse")) == [refused]
+
+
 JSON_VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(st.characters(codec="utf-8")),
     lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.text(st.characters(codec="utf-8"), max_size=3), inner, max_size=2),
