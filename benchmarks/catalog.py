@@ -31,6 +31,7 @@ BENCHMARKS = (
     Benchmark(name="mutants", seconds=900, smoke=("lakehouse/core/text.py",)),
     Benchmark(name="throughput", seconds=120, smoke=(8, 1, 1, 20)),
     Benchmark(name="pipeline_overhead", seconds=300, smoke=(1,)),
+    Benchmark(name="interpreted", seconds=300, smoke=(1,)),
     Benchmark(name="demo", seconds=700, smoke=(0,)),
     Benchmark(name="changes", seconds=500, smoke=(2_000, 2)),
     Benchmark(name="calibration", seconds=200, smoke=(1, 1)),

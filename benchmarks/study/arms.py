@@ -16,7 +16,7 @@ from lakehouse.engine.compaction.run import compact
 from lakehouse.engine.ingest.commit_rows import Transaction, merge_confs
 from lakehouse.engine.ingest.table_properties import apply_strategy, strategy_confs
 from lakehouse.engine.lake import Lake
-from lakehouse.engine.spark.session_settings import session_confs
+from lakehouse.engine.spark.session_settings import confs_for, session_confs
 from lakehouse.engine.spark.statements import optimize
 
 if TYPE_CHECKING:
@@ -91,8 +91,8 @@ class Stopwatch:
 
 
 @contextmanager
-def writing_session(lake: Lake, spark: "SparkSession", arm: Arm, table: Table, decision: Stopwatch) -> Iterator[None]:
-    """The session as it is for a write of the table: under a policy of ours with what this lakehouse sets around its own writes.
+def writing_session(lake: Lake, spark: "SparkSession", arm: Arm, table: Table, rows: int, decision: Stopwatch) -> Iterator[None]:
+    """The session as it is for a write of so many rows: under a policy of ours with what this lakehouse sets around its own writes.
 
     A transaction of ours marks the write as one that waits for the table's lock. Otherwise a compaction would wait for a gap between the
     statements of a foreign writer.
@@ -103,8 +103,11 @@ def writing_session(lake: Lake, spark: "SparkSession", arm: Arm, table: Table, d
     with decision.running():
         facts = lake.facts(table.key)
         apply_strategy(lake, spark, table, facts)
-        properties = {} if facts is None else facts.snapshot.properties
+        properties, known, size_bytes = {}, 0, 0
+        if facts is not None:
+            properties, known, size_bytes = facts.snapshot.properties, facts.snapshot.row_count, facts.snapshot.size_bytes
         confs = strategy_confs(table, facts) | merge_confs(properties, Transaction(app_id=ingest_app_id(table.key), version=now_ms()))
+        confs |= confs_for(rows=None if known is None else known + rows, size_bytes=size_bytes)
     with session_confs(spark, confs):
         yield
 

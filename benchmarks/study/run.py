@@ -135,7 +135,7 @@ def _iterate(world: World, arm: Arm, repetition: int, number: int, batch: Batch,
     lake, spark, key = world.lake, world.spark, _key(arm, repetition)
     table, uri, decision = arm.table(key), lake.settings.table_uri(key), Stopwatch()
     phases, began = _Phases(count_requests=world.count_requests), datetime.now(UTC)
-    with phases.phase("merge"), writing_session(lake, spark, arm, table, decision):
+    with phases.phase("merge"), writing_session(lake, spark, arm, table, batch.row_count, decision):
         write_batch(spark, uri, frame_of(spark, batch), {**PROPERTIES, **arm.properties}, is_first=number == 1)
     before_write = decision.seconds
     with phases.phase("query"):

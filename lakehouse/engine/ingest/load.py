@@ -55,6 +55,7 @@ from lakehouse.engine.ingest.retire import retire
 from lakehouse.engine.ingest.staging import clear_staged, stage, staged_again, staged_records
 from lakehouse.engine.ingest.table_properties import declared_properties
 from lakehouse.engine.ingest.undeclared_fields import add_columns, missing_columns, without_rescued
+from lakehouse.engine.ingest.work_size import confs_to_load
 from lakehouse.engine.journal.landed_batches import LandedBatches, landed_files
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.landing.handed_over import handed_over
@@ -169,7 +170,8 @@ def _load_batch(
         batch = staged_again(lake.store, table.key, planned.plan.batch, _landing(table))
         lines = _parsed(lake, spark, table, batch, planned.ledger, facts)
     try:
-        after = _write(lake, spark, table, batch, lines, facts)
+        with session_confs(spark, confs_to_load(table, batch, facts)):
+            after = _write(lake, spark, table, batch, lines, facts)
     except Exception as error:
         rows = Rows(batch=batch, of=partial(_rows, lake, spark, table, lines))
         smaller = isolate(lake, spark, table, planned.batches, rows, error)
@@ -221,11 +223,12 @@ def _parsed(lake: Lake, spark: "SparkSession", table: Table, batch: Batch, ledge
         return _Lines(frame=None)
     added, changes = columns_in_force([*ledger.columns, *batch.columns], _landing(table)), None
     frame = _frame(lake, spark, table, batch, added)
-    if _landing(table).changes is None:
-        row_count, bad_count, rescued_count = count_lines(frame)
-    else:
-        changes = count_changes(frame, change_keys(table))
-        row_count, bad_count, rescued_count = changes.rows, changes.bad, changes.rescued
+    with session_confs(spark, confs_to_load(table, batch, facts)):
+        if _landing(table).changes is None:
+            row_count, bad_count, rescued_count = count_lines(frame)
+        else:
+            changes = count_changes(frame, change_keys(table))
+            row_count, bad_count, rescued_count = changes.rows, changes.bad, changes.rescued
     if row_count + bad_count != batch.record_count:
         raise Broken(
             f"load of {table.key}: of the {batch.record_count} staged record(s) of batch {batch.number} Spark found {row_count} row(s) and "

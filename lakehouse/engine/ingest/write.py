@@ -31,6 +31,7 @@ from lakehouse.engine.delta_log import TableFacts, history_since, newest_first
 from lakehouse.engine.ingest import commit_rows
 from lakehouse.engine.ingest.load import load
 from lakehouse.engine.ingest.table_properties import apply_strategy, declared_properties, strategy_confs
+from lakehouse.engine.ingest.work_size import confs_to_derive
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.spark.frames import table_at
 from lakehouse.engine.spark.session_settings import HASH_MAPS, OLD_VERSIONS_REFUSED, session_confs
@@ -168,19 +169,20 @@ def _write_increment(
     frames = {key: table_at(spark, facts.snapshot) for key, facts in inputs.items()}
     frame = _transformed(table, frames | _first(spark, table, inputs, increment))
     commit_rows.check_shape(frame, table, None if target is None else target.snapshot)
-    match write:
-        case Merge():
-            _check_has(frame, table, (*write.keys, *write.order_by))
-            newest = commit_rows.newest_per_key(frame, write)
-            if target is not None:
-                commit_rows.merge_rows(spark, newest, target.snapshot, write, transaction)
-                return
-            _make(newest, lake, table, transaction)
-        case Append():
-            _check_has(frame, table, write.partition_by)
-            _make(frame, lake, table, transaction)
-        case _:
-            assert_never(write)
+    with session_confs(spark, confs_to_derive(lake.store, table, inputs, target, increment)):
+        match write:
+            case Merge():
+                _check_has(frame, table, (*write.keys, *write.order_by))
+                newest = commit_rows.newest_per_key(frame, write)
+                if target is not None:
+                    commit_rows.merge_rows(spark, newest, target.snapshot, write, transaction)
+                    return
+                _make(newest, lake, table, transaction)
+            case Append():
+                _check_has(frame, table, write.partition_by)
+                _make(frame, lake, table, transaction)
+            case _:
+                assert_never(write)
 
 
 def _make(frame: "DataFrame", lake: Lake, table: Table, transaction: commit_rows.Transaction) -> None:
@@ -204,13 +206,14 @@ def _replace(spark: "SparkSession", lake: Lake, table: Table, inputs: Mapping[st
     frame = _transformed(table, {key: table_at(spark, facts.snapshot) for key, facts in inputs.items()})
     commit_rows.check_shape(frame, table, None if target is None else target.snapshot)
     read = {key: [facts.snapshot.table_id, facts.snapshot.version] for key, facts in inputs.items()}
-    commit_rows.write_frame(
-        frame,
-        lake.settings.table_uri(table.key),
-        mode="overwrite",
-        properties=declared_properties(table),
-        user_metadata=json.dumps({"inputs": read}, separators=(",", ":")),
-    )
+    with session_confs(spark, confs_to_derive(lake.store, table, inputs, target, None)):
+        commit_rows.write_frame(
+            frame,
+            lake.settings.table_uri(table.key),
+            mode="overwrite",
+            properties=declared_properties(table),
+            user_metadata=json.dumps({"inputs": read}, separators=(",", ":")),
+        )
     return replace(news[0].explanation, more="".join(f"; {increment.sentence}" for increment in news[1:]))
 
 

@@ -44,6 +44,19 @@ OLD_VERSIONS_REFUSED = "spark.databricks.delta.vacuum.enforceTimeTravelWithinDel
 # Off: plans are run as they stand, and interpreted. A statement of many small jobs takes longer to plan again and to compile than to run.
 ADAPTIVE = "spark.sql.adaptive.enabled"
 WHOLE_STAGE = "spark.sql.codegen.wholeStage"
+# `NO_CODEGEN`: expressions are interpreted, too. Source: Spark 4.2.0, SQLConf.scala, CODEGEN_FACTORY_MODE
+EXPRESSIONS_COMPILED = "spark.sql.codegen.factoryMode"
+SHUFFLE_PARTITIONS = "spark.sql.shuffle.partitions"
+INTERPRETED = {ADAPTIVE: "false", WHOLE_STAGE: "false", EXPRESSIONS_COMPILED: "NO_CODEGEN", SHUFFLE_PARTITIONS: "1"}
+# A statement over more rows or bytes than these is faster compiled and in parallel; a landed record costs as much as five rows of a table.
+# Source: docs/benchmarks/interpreted.json
+INTERPRETED_ROWS, INTERPRETED_BYTES, _ROWS_PER_RECORD = 100_000, 16 * 1024 * 1024, 5
+
+
+def confs_for(*, rows: float | None, size_bytes: int, records: int = 0) -> Mapping[str, str]:
+    """Settings for statements over so many rows (`None`: unknown) and bytes of tables, and so many landed records: interpreted if few."""
+    few = rows is not None and rows + records * _ROWS_PER_RECORD <= INTERPRETED_ROWS and size_bytes <= INTERPRETED_BYTES
+    return INTERPRETED if few else {}
 
 
 @contextlib.contextmanager

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from lakehouse.core.settings import Settings
-from lakehouse.engine.spark.session_settings import TRANSACTION_APP, TRANSACTION_VERSION, session_confs
+from lakehouse.engine.spark.session_settings import INTERPRETED, TRANSACTION_APP, TRANSACTION_VERSION, confs_for, session_confs
 from lakehouse.engine.spark.sessions import connect
 
 SET = {TRANSACTION_APP: "mine", TRANSACTION_VERSION: "7"}
@@ -24,3 +24,14 @@ def test_a_session_that_was_lost_inside_a_block_is_not_handed_out_again(shared_s
     assert other is not mine and mine.is_stopped  # type: ignore[attr-defined]  # of Connect sessions only
     assert (other.conf.get(TRANSACTION_APP, None), other.conf.get(TRANSACTION_VERSION, None)) == (None, None)
     other.stop()
+
+
+def test_only_what_is_known_to_be_small_is_interpreted() -> None:
+    small = [confs_for(rows=100_000, size_bytes=1), confs_for(rows=0, size_bytes=16 << 20, records=20_000)]
+    large = [
+        confs_for(rows=100_001, size_bytes=1),
+        confs_for(rows=1, size_bytes=(16 << 20) + 1),
+        confs_for(rows=0, size_bytes=1, records=20_001),
+    ]
+    assert small == [INTERPRETED] * 2 and large == [{}] * 3
+    assert confs_for(rows=None, size_bytes=1) == {}

@@ -1,0 +1,75 @@
+"""Batches of 1, 7 and 20 days of flights from landing to gold: plans that are interpreted against plans that are compiled, in turn.
+
+`python -m benchmarks.interpreted [ROUNDS]`. Two lakes on one server land the same files. The write of a table chooses by the rows that it
+reads (`engine.spark.session_settings.confs_for`); here one lake always interprets and the other never does. The first batch of a size
+warms the server up.
+"""
+
+import sys
+import tempfile
+import time
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from benchmarks.figures import Figure, alone, ratio
+from benchmarks.pipeline_overhead import START, TABLES
+from lakehouse.engine.ingest.write import write_table
+from lakehouse.engine.lake import Lake, open_lake
+from lakehouse.engine.spark import session_settings
+from lakehouse.engine.spark.sessions import connect
+from lakehouse.replay.play import play
+from lakehouse.runtime import server
+from lakehouse_tests.conftest import own_settings
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+DAYS = (1, 7, 20)
+# Rows and bytes up to which a statement is interpreted: none at all, or all there are.
+_BOUNDS = {"compiled": -1, "interpreted": 1 << 60}
+type_of_seconds = dict[str, list[float]]
+
+
+def main(rounds: int = 3) -> list[Figure]:
+    """For each size of a batch and each table: the seconds of an interpreted write over those of a compiled one."""
+    with tempfile.TemporaryDirectory() as home, ExitStack() as stack:
+        settings = own_settings(Path(home), LAKEHOUSE_SPARK_MEMORY="2g", LAKEHOUSE_TABLES="lakehouse.tables")
+        stack.enter_context(server.supervised(settings))
+        lakes, spark = {way: open_lake(replace(settings, root=f"{home}/{way}")) for way in _BOUNDS}, connect(settings)
+        figures = [figure for days in DAYS[:rounds] for figure in _size(lakes, spark, days, rounds)]
+        spark.stop()
+    return figures
+
+
+def _size(lakes: dict[str, Lake], spark: "SparkSession", days: int, rounds: int) -> list[Figure]:
+    seconds = {way: dict[str, list[float]]() for way in lakes}
+    for number in range(rounds + 1):
+        for way in sorted(lakes, reverse=bool(number % 2)):
+            _batch(lakes[way], spark, way, days, seconds[way])
+    keys = [key for key, took in seconds["compiled"].items() if min(took) > 0]
+    total = {way: [sum(each) for each in zip(*its.values(), strict=True)][1:] for way, its in seconds.items()}
+    name = f"a batch of {days} days, interpreted over compiled"
+    return [
+        ratio(f"{name}: all tables", total["interpreted"], total["compiled"], row="P10"),
+        *(ratio(f"{name}: {key}", seconds["interpreted"][key][1:], seconds["compiled"][key][1:], row="P10") for key in keys),
+    ]
+
+
+def _batch(lake: Lake, spark: "SparkSession", way: str, days: int, seconds: type_of_seconds) -> None:
+    before = session_settings.INTERPRETED_ROWS, session_settings.INTERPRETED_BYTES
+    session_settings.INTERPRETED_ROWS = session_settings.INTERPRETED_BYTES = _BOUNDS[way]
+    try:
+        play(lake.store, lake.settings.home, start=START, hours=24 * days)
+        for table in TABLES:
+            began = time.monotonic()
+            write_table(lake, spark, table)
+            seconds.setdefault(table.key, []).append(time.monotonic() - began)
+    finally:
+        session_settings.INTERPRETED_ROWS, session_settings.INTERPRETED_BYTES = before
+    print(f"  {days} days, {way}: {sum(each[-1] for each in seconds.values()):.1f} s", flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(alone(main))

@@ -1,0 +1,54 @@
+"""How much a batch or an increment makes Spark read, and the settings for so much."""
+
+from collections.abc import Iterable, Mapping
+
+from lakehouse.core.declaration.table import Merge, Table
+from lakehouse.core.delta.snapshot import Snapshot
+from lakehouse.core.ingest.batches import Batch
+from lakehouse.core.ingest.increments import ReadAll, ReadChanges
+from lakehouse.engine.delta_log import TableFacts, history_since
+from lakehouse.engine.spark.session_settings import confs_for
+from lakehouse.engine.store import Store
+
+type_of_size = tuple[float | None, int]
+
+
+def confs_to_load(table: Table, batch: Batch, facts: TableFacts | None) -> Mapping[str, str]:
+    """Settings to parse and write a staged batch; changes are merged into the table, which is read for it."""
+    merged_into = [facts.snapshot] if facts is not None and table.source is not None and table.source.changes is not None else []
+    rows, size_bytes = _sum(map(_whole, merged_into))
+    return confs_for(rows=rows, size_bytes=size_bytes + sum(file.size_bytes for file in batch.files), records=batch.record_count or 0)
+
+
+def confs_to_derive(
+    store: Store, table: Table, inputs: Mapping[str, TableFacts], target: TableFacts | None, increment: ReadAll | ReadChanges | None
+) -> Mapping[str, str]:
+    """Settings to transform and write what a table reads of its inputs: of the first by `increment` (`None`: whole), of the others all."""
+    first, *others = inputs.values()
+    read = [_whole(facts.snapshot) for facts in others]
+    read.append(_changed(store, first, increment) if isinstance(increment, ReadChanges) else _whole(first.snapshot))
+    if target is not None and isinstance(table.write, Merge):
+        read.append(_whole(target.snapshot))
+    rows, size_bytes = _sum(read)
+    return confs_for(rows=rows, size_bytes=size_bytes)
+
+
+def _whole(snapshot: Snapshot) -> type_of_size:
+    return snapshot.row_count, snapshot.size_bytes
+
+
+def _changed(store: Store, facts: TableFacts, increment: ReadChanges) -> type_of_size:
+    """Rows and bytes of the files that the commits of the increment added; their rows are taken to be as long as the table's."""
+    commits = history_since(store, facts.history, increment.first - 1).commits
+    added, (rows, size_bytes) = sum(each.added_bytes for each in commits if each.changed_data), _whole(facts.snapshot)
+    if rows is None or added >= size_bytes:
+        return rows, max(added, size_bytes)
+    return rows * added / size_bytes, added
+
+
+def _sum(sizes: Iterable[type_of_size]) -> type_of_size:
+    rows, size_bytes = 0.0, 0
+    unknown = False
+    for each, its_bytes in sizes:
+        unknown, rows, size_bytes = unknown or each is None, rows + (each or 0), size_bytes + its_bytes
+    return None if unknown else rows, size_bytes

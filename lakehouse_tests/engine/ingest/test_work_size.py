@@ -1,0 +1,42 @@
+"""The rows and bytes that a write is judged by: those that it reads, and those of the table that it is merged into."""
+
+from dataclasses import replace
+
+from lakehouse import Landing, Merge, Overwrite, Table
+from lakehouse.core.delta.table_facts import TableFacts
+from lakehouse.core.ingest.increments import ReadChanges
+from lakehouse.core.reasons import Reason
+from lakehouse.engine.ingest.work_size import confs_to_derive
+from lakehouse.engine.spark.session_settings import INTERPRETED
+from lakehouse_tests.core.example_snapshots import data_file, history, snapshot
+from lakehouse_tests.memory_store import MemoryStore
+
+ORDERS = Table(key="bronze/orders", source=Landing(prefix="landing/orders/", format="json", schema="id BIGINT"), write=Overwrite())
+MERGED = Table(key="silver/orders", inputs=(ORDERS,), transform=lambda orders: orders, write=Merge(keys=("id",), order_by=("at",)))
+REPLACED = replace(MERGED, write=Overwrite())
+CHANGES = ReadChanges(first=7, upto=7, explanation=Reason.INPUTS_CHANGED.explain(versions="bronze/orders 6 to 7"))
+
+
+def table_of(rows: int | None, *, newest_bytes: int = 0) -> TableFacts:
+    """A table at version 7 with so many rows in 1,000 bytes, of which its newest commit added some."""
+    commits = history(True, first=7)
+    newest = replace(commits.commits[0], added_bytes=newest_bytes)
+    return TableFacts(snapshot=snapshot([data_file(1_000, rows=rows)]), history=replace(commits, commits=(newest,)))
+
+
+def is_interpreted(table: Table, driver: TableFacts, target: TableFacts | None, increment: ReadChanges | None) -> bool:
+    return confs_to_derive(MemoryStore(), table, {"bronze/orders": driver}, target, increment) == INTERPRETED
+
+
+def test_the_rows_of_the_inputs_and_of_a_table_that_is_merged_into_count() -> None:
+    assert is_interpreted(MERGED, table_of(60_000), table_of(40_000), None)
+    assert not is_interpreted(MERGED, table_of(60_000), table_of(40_001), None)
+    assert is_interpreted(REPLACED, table_of(60_000), table_of(1_000_000), None)
+    assert not is_interpreted(REPLACED, table_of(None), None, None)
+
+
+def test_of_an_input_that_is_read_by_its_changes_what_its_commits_added_counts() -> None:
+    large = 1_000_000
+    assert is_interpreted(MERGED, table_of(large, newest_bytes=100), None, CHANGES)
+    assert not is_interpreted(MERGED, table_of(large, newest_bytes=101), None, CHANGES)
+    assert not is_interpreted(MERGED, table_of(large, newest_bytes=5_000), None, CHANGES)
