@@ -30,9 +30,11 @@ RULES = (
     ),
     Rule(
         "lakehouse/engine/changes/debezium.py",
-        "F.when(self.is_change(), parts[\"ts_ms\"])",
-        "parts[\"ts_ms\"]",
-        ("engine/changes/test_read.py::test_enveloped_events_of_mysql_are_ordered_by_file_number_and_position_and_all_that_is_none_is_told",),
+        'F.when(self.is_change(), parts["ts_ms"])',
+        'parts["ts_ms"]',
+        (
+            "engine/changes/test_read.py::test_enveloped_events_of_mysql_are_ordered_by_file_number_and_position_and_all_that_is_none_is_told",
+        ),
         "a row of a snapshot that only its time orders takes no place among changes",
     ),
     Rule(

@@ -11,9 +11,15 @@ RULES = (
     ),
     Rule(
         "lakehouse/engine/vacuum/lake_facts.py",
-        "                if table in self.lake.elsewhere and table not in self.there:",
-        "                if False:",
-        ("engine/vacuum/test_adopted.py::test_nothing_goes_while_an_adopted_table_is_not_where_it_should_be",),
+        " and not self._may_never_have_been(table):",
+        " and False:",
+        ("engine/vacuum/test_adopted.py::test_nothing_goes_while_the_storage_of_an_adopted_table_may_be_away",),
+    ),
+    Rule(
+        "lakehouse/engine/vacuum/lake_facts.py",
+        "self.lake.store.stat(self._found_name(table)) is None and ",
+        "",
+        ("engine/vacuum/test_adopted.py::test_nothing_goes_while_an_adopted_table_is_not_where_a_vacuum_found_it",),
     ),
     Rule(
         "lakehouse/engine/vacuum/lake_facts.py",

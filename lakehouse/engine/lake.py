@@ -44,6 +44,21 @@ class Lake:
         own = self.store.base if isinstance(self.store, MountedStore) else self.store
         return any(True for _ in own.walk(key))
 
+    def storage_is_there(self, key: str) -> bool:
+        """Whether anything lies in the folder of a table that lies elsewhere, or beside it where there is no such folder.
+
+        An empty folder may be the place of a disk that is away.
+        """
+        assert isinstance(self.store, MountedStore)
+        mount = self.store.mounts[key]
+        if not isinstance(mount.store, DiskStore):
+            return any(True for _ in mount.store.walk(mount.folder.rpartition("/")[0]))
+        folder = Path(self.elsewhere[key])
+        try:
+            return any((folder if folder.exists() else folder.parent).iterdir())
+        except OSError:
+            return False
+
     def facts(self, key: str, *, version: int | None = None) -> TableFacts | None:
         """What the log of a table says now, or said at `version`; `None` where there is no table yet."""
         return read_facts(self.store, key, uri=self.table_uri(key), version=version)

@@ -8,7 +8,8 @@
 - What was borrowed once stays borrowed to the end of the run.
 - Where the lake holds files at the place of a table that lies elsewhere, nothing is deleted: what a clone in their place borrows is unseen.
 - A table whose log cannot be read holds back the vacuum of every other table: what it borrows is unknown. So does one that lies elsewhere
-  and of which nothing is there: its disk may be away, or its address wrong.
+  and is not there, if a vacuum once found it there, or if nothing else is: its disk may be away. Else it was not made yet, or is no Delta
+  table.
 - The tables are asked before the first deletion of a run, and before each batch once the last answer is ten seconds old, or a tenth of a
   second for each table. So asking takes at most ten requests for each second of a run, however many tables there are.
 """
@@ -16,6 +17,8 @@
 from collections.abc import Collection, Iterable, Mapping, Sequence, Set
 from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
+from hashlib import blake2b
+from itertools import chain
 
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.delta.snapshot import Snapshot
@@ -28,6 +31,8 @@ from lakehouse.engine.lake import Lake
 from lakehouse.engine.vacuum.log_state import NO_VERSION, KnownLog, has_newer_version, read_log
 
 _OWN_FOLDER = "_lakehouse"
+# Which table lay where when files were about to be deleted, `<key>/<digest of the address>`.
+_FOUND = f"{_OWN_FOLDER}/adopted"
 _ASK_AGAIN_MS, _ASK_AGAIN_MS_PER_TABLE = 10_000, 100
 # Each takes about 1.2 KB of memory. The log of a table beyond them is read a second time, in its turn.
 _KEPT_FILES = 200_000
@@ -50,6 +55,7 @@ class LakeFacts:
         self._kept: dict[str, KnownLog] = {}
         self._versions: dict[str, int] = {}
         self._unread: dict[str, str] = {}
+        self._data_folders: dict[str, set[str]] = {}
         self._current_ms: int | None = None
         self._was_asked = False
 
@@ -108,6 +114,8 @@ class LakeFacts:
         """The same, just before files of `table` go: new tables and newer versions since the last answer, unless that is young."""
         if not self._was_asked or self._is_old():
             self._ask_again()
+            for key in sorted(self.lake.elsewhere.keys() & self.there):
+                self.lake.store.put_if_absent(self._found_name(key), self.lake.elsewhere[key].encode())
             self._was_asked = True
         self._refuse_unread(table)
 
@@ -142,13 +150,15 @@ class LakeFacts:
     def _inside(self) -> set[str]:
         """The tables up to two folders deep in those that lie elsewhere: no report and no listing of the lake shows them."""
 
-        def below(folders: Iterable[str]) -> list[str]:
-            names = ((folder, name) for folder in folders for name in self.lake.store.folders(folder))
-            return [f"{folder}/{name}" for folder, name in names if name[:1] not in ("", ".", "_") and "=" not in name]
+        def below(folder: str) -> list[str]:
+            names = self.lake.store.folders(folder)
+            return [f"{folder}/{name}" for name in names if name[:1] not in ("", ".", "_") and "=" not in name]
 
-        found = below(self.lake.elsewhere)
-        found += below(found)
         with ThreadPoolExecutor(max_workers=ASKED_AT_ONCE) as pool:
+            first = [*chain.from_iterable(pool.map(below, self.lake.elsewhere))]
+            # A table that spreads its files over thousands of folders has no others in them.
+            own = set[str]().union(*self._data_folders.values())
+            found = [*first, *chain.from_iterable(pool.map(below, [folder for folder in first if folder not in own]))]
             logs = pool.map(self.lake.store.list, [f"{folder}/_delta_log" for folder in found])
             return {folder for folder, files in zip(found, logs, strict=True) if files}
 
@@ -186,8 +196,18 @@ class LakeFacts:
             except LakehouseError as error:
                 self._unread[table] = str(error)
             else:
-                if table in self.lake.elsewhere and table not in self.there:
-                    self._unread[table] = f"there is no Delta table at {self.lake.elsewhere[table]}"
+                if table in self.lake.elsewhere and table not in self.there and not self._may_never_have_been(table):
+                    self._unread[table] = (
+                        f"there is no Delta table at {self.lake.elsewhere[table]}; accepted: the disk or folder there again, or a "
+                        "declaration (or a call of maintain) without this table"
+                    )
+
+    def _may_never_have_been(self, table: str) -> bool:
+        """Whether a table that lies elsewhere is none yet, or none of Delta's, while the storage around it can be read."""
+        return self.lake.store.stat(self._found_name(table)) is None and self.lake.storage_is_there(table)
+
+    def _found_name(self, table: str) -> str:
+        return f"{_FOUND}/{table}/{blake2b(self.lake.elsewhere[table].encode(), digest_size=16).hexdigest()}"
 
     def _learn(self, table: str, snapshot: Snapshot | None, table_files: TableFiles | None) -> None:
         self._unread.pop(table, None)
@@ -197,6 +217,9 @@ class LakeFacts:
             return
         self.tables.add(table)
         self.there.add(table)
+        if table in self.lake.elsewhere:
+            own = chain(table_files.live, table_files.stones)
+            self._data_folders[table] = {f"{table}/{name.partition('/')[0]}" for name in own if "/" in name}
         self.transactions[table] = snapshot.transactions
         if not (table_files.borrowed <= self.lent and table_files.unplaced <= self.unplaced):
             self.lent, self.unplaced = self.lent | table_files.borrowed, self.unplaced | table_files.unplaced

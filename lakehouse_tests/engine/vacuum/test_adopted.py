@@ -1,7 +1,8 @@
 """The vacuum of a table that others write, outside of the lake: what may go, and what nobody here can know. No Spark."""
 
 import os
-from collections.abc import Sequence
+import shutil
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -82,11 +83,69 @@ def test_what_another_adopted_table_borrows_of_it_stays(tmp_path: Path, warehous
     assert names(planned(tmp_path / "home", [adopted_table(KEY, f"{warehouse}/orders"), clone])) == []
 
 
-def test_nothing_goes_while_an_adopted_table_is_not_where_it_should_be(tmp_path: Path, warehouse: Path) -> None:
-    """A disk that is away, or an address with a slip, looks like a folder without a table."""
-    away = adopted_table("gold/clone", f"{warehouse}/away")
-    with pytest.raises(Refused, match=r"gold/clone cannot be read, .*: there is no Delta table at .*/away"):
+def _make_nothing(folder: Path) -> None:
+    """No folder of the table, in a folder of others."""
+
+
+def _make_csv(folder: Path) -> None:
+    (folder / "year").mkdir(parents=True)
+    (folder / "year/1.csv").write_text("a")
+
+
+@pytest.mark.parametrize("make", [_make_nothing, _make_csv])
+def test_a_table_that_was_not_made_yet_or_is_none_of_delta_holds_nothing_back(
+    tmp_path: Path, warehouse: Path, make: Callable[[Path], None]
+) -> None:
+    make(warehouse / "later")
+    later = adopted_table("gold/later", f"{warehouse}/later")
+    assert names(planned(tmp_path / "home", [adopted_table(KEY, f"{warehouse}/orders"), later])) == ["d=1/gone"]
+
+
+@pytest.mark.parametrize("folder", ["clone", "disk/clone"])
+def test_nothing_goes_while_the_storage_of_an_adopted_table_may_be_away(tmp_path: Path, warehouse: Path, folder: str) -> None:
+    """The folder in which a disk was mounted is there, and is empty."""
+    (warehouse / folder).parent.mkdir(exist_ok=True)
+    if folder == "clone":
+        (warehouse / folder).mkdir()
+    away = adopted_table("gold/clone", f"{warehouse}/{folder}")
+    with pytest.raises(
+        Refused, match=r"gold/clone cannot be read, .*: there is no Delta table at .*/clone; accepted: .*without this table"
+    ):
         planned(tmp_path / "home", [adopted_table(KEY, f"{warehouse}/orders"), away])
+
+
+@pytest.mark.parametrize("make", [_make_nothing, _make_csv])
+def test_nothing_goes_while_an_adopted_table_is_not_where_a_vacuum_found_it(
+    tmp_path: Path, warehouse: Path, make: Callable[[Path], None]
+) -> None:
+    LogBuilder(DiskStore(warehouse), "clone").create().append([("own", 30)])
+    tables = [adopted_table(KEY, f"{warehouse}/orders"), adopted_table("gold/clone", f"{warehouse}/clone")]
+    run = LakeFacts(open_lake(own_settings(tmp_path / "home"), tables=tables), tables)
+    run.read(tables[0])
+    run.ask_before_deletion(KEY)
+    shutil.rmtree(warehouse / "clone")
+    make(warehouse / "clone")
+    with pytest.raises(Refused, match=r"gold/clone cannot be read, .*: there is no Delta table at .*/clone"):
+        planned(tmp_path / "home", tables)
+
+
+def test_a_clone_that_is_made_at_the_place_of_a_declared_table_before_a_deletion_is_seen(tmp_path: Path, warehouse: Path) -> None:
+    tables = [adopted_table(KEY, f"{warehouse}/orders"), adopted_table("gold/clone", f"{warehouse}/clone")]
+    run = LakeFacts(open_lake(own_settings(tmp_path / "home"), tables=tables), tables)
+    run.read(tables[0])
+    LogBuilder(DiskStore(warehouse), "clone").create().append([(f"file:{warehouse}/orders/d=1/gone", 30)])
+    run.ask_before_deletion(KEY)
+    assert run.lent == {f"{KEY}/d=1/gone"}
+
+
+def test_folders_of_a_table_s_own_files_are_not_listed_for_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    LogBuilder(DiskStore(tmp_path / "warehouse"), "orders").create().append(
+        [(f"{number:02x}/part", 1) for number in range(99)]
+    ).store_data()
+    asked, folders = list[str](), DiskStore.folders
+    monkeypatch.setattr(DiskStore, "folders", lambda self, prefix, **how: (asked.append(prefix), folders(self, prefix, **how))[1])
+    planned(tmp_path / "home", [adopted_table(KEY, f"{tmp_path}/warehouse/orders")])
+    assert 0 < len(asked) < 20
 
 
 @pytest.mark.parametrize("orphans", ["keep", "delete"])
