@@ -4,8 +4,15 @@ from benchmarks.mutant_rules.rule import Rule
 
 RULES = (
     Rule(
+        "lakehouse/engine/ingest/misread.py",
+        'found | raw.contains("\\\\") | ~is_object',
+        "found",
+        ("engine/ingest/test_formats.py::test_a_value_that_spark_would_read_as_another_one_goes_to_quarantine",),
+        "values and names that are told by escapes are looked at, too",
+    ),
+    Rule(
         "lakehouse/engine/ingest/parse_lines.py",
-        "        why = why.when(_is_misread(name, kind), UNFIT)",
+        "        why = why.when(is_misread(text, value, kind), UNFIT)",
         "        pass",
         ("engine/ingest/test_formats.py::test_a_value_that_spark_would_read_as_another_one_goes_to_quarantine",),
     ),

@@ -4,6 +4,22 @@ from benchmarks.mutant_rules.rule import Rule
 
 RULES = (
     Rule(
+        "lakehouse/engine/changes/debezium.py",
+        "            why = why.when(is_misread(replace(self, root=_AS_TEXTS).value(name), self.value(name), kind), UNFIT)",
+        "            pass",
+        (
+            "engine/changes/test_read.py::test_enveloped_events_of_mysql_are_ordered_by_file_number_and_position_and_all_that_is_none_is_told",
+        ),
+        "no value of an event is read as another one",
+    ),
+    Rule(
+        "lakehouse/engine/quarantine/entries.py",
+        '.otherwise(is_same("digest"))',
+        '.otherwise(is_same("raw"))',
+        ("engine/ingest/test_load.py::test_a_table_made_anew_by_another_declaration_loses_no_line",),
+        "a line whose text is staged otherwise by another declaration stands in quarantine once",
+    ),
+    Rule(
         "lakehouse/engine/quarantine/entries.py",
         "    if facts is not None and has_some:",
         "    if False:",

@@ -1,7 +1,7 @@
 """Names of columns: which ones a Spark DDL string declares, and whether a list of them can be meant."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import cache
 
 from lakehouse.core.errors import Refused
@@ -9,6 +9,8 @@ from lakehouse.core.text import nearest_words
 
 _FIELD = re.compile(r"(?:`((?:[^`]|``)+)`|(\w+))(?:\s*:\s*|\s+)\S", re.DOTALL)
 _OPENING, _CLOSING = "<(", ">)"
+# One that is not closed goes on to the end.
+_QUOTED = re.compile(r"""'(?:[^'\\]|\\.)*+'?|"(?:[^"\\]|\\.)*+"?|`[^`]*+`?""", re.DOTALL)
 
 
 def field_names(ddl: str | None) -> tuple[str, ...]:
@@ -45,7 +47,7 @@ def struct_types(type_: str) -> dict[str, str]:
     """
     match = re.match(r"struct\s*<", type_.strip(), re.IGNORECASE)
     inside, depth = type_.strip()[match.end() :] if match else "", 1
-    for place, sign in enumerate(inside):
+    for place, sign in _outside_quotes(inside):
         depth += (sign == "<") - (sign == ">")
         if not depth:
             return dict(field_types(inside[:place]))
@@ -75,15 +77,22 @@ def check_columns(what: str, names: Sequence[str], *, among: Sequence[str] | Non
 def _top_level_parts(ddl: str) -> list[str]:
     """The string cut at the commas that stand in no brackets and no quotes."""
     parts: list[str] = []
-    depth, quote, start = 0, "", 0
-    for place, sign in enumerate(ddl):
-        if quote:
-            quote = "" if sign == quote else quote
-        elif sign in "`'\"":
-            quote = sign
-        elif sign in _OPENING + _CLOSING:
+    depth, start = 0, 0
+    for place, sign in _outside_quotes(ddl):
+        if sign in _OPENING + _CLOSING:
             depth += 1 if sign in _OPENING else -1
         elif sign == "," and depth == 0:
             parts.append(ddl[start:place])
             start = place + 1
     return [*parts, ddl[start:]]
+
+
+def _outside_quotes(ddl: str) -> Iterator[tuple[int, str]]:
+    """The signs that stand in no quotes, with their places. Source: Spark's SqlBaseLexer.g4, STRING_LITERAL and BACKQUOTED_IDENTIFIER."""
+    place, end = 0, len(ddl)
+    while place < end:
+        if quoted := _QUOTED.match(ddl, place):
+            place = quoted.end()
+        else:
+            yield place, ddl[place]
+            place += 1

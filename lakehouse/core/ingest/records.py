@@ -85,9 +85,8 @@ def read_records(data: bytes, landing: Landing, *, compression: Compression | No
         for _ in _recoded(chunks, landing.encoding):
             pass  # a file of another encoding shows it before its first record is given
         chunks = _recoded(_slices(data) if compression is None else compression.unpack(data), landing.encoding)
-    if not landing.records_are_csv:
-        return _json_records(_unmarked(chunks), landing)
-    return (_dms_records if isinstance(landing.changes, Dms) else _csv_records)(_unmarked(chunks), landing)
+    of_csv = _dms_records if isinstance(landing.changes, Dms) else _csv_records
+    return (of_csv if landing.records_are_csv else _json_records)(_unmarked(chunks), landing)
 
 
 def too_large(limit: int) -> Unreadable:
@@ -243,7 +242,7 @@ def _csv_record_bytes(chunks: Iterator[bytes], landing: Landing) -> Iterator[Rec
             place = found.end()
             if found[1].strip(blanks):
                 yield Record(number, found[1])
-            number += _line_breaks(found[0])
+            number += len(_LINE_BREAK.findall(found[0]))
         rest = rest[place:]
         if len(rest) > MAX_RECORD_BYTES:
             break
@@ -253,7 +252,7 @@ def _csv_record_bytes(chunks: Iterator[bytes], landing: Landing) -> Iterator[Rec
         place = found.end()
         if found[1].strip(blanks):
             yield Record(number, found[1])
-        number += _line_breaks(found[0])
+        number += len(_LINE_BREAK.findall(found[0]))
     if place < len(rest):
         yield Record(number, rest[place : place + _SHOWN_BYTES], _csv_problem(rest[place:], sum(map(len, chunks))))
 
@@ -269,16 +268,23 @@ def _record(number: int, line: bytes, landing: Landing, fields: Mapping[str, str
     if len(line) > MAX_RECORD_BYTES:
         return Record(number, line[:_SHOWN_BYTES], f"the line has more than {MAX_RECORD_BYTES} bytes, the limit")
     try:
+        return _json_record(number, line, landing, fields)
+    except RecursionError:
+        return Record(number, line, "a value lies too deep in others")
+
+
+def _json_record(number: int, line: bytes, landing: Landing, fields: Mapping[str, str]) -> Record:
+    try:
         found = _JSON.decode(text := line.decode())
-    except (ValueError, RecursionError):
+    except ValueError:
         return Record(number, line)
     if _ESCAPED_SURROGATE.search(line) and _is_halved(found):
         return Record(number, line, "a \\u escape is one half of a character", isinstance(found, dict))
     if not isinstance(found, dict):
         return Record(number, line)
     row = cast("dict[str, Any]", found)
-    others = others_in_object(row, text, landing, fields)
-    return Record(number, line if landing.changes else with_texts(row, text, fields).encode(), None, True, others)
+    content = line if landing.changes else with_texts(row, text, fields).encode()
+    return Record(number, content, None, True, others_in_object(row, text, landing, fields))
 
 
 def _is_halved(found: object) -> bool:
@@ -288,10 +294,6 @@ def _is_halved(found: object) -> bool:
     except UnicodeEncodeError:
         return True
     return False
-
-
-def _line_breaks(content: bytes) -> int:
-    return len(_LINE_BREAK.findall(content))
 
 
 def _shown(content: bytes) -> str:

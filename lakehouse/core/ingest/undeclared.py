@@ -98,7 +98,7 @@ def with_texts(row: Mapping[str, Any], text: str, types: Mapping[str, str]) -> s
 
 
 def _is_text(type_: str) -> bool:
-    return type_.strip().upper().startswith(("STRING", "VARCHAR", "CHAR"))
+    return type_.strip().upper().startswith("STRING")
 
 
 def others_in_row(row: Mapping[str, Any], fields: Set[str]) -> str | None:

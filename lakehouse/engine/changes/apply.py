@@ -23,7 +23,7 @@ from lakehouse.engine.changes.deleted_keys import forget, remember, remembered
 from lakehouse.engine.changes.read import ChangeCounts, change_keys
 from lakehouse.engine.delta_log import TableFacts
 from lakehouse.engine.ingest import commit_rows
-from lakehouse.engine.ingest.parse_lines import OWN, RAW, REASON
+from lakehouse.engine.ingest.parse_lines import DIGEST, OWN, RAW, REASON
 from lakehouse.engine.ingest.table_properties import declared_properties
 from lakehouse.engine.ingest.undeclared_fields import UNDECLARED
 from lakehouse.engine.lake import Lake
@@ -126,7 +126,7 @@ def _rows(lines: "DataFrame") -> "DataFrame":
     from pyspark.sql import functions as F  # noqa: N812
 
     marked = lines.withColumns({DELETED: F.col(OPERATION) == Operation.DELETE.value, TRUNCATED: F.lit(False)})
-    return marked.drop(OPERATION, OLD_KEY, RAW, REASON, UNDECLARED)
+    return marked.drop(OPERATION, OLD_KEY, RAW, DIGEST, REASON, UNDECLARED)
 
 
 def _changes(

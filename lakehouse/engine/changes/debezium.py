@@ -3,7 +3,7 @@
 import hashlib
 from base64 import b64encode
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 from uuid import UUID
 
@@ -23,7 +23,8 @@ from lakehouse.engine.changes.columns import (
     changed_key,
     operation_of,
 )
-from lakehouse.engine.ingest.parse_lines import CORRUPT, IS_OBJECT, OWN, RAW, REASON, UNFIT, is_one_object, staged_lines
+from lakehouse.engine.ingest.misread import is_misread, is_suspect, misread_types
+from lakehouse.engine.ingest.parse_lines import CORRUPT, DIGEST, IS_OBJECT, OWN, RAW, REASON, UNFIT, is_one_object, staged_lines
 from lakehouse.engine.ingest.staging import StagedRecords
 from lakehouse.engine.ingest.undeclared_fields import undeclared_columns, why_unfit, with_undeclared
 from lakehouse.engine.spark.statements import quote
@@ -45,24 +46,26 @@ _ONLY_TIMED = (
 )
 # Times from the year 1 to 9999. Source: Spark's reference, TIMESTAMP
 _FIRST_MS, _LAST_MS = -62_135_596_800_000, 253_402_300_799_999
+_AS_TEXTS = "_texts"  # the event once more, for the columns that Spark may misread
 _SOURCE_DDL = "lsn BIGINT, file STRING, pos BIGINT, row INT"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Event:
-    """What a line says, after it was parsed into the column `_parsed`."""
+    """What a line says, after it was parsed into the column `root`."""
 
     changes: Debezium
     may_be_wrapped: bool
+    root: str = "_parsed"
 
     def field(self, path: str) -> "Column":
         """A field of the event, which stands in `payload` if the line has its schema."""
         from pyspark.sql import functions as F  # noqa: N812
 
-        direct = F.col(f"_parsed.{path}")
+        direct = F.col(f"{self.root}.{path}")
         if not self.may_be_wrapped:
             return direct
-        return F.when(F.col("_parsed.payload").isNotNull(), F.col(f"_parsed.payload.{path}")).otherwise(direct)
+        return F.when(F.col(f"{self.root}.payload").isNotNull(), F.col(f"{self.root}.payload.{path}")).otherwise(direct)
 
     def source(self, name: str) -> "Column":
         """A field of the event's `source`, read as text, since some connectors send numbers so.
@@ -114,8 +117,9 @@ class _Event:
     def position(self) -> "tuple[Column, Column]":
         """The position, and whether the event has one. MySQL numbers the files of its binlog, in names of any length.
 
-        A row of a snapshot that is told by nothing but its time has none. Source: Debezium's AbstractIncrementalSnapshotChangeEventSource,
-        sendEvent: `ts_ms` is the time of sending, which may be later than that of a change that the row does not have yet.
+        A row of a snapshot that is told by nothing but its time has none: that is when the row was sent, or its table's reading began, and
+        may be later than a change that the row does not have yet. An initial snapshot may be read as of an earlier SCN (Oracle). Source:
+        Debezium's AbstractIncrementalSnapshotChangeEventSource, sendEvent; RelationalSnapshotChangeEventSource, getSnapshotSourceTimestamp.
         """
         from pyspark.sql import functions as F  # noqa: N812
 
@@ -141,7 +145,9 @@ class _Event:
         is_event = F.trim(RAW) != "null"
         why = F.when(F.col(REASON).isNotNull(), F.col(REASON))
         why = why.when(is_event & ~F.col(IS_OBJECT) & ~is_one_object(), "not JSON")
-        why = why.when(is_event & F.col(f"_parsed.{CORRUPT}").isNotNull(), UNFIT)
+        why = why.when(is_event & F.col(f"{self.root}.{CORRUPT}").isNotNull(), UNFIT)
+        for name, kind in misread_types(landing).items():
+            why = why.when(is_misread(replace(self, root=_AS_TEXTS).value(name), self.value(name), kind), UNFIT)
         why = why_unfit(why, landing, added, UNFIT)
         why = why.when(F.coalesce(self.code() != "d", F.lit(True)) & F.col(RAW).rlike(_UNAVAILABLE), _UNSENT)
         is_placed = self.position()[1]
@@ -157,17 +163,19 @@ def debezium_lines(
     fields, ddl = field_names(landing.schema), _event_ddl(landing.schema or "", changes)
     # A table may have a column `payload`; then its unwrapped rows come without schema.
     event = _Event(changes=changes, may_be_wrapped=not (changes.unwrapped and "payload" in fields))
-    wrapped = f", payload STRUCT<{ddl}>" if event.may_be_wrapped else ""
-    parsed = F.from_json(RAW, f"{ddl}{wrapped}, {CORRUPT} STRING", {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT})
+    parsed, types = _event(f"{ddl}{_payload(event, ddl)}, {CORRUPT} STRING"), misread_types(landing)
+    texts = _event_ddl(", ".join(f"{quote(name)} STRING" for name in types), changes) if types else "op STRING"
+    is_read_twice = is_suspect(F.col(RAW), F.col(IS_OBJECT), types, landing) if types else F.lit(False)
     is_tombstone, (position, is_placed) = F.trim(RAW) == "null", event.position()
     found = (
         with_undeclared(staged_lines(spark, staged), landing, added, lenient=None)
-        .withColumn("_parsed", parsed)
+        .withColumns({event.root: parsed, _AS_TEXTS: F.when(is_read_twice, _event(f"{texts}{_payload(event, texts)}"))})
         .select(
             *[event.value(name).alias(name) for name in fields],
             *OWN,
             *undeclared_columns(landing, added),
             RAW,
+            DIGEST,
             event.reason(landing, added).alias(REASON),
             F.when(is_tombstone, F.lit(TOMBSTONE)).otherwise(event.code()).alias(CODE),
             F.when(is_tombstone, F.lit(TOMBSTONE)).otherwise(operation_of(changes, event.code())).alias(OPERATION),
@@ -179,6 +187,18 @@ def debezium_lines(
         )
     )
     return found.withColumns({name: F.expr(text) for name, text in landing.derived.items()}) if landing.derived else found
+
+
+def _event(ddl: str) -> "Column":
+    """The text of a line as an event. Digits alone are no date."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT, "enableDateTimeParsingFallback": "false"}
+    return F.from_json(RAW, ddl, options)
+
+
+def _payload(event: _Event, ddl: str) -> str:
+    return f", payload STRUCT<{ddl}>" if event.may_be_wrapped else ""
 
 
 def _source_types(changes: Debezium) -> dict[str, str]:

@@ -16,7 +16,7 @@ from lakehouse.core.ingest.undeclared import RESCUED, AddedColumn
 from lakehouse.engine.changes.columns import CHANGED_AT, CODE, IS_PLACED, IS_TIMED, OLD_KEY, OPERATION, POSITION, TOMBSTONE
 from lakehouse.engine.changes.debezium import debezium_lines
 from lakehouse.engine.changes.dms import dms_lines
-from lakehouse.engine.ingest.parse_lines import OWN, RAW, REASON
+from lakehouse.engine.ingest.parse_lines import DIGEST, OWN, RAW, REASON
 from lakehouse.engine.ingest.staging import StagedRecords
 from lakehouse.engine.ingest.undeclared_fields import undeclared_names
 from lakehouse.engine.spark.statements import quote
@@ -59,7 +59,7 @@ def read_changes(spark: "SparkSession", table: Table, staged: StagedRecords, add
             lines = debezium_lines(spark, landing, changes, keys, staged, added)
         case _:
             assert_never(table.source.changes)
-    columns = [*landing.column_names, *OWN, POSITION, CHANGED_AT, *undeclared_names(added), OPERATION, OLD_KEY, RAW]
+    columns = [*landing.column_names, *OWN, POSITION, CHANGED_AT, *undeclared_names(added), OPERATION, OLD_KEY, RAW, DIGEST]
     return lines.select(*map(quote, columns), _reason(table, keys).alias(REASON))
 
 

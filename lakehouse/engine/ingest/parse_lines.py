@@ -4,9 +4,10 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from lakehouse.core.declaration.column_names import field_names, field_types
+from lakehouse.core.declaration.column_names import field_names
 from lakehouse.core.declaration.landing import Landing
 from lakehouse.core.ingest.undeclared import RESCUED, AddedColumn
+from lakehouse.engine.ingest.misread import is_misread, is_suspect, misread_types
 from lakehouse.engine.ingest.staging import STAGED_SCHEMA, StagedRecords
 from lakehouse.engine.ingest.undeclared_fields import UNDECLARED, UNKNOWN_FIELD, undeclared_columns, why_unfit, with_undeclared
 from lakehouse.engine.spark import statements
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 
 CORRUPT = "_lakehouse_corrupt"
 RAW = "_lakehouse_raw"
+DIGEST = "_lakehouse_digest"  # of the file that a line is from
 REASON = "_lakehouse_reason"
 IS_OBJECT = "_lakehouse_is_object"
 _GLOB = re.compile(r"[\[\]{}*?\\]")  # Spark takes a path with these for a pattern, and with a backslash before each for a name
@@ -24,9 +26,6 @@ UNFIT = "a field does not fit the schema"
 _NOT_JSON, _MISSING = "not JSON", "required field "
 # The columns of types into which Spark reads some values as others, as texts.
 _TEXTS = "_texts"
-_LAST_SECOND, _FIRST_SECOND = 253_402_300_799, -62_135_596_800  # the years 9999 and 1
-# What every JSON line has whose TIMESTAMP is a time of day or a very large number, or whose DECIMAL has a comma; others may have it, too.
-_SUSPECT_JSON = r""":\s*(["']\s*(T?\d{1,2}:|[-+\d.]*,)|-?\d{12,})"""
 
 
 def parse_lines(spark: "SparkSession", landing: Landing, staged: StagedRecords, added: Sequence[AddedColumn]) -> "DataFrame":
@@ -40,11 +39,11 @@ def parse_records(landing: Landing, lines: "DataFrame", added: Sequence[AddedCol
 
     lenient = None if landing.records_are_csv else F.when(~F.col(IS_OBJECT), F.col(RAW))
     parsed = with_undeclared(lines, landing, added, lenient).withColumn("_parsed", _parsed(landing))
-    if types := _misread_types(landing):
+    if types := misread_types(landing):
         parsed = parsed.withColumn(_TEXTS, _texts(landing, types))
     fields = field_names(landing.schema)
     more, reason = undeclared_columns(landing, added), _why_not_a_row(landing, added).alias(REASON)
-    spread = parsed.select(*[_field(name, landing, parsed) for name in fields], *OWN, *more, RAW, reason)
+    spread = parsed.select(*[_field(name, landing, parsed) for name in fields], *OWN, *more, RAW, DIGEST, reason)
     derived = [F.expr(expression).alias(name) for name, expression in landing.derived.items()]
     beside = [name for name in spread.columns if name not in fields]
     return spread.select(*[F.col(statements.quote(name)) for name in fields], *derived, *map(statements.quote, beside))
@@ -59,7 +58,7 @@ def staged_lines(spark: "SparkSession", staged: StagedRecords) -> "DataFrame":
 def named_lines(lines: "DataFrame") -> "DataFrame":
     """Records with the columns of `STAGED_SCHEMA`, under names that no field of a file has."""
     renamed = {"source_file": OWN[0], "line": OWN[1], "landed_at": OWN[2], "raw": RAW, "problem": REASON, "is_object": IS_OBJECT}
-    renamed |= {"undeclared": UNDECLARED}
+    renamed |= {"undeclared": UNDECLARED, "digest": DIGEST}
     return lines.withColumnsRenamed(renamed)
 
 
@@ -74,14 +73,14 @@ def count_lines(lines: "DataFrame") -> tuple[int, int, int]:
 
 def table_rows(lines: "DataFrame") -> "DataFrame":
     """The lines that are rows, with the columns of the table."""
-    return lines.where(f"{REASON} IS NULL").drop(RAW, REASON, UNDECLARED)
+    return lines.where(f"{REASON} IS NULL").drop(RAW, DIGEST, REASON, UNDECLARED)
 
 
 def quarantined_lines(lines: "DataFrame") -> "DataFrame":
     """The lines that are no rows, with the columns of `quarantine_rows`."""
     from pyspark.sql import functions as F  # noqa: N812
 
-    own = (("source_file", OWN[0]), ("line", OWN[1]), ("reason", REASON), ("raw", RAW), ("undeclared", UNDECLARED))
+    own = (("source_file", OWN[0]), ("line", OWN[1]), ("reason", REASON), ("raw", RAW), ("undeclared", UNDECLARED), ("digest", DIGEST))
     return lines.where(f"{REASON} IS NOT NULL").select(*[F.col(name).alias(alias) for alias, name in own])
 
 
@@ -112,44 +111,18 @@ def _csv_options(landing: Landing) -> dict[str, str]:
     return options if landing.null_value is None else {**options, "nullValue": landing.null_value}
 
 
-def _misread_types(landing: Landing) -> dict[str, str]:
-    """The columns whose values Spark may read as others without a word: TIMESTAMP, DECIMAL, and a TINYINT of JSON."""
-    kinds = {"TIMESTAMP": "TIMESTAMP", "DEC": "DECIMAL", "NUMERIC": "DECIMAL", "TINYINT": "TINYINT", "BYTE": "TINYINT"}
-    found = {
-        name: next((kind for word, kind in kinds.items() if type_.strip().upper().startswith(word)), "")
-        for name, type_ in field_types(landing.schema)
-    }
-    return {name: kind for name, kind in found.items() if kind and not (kind == "TINYINT" and landing.records_are_csv)}
-
-
 def _texts(landing: Landing, types: Mapping[str, str]) -> "Column":
-    """The values of these columns as texts, null for a line in which none can be misread."""
+    """The values of these columns as texts; null for a line in which none can be misread."""
     from pyspark.sql import functions as F  # noqa: N812
 
     def ddl(names: Iterable[str]) -> str:
         return ", ".join(f"{statements.quote(name)} STRING" for name in names)
 
     if landing.records_are_csv:
-        return F.from_csv(F.col(RAW), ddl(field_names(landing.schema)), _csv_options(landing))
-    texts = F.from_json(RAW, ddl(types), {"mode": "PERMISSIVE"})
-    return texts if "TINYINT" in types.values() else F.when(F.col(RAW).rlike(_SUSPECT_JSON), texts)
-
-
-def _is_misread(name: str, kind: str) -> "Column":
-    """Whether Spark read a value as another one.
-
-    A comma is left out of a DECIMAL (as it groups digits in English), a time of day becomes a time of today, whole seconds overflow, and
-    128 to 255 are below 0 in a TINYINT. Source: Spark's JacksonParser and UnivocityParser, makeConverter; Jackson's getByteValue.
-    """
-    from pyspark.sql import functions as F  # noqa: N812
-
-    text = F.col(f"{_TEXTS}.{statements.quote(name)}")
-    if kind == "DECIMAL":
-        return text.contains(",")
-    if kind == "TINYINT":
-        return text.cast("int") != F.col(f"_parsed.{statements.quote(name)}").cast("int")
-    seconds = F.when(text.rlike(r"^-?\d+$"), F.coalesce(text.cast("decimal(38,0)"), F.lit(_LAST_SECOND + 1)))
-    return text.rlike(r"^\s*T?\d{1,2}:") | ~seconds.between(_FIRST_SECOND, _LAST_SECOND)
+        texts = F.from_csv(F.col(RAW), ddl(field_names(landing.schema)), _csv_options(landing))
+    else:
+        texts = F.from_json(RAW, ddl(types), {"mode": "PERMISSIVE"})
+    return F.when(is_suspect(F.col(RAW), F.col(IS_OBJECT), types, landing), texts)
 
 
 def _field(name: str, landing: Landing, lines: "DataFrame") -> "Column":
@@ -168,8 +141,9 @@ def _why_not_a_row(landing: Landing, added: Sequence[AddedColumn]) -> "Column":
     if not landing.records_are_csv:
         why = why.when(~F.col(IS_OBJECT) & ~is_one_object(), _NOT_JSON)
     why = why.when(F.col(f"_parsed.{CORRUPT}").isNotNull(), UNFIT)
-    for name, kind in _misread_types(landing).items():
-        why = why.when(_is_misread(name, kind), UNFIT)
+    for name, kind in misread_types(landing).items():
+        text, value = (F.col(f"{each}.{statements.quote(name)}") for each in (_TEXTS, "_parsed"))
+        why = why.when(is_misread(text, value, kind), UNFIT)
     why = why_unfit(why, landing, added, UNFIT)
     for name in landing.required:
         why = why.when(_field_is_missing(name, landing), f"{_MISSING}{name} is missing")

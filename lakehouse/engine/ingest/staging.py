@@ -26,7 +26,9 @@ from lakehouse.engine.ingest.landed_rows import ZSTD, own_types, read_rows
 from lakehouse.engine.store import Store
 
 # What Spark reads; the columns of `_SCHEMA`.
-STAGED_SCHEMA = "source_file STRING, line BIGINT, landed_at TIMESTAMP, raw STRING, problem STRING, is_object BOOLEAN, undeclared STRING"
+STAGED_SCHEMA = (
+    "source_file STRING, line BIGINT, landed_at TIMESTAMP, raw STRING, problem STRING, is_object BOOLEAN, undeclared STRING, digest STRING"
+)
 _SCHEMA = pa.schema(
     [
         ("source_file", pa.string()),
@@ -36,6 +38,7 @@ _SCHEMA = pa.schema(
         ("problem", pa.string()),
         ("is_object", pa.bool_()),
         ("undeclared", pa.string()),
+        ("digest", pa.string()),
     ]
 )
 _FOLDER = "_lakehouse/staged"
@@ -181,7 +184,7 @@ def _staged(parts: "_Parts", file: LandedFile, data: bytes, found: FileRead, lan
             problem = GIVES_NO_SCHEMA if has_record(_records(file.name, data, landing_to_infer(landing)), landing) else None
             return replace(found, problem=problem)
         for record in _records(file.name, data, landing):
-            parts.add(path, file.modified_ms, record)
+            parts.add(path, file.modified_ms, record, found.digest)
             count += 1
     except Unreadable as error:
         return replace(found, problem=str(error))
@@ -244,17 +247,17 @@ class _Parts:
     def __init__(self, store: Store, folder: str, new: NewColumns) -> None:
         self.new = new
         self._store, self._folder, self._count, self._waiting_bytes = store, folder, 0, 0
-        self._rows: list[tuple[str, int, int, str, str | None, bool, str | None]] = []
+        self._rows: list[tuple[str, int, int, str, str | None, bool, str | None, str]] = []
         self.size_bytes = 0
 
-    def add(self, path: str, modified_ms: int, record: Record) -> None:
-        """One record more."""
+    def add(self, path: str, modified_ms: int, record: Record, digest: str) -> None:
+        """One record more, of a file with this digest."""
         problem = record.problem
         try:
             text = record.content.decode()
         except UnicodeDecodeError:
             text, problem = record.content.decode("utf-8", "backslashreplace"), problem or "not UTF-8"
-        self._rows.append((path, record.line, modified_ms * 1_000, text, problem, record.is_object, record.undeclared))
+        self._rows.append((path, record.line, modified_ms * 1_000, text, problem, record.is_object, record.undeclared, digest))
         if record.undeclared is not None:
             self.new.see(record.undeclared, path)
         self._waiting_bytes += len(record.content)

@@ -19,9 +19,9 @@ from lakehouse.engine.spark import statements
 from lakehouse.engine.spark.frames import table_at
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, SparkSession
 
-_SCHEMA = "source_file STRING, line BIGINT, reason STRING, raw STRING, undeclared STRING"
+_SCHEMA = "source_file STRING, line BIGINT, reason STRING, raw STRING, undeclared STRING, digest STRING"
 
 
 def quarantine_key(table_key: str) -> str:
@@ -49,7 +49,9 @@ def quarantine(lake: Lake, spark: "SparkSession", table_key: str, batch: Batch, 
     facts = lake.facts(quarantine_key(table_key))
     has_some = facts is not None and facts.snapshot.transactions.get(_app_id(table_key), 0) >= batch.number
     later = {name for names in batch.isolated for name in names} if has_some else set[str]()  # `quarantine_isolated` puts them there
-    aside = [(_text(f"{batch.prefix}{each.name}"), None, each.why, None, None) for each in batch.quarantined if each.name not in later]
+    aside = [
+        (_text(f"{batch.prefix}{each.name}"), None, each.why, None, None, None) for each in batch.quarantined if each.name not in later
+    ]
     found = None if lines is None else quarantined_lines(lines)
     if aside:
         files = spark.createDataFrame(aside, _SCHEMA)
@@ -85,8 +87,15 @@ def _missing(spark: "SparkSession", snapshot: Snapshot, found: "DataFrame") -> "
     from pyspark.sql import functions as F  # noqa: N812
 
     there = table_at(spark, snapshot).alias("there")
-    is_same = [F.col(f"found.{name}").eqNullSafe(F.col(f"there.{name}")) for name in ("source_file", "line", "raw")]
-    return found.alias("found").join(there, is_same, "left_anti")
+
+    def is_same(name: str) -> "Column":
+        return F.col(f"found.{name}").eqNullSafe(F.col(f"there.{name}"))
+
+    # The text of a line is another one where the declaration is. Lines of before have no digest.
+    of_one_file = is_same("raw")
+    if any(column.name == "digest" for column in snapshot.columns):
+        of_one_file = F.when(F.col("there.digest").isNull(), of_one_file).otherwise(is_same("digest"))
+    return found.alias("found").join(there, is_same("source_file") & is_same("line") & of_one_file, "left_anti")
 
 
 def _isolation(table_key: str, batch: Batch) -> commit_rows.Transaction:

@@ -223,6 +223,7 @@ def _parsed(spark: "SparkSession", table: Table, lines: "DataFrame", ledger: Led
         F.when(~is_of_the_declaration(F.col("reason")), F.col("reason")).alias("problem"),
         F.lit(False).alias("is_object"),
         F.col("undeclared") if "undeclared" in lines.columns else F.lit(None).cast("string").alias("undeclared"),
+        F.lit(None).cast("string").alias("digest"),
     )
     return parse_records(_landing(table), named_lines(records), added)
 

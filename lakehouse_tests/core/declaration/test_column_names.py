@@ -5,7 +5,7 @@ import doctest
 import pytest
 
 from lakehouse.core.declaration import column_names
-from lakehouse.core.declaration.column_names import field_names
+from lakehouse.core.declaration.column_names import field_names, struct_types
 
 
 @pytest.mark.parametrize(
@@ -26,6 +26,26 @@ from lakehouse.core.declaration.column_names import field_names
 )
 def test_top_level_fields_are_found(ddl: str, names: tuple[str, ...]) -> None:
     assert field_names(ddl) == names
+
+
+@pytest.mark.parametrize(
+    ("type_", "members"),
+    {
+        "a comment with brackets": (
+            "STRUCT<age: INT COMMENT 'years, > 0', name: STRING>",
+            {"age": "INT COMMENT 'years, > 0'", "name": "STRING"},
+        ),
+        "an open bracket": ("struct<a INT COMMENT 'x < 0', b: DATE> NOT NULL", {"a": "INT COMMENT 'x < 0'", "b": "DATE"}),
+        "a quote behind a backslash": (r"STRUCT<a: INT COMMENT 'it\'s >', b: INT>", {"a": r"INT COMMENT 'it\'s >'", "b": "INT"}),
+        "a doubled quote": ("STRUCT<a: INT COMMENT 'it''s >', b: INT>", {"a": "INT COMMENT 'it''s >'", "b": "INT"}),
+        "double quotes": ('STRUCT<a: INT COMMENT "\'>", b: INT>', {"a": 'INT COMMENT "\'>"', "b": "INT"}),
+        "a name with brackets": ("STRUCT<`a>b`: INT, `c``,<`: INT>", {"a>b": "INT", "c`,<": "INT"}),
+        "a quote that is not closed": ("STRUCT<a: INT COMMENT 'x>", {}),
+        "none": ("ARRAY<STRUCT<a: INT>>", {}),
+    }.values(),
+)
+def test_the_members_of_a_struct_are_found(type_: str, members: dict[str, str]) -> None:
+    assert struct_types(type_) == members
 
 
 def test_the_example_runs() -> None:

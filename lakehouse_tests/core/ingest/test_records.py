@@ -85,10 +85,20 @@ def test_half_a_character_is_a_problem_and_not_a_question_mark(line: bytes, is_b
 
 
 @pytest.mark.parametrize(
-    "line", [b'{"a":1}x', b'{"a":1}{"b":2}', b"[1]", b"7", b'{"a":NaN}', b"{'a': 1}", b'{"a":', b'{"a":"\t"}', b"\xff", b"[" * 9_999]
+    "line", [b'{"a":1}x', b'{"a":1}{"b":2}', b"[1]", b"7", b'{"a":NaN}', b"{'a': 1}", b'{"a":', b'{"a":"\t"}', b"\xff"]
 )
 def test_what_is_no_strict_json_object_is_left_to_a_more_lenient_parser(line: bytes) -> None:
     assert json_records(line) == [(1, line, None, False)]
+
+
+@pytest.mark.parametrize("schema", ["x STRING", "id BIGINT", "x STRUCT<a: INT>"])
+def test_what_is_nested_too_deep_stands_in_quarantine_and_stops_nobody(schema: str) -> None:
+    lines = [b'{"x": {"b": %b%b}}' % (b"[" * depth, b"]" * depth) for depth in (*range(900, 1_000), 9_999)]
+    records = [*read_records(b"\n".join(lines), replace(JSON, schema=schema), max_content_bytes=LIMIT)]
+    assert [record.line for record in records] == [*range(1, len(lines) + 1)]
+    assert {record.problem for record in records[:5]} == {None}
+    assert records[-1].problem == "a value lies too deep in others"
+    assert all(record.is_object or record.problem for record in records)
 
 
 def test_a_byte_order_mark_is_no_part_of_the_first_record() -> None:

@@ -199,14 +199,17 @@ def test_a_table_whose_folder_was_deleted_is_made_of_all_its_batches_again(lake:
 
 def test_a_table_made_anew_by_another_declaration_loses_no_line(lake: Lake, spark: "SparkSession") -> None:
     """Its quarantine knows the number of each batch: what is refused only now stands there, too, and nothing twice."""
-    stateless, strict = {"id": 2, "at": "2013-01-01T05:00:00Z"}, replace(events, source=replace(_landing(events), required=("id", "state")))
-    land(lake, "a.json", [event(1, 5, "new"), "nope a", stateless])
+    # Where n is a STRING, the text of the last line is staged as another.
+    stateless, unfit = {"id": 2, "at": "2013-01-01T05:00:00Z"}, '{"id": "x", "n": 1.10}'
+    schema = f"{_landing(events).schema}, n STRING"
+    strict = replace(events, source=replace(_landing(events), schema=schema, required=("id", "state")))
+    land(lake, "a.json", [event(1, 5, "new"), "nope a", stateless, unfit])
     write_table(lake, spark, events)
     land(lake, "b.json", [event(3, 5, "new"), "nope b"])
     write_table(lake, spark, events)
     lake.store.delete([file.name for file in lake.store.list(events.key)])
     write_table(lake, spark, strict)
-    refused = [("nope a", 1), ("nope b", 2), (json.dumps(stateless), 1)]
+    refused = [("nope a", 1), ("nope b", 2), (unfit, 1), (json.dumps(stateless), 1)]
     assert (rows_of(spark, lake, events.key, "id"), rows_of(spark, lake, QUARANTINE, "raw", "batch")) == ([(1,), (3,)], refused)
 
     lake.store.delete([file.name for folder in (events.key, "_lakehouse/ingest") for file in lake.store.list(folder)])
