@@ -48,9 +48,9 @@ WHOLE_STAGE = "spark.sql.codegen.wholeStage"
 EXPRESSIONS_COMPILED = "spark.sql.codegen.factoryMode"
 SHUFFLE_PARTITIONS = "spark.sql.shuffle.partitions"
 INTERPRETED = {ADAPTIVE: "false", WHOLE_STAGE: "false", EXPRESSIONS_COMPILED: "NO_CODEGEN", SHUFFLE_PARTITIONS: "1"}
-# A statement over more rows or bytes than these is faster compiled and in parallel; a landed record costs as much as five rows of a table.
+# A statement over more rows or bytes than these is faster compiled and in parallel; a landed record costs as much as ten rows of a table.
 # Source: docs/benchmarks/interpreted.json
-INTERPRETED_ROWS, INTERPRETED_BYTES, _ROWS_PER_RECORD = 100_000, 16 * 1024 * 1024, 5
+INTERPRETED_ROWS, INTERPRETED_BYTES, _ROWS_PER_RECORD = 100_000, 16 * 1024 * 1024, 10
 
 
 def confs_for(*, rows: float | None, size_bytes: int, records: int = 0) -> Mapping[str, str]:

@@ -27,11 +27,11 @@ def test_a_session_that_was_lost_inside_a_block_is_not_handed_out_again(shared_s
 
 
 def test_only_what_is_known_to_be_small_is_interpreted() -> None:
-    small = [confs_for(rows=100_000, size_bytes=1), confs_for(rows=0, size_bytes=16 << 20, records=20_000)]
+    small = [confs_for(rows=100_000, size_bytes=1), confs_for(rows=0, size_bytes=16 << 20, records=10_000)]
     large = [
         confs_for(rows=100_001, size_bytes=1),
         confs_for(rows=1, size_bytes=(16 << 20) + 1),
-        confs_for(rows=0, size_bytes=1, records=20_001),
+        confs_for(rows=0, size_bytes=1, records=10_001),
     ]
     assert small == [INTERPRETED] * 2 and large == [{}] * 3
     assert confs_for(rows=None, size_bytes=1) == {}
