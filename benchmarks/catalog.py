@@ -36,6 +36,7 @@ BENCHMARKS = (
     Benchmark(name="changes", seconds=500, smoke=(2_000, 2)),
     Benchmark(name="calibration", seconds=200, smoke=(1, 1)),
     Benchmark(name="read_slowdown", seconds=300, smoke=(1, 1)),
+    Benchmark(name="phases", seconds=400, smoke=(1, 100)),
     Benchmark(name="beside_writers", seconds=300, smoke=(3,)),
     Benchmark(name="vacuum", seconds=900, smoke=(200,)),
     Benchmark(name="random_tables", seconds=900, smoke=(1,)),

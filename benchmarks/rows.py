@@ -60,7 +60,7 @@ ROWS = (
         name="P7",
         promise="How much slower a table reads over a long run of small writes, with upkeep",
         goal="under 7 %",
-        benchmark="read_slowdown",
+        benchmark="read_slowdown,phases",
     ),
     Row(name="P8", promise="The error of predicted seconds, after ten compactions", goal="under 10 %", benchmark="calibration"),
     Row(

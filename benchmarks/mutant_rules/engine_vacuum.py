@@ -17,7 +17,7 @@ RULES = (
     ),
     Rule(
         "lakehouse/engine/vacuum/lake_facts.py",
-        "self.lake.store.stat(self._found_name(table)) is None and ",
+        'not self.lake.store.list(f"{_FOUND}/{table}") and ',
         "",
         ("engine/vacuum/test_adopted.py::test_nothing_goes_while_an_adopted_table_is_not_where_a_vacuum_found_it",),
     ),

@@ -8,8 +8,8 @@
 - What was borrowed once stays borrowed to the end of the run.
 - Where the lake holds files at the place of a table that lies elsewhere, nothing is deleted: what a clone in their place borrows is unseen.
 - A table whose log cannot be read holds back the vacuum of every other table: what it borrows is unknown. So does one that lies elsewhere
-  and is not there, if a vacuum once found it there, or if nothing else is: its disk may be away. Else it was not made yet, or is no Delta
-  table.
+  and is not there, if a vacuum once found it anywhere, or if nothing else is there: its disk may be away. Else it was not made yet, or is
+  no Delta table.
 - The tables are asked before the first deletion of a run, and before each batch once the last answer is ten seconds old, or a tenth of a
   second for each table. So asking takes at most ten requests for each second of a run, however many tables there are.
 """
@@ -31,11 +31,13 @@ from lakehouse.engine.lake import Lake
 from lakehouse.engine.vacuum.log_state import NO_VERSION, KnownLog, has_newer_version, read_log
 
 _OWN_FOLDER = "_lakehouse"
-# Which table lay where when files were about to be deleted, `<key>/<digest of the address>`.
+# Where a vacuum once found a table that lies elsewhere, `<key>/<digest of the address>`.
 _FOUND = f"{_OWN_FOLDER}/adopted"
 _ASK_AGAIN_MS, _ASK_AGAIN_MS_PER_TABLE = 10_000, 100
 # Each takes about 1.2 KB of memory. The log of a table beyond them is read a second time, in its turn.
 _KEPT_FILES = 200_000
+# A table that spreads its files over so many folders has no others two folders deep.
+_SPREAD_FOLDERS = 1_000
 
 
 class LakeFacts:
@@ -56,6 +58,7 @@ class LakeFacts:
         self._versions: dict[str, int] = {}
         self._unread: dict[str, str] = {}
         self._data_folders: dict[str, set[str]] = {}
+        self._remembered = set[str]()
         self._current_ms: int | None = None
         self._was_asked = False
 
@@ -114,10 +117,15 @@ class LakeFacts:
         """The same, just before files of `table` go: new tables and newer versions since the last answer, unless that is young."""
         if not self._was_asked or self._is_old():
             self._ask_again()
-            for key in sorted(self.lake.elsewhere.keys() & self.there):
-                self.lake.store.put_if_absent(self._found_name(key), self.lake.elsewhere[key].encode())
             self._was_asked = True
         self._refuse_unread(table)
+
+    def remember_found(self) -> None:
+        """Write down which tables that lie elsewhere were found, so that later runs miss them where they are gone."""
+        new = sorted(self.lake.elsewhere.keys() & self.there - self._remembered)
+        self._remembered.update(new)
+        with ThreadPoolExecutor(max_workers=ASKED_AT_ONCE) as pool:
+            [*pool.map(lambda key: self.lake.store.put_if_absent(self._found_name(key), self.lake.elsewhere[key].encode()), new)]
 
     @cached_property
     def _reports(self) -> tuple[list[ReportRows], str]:
@@ -156,8 +164,7 @@ class LakeFacts:
 
         with ThreadPoolExecutor(max_workers=ASKED_AT_ONCE) as pool:
             first = [*chain.from_iterable(pool.map(below, self.lake.elsewhere))]
-            # A table that spreads its files over thousands of folders has no others in them.
-            own = set[str]().union(*self._data_folders.values())
+            own = set[str]().union(*(folders for folders in self._data_folders.values() if len(folders) >= _SPREAD_FOLDERS))
             found = [*first, *chain.from_iterable(pool.map(below, [folder for folder in first if folder not in own]))]
             logs = pool.map(self.lake.store.list, [f"{folder}/_delta_log" for folder in found])
             return {folder for folder, files in zip(found, logs, strict=True) if files}
@@ -199,12 +206,12 @@ class LakeFacts:
                 if table in self.lake.elsewhere and table not in self.there and not self._may_never_have_been(table):
                     self._unread[table] = (
                         f"there is no Delta table at {self.lake.elsewhere[table]}; accepted: the disk or folder there again, or a "
-                        "declaration (or a call of maintain) without this table"
+                        f"declaration (or a call of maintain) without this table; {_FOUND}/{table}/ tells where it once was"
                     )
 
     def _may_never_have_been(self, table: str) -> bool:
-        """Whether a table that lies elsewhere is none yet, or none of Delta's, while the storage around it can be read."""
-        return self.lake.store.stat(self._found_name(table)) is None and self.lake.storage_is_there(table)
+        """Whether a table that lies elsewhere is none yet, or none of Delta's: none of its key was ever found, and its storage is there."""
+        return not self.lake.store.list(f"{_FOUND}/{table}") and self.lake.storage_is_there(table)
 
     def _found_name(self, table: str) -> str:
         return f"{_FOUND}/{table}/{blake2b(self.lake.elsewhere[table].encode(), digest_size=16).hexdigest()}"

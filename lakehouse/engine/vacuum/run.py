@@ -118,6 +118,7 @@ def vacuum(
     check_clock(lake, table.key)
     work = _Work(lake, table, owner)
     known, planned = _planned(run, table, mode)
+    run.remember_found()
     retention = _retention_to_set(known, table)
     if planned.candidates or retention:
         spark = open_spark()

@@ -1,7 +1,6 @@
 """The vacuum of a table that others write, outside of the lake: what may go, and what nobody here can know. No Spark."""
 
 import os
-import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -118,15 +117,18 @@ def test_nothing_goes_while_the_storage_of_an_adopted_table_may_be_away(tmp_path
 def test_nothing_goes_while_an_adopted_table_is_not_where_a_vacuum_found_it(
     tmp_path: Path, warehouse: Path, make: Callable[[Path], None]
 ) -> None:
-    LogBuilder(DiskStore(warehouse), "clone").create().append([("own", 30)])
+    LogBuilder(DiskStore(warehouse), "clone").create().append([(f"file:{warehouse}/orders/d=1/gone", 30)])
     tables = [adopted_table(KEY, f"{warehouse}/orders"), adopted_table("gold/clone", f"{warehouse}/clone")]
     run = LakeFacts(open_lake(own_settings(tmp_path / "home"), tables=tables), tables)
-    run.read(tables[0])
-    run.ask_before_deletion(KEY)
-    shutil.rmtree(warehouse / "clone")
+    vacuum(run, lambda: pytest.fail("no session is needed"), tables[0])
+    (warehouse / "clone").rename(warehouse / "clone_v2")
     make(warehouse / "clone")
-    with pytest.raises(Refused, match=r"gold/clone cannot be read, .*: there is no Delta table at .*/clone"):
-        planned(tmp_path / "home", tables)
+    slip = adopted_table("gold/clone", f"{warehouse}/clnoe")
+    for other in (tables[1], slip):
+        with pytest.raises(
+            Refused, match=r"gold/clone cannot be read, .*: there is no Delta table at .*_lakehouse/adopted/gold/clone/ tells"
+        ):
+            planned(tmp_path / "home", [tables[0], other])
 
 
 def test_a_clone_that_is_made_at_the_place_of_a_declared_table_before_a_deletion_is_seen(tmp_path: Path, warehouse: Path) -> None:
@@ -139,9 +141,8 @@ def test_a_clone_that_is_made_at_the_place_of_a_declared_table_before_a_deletion
 
 
 def test_folders_of_a_table_s_own_files_are_not_listed_for_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    LogBuilder(DiskStore(tmp_path / "warehouse"), "orders").create().append(
-        [(f"{number:02x}/part", 1) for number in range(99)]
-    ).store_data()
+    parts = [(f"{number:03x}/part", 1) for number in range(1_000)]
+    LogBuilder(DiskStore(tmp_path / "warehouse"), "orders").create().append(parts).store_data()
     asked, folders = list[str](), DiskStore.folders
     monkeypatch.setattr(DiskStore, "folders", lambda self, prefix, **how: (asked.append(prefix), folders(self, prefix, **how))[1])
     planned(tmp_path / "home", [adopted_table(KEY, f"{tmp_path}/warehouse/orders")])

@@ -1,0 +1,133 @@
+"""Four phases of work and maintenance on one table: how much slower its reads get, and what writes, upkeep and reads cost together.
+
+`python -m benchmarks.phases [BATCHES] [ROWS]` starts a Spark Connect server of its own. The shape is LST-Bench's:
+work, maintenance, the same again. A batch appends rows in four files and deletes as many of the oldest, so that the table stays as large as
+it is. One table gets no upkeep, one an OPTIMIZE at the end of each phase, as a nightly job would, and one is compacted when the sensor asks
+for it. Reads come after every fourth batch and after the phase; each is held against one of a table that never changes.
+"""
+
+import sys
+import tempfile
+import time
+from collections import defaultdict
+from collections.abc import Callable
+from pathlib import Path
+from statistics import median
+from typing import TYPE_CHECKING
+
+from benchmarks.by_sensor import is_due
+from benchmarks.figures import Figure, alone
+from lakehouse import Append, Compaction, Landing, Table
+from lakehouse.engine.compaction.run import compact
+from lakehouse.engine.lake import Lake, open_lake
+from lakehouse.engine.spark import statements
+from lakehouse.engine.spark.sessions import connect
+from lakehouse.runtime import server
+from lakehouse_tests.conftest import own_settings
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+PHASES, _FILES, _READ_EVERY, _READS = 4, 4, 4, 3
+_LANDING = Landing(prefix="landing/x/", format="json", schema="id BIGINT")
+ARMS = ("none", "nightly", "ours")
+_STILL = "bronze/still"
+
+
+def main(batches: int = 16, rows: int = 5_000) -> list[Figure]:
+    """The slow-down of the last phase's reads against the first one's, and the seconds of each arm, for `batches` a phase."""
+    seconds, slowness = defaultdict[str, float](float), {arm: defaultdict[int, list[float]](list) for arm in ARMS}
+    with tempfile.TemporaryDirectory() as folder:
+        settings = own_settings(Path(folder))
+        with server.supervised(settings):
+            spark, lake = connect(settings), open_lake(settings)
+            for key in (_STILL, *map(_key, ARMS)):
+                _frame(spark, 0, rows * batches).coalesce(_FILES).write.format("delta").save(lake.settings.table_uri(key))
+            for number in range(PHASES * batches):
+                phase, is_last = number // batches, number % batches == batches - 1
+                for arm in ARMS[number % 3 :] + ARMS[: number % 3]:
+                    seconds[arm] += _timed(_write, spark, lake, arm, number + batches, batches, rows)
+                    seconds[arm] += _timed(_maintain, spark, lake, arm, is_last)
+                    if is_last or number % _READ_EVERY == _READ_EVERY - 1:
+                        took = _reads(spark, lake, arm)
+                        seconds[arm], slowness[arm][phase] = seconds[arm] + took[0], [*slowness[arm][phase], took[0] / took[1]]
+                print(
+                    f"phase {phase + 1}, batch {number % batches + 1}: " + ", ".join(f"{arm} {seconds[arm]:.0f} s" for arm in ARMS),
+                    flush=True,
+                )
+            spark.stop()
+    return _figures(seconds, slowness, batches)
+
+
+def _figures(seconds: dict[str, float], slowness: dict[str, defaultdict[int, list[float]]], batches: int) -> list[Figure]:
+    slower = {arm: (median(slowness[arm][PHASES - 1]) / median(slowness[arm][0]) - 1) * 100 for arm in ARMS}
+    within = {arm: median([each for phase in slowness[arm].values() for each in phase]) for arm in ARMS}
+    shape = f"of {PHASES} with {batches} batches each"
+    return [
+        Figure(
+            name=f"reads of the last phase {shape} slower than those of the first, with upkeep",
+            value=slower["ours"],
+            unit="%",
+            row="P7",
+            at_most=7,
+            peers={"without upkeep": slower["none"], "an OPTIMIZE after each phase": slower["nightly"]},
+        ),
+        Figure(
+            name="a read over one of a table that never changes, median of all phases, with upkeep",
+            value=within["ours"],
+            unit="times",
+            row="P7",
+            peers={"without upkeep": within["none"], "an OPTIMIZE after each phase": within["nightly"]},
+        ),
+        Figure(
+            name="writes, upkeep and reads of all phases, with upkeep",
+            value=seconds["ours"],
+            unit="s",
+            row="P7",
+            peers={"without upkeep": seconds["none"], "an OPTIMIZE after each phase": seconds["nightly"]},
+        ),
+    ]
+
+
+def _key(arm: str) -> str:
+    return f"bronze/{arm}"
+
+
+def _frame(spark: "SparkSession", first: int, end: int):
+    return spark.range(first, end, 1, _FILES).selectExpr("id", "id % 97 AS kind", "sha2(string(id), 256) AS text")
+
+
+def _write(spark: "SparkSession", lake: Lake, arm: str, number: int, batches: int, rows: int) -> None:
+    uri = lake.settings.table_uri(_key(arm))
+    _frame(spark, number * rows, (number + 1) * rows).write.format("delta").mode("append").save(uri)
+    spark.sql(f"DELETE FROM {statements.path_table(uri)} WHERE id < {(number + 1 - batches) * rows}").collect()  # noqa: S608  # names of ours
+
+
+def _maintain(spark: "SparkSession", lake: Lake, arm: str, is_night: bool) -> None:
+    table = Table(key=_key(arm), source=_LANDING, write=Append(), compaction=Compaction())
+    if arm == "ours" and is_due(lake, table):
+        compact(lake, spark, table)
+    if arm == "nightly" and is_night:
+        spark.sql(f"OPTIMIZE {statements.path_table(lake.settings.table_uri(table.key))}").collect()
+
+
+def _reads(spark: "SparkSession", lake: Lake, arm: str) -> tuple[float, float]:
+    """Seconds of the arm's table and of the one that never changes, read in turn; the median of a few."""
+
+    def read(key: str) -> None:
+        frame = spark.read.format("delta").load(lake.settings.table_uri(key))
+        frame.groupBy("kind").agg({"text": "max", "id": "count"}).collect()
+
+    took = [(_timed(read, _key(arm)), _timed(read, _STILL)) for _ in range(_READS)]
+    ours, still = zip(*took, strict=True)
+    return median(ours), median(still)
+
+
+def _timed(do: Callable[..., None], *arguments: object) -> float:
+    started = time.monotonic()
+    do(*arguments)
+    return time.monotonic() - started
+
+
+if __name__ == "__main__":
+    sys.exit(alone(main))
