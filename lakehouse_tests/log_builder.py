@@ -58,12 +58,14 @@ class LogBuilder:
             protocol |= {"minReaderVersion": 3, "readerFeatures": list(reader_features)}
         return self.commit("CREATE TABLE", {"protocol": protocol}, self._metadata(fields, properties or {}))
 
-    def append(self, files: Iterable[type_of_file], *, transaction: tuple[str, int] | None = None) -> Self:
+    def append(
+        self, files: Iterable[type_of_file], *, transaction: tuple[str, int] | None = None, metrics: Mapping[str, str] | None = None
+    ) -> Self:
         """New rows in new files, under an application's transaction id if one is given."""
         actions: list[type_of_action] = [{"add": self._add(file, data_change=True)} for file in files]
         if transaction:
             actions.append({"txn": {"appId": transaction[0], "version": transaction[1], "lastUpdated": self._now_ms(1)}})
-        return self.commit("WRITE", *actions, parameters={"mode": "Append", "partitionBy": "[]"})
+        return self.commit("WRITE", *actions, parameters={"mode": "Append", "partitionBy": "[]"}, metrics=metrics)
 
     def overwrite(self, files: Iterable[type_of_file]) -> Self:
         """Every file replaced."""
@@ -125,11 +127,13 @@ class LogBuilder:
         parameters: Mapping[str, Any] | None = None,
         user_metadata: str | None = None,
         committed_ms: int | None = None,
+        metrics: Mapping[str, str] | None = None,
     ) -> Self:
         """Any actions at all."""
         self.version += 1
         timestamp = self._now_ms() if committed_ms is None else committed_ms
-        info = {"timestamp": timestamp, "operation": operation, "operationParameters": parameters or {}, "operationMetrics": {}}
+        about = {"operationParameters": parameters or {}, "operationMetrics": metrics or {}}
+        info: dict[str, Any] = {"timestamp": timestamp, "operation": operation, **about}
         if user_metadata is not None:
             info["userMetadata"] = user_metadata
         lines = [{"commitInfo": info}, *actions]

@@ -4,6 +4,26 @@ from benchmarks.mutant_rules.rule import Rule
 
 RULES = (
     Rule(
+        "lakehouse/engine/ingest/arrival.py",
+        "    if arrived is None and not ledger.last_taken and facts.snapshot.file_count:",
+        "    if False:",
+        ("engine/ingest/test_load.py::test_a_table_that_was_renamed_is_loaded_only_after_a_person_has_told_its_batches",),
+        "a table with rows of which no batch is known is not loaded",
+    ),
+    Rule(
+        "lakehouse/engine/ingest/load.py",
+        "    commit_rows.check_shape(shape, table, snapshot, new=missing_columns(shape, added, snapshot))\n",
+        "",
+        ("engine/ingest/test_load.py::test_a_batch_that_is_done_again_by_a_declaration_with_fewer_columns_is_refused",),
+    ),
+    Rule(
+        "lakehouse/engine/ingest/write.py",
+        " or _is_another(commits, consumed, _read_ms(target, app_id, consumed))",
+        "",
+        ("engine/ingest/test_write.py::test_an_older_copy_of_an_input_is_seen_also_after_it_was_written_to",),
+        "what was consumed of an input is known by its commit",
+    ),
+    Rule(
         "lakehouse/engine/ingest/misread.py",
         'found | raw.contains("\\\\") | ~is_object',
         "found",

@@ -9,11 +9,12 @@ import dagster as dg
 
 from lakehouse.core.declaration.landing import Landing
 from lakehouse.core.declaration.table import Table
-from lakehouse.core.errors import Transient
+from lakehouse.core.errors import LakehouseError, Transient
 from lakehouse.core.ingest.batches import Batch, BatchPlan, Ledger, choose_batch, find_unfinished
 from lakehouse.core.reasons import Reason
 from lakehouse.defs.dagster_records import NewestFacts, earlier_tries, newest_facts, runs_in_flight
 from lakehouse.defs.keys import handed_over_tag, landing_key, table_key
+from lakehouse.engine.ingest.arrival import unfinished_batch
 from lakehouse.engine.journal.landed_batches import LandedBatches
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.landing.discovery import Discovery
@@ -32,8 +33,9 @@ def landing_assets(tables: Sequence[Table], lake: Lake) -> list[dg.AssetSpec]:
 def landing_sensor(tables: Sequence[Table], lake: Lake) -> dg.SensorDefinition:
     """Asks for one run of all landed tables that have something to load, and says of each why or why not.
 
-    It decides by the very function that the run decides by, from what landed and the table's ledger; it reads no
-    table. A batch that failed is asked for again, with growing pauses, for as long as it takes.
+    It decides by the very function that the run decides by, from what landed and the table's ledger; of a table it reads nothing but the
+    log, where Dagster has no event that tells what arrived. A batch that failed is asked for again, with growing pauses, for as long as it
+    takes. A table that a person must mend is told of, and holds up no other.
     """
     landed = [table for table in tables if table.source is not None]
     watch = _Watch(lake, landed)
@@ -104,7 +106,12 @@ class _Watch:
         if running:
             self._ledgers.pop(table.key, None)
             return _Look(table=table, sentence=Reason.RUN_IN_FLIGHT.say(runs=", ".join(running)))
-        plan = self._plan(table, newest_facts(instance, table), now=now)
+        try:
+            plan = self._plan(table, newest_facts(instance, table), now=now)
+        except Transient:
+            raise
+        except LakehouseError as error:
+            return _Look(table=table, sentence=str(error))
         if plan.batch is None:
             return _Look(table=table, sentence=plan.sentence)
         number = plan.batch.number
@@ -123,19 +130,28 @@ class _Watch:
         is_anew = known is None or known[0] != event
         if known is None or is_anew:
             batches = LandedBatches(self._lake.store, table.key, prefix=table.source.prefix)
-            ledger, arrived = batches.ledger(), (facts.whole("lakehouse/landed_batch") if facts else None) or 0
-            known = (event, ledger, find_unfinished(ledger, table.write, arrived=arrived, read=batches.batch))
+            ledger = batches.ledger()
+            known = (event, ledger, self._unfinished(table, facts, ledger, batches))
             self._ledgers[table.key] = known
         _, ledger, unfinished = known
         listing = self._discovery.look(table, ledger, unfinished, anew=is_anew, now=now)
         return choose_batch(listing, ledger, table.source, table.write, unfinished=unfinished, now_ms=round(now * 1_000))
 
+    def _unfinished(self, table: Table, facts: NewestFacts | None, ledger: Ledger, batches: LandedBatches) -> Batch | None:
+        """The batch to do again, by what the newest event says arrived; the table's log is asked where that does not tell."""
+        arrived = facts.whole("lakehouse/landed_batch") if facts else None
+        if arrived is None and ledger.newest is not None:
+            return unfinished_batch(self._lake, table, self._lake.facts(table.key), ledger, batches)
+        return find_unfinished(ledger, table.write, arrived=arrived or 0, read=batches.batch)
+
 
 def _seconds_left(tries: Sequence[dg.RunRecord], *, now: float) -> float:
+    """How much of the pause after the last try is left; none where the try ended in a future that only a clock that was ahead explains."""
     if not tries:
         return 0.0
     pause = min(_LONGEST_PAUSE_SECONDS, _FIRST_PAUSE_SECONDS * 2 ** (len(tries) - 1))
-    return (tries[0].end_time or now) + pause - now
+    left = (tries[0].end_time or now) + pause - now
+    return left if left <= 2 * pause else 0.0  # the clock of the machine that ran it may be a little ahead for good
 
 
 def _request(due: Sequence[_Look]) -> dg.RunRequest:

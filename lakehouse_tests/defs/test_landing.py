@@ -9,10 +9,11 @@ from dagster import DagsterEventType, SensorResult
 
 from lakehouse import Append, Landing, Overwrite, Table
 from lakehouse.core.errors import Transient
-from lakehouse.core.ingest.batches import Batch, LandedFile
+from lakehouse.core.ingest.batches import Batch, LandedFile, ingest_app_id
+from lakehouse.core.units import DAY_MS
 from lakehouse.defs.keys import table_key
 from lakehouse.defs.landing import landing_assets, landing_sensor
-from lakehouse.engine.journal.landed_batches import LandedBatches
+from lakehouse.engine.journal.landed_batches import FOLD_EVERY, LandedBatches
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.store import StoredFile
 from lakehouse_tests.defs.example import (
@@ -28,6 +29,7 @@ from lakehouse_tests.defs.example import (
     skip_text,
     tick_of,
 )
+from lakehouse_tests.log_builder import LogBuilder
 from lakehouse_tests.memory_store import MemoryStore
 
 pytestmark = pytest.mark.usefixtures("no_java")
@@ -50,6 +52,16 @@ def tick(lake: Lake, instance: dg.DagsterInstance) -> type_of_tick:
 
 def land(lake: Lake, name: str) -> None:
     lake.store.put(f"landing/{name}", b"{}")
+
+
+def folded(lake: Lake, *, count: int) -> None:
+    """So many batches of orders whose manifests are folded, and whose files are gone and forgotten but for the newest."""
+    batches = LandedBatches(lake.store, "bronze/orders", prefix="landing/orders/")
+    for number in range(1, count + 1):
+        file = LandedFile(name=f"{number}.json", size_bytes=2, modified_ms=1, digest="d")
+        batches.plan(Batch(number=number, files=(file,), prefix="landing/orders/"))
+    batches.ledger()
+    batches.fold(lying={f"landing/orders/{count}.json"}, arrived=count, now_ms=365 * DAY_MS)
 
 
 def loaded(lake: Lake, instance: dg.DagsterInstance, number: int, *names: str) -> None:
@@ -115,6 +127,27 @@ def test_the_oldest_batch_that_did_not_arrive_is_asked_for(lake: Lake, instance:
     assert request.tags["lakehouse/batch.bronze.orders"] == "2"
 
 
+@pytest.mark.parametrize("is_reported_by_hand", [False, True])
+def test_the_tables_log_tells_what_arrived_where_no_event_does(
+    lake: Lake, instance: dg.DagsterInstance, tick: type_of_tick, is_reported_by_hand: bool
+) -> None:
+    folded(lake, count=FOLD_EVERY)
+    LogBuilder(lake.store, "bronze/orders").create().append([("f", 1)], transaction=(ingest_app_id("bronze/orders"), FOLD_EVERY))
+    if is_reported_by_hand:
+        materialized(instance, orders)
+    assert "bronze/orders: nothing new has landed" in skip_text(tick())
+    land(lake, "orders/new.json")
+    [request] = tick().run_requests or []
+    assert request.tags["lakehouse/batch.bronze.orders"] == str(FOLD_EVERY + 1)
+
+
+def test_a_table_that_was_made_anew_from_elsewhere_is_told_of_in_the_words_of_a_run(lake: Lake, tick: type_of_tick) -> None:
+    folded(lake, count=FOLD_EVERY)
+    LogBuilder(lake.store, "bronze/orders").create()
+    text = skip_text(tick())
+    assert "its log has no transaction id of a landed batch" in text and "lakehouse landing bronze/orders --arrived N" in text
+
+
 @pytest.mark.parametrize("key", [table_key(orders), dg.AssetKey(["compaction", "bronze", "orders"])])
 def test_nothing_is_asked_for_while_a_run_writes_the_table(
     lake: Lake, instance: dg.DagsterInstance, tick: type_of_tick, key: dg.AssetKey
@@ -145,6 +178,16 @@ def test_a_batch_that_failed_is_asked_for_again_later_under_another_key(
     assert len(set(keys)) == 4
 
 
+@pytest.mark.parametrize(("ahead", "is_asked_for"), [(20, False), (7_200, True)])
+def test_a_clock_that_was_ahead_and_is_set_back_silences_no_table(
+    lake: Lake, instance: dg.DagsterInstance, tick: type_of_tick, ahead: float, is_asked_for: bool
+) -> None:
+    land(lake, "orders/1.json")
+    [request] = tick().run_requests or []
+    ended(instance, requested(instance, request), DagsterEventType.RUN_FAILURE, seconds_ago=-ahead)
+    assert bool(tick().run_requests) is is_asked_for
+
+
 def test_a_batch_after_one_that_failed_often_starts_without_a_pause(lake: Lake, instance: dg.DagsterInstance, tick: type_of_tick) -> None:
     land(lake, "orders/1.json")
     [request] = tick().run_requests or []
@@ -164,6 +207,15 @@ class AwayStore(MemoryStore):
 def test_storage_that_does_not_answer_is_waited_for(tmp_path: Path, instance: dg.DagsterInstance) -> None:
     sensor = landing_sensor(TABLES, Lake(settings=example_settings(tmp_path), store=AwayStore()))
     assert skip_text(tick_of(sensor, instance)).startswith("nothing could be looked at: ")
+
+
+def test_a_table_that_a_person_must_mend_is_told_of_and_holds_up_no_other(lake: Lake, tick: type_of_tick) -> None:
+    lake.store.put(f"_lakehouse/ingest/bronze/orders/{1:020}.json", b"no manifest")
+    text = skip_text(tick())
+    assert f"{1:020}.json" in text and "bronze/shops: nothing new has landed" in text
+    land(lake, "shops/1.csv")
+    [request] = tick().run_requests or []
+    assert request.asset_selection == [table_key(shops)]
 
 
 def test_two_tables_on_one_prefix_hang_on_one_landing_area(lake: Lake) -> None:

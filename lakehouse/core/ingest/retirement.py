@@ -4,6 +4,8 @@
 - A file goes only if a batch that the table's log knows has loaded it, and the commit that did is older than the landing says.
 - A file goes only if it is the one that was loaded: its size and its time are those of the manifest, which also has its digest.
 - A file of which a line, or which itself, is in quarantine stays.
+- A file stays after somebody's RESTORE or overwrite of the table, which may have taken its rows out, as far back as the log that was read
+  tells, and where a line of it was refused that the quarantine cannot have.
 - Unknown stays: a batch without a commit time, a file without a digest.
 """
 
@@ -12,6 +14,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from lakehouse.core.declaration.landing import Landing
+from lakehouse.core.delta.commits import may_repeat_rows
 from lakehouse.core.delta.table_facts import TableFacts
 from lakehouse.core.ingest.batches import Batch, LandedFile, ingest_app_id, may_be_same
 from lakehouse.core.text import size_text
@@ -47,11 +50,13 @@ def plan_retirement(
     facts: TableFacts | None,
     *,
     held: Collection[str],
+    refused_upto: int,
     now_ms: int,
 ) -> RetirementPlan:
     """What goes of the loaded files that still lie in the landing area; `lying` has them by name.
 
-    `facts` is the table as its log tells it now, `held` are the paths that stand in its quarantine.
+    `facts` is the table as its log tells it now, `held` are the paths that stand in its quarantine, `refused_upto` is the last batch that
+    the quarantine's log knows.
     """
     kept, going = Counter[str](), list[Batch]()
     if landing.after_load == "keep":
@@ -59,9 +64,9 @@ def plan_retirement(
     for batch in batches:
         if batch.prefix != landing.prefix:
             continue
-        committed_ms = _committed_ms(batch.number, facts)
+        of_batch = _why_all_kept(batch, landing, facts, refused_upto, now_ms)
         why = {
-            file.name: _why_kept(file, lying[file.name], landing, committed_ms, f"{batch.prefix}{file.name}" in held, now_ms)
+            file.name: of_batch or _why_kept(file, lying[file.name], is_held=f"{batch.prefix}{file.name}" in held)
             for file in batch.files
             if file.name in lying
         }
@@ -71,15 +76,34 @@ def plan_retirement(
     return RetirementPlan(action=landing.after_load, batches=tuple(going), kept=dict(sorted(kept.items())))
 
 
-def _why_kept(file: LandedFile, now: LandedFile, landing: Landing, committed_ms: int | None, is_held: bool, now_ms: int) -> str:
-    if committed_ms is None:
+def _why_all_kept(batch: Batch, landing: Landing, facts: TableFacts | None, refused_upto: int, now_ms: int) -> str:
+    committed_ms = _committed_ms(batch.number, facts)
+    if committed_ms is None or facts is None:
         return "the table's log does not know their batch"
     if now_ms - committed_ms < landing.keep_days * DAY_MS:
         return f"loaded less than {landing.keep_days:g} days ago"
+    if any(may_repeat_rows(commit) and commit.committed_ms >= committed_ms for commit in facts.history.commits):
+        return "somebody restored or replaced the table since: their rows may be gone"
+    if batch.number > refused_upto and _has_refused(batch, landing, facts):
+        return "lines of them were refused, and no quarantine has them"
+    return ""
+
+
+def _why_kept(file: LandedFile, now: LandedFile, *, is_held: bool) -> str:
     is_other = (file.size_bytes, file.modified_ms) != (now.size_bytes, now.modified_ms) or not may_be_same(file.etag, now.etag)
     if not file.digest or is_other:
         return "they are not as they were loaded, or nobody knows"
     return "they, or lines of them, are in quarantine" if is_held else ""
+
+
+def _has_refused(batch: Batch, landing: Landing, facts: TableFacts) -> bool:
+    """Whether the commit of a batch has fewer rows than the batch has records, as far as both are known."""
+    if landing.changes is not None or batch.record_count is None or batch.isolated:
+        return False
+    app_id = ingest_app_id(facts.snapshot.table)
+    of_batch = [commit for commit in facts.history.commits if commit.applications.get(app_id) == batch.number]
+    appended = [commit.metrics["numOutputRows"] for commit in of_batch if commit.parameters.get("mode") == "Append"]
+    return bool(appended) and int(appended[-1]) < batch.record_count
 
 
 def _committed_ms(number: int, facts: TableFacts | None) -> int | None:

@@ -21,28 +21,33 @@ from lakehouse.defs.health import TableCheck, evaluation_of, judge
 from lakehouse.defs.keys import table_key
 from lakehouse.defs.metadata.table import declared_metadata, table_metadata
 from lakehouse.defs.table_assets import data_version
-from lakehouse.engine.adoption.find import facts_of
+from lakehouse.engine.adoption.find import facts_of, is_table
 from lakehouse.engine.clock import now_ms
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.table_health import Assessment, assess
 
 # A look costs two HEADs for each table on S3, and nothing on a disk.
 _SECONDS_ON_DISK, _SECONDS_ON_S3 = 10, 60
-# A tick has a minute: the others follow in the next ones.
+# A tick has a minute: the others follow in the next ones, those whose last look is the longest ago first.
 _READ_SECONDS, _ASKED_AT_ONCE = 20, 16
 # Whether all files are there takes a listing of them; a log that could not be read is read again after this time, too.
 _CHECK_AGAIN_MS = 3_600_000
 # Source: dagster 1.13, dagster/_core/definitions/data_version.py
 _DATA_VERSION = "dagster/data_version"
+_UNREADABLE, _NOT_MADE = -1, -2
+_WITHOUT_VERSION = {_UNREADABLE: "it cannot be read", _NOT_MADE: "it is not made yet"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Seen:
-    """A table as it was observed last: its version (-1: it could not be read), when that commit's file was written, and its last checks."""
+    """A table as it was observed last: its version, when that commit's file was written, and its last checks.
+
+    A version below 0 is none: the table could not be read, or is not made yet.
+    """
 
     version: int
-    commit_ms: int
-    checked_ms: int
+    commit_ms: int = 0
+    checked_ms: int = 0
 
 
 def observed_asset(table: Table, lake: Lake) -> Any:
@@ -87,13 +92,16 @@ def observation_sensor(
         for table in changed:
             if now_ms() - started > _READ_SECONDS * 1_000:
                 break
+            before = seen.pop(table.key, None)  # it is put back behind all others
             try:
-                seen[table.key], found = _observe(table, lake, seen.get(table.key))
+                seen[table.key], found = _observe(table, lake, before)
             except Transient as error:
+                seen[table.key] = before or _Seen(version=_UNREADABLE)
                 told.append(f"{table.key}: {error}")
                 continue
             events += found
-            told.append(f"{table.key}: version {seen[table.key].version}")
+            version = seen[table.key].version
+            told.append(f"{table.key}: {_WITHOUT_VERSION.get(version, f'version {version}')}")
         cursor = json.dumps({key: asdict(each) for key, each in seen.items() if key in {table.key for table in tables}})
         text = "; ".join(told) or f"nothing new in {len(tables)} tables"
         return dg.SensorResult(asset_events=events, cursor=cursor, skip_reason=text)
@@ -109,14 +117,21 @@ def _assessed(table: Table, lake: Lake) -> Assessment | None:
 
 
 def _changed(tables: Sequence[Table], lake: Lake, seen: Mapping[str, _Seen]) -> list[Table]:
-    """The tables to read now: never seen, with a newer commit, or whose newest commit is another; those longest unseen first."""
+    """The tables to read now: never seen, with a newer commit, or whose newest commit is another; those longest unseen first.
+
+    `seen` is in the order in which they were read last.
+    """
 
     def is_changed(table: Table) -> bool:
         before = seen.get(table.key)
-        if before is None or before.version < 0:
-            return before is None or now_ms() - before.checked_ms >= _CHECK_AGAIN_MS
+        if before is None or (before.version < 0 and _is_due_again(before.checked_ms)):
+            return True
+        if before.version == _UNREADABLE:
+            return False
         log = f"{table.key}/_delta_log"
         try:
+            if before.version == _NOT_MADE:
+                return is_table(lake.store, table.key)
             newest = lake.store.stat(_commit(log, before.version))
             return (newest.modified_ms if newest else 0) != before.commit_ms or lake.store.stat(
                 _commit(log, before.version + 1)
@@ -126,7 +141,8 @@ def _changed(tables: Sequence[Table], lake: Lake, seen: Mapping[str, _Seen]) -> 
 
     with ThreadPoolExecutor(max_workers=_ASKED_AT_ONCE) as pool:
         found = [table for table, changed in zip(tables, pool.map(is_changed, tables), strict=True) if changed]
-    return sorted(found, key=lambda table: seen[table.key].checked_ms if table.key in seen else 0)
+    turns = {key: number for number, key in enumerate(seen)}
+    return sorted(found, key=lambda table: turns.get(table.key, -1))
 
 
 def _observe(table: Table, lake: Lake, before: _Seen | None) -> tuple[_Seen, list[dg.AssetObservation | dg.AssetCheckEvaluation]]:
@@ -136,16 +152,16 @@ def _observe(table: Table, lake: Lake, before: _Seen | None) -> tuple[_Seen, lis
         Transient: storage does not answer.
     """
     now, assessed = now_ms(), None
-    is_due = before is None or before.version < 0 or now - before.checked_ms >= _CHECK_AGAIN_MS
+    is_due = before is None or before.version < 0 or _is_due_again(before.checked_ms)
     try:
         assessed = _assessed(table, lake)
     except Transient:
         raise
     except LakehouseError as error:
         unreadable = TableCheck(name="readable", ok=False, sentence=str(error), severity=dg.AssetCheckSeverity.ERROR)
-        return _Seen(version=-1, commit_ms=0, checked_ms=now), [evaluation_of(table, unreadable)]
+        return _Seen(version=_UNREADABLE, checked_ms=now), [evaluation_of(table, unreadable)]
     if assessed is None:
-        return _Seen(version=-1, commit_ms=0, checked_ms=0), []
+        return _Seen(version=_NOT_MADE, checked_ms=now), []
     version = assessed.facts.snapshot.version
     commit = lake.store.stat(_commit(f"{table.key}/_delta_log", version))
     tags = {_DATA_VERSION: data_version(assessed.facts)}
@@ -153,6 +169,11 @@ def _observe(table: Table, lake: Lake, before: _Seen | None) -> tuple[_Seen, lis
     results = [evaluation_of(table, result) for result in judge(table, lake, assessed)] if is_due else []
     checked_ms = now if is_due or before is None else before.checked_ms
     return _Seen(version=version, commit_ms=commit.modified_ms if commit else 0, checked_ms=checked_ms), [observation, *results]
+
+
+def _is_due_again(checked_ms: int) -> bool:
+    """Whether a check was made long enough ago to be made again; one that lies ahead is of a clock that was set back since."""
+    return not 0 <= now_ms() - checked_ms < _CHECK_AGAIN_MS
 
 
 def _commit(log: str, version: int) -> str:

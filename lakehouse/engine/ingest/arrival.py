@@ -38,18 +38,29 @@ def _arrived_batch(table: Table, facts: TableFacts | None, ledger: Ledger) -> in
             f"holds; accepted: ALTER TABLE … UNSET TBLPROPERTIES ('{TRANSACTION_RETENTION}')"
         )
     arrived = facts.snapshot.transactions.get(ingest_app_id(table.key))
+    if arrived is None and not ledger.last_taken and facts.snapshot.file_count:
+        raise Broken(
+            f"load of {table.key}: the table has rows, but its log has no transaction id of a landed batch, and no batch of it is known: "
+            f"was it renamed, or copied? Accepted: to move the folder below _lakehouse/ingest of before to {table.key}, too, and then "
+            f"lakehouse landing {table.key} --arrived N; or --arrived 0, if it holds no row of what lies in {_prefix(table)}"
+        )
     if arrived is None and ledger.last_taken:
         raise Broken(
             f"load of {table.key}: the table is there, but its log has no transaction id of a landed batch, and {newest} batch(es) were "
             f"planned: it was made anew from somewhere else. Accepted: lakehouse landing {table.key} --arrived N, if it holds the rows of "
-            "batches 1 to N (0: of none); or delete its folder, then all batches are loaded again from the landed files"
+            f"batches 1 to N (0: of none); or {table.way_anew}"
         )
     if arrived is not None and arrived > newest:
         raise Broken(
             f"load of {table.key}: batch {arrived} is in the table, but the newest manifest below _lakehouse/ingest/{table.key} is "
-            f"{newest}: what was loaded is no longer known; accepted: restore the manifests from a copy of the lake"
+            f"{newest}: what was loaded is no longer known; accepted: restore the manifests from a copy of the lake, or {table.way_anew}"
         )
     return arrived or 0
+
+
+def _prefix(table: Table) -> str:
+    assert table.source is not None
+    return table.source.prefix
 
 
 def unfinished_batch(lake: Lake, table: Table, facts: TableFacts | None, ledger: Ledger, batches: LandedBatches) -> Batch | None:

@@ -142,13 +142,12 @@ def check_shape(frame: "DataFrame", table: Table, snapshot: Snapshot | None, *, 
         differing = sorted(name for name in wanted.keys() | there.keys() if wanted.get(name) != there.get(name))
         said = ", ".join(f"{name} as {wanted.get(name, 'absent')} (the table: {there.get(name, 'absent')})" for name in differing)
         raise Refused(
-            f"write of {table.key}: its declaration gives {said}; "
-            "accepted: the columns of the table that is there, or delete its folder and materialize it again"
+            f"write of {table.key}: its declaration gives {said}; accepted: the columns of the table that is there, or {table.way_anew}"
         )
     if partition_columns(table) != snapshot.partition_columns:
         raise Refused(
             f"write of {table.key}: it is declared as partitioned by {_listed(partition_columns(table))}, the table is by "
-            f"{_listed(snapshot.partition_columns)}; accepted: the partitioning that is there, or delete its folder and materialize it anew"
+            f"{_listed(snapshot.partition_columns)}; accepted: the partitioning that is there, or {table.way_anew}"
         )
 
 

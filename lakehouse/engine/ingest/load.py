@@ -198,10 +198,6 @@ def _read_new(
     batch = replace(plan.batch, part_count=staged.part_count, record_count=staged.record_count, columns=columns)
     table = pinned_table(table, staged.inferred)
     lines = _parsed(lake, spark, table, batch, planned.ledger, facts)
-    if lines.frame is not None:
-        snapshot = None if facts is None else facts.snapshot
-        shape = table_rows(lines.frame) if lines.changes is None else changed_rows(lines.frame, table)
-        commit_rows.check_shape(shape, table, snapshot, new=missing_columns(shape, lines.added, snapshot))
     read = [(file, staged.files[file.name]) for file in plan.batch.files if file.name in staged.files]
     judged = [judge_file(file, known[file.name], found, is_overwrite=is_overwrite) for file, found in read]
     batch = settle_batch(replace(plan, batch=batch), judged, row_count=lines.row_count, is_overwrite=is_overwrite)
@@ -217,6 +213,7 @@ def _parsed(lake: Lake, spark: "SparkSession", table: Table, batch: Batch, ledge
 
     Raises:
         Broken: they are not as many as were staged.
+        Refused: the table that is there has other columns than its declaration.
     """
     assert batch.part_count is not None and batch.record_count is not None
     if not batch.part_count:
@@ -234,7 +231,10 @@ def _parsed(lake: Lake, spark: "SparkSession", table: Table, batch: Batch, ledge
             f"load of {table.key}: of the {batch.record_count} staged record(s) of batch {batch.number} Spark found {row_count} row(s) and "
             f"{bad_count} others; nothing was written: look at _lakehouse/staged/{table.key}/{batch.number}"
         )
-    frame = without_rescued(frame, added, rescued_count, None if facts is None else facts.snapshot)
+    snapshot = None if facts is None else facts.snapshot
+    frame = without_rescued(frame, added, rescued_count, snapshot)
+    shape = table_rows(frame) if changes is None else changed_rows(frame, table)
+    commit_rows.check_shape(shape, table, snapshot, new=missing_columns(shape, added, snapshot))
     return _Lines(frame=frame, added=added, row_count=row_count, bad_count=bad_count, rescued_count=rescued_count, changes=changes)
 
 

@@ -29,7 +29,7 @@ from lakehouse.core.ingest.retirement import RetirementPlan, plan_retirement
 from lakehouse.engine.clock import now_ms
 from lakehouse.engine.journal.landed_batches import LandedBatches, landed_files
 from lakehouse.engine.lake import Lake
-from lakehouse.engine.quarantine.entries import quarantine_key
+from lakehouse.engine.quarantine.entries import quarantine_key, quarantined_batch
 
 _FOLDER = "landing-archive"
 # What one archive object holds is in memory twice while it is written and compared.
@@ -59,10 +59,11 @@ def plan_landed(lake: Lake, table: Table) -> RetirementPlan:
     assert table.source is not None
     landing = table.source
     if landing.after_load == "keep":
-        return plan_retirement((), landing, {}, None, held=(), now_ms=0)
+        return plan_retirement((), landing, {}, None, held=(), refused_upto=0, now_ms=0)
     batches = LandedBatches(lake.store, table.key, prefix=landing.prefix)
     lying = {file.name: file for file in landed_files(lake.store, landing)}
-    return plan_retirement(batches.known(), landing, lying, lake.facts(table.key), held=_held(lake, table.key), now_ms=now_ms())
+    held, refused_upto = _held(lake, table.key)
+    return plan_retirement(batches.known(), landing, lying, lake.facts(table.key), held=held, refused_upto=refused_upto, now_ms=now_ms())
 
 
 def retire(lake: Lake, table: Table) -> Retired:
@@ -130,8 +131,8 @@ def _groups(batches: Sequence[Batch]) -> Iterator[Batch]:
             yield replace(batch, files=tuple(group))
 
 
-def _held(lake: Lake, table_key: str) -> frozenset[str]:
-    """The paths that stand in a table's quarantine, or once stood in a file that it still reads."""
+def _held(lake: Lake, table_key: str) -> tuple[frozenset[str], int]:
+    """The paths that stand in a table's quarantine, or once stood in a file that it still reads; the last batch that it knows."""
     facts = lake.facts(quarantine_key(table_key))
     found = set[str]()
     for file in () if facts is None else facts.snapshot.files:
@@ -140,4 +141,4 @@ def _held(lake: Lake, table_key: str) -> frozenset[str]:
             raise Broken(f"landing of {table_key}: {file.path} of its quarantine is not in its folder; nothing is deleted")
         rows = pq.read_table(BytesIO(lake.store.read(f"{quarantine_key(table_key)}/{name}")), columns=["source_file"])
         found |= set(rows.column("source_file").to_pylist())
-    return frozenset(found)
+    return frozenset(found), quarantined_batch(table_key, facts)

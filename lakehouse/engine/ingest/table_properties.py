@@ -99,7 +99,7 @@ def _statements(table: Table, facts: TableFacts) -> Iterator[str]:
     if (was := snapshot.properties.get(CHANGE_KEYS)) is not None and was != (now := declared.get(CHANGE_KEYS, was)):
         raise Refused(
             f"write of {table.key}: it is declared with the keys {now}, and its rows were merged by {was}: some would be there twice; "
-            "accepted: the keys of before, or delete its folder and materialize it again"
+            f"accepted: the keys of before, or {table.way_anew}"
         )
     changes = strategy_changes(table, facts)
     clustering = clustering_change(snapshot, policy_for(table.layer, table.compaction).data_layout)

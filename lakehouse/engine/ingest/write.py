@@ -17,11 +17,12 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import reduce
-from typing import TYPE_CHECKING, assert_never
+from typing import TYPE_CHECKING, Any, assert_never, cast
 from urllib.parse import unquote
 
 from lakehouse.core.adoption.adopted import Adopted
 from lakehouse.core.declaration.table import Append, History, Merge, Overwrite, Table
+from lakehouse.core.delta.commits import Commits, written_in
 from lakehouse.core.delta.snapshot import Snapshot
 from lakehouse.core.errors import Broken, Refused
 from lakehouse.core.ingest.increments import NothingNew, ReadAll, ReadChanges, plan_increment, type_of_increment
@@ -34,7 +35,7 @@ from lakehouse.engine.ingest.table_properties import apply_strategy, declared_pr
 from lakehouse.engine.ingest.work_size import confs_to_derive
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.spark.frames import table_at
-from lakehouse.engine.spark.session_settings import HASH_MAPS, OLD_VERSIONS_REFUSED, session_confs
+from lakehouse.engine.spark.session_settings import HASH_MAPS, OLD_VERSIONS_REFUSED, USER_METADATA, session_confs
 from lakehouse.engine.spark.sessions import causes_of, translated
 from lakehouse.engine.table_lock import hold, retry_conflicts
 
@@ -44,6 +45,8 @@ if TYPE_CHECKING:
 # Changes that were never recorded, and files that are gone. Source: Delta Lake 4.4.0, delta-error-classes.json; Spark 4.2.0
 _NOT_RECORDED = "DELTA_MISSING_CHANGE_DATA"
 _FILE_GONE = "FAILED_READ_FILE.FILE_NOT_EXIST"
+# What a commit's userMetadata tells: when the version of its first input that it consumed was committed, by the transaction's id.
+_READ_MS = "read_ms"
 _CHANGE_COLUMNS = ("_change_type", "_commit_version", "_commit_timestamp")
 
 
@@ -130,10 +133,11 @@ def next_increment(lake: Lake, table: Table, driver: TableFacts, target: TableFa
     app_id, version = consume_app_id(driver.snapshot), driver.snapshot.version
     known = {} if target is None else target.snapshot.transactions
     consumed = known.get(app_id)
-    if consumed is not None and consumed > version:
+    commits = driver.history if consumed is None else history_since(lake.store, driver.history, consumed - 1)
+    if consumed is not None and (consumed > version or _is_another(commits, consumed, _read_ms(target, app_id, consumed))):
         raise Broken(
-            f"write of {table.key}: it has consumed version {consumed} of {driver.snapshot.table}, which is at version {version}: an "
-            f"older copy was put in its place; accepted: delete the folder of {table.key} and materialize it again"
+            f"write of {table.key}: version {consumed} of {driver.snapshot.table}, which it has consumed, is not there any more, and the "
+            f"table is at version {version}: an older copy was put in its place; accepted: {table.way_anew}"
         )
     # An `Append` that never followed the input has, as far as its log tells, what it was made with.
     is_whole = (
@@ -144,11 +148,29 @@ def next_increment(lake: Lake, table: Table, driver: TableFacts, target: TableFa
     return plan_increment(
         consumed,
         version,
-        driver.history if consumed is None else history_since(lake.store, driver.history, consumed),
+        commits,
         is_anew=any(each.startswith(_consume_prefix(driver.snapshot)) for each in known),
         is_whole=is_whole,
         is_append=isinstance(table.write, Append),
     )
+
+
+def _committed_ms(history: Commits, version: int) -> int | None:
+    return next((commit.committed_ms for commit in reversed(history.commits) if commit.version == version), None)
+
+
+def _read_ms(target: TableFacts | None, app_id: str, version: int) -> int | None:
+    """When the version of an input that a table has consumed was committed, as the table's own commit says; `None` if none tells."""
+    commits = () if target is None else target.history.commits
+    told = [written_in(commit).get(_READ_MS) for commit in commits if commit.applications.get(app_id) == version]
+    found = cast("dict[str, Any]", told[-1]).get(app_id) if told and isinstance(told[-1], dict) else None
+    return found if isinstance(found, int) else None
+
+
+def _is_another(history: Commits, version: int, read_ms: int | None) -> bool:
+    """Whether the commit of a version is not the one of then; where either is unknown it is taken to be."""
+    now_ms = _committed_ms(history, version)
+    return read_ms is not None and now_ms is not None and read_ms != now_ms
 
 
 def _write_increment(
@@ -162,14 +184,12 @@ def _write_increment(
     transaction: commit_rows.Transaction,
 ) -> None:
     if isinstance(write, Append) and isinstance(increment, ReadAll) and target is not None:
-        raise Broken(
-            f"write of {table.key}: {increment.sentence}, and appending it again would double rows; "
-            "accepted: delete the table's folder and materialize it again"
-        )
+        raise Broken(f"write of {table.key}: {increment.sentence}, and appending it again would double rows; accepted: {table.way_anew}")
     frames = {key: table_at(spark, facts.snapshot) for key, facts in inputs.items()}
     frame = _transformed(table, frames | _first(spark, table, inputs, increment))
     commit_rows.check_shape(frame, table, None if target is None else target.snapshot)
-    with session_confs(spark, confs_to_derive(lake.store, table, inputs, target, increment)):
+    read = {_READ_MS: {transaction.app_id: _committed_ms(inputs[table.inputs[0].key].history, transaction.version)}}
+    with session_confs(spark, {**confs_to_derive(lake.store, table, inputs, target, increment), USER_METADATA: json.dumps(read)}):
         match write:
             case Merge():
                 _check_has(frame, table, (*write.keys, *write.order_by))

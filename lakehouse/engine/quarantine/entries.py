@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from lakehouse.core.delta.snapshot import Snapshot
 from lakehouse.core.ingest.batches import Batch
+from lakehouse.engine.delta_log import TableFacts
 from lakehouse.engine.ingest import commit_rows
 from lakehouse.engine.ingest.parse_lines import quarantined_lines
 from lakehouse.engine.lake import Lake
@@ -34,7 +35,12 @@ def quarantine_arrived(lake: Lake, table_key: str, batch: Batch) -> bool:
     facts = lake.facts(quarantine_key(table_key))
     known = {} if facts is None else facts.snapshot.transactions
     isolated = known.get(_isolation(table_key, batch).app_id, 0)
-    return known.get(_app_id(table_key), 0) >= batch.number and isolated >= len(batch.isolated)
+    return quarantined_batch(table_key, facts) >= batch.number and isolated >= len(batch.isolated)
+
+
+def quarantined_batch(table_key: str, facts: TableFacts | None) -> int:
+    """The last batch that the log of a table's quarantine tells of, 0 where it tells none."""
+    return 0 if facts is None else facts.snapshot.transactions.get(_app_id(table_key), 0)
 
 
 def quarantine(lake: Lake, spark: "SparkSession", table_key: str, batch: Batch, lines: "DataFrame | None") -> None:
@@ -47,7 +53,7 @@ def quarantine(lake: Lake, spark: "SparkSession", table_key: str, batch: Batch, 
     if lines is None and not batch.quarantined:
         return
     facts = lake.facts(quarantine_key(table_key))
-    has_some = facts is not None and facts.snapshot.transactions.get(_app_id(table_key), 0) >= batch.number
+    has_some = quarantined_batch(table_key, facts) >= batch.number
     later = {name for names in batch.isolated for name in names} if has_some else set[str]()  # `quarantine_isolated` puts them there
     aside = [
         (_text(f"{batch.prefix}{each.name}"), None, each.why, None, None, None) for each in batch.quarantined if each.name not in later

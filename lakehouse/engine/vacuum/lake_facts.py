@@ -125,7 +125,8 @@ class LakeFacts:
         new = sorted(self.lake.elsewhere.keys() & self.there - self._remembered)
         self._remembered.update(new)
         with ThreadPoolExecutor(max_workers=ASKED_AT_ONCE) as pool:
-            [*pool.map(lambda key: self.lake.store.put_if_absent(self._found_name(key), self.lake.elsewhere[key].encode()), new)]
+            for _ in pool.map(lambda key: self.lake.store.put_if_absent(self._found_name(key), self.lake.elsewhere[key].encode()), new):
+                pass
 
     @cached_property
     def _reports(self) -> tuple[list[ReportRows], str]:

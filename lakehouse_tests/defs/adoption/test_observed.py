@@ -3,18 +3,24 @@
 import json
 import shutil
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import dagster as dg
 import pytest
 
+from lakehouse.core.adoption.adopted import Adopted
 from lakehouse.core.adoption.adopted_file import adopted_lines, adopted_table
 from lakehouse.core.declaration.table import Table
+from lakehouse.core.delta.table_facts import TableFacts
+from lakehouse.core.errors import Transient
 from lakehouse.definitions import define
+from lakehouse.defs.adoption import observed
 from lakehouse.defs.adoption.observed import observation_sensor, observed_asset
 from lakehouse.defs.compaction import compaction_asset, compaction_sensor
 from lakehouse.defs.dagster_records import newest_facts
 from lakehouse.defs.keys import compaction_key, table_key, vacuum_key
+from lakehouse.engine.clock import now_ms
 from lakehouse.engine.lake import Lake, open_lake
 from lakehouse.engine.store import DiskStore
 from lakehouse_tests.defs.example import example_settings, tick_of
@@ -59,6 +65,28 @@ class Ticks:
         return [event.metadata["lakehouse/version"].value for event in self.tick() if isinstance(event, dg.AssetObservation)]
 
 
+def of_asset(table: Table, *asset_key: str) -> Table:
+    """The same table, written by an asset of the same project, which may not have done so yet."""
+    assert isinstance(table.write, Adopted)
+    return replace(table, write=replace(table.write, asset_key=asset_key))
+
+
+class SlowLogs:
+    """Logs of which each takes all the time that a tick has; those of `away` do not answer."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *away: str) -> None:
+        self.read, self._ahead_ms, self._away, self._facts = list[str](), 0, away, Lake.facts
+        monkeypatch.setattr(observed, "now_ms", lambda: now_ms() + self._ahead_ms)
+        monkeypatch.setattr(Lake, "facts", lambda lake, key: self._answer(lake, key))
+
+    def _answer(self, lake: Lake, key: str) -> TableFacts | None:
+        self.read.append(key)
+        self._ahead_ms += 21_000
+        if key in self._away:
+            raise Transient(f"{key} does not answer")
+        return self._facts(lake, key)
+
+
 def test_a_log_is_read_when_it_changed_and_else_two_files_are_asked_for(
     lake: Lake, table: Table, orders: LogBuilder, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -92,8 +120,9 @@ def test_a_table_that_was_made_anew_is_read_again_though_its_versions_went_back(
     assert ticks.observed() == [0]
 
 
-def test_a_log_that_cannot_be_read_fails_its_check_and_is_read_again_an_hour_later(
-    lake: Lake, table: Table, orders: LogBuilder, instance: dg.DagsterInstance
+@pytest.mark.parametrize("moved_ms", [-3_600_000, 3_600_000])
+def test_a_log_that_cannot_be_read_fails_its_check_and_is_read_again_an_hour_later_or_when_the_clock_is_set_back(
+    lake: Lake, table: Table, orders: LogBuilder, instance: dg.DagsterInstance, moved_ms: int
 ) -> None:
     ticks = Ticks(lake, [table], instance)
     orders.lose(1).append([("more", 10, 1)])
@@ -101,9 +130,52 @@ def test_a_log_that_cannot_be_read_fails_its_check_and_is_read_again_an_hour_lat
     assert isinstance(result, dg.AssetCheckEvaluation) and (result.check_name, result.passed) == ("readable", False)
     assert ticks.tick() == []
     seen = json.loads(ticks.cursor or "")
-    seen["silver/orders"]["checked_ms"] -= 3_600_000
+    seen["silver/orders"]["checked_ms"] += moved_ms
     ticks.cursor = json.dumps(seen)
     assert len(ticks.tick()) == 1
+
+
+@pytest.mark.parametrize("away", [(), ("silver/t0",)])
+def test_each_table_has_its_turn_where_a_tick_has_not_the_time_for_all(
+    tmp_path: Path, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch, away: Sequence[str]
+) -> None:
+    logs = [LogBuilder(DiskStore(tmp_path / "w"), f"t{number}").create() for number in range(3)]
+    tables = [adopted_table(f"silver/t{number}", str(tmp_path / f"w/t{number}")) for number in range(3)]
+    ticks = Ticks(open_lake(example_settings(tmp_path / "home"), tables=tables), tables, instance)
+    slow = SlowLogs(monkeypatch, *away)
+    for number in range(6):
+        ticks.tick()
+        for log in logs:
+            log.append([(f"f{number}", 10, 1)])
+    assert slow.read == [table.key for table in tables] * 2
+
+
+def test_tables_that_are_not_made_yet_take_no_time_from_the_others_and_are_seen_when_they_are_made(
+    tmp_path: Path, table: Table, orders: LogBuilder, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    awaited = [of_asset(adopted_table(f"silver/t{number}", str(tmp_path / f"w/t{number}")), f"t{number}") for number in range(2)]
+    tables = [*awaited, table]
+    ticks = Ticks(open_lake(example_settings(tmp_path / "home"), tables=tables), tables, instance)
+    slow = SlowLogs(monkeypatch)
+    assert [ticks.observed() for _ in tables] == [[], [], [1]]
+    assert ticks.tick() == [] and slow.read == [each.key for each in tables]
+    LogBuilder(DiskStore(tmp_path / "w"), "t1").create()
+    made = ticks.tick()
+    assert {event.asset_key for event in made} == {table_key(awaited[1])} and len(made) > 1
+    assert ticks.tick() == []
+
+
+def test_a_clock_that_is_set_back_puts_off_no_check(
+    lake: Lake, table: Table, orders: LogBuilder, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ticks = Ticks(lake, [table], instance)
+    with monkeypatch.context() as patch:
+        patch.setattr(observed, "now_ms", lambda: now_ms() + 7_200_000)
+        ticks.tick()
+    orders.append([("more", 10, 1)])
+    assert any(isinstance(event, dg.AssetCheckEvaluation) for event in ticks.tick())
+    orders.append([("again", 10, 1)])
+    assert [type(event) for event in ticks.tick()] == [dg.AssetObservation]
 
 
 def test_one_that_cannot_be_read_does_not_hide_the_others_and_a_broken_cursor_forgets(
@@ -128,13 +200,7 @@ def test_the_sensor_asks_for_its_compaction_from_what_was_observed(
 def test_what_its_writer_records_of_it_does_not_hide_what_we_know(
     lake: Lake, tmp_path: Path, orders: LogBuilder, instance: dg.DagsterInstance
 ) -> None:
-    from dataclasses import replace
-
-    from lakehouse.core.adoption.adopted import Adopted
-
-    table = adopted_table("silver/orders", str(tmp_path / "w/orders"), writers="none")
-    assert isinstance(table.write, Adopted)
-    table = replace(table, write=replace(table.write, asset_key=("sales", "orders")))
+    table = of_asset(adopted_table("silver/orders", str(tmp_path / "w/orders"), writers="none"), "sales", "orders")
     ticks = Ticks(lake, [table], instance)
     ticks.tick()
     instance.report_runless_asset_event(dg.AssetMaterialization(["sales", "orders"], metadata={"rows": 16}))

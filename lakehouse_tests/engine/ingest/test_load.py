@@ -427,6 +427,41 @@ def test_a_table_that_does_not_tell_its_batches_is_loaded_only_after_a_person_ha
         write_table(lake, spark, events)
 
 
+def test_a_table_that_was_renamed_is_loaded_only_after_a_person_has_told_its_batches(lake: Lake, spark: "SparkSession") -> None:
+    land(lake, "a.json", [event(1, 5, "new")])
+    write_table(lake, spark, events)
+    renamed = replace(events, key="bronze/renamed")
+    for folder in (".", "_lakehouse/ingest"):
+        root = Path(lake.settings.root, folder)
+        (root / events.key).rename(root / renamed.key)
+        if folder == ".":
+            with pytest.raises(Broken, match=r"has rows, but .* was it renamed, or copied\? Accepted: .* --arrived N; or --arrived 0"):
+                write_table(lake, spark, renamed)
+    with pytest.raises(Broken, match=r"no transaction id of a landed batch, and 1 batch\(es\) were planned.*--arrived N"):
+        write_table(lake, spark, renamed)
+    record_arrived(lake, spark, renamed, 1)
+    land(lake, "b.json", [event(2, 5, "new")])
+    write_table(lake, spark, renamed)
+    assert rows_of(spark, lake, renamed.key, "id") == [(1,), (2,)]
+
+
+def test_a_batch_that_is_done_again_by_a_declaration_with_fewer_columns_is_refused(
+    lake: Lake, spark: "SparkSession", monkeypatch: pytest.MonkeyPatch
+) -> None:
+    land(lake, "a.json", [event(1, 5, "new")])
+    write_table(lake, spark, events)
+    land(lake, "b.json", [event(2, 5, "new")])
+    _kill_at(monkeypatch, 1, "before")
+    with pytest.raises(Killed):
+        write_table(lake, spark, events)
+    monkeypatch.undo()
+    fewer = replace(events, source=replace(_landing(events), schema="id BIGINT, at TIMESTAMP"))
+    with pytest.raises(Refused, match=r"its declaration gives state as absent \(the table: string\)"):
+        write_table(lake, spark, fewer)
+    write_table(lake, spark, events)
+    assert rows_of(spark, lake, events.key, "id", "state") == [(1, "new"), (2, "new")]
+
+
 def test_a_write_that_leaves_no_trace_of_its_batch_or_has_other_rows_is_not_repeated(
     lake: Lake, spark: "SparkSession", monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -56,8 +56,8 @@ def land(lake: Lake, name: str, data: bytes) -> LandedFile:
     return LandedFile(name=name, size_bytes=len(data), modified_ms=stored.modified_ms, digest=blake2b(data, digest_size=16).hexdigest())
 
 
-def plan_batch(lake: Lake, number: int, files: Sequence[LandedFile]) -> None:
-    LandedBatches(lake.store, KEY, prefix=PREFIX).plan(Batch(number=number, files=tuple(files), prefix=PREFIX))
+def plan_batch(lake: Lake, number: int, files: Sequence[LandedFile], *, record_count: int | None = None) -> None:
+    LandedBatches(lake.store, KEY, prefix=PREFIX).plan(Batch(number=number, files=tuple(files), prefix=PREFIX, record_count=record_count))
 
 
 def lying(lake: Lake) -> list[str]:
@@ -95,6 +95,29 @@ def test_files_are_deleted_and_a_plan_alone_deletes_none(lake: Lake, log: LogBui
     assert lying(lake) == ["a.json", "b.json", "c.json"]
     retire(lake, DELETED)
     assert (lying(lake), lake.store.list("landing-archive")) == ([], [])
+
+
+def test_files_whose_rows_a_restore_or_an_overwrite_may_have_taken_stay(
+    lake: Lake, log: LogBuilder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log.overwrite([("of somebody", 1, 1)]).append([("z", 1, 1)], transaction=(ingest_app_id(KEY), 4))
+    plan_batch(lake, 4, [land(lake, "d.json", b"d")])
+    later(monkeypatch, days=9)
+    assert retire(lake, DELETED).plan.kept == {"somebody restored or replaced the table since: their rows may be gone": 3}
+    assert lying(lake) == ["a.json", "b.json", "c.json"]
+
+
+@pytest.mark.parametrize(("known_batch", "left"), [(0, ["d.json"]), (3, ["d.json"]), (4, [])])
+def test_files_with_lines_that_were_refused_stay_where_no_quarantine_has_them(
+    lake: Lake, log: LogBuilder, monkeypatch: pytest.MonkeyPatch, known_batch: int, left: list[str]
+) -> None:
+    log.append([("z", 1, 1)], transaction=(ingest_app_id(KEY), 4), metrics={"numOutputRows": "1"})
+    plan_batch(lake, 4, [land(lake, "d.json", b"d")], record_count=2)
+    if known_batch:
+        LogBuilder(lake.store, f"quarantine/{KEY}").create().append([], transaction=(f"lakehouse/quarantine/{KEY}", known_batch))
+    later(monkeypatch, days=9)
+    kept = retire(lake, DELETED).plan.kept
+    assert (lying(lake), kept) == (left, dict.fromkeys(["lines of them were refused, and no quarantine has them"] * len(left), 1))
 
 
 def test_by_default_every_file_stays(lake: Lake, log: LogBuilder, monkeypatch: pytest.MonkeyPatch) -> None:

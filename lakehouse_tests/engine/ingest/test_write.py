@@ -1,6 +1,8 @@
 """Derived tables follow their inputs: nothing twice, nothing lost, and nothing at all where nothing is new."""
 
+import shutil
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -154,7 +156,7 @@ def test_somebodys_restore_of_an_input_gives_no_row_twice(lake: Lake, spark: "Sp
     spark.sql(f"DELETE FROM delta.`{uri}` WHERE id < 3")
     _run(lake, spark, (states, copies))
     spark.sql(f"RESTORE TABLE delta.`{uri}` TO VERSION AS OF 0")
-    told = r"version 3 of bronze/events is a RESTORE of somebody else, .* appending it again would double rows; accepted: delete"
+    told = "version 3 of bronze/events is a RESTORE of somebody else, .* would double rows; accepted: to move its folder away"
     with pytest.raises(Broken, match=told):
         write_table(lake, spark, copies)
     assert rows_of(spark, lake, copies.key, "id", "state") == [(1, "left"), (1, "planned"), (2, "planned"), (3, "planned")]
@@ -174,7 +176,9 @@ def test_an_input_that_was_made_anew_at_a_higher_version_is_read_whole(lake: Lak
     outcome = write_table(lake, spark, states)
     assert (outcome.reason, outcome.rows_written) == (Reason.INPUT_MADE_ANEW, 3)
     assert rows_of(spark, lake, states.key, "id", "state") == [(0, "planned"), (1, "anew"), (2, "anew"), (3, "anew")]
-    with pytest.raises(Broken, match=r"bronze/events was made anew .*appending it again would double rows; accepted: delete"):
+    with pytest.raises(
+        Broken, match=r"bronze/events was made anew .*appending it again would double rows; accepted: to move its folder away"
+    ):
         write_table(lake, spark, copies)
     assert write_table(lake, spark, plain).reason is Reason.INPUT_MADE_ANEW
     assert rows_of(spark, lake, plain.key, "id") == [(1,), (2,), (3,)]
@@ -182,6 +186,27 @@ def test_an_input_that_was_made_anew_at_a_higher_version_is_read_whole(lake: Lak
     land(lake, "4.json", [event(1, 6, "left")])
     write_table(lake, spark, events)
     assert (write_table(lake, spark, states).reason, version_of(lake, states.key)) == (Reason.INPUTS_CHANGED, 2)
+
+
+def test_an_older_copy_of_an_input_is_seen_also_after_it_was_written_to(lake: Lake, spark: "SparkSession") -> None:
+    """By then its version is the one that was consumed, or a later one."""
+    uri = lake.settings.table_uri(events.key)
+    for number in (1, 2):
+        land(lake, f"{number}.json", [event(number, 5, "planned")])
+        write_table(lake, spark, events)
+        if number == 1:
+            shutil.copytree(uri, f"{uri}_copy")
+    _run(lake, spark, (states, copies))
+    shutil.rmtree(uri)
+    Path(f"{uri}_copy").rename(uri)
+    for number in (3, 4):
+        land(lake, f"{number}.json", [event(number, 5, "planned")])
+        write_table(lake, spark, events)
+        for follower, way in ((states, "to delete its folder"), (copies, "to move its folder away")):
+            told = rf"version 1 of bronze/events, which it has consumed, .* an older copy was put in its place; accepted: {way}"
+            with pytest.raises(Broken, match=told):
+                write_table(lake, spark, follower)
+    assert rows_of(spark, lake, copies.key, "id") == [(1,), (2,)]
 
 
 def test_what_is_written_while_a_run_reads_is_left_to_the_next_run(lake: Lake, spark: "SparkSession") -> None:
