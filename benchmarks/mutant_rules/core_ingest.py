@@ -5,7 +5,7 @@ from benchmarks.mutant_rules.rule import Rule
 RULES = (
     Rule(
         "lakehouse/core/ingest/records.py",
-        "line if landing.changes else with_texts(row, text, fields).encode()",
+        "with_texts(row, text, landing, fields).encode()",
         "line",
         ("core/ingest/test_records.py::test_a_text_column_gets_what_was_sent_and_not_what_a_double_makes_of_it",),
     ),
@@ -113,8 +113,8 @@ RULES = (
     ),
     Rule(
         "lakehouse/core/ingest/undeclared.py",
-        "    if not _has_others(row, fields):",
-        "    if True:",
+        "    if not _has_others(row, fields):\n        return None\n    for step in steps:",
+        "    if True:\n        return None\n    for step in steps:",
         ("core/ingest/test_undeclared.py::test_declared_and_undeclared_fields_are_all_fields",),
         promise="a field that no schema names is kept with the value that was sent",
     ),

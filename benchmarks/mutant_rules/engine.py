@@ -4,6 +4,19 @@ from benchmarks.mutant_rules.rule import Rule
 
 RULES = (
     Rule(
+        "lakehouse/engine/table_lock.py",
+        "            _check_it_can_be_ended(lake.settings, asked=owner)\n",
+        "",
+        ("engine/test_races.py::test_a_driver_in_this_process_is_refused_while_the_server_may_still_write_for_a_dead_client",),
+        "no driver in a process writes a table that the home's server may still write for a dead client",
+    ),
+    Rule(
+        "lakehouse/engine/journal/journal.py",
+        " and record.session_id == session_id:",
+        ":",
+        ("engine/journal/test_journal.py::test_a_session_that_ends_leaves_the_record_of_another_that_took_the_table_meanwhile",),
+    ),
+    Rule(
         "lakehouse/engine/adoption/adopt.py",
         "    if own is None and wanted is not None and lake.holds_files(wanted):",
         "    if False:",
@@ -119,7 +132,7 @@ RULES = (
     ),
     Rule(
         "lakehouse/engine/table_lock.py",
-        "        journal.record_session(table_key, session_id(spark), owner)\n",
+        "        journal.record_session(table_key, mine, owner)\n",
         "",
         ("engine/test_races.py::test_the_session_is_on_record_for_as_long_as_the_table_is_held",),
     ),

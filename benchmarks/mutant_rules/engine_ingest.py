@@ -4,6 +4,12 @@ from benchmarks.mutant_rules.rule import Rule
 
 RULES = (
     Rule(
+        "lakehouse/engine/ingest/staging.py",
+        ' and batch.shape in ("", _shape(landing)):',
+        ":",
+        ("engine/ingest/test_staging.py::test_records_are_staged_anew_where_the_declaration_would_stage_them_otherwise",),
+    ),
+    Rule(
         "lakehouse/engine/ingest/arrival.py",
         "    if arrived is None and not ledger.last_taken and facts.snapshot.file_count:",
         "    if False:",
@@ -158,8 +164,8 @@ RULES = (
     ),
     Rule(
         "lakehouse/engine/ingest/write.py",
-        "driver.history if consumed is None else history_since(lake.store, driver.history, consumed),",
-        "driver.history,",
+        "driver.history if consumed is None else history_since(lake.store, driver.history, consumed - 1)",
+        "driver.history",
         ("engine/delta_log/test_far_behind.py::test_who_is_far_behind_reads_the_changes_since_and_not_all",),
     ),
     Rule(
@@ -170,8 +176,8 @@ RULES = (
     ),
     Rule(
         "lakehouse/engine/ingest/write.py",
-        "    if consumed is not None and consumed > version:",
-        "    if consumed is not None and consumed > version + 1:",
+        "(consumed > version or _is_another(",
+        "(consumed > version + 1 or _is_another(",
         ("engine/delta_log/test_far_behind.py::test_an_input_that_is_older_than_what_was_read_of_it_is_broken",),
     ),
     Rule(

@@ -4,6 +4,13 @@ from benchmarks.mutant_rules.rule import Rule
 
 RULES = (
     Rule(
+        "lakehouse/engine/quarantine/review.py",
+        "_parsed(spark, table, _without_older(lines), ledger, added)",
+        "_parsed(spark, table, lines, ledger, added)",
+        ("engine/quarantine/test_review.py::test_a_retry_killed_around_its_commit_leaves_each_line_in_one_place_after_the_next",),
+        "a line that an older program put into quarantine, too, is loaded once",
+    ),
+    Rule(
         "lakehouse/engine/changes/debezium.py",
         "            why = why.when(is_misread(replace(self, root=_AS_TEXTS).value(name), self.value(name), kind), UNFIT)",
         "            pass",

@@ -1,8 +1,9 @@
 """One maintainer per table.
 
-0. The lake is this driver's own (`owner.py`), which a process asks once.
+0. The lake is this driver's own (`lake_owner.py`), which a process asks once.
 1. A lock on this machine is taken; the kernel frees it when a process dies, however that happens.
 2. Whoever held it before and died may have left a statement running on the server: its session is interrupted, and waited for.
+   A driver in this process cannot do that; it is refused for as long as the server runs.
 3. Our own session is recorded, for our successor.
 4. The work is done; a lost race for a commit is tried again.
 5. The record goes. After a failure our own session is interrupted first; where that is not possible, the record stays.
@@ -16,14 +17,18 @@ import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
+from uuid import UUID
 
-from lakehouse.core.errors import Transient
+from lakehouse.core.errors import Refused, Transient
+from lakehouse.core.settings import Settings
 from lakehouse.engine.clock import pause_about
 from lakehouse.engine.journal.journal import Journal
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.lake_owner import claim
+from lakehouse.engine.spark.client_import import over_connect
 from lakehouse.engine.spark.sessions import adopt, interrupt_session, is_conflict, is_lost, session_id
 from lakehouse.runtime.processes import hold_lock
+from lakehouse.runtime.server_state import status
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -39,7 +44,7 @@ def hold(lake: Lake, spark: "SparkSession", table_key: str, *, owner: str, wait_
     """The table is ours inside the `with`; `owner` says for what.
 
     Raises:
-        Refused: the lake belongs to another driver.
+        Refused: the lake belongs to another driver, or a statement of a dead process may go on where this driver cannot end it.
         Transient: another process holds it longer than `wait_seconds`, or the session of a dead one cannot be ended now.
     """
     claim(lake, asked=owner)
@@ -47,16 +52,18 @@ def hold(lake: Lake, spark: "SparkSession", table_key: str, *, owner: str, wait_
         adopt(spark)
         journal = Journal(lake.store)
         before = journal.session(table_key)
-        if before is not None:
+        if before is not None and _is_on_a_server(before.session_id):
+            _check_it_can_be_ended(lake.settings, asked=owner)
             interrupt_session(lake.settings, before.session_id)
-        journal.record_session(table_key, session_id(spark), owner)
+        mine = session_id(spark)
+        journal.record_session(table_key, mine, owner)
         try:
             yield
         except BaseException as error:
             if not is_lost(error) and _interrupted(spark):
-                journal.forget_session(table_key)
+                journal.forget_session(table_key, mine)
             raise
-        journal.forget_session(table_key)
+        journal.forget_session(table_key, mine)
 
 
 def retry_conflicts(work: Callable[[], T]) -> T:
@@ -88,6 +95,26 @@ def _locked(path: Path, table_key: str, owner: str, wait_seconds: float) -> Iter
         file.write(f"process {os.getpid()} ({owner})")
         file.flush()
         yield
+
+
+def _is_on_a_server(session_id: str) -> bool:
+    """Whether a Connect server may have this session: it knows its own by UUIDs. Any other is of a driver that died with its process."""
+    try:
+        UUID(session_id)
+    except ValueError:
+        return False
+    return True
+
+
+def _check_it_can_be_ended(settings: Settings, *, asked: str) -> None:
+    """Refuses a driver in this process while the home's server, which it cannot interrupt, may go on for a client that died."""
+    pid = None if over_connect(settings) else status(settings).pid
+    if pid is not None:
+        raise Refused(
+            f"{asked}: a statement of a process that died may still write this table in this home's Spark Connect server (process {pid}), "
+            f"and LAKEHOUSE_SPARK={settings.spark} cannot end it; use that server (LAKEHOUSE_SPARK=server), or stop it first "
+            "(lakehouse server stop, or Ctrl-C where lakehouse up runs)"
+        )
 
 
 def _interrupted(spark: "SparkSession") -> bool:

@@ -4,16 +4,20 @@ import os
 from collections.abc import Callable
 from io import BytesIO
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, cast
 
 import pyarrow.parquet
 import pytest
 
-from lakehouse.core.errors import Transient
+from lakehouse.core.errors import Refused, Transient
 from lakehouse.engine.journal.journal import Journal
-from lakehouse.engine.lake import Lake
+from lakehouse.engine.lake import Lake, open_lake
 from lakehouse.engine.spark.sessions import session_id
 from lakehouse.engine.table_lock import hold
+from lakehouse.runtime.processes import identify
+from lakehouse.runtime.server_state import folder, remember
+from lakehouse_tests.conftest import own_settings
 from lakehouse_tests.engine.example import rows_of
 
 if TYPE_CHECKING:
@@ -21,6 +25,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
+CONNECT_SESSION = "0d5b6f2e-52a5-4d0e-9a52-6ab3a1b0c001"
 APPEND = "import sys; from lakehouse_tests.engine.clients import append_rows; append_rows('bronze/race', sys.argv[1], int(sys.argv[2]))"
 
 
@@ -76,4 +81,39 @@ def test_the_session_is_on_record_for_as_long_as_the_table_is_held(lake: Lake, s
     assert journal.session("bronze/t") is None
     with pytest.raises(ZeroDivisionError), hold(lake, spark, "bronze/t", owner="write of bronze/t"):
         raise ZeroDivisionError
+    assert journal.session("bronze/t") is None
+
+
+def test_who_gives_a_table_back_leaves_the_record_of_another_that_took_it_meanwhile(lake: Lake, spark: "SparkSession") -> None:
+    """So it is after a person gave the lake to another driver: that one has locks of its own."""
+    journal = Journal(lake.store)
+    with hold(lake, spark, "bronze/t", owner="write of bronze/t"):
+        journal.record_session("bronze/t", CONNECT_SESSION, "another")
+    assert (record := journal.session("bronze/t")) is not None and record.owner == "another"
+
+
+def test_a_driver_in_this_process_is_refused_while_the_server_may_still_write_for_a_dead_client(tmp_path: Path) -> None:
+    lake = open_lake(own_settings(tmp_path, LAKEHOUSE_SPARK="local[2]"))
+    journal, me, no_session = Journal(lake.store), identify(os.getpid()), cast("SparkSession", None)
+    journal.record_session("bronze/t", CONNECT_SESSION, "dead")
+    folder(lake.settings).mkdir()
+    assert me is not None
+    remember(lake.settings, me, supervisor=None)  # its port does not answer: a server that is busy may not, either
+    way_out = rf"^write of bronze/t: .*process {me.pid}.*LAKEHOUSE_SPARK=local\[2\] cannot .*LAKEHOUSE_SPARK=server.*lakehouse server stop"
+    with pytest.raises(Refused, match=way_out), hold(lake, no_session, "bronze/t", owner="write of bronze/t"):
+        pass
+    assert (record := journal.session("bronze/t")) is not None and record.owner == "dead"
+
+
+@pytest.mark.parametrize("has_server", [True, False])
+def test_the_record_of_a_driver_that_is_gone_holds_nobody_up(
+    lake: Lake, spark: "SparkSession", tmp_path: Path, *, has_server: bool
+) -> None:
+    """A driver in a process ended with it, whoever comes next; a server that was stopped ended its sessions."""
+    if not has_server:
+        lake = open_lake(own_settings(tmp_path / "home", LAKEHOUSE_SPARK="local[2]"))
+    journal = Journal(lake.store)
+    journal.record_session("bronze/t", "local-1700000000000" if has_server else CONNECT_SESSION, "dead")
+    with hold(lake, spark, "bronze/t", owner="write of bronze/t"):
+        assert (record := journal.session("bronze/t")) is not None and record.owner == "write of bronze/t"
     assert journal.session("bronze/t") is None

@@ -56,8 +56,8 @@ class SetAside:
 class Batch:
     """The files that one write takes, under one number.
 
-    They lie below `prefix`. Their records are staged in `part_count` files, and are `record_count` in all; `None` is unknown.
-    `columns` come with it. `isolated` are names of files that were taken out of it again, one tuple each time (`core.ingest.isolation`).
+    They lie below `prefix`. Their records are staged in `part_count` files, and are `record_count` in all, by the declaration that `shape`
+    tells; `None` and empty are unknown. `columns` come with it. `isolated` are files that were taken out again, one tuple each time.
     """
 
     number: int
@@ -68,6 +68,7 @@ class Batch:
     record_count: int | None = None
     columns: tuple[AddedColumn, ...] = ()
     isolated: tuple[tuple[str, ...], ...] = ()
+    shape: str = ""
 
     @property
     def quarantined(self) -> tuple[SetAside, ...]:

@@ -14,7 +14,7 @@ import gzip
 import json
 import re
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from io import BytesIO
 from itertools import chain
 from typing import Any, NamedTuple, cast
@@ -22,7 +22,7 @@ from typing import Any, NamedTuple, cast
 from lakehouse.core.changes.sources import Dms
 from lakehouse.core.declaration.column_names import field_names, field_types
 from lakehouse.core.declaration.landing import Landing
-from lakehouse.core.ingest.csv_fields import csv_fields, csv_names, csv_record, csv_value
+from lakehouse.core.ingest.csv_fields import csv_fields, csv_names, csv_record, csv_value, is_header
 from lakehouse.core.ingest.undeclared import others_in_header, others_in_object, others_in_row, with_texts
 
 MIB = 1024 * 1024
@@ -174,7 +174,7 @@ def _csv_records(chunks: Iterator[bytes], landing: Landing) -> Iterator[Record]:
     if header is None:
         raise Unreadable(f"it has no header; the header {wanted} is wanted")
     names = csv_names(header.content, landing)
-    others = None if header.problem else _others(names, columns, landing)
+    others = None if header.problem else others_in_header(names, columns, are_refused=landing.new_columns == "refuse")
     if others is None:
         raise Unreadable(f"its header is {_shown(header.content)!r} and not {wanted}")
     return _without_others(records, len(names), others, landing) if others else records
@@ -188,9 +188,9 @@ def _dms_records(chunks: Iterator[bytes], landing: Landing) -> Iterator[Record]:
     if first is None:
         return
     names, wanted = csv_names(first.content, landing), [*field_names(landing.schema)]
-    has_header = not first.problem and _is_header(names, wanted)
+    has_header = not first.problem and is_header(names, wanted)
     columns = wanted if wanted[0] in names else wanted[1:]
-    others = _others(names, columns, landing) if has_header else {}
+    others = others_in_header(names, columns, are_refused=landing.new_columns == "refuse") if has_header else {}
     if others is None:
         raise Unreadable(f"its header is {_shown(first.content)!r} and not {landing.delimiter.join(wanted)}")
     if not has_header and not first.problem and len(names) not in (len(wanted), len(wanted) - 1):
@@ -206,18 +206,6 @@ def _dms_records(chunks: Iterator[bytes], landing: Landing) -> Iterator[Record]:
         yield record._replace(content=landing.delimiter.encode() + record.content) if lacks_operation else record
 
 
-def _is_header(names: Sequence[str], wanted: Sequence[str]) -> bool:
-    """Whether a file's first record names columns, perhaps in another order or case, and is no row."""
-    found, columns = ([name.lower() for name in each] for each in (names, wanted))
-    return found[:1] == columns[:1] or {*columns[1:]} <= {*found}
-
-
-def _others(names: Sequence[str], columns: Sequence[str], landing: Landing) -> dict[int, str] | None:
-    """The places of a header's undeclared names; `None` where it is none of this landing."""
-    others = others_in_header(names, columns)
-    return None if others and landing.new_columns == "refuse" else others
-
-
 def _without_others(records: Iterator[Record], count: int, others: Mapping[int, str], landing: Landing) -> Iterator[Record]:
     """The records of a file whose header has `count` names, with the declared fields alone in their bytes."""
     for record in records:
@@ -230,7 +218,7 @@ def _without_others(records: Iterator[Record], count: int, others: Mapping[int, 
             continue
         kept = landing.delimiter.encode().join(field for place, field in enumerate(fields) if place not in others)
         values = {name: csv_value(fields[place], landing) for place, name in others.items()}
-        yield record._replace(content=kept, undeclared=others_in_row(values, frozenset()))
+        yield record._replace(content=kept, undeclared=others_in_row(values, {}))
 
 
 def _csv_record_bytes(chunks: Iterator[bytes], landing: Landing) -> Iterator[Record]:
@@ -275,7 +263,8 @@ def _record(number: int, line: bytes, landing: Landing, fields: Mapping[str, str
 
 def _json_record(number: int, line: bytes, landing: Landing, fields: Mapping[str, str]) -> Record:
     try:
-        found = _JSON.decode(text := line.decode())
+        text = line.decode()
+        found, is_strict = _decoded(text)
     except ValueError:
         return Record(number, line)
     if _ESCAPED_SURROGATE.search(line) and _is_halved(found):
@@ -283,8 +272,18 @@ def _json_record(number: int, line: bytes, landing: Landing, fields: Mapping[str
     if not isinstance(found, dict):
         return Record(number, line)
     row = cast("dict[str, Any]", found)
-    content = line if landing.changes else with_texts(row, text, fields).encode()
-    return Record(number, content, None, True, others_in_object(row, text, landing, fields))
+    others = others_in_object(row, text, landing, fields)
+    if others is not None and not is_strict and not _decoded(others)[1]:
+        return Record(number, line)
+    return Record(number, with_texts(row, text, landing, fields).encode(), None, is_strict, others)
+
+
+def _decoded(text: str) -> tuple[object, bool]:
+    """A JSON value, and whether it is one without NaN and the infinities, which many programs write."""
+    try:
+        return _JSON.decode(text), True
+    except ValueError:
+        return json.loads(text), False
 
 
 def _is_halved(found: object) -> bool:

@@ -9,7 +9,7 @@ A field that is null counts as absent, as in a column that is declared. What is 
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import isfinite
 from typing import Any, cast
@@ -51,14 +51,11 @@ def others_in_object(found: Mapping[str, Any], text: str, landing: Landing, fiel
     Of a declared STRUCT it is the members that the declaration does not name, under the name of the field; where they are refused, by path.
     """
     row: Mapping[str, Any] | None = found
-    steps = list[str]()
-    if isinstance(landing.changes, Debezium):
-        is_wrapped = _object_in(found, "payload") is not None and not (landing.changes.unwrapped and "payload" in fields)
-        steps = [*(["payload"] if is_wrapped else []), *([] if landing.changes.unwrapped else ["after"])]
-        for step in steps:
-            row = _object_in(row, step)
-            if row is None:
-                return None
+    steps = [*_envelope(found, landing, fields), *(["after"] if _has_before(landing) else [])]
+    for step in steps:
+        row = _object_in(row, step)
+        if row is None:
+            return None
     row = {name: value for name, value in row.items() if not _is_of_the_event(name, landing)}
     if not _has_others(row, fields):
         return None
@@ -85,35 +82,68 @@ def _others(row: Mapping[str, Any], text: str, fields: Mapping[str, str], *, by_
             yield from ((f"{name}.{member}", each) for member, each in found) if by_path else ((name, _joined(found) or ""),)
 
 
-def with_texts(row: Mapping[str, Any], text: str, types: Mapping[str, str]) -> str:
+def with_texts(found: Mapping[str, Any], text: str, landing: Landing, types: Mapping[str, str]) -> str:
     """The text of a JSON object in which fractions and objects are texts where the declared type is one, with each sign as it was sent.
 
-    Spark reads a fraction as a DOUBLE, also inside of objects, before it makes a text of it.
+    Of an event these are the rows before and after. Spark reads a fraction as a DOUBLE, also inside of objects, before it makes a text of
+    it.
     """
-    names = {name for name, value in row.items() if isinstance(value, float | dict | list) and _is_text(types.get(name, ""))}
-    if not names:
+    envelope = _envelope(found, landing, types)
+    for row in ("before", "after") if _has_before(landing) else (None,):
+        text = _with_texts_below(found, text, [*envelope, *([] if row is None else [row])], types)
+    return text
+
+
+def _with_texts_below(found: Mapping[str, Any], text: str, steps: Sequence[str], types: Mapping[str, str]) -> str:
+    if not steps:
+        names = {name for name, value in found.items() if isinstance(value, float | dict | list) and _is_text(types.get(name, ""))}
+        if not names:
+            return text
+        members = _members(text).items()
+        return _joined((name, json.dumps(value, ensure_ascii=False) if name in names else value) for name, value in members) or text
+    first, *rest = steps
+    inner = _object_in(found, first)
+    if inner is None or not any(_is_text(type_) for type_ in types.values()):
         return text
-    members = _members(text).items()
-    return _joined((name, json.dumps(value, ensure_ascii=False) if name in names else value) for name, value in members) or text
+    members = _members(text)
+    changed = _with_texts_below(inner, members[first], rest, types)
+    if changed == members[first]:
+        return text
+    return _joined((name, changed if name == first else value) for name, value in members.items()) or text
+
+
+def _envelope(found: Mapping[str, Any], landing: Landing, fields: Mapping[str, str]) -> list[str]:
+    """Where an event lies in a line that has its schema, too."""
+    changes = landing.changes
+    if not isinstance(changes, Debezium) or _object_in(found, "payload") is None:
+        return []
+    return [] if changes.unwrapped and "payload" in fields else ["payload"]
+
+
+def _has_before(landing: Landing) -> bool:
+    return isinstance(landing.changes, Debezium) and not landing.changes.unwrapped
 
 
 def _is_text(type_: str) -> bool:
     return type_.strip().upper().startswith("STRING")
 
 
-def others_in_row(row: Mapping[str, Any], fields: Set[str]) -> str | None:
-    """What a row, told as JSON has it, holds beside the declared `fields`."""
-    if row.keys() <= fields:
+def others_in_row(row: Mapping[str, Any], fields: Mapping[str, str], *, by_path: bool = False) -> str | None:
+    """What a row, told as JSON has it, holds beside the declared `fields`; as for `others_in_object`."""
+    if not _has_others(row, fields):
         return None
-    others = ((name, value) for name, value in row.items() if name not in fields and value is not None)
-    return _joined((name, json.dumps(value, ensure_ascii=False)) for name, value in others)
+    return _joined(_others(row, json.dumps(row, ensure_ascii=False), fields, by_path=by_path))
 
 
-def others_in_header(names: Sequence[str], fields: Sequence[str]) -> dict[int, str] | None:
-    """The places of a header's undeclared names; `None` unless the declared ones are there in their order, and each name once."""
+def others_in_header(names: Sequence[str], fields: Sequence[str], *, are_refused: bool = False) -> dict[int, str] | None:
+    """The places of a header's undeclared names; `None` unless the declared ones are there in their order, and each name once.
+
+    `None`, too, where there are some and they are refused.
+    """
     if [name for name in names if name in fields] != [*fields] or len({*names}) != len(names) or "" in names:
         return None
-    return {place: name for place, name in enumerate(names) if name not in fields}
+    others = {place: name for place, name in enumerate(names) if name not in fields}
+    return None if others and are_refused else others
 
 
 def columns_in_force(columns: Iterable[AddedColumn], landing: Landing) -> tuple[AddedColumn, ...]:

@@ -23,7 +23,7 @@ from lakehouse.engine.changes.columns import (
     changed_key,
     operation_of,
 )
-from lakehouse.engine.ingest.misread import is_misread, is_suspect, misread_types
+from lakehouse.engine.ingest.misread import holds_huge_number, is_misread, is_suspect, misread_types
 from lakehouse.engine.ingest.parse_lines import CORRUPT, DIGEST, IS_OBJECT, OWN, RAW, REASON, UNFIT, is_one_object, staged_lines
 from lakehouse.engine.ingest.staging import StagedRecords
 from lakehouse.engine.ingest.undeclared_fields import undeclared_columns, why_unfit, with_undeclared
@@ -145,7 +145,7 @@ class _Event:
         is_event = F.trim(RAW) != "null"
         why = F.when(F.col(REASON).isNotNull(), F.col(REASON))
         why = why.when(is_event & ~F.col(IS_OBJECT) & ~is_one_object(), "not JSON")
-        why = why.when(is_event & F.col(f"{self.root}.{CORRUPT}").isNotNull(), UNFIT)
+        why = why.when(is_event & (F.col(self.root).isNull() | F.col(f"{self.root}.{CORRUPT}").isNotNull()), UNFIT)
         for name, kind in misread_types(landing).items():
             why = why.when(is_misread(replace(self, root=_AS_TEXTS).value(name), self.value(name), kind), UNFIT)
         why = why_unfit(why, landing, added, UNFIT)
@@ -164,6 +164,8 @@ def debezium_lines(
     # A table may have a column `payload`; then its unwrapped rows come without schema.
     event = _Event(changes=changes, may_be_wrapped=not (changes.unwrapped and "payload" in fields))
     parsed, types = _event(f"{ddl}{_payload(event, ddl)}, {CORRUPT} STRING"), misread_types(landing)
+    if (is_huge := holds_huge_number(F.col(RAW), F.col, types, landing)) is not None:
+        parsed = F.when(~is_huge, parsed)
     texts = _event_ddl(", ".join(f"{quote(name)} STRING" for name in types), changes) if types else "op STRING"
     is_read_twice = is_suspect(F.col(RAW), F.col(IS_OBJECT), types, landing) if types else F.lit(False)
     is_tombstone, (position, is_placed) = F.trim(RAW) == "null", event.position()

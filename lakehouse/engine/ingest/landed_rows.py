@@ -11,7 +11,7 @@ are texts, which Spark reads as decimals. Binary values are Base64, and times ar
 import base64
 import json
 from collections import Counter
-from collections.abc import Iterator, Mapping, Set
+from collections.abc import Iterator, Mapping
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
 from io import BytesIO
@@ -22,6 +22,8 @@ from uuid import UUID
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from lakehouse.core.declaration.column_names import field_types
+from lakehouse.core.declaration.landing import Landing
 from lakehouse.core.ingest.records import MAX_RECORD_BYTES, Compression, Record, Unreadable, too_large
 from lakehouse.core.ingest.undeclared import others_in_row
 
@@ -33,12 +35,13 @@ _AVRO_TYPES = {"boolean": "BOOLEAN", "int": "BIGINT", "long": "BIGINT", "float":
 _AVRO_TYPES |= {"timestamp-millis": "TIMESTAMP", "timestamp-micros": "TIMESTAMP"}
 
 
-def read_rows(data: bytes, format: str, fields: Set[str], *, max_content_bytes: int) -> Iterator[Record]:
-    """The rows of a Parquet or Avro file, in order, numbered from 1; `fields` are those that the schema names.
+def read_rows(data: bytes, landing: Landing, *, max_content_bytes: int) -> Iterator[Record]:
+    """The rows of a Parquet or Avro file, in order, numbered from 1.
 
     Raises:
         Unreadable: before the first row: the file is damaged or cut short, or its rows take more than `max_content_bytes`.
     """
+    format, fields = landing.format, dict(field_types(landing.schema))
     read, size = _parquet if format == "parquet" else _avro, 0
     try:
         for _, batch_bytes in read(data):
@@ -54,7 +57,7 @@ def read_rows(data: bytes, format: str, fields: Set[str], *, max_content_bytes: 
     for rows, _ in read(data):
         for row in rows:
             number += 1
-            yield _record(number, row, fields)
+            yield _record(number, row, fields, by_path=landing.new_columns == "refuse")
 
 
 def own_types(data: bytes, format: str) -> dict[str, str]:
@@ -135,14 +138,18 @@ def _avro(data: bytes) -> Iterator[tuple[list[Any], int]]:
         yield list(block), len(block.bytes_.getbuffer())  # pyright: ignore[reportAttributeAccessIssue]  # the stub lacks it
 
 
-def _record(number: int, row: Any, fields: Set[str]) -> Record:
-    plain = _plain(row)
-    content = json.dumps(plain, ensure_ascii=False, allow_nan=False).encode("utf-8", "surrogatepass")
+def _record(number: int, row: Any, fields: Mapping[str, str], *, by_path: bool) -> Record:
+    try:
+        plain = _plain(row)
+        content = json.dumps(plain, ensure_ascii=False, allow_nan=False).encode("utf-8", "surrogatepass")
+        others = others_in_row(plain, fields, by_path=by_path) if isinstance(row, Mapping) else None
+    except RecursionError:
+        return Record(number, b"", "a value lies too deep in others")
     if len(content) > MAX_RECORD_BYTES:
         return Record(number, content[:_SHOWN], f"the row has more than {MAX_RECORD_BYTES} bytes, the limit")
     if not isinstance(row, Mapping):
         return Record(number, content, "the row is no record with fields")
-    return Record(number, content, is_object=True, undeclared=others_in_row(plain, fields))
+    return Record(number, content, is_object=True, undeclared=others)
 
 
 def _plain(value: Any) -> Any:

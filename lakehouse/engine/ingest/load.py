@@ -195,7 +195,7 @@ def _read_new(
     taken = frozenset(name for name, each in known.items() if each is not None and each.is_taken)
     staged = stage(lake.store, table.key, plan.batch, landing, compare=taken, known=planned.ledger.columns)
     columns = (*staged.inferred, *staged.new.columns(now_ms()))
-    batch = replace(plan.batch, part_count=staged.part_count, record_count=staged.record_count, columns=columns)
+    batch = replace(plan.batch, part_count=staged.part_count, record_count=staged.record_count, columns=columns, shape=staged.shape)
     table = pinned_table(table, staged.inferred)
     lines = _parsed(lake, spark, table, batch, planned.ledger, facts)
     read = [(file, staged.files[file.name]) for file in plan.batch.files if file.name in staged.files]

@@ -1,12 +1,15 @@
 """Values that Spark reads as others without a word: which columns of a landing may have them, and which values are some.
 
-A comma is left out of a DECIMAL (as it groups digits in English), a time of day becomes a time of today, whole seconds overflow, and
-128 to 255 are below 0 in a TINYINT of JSON. Source: Spark's JacksonParser and UnivocityParser, makeConverter; Jackson's getByteValue.
+A comma is left out of a DECIMAL (as it groups digits in English), a time of day becomes a time of today, digits alone a year, whole seconds
+overflow, and 128 to 255 are below 0 in a TINYINT of JSON. A number with a huge exponent takes a DECIMAL hours. Source: Spark's
+JacksonParser, UnivocityParser and SparkDateTimeUtils; Jackson's getByteValue; Java's BigDecimal.setScale.
 The members of nested types are not looked at.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import reduce
+from operator import or_
 from typing import TYPE_CHECKING
 
 from lakehouse.core.declaration.column_names import field_types
@@ -15,17 +18,23 @@ from lakehouse.core.declaration.landing import Landing
 if TYPE_CHECKING:
     from pyspark.sql import Column
 
-_KINDS = {"TIMESTAMP": "TIMESTAMP", "DEC": "DECIMAL", "NUMERIC": "DECIMAL", "TINYINT": "TINYINT", "BYTE": "TINYINT"}
+_KINDS = {"TIMESTAMP": "TIMESTAMP", "DATE": "DATE", "DEC": "DECIMAL", "NUMERIC": "DECIMAL", "TINYINT": "TINYINT", "BYTE": "TINYINT"}
 _LAST_SECOND, _FIRST_SECOND = 253_402_300_799, -62_135_596_800  # the years 9999 and 1
+_HUGE = r"[-+]?[\d.]+[eE][-+]?\d{4,}"
 # How a value begins that may be misread, by kind.
-_TIME, _NUMBER = r"T?\d{1,2}:|-?\d{12,}", r"[-+\d.]*,"
-_JSON_VALUES = {"TIMESTAMP": rf'"\s*(?:{_TIME})|-?\d{{12,}}', "DECIMAL": rf'"\s*{_NUMBER}', "TINYINT": r'"?\s*[-+]?\d{3}'}
+_JSON_VALUES = {
+    "TIMESTAMP": r'"\s*+(?:T\d|\d{1,2}:|[-+]?\d+\s*+")|-?\d{12,}',
+    "DATE": r'"\s*+[-+]?\d+\s*+"',
+    "DECIMAL": rf'"\s*+(?:[-+\d.]*,|{_HUGE})',
+    "TINYINT": r'"?\s*+[-+]?\d{3}',
+}
+_DIGITS = r"^\s*[-+]?\d+\s*$"
 # Digits in groups, as English has them; without a point `1,234` may be a fraction as others write it.
 _GROUPED = r"^\s*[-+]?\d{1,3}(,\d{3})+\.\d+\s*$"
 
 
 def misread_types(landing: Landing) -> dict[str, str]:
-    """The columns whose values may be misread, each with its kind: TIMESTAMP, DECIMAL, or TINYINT."""
+    """The columns whose values may be misread, each with its kind: TIMESTAMP, DATE, DECIMAL, or TINYINT."""
     found = {
         name: next((kind for word, kind in _KINDS.items() if type_.strip().upper().startswith(word)), "")
         for name, type_ in field_types(landing.schema)
@@ -49,21 +58,46 @@ def is_misread(text: "Column", value: "Column", kind: str) -> "Column":
         return text.contains(",") & ~text.rlike(_GROUPED)
     if kind == "TINYINT":
         return text.cast("int") != value.cast("int")
-    seconds = F.when(text.rlike(r"^-?\d+$"), F.coalesce(text.cast("decimal(38,0)"), F.lit(_LAST_SECOND + 1)))
-    return text.rlike(r"^\s*T?\d{1,2}:") | ~seconds.between(_FIRST_SECOND, _LAST_SECOND)
+    if kind == "DATE":
+        return text.rlike(_DIGITS)
+    told = F.when(text.rlike(_DIGITS), F.coalesce(F.trim(text).try_cast("decimal(38,0)"), F.lit(_LAST_SECOND + 1)))
+    is_other = ~told.between(_FIRST_SECOND, _LAST_SECOND) | (told != F.unix_seconds(value.cast("timestamp")))
+    return text.rlike(r"^\s*(T\d|\d{1,2}:)") | is_other
+
+
+def holds_huge_number(raw: "Column", text: "Callable[[str], Column]", types: Mapping[str, str], landing: Landing) -> "Column | None":
+    """Whether a DECIMAL of a record is a number with a huge exponent, which is never to be parsed; `None` where there is no such column.
+
+    `text` gives the value of a column as a text, null where nothing is suspect. JSON is looked at as it stands, since Spark's text of a
+    number is that of a DOUBLE.
+    """
+    from pyspark.sql import functions as F  # noqa: N812
+
+    names = [name for name, kind in types.items() if kind == "DECIMAL"]
+    if not names:
+        return None
+    if not landing.records_are_csv:
+        return raw.rlike(rf'"(?:{"|".join(map(_literal, names))})"\s*+:\s*+"?\s*+{_HUGE}')
+    return reduce(or_, (F.coalesce(text(name).rlike(rf"^\s*{_HUGE}\s*$"), F.lit(False)) for name in names))
 
 
 def _json_pattern(types: Mapping[str, str]) -> str:
     names = {kind: "|".join(_literal(name) for name, its in types.items() if its == kind) for kind in types.values()}
-    return "|".join(rf'"(?:{names[kind]})"\s*:\s*(?:{_JSON_VALUES[kind]})' for kind in sorted(names))
+    return "|".join(rf'"(?:{names[kind]})"\s*+:\s*+(?:{_JSON_VALUES[kind]})' for kind in sorted(names))
 
 
 def _csv_pattern(kinds: set[str], landing: Landing) -> str:
     """Of any field: which one it is shows only when the record is parsed."""
     delimiter, quote = _literal(landing.delimiter), _literal(landing.quote)
-    begin = rf"(?:^|{delimiter})\s*{quote}?\s*"
-    within = quote if landing.delimiter == "," else f"{quote}?"  # there a comma stands in quotes, or ends the field
-    values = {"TIMESTAMP": rf"{begin}(?:{_TIME})", "DECIMAL": rf"(?:^|{delimiter})\s*{within}\s*{_NUMBER}"}
+    begin, end = rf"(?:^|{delimiter})\s*+(?:{quote}\s*+)?+", rf"\s*+(?:{quote}|{delimiter}|$)"
+    year = rf"[-+]?\d{{4,7}}{end}"
+    # Where a comma is the delimiter, one within a field stands in quotes.
+    grouped = rf"(?:^|{delimiter})\s*+{quote}{'' if landing.delimiter == ',' else '?+'}\s*+[-+\d.]*,"
+    values = {
+        "TIMESTAMP": rf"{begin}(?:T\d|\d{{1,2}}:|-?\d{{12,}}|{year})",
+        "DATE": rf"{begin}{year}",
+        "DECIMAL": rf"{grouped}|{begin}{_HUGE}",
+    }
     return "|".join(values[kind] for kind in sorted(kinds))
 
 

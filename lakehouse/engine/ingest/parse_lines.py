@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from lakehouse.core.declaration.column_names import field_names
 from lakehouse.core.declaration.landing import Landing
 from lakehouse.core.ingest.undeclared import RESCUED, AddedColumn
-from lakehouse.engine.ingest.misread import is_misread, is_suspect, misread_types
+from lakehouse.engine.ingest.misread import holds_huge_number, is_misread, is_suspect, misread_types
 from lakehouse.engine.ingest.staging import STAGED_SCHEMA, StagedRecords
 from lakehouse.engine.ingest.undeclared_fields import UNDECLARED, UNKNOWN_FIELD, undeclared_columns, why_unfit, with_undeclared
 from lakehouse.engine.spark import statements
@@ -38,9 +38,12 @@ def parse_records(landing: Landing, lines: "DataFrame", added: Sequence[AddedCol
     from pyspark.sql import functions as F  # noqa: N812
 
     lenient = None if landing.records_are_csv else F.when(~F.col(IS_OBJECT), F.col(RAW))
-    parsed = with_undeclared(lines, landing, added, lenient).withColumn("_parsed", _parsed(landing))
+    parsed, value = with_undeclared(lines, landing, added, lenient), _parsed(landing)
     if types := misread_types(landing):
         parsed = parsed.withColumn(_TEXTS, _texts(landing, types))
+        is_huge = holds_huge_number(F.col(RAW), lambda name: F.col(f"{_TEXTS}.{statements.quote(name)}"), types, landing)
+        value = value if is_huge is None else F.when(~is_huge, value)
+    parsed = parsed.withColumn("_parsed", value)
     fields = field_names(landing.schema)
     more, reason = undeclared_columns(landing, added), _why_not_a_row(landing, added).alias(REASON)
     spread = parsed.select(*[_field(name, landing, parsed) for name in fields], *OWN, *more, RAW, DIGEST, reason)
@@ -140,7 +143,7 @@ def _why_not_a_row(landing: Landing, added: Sequence[AddedColumn]) -> "Column":
     why = F.when(F.col(REASON).isNotNull(), F.col(REASON))
     if not landing.records_are_csv:
         why = why.when(~F.col(IS_OBJECT) & ~is_one_object(), _NOT_JSON)
-    why = why.when(F.col(f"_parsed.{CORRUPT}").isNotNull(), UNFIT)
+    why = why.when(F.col("_parsed").isNull() | F.col(f"_parsed.{CORRUPT}").isNotNull(), UNFIT)
     for name, kind in misread_types(landing).items():
         text, value = (F.col(f"{each}.{statements.quote(name)}") for each in (_TEXTS, "_parsed"))
         why = why.when(is_misread(text, value, kind), UNFIT)

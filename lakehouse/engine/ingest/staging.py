@@ -14,7 +14,7 @@ from uuid import uuid4
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from lakehouse.core.declaration.column_names import field_names
+from lakehouse.core.declaration.column_names import field_types
 from lakehouse.core.declaration.landing import Landing
 from lakehouse.core.errors import Broken
 from lakehouse.core.ingest.batches import Batch, FileRead, LandedFile
@@ -62,12 +62,14 @@ class StagedRecords:
 class Staged:
     """What was read, by the files' names; files that were gone; the rest was left to the next batch.
 
-    `inferred` are the columns of a schema that no declaration tells, `new` those that undeclared fields ask for.
+    `shape` tells the declaration by which they were staged. `inferred` are the columns of a schema that no declaration tells, `new` those
+    that undeclared fields ask for.
     """
 
     files: Mapping[str, FileRead]
     gone: frozenset[str]
     part_count: int
+    shape: str
     inferred: tuple[AddedColumn, ...]
     new: NewColumns
 
@@ -111,16 +113,18 @@ def stage(
             continue
         found = FileRead(size_bytes=len(data), digest=blake2b(data, digest_size=16).hexdigest())
         read[file.name] = found if file.name in compare else _staged(parts, file, data, found, landing, batch.prefix)
-    return Staged(files=read, gone=frozenset(gone), part_count=parts.close(), inferred=inferred, new=parts.new)
+    return Staged(files=read, gone=frozenset(gone), part_count=parts.close(), shape=_shape(landing), inferred=inferred, new=parts.new)
 
 
 def staged_again(store: Store, table_key: str, batch: Batch, landing: Landing) -> Batch:
     """A batch with a manifest, whose records are staged: as they were, or from the landed files, if they are what they were.
 
+    They are staged anew where the declaration would stage them otherwise now.
+
     Raises:
         Broken: a file is gone or changed, or cannot be read by the declaration of now, and its records are not staged any more.
     """
-    if is_staged(store, table_key, batch):
+    if is_staged(store, table_key, batch) and batch.shape in ("", _shape(landing)):
         return batch
     every = frozenset(file.name for file in batch.files)
     _check_unchanged(table_key, batch, stage(store, table_key, batch, landing, compare=every).files)
@@ -156,12 +160,19 @@ def clear_staged(store: Store, table_key: str) -> None:
     store.delete([file.name for file in store.list(f"{_FOLDER}/{table_key}")])
 
 
+def _shape(landing: Landing) -> str:
+    """A digest of all that decides how a record is staged."""
+    csv = (landing.delimiter, landing.quote, landing.header, landing.encoding, landing.null_value) if landing.records_are_csv else ()
+    told = (field_types(landing.schema), landing.format, csv, landing.new_columns, type(landing.changes).__name__)
+    return blake2b(repr(told).encode(), digest_size=8).hexdigest()
+
+
 def _check_unchanged(table_key: str, batch: Batch, found: Mapping[str, FileRead]) -> None:
     where = f"load of {table_key}: batch {batch.number} was planned with {len(batch.files)} file(s) and did not reach the table, and"
     if gone := [file.name for file in batch.files if file.name not in found]:
         raise Broken(
             f"{where} {len(gone)} of them are gone from {batch.prefix}, first {gone[0]!r}; "
-            "accepted: put them back, the batch is then done again"
+            "accepted: put them back, the batch is then done again; or, if the declaration was changed, the one of then"
         )
     for file in batch.files:
         now = found[file.name]
@@ -209,7 +220,7 @@ def _records(name: str, data: bytes, landing: Landing) -> Iterator[Record]:
     limit = _UNPACKED_TIMES * landing.max_file_bytes
     if landing.format in ("json", "csv"):
         return read_records(data, landing, compression=_COMPRESSIONS.get(name.rpartition(".")[2]), max_content_bytes=limit)
-    return read_rows(data, landing.format, frozenset(field_names(landing.schema)), max_content_bytes=limit)
+    return read_rows(data, landing, max_content_bytes=limit)
 
 
 def _contents(store: Store, batch: Batch) -> Iterator[list[tuple[LandedFile, bytes | None]]]:

@@ -98,6 +98,7 @@ def _batch(content: dict[str, Any], prefix: str) -> Batch:
         record_count=content.get("record_count"),
         columns=_columns(content),
         isolated=tuple(tuple(names) for names in content.get("isolated", ())),
+        shape=content.get("shape", ""),
     )
 
 

@@ -27,10 +27,11 @@ from typing import Any, Protocol
 from uuid import uuid4
 
 from lakehouse.core.costs.ledger import RUNS_KEPT
+from lakehouse.core.errors import Broken
 from lakehouse.core.scheduling.circuit_breaker import CompactionTry, Pause
 from lakehouse.core.vacuum import VacuumRecord
 from lakehouse.engine.clock import now_ms
-from lakehouse.engine.journal.batch_manifest import damaged, encoded
+from lakehouse.engine.journal.batch_manifest import encoded
 from lakehouse.engine.store import Store, StoredFile
 
 _RECORD = re.compile(r"(\d{15})-[0-9a-f]+\.json")
@@ -78,7 +79,7 @@ class Journal:
         self._store.put(_session_name(table_key), encoded(asdict(record)))
 
     def session(self, table_key: str) -> SessionRecord | None:
-        """The session noted last, `None` if it ended in good order.
+        """The session noted last, `None` if it ended in good order. What a newer program noted beside is left out.
 
         Raises:
             Broken: the record is damaged.
@@ -89,13 +90,19 @@ class Journal:
         except FileNotFoundError:
             return None
         try:
-            return SessionRecord(**json.loads(data))
-        except (ValueError, TypeError) as error:
-            raise damaged(name, error) from error
+            content = json.loads(data)
+            return SessionRecord(session_id=content["session_id"], owner=content["owner"], started_ms=content["started_ms"])
+        except (ValueError, TypeError, KeyError) as error:
+            raise Broken(
+                f"journal: {name}, which names the Spark session that writes {table_key}, cannot be read ({type(error).__name__}); "
+                "stop the Spark server (lakehouse server stop, or Ctrl-C where lakehouse up runs), then delete this record"
+            ) from error
 
-    def forget_session(self, table_key: str) -> None:
-        """Note that the session noted last has ended."""
-        self._store.delete([_session_name(table_key)])
+    def forget_session(self, table_key: str, session_id: str) -> None:
+        """Note that a session has ended; the record of another, which took the table meanwhile, stays."""
+        record = self.session(table_key)
+        if record is not None and record.session_id == session_id:
+            self._store.delete([_session_name(table_key)])
 
     def pause(self, pause: Pause) -> None:
         """Note that a table is paused, in place of an earlier pause."""

@@ -141,7 +141,7 @@ def _retry_lines(
         return replace(review, left={**review.left, why: review.lines})
     table = pinned_table(table, ledger.columns, is_loaded=True)
     added = columns_in_force(ledger.columns, _landing(table))
-    parsed = _parsed(spark, table, lines, ledger, added)
+    parsed = _parsed(spark, table, _without_older(lines), ledger, added)
     row_count, rescued_count = table_rows(parsed).selectExpr("count(*)", f"count({RESCUED})").collect()[0]
     good = without_rescued(table_rows(parsed), added, rescued_count, target.snapshot)
     missing = missing_columns(good, added, target.snapshot)
@@ -165,6 +165,15 @@ def _retry_lines(
         )
     _take_out(lake, spark, table, known.quarantine, lines, row_count)
     return review
+
+
+def _without_older(lines: "DataFrame") -> "DataFrame":
+    """The lines without those that an older program put down, without the digest of their file, where they stand there again with it."""
+    if "digest" not in lines.columns:
+        return lines
+    place = ["source_file", "line"]
+    known = lines.where("digest IS NOT NULL")
+    return known.unionByName(lines.where("digest IS NULL").join(known.select(*place), place, "left_anti").select(*lines.columns))
 
 
 def _take_out(lake: Lake, spark: "SparkSession", table: Table, facts: TableFacts, lines: "DataFrame", row_count: int) -> None:

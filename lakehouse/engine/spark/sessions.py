@@ -237,7 +237,10 @@ def _wait_until_ended(client: "SparkConnectClient", operations: tuple[str, ...])
         answer = client._get_operation_statuses(list(operations))  # no public call asks for it
         operations = tuple(each.operation_id for each in answer.operation_statuses if each.state in busy)
         if operations and time.monotonic() > deadline:
-            raise Transient(f"operation {operations[0]} of an interrupted session has not ended after {_SETTLE_SECONDS} s")
+            raise Transient(
+                f"operation {operations[0]} of an interrupted session has not ended after {_SETTLE_SECONDS} s; stop the Spark server "
+                "(lakehouse server stop, or Ctrl-C where lakehouse up runs), start it, and try again"
+            )
         time.sleep(0.1 if operations else 0)  # between two questions to the server; nothing is assumed of the time that passes
 
 

@@ -1,7 +1,9 @@
 """Rows of Parquet and Avro, and what zstd packs, become records like those of a JSON file; what is damaged gives none."""
 
 import json
+import sys
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from io import BytesIO
@@ -13,13 +15,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from lakehouse import Landing
 from lakehouse.core.ingest.records import Record, Unreadable, read_records
 from lakehouse.engine.ingest import landed_rows
 from lakehouse.engine.ingest.landed_rows import ZSTD, own_types, read_rows
 from lakehouse_tests.core.ingest.test_records import JSON
 
 LIMIT = 10_000_000
-FIELDS = {"id", "text"}
+LANDING = {format: Landing(prefix="landing/x/", format=format, schema="id BIGINT, text STRING") for format in ("parquet", "avro")}
 ROWS: list[dict[str, Any]] = [{"id": number, "text": f"é{number}", "x": number / 7} for number in range(3_000)]
 SCHEMA = {
     "type": "record",
@@ -41,11 +44,38 @@ def avro(rows: list[dict[str, Any]] = ROWS, schema: Mapping[str, Any] | str = SC
 
 
 def values(data: bytes, format: str) -> list[Any]:
-    return [json.loads(record.content) for record in read_rows(data, format, FIELDS, max_content_bytes=LIMIT)]
+    return [json.loads(record.content) for record in read_rows(data, LANDING[format], max_content_bytes=LIMIT)]
+
+
+@pytest.mark.parametrize("format", LANDING)
+def test_members_that_a_declared_struct_does_not_name_are_kept(format: Any) -> None:
+    landing = Landing(prefix="landing/x/", format=format, schema="id BIGINT, s STRUCT<a: BIGINT>")
+    inner = {"type": "record", "name": "inner", "fields": [{"name": name, "type": "long"} for name in ("a", "b")]}
+    fields = [{"name": "id", "type": "long"}, {"name": "s", "type": inner}, {"name": "extra", "type": "long"}]
+    rows = [{"id": 1, "s": {"a": 1, "b": 2}, "extra": 3}]
+    data = parquet(rows) if format == "parquet" else avro(rows, {"type": "record", "name": "row", "fields": fields})
+    for policy, found in (("rescue", {"s": {"b": 2}, "extra": 3}), ("refuse", {"s.b": 2, "extra": 3})):
+        [record] = read_rows(data, replace(landing, new_columns=policy), max_content_bytes=LIMIT)
+        assert json.loads(record.undeclared or "") == found
+
+
+def test_a_row_that_is_nested_too_deep_stands_in_quarantine_and_stops_nobody() -> None:
+    node = {"type": "record", "name": "row", "fields": [{"name": "id", "type": "long"}, {"name": "next", "type": ["null", "row"]}]}
+    deep: dict[str, Any] = {"id": 0, "next": None}
+    for number in range(700):
+        deep = {"id": number, "next": deep}
+    limit = sys.getrecursionlimit()
+    sys.setrecursionlimit(10_000)
+    try:
+        data = avro([deep, {"id": 7, "next": None}], node)
+    finally:
+        sys.setrecursionlimit(limit)
+    first, last = read_rows(data, LANDING["avro"], max_content_bytes=LIMIT)
+    assert (first.problem, last.problem) == ("a value lies too deep in others", None)
 
 
 def test_each_row_is_a_json_object_under_its_number() -> None:
-    first, *_, last = read_rows(parquet(row_group_size=700), "parquet", FIELDS, max_content_bytes=LIMIT)
+    first, *_, last = read_rows(parquet(row_group_size=700), LANDING["parquet"], max_content_bytes=LIMIT)
     assert first == Record(1, '{"id": 0, "text": "é0", "x": 0.0}'.encode(), None, True, '{"x": 0.0}')
     assert (last.line, json.loads(last.content)) == (3_000, ROWS[-1])
 
@@ -134,7 +164,7 @@ DAMAGES: list[Callable[[bytes], bytes]] = [cut, cut_at_the_end, overwritten, lam
 def test_a_column_name_that_stands_twice_makes_a_file_unreadable() -> None:
     twice = pa.table([pa.array([1]), pa.array([2]), pa.array([3])], names=["id", "n", "id"])
     with pytest.raises(Unreadable, match="it has 1 column name\\(s\\) more than once, first 'id'; land it with a name for each column"):
-        [*read_rows(parquet(twice), "parquet", frozenset(), max_content_bytes=1_000)]
+        [*read_rows(parquet(twice), LANDING["parquet"], max_content_bytes=1_000)]
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
@@ -142,7 +172,7 @@ def test_a_column_name_that_stands_twice_makes_a_file_unreadable() -> None:
 def test_a_damaged_file_gives_no_row_at_all(format: str, damage: Callable[[bytes], bytes]) -> None:
     data, given_before = damage(parquet() if format == "parquet" else avro()), list[Record]()
     with pytest.raises(Unreadable, match=f"it is no {format} file that can be read to its end .*; land it again"):
-        given_before.extend(read_rows(data, format, FIELDS, max_content_bytes=LIMIT))
+        given_before.extend(read_rows(data, LANDING[format], max_content_bytes=LIMIT))
     assert given_before == []
 
 
@@ -154,7 +184,7 @@ def test_a_file_with_flipped_bytes_is_read_or_refused_and_raises_nothing_else(fo
         for _ in range(3):
             data[random.randrange(len(data))] ^= 1 << random.randrange(8)
         try:
-            records = [*read_rows(bytes(data), format, FIELDS, max_content_bytes=LIMIT)]
+            records = [*read_rows(bytes(data), LANDING[format], max_content_bytes=LIMIT)]
         except Unreadable:
             continue
         assert [record.line for record in records] == [*range(1, len(records) + 1)]
@@ -165,14 +195,14 @@ def test_what_unpacks_to_more_than_the_limit_is_not_read(format: str) -> None:
     rows = [{"id": number, "text": "x" * 1_000, "x": None} for number in range(3_000)]
     data = parquet(rows) if format == "parquet" else avro(rows)
     with pytest.raises(Unreadable, match="it unpacks to more than 1000000 bytes"):
-        list(read_rows(data, format, FIELDS, max_content_bytes=1_000_000))
+        list(read_rows(data, LANDING[format], max_content_bytes=1_000_000))
 
 
 def test_a_row_over_the_limit_and_one_that_is_no_record_have_their_problem(monkeypatch: pytest.MonkeyPatch) -> None:
-    [record] = read_rows(avro([7], "long"), "avro", FIELDS, max_content_bytes=LIMIT)  # type: ignore[list-item]
+    [record] = read_rows(avro([7], "long"), LANDING["avro"], max_content_bytes=LIMIT)  # type: ignore[list-item]
     assert record == Record(1, b"7", "the row is no record with fields", False)
     monkeypatch.setattr(landed_rows, "MAX_RECORD_BYTES", 40)
-    long, short = read_rows(parquet([{"id": "x" * 50}, {"id": "y"}]), "parquet", FIELDS, max_content_bytes=LIMIT)
+    long, short = read_rows(parquet([{"id": "x" * 50}, {"id": "y"}]), LANDING["parquet"], max_content_bytes=LIMIT)
     assert (long.problem, short.problem) == ("the row has more than 40 bytes, the limit", None)
 
 

@@ -1,13 +1,15 @@
 from dataclasses import replace
 from hashlib import blake2b
+from io import BytesIO
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 
 from lakehouse.core.declaration.landing import Landing
 from lakehouse.core.errors import Broken
 from lakehouse.core.ingest.batches import Batch, LandedFile
-from lakehouse.engine.ingest.staging import is_staged, staged_again
+from lakehouse.engine.ingest.staging import is_staged, stage, staged_again
 from lakehouse.engine.store import DiskStore
 from lakehouse_tests.kills import Killed
 
@@ -30,3 +32,28 @@ def test_what_was_read_of_a_file_that_changed_is_never_taken_for_what_the_batch_
     assert not is_staged(store, KEY, batch)
     store.put("landing/t/a.json", was)
     assert staged_again(store, KEY, replace(batch, record_count=None), LANDING) == batch
+
+
+def test_records_are_staged_anew_where_the_declaration_would_stage_them_otherwise(tmp_path: Path) -> None:
+    store, data = DiskStore(tmp_path), b'{"id": 1, "x": 1.10}'
+    store.put("landing/t/a.json", data)
+    file = LandedFile(name="a.json", size_bytes=len(data), modified_ms=0, digest=blake2b(data, digest_size=16).hexdigest())
+    batch = Batch(number=1, files=(file,), prefix=LANDING.prefix)
+    staged = stage(store, KEY, batch, LANDING)
+    batch = replace(batch, part_count=staged.part_count, record_count=staged.record_count, shape=staged.shape)
+
+    def texts() -> list[str]:
+        [part] = store.list("_lakehouse/staged")
+        return pq.read_table(BytesIO(store.read(part.name)))["raw"].to_pylist()
+
+    as_text = replace(LANDING, schema="id BIGINT, x STRING")
+    for landing, told, text in (
+        (LANDING, batch, data.decode()),
+        (as_text, replace(batch, shape=""), data.decode()),  # a manifest of an older program
+        (as_text, batch, '{"id": 1, "x": "1.10"}'),
+    ):
+        assert (staged_again(store, KEY, told, landing), texts()) == (told, [text])
+    store.delete(["landing/t/a.json"])
+    with pytest.raises(Broken, match=r"1 of them are gone .* if the declaration was changed, the one of then"):
+        staged_again(store, KEY, batch, as_text)
+    assert staged_again(store, KEY, replace(batch, shape=""), LANDING)

@@ -10,7 +10,7 @@ from lakehouse.core.ingest.batches import Batch
 from lakehouse.core.scheduling.circuit_breaker import CompactionTry, Pause
 from lakehouse.core.vacuum import VacuumRecord
 from lakehouse.engine.journal.cache import JournalCache
-from lakehouse.engine.journal.journal import Journal
+from lakehouse.engine.journal.journal import Journal, SessionRecord
 from lakehouse.engine.journal.landed_batches import LandedBatches
 from lakehouse.engine.store import DiskStore, StoredFile
 from lakehouse_tests.counting_store import CountingStore
@@ -46,17 +46,31 @@ def test_a_session_is_remembered_until_it_is_forgotten() -> None:
     assert record is not None
     assert (record.session_id, record.owner) == ("66666666-7777-8888-9999-000000000000", "compaction")
     assert record.started_ms > 1_700_000_000_000
-    journal.forget_session(KEY)
-    journal.forget_session(KEY)
-    assert journal.session(KEY) is None
+    for _ in range(2):
+        journal.forget_session(KEY, record.session_id)
+        assert journal.session(KEY) is None
 
 
-@pytest.mark.parametrize("content", [b"", b"{}", b"[1]", b'{"session_id": "x", "owner": "y", "started_ms": 1, "more": 2}'])
-def test_a_damaged_session_record_is_broken_and_named(content: bytes) -> None:
+def test_a_session_that_ends_leaves_the_record_of_another_that_took_the_table_meanwhile() -> None:
+    journal = Journal(MemoryStore())
+    journal.record_session(KEY, "66666666-7777-8888-9999-000000000000", "compaction")
+    journal.forget_session(KEY, "11111111-2222-3333-4444-555555555555")
+    record = journal.session(KEY)
+    assert record is not None and record.owner == "compaction"
+
+
+@pytest.mark.parametrize("content", [b"", b"{}", b"[1]", b'{"session_id": "x", "owner": "y"}'])
+def test_a_damaged_session_record_is_broken_and_named_with_the_way_out(content: bytes) -> None:
     store = MemoryStore()
     store.put("_lakehouse/sessions/bronze/events.json", content)
-    with pytest.raises(Broken, match=r"_lakehouse/sessions/bronze/events\.json"):
+    with pytest.raises(Broken, match=r"_lakehouse/sessions/bronze/events\.json.*; stop .*lakehouse server stop.*, then delete this record"):
         Journal(store).session(KEY)
+
+
+def test_a_session_record_of_a_newer_program_is_read_as_far_as_it_is_known() -> None:
+    store = MemoryStore()
+    store.put("_lakehouse/sessions/bronze/events.json", b'{"session_id": "x", "owner": "y", "started_ms": 1, "more": 2}')
+    assert Journal(store).session(KEY) == SessionRecord(session_id="x", owner="y", started_ms=1)
 
 
 def test_pauses_are_kept_until_they_are_taken_back_the_last_one_counts() -> None:

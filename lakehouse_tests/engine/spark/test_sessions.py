@@ -8,6 +8,7 @@ from urllib.parse import urlsplit
 
 import pytest
 from pyspark.sql import SparkSession
+from pyspark.sql.connect.client import SparkConnectClient
 from pyspark.sql.functions import udf
 from pyspark.sql.types import LongType
 
@@ -17,7 +18,7 @@ from lakehouse.engine.spark import sessions
 from lakehouse.runtime import server
 from lakehouse.runtime.spark_settings import s3a_conf, scratch_folder, server_conf, write_conf
 from lakehouse_tests.conftest import own_settings, wait_until
-from lakehouse_tests.engine.clients import Thrown
+from lakehouse_tests.engine.clients import Thrown, new_session
 
 # Leaves a file in the server's scratch folder when it is evaluated, then takes that long.
 SLOW = "reflect('java.io.File', 'createTempFile', '{name}', '.begun') || coalesce(reflect('java.lang.Thread', 'sleep', {ms}L), '')"
@@ -103,6 +104,25 @@ def test_what_a_killed_client_left_running_is_interrupted_and_commits_nothing(
 @pytest.mark.spark
 def test_a_session_that_nobody_knows_has_nothing_to_interrupt(supervised: Settings) -> None:
     assert sessions.interrupt_session(supervised, "0d5b6f2e-52a5-4d0e-9a52-6ab3a1b0c001") == ()
+
+
+@pytest.mark.spark
+def test_an_operation_that_does_not_end_is_told_with_the_way_out(supervised: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was asked for nothing here, so it goes on for sure."""
+    session, name = new_session(supervised), f"endless-{os.getpid()}-"
+    endless = Thrown(session.sql(f"SELECT length({SLOW.format(name=name, ms=120000)})").collect)
+    try:
+        wait_until("the statement runs", lambda: begun(supervised, name))
+        client: SparkConnectClient = session.client  # type: ignore[attr-defined]  # of Connect sessions only
+        monkeypatch.setattr(sessions, "_SETTLE_SECONDS", 0)
+        operations = tuple(each.operation_id for each in client._get_operation_statuses().operation_statuses)
+        with pytest.raises(Transient, match=r"has not ended after 0 s; stop .*lakehouse server stop.*try again"):
+            sessions._wait_until_ended(client, operations)
+    finally:
+        monkeypatch.undo()
+        sessions.interrupt_session(supervised, sessions.session_id(session))
+        endless.join()
+        session.stop()
 
 
 @pytest.mark.spark
