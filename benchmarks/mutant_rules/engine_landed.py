@@ -4,6 +4,13 @@ from benchmarks.mutant_rules.rule import Rule
 
 RULES = (
     Rule(
+        "lakehouse/engine/changes/apply.py",
+        "source = _newest(_with_values(changes, keys, values), keys).drop(TRUNCATED)",
+        "source = _newest(changes, keys).drop(TRUNCATED)",
+        ("engine/changes/test_read.py::test_a_soft_deletion_that_tells_the_key_alone_keeps_the_values",),
+        "a row that is marked as deleted keeps its values",
+    ),
+    Rule(
         "lakehouse/engine/quarantine/review.py",
         "_parsed(spark, table, _without_older(lines), ledger, added)",
         "_parsed(spark, table, lines, ledger, added)",

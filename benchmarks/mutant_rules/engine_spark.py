@@ -4,6 +4,13 @@ from benchmarks.mutant_rules.rule import Rule
 
 RULES = (
     Rule(
+        "lakehouse/engine/spark/sessions.py",
+        'spark.conf.set("spark.sql.session.timeZone", "UTC")',
+        'spark.conf.get("spark.sql.session.timeZone")',
+        ("engine/spark/test_sessions.py::test_every_session_reads_times_that_tell_no_zone_as_utc",),
+        "times that tell no zone are read as UTC, whatever the server's zone is",
+    ),
+    Rule(
         "lakehouse/engine/spark/frames.py",
         '.option("versionAsOf", snapshot.version if version is None else version)',
         "",
@@ -47,8 +54,8 @@ RULES = (
     ),
     Rule(
         "lakehouse/engine/spark/statements.py",
-        'f"WHEN MATCHED AND {newer} THEN UPDATE SET * WHEN NOT MATCHED THEN',
-        'f"WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN',
+        '{_and_within(within)} "\n        f"WHEN MATCHED AND {newer} THEN UPDATE SET *',
+        '{_and_within(within)} "\n        f"WHEN MATCHED THEN UPDATE SET *',
         ("engine/spark/test_statements.py::test_a_merge_replaces_by_a_newer_row_only",),
     ),
     Rule(

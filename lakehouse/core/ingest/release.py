@@ -30,6 +30,8 @@ def released_by(waiting: Waiting, landing: Landing, now_ms: int) -> str | None:
         return f"; released by their number, {landing.release_files} or more"
     if 0 < landing.release_bytes <= waiting.size_bytes:
         return f"; released by their bytes, {size_text(landing.release_bytes)} or more"
+    if now_ms < 2 * waiting.oldest_ms - _released_ms(waiting, landing):  # further ahead than any file waits
+        return "; released by their age, which nobody knows: the oldest is dated in the future"
     if now_ms >= _released_ms(waiting, landing):
         return f"; released by their age, the oldest has waited {landing.release_minutes:g} min or more"
     return None

@@ -27,6 +27,11 @@ _MEMBER = re.compile(r'[\s{,]*("(?:[^"\\]|\\.)*+")\s*:\s*')
 # Source: delta-io/delta v4.4.0, SchemaUtils.checkFieldNames, for tables without column mapping.
 _NO_NAME = re.compile(r"[ ,;{}()\n\t=\x00-\x1f]")
 _DECODER = json.JSONDecoder()
+# What `add.fields` puts beside an unwrapped row, each after two underscores.
+# Source: Debezium's reference, "New Record State Extraction", and `source` of its connectors
+_OF_THE_EVENT = "op deleted before ts_ms ts_us ts_ns version connector name snapshot db schema table collection sequence"
+_OF_A_LOG = "lsn xmin txId file pos row server_id gtid thread query scn commit_scn lcr_position rs_id ssn redo_thread user_name ord"
+_EVENT_FIELDS = frozenset(f"{_OF_THE_EVENT} {_OF_A_LOG} change_lsn commit_lsn event_serial_no".split())
 # Kinds of JSON numbers: whole, whole and too large for a DOUBLE to have each digit, and others.
 _WHOLE, _LARGE, _FRACTION = "whole", "large", "fraction"
 _EXACT_IN_DOUBLE = 2**53
@@ -211,7 +216,10 @@ def _object_in(row: Mapping[str, Any], name: str) -> Mapping[str, Any] | None:
 
 
 def _is_of_the_event(name: str, landing: Landing) -> bool:
-    return isinstance(landing.changes, Debezium) and landing.changes.unwrapped and name.startswith("__")
+    if not (isinstance(landing.changes, Debezium) and landing.changes.unwrapped):
+        return False
+    own = {*_EVENT_FIELDS, *field_names(landing.changes.position)}
+    return name.startswith(("__source_", "__transaction_")) or (name.startswith("__") and name[2:] in own)
 
 
 def _members(text: str) -> dict[str, str]:

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 # By what changes of one key are compared; file and line decide between equal positions.
 ORDER = (POSITION, *OWN[:2])
 TRUNCATED = "_truncated"
-_WAS, _RANK = "_lakehouse_was", "_lakehouse_rank"
+_WAS, _RANK, _BEFORE = "_lakehouse_was", "_lakehouse_rank", "_lakehouse_before"
 _MERGED = ("numTargetRowsInserted", "numTargetRowsUpdated", "numTargetRowsDeleted")
 
 
@@ -89,8 +89,12 @@ def _commit(
     uri = lake.settings.table_uri(table.key)
     match table.write:
         case Merge(keys=keys, deletes="soft"):
-            source = _newest(changes, keys).drop(TRUNCATED)
-            statement = partial(statements.merge, uri, keys=keys, order_by=ORDER, within=within)
+            own = (DELETED, POSITION, CHANGED_AT, *OWN)
+            values = [name for name in changes.columns if name not in (*keys, *own, TRUNCATED)]
+            source = _newest(_with_values(changes, keys, values), keys).drop(TRUNCATED)
+            statement = partial(
+                statements.merge_marked, uri, keys=keys, order_by=ORDER, deleted=DELETED, own=own, values=values, within=within
+            )
         case Merge(keys=keys):
             source = changes.drop(TRUNCATED)
             statement = partial(statements.merge_changes, uri, keys=keys, order_by=ORDER, deleted=DELETED, within=within)
@@ -163,6 +167,20 @@ def _deletions(found: "DataFrame", rows: "DataFrame", keys: Mapping[str, "Column
 
     known = {**keys, **{name: F.col(name) for name in (*OWN, POSITION, CHANGED_AT)}, DELETED: F.lit(True), TRUNCATED: F.lit(truncated)}
     return found.select(*[known.get(each.name, F.lit(None)).cast(each.dataType).alias(each.name) for each in rows.schema.fields])
+
+
+def _with_values(changes: "DataFrame", keys: Sequence[str], names: Sequence[str]) -> "DataFrame":
+    """The changes, those that delete a key with the values of the last one before them that tells any: often they tell the key alone."""
+    from pyspark.sql import Window
+    from pyspark.sql import functions as F  # noqa: N812
+
+    if not names:
+        return changes
+    earlier = Window.partitionBy(*map(quote, keys)).orderBy(F.struct(*ORDER)).rowsBetween(Window.unboundedPreceding, -1)
+    told = F.when(~F.col(DELETED), F.struct(*map(quote, names)))
+    marked = changes.withColumn(_BEFORE, F.last(told, ignorenulls=True).over(earlier))
+    filled = {name: F.coalesce(quote(name), F.when(F.col(DELETED), F.col(f"{_BEFORE}.{quote(name)}"))) for name in names}
+    return marked.withColumns(filled).drop(_BEFORE)
 
 
 def _newest(changes: "DataFrame", keys: Sequence[str]) -> "DataFrame":

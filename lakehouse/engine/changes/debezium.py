@@ -42,7 +42,8 @@ _UNAVAILABLE = rf'\\*"({"|".join(_TEXTS)})\\*"|\[\s*' + r",\s*".join(rf"{byte}(\
 _UNSENT = "a value was not sent (__debezium_unavailable_value); accepted: REPLICA IDENTITY FULL at the source"
 _ONLY_TIMED = (
     "the position of this row of a snapshot is missing: its time may be later than that of a newer change; accepted: fields of source that "
-    "order changes as Debezium(position=…), like 'scn BIGINT' (Oracle) or 'commit_lsn STRING, change_lsn STRING' (SQL Server, Db2)"
+    "order changes as Debezium(position=…), like 'scn BIGINT' (Oracle) or 'commit_lsn STRING, change_lsn STRING' (SQL Server, Db2); "
+    "of an unwrapped row __op tells whether it is of a snapshot (add.fields=op)"
 )
 # Times from the year 1 to 9999. Source: Spark's reference, TIMESTAMP
 _FIRST_MS, _LAST_MS = -62_135_596_800_000, 253_402_300_799_999
@@ -136,7 +137,9 @@ class _Event:
         """Whether the event was read from the source's log, and is not a row that a snapshot read."""
         from pyspark.sql import functions as F  # noqa: N812
 
-        return F.coalesce(self.code() != "r", F.lit(True))
+        if not self.changes.unwrapped:
+            return F.coalesce(self.code() != "r", F.lit(True))
+        return F.coalesce(self.field("__op") != "r", F.lower(self.field("__deleted")) == "true", F.lit(False))
 
     def reason(self, landing: Landing, added: Sequence[AddedColumn]) -> "Column":
         """Why a line is no event, as far as that is not for all change data alike."""

@@ -13,6 +13,7 @@ from collections.abc import Iterable
 from functools import reduce
 from typing import TYPE_CHECKING
 
+from lakehouse.core.errors import Broken
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.store import Store
 
@@ -43,7 +44,11 @@ def remembered(lake: Lake, spark: "SparkSession", table_key: str, *, before: int
 
 
 def remember(lake: Lake, table_key: str, number: int, deletions: "DataFrame", older: "DataFrame | None", *, hours: float) -> None:
-    """Writes what is remembered from this batch on: its deletions, and the older ones of the last so many hours."""
+    """Writes what is remembered from this batch on: its deletions, and the older ones of the last so many hours.
+
+    Raises:
+        Broken: Spark's server leaves out the mark by which a complete folder is known.
+    """
     from pyspark.sql import functions as F  # noqa: N812
 
     frames = [deletions.withColumn(REMEMBERED_AT, F.current_timestamp())]
@@ -52,6 +57,11 @@ def remember(lake: Lake, table_key: str, number: int, deletions: "DataFrame", ol
         frames.append(older.where(F.col(REMEMBERED_AT) >= since))
     found = reduce(lambda one, other: one.unionByName(other), frames)
     found.coalesce(1).write.mode("overwrite").parquet(_path(lake, table_key, number))
+    if number not in _numbers(_files(lake.store, table_key), table_key):
+        raise Broken(
+            f"load of {table_key}: what batch {number} deletes was written without {_COMPLETE}, and would be forgotten; accepted: a Spark "
+            "server with mapreduce.fileoutputcommitter.marksuccessfuljobs=true, its default"
+        )
 
 
 def forget_replaced(store: Store, table_key: str, *, arrived: int) -> None:

@@ -136,7 +136,10 @@ def _tombstones(checkpoint: Checkpoint, later: type_of_later, files: Sequence[Da
     after = ((action.path, action.deleted_ms, action.size_bytes) for action in later.values() if isinstance(action, RemovedFile))
     last: dict[str, tuple[int | None, int | None]] = {}
     for path, deleted_ms, size_bytes in chain(before, after):
-        if path not in last or (last[path][0] or 0) <= (deleted_ms or 0):
+        known_ms = last[path][0] if path in last else deleted_ms
+        if known_ms is None or deleted_ms is None:  # a time that is unknown may be the last one
+            last[path] = (None, size_bytes)
+        elif path not in last or known_ms <= deleted_ms:
             last[path] = (deleted_ms, size_bytes)
     for path in last.keys() & map(attrgetter("path"), files):
         del last[path]

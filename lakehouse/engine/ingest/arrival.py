@@ -41,8 +41,9 @@ def _arrived_batch(table: Table, facts: TableFacts | None, ledger: Ledger) -> in
     if arrived is None and not ledger.last_taken and facts.snapshot.file_count:
         raise Broken(
             f"load of {table.key}: the table has rows, but its log has no transaction id of a landed batch, and no batch of it is known: "
-            f"was it renamed, or copied? Accepted: to move the folder below _lakehouse/ingest of before to {table.key}, too, and then "
-            f"lakehouse landing {table.key} --arrived N; or --arrived 0, if it holds no row of what lies in {_prefix(table)}"
+            f"was it renamed, or copied? Accepted: to move the folders below _lakehouse/ingest and _lakehouse/deleted_keys of before to "
+            f"{table.key}, too, then lakehouse landing {table.key} --arrived N; or --arrived 0, if it holds no row of what lies in "
+            f"{_prefix(table)}"
         )
     if arrived is None and ledger.last_taken:
         raise Broken(

@@ -102,13 +102,20 @@ def newest_per_key(rows: "DataFrame", write: Merge) -> "DataFrame":
 
 
 def content_hash(fields: "Sequence[StructField]") -> "Column":
-    """A hash of these columns' values; `confs.HASH_MAPS` must be on."""
+    """A hash of these columns' values; `confs.HASH_MAPS` must be on.
+
+    Spark's hash passes over what is null, also within arrays and structs. So it is told beside: by flags, and by texts of nested values.
+    A variant has no hash of its own; its text has. Source: Spark's hash.scala, HashExpression
+    """
     from pyspark.sql import functions as F  # noqa: N812
 
-    columns = [statements.quote(field.name) for field in sorted(fields, key=attrgetter("name"))]
-    variants = [statements.quote(field.name) for field in fields if "variant" in field.dataType.simpleString()]
-    # A variant has no hash of its own; its text has.
-    return F.xxhash64(*[F.to_json(F.struct(name)) if name in variants else F.col(name) for name in columns])
+    hashed = list["Column"]()
+    for field in sorted(fields, key=attrgetter("name")):
+        name, type_ = statements.quote(field.name), field.dataType.simpleString()
+        hashed += [F.isnull(name)] if "variant" in type_ else [F.isnull(name), F.col(name)]
+        if "variant" in type_ or type_.startswith(("array", "map", "struct")):
+            hashed.append(F.to_json(F.struct(name), {"ignoreNullFields": "false"}))
+    return F.xxhash64(*hashed)
 
 
 def partition_columns(table: Table) -> tuple[str, ...]:

@@ -26,6 +26,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from lakehouse.core.changes.sources import Dms
 from lakehouse.core.declaration.landing import Landing
 from lakehouse.core.declaration.table import Append, Table
 from lakehouse.core.delta.snapshot import Snapshot
@@ -137,8 +138,10 @@ def _retry_lines(
 ) -> QuarantineReview:
     target, ledger = known.target, known.ledger
     if not isinstance(table.write, Append) or target is None:
-        why = "there is no table yet" if target is None else "the table is not written by Append: land these lines in a new file"
-        return replace(review, left={**review.left, why: review.lines})
+        changes, why = _landing(table).changes, "the table is not written by Append: land these lines in a new file"
+        if isinstance(changes, Dms) and not changes.position:
+            why += ", whose name sorts right behind that of the file they are from: names order these changes"
+        return replace(review, left={**review.left, "there is no table yet" if target is None else why: review.lines})
     table = pinned_table(table, ledger.columns, is_loaded=True)
     added = columns_in_force(ledger.columns, _landing(table))
     parsed = _parsed(spark, table, _without_older(lines), ledger, added)

@@ -110,7 +110,8 @@ def adopt(spark: "SparkSession") -> "SparkSession":
         import delta.connect
 
         _fail_soon(spark.client)
-        spark.conf.get("spark.sql.session.timeZone")
+        # A server elsewhere may have another zone, in which it would read times that tell none.
+        spark.conf.set("spark.sql.session.timeZone", "UTC")
     else:
         import delta.exceptions  # noqa: F401
     return spark

@@ -84,6 +84,31 @@ def merge_changes(uri: str, source: str, *, keys: Sequence[str], order_by: Seque
     )
 
 
+def merge_marked(
+    uri: str,
+    source: str,
+    *,
+    keys: Sequence[str],
+    order_by: Sequence[str],
+    deleted: str,
+    own: Sequence[str],
+    values: Sequence[str],
+    within: str | None = None,
+) -> str:
+    """Newest changes, one a key, into a table: as `merge`, and a newer one with `deleted` sets the columns `own`.
+
+    Those in `values` keep what they have where it tells nothing of them.
+    """
+    newer = f"{_ordering('source', order_by)} > {_ordering('target', order_by)}"
+    marked = [f"{quote(name)} = source.{quote(name)}" for name in own]
+    marked += [f"{quote(name)} = coalesce(source.{quote(name)}, target.{quote(name)})" for name in values]
+    return (
+        f"MERGE INTO {path_table(uri)} AS target USING {quote(source)} AS source ON {_same(keys)}{_and_within(within)} "  # noqa: S608
+        f"WHEN MATCHED AND {newer} AND source.{quote(deleted)} THEN UPDATE SET {', '.join(marked)} "
+        f"WHEN MATCHED AND {newer} THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *"
+    )
+
+
 def merge_versions(uri: str, source: str, *, keys: Sequence[str], within: str | None = None) -> str:
     """Rows of the view `source` into a table, each in the place of the one with its keys, if there is one."""
     return (

@@ -21,6 +21,7 @@ RELEASED = {
     "by their bytes": ([(1_000, 0), (24, 0)], "; released by their bytes, 1 KiB or more"),
     "by the age of the oldest": ([(1, 0), (1, 2)], "; released by their age, the oldest has waited 2 min or more"),
     "by the first of them": ([(1_000, 9), (1_000, 9), (1, 9)], "; released by their number, 3 or more"),
+    "by an age that nobody knows": ([(1, -2.01)], "; released by their age, which nobody knows: the oldest is dated in the future"),
     "not yet": ([(1_000, 1), (23, 1.99)], None),
 }
 
@@ -31,6 +32,11 @@ def listing(*files: tuple[int, float]) -> list[LandedFile]:
         LandedFile(name=f"{place}.json", size_bytes=size, modified_ms=round((10 - minutes) * MINUTE_MS))
         for place, (size, minutes) in enumerate(files)
     ]
+
+
+def test_a_clock_that_is_a_little_ahead_releases_nothing() -> None:
+    found = choose_batch(listing((1, -1.99)), LEDGER, LANDING, Append(), unfinished=None, now_ms=10 * MINUTE_MS)
+    assert found.reason is Reason.BATCH_WAITING
 
 
 @pytest.mark.parametrize(("files", "why"), RELEASED.values(), ids=RELEASED)

@@ -32,7 +32,8 @@ def mysql(op: str, file: str, pos: int, *, before: object = None, after: object 
 UNSENT = "a value was not sent (__debezium_unavailable_value); accepted: REPLICA IDENTITY FULL at the source"
 ONLY_TIMED = (
     "the position of this row of a snapshot is missing: its time may be later than that of a newer change; accepted: fields of source that "
-    "order changes as Debezium(position=…), like 'scn BIGINT' (Oracle) or 'commit_lsn STRING, change_lsn STRING' (SQL Server, Db2)"
+    "order changes as Debezium(position=…), like 'scn BIGINT' (Oracle) or 'commit_lsn STRING, change_lsn STRING' (SQL Server, Db2); "
+    "of an unwrapped row __op tells whether it is of a snapshot (add.fields=op)"
 )
 UNAVAILABLE = (
     "__debezium_unavailable_value",
@@ -106,6 +107,38 @@ def test_unwrapped_rows_tell_their_operation_in_either_way_and_an_order_of_one_s
     assert rows_of(spark, lake, KEY, "id", "payload", "_deleted", "_position.scn") == [(1, "newer", False, 8), (2, "gone", True, 9)]
     reasons = [(4, "the position is missing"), (5, "the operation is missing")]
     assert rows_of(spark, lake, QUARANTINE, "line", "reason") == reasons
+
+
+def test_unwrapped_rows_that_their_time_alone_orders_are_changes_only_where_they_say_so(lake: Lake, spark: "SparkSession") -> None:
+    lines = [
+        {"id": 1, "v": "changed", "__op": "u", "__deleted": "false", "__source_ts_ms": 1500, "__v": 7},
+        {"id": 1, "v": "old", "__deleted": "false", "__source_ts_ms": 2000},
+        {"id": 2, "v": "old", "__op": "r", "__deleted": "false", "__source_ts_ms": 2000},
+        {"id": 3, "v": "gone", "__deleted": "true", "__source_ts_ms": 2000},
+    ]
+    land(lake, "a.json", lines, prefix=PREFIX)
+    write_table(lake, spark, people(Debezium(unwrapped=True), Merge(keys=("id",))))
+    assert rows_of(spark, lake, KEY, "id", "v", "_rescued") == [(1, "changed", '{"__v": 7}')]
+    assert rows_of(spark, lake, QUARANTINE, "line", "reason") == [(2, ONLY_TIMED), (3, ONLY_TIMED)]
+
+
+def test_a_soft_deletion_that_tells_the_key_alone_keeps_the_values(lake: Lake, spark: "SparkSession") -> None:
+    table = people(Debezium(), Merge(keys=("id",), deletes="soft"), schema="id BIGINT, v STRING, w STRING", derived={"loud": "upper(v)"})
+
+    def event(op: str, lsn: int, id_: int, **values: object) -> dict[str, Any]:
+        side = "before" if op == "d" else "after"
+        return {side: {"id": id_, "v": None, "w": None, **values}, "source": {"lsn": lsn}, "op": op}
+
+    land(lake, "1.json", [event("c", lsn, lsn, v="a", w="b") for lsn in (1, 2, 3)], prefix=PREFIX)
+    write_table(lake, spark, table)
+    in_one_batch = [event("c", 10, 7, v="x", w="y"), event("u", 11, 7, v="z"), event("d", 12, 7), event("d", 13, 7)]
+    land(lake, "2.json", [event("d", 5, 1), event("d", 6, 2, v="told"), *in_one_batch], prefix=PREFIX)
+    write_table(lake, spark, table)
+    gone = [(1, "a", "b", "A", True), (2, "told", "b", "TOLD", True), (3, "a", "b", "A", False), (7, "z", None, "Z", True)]
+    assert rows_of(spark, lake, KEY, "id", "v", "w", "loud", "_deleted") == gone
+    land(lake, "3.json", [{"op": "t", "source": {"lsn": 20}}], prefix=PREFIX)
+    write_table(lake, spark, table)
+    assert rows_of(spark, lake, KEY, "id", "v", "w", "loud", "_deleted") == [(*row[:4], True) for row in gone]
 
 
 DMS_SCHEMA = "Op STRING, id BIGINT, v STRING, BI_id BIGINT, at STRING"

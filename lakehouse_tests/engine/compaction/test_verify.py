@@ -20,9 +20,11 @@ from lakehouse.engine.compaction import content_hash, run, spark_content, verify
 from lakehouse.engine.compaction.run import compact
 from lakehouse.engine.compaction.unverified_commits import unverified
 from lakehouse.engine.delta_log import TableFacts
+from lakehouse.engine.ingest import commit_rows
 from lakehouse.engine.ingest.write import write_table
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.spark import statements
+from lakehouse.engine.spark.session_settings import HASH_MAPS, session_confs
 from lakehouse_tests.conftest import own_settings
 from lakehouse_tests.engine.example import events, rows_of, version_of
 from lakehouse_tests.log_builder import LogBuilder
@@ -251,3 +253,25 @@ def _faulty(uri: str, fault: str) -> str:
         "swaps partitions": f"SELECT id, IF(id IN (16, 17), 1 - part, part) AS part FROM {statements.path_table(uri)}",
     }[fault]
     return f"INSERT OVERWRITE {statements.path_table(uri)} {rows}"
+
+
+def test_spark_s_hash_of_a_row_tells_where_nulls_stand(spark: "SparkSession") -> None:
+    schema = "a INT, b INT, c ARRAY<INT>, d STRUCT<x: INT, y: INT>, e MAP<STRING, INT>"
+    rows = [
+        (None, 7, None, None, None),
+        (7, None, None, None, None),
+        (1, 1, [], None, None),
+        (1, 1, None, None, None),
+        (1, 1, [1], None, None),
+        (1, 1, [1, None], None, None),
+        (1, 1, [None, 1], None, None),
+        (1, 1, None, (None, None), None),
+        (1, 1, None, (1, None), None),
+        (1, 1, None, (None, 1), None),
+        (1, 1, None, None, {"k": None}),
+        (1, 1, None, None, {}),
+    ]
+    frame = spark.createDataFrame(rows, schema)
+    with session_confs(spark, {HASH_MAPS: "true"}):
+        hashed = [value for (value,) in frame.select(commit_rows.content_hash(frame.schema.fields)).collect()]
+    assert len({*hashed}) == len(rows)

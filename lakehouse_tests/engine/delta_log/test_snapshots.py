@@ -185,6 +185,12 @@ def test_a_file_with_a_new_deletion_vector_stays_and_leaves_no_tombstone() -> No
     assert snapshot.row_count == 15
 
 
+def test_a_time_of_removal_that_is_unknown_once_is_unknown() -> None:
+    story = LogBuilder().create().append([("a", 10)]).delete(["a"]).checkpoint().append([("a", 10)])
+    story.commit("DELETE", {"remove": {"path": "a", "dataChange": True, "size": 10}})
+    assert story.snapshot().tombstones == (Tombstone(path="a", deleted_ms=None, size_bytes=10),)
+
+
 def test_a_file_that_goes_with_its_vectors_is_one_tombstone() -> None:
     story = LogBuilder().create().append([("a", 10)]).delete_rows({"a": 2}).delete_rows({"a": 5}).delete(["a"])
     stone = Tombstone(path="a", deleted_ms=START_MS + 4 * MINUTE_MS, size_bytes=10)

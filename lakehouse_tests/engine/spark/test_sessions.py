@@ -58,6 +58,13 @@ def test_each_session_is_its_own_and_knows_its_id(supervised: Settings, session:
 
 
 @pytest.mark.spark
+def test_every_session_reads_times_that_tell_no_zone_as_utc(supervised: Settings) -> None:
+    """Whatever the server's zone is: one elsewhere is not started here."""
+    session = sessions.connect(supervised)
+    session.conf.set("spark.sql.session.timeZone", "Europe/Berlin")
+    assert sessions.connect(supervised).sql("SELECT timestamp'2026-07-01 12:00:00' = timestamp'2026-07-01 12:00:00Z'").collect()[0][0]
+
+
 def test_a_lost_race_for_a_commit_is_transient(supervised: Settings, session: SparkSession, tmp_path: Path) -> None:
     table = f"delta.`{tmp_path / 'contended'}`"
     session.range(3).coalesce(1).write.format("delta").save(str(tmp_path / "contended"))
