@@ -5,8 +5,8 @@ from benchmarks.mutant_rules.rule import Rule
 RULES = (
     Rule(
         "lakehouse/engine/changes/apply.py",
-        "source = _newest(_with_values(changes, keys, values), keys).drop(TRUNCATED)",
-        "source = _newest(changes, keys).drop(TRUNCATED)",
+        "is_told = F.col(DELETED) & F.col(_BEFORE).isNotNull()",
+        "is_told = F.lit(False)",
         ("engine/changes/test_read.py::test_a_soft_deletion_that_tells_the_key_alone_keeps_the_values",),
         "a row that is marked as deleted keeps its values",
     ),

@@ -62,7 +62,7 @@ def plan_retirement(
     if landing.after_load == "keep":
         return RetirementPlan(action=landing.after_load, kept={})
     for batch in batches:
-        if batch.prefix != landing.prefix:
+        if batch.prefix != landing.prefix or not any(file.name in lying for file in batch.files):
             continue
         of_batch = _why_all_kept(batch, landing, facts, refused_upto, now_ms)
         why = {
@@ -102,8 +102,8 @@ def _has_refused(batch: Batch, landing: Landing, facts: TableFacts) -> bool:
         return False
     app_id = ingest_app_id(facts.snapshot.table)
     of_batch = [commit for commit in facts.history.commits if commit.applications.get(app_id) == batch.number]
-    appended = [commit.metrics["numOutputRows"] for commit in of_batch if commit.parameters.get("mode") == "Append"]
-    return bool(appended) and int(appended[-1]) < batch.record_count
+    rows = [commit.metrics.get("numOutputRows") for commit in of_batch if commit.parameters.get("mode") == "Append"]
+    return bool(rows) and rows[-1] is not None and int(rows[-1]) < batch.record_count
 
 
 def _committed_ms(number: int, facts: TableFacts | None) -> int | None:

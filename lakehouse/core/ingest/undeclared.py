@@ -11,6 +11,7 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import reduce
 from math import isfinite
 from typing import Any, cast
 
@@ -31,7 +32,8 @@ _DECODER = json.JSONDecoder()
 # Source: Debezium's reference, "New Record State Extraction", and `source` of its connectors
 _OF_THE_EVENT = "op deleted before ts_ms ts_us ts_ns version connector name snapshot db schema table collection sequence"
 _OF_A_LOG = "lsn xmin txId file pos row server_id gtid thread query scn commit_scn lcr_position rs_id ssn redo_thread user_name ord"
-_EVENT_FIELDS = frozenset(f"{_OF_THE_EVENT} {_OF_A_LOG} change_lsn commit_lsn event_serial_no".split())
+_OF_OTHERS = "change_lsn commit_lsn event_serial_no changeLsn commitLsn wallTime lsid txnNumber rs h keyspace shard vgtid partition cluster"
+_EVENT_FIELDS = frozenset(f"{_OF_THE_EVENT} {_OF_A_LOG} {_OF_OTHERS}".split())
 # Kinds of JSON numbers: whole, whole and too large for a DOUBLE to have each digit, and others.
 _WHOLE, _LARGE, _FRACTION = "whole", "large", "fraction"
 _EXACT_IN_DOUBLE = 2**53
@@ -95,25 +97,23 @@ def with_texts(found: Mapping[str, Any], text: str, landing: Landing, types: Map
     """
     envelope = _envelope(found, landing, types)
     for row in ("before", "after") if _has_before(landing) else (None,):
-        text = _with_texts_below(found, text, [*envelope, *([] if row is None else [row])], types)
+        steps = [*envelope, *([] if row is None else [row])]
+        if _texts_to_be(reduce(lambda inner, step: _object_in(inner, step) or {}, steps, found), types):
+            text = _with_texts_below(found, text, steps, types)
     return text
+
+
+def _texts_to_be(row: Mapping[str, Any], types: Mapping[str, str]) -> set[str]:
+    return {name for name, value in row.items() if isinstance(value, float | dict | list) and _is_text(types.get(name, ""))}
 
 
 def _with_texts_below(found: Mapping[str, Any], text: str, steps: Sequence[str], types: Mapping[str, str]) -> str:
     if not steps:
-        names = {name for name, value in found.items() if isinstance(value, float | dict | list) and _is_text(types.get(name, ""))}
-        if not names:
-            return text
-        members = _members(text).items()
+        names, members = _texts_to_be(found, types), _members(text).items()
         return _joined((name, json.dumps(value, ensure_ascii=False) if name in names else value) for name, value in members) or text
     first, *rest = steps
-    inner = _object_in(found, first)
-    if inner is None or not any(_is_text(type_) for type_ in types.values()):
-        return text
     members = _members(text)
-    changed = _with_texts_below(inner, members[first], rest, types)
-    if changed == members[first]:
-        return text
+    changed = _with_texts_below(_object_in(found, first) or {}, members[first], rest, types)
     return _joined((name, changed if name == first else value) for name, value in members.items()) or text
 
 
@@ -219,7 +219,8 @@ def _is_of_the_event(name: str, landing: Landing) -> bool:
     if not (isinstance(landing.changes, Debezium) and landing.changes.unwrapped):
         return False
     own = {*_EVENT_FIELDS, *field_names(landing.changes.position)}
-    return name.startswith(("__source_", "__transaction_")) or (name.startswith("__") and name[2:] in own)
+    is_refused = landing.new_columns == "refuse"  # a connector's own field that is not listed here must not refuse every line
+    return name.startswith("__") and (is_refused or name[2:] in own or name.startswith(("__source", "__transaction")))
 
 
 def _members(text: str) -> dict[str, str]:

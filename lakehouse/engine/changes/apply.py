@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 # By what changes of one key are compared; file and line decide between equal positions.
 ORDER = (POSITION, *OWN[:2])
 TRUNCATED = "_truncated"
-_WAS, _RANK, _BEFORE = "_lakehouse_was", "_lakehouse_rank", "_lakehouse_before"
+_WAS, _RANK, _BEFORE, _TOLD = "_lakehouse_was", "_lakehouse_rank", "_lakehouse_before", "_lakehouse_told"
 _MERGED = ("numTargetRowsInserted", "numTargetRowsUpdated", "numTargetRowsDeleted")
 
 
@@ -89,12 +89,12 @@ def _commit(
     uri = lake.settings.table_uri(table.key)
     match table.write:
         case Merge(keys=keys, deletes="soft"):
-            own = (DELETED, POSITION, CHANGED_AT, *OWN)
-            values = [name for name in changes.columns if name not in (*keys, *own, TRUNCATED)]
-            source = _newest(_with_values(changes, keys, values), keys).drop(TRUNCATED)
-            statement = partial(
-                statements.merge_marked, uri, keys=keys, order_by=ORDER, deleted=DELETED, own=own, values=values, within=within
-            )
+            assert table.source is not None
+            own, derived = (DELETED, POSITION, CHANGED_AT, *OWN), [*table.source.derived]
+            values = [name for name in changes.columns if name not in (*keys, *own, *derived, TRUNCATED)]
+            source = _newest(_with_values(changes, keys, (*values, *derived)), keys).drop(TRUNCATED)
+            columns = {"told": _TOLD, "own": own, "values": values, "derived": derived}
+            statement = partial(statements.merge_marked, uri, keys=keys, order_by=ORDER, deleted=DELETED, **columns, within=within)
         case Merge(keys=keys):
             source = changes.drop(TRUNCATED)
             statement = partial(statements.merge_changes, uri, keys=keys, order_by=ORDER, deleted=DELETED, within=within)
@@ -104,7 +104,7 @@ def _commit(
         case _:
             raise AssertionError(table.write)
     if facts is None:
-        first = source if _keeps_deleted(table) else source.where(f"NOT {DELETED}").drop(DELETED)
+        first = source.drop(_TOLD) if _keeps_deleted(table) else source.where(f"NOT {DELETED}").drop(DELETED)
         properties = declared_properties(table)
         commit_rows.write_frame(first, uri, mode="append", transaction=transaction, properties=properties)
         return
@@ -170,17 +170,16 @@ def _deletions(found: "DataFrame", rows: "DataFrame", keys: Mapping[str, "Column
 
 
 def _with_values(changes: "DataFrame", keys: Sequence[str], names: Sequence[str]) -> "DataFrame":
-    """The changes, those that delete a key with the values of the last one before them that tells any: often they tell the key alone."""
+    """The changes, those that delete a key with the values of the last one before them in the batch that does not: all is told then."""
     from pyspark.sql import Window
     from pyspark.sql import functions as F  # noqa: N812
 
-    if not names:
-        return changes
     earlier = Window.partitionBy(*map(quote, keys)).orderBy(F.struct(*ORDER)).rowsBetween(Window.unboundedPreceding, -1)
-    told = F.when(~F.col(DELETED), F.struct(*map(quote, names)))
-    marked = changes.withColumn(_BEFORE, F.last(told, ignorenulls=True).over(earlier))
-    filled = {name: F.coalesce(quote(name), F.when(F.col(DELETED), F.col(f"{_BEFORE}.{quote(name)}"))) for name in names}
-    return marked.withColumns(filled).drop(_BEFORE)
+    upsert = F.when(~F.col(DELETED), F.struct(F.lit(True).alias(_TOLD), *map(quote, names)))
+    marked = changes.withColumn(_BEFORE, F.last(upsert, ignorenulls=True).over(earlier))
+    is_told = F.col(DELETED) & F.col(_BEFORE).isNotNull()
+    filled = {name: F.when(is_told, F.col(f"{_BEFORE}.{quote(name)}")).otherwise(F.col(quote(name))) for name in names}
+    return marked.withColumns({**filled, _TOLD: is_told}).drop(_BEFORE)
 
 
 def _newest(changes: "DataFrame", keys: Sequence[str]) -> "DataFrame":

@@ -89,7 +89,7 @@ def _json_pattern(types: Mapping[str, str]) -> str:
 def _csv_pattern(kinds: set[str], landing: Landing) -> str:
     """Of any field: which one it is shows only when the record is parsed."""
     delimiter, quote = _literal(landing.delimiter), _literal(landing.quote)
-    begin, end = rf"(?:^|{delimiter})\s*+(?:{quote}\s*+)?+", rf"\s*+(?:{quote}|{delimiter}|$)"
+    begin, end = rf"(?:^|{delimiter})\s*+(?:{quote}\s*+)?+", rf"\s*(?:{quote}|{delimiter}|$)"
     year = rf"[-+]?\d{{4,7}}{end}"
     # Where a comma is the delimiter, one within a field stands in quotes.
     grouped = rf"(?:^|{delimiter})\s*+{quote}{'' if landing.delimiter == ',' else '?+'}\s*+[-+\d.]*,"

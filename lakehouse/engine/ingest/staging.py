@@ -1,7 +1,7 @@
 """Landed files, read once, and their records staged as Parquet until their batch has arrived.
 
 The staged records are what a batch is made of, however often it is repeated and whatever becomes of the landed files meanwhile. They lie in
-`_lakehouse/staged/<layer>/<name>/<number>/`, and go when the table has the batch.
+`_lakehouse/staged/<layer>/<name>/<number>-<shape of the declaration>/`, and go when the table has the batch.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -102,7 +102,7 @@ def stage(
     first = next(groups, []) if landing.schema is None else []
     inferred = _inferred(first, landing, batch.prefix) if first else ()
     landing = pinned_landing(landing, inferred)
-    parts = _Parts(store, f"{_FOLDER}/{table_key}/{batch.number}", NewColumns(landing=landing, known=known))
+    parts = _Parts(store, _folder(table_key, batch.number, _shape(landing)), NewColumns(landing=landing, known=known))
     read: dict[str, FileRead] = {}
     gone: set[str] = set()
     for file, data in first if landing.schema is None else chain(first, chain.from_iterable(groups)):
@@ -132,14 +132,14 @@ def staged_again(store: Store, table_key: str, batch: Batch, landing: Landing) -
     try:
         _check_unchanged(table_key, batch, staged.files)
     except Broken:  # else the next try finds these parts, and takes them for what the batch was
-        store.delete([_name(f"{_FOLDER}/{table_key}/{batch.number}", part) for part in range(staged.part_count)])
+        store.delete([_name(_folder(table_key, batch.number, staged.shape), part) for part in range(staged.part_count)])
         raise
-    return replace(batch, part_count=staged.part_count, record_count=staged.record_count)
+    return replace(batch, part_count=staged.part_count, record_count=staged.record_count, shape=staged.shape)
 
 
 def staged_records(root: str, table_key: str, batch: Batch) -> StagedRecords:
     """The staged records of a batch, without those of files that were taken out of it; `root` is the lake's as Spark spells it."""
-    folder = f"{root}/{_FOLDER}/{table_key}/{batch.number}"
+    folder = f"{root}/{_folder(table_key, batch.number, batch.shape)}"
     paths = tuple(_name(folder, part) for part in range(batch.part_count or 0))
     return StagedRecords(paths=paths, files=tuple(f"{batch.prefix}{file.name}" for file in batch.files) if batch.isolated else None)
 
@@ -151,13 +151,18 @@ def trial_folder(table_key: str) -> str:
 
 def is_staged(store: Store, table_key: str, batch: Batch) -> bool:
     """Whether the records of a batch with a manifest are all there; so they are where it has no files."""
-    folder = f"{_FOLDER}/{table_key}/{batch.number}"
+    folder = _folder(table_key, batch.number, batch.shape)
     return batch.part_count is not None and all(store.stat(_name(folder, part)) for part in range(batch.part_count))
 
 
 def clear_staged(store: Store, table_key: str) -> None:
     """Removes every staged part of a table; the caller holds the table's guard, and no batch is under way."""
     store.delete([file.name for file in store.list(f"{_FOLDER}/{table_key}")])
+
+
+def _folder(table_key: str, number: int, shape: str) -> str:
+    """Where a batch is staged; an older program told no shape."""
+    return f"{_FOLDER}/{table_key}/{number}{f'-{shape}' if shape else ''}"
 
 
 def _shape(landing: Landing) -> str:

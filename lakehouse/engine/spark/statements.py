@@ -91,17 +91,21 @@ def merge_marked(
     keys: Sequence[str],
     order_by: Sequence[str],
     deleted: str,
+    told: str,
     own: Sequence[str],
     values: Sequence[str],
+    derived: Sequence[str],
     within: str | None = None,
 ) -> str:
     """Newest changes, one a key, into a table: as `merge`, and a newer one with `deleted` sets the columns `own`.
 
-    Those in `values` keep what they have where it tells nothing of them.
+    Where `told` holds it sets `values` and `derived`, too; else those keep what they have, but for `values` that it tells.
     """
     newer = f"{_ordering('source', order_by)} > {_ordering('target', order_by)}"
     marked = [f"{quote(name)} = source.{quote(name)}" for name in own]
-    marked += [f"{quote(name)} = coalesce(source.{quote(name)}, target.{quote(name)})" for name in values]
+    for names, other in ((values, "coalesce(source.{0}, target.{0})"), (derived, "target.{0}")):
+        kept = {quote(name): other.format(quote(name)) for name in names}
+        marked += [f"{name} = CASE WHEN source.{quote(told)} THEN source.{name} ELSE {value} END" for name, value in kept.items()]
     return (
         f"MERGE INTO {path_table(uri)} AS target USING {quote(source)} AS source ON {_same(keys)}{_and_within(within)} "  # noqa: S608
         f"WHEN MATCHED AND {newer} AND source.{quote(deleted)} THEN UPDATE SET {', '.join(marked)} "

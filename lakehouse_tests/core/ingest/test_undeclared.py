@@ -86,6 +86,16 @@ def test_declared_and_undeclared_fields_are_all_fields(record: dict[str, Any], i
         "a deletion": ('{"op": "d", "before": {"id": 1, "x": 1}, "after": null}', SHOP, None),
         "a tombstone": ("null", SHOP, None),
         "unwrapped": ('{"id": 1, "x": 2, "__op": "u", "__source_lsn": 7}', replace(JSON, changes=Debezium(unwrapped=True)), '{"x": 2}'),
+        "unwrapped, with names like the event's": (
+            '{"id": 1, "__op": "u", "__wallTime": 7, "__v": 1}',
+            replace(JSON, changes=Debezium(unwrapped=True)),
+            '{"__v": 1}',
+        ),
+        "unwrapped, and refused": (
+            '{"id": 1, "__op": "u", "__shard_of_a_new_connector": 7}',
+            replace(JSON, changes=Debezium(unwrapped=True), new_columns="refuse"),
+            None,
+        ),
     }.values(),
 )
 def test_of_an_event_of_debezium_its_row_is_looked_at(event: str, landing: Landing, found: str | None) -> None:

@@ -132,9 +132,14 @@ def test_a_soft_deletion_that_tells_the_key_alone_keeps_the_values(lake: Lake, s
     land(lake, "1.json", [event("c", lsn, lsn, v="a", w="b") for lsn in (1, 2, 3)], prefix=PREFIX)
     write_table(lake, spark, table)
     in_one_batch = [event("c", 10, 7, v="x", w="y"), event("u", 11, 7, v="z"), event("d", 12, 7), event("d", 13, 7)]
-    land(lake, "2.json", [event("d", 5, 1), event("d", 6, 2, v="told"), *in_one_batch], prefix=PREFIX)
+    land(
+        lake,
+        "2.json",
+        [event("d", 5, 1), event("d", 6, 2, v="told"), event("u", 7, 3, w="c"), event("d", 8, 3), *in_one_batch],
+        prefix=PREFIX,
+    )
     write_table(lake, spark, table)
-    gone = [(1, "a", "b", "A", True), (2, "told", "b", "TOLD", True), (3, "a", "b", "A", False), (7, "z", None, "Z", True)]
+    gone = [(1, "a", "b", "A", True), (2, "told", "b", "A", True), (3, None, "c", None, True), (7, "z", None, "Z", True)]
     assert rows_of(spark, lake, KEY, "id", "v", "w", "loud", "_deleted") == gone
     land(lake, "3.json", [{"op": "t", "source": {"lsn": 20}}], prefix=PREFIX)
     write_table(lake, spark, table)
