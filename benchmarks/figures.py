@@ -1,10 +1,12 @@
 """Figures: a measured number with its goal, the numbers that it is compared to, and how far its repetitions lie apart."""
 
 import sys
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import comb, isnan, log, nan
 from statistics import linear_regression, median
+from typing import Any
 
 # Cost grows no faster than the number of things that it is for, but for this much.
 MOST_EXPONENT = 1.1
@@ -53,6 +55,13 @@ class Figure:
         goal = [f"goal {self.goal}: {'met' if self.met else 'missed'}"] if self.goal else []
         notes = "; ".join([*beside, *spread, *goal])
         return f"{self.row:<4}{self.name}: {number_text(self.value, self.unit)}" + (f" ({notes})" if notes else "")
+
+
+def timed(step: Callable[[], Any]) -> tuple[float, Any]:
+    """The seconds that a step takes, and what it gives."""
+    start = time.perf_counter()
+    given = step()
+    return time.perf_counter() - start, given
 
 
 def middle(name: str, samples: Sequence[float], **more: object) -> Figure:

@@ -8,8 +8,7 @@ tick's time, 30 seconds; Dagster ends a tick after 60. Then the requests to S3 o
 import random
 import sys
 import tempfile
-import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,7 @@ from typing import Any
 import dagster as dg
 from dagster import DagsterEventType
 
-from benchmarks.figures import Figure, alone, growth
+from benchmarks.figures import Figure, alone, growth, timed
 from lakehouse import Append, Landing, Overwrite, Prices, Table
 from lakehouse.core.costs.measured_benefit import Probe
 from lakehouse.core.declaration.compaction_policy import policy_for
@@ -172,13 +171,6 @@ def tell(instance: dg.DagsterInstance, tables: list[Table], states: list[TableSt
 
 def _as_it_is(**rows: Any) -> Any:
     return rows
-
-
-def timed(step: Callable[[], Any]) -> tuple[float, Any]:
-    """The seconds that a step takes, and what it gives."""
-    start = time.perf_counter()
-    given = step()
-    return time.perf_counter() - start, given
 
 
 if __name__ == "__main__":

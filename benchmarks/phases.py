@@ -8,15 +8,14 @@ for it. Reads come after every fourth batch and after the phase; each is held ag
 
 import sys
 import tempfile
-import time
 from collections import defaultdict
-from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING
 
 from benchmarks.by_sensor import is_due
-from benchmarks.figures import Figure, alone
+from benchmarks.figures import Figure, alone, timed
 from lakehouse import Append, Compaction, Landing, Table
 from lakehouse.engine.compaction.run import compact
 from lakehouse.engine.lake import Lake, open_lake
@@ -46,8 +45,8 @@ def main(batches: int = 16, rows: int = 5_000) -> list[Figure]:
             for number in range(PHASES * batches):
                 phase, is_last = number // batches, number % batches == batches - 1
                 for arm in ARMS[number % 3 :] + ARMS[: number % 3]:
-                    seconds[arm] += _timed(_write, spark, lake, arm, number + batches, batches, rows)
-                    seconds[arm] += _timed(_maintain, spark, lake, arm, is_last)
+                    seconds[arm] += timed(partial(_write, spark, lake, arm, number + batches, batches, rows))[0]
+                    seconds[arm] += timed(partial(_maintain, spark, lake, arm, is_last))[0]
                     if is_last or number % _READ_EVERY == _READ_EVERY - 1:
                         took = _reads(spark, lake, arm)
                         seconds[arm], slowness[arm][phase] = seconds[arm] + took[0], [*slowness[arm][phase], took[0] / took[1]]
@@ -62,31 +61,16 @@ def main(batches: int = 16, rows: int = 5_000) -> list[Figure]:
 def _figures(seconds: dict[str, float], slowness: dict[str, defaultdict[int, list[float]]], batches: int) -> list[Figure]:
     slower = {arm: (median(slowness[arm][PHASES - 1]) / median(slowness[arm][0]) - 1) * 100 for arm in ARMS}
     within = {arm: median([each for phase in slowness[arm].values() for each in phase]) for arm in ARMS}
-    shape = f"of {PHASES} with {batches} batches each"
     return [
-        Figure(
-            name=f"reads of the last phase {shape} slower than those of the first, with upkeep",
-            value=slower["ours"],
-            unit="%",
-            row="P7",
-            at_most=7,
-            peers={"without upkeep": slower["none"], "an OPTIMIZE after each phase": slower["nightly"]},
-        ),
-        Figure(
-            name="a read over one of a table that never changes, median of all phases, with upkeep",
-            value=within["ours"],
-            unit="times",
-            row="P7",
-            peers={"without upkeep": within["none"], "an OPTIMIZE after each phase": within["nightly"]},
-        ),
-        Figure(
-            name="writes, upkeep and reads of all phases, with upkeep",
-            value=seconds["ours"],
-            unit="s",
-            row="P7",
-            peers={"without upkeep": seconds["none"], "an OPTIMIZE after each phase": seconds["nightly"]},
-        ),
+        _figure(f"reads of the last phase of {PHASES} with {batches} batches each slower than those of the first", slower, "%", at_most=7),
+        _figure("a read over one of a table that never changes, median of all phases", within, "times"),
+        _figure("writes, upkeep and reads of all phases", seconds, "s"),
     ]
+
+
+def _figure(name: str, values: dict[str, float], unit: str, *, at_most: float | None = None) -> Figure:
+    peers = {"without upkeep": values["none"], "an OPTIMIZE after each phase": values["nightly"]}
+    return Figure(name=f"{name}, with upkeep", value=values["ours"], unit=unit, row="P7", at_most=at_most, peers=peers)
 
 
 def _key(arm: str) -> str:
@@ -118,15 +102,9 @@ def _reads(spark: "SparkSession", lake: Lake, arm: str) -> tuple[float, float]:
         frame = spark.read.format("delta").load(lake.settings.table_uri(key))
         frame.groupBy("kind").agg({"text": "max", "id": "count"}).collect()
 
-    took = [(_timed(read, _key(arm)), _timed(read, _STILL)) for _ in range(_READS)]
+    took = [(timed(partial(read, _key(arm)))[0], timed(partial(read, _STILL))[0]) for _ in range(_READS)]
     ours, still = zip(*took, strict=True)
     return median(ours), median(still)
-
-
-def _timed(do: Callable[..., None], *arguments: object) -> float:
-    started = time.monotonic()
-    do(*arguments)
-    return time.monotonic() - started
 
 
 if __name__ == "__main__":

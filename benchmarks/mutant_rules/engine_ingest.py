@@ -38,8 +38,8 @@ RULES = (
     ),
     Rule(
         "lakehouse/engine/ingest/parse_lines.py",
-        "        why = why.when(is_misread(text, value, kind), UNFIT)",
-        "        pass",
+        "    why = why_misread(why, landing, _text, _value, UNFIT)",
+        "    pass",
         ("engine/ingest/test_formats.py::test_a_value_that_spark_would_read_as_another_one_goes_to_quarantine",),
     ),
     Rule(

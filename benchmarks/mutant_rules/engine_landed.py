@@ -19,8 +19,8 @@ RULES = (
     ),
     Rule(
         "lakehouse/engine/changes/debezium.py",
-        "            why = why.when(is_misread(replace(self, root=_AS_TEXTS).value(name), self.value(name), kind), UNFIT)",
-        "            pass",
+        "        why = why_misread(why, landing, replace(self, root=_AS_TEXTS).value, self.value, UNFIT)",
+        "        pass",
         (
             "engine/changes/test_read.py::test_enveloped_events_of_mysql_are_ordered_by_file_number_and_position_and_all_that_is_none_is_told",
         ),

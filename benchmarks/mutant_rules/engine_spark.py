@@ -54,8 +54,8 @@ RULES = (
     ),
     Rule(
         "lakehouse/engine/spark/statements.py",
-        '{_and_within(within)} "\n        f"WHEN MATCHED AND {newer} THEN UPDATE SET *',
-        '{_and_within(within)} "\n        f"WHEN MATCHED THEN UPDATE SET *',
+        " WHEN MATCHED AND {_newer(order_by)} THEN UPDATE SET *",
+        " WHEN MATCHED THEN UPDATE SET *",
         ("engine/spark/test_statements.py::test_a_merge_replaces_by_a_newer_row_only",),
     ),
     Rule(

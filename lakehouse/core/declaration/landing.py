@@ -157,6 +157,11 @@ class Landing:
         return _SUFFIXES[self.format]
 
     @property
+    def refuses_undeclared(self) -> bool:
+        """Whether a record with fields that the schema does not name goes to quarantine."""
+        return self.new_columns == "refuse"
+
+    @property
     def records_are_csv(self) -> bool:
         """Whether a staged record is CSV; else it is a JSON object, also where the file is Parquet or Avro."""
         return self.format == "csv"

@@ -29,6 +29,7 @@ MIB = 1024 * 1024
 # Jackson, which parses JSON for Spark, takes no text of more than 20,000,000 characters.
 # Source: jackson-core, StreamReadConstraints.DEFAULT_MAX_STRING_LEN
 MAX_RECORD_BYTES = 16 * MIB
+TOO_DEEP = "a value lies too deep in others"
 _CHUNK_BYTES = 4 * MIB
 # Of a record that is too long, so many bytes are kept to recognise it by.
 _SHOWN_BYTES = 1_000
@@ -174,7 +175,7 @@ def _csv_records(chunks: Iterator[bytes], landing: Landing) -> Iterator[Record]:
     if header is None:
         raise Unreadable(f"it has no header; the header {wanted} is wanted")
     names = csv_names(header.content, landing)
-    others = None if header.problem else others_in_header(names, columns, are_refused=landing.new_columns == "refuse")
+    others = None if header.problem else others_in_header(names, columns, are_refused=landing.refuses_undeclared)
     if others is None:
         raise Unreadable(f"its header is {_shown(header.content)!r} and not {wanted}")
     return _without_others(records, len(names), others, landing) if others else records
@@ -190,7 +191,7 @@ def _dms_records(chunks: Iterator[bytes], landing: Landing) -> Iterator[Record]:
     names, wanted = csv_names(first.content, landing), [*field_names(landing.schema)]
     has_header = not first.problem and is_header(names, wanted)
     columns = wanted if wanted[0] in names else wanted[1:]
-    others = others_in_header(names, columns, are_refused=landing.new_columns == "refuse") if has_header else {}
+    others = others_in_header(names, columns, are_refused=landing.refuses_undeclared) if has_header else {}
     if others is None:
         raise Unreadable(f"its header is {_shown(first.content)!r} and not {landing.delimiter.join(wanted)}")
     if not has_header and not first.problem and len(names) not in (len(wanted), len(wanted) - 1):
@@ -258,7 +259,7 @@ def _record(number: int, line: bytes, landing: Landing, fields: Mapping[str, str
     try:
         return _json_record(number, line, landing, fields)
     except RecursionError:
-        return Record(number, line, "a value lies too deep in others")
+        return Record(number, line, TOO_DEEP)
 
 
 def _json_record(number: int, line: bytes, landing: Landing, fields: Mapping[str, str]) -> Record:

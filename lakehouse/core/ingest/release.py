@@ -30,7 +30,7 @@ def released_by(waiting: Waiting, landing: Landing, now_ms: int) -> str | None:
         return f"; released by their number, {landing.release_files} or more"
     if 0 < landing.release_bytes <= waiting.size_bytes:
         return f"; released by their bytes, {size_text(landing.release_bytes)} or more"
-    if now_ms < 2 * waiting.oldest_ms - _released_ms(waiting, landing):  # further ahead than any file waits
+    if waiting.oldest_ms - now_ms > _wait_ms(landing):  # further ahead than any file waits
         return "; released by their age, which nobody knows: the oldest is dated in the future"
     if now_ms >= _released_ms(waiting, landing):
         return f"; released by their age, the oldest has waited {landing.release_minutes:g} min or more"
@@ -64,4 +64,8 @@ def count_outputs(landed_bytes: int, row_count: int, files: Sequence[DataFile], 
 
 
 def _released_ms(waiting: Waiting, landing: Landing) -> int:
-    return waiting.oldest_ms + round(landing.release_minutes * MINUTE_MS)
+    return waiting.oldest_ms + _wait_ms(landing)
+
+
+def _wait_ms(landing: Landing) -> int:
+    return round(landing.release_minutes * MINUTE_MS)

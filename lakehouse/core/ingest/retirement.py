@@ -61,10 +61,11 @@ def plan_retirement(
     kept, going = Counter[str](), list[Batch]()
     if landing.after_load == "keep":
         return RetirementPlan(action=landing.after_load, kept={})
+    replaced_ms = max((commit.committed_ms for commit in facts.history.commits if may_repeat_rows(commit)), default=0) if facts else 0
     for batch in batches:
         if batch.prefix != landing.prefix or not any(file.name in lying for file in batch.files):
             continue
-        of_batch = _why_all_kept(batch, landing, facts, refused_upto, now_ms)
+        of_batch = _why_all_kept(batch, landing, facts, replaced_ms, refused_upto, now_ms)
         why = {
             file.name: of_batch or _why_kept(file, lying[file.name], is_held=f"{batch.prefix}{file.name}" in held)
             for file in batch.files
@@ -76,13 +77,13 @@ def plan_retirement(
     return RetirementPlan(action=landing.after_load, batches=tuple(going), kept=dict(sorted(kept.items())))
 
 
-def _why_all_kept(batch: Batch, landing: Landing, facts: TableFacts | None, refused_upto: int, now_ms: int) -> str:
+def _why_all_kept(batch: Batch, landing: Landing, facts: TableFacts | None, replaced_ms: int, refused_upto: int, now_ms: int) -> str:
     committed_ms = _committed_ms(batch.number, facts)
     if committed_ms is None or facts is None:
         return "the table's log does not know their batch"
     if now_ms - committed_ms < landing.keep_days * DAY_MS:
         return f"loaded less than {landing.keep_days:g} days ago"
-    if any(may_repeat_rows(commit) and commit.committed_ms >= committed_ms for commit in facts.history.commits):
+    if replaced_ms >= committed_ms:
         return "somebody restored or replaced the table since: their rows may be gone"
     if batch.number > refused_upto and _has_refused(batch, landing, facts):
         return "lines of them were refused, and no quarantine has them"

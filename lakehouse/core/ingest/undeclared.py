@@ -9,9 +9,8 @@ A field that is null counts as absent, as in a column that is declared. What is 
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
-from functools import reduce
 from math import isfinite
 from typing import Any, cast
 
@@ -57,18 +56,16 @@ def others_in_object(found: Mapping[str, Any], text: str, landing: Landing, fiel
 
     Of a declared STRUCT it is the members that the declaration does not name, under the name of the field; where they are refused, by path.
     """
-    row: Mapping[str, Any] | None = found
-    steps = [*_envelope(found, landing, fields), *(["after"] if _has_before(landing) else [])]
-    for step in steps:
-        row = _object_in(row, step)
-        if row is None:
-            return None
+    *_, steps = _ways_to_rows(found, landing, fields)
+    row = _row_at(found, steps)
+    if row is None:
+        return None
     row = {name: value for name, value in row.items() if not _is_of_the_event(name, landing)}
     if not _has_others(row, fields):
         return None
     for step in steps:
         text = _members(text)[step]
-    return _joined(_others(row, text, fields, by_path=landing.new_columns == "refuse"))
+    return _joined(_others(row, text, fields, by_path=landing.refuses_undeclared))
 
 
 def _has_others(row: Mapping[str, Any], fields: Mapping[str, str]) -> bool:
@@ -95,38 +92,39 @@ def with_texts(found: Mapping[str, Any], text: str, landing: Landing, types: Map
     Of an event these are the rows before and after. Spark reads a fraction as a DOUBLE, also inside of objects, before it makes a text of
     it.
     """
-    envelope = _envelope(found, landing, types)
-    for row in ("before", "after") if _has_before(landing) else (None,):
-        steps = [*envelope, *([] if row is None else [row])]
-        if _texts_to_be(reduce(lambda inner, step: _object_in(inner, step) or {}, steps, found), types):
-            text = _with_texts_below(found, text, steps, types)
+    for steps in _ways_to_rows(found, landing, types):
+        row = _row_at(found, steps) or {}
+        if names := {name for name, value in row.items() if isinstance(value, float | dict | list) and _is_text(types.get(name, ""))}:
+            text = _with_texts_below(text, steps, names)
     return text
 
 
-def _texts_to_be(row: Mapping[str, Any], types: Mapping[str, str]) -> set[str]:
-    return {name for name, value in row.items() if isinstance(value, float | dict | list) and _is_text(types.get(name, ""))}
-
-
-def _with_texts_below(found: Mapping[str, Any], text: str, steps: Sequence[str], types: Mapping[str, str]) -> str:
-    if not steps:
-        names, members = _texts_to_be(found, types), _members(text).items()
-        return _joined((name, json.dumps(value, ensure_ascii=False) if name in names else value) for name, value in members) or text
-    first, *rest = steps
+def _with_texts_below(text: str, steps: Sequence[str], names: Set[str]) -> str:
+    """The text of an object in which, those steps down, the members of these names are texts."""
     members = _members(text)
-    changed = _with_texts_below(_object_in(found, first) or {}, members[first], rest, types)
-    return _joined((name, changed if name == first else value) for name, value in members.items()) or text
+    if steps:
+        first, *rest = steps
+        members[first] = _with_texts_below(members[first], rest, names)
+    else:
+        members |= {name: json.dumps(members[name], ensure_ascii=False) for name in members.keys() & names}
+    return _joined(members.items()) or text
 
 
-def _envelope(found: Mapping[str, Any], landing: Landing, fields: Mapping[str, str]) -> list[str]:
-    """Where an event lies in a line that has its schema, too."""
+def _ways_to_rows(found: Mapping[str, Any], landing: Landing, fields: Mapping[str, str]) -> list[list[str]]:
+    """The steps to each row that a line tells: to those before and after of an event, which may stand beside its schema; else none."""
     changes = landing.changes
-    if not isinstance(changes, Debezium) or _object_in(found, "payload") is None:
-        return []
-    return [] if changes.unwrapped and "payload" in fields else ["payload"]
+    if not isinstance(changes, Debezium):
+        return [[]]
+    is_wrapped = _object_in(found, "payload") is not None and not (changes.unwrapped and "payload" in fields)
+    envelope = ["payload"] if is_wrapped else []
+    return [envelope] if changes.unwrapped else [[*envelope, "before"], [*envelope, "after"]]
 
 
-def _has_before(landing: Landing) -> bool:
-    return isinstance(landing.changes, Debezium) and not landing.changes.unwrapped
+def _row_at(found: Mapping[str, Any], steps: Sequence[str]) -> Mapping[str, Any] | None:
+    row: Mapping[str, Any] | None = found
+    for step in steps:
+        row = None if row is None else _object_in(row, step)
+    return row
 
 
 def _is_text(type_: str) -> bool:
@@ -134,7 +132,7 @@ def _is_text(type_: str) -> bool:
 
 
 def others_in_row(row: Mapping[str, Any], fields: Mapping[str, str], *, by_path: bool = False) -> str | None:
-    """What a row, told as JSON has it, holds beside the declared `fields`; as for `others_in_object`."""
+    """The members of a row, told as JSON has it, that stand beside the declared `fields`; as for `others_in_object`."""
     if not _has_others(row, fields):
         return None
     return _joined(_others(row, json.dumps(row, ensure_ascii=False), fields, by_path=by_path))
@@ -176,7 +174,7 @@ class NewColumns:
 
     def see(self, undeclared: str, file: str) -> None:
         """Note the fields beside one record."""
-        if self.landing.new_columns == "refuse":
+        if self.landing.refuses_undeclared:
             return
         values = json.loads(undeclared) if self.landing.new_columns == "add" else {RESCUED: undeclared}
         self.see_types({name: _kind_of(value) for name, value in values.items()}, file)
@@ -216,11 +214,12 @@ def _object_in(row: Mapping[str, Any], name: str) -> Mapping[str, Any] | None:
 
 
 def _is_of_the_event(name: str, landing: Landing) -> bool:
-    if not (isinstance(landing.changes, Debezium) and landing.changes.unwrapped):
+    changes = landing.changes
+    if not name.startswith("__") or not isinstance(changes, Debezium) or not changes.unwrapped:
         return False
-    own = {*_EVENT_FIELDS, *field_names(landing.changes.position)}
-    is_refused = landing.new_columns == "refuse"  # a connector's own field that is not listed here must not refuse every line
-    return name.startswith("__") and (is_refused or name[2:] in own or name.startswith(("__source", "__transaction")))
+    # A connector's own field that is not listed here must not refuse every line.
+    is_own = name[2:] in _EVENT_FIELDS or name.startswith(("__source", "__transaction")) or name[2:] in field_names(changes.position)
+    return is_own or landing.refuses_undeclared
 
 
 def _members(text: str) -> dict[str, str]:

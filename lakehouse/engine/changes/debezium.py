@@ -23,7 +23,7 @@ from lakehouse.engine.changes.columns import (
     changed_key,
     operation_of,
 )
-from lakehouse.engine.ingest.misread import holds_huge_number, is_misread, is_suspect, misread_types
+from lakehouse.engine.ingest.misread import is_suspect, misread_types, unless_huge, why_misread
 from lakehouse.engine.ingest.parse_lines import CORRUPT, DIGEST, IS_OBJECT, OWN, RAW, REASON, UNFIT, is_one_object, staged_lines
 from lakehouse.engine.ingest.staging import StagedRecords
 from lakehouse.engine.ingest.undeclared_fields import undeclared_columns, why_unfit, with_undeclared
@@ -53,7 +53,7 @@ _SOURCE_DDL = "lsn BIGINT, file STRING, pos BIGINT, row INT"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Event:
-    """What a line says, after it was parsed into the column `root`."""
+    """The event of a line, after the line was parsed into the column `root`."""
 
     changes: Debezium
     may_be_wrapped: bool
@@ -149,8 +149,7 @@ class _Event:
         why = F.when(F.col(REASON).isNotNull(), F.col(REASON))
         why = why.when(is_event & ~F.col(IS_OBJECT) & ~is_one_object(), "not JSON")
         why = why.when(is_event & (F.col(self.root).isNull() | F.col(f"{self.root}.{CORRUPT}").isNotNull()), UNFIT)
-        for name, kind in misread_types(landing).items():
-            why = why.when(is_misread(replace(self, root=_AS_TEXTS).value(name), self.value(name), kind), UNFIT)
+        why = why_misread(why, landing, replace(self, root=_AS_TEXTS).value, self.value, UNFIT)
         why = why_unfit(why, landing, added, UNFIT)
         why = why.when(F.coalesce(self.code() != "d", F.lit(True)) & F.col(RAW).rlike(_UNAVAILABLE), _UNSENT)
         is_placed = self.position()[1]
@@ -166,15 +165,16 @@ def debezium_lines(
     fields, ddl = field_names(landing.schema), _event_ddl(landing.schema or "", changes)
     # A table may have a column `payload`; then its unwrapped rows come without schema.
     event = _Event(changes=changes, may_be_wrapped=not (changes.unwrapped and "payload" in fields))
-    parsed, types = _event(f"{ddl}{_payload(event, ddl)}, {CORRUPT} STRING"), misread_types(landing)
-    if (is_huge := holds_huge_number(F.col(RAW), F.col, types, landing)) is not None:
-        parsed = F.when(~is_huge, parsed)
-    texts = _event_ddl(", ".join(f"{quote(name)} STRING" for name in types), changes) if types else "op STRING"
-    is_read_twice = is_suspect(F.col(RAW), F.col(IS_OBJECT), types, landing) if types else F.lit(False)
+    parsed = _event(f"{ddl}{_payload(event, ddl)}, {CORRUPT} STRING")
+    columns = {event.root: unless_huge(parsed, F.col(RAW), replace(event, root=_AS_TEXTS).value, landing)}
+    if types := misread_types(landing):
+        texts = _event_ddl(", ".join(f"{quote(name)} STRING" for name in types), changes)
+        is_read_twice = is_suspect(F.col(RAW), F.col(IS_OBJECT), types, landing)
+        columns[_AS_TEXTS] = F.when(is_read_twice, _event(f"{texts}{_payload(event, texts)}"))
     is_tombstone, (position, is_placed) = F.trim(RAW) == "null", event.position()
     found = (
         with_undeclared(staged_lines(spark, staged), landing, added, lenient=None)
-        .withColumns({event.root: parsed, _AS_TEXTS: F.when(is_read_twice, _event(f"{texts}{_payload(event, texts)}"))})
+        .withColumns(columns)
         .select(
             *[event.value(name).alias(name) for name in fields],
             *OWN,

@@ -57,7 +57,7 @@ def remember(lake: Lake, table_key: str, number: int, deletions: "DataFrame", ol
         frames.append(older.where(F.col(REMEMBERED_AT) >= since))
     found = reduce(lambda one, other: one.unionByName(other), frames)
     found.coalesce(1).write.mode("overwrite").parquet(_path(lake, table_key, number))
-    if number not in _numbers(_files(lake.store, table_key), table_key):
+    if lake.store.stat(f"{_FOLDER}/{table_key}/{number}/{_COMPLETE}") is None:
         raise Broken(
             f"load of {table_key}: what batch {number} deletes was written without {_COMPLETE}, and would be forgotten; accepted: a Spark "
             "server with mapreduce.fileoutputcommitter.marksuccessfuljobs=true, its default"

@@ -29,6 +29,7 @@ def _arrived_batch(table: Table, facts: TableFacts | None, ledger: Ledger) -> in
         Broken: the table is there and does not tell it, or tells one that no manifest has.
         Refused: the table has a property that lets Delta forget it.
     """
+    assert table.source is not None
     if facts is None:
         return 0
     newest = 0 if ledger.newest is None else ledger.newest.number
@@ -43,7 +44,7 @@ def _arrived_batch(table: Table, facts: TableFacts | None, ledger: Ledger) -> in
             f"load of {table.key}: the table has rows, but its log has no transaction id of a landed batch, and no batch of it is known: "
             f"was it renamed, or copied? Accepted: to move the folders below _lakehouse/ingest and _lakehouse/deleted_keys of before to "
             f"{table.key}, too, then lakehouse landing {table.key} --arrived N; or --arrived 0, if it holds no row of what lies in "
-            f"{_prefix(table)}"
+            f"{table.source.prefix}"
         )
     if arrived is None and ledger.last_taken:
         raise Broken(
@@ -57,11 +58,6 @@ def _arrived_batch(table: Table, facts: TableFacts | None, ledger: Ledger) -> in
             f"{newest}: what was loaded is no longer known; accepted: restore the manifests from a copy of the lake, or {table.way_anew}"
         )
     return arrived or 0
-
-
-def _prefix(table: Table) -> str:
-    assert table.source is not None
-    return table.source.prefix
 
 
 def unfinished_batch(lake: Lake, table: Table, facts: TableFacts | None, ledger: Ledger, batches: LandedBatches) -> Batch | None:

@@ -24,7 +24,7 @@ import pyarrow.parquet as pq
 
 from lakehouse.core.declaration.column_names import field_types
 from lakehouse.core.declaration.landing import Landing
-from lakehouse.core.ingest.records import MAX_RECORD_BYTES, Compression, Record, Unreadable, too_large
+from lakehouse.core.ingest.records import MAX_RECORD_BYTES, TOO_DEEP, Compression, Record, Unreadable, too_large
 from lakehouse.core.ingest.undeclared import others_in_row
 
 _ROWS_AT_ONCE = 5_000
@@ -57,7 +57,7 @@ def read_rows(data: bytes, landing: Landing, *, max_content_bytes: int) -> Itera
     for rows, _ in read(data):
         for row in rows:
             number += 1
-            yield _record(number, row, fields, by_path=landing.new_columns == "refuse")
+            yield _record(number, row, fields, by_path=landing.refuses_undeclared)
 
 
 def own_types(data: bytes, format: str) -> dict[str, str]:
@@ -144,7 +144,7 @@ def _record(number: int, row: Any, fields: Mapping[str, str], *, by_path: bool) 
         content = json.dumps(plain, ensure_ascii=False, allow_nan=False).encode("utf-8", "surrogatepass")
         others = others_in_row(plain, fields, by_path=by_path) if isinstance(row, Mapping) else None
     except RecursionError:
-        return Record(number, b"", "a value lies too deep in others")
+        return Record(number, b"", TOO_DEEP)
     if len(content) > MAX_RECORD_BYTES:
         return Record(number, content[:_SHOWN], f"the row has more than {MAX_RECORD_BYTES} bytes, the limit")
     if not isinstance(row, Mapping):

@@ -229,7 +229,7 @@ def _parsed(lake: Lake, spark: "SparkSession", table: Table, batch: Batch, ledge
     if row_count + bad_count != batch.record_count:
         raise Broken(
             f"load of {table.key}: of the {batch.record_count} staged record(s) of batch {batch.number} Spark found {row_count} row(s) and "
-            f"{bad_count} others; nothing was written: look at _lakehouse/staged/{table.key}/{batch.number}"
+            f"{bad_count} others; nothing was written: look at _lakehouse/staged/{table.key}"
         )
     snapshot = None if facts is None else facts.snapshot
     frame = without_rescued(frame, added, rescued_count, snapshot)

@@ -18,6 +18,7 @@ from lakehouse.core.declaration.landing import Landing
 if TYPE_CHECKING:
     from pyspark.sql import Column
 
+type_of_column_of = Callable[[str], "Column"]
 _KINDS = {"TIMESTAMP": "TIMESTAMP", "DATE": "DATE", "DEC": "DECIMAL", "NUMERIC": "DECIMAL", "TINYINT": "TINYINT", "BYTE": "TINYINT"}
 _LAST_SECOND, _FIRST_SECOND = 253_402_300_799, -62_135_596_800  # the years 9999 and 1
 _HUGE = r"[-+]?[\d.]+[eE][-+]?\d{4,}"
@@ -50,8 +51,34 @@ def is_suspect(raw: "Column", is_object: "Column", types: Mapping[str, str], lan
     return found if landing.records_are_csv else found | raw.contains("\\") | ~is_object
 
 
-def is_misread(text: "Column", value: "Column", kind: str) -> "Column":
-    """Whether Spark read the `text` as another `value`; null where there is no text."""
+def why_misread(why: "Column", landing: Landing, text: type_of_column_of, value: type_of_column_of, unfit: str) -> "Column":
+    """The reasons for which a misread value makes a line no row, after those of `why`.
+
+    `text` gives the text of a column, null where nothing is suspect, and `value` what Spark read.
+    """
+    for name, kind in misread_types(landing).items():
+        why = why.when(_is_misread(text(name), value(name), kind), unfit)
+    return why
+
+
+def unless_huge(parsed: "Column", raw: "Column", text: type_of_column_of, landing: Landing) -> "Column":
+    """The record as it is `parsed`, null where a DECIMAL of it is a number with a huge exponent, which is never to be parsed.
+
+    JSON is looked at as it stands, since Spark's text of a number is that of a DOUBLE; `text` gives the text of a column of CSV.
+    """
+    from pyspark.sql import functions as F  # noqa: N812
+
+    names = [name for name, kind in misread_types(landing).items() if kind == "DECIMAL"]
+    if not names:
+        return parsed
+    if landing.records_are_csv:
+        is_huge = reduce(or_, (F.coalesce(text(name).rlike(rf"^\s*{_HUGE}\s*$"), F.lit(False)) for name in names))
+    else:
+        is_huge = raw.rlike(rf'"(?:{"|".join(map(_literal, names))})"\s*+:\s*+"?\s*+{_HUGE}')
+    return F.when(~is_huge, parsed)
+
+
+def _is_misread(text: "Column", value: "Column", kind: str) -> "Column":
     from pyspark.sql import functions as F  # noqa: N812
 
     if kind == "DECIMAL":
@@ -65,33 +92,17 @@ def is_misread(text: "Column", value: "Column", kind: str) -> "Column":
     return text.rlike(r"^\s*(T\d|\d{1,2}:)") | is_other
 
 
-def holds_huge_number(raw: "Column", text: "Callable[[str], Column]", types: Mapping[str, str], landing: Landing) -> "Column | None":
-    """Whether a DECIMAL of a record is a number with a huge exponent, which is never to be parsed; `None` where there is no such column.
-
-    `text` gives the value of a column as a text, null where nothing is suspect. JSON is looked at as it stands, since Spark's text of a
-    number is that of a DOUBLE.
-    """
-    from pyspark.sql import functions as F  # noqa: N812
-
-    names = [name for name, kind in types.items() if kind == "DECIMAL"]
-    if not names:
-        return None
-    if not landing.records_are_csv:
-        return raw.rlike(rf'"(?:{"|".join(map(_literal, names))})"\s*+:\s*+"?\s*+{_HUGE}')
-    return reduce(or_, (F.coalesce(text(name).rlike(rf"^\s*{_HUGE}\s*$"), F.lit(False)) for name in names))
-
-
 def _json_pattern(types: Mapping[str, str]) -> str:
     names = {kind: "|".join(_literal(name) for name, its in types.items() if its == kind) for kind in types.values()}
     return "|".join(rf'"(?:{names[kind]})"\s*+:\s*+(?:{_JSON_VALUES[kind]})' for kind in sorted(names))
 
 
 def _csv_pattern(kinds: set[str], landing: Landing) -> str:
-    """Of any field: which one it is shows only when the record is parsed."""
+    """The pattern of any field: which one it is shows only when the record is parsed."""
     delimiter, quote = _literal(landing.delimiter), _literal(landing.quote)
     begin, end = rf"(?:^|{delimiter})\s*+(?:{quote}\s*+)?+", rf"\s*(?:{quote}|{delimiter}|$)"
     year = rf"[-+]?\d{{4,7}}{end}"
-    # Where a comma is the delimiter, one within a field stands in quotes.
+    # A comma within a field stands in quotes where commas are the delimiter.
     grouped = rf"(?:^|{delimiter})\s*+{quote}{'' if landing.delimiter == ',' else '?+'}\s*+[-+\d.]*,"
     values = {
         "TIMESTAMP": rf"{begin}(?:T\d|\d{{1,2}}:|-?\d{{12,}}|{year})",

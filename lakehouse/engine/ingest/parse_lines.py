@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from lakehouse.core.declaration.column_names import field_names
 from lakehouse.core.declaration.landing import Landing
 from lakehouse.core.ingest.undeclared import RESCUED, AddedColumn
-from lakehouse.engine.ingest.misread import holds_huge_number, is_misread, is_suspect, misread_types
+from lakehouse.engine.ingest.misread import is_suspect, misread_types, unless_huge, why_misread
 from lakehouse.engine.ingest.staging import STAGED_SCHEMA, StagedRecords
 from lakehouse.engine.ingest.undeclared_fields import UNDECLARED, UNKNOWN_FIELD, undeclared_columns, why_unfit, with_undeclared
 from lakehouse.engine.spark import statements
@@ -38,12 +38,10 @@ def parse_records(landing: Landing, lines: "DataFrame", added: Sequence[AddedCol
     from pyspark.sql import functions as F  # noqa: N812
 
     lenient = None if landing.records_are_csv else F.when(~F.col(IS_OBJECT), F.col(RAW))
-    parsed, value = with_undeclared(lines, landing, added, lenient), _parsed(landing)
+    parsed = with_undeclared(lines, landing, added, lenient)
     if types := misread_types(landing):
         parsed = parsed.withColumn(_TEXTS, _texts(landing, types))
-        is_huge = holds_huge_number(F.col(RAW), lambda name: F.col(f"{_TEXTS}.{statements.quote(name)}"), types, landing)
-        value = value if is_huge is None else F.when(~is_huge, value)
-    parsed = parsed.withColumn("_parsed", value)
+    parsed = parsed.withColumn("_parsed", unless_huge(_parsed(landing), F.col(RAW), _text, landing))
     fields = field_names(landing.schema)
     more, reason = undeclared_columns(landing, added), _why_not_a_row(landing, added).alias(REASON)
     spread = parsed.select(*[_field(name, landing, parsed) for name in fields], *OWN, *more, RAW, DIGEST, reason)
@@ -128,10 +126,22 @@ def _texts(landing: Landing, types: Mapping[str, str]) -> "Column":
     return F.when(is_suspect(F.col(RAW), F.col(IS_OBJECT), types, landing), texts)
 
 
+def _text(name: str) -> "Column":
+    from pyspark.sql import functions as F  # noqa: N812
+
+    return F.col(f"{_TEXTS}.{statements.quote(name)}")
+
+
+def _value(name: str) -> "Column":
+    from pyspark.sql import functions as F  # noqa: N812
+
+    return F.col(f"_parsed.{statements.quote(name)}")
+
+
 def _field(name: str, landing: Landing, lines: "DataFrame") -> "Column":
     from pyspark.sql import functions as F  # noqa: N812
 
-    value = F.col(f"_parsed.{statements.quote(name)}")
+    value = _value(name)
     if not landing.records_are_csv and landing.null_value is not None and lines.select(value).schema[0].dataType.typeName() == "string":
         value = F.nullif(value, F.lit(landing.null_value))
     return value.alias(name)
@@ -144,9 +154,7 @@ def _why_not_a_row(landing: Landing, added: Sequence[AddedColumn]) -> "Column":
     if not landing.records_are_csv:
         why = why.when(~F.col(IS_OBJECT) & ~is_one_object(), _NOT_JSON)
     why = why.when(F.col("_parsed").isNull() | F.col(f"_parsed.{CORRUPT}").isNotNull(), UNFIT)
-    for name, kind in misread_types(landing).items():
-        text, value = (F.col(f"{each}.{statements.quote(name)}") for each in (_TEXTS, "_parsed"))
-        why = why.when(is_misread(text, value, kind), UNFIT)
+    why = why_misread(why, landing, _text, _value, UNFIT)
     why = why_unfit(why, landing, added, UNFIT)
     for name in landing.required:
         why = why.when(_field_is_missing(name, landing), f"{_MISSING}{name} is missing")
@@ -156,7 +164,7 @@ def _why_not_a_row(landing: Landing, added: Sequence[AddedColumn]) -> "Column":
 def _field_is_missing(name: str, landing: Landing) -> "Column":
     from pyspark.sql import functions as F  # noqa: N812
 
-    value = F.col(f"_parsed.{statements.quote(name)}")
+    value = _value(name)
     if landing.null_value is None:
         return value.isNull()
     return value.isNull() | (value.cast("string") == F.lit(landing.null_value))

@@ -102,9 +102,9 @@ def stage(
     first = next(groups, []) if landing.schema is None else []
     inferred = _inferred(first, landing, batch.prefix) if first else ()
     landing = pinned_landing(landing, inferred)
-    parts = _Parts(store, _folder(table_key, batch.number, _shape(landing)), NewColumns(landing=landing, known=known))
-    read: dict[str, FileRead] = {}
-    gone: set[str] = set()
+    shape = _shape(landing)
+    parts = _Parts(store, _folder(table_key, batch.number, shape), NewColumns(landing=landing, known=known))
+    read, gone = dict[str, FileRead](), set[str]()
     for file, data in first if landing.schema is None else chain(first, chain.from_iterable(groups)):
         if parts.size_bytes > _UNPACKED_TIMES * landing.max_batch_bytes:
             break
@@ -113,7 +113,7 @@ def stage(
             continue
         found = FileRead(size_bytes=len(data), digest=blake2b(data, digest_size=16).hexdigest())
         read[file.name] = found if file.name in compare else _staged(parts, file, data, found, landing, batch.prefix)
-    return Staged(files=read, gone=frozenset(gone), part_count=parts.close(), shape=_shape(landing), inferred=inferred, new=parts.new)
+    return Staged(files=read, gone=frozenset(gone), part_count=parts.close(), shape=shape, inferred=inferred, new=parts.new)
 
 
 def staged_again(store: Store, table_key: str, batch: Batch, landing: Landing) -> Batch:
@@ -161,7 +161,7 @@ def clear_staged(store: Store, table_key: str) -> None:
 
 
 def _folder(table_key: str, number: int, shape: str) -> str:
-    """Where a batch is staged; an older program told no shape."""
+    """The folder in which a batch is staged; an older program told no shape."""
     return f"{_FOLDER}/{table_key}/{number}{f'-{shape}' if shape else ''}"
 
 

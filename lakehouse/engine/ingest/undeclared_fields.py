@@ -35,7 +35,7 @@ def undeclared_columns(landing: Landing, added: Sequence[AddedColumn]) -> "list[
 
     names, rest = [column.name for column in _typed(added)], _rest(added)
     left: Column = F.lit(None).cast("string")
-    if landing.new_columns != "refuse":
+    if not landing.refuses_undeclared:
         all_left = F.when(F.size(rest) == F.size(F.json_object_keys(UNDECLARED)), F.col(UNDECLARED))
         left = all_left.when(F.size(rest) > 0, _members(F.col(UNDECLARED), lambda name: ~name.isin(*names)))
     return [*[F.col(f"{_ADDED}.{statements.quote(name)}").alias(name) for name in names], left.alias(RESCUED), F.col(UNDECLARED)]
@@ -51,7 +51,7 @@ def why_unfit(why: "Column", landing: Landing, added: Sequence[AddedColumn], unf
     from pyspark.sql import functions as F  # noqa: N812
 
     rest = _rest(added)
-    if landing.new_columns == "refuse":
+    if landing.refuses_undeclared:
         why = why.when(F.size(rest) > 0, F.concat(F.lit(UNKNOWN_FIELD), F.array_join(rest, ", ")))
     return why.when(F.col(f"{_ADDED}.{_CORRUPT}").isNotNull(), unfit)
 

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 # Changes that were never recorded, and files that are gone. Source: Delta Lake 4.4.0, delta-error-classes.json; Spark 4.2.0
 _NOT_RECORDED = "DELTA_MISSING_CHANGE_DATA"
 _FILE_GONE = "FAILED_READ_FILE.FILE_NOT_EXIST"
-# What a commit's userMetadata tells: when the version of its first input that it consumed was committed, by the transaction's id.
+# The member of a commit's userMetadata that tells, by the transaction's id, when the version was committed that it consumed.
 _READ_MS = "read_ms"
 _CHANGE_COLUMNS = ("_change_type", "_commit_version", "_commit_timestamp")
 
@@ -156,7 +156,8 @@ def next_increment(lake: Lake, table: Table, driver: TableFacts, target: TableFa
 
 
 def _committed_ms(history: Commits, version: int) -> int | None:
-    return next((commit.committed_ms for commit in reversed(history.commits) if commit.version == version), None)
+    found = history.between(version - 1, version)
+    return found[0].committed_ms if found else None
 
 
 def _read_ms(target: TableFacts | None, app_id: str, version: int) -> int | None:

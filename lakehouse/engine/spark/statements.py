@@ -67,18 +67,14 @@ def merge(uri: str, source: str, *, keys: Sequence[str], order_by: Sequence[str]
 
     `within` is a condition that holds for every row of the source by its keys, and so for what it meets in the table.
     """
-    newer = f"{_ordering('source', order_by)} > {_ordering('target', order_by)}"
-    return (
-        f"MERGE INTO {path_table(uri)} AS target USING {quote(source)} AS source ON {_same(keys)}{_and_within(within)} "
-        f"WHEN MATCHED AND {newer} THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *"
-    )
+    return f"{_merge_into(uri, source, keys, within)} WHEN MATCHED AND {_newer(order_by)} THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *"
 
 
 def merge_changes(uri: str, source: str, *, keys: Sequence[str], order_by: Sequence[str], deleted: str, within: str | None = None) -> str:
     """Newest changes, one a key, into a table: as `merge`, and a newer one with `deleted` takes the row out."""
-    newer = f"{_ordering('source', order_by)} > {_ordering('target', order_by)}"
+    newer = _newer(order_by)
     return (
-        f"MERGE INTO {path_table(uri)} AS target USING {quote(source)} AS source ON {_same(keys)}{_and_within(within)} "
+        f"{_merge_into(uri, source, keys, within)} "
         f"WHEN MATCHED AND {newer} AND source.{quote(deleted)} THEN DELETE "
         f"WHEN MATCHED AND {newer} THEN UPDATE SET * WHEN NOT MATCHED AND NOT source.{quote(deleted)} THEN INSERT *"
     )
@@ -101,13 +97,16 @@ def merge_marked(
 
     Where `told` holds it sets `values` and `derived`, too; else those keep what they have, but for `values` that it tells.
     """
-    newer = f"{_ordering('source', order_by)} > {_ordering('target', order_by)}"
+    newer = _newer(order_by)
+
+    def unless_told(name: str, kept: str) -> str:
+        return f"{quote(name)} = CASE WHEN source.{quote(told)} THEN source.{quote(name)} ELSE {kept} END"
+
     marked = [f"{quote(name)} = source.{quote(name)}" for name in own]
-    for names, other in ((values, "coalesce(source.{0}, target.{0})"), (derived, "target.{0}")):
-        kept = {quote(name): other.format(quote(name)) for name in names}
-        marked += [f"{name} = CASE WHEN source.{quote(told)} THEN source.{name} ELSE {value} END" for name, value in kept.items()]
+    marked += [unless_told(name, f"coalesce(source.{quote(name)}, target.{quote(name)})") for name in values]
+    marked += [unless_told(name, f"target.{quote(name)}") for name in derived]
     return (
-        f"MERGE INTO {path_table(uri)} AS target USING {quote(source)} AS source ON {_same(keys)}{_and_within(within)} "  # noqa: S608
+        f"{_merge_into(uri, source, keys, within)} "  # noqa: S608  # names are quoted
         f"WHEN MATCHED AND {newer} AND source.{quote(deleted)} THEN UPDATE SET {', '.join(marked)} "
         f"WHEN MATCHED AND {newer} THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *"
     )
@@ -115,15 +114,12 @@ def merge_marked(
 
 def merge_versions(uri: str, source: str, *, keys: Sequence[str], within: str | None = None) -> str:
     """Rows of the view `source` into a table, each in the place of the one with its keys, if there is one."""
-    return (
-        f"MERGE INTO {path_table(uri)} AS target USING {quote(source)} AS source ON {_same(keys)}{_and_within(within)} "
-        "WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *"
-    )
+    return f"{_merge_into(uri, source, keys, within)} WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *"
 
 
 def not_older(keys: Sequence[str], order_by: Sequence[str]) -> str:
     """The condition, over aliases `source` and `target`, under which a source row would change nothing in the target."""
-    return f"{_same(keys)} AND NOT ({_ordering('source', order_by)} > {_ordering('target', order_by)})"
+    return f"{_same(keys)} AND NOT ({_newer(order_by)})"
 
 
 def set_properties(uri: str, properties: Mapping[str, str]) -> str:
@@ -201,6 +197,15 @@ def clone(uri: str, source: str) -> str:
 def restore(uri: str, version: int) -> str:
     """A new version of a table that equals an older one."""
     return f"RESTORE TABLE {path_table(uri)} TO VERSION AS OF {int(version)}"
+
+
+def _merge_into(uri: str, source: str, keys: Sequence[str], within: str | None) -> str:
+    return f"MERGE INTO {path_table(uri)} AS target USING {quote(source)} AS source ON {_same(keys)}{_and_within(within)}"
+
+
+def _newer(order_by: Sequence[str]) -> str:
+    """The condition, over aliases `source` and `target`, under which a source row is newer."""
+    return f"{_ordering('source', order_by)} > {_ordering('target', order_by)}"
 
 
 def _same(keys: Sequence[str]) -> str:

@@ -31,7 +31,7 @@ from lakehouse.engine.lake import Lake
 from lakehouse.engine.vacuum.log_state import NO_VERSION, KnownLog, has_newer_version, read_log
 
 _OWN_FOLDER = "_lakehouse"
-# Where a vacuum once found a table that lies elsewhere, `<key>/<digest of the address>`.
+# The records of where a vacuum once found a table that lies elsewhere, `<key>/<digest of the address>`.
 _FOUND = f"{_OWN_FOLDER}/adopted"
 _ASK_AGAIN_MS, _ASK_AGAIN_MS_PER_TABLE = 10_000, 100
 # Each takes about 1.2 KB of memory. The log of a table beyond them is read a second time, in its turn.
@@ -57,7 +57,7 @@ class LakeFacts:
         self._kept: dict[str, KnownLog] = {}
         self._versions: dict[str, int] = {}
         self._unread: dict[str, str] = {}
-        self._data_folders: dict[str, set[str]] = {}
+        self._spread_folders = set[str]()
         self._remembered = set[str]()
         self._current_ms: int | None = None
         self._was_asked = False
@@ -165,8 +165,7 @@ class LakeFacts:
 
         with ThreadPoolExecutor(max_workers=ASKED_AT_ONCE) as pool:
             first = [*chain.from_iterable(pool.map(below, self.lake.elsewhere))]
-            own = set[str]().union(*(folders for folders in self._data_folders.values() if len(folders) >= _SPREAD_FOLDERS))
-            found = [*first, *chain.from_iterable(pool.map(below, [folder for folder in first if folder not in own]))]
+            found = [*first, *chain.from_iterable(pool.map(below, [folder for folder in first if folder not in self._spread_folders]))]
             logs = pool.map(self.lake.store.list, [f"{folder}/_delta_log" for folder in found])
             return {folder for folder, files in zip(found, logs, strict=True) if files}
 
@@ -226,8 +225,9 @@ class LakeFacts:
         self.tables.add(table)
         self.there.add(table)
         if table in self.lake.elsewhere:
-            own = chain(table_files.live, table_files.stones)
-            self._data_folders[table] = {f"{table}/{name.partition('/')[0]}" for name in own if "/" in name}
+            folders = {name.partition("/")[0] for name in chain(table_files.live, table_files.stones) if "/" in name}
+            if len(folders) >= _SPREAD_FOLDERS:
+                self._spread_folders |= {f"{table}/{folder}" for folder in folders}
         self.transactions[table] = snapshot.transactions
         if not (table_files.borrowed <= self.lent and table_files.unplaced <= self.unplaced):
             self.lent, self.unplaced = self.lent | table_files.borrowed, self.unplaced | table_files.unplaced

@@ -199,7 +199,7 @@ def test_a_table_whose_folder_was_deleted_is_made_of_all_its_batches_again(lake:
 
 def test_a_table_made_anew_by_another_declaration_loses_no_line(lake: Lake, spark: "SparkSession") -> None:
     """Its quarantine knows the number of each batch: what is refused only now stands there, too, and nothing twice."""
-    # Where n is a STRING, the text of the last line is staged as another.
+    # The text of the last line is staged as another where n is a STRING.
     stateless, unfit = {"id": 2, "at": "2013-01-01T05:00:00Z"}, '{"id": "x", "n": 1.10}'
     schema = f"{_landing(events).schema}, n STRING"
     strict = replace(events, source=replace(_landing(events), schema=schema, required=("id", "state")))
