@@ -1,8 +1,9 @@
-"""Batches of 1, 7 and 20 days of flights from landing to gold: plans that are interpreted against plans that are compiled, in turn.
+"""Plans that are interpreted against plans that are compiled, in turn: batches of 1, 7 and 20 days of flights from landing to gold, and
+MERGEs of 1,000 rows into tables of 20,000 to 500,000.
 
 `python -m benchmarks.interpreted [ROUNDS]`. Two lakes on one server land the same files. The write of a table chooses by the rows that it
 reads (`engine.spark.session_settings.confs_for`); here one lake always interprets and the other never does. The first batch of a size
-warms the server up.
+warms the server up. The MERGEs are those of the study, their rows made by 16 tasks, or brought into one as a shuffle by key does it.
 """
 
 import sys
@@ -10,14 +11,18 @@ import tempfile
 import time
 from contextlib import ExitStack
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
+from statistics import median
 from typing import TYPE_CHECKING
 
-from benchmarks.figures import Figure, alone, ratio
+from benchmarks.figures import Figure, alone, ratio, timed
 from benchmarks.pipeline_overhead import START, TABLES
+from benchmarks.study.batches import PROPERTIES, Batch, frame_of, write_batch
 from lakehouse.engine.ingest.write import write_table
 from lakehouse.engine.lake import Lake, open_lake
 from lakehouse.engine.spark import session_settings
+from lakehouse.engine.spark.session_settings import INTERPRETED, SHUFFLED_BEFORE_WRITE, session_confs
 from lakehouse.engine.spark.sessions import connect
 from lakehouse.replay.play import play
 from lakehouse.runtime import server
@@ -27,6 +32,14 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 DAYS = (1, 7, 20)
+ROWS = (20_000, 200_000, 500_000)
+# Of a MERGE: the settings, and whether its source has one task.
+_MERGES = {
+    "compiled, 16 tasks": ({}, False),
+    "compiled, one task": ({}, True),
+    "interpreted, 16 tasks": (INTERPRETED, False),
+    "interpreted, one task": (INTERPRETED, True),
+}
 # Rows and bytes up to which a statement is interpreted: none at all, or all there are.
 _BOUNDS = {"compiled": -1, "interpreted": 1 << 60}
 type_of_seconds = dict[str, list[float]]
@@ -39,6 +52,7 @@ def main(rounds: int = 3) -> list[Figure]:
         stack.enter_context(server.supervised(settings))
         lakes, spark = {way: open_lake(replace(settings, root=f"{home}/{way}")) for way in _BOUNDS}, connect(settings)
         figures = [figure for days in DAYS[:rounds] for figure in _size(lakes, spark, days, rounds)]
+        figures += [figure for rows in ROWS[:rounds] for figure in _merges(spark, f"{home}/merged/{rows}", rows, 2 * rounds)]
         spark.stop()
     return figures
 
@@ -55,6 +69,26 @@ def _size(lakes: dict[str, Lake], spark: "SparkSession", days: int, rounds: int)
         ratio(f"{name}: all tables", total["interpreted"], total["compiled"], row="P10"),
         *(ratio(f"{name}: {key}", seconds["interpreted"][key][1:], seconds["compiled"][key][1:], row="P10") for key in keys),
     ]
+
+
+def _merges(spark: "SparkSession", folder: str, rows: int, rounds: int) -> list[Figure]:
+    """For each way of a MERGE: its seconds over those of one that is compiled and has 16 tasks, into tables of so many rows."""
+    seconds = {way: list[float]() for way in _MERGES}
+    for way in _MERGES:
+        write_batch(spark, f"{folder}/{way}", frame_of(spark, Batch(start=0, end=rows, seed=1)), PROPERTIES, is_first=True)
+    for number in range(rounds + 2):
+        start = rows - 100 + 900 * number  # a tenth of the rows are updates
+        for way in sorted(_MERGES, reverse=bool(number % 2)):
+            confs, is_one_task = _MERGES[way]
+            source = frame_of(spark, Batch(start=start, end=start + 1_000, seed=100 + number * 10))
+            with session_confs(spark, {**confs, SHUFFLED_BEFORE_WRITE: "true"}):
+                gathered = source.coalesce(1) if is_one_task else source
+                took, _ = timed(partial(write_batch, spark, f"{folder}/{way}", gathered, PROPERTIES, is_first=False))
+            seconds[way].append(took)
+    first, *others = seconds
+    print(f"  {rows:,} rows: " + "; ".join(f"{way} {median(took[2:]):.2f} s" for way, took in seconds.items()), flush=True)
+    name = f"a MERGE of 1,000 rows into {rows:,}"
+    return [ratio(f"{name}: {way} over {first}", seconds[way][2:], seconds[first][2:], row="P1") for way in others]
 
 
 def _batch(lake: Lake, spark: "SparkSession", way: str, days: int, seconds: type_of_seconds) -> None:

@@ -15,12 +15,13 @@ from lakehouse.engine.clock import now_ms
 from lakehouse.engine.compaction.run import compact
 from lakehouse.engine.ingest.commit_rows import Transaction, merge_confs
 from lakehouse.engine.ingest.table_properties import apply_strategy, strategy_confs
+from lakehouse.engine.ingest.work_size import merged_into
 from lakehouse.engine.lake import Lake
-from lakehouse.engine.spark.session_settings import confs_for, session_confs
+from lakehouse.engine.spark.session_settings import INTERPRETED_ROWS, confs_for, session_confs
 from lakehouse.engine.spark.statements import optimize
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 # A silver table has an input; nobody writes this one, since the study's own statements write the table.
 _INPUT = Table(key="bronze/batches", source=Landing(prefix="landing/", format="json", schema="id BIGINT"), write=Append())
@@ -90,6 +91,14 @@ class Stopwatch:
         self.seconds += time.monotonic() - began
 
 
+def gathered(arm: Arm, rows: "DataFrame", row_count: int) -> "DataFrame":
+    """The rows of a batch as they come to the statement: under a policy of ours in one task where they are few.
+
+    Before every MERGE of this lakehouse its rows are shuffled by key (`engine.ingest.commit_rows.newest_per_key`), few rows into one task.
+    """
+    return rows if arm.policy is None or row_count > INTERPRETED_ROWS else rows.coalesce(1)
+
+
 @contextmanager
 def writing_session(lake: Lake, spark: "SparkSession", arm: Arm, table: Table, rows: int, decision: Stopwatch) -> Iterator[None]:
     """The session as it is for a write of so many rows: under a policy of ours with what this lakehouse sets around its own writes.
@@ -103,9 +112,8 @@ def writing_session(lake: Lake, spark: "SparkSession", arm: Arm, table: Table, r
     with decision.running():
         facts = lake.facts(table.key)
         apply_strategy(lake, spark, table, facts)
-        properties, known, size_bytes = {}, 0, 0
-        if facts is not None:
-            properties, known, size_bytes = facts.snapshot.properties, facts.snapshot.row_count, facts.snapshot.size_bytes
+        properties = {} if facts is None else facts.snapshot.properties
+        known, size_bytes = (0, 0) if facts is None else merged_into(facts.snapshot)
         confs = strategy_confs(table, facts) | merge_confs(properties, Transaction(app_id=ingest_app_id(table.key), version=now_ms()))
         confs |= confs_for(rows=None if known is None else known + rows, size_bytes=size_bytes)
     with session_confs(spark, confs):

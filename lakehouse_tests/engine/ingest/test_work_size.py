@@ -28,9 +28,9 @@ def is_interpreted(table: Table, driver: TableFacts, target: TableFacts | None, 
     return confs_to_derive(MemoryStore(), table, {"bronze/orders": driver}, target, increment) == INTERPRETED
 
 
-def test_the_rows_of_the_inputs_and_of_a_table_that_is_merged_into_count() -> None:
-    assert is_interpreted(MERGED, table_of(60_000), table_of(40_000), None)
-    assert not is_interpreted(MERGED, table_of(60_000), table_of(40_001), None)
+def test_the_rows_of_the_inputs_count_and_a_third_of_those_of_a_table_that_is_merged_into() -> None:
+    assert is_interpreted(MERGED, table_of(60_000), table_of(120_000), None)
+    assert not is_interpreted(MERGED, table_of(60_000), table_of(120_001), None)
     assert is_interpreted(REPLACED, table_of(60_000), table_of(1_000_000), None)
     assert not is_interpreted(REPLACED, table_of(None), None, None)
 
