@@ -140,9 +140,9 @@ class _Watch:
     def _unfinished(self, table: Table, facts: NewestFacts | None, ledger: Ledger, batches: LandedBatches) -> Batch | None:
         """The batch to do again, by what the newest event says arrived; the table's log is asked where that does not tell."""
         arrived = facts.whole("lakehouse/landed_batch") if facts else None
-        if arrived is None and ledger.newest is not None:
+        if arrived is None:
             return unfinished_batch(self._lake, table, self._lake.facts(table.key), ledger, batches)
-        return find_unfinished(ledger, table.write, arrived=arrived or 0, read=batches.batch)
+        return find_unfinished(ledger, table.write, arrived=arrived, read=batches.batch)
 
 
 def _seconds_left(tries: Sequence[dg.RunRecord], *, now: float) -> float:

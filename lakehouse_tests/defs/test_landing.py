@@ -222,3 +222,9 @@ def test_two_tables_on_one_prefix_hang_on_one_landing_area(lake: Lake) -> None:
     twin = Table(key="bronze/twin", source=orders.source, write=Append())
     specs = landing_assets((orders, twin, shops, latest_orders), lake)
     assert [spec.key.to_user_string() for spec in specs] == ["landing/orders", "landing/shops"]
+
+
+def test_a_table_that_has_rows_and_no_known_batch_is_told_of_and_not_asked_for(lake: Lake, tick: type_of_tick) -> None:
+    LogBuilder(lake.store, "bronze/orders").create().append([("a", 1)])
+    land(lake, "orders/1.json")
+    assert "bronze/orders: load of bronze/orders: the table has rows, but its log has no transaction id" in skip_text(tick())

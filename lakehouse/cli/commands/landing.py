@@ -9,8 +9,8 @@ from lakehouse.cli.output import json_option, show, write_json
 from lakehouse.cli.spark_server import driver_for_command
 from lakehouse.core.declaration.landing import Landing
 from lakehouse.core.declaration.table import Table
-from lakehouse.core.errors import Refused
-from lakehouse.core.ingest.batches import choose_batch, find_unfinished, ingest_app_id
+from lakehouse.core.errors import Broken, Refused
+from lakehouse.core.ingest.batches import choose_batch, ingest_app_id
 from lakehouse.engine.clock import now_ms
 from lakehouse.engine.journal.landed_batches import LandedBatches, landed_files
 
@@ -42,7 +42,7 @@ def landing_command(table: str, arrived: int | None, as_json: bool) -> None:
 def _print(document: dict[str, Any]) -> None:
     for sentence in (document["sentence"], document["next"], document["after_load"]):
         if sentence is not None:
-            show(f"{document['table']}: {sentence}")
+            show(sentence if sentence.startswith("load of ") else f"{document['table']}: {sentence}")
 
 
 def _record(opened: LakeContext, table: Table, arrived: int) -> None:
@@ -55,6 +55,7 @@ def _record(opened: LakeContext, table: Table, arrived: int) -> None:
 
 
 def _document(opened: LakeContext, table: Table, landing: Landing) -> dict[str, Any]:
+    from lakehouse.engine.ingest.arrival import unfinished_batch
     from lakehouse.engine.ingest.retire import plan_landed
 
     batches = LandedBatches(opened.lake.store, table.key, prefix=landing.prefix)
@@ -65,11 +66,12 @@ def _document(opened: LakeContext, table: Table, landing: Landing) -> dict[str, 
     holds = "there is no table yet" if facts is None else f"its log says that it holds the batches up to {arrived}"
     if facts is not None and arrived is None:
         holds = "its log does not tell which of them it holds"
-    following = None
-    if facts is None or arrived is not None or not ledger.last_taken:
-        unfinished = find_unfinished(ledger, table.write, arrived=arrived or 0, read=batches.batch)
+    try:
+        unfinished = unfinished_batch(opened.lake, table, facts, ledger, batches)
         listing = landed_files(opened.lake.store, landing)
         following = choose_batch(listing, ledger, landing, table.write, unfinished=unfinished, now_ms=now_ms()).sentence
+    except (Broken, Refused) as error:
+        following = str(error)  # what the next load stops with
     known = sum(each.is_taken for each in ledger.seen.values())
     taken = known + len(ledger.forgotten)
     return {
