@@ -38,6 +38,7 @@ BENCHMARKS = (
     Benchmark(name="read_slowdown", seconds=300, smoke=(1, 1)),
     Benchmark(name="phases", seconds=400, smoke=(1, 100)),
     Benchmark(name="beside_writers", seconds=300, smoke=(3,)),
+    Benchmark(name="beside_changes", seconds=700, smoke=(3,)),
     Benchmark(name="vacuum", seconds=900, smoke=(200,)),
     Benchmark(name="random_tables", seconds=900, smoke=(1,)),
     Benchmark(name="four_weeks", seconds=200, smoke=(1,)),

@@ -20,9 +20,6 @@ ROWS = (
         promise="200 small MERGEs with a read after each: total seconds against no compaction",
         goal="at most 0.35, and at most the best other arm; deviation of the file count at most 14",
         benchmark="study",
-        shortfall="The ratio to no compaction falls with the iterations, and fewer than 200 were run so far. The best arms keep files few "
-        "by what each write does; this lakehouse waits until readers have lost what a compaction takes, and does not count that a MERGE "
-        "reads the files of the meantime, too. Tried: rows are shuffled before each MERGE writes them.",
     ),
     Row(
         name="P2",
@@ -57,6 +54,8 @@ ROWS = (
         promise="Bytes rewritten per byte that was new, in the study",
         goal="less than Delta's auto compaction and than OPTIMIZE every 20",
         benchmark="study",
+        shortfall="In 200 iterations the default policy compacts ten times, as OPTIMIZE every 20 does, once in the very last; `Chosen` rewrites "
+        "less. Among the arms that compact, auto compaction with optimized write rewrites least, 1.55, and takes 1.4 times as long in all.",
     ),
     Row(
         name="P7",

@@ -252,4 +252,18 @@ RULES = (
         " and True",
         ("engine/delta_log/test_snapshots.py::test_an_unfinished_multi_part_checkpoint_is_passed_over",),
     ),
+    Rule(
+        "lakehouse/engine/delta_log/columns.py",
+        "numbers = {place: number for number, place in enumerate(dict.fromkeys(places))}",
+        "numbers = {place: place for place in range(len(self.pairs))}",
+        (
+            "engine/delta_log/test_snapshots.py::test_a_table_that_was_overwritten_with_another_partitioning_is_read_before_its_next_checkpoint",
+        ),
+    ),
+    Rule(
+        "lakehouse/engine/delta_log/actions.py",
+        'else any_text(action, "configuration")',
+        'else text(action, "configuration")',
+        ("engine/delta_log/test_damaged_logs.py::test_a_domain_s_configuration_may_be_empty",),
+    ),
 )

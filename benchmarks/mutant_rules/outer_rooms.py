@@ -192,4 +192,34 @@ RULES = (
         "                files=played.files + (_record(store, ReplayPosition(start=stand.start, next=hour + HOUR)) or _land(store, landing)),",
         ("replay/test_play.py::test_a_replay_that_was_killed_goes_on_where_it_stopped",),
     ),
+    Rule(
+        "lakehouse/defs/landing.py",
+        "if found is None and ledger.newest is not None and not ledger.newest.files:",
+        "if False:",
+        ("defs/test_landing.py::test_a_batch_of_refused_files_alone_whose_run_was_killed_is_asked_for_again",),
+    ),
+    Rule(
+        "lakehouse/defs/run_ownership.py",
+        " or not _was_here(run)",
+        "",
+        ("defs/test_run_ownership.py::test_only_a_compaction_whose_process_was_here_is_taken_for_lost",),
+    ),
+    Rule(
+        "lakehouse/defs/run_ownership.py",
+        " or process.is_alive:",
+        ":",
+        ("defs/test_run_ownership.py::test_only_a_compaction_whose_process_was_here_is_taken_for_lost",),
+    ),
+    Rule(
+        "lakehouse/defs/run_ownership.py",
+        "        if not 0 <= now_ms - _newest_event_ms(instance, run) < _SILENT_MS:",
+        "        if True:",
+        ("defs/test_run_ownership.py::test_a_run_that_waits_for_its_next_try_is_not_lost",),
+    ),
+    Rule(
+        "lakehouse/defs/compaction.py",
+        "        context.instance.add_run_tags(context.run.run_id, process_tag(context.run.run_id))\n",
+        "",
+        ("defs/test_compaction_sensor.py::test_runs_that_were_refused_since_their_window_had_closed_never_use_up_the_tries",),
+    ),
 )

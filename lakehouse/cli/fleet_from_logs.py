@@ -53,7 +53,7 @@ def look_at_fleet(opened: LakeContext, tables: Sequence[Table]) -> tuple[list[Fo
     ]
     held = {key: each.held for key, each in known.items() if each.held}
     settings = lake.settings
-    bounds = Bounds(slots=settings.compaction_slots, budget_usd=settings.compaction_budget_usd, on_s3=settings.on_s3)
+    bounds = Bounds(slots=settings.compaction_slots, budget_usd=settings.compaction_budget_usd)
     decisions = choose_compactions(states, policies, RunState(), bounds=bounds, now_ms=now, hold_back=held)
     return [Found(table=each.table, value=each.value.plan if each.value else None, error=each.error) for each in looked], decisions
 

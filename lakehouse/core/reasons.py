@@ -74,7 +74,7 @@ class Reason(Enum):
         "the compaction of version {version} ({mergeable} mergeable files) was asked for already; the next write makes a new version"
     )
     TRIES_USED_UP = (
-        "the compaction of version {version} failed {tries} of {tries_allowed} times; {mergeable} mergeable files wait for the next write"
+        "the compaction of version {version} failed {tries} times; {mergeable} mergeable files wait for the next write, or for {until:time}"
     )
     NO_SLOT = "{why}, but at most {slots:compaction} may run at once"
     # The sensor's other triggers, and what else may hold a due table up.

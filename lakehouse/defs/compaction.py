@@ -22,7 +22,7 @@ from lakehouse.defs.failures import dagster_words
 from lakehouse.defs.health import report_checks
 from lakehouse.defs.keys import compaction_key, pool_of, table_key
 from lakehouse.defs.metadata.table import compaction_metadata, table_metadata
-from lakehouse.defs.run_ownership import machine_tag
+from lakehouse.defs.run_ownership import close_lost_runs, machine_tag, process_tag
 from lakehouse.defs.table_assets import tag_session
 from lakehouse.defs.upkeep.after_write import measured
 from lakehouse.defs.upkeep.fleet_from_events import COST_TAG, REFUSED, read_cursor, weigh_fleet
@@ -60,6 +60,7 @@ def compaction_asset(table: Table, lake: Lake, *, resource: str = "spark") -> dg
     def compaction(context: dg.AssetExecutionContext, config: CompactionConfig) -> Iterator[dg.MaterializeResult[Any]]:
         from lakehouse.engine.compaction.run import compact
 
+        context.instance.add_run_tags(context.run.run_id, process_tag(context.run.run_id))
         spark: LazyPySparkResource = getattr(context.resources, resource)
         with dagster_words(context):
             if not config.anyway:
@@ -127,12 +128,14 @@ def compaction_sensor(tables: Sequence[Table], lake: Lake, *, name: str = "compa
 
     It reads the newest event of each table, the runs about them, and what the journal holds against any: one listing, and what is new
     since the last tick; no log, no Spark. What has to outlast a tick (who waits since when, the ranking reported last) is in its cursor.
+    A compaction whose process died is closed first: it would hold its slot and its table for ever.
     """
     records = JournalCache(lake.store, sweep_ms=SWEEP_MS if lake.settings.on_s3 else 0)
+    compactions = [compaction_key(table) for table in tables]
 
     @dg.sensor(
         name=name,
-        target=dg.AssetSelection.assets(*(compaction_key(table) for table in tables)),
+        target=dg.AssetSelection.assets(*compactions),
         default_status=dg.DefaultSensorStatus.RUNNING,
         minimum_interval_seconds=lake.settings.compaction_tick_seconds,
         description="Compacts the tables that are due, those first where it gives most for its cost.",
@@ -140,6 +143,8 @@ def compaction_sensor(tables: Sequence[Table], lake: Lake, *, name: str = "compa
     def weigh(context: dg.SensorEvaluationContext) -> dg.SensorResult:
         now, cursor = now_ms(), read_cursor(context.cursor)
         records.refresh(now)
+        for run_id in close_lost_runs(context.instance, set(compactions), now_ms=now):
+            context.log.warning(f"run {run_id[:8]} was closed: its process is gone")
         fleet = weigh_fleet(context.instance, tables, lake, cursor, records=records, now_ms=now)
         text = describe(fleet.decisions)
         after, events = report_ranking(fleet, cursor, now_ms=now)

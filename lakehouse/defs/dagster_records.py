@@ -34,7 +34,8 @@ _TRIES_LOOKED_AT = 100
 _RUNS_LOOKED_AT = 500
 # What readers used to take is told by the oldest runs of two weeks: a table that grows slower day by day is slow by then.
 _BASE_MS = 14 * DAY_MS
-_OBSERVATIONS_LOOKED_AT = 20
+# The newest is nearly always ours; where its writer tells of a table, too, ours is among the newest, or is made again (`observed.py`).
+_OBSERVATIONS_LOOKED_AT = (1, 20)
 # Source: dagster 1.13, dagster/_core/definitions/assets/job/asset_job.py
 _EVERYTHING_JOB = "__ASSET_JOB"
 _RUN_KEY_TAG = "dagster/run_key"
@@ -137,12 +138,12 @@ def earlier_tries(instance: dg.DagsterInstance, tags: Mapping[str, str]) -> list
     return list(instance.get_run_records(RunsFilter(statuses=_FINISHED, tags=tags), limit=_TRIES_LOOKED_AT))
 
 
-def ended_requests(instance: dg.DagsterInstance, run_keys: Sequence[str]) -> list[tuple[str, dg.DagsterRun]]:
+def ended_requests(instance: dg.DagsterInstance, run_keys: Sequence[str]) -> list[tuple[str, RunRecord]]:
     """The ended runs that a sensor asked for under these keys, each with its key."""
     if not run_keys:
         return []
     records = instance.get_run_records(RunsFilter(statuses=_FINISHED, tags={_RUN_KEY_TAG: list(run_keys)}))
-    return [(record.dagster_run.tags[_RUN_KEY_TAG], record.dagster_run) for record in records]
+    return [(record.dagster_run.tags[_RUN_KEY_TAG], record) for record in records]
 
 
 def recent_runs(instance: dg.DagsterInstance, *, now_ms: int) -> RecentRuns:
@@ -186,8 +187,11 @@ def _observations(instance: dg.DagsterInstance, table: Table) -> Iterable[dg.Eve
     """The newest observation. Of a table that others write, the newest of ours: those of its writer tell nothing of its files."""
     if not isinstance(table.write, Adopted):
         return instance.fetch_observations(table_key(table), limit=1).records
-    records = instance.fetch_observations(table_key(table), limit=_OBSERVATIONS_LOOKED_AT).records
-    return [record for record in records if "lakehouse/state" in _metadata(record)][:1]
+    for limit in _OBSERVATIONS_LOOKED_AT:
+        records = instance.fetch_observations(table_key(table), limit=limit).records
+        if ours := [record for record in records if "lakehouse/state" in _metadata(record)]:
+            return ours[:1]
+    return ()
 
 
 def _metadata(record: dg.EventLogRecord) -> Mapping[str, dg.MetadataValue[Any]]:

@@ -142,7 +142,11 @@ class _Watch:
         arrived = facts.whole("lakehouse/landed_batch") if facts else None
         if arrived is None:
             return unfinished_batch(self._lake, table, self._lake.facts(table.key), ledger, batches)
-        return find_unfinished(ledger, table.write, arrived=arrived, read=batches.batch)
+        found = find_unfinished(ledger, table.write, arrived=arrived, read=batches.batch)
+        if found is None and ledger.newest is not None and not ledger.newest.files:
+            # What it set aside may not have come to quarantine, of which no event tells.
+            return unfinished_batch(self._lake, table, self._lake.facts(table.key), ledger, batches)
+        return found
 
 
 def _seconds_left(tries: Sequence[dg.RunRecord], *, now: float) -> float:

@@ -6,17 +6,20 @@ for hours. `python -m lakehouse.defs.run_ownership FOLDER` closes them in the in
 
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 
 import dagster as dg
 from dagster import DagsterRunStatus, RunsFilter
 
-from lakehouse.runtime.processes import Process, identify
+from lakehouse.runtime.processes import Process, identify, process_space
 
 # The page shows no tag that begins so. Source: dagster 1.13, dagster/_core/storage/tags.py, HIDDEN_TAG_PREFIX
 _HIDDEN = ".dagster/lakehouse_"
 # Queued runs are not among them: they wait for the next daemon, and it starts them.
 _CARRIED = [DagsterRunStatus.NOT_STARTED, DagsterRunStatus.STARTING, DagsterRunStatus.STARTED, DagsterRunStatus.CANCELING]
+
+# A step is tried again after a minute at most, and then needs a while for its process and a Spark session.
+_SILENT_MS = 600_000
 
 
 def machine_tag(name: str) -> str:
@@ -30,9 +33,10 @@ def read_tag(tags: Mapping[str, str], name: str) -> str | None:
 
 
 def process_tag(run_id: str) -> dict[str, str]:
-    """The tag that says: this process carries that run. It names the run, since Dagster copies tags to a run that repeats another."""
-    process = identify(os.getpid())
-    return {} if process is None else {machine_tag("process"): f"{run_id} {process.pid} {process.born}"}
+    """The tags that say: this process carries that run. They name the run, since Dagster copies tags to a run that repeats another."""
+    process, space = identify(os.getpid()), process_space()
+    tags = {} if process is None else {machine_tag("process"): f"{run_id} {process.pid} {process.born}"}
+    return tags if space is None else {**tags, machine_tag("process_space"): f"{run_id} {space}"}
 
 
 def carrier(run: dg.DagsterRun) -> Process | None:
@@ -54,6 +58,33 @@ def close_dead_runs(instance: dg.DagsterInstance, *, nothing_is_up: bool) -> lis
             _close(instance, run, process)
             closed.append(run.run_id)
     return closed
+
+
+def close_lost_runs(instance: dg.DagsterInstance, keys: Set[dg.AssetKey], *, now_ms: int) -> list[str]:
+    """Ends the runs that make one of these assets alone and whose process was one of this machine and is gone, and gives their ids.
+
+    A process elsewhere is never taken for dead, nor one that did not tell where it is. A step that is to be tried again has no process
+    until then, so the run has to have been silent for a while.
+    """
+    closed: list[str] = []
+    for run in instance.get_runs(RunsFilter(statuses=_CARRIED)):
+        selected, process = run.asset_selection or frozenset(), carrier(run)
+        if len(selected) != 1 or not selected <= keys or process is None or not _was_here(run) or process.is_alive:
+            continue
+        if not 0 <= now_ms - _newest_event_ms(instance, run) < _SILENT_MS:
+            _close(instance, run, process)
+            closed.append(run.run_id)
+    return closed
+
+
+def _was_here(run: dg.DagsterRun) -> bool:
+    space = process_space()
+    return space is not None and read_tag(run.tags, "process_space") == f"{run.run_id} {space}"
+
+
+def _newest_event_ms(instance: dg.DagsterInstance, run: dg.DagsterRun) -> int:
+    newest = instance.get_records_for_run(run.run_id, limit=1, ascending=False).records
+    return int(newest[0].timestamp * 1000) if newest else 0
 
 
 def _close(instance: dg.DagsterInstance, run: dg.DagsterRun, process: Process | None) -> None:

@@ -61,6 +61,15 @@ def identify(pid: int) -> Process | None:
     return None if born is None else Process(pid=pid, born=born)
 
 
+def process_space() -> str | None:
+    """What tells apart the places in which a pid names one process: the machine's boot, its pid namespace and the user. Linux only."""
+    try:
+        boot, namespace = Path("/proc/sys/kernel/random/boot_id").read_text().strip(), Path("/proc/self/ns/pid").readlink()
+    except OSError:
+        return None
+    return f"{boot} {namespace} {os.getuid()}"
+
+
 def group_members(group: int) -> list[int]:
     """The living processes of a process group, by their pids."""
     found: list[int] = []

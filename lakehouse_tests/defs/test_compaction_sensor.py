@@ -1,5 +1,6 @@
 """The compaction sensor: what it reads, when it asks, and that it asks once."""
 
+import os
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -13,6 +14,8 @@ from lakehouse.core.declaration.windows import DAYS, Window
 from lakehouse.defs.compaction import compaction_asset, compaction_sensor
 from lakehouse.defs.keys import compaction_key, table_key
 from lakehouse.defs.resources import spark_resource
+from lakehouse.defs.run_ownership import carrier
+from lakehouse.runtime.processes import identify
 from lakehouse_tests.defs.example import (
     TABLES,
     begun,
@@ -23,6 +26,7 @@ from lakehouse_tests.defs.example import (
     observed,
     orders,
     requested,
+    skip_text,
     tick_of,
     totals,
 )
@@ -101,6 +105,36 @@ def test_a_failed_try_is_asked_again_under_a_key_of_its_own_three_times_at_most(
     assert keys == [f"compaction/bronze/orders/version=7/try={number}" for number in (1, 2, 3)]
 
 
+@pytest.mark.parametrize("how", [DagsterEventType.RUN_SUCCESS, DagsterEventType.RUN_FAILURE])
+def test_a_table_that_was_made_anew_is_asked_for_though_the_same_version_of_the_old_one_was(
+    instance: dg.DagsterInstance, how: DagsterEventType
+) -> None:
+    keys: list[str | None] = []
+    for committed_ms in (1_700_000_000_000, 1_700_000_060_000):
+        state = {"version": 7, "committed_ms": committed_ms, "mergeable_file_count": 4}
+        event = dg.AssetMaterialization(table_key(orders), metadata={"lakehouse/state": dg.MetadataValue.json(state)})
+        instance.report_runless_asset_event(event)
+        while requests := tick(instance).run_requests:
+            keys.append(requests[0].run_key)
+            ended(instance, requested(instance, requests[0]), how)
+    tries = (1,) if how is DagsterEventType.RUN_SUCCESS else (1, 2, 3)
+    assert keys == [
+        f"compaction/bronze/orders/version=7/committed_ms={ms}/try={number}" for ms in (1700000000000, 1700000060000) for number in tries
+    ]
+
+
+def test_a_table_that_nobody_writes_is_asked_for_again_hours_after_its_tries_failed(instance: dg.DagsterInstance) -> None:
+    materialized(instance, orders, version=7, mergeable_file_count=4)
+    for number in range(1, 4):
+        [request] = tick(instance).run_requests or []
+        assert request.run_key == f"compaction/bronze/orders/version=7/try={number}"
+        ended(instance, requested(instance, request), DagsterEventType.RUN_FAILURE, seconds_ago=6 * 3600 + 60 * number)
+    [request] = tick(instance).run_requests or []
+    assert request.run_key == "compaction/bronze/orders/version=7/try=4"
+    ended(instance, requested(instance, request), DagsterEventType.RUN_FAILURE, seconds_ago=11 * 3600)
+    assert "failed 4 times; 4 mergeable files wait for the next write, or for 20" in skip_text(tick(instance))
+
+
 def test_runs_that_were_refused_since_their_window_had_closed_never_use_up_the_tries(tmp_path: Path, instance: dg.DagsterInstance) -> None:
     materialized(instance, orders, version=7, mergeable_file_count=4)
     lake, in_two_days = example_lake(tmp_path), DAYS[(datetime.now(tz=UTC).weekday() + 2) % 7]
@@ -119,6 +153,8 @@ def test_runs_that_were_refused_since_their_window_had_closed_never_use_up_the_t
         assert not refused.success
     assert keys == [f"compaction/bronze/orders/version=7/try={number}" for number in range(1, 9)]
     copied = refused.dagster_run.tags
+    begun_run = instance.get_run_by_id(refused.run_id)
+    assert begun_run is not None and carrier(begun_run) == identify(os.getpid())  # before it asks for a session, which takes a while
     while requests := tick(instance).run_requests:
         keys.append(requests[0].run_key)
         again = begun(instance, compaction_key(orders), tags={**copied, "dagster/run_key": requests[0].run_key or ""})

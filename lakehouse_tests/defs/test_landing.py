@@ -9,7 +9,7 @@ from dagster import DagsterEventType, SensorResult
 
 from lakehouse import Append, Landing, Overwrite, Table
 from lakehouse.core.errors import Transient
-from lakehouse.core.ingest.batches import Batch, LandedFile, ingest_app_id
+from lakehouse.core.ingest.batches import Batch, LandedFile, SetAside, ingest_app_id
 from lakehouse.core.units import DAY_MS
 from lakehouse.defs.keys import table_key
 from lakehouse.defs.landing import landing_assets, landing_sensor
@@ -228,3 +228,17 @@ def test_a_table_that_has_rows_and_no_known_batch_is_told_of_and_not_asked_for(l
     LogBuilder(lake.store, "bronze/orders").create().append([("a", 1)])
     land(lake, "orders/1.json")
     assert "bronze/orders: load of bronze/orders: the table has rows, but its log has no transaction id" in skip_text(tick())
+
+
+def test_a_batch_of_refused_files_alone_whose_run_was_killed_is_asked_for_again(
+    lake: Lake, instance: dg.DagsterInstance, tick: type_of_tick
+) -> None:
+    """No file of it is to arrive in the table; its quarantine is still to be written, of which no event tells."""
+    loaded(lake, instance, 1, "1.json")
+    land(lake, "orders/1.json")
+    LogBuilder(lake.store, "bronze/orders").create().append([("a", 1)], transaction=(ingest_app_id("bronze/orders"), 1))
+    land(lake, "orders/bad.json.gz")
+    refused = SetAside(name="bad.json.gz", size_bytes=2, modified_ms=1, why="no gzip", is_quarantined=True)
+    LandedBatches(lake.store, "bronze/orders", prefix="landing/orders/").plan(Batch(number=2, files=(), set_aside=(refused,)))
+    [request] = tick().run_requests or []
+    assert "2" in request.tags.values()

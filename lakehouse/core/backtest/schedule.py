@@ -75,9 +75,8 @@ def look(snapshot: Snapshot, plan: CompactionPlan, *, now_ms: int, last_run_ms: 
         return Look(runs=bool(plan.bins), explanation=plan.explanation)
     state = replace(state_of(snapshot, assess_health(snapshot, plan)), last_compaction_ms=last_run_ms, openings=openings)
     state = with_readers(state, Readers(reads_per_day=0, slowdown=None), plan.policy, now_ms=now_ms)
-    bounds = Bounds(slots=1, on_s3=snapshot.on_s3)
-    [decision] = choose_compactions([state], {plan.table: plan.policy}, RunState(), bounds=bounds, now_ms=now_ms)
-    again_ms = _enough_lost_ms(state, now_ms=now_ms, on_s3=snapshot.on_s3)
+    [decision] = choose_compactions([state], {plan.table: plan.policy}, RunState(), bounds=Bounds(slots=1), now_ms=now_ms)
+    again_ms = _enough_lost_ms(state, now_ms=now_ms)
     return Look(runs=decision.request and bool(plan.bins), explanation=decision.explanation, again_ms=again_ms)
 
 
@@ -92,9 +91,9 @@ def not_looked_at(policy: Compaction) -> Look:
     return Look(runs=False, explanation=Reason.SCHEDULE_NOT_YET.explain(cron=cron))
 
 
-def _enough_lost_ms(state: TableState, *, now_ms: int, on_s3: bool) -> int | None:
-    balance = state.balance(on_s3=on_s3)
-    usd_per_day = (state.reads_per_day or 0) * (state.openings_saved or 0) * usd_per_opening(state.prices, on_s3=on_s3)
+def _enough_lost_ms(state: TableState, *, now_ms: int) -> int | None:
+    balance = state.balance
+    usd_per_day = (state.reads_per_day or 0) * (state.openings_saved or 0) * usd_per_opening(state.prices, on_s3=state.on_s3)
     if balance is None or balance.is_due or usd_per_day <= 0:
         return None
     return now_ms + ceil((balance.cost_usd - balance.lost_usd) / usd_per_day * DAY_MS) + 1

@@ -23,6 +23,7 @@ from lakehouse.core.reasons import Explained, Reason
 
 # Among ten million names, that a new one shares its fingerprint with any of them has a chance of one in a million million.
 FINGERPRINT_BYTES = 8
+FOREIGN = "its name ends in none of "  # so begins the reason of a file of another format, in every manifest
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,13 +81,14 @@ class Batch:
 class KnownFile:
     """What the newest manifest that names a file says of it; what it does not tell is `None` or empty.
 
-    `is_taken`: its rows were loaded, or are about to be, by this batch or an older one.
+    `is_taken`: its rows were loaded, or are about to be, by this batch or an older one. `is_foreign`: it was set aside for its name's end.
     """
 
     size_bytes: int
     modified_ms: int | None = None
     digest: str = ""
     is_taken: bool = True
+    is_foreign: bool = False
     etag: str = ""
 
 
@@ -182,8 +184,8 @@ def choose_batch(
     fresh = sorted(files_that_wait(listing, ledger, landing), key=attrgetter("name"))
     if not fresh:
         return BatchPlan(batch=None, is_new=False, explanation=Reason.NOTHING_LANDED.explain(seen=len(ledger.seen)))
-    total_bytes, oldest_ms = sum(file.size_bytes for file in fresh), min(file.modified_ms for file in fresh)
-    waiting = Waiting(count=len(fresh), size_bytes=total_bytes, oldest_ms=oldest_ms)
+    oldest_ms = min(file.modified_ms for file in fresh)
+    waiting = Waiting(count=len(fresh), size_bytes=sum(file.size_bytes for file in fresh), oldest_ms=oldest_ms)
     released = "" if now_ms is None else released_by(waiting, landing, now_ms)
     if released is None:
         return BatchPlan(batch=None, is_new=False, explanation=why_waiting(waiting, landing))
@@ -243,7 +245,8 @@ def _is_settled(file: LandedFile, ledger: Ledger, landing: Landing) -> bool:
     known = ledger.seen.get(f"{landing.prefix}{file.name}")
     if known is None or known.size_bytes != file.size_bytes or not may_be_same(known.etag, file.etag):
         return False
-    return known.modified_ms in (None, file.modified_ms) or (known.is_taken and not known.digest)
+    is_of_the_format_now = known.is_foreign and file.name.endswith(landing.suffixes)
+    return not is_of_the_format_now and (known.modified_ms in (None, file.modified_ms) or (known.is_taken and not known.digest))
 
 
 def set_aside(file: LandedFile, why: str, is_quarantined: bool) -> SetAside:
@@ -253,19 +256,15 @@ def set_aside(file: LandedFile, why: str, is_quarantined: bool) -> SetAside:
 
 def _problem(file: LandedFile, ledger: Ledger, landing: Landing) -> tuple[str, bool] | None:
     """Why a file is not even read, and whether a person should look at it."""
-    path = f"{landing.prefix}{file.name}"
-    known = ledger.seen.get(path)
+    known = ledger.seen.get(path := f"{landing.prefix}{file.name}")
     if "" in file.name.split("/"):
         return "its name has an empty part, with which no store reads it; land it under another name", True
     if known is None and fingerprint(path) in ledger.forgotten:
-        return (
-            "a file of this name was loaded, was gone for long, and is forgotten but for its name; land what is new under a new name",
-            True,
-        )
+        return "a file of this name was loaded, and is forgotten but for its name; land what is new under a new name", True
     if known is not None and known.is_taken and known.size_bytes != file.size_bytes:
         return _changed(known, file), True
     if not file.name.endswith(landing.suffixes):
-        return f"its name ends in none of {', '.join(landing.suffixes)}", False
+        return f"{FOREIGN}{', '.join(landing.suffixes)}", False
     if file.name.encode("utf-8", "ignore").decode() != file.name:
         return "its name is not UTF-8, so that no row could tell where it comes from; land it under another name", True
     if file.size_bytes > landing.max_file_bytes:
@@ -283,9 +282,10 @@ def _take(
 ) -> tuple[Sequence[LandedFile], Sequence[SetAside]]:
     if not isinstance(write, Overwrite) or not good:
         return _bounded(good, landing), []
-    is_ours = ledger.last_taken.startswith(landing.prefix) and ledger.last_taken.endswith(landing.suffixes)
-    before = ledger.last_taken.removeprefix(landing.prefix) if is_ours else ""
-    newest = max(good[-1].name, before)
+    before = (ledger.last_taken, *(path for path, known in ledger.seen.items() if known.is_taken and known.digest))
+    # Those below another prefix, or of another format, were taken by an earlier declaration, and are not in this order.
+    ours = (path.removeprefix(landing.prefix) for path in before if path.startswith(landing.prefix) and path.endswith(landing.suffixes))
+    newest = max((good[-1].name, *ours))
     taken = [file for file in good if file.name == newest]
     return taken, [set_aside(file, f"{newest} is newer and replaces it", False) for file in good if file.name != newest]
 

@@ -13,7 +13,7 @@ the landing area and was written longer ago than `FORGET_AFTER_MS`. Of one that 
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from lakehouse.core.ingest.batches import Batch, KnownFile, Ledger, fingerprint
+from lakehouse.core.ingest.batches import FOREIGN, Batch, KnownFile, Ledger, fingerprint
 from lakehouse.core.ingest.undeclared import AddedColumn
 from lakehouse.core.units import DAY_MS
 
@@ -52,7 +52,12 @@ def extend_ledger(before: Ledger, batches: Iterable[Batch]) -> Ledger:
             path = f"{batch.prefix}{aside.name}"
             is_taken = seen[path].is_taken if path in seen else fingerprint(path) in before.forgotten
             seen[path] = KnownFile(
-                size_bytes=aside.size_bytes, modified_ms=aside.modified_ms, digest=aside.digest, is_taken=is_taken, etag=aside.etag
+                size_bytes=aside.size_bytes,
+                modified_ms=aside.modified_ms,
+                digest=aside.digest,
+                is_taken=is_taken,
+                is_foreign=aside.why.startswith(FOREIGN) and not is_taken,
+                etag=aside.etag,
             )
         for file in batch.files:
             path = f"{batch.prefix}{file.name}"

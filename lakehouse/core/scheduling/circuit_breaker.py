@@ -11,7 +11,7 @@ The numbers of all three are few and small, so that a sensor can carry them with
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import takewhile
 from typing import Literal
 
@@ -113,7 +113,7 @@ class _Trouble:
 
     @property
     def hours(self) -> int:
-        return _HOURS * 2 ** min(self.count - _LIMIT, _MOST_DOUBLINGS)
+        return pause_hours(self.count)
 
     @property
     def retry_at_ms(self) -> int:
@@ -125,11 +125,16 @@ class _Trouble:
 
 
 def assess_breaker(tries: Iterable[CompactionTry], rewrites: Rewrites, now_ms: int, *, scans: Sequence[Scan] = ()) -> BreakerState:
-    """The breaker of a table at `now_ms`. `scans` come oldest first; `tries` in any order, one run's several tries count as its last."""
-    ended = _one_per_run(tries)
+    """The breaker of a table at `now_ms`. Tries and scans come in any order; one run's several tries count as its last.
+
+    What lies ahead of `now_ms` was told by a clock that was set back since: it counts as long ago, and holds nothing until that time.
+    """
+    ended = _one_per_run(replace(each, ended_ms=_known_ms(each.ended_ms, now_ms)) for each in tries)
+    measured = sorted((replace(each, measured_ms=_known_ms(each.measured_ms, now_ms)) for each in scans), key=lambda each: each.measured_ms)
     failed = list(takewhile(lambda each: each.result != "succeeded", reversed(ended)))
-    harmed = list(takewhile(lambda each: each.is_harm, reversed(scans)))
+    harmed = list(takewhile(lambda each: each.is_harm, reversed(measured)))
     succeeded_ms = max((each.ended_ms for each in ended if each.result == "succeeded"), default=0)
+    rewrites = replace(rewrites, last_ms=_known_ms(rewrites.last_ms, now_ms))
     troubles = [_of_failures(failed), _of_rewrites(rewrites), _of_harm(harmed)]
     held = [each for each in troubles if each.count >= _LIMIT and each.last_ms >= succeeded_ms]
     if not held:
@@ -141,6 +146,11 @@ def assess_breaker(tries: Iterable[CompactionTry], rewrites: Rewrites, now_ms: i
         return BreakerState(position="open", explanation=explanation, retry_at_ms=retry_at_ms)
     half = Reason.HALF_OPEN.explain(retry_at=retry_at_ms, why=explanation.sentence)
     return BreakerState(position="half open", explanation=half, retry_at_ms=retry_at_ms)
+
+
+def pause_hours(count: int, *, limit: int = _LIMIT) -> int:
+    """How long a table is left alone after trouble `count` times in a row, where the first pause comes after `limit` times."""
+    return _HOURS * 2 ** min(count - limit, _MOST_DOUBLINGS)
 
 
 def hold_back(
@@ -191,6 +201,10 @@ def tries_of(history: Commits, failures: Iterable[CompactionTry]) -> tuple[Compa
     undone = history.undone()
     found = (_try_of(commit) for commit in history.commits if is_ours(commit) and commit.version not in undone)
     return (*(each for each in found if not any(start <= each.ended_ms <= end for start, end in spans)), *kept)
+
+
+def _known_ms(ms: int, now_ms: int) -> int:
+    return ms if ms <= now_ms else 0
 
 
 def _one_per_run(tries: Iterable[CompactionTry]) -> list[CompactionTry]:

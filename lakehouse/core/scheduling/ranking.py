@@ -1,10 +1,10 @@
 """Which tables get a compaction in this tick, in which order all of them stand, and for every other table why not.
 
 The sensor hands over what it has read from Dagster's events and runs; nothing here looks anywhere else. One state of a
-table (its version) is compacted once: a try that succeeded or is under way is never repeated, one that failed
-is repeated a limited number of times. One that was refused before it began (its window had closed while it was queued)
-tells nothing of the table, and is repeated whenever the table may run again. Dagster remembers run keys for ever, those
-of failed runs included, so the key holds the number of the try.
+table (its version, and when that was committed) is compacted once: a try that succeeded or is under way is never repeated,
+one that failed is repeated a limited number of times, and then once after each of the breaker's pauses. One that was refused
+before it began (its window had closed while it was queued) tells nothing of the table, and is repeated whenever the table may
+run again. Dagster remembers run keys for ever, those of failed runs included, so the key holds the number of the try.
 
 Order: what gives most for its cost goes first (`net_benefit.py`), the worse health score where that is equal. A table that has been due for
 longer than the patience goes before all that have waited less, whatever they are worth. So:
@@ -22,9 +22,10 @@ from typing import Literal
 from lakehouse.core.declaration.compaction_policy import Compaction
 from lakehouse.core.declaration.strategies import BySensor, Chosen
 from lakehouse.core.reasons import Explained, Explanation, Reason
+from lakehouse.core.scheduling.circuit_breaker import pause_hours
 from lakehouse.core.scheduling.net_benefit import NetBenefit, assess_net_benefit
 from lakehouse.core.scheduling.triggers import Finding, TableState, find_trigger
-from lakehouse.core.units import MINUTE_MS
+from lakehouse.core.units import HOUR_MS, MINUTE_MS
 
 CYCLE_MS = 3_600_000
 # A page that folds lines shows so many of them; the rest is counted.
@@ -42,11 +43,16 @@ class RunInFlight:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Try:
-    """A compaction that was asked for at `version` of `table`; a cancelled one counts as failed, a refused one never began."""
+    """A compaction that was asked for at `version` of `table`, committed at `committed_ms` (`None`: not told).
+
+    A cancelled one counts as failed, a refused one never began.
+    """
 
     table: str
     version: int
     result: Literal["succeeded", "failed", "refused", "in flight"]
+    committed_ms: int | None = None
+    ended_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,7 +67,7 @@ class RunState:
 class Bounds:
     """What a cycle has to give: `slots` compactions at once, and a budget of predicted USD per hour, 0 for no bound.
 
-    `spent_usd` of the budget is gone already. A table that has been due for `patience_ms` goes first. `on_s3`: openings cost requests.
+    `spent_usd` of the budget is gone already. A table that has been due for `patience_ms` goes first.
     """
 
     slots: int = 1
@@ -69,7 +75,6 @@ class Bounds:
     spent_usd: float = 0.0
     patience_ms: int = CYCLE_MS
     tries_allowed: int = 3
-    on_s3: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -146,7 +151,8 @@ def choose_compactions(
 
 def run_key(state: TableState, number: int) -> str:
     """The run key of a table's try of that number at its present version, counted from 1."""
-    return f"compaction/{state.table}/version={state.version}/try={number}"
+    committed = "" if state.committed_ms is None else f"/committed_ms={state.committed_ms}"
+    return f"compaction/{state.table}/version={state.version}{committed}/try={number}"
 
 
 def describe(decisions: Sequence[Decision], *, lines: int = _LINES_TOLD) -> str:
@@ -185,11 +191,12 @@ def _weigh(
     held: Explanation | None,
 ) -> _Weighed:
     in_flight, tries = runs_of.get(state.table, ([], []))
-    finding = find_trigger(state, policy, now_ms=now_ms, on_s3=bounds.on_s3)
-    now_tried = [attempt for attempt in tries if attempt.version == state.version]
-    waits = _left_alone(state, policy, held) or _busy(in_flight) or _unripe(state, finding, now_tried, bounds)
-    is_due = finding.fired and not any(run.is_compaction for run in in_flight) and not _unripe(state, finding, now_tried, bounds)
-    since = (now_ms if state.due_since_ms is None else state.due_since_ms) if is_due else None
+    finding = find_trigger(state, policy, now_ms=now_ms)
+    now_tried = [attempt for attempt in tries if (attempt.version, attempt.committed_ms) == (state.version, state.committed_ms)]
+    unripe = _unripe(state, finding, now_tried, bounds, now_ms=now_ms)
+    waits = _left_alone(state, policy, held) or _busy(in_flight) or unripe
+    is_due = unripe is None and not any(run.is_compaction for run in in_flight)
+    since = min(now_ms, now_ms if state.due_since_ms is None else state.due_since_ms) if is_due else None
     waits = waits or _cooling(state, policy, finding, now_ms=now_ms)
     return _Weighed(
         state=state,
@@ -198,7 +205,7 @@ def _weigh(
             table=state.table,
             explanation=waits or finding.explanation,
             run_key=None if waits else run_key(state, len(now_tried) + 1),
-            net_benefit=_net_benefit(state, bounds),
+            net_benefit=_net_benefit(state),
             due_since_ms=since,
         ),
         overdue=waits is None and since is not None and now_ms - since >= bounds.patience_ms,
@@ -206,13 +213,13 @@ def _weigh(
     )
 
 
-def _net_benefit(state: TableState, bounds: Bounds) -> NetBenefit | None:
+def _net_benefit(state: TableState) -> NetBenefit | None:
     return assess_net_benefit(
         reads_per_day=state.reads_per_day,
         openings_saved=state.openings_saved,
         cost_usd=state.estimate_usd,
         prices=state.prices,
-        on_s3=bounds.on_s3,
+        on_s3=state.on_s3,
         opening_seconds=state.opening_seconds,
     )
 
@@ -232,24 +239,27 @@ def _busy(in_flight: Sequence[RunInFlight]) -> Explanation | None:
     return Reason.RUN_IN_FLIGHT.explain(runs=", ".join(run.name for run in in_flight))
 
 
-def _unripe(state: TableState, finding: Finding, tries: Sequence[Try], bounds: Bounds) -> Explanation | None:
-    """Why waiting would not help: nothing is wanted, or this version of the table has had its tries."""
+def _unripe(state: TableState, finding: Finding, tries: Sequence[Try], bounds: Bounds, *, now_ms: int) -> Explanation | None:
+    """Why a free slot would not help: nothing is wanted, or this version of the table has had its tries for the time being."""
     if not finding.fired:
         return finding.explanation
     numbers = {"version": state.version, "mergeable": state.mergeable_file_count}
     if any(attempt.result in ("succeeded", "in flight") for attempt in tries):
         return Reason.ASKED_BEFORE.explain(**numbers)
-    failed = sum(attempt.result == "failed" for attempt in tries)
-    if failed >= bounds.tries_allowed:
-        return Reason.TRIES_USED_UP.explain(tries=failed, tries_allowed=bounds.tries_allowed, **numbers)
-    return None
+    failed = [attempt.ended_ms for attempt in tries if attempt.result == "failed"]
+    if len(failed) < bounds.tries_allowed:
+        return None
+    # An end that lies ahead is of a clock that was set back since.
+    last_ms = max((ended_ms for ended_ms in failed if ended_ms <= now_ms), default=0)
+    until_ms = last_ms + pause_hours(len(failed), limit=bounds.tries_allowed) * HOUR_MS
+    return Reason.TRIES_USED_UP.explain(tries=len(failed), until=until_ms, **numbers) if now_ms < until_ms else None
 
 
 def _cooling(state: TableState, policy: Compaction, finding: Finding, *, now_ms: int) -> Explanation | None:
     if not policy.cooldown_minutes or state.last_compaction_ms is None:
         return None
     minutes = (now_ms - state.last_compaction_ms) / MINUTE_MS
-    if minutes >= policy.cooldown_minutes:
+    if not 0 <= minutes < policy.cooldown_minutes:  # a compaction that lies ahead is of a clock that was set back since
         return None
     numbers = {"minutes": f"{minutes:.1f}", "cooldown": f"{policy.cooldown_minutes:g}"}
     return Reason.COOLING_DOWN.explain(why=finding.sentence, **numbers)

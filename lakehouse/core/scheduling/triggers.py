@@ -61,11 +61,13 @@ class TableState:
     the table's past is the sensor's at present, `chosen` is its name. `prices` are the table's own: its cost was computed with them.
     `openings` are steps since the last compaction: from a time (ms) on, another would save each full read so many openings. Readers did
     `lost_openings` of them, at least, and probes measured the `opening_seconds` of one. `comparison_seconds` follow a compaction's commit.
-    `readers` are `declared` where all of them are known, `seen` where some were for a day.
+    `readers` are `declared` where all of them are known, `seen` where some were for a day. `committed_ms` tells the version from that of
+    a table that was made anew, or restored. `on_s3`: it lies where openings cost requests.
     """
 
     table: str
     version: int | None = None
+    committed_ms: int | None = None
     mergeable_file_count: int | None = None
     mergeable_bytes: int | None = None
     file_count: int | None = None
@@ -90,6 +92,7 @@ class TableState:
     sensor_driven: bool | None = None
     chosen: str | None = None
     prices: Prices = DEFAULT_PRICES
+    on_s3: bool = False
 
     @property
     def openings_saved(self) -> int | None:
@@ -109,7 +112,8 @@ class TableState:
             return found
         return replace(found, openings=(*self.openings, (cold.at_ms, found.openings_saved or 0)))
 
-    def balance(self, *, on_s3: bool) -> ReadBalance | None:
+    @property
+    def balance(self) -> ReadBalance | None:
         """What readers have lost beside what a compaction takes; `None` where either is unknown, or there is nothing to compact."""
         if self.lost_openings is None or not self.estimate_seconds or self.estimate_usd is None:
             return None
@@ -119,7 +123,7 @@ class TableState:
             cost_seconds=self.estimate_seconds + compared,
             cost_usd=self.estimate_usd + price(self.prices, seconds=compared),
             prices=self.prices,
-            on_s3=on_s3,
+            on_s3=self.on_s3,
             opening_seconds=self.opening_seconds,
         )
 
@@ -142,20 +146,22 @@ def state_of(
     return TableState(
         table=snapshot.table,
         version=snapshot.version,
+        committed_ms=snapshot.committed_ms,
         file_count=health.file_count,
         size_bytes=health.size_bytes,
         deleted_rows_share=_deleted_rows_share(snapshot.files),
         health_score=health.score,
         openings=None if history is None else opening_steps(snapshot, health.plan, history),
         once_cold=OnceCold(at_ms=once_cold[0], **_figures(snapshot, once_cold[1])) if once_cold else None,
+        on_s3=snapshot.on_s3,
         **_figures(snapshot, health.plan),
     )
 
 
-def find_trigger(state: TableState, policy: Compaction, *, now_ms: int, on_s3: bool = False) -> Finding:
+def find_trigger(state: TableState, policy: Compaction, *, now_ms: int) -> Finding:
     """The first trigger that is reached, or why none is: the readers', then in the order of the policy's knobs."""
     threshold, cadence = _threshold(state, policy)
-    mergeable, balance = state.mergeable_file_count, state.balance(on_s3=on_s3)
+    mergeable, balance = state.mergeable_file_count, state.balance
     if state.version is None or mergeable is None:
         return _finding(Reason.NO_FACTS, threshold=threshold)
     if mergeable > 0:

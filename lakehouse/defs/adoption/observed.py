@@ -1,12 +1,13 @@
 """Tables that others write, as observable assets, and the one sensor that reads their logs when they have changed.
 
-The sensor asks of each table whether its newest commit is still the newest, and still the same: two small requests. Only then is the log
-read; what it says becomes an observation of the table, without a run. No Spark.
+The sensor asks of each table whether its newest commit is still the newest, and still the same: two small requests. Only if not is the log
+read; what it says becomes an observation of the table, without a run. No Spark. It is made again where others have told so much of the
+table since that it is no longer among the newest, where the compaction sensor looks for it.
 """
 
 import json
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -16,6 +17,7 @@ import dagster as dg
 from lakehouse.core.adoption.adopted import Adopted
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.errors import LakehouseError, Transient
+from lakehouse.defs.dagster_records import newest_facts_of
 from lakehouse.defs.failures import dagster_words
 from lakehouse.defs.health import TableCheck, evaluation_of, judge
 from lakehouse.defs.keys import table_key
@@ -87,7 +89,8 @@ def observation_sensor(
     )
     def look(context: dg.SensorEvaluationContext) -> dg.SensorResult:
         seen, started = _read_cursor(context.cursor), now_ms()
-        changed, events = _changed(tables, lake, seen), list[dg.AssetObservation | dg.AssetCheckEvaluation]()
+        hidden = _hidden(context.instance, [table for table in tables if table.key in seen and seen[table.key].version >= 0])
+        changed, events = _changed(tables, lake, seen, hidden=hidden), list[dg.AssetObservation | dg.AssetCheckEvaluation]()
         told = list[str]()
         for table in changed:
             if now_ms() - started > _READ_SECONDS * 1_000:
@@ -116,15 +119,20 @@ def _assessed(table: Table, lake: Lake) -> Assessment | None:
     return facts and assess(lake, table, facts)
 
 
-def _changed(tables: Sequence[Table], lake: Lake, seen: Mapping[str, _Seen]) -> list[Table]:
-    """The tables to read now: never seen, with a newer commit, or whose newest commit is another; those longest unseen first.
+def _hidden(instance: dg.DagsterInstance, observed: Sequence[Table]) -> Set[str]:
+    """Those of the tables whose observation Dagster no longer has among the newest."""
+    return {table.key for table in observed} - newest_facts_of(instance, observed).keys()
+
+
+def _changed(tables: Sequence[Table], lake: Lake, seen: Mapping[str, _Seen], *, hidden: Set[str]) -> list[Table]:
+    """The tables to read now: never seen, hidden, with a newer commit, or whose newest commit is another; those longest unseen first.
 
     `seen` is in the order in which they were read last.
     """
 
     def is_changed(table: Table) -> bool:
         before = seen.get(table.key)
-        if before is None or (before.version < 0 and _is_due_again(before.checked_ms)):
+        if before is None or table.key in hidden or (before.version < 0 and _is_due_again(before.checked_ms)):
             return True
         if before.version == _UNREADABLE:
             return False

@@ -45,7 +45,7 @@ _STATE_NUMBERS = (
 )
 _STATE_TIMES = ("oldest_small", "last_compaction")
 # What the sensor knows by itself.
-_DECLARED = ("table", "prices", "readers", "lost_openings", "opening_seconds")
+_DECLARED = ("table", "prices", "readers", "lost_openings", "opening_seconds", "on_s3")
 # A page of them says enough; the terminal's dry run has all.
 _PATHS = 1_000
 

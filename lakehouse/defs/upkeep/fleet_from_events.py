@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 import dagster as dg
-from dagster import DagsterRunStatus
+from dagster import DagsterRunStatus, RunRecord
 
 from lakehouse.core.declaration.compaction_policy import Compaction, policy_for
 from lakehouse.core.declaration.table import Table
@@ -80,7 +80,7 @@ def weigh_fleet(
     policies = {table.key: policy_for(table.layer, table.compaction) for table in tables}
     facts, recent = newest_facts_of(instance, tables), recent_runs(instance, now_ms=now_ms)
     compacted_ms, probed = last_compactions_ms(instance, tables), read_probes(records, now_ms)
-    states = _with_readers(_states(tables, facts, compacted_ms, cursor, now_ms=now_ms), tables, policies, recent, now_ms=now_ms)
+    states = _with_readers(_states(tables, lake, facts, compacted_ms, cursor, now_ms=now_ms), tables, policies, recent, now_ms=now_ms)
     states = {key: replace(state, opening_seconds=probed.get(key, NOT_PROBED).opening_seconds) for key, state in states.items()}
     runs = RunState(in_flight=runs_in_flight(instance, tables), tries=_tries(instance, states))
     bounds = Bounds(
@@ -88,7 +88,6 @@ def weigh_fleet(
         budget_usd=lake.settings.compaction_budget_usd,
         spent_usd=spent_usd(recent, tag=COST_TAG, since_ms=now_ms - CYCLE_MS),
         tries_allowed=_TRIES_ALLOWED,
-        on_s3=lake.settings.on_s3,
     )
     held = _held(Journal(lake.store, records), probed, tables, facts, states, now_ms=now_ms)
     decisions = choose_compactions(states.values(), policies, runs, bounds=bounds, now_ms=now_ms, hold_back=held)
@@ -96,15 +95,27 @@ def weigh_fleet(
 
 
 def _states(
-    tables: Sequence[Table], facts: Mapping[str, NewestFacts], compacted_ms: Mapping[str, int], cursor: SensorCursor, *, now_ms: int
+    tables: Sequence[Table],
+    lake: Lake,
+    facts: Mapping[str, NewestFacts],
+    compacted_ms: Mapping[str, int],
+    cursor: SensorCursor,
+    *,
+    now_ms: int,
 ) -> dict[str, TableState]:
     found: dict[str, TableState] = {}
     for table in tables:
         state = sensed_state(table.key, facts.get(table.key))[0].at(now_ms)
         # The table's log remembers its newest commits, Dagster the newest compaction: each may have forgotten what the other knows.
-        known_ms = [ms for ms in (state.last_compaction_ms, compacted_ms.get(table.key)) if ms is not None]
-        due_since_ms = cursor.due_since_ms.get(table.key)
-        found[table.key] = replace(state, last_compaction_ms=max(known_ms, default=None), due_since_ms=due_since_ms, prices=table.prices)
+        # One that lies ahead is of a clock that was set back since.
+        known_ms = [ms for ms in (state.last_compaction_ms, compacted_ms.get(table.key)) if ms is not None and ms <= now_ms]
+        found[table.key] = replace(
+            state,
+            last_compaction_ms=max(known_ms, default=None),
+            due_since_ms=cursor.due_since_ms.get(table.key),
+            prices=table.prices,
+            on_s3=lake.on_s3(table.key),
+        )
     return found
 
 
@@ -126,14 +137,17 @@ def _tries(instance: dg.DagsterInstance, states: Mapping[str, TableState]) -> tu
     first, last = 1, _TRIES_ALLOWED
     while wanted:
         asked = {run_key(state, number): state for state in wanted for number in range(first, last + 1)}
-        tries += [
-            Try(table=asked[key].table, version=asked[key].version or 0, result=_result(run))
-            for key, run in ended_requests(instance, list(asked))
-        ]
+        tries += [_try_of(asked[key], record) for key, record in ended_requests(instance, list(asked))]
         found = Counter(each.table for each in tries)
         wanted = [state for state in wanted if found[state.table] >= last]
         first, last = last + 1, 2 * last
     return tuple(tries)
+
+
+def _try_of(state: TableState, record: RunRecord) -> Try:
+    ended_ms = int((record.end_time or record.update_timestamp.timestamp()) * 1000)
+    result = _result(record.dagster_run)
+    return Try(table=state.table, version=state.version or 0, committed_ms=state.committed_ms, result=result, ended_ms=ended_ms)
 
 
 def _result(run: dg.DagsterRun) -> Literal["succeeded", "failed", "refused"]:

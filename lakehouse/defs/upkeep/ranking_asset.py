@@ -35,7 +35,7 @@ def report_ranking(fleet: Fleet, cursor: SensorCursor, *, now_ms: int) -> tuple[
     order = "\n".join(f"{each.table} {each.reason.name}" for each in fleet.decisions)
     ranking = sha256(order.encode()).hexdigest()[:16]
     after = replace(cursor, due_since_ms=fleet.due_since_ms)
-    if ranking == cursor.ranking or now_ms - cursor.reported_ms < _LEAST_MS:
+    if ranking == cursor.ranking or 0 <= now_ms - cursor.reported_ms < _LEAST_MS:
         return after, []
     return replace(after, ranking=ranking, reported_ms=now_ms), [dg.AssetMaterialization(PLAN_KEY, metadata=ranking_metadata(fleet))]
 

@@ -79,6 +79,8 @@ def apply_changes(
         case _:
             raise AssertionError(table.write)
     within = None if counts.first_key is None else statements.between(change_keys(table)[0], *counts.first_key)
+    if _keeps_deleted(table) and isinstance(table.write, Merge) and (counts.deletes or counts.key_changes or counts.truncates):
+        changes = _taking_effect(spark, changes, table.write, within, facts)
     _commit(lake, spark, table, number, changes, within, facts)
 
 
@@ -180,6 +182,16 @@ def _with_values(changes: "DataFrame", keys: Sequence[str], names: Sequence[str]
     is_told = F.col(DELETED) & F.col(_BEFORE).isNotNull()
     filled = {name: F.when(is_told, F.col(f"{_BEFORE}.{quote(name)}")).otherwise(F.col(quote(name))) for name in names}
     return marked.withColumns({**filled, _TOLD: is_told}).drop(_BEFORE)
+
+
+def _taking_effect(spark: "SparkSession", changes: "DataFrame", write: Merge, within: str | None, facts: TableFacts | None) -> "DataFrame":
+    """The changes without those that the table's row is newer than: their values are not what a deletion after them deletes."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    if facts is None:
+        return changes
+    there = table_at(spark, facts.snapshot).where(within or "true").alias("target")
+    return changes.alias("source").join(there, F.expr(statements.not_older(write.keys, ORDER)), "left_anti")
 
 
 def _newest(changes: "DataFrame", keys: Sequence[str]) -> "DataFrame":

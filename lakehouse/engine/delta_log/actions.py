@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from lakehouse.core.delta.deletion_vectors import is_vector
 from lakehouse.core.errors import Broken
-from lakehouse.engine.delta_log.fields import MALFORMED, flag, number, number_or_none, pairs, part, text, type_of_pairs
+from lakehouse.engine.delta_log.fields import MALFORMED, any_text, flag, number, number_or_none, pairs, part, text, type_of_pairs
 
 # Spark writes numRecords first, which saves parsing the rest; a column of that name can only come later.
 _ROWS_FIRST = re.compile(r'\{"numRecords":(\d+)[,}]')
@@ -88,7 +88,7 @@ class Actions:
             case "txn":
                 self.transactions[text(action, "appId")] = number(action, "version")
             case "domainMetadata":
-                self.domains[text(action, "domain")] = None if flag(action, "removed") else text(action, "configuration")
+                self.domains[text(action, "domain")] = None if flag(action, "removed") else any_text(action, "configuration")
             case "sidecar":
                 self.sidecars.append(text(action, "path"))
 

@@ -31,16 +31,18 @@ class AddedColumns:
     deleted_row_count: Sequence[int]
 
     def where(self, kept: Sequence[bool]) -> "AddedColumns":
-        """Those actions for which `kept` is true."""
+        """Those actions for which `kept` is true, with no partition but theirs: the others may be of a partitioning that is gone."""
         if all(kept):
             return self
+        places = list(compress(self.places, kept))
+        numbers = {place: number for number, place in enumerate(dict.fromkeys(places))}
         return AddedColumns(
             path=list(compress(self.path, kept)),
             vector=list(compress(self.vector, kept)),
             size_bytes=list(compress(self.size_bytes, kept)),
             modified_ms=list(compress(self.modified_ms, kept)),
-            places=list(compress(self.places, kept)),
-            pairs=self.pairs,
+            places=[numbers[place] for place in places],
+            pairs=[self.pairs[place] for place in numbers],
             row_count=list(compress(self.row_count, kept)),
             deleted_row_count=list(compress(self.deleted_row_count, kept)),
         )

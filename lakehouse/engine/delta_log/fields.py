@@ -21,6 +21,11 @@ def text(action: Mapping[str, Any], name: str) -> str:
     return value
 
 
+def any_text(action: Mapping[str, Any], name: str) -> str:
+    """A text, which may be empty."""
+    return "" if action.get(name) == "" else text(action, name)
+
+
 def number(action: Mapping[str, Any], name: str) -> int:
     """A whole number; none of those that are asked for here is ever negative."""
     value = action.get(name)

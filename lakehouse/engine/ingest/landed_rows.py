@@ -20,6 +20,7 @@ from typing import Any, cast
 from uuid import UUID
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from lakehouse.core.declaration.column_names import field_types
@@ -90,7 +91,7 @@ ZSTD = Compression("zstd", unzstd)
 
 
 def _parquet(data: bytes) -> Iterator[tuple[list[dict[str, Any]], int]]:
-    with pq.ParquetFile(pa.BufferReader(data), page_checksum_verification=True) as file:
+    with pq.ParquetFile(pa.BufferReader(data), page_checksum_verification=True, coerce_int96_timestamp_unit="us") as file:
         if twice := [name for name, count in Counter(file.schema_arrow.names).items() if count > 1]:
             raise Unreadable(f"it has {len(twice)} column name(s) more than once, first {twice[0]!r}; land it with a name for each column")
         for batch in file.iter_batches(batch_size=_ROWS_AT_ONCE):
@@ -98,9 +99,16 @@ def _parquet(data: bytes) -> Iterator[tuple[list[dict[str, Any]], int]]:
 
 
 def _microseconds(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """The batch without nanoseconds, which neither Spark nor Python knows."""
-    fields = [pa.field(each.name, pa.timestamp("us", each.type.tz)) if pa.types.is_timestamp(each.type) else each for each in batch.schema]
-    return batch.cast(pa.schema(fields), safe=False)
+    """The batch without nanoseconds, which neither Spark nor Python knows.
+
+    Raises:
+        pa.ArrowInvalid: a time lies beyond the years that microseconds reach.
+    """
+    for place, field in enumerate(batch.schema):
+        if pa.types.is_timestamp(field.type):
+            wanted = pc.CastOptions(pa.timestamp("us", field.type.tz), allow_time_truncate=True)
+            batch = batch.set_column(place, field.name, pc.cast(batch.column(place), options=wanted))
+    return batch
 
 
 def _parquet_type(found: pa.DataType) -> str:

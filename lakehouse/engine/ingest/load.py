@@ -241,7 +241,7 @@ def _parsed(lake: Lake, spark: "SparkSession", table: Table, batch: Batch, ledge
 def _frame(lake: Lake, spark: "SparkSession", table: Table, batch: Batch, added: Sequence[AddedColumn]) -> "DataFrame":
     staged = staged_records(lake.settings.spark_root, table.key, batch)
     if _landing(table).changes is None:
-        return parse_lines(spark, _landing(table), staged, added)
+        return parse_lines(spark, _landing(table), staged, added, commit_rows.partition_columns(table))
     return read_changes(spark, table, staged, added)
 
 

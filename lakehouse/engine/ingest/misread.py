@@ -1,8 +1,9 @@
 """Values that Spark reads as others without a word: which columns of a landing may have them, and which values are some.
 
 A comma is left out of a DECIMAL (as it groups digits in English), a time of day becomes a time of today, digits alone a year, whole seconds
-overflow, and 128 to 255 are below 0 in a TINYINT of JSON. A number with a huge exponent takes a DECIMAL hours. Source: Spark's
-JacksonParser, UnivocityParser and SparkDateTimeUtils; Jackson's getByteValue; Java's BigDecimal.setScale.
+overflow, and 128 to 255 are below 0 in a TINYINT of JSON. What follows the day, or stands for it, is left out of a DATE. In CSV `1.5D` and
+`0x1p3` are numbers of Java. A number with a huge exponent takes a DECIMAL hours. Source: Spark's JacksonParser, UnivocityParser and
+SparkDateTimeUtils; Jackson's getByteValue; Java's BigDecimal.setScale and Double.parseDouble.
 The members of nested types are not looked at.
 """
 
@@ -20,27 +21,32 @@ if TYPE_CHECKING:
 
 type_of_column_of = Callable[[str], "Column"]
 _KINDS = {"TIMESTAMP": "TIMESTAMP", "DATE": "DATE", "DEC": "DECIMAL", "NUMERIC": "DECIMAL", "TINYINT": "TINYINT", "BYTE": "TINYINT"}
+_KINDS |= dict.fromkeys(("DOUBLE", "FLOAT", "REAL"), "DOUBLE")
 _LAST_SECOND, _FIRST_SECOND = 253_402_300_799, -62_135_596_800  # the years 9999 and 1
 _HUGE = r"[-+]?[\d.]+[eE][-+]?\d{4,}"
 # How a value begins that may be misread, by kind.
 _JSON_VALUES = {
     "TIMESTAMP": r'"\s*+(?:T\d|\d{1,2}:|[-+]?\d+\s*+")|-?\d{12,}',
-    "DATE": r'"\s*+[-+]?\d+\s*+"',
+    "DATE": r'"(?!\s*+\d{4,7}-\d{1,2}-\d{1,2}\s*+")',
     "DECIMAL": rf'"\s*+(?:[-+\d.]*,|{_HUGE})',
     "TINYINT": r'"?\s*+[-+]?\d{3}',
 }
 _DIGITS = r"^\s*[-+]?\d+\s*$"
+# A day, and at most its first moment in no other zone.
+_DAY = r"^\s*[-+]?\d{4,7}-\d{1,2}-\d{1,2}(?:[T ]\s*00?:00(?::00(?:\.0+)?)?\s*(?:Z|UTC|[-+]00:?00)?)?\s*$"
+_JAVA_NUMBER = r"[\d.][dDfF]\s*$|^\s*[-+]?0[xX]"
 # Digits in groups, as English has them; without a point `1,234` may be a fraction as others write it.
 _GROUPED = r"^\s*[-+]?\d{1,3}(,\d{3})+\.\d+\s*$"
 
 
 def misread_types(landing: Landing) -> dict[str, str]:
-    """The columns whose values may be misread, each with its kind: TIMESTAMP, DATE, DECIMAL, or TINYINT."""
+    """The columns whose values may be misread, each with its kind: TIMESTAMP, DATE, DECIMAL; TINYINT but in CSV; DOUBLE in CSV."""
     found = {
         name: next((kind for word, kind in _KINDS.items() if type_.strip().upper().startswith(word)), "")
         for name, type_ in field_types(landing.schema)
     }
-    return {name: kind for name, kind in found.items() if kind and not (kind == "TINYINT" and landing.records_are_csv)}
+    safe = ("", "TINYINT" if landing.records_are_csv else "DOUBLE")
+    return {name: kind for name, kind in found.items() if kind not in safe}
 
 
 def is_suspect(raw: "Column", is_object: "Column", types: Mapping[str, str], landing: Landing) -> "Column":
@@ -86,7 +92,9 @@ def _is_misread(text: "Column", value: "Column", kind: str) -> "Column":
     if kind == "TINYINT":
         return text.cast("int") != value.cast("int")
     if kind == "DATE":
-        return text.rlike(_DIGITS)
+        return ~text.rlike(_DAY)
+    if kind == "DOUBLE":
+        return text.rlike(_JAVA_NUMBER)
     told = F.when(text.rlike(_DIGITS), F.coalesce(F.trim(text).try_cast("decimal(38,0)"), F.lit(_LAST_SECOND + 1)))
     is_other = ~told.between(_FIRST_SECOND, _LAST_SECOND) | (told != F.unix_seconds(value.cast("timestamp")))
     return text.rlike(r"^\s*(T\d|\d{1,2}:)") | is_other
@@ -106,8 +114,9 @@ def _csv_pattern(kinds: set[str], landing: Landing) -> str:
     grouped = rf"(?:^|{delimiter})\s*+{quote}{'' if landing.delimiter == ',' else '?+'}\s*+[-+\d.]*,"
     values = {
         "TIMESTAMP": rf"{begin}(?:T\d|\d{{1,2}}:|-?\d{{12,}}|{year})",
-        "DATE": rf"{begin}{year}",
+        "DATE": rf"{begin}(?:{year}|[-+]?\d{{4,7}}-\d{{1,2}}(?:{end}|-\d{{1,2}}+(?!{end})))",
         "DECIMAL": rf"{grouped}|{begin}{_HUGE}",
+        "DOUBLE": rf"{begin}[-+]?(?:0[xX]|[\d.]+(?:[eE][-+]?\d+)?[dDfF]{end})",
     }
     return "|".join(values[kind] for kind in sorted(kinds))
 

@@ -23,18 +23,24 @@ IS_OBJECT = "_lakehouse_is_object"
 _GLOB = re.compile(r"[\[\]{}*?\\]")  # Spark takes a path with these for a pattern, and with a backslash before each for a name
 OWN = ("_source_file", "_source_line", "_landed_at")
 UNFIT = "a field does not fit the schema"
-_NOT_JSON, _MISSING = "not JSON", "required field "
+_NOT_JSON, _MISSING, _EMPTY = "not JSON", "required field ", "partition field "
 # The columns of types into which Spark reads some values as others, as texts.
 _TEXTS = "_texts"
 
 
-def parse_lines(spark: "SparkSession", landing: Landing, staged: StagedRecords, added: Sequence[AddedColumn]) -> "DataFrame":
+def parse_lines(
+    spark: "SparkSession", landing: Landing, staged: StagedRecords, added: Sequence[AddedColumn], partition_by: Sequence[str] = ()
+) -> "DataFrame":
     """`parse_records` of the staged records of a batch."""
-    return parse_records(landing, staged_lines(spark, staged), added)
+    return parse_records(landing, staged_lines(spark, staged), added, partition_by)
 
 
-def parse_records(landing: Landing, lines: "DataFrame", added: Sequence[AddedColumn]) -> "DataFrame":
-    """One row per line of `named_lines`: its columns, where it came from, those that were added, its text, and a reason if it is no row."""
+def parse_records(landing: Landing, lines: "DataFrame", added: Sequence[AddedColumn], partition_by: Sequence[str]) -> "DataFrame":
+    """One row per line of `named_lines`: its columns, where it came from, those that were added, its text, and a reason if it is no row.
+
+    A line with an empty text in a column of `partition_by` is none: Delta keeps it as null. Source: Delta protocol, "Partition Value
+    Serialization".
+    """
     from pyspark.sql import functions as F  # noqa: N812
 
     lenient = None if landing.records_are_csv else F.when(~F.col(IS_OBJECT), F.col(RAW))
@@ -47,7 +53,11 @@ def parse_records(landing: Landing, lines: "DataFrame", added: Sequence[AddedCol
     spread = parsed.select(*[_field(name, landing, parsed) for name in fields], *OWN, *more, RAW, DIGEST, reason)
     derived = [F.expr(expression).alias(name) for name, expression in landing.derived.items()]
     beside = [name for name in spread.columns if name not in fields]
-    return spread.select(*[F.col(statements.quote(name)) for name in fields], *derived, *map(statements.quote, beside))
+    rows = spread.select(*[F.col(statements.quote(name)) for name in fields], *derived, *map(statements.quote, beside))
+    for name in partition_by:
+        is_empty = F.col(statements.quote(name)).cast("string") == ""
+        rows = rows.withColumn(REASON, F.coalesce(REASON, F.when(is_empty, f"{_EMPTY}{name} is empty")))
+    return rows
 
 
 def staged_lines(spark: "SparkSession", staged: StagedRecords) -> "DataFrame":
@@ -87,7 +97,7 @@ def quarantined_lines(lines: "DataFrame") -> "DataFrame":
 
 def is_of_the_declaration(reason: "Column") -> "Column":
     """Whether the declaration gave this reason, so that another one may find a row in the line's text; any other text may be cut short."""
-    return reason.isin(_NOT_JSON, UNFIT) | reason.startswith(_MISSING) | reason.startswith(UNKNOWN_FIELD)
+    return reason.isin(_NOT_JSON, UNFIT) | reason.startswith(_MISSING) | reason.startswith(_EMPTY) | reason.startswith(UNKNOWN_FIELD)
 
 
 def literal_path(path: str) -> str:

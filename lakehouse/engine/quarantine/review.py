@@ -237,7 +237,7 @@ def _parsed(spark: "SparkSession", table: Table, lines: "DataFrame", ledger: Led
         F.col("undeclared") if "undeclared" in lines.columns else F.lit(None).cast("string").alias("undeclared"),
         F.lit(None).cast("string").alias("digest"),
     )
-    return parse_records(_landing(table), named_lines(records), added)
+    return parse_records(_landing(table), named_lines(records), added, commit_rows.partition_columns(table))
 
 
 def _loaded(spark: "SparkSession", snapshot: Snapshot) -> "DataFrame":

@@ -19,6 +19,7 @@ from lakehouse.core.ingest.batches import (
     judge_file,
     settle_batch,
 )
+from lakehouse.core.ingest.ledger_segments import extend_ledger
 from lakehouse.core.ingest.undeclared import AddedColumn
 from lakehouse.core.reasons import Reason
 
@@ -218,6 +219,29 @@ def test_files_of_another_prefix_are_other_files() -> None:
     ledger = Ledger(newest=batch(1, "a.json"), seen={"landing/old/a.json": KnownFile(size_bytes=10)}, last_taken="landing/old/z.json")
     found = choose_batch(landed("a.json"), ledger, LANDING, Overwrite(), unfinished=None).batch
     assert found is not None and (found.prefix, [file.name for file in found.files]) == ("landing/orders/", ["a.json"])
+
+
+@pytest.mark.parametrize("older", ["landing/z/2023-12.json", "landing/orders/prices.csv"])
+def test_an_overwrite_that_was_declared_anew_is_not_replaced_by_a_late_older_file(older: str) -> None:
+    """What was taken before under another prefix, or of another format, hides nothing that was taken since."""
+    taken = {older: KnownFile(size_bytes=10, digest="1"), "landing/orders/2024-02.json": KnownFile(size_bytes=10, digest="2")}
+    ledger = Ledger(newest=batch(2, "2024-02.json"), seen=taken, last_taken=max(older, "landing/orders/2024-02.json"))
+    plan = choose_batch(landed("2024-01.json"), ledger, LANDING, Overwrite(), unfinished=None)
+    assert plan.batch is not None
+    assert (plan.batch.files, [aside.name for aside in plan.superseded]) == ((), ["2024-01.json"])
+
+
+@pytest.mark.parametrize(("name", "is_read"), [("b.parquet", True), ("b.txt", False)])
+def test_a_file_set_aside_for_its_format_waits_again_when_that_format_is_declared(name: str, is_read: bool) -> None:
+    aside = choose_batch(landed(name), Ledger(newest=None, seen={}), LANDING, APPEND, unfinished=None).batch
+    assert aside is not None and not aside.files
+    ledger, now = extend_ledger(Ledger(newest=None, seen={}), [aside]), replace(LANDING, format="parquet")
+    assert choose_batch(landed(name), ledger, LANDING, APPEND, unfinished=None).batch is None
+    found = choose_batch(landed(name), ledger, now, APPEND, unfinished=None).batch
+    assert (found is not None) is is_read
+    if found is not None:
+        assert [file.name for file in found.files] == [name]
+        assert choose_batch(landed(name), extend_ledger(ledger, [found]), now, APPEND, unfinished=None).batch is None
 
 
 FILE = LandedFile(name="a.json", size_bytes=10, modified_ms=7)

@@ -44,7 +44,7 @@ def breaker(
     return assess_breaker(tries, rewrites or Rewrites(), NOON + int(now * HOUR), scans=scans)
 
 
-FAILED = [tried("failed", hours) for hours in (-2, -1, 0)]
+FAILED, AHEAD = ([tried("failed", hours + moved) for hours in (-2, -1, 0)] for moved in (0, 9_000))
 # The tries, the hour at which it is looked at, the position, and the hour from which one try is let through.
 STORIES = {
     "nothing was tried": ([], 0, "closed", None),
@@ -59,6 +59,10 @@ STORIES = {
     "and the next one fails, too": ([*FAILED, tried("failed", 6), tried("failed", 18)], 18, "open", 18 + 24),
     "it is never shut for ever": ([tried("failed", hours) for hours in range(40)], 40, "open", 39 + 16 * 6),
     "the order they are told in does not matter": ([*FAILED[::-1]], 0, "open", 6),
+    "failures of a clock that was ahead hold nothing": (AHEAD, 0, "half open", 6 - NOON // HOUR),
+    "and are over with the next success": ([*AHEAD, tried("succeeded", 0)], 0, "closed", None),
+    "the newest by the right clock says how long": ([*FAILED[:2], tried("failed", 9_000)], 0, "open", -1 + 6),
+    "a success of a clock that was ahead hides no failure": ([*FAILED, tried("succeeded", 9_000)], 0, "open", 6),
     "one run's attempts are one try": ([tried("failed", hours, run="r") for hours in (-2, -1, 0)], 0, "closed", None),
     "a run that succeeds at last": ([*FAILED[:2], tried("conflict", 0, run="r"), tried("succeeded", 1, run="r")], 1, "closed", None),
 }
@@ -70,6 +74,15 @@ def test_failures_in_a_row_open_the_breaker_and_a_success_closes_it(
 ) -> None:
     found = breaker(tries, now)
     assert (found.position, found.retry_at_ms) == (position, None if retry is None else NOON + int(retry * HOUR))
+
+
+def test_rewrites_and_scans_of_a_clock_that_was_ahead_hold_nothing() -> None:
+    ahead = NOON + 9_000 * HOUR
+    looped = Rewrites(times=3, bytes_rewritten=900, version=6, last_ms=ahead)
+    slower = [Scan(measured_ms=ahead + number, before_seconds=1.0, after_seconds=1.5) for number in range(3)]
+    assert breaker(rewrites=looped).position == breaker(scans=slower).position == "half open"
+    fine = Scan(measured_ms=NOON, before_seconds=1.0, after_seconds=0.5)
+    assert breaker(scans=[fine, *slower]).position == "closed"
 
 
 def test_an_open_breaker_says_what_failed_how_often_and_until_when() -> None:

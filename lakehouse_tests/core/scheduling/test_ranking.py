@@ -30,8 +30,10 @@ def flying(table: str, *, compaction: bool = True) -> RunInFlight:
     return RunInFlight(table=table, name=f"run of {table}", is_compaction=compaction)
 
 
-def tried(result: str, *, version: int = 7) -> Try:
-    return Try(table="a", version=version, result=result)  # type: ignore[arg-type]
+def tried(result: str, *, version: int = 7, hours: float = 0, committed_ms: int | None = None) -> Try:
+    """A try that ended so many hours ago."""
+    ended_ms = NOW - int(hours * 3_600_000)
+    return Try(table="a", version=version, result=result, committed_ms=committed_ms, ended_ms=ended_ms)  # type: ignore[arg-type]
 
 
 # One table with a threshold of 4: its state, the runs, the reason, and the run key of a request.
@@ -56,6 +58,39 @@ STORIES = {
         (),
         (tried("failed"), tried("refused")) * 3,
         Reason.TRIES_USED_UP,
+        None,
+    ),
+    "it failed as often just within the pause": (state("a", 90), (), (tried("failed", hours=5.99),) * 3, Reason.TRIES_USED_UP, None),
+    "the pause is over": (state("a", 90), (), (tried("failed", hours=6),) * 3, Reason.DUE, "compaction/a/version=7/try=4"),
+    "the newest failure begins the pause": (
+        state("a", 90),
+        (),
+        (*(tried("failed", hours=9),) * 2, tried("failed", hours=1)),
+        Reason.TRIES_USED_UP,
+        None,
+    ),
+    "the next pause is twice as long": (state("a", 90), (), (tried("failed", hours=11.9),) * 4, Reason.TRIES_USED_UP, None),
+    "the next pause is over": (state("a", 90), (), (tried("failed", hours=12),) * 4, Reason.DUE, "compaction/a/version=7/try=5"),
+    "failures of a clock that was ahead": (
+        state("a", 90),
+        (),
+        (tried("failed", hours=-9),) * 3,
+        Reason.DUE,
+        "compaction/a/version=7/try=4",
+    ),
+    "a success outlasts any pause": (state("a", 90), (), (tried("succeeded", hours=9_000),), Reason.ASKED_BEFORE, None),
+    "this version of a table that was made anew since": (
+        replace(state("a", 90), committed_ms=5),
+        (),
+        (tried("succeeded", committed_ms=4), *(tried("failed", committed_ms=4),) * 3, tried("succeeded")),
+        Reason.DUE,
+        "compaction/a/version=7/committed_ms=5/try=1",
+    ),
+    "this very state was compacted": (
+        replace(state("a", 90), committed_ms=5),
+        (),
+        (tried("succeeded", committed_ms=5),),
+        Reason.ASKED_BEFORE,
         None,
     ),
     "an older state failed": (state("a", 90), (), (tried("failed", version=6),) * 3, Reason.DUE, "compaction/a/version=7/try=1"),
@@ -179,6 +214,20 @@ def test_a_table_that_was_just_compacted_cools_down_and_keeps_its_place() -> Non
     for later, reason in ((0, Reason.COOLING_DOWN), (1_000, Reason.DUE)):
         [found] = choose_compactions([state], {"a": policy}, RunState(), bounds=Bounds(slots=1), now_ms=NOW + later)
         assert (found.reason, found.due_since_ms) == (reason, NOW - 1)
+
+
+@pytest.mark.parametrize("ahead_ms", [1, 9_000 * CYCLE_MS])
+def test_a_clock_that_is_set_back_holds_no_table_and_takes_no_place(ahead_ms: int) -> None:
+    policy = replace(POLICY, cooldown_minutes=2)
+    state = worthy("a", since=NOW + ahead_ms, last_compaction_ms=NOW + ahead_ms)
+    [found] = choose_compactions([state], {"a": policy}, RunState(), bounds=Bounds(), now_ms=NOW)
+    assert (found.request, found.due_since_ms) == (True, NOW)
+
+
+def test_openings_cost_requests_where_the_table_lies_on_s3() -> None:
+    near, far = choose([worthy("near"), worthy("far", on_s3=True)])[::-1]
+    assert (near.table, far.table) == ("near", "far")
+    assert near.net_benefit and far.net_benefit and near.net_benefit.ratio < far.net_benefit.ratio
 
 
 def test_who_is_left_alone_is_told_so_and_takes_no_slot() -> None:

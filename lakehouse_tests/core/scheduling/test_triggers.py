@@ -54,6 +54,19 @@ def test_each_trigger_fires_at_its_own_threshold_and_never_without_its_fact(
     assert found(unknown, **{knob: reached}) in (Reason.BELOW_THRESHOLD, Reason.NO_FACTS)
 
 
+def test_a_table_lies_on_s3_where_its_address_says_so_and_tells_when_its_version_was_committed() -> None:
+    for uri, on_s3 in (("s3a://bucket/t", True), ("/lake/t", False)):
+        made = replace(snapshot([1]), uri=uri, committed_ms=NOW)
+        state = state_of(made, assess_health(made, plan_compaction(made, POLICY)))
+        assert (state.on_s3, state.committed_ms) == (on_s3, NOW)
+
+
+def test_readers_on_s3_lose_requests_beside_seconds() -> None:
+    losing = replace(FOUND, lost_openings=100.0, openings=((0, 8),), estimate_seconds=0.7, estimate_usd=0.0001, readers="declared")
+    assert found(losing) is Reason.READERS_LOSE_LITTLE
+    assert found(replace(losing, on_s3=True)) is Reason.DUE_READERS
+
+
 def test_all_but_the_first_are_off_where_they_are_not_declared() -> None:
     assert found(FOUND) is Reason.BELOW_THRESHOLD
 

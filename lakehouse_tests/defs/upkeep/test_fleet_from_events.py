@@ -272,6 +272,38 @@ def test_the_ranking_is_reported_when_it_changes_and_not_more_than_once_a_minute
     assert len(tick(instance, lake, cursor=later).asset_events) == 1
 
 
+def test_a_clock_that_is_set_back_stops_no_report_and_no_compaction(instance: dg.DagsterInstance, lake: Lake) -> None:
+    ahead_ms = now_ms() + 90 * 86_400_000
+    for number in range(3):
+        Journal(lake.store).record_try(orders.key, CompactionTry(ended_ms=ahead_ms + number, result="failed", why="full"))
+    committed = {"lakehouse/committed": dg.MetadataValue.timestamp(ahead_ms / 1000)}
+    instance.report_runless_asset_event(dg.AssetMaterialization(compaction_key(orders), metadata=committed))
+    materialized(instance, orders, version=7, **FACTS)
+    result = tick(instance, lake, cursor=SensorCursor(reported_ms=ahead_ms, due_since_ms={orders.key: ahead_ms}).as_cursor())
+    assert asked(result) == ["compaction/bronze/orders"]
+    assert len(result.asset_events) == 1 and read_cursor(result.cursor).reported_ms <= now_ms()
+
+
+def test_failures_are_seen_though_a_success_lies_ahead_of_the_clock(instance: dg.DagsterInstance, lake: Lake) -> None:
+    for number in range(3):
+        Journal(lake.store).record_try(orders.key, CompactionTry(ended_ms=now_ms() - number, result="failed", why="full"))
+    materialized(instance, orders, version=7, **FACTS, last_compaction_ms=now_ms() + 86_400_000)
+    assert "bronze/orders: 3 compactions in a row did not succeed" in skip_text(tick(instance, lake))
+
+
+@pytest.mark.parametrize(
+    ("elsewhere", "told"), [({}, "lost 0.0 s of"), ({"bronze/orders": "s3a://bucket/orders"}, "lost 0.0 s (0 USD) of")]
+)
+def test_openings_cost_requests_where_the_table_lies_and_not_where_the_journal_does(
+    instance: dg.DagsterInstance, lake: Lake, elsewhere: dict[str, str], told: str
+) -> None:
+    unread = replace(orders, compaction=Compaction(min_small_files=4, reads_per_day=0))
+    state = {"version": 7, "mergeable_file_count": 9, "estimate_seconds": 0.1, "estimate_usd": 6e-6, "openings": [[now_ms() - 60_000, 10]]}
+    event = dg.AssetMaterialization(table_key(orders), metadata={"lakehouse/state": dg.MetadataValue.json(state)})
+    instance.report_runless_asset_event(event)
+    assert told in skip_text(tick(instance, replace(lake, elsewhere=elsewhere), [unread]))
+
+
 def test_a_tick_asks_storage_on_s3_for_one_listing_and_for_what_is_new(instance: dg.DagsterInstance, tmp_path: Path) -> None:
     store = CountingStore()
     lake = Lake(settings=example_settings(tmp_path, LAKEHOUSE_ROOT="s3://bucket"), store=store)

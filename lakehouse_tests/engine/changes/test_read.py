@@ -141,7 +141,14 @@ def test_a_soft_deletion_that_tells_the_key_alone_keeps_the_values(lake: Lake, s
     write_table(lake, spark, table)
     gone = [(1, "a", "b", "A", True), (2, "told", "b", "A", True), (3, None, "c", None, True), (7, "z", None, "Z", True)]
     assert rows_of(spark, lake, KEY, "id", "v", "w", "loud", "_deleted") == gone
-    land(lake, "3.json", [{"op": "t", "source": {"lsn": 20}}], prefix=PREFIX)
+    # A change that is older than the table's row is no value of the deletion after it.
+    land(lake, "3.json", [event("c", 30, 8, v="new"), event("c", 4, 1, v="older"), event("d", 14, 1, w="told")], prefix=PREFIX)
+    write_table(lake, spark, table)
+    land(lake, "4.json", [event("c", 29, 8, v="old"), event("d", 31, 8)], prefix=PREFIX)
+    write_table(lake, spark, table)
+    gone = [(1, "a", "told", "A", True), *gone[1:], (8, "new", None, "NEW", True)]
+    assert rows_of(spark, lake, KEY, "id", "v", "w", "loud", "_deleted") == gone
+    land(lake, "5.json", [{"op": "t", "source": {"lsn": 40}}], prefix=PREFIX)
     write_table(lake, spark, table)
     assert rows_of(spark, lake, KEY, "id", "v", "w", "loud", "_deleted") == [(*row[:4], True) for row in gone]
 

@@ -186,7 +186,7 @@ def test_a_schema_that_cannot_be_read_is_told_by_table_and_version_unless_a_newe
 
 
 @pytest.mark.parametrize(
-    "configuration", ["{", "[]", "{}", '{"clusteringColumns":7}', '{"clusteringColumns":[[]]}', '{"clusteringColumns":[[7]]}']
+    "configuration", ["", "{", "[]", "{}", '{"clusteringColumns":7}', '{"clusteringColumns":[[]]}', '{"clusteringColumns":[[7]]}']
 )
 def test_a_clustering_that_cannot_be_read_is_told(configuration: str) -> None:
     log = made().commit("CLUSTER BY", {"domainMetadata": {"domain": "delta.clustering", "configuration": configuration, "removed": False}})
@@ -197,6 +197,14 @@ def test_a_clustering_that_cannot_be_read_is_told(configuration: str) -> None:
 def test_a_mapped_column_without_its_physical_name_is_told() -> None:
     with pytest.raises(Broken, match=r"metaData at version 0 cannot be read \(ValueError: delta\.columnMapping\.physicalName is missing"):
         LogBuilder().create(properties={"delta.columnMapping.mode": "name"}).facts()
+
+
+@pytest.mark.parametrize("checkpoint", [False, True])
+def test_a_domain_s_configuration_may_be_empty(checkpoint: bool) -> None:
+    story = made().commit("WRITE", {"domainMetadata": {"domain": "a.writer", "configuration": "", "removed": False}})
+    if checkpoint:
+        story.checkpoint().forget_before(story.version)
+    assert story.snapshot().version == story.version
 
 
 def test_what_a_commit_says_of_itself_may_be_anything() -> None:

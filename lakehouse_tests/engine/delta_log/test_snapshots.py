@@ -494,6 +494,26 @@ def test_an_unknown_writer_feature_does_not_hinder_reading() -> None:
     assert "someNewWriterFeature" in LogBuilder().create(features=["someNewWriterFeature"]).snapshot().features
 
 
+@pytest.mark.parametrize("checkpoint", [kind for kind in CHECKPOINTS.values() if kind is not None])
+@pytest.mark.parametrize("by", [[], ["b"], ["a", "b"]])
+def test_a_table_that_was_overwritten_with_another_partitioning_is_read_before_its_next_checkpoint(
+    by: list[str], checkpoint: dict[str, Any]
+) -> None:
+    """The checkpoint holds files of the old partitioning, all of them removed since."""
+    columns = {"id": "long", "a": "string", "b": "string"}
+    story = LogBuilder().create(columns=columns, partition_by=["a"]).append([("a=1/x", 10), ("a=2/y", 10)]).checkpoint(**checkpoint)
+    described = LogBuilder().create(columns=columns, partition_by=by)
+    metadata = json.loads(described.store.read(described.commit_name(0)).splitlines()[2])
+    removes = [{"remove": {"path": path, "deletionTimestamp": 1, "dataChange": True}} for path in ("a=1/x", "a=2/y")]
+    values = dict.fromkeys(by, "3")
+    add = {"path": "z", "partitionValues": values, "size": 5, "modificationTime": 1, "dataChange": True}
+    snapshot = story.commit("WRITE", metadata, *removes, {"add": add}).snapshot()
+    assert [(file.path, file.partition) for file in snapshot.files] == [("z", tuple(values.items()))]
+    assert {stone.path for stone in snapshot.tombstones} == {"a=1/x", "a=2/y"}
+    with pytest.raises(Refused, match="a file is partitioned by a, the table by"):
+        story.commit("WRITE", {"add": {**add, "partitionValues": {"a": "1"}}}).facts()
+
+
 def test_files_partitioned_otherwise_than_the_table_are_refused() -> None:
     add = {"path": "x", "partitionValues": {"other": "1"}, "size": 1, "modificationTime": 1, "dataChange": True}
     with pytest.raises(Refused, match="a file is partitioned by other, the table by d"):

@@ -113,22 +113,26 @@ def test_rows_in_are_rows_loaded_and_rows_quarantined_and_a_damaged_file_stands_
     assert [place[2] for place in places[:2]] == ["required field id is missing", "a field does not fit the schema"]
 
 
-TYPED = "id BIGINT, day DATE, price DECIMAL(10, 2), small TINYINT, at TIMESTAMP"
+TYPED = "id BIGINT, day DATE, price DECIMAL(10, 2), small TINYINT, at TIMESTAMP, ratio DOUBLE"
 TYPED_ROWS = [
-    (1, date(2024, 1, 15), Decimal("1.50"), -128, datetime(2024, 1, 15, 5)),
-    (2, None, Decimal("1000.25"), 127, datetime(2023, 11, 14, 22, 13, 20)),
+    (1, date(2024, 1, 15), Decimal("1.50"), -128, datetime(2024, 1, 15, 5), 100.0),
+    (2, date(2024, 1, 16), Decimal("1000.25"), 127, datetime(2023, 11, 14, 22, 13, 20), float("inf")),
 ]
 READ_AS_ANOTHER: dict[str, tuple[list[str], list[str]]] = {
     "json": (
         [
-            '{"id": 1, "day": "2024-01-15", "price": 1.5, "small": -128, "at": "2024-01-15T05:00:00Z"}',
-            '{"id": 2, "price": "1,000.25", "small": 127, "at": 1700000000}',
+            '{"id": 1, "day": "2024-01-15", "price": 1.5, "small": -128, "at": "2024-01-15T05:00:00Z", "ratio": 100.0}',
+            '{"id": 2, "day": "2024-01-16T00:00:00.000Z", "ratio": "Infinity", "price": "1,000.25", "small": 127, "at": 1700000000}',
         ],
         [
             '{"id": 3, "day": "20240115"}',
             '{"id": 3, "day": "7"}',
             '{"id": 3, "day": "202401"}',
             '{"id": 3, "day": "2024015"}',
+            '{"id": 3, "day": "2024-01"}',
+            '{"id": 3, "day": "2024-01-15 - 2024-02-03"}',
+            '{"id": 3, "day": "2024-01-15T23:30:00-08:00"}',
+            '{"id": 3, "day": "2024-01-15T00:00:00-08:00"}',
             '{"id": 3, "price": 1e400000000}',
             '{"id": 3, "price": "1e-400000000"}',
             '{"id": 3, "at": "20240"}',
@@ -147,18 +151,28 @@ READ_AS_ANOTHER: dict[str, tuple[list[str], list[str]]] = {
         ],
     ),
     "csv": (
-        ["id;day;price;small;at", "1;2024-01-15;1.5;-128;2024-01-15 05:00:00", "2;;1,000.25;127;2023-11-14T22:13:20Z"],
         [
-            "3;;1,5;;",
-            '3;;"1,234";;',
-            "3;;;200;",
-            "3;;;;10:30:00",
-            "3;;;;T10:30",
-            "3;202401;;;",
-            "3;;;; 20240",
-            '3;"45306";;;',
-            "3;;1e400000000;;",
-            "3;;;;T10",
+            "id;day;price;small;at;ratio",
+            "1;2024-01-15;1.5;-128;2024-01-15 05:00:00;1e2",
+            "2;2024-01-16 00:00:00;1,000.25;127;2023-11-14T22:13:20Z;Inf",
+        ],
+        [
+            "3;;1,5;;;",
+            '3;;"1,234";;;',
+            "3;;;200;;",
+            "3;;;;10:30:00;",
+            "3;;;;T10:30;",
+            "3;202401;;;;",
+            "3;;;; 20240;",
+            '3;"45306";;;;',
+            "3;;1e400000000;;;",
+            "3;;;;T10;",
+            "3;;;;;100.00D",
+            "3;;;;;12f",
+            "3;;;;;0x1p3",
+            "3;2024-01;;;;",
+            "3;2024-01-15 - 2024-02-03;;;;",
+            '3;"2024-01-15T23:30:00";;;;',
         ],
     ),
 }
@@ -170,6 +184,18 @@ def test_a_value_that_spark_would_read_as_another_one_goes_to_quarantine(lake: L
     source = Landing(prefix="landing/typed/", format=name, schema=TYPED, delimiter=";" if name == "csv" else ",")
     lake.store.put(f"landing/typed/a.{name}", "\n".join([*good, *bad]).encode())
     write_table(lake, spark, Table(key="bronze/typed", source=source, write=Append()))
-    assert rows_of(spark, lake, "bronze/typed", "id", "day", "price", "small", "at") == TYPED_ROWS
+    assert rows_of(spark, lake, "bronze/typed", "id", "day", "price", "small", "at", "ratio") == TYPED_ROWS
     refused = [(line, "a field does not fit the schema") for line in bad]
     assert rows_of(spark, lake, "quarantine/bronze/typed", "raw", "reason") == sorted(refused, key=str)
+
+
+def test_an_empty_text_in_a_partition_column_goes_to_quarantine_and_does_not_become_null(lake: Lake, spark: "SparkSession") -> None:
+    source = Landing(
+        prefix="landing/by/", format="json", schema="id BIGINT, state STRING", required=("state",), derived={"first": "left(state, 1)"}
+    )
+    lines = ['{"id": 1, "state": "NY"}', '{"id": 2, "state": ""}']
+    lake.store.put("landing/by/a.json", "\n".join(lines).encode())
+    for name, by in (("given", "state"), ("derived", "first")):
+        write_table(lake, spark, Table(key=f"bronze/{name}", source=source, write=Append(partition_by=(by,))))
+        assert rows_of(spark, lake, f"bronze/{name}", "id", by) == [(1, "NY" if by == "state" else "N")]
+        assert rows_of(spark, lake, f"quarantine/bronze/{name}", "raw", "reason") == [(lines[1], f"partition field {by} is empty")]

@@ -161,6 +161,15 @@ def overwritten(data: bytes) -> bytes:
 DAMAGES: list[Callable[[bytes], bytes]] = [cut, cut_at_the_end, overwritten, lambda data: b"", lambda data: b"no such thing"]
 
 
+def test_times_far_away_are_themselves_or_make_a_file_unreadable() -> None:
+    far = pa.table({"id": [1, 2], "at": pa.array([datetime(9999, 12, 31), datetime(1, 1, 1)], pa.timestamp("us"))})
+    for options in ({"use_deprecated_int96_timestamps": True}, {}):
+        assert [row["at"] for row in values(parquet(far, **options), "parquet")] == ["9999-12-31T00:00:00", "0001-01-01T00:00:00"]
+    endless = pa.table({"id": [1], "at": pa.array([2**63 - 1], pa.timestamp("ms", "UTC"))})
+    with pytest.raises(Unreadable, match="ArrowInvalid: Casting from timestamp"):
+        values(parquet(endless), "parquet")
+
+
 def test_a_column_name_that_stands_twice_makes_a_file_unreadable() -> None:
     twice = pa.table([pa.array([1]), pa.array([2]), pa.array([3])], names=["id", "n", "id"])
     with pytest.raises(Unreadable, match="it has 1 column name\\(s\\) more than once, first 'id'; land it with a name for each column"):

@@ -6,6 +6,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
+from lakehouse import Debezium
 from lakehouse.core.declaration.landing import Landing
 from lakehouse.core.errors import Broken
 from lakehouse.core.ingest.batches import Batch, LandedFile
@@ -52,6 +53,9 @@ def test_records_are_staged_anew_where_the_declaration_would_stage_them_otherwis
     for _ in range(2):  # whatever dies then: the records of the one are never taken for those of the other
         assert texts(staged_again(store, KEY, batch, as_text)) == ['{"id": 1, "x": "1.10"}']
         assert texts(staged_again(store, KEY, batch, LANDING)) == [data.decode()]
+    for changes in (Debezium(), Debezium(unwrapped=True)):
+        stage(store, KEY, batch, replace(as_text, changes=changes))
+    assert len({file.name.split("/")[4] for file in store.list(f"_lakehouse/staged/{KEY}")}) == 4
     older = replace(batch, shape="")  # of a program that told no shape
     store.put(f"_lakehouse/staged/{KEY}/1/00000.parquet", store.read(staged_records("lake", KEY, batch).paths[0].removeprefix("lake/")))
     assert (staged_again(store, KEY, older, as_text), texts(older)) == (older, [data.decode()])

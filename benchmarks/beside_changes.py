@@ -1,0 +1,135 @@
+"""Two hundred batches of change data, each merged while the table is compacted, and the same batches into a table that nobody compacts.
+
+`python -m benchmarks.beside_changes [rounds] [seed]`, on a lake and a server of its own. One thread loads, another compacts one of the two
+tables again and again, each in a session of its own. In the end both tables are held against a dictionary.
+"""
+
+import json
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from random import Random
+
+from deltalake import DeltaTable
+
+from benchmarks.figures import Figure, alone, middle, ratio, timed
+from lakehouse import Compaction, Debezium, Landing, Merge, Table
+from lakehouse.engine.compaction.run import compact
+from lakehouse.engine.ingest.write import write_table
+from lakehouse.engine.lake import Lake, open_lake
+from lakehouse.engine.spark.sessions import connect
+from lakehouse.runtime import server
+from lakehouse_tests.conftest import own_settings
+
+_KEYS, _CHANGES, _PAUSE_SECONDS = 5_000, 100, 0.5
+_COMPACTED, _LEFT = "bronze/compacted", "bronze/left_alone"
+
+
+@dataclass(slots=True)
+class _Compactor:
+    """What the thread did that compacts: how many compactions merged files, and the errors of those that failed."""
+
+    merged: int = 0
+    errors: list[str] = field(default_factory=list[str])
+
+
+def main(rounds: int = 200, seed: int = 1) -> list[Figure]:
+    """Batches and compactions that failed, rows that differ, and how long a batch takes beside compactions."""
+    with tempfile.TemporaryDirectory() as home:
+        settings = own_settings(Path(home), LAKEHOUSE_SPARK_MEMORY="2g")
+        with server.supervised(settings):
+            return list(_played(open_lake(settings), rounds, Random(seed)))  # nothing secret
+
+
+def _played(lake: Lake, rounds: int, random: Random) -> Iterator[Figure]:
+    tables, spark = {key: _table(key) for key in (_COMPACTED, _LEFT)}, connect(lake.settings)
+    rows, seconds, failed = dict[int, str](), {key: list[float]() for key in tables}, list[str]()
+    with _compacting(lake, tables[_COMPACTED]) as compactor:
+        for number in range(rounds):
+            text = _drawn(random, rows, number)
+            for key in sorted(tables, reverse=bool(number % 2)):
+                lake.store.put(f"landing/{key}/{number:06}.json", text.encode())
+                try:
+                    seconds[key].append(timed(partial(write_table, lake, spark, tables[key]))[0])
+                except Exception as error:  # a batch that fails is what is looked for; the next one loads its file, too
+                    failed.append(f"{key}: {error}")
+                    print(failed[-1], flush=True)
+            if number % 20 == 19:
+                print(f"  {number + 1} rounds, {compactor.merged} compactions, {len(failed)} batches failed", flush=True)
+    differing = sum(len(set(rows.items()) ^ _rows(lake, key)) for key in tables)
+    beside, none = f"beside {rounds} batches of changes", {"at_most": 0, "holds_at_any_size": True}
+    yield Figure(name=f"rows that differ {beside}", value=differing, **none)
+    yield Figure(name=f"batches that failed {beside}", value=len(failed), **none)
+    yield Figure(name=f"compactions that failed {beside}", value=len(compactor.errors), **none)
+    yield Figure(name=f"compactions that merged files {beside}", value=compactor.merged, at_least=1)
+    yield Figure(name="files in the end, compacted", value=_file_count(lake, _COMPACTED), peers={"left alone": _file_count(lake, _LEFT)})
+    yield middle("a batch into the table that is compacted", seconds[_COMPACTED], unit="s")
+    if len(seconds[_COMPACTED]) == len(seconds[_LEFT]):
+        yield ratio("the same over a batch into the other table", seconds[_COMPACTED], seconds[_LEFT])
+
+
+@contextmanager
+def _compacting(lake: Lake, table: Table) -> Iterator[_Compactor]:
+    done, compactor = threading.Event(), _Compactor()
+
+    def run() -> None:
+        spark = connect(lake.settings)
+        while not done.wait(_PAUSE_SECONDS):
+            if lake.facts(table.key) is None:
+                continue
+            try:
+                compactor.merged += bool(compact(lake, spark, table).plan.bins)
+            except Exception as error:  # counted; the next one begins anew
+                compactor.errors.append(str(error))
+                print(f"compaction: {error}", flush=True)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    try:
+        yield compactor
+    finally:
+        done.set()
+        thread.join()
+
+
+def _drawn(random: Random, rows: dict[int, str], number: int) -> str:
+    """The events of one batch; `rows` is what the source's table holds after them."""
+    lines = list[str]()
+    for place in range(_CHANGES):
+        id_, source = random.randrange(_KEYS), {"lsn": number * _CHANGES + place + 1, "ts_ms": 10**12 + number}
+        if id_ in rows and random.random() < 0.2:
+            lines.append(json.dumps({"op": "d", "before": {"id": id_, "v": rows.pop(id_)}, "after": None, "source": source}))
+        else:
+            event = {"op": "u" if id_ in rows else "c", "before": None, "after": {"id": id_, "v": f"{number}.{place}"}, "source": source}
+            rows[id_] = f"{number}.{place}"
+            lines.append(json.dumps(event))
+    return "\n".join(lines)
+
+
+def _table(key: str) -> Table:
+    return Table(
+        key=key,
+        source=Landing(prefix=f"landing/{key}/", format="json", schema="id BIGINT, v STRING", changes=Debezium()),
+        write=Merge(keys=("id",)),
+        compaction=Compaction(min_small_files=2),
+    )
+
+
+def _rows(lake: Lake, key: str) -> set[tuple[int, str]]:
+    table = DeltaTable(lake.settings.table_uri(key)).to_pyarrow_table(columns=["id", "v"])
+    return set(zip(table["id"].to_pylist(), table["v"].to_pylist(), strict=True))
+
+
+def _file_count(lake: Lake, key: str) -> int:
+    facts = lake.facts(key)
+    assert facts is not None
+    return facts.snapshot.file_count
+
+
+if __name__ == "__main__":
+    sys.exit(alone(main))

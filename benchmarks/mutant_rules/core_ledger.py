@@ -1,0 +1,85 @@
+"""Rules of the core: what stays known of landed files, and which of them leave."""
+
+from benchmarks.mutant_rules.rule import Rule
+
+RULES = (
+    Rule(
+        "lakehouse/core/ingest/ledger_segments.py",
+        "if lying and path not in lying and path not in kept",
+        "if lying and path not in kept",
+        ("core/ingest/test_ledger_segments.py::test_a_file_stays_known_as_long_as_it_may_be_asked_for",),
+    ),
+    Rule(
+        "lakehouse/core/ingest/ledger_segments.py",
+        "if lying and path not in lying and path not in kept",
+        "if path not in lying and path not in kept",
+        ("core/ingest/test_ledger_segments.py::test_a_file_stays_known_as_long_as_it_may_be_asked_for",),
+        promise="no file is forgotten while the landing area looks empty",
+    ),
+    Rule(
+        "lakehouse/core/ingest/ledger_segments.py",
+        "batch.number > arrived or batch.number in whole",
+        "batch.number in whole",
+        ("core/ingest/test_ledger_segments.py::test_a_file_stays_known_as_long_as_it_may_be_asked_for",),
+        promise="no file of a batch that did not arrive is forgotten",
+    ),
+    Rule(
+        "lakehouse/core/ingest/ledger_segments.py",
+        "{fingerprint(path) for path in gone if ledger.seen[path].is_taken}",
+        "{fingerprint(path) for path in ()}",
+        (
+            "core/ingest/test_ledger_segments.py::test_a_file_that_is_gone_and_old_leaves_a_fingerprint_and_one_that_was_set_aside_leaves_nothing",
+        ),
+    ),
+    Rule(
+        "lakehouse/core/ingest/ledger_segments.py",
+        "else fingerprint(path) in before.forgotten",
+        "else False",
+        ("core/ingest/test_ledger_segments.py::test_a_forgotten_name_that_comes_back_is_refused_however_often_it_changes",),
+    ),
+    Rule(
+        "lakehouse/core/ingest/ledger_segments.py",
+        "is_taken = seen[path].is_taken if path in seen else",
+        "is_taken = False if path in seen else",
+        ("engine/journal/test_landed_batches.py::test_a_name_that_changed_its_size_is_known_by_the_last_one_and_stays_taken",),
+    ),
+    Rule(
+        "lakehouse/core/ingest/retirement.py",
+        "if now_ms - committed_ms < landing.keep_days * DAY_MS:",
+        "if now_ms - committed_ms < 0:",
+        ("engine/ingest/test_retire.py::test_files_are_archived_byte_for_byte_once_their_commit_is_old_enough",),
+        promise="a loaded file stays until its commit is as old as the declaration says",
+    ),
+    Rule(
+        "lakehouse/core/ingest/retirement.py",
+        "(file.size_bytes, file.modified_ms) != (now.size_bytes, now.modified_ms)",
+        "False",
+        ("engine/ingest/test_retire.py::test_a_file_stays",),
+        promise="a file that is not the one that was loaded stays in the landing area",
+    ),
+    Rule(
+        "lakehouse/core/ingest/retirement.py",
+        "if not file.digest or is_other:",
+        "if is_other:",
+        ("engine/ingest/test_retire.py::test_an_older_manifest_without_digests_gives_nothing_up",),
+    ),
+    Rule(
+        "lakehouse/core/ingest/retirement.py",
+        'return "they, or lines of them, are in quarantine" if is_held else ""',
+        'return ""',
+        ("engine/ingest/test_retire.py::test_a_file_stays",),
+        promise="a landed file stays while it or a line of it is in quarantine",
+    ),
+    Rule(
+        "lakehouse/core/ingest/retirement.py",
+        "facts.snapshot.transactions.get(app_id, 0) < number:",
+        "False:",
+        ("engine/ingest/test_retire.py::test_a_file_of_a_batch_that_the_log_does_not_know_stays",),
+    ),
+    Rule(
+        "lakehouse/core/ingest/retirement.py",
+        "return later[0] if later else facts.history.commits[0].committed_ms",
+        "return later[0] if later else 0",
+        ("engine/ingest/test_retire.py::test_the_age_of_a_commit_that_the_log_has_forgotten_is_that_of_the_oldest_it_holds",),
+    ),
+)
