@@ -55,7 +55,8 @@ ROWS = (
         goal="less than Delta's auto compaction and than OPTIMIZE every 20",
         benchmark="study",
         shortfall="In 200 iterations the default policy compacts ten times, as OPTIMIZE every 20 does, once in the very last; `Chosen` "
-        "rewrites less. Among the arms that compact, auto compaction with optimized write rewrites least, 1.55, and takes 1.4 times as long in all.",
+        "rewrites less. Among the arms that compact, auto compaction with optimized write rewrites least, 1.55, and "
+        "takes 1.4 times as long in all.",
     ),
     Row(
         name="P7",
