@@ -152,6 +152,10 @@ class _Names(list[str]):
             del self[place]
 
 
+# Requests come in many threads, and a place in a list of names holds only until the next name comes or goes.
+_NAMES_LOCK = Lock()
+
+
 def _quick_lists() -> None:
     """Replaces moto's listing."""
     from moto.s3.utils import _VersionedKeyStore as Keys
@@ -162,12 +166,14 @@ def _quick_lists() -> None:
         return keys.__dict__.setdefault("names", _Names())
 
     def setlist(self: Any, key: str, values: Any) -> None:
-        plain_set(self, key, values)
-        names(self).add(key)
+        with _NAMES_LOCK:
+            plain_set(self, key, values)
+            names(self).add(key)
 
     def pop(self: Any, key: str) -> None:
-        plain_pop(self, key)
-        names(self).drop(key)
+        with _NAMES_LOCK:
+            plain_pop(self, key)
+            names(self).drop(key)
 
     def list_objects_v2(
         self: Any,
@@ -179,8 +185,13 @@ def _quick_lists() -> None:
         max_keys: int,
     ) -> tuple[list[Any], bool, str | None]:
         del self
-        ordered, begin, found = [*names(bucket.keys)], prefix or "", list[Any]()
-        after = continuation_token or start_after or ""
+        with _NAMES_LOCK:
+            return page(names(bucket.keys), bucket, prefix or "", delimiter, continuation_token or start_after or "", max_keys)
+
+    def page(
+        ordered: _Names, bucket: FakeBucket, begin: str, delimiter: str | None, after: str, max_keys: int
+    ) -> tuple[list[Any], bool, str | None]:
+        found = list[Any]()
         place = max(bisect_left(ordered, begin), bisect_right(ordered, after) if after else 0)
         last = ""
         while place < len(ordered) and ordered[place].startswith(begin):
