@@ -207,4 +207,16 @@ RULES = (
         "self._classifier.horizon_ms:",
         ("core/vacuum/test_plan.py::test_what_a_commit_removed_within_the_retention_stays_though_its_tombstone_is_gone",),
     ),
+    Rule(
+        "lakehouse/core/vacuum/facts.py",
+        "for path in chain(paths, vectors) if",
+        "for path in paths if",
+        ("core/vacuum/test_plan.py::test_a_deletion_vector_of_a_removed_file_is_looked_for_there_too",),
+    ),
+    Rule(
+        "lakehouse/core/vacuum/mode.py",
+        "_EARLY = 0.9",
+        "_EARLY = 1.0",
+        ("core/vacuum/test_plan.py::test_a_daily_sweep_is_not_put_off_by_a_day_since_a_vacuum_began_a_little_early",),
+    ),
 )

@@ -17,8 +17,8 @@ _OWN_TRANSACTIONS = "lakehouse/"
 class Commit:
     """One commit, as its `commitInfo` and actions tell it. `changed_data`: it added or removed rows, not only files.
 
-    `change_paths` are its files of change data. `applications` has the transaction ids that it carries. `engine` is the program that
-    made it, empty where it does not say.
+    `removed_vectors` are the deletion vectors of the files that it removed, `change_paths` its files of change data. `applications` has the
+    transaction ids that it carries. `engine` is the program that made it, empty where it does not say.
     """
 
     version: int
@@ -27,6 +27,7 @@ class Commit:
     changed_data: bool
     added_paths: tuple[str, ...] = ()
     removed_paths: tuple[str, ...] = ()
+    removed_vectors: tuple[str, ...] = ()
     change_paths: tuple[str, ...] = ()
     added_bytes: int = 0
     removed_bytes: int = 0

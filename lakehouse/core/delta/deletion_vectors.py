@@ -1,6 +1,7 @@
 """The file in which a deletion vector lies, by the id that the log gives it."""
 
 import re
+from urllib.parse import quote
 from uuid import UUID
 
 from lakehouse.core.errors import Broken, Refused
@@ -39,6 +40,12 @@ def vector_file(vector: str) -> str | None:
     except (ValueError, OverflowError) as error:
         raise Broken(f"deletion vector {vector!r} names no file ({error}): restore the log that it stands in") from error
     return f"{prefix}/{name}" if prefix else name
+
+
+def vector_path(vector: str) -> str | None:
+    """The same as a path of the log, with its characters encoded."""
+    name = vector_file(vector)
+    return name if name is None or vector.startswith("p") else quote(name)
 
 
 def _from_z85(text: str) -> bytes:

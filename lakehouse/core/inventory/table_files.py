@@ -3,9 +3,9 @@
 import re
 from collections.abc import Callable, Iterable, Mapping, Set
 from dataclasses import dataclass, field
-from urllib.parse import quote, unquote
+from urllib.parse import unquote
 
-from lakehouse.core.delta.deletion_vectors import vector_file
+from lakehouse.core.delta.deletion_vectors import vector_path
 from lakehouse.core.delta.paths import is_absolute, name_in_table
 from lakehouse.core.delta.retention import retention_ms_of
 from lakehouse.core.delta.snapshot import Snapshot
@@ -121,8 +121,8 @@ class _Names:
 
     def own_vector(self, vector: str, reference: Reference | None = None) -> str | None:
         """The same for the file of a deletion vector; `None` also for one inside the log."""
-        name = vector_file(vector)
-        return None if name is None else self.own(name if vector.startswith("p") else quote(name), reference)
+        path = vector_path(vector)
+        return None if path is None else self.own(path, reference)
 
     def _follow_links(self, name: str) -> None:
         """A folder of the table may be a link to another table's: what is read through it is that table's file, too."""

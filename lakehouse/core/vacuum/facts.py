@@ -4,11 +4,12 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
-from itertools import takewhile
+from itertools import chain, takewhile
 from typing import Any
 
 from lakehouse.core.declaration.vacuum_policy import type_of_mode
 from lakehouse.core.delta.commits import Commit, Commits
+from lakehouse.core.delta.deletion_vectors import vector_path
 from lakehouse.core.delta.paths import name_in_table
 from lakehouse.core.inventory import StoredObject, TableFiles
 from lakehouse.core.units import DAY_MS
@@ -174,8 +175,8 @@ def removed_by_log(facts: VacuumFacts) -> dict[str, int]:
 
 
 class RemovedSince:
-    """The files, relative to the table, that commits removed at the horizon or later, or wrote as change data: versions within the
-    retention read them.
+    """The files, relative to the table, that commits removed at the horizon or later, their deletion vectors, and what they wrote as change
+    data: versions within the retention read them.
 
     Tombstones may be gone: a checkpoint drops them by the retention of its time, which may have been a shorter one. Change data may be
     older than its commit by as long as that ran. Commits below the known history are read only for a file that has no tombstone.
@@ -199,9 +200,10 @@ class RemovedSince:
         return self._names(takewhile(lambda commit: commit.committed_ms >= self._horizon_ms - DAY_MS, older(history)))
 
     def _names(self, commits: Iterable[Commit]) -> frozenset[str]:
-        late = (commit for commit in commits if commit.committed_ms >= self._horizon_ms)
+        late = [commit for commit in commits if commit.committed_ms >= self._horizon_ms]
         paths = (path for commit in late for path in (*commit.removed_paths, *commit.change_paths))
-        return frozenset(name for path in paths if (name := name_in_table(path)))
+        vectors = (path for commit in late for vector in commit.removed_vectors if (path := vector_path(vector)))
+        return frozenset(name for path in chain(paths, vectors) if (name := name_in_table(path)))
 
 
 def objects_by_log(facts: VacuumFacts, *, bucket: str) -> Iterable[StoredObject]:

@@ -179,6 +179,7 @@ def _commit(commit: ReadCommit) -> Commit:
         changed_data=any(action.data_change for action in chain(actions.adds, actions.removes)),
         added_paths=tuple(add.path for add in actions.adds),
         removed_paths=tuple(remove.path for remove in actions.removes),
+        removed_vectors=tuple(remove.vector for remove in actions.removes if remove.vector is not None),
         change_paths=tuple(actions.changes),
         added_bytes=sum(add.size_bytes for add in actions.adds),
         removed_bytes=sum(remove.size_bytes or 0 for remove in actions.removes),

@@ -4,6 +4,7 @@ import sqlite3
 from collections.abc import Iterator
 
 from lakehouse.core.inventory import StoredObject, table_roots
+from lakehouse.core.inventory.classify import is_current
 from lakehouse.engine.inventory.stored_reports import Report, read_report
 from lakehouse.engine.store import Store
 
@@ -40,5 +41,6 @@ class ReportRows:
     def _read(self, store: Store) -> Iterator[tuple[object, ...]]:
         for each in read_report(store, self.report):
             if each.key.startswith(store.prefix):
-                self.tables |= table_roots([each.key.removeprefix(store.prefix)])
+                if is_current(each):  # a log of which only versions are left makes no table
+                    self.tables |= table_roots([each.key.removeprefix(store.prefix)])
                 yield each.key, each.size_bytes, each.modified_ms, each.is_dir, each.is_latest, each.is_delete_marker

@@ -9,6 +9,7 @@ import pytest
 from lakehouse.core.declaration.prices import DEFAULT_PRICES
 from lakehouse.core.declaration.table import Append, Landing, Table
 from lakehouse.core.delta.commits import Commit, Commits
+from lakehouse.core.delta.deletion_vectors import vector_file
 from lakehouse.core.errors import Broken, Refused
 from lakehouse.core.inventory import Part, Reference, StoredObject, TableFiles
 from lakehouse.core.reasons import Reason
@@ -114,6 +115,21 @@ def test_a_file_without_a_tombstone_is_looked_for_in_commits_below_the_known_his
     kept = Candidate(name="kept", size_bytes=2, modified_ms=OLD, part=Part.ORPHANED_OLD)
     later = LaterFacts(forgotten, horizon_ms=NOW - WEEK, now_ms=NOW)
     assert later.allow([kept, *found.candidates]) == [*found.candidates]
+
+
+def test_a_deletion_vector_of_a_removed_file_is_looked_for_there_too() -> None:
+    """Its tombstone is gone, and the commit that removed it lies below the known history."""
+    vector = "uab^-aqEH.-t@S}K{vb[*k^@1"
+    name = vector_file(vector)
+    removal = replace(commit(2, NOW - DAY, "kept"), removed_vectors=(vector, "iab@1"))
+
+    def older(_: Commits) -> Iterator[Commit]:
+        yield removal
+
+    assert name is not None
+    busy = replace(FACTS, history=Commits(table="a/t", commits=(commit(3, NOW - HOUR),)), table_files=replace(BOOKS, stones={}))
+    assert [each.name for each in plan([ALL[0], stored(name), stored("kept", 2)], busy).candidates] == [name, "kept"]
+    assert not plan([ALL[0], stored(name), stored("kept", 2)], replace(busy, older_commits=older)).candidates
 
 
 def test_where_the_log_alone_decides_it_is_read_back_to_the_last_complete_vacuum() -> None:
@@ -449,3 +465,10 @@ def test_files_that_never_go_do_not_keep_the_others_for_ever(monkeypatch: pytest
 def test_a_table_may_be_made_in_every_folder_above_a_file(name: str, folders: list[str]) -> None:
     assert folders_above(name) == folders
     assert [*are_partitions(folders, ("d",)).values()] == [folder.endswith("d=1") for folder in folders]
+
+
+@pytest.mark.parametrize(("hours", "is_due"), [(21, False), (23.9, True)])
+def test_a_daily_sweep_is_not_put_off_by_a_day_since_a_vacuum_began_a_little_early(hours: float, is_due: bool) -> None:
+    last = past(ended_ms=NOW - round(hours * HOUR))
+    _, (lite, *_) = choose_mode(replace(FACTS, records=(last,)), Vacuum(sweep_hours=24), prices=DEFAULT_PRICES, now_ms=NOW)
+    assert ("storage was looked through" in lite.why_not) is is_due

@@ -30,6 +30,7 @@ from lakehouse.engine.inventory import (
     scan,
     stamps_of,
 )
+from lakehouse.engine.inventory.report_rows import ReportRows
 from lakehouse.engine.inventory.reports_table import _Staging
 from lakehouse.engine.lake import Lake, open_lake
 from lakehouse.engine.store import DiskStore, Store
@@ -401,3 +402,16 @@ def test_a_report_that_is_too_old_is_refused(tmp_path: Path) -> None:
     scan(store, now_ms=NOW - 31 * HOUR)
     with pytest.raises(Refused, match="31 h old, at most 26 h allowed"):
         reconcile_lake(lake_of(store, tmp_path), [], now_ms=NOW, max_age_hours=26)
+
+
+@pytest.mark.parametrize("is_current", [True, False])
+def test_a_log_of_which_only_versions_are_left_makes_no_table(is_current: bool) -> None:
+    store, name = MemoryStore(), f"bronze/t/d=1/_delta_log/{0:020}.json"
+    versions = [
+        StoredObject(bucket="local", key=name, size_bytes=7, modified_ms=NOW, is_latest=True, is_delete_marker=not is_current),
+        StoredObject(bucket="local", key=name, size_bytes=9, modified_ms=NOW, is_latest=False, is_delete_marker=False),
+    ]
+    write_report(store, [row_of(each, versions=True) for each in versions], created_ms=NOW, file_format="Parquet", files=1)
+    report = newest_report(store, store.bucket, now_ms=NOW)
+    assert report is not None
+    assert ReportRows(store, report).tables == ({"bronze/t/d=1"} if is_current else set())
