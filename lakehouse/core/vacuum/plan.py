@@ -199,7 +199,10 @@ def _refuse_gaps(facts: VacuumFacts, unseen: Set[str], mode: type_of_mode, settl
             f"{where}: {what} are not in the report {facts.report.name}, like {min(lacking)}: it is cut short, of another prefix, or its "
             "keys are spelt otherwise; accepted: a complete report, or mode FULL"
         )
-    raise Broken(f"{where}: {what} are not in storage, like {min(lacking)}; restore them, or the version before they were lost")
+    raise Broken(
+        f"{where}: {what} are not in storage, like {min(lacking)}; restore them, or the version before they were lost; if a folder above "
+        "them is a link, into which no listing looks, nothing is lost: accepted: the folder itself in its place, or mode LITE"
+    )
 
 
 def _explanation(facts: VacuumFacts, policy: Vacuum, candidates: Sequence[Candidate], mode: type_of_mode, horizon_ms: int) -> Explanation:
