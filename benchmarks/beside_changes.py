@@ -7,7 +7,6 @@ tables again and again, each in a session of its own. In the end both tables are
 import json
 import sys
 import tempfile
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -16,7 +15,7 @@ from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING
 
-from benchmarks.figures import Figure, alone, middle, ratio, timed
+from benchmarks.figures import Figure, alone, middle, ratio, repeated, timed
 from lakehouse import Compaction, Debezium, Landing, Merge, Table
 from lakehouse.engine.compaction.run import compact
 from lakehouse.engine.ingest.write import write_table
@@ -24,6 +23,7 @@ from lakehouse.engine.lake import Lake, open_lake
 from lakehouse.engine.spark.sessions import connect
 from lakehouse.runtime import server
 from lakehouse_tests.conftest import own_settings
+from lakehouse_tests.engine.clients import new_session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -34,7 +34,7 @@ _COMPACTED, _LEFT = "bronze/compacted", "bronze/left_alone"
 
 @dataclass(slots=True)
 class _Compactor:
-    """What the thread did that compacts: how many compactions merged files, and the errors of those that failed."""
+    """The compactions of the thread: how many merged files, and the errors of those that failed."""
 
     merged: int = 0
     errors: list[str] = field(default_factory=list[str])
@@ -77,26 +77,19 @@ def _played(lake: Lake, rounds: int, random: Random) -> Iterator[Figure]:
 
 @contextmanager
 def _compacting(lake: Lake, table: Table) -> Iterator[_Compactor]:
-    done, compactor = threading.Event(), _Compactor()
+    spark, compactor = new_session(lake.settings), _Compactor()
 
-    def run() -> None:
-        spark = connect(lake.settings)
-        while not done.wait(_PAUSE_SECONDS):
-            if lake.facts(table.key) is None:
-                continue
-            try:
-                compactor.merged += bool(compact(lake, spark, table).plan.bins)
-            except Exception as error:  # counted; the next one begins anew
-                compactor.errors.append(str(error))
-                print(f"compaction: {error}", flush=True)
+    def step() -> None:
+        if lake.facts(table.key) is None:
+            return
+        try:
+            compactor.merged += bool(compact(lake, spark, table).plan.bins)
+        except Exception as error:  # counted; the next one begins anew
+            compactor.errors.append(str(error))
+            print(f"compaction: {error}", flush=True)
 
-    thread = threading.Thread(target=run)
-    thread.start()
-    try:
+    with repeated(step, pause_seconds=_PAUSE_SECONDS):
         yield compactor
-    finally:
-        done.set()
-        thread.join()
 
 
 def _drawn(random: Random, rows: dict[int, str], number: int) -> str:

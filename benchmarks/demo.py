@@ -6,7 +6,6 @@ processes together, looked at every second. At rest is the median of the looks a
 
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,7 +14,7 @@ from statistics import median
 
 import psutil
 
-from benchmarks.figures import Figure, alone, middle
+from benchmarks.figures import Figure, alone, middle, repeated
 from benchmarks.request_to_commit import steps_of
 from lakehouse_tests.journeys.world import World, wait_for
 
@@ -77,20 +76,9 @@ def _busy_times(world: World) -> list[tuple[float, float]]:
 @contextmanager
 def _memory_of(world: World) -> Iterator[list[tuple[float, float]]]:
     """Looks at the memory in GB, with their times, until it ends."""
-    looks, is_over = list[tuple[float, float]](), threading.Event()
-
-    def look() -> None:
-        while not is_over.is_set():
-            looks.append((time.time(), _memory_gb(world.home)))
-            is_over.wait(1.0)
-
-    thread = threading.Thread(target=look)
-    thread.start()
-    try:
+    looks = list[tuple[float, float]]()
+    with repeated(lambda: looks.append((time.time(), _memory_gb(world.home))), pause_seconds=1.0):
         yield looks
-    finally:
-        is_over.set()
-        thread.join()
 
 
 def _memory_gb(home: Path) -> float:

@@ -2,10 +2,12 @@
 
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from math import comb, isnan, log, nan
 from statistics import linear_regression, median
+from threading import Event, Thread
 from typing import Any
 
 # Cost grows no faster than the number of things that it is for, but for this much.
@@ -62,6 +64,25 @@ def timed(step: Callable[[], Any]) -> tuple[float, Any]:
     start = time.perf_counter()
     given = step()
     return time.perf_counter() - start, given
+
+
+@contextmanager
+def repeated(step: Callable[[], object], *, pause_seconds: float) -> Iterator[None]:
+    """A thread does the step again and again beside the block, with pauses, at least once."""
+    is_over = Event()
+
+    def run() -> None:
+        while not is_over.is_set():
+            step()
+            is_over.wait(pause_seconds)
+
+    thread = Thread(target=run)
+    thread.start()
+    try:
+        yield
+    finally:
+        is_over.set()
+        thread.join()
 
 
 def middle(name: str, samples: Sequence[float], **more: object) -> Figure:

@@ -281,18 +281,6 @@ RULES = (
         "a change without a position is no change",
     ),
     Rule(
-        "lakehouse/engine/ingest/landed_rows.py",
-        ', coerce_int96_timestamp_unit="us"',
-        "",
-        ("engine/ingest/test_landed_rows.py::test_times_far_away_are_themselves_or_make_a_file_unreadable",),
-    ),
-    Rule(
-        "lakehouse/engine/ingest/parse_lines.py",
-        'is_empty = F.col(statements.quote(name)).cast("string") == ""',
-        "is_empty = F.lit(False)",
-        ("engine/ingest/test_formats.py::test_an_empty_text_in_a_partition_column_goes_to_quarantine_and_does_not_become_null",),
-    ),
-    Rule(
         "lakehouse/engine/changes/apply.py",
         'return changes.alias("source").join(there, F.expr(statements.not_older(write.keys, ORDER)), "left_anti")',
         "return changes",

@@ -194,8 +194,8 @@ RULES = (
     ),
     Rule(
         "lakehouse/defs/landing.py",
-        "if found is None and ledger.newest is not None and not ledger.newest.files:",
-        "if False:",
+        "return unfinished_after(self._lake",
+        "return None and unfinished_after(self._lake",
         ("defs/test_landing.py::test_a_batch_of_refused_files_alone_whose_run_was_killed_is_asked_for_again",),
     ),
     Rule(

@@ -10,11 +10,11 @@ import dagster as dg
 from lakehouse.core.declaration.landing import Landing
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.errors import LakehouseError, Transient
-from lakehouse.core.ingest.batches import Batch, BatchPlan, Ledger, choose_batch, find_unfinished
+from lakehouse.core.ingest.batches import Batch, BatchPlan, Ledger, choose_batch
 from lakehouse.core.reasons import Reason
 from lakehouse.defs.dagster_records import NewestFacts, earlier_tries, newest_facts, runs_in_flight
 from lakehouse.defs.keys import handed_over_tag, landing_key, table_key
-from lakehouse.engine.ingest.arrival import unfinished_batch
+from lakehouse.engine.ingest.arrival import unfinished_after, unfinished_batch
 from lakehouse.engine.journal.landed_batches import LandedBatches
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.landing.discovery import Discovery
@@ -142,11 +142,7 @@ class _Watch:
         arrived = facts.whole("lakehouse/landed_batch") if facts else None
         if arrived is None:
             return unfinished_batch(self._lake, table, self._lake.facts(table.key), ledger, batches)
-        found = find_unfinished(ledger, table.write, arrived=arrived, read=batches.batch)
-        if found is None and ledger.newest is not None and not ledger.newest.files:
-            # What it set aside may not have come to quarantine, of which no event tells.
-            return unfinished_batch(self._lake, table, self._lake.facts(table.key), ledger, batches)
-        return found
+        return unfinished_after(self._lake, table, arrived, ledger, batches)
 
 
 def _seconds_left(tries: Sequence[dg.RunRecord], *, now: float) -> float:

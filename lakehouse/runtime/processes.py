@@ -62,7 +62,7 @@ def identify(pid: int) -> Process | None:
 
 
 def process_space() -> str | None:
-    """What tells apart the places in which a pid names one process: the machine's boot, its pid namespace and the user. Linux only."""
+    """The place in which a pid names one process: the machine's boot, its pid namespace and the user. Linux only."""
     try:
         boot, namespace = Path("/proc/sys/kernel/random/boot_id").read_text().strip(), Path("/proc/self/ns/pid").readlink()
     except OSError:

@@ -283,7 +283,7 @@ def _take(
     if not isinstance(write, Overwrite) or not good:
         return _bounded(good, landing), []
     before = (ledger.last_taken, *(path for path, known in ledger.seen.items() if known.is_taken and known.digest))
-    # Those below another prefix, or of another format, were taken by an earlier declaration, and are not in this order.
+    # Paths below another prefix, or of another format, were taken by an earlier declaration, and are not in this order.
     ours = (path.removeprefix(landing.prefix) for path in before if path.startswith(landing.prefix) and path.endswith(landing.suffixes))
     newest = max((good[-1].name, *ours))
     taken = [file for file in good if file.name == newest]

@@ -120,7 +120,7 @@ def _assessed(table: Table, lake: Lake) -> Assessment | None:
 
 
 def _hidden(instance: dg.DagsterInstance, observed: Sequence[Table]) -> Set[str]:
-    """Those of the tables whose observation Dagster no longer has among the newest."""
+    """Tables whose observation Dagster no longer has among the newest."""
     return {table.key for table in observed} - newest_facts_of(instance, observed).keys()
 
 

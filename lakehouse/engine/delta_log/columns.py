@@ -31,7 +31,7 @@ class AddedColumns:
     deleted_row_count: Sequence[int]
 
     def where(self, kept: Sequence[bool]) -> "AddedColumns":
-        """Those actions for which `kept` is true, with no partition but theirs: the others may be of a partitioning that is gone."""
+        """Actions for which `kept` is true, with no partition but theirs: the others may be of a partitioning that is gone."""
         if all(kept):
             return self
         places = list(compress(self.places, kept))

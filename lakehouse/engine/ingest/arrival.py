@@ -67,8 +67,12 @@ def unfinished_batch(lake: Lake, table: Table, facts: TableFacts | None, ledger:
         Broken: the table does not tell which batches it holds, or tells one that no manifest has.
         Refused: the table has a property that lets Delta forget them.
     """
-    unfinished = find_unfinished(ledger, table.write, arrived=_arrived_batch(table, facts, ledger), read=batches.batch)
-    newest = ledger.newest
+    return unfinished_after(lake, table, _arrived_batch(table, facts, ledger), ledger, batches)
+
+
+def unfinished_after(lake: Lake, table: Table, arrived: int, ledger: Ledger, batches: LandedBatches) -> Batch | None:
+    """The same, where the last batch in the table is known."""
+    unfinished, newest = find_unfinished(ledger, table.write, arrived=arrived, read=batches.batch), ledger.newest
     if unfinished is None and newest is not None and not newest.files and newest.quarantined:
         return None if quarantine_arrived(lake, table.key, newest) else newest
     return unfinished
