@@ -53,7 +53,7 @@ RULES = (
     ),
     Rule(
         "lakehouse/core/vacuum/facts.py",
-        "(name for name in last.failed if name in facts.table_files.stones or written_once(name))",
+        "(name for name in (*last.failed, *last.kept) if name in facts.table_files.stones or written_once(name))",
         "last.failed",
         ("core/vacuum/test_plan.py::test_the_log_alone_tells_what_was_removed_since_the_last_vacuum",),
     ),

@@ -143,19 +143,19 @@ RULES = (
     ),
     Rule(
         "lakehouse/engine/vacuum/run.py",
-        "            if has_newer_version(lake, known.log):\n                known, planned = _planned(run, table, mode)\n",
+        "            if has_newer_version(lake, known.log.facts):\n                known, planned = _planned(run, table, mode)\n",
         "",
         ("engine/vacuum/test_lake.py::test_a_commit_before_the_guard_was_taken_is_planned_by",),
     ),
     Rule(
         "lakehouse/engine/vacuum/log_state.py",
-        "    if now is None or now.size_bytes",
-        "    if now is not None and now.size_bytes",
+        '        return "is gone"\n',
+        '        return ""\n',
         ("engine/vacuum/test_meanwhile.py::test_a_log_that_was_put_back_meanwhile_stops_it",),
     ),
     Rule(
         "lakehouse/engine/vacuum/log_state.py",
-        " or abs(now.modified_ms - known.commit.modified_ms) > off_ms",
+        " or abs(now.modified_ms - known.modified_ms) > off_ms",
         "",
         ("engine/vacuum/test_meanwhile.py::test_a_log_that_was_put_back_meanwhile_stops_it",),
     ),
@@ -167,15 +167,29 @@ RULES = (
     ),
     Rule(
         "lakehouse/engine/vacuum/log_state.py",
-        'return lake.store.stat(f"{table}/_delta_log/{version + 1:020}.json") is not None',
-        "return False",
+        "    return lake.store.stat(next_commit(table, version)) is not None",
+        "    return False",
         ("engine/vacuum/test_faults.py::test_writers_beside_take_nothing_from_the_plan_and_a_restore_what_it_needs",),
     ),
     Rule(
         "lakehouse/engine/vacuum/lake_facts.py",
-        "{*newer, *self._unread, *(self._folders() - self._versions.keys())}",
-        "{*newer, *self._unread}",
+        "{*other, *self._unread, *(self._folders() - self._versions.keys())}",
+        "{*other, *self._unread}",
         ("engine/vacuum/test_meanwhile.py::test_what_a_clone_that_was_made_meanwhile_reads_stays",),
+    ),
+    Rule(
+        "lakehouse/engine/vacuum/lake_facts.py",
+        "        if newest and changed(self.lake, table, newest):\n            return True\n",
+        "",
+        ("engine/vacuum/test_meanwhile.py::test_what_a_clone_that_was_made_meanwhile_reads_stays",),
+        "another table in the place of a neighbour, with no more versions than it had, is read",
+    ),
+    Rule(
+        "lakehouse/engine/vacuum/run.py",
+        "sorted({*self.spared, *planned.lent}) if planned.log_only else []",
+        "[]",
+        ("engine/vacuum/test_adopted.py::test_what_was_borrowed_goes_once_the_clone_is_gone",),
+        "what another table reads of an adopted table goes once that table is gone",
     ),
     Rule(
         "lakehouse/engine/vacuum/recheck.py",
@@ -257,8 +271,8 @@ RULES = (
     ),
     Rule(
         "lakehouse/engine/vacuum/run.py",
-        "and not planned.left_count and",
-        "and",
+        " and not planned.left_count\n",
+        "\n",
         ("engine/vacuum/test_meanwhile.py::test_more_than_one_vacuum_takes_goes_with_the_next",),
     ),
     Rule(

@@ -22,9 +22,9 @@ _ROW_GROUP_ROWS = 1 << 12
 
 
 def write_year(folder: Path) -> None:
-    """Writes `events.parquet` and `weather.parquet`."""
-    _write(folder / "events.parquet", delivered_events())
+    """Writes `weather.parquet` and `events.parquet`; the small one first, so that a folder that takes no file is told within seconds."""
     _write(folder / "weather.parquet", [observations()])
+    _write(folder / "events.parquet", delivered_events())
 
 
 def delivered_events() -> Iterator[pandas.DataFrame]:

@@ -57,6 +57,7 @@ class Selection:
         self.stray_counts: Counter[str] = Counter()
         self.landed_counts: Counter[str] = Counter()
         self.left_count = 0
+        self.lent: set[str] = set()
         self.unseen: set[str] = {*facts.table_files.live, *facts.table_files.vectors}
 
     def take(self, objects: Iterable[StoredObject]) -> None:
@@ -80,6 +81,8 @@ class Selection:
     def _keep_aside(self, name: str, own: str, each: StoredObject, part: Part) -> None:
         if part is Part.LANDED:
             self.landed_counts[next(prefix for prefix in self._facts.landed if name.startswith(prefix))] += 1
+        elif part is Part.LENT and self._facts.log_only:
+            self.lent.add(own)
         elif part is Part.HIDDEN and own.endswith(".crc"):
             self._checksums[own] = (each.size_bytes, each.modified_ms)
         elif not self._may_go(own, each, part):

@@ -1,7 +1,7 @@
 """What a vacuum is decided by: the table's books, the report, the vacuum before, and who still reads what was removed."""
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from itertools import chain, takewhile
@@ -43,7 +43,8 @@ class VacuumRecord:
 
     `predicted_…` are the plan's figures. `spared` are files that Delta or the last look kept. `is_complete`: everything that was past the
     retention was gone through; not where an error ended it, where more failed than are named, where there was too little to begin, or more
-    than one vacuum takes. `is_at_most`: some of the deleted may have been gone before, since S3 does not tell.
+    than one vacuum takes. `kept` are names that another table reads or Delta would not give up, where the log alone decides: no sweep finds
+    them, so the next vacuum asks again. `is_at_most`: some of the deleted may have been gone before, since S3 does not tell.
     """
 
     started_ms: int
@@ -67,6 +68,7 @@ class VacuumRecord:
     lists_saved: int = 0
     is_complete: bool = True
     is_at_most: bool = False
+    kept: Sequence[str] = ()
     run: str = ""
 
     @property
@@ -153,14 +155,14 @@ def log_covers(facts: VacuumFacts) -> bool:
 
 
 def removed_by_log(facts: VacuumFacts) -> dict[str, int]:
-    """The files removed since the last complete vacuum, by name relative to the table, with the time; those that failed then, too.
+    """The files removed since the last complete vacuum, by name relative to the table, with the time; those kept or failed then, too.
 
     An orphan that failed is left to the next sweep: somebody may have written that name again, and no log would tell. Where the log alone
     decides, all that is left of it is read: no sweep finds what the known history is too short to tell of.
     """
     last = facts.last_complete
     since_ms = 0 if last is None else last.horizon_ms
-    failed = () if last is None else (name for name in last.failed if name in facts.table_files.stones or written_once(name))
+    failed = () if last is None else (name for name in (*last.failed, *last.kept) if name in facts.table_files.stones or written_once(name))
     found: dict[str, int] = dict.fromkeys(failed, since_ms)
     commits: Iterable[Commit] = facts.history.commits
     if facts.log_only and facts.older_commits and not log_covers(facts):

@@ -45,6 +45,7 @@ class VacuumPlan(Explained):
     What was removed before `horizon_ms` goes. `requests`, `seconds` and `usd` are predicted for this mode; `quotes` were those of all
     modes before storage was looked at. `notes` are sentences that a person should read before saying yes. `lists_saved` are the requests
     that a listing of the table's folder would have taken. `left_count` more files would go, if one vacuum took as many.
+    `log_only`: the log alone decides what goes; `lent` are those of its files that another table reads.
     """
 
     table: str
@@ -61,6 +62,8 @@ class VacuumPlan(Explained):
     notes: tuple[str, ...] = ()
     lists_saved: int = 0
     left_count: int = 0
+    lent: frozenset[str] = frozenset()
+    log_only: bool = False
 
     @property
     def file_count(self) -> int:
@@ -137,6 +140,8 @@ def plan_vacuum(
         quotes=tuple(quotes),
         notes=(*_kept_back(facts, selection), *_notes(facts, candidates, mode)),
         left_count=selection.left_count if candidates else 0,
+        lent=frozenset(selection.lent),
+        log_only=facts.log_only,
         **_price(facts, candidates, {quote.mode: quote for quote in quotes}, mode, prices),
     )
 

@@ -9,7 +9,7 @@ Safety properties:
 - A layout is of one version: a log that changes while it is read is listed again from the start.
 """
 
-from lakehouse.core.delta.table_facts import TableFacts
+from lakehouse.core.delta.table_facts import LogFile, TableFacts
 from lakehouse.core.errors import Broken, Refused, Transient
 from lakehouse.engine.delta_log.checkpoint import Checkpoint, read_checkpoint
 from lakehouse.engine.delta_log.columns import garbage_uncollected
@@ -61,7 +61,9 @@ def _read(store: Store, segment: Segment, *, folder: str, uri: str, newest_commi
     checkpoint = (
         read_checkpoint([file.name for file in segment.checkpoint], store.read, folder=folder) if segment.checkpoint else Checkpoint()
     )
+    newest = segment.newest
     return TableFacts(
+        newest=LogFile(name=newest.name, size_bytes=newest.size_bytes, modified_ms=newest.modified_ms),
         snapshot=fold_layout(segment, checkpoint, commits, uri=uri),
         history=fold_history(segment.table, commits[-newest_commits:]),
     )

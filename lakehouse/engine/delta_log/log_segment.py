@@ -30,6 +30,12 @@ class Segment:
     tail: tuple[StoredFile, ...]
     older: tuple[StoredFile, ...]
 
+    @property
+    def newest(self) -> StoredFile:
+        """The file that makes the version: its commit, or its checkpoint where that commit is gone."""
+        commits = (*self.older, *self.tail)
+        return commits[-1] if commits else self.checkpoint[0]
+
 
 def version_of(file: StoredFile) -> int:
     """The version that a commit file makes."""

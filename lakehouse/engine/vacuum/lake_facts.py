@@ -2,7 +2,8 @@
 
 1. The newest report of each configuration is read in one pass: the tables that it shows, and the rows of each.
 2. Each table's log is read once: the table is vacuumed by it in its turn, and the others know by it which files the table borrows.
-3. From then on a HEAD for each table finds newer commits, and a listing of the upper folders finds new tables. Only their logs are read.
+3. From then on two HEADs for each table find newer commits, and a log that was made anew or put back; a listing of the upper folders
+   finds new tables. Only their logs are read.
 
 **Safety properties**
 - What was borrowed once stays borrowed to the end of the run.
@@ -11,7 +12,7 @@
   and is not there, if a vacuum once found it anywhere, or if nothing else is there: its disk may be away. Else it was not made yet, or is
   no Delta table.
 - The tables are asked before the first deletion of a run, and before each batch once the last answer is ten seconds old, or a tenth of a
-  second for each table. So asking takes at most ten requests for each second of a run, however many tables there are.
+  second for each table. So asking takes at most twenty requests for each second of a run, however many tables there are.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence, Set
@@ -21,14 +22,14 @@ from hashlib import blake2b
 from itertools import chain
 
 from lakehouse.core.declaration.table import Table
-from lakehouse.core.delta.snapshot import Snapshot
+from lakehouse.core.delta.table_facts import LogFile, TableFacts
 from lakehouse.core.errors import Broken, LakehouseError, Refused
 from lakehouse.core.inventory import TableFiles, fold_table_files, table_roots
 from lakehouse.core.vacuum import ASKED_AT_ONCE
 from lakehouse.engine.clock import now_ms
 from lakehouse.engine.inventory import Places, ReportRows, landing_places, newest_report, stamps_of
 from lakehouse.engine.lake import Lake
-from lakehouse.engine.vacuum.log_state import NO_VERSION, KnownLog, has_newer_version, read_log
+from lakehouse.engine.vacuum.log_state import NO_VERSION, KnownLog, changed, has_newer_version, next_commit, read_log
 
 _OWN_FOLDER = "_lakehouse"
 # The records of where a vacuum once found a table that lies elsewhere, `<key>/<digest of the address>`.
@@ -56,6 +57,7 @@ class LakeFacts:
         self._place = Places(lake)
         self._kept: dict[str, KnownLog] = {}
         self._versions: dict[str, int] = {}
+        self._newest: dict[str, LogFile] = {}
         self._unread: dict[str, str] = {}
         self._spread_folders = set[str]()
         self._remembered = set[str]()
@@ -77,7 +79,7 @@ class LakeFacts:
         known = self._kept.pop(table, None)
         if known is None or not self._is_newest(known):
             known = read_log(self.lake, table, place=self._place)
-            self._learn(table, known and known.facts.snapshot, known and known.table_files)
+            self._learn(table, known and known.facts, known and known.table_files)
         if known is not None:
             self._kept[table] = known
         return known
@@ -171,7 +173,7 @@ class LakeFacts:
 
     def _is_newest(self, known: KnownLog) -> bool:
         try:
-            return not has_newer_version(self.lake, known)
+            return not has_newer_version(self.lake, known.facts)
         except Broken:  # it was put back before a vacuum began with it
             return False
 
@@ -180,11 +182,17 @@ class LakeFacts:
 
     def _ask_again(self) -> None:
         asked_ms = now_ms()
-        names = [f"{table}/_delta_log/{version + 1:020}.json" for table, version in self._versions.items()]
         with ThreadPoolExecutor(max_workers=ASKED_AT_ONCE) as pool:
-            newer = [table for table, found in zip(self._versions, pool.map(self.lake.store.stat, names), strict=True) if found]
-        self._read({*newer, *self._unread, *(self._folders() - self._versions.keys())})
+            other = [table for table, is_other in zip(self._versions, pool.map(self._is_other, self._versions), strict=True) if is_other]
+        self._read({*other, *self._unread, *(self._folders() - self._versions.keys())})
         self._current_ms = asked_ms
+
+    def _is_other(self, table: str) -> bool:
+        """Whether a table has a newer version, or another one in place of the newest that was known: made anew, or put back."""
+        newest = self._newest.get(table)
+        if newest and changed(self.lake, table, newest):
+            return True
+        return self.lake.store.stat(next_commit(table, self._versions[table])) is not None
 
     def _read_tables(self, tables: Set[str]) -> None:
         new = tables - self.tables
@@ -199,7 +207,7 @@ class LakeFacts:
                     self.log(table)
                 else:
                     facts = self.lake.facts(table)
-                    self._learn(table, facts and facts.snapshot, facts and fold_table_files(facts.snapshot, place=self._place))
+                    self._learn(table, facts, facts and fold_table_files(facts.snapshot, place=self._place))
             except LakehouseError as error:
                 self._unread[table] = str(error)
             else:
@@ -216,19 +224,21 @@ class LakeFacts:
     def _found_name(self, table: str) -> str:
         return f"{_FOUND}/{table}/{blake2b(self.lake.elsewhere[table].encode(), digest_size=16).hexdigest()}"
 
-    def _learn(self, table: str, snapshot: Snapshot | None, table_files: TableFiles | None) -> None:
+    def _learn(self, table: str, facts: TableFacts | None, table_files: TableFiles | None) -> None:
         self._unread.pop(table, None)
-        self._versions[table] = snapshot.version if snapshot else NO_VERSION
-        if snapshot is None or table_files is None:
+        self._newest.pop(table, None)
+        self._versions[table] = facts.snapshot.version if facts else NO_VERSION
+        if facts is None or table_files is None:
             self.there.discard(table)
             return
+        self._newest[table] = facts.newest
         self.tables.add(table)
         self.there.add(table)
         if table in self.lake.elsewhere:
             folders = {name.partition("/")[0] for name in chain(table_files.live, table_files.stones) if "/" in name}
             if len(folders) >= _SPREAD_FOLDERS:
                 self._spread_folders |= {f"{table}/{folder}" for folder in folders}
-        self.transactions[table] = snapshot.transactions
+        self.transactions[table] = facts.snapshot.transactions
         if not (table_files.borrowed <= self.lent and table_files.unplaced <= self.unplaced):
             self.lent, self.unplaced = self.lent | table_files.borrowed, self.unplaced | table_files.unplaced
 

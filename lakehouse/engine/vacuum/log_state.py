@@ -4,24 +4,23 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from lakehouse.core.delta.commits import Commit, Commits
-from lakehouse.core.errors import Broken, Transient
+from lakehouse.core.delta.table_facts import LogFile, TableFacts
+from lakehouse.core.errors import Broken
 from lakehouse.core.inventory import TableFiles, fold_table_files
-from lakehouse.engine.delta_log import TableFacts, newest_first
+from lakehouse.engine.delta_log import newest_first
 from lakehouse.engine.inventory import Places
 from lakehouse.engine.lake import Lake
-from lakehouse.engine.store import Store, StoredFile
+from lakehouse.engine.store import Store
 
-_TRIES = 5
 NO_VERSION = -1  # in the place of a version: no commit yet
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KnownLog:
-    """What the log of a table says, the table's files by it, and the file that makes this version, as it was before the log was read."""
+    """What the log of a table says, and the table's files by it."""
 
     facts: TableFacts
     table_files: TableFiles
-    commit: StoredFile
 
     @property
     def file_count(self) -> int:
@@ -30,41 +29,41 @@ class KnownLog:
 
 
 def read_log(lake: Lake, table: str, *, place: Places) -> KnownLog | None:
-    """The log of a table now; `None` where there is none.
-
-    Raises:
-        Transient: it changed under every try.
-    """
-    for _ in range(_TRIES):
-        listed = {file.name: file for file in lake.store.list(f"{table}/_delta_log")}
-        facts = lake.facts(table)
-        if facts is None:
-            return None
-        version = f"{table}/_delta_log/{facts.snapshot.version:020}"
-        # Of a log that was cleaned up to its newest checkpoint only that is left.
-        of_it = [f"{version}.json", *(name for name in sorted(listed) if name.startswith(f"{version}.checkpoint."))]
-        if commit := next((listed[name] for name in of_it if name in listed), None):
-            return KnownLog(facts=facts, table_files=fold_table_files(facts.snapshot, place=place), commit=commit)
-    raise Transient(f"vacuum of {table}: its log changed {_TRIES} times while it was read; try again")
+    """The log of a table now; `None` where there is none."""
+    facts = lake.facts(table)
+    return facts and KnownLog(facts=facts, table_files=fold_table_files(facts.snapshot, place=place))
 
 
-def has_newer_version(lake: Lake, known: KnownLog) -> bool:
+def has_newer_version(lake: Lake, facts: TableFacts) -> bool:
     """Whether a version follows the known one.
 
     Raises:
         Broken: the known commit is gone, or another one is in its place: the log was put back, and what it needs now is unknown.
     """
-    table, version = known.facts.snapshot.table, known.facts.snapshot.version
-    now = lake.store.stat(known.commit.name)
-    # S3 tells times in seconds, and some servers list them in other digits than a HEAD has.
-    off_ms = 1_000 if lake.on_s3(table) else 0
-    if now is None or now.size_bytes != known.commit.size_bytes or abs(now.modified_ms - known.commit.modified_ms) > off_ms:
-        found = "is gone" if now is None else f"has {now.size_bytes} bytes for {known.commit.size_bytes}, or was written again"
+    table, version, known = facts.snapshot.table, facts.snapshot.version, facts.newest
+    if found := changed(lake, table, known):
         raise Broken(
-            f"vacuum of {table}: the commit of version {version} is not the one that it began with: {known.commit.name} {found}; was the "
+            f"vacuum of {table}: the commit of version {version} is not the one that it began with: {known.name} {found}; was the "
             "log put back to an older state? The rest was left alone: once the log is as it should be, run the vacuum again"
         )
-    return lake.store.stat(f"{table}/_delta_log/{version + 1:020}.json") is not None
+    return lake.store.stat(next_commit(table, version)) is not None
+
+
+def changed(lake: Lake, table: str, known: LogFile) -> str:
+    """What became of a file of a table's log: `is gone` or `has … bytes`; empty where it is as it was."""
+    now = lake.store.stat(known.name)
+    # S3 tells times in seconds, and some servers list them in other digits than a HEAD has.
+    off_ms = 1_000 if lake.on_s3(table) else 0
+    if now is None:
+        return "is gone"
+    if now.size_bytes != known.size_bytes or abs(now.modified_ms - known.modified_ms) > off_ms:
+        return f"has {now.size_bytes} bytes for {known.size_bytes}, or was written again"
+    return ""
+
+
+def next_commit(table: str, version: int) -> str:
+    """The name of the commit that would follow this version of a table."""
+    return f"{table}/_delta_log/{version + 1:020}.json"
 
 
 class OlderCommits:

@@ -75,7 +75,7 @@ class Recheck:
 
     def _ask_the_log(self) -> None:
         """The table's own log is read again where it has a newer version; by that the retention, too, is the one of then."""
-        if not has_newer_version(self._run.lake, self._log):
+        if not has_newer_version(self._run.lake, self._log.facts):
             return
         log = self._run.log(self._planned.table)
         if log is None:

@@ -67,7 +67,9 @@ class _Work:
         """The outcome, written down; it is complete if all that was past the retention was gone through."""
         seconds, requests = time.monotonic() - self._started, self._lake.store.requests - self._before
         on_s3 = self._lake.on_s3(self._table.key)
-        is_whole = planned.reason is not Reason.TOO_LITTLE_PAST and not planned.left_count and len(self.failed) <= FAILED_NAMED
+        kept = sorted({*self.spared, *planned.lent}) if planned.log_only else []
+        is_all = planned.reason is not Reason.TOO_LITTLE_PAST and not planned.left_count
+        is_whole = is_all and max(len(self.failed), len(kept)) <= FAILED_NAMED
         record = VacuumRecord(
             started_ms=self._began_ms,
             ended_ms=now_ms(),
@@ -91,6 +93,7 @@ class _Work:
                 put_requests=sum(count for name, count in requests.items() if name.startswith(("Put", "List"))),
             ),
             failed=dict(islice(self.failed.items(), FAILED_NAMED)),
+            kept=kept[:FAILED_NAMED],
             lists_saved=planned.lists_saved,
             is_complete=is_complete and is_whole,
             # A listing of a moment ago shows what is there; the log and a report do not, and S3 calls a missing key deleted, too.
@@ -125,7 +128,7 @@ def vacuum(
         with translated(), hold(lake, spark, table.key, owner=owner or f"vacuum of {table.key}"):
             if retention:
                 spark.sql(statements.set_properties(lake.table_uri(table.key), retention))
-            if has_newer_version(lake, known.log):
+            if has_newer_version(lake, known.log.facts):
                 known, planned = _planned(run, table, mode)
             try:
                 _carry_out(run, spark, table, known, planned, work)

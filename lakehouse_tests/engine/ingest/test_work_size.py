@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from lakehouse import Landing, Merge, Overwrite, Table
-from lakehouse.core.delta.table_facts import TableFacts
+from lakehouse.core.delta.table_facts import LogFile, TableFacts
 from lakehouse.core.ingest.increments import ReadChanges
 from lakehouse.core.reasons import Reason
 from lakehouse.engine.ingest.work_size import confs_to_derive
@@ -21,7 +21,8 @@ def table_of(rows: int | None, *, newest_bytes: int = 0) -> TableFacts:
     """A table at version 7 with so many rows in 1,000 bytes, of which its newest commit added some."""
     commits = history(True, first=7)
     newest = replace(commits.commits[0], added_bytes=newest_bytes)
-    return TableFacts(snapshot=snapshot([data_file(1_000, rows=rows)]), history=replace(commits, commits=(newest,)))
+    file = LogFile(name="bronze/orders/_delta_log/00000000000000000007.json", size_bytes=1, modified_ms=0)
+    return TableFacts(snapshot=snapshot([data_file(1_000, rows=rows)]), history=replace(commits, commits=(newest,)), newest=file)
 
 
 def is_interpreted(table: Table, driver: TableFacts, target: TableFacts | None, increment: ReadChanges | None) -> bool:

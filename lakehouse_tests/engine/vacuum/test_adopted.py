@@ -82,6 +82,16 @@ def test_what_another_adopted_table_borrows_of_it_stays(tmp_path: Path, warehous
     assert names(planned(tmp_path / "home", [adopted_table(KEY, f"{warehouse}/orders"), clone])) == []
 
 
+def test_what_was_borrowed_goes_once_the_clone_is_gone(tmp_path: Path, warehouse: Path) -> None:
+    """No sweep looks for it: the log alone decides, and a later vacuum reads only what was removed since."""
+    LogBuilder(DiskStore(warehouse), "clone").create().append([(f"file:{warehouse}/orders/d=1/gone", 30)])
+    tables = [adopted_table(KEY, f"{warehouse}/orders"), adopted_table("gold/clone", f"{warehouse}/clone")]
+    run = LakeFacts(open_lake(own_settings(tmp_path / "home"), tables=tables), tables)
+    done = vacuum(run, lambda: pytest.fail("no session is needed"), tables[0])
+    assert (done.plan.candidates, done.record.kept, done.record.is_complete) == ((), ["d=1/gone"], True)
+    assert names(planned(tmp_path / "home", tables[:1])) == ["d=1/gone"]
+
+
 def _make_nothing(folder: Path) -> None:
     """No folder of the table, in a folder of others."""
 

@@ -63,19 +63,21 @@ def test_files_that_a_new_table_took_over_stay(lake: Lake, story: LogBuilder, in
 
 
 @pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("where", ["new", "replaced", "declared"])
+@pytest.mark.parametrize("where", ["new", "replaced", "made anew", "put back", "declared"])
 def test_what_a_clone_that_was_made_meanwhile_reads_stays(lake: Lake, where: str, mode: str) -> None:
-    """It may be a table that is new, or another version of one that was known."""
-    key = {"new": "scratch/clone", "replaced": "silver/s", "declared": "silver/declared"}[where]
+    """It may be new, another version of a table that was known, or another table in its place with no more versions."""
+    key = {"new": "scratch/clone", "declared": "silver/declared"}.get(where, "silver/s")
     clone = LogBuilder(lake.store, key)
-    if where == "replaced":
-        clone.create().append([("x", 1)]).store_data()
+    if key == "silver/s":
+        clone.create().append([("x", 1)]).append([("y", 1)]).store_data()
         age(lake)
         report(lake)
     names = ["d=1/gone"] if mode == "LITE" else PAST
 
     def beside() -> None:
-        if where != "replaced":
+        clone.version = {"replaced": 2, "put back": 0}.get(where, -1)
+        lake.store.delete([clone.commit_name(version) for version in range(clone.version + 1, 3)])
+        if clone.version < 0:
             clone.create()
         clone.overwrite([(f"file://{lake.settings.root}/{KEY}/{name}", 3) for name in names])
 
