@@ -1,4 +1,11 @@
-"""What is asked again before each batch goes: the plan is older than the deletion, and others write meanwhile."""
+"""What is asked again before each batch goes: the plan is older than the deletion, and others write meanwhile.
+
+**Safety properties**
+- A file whose folder is a table by now, or a link that leads out of the table's, stays.
+- A file that was written again since it was listed stays; only a name that was made for one try is not asked for on S3.
+- The other tables and the table's own log are asked after storage: a file that was written again and committed meanwhile is found there.
+- A log that is gone, or put back, ends the vacuum, and so does a log of another table that cannot be read.
+"""
 
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
