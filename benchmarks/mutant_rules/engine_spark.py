@@ -121,4 +121,10 @@ RULES = (
         "        yield\n    except BaseException as error:\n        if is_lost(error):\n            pass",
         ("engine/spark/test_session_settings.py::test_a_session_that_was_lost_inside_a_block_is_not_handed_out_again",),
     ),
+    Rule(
+        "lakehouse/engine/spark/session_settings.py",
+        "            if value is None:\n",
+        "            if True:\n",
+        ("engine/spark/test_session_settings.py::test_after_a_block_a_session_has_what_it_had_before",),
+    ),
 )

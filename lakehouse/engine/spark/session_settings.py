@@ -61,11 +61,14 @@ def confs_for(*, rows: float | None, size_bytes: int, records: int = 0) -> Mappi
 
 @contextlib.contextmanager
 def session_confs(spark: "SparkSession", values: Mapping[str, str]) -> Iterator[None]:
-    """The session has these settings inside the `with`, and those it had by default after it.
+    """The session has these settings inside the `with`, and those that it had before after it.
 
+    To unset one would give it Spark's own default, and not what the server was started with: 200 shuffle partitions, for one.
     A session that cannot be given them back is discarded: the next to use it would write under its predecessor's transaction id.
     """
+    before = dict[str, str | None]()
     try:
+        before.update({name: spark.conf.get(name, None) for name in values})
         for name, value in values.items():
             spark.conf.set(name, value)
         yield
@@ -74,15 +77,18 @@ def session_confs(spark: "SparkSession", values: Mapping[str, str]) -> Iterator[
             discard(spark)
         else:
             with contextlib.suppress(Exception):  # the first error is the one to tell
-                _unset(spark, values)
+                _give_back(spark, before)
         raise
-    _unset(spark, values)
+    _give_back(spark, before)
 
 
-def _unset(spark: "SparkSession", values: Mapping[str, str]) -> None:
+def _give_back(spark: "SparkSession", before: Mapping[str, str | None]) -> None:
     try:
-        for name in values:
-            spark.conf.unset(name)
+        for name, value in before.items():
+            if value is None:
+                spark.conf.unset(name)
+            else:
+                spark.conf.set(name, value)
     except BaseException:
         discard(spark)
         raise

@@ -1,12 +1,23 @@
 """Settings of a block end with it, or their session does."""
 
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import pytest
 
 from lakehouse.core.settings import Settings
-from lakehouse.engine.spark.session_settings import INTERPRETED, TRANSACTION_APP, TRANSACTION_VERSION, confs_for, session_confs
+from lakehouse.engine.spark.session_settings import (
+    INTERPRETED,
+    SHUFFLE_PARTITIONS,
+    TRANSACTION_APP,
+    TRANSACTION_VERSION,
+    confs_for,
+    session_confs,
+)
 from lakehouse.engine.spark.sessions import connect
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 SET = {TRANSACTION_APP: "mine", TRANSACTION_VERSION: "7"}
 
@@ -24,6 +35,18 @@ def test_a_session_that_was_lost_inside_a_block_is_not_handed_out_again(shared_s
     assert other is not mine and mine.is_stopped  # type: ignore[attr-defined]  # of Connect sessions only
     assert (other.conf.get(TRANSACTION_APP, None), other.conf.get(TRANSACTION_VERSION, None)) == (None, None)
     other.stop()
+
+
+def test_after_a_block_a_session_has_what_it_had_before(spark: "SparkSession") -> None:
+    """What its server was started with, or the block around it set, and not Spark's default, which is 200 shuffle partitions."""
+    before = {name: spark.conf.get(name) for name in INTERPRETED}
+    assert before[SHUFFLE_PARTITIONS] not in ("1", "200")
+    with session_confs(spark, INTERPRETED):
+        with session_confs(spark, {SHUFFLE_PARTITIONS: "7", **SET}):
+            assert spark.conf.get(SHUFFLE_PARTITIONS) == "7"
+        assert {name: spark.conf.get(name) for name in INTERPRETED} == INTERPRETED
+    assert {name: spark.conf.get(name) for name in INTERPRETED} == before
+    assert [spark.conf.get(name, None) for name in SET] == [None, None]
 
 
 def test_only_what_is_known_to_be_small_is_interpreted() -> None:
