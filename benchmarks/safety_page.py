@@ -37,6 +37,7 @@ _FIELDS = {
     "core/declaration/vacuum_policy.py": "Vacuum",
     "core/inventory/": "Inventory",
     "engine/inventory/": "Inventory",
+    "engine/lake.py": "Vacuum",
     "engine/table_lock.py": "Lock and owner",
     "engine/lake_owner.py": "Lock and owner",
     "engine/journal/": "Journal",

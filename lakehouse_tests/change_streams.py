@@ -56,6 +56,7 @@ def draw_stream(seed: int, source: str, write: str) -> Stream:
         prefix="landing/people/",
         format="csv" if source == "dms" else "json",
         schema=f"Op STRING, {_ROW}, BI_id BIGINT, seq STRING, at TIMESTAMP" if source == "dms" else _ROW,
+        null_value="NULL" if source == "dms" else None,
         changes=Dms(position=("seq",), committed_at="at") if source == "dms" else Debezium(unwrapped=source == "unwrapped"),
         max_batch_files=random.randint(1, 3),
     )
@@ -171,8 +172,8 @@ def _dms_line(change: Change) -> str:
     assert change.key is not None and change.committed_ms is not None
     at = datetime.fromtimestamp(change.committed_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S.%f")
     code = "D" if change.after is None else "U" if change.old_key else "I"
-    old = change.old_key[0] if change.old_key else ""
-    return f"{code},{change.key[0]},{(change.after or {}).get('v', '')},{old},{change.position[0] or ''},{at}\n"
+    old = change.old_key[0] if change.old_key else "NULL"
+    return f"{code},{change.key[0]},{(change.after or {}).get('v', 'NULL')},{old},{change.position[0] or 'NULL'},{at}\n"
 
 
 def _debezium_lines(random: Random, source: str, change: Change) -> Iterator[str]:

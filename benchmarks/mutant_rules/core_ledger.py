@@ -72,14 +72,41 @@ RULES = (
     ),
     Rule(
         "lakehouse/core/ingest/retirement.py",
-        "facts.snapshot.transactions.get(app_id, 0) < number:",
-        "False:",
+        "arrivals.newest >= batch.number and ",
+        "",
         ("engine/ingest/test_retire.py::test_a_file_of_a_batch_that_the_log_does_not_know_stays",),
     ),
     Rule(
         "lakehouse/core/ingest/retirement.py",
-        "return later[0] if later else facts.history.commits[0].committed_ms",
-        "return later[0] if later else 0",
+        "arrivals.first_ms if arrival is None else",
+        "0 if arrival is None else",
         ("engine/ingest/test_retire.py::test_the_age_of_a_commit_that_the_log_has_forgotten_is_that_of_the_oldest_it_holds",),
+    ),
+    Rule(
+        "lakehouse/core/ingest/retirement.py",
+        'if not is_told and landing.after_load == "delete":',
+        "if False:",
+        ("engine/ingest/test_retire.py::test_where_the_log_has_forgotten_what_happened_files_are_archived_and_never_deleted",),
+    ),
+    Rule(
+        "lakehouse/core/ingest/retirement.py",
+        "commit if commit.added_paths else replace(commit, added_paths=commit.removed_paths)",
+        "commit",
+        (
+            "engine/ingest/test_retire.py::test_files_stay_whose_rows_somebody_took_out_without_others_in_their_place_however_many_commits_ago",
+        ),
+    ),
+    Rule(
+        "lakehouse/core/ingest/retirement.py",
+        "since = arrival.version if arrival is not None and is_told else 0",
+        "since = arrival.version if arrival is not None else 0",
+        ("engine/ingest/test_retire.py::test_what_the_log_still_tells_keeps_files_of_batches_that_it_has_forgotten",),
+    ),
+    Rule(
+        "lakehouse/core/ingest/retirement.py",
+        "if not is_told and arrivals.is_partial:",
+        "if False:",
+        ("engine/ingest/test_retire.py::test_files_of_a_table_with_many_commits_go_and_its_older_ones_are_read_once_a_day",),
+        "commits that were not read are no reason to delete a landed file",
     ),
 )

@@ -24,9 +24,9 @@ RULES = (
     ),
     Rule(
         "lakehouse/engine/ingest/write.py",
-        " or _is_another(commits, consumed, _read_ms(target, app_id, consumed))",
+        " or _is_another(commits, consumed, _read_ms(lake, target, app_id, consumed))",
         "",
-        ("engine/ingest/test_write.py::test_an_older_copy_of_an_input_is_seen_also_after_it_was_written_to",),
+        ("engine/delta_log/test_far_behind.py::test_another_commit_in_the_place_of_the_one_that_was_read_long_ago_is_broken",),
         "what was consumed of an input is known by its commit",
     ),
     Rule(
@@ -51,8 +51,8 @@ RULES = (
     ),
     Rule(
         "lakehouse/engine/ingest/landed_rows.py",
-        "        for _, batch_bytes in read(data):",
-        "        for _, batch_bytes in ():",
+        "        for _ in read(data, max_content_bytes):\n            pass",
+        "        for _ in ():\n            pass",
         ("engine/ingest/test_landed_rows.py::test_a_damaged_file_gives_no_row_at_all",),
         promise="a damaged Parquet or Avro file gives no row at all",
     ),
@@ -231,7 +231,7 @@ RULES = (
     ),
     Rule(
         "lakehouse/engine/ingest/table_properties.py",
-        " if snapshot.properties.get(name) != value}",
+        " if there.get(name) != value}",
         "}",
         ("engine/ingest/test_table_properties.py::test_a_table_that_has_what_it_needs_gets_no_commit",),
     ),
@@ -252,5 +252,54 @@ RULES = (
         'is_empty = F.col(statements.quote(name)).cast("string") == ""',
         "is_empty = F.lit(False)",
         ("engine/ingest/test_formats.py::test_an_empty_text_in_a_partition_column_goes_to_quarantine_and_does_not_become_null",),
+    ),
+    Rule(
+        "lakehouse/engine/ingest/write.py",
+        "newest_first(lake.store, target.history)\n    told",
+        "target.history.commits\n    told",
+        ("engine/delta_log/test_far_behind.py::test_another_commit_in_the_place_of_the_one_that_was_read_long_ago_is_broken",),
+        "what was consumed of an input long ago is known by its commit",
+    ),
+    Rule(
+        "lakehouse/engine/ingest/retire.py",
+        "newest_first(lake.store, facts.history)",
+        "reversed(facts.history.commits)",
+        (
+            "engine/ingest/test_retire.py::test_files_stay_whose_rows_somebody_took_out_without_others_in_their_place_however_many_commits_ago",
+        ),
+        "what somebody did to a table long ago keeps its landed files",
+    ),
+    Rule(
+        "lakehouse/engine/ingest/retire.py",
+        "if not _is_of_now(lake, look):",
+        "if False:",
+        ("engine/ingest/test_retire.py::test_a_commit_between_plan_and_deletion_is_seen_by_the_last_look",),
+    ),
+    Rule(
+        "lakehouse/engine/ingest/retire.py",
+        " or (newest is not None and lake.changed(key, newest))",
+        "",
+        ("engine/ingest/test_retire.py::test_a_commit_between_plan_and_deletion_is_seen_by_the_last_look",),
+        "a log that was put back between plan and deletion is read again",
+    ),
+    Rule(
+        "lakehouse/engine/ingest/retire.py",
+        "going = _lying_as_loaded(lake, batch.prefix, asked)",
+        "going = asked",
+        ("engine/ingest/test_retire.py::test_what_happens_between_plan_and_deletion_is_seen_by_the_last_look",),
+        "each landed file is asked about before it is deleted",
+    ),
+    Rule(
+        "lakehouse/engine/ingest/retire.py",
+        "        and may_be_same(now.etag, file.etag)\n",
+        "",
+        ("engine/ingest/test_retire.py::test_a_file_of_another_etag_stays_though_its_size_and_time_are_those_of_the_one_that_was_loaded",),
+    ),
+    Rule(
+        "lakehouse/engine/ingest/table_properties.py",
+        "    if LOG_RETENTION not in table.properties and _is_longer(there.get(LOG_RETENTION), wanted.get(LOG_RETENTION)):\n        del wanted[LOG_RETENTION]\n",
+        "",
+        ("engine/ingest/test_table_properties.py::test_a_table_whose_loaded_files_are_deleted_keeps_its_log_for_longer",),
+        "a log that somebody keeps for longer is not cut to what a declaration needs",
     ),
 )

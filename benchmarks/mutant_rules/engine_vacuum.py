@@ -148,13 +148,13 @@ RULES = (
         ("engine/vacuum/test_lake.py::test_a_commit_before_the_guard_was_taken_is_planned_by",),
     ),
     Rule(
-        "lakehouse/engine/vacuum/log_state.py",
-        '        return "is gone"\n',
-        '        return ""\n',
+        "lakehouse/engine/lake.py",
+        '            return "is gone"\n',
+        '            return ""\n',
         ("engine/vacuum/test_meanwhile.py::test_a_log_that_was_put_back_meanwhile_stops_it",),
     ),
     Rule(
-        "lakehouse/engine/vacuum/log_state.py",
+        "lakehouse/engine/lake.py",
         " or abs(now.modified_ms - known.modified_ms) > off_ms",
         "",
         ("engine/vacuum/test_meanwhile.py::test_a_log_that_was_put_back_meanwhile_stops_it",),
@@ -167,7 +167,7 @@ RULES = (
     ),
     Rule(
         "lakehouse/engine/vacuum/log_state.py",
-        "    return lake.store.stat(next_commit(table, version)) is not None",
+        "    return lake.has_version_after(table, version)",
         "    return False",
         ("engine/vacuum/test_faults.py::test_writers_beside_take_nothing_from_the_plan_and_a_restore_what_it_needs",),
     ),
@@ -179,7 +179,7 @@ RULES = (
     ),
     Rule(
         "lakehouse/engine/vacuum/lake_facts.py",
-        "        if newest and changed(self.lake, table, newest):\n            return True\n",
+        "        if newest and self.lake.changed(table, newest):\n            return True\n",
         "",
         ("engine/vacuum/test_meanwhile.py::test_what_a_clone_that_was_made_meanwhile_reads_stays",),
         "another table in the place of a neighbour, with no more versions than it had, is read",

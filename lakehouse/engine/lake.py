@@ -10,6 +10,7 @@ from lakehouse.core.adoption.address import spark_address
 from lakehouse.core.adoption.adopted import Adopted
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.delta.paths import split_bucket
+from lakehouse.core.delta.table_facts import LogFile
 from lakehouse.core.settings import Settings
 from lakehouse.engine.delta_log import TableFacts, read_facts
 from lakehouse.engine.store import DiskStore, Mount, MountedStore, S3Store, Store, open_store, real_address
@@ -62,6 +63,21 @@ class Lake:
     def facts(self, key: str, *, version: int | None = None) -> TableFacts | None:
         """What the log of a table says now, or said at `version`; `None` where there is no table yet."""
         return read_facts(self.store, key, uri=self.table_uri(key), version=version)
+
+    def changed(self, key: str, known: LogFile) -> str:
+        """What became of a file that storage listed below a table's key: `is gone` or `has … bytes`; empty where it is as it was."""
+        now = self.store.stat(known.name)
+        # S3 tells times in seconds, and some servers list them in other digits than a HEAD has.
+        off_ms = 1_000 if self.on_s3(key) else 0
+        if now is None:
+            return "is gone"
+        if now.size_bytes != known.size_bytes or abs(now.modified_ms - known.modified_ms) > off_ms:
+            return f"has {now.size_bytes} bytes for {known.size_bytes}, or was written again"
+        return ""
+
+    def has_version_after(self, key: str, version: int) -> bool:
+        """Whether a table has the version that follows this one."""
+        return self.store.stat(f"{key}/_delta_log/{version + 1:020}.json") is not None
 
 
 def open_lake(settings: Settings, make_client: Callable[[], Any] | None = None, *, tables: Iterable[Table] = ()) -> Lake:

@@ -1,10 +1,17 @@
 """The corpus: one file for each kind of bad input that is known by name."""
 
 import gzip
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
+from io import BytesIO
 from math import inf
+from typing import Any
 
-from lakehouse_tests.bad_input.landed import HEADER, Landed, csv_file, json_file
+import fastavro
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from lakehouse_tests.bad_input.landed import HEADER, Landed, csv_file, json_file, rows_file
 
 DAY = datetime(2013, 1, 1, tzinfo=UTC)
 # A line of JSON, and the row that it is, `None` for none.
@@ -73,7 +80,7 @@ CSV_LINES: dict[str, tuple[bytes, tuple[object, ...] | None]] = {
 
 def corpus() -> list[Landed]:
     """All of it, each line in a file of its own, between two that are good."""
-    return [*_of_json_lines(), *_of_csv_lines(), *_whole_files()]
+    return [*_of_json_lines(), *_of_csv_lines(), *_whole_files(), *_of_rows()]
 
 
 def _of_json_lines() -> list[Landed]:
@@ -121,6 +128,39 @@ def _whole_files() -> list[Landed]:
         csv_file("no header", record, {}).unread("its header is 'A,1,x'"),
         csv_file("another order", b"code,name,n\n" + record, {}).unread("its header is"),
         csv_file("empty", b"", {}).unread("it has no header"),
-        csv_file("open quote", HEADER + b'\nA,1,x\nB,2,"y\nC,3,z\n', {2: ("A", 1, "x")}, 3),
-        csv_file("single quote inside", HEADER + b'\nA,1,x\nB,2,"y"z\nC,3,z\n', {2: ("A", 1, "x")}, 3),
+        csv_file("open quote", HEADER + b'\nA,1,x\nB,2,"y\nC,3,z\n', {}).unread("the quote that opens in line 3 is never closed"),
+        csv_file("single quote inside", HEADER + b'\nA,1,x\nB,2,"y"z\nC,3,z\n', {}).unread(
+            "opens in line 3 is closed in line 3 before other text"
+        ),
+        csv_file("open quote closed by another", HEADER + b'\nA,1,x\nB,2,"y\nC,3,"z"\n', {}).unread("opens in line 3 is closed in line 4"),
     ]
+
+
+def _of_rows() -> list[Landed]:
+    rows: list[dict[str, object]] = [{"id": 1, "state": "x"}, {"id": None, "state": "y"}, {"id": 3, "state": None}]
+    loaded, bomb = {1: (1, "x"), 3: (3, None)}, [{"id": 1, "state": "x" * 10_000}] * 300
+    files: list[Landed] = []
+    for format, write in {"parquet": _parquet, "avro": _avro}.items():
+        whole, unpacked = write(rows), "it unpacks to more than 1000000 bytes"
+        files += [
+            rows_file(format, "good", whole, loaded, 2),
+            rows_file(format, "empty", write(rows[:0]), {}).unread("it holds no record"),
+            rows_file(format, "cut", whole[:-20], {}).unread(f"it is no {format} file"),
+            rows_file(format, "another format", b'{"id":1}', {}).unread(f"it is no {format} file"),
+            rows_file(format, "bomb", write(bomb), {}).unread(unpacked),
+            rows_file(format, "bomb in parts", write(bomb, "snappy"), {}).unread(unpacked),
+        ]
+    by_differences = _parquet(bomb, use_dictionary=False, column_encoding={"state": "DELTA_BYTE_ARRAY"})
+    return [*files, rows_file("parquet", "bomb of differences", by_differences, {}).unread("it unpacks to more than")]
+
+
+def _parquet(rows: Sequence[Mapping[str, object]], codec: str = "zstd", **options: Any) -> bytes:
+    file, schema = BytesIO(), pa.schema([("id", pa.int64()), ("state", pa.string())])
+    pq.write_table(pa.Table.from_pylist([*rows], schema), file, compression=codec, **options)
+    return file.getvalue()
+
+
+def _avro(rows: Sequence[Mapping[str, object]], codec: str = "deflate") -> bytes:
+    file, fields = BytesIO(), [{"name": "id", "type": ["null", "long"]}, {"name": "state", "type": ["null", "string"]}]
+    fastavro.writer(file, {"type": "record", "name": "row", "fields": fields}, rows, codec=codec)
+    return file.getvalue()

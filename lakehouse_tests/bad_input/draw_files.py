@@ -40,12 +40,14 @@ def draw(random: Random, number: int) -> Landed:
             rows[line] = row
         content += record + (line_break if place + 1 < count or random.random() < 0.5 else b"")
         line += _line_breaks(record) + 1
+    why = ""
     if not is_json and random.random() < 0.1:
         content = content.removesuffix(line_break) + line_break + random.choice((b'A,1,"open', b'A,1,"x"y', b'"A"A,1,x\r\nB,2,z'))
-        bad.append(1 + _line_breaks(content) - (1 if content.endswith(b"z") else 0))
+        why = f"the quote that opens in line {1 + _line_breaks(content) - (1 if content.endswith(b'z') else 0)} is "
     if random.random() < 0.1:
         content = b"\xef\xbb\xbf" + content
     file = (json_file if is_json else csv_file)(f"{number}", content, rows, *bad)
+    file = file.unread(why) if why else file
     return _damaged(random, file) if random.random() < 0.5 else file
 
 

@@ -22,6 +22,17 @@ CSV = Table(
     source=Landing(prefix="landing/csv/", format="csv", schema="code STRING, n INT, name STRING", null_value="NA", required=("code",)),
     write=Append(),
 )
+# A file of these may unpack to 1 MB.
+ROWS = {
+    format: Table(
+        key=f"bronze/{format}",
+        source=Landing(
+            prefix=f"landing/{format}/", format=format, schema="id BIGINT, state STRING", required=("id",), max_file_bytes=250_000
+        ),
+        write=Append(),
+    )
+    for format in ("parquet", "avro")
+}
 HEADER = b"code,n,name"
 
 type_of_row = tuple[Any, ...]
@@ -61,12 +72,19 @@ def csv_file(name: str, data: bytes, rows: dict[int, type_of_row], *bad_lines: i
     return Landed(table=CSV, name=f"{name}.csv", data=data, rows=rows, bad_lines=frozenset(bad_lines))
 
 
+def rows_file(format: str, name: str, data: bytes, rows: dict[int, type_of_row], *bad_lines: int) -> Landed:
+    """A file of Parquet or Avro, whose rows are numbered from 1."""
+    return Landed(table=ROWS[format], name=f"{name}.{format}", data=data, rows=rows, bad_lines=frozenset(bad_lines))
+
+
 def differences(lake: Lake, spark: "SparkSession", files: Sequence[Landed]) -> list[str]:
     """Lands the files, loads them, and tells where rows loaded, lines quarantined and files set aside are not what they should be."""
     found: list[str] = []
-    for table in (JSON, CSV):
+    for table in (JSON, CSV, *ROWS.values()):
         assert table.source is not None
         own = [file for file in files if file.table is table]
+        if not own:
+            continue
         for file in own:
             lake.store.put(f"{table.source.prefix}{file.name}", file.data)
         outcome = write_table(lake, spark, table)

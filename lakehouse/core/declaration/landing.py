@@ -143,6 +143,11 @@ class Landing:
             raise Refused(f"Landing.null_value is {self.null_value!r} beside changes=Debezium(), whose JSON has null; accepted: without it")
         if self.changes is not None:
             self.changes.check_against(names, self.format)
+        if isinstance(self.changes, Dms) and self.records_are_csv and self.null_value is None:
+            raise Refused(
+                "Landing.null_value is None beside changes=Dms(…) and format 'csv', where DMS writes a null as its setting CsvNullValue; "
+                'accepted: null_value="NULL", the default of that setting, or its value, "" where it is empty'
+            )
 
     def _check_can_be_inferred(self) -> None:
         if self.changes is not None:
@@ -165,6 +170,11 @@ class Landing:
     def records_are_csv(self) -> bool:
         """Whether a staged record is CSV; else it is a JSON object, also where the file is Parquet or Avro."""
         return self.format == "csv"
+
+    @property
+    def keeps_empty_texts(self) -> bool:
+        """Whether a CSV field that holds nothing is an empty text where its column is one: AWS DMS writes a null as `null_value` then."""
+        return self.records_are_csv and isinstance(self.changes, Dms) and bool(self.null_value)
 
     @property
     def column_names(self) -> tuple[str, ...]:

@@ -6,6 +6,8 @@ from functools import cache
 
 from lakehouse.core.declaration.landing import Landing
 
+LINE_BREAK = re.compile(rb"\r\n|\n|\r")
+
 
 @cache
 def csv_record(delimiter: str, quote: str) -> re.Pattern[bytes]:
@@ -33,13 +35,31 @@ def csv_fields(record: bytes, delimiter: str, quote: str) -> list[bytes]:
     return found
 
 
+def no_end(content: bytes, line: int, landing: Landing, limit: int) -> str:
+    """Why it is unknown where a record ends; `content` begins with it, in this line, and with more than `limit` bytes is not all."""
+    pattern, sign, mark = _field(landing.delimiter, landing.quote), landing.delimiter.encode(), landing.quote.encode()
+    place, end = 0, 0
+    while (found := pattern.match(content, place)) is not None:
+        end = found.end()
+        if not content.startswith(sign, end):
+            break
+        place = end + len(sign)
+    if not content.startswith(mark, place) or end == len(content) or content.startswith((b"\r", b"\n"), end):
+        return f"the record that begins in line {line} has more than {limit} bytes, the limit"
+    opened = f"the quote that opens in line {line + len(LINE_BREAK.findall(content, 0, place))}"
+    if end > place:
+        closed = line + len(LINE_BREAK.findall(content, 0, end))
+        return f"{opened} is closed in line {closed} before other text, and a quote inside quotes is doubled"
+    return f"{opened} is not closed within {limit} bytes, the limit of a record" if len(content) > limit else f"{opened} is never closed"
+
+
 def csv_value(field: bytes, landing: Landing) -> str | None:
     """The text of a field, `None` where it is a missing value."""
     text, mark = field.decode("utf-8", "backslashreplace"), landing.quote
     if text.startswith(mark):  # behind a blank it is a sign like any other, as the grammar of a field has it
         text = text.rstrip(" \t")[1:-1].replace(mark * 2, mark)
-        return None if not text and landing.null_value is None else text
-    return None if text in ("", landing.null_value) else text
+        return None if not text and not landing.null_value else text
+    return None if text == landing.null_value or (not text and not landing.keeps_empty_texts) else text
 
 
 @cache

@@ -114,7 +114,7 @@ def pinned_table(table: Table, columns: Sequence[AddedColumn], *, is_loaded: boo
 def _header(records: Iterator[Record], landing: Landing) -> list[str]:
     """The names in a CSV file's header; none where it has no record, or names no column or one twice."""
     first = [*islice(records, 2)]
-    names = [] if len(first) < 2 or first[0].problem else csv_names(first[0].content, landing)
+    names = [] if len(first) < 2 else csv_names(first[0].content, landing)
     return [] if others_in_header(names, ()) is None else names
 
 

@@ -6,6 +6,7 @@ record is given, so that all of its records are known or none.
 **Safety properties**
 - Every byte of a readable file belongs to a record that is given, to a line break, to a blank line, or to a CSV header.
 - A CSV field in quotes is never split at the line breaks inside it.
+- A CSV file with a record whose end is unknown gives no record at all.
 - Memory holds one chunk and one record, whatever a file unpacks to.
 """
 
@@ -22,7 +23,7 @@ from typing import Any, NamedTuple, cast
 from lakehouse.core.changes.sources import Dms
 from lakehouse.core.declaration.column_names import field_names, field_types
 from lakehouse.core.declaration.landing import Landing
-from lakehouse.core.ingest.csv_fields import csv_fields, csv_names, csv_record, csv_value, is_header
+from lakehouse.core.ingest.csv_fields import LINE_BREAK, csv_fields, csv_names, csv_record, csv_value, is_header, no_end
 from lakehouse.core.ingest.undeclared import others_in_header, others_in_object, others_in_row, with_texts
 
 MIB = 1024 * 1024
@@ -33,10 +34,10 @@ TOO_DEEP = "a value lies too deep in others"
 _CHUNK_BYTES = 4 * MIB
 # Of a record that is too long, so many bytes are kept to recognise it by.
 _SHOWN_BYTES = 1_000
+_UTF_8 = ("utf-8", "utf8")
 _UTF_8_MARK = b"\xef\xbb\xbf"
 _OTHER_MARKS = {b"\xff\xfe\x00\x00": "UTF-32", b"\x00\x00\xfe\xff": "UTF-32", b"\xff\xfe": "UTF-16", b"\xfe\xff": "UTF-16"}
 _ESCAPED_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
-_LINE_BREAK = re.compile(rb"\r\n|\n|\r")
 
 
 def _no_constant(name: str) -> object:
@@ -79,15 +80,19 @@ def read_records(data: bytes, landing: Landing, *, compression: Compression | No
     empty one. Of compressed bytes at most `max_content_bytes` are read unpacked.
 
     Raises:
-        Unreadable: before the first record: it is damaged, cut short or too large, the encoding is another, or the header is.
+        Unreadable: before the first record: it is damaged, cut short or too large, the encoding or header is another, a quote is stray.
     """
-    chunks = _slices(data) if compression is None else _unpacked(data, max_content_bytes, compression)
-    if landing.encoding.lower() not in ("utf-8", "utf8"):
-        for _ in _recoded(chunks, landing.encoding):
-            pass  # a file of another encoding shows it before its first record is given
-        chunks = _recoded(_slices(data) if compression is None else compression.unpack(data), landing.encoding)
+    if compression is not None:
+        _check_packed(data, max_content_bytes, compression)
+    # A file of another encoding, or with a quote that is not closed, shows it before its first record is given.
+    if landing.records_are_csv:
+        for _ in _csv_record_bytes(_content(data, landing, compression), landing):
+            pass
+    elif landing.encoding.lower() not in _UTF_8:
+        for _ in _content(data, landing, compression):
+            pass
     of_csv = _dms_records if isinstance(landing.changes, Dms) else _csv_records
-    return (of_csv if landing.records_are_csv else _json_records)(_unmarked(chunks), landing)
+    yield from (of_csv if landing.records_are_csv else _json_records)(_content(data, landing, compression), landing)
 
 
 def too_large(limit: int) -> Unreadable:
@@ -105,6 +110,11 @@ def gunzip(data: bytes) -> Iterator[bytes]:
 GZIP = Compression("gzip", gunzip)
 
 
+def _content(data: bytes, landing: Landing, compression: Compression | None) -> Iterator[bytes]:
+    chunks = _slices(data) if compression is None else compression.unpack(data)
+    return _unmarked(chunks if landing.encoding.lower() in _UTF_8 else _recoded(chunks, landing.encoding))
+
+
 def _recoded(chunks: Iterator[bytes], encoding: str) -> Iterator[bytes]:
     decoder = codecs.getincrementaldecoder(encoding)()
     try:
@@ -120,8 +130,8 @@ def _slices(data: bytes) -> Iterator[bytes]:
         yield data[start : start + _CHUNK_BYTES]
 
 
-def _unpacked(data: bytes, limit: int, compression: Compression) -> Iterator[bytes]:
-    """The content of a packed file, which is read to its end once before, since damage may show at the end alone."""
+def _check_packed(data: bytes, limit: int, compression: Compression) -> None:
+    """Nothing for a file that can be unpacked to its end, where damage may show alone, and to `limit` bytes at most."""
     if not data:
         raise Unreadable(f"it is empty, and a {compression.name} file has at least a header; land it again")
     size = 0
@@ -132,7 +142,6 @@ def _unpacked(data: bytes, limit: int, compression: Compression) -> Iterator[byt
                 raise too_large(limit)
     except (EOFError, OSError, zlib.error) as error:
         raise Unreadable(f"its {compression.name} is damaged after {size} unpacked bytes ({error}); land it again") from error
-    yield from compression.unpack(data)
 
 
 def _unmarked(chunks: Iterator[bytes]) -> Iterator[bytes]:
@@ -175,7 +184,7 @@ def _csv_records(chunks: Iterator[bytes], landing: Landing) -> Iterator[Record]:
     if header is None:
         raise Unreadable(f"it has no header; the header {wanted} is wanted")
     names = csv_names(header.content, landing)
-    others = None if header.problem else others_in_header(names, columns, are_refused=landing.refuses_undeclared)
+    others = others_in_header(names, columns, are_refused=landing.refuses_undeclared)
     if others is None:
         raise Unreadable(f"its header is {_shown(header.content)!r} and not {wanted}")
     return _without_others(records, len(names), others, landing) if others else records
@@ -189,14 +198,17 @@ def _dms_records(chunks: Iterator[bytes], landing: Landing) -> Iterator[Record]:
     if first is None:
         return
     names, wanted = csv_names(first.content, landing), [*field_names(landing.schema)]
-    has_header = not first.problem and is_header(names, wanted)
+    has_header = is_header(names, wanted)
     columns = wanted if wanted[0] in names else wanted[1:]
     others = others_in_header(names, columns, are_refused=landing.refuses_undeclared) if has_header else {}
     if others is None:
-        raise Unreadable(f"its header is {_shown(first.content)!r} and not {landing.delimiter.join(wanted)}")
-    if not has_header and not first.problem and len(names) not in (len(wanted), len(wanted) - 1):
+        raise Unreadable(
+            f"its header is {_shown(first.content)!r} and not {landing.delimiter.join(wanted)}; a column that was dropped at the source is "
+            "declared in derived, as CAST(NULL AS its type)"
+        )
+    if not has_header and len(names) not in (len(wanted), len(wanted) - 1):
         raise Unreadable(f"its first record has {len(names)} field(s), {len(wanted)} are wanted: {landing.delimiter.join(wanted)}")
-    lacks_operation = not first.problem and len(names) - len(others) == len(wanted) - 1
+    lacks_operation = len(names) - len(others) == len(wanted) - 1
     if lacks_operation and not has_header and names[0] in landing.changes.operations:
         raise Unreadable(
             f"its first record has {len(names)} field(s) and begins with {names[0]!r}, an operation or a value of {wanted[1]}; "
@@ -210,9 +222,6 @@ def _dms_records(chunks: Iterator[bytes], landing: Landing) -> Iterator[Record]:
 def _without_others(records: Iterator[Record], count: int, others: Mapping[int, str], landing: Landing) -> Iterator[Record]:
     """The records of a file whose header has `count` names, with the declared fields alone in their bytes."""
     for record in records:
-        if record.problem:
-            yield record
-            continue
         fields = csv_fields(record.content, landing.delimiter, landing.quote)
         if len(fields) != count:
             yield record._replace(problem=f"it has {len(fields)} field(s), the header of its file has {count}")
@@ -223,34 +232,24 @@ def _without_others(records: Iterator[Record], count: int, others: Mapping[int, 
 
 
 def _csv_record_bytes(chunks: Iterator[bytes], landing: Landing) -> Iterator[Record]:
+    """The records as they stand there; one whose end is unknown makes the content `Unreadable` on the way."""
     pattern, blanks = csv_record(landing.delimiter, landing.quote), " \t\v\f".replace(landing.delimiter, "").encode()
     number, rest = 1, b""
-    for chunk in chunks:
-        rest, place = rest + chunk, 0
-        while (found := pattern.match(rest, place)) and found.end() < len(rest) and len(found[1]) <= MAX_RECORD_BYTES:
+    for chunk in chain(chunks, [None]):  # the end of the content
+        rest, place = rest + (chunk or b""), 0
+        # A record that reaches to the end of a chunk may go on in the next one.
+        while (found := pattern.match(rest, place)) and (found.end() < len(rest) or chunk is None) and place < len(rest):
+            if len(found[1]) > MAX_RECORD_BYTES:
+                break
             place = found.end()
             if found[1].strip(blanks):
                 yield Record(number, found[1])
-            number += len(_LINE_BREAK.findall(found[0]))
+            number += len(LINE_BREAK.findall(found[0]))
         rest = rest[place:]
         if len(rest) > MAX_RECORD_BYTES:
             break
-    # The end of the file, or a record that is too long: what is still to come is only counted.
-    place = 0
-    while (found := pattern.match(rest, place)) and place < len(rest) and len(rest) <= MAX_RECORD_BYTES:
-        place = found.end()
-        if found[1].strip(blanks):
-            yield Record(number, found[1])
-        number += len(_LINE_BREAK.findall(found[0]))
-    if place < len(rest):
-        yield Record(number, rest[place : place + _SHOWN_BYTES], _csv_problem(rest[place:], sum(map(len, chunks))))
-
-
-def _csv_problem(rest: bytes, bytes_after: int) -> str:
-    unread = f"this record and what follows it, {len(rest) + bytes_after} bytes, were not read"
-    if len(rest) > MAX_RECORD_BYTES:
-        return f"the record has more than {MAX_RECORD_BYTES} bytes, the limit: {unread}"
-    return f"a quote is not closed, or not doubled inside a field in quotes: {unread}"
+    if rest:
+        raise Unreadable(f"{no_end(rest, number, landing, MAX_RECORD_BYTES)}, so that what follows is no record; land it again, corrected")
 
 
 def _record(number: int, line: bytes, landing: Landing, fields: Mapping[str, str]) -> Record:

@@ -4,17 +4,20 @@
 - A file goes only if a batch that the table's log knows has loaded it, and the commit that did is older than the landing says.
 - A file goes only if it is the one that was loaded: its size and its time are those of the manifest, which also has its digest.
 - A file of which a line, or which itself, is in quarantine stays.
-- A file stays after somebody's RESTORE or overwrite of the table, which may have taken its rows out, as far back as the log that was read
-  tells, and where a line of it was refused that the quarantine cannot have.
+- A file stays after somebody's RESTORE or overwrite of the table, which may have taken its rows out, and where a line of it was refused
+  that the quarantine cannot have.
+- A file is not deleted for good where the log does not tell everything that happened to the table since its batch.
 - Unknown stays: a batch without a commit time, a file without a digest.
 """
 
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
+from itertools import accumulate
 
 from lakehouse.core.declaration.landing import Landing
-from lakehouse.core.delta.commits import may_repeat_rows
+from lakehouse.core.delta.commits import Commit, may_repeat_rows
 from lakehouse.core.delta.table_facts import TableFacts
 from lakehouse.core.ingest.batches import Batch, LandedFile, ingest_app_id, may_be_same
 from lakehouse.core.text import size_text
@@ -43,11 +46,79 @@ class RetirementPlan:
         return f"{len(self.files)} loaded files ({size_text(total)}) {verb}{stay}"
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Arrival:
+    """A commit that brought a batch into a table; `row_count` is `None` where it is no append, or does not tell."""
+
+    number: int
+    version: int
+    committed_ms: int
+    row_count: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Arrivals:
+    """What a table's log, as far back as it was read, tells of its batches: the commits that brought them, oldest first.
+
+    `newest` is the last batch that the table holds. `first_version` and `first_ms` are of the oldest commit that was read, `None` and 0 if
+    none was. `replaced_version` is the newest commit of somebody else that may have taken rows of batches out. `is_partial`: older commits
+    were left unread.
+    """
+
+    newest: int
+    found: tuple[Arrival, ...]
+    first_version: int | None
+    first_ms: int
+    replaced_version: int | None
+    is_partial: bool = False
+
+    def reaches(self, number: int) -> bool:
+        """Whether every commit since that of a batch was read."""
+        return self.first_version == 0 or bool(self.found and self.found[0].number <= number)
+
+    def settles(self, number: int) -> bool:
+        """Whether older commits would change nothing for a batch and those after it."""
+        return self.replaced_version is not None or self.reaches(number)
+
+
+def read_arrivals(facts: TableFacts, commits: Iterable[Commit], *, oldest: int) -> Arrivals:
+    """The arrivals of a table by its commits, newest first. No more are taken than it needs for the batch `oldest` and those after it."""
+    app_id = ingest_app_id(facts.snapshot.table)
+    found, first, replaced_version = list[Arrival](), None, None
+    for commit in commits:
+        first, number = commit, commit.applications.get(app_id)
+        if number is not None:
+            found.append(_arrival(number, commit))
+        if _may_take_rows(commit):
+            replaced_version = commit.version
+            break  # the files of every batch before it stay
+        if number is not None and number <= oldest:
+            break
+    return Arrivals(
+        newest=facts.snapshot.transactions.get(app_id, 0),
+        found=tuple(reversed(found)),
+        first_version=None if first is None else first.version,
+        first_ms=0 if first is None else first.committed_ms,
+        replaced_version=replaced_version,
+    )
+
+
+def oldest_batch(batches: Iterable[Batch], landing: Landing, lying: Mapping[str, LandedFile], *, held: Collection[str]) -> int | None:
+    """The first batch with a file that may go as far as the file itself tells; `None` if there is none. The arguments are as below."""
+    may_go = (
+        batch.number
+        for batch in batches
+        if batch.prefix == landing.prefix
+        and any(file.name in lying and not _why_kept(file, lying[file.name], batch, held) for file in batch.files)
+    )
+    return min(may_go, default=None)
+
+
 def plan_retirement(
     batches: Iterable[Batch],
     landing: Landing,
     lying: Mapping[str, LandedFile],
-    facts: TableFacts | None,
+    arrivals: Arrivals | None,
     *,
     held: Collection[str],
     refused_upto: int,
@@ -55,65 +126,72 @@ def plan_retirement(
 ) -> RetirementPlan:
     """What goes of the loaded files that still lie in the landing area; `lying` has them by name.
 
-    `facts` is the table as its log tells it now, `held` are the paths that stand in its quarantine, `refused_upto` is the last batch that
-    the quarantine's log knows.
+    `arrivals` is the table's log, `None` where there is none, `held` are the paths that stand in its quarantine, `refused_upto` is the last
+    batch that the quarantine's log knows.
     """
     kept, going = Counter[str](), list[Batch]()
     if landing.after_load == "keep":
         return RetirementPlan(action=landing.after_load, kept={})
-    replaced_ms = max((commit.committed_ms for commit in facts.history.commits if may_repeat_rows(commit)), default=0) if facts else 0
+    upto = [] if arrivals is None else [*accumulate((each.number for each in arrivals.found), max)]
     for batch in batches:
         if batch.prefix != landing.prefix or not any(file.name in lying for file in batch.files):
             continue
-        of_batch = _why_all_kept(batch, landing, facts, replaced_ms, refused_upto, now_ms)
-        why = {
-            file.name: of_batch or _why_kept(file, lying[file.name], is_held=f"{batch.prefix}{file.name}" in held)
-            for file in batch.files
-            if file.name in lying
-        }
+        of_batch = "the table's log does not know their batch"
+        if arrivals is not None and arrivals.newest >= batch.number and arrivals.first_version is not None:
+            place = bisect_left(upto, batch.number)
+            arrival = arrivals.found[place] if place < len(upto) else None
+            of_batch = _why_all_kept(batch, landing, arrivals, arrival, refused_upto, now_ms)
+        why = {file.name: _why_kept(file, lying[file.name], batch, held) or of_batch for file in batch.files if file.name in lying}
         kept.update(reason for reason in why.values() if reason)
         if files := tuple(file for file in batch.files if file.name in why and not why[file.name]):
             going.append(replace(batch, files=files))
     return RetirementPlan(action=landing.after_load, batches=tuple(going), kept=dict(sorted(kept.items())))
 
 
-def _why_all_kept(batch: Batch, landing: Landing, facts: TableFacts | None, replaced_ms: int, refused_upto: int, now_ms: int) -> str:
-    committed_ms = _committed_ms(batch.number, facts)
-    if committed_ms is None or facts is None:
-        return "the table's log does not know their batch"
+def _why_all_kept(batch: Batch, landing: Landing, arrivals: Arrivals, arrival: Arrival | None, refused_upto: int, now_ms: int) -> str:
+    """Why every file of a batch stays; `arrival` is the first known one of it or a later batch, which was committed no earlier."""
+    is_told = arrivals.reaches(batch.number)
+    since = arrival.version if arrival is not None and is_told else 0
+    if arrivals.replaced_version is not None and arrivals.replaced_version >= since:
+        return "somebody restored or replaced the table since: their rows may be gone"
+    if not is_told and arrivals.is_partial:
+        return "their batch is older than the commits that were read; older ones are read once a day"
+    # The log has forgotten a commit that is older than all that it holds.
+    committed_ms = arrivals.first_ms if arrival is None else arrival.committed_ms
     if now_ms - committed_ms < landing.keep_days * DAY_MS:
         return f"loaded less than {landing.keep_days:g} days ago"
-    if replaced_ms >= committed_ms:
-        return "somebody restored or replaced the table since: their rows may be gone"
-    if batch.number > refused_upto and _has_refused(batch, landing, facts):
+    if not is_told and landing.after_load == "delete":
+        return "the table's log no longer tells what happened since their batch: their rows may be gone"
+    if batch.number > refused_upto and _has_refused(batch, landing, arrival):
         return "lines of them were refused, and no quarantine has them"
     return ""
 
 
-def _why_kept(file: LandedFile, now: LandedFile, *, is_held: bool) -> str:
+def _why_kept(file: LandedFile, now: LandedFile, batch: Batch, held: Collection[str]) -> str:
     is_other = (file.size_bytes, file.modified_ms) != (now.size_bytes, now.modified_ms) or not may_be_same(file.etag, now.etag)
     if not file.digest or is_other:
         return "they are not as they were loaded, or nobody knows"
+    is_held = f"{batch.prefix}{file.name}" in held
     return "they, or lines of them, are in quarantine" if is_held else ""
 
 
-def _has_refused(batch: Batch, landing: Landing, facts: TableFacts) -> bool:
+def _has_refused(batch: Batch, landing: Landing, arrival: Arrival | None) -> bool:
     """Whether the commit of a batch has fewer rows than the batch has records, as far as both are known."""
     if landing.changes is not None or batch.record_count is None or batch.isolated:
         return False
-    app_id = ingest_app_id(facts.snapshot.table)
-    of_batch = [commit for commit in facts.history.commits if commit.applications.get(app_id) == batch.number]
-    rows = [commit.metrics.get("numOutputRows") for commit in of_batch if commit.parameters.get("mode") == "Append"]
-    return bool(rows) and rows[-1] is not None and int(rows[-1]) < batch.record_count
+    if arrival is None or arrival.number != batch.number or arrival.row_count is None:
+        return False
+    return arrival.row_count < batch.record_count
 
 
-def _committed_ms(number: int, facts: TableFacts | None) -> int | None:
-    """No earlier than when the rows of a batch were committed; `None` if they were not, or nobody knows."""
-    if facts is None or not facts.history.commits:
-        return None
-    app_id = ingest_app_id(facts.snapshot.table)
-    if facts.snapshot.transactions.get(app_id, 0) < number:
-        return None
-    later = [commit.committed_ms for commit in facts.history.commits if commit.applications.get(app_id, 0) >= number]
-    # The log has forgotten a commit that is older than all that it holds.
-    return later[0] if later else facts.history.commits[0].committed_ms
+def _arrival(number: int, commit: Commit) -> Arrival:
+    rows = commit.metrics.get("numOutputRows") if commit.parameters.get("mode") == "Append" else None
+    return Arrival(number=number, version=commit.version, committed_ms=commit.committed_ms, row_count=None if rows is None else int(rows))
+
+
+def _may_take_rows(commit: Commit) -> bool:
+    """Whether a commit of somebody else may have taken out rows that batches brought, also where it puts none in their place.
+
+    What a DELETE, an UPDATE or a MERGE takes out is meant to go.
+    """
+    return may_repeat_rows(commit if commit.added_paths else replace(commit, added_paths=commit.removed_paths))

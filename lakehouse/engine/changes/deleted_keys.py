@@ -1,7 +1,8 @@
 """The keys that change data deleted, each with the position of its deletion, for as long as an older change may still arrive.
 
 They lie as Parquet in `_lakehouse/deleted_keys/<layer>/<name>/<number>/`, one folder for the last batch that deleted anything. A batch that
-deletes writes a new folder: what was remembered and is not too old, and its own. Truncations are remembered without a key.
+deletes writes a new folder: what was remembered and is not too old, and its own. Truncations are remembered without a key. Once a deletion
+was too old, a row without any value says so for good.
 
 **Safety properties**
 - The keys are written before the batch's commit, so that no deletion is in the table and not remembered. A batch that is repeated reads
@@ -55,6 +56,8 @@ def remember(lake: Lake, table_key: str, number: int, deletions: "DataFrame", ol
     if older is not None:
         since = F.current_timestamp() - F.make_dt_interval(secs=F.lit(round(hours * 3600)))
         frames.append(older.where(F.col(REMEMBERED_AT) >= since))
+        nothing = [F.lit(None).cast(field.dataType).alias(field.name) for field in older.schema.fields]
+        frames.append(older.where(F.coalesce(F.col(REMEMBERED_AT) < since, F.lit(True))).limit(1).select(*nothing))
     found = reduce(lambda one, other: one.unionByName(other), frames)
     found.coalesce(1).write.mode("overwrite").parquet(_path(lake, table_key, number))
     if lake.store.stat(f"{_FOLDER}/{table_key}/{number}/{_COMPLETE}") is None:
@@ -62,6 +65,11 @@ def remember(lake: Lake, table_key: str, number: int, deletions: "DataFrame", ol
             f"load of {table_key}: what batch {number} deletes was written without {_COMPLETE}, and would be forgotten; accepted: a Spark "
             "server with mapreduce.fileoutputcommitter.marksuccessfuljobs=true, its default"
         )
+
+
+def has_forgotten(deletions: "DataFrame") -> bool:
+    """Whether a deletion was too old to be remembered with these, so that a key that is not among them may have been deleted, too."""
+    return not deletions.where(f"{REMEMBERED_AT} IS NULL").isEmpty()
 
 
 def forget_replaced(store: Store, table_key: str, *, arrived: int) -> None:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
 # Source: AWS DMS user guide, "Using Amazon S3 as a target": files of a full load have a hexadecimal number, others a time
-_FULL_LOAD = r"(^|/)LOAD[0-9A-Fa-f]*\.[^/]*$"
+FULL_LOAD = r"(^|/)LOAD[0-9A-Fa-f]*\.[^/]*$"
 
 
 def dms_lines(
@@ -27,23 +27,23 @@ def dms_lines(
     from pyspark.sql import functions as F  # noqa: N812
 
     lines = parse_lines(spark, replace(landing, required=()), staged, added)
-    is_full_load = F.col(OWN[0]).rlike(_FULL_LOAD)
-    code = F.coalesce(F.nullif(F.trim(F.col(quote(changes.operation)).cast("string")), F.lit("")), F.when(is_full_load, F.lit("I")))
+    is_full_load = F.col(OWN[0]).rlike(FULL_LOAD)
+    code = F.coalesce(_filled(changes.operation), F.when(is_full_load, F.lit("I")))
     parts = {name: F.col(quote(name)) for name in changes.position}
     if not parts:
         # DMS names a file by the time of its changes; the folders above it are by date, or not, as the task was set at the time.
         parts = {"file_name": F.substring_index(OWN[0], "/", -1), "path": F.col(OWN[0]), "line": F.col(OWN[1])}
     position = F.struct(*[F.when(~is_full_load, part).alias(name) for name, part in parts.items()])
     is_ordered = F.lit(True)
-    for part in parts.values():
-        is_ordered = is_ordered & part.isNotNull()
+    for name in changes.position:
+        is_ordered = is_ordered & _filled(name).isNotNull()
     before = {key: f"{changes.before_prefix}{key}" for key in keys}
     old_key: Column = F.lit(None).cast("string")
     if set(before.values()) <= set(field_names(landing.schema)):
         known = F.struct(*[F.col(quote(name)).alias(key) for key, name in before.items()])
         old_key = changed_key(known, keys, code == "U")
-    told = F.lit(None).cast("string") if changes.committed_at is None else F.col(quote(changes.committed_at))
-    committed = told.cast("timestamp")
+    told = F.lit(None).cast("string") if changes.committed_at is None else _filled(changes.committed_at)
+    committed = F.lit(None).cast("timestamp") if changes.committed_at is None else F.col(quote(changes.committed_at)).cast("timestamp")
     return lines.withColumns(
         {
             CODE: code,
@@ -55,3 +55,10 @@ def dms_lines(
             OLD_KEY: old_key,
         }
     )
+
+
+def _filled(name: str) -> "Column":
+    """The text of a column, null where it is blank."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    return F.nullif(F.trim(F.col(quote(name)).cast("string")), F.lit(""))

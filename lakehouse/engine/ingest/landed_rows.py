@@ -5,16 +5,17 @@ are texts, which Spark reads as decimals. Binary values are Base64, and times ar
 
 **Safety properties**
 - A file is decoded to its end before its first record is given: all of its rows are known or none.
-- Memory holds the file, and some thousand of its rows.
+- Memory holds the file and some thousand of its rows, and never more than the limit allows (`unpacked_size`).
 """
 
 import base64
 import json
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
 from io import BytesIO
+from itertools import islice
 from math import isfinite
 from typing import Any, cast
 from uuid import UUID
@@ -27,6 +28,8 @@ from lakehouse.core.declaration.column_names import field_types
 from lakehouse.core.declaration.landing import Landing
 from lakehouse.core.ingest.records import MAX_RECORD_BYTES, TOO_DEEP, Compression, Record, Unreadable, too_large
 from lakehouse.core.ingest.undeclared import others_in_row
+from lakehouse.engine.ingest.unpacked_size.avro import check_avro
+from lakehouse.engine.ingest.unpacked_size.parquet import in_parts, plan_parquet, unpacked_bytes
 
 _ROWS_AT_ONCE = 5_000
 _CHUNK_BYTES = 4 * 1024 * 1024
@@ -43,19 +46,17 @@ def read_rows(data: bytes, landing: Landing, *, max_content_bytes: int) -> Itera
         Unreadable: before the first row: the file is damaged or cut short, or its rows take more than `max_content_bytes`.
     """
     format, fields = landing.format, dict(field_types(landing.schema))
-    read, size = _parquet if format == "parquet" else _avro, 0
+    read = _parquet if format == "parquet" else _avro
     try:
-        for _, batch_bytes in read(data):
-            size += batch_bytes
-            if size > max_content_bytes:
-                raise too_large(max_content_bytes)
+        for _ in read(data, max_content_bytes):
+            pass
     except Unreadable:
         raise
     except Exception as error:  # the bytes are of anybody's make, and the readers raise whatever they stumble over
         found = f"{type(error).__name__}: {str(error)[:_SHOWN]}"
         raise Unreadable(f"it is no {format} file that can be read to its end ({found}); land it again") from error
     number = 0
-    for rows, _ in read(data):
+    for rows in read(data, max_content_bytes):
         for row in rows:
             number += 1
             yield _record(number, row, fields, by_path=landing.refuses_undeclared)
@@ -90,12 +91,31 @@ def unzstd(data: bytes) -> Iterator[bytes]:
 ZSTD = Compression("zstd", unzstd)
 
 
-def _parquet(data: bytes) -> Iterator[tuple[list[dict[str, Any]], int]]:
-    with pq.ParquetFile(pa.BufferReader(data), page_checksum_verification=True, coerce_int96_timestamp_unit="us") as file:
+def _parquet(data: bytes, limit: int) -> Iterator[list[dict[str, Any]]]:
+    with _opened(data) as file:
         if twice := [name for name, count in Counter(file.schema_arrow.names).items() if count > 1]:
             raise Unreadable(f"it has {len(twice)} column name(s) more than once, first {twice[0]!r}; land it with a name for each column")
-        for batch in file.iter_batches(batch_size=_ROWS_AT_ONCE):
-            yield _microseconds(batch).to_pylist(maps_as_pydicts="strict"), batch.nbytes
+        reading, schema, size = plan_parquet(file, limit), file.schema_arrow, 0
+    with _opened(data, reading.dictionaries) as file:
+        for batch in file.iter_batches(batch_size=reading.rows_at_once):
+            size += unpacked_bytes(batch)
+            if size > limit:
+                raise too_large(limit)
+            for part in in_parts(batch):
+                yield _microseconds(_without_dictionaries(part, schema)).to_pylist(maps_as_pydicts="strict")
+
+
+def _opened(data: bytes, dictionaries: Sequence[str] = ()) -> pq.ParquetFile:
+    source = pa.BufferReader(data)
+    return pq.ParquetFile(source, read_dictionary=[*dictionaries], page_checksum_verification=True, coerce_int96_timestamp_unit="us")
+
+
+def _without_dictionaries(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """The batch with the columns of its file; its rows are the same, and quicker to take out."""
+    try:
+        return batch.cast(schema)
+    except pa.ArrowNotImplementedError:  # some lists, and views of texts
+        return batch
 
 
 def _microseconds(batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -139,11 +159,14 @@ def _decimal_type(precision: int, scale: int) -> str:
     return f"DECIMAL({precision},{scale})" if 0 <= scale <= precision <= _MOST_DIGITS else "STRING"
 
 
-def _avro(data: bytes) -> Iterator[tuple[list[Any], int]]:
+def _avro(data: bytes, limit: int) -> Iterator[list[Any]]:
     from fastavro import block_reader
 
+    check_avro(data, limit)
     for block in block_reader(BytesIO(data)):
-        yield list(block), len(block.bytes_.getbuffer())  # pyright: ignore[reportAttributeAccessIssue]  # the stub lacks it
+        records = iter(block)
+        while rows := [*islice(records, _ROWS_AT_ONCE)]:
+            yield rows
 
 
 def _record(number: int, row: Any, fields: Mapping[str, str], *, by_path: bool) -> Record:

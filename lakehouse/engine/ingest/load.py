@@ -45,6 +45,7 @@ from lakehouse.core.ingest.undeclared import AddedColumn, columns_in_force
 from lakehouse.core.reasons import Explanation, Reason
 from lakehouse.engine.changes.apply import apply_changes, changed_rows, superseded_count
 from lakehouse.engine.changes.deleted_keys import forget_replaced
+from lakehouse.engine.changes.late_full_load import refuse_late_full_load
 from lakehouse.engine.changes.read import ChangeCounts, change_keys, count_changes, read_changes
 from lakehouse.engine.clock import now_ms
 from lakehouse.engine.delta_log import TableFacts
@@ -224,6 +225,7 @@ def _parsed(lake: Lake, spark: "SparkSession", table: Table, batch: Batch, ledge
         if _landing(table).changes is None:
             row_count, bad_count, rescued_count = count_lines(frame)
         else:
+            frame = refuse_late_full_load(lake, spark, table, batch, frame, facts)
             changes = count_changes(frame, change_keys(table))
             row_count, bad_count, rescued_count = changes.rows, changes.bad, changes.rescued
     if row_count + bad_count != batch.record_count:

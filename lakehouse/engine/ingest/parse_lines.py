@@ -2,9 +2,10 @@
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from lakehouse.core.declaration.column_names import field_names
+from lakehouse.core.declaration.column_names import field_names, field_types
 from lakehouse.core.declaration.landing import Landing
 from lakehouse.core.ingest.undeclared import RESCUED, AddedColumn
 from lakehouse.engine.ingest.misread import is_suspect, misread_types, unless_huge, why_misread
@@ -26,6 +27,8 @@ UNFIT = "a field does not fit the schema"
 _NOT_JSON, _MISSING, _EMPTY = "not JSON", "required field ", "partition field "
 # The columns of types into which Spark reads some values as others, as texts.
 _TEXTS = "_texts"
+# The columns of a record of CSV as texts, null where a field holds nothing, whatever stands for null.
+_FILLED = "_filled"
 
 
 def parse_lines(
@@ -48,6 +51,8 @@ def parse_records(landing: Landing, lines: "DataFrame", added: Sequence[AddedCol
     if types := misread_types(landing):
         parsed = parsed.withColumn(_TEXTS, _texts(landing, types))
     parsed = parsed.withColumn("_parsed", unless_huge(_parsed(landing), F.col(RAW), _text, landing))
+    if landing.keeps_empty_texts:
+        parsed = parsed.withColumn(_FILLED, _filled(landing))
     fields = field_names(landing.schema)
     more, reason = undeclared_columns(landing, added), _why_not_a_row(landing, added).alias(REASON)
     spread = parsed.select(*[_field(name, landing, parsed) for name in fields], *OWN, *more, RAW, DIGEST, reason)
@@ -136,6 +141,16 @@ def _texts(landing: Landing, types: Mapping[str, str]) -> "Column":
     return F.when(is_suspect(F.col(RAW), F.col(IS_OBJECT), types, landing), texts)
 
 
+def _filled(landing: Landing) -> "Column":
+    """The fields as texts, each null that holds nothing; null for a line in which none does."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    sign = f"\\Q{landing.delimiter}\\E"
+    ddl = ", ".join(f"{statements.quote(name)} STRING" for name in field_names(landing.schema))
+    texts = F.from_csv(F.col(RAW), ddl, _csv_options(replace(landing, null_value="")))
+    return F.when(F.col(RAW).rlike(f"(?:^|{sign})(?:{sign}|$)"), texts)
+
+
 def _text(name: str) -> "Column":
     from pyspark.sql import functions as F  # noqa: N812
 
@@ -154,6 +169,10 @@ def _field(name: str, landing: Landing, lines: "DataFrame") -> "Column":
     value = _value(name)
     if not landing.records_are_csv and landing.null_value is not None and lines.select(value).schema[0].dataType.typeName() == "string":
         value = F.nullif(value, F.lit(landing.null_value))
+    if landing.keeps_empty_texts and dict(field_types(landing.schema))[name].strip().upper().startswith("STRING"):
+        # Spark reads a field that holds nothing as null, whatever `nullValue` is. Source: Spark's CSVOptions, asParserSettings
+        is_empty = F.col(_FILLED).isNotNull() & F.col(f"{_FILLED}.{statements.quote(name)}").isNull()
+        value = F.when(is_empty, F.lit("")).otherwise(value)
     return value.alias(name)
 
 

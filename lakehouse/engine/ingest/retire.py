@@ -4,16 +4,21 @@
 2. To be archived, a batch's files are read. What is not byte for byte what was loaded stays.
 3. They are written as one Parquet object, `landing-archive/<layer>/<name>/<batch>-<digest>.parquet`, under a name that says what is in it;
    the object is read back and compared.
-4. The last look: listing, log and quarantine are read again, and the plan is made again. What it no longer names stays.
+4. The last look, for each group: where a commit was made to the table or its quarantine since, or a log was put back, the plan is made
+   again; what it no longer names stays. Each file is asked about, and stays unless it is the one that was loaded.
 5. The files are deleted.
+
+The ledger and the listing are read once in a run. Commits of the table that its facts no longer hold are read once a day.
 
 **Safety properties**
 - Nothing is deleted that the plan of step 4 does not name; to be archived, nothing that the object that was read back does not hold.
+- A plan is made of every commit since the batches that it names. What the log has forgotten is no reason to delete.
 - A run that dies after any step leaves the files, or their archive, or both; the next run goes on.
 - Without Spark: nothing is written into any table.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from hashlib import blake2b
 from io import BytesIO
@@ -23,10 +28,13 @@ import pyarrow.parquet as pq
 
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.delta.paths import name_in_table
+from lakehouse.core.delta.table_facts import LogFile
 from lakehouse.core.errors import Broken
-from lakehouse.core.ingest.batches import Batch, LandedFile
-from lakehouse.core.ingest.retirement import RetirementPlan, plan_retirement
+from lakehouse.core.ingest.batches import Batch, LandedFile, may_be_same
+from lakehouse.core.ingest.retirement import RetirementPlan, oldest_batch, plan_retirement, read_arrivals
+from lakehouse.core.units import DAY_MS
 from lakehouse.engine.clock import now_ms
+from lakehouse.engine.delta_log import TableFacts, newest_first
 from lakehouse.engine.journal.landed_batches import LandedBatches, landed_files
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.quarantine.entries import quarantine_key, quarantined_batch
@@ -34,6 +42,7 @@ from lakehouse.engine.quarantine.entries import quarantine_key, quarantined_batc
 _FOLDER = "landing-archive"
 # What one archive object holds is in memory twice while it is written and compared.
 _GROUP_BYTES = 64 * 1024 * 1024
+_ASKED_AT_ONCE = 16
 _SCHEMA = pa.schema(
     [
         ("name", pa.string()),
@@ -54,16 +63,33 @@ class Retired:
     failed: int = 0
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Landed:
+    """The ledger's batches, and what lies in the landing area, by name; each is read once in a run."""
+
+    batches: Sequence[Batch]
+    lying: Mapping[str, LandedFile]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Look:
+    """A plan with the files that go by it, by name, and the newest file of each log that it was made of; `None`: there was no log.
+
+    `read_back`: commits were read that the facts of the table do not hold.
+    """
+
+    plan: RetirementPlan
+    files: Mapping[str, LandedFile]
+    logs: Mapping[str, tuple[int, LogFile] | None]
+    read_back: bool
+
+
 def plan_landed(lake: Lake, table: Table) -> RetirementPlan:
     """What would leave the landing area of a table now, by the newest of everything."""
     assert table.source is not None
-    landing = table.source
-    if landing.after_load == "keep":
-        return plan_retirement((), landing, {}, None, held=(), refused_upto=0, now_ms=0)
-    batches = LandedBatches(lake.store, table.key, prefix=landing.prefix)
-    lying = {file.name: file for file in landed_files(lake.store, landing)}
-    held, refused_upto = _held(lake, table.key)
-    return plan_retirement(batches.known(), landing, lying, lake.facts(table.key), held=held, refused_upto=refused_upto, now_ms=now_ms())
+    if table.source.after_load == "keep":
+        return plan_retirement((), table.source, {}, None, held=(), refused_upto=0, now_ms=0)
+    return _look(lake, table, _landed(lake, table), reads_back=True).plan
 
 
 def retire(lake: Lake, table: Table) -> Retired:
@@ -72,12 +98,19 @@ def retire(lake: Lake, table: Table) -> Retired:
     Raises:
         Broken: what was archived cannot be read back; nothing of it is deleted.
     """
-    plan = plan_landed(lake, table)
-    done = Retired(plan=plan)
-    for batch in _groups(plan.batches):
-        wanted = _archived(lake, table.key, batch) if plan.action == "archive" else {file.name for file in batch.files}
-        again = {file.name: file for file in plan_landed(lake, table).files}
-        going = [file for file in batch.files if file.name in wanted and again.get(file.name) == file]
+    assert table.source is not None
+    if table.source.after_load == "keep":
+        return Retired(plan=plan_landed(lake, table))
+    landed, reads_back = _landed(lake, table), _reads_back(lake, table.key)
+    look = _look(lake, table, landed, reads_back=reads_back)
+    done, read_back = Retired(plan=look.plan), look.read_back
+    for batch in _groups(look.plan.batches):
+        wanted = _archived(lake, table.key, batch) if look.plan.action == "archive" else {file.name for file in batch.files}
+        if not _is_of_now(lake, look):
+            look = _look(lake, table, landed, reads_back=reads_back)
+        again = look.files
+        asked = [file for file in batch.files if file.name in wanted and again.get(file.name) == file]
+        going = _lying_as_loaded(lake, batch.prefix, asked)
         failed = lake.store.delete_each([f"{batch.prefix}{file.name}" for file in going])
         gone = [file for file in going if f"{batch.prefix}{file.name}" not in failed]
         done = replace(
@@ -86,7 +119,77 @@ def retire(lake: Lake, table: Table) -> Retired:
             size_bytes=done.size_bytes + sum(file.size_bytes for file in gone),
             failed=done.failed + len(failed),
         )
+    if read_back:
+        lake.store.put(_read_back_name(table.key), str(now_ms()).encode())
     return done
+
+
+def _landed(lake: Lake, table: Table) -> _Landed:
+    assert table.source is not None
+    batches = LandedBatches(lake.store, table.key, prefix=table.source.prefix)
+    lying = {file.name: file for file in landed_files(lake.store, table.source)}
+    return _Landed(batches=batches.known(), lying=lying)
+
+
+def _look(lake: Lake, table: Table, landed: _Landed, *, reads_back: bool) -> _Look:
+    """The plan by the logs as they are now; with `reads_back` by all that the table's log still holds, where the plan needs it."""
+    landing = table.source
+    assert landing is not None
+    facts, quarantine = lake.facts(table.key), lake.facts(quarantine_key(table.key))
+    held, refused_upto = _held(lake, table.key, quarantine), quarantined_batch(table.key, quarantine)
+    arrivals, read_back = None, False
+    if facts is not None:
+        oldest = oldest_batch(landed.batches, landing, landed.lying, held=held)
+        arrivals = read_arrivals(facts, reversed(facts.history.commits), oldest=oldest or 0)
+        if oldest is not None and not arrivals.settles(oldest) and _has_older(lake, table.key, arrivals.first_version):
+            read_back, arrivals = reads_back, replace(arrivals, is_partial=True)
+            if reads_back:
+                arrivals = read_arrivals(facts, newest_first(lake.store, facts.history), oldest=oldest)
+    plan = plan_retirement(landed.batches, landing, landed.lying, arrivals, held=held, refused_upto=refused_upto, now_ms=now_ms())
+    known = {table.key: facts, quarantine_key(table.key): quarantine}
+    logs = {key: each and (each.snapshot.version, each.newest) for key, each in known.items()}
+    return _Look(plan=plan, files={file.name: file for file in plan.files}, logs=logs, read_back=read_back)
+
+
+def _has_older(lake: Lake, table_key: str, first_version: int | None) -> bool:
+    return first_version is not None and lake.store.stat(f"{table_key}/_delta_log/{first_version - 1:020}.json") is not None
+
+
+def _is_of_now(lake: Lake, look: _Look) -> bool:
+    """Whether the logs that a plan was made of are as they were: the newest file of each is there, and no version follows."""
+    for key, known in look.logs.items():
+        version, newest = (-1, None) if known is None else known
+        if lake.has_version_after(key, version) or (newest is not None and lake.changed(key, newest)):
+            return False
+    return True
+
+
+def _lying_as_loaded(lake: Lake, prefix: str, files: Sequence[LandedFile]) -> list[LandedFile]:
+    """Those of the files below `prefix` that lie there as they were loaded, each asked about now."""
+    with ThreadPoolExecutor(max_workers=_ASKED_AT_ONCE) as pool:
+        found = [*pool.map(lake.store.stat, [f"{prefix}{file.name}" for file in files])]
+    # S3 tells times in seconds, and some servers list them in other digits than a HEAD has.
+    off_ms = 1_000 if lake.settings.on_s3 else 0
+    return [
+        file
+        for file, now in zip(files, found, strict=True)
+        if now is not None
+        and now.size_bytes == file.size_bytes
+        and abs(now.modified_ms - file.modified_ms) <= off_ms
+        and may_be_same(now.etag, file.etag)
+    ]
+
+
+def _reads_back(lake: Lake, table_key: str) -> bool:
+    """Whether a day has passed since commits were read that the table's facts do not hold."""
+    try:
+        return not 0 <= now_ms() - int(lake.store.read(_read_back_name(table_key))) < DAY_MS
+    except (FileNotFoundError, ValueError):
+        return True
+
+
+def _read_back_name(table_key: str) -> str:
+    return f"_lakehouse/retired/{table_key}"
 
 
 def _archived(lake: Lake, table_key: str, batch: Batch) -> set[str]:
@@ -131,9 +234,8 @@ def _groups(batches: Sequence[Batch]) -> Iterator[Batch]:
             yield replace(batch, files=tuple(group))
 
 
-def _held(lake: Lake, table_key: str) -> tuple[frozenset[str], int]:
-    """The paths that stand in a table's quarantine, or once stood in a file that it still reads; the last batch that it knows."""
-    facts = lake.facts(quarantine_key(table_key))
+def _held(lake: Lake, table_key: str, facts: TableFacts | None) -> frozenset[str]:
+    """The paths that stand in a table's quarantine, which is there as `facts`, or once stood in a file that it still reads."""
     found = set[str]()
     for file in () if facts is None else facts.snapshot.files:
         name = name_in_table(file.path)
@@ -141,4 +243,4 @@ def _held(lake: Lake, table_key: str) -> tuple[frozenset[str], int]:
             raise Broken(f"landing of {table_key}: {file.path} of its quarantine is not in its folder; nothing is deleted")
         rows = pq.read_table(BytesIO(lake.store.read(f"{quarantine_key(table_key)}/{name}")), columns=["source_file"])
         found |= set(rows.column("source_file").to_pylist())
-    return frozenset(found), quarantined_batch(table_key, facts)
+    return frozenset(found)

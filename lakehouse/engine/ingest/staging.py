@@ -43,7 +43,7 @@ _SCHEMA = pa.schema(
 )
 _FOLDER = "_lakehouse/staged"
 # A part is held in memory while it is filled, and read by one task of Spark's.
-_PART_BYTES = 16 * MIB
+_PART_BYTES, _PART_RECORDS = 16 * MIB, 500_000
 _READ_AT_ONCE_BYTES, _READ_AT_ONCE_FILES = 32 * MIB, 256
 # Unpacked, files may have so many times the bytes that they may have as they landed: a bound for memory, disk and time.
 _UNPACKED_TIMES = 4
@@ -276,9 +276,9 @@ class _Parts:
         self._rows.append((path, record.line, modified_ms * 1_000, text, problem, record.is_object, record.undeclared, digest))
         if record.undeclared is not None:
             self.new.see(record.undeclared, path)
-        self._waiting_bytes += len(record.content)
+        self._waiting_bytes += len(record.content) + len(record.undeclared or "")
         self.size_bytes += len(record.content)
-        if self._waiting_bytes >= _PART_BYTES:
+        if self._waiting_bytes >= _PART_BYTES or len(self._rows) == _PART_RECORDS:
             self._put()
 
     def close(self) -> int:

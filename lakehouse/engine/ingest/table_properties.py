@@ -10,6 +10,7 @@
 
 import json
 from collections.abc import Iterator
+from math import ceil
 from typing import TYPE_CHECKING
 
 from lakehouse.core.compaction.target_size import target_in_force, write_history_of
@@ -23,6 +24,8 @@ from lakehouse.core.declaration.strategy_properties import (
     property_changes,
 )
 from lakehouse.core.declaration.table import History, Merge, Overwrite, Table
+from lakehouse.core.declaration.vacuum_policy import LOG_RETENTION
+from lakehouse.core.delta.retention import span_ms_of
 from lakehouse.core.errors import Refused
 from lakehouse.core.scheduling.strategy_selection import StrategyChoice, strategy_of
 from lakehouse.engine.delta_log import TableFacts
@@ -34,6 +37,9 @@ from lakehouse.engine.spark.sessions import first_line
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+# Source: Delta's default for how long it keeps its log.
+_DEFAULT_LOG_DAYS = 30
+_SPARE_DAYS = 7
 # The keys that change data was merged by.
 CHANGE_KEYS = "lakehouse.changeKeys"
 
@@ -91,7 +97,10 @@ def declared_properties(table: Table) -> dict[str, str]:
     base = {} if isinstance(table.write, Overwrite) else {"delta.enableChangeDataFeed": "true"}
     if table.source is not None and table.source.changes is not None and isinstance(table.write, Merge | History):
         base[CHANGE_KEYS] = json.dumps(sorted(table.write.keys))
-    return {**base, **table.vacuum.properties_beside(table.properties), **table.properties}
+    if table.source is not None and table.source.after_load == "delete":
+        # A file goes only while the log tells all that happened since its batch, which takes as long as it stays, and some days.
+        base[LOG_RETENTION] = f"interval {max(ceil(table.source.keep_days) + _SPARE_DAYS, _DEFAULT_LOG_DAYS)} days"
+    return {**base, **table.vacuum.properties_beside({**base, **table.properties}), **table.properties}
 
 
 def _statements(table: Table, facts: TableFacts) -> Iterator[str]:
@@ -104,13 +113,24 @@ def _statements(table: Table, facts: TableFacts) -> Iterator[str]:
     changes = strategy_changes(table, facts)
     clustering = clustering_change(snapshot, policy_for(table.layer, table.compaction).data_layout)
     wanted = {**declared, **changes.set, **({} if clustering.mark is None else {CLUSTERING_MARK: clustering.mark})}
-    if missing := {name: value for name, value in wanted.items() if snapshot.properties.get(name) != value}:
+    there = snapshot.properties
+    if LOG_RETENTION not in table.properties and _is_longer(there.get(LOG_RETENTION), wanted.get(LOG_RETENTION)):
+        del wanted[LOG_RETENTION]
+    if missing := {name: value for name, value in wanted.items() if there.get(name) != value}:
         yield statements.set_properties(snapshot.uri, missing)
     if clustering.columns is not None:
         yield statements.cluster_by(snapshot.uri, clustering.columns)
     gone = {*changes.unset, *([CLUSTERING_MARK] if clustering.mark is None else [])}
     if unset := sorted(name for name in gone if name in snapshot.properties and name not in declared):
         yield statements.unset_properties(snapshot.uri, unset)
+
+
+def _is_longer(there: str | None, wanted: str | None) -> bool:
+    """Whether the log is kept for longer than is wanted: a person set that, or nobody and Delta's default holds."""
+    if wanted is None:
+        return False
+    there_ms, wanted_ms = (span_ms_of(span or f"interval {_DEFAULT_LOG_DAYS} days") for span in (there, wanted))
+    return there_ms is not None and wanted_ms is not None and there_ms >= wanted_ms
 
 
 def _run(spark: "SparkSession", table: Table, statement: str) -> None:

@@ -134,7 +134,7 @@ def next_increment(lake: Lake, table: Table, driver: TableFacts, target: TableFa
     known = {} if target is None else target.snapshot.transactions
     consumed = known.get(app_id)
     commits = driver.history if consumed is None else history_since(lake.store, driver.history, consumed - 1)
-    if consumed is not None and (consumed > version or _is_another(commits, consumed, _read_ms(target, app_id, consumed))):
+    if consumed is not None and (consumed > version or _is_another(commits, consumed, _read_ms(lake, target, app_id, consumed))):
         raise Broken(
             f"write of {table.key}: version {consumed} of {driver.snapshot.table}, which it has consumed, is not there any more, and the "
             f"table is at version {version}: an older copy was put in its place; accepted: {table.way_anew}"
@@ -160,11 +160,11 @@ def _committed_ms(history: Commits, version: int) -> int | None:
     return found[0].committed_ms if found else None
 
 
-def _read_ms(target: TableFacts | None, app_id: str, version: int) -> int | None:
+def _read_ms(lake: Lake, target: TableFacts | None, app_id: str, version: int) -> int | None:
     """When the version of an input that a table has consumed was committed, as the table's own commit says; `None` if none tells."""
-    commits = () if target is None else target.history.commits
-    told = [written_in(commit).get(_READ_MS) for commit in commits if commit.applications.get(app_id) == version]
-    found = cast("dict[str, Any]", told[-1]).get(app_id) if told and isinstance(told[-1], dict) else None
+    commits = () if target is None else newest_first(lake.store, target.history)
+    told = next((written_in(commit).get(_READ_MS) for commit in commits if commit.applications.get(app_id) == version), None)
+    found = cast("dict[str, Any]", told).get(app_id) if isinstance(told, dict) else None
     return found if isinstance(found, int) else None
 
 

@@ -29,7 +29,7 @@ from lakehouse.core.vacuum import ASKED_AT_ONCE
 from lakehouse.engine.clock import now_ms
 from lakehouse.engine.inventory import Places, ReportRows, landing_places, newest_report, stamps_of
 from lakehouse.engine.lake import Lake
-from lakehouse.engine.vacuum.log_state import NO_VERSION, KnownLog, changed, has_newer_version, next_commit, read_log
+from lakehouse.engine.vacuum.log_state import NO_VERSION, KnownLog, has_newer_version, read_log
 
 _OWN_FOLDER = "_lakehouse"
 # The records of where a vacuum once found a table that lies elsewhere, `<key>/<digest of the address>`.
@@ -190,9 +190,9 @@ class LakeFacts:
     def _is_other(self, table: str) -> bool:
         """Whether a table has a newer version, or another one in place of the newest that was known: made anew, or put back."""
         newest = self._newest.get(table)
-        if newest and changed(self.lake, table, newest):
+        if newest and self.lake.changed(table, newest):
             return True
-        return self.lake.store.stat(next_commit(table, self._versions[table])) is not None
+        return self.lake.has_version_after(table, self._versions[table])
 
     def _read_tables(self, tables: Set[str]) -> None:
         new = tables - self.tables

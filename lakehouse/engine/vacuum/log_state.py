@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from lakehouse.core.delta.commits import Commit, Commits
-from lakehouse.core.delta.table_facts import LogFile, TableFacts
+from lakehouse.core.delta.table_facts import TableFacts
 from lakehouse.core.errors import Broken
 from lakehouse.core.inventory import TableFiles, fold_table_files
 from lakehouse.engine.delta_log import newest_first
@@ -41,29 +41,12 @@ def has_newer_version(lake: Lake, facts: TableFacts) -> bool:
         Broken: the known commit is gone, or another one is in its place: the log was put back, and what it needs now is unknown.
     """
     table, version, known = facts.snapshot.table, facts.snapshot.version, facts.newest
-    if found := changed(lake, table, known):
+    if found := lake.changed(table, known):
         raise Broken(
             f"vacuum of {table}: the commit of version {version} is not the one that it began with: {known.name} {found}; was the "
             "log put back to an older state? The rest was left alone: once the log is as it should be, run the vacuum again"
         )
-    return lake.store.stat(next_commit(table, version)) is not None
-
-
-def changed(lake: Lake, table: str, known: LogFile) -> str:
-    """What became of a file of a table's log: `is gone` or `has … bytes`; empty where it is as it was."""
-    now = lake.store.stat(known.name)
-    # S3 tells times in seconds, and some servers list them in other digits than a HEAD has.
-    off_ms = 1_000 if lake.on_s3(table) else 0
-    if now is None:
-        return "is gone"
-    if now.size_bytes != known.size_bytes or abs(now.modified_ms - known.modified_ms) > off_ms:
-        return f"has {now.size_bytes} bytes for {known.size_bytes}, or was written again"
-    return ""
-
-
-def next_commit(table: str, version: int) -> str:
-    """The name of the commit that would follow this version of a table."""
-    return f"{table}/_delta_log/{version + 1:020}.json"
+    return lake.has_version_after(table, version)
 
 
 class OlderCommits:

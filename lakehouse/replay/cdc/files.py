@@ -64,17 +64,19 @@ def _seconds(time: datetime) -> int:
 
 
 def _csv(events: Sequence[Mapping[str, Any]], *, is_load: bool) -> bytes:
-    """As DMS writes it with a header; a full load without operations."""
+    """The file as DMS writes it with a header; a full load without operations."""
     out = StringIO()
     lines = csv.writer(out, lineterminator="\n")
     lines.writerow([*([] if is_load else ["Op"]), *events[0], "change_seq"])
     for event in events:
         code = "I" if event["event_type"] == "scheduled" else "U"
-        lines.writerow([*([] if is_load else [code]), *map(_field, event.values()), "" if is_load else f"{_position(event):035}"])
+        lines.writerow([*([] if is_load else [code]), *map(_field, event.values()), _field(None) if is_load else f"{_position(event):035}"])
     return out.getvalue().encode()
 
 
 def _field(value: Any) -> Any:
+    if value is None:
+        return "NULL"  # as DMS writes it by default
     return _text(value) if isinstance(value, datetime) else str(value).lower() if isinstance(value, bool) else value
 
 

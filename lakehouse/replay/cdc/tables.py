@@ -15,6 +15,7 @@ SOURCES = {
         prefix="landing/dms/flights/",
         format="csv",
         schema=f"Op STRING, {_COLUMNS}, change_seq STRING",
+        null_value="NULL",
         changes=Dms(position=("change_seq",), committed_at="event_time"),
     ),
     "debezium": Landing(prefix="landing/debezium/flights/", format="json", schema=_COLUMNS, changes=Debezium()),

@@ -193,6 +193,10 @@ REFUSED: dict[str, tuple[Callable[[], object], str]] = {
         lambda: landing(format="csv", schema="id STRING, Op STRING", changes=Dms()),
         "Landing.schema begins with 'id'; accepted: 'Op' as the first column",
     ),
+    "CSV of DMS that does not say what stands for null": (
+        lambda: landing(format="csv", schema="Op STRING, id STRING", changes=Dms()),
+        'accepted: null_value="NULL", the default of that setting, or its value, "" where it is empty',
+    ),
     "positions in one string": (lambda: Dms(position="seq"), "Dms.position is 'seq'"),  # type: ignore[arg-type]
     "Debezium in CSV": (lambda: landing(format="csv", changes=Debezium()), "Landing.format is 'csv' beside changes=Debezium()"),
     "a position without its type": (lambda: Debezium(position="scn"), "accepted: fields of source with their types, like 'scn BIGINT'"),
@@ -232,6 +236,8 @@ ACCEPTED: dict[str, Callable[[], object]] = {
         column_descriptions={"id": "a number"},
     ),
     "a prefix of Hive folders": lambda: landing(prefix="landing/day=1/x.y-z_0/"),
+    "CSV of DMS with empty nulls": lambda: landing(format="csv", schema="Op STRING, id STRING", null_value="", changes=Dms()),
+    "Parquet of DMS, which has nulls": lambda: landing(format="parquet", schema="Op STRING, id STRING", changes=Dms()),
     "a queue by its URL": lambda: landing(queue="https://sqs.eu-central-1.amazonaws.com/123456789012/landing_1"),
     "a queue beside changes with a position": lambda: landing(queue="q", schema="Op STRING, at BIGINT", changes=Dms(position=("at",))),
 }

@@ -120,27 +120,53 @@ def test_a_field_in_quotes_is_never_split() -> None:
     ]
 
 
-@pytest.mark.parametrize("bad", [b'B,2,"not closed\nC,3,injected\n', b'B,2,"say "hi\nC,3,injected"\n', b'B,2,"x"y\nC,3,z\n'])
-def test_nothing_is_read_behind_a_quote_that_leaves_open_where_the_record_ends(bad: bytes) -> None:
-    good, rest = csv_records(HEADER + b"A,1,x\n" + bad)
-    assert good == (2, b"A,1,x", None, False)
-    assert (rest.line, rest.content) == (3, bad)
-    assert rest.problem == (
-        f"a quote is not closed, or not doubled inside a field in quotes: this record and what follows it, {len(bad)} bytes, were not read"
-    )
+BEHIND = "so that what follows is no record; land it again, corrected"
+STRAY = {
+    "never closed": (b'B,2,"not closed\nC,3,lost\n', "the quote that opens in line 3 is never closed"),
+    "opened behind a line break in quotes": (b'"B\r\n2",2,"x\nC,3,lost', "the quote that opens in line 4 is never closed"),
+    "at the end": (b'B,2,"', "the quote that opens in line 3 is never closed"),
+    "doubled at the end": (b'B,2,"x""\n', "the quote that opens in line 3 is never closed"),
+    "closed by the quote of a later field": (
+        b'B,2,"x\nC,3,"lost"\n',
+        "the quote that opens in line 3 is closed in line 4 before other text, and a quote inside quotes is doubled",
+    ),
+    "not doubled": (
+        b'B,2,"x"y\nC,3,z\n',
+        "the quote that opens in line 3 is closed in line 3 before other text, and a quote inside quotes is doubled",
+    ),
+}
 
 
-def test_a_csv_record_over_the_limit_ends_the_file_and_says_how_much_is_unread(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("bad", "why"), STRAY.values(), ids=STRAY)
+@pytest.mark.parametrize("size", [1, 1_000])
+def test_a_file_with_a_stray_quote_gives_no_record_and_the_line_where_the_quote_opens(
+    bad: bytes, why: str, size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(records, "_CHUNK_BYTES", size)
+    given_before = list[Record]()
+    with pytest.raises(Unreadable) as error:
+        given_before.extend(read_records(HEADER + b"A,1,x\n" + bad, CSV, max_content_bytes=LIMIT))
+    assert (given_before, str(error.value)) == ([], f"{why}, {BEHIND}")
+
+
+def test_so_does_one_with_a_record_over_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(records, "MAX_RECORD_BYTES", 2_000)
-    for size in (500, 10_000):
+    record = f"the record that begins in line 3 has more than 2000 bytes, the limit, {BEHIND}"
+    quote = f"the quote that opens in line 3 is not closed within 2000 bytes, the limit of a record, {BEHIND}"
+    for size, of_quotes in ((500, quote), (10_000, record)):
         monkeypatch.setattr(records, "_CHUNK_BYTES", size)
-        for long in (b'"' + b"x" * 3_000 + b'"', b"x" * 3_000):
-            good, rest = csv_records(HEADER + b"A,1,x\nB,2," + long + b"\nC,3,z\n")
-            assert (good, rest.line) == ((2, b"A,1,x", None, False), 3)
-            assert (
-                rest.problem is not None
-                and f"more than 2000 bytes, the limit: this record and what follows it, {len(long) + 11}" in rest.problem
-            )
+        for long, why in ((b'"' + b"x" * 3_000 + b'"', of_quotes), (b"x" * 3_000, record), (b'"' + b"x" * 3_000, quote)):
+            with pytest.raises(Unreadable) as error:
+                csv_records(HEADER + b"A,1,x\nB,2," + long + b"\nC,3,z\n")
+            assert str(error.value) == why
+
+
+@pytest.mark.parametrize("landing", [CSV, replace(JSON, encoding="cp1252")])
+def test_a_file_is_read_when_its_first_record_is_asked_for(landing: Landing) -> None:
+    """Whoever infers a schema opens all files first, and asks each by itself."""
+    found = read_records(b'\x81"', landing, max_content_bytes=LIMIT)
+    with pytest.raises(Unreadable):
+        next(found)
 
 
 def test_a_quote_inside_a_field_without_quotes_is_text() -> None:
@@ -159,7 +185,7 @@ def test_a_header_is_known_by_its_names(header: bytes) -> None:
         (b"\n\n", "it has no header"),
         (b"code,comment,n\nA,x,1\n", "its header is 'code,comment,n' and not code,n,comment"),
         (b"code,n\n", "its header is 'code,n' and"),
-        (b'code,n,"comment\nA,1,x\n', "its header is"),
+        (b'code,n,"comment\nA,1,x\n', "the quote that opens in line 1 is never closed"),
         (b"\xff\xfdcode,n,comment\n", r"its header is '\\xff\\xfdcode,n,comment'"),
     ],
 )
@@ -180,15 +206,16 @@ def test_text_of_another_encoding_is_read_as_declared(encoding: str) -> None:
     assert record.content.decode() == text.splitlines()[1]
 
 
+@pytest.mark.parametrize("landing", [CSV, JSON])
 @pytest.mark.parametrize("compression", [None, GZIP])
 def test_a_file_that_is_not_of_its_encoding_gives_no_record_at_all(
-    compression: records.Compression | None, monkeypatch: pytest.MonkeyPatch
+    landing: Landing, compression: records.Compression | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(records, "_CHUNK_BYTES", 100)
     data, given_before = HEADER + b"A,1,x\n" * 1_000 + b"B,2,\x81\n", list[Record]()
     packed = data if compression is None else gzip.compress(data)
     with pytest.raises(Unreadable, match=r"it is not cp1252, as Landing.encoding says .*; land it again, or declare what it is"):
-        given_before.extend(read_records(packed, replace(CSV, encoding="cp1252"), compression=compression, max_content_bytes=LIMIT))
+        given_before.extend(read_records(packed, replace(landing, encoding="cp1252"), compression=compression, max_content_bytes=LIMIT))
     assert given_before == []
 
 
@@ -326,7 +353,7 @@ def test_members_and_digits_are_kept_of_a_line_with_nan_too() -> None:
 
 
 def dms_records(data: bytes) -> list[bytes]:
-    landing = Landing(prefix="landing/d/", format="csv", schema="Op STRING, id INT, name STRING", changes=Dms())
+    landing = Landing(prefix="landing/d/", format="csv", schema="Op STRING, id INT, name STRING", null_value="NULL", changes=Dms())
     found = read_records(data, landing, max_content_bytes=LIMIT)
     return [record.content for record in found]
 

@@ -111,10 +111,19 @@ def test_a_wider_header_of_csv_tells_which_fields_are_undeclared() -> None:
     assert beside(wide.replace(";;", ";-;"), replace(CSV, **signs, null_value="-"))[1] == '{"x": "", "y": "5"}'
     short = [*read_records(b"id,name,x\n1,a\n2,b,c\n", CSV, max_content_bytes=LIMIT)]
     assert [record.problem for record in short] == ["it has 2 field(s), the header of its file has 3", None]
-    change = replace(CSV, schema="Op STRING, id BIGINT, name STRING", changes=Dms())
+    change = replace(CSV, schema="Op STRING, id BIGINT, name STRING", null_value="NULL", changes=Dms())
     assert [(r.content, r.undeclared) for r in read_records(b"id,x,name\n1,2,a\n", change, max_content_bytes=LIMIT)] == [
         (b",1,a", '{"x": "2"}')
     ]
+
+
+@pytest.mark.parametrize(
+    ("null_value", "found"),
+    [("NULL", '{"a": "", "b": "", "d": "-"}'), ("-", '{"a": "", "b": "", "c": "NULL"}'), ("", '{"c": "NULL", "d": "-"}')],
+)
+def test_a_field_of_dms_that_holds_nothing_is_null_only_where_dms_writes_nulls_so(null_value: str, found: str) -> None:
+    change = replace(CSV, schema="Op STRING, id BIGINT, name STRING", null_value=null_value, changes=Dms())
+    assert beside('Op,id,name,a,b,c,d\nI,1,x,,"",NULL,-\n', change) == [found]
 
 
 @pytest.mark.parametrize("header", ["name,x,id", "id,x,name,x", "id,,name", "id,x"])

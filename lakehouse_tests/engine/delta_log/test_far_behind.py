@@ -83,6 +83,22 @@ def test_an_input_that_is_older_than_what_was_read_of_it_is_broken(memory: Lake)
         write.next_increment(memory, copies, facts_of(memory, events.key), facts_of(memory, copies.key))
 
 
+def test_another_commit_in_the_place_of_the_one_that_was_read_long_ago_is_broken(memory: Lake) -> None:
+    source = appended(LogBuilder(memory.store, events.key).create(), 5)
+    driver = facts_of(memory, events.key)
+    app_id = write.consume_app_id(driver.snapshot)
+    own = LogBuilder(memory.store, copies.key).create()
+    read = {"read_ms": {app_id: driver.history.commits[3].committed_ms}}
+    own.commit("WRITE", {"txn": {"appId": app_id, "version": 3, "lastUpdated": 1}}, user_metadata=json.dumps(read))
+    for number in range(MANY):
+        own.set_properties(x=str(number))
+    assert isinstance(write.next_increment(memory, copies, driver, facts_of(memory, copies.key)), ReadChanges)
+    source.version = 2
+    source.commit("WRITE", committed_ms=1)
+    with pytest.raises(Broken, match=r"version 3 of bronze/events, which it has consumed, .* an older copy was put in its place"):
+        write.next_increment(memory, copies, facts_of(memory, events.key), facts_of(memory, copies.key))
+
+
 def test_who_followed_long_ago_is_still_known_to_follow(memory: Lake) -> None:
     """Version 3 is a compaction, which version 5 undoes: who followed the changes has all rows right, who read all of 4 has not."""
     log = LogBuilder(memory.store, events.key).create().append([("a", 1), ("b", 1)]).append([("c", 1)])

@@ -24,6 +24,7 @@ from lakehouse.engine.store import DiskStore
 from lakehouse_tests.conftest import own_settings
 from lakehouse_tests.kills import Killed, dying
 from lakehouse_tests.log_builder import MINUTE_MS, START_MS, LogBuilder
+from lakehouse_tests.memory_store import MemoryStore
 
 KEY, PREFIX = "bronze/orders", "landing/orders/"
 ARCHIVED = Table(
@@ -32,6 +33,9 @@ ARCHIVED = Table(
     write=Append(),
 )
 DELETED = replace(ARCHIVED, source=replace(ARCHIVED.source, after_load="delete"))  # type: ignore[type-var]
+REPLACED = "somebody restored or replaced the table since: their rows may be gone"
+FORGOTTEN = "the table's log no longer tells what happened since their batch: their rows may be gone"
+MANY = 600  # commits; the facts of a table hold 500
 
 
 @pytest.fixture
@@ -40,7 +44,37 @@ def lake(tmp_path: Path) -> Lake:
 
 
 @pytest.fixture
+def memory(tmp_path: Path) -> Lake:
+    """A lake in which a thousand commits take no time."""
+    return Lake(settings=own_settings(tmp_path), store=CountingStore())
+
+
+@pytest.fixture
 def log(lake: Lake) -> LogBuilder:
+    return three_batches(lake)
+
+
+class CountingStore(MemoryStore):
+    """A store that tells what was asked of it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked: list[tuple[str, str]] = []
+
+    def list(self, prefix: str) -> Any:
+        self.asked.append(("list", prefix))
+        return super().list(prefix)
+
+    def read(self, name: str) -> bytes:
+        self.asked.append(("read", name))
+        return super().read(name)
+
+    def stat(self, name: str) -> Any:
+        self.asked.append(("stat", name))
+        return super().stat(name)
+
+
+def three_batches(lake: Lake) -> LogBuilder:
     """The table after its batches 1 to 3, of which batch 2 had no file; minutes 1 and 2 of its time."""
     for number, names in enumerate((["a", "b"], [], ["c"]), start=1):
         plan_batch(lake, number, [land(lake, f"{name}.json", name.encode()) for name in names])
@@ -103,8 +137,112 @@ def test_files_whose_rows_a_restore_or_an_overwrite_may_have_taken_stay(
     log.overwrite([("of somebody", 1, 1)]).append([("z", 1, 1)], transaction=(ingest_app_id(KEY), 4))
     plan_batch(lake, 4, [land(lake, "d.json", b"d")])
     later(monkeypatch, days=9)
-    assert retire(lake, DELETED).plan.kept == {"somebody restored or replaced the table since: their rows may be gone": 3}
+    assert retire(lake, DELETED).plan.kept == {REPLACED: 3}
     assert lying(lake) == ["a.json", "b.json", "c.json"]
+
+
+def appended(log: LogBuilder, count: int = MANY) -> LogBuilder:
+    for _ in range(count):
+        log.append([(f"f{log.version}", 1, 1)])
+    return log
+
+
+def emptied(log: LogBuilder) -> LogBuilder:
+    return log.overwrite([])
+
+
+def restored(log: LogBuilder) -> LogBuilder:
+    """To the version before batch 3, whose file leaves the table; none comes."""
+    return log.commit("RESTORE", {"remove": {"path": "y", "deletionTimestamp": 1, "dataChange": True, "size": 1}})
+
+
+def restored_by_a_slow_clock(log: LogBuilder) -> LogBuilder:
+    """By the clock of its machine before batch 1."""
+    remove = {"path": "y", "deletionTimestamp": 1, "dataChange": True, "size": 1}
+    return log.commit("RESTORE", {"remove": remove}, committed_ms=START_MS)
+
+
+@pytest.mark.parametrize("happens", [emptied, restored, restored_by_a_slow_clock])
+@pytest.mark.parametrize("commits_since", [0, MANY])
+def test_files_stay_whose_rows_somebody_took_out_without_others_in_their_place_however_many_commits_ago(
+    memory: Lake, monkeypatch: pytest.MonkeyPatch, happens: Callable[[LogBuilder], LogBuilder], commits_since: int
+) -> None:
+    log = three_batches(memory)
+    appended(happens(log), commits_since).append([("z", 1, 1)], transaction=(ingest_app_id(KEY), 4))
+    plan_batch(memory, 4, [land(memory, "d.json", b"d")])
+    later(monkeypatch, days=3, minute=log.version)
+    assert retire(memory, DELETED).plan.kept == {REPLACED: 3}
+    assert lying(memory) == ["a.json", "b.json", "c.json"]
+
+
+def test_files_of_a_table_with_many_commits_go_and_its_older_ones_are_read_once_a_day(
+    memory: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = appended(three_batches(memory)).append([("z", 1, 1)], transaction=(ingest_app_id(KEY), 4))
+    plan_batch(memory, 4, [land(memory, "d.json", b"d")])
+    later(monkeypatch, days=3)
+    asked = memory.store.asked  # type: ignore[attr-defined]
+    asked.clear()
+    assert (retire(memory, DELETED).file_count, lying(memory)) == (3, ["d.json"])
+    older = ("read", log.commit_name(1))
+    assert older in asked
+    plan_batch(memory, 5, [land(memory, "e.json", b"e")])
+    appended(log.append([("w", 1, 1)], transaction=(ingest_app_id(KEY), 5))).checkpoint()
+    later(monkeypatch, days=3.9)
+    asked.clear()
+    plan = retire(memory, DELETED).plan
+    assert plan.kept == {"their batch is older than the commits that were read; older ones are read once a day": 2}
+    assert ("read", log.commit_name(MANY)) not in asked
+    assert len(plan_landed(memory, DELETED).files) == 2
+    later(monkeypatch, days=4)
+    assert (retire(memory, DELETED).file_count, lying(memory)) == (2, [])
+
+
+def test_where_the_log_has_forgotten_what_happened_files_are_archived_and_never_deleted(
+    memory: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = three_batches(memory).append([("z", 1, 1)]).checkpoint().append([("w", 1, 1)])
+    log.forget_before(2)  # batch 3 is the first that is known
+    later(monkeypatch, days=9)
+    assert (plan_landed(memory, DELETED).kept, retire(memory, DELETED).file_count, len(lying(memory))) == ({FORGOTTEN: 2}, 1, 2)
+    assert lying(memory) == ["a.json", "b.json"]
+    assert retire(memory, ARCHIVED).file_count == 2
+    assert archived(memory) == {"a.json": b"a", "b.json": b"b"}
+
+
+def test_what_the_log_still_tells_keeps_files_of_batches_that_it_has_forgotten(memory: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    log = three_batches(memory).overwrite([("of somebody", 1, 1)]).append([("z", 1, 1)], transaction=(ingest_app_id(KEY), 4))
+    plan_batch(memory, 4, [land(memory, "d.json", b"d")])
+    log.checkpoint().append([("w", 1, 1)]).forget_before(3)
+    later(monkeypatch, days=9)
+    assert retire(memory, ARCHIVED).plan.kept == {REPLACED: 3}
+
+
+def test_files_go_though_somebody_deleted_or_changed_rows_since(memory: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    log = three_batches(memory).rewrite(["x"], [("x2", 1, 1)]).delete(["y"])
+    later(monkeypatch, days=3, minute=log.version)
+    assert (retire(memory, DELETED).file_count, lying(memory)) == (3, [])
+
+
+def test_files_go_of_batches_that_a_person_said_to_have_arrived(memory: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    plan_batch(memory, 1, [land(memory, "a.json", b"a")], record_count=2)
+    LogBuilder(memory.store, KEY).create().append([], transaction=(ingest_app_id(KEY), 2), metrics={"numOutputRows": "0"})
+    later(monkeypatch, days=3, minute=1)
+    assert (retire(memory, DELETED).file_count, lying(memory)) == (1, [])
+
+
+def test_a_backlog_is_listed_once_and_each_file_is_asked_about(memory: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    log = three_batches(memory)
+    for number in range(4, 14):
+        plan_batch(memory, number, [land(memory, f"{number}.json", b"d")])
+        log.append([(f"n{number}", 1, 1)], transaction=(ingest_app_id(KEY), number))
+    later(monkeypatch, days=3, minute=13)
+    asked = memory.store.asked  # type: ignore[attr-defined]
+    asked.clear()
+    assert (retire(memory, DELETED).file_count, lying(memory)) == (13, [])
+    lists = [prefix for kind, prefix in asked if kind == "list"]
+    assert (lists.count(PREFIX), lists.count(f"{KEY}/_delta_log/")) == (2, 1)  # the other one is of this test
+    assert len([name for kind, name in asked if kind == "stat" and name.startswith(PREFIX)]) == 13
 
 
 @pytest.mark.parametrize(("known_batch", "left"), [(0, ["d.json"]), (3, ["d.json"]), (4, [])])
@@ -164,16 +302,49 @@ def test_what_happens_between_plan_and_deletion_is_seen_by_the_last_look(
     lake: Lake, log: LogBuilder, monkeypatch: pytest.MonkeyPatch, happens: Callable[[Lake], None]
 ) -> None:
     later(monkeypatch, days=3)
-    real, looks = retiring.plan_landed, iter(range(10))
-
-    def plan(*arguments: object) -> object:
-        if next(looks) == 1:
-            happens(lake)
-        return real(*arguments)  # type: ignore[arg-type]
-
-    monkeypatch.setattr(retiring, "plan_landed", plan)
+    before_the_first_group(monkeypatch, lambda: happens(lake))
     retire(lake, DELETED)
     assert lying(lake) == ["a.json"]
+
+
+def before_the_first_group(monkeypatch: pytest.MonkeyPatch, happens: Callable[[], object]) -> None:
+    """It happens when the plan is made and nothing of it is done."""
+    real = retiring._groups
+
+    def groups(batches: Sequence[Batch]) -> Any:
+        happens()
+        yield from real(batches)
+
+    monkeypatch.setattr(retiring, "_groups", groups)
+
+
+def overwritten(log: LogBuilder) -> None:
+    log.overwrite([("of somebody", 1, 1)])
+
+
+def put_back(log: LogBuilder) -> None:
+    """To where batch 3 was not in the table yet."""
+    log.lose(2)
+
+
+def put_back_and_written(log: LogBuilder) -> None:
+    """The same, and another commit stands in the place of that of batch 3."""
+    log.lose(2)
+    log.version = 1
+    log.append([("of somebody", 1, 1), ("more", 1, 1)])
+
+
+@pytest.mark.parametrize(
+    ("happens", "left"),
+    [(overwritten, ["a.json", "b.json", "c.json"]), (put_back, ["c.json"]), (put_back_and_written, ["c.json"])],
+)
+def test_a_commit_between_plan_and_deletion_is_seen_by_the_last_look(
+    lake: Lake, log: LogBuilder, monkeypatch: pytest.MonkeyPatch, happens: Callable[[LogBuilder], None], left: list[str]
+) -> None:
+    later(monkeypatch, days=3)
+    before_the_first_group(monkeypatch, lambda: happens(log))
+    retire(lake, DELETED)
+    assert lying(lake) == left
 
 
 def test_a_file_of_a_batch_that_the_log_does_not_know_stays(lake: Lake, log: LogBuilder, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -191,9 +362,9 @@ def test_the_age_of_a_commit_that_the_log_has_forgotten_is_that_of_the_oldest_it
 ) -> None:
     log.append([("z", 1, 1)]).checkpoint().append([("w", 1, 1)]).forget_before(3)
     later(monkeypatch, days=2.9999, minute=3)
-    assert plan_landed(lake, DELETED).kept == {"loaded less than 3 days ago": 3}
+    assert plan_landed(lake, ARCHIVED).kept == {"loaded less than 3 days ago": 3}
     later(monkeypatch, days=3, minute=3)
-    assert len(plan_landed(lake, DELETED).files) == 3
+    assert len(plan_landed(lake, ARCHIVED).files) == 3
 
 
 def test_a_file_of_another_etag_stays_though_its_size_and_time_are_those_of_the_one_that_was_loaded(
@@ -208,7 +379,18 @@ def test_a_file_of_another_etag_stays_though_its_size_and_time_are_those_of_the_
     later(monkeypatch, days=100)
     plan_batch(lake, 4, [replace(land(lake, "d.json", b"d"), etag="then"), replace(land(lake, "e.json", b"e"), etag="now")])
     log.append([("z", 1, 1)], transaction=(ingest_app_id(KEY), 4))
-    retire(replace(lake, store=Bucket(Path(lake.settings.root))), DELETED)
+    bucket = replace(lake, store=Bucket(Path(lake.settings.root)))
+    real = DiskStore.stat
+
+    def stat(store: DiskStore, name: str) -> Any:
+        found = real(store, name)
+        return found and replace(found, etag="another")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Bucket, "stat", stat)
+        retire(bucket, DELETED)
+    assert lying(lake) == ["d.json", "e.json"]  # of the others the manifest has no etag
+    retire(bucket, DELETED)
     assert lying(lake) == ["d.json"]
 
 

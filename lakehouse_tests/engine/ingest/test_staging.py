@@ -10,6 +10,7 @@ from lakehouse import Debezium
 from lakehouse.core.declaration.landing import Landing
 from lakehouse.core.errors import Broken
 from lakehouse.core.ingest.batches import Batch, LandedFile
+from lakehouse.engine.ingest import staging
 from lakehouse.engine.ingest.staging import is_staged, stage, staged_again, staged_records
 from lakehouse.engine.store import DiskStore
 from lakehouse_tests.kills import Killed
@@ -63,3 +64,15 @@ def test_records_are_staged_anew_where_the_declaration_would_stage_them_otherwis
     with pytest.raises(Broken, match=r"1 of them are gone .* if the declaration was changed, the one of then"):
         staged_again(store, KEY, batch, as_text)
     assert staged_again(store, KEY, batch, LANDING) == batch
+
+
+@pytest.mark.parametrize(("lines", "parts"), [(["1,"] * 9, 3), (["1," + "x" * 60] * 6, 3), (["1,x"] * 3, 1)])
+def test_a_part_is_full_of_records_however_short_they_are_and_of_fields_that_no_schema_names(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lines: list[str], parts: int
+) -> None:
+    monkeypatch.setattr(staging, "_PART_RECORDS", 4)
+    monkeypatch.setattr(staging, "_PART_BYTES", 100)
+    store, landing, data = DiskStore(tmp_path), replace(LANDING, format="csv"), "\n".join(["id,note", *lines]).encode()
+    store.put("landing/t/a.csv", data)
+    batch = Batch(number=1, files=(LandedFile(name="a.csv", size_bytes=len(data), modified_ms=0),), prefix=landing.prefix)
+    assert stage(store, KEY, batch, landing).part_count == parts
