@@ -14,12 +14,12 @@ import pytest
 from deltalake import DeltaTable
 
 from lakehouse import Debezium, Dms, History, Landing, Merge, Table
-from lakehouse.core.changes.change import Change, Operation, newest_state, versions
+from lakehouse.core.changes.change import Operation
 from lakehouse.engine.changes import apply
 from lakehouse.engine.ingest import load
 from lakehouse.engine.ingest.write import write_table
 from lakehouse.engine.lake import Lake
-from lakehouse_tests.changes import type_of_state, written
+from lakehouse_tests.changes import Change, newest_state, type_of_state, versions, written
 from lakehouse_tests.kills import Killed, dying
 
 if TYPE_CHECKING:

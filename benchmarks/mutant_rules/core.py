@@ -212,12 +212,6 @@ RULES = (
         ("core/test_text.py::test_a_character_that_acts_is_shown_as_its_escape",),
     ),
     Rule(
-        "lakehouse/core/changes/change.py",
-        "*((part is not None, part) for part in self.position)",
-        "*((part is None, part) for part in self.position)",
-        ("core/changes/test_change.py::test_a_row_of_a_full_load_is_older_than_every_change",),
-    ),
-    Rule(
         "lakehouse/core/ingest/increments.py",
         "    if is_append and (repeating :=",
         "    if is_append and False and (repeating :=",

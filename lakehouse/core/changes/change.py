@@ -1,24 +1,9 @@
-"""One change of a source's table, and what many of them add up to: the newest state of each key, or every version of it.
+"""What one change of a source's table does, and the columns that a table of versions has."""
 
-This is the meaning of change data, told in memory. The engine does the same to tables with Spark (`engine.changes.apply`); the tests hold
-the one against the other.
-
-**Safety properties**
-- What changes add up to depends on the set of changes alone: not on their order, not on batches, not on repeats.
-- A deletion stands against every older change of its key, also one that comes after it.
-"""
-
-from collections import defaultdict
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from enum import Enum
-from typing import Any
 
 # The columns that a table of versions has beside its rows.
 HISTORY_COLUMNS = ("valid_from", "valid_to", "is_current")
-
-type_of_key = tuple[Any, ...]
-type_of_row = Mapping[str, Any]
 
 
 class Operation(Enum):
@@ -27,90 +12,3 @@ class Operation(Enum):
     UPSERT = "upsert"
     DELETE = "delete"
     TRUNCATE = "truncate"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Change:
-    """One change: `key` has the row `after` from `position` on, or none if `after` is `None`.
-
-    A TRUNCATE has no key. `old_key` is the key that the row had before, where it changed. A position is compared part by part, `None` below
-    all; between equal positions `place`, the file and line it was read from, decides. `committed_ms` is `None` where it is not known.
-    """
-
-    operation: Operation
-    position: tuple[Any, ...]
-    key: type_of_key | None = None
-    committed_ms: int | None = None
-    before: type_of_row | None = None
-    after: type_of_row | None = None
-    old_key: type_of_key | None = None
-    place: tuple[str, int] = ("", 0)
-
-    @property
-    def order(self) -> tuple[Any, ...]:
-        """By what the change is compared with others of its key."""
-        return (*((part is not None, part) for part in self.position), self.place)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Version:
-    """A row of a key, and when it held: from `valid_from` to before `valid_to`, `None` for a row that still holds.
-
-    A deletion is a version of no length, without a row.
-    """
-
-    key: type_of_key
-    row: type_of_row | None
-    valid_from: int | None
-    valid_to: int | None
-
-    @property
-    def is_current(self) -> bool:
-        """Whether the row still holds."""
-        return self.row is not None and self.valid_to is None
-
-
-def newest_state(changes: Iterable[Change]) -> dict[type_of_key, type_of_row]:
-    """The row of each key that has one, after all changes."""
-    newest = {key: max(each, key=lambda change: change.order) for key, each in _by_key(changes).items()}
-    return {key: change.after for key, change in newest.items() if change.after is not None}
-
-
-def versions(changes: Iterable[Change]) -> list[Version]:
-    """Every version of each key. A change that is told to be committed after its successor counts as committed with it."""
-    found: list[Version] = []
-    for key, each in _by_key(changes).items():
-        # Changes at one position are one change, told again.
-        last = {change.position: change for change in sorted(each, key=lambda change: change.order)}
-        valid_to: int | None = None
-        for change in sorted(last.values(), key=lambda change: change.order, reverse=True):
-            times = [time for time in (change.committed_ms, valid_to) if time is not None]
-            valid_from = min(times, default=None)
-            ends = valid_from if change.after is None else valid_to
-            found.append(Version(key=key, row=change.after, valid_from=valid_from, valid_to=ends))
-            valid_to = valid_from
-    return found
-
-
-def _by_key(changes: Iterable[Change]) -> dict[type_of_key, list[Change]]:
-    """The changes of each key. One that changes a key deletes the old one; a truncation deletes every key that is ever told of."""
-    found: dict[type_of_key, list[Change]] = defaultdict(list)
-    truncations: list[Change] = []
-    for change in changes:
-        if change.key is None:
-            truncations.append(change)
-            continue
-        found[change.key].append(change)
-        if change.old_key is not None and change.old_key != change.key:
-            found[change.old_key].append(
-                Change(
-                    operation=Operation.DELETE,
-                    key=change.old_key,
-                    position=change.position,
-                    committed_ms=change.committed_ms,
-                    place=change.place,
-                )
-            )
-    for each in found.values():
-        each.extend(truncations)
-    return found

@@ -6,8 +6,8 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakehouse.core.changes.change import Change, Operation, Version, newest_state, versions
-from lakehouse_tests.changes import type_of_state, written
+from lakehouse.core.changes.change import Operation
+from lakehouse_tests.changes import Change, Version, newest_state, type_of_state, versions, written
 
 KEYS = st.integers(0, 3)
 
