@@ -236,7 +236,7 @@ def test_files_that_lack_a_column_that_the_source_dropped_load_once_it_is_derive
     land(lake, "20130101-1.csv", ["Op,id,v,seq", "U,1,b,2"], prefix=PREFIX)
     land(lake, "20130101-2.csv", ["Op,id,v,fax,seq", "U,1,c,557,1", "U,2,c,558,1"], prefix=PREFIX)
     [aside] = write_table(lake, spark, table).set_aside
-    assert aside.why == "its header is 'Op,id,v,seq' and not Op,id,v,fax,seq"
+    assert aside.why.startswith("its header is 'Op,id,v,seq' and not Op,id,v,fax,seq; a column that was dropped at the source is")
     without = people(changes, write, schema=columns, derived={"fax": "CAST(NULL AS STRING)"})
     assert retry(lake, spark, without, [], dry_run=False).files == 1
     assert write_table(lake, spark, without).rows_written == 1
