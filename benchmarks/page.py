@@ -19,8 +19,9 @@ _HEAD = """# Benchmarks
     make bench ONLY=throughput     # one, or several by commas
     python -m benchmarks page      # this page once more, from what is recorded in docs/benchmarks/
 
-Every number below comes from a record in `docs/benchmarks/`, which the named command made. Ratios are the middle one of pairs
-that were measured in turn. A spread is the 95 % interval of the median (of fewer than six runs: the least and the largest).
+Every number below comes from a record in `docs/benchmarks/`, which the named command made. A ratio that is told with its runs is
+the middle one of pairs that were measured in turn. A spread is the 95 % interval of the median (of fewer than six runs: the least and
+the largest).
 """
 
 
@@ -96,6 +97,9 @@ def _runs(records: Mapping[str, Record]) -> Iterator[str]:
         busy = f"; **others kept {record.busy:.0%} of it busy**" if (record.busy or 0) > _BUSY else ""
         place = f"{machine['cores']} cores, {machine['memory_gib']} GiB, {machine['system']}{busy}"
         yield f"| {record.benchmark} | `{record.command}` | {record.began} | {record.seconds:,.0f} s | {place} | {versions} |"
+    for benchmark in BENCHMARKS:
+        if benchmark.name not in records:
+            yield f"| {benchmark.name} | `make bench ONLY={benchmark.name}` | not run | | | |"
 
 
 def _charts(records: Mapping[str, Record]) -> dict[str, list[Figure]]:

@@ -5,14 +5,14 @@ from benchmarks.mutant_rules.rule import Rule
 RULES = (
     Rule(
         "lakehouse/core/scheduling/read_losses.py",
-        "        return self.lost_usd > 0 and self.lost_usd >= self.cost_usd",
-        "        return self.lost_usd > 0 and self.lost_usd >= 3 * self.cost_usd",
+        "        return lost > 0 and lost >= cost",
+        "        return lost > 0 and lost >= 3 * cost",
         ("core/backtest/test_hindsight.py::test_the_rule_costs_at_most_twice_the_best_and_the_reads_that_set_its_compactions_off",),
     ),
     Rule(
         "lakehouse/core/scheduling/read_losses.py",
-        "        return self.lost_usd > 0 and self.lost_usd >= self.cost_usd",
-        "        return self.lost_usd > 0 and self.lost_usd >= self.cost_usd / 3",
+        "        return lost > 0 and lost >= cost",
+        "        return lost > 0 and lost >= cost / 3",
         ("core/backtest/test_hindsight.py::test_the_rule_costs_at_most_twice_the_best_and_the_reads_that_set_its_compactions_off",),
         "no compaction runs before readers have lost what it takes",
     ),

@@ -115,8 +115,9 @@ class _Simulation:
         """What a compaction would have saved each full read since the last one; `None` where nobody tells how often the table is read."""
         if self._openings is None:
             return None
-        if not self._openings or self._openings[-1][1] != plan.files_removed - plan.files_added:
-            self._openings.append((now_ms, plan.files_removed - plan.files_added))
+        saved = max(0, plan.files_removed - plan.files_added)
+        if not self._openings or self._openings[-1][1] != saved:
+            self._openings.append((now_ms, saved))
         return tuple(self._openings)
 
     def _times(self, committed_ms: int, until_ms: int | None) -> list[int]:

@@ -129,8 +129,9 @@ class ReadBalance:
 
     @property
     def is_due(self) -> bool:
-        """Whether the losses have reached the cost."""
-        return self.lost_usd > 0 and self.lost_usd >= self.cost_usd
+        """Whether the losses have reached the cost: in money, or in seconds on a machine whose time costs none."""
+        lost, cost = (self.lost_usd, self.cost_usd) if self.lost_usd or self.cost_usd else (self.lost_seconds, self.cost_seconds)
+        return lost > 0 and lost >= cost
 
     @property
     def lost(self) -> str:

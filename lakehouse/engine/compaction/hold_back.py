@@ -43,18 +43,26 @@ def breaker_of(
     failures = Journal(lake.store).tries(table.key) if failures is None else failures
     tries = failures if history is None else tries_of(history, failures)
     rewrites = rewrites or (Rewrites() if history is None else find_rewrites(history))
-    return assess_breaker(tries, rewrites, now_ms(), scans=(probed or _probed(lake, table)).scans)
+    return assess_breaker(tries, rewrites, now_ms(), scans=(probed or probed_of(lake, table)).scans)
 
 
-def hold_back_now(lake: Lake, table: Table, history: Commits | None, *, failures: Sequence[CompactionTry] | None = None) -> HoldBack | None:
-    """Why nothing but a person compacts the table now; `None`: it may be compacted. `failures` as for `breaker_of`."""
-    pause, probed = Journal(lake.store).pause_of(table.key), _probed(lake, table)
+def hold_back_now(
+    lake: Lake,
+    table: Table,
+    history: Commits | None,
+    *,
+    failures: Sequence[CompactionTry] | None = None,
+    probed: ProbeReading | None = None,
+) -> HoldBack | None:
+    """Why nothing but a person compacts the table now; `None`: it may be compacted. `failures` and `probed` as for `breaker_of`."""
+    pause, probed = Journal(lake.store).pause_of(table.key), probed or probed_of(lake, table)
     breaker = breaker_of(lake, table, history, failures=failures, probed=probed)
     held = hold_back(table.key, policy_for(table.layer, table.compaction), pause, breaker, now_ms(), write=table.write)
     return held or (HoldBack(table=table.key, explanation=probed.backoff.explanation) if probed.backoff else None)
 
 
-def _probed(lake: Lake, table: Table) -> ProbeReading:
+def probed_of(lake: Lake, table: Table) -> ProbeReading:
+    """What the journal holds of the probes after the table's compactions."""
     return read_probes(lake.store, now_ms(), table.key).get(table.key, NOT_PROBED)
 
 
