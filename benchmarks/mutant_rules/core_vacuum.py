@@ -219,4 +219,11 @@ RULES = (
         "_EARLY = 1.0",
         ("core/vacuum/test_plan.py::test_a_daily_sweep_is_not_put_off_by_a_day_since_a_vacuum_began_a_little_early",),
     ),
+    Rule(
+        "lakehouse/core/vacuum/facts.py",
+        "    return removed_ms or (since_ms if written_once(name) else 0)",
+        "    return since_ms",
+        ("core/vacuum/test_plan.py::test_the_log_alone_tells_what_was_removed_since_the_last_vacuum",),
+        "a file that failed or was kept is known by the time of its removal",
+    ),
 )

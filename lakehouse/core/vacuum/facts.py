@@ -163,7 +163,7 @@ def removed_by_log(facts: VacuumFacts) -> dict[str, int]:
     last = facts.last_complete
     since_ms = 0 if last is None else last.horizon_ms
     failed = () if last is None else (name for name in (*last.failed, *last.kept) if name in facts.table_files.stones or written_once(name))
-    found: dict[str, int] = dict.fromkeys(failed, since_ms)
+    found = {name: _removed_ms(facts.table_files, name, since_ms) for name in failed}
     commits: Iterable[Commit] = facts.history.commits
     if facts.log_only and facts.older_commits and not log_covers(facts):
         found |= {name: ms for name, ms in facts.table_files.stones.items() if ms is not None and ms >= since_ms}
@@ -174,6 +174,12 @@ def removed_by_log(facts: VacuumFacts) -> dict[str, int]:
             found |= {name: commit.committed_ms for path in commit.removed_paths if (name := name_in_table(path))}
     vectors = {name: ms for name, ms in facts.table_files.removed_vectors.items() if ms is not None and ms >= since_ms}
     return found | vectors
+
+
+def _removed_ms(table_files: TableFiles, name: str, since_ms: int) -> int:
+    """When a file was removed, by its tombstone, since its name may have been written again; nobody writes the names of one try twice."""
+    removed_ms = table_files.stones.get(name, table_files.removed_vectors.get(name))
+    return removed_ms or (since_ms if written_once(name) else 0)
 
 
 class RemovedSince:

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
 from io import BytesIO
-from itertools import islice
+from itertools import chain, islice
 from math import isfinite
 from typing import Any, cast
 from uuid import UUID
@@ -97,7 +97,9 @@ def _parquet(data: bytes, limit: int) -> Iterator[list[dict[str, Any]]]:
             raise Unreadable(f"it has {len(twice)} column name(s) more than once, first {twice[0]!r}; land it with a name for each column")
         reading, schema, size = plan_parquet(file, limit), file.schema_arrow, 0
     with _opened(data, reading.dictionaries) as file:
-        for batch in file.iter_batches(batch_size=reading.rows_at_once):
+        # A reader of dictionaries keeps all values that it has seen, until it begins anew.
+        groups = (file.iter_batches(batch_size=reading.rows_at_once, row_groups=[group]) for group in range(file.num_row_groups))
+        for batch in chain.from_iterable(groups):
             size += unpacked_bytes(batch)
             if size > limit:
                 raise too_large(limit)

@@ -97,7 +97,7 @@ def declared_properties(table: Table) -> dict[str, str]:
     base = {} if isinstance(table.write, Overwrite) else {"delta.enableChangeDataFeed": "true"}
     if table.source is not None and table.source.changes is not None and isinstance(table.write, Merge | History):
         base[CHANGE_KEYS] = json.dumps(sorted(table.write.keys))
-    if table.source is not None and table.source.after_load == "delete":
+    if table.source is not None and table.source.after_load != "keep":
         # A file goes only while the log tells all that happened since its batch, which takes as long as it stays, and some days.
         base[LOG_RETENTION] = f"interval {max(ceil(table.source.keep_days) + _SPARE_DAYS, _DEFAULT_LOG_DAYS)} days"
     return {**base, **table.vacuum.properties_beside({**base, **table.properties}), **table.properties}

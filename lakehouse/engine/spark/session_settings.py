@@ -68,7 +68,8 @@ def session_confs(spark: "SparkSession", values: Mapping[str, str]) -> Iterator[
     """
     before = dict[str, str | None]()
     try:
-        before.update({name: spark.conf.get(name, None) for name in values})
+        known = spark.conf.getAll  # one request for all of them
+        before.update({name: known.get(name) for name in values})
         for name, value in values.items():
             spark.conf.set(name, value)
         yield

@@ -286,7 +286,10 @@ def test_the_log_alone_tells_what_was_removed_since_the_last_vacuum() -> None:
     # What failed is tried again, but for a name that somebody may have written again.
     once = "part-00000-0b4e1d6c-4d0c-4a3f-9a58-0123456789ab.c000.snappy.parquet"
     later = replace(FACTS, records=(past(failed=dict.fromkeys(("past", once, "orphan"), "AccessDenied"), horizon_ms=NOW - 2 * DAY),))
-    assert {each.key for each in objects_by_log(later, bucket="b")} == {"a/t/kept", "a/t/past", f"a/t/{once}"}
+    told = {each.key: each.modified_ms for each in objects_by_log(later, bucket="b")}
+    assert told.keys() == {"a/t/kept", "a/t/past", f"a/t/{once}"}
+    # By the time of its removal: a file that was written again before the last vacuum is newer than that.
+    assert told["a/t/past"] == BOOKS.stones["past"] and BOOKS.stones["past"] < NOW - 2 * DAY
     unfinished = replace(FACTS, records=(past(), past(is_complete=False, horizon_ms=NOW)))
     assert {each.key for each in objects_by_log(unfinished, bucket="b")} == {"a/t/kept"}
     assert [each.name for each in plan(list(objects_by_log(FACTS, bucket="b")), mode="LITE").candidates] == ["past"]

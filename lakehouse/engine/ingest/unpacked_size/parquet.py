@@ -15,6 +15,8 @@ _PART_BYTES = 64 * 1024 * 1024
 _WIDTHS = {"BOOLEAN": 1, "INT32": 4, "FLOAT": 4, "INT64": 8, "DOUBLE": 8, "INT96": 8, "BYTE_ARRAY": 4}
 # Source: Arrow, parquet/arrow/schema_internal.cc: only texts and binary values are read as dictionaries.
 _READ_AS_DICTIONARY = {"NONE", "STRING", "ENUM"}
+# Only these encodings have values that take more bytes than their chunk has for them. Source: Parquet, Encodings.md
+_DICTIONARY, _PREFIXES = {"PLAIN_DICTIONARY", "RLE_DICTIONARY"}, "DELTA_BYTE_ARRAY"
 
 
 class ParquetReading(NamedTuple):
@@ -27,7 +29,8 @@ class ParquetReading(NamedTuple):
 def plan_parquet(file: pq.ParquetFile, limit: int) -> ParquetReading:
     """A reading that holds at most `limit` bytes at once.
 
-    A value of a column that cannot stay a dictionary is at most as large as its column chunk, so that fewer rows are read at once.
+    A value of a column whose bytes repeat and that cannot stay a dictionary is at most as large as its column chunk, so that fewer rows are
+    read at once.
 
     Raises:
         Unreadable: the footer tells more than `limit` bytes.
@@ -38,12 +41,13 @@ def plan_parquet(file: pq.ParquetFile, limit: int) -> ParquetReading:
         column, chunks = file.schema.column(place), [group.column(place) for group in groups]
         width = _WIDTHS.get(column.physical_type) or column.length or 0
         content_bytes += sum(max(chunk.total_uncompressed_size, chunk.num_values * width) for chunk in chunks)
-        has_deltas = any(encoding.startswith("DELTA") for chunk in chunks for encoding in chunk.encodings)
+        encodings = {encoding for chunk in chunks for encoding in chunk.encodings}
+        is_repeated = not _DICTIONARY.isdisjoint(encodings)
         if column.physical_type != "BYTE_ARRAY" or column.logical_type.type == "DECIMAL":
             row_bytes += width
-        elif has_deltas or column.logical_type.type not in _READ_AS_DICTIONARY:
+        elif _PREFIXES in encodings or (is_repeated and column.logical_type.type not in _READ_AS_DICTIONARY):
             row_bytes += max((chunk.total_uncompressed_size for chunk in chunks), default=0)
-        else:
+        elif is_repeated:
             dictionaries.append(column.path)
     if content_bytes > limit:
         raise too_large(limit)
