@@ -44,7 +44,7 @@ def test_avro_of_several_blocks_is_read_where_it_fits(codec: str) -> None:
 def test_avro_rows_and_items_of_no_bytes_are_not_made_by_the_million() -> None:
     """Source: Apache Avro 1.11, "Object Container Files": a block tells how many rows it has."""
     empty = avro([{}], {"type": "record", "name": "row", "fields": []}, "null")
-    many = empty[:-18] + bytes([0x80, 0x80, 0x80, 0x80, 0x10]) + empty[-17:]
+    many = empty[:-18] + bytes([0x80, 0x80, 0x80, 0x04]) + empty[-17:]
     with pytest.raises(Unreadable, match="it unpacks to more than"):
         next(read_rows(many, LANDING["avro"], max_content_bytes=LIMIT))
     node = {"type": "record", "name": "node", "fields": [{"name": "next", "type": ["null", "node"]}, {"name": "none", "type": "null"}]}
