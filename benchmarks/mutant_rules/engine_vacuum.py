@@ -131,7 +131,7 @@ RULES = (
     ),
     Rule(
         "lakehouse/engine/vacuum/lake_facts.py",
-        "if known is None or not self._is_newest(known):",
+        "if known is None or self.lake.has_moved_on(table, known.facts.newest):",
         "if known is None:",
         ("engine/vacuum/test_lake.py::test_a_commit_between_two_vacuums_of_a_run_is_seen_and_no_other_log_is_read_again",),
     ),
@@ -155,7 +155,7 @@ RULES = (
     ),
     Rule(
         "lakehouse/engine/lake.py",
-        " or abs(now.modified_ms - known.modified_ms) > off_ms",
+        " or abs(now.modified_ms - known.modified_ms) > self.times_apart_ms(key)",
         "",
         ("engine/vacuum/test_meanwhile.py::test_a_log_that_was_put_back_meanwhile_stops_it",),
     ),
@@ -167,19 +167,19 @@ RULES = (
     ),
     Rule(
         "lakehouse/engine/vacuum/log_state.py",
-        "    return lake.has_version_after(table, version)",
+        "    return lake.has_version(table, known.version + 1)",
         "    return False",
         ("engine/vacuum/test_faults.py::test_writers_beside_take_nothing_from_the_plan_and_a_restore_what_it_needs",),
     ),
     Rule(
         "lakehouse/engine/vacuum/lake_facts.py",
-        "{*other, *self._unread, *(self._folders() - self._versions.keys())}",
+        "{*other, *self._unread, *(self._folders() - self._newest.keys())}",
         "{*other, *self._unread}",
         ("engine/vacuum/test_meanwhile.py::test_what_a_clone_that_was_made_meanwhile_reads_stays",),
     ),
     Rule(
-        "lakehouse/engine/vacuum/lake_facts.py",
-        "        if newest and self.lake.changed(table, newest):\n            return True\n",
+        "lakehouse/engine/lake.py",
+        "        if newest is not None and self.changed(key, newest):\n            return True\n",
         "",
         ("engine/vacuum/test_meanwhile.py::test_what_a_clone_that_was_made_meanwhile_reads_stays",),
         "another table in the place of a neighbour, with no more versions than it had, is read",

@@ -64,20 +64,28 @@ class Lake:
         """What the log of a table says now, or said at `version`; `None` where there is no table yet."""
         return read_facts(self.store, key, uri=self.table_uri(key), version=version)
 
+    def has_moved_on(self, key: str, newest: LogFile | None) -> bool:
+        """Whether a log ends otherwise than it did (`None`: there was none): a version follows, or it was made anew, or put back."""
+        if newest is not None and self.changed(key, newest):
+            return True
+        return self.has_version(key, 0 if newest is None else newest.version + 1)
+
     def changed(self, key: str, known: LogFile) -> str:
-        """What became of a file that storage listed below a table's key: `is gone` or `has … bytes`; empty where it is as it was."""
+        """The change of a log's file since it was listed: `is gone` or `has … bytes`; empty where it is as it was."""
         now = self.store.stat(known.name)
-        # S3 tells times in seconds, and some servers list them in other digits than a HEAD has.
-        off_ms = 1_000 if self.on_s3(key) else 0
         if now is None:
             return "is gone"
-        if now.size_bytes != known.size_bytes or abs(now.modified_ms - known.modified_ms) > off_ms:
+        if now.size_bytes != known.size_bytes or abs(now.modified_ms - known.modified_ms) > self.times_apart_ms(key):
             return f"has {now.size_bytes} bytes for {known.size_bytes}, or was written again"
         return ""
 
-    def has_version_after(self, key: str, version: int) -> bool:
-        """Whether a table has the version that follows this one."""
-        return self.store.stat(f"{key}/_delta_log/{version + 1:020}.json") is not None
+    def has_version(self, key: str, version: int) -> bool:
+        """Whether the commit of a table's version is there."""
+        return self.store.stat(f"{key}/_delta_log/{version:020}.json") is not None
+
+    def times_apart_ms(self, key: str) -> int:
+        """The milliseconds by which a listing and a HEAD may tell one time: on S3 a second, in which some servers count in one of them."""
+        return 1_000 if self.on_s3(key) else 0
 
 
 def open_lake(settings: Settings, make_client: Callable[[], Any] | None = None, *, tables: Iterable[Table] = ()) -> Lake:

@@ -1,4 +1,4 @@
-"""What one change of a source's table does, and the columns that a table of versions has."""
+"""Operations of a source's table, and the columns that a table of versions has."""
 
 from enum import Enum
 

@@ -17,7 +17,8 @@ SHORT_RETENTION_RISK = "readers and writers that take longer than the retention 
 VACUUM_MODES = ("LITE", "INVENTORY", "FULL")
 LOG_RETENTION = "delta.logRetentionDuration"
 # Source: Delta's default.
-_DEFAULT_LOG_RETENTION, _HOUR_MS = "interval 30 days", 3_600_000
+DEFAULT_LOG_DAYS, _HOUR_MS = 30, 3_600_000
+DEFAULT_LOG_RETENTION = f"interval {DEFAULT_LOG_DAYS} days"
 type_of_mode = Literal["LITE", "INVENTORY", "FULL"]
 
 
@@ -74,7 +75,7 @@ class Vacuum:
 
     def properties_beside(self, properties: Mapping[str, str]) -> dict[str, str]:
         """The same, and the log's retention where a table of these `properties` keeps it for a shorter time, or one that is unknown."""
-        log_ms = span_ms_of(properties.get(LOG_RETENTION, _DEFAULT_LOG_RETENTION))
+        log_ms = span_ms_of(properties.get(LOG_RETENTION, DEFAULT_LOG_RETENTION))
         grows = bool(self.retention_hours) and (log_ms is None or log_ms < self.retention_hours * _HOUR_MS)
         return {**self.properties(), **({LOG_RETENTION: self._span} if grows else {})}
 

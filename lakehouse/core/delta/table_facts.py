@@ -8,8 +8,9 @@ from lakehouse.core.delta.snapshot import Snapshot
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogFile:
-    """A file of a log as storage listed it: its name relative to the lake, its size, when it was last modified."""
+    """The file of a log that makes a version, as storage listed it: its name relative to the lake, its size, when it was last modified."""
 
+    version: int
     name: str
     size_bytes: int
     modified_ms: int
@@ -17,9 +18,9 @@ class LogFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableFacts:
-    """What the log says at one version. An operation hands them on, so that nobody after it reads the log again.
+    """The state of a table by its log at one version. An operation hands it on, so that nobody after it reads the log again.
 
-    `newest` is the file that makes this version: its commit, or its checkpoint where the log was cleaned up to that.
+    `newest` is the commit that makes this version, or its checkpoint where the log was cleaned up to that.
     """
 
     snapshot: Snapshot

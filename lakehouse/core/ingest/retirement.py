@@ -58,7 +58,7 @@ class Arrival:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Arrivals:
-    """What a table's log, as far back as it was read, tells of its batches: the commits that brought them, oldest first.
+    """The commits that brought a table its batches, oldest first, as far back as its log was read.
 
     `newest` is the last batch that the table holds. `first_version` and `first_ms` are of the oldest commit that was read, `None` and 0 if
     none was. `replaced_version` is the newest commit of somebody else that may have taken rows of batches out. `is_partial`: older commits

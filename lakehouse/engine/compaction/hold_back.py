@@ -62,7 +62,7 @@ def hold_back_now(
 
 
 def probed_of(lake: Lake, table: Table) -> ProbeReading:
-    """What the journal holds of the probes after the table's compactions."""
+    """The probes after the table's compactions, as the journal holds them."""
     return read_probes(lake.store, now_ms(), table.key).get(table.key, NOT_PROBED)
 
 

@@ -63,7 +63,7 @@ def _read(store: Store, segment: Segment, *, folder: str, uri: str, newest_commi
     )
     newest = segment.newest
     return TableFacts(
-        newest=LogFile(name=newest.name, size_bytes=newest.size_bytes, modified_ms=newest.modified_ms),
+        newest=LogFile(version=segment.version, name=newest.name, size_bytes=newest.size_bytes, modified_ms=newest.modified_ms),
         snapshot=fold_layout(segment, checkpoint, commits, uri=uri),
         history=fold_history(segment.table, commits[-newest_commits:]),
     )

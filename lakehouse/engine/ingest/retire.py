@@ -80,7 +80,7 @@ class _Look:
 
     plan: RetirementPlan
     files: Mapping[str, LandedFile]
-    logs: Mapping[str, tuple[int, LogFile] | None]
+    logs: Mapping[str, LogFile | None]
     read_back: bool
 
 
@@ -106,11 +106,11 @@ def retire(lake: Lake, table: Table) -> Retired:
     done, read_back = Retired(plan=look.plan), look.read_back
     for batch in _groups(look.plan.batches):
         wanted = _archived(lake, table.key, batch) if look.plan.action == "archive" else {file.name for file in batch.files}
-        if not _is_of_now(lake, look):
+        if any(lake.has_moved_on(key, newest) for key, newest in look.logs.items()):
             look = _look(lake, table, landed, reads_back=reads_back)
         again = look.files
         asked = [file for file in batch.files if file.name in wanted and again.get(file.name) == file]
-        going = _lying_as_loaded(lake, batch.prefix, asked)
+        going = _lying_as_loaded(lake, table.key, batch.prefix, asked)
         failed = lake.store.delete_each([f"{batch.prefix}{file.name}" for file in going])
         gone = [file for file in going if f"{batch.prefix}{file.name}" not in failed]
         done = replace(
@@ -141,41 +141,26 @@ def _look(lake: Lake, table: Table, landed: _Landed, *, reads_back: bool) -> _Lo
     if facts is not None:
         oldest = oldest_batch(landed.batches, landing, landed.lying, held=held)
         arrivals = read_arrivals(facts, reversed(facts.history.commits), oldest=oldest or 0)
-        if oldest is not None and not arrivals.settles(oldest) and _has_older(lake, table.key, arrivals.first_version):
+        first = arrivals.first_version
+        if oldest is not None and not arrivals.settles(oldest) and first is not None and lake.has_version(table.key, first - 1):
             read_back, arrivals = reads_back, replace(arrivals, is_partial=True)
             if reads_back:
                 arrivals = read_arrivals(facts, newest_first(lake.store, facts.history), oldest=oldest)
     plan = plan_retirement(landed.batches, landing, landed.lying, arrivals, held=held, refused_upto=refused_upto, now_ms=now_ms())
-    known = {table.key: facts, quarantine_key(table.key): quarantine}
-    logs = {key: each and (each.snapshot.version, each.newest) for key, each in known.items()}
+    logs = {table.key: facts and facts.newest, quarantine_key(table.key): quarantine and quarantine.newest}
     return _Look(plan=plan, files={file.name: file for file in plan.files}, logs=logs, read_back=read_back)
 
 
-def _has_older(lake: Lake, table_key: str, first_version: int | None) -> bool:
-    return first_version is not None and lake.store.stat(f"{table_key}/_delta_log/{first_version - 1:020}.json") is not None
-
-
-def _is_of_now(lake: Lake, look: _Look) -> bool:
-    """Whether the logs that a plan was made of are as they were: the newest file of each is there, and no version follows."""
-    for key, known in look.logs.items():
-        version, newest = (-1, None) if known is None else known
-        if lake.has_version_after(key, version) or (newest is not None and lake.changed(key, newest)):
-            return False
-    return True
-
-
-def _lying_as_loaded(lake: Lake, prefix: str, files: Sequence[LandedFile]) -> list[LandedFile]:
-    """Those of the files below `prefix` that lie there as they were loaded, each asked about now."""
+def _lying_as_loaded(lake: Lake, table_key: str, prefix: str, files: Sequence[LandedFile]) -> list[LandedFile]:
+    """The files below `prefix` that lie there as they were loaded, each asked about now."""
     with ThreadPoolExecutor(max_workers=_ASKED_AT_ONCE) as pool:
         found = [*pool.map(lake.store.stat, [f"{prefix}{file.name}" for file in files])]
-    # S3 tells times in seconds, and some servers list them in other digits than a HEAD has.
-    off_ms = 1_000 if lake.settings.on_s3 else 0
     return [
         file
         for file, now in zip(files, found, strict=True)
         if now is not None
         and now.size_bytes == file.size_bytes
-        and abs(now.modified_ms - file.modified_ms) <= off_ms
+        and abs(now.modified_ms - file.modified_ms) <= lake.times_apart_ms(table_key)
         and may_be_same(now.etag, file.etag)
     ]
 

@@ -24,7 +24,7 @@ from lakehouse.core.declaration.strategy_properties import (
     property_changes,
 )
 from lakehouse.core.declaration.table import History, Merge, Overwrite, Table
-from lakehouse.core.declaration.vacuum_policy import LOG_RETENTION
+from lakehouse.core.declaration.vacuum_policy import DEFAULT_LOG_DAYS, DEFAULT_LOG_RETENTION, LOG_RETENTION
 from lakehouse.core.delta.retention import span_ms_of
 from lakehouse.core.errors import Refused
 from lakehouse.core.scheduling.strategy_selection import StrategyChoice, strategy_of
@@ -37,8 +37,6 @@ from lakehouse.engine.spark.sessions import first_line
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-# Source: Delta's default for how long it keeps its log.
-_DEFAULT_LOG_DAYS = 30
 _SPARE_DAYS = 7
 # The keys that change data was merged by.
 CHANGE_KEYS = "lakehouse.changeKeys"
@@ -99,7 +97,7 @@ def declared_properties(table: Table) -> dict[str, str]:
         base[CHANGE_KEYS] = json.dumps(sorted(table.write.keys))
     if table.source is not None and table.source.after_load != "keep":
         # A file goes only while the log tells all that happened since its batch, which takes as long as it stays, and some days.
-        base[LOG_RETENTION] = f"interval {max(ceil(table.source.keep_days) + _SPARE_DAYS, _DEFAULT_LOG_DAYS)} days"
+        base[LOG_RETENTION] = f"interval {max(ceil(table.source.keep_days) + _SPARE_DAYS, DEFAULT_LOG_DAYS)} days"
     return {**base, **table.vacuum.properties_beside({**base, **table.properties}), **table.properties}
 
 
@@ -129,7 +127,7 @@ def _is_longer(there: str | None, wanted: str | None) -> bool:
     """Whether the log is kept for longer than is wanted: a person set that, or nobody and Delta's default holds."""
     if wanted is None:
         return False
-    there_ms, wanted_ms = (span_ms_of(span or f"interval {_DEFAULT_LOG_DAYS} days") for span in (there, wanted))
+    there_ms, wanted_ms = (span_ms_of(span or DEFAULT_LOG_RETENTION) for span in (there, wanted))
     return there_ms is not None and wanted_ms is not None and there_ms >= wanted_ms
 
 

@@ -23,13 +23,13 @@ from itertools import chain
 
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.delta.table_facts import LogFile, TableFacts
-from lakehouse.core.errors import Broken, LakehouseError, Refused
+from lakehouse.core.errors import LakehouseError, Refused
 from lakehouse.core.inventory import TableFiles, fold_table_files, table_roots
 from lakehouse.core.vacuum import ASKED_AT_ONCE
 from lakehouse.engine.clock import now_ms
 from lakehouse.engine.inventory import Places, ReportRows, landing_places, newest_report, stamps_of
 from lakehouse.engine.lake import Lake
-from lakehouse.engine.vacuum.log_state import NO_VERSION, KnownLog, has_newer_version, read_log
+from lakehouse.engine.vacuum.log_state import KnownLog, read_log
 
 _OWN_FOLDER = "_lakehouse"
 # The records of where a vacuum once found a table that lies elsewhere, `<key>/<digest of the address>`.
@@ -56,8 +56,7 @@ class LakeFacts:
         self._wanted = {table.key for table in declared} if wanted is None else wanted
         self._place = Places(lake)
         self._kept: dict[str, KnownLog] = {}
-        self._versions: dict[str, int] = {}
-        self._newest: dict[str, LogFile] = {}
+        self._newest: dict[str, LogFile | None] = {}
         self._unread: dict[str, str] = {}
         self._spread_folders = set[str]()
         self._remembered = set[str]()
@@ -77,7 +76,7 @@ class LakeFacts:
     def log(self, table: str) -> KnownLog | None:
         """The log of a table as it is now, read again only if it changed; `None` where there is none."""
         known = self._kept.pop(table, None)
-        if known is None or not self._is_newest(known):
+        if known is None or self.lake.has_moved_on(table, known.facts.newest):
             known = read_log(self.lake, table, place=self._place)
             self._learn(table, known and known.facts, known and known.table_files)
         if known is not None:
@@ -106,7 +105,7 @@ class LakeFacts:
             Refused: the log of another table cannot be read, or cannot be found, since a table elsewhere has its key.
         """
         if self._current_ms is None:
-            self._current_ms, self._versions = now_ms(), dict.fromkeys(self._folders(), NO_VERSION) | self._versions
+            self._current_ms, self._newest = now_ms(), dict.fromkeys(self._folders()) | self._newest
             self._read_tables({each.key for each in self.declared}.union(*(rows.tables for rows in self._reports[0])))
         elif self._is_old():
             self._ask_again()
@@ -171,28 +170,16 @@ class LakeFacts:
             logs = pool.map(self.lake.store.list, [f"{folder}/_delta_log" for folder in found])
             return {folder for folder, files in zip(found, logs, strict=True) if files}
 
-    def _is_newest(self, known: KnownLog) -> bool:
-        try:
-            return not has_newer_version(self.lake, known.facts)
-        except Broken:  # it was put back before a vacuum began with it
-            return False
-
     def _is_old(self) -> bool:
-        return now_ms() - (self._current_ms or 0) >= max(_ASK_AGAIN_MS, _ASK_AGAIN_MS_PER_TABLE * len(self._versions))
+        return now_ms() - (self._current_ms or 0) >= max(_ASK_AGAIN_MS, _ASK_AGAIN_MS_PER_TABLE * len(self._newest))
 
     def _ask_again(self) -> None:
         asked_ms = now_ms()
         with ThreadPoolExecutor(max_workers=ASKED_AT_ONCE) as pool:
-            other = [table for table, is_other in zip(self._versions, pool.map(self._is_other, self._versions), strict=True) if is_other]
-        self._read({*other, *self._unread, *(self._folders() - self._versions.keys())})
+            moved = pool.map(self.lake.has_moved_on, self._newest, self._newest.values())
+            other = [table for table, has_moved in zip(self._newest, moved, strict=True) if has_moved]
+        self._read({*other, *self._unread, *(self._folders() - self._newest.keys())})
         self._current_ms = asked_ms
-
-    def _is_other(self, table: str) -> bool:
-        """Whether a table has a newer version, or another one in place of the newest that was known: made anew, or put back."""
-        newest = self._newest.get(table)
-        if newest and self.lake.changed(table, newest):
-            return True
-        return self.lake.has_version_after(table, self._versions[table])
 
     def _read_tables(self, tables: Set[str]) -> None:
         new = tables - self.tables
@@ -226,12 +213,10 @@ class LakeFacts:
 
     def _learn(self, table: str, facts: TableFacts | None, table_files: TableFiles | None) -> None:
         self._unread.pop(table, None)
-        self._newest.pop(table, None)
-        self._versions[table] = facts.snapshot.version if facts else NO_VERSION
+        self._newest[table] = facts and facts.newest
         if facts is None or table_files is None:
             self.there.discard(table)
             return
-        self._newest[table] = facts.newest
         self.tables.add(table)
         self.there.add(table)
         if table in self.lake.elsewhere:

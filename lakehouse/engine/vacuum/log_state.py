@@ -12,12 +12,12 @@ from lakehouse.engine.inventory import Places
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.store import Store
 
-NO_VERSION = -1  # in the place of a version: no commit yet
+_NO_VERSION = -1  # in the place of a version: no commit yet
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KnownLog:
-    """What the log of a table says, and the table's files by it."""
+    """The facts of a table by its log, and the table's files by them."""
 
     facts: TableFacts
     table_files: TableFiles
@@ -40,13 +40,13 @@ def has_newer_version(lake: Lake, facts: TableFacts) -> bool:
     Raises:
         Broken: the known commit is gone, or another one is in its place: the log was put back, and what it needs now is unknown.
     """
-    table, version, known = facts.snapshot.table, facts.snapshot.version, facts.newest
+    table, known = facts.snapshot.table, facts.newest
     if found := lake.changed(table, known):
         raise Broken(
-            f"vacuum of {table}: the commit of version {version} is not the one that it began with: {known.name} {found}; was the "
+            f"vacuum of {table}: the commit of version {known.version} is not the one that it began with: {known.name} {found}; was the "
             "log put back to an older state? The rest was left alone: once the log is as it should be, run the vacuum again"
         )
-    return lake.has_version_after(table, version)
+    return lake.has_version(table, known.version + 1)
 
 
 class OlderCommits:
@@ -63,7 +63,7 @@ class OlderCommits:
         Raises:
             Broken, Transient: as for `newest_first`.
         """
-        newest = self._read[0].version if self._read else NO_VERSION
+        newest = self._read[0].version if self._read else _NO_VERSION
         newer = [commit for commit in reversed(history.commits) if commit.version > newest]
         if newer and newer[-1].version > newest + 1:
             self._read, self._rest = [], newest_first(self._store, history)

@@ -21,7 +21,7 @@ def table_of(rows: int | None, *, newest_bytes: int = 0) -> TableFacts:
     """A table at version 7 with so many rows in 1,000 bytes, of which its newest commit added some."""
     commits = history(True, first=7)
     newest = replace(commits.commits[0], added_bytes=newest_bytes)
-    file = LogFile(name="bronze/orders/_delta_log/00000000000000000007.json", size_bytes=1, modified_ms=0)
+    file = LogFile(version=7, name="bronze/orders/_delta_log/00000000000000000007.json", size_bytes=1, modified_ms=0)
     return TableFacts(snapshot=snapshot([data_file(1_000, rows=rows)]), history=replace(commits, commits=(newest,)), newest=file)
 
 
