@@ -72,7 +72,7 @@ ROWS = (
         name="P8",
         promise="The error of predicted seconds, after ten compactions",
         goal="under 10 %",
-        benchmark="calibration",
+        benchmark="calibration,rates",
         shortfall="One of fourteen compactions takes a third longer than predicted. The very same work, done five times, lies as far "
         "apart on this machine as the last row says.",
     ),

@@ -1,12 +1,11 @@
 """What an operation will take: seconds, vCPU-hours, bytes, requests and money, predicted from this lake's own runs.
 
-Seconds of a compaction are `fixed + per file removed + per byte removed`. The rates are fitted to the compactions in the table's log, in
-two steps, so that one run already helps and ten leave little of the defaults:
+Seconds of a compaction are `fixed + per file added + per file removed + per byte removed`: each file added is a Spark job of its own. The
+rates are fitted to the compactions in the table's log, in two steps, so that one run already helps and ten leave little of the defaults:
 
 1. How fast this machine is against the defaults: one factor, the median over the runs, with few runs part of the way there.
-2. From the third run on, which part is fixed, per file and per byte: least squares of the relative error, no rate below zero, held by a
-   light pull to the defaults times that factor. Runs far off (a cold start, a busy machine) lose weight with every round; older runs
-   weigh less.
+2. From the third run on, each of the four rates by itself: least squares of the relative error, no rate below zero, held by a light pull to
+   the defaults times that factor. Runs far off (a cold start, a busy machine) lose weight with every round; older runs weigh less.
 """
 
 from collections.abc import Sequence
@@ -18,11 +17,12 @@ from lakehouse.core.declaration.prices import DEFAULT_PRICES, Prices
 from lakehouse.core.delta.commits import Commits, LoggedCompaction
 from lakehouse.core.text import count_of
 
-# One compaction here: half a second of planning and commit, then per file an open and a footer, per byte a read, an encode and a write.
-# Measured on two cores of a shared machine; a lake's own history takes their place after a few runs.
-_DEFAULT_SECONDS = 0.6
-_DEFAULT_SECONDS_PER_FILE = 0.004
-_DEFAULT_SECONDS_PER_BYTE = 1 / 30e6
+# One compaction here: planning and commit, then a job for each file written, per file read an open and a footer, per byte a read, an encode
+# and a write. `make bench ONLY=rates` measures them; a lake's own history takes their place after a few runs.
+_DEFAULT_SECONDS = 0.4
+_DEFAULT_SECONDS_PER_FILE_ADDED = 0.08
+_DEFAULT_SECONDS_PER_FILE = 0.001
+_DEFAULT_SECONDS_PER_BYTE = 1 / 100e6
 
 # How the fit forgets and forgives: a run weighs half after so many newer ones, older ones than the last so many are left out, fewer than
 # so many say nothing of the shape (the first is often a cold start), the defaults' shape weighs so much of one run, and an error counts in
@@ -41,18 +41,19 @@ _GETS_PER_COMMIT, _PUTS_PER_COMMIT = 4, 3
 # To compare every row takes so much of the time of the rewriting: docs/decisions/0008, 200 files of 20,000 rows.
 _COMPARISON_SHARE = 0.3
 
-type_of_features = tuple[float, float, float]
+type_of_features = tuple[float, float, float, float]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rates:
-    """Seconds of a compaction as `fixed + per_file * files removed + per_byte * bytes removed`; bytes added as a share of those removed.
+    """Seconds of a compaction by its files and bytes, `seconds_per_file` for each file removed; bytes added as a share of those removed.
 
     `spread_share` is the median absolute error as a share of the actual seconds, as it is to be expected of the next run; `None` where
     nothing was measured yet.
     """
 
     seconds_fixed: float = _DEFAULT_SECONDS
+    seconds_per_file_added: float = _DEFAULT_SECONDS_PER_FILE_ADDED
     seconds_per_file: float = _DEFAULT_SECONDS_PER_FILE
     seconds_per_byte: float = _DEFAULT_SECONDS_PER_BYTE
     written_share: float = 1.0
@@ -113,14 +114,14 @@ def fit_rates(history: Commits, *, prices: Prices = DEFAULT_PRICES) -> Rates:
     if not timed:
         return defaults
     seconds = [run.seconds or 0.0 for run in timed]
-    rows = [_features(run.files_removed, run.bytes_removed) for run in timed]
+    rows = [_features(run.files_added, run.files_removed, run.bytes_removed) for run in timed]
     weights = [0.5 ** (age / _HALF_LIFE_RUNS) for age in reversed(range(len(timed)))]
     factor = _factor(rows, seconds, weights)
-    fixed, per_file, per_byte = _fit(rows, seconds, weights, [rate * factor for rate in _rates_of(defaults)])
-    fitted = replace(defaults, seconds_fixed=fixed, seconds_per_file=per_file, seconds_per_byte=per_byte)
+    fixed, per_added, per_file, per_byte = _fit(rows, seconds, weights, [rate * factor for rate in _rates_of(defaults)])
+    fitted = replace(defaults, seconds_fixed=fixed, seconds_per_file_added=per_added, seconds_per_file=per_file, seconds_per_byte=per_byte)
     errors = [abs(_dot(_rates_of(fitted), row) / was - 1) for row, was in zip(rows, seconds, strict=True)]
-    # A fit knows its own runs better than the next one: with three rates out of n runs, by about 3 / n.
-    spread = _weighted_median(errors, weights) * (len(timed) + 3) / len(timed)
+    # A fit knows its own runs better than the next one: with four rates out of n runs, by about 4 / n.
+    spread = _weighted_median(errors, weights) * (len(timed) + 4) / len(timed)
     return replace(fitted, run_count=len(timed), spread_share=spread, source="history")
 
 
@@ -132,7 +133,7 @@ def estimate(
     Requests are counted, and priced, only `on_s3`; those of the comparison of every row only where that is `compared`.
     """
     run = files_removed > 0
-    seconds = _dot(_rates_of(rates), _features(files_removed, bytes_removed)) if run else 0.0
+    seconds = _dot(_rates_of(rates), _features(files_added, files_removed, bytes_removed)) if run else 0.0
     bytes_written = round(bytes_removed * rates.written_share)
     sizes = (files_removed, files_added, bytes_removed, bytes_written)
     gets, puts = requests(*sizes, compared=compared) if run and on_s3 else (0, 0)
@@ -179,12 +180,12 @@ def _gets_of(file_count: int, size_bytes: int) -> int:
     return file_count * _GETS_PER_FILE + ceil(size_bytes / _BYTES_PER_GET)
 
 
-def _features(files_removed: int, bytes_removed: int) -> type_of_features:
-    return (1.0, float(files_removed), float(bytes_removed))
+def _features(files_added: int, files_removed: int, bytes_removed: int) -> type_of_features:
+    return (1.0, float(files_added), float(files_removed), float(bytes_removed))
 
 
 def _rates_of(rates: Rates) -> type_of_features:
-    return (rates.seconds_fixed, rates.seconds_per_file, rates.seconds_per_byte)
+    return (rates.seconds_fixed, rates.seconds_per_file_added, rates.seconds_per_file, rates.seconds_per_byte)
 
 
 def _dot(rates: Sequence[float], row: Sequence[float]) -> float:
@@ -197,12 +198,10 @@ def _factor(rows: Sequence[type_of_features], seconds: Sequence[float], weights:
     return exp(_weighted_median(ratios, weights) * len(rows) / (len(rows) + 2))
 
 
-def _fit(
-    rows: Sequence[type_of_features], seconds: Sequence[float], weights: Sequence[float], start: Sequence[float]
-) -> tuple[float, float, float]:
+def _fit(rows: Sequence[type_of_features], seconds: Sequence[float], weights: Sequence[float], start: Sequence[float]) -> type_of_features:
     """Rates that make the relative errors small, none below zero; see the module's step 2."""
     shares = [[value / was for value in row] for row, was in zip(rows, seconds, strict=True)]
-    means = [sum(row[place] for row in shares) / len(shares) for place in range(3)]
+    means = [sum(row[place] for row in shares) / len(shares) for place in range(len(start))]
     rates = list(start)
     for _ in range(_ROUNDS if len(rows) >= _LEAST_RUNS else 0):
         errors = [abs(_dot(rates, row) - 1) for row in shares]
@@ -211,21 +210,22 @@ def _fit(
             weight * min(1.0, (_FORGIVEN * usual / error) ** 2 if error else 1.0) for weight, error in zip(weights, errors, strict=True)
         ]
         rates = _descend(shares, trust, [_PULL * mean * mean for mean in means], start, rates)
-    return (rates[0], rates[1], rates[2])
+    return (rates[0], rates[1], rates[2], rates[3])
 
 
 def _descend(
     shares: Sequence[Sequence[float]], weights: Sequence[float], pull: Sequence[float], start: Sequence[float], rates: Sequence[float]
 ) -> list[float]:
     """Least squares of `shares . rates = 1` with a pull to `start`, by going down one rate after the other, never below zero."""
+    every = range(len(start))
     products = [
-        [sum(weight * row[one] * row[other] for weight, row in zip(weights, shares, strict=True)) for other in range(3)] for one in range(3)
+        [sum(weight * row[one] * row[other] for weight, row in zip(weights, shares, strict=True)) for other in every] for one in every
     ]
-    wanted = [sum(weight * row[place] for weight, row in zip(weights, shares, strict=True)) for place in range(3)]
+    wanted = [sum(weight * row[place] for weight, row in zip(weights, shares, strict=True)) for place in every]
     found = list(rates)
     for _ in range(_SWEEPS):
-        for place in range(3):
-            others = sum(products[place][other] * found[other] for other in range(3) if other != place)
+        for place in every:
+            others = sum(products[place][other] * found[other] for other in every if other != place)
             below = products[place][place] + pull[place]
             found[place] = max(0.0, (wanted[place] - others + pull[place] * start[place]) / below) if below else start[place]
     return found

@@ -22,8 +22,8 @@ from lakehouse.core.errors import Refused
 
 LAYERS = ("bronze", "silver", "gold")
 MIB = 1024 * 1024
-# A bound for what no reader tells (the log, listings, the next planner): one full read of so many more files loses a second or two.
-_KNOWN_READERS = 10
+# A bound for what no reader tells (the log, listings, the next planner): a log is read in 7 us a file, so that many more take 10 ms.
+_KNOWN_READERS = 40
 # Knobs that nobody turned, and what holds now.
 _GONE = {
     "min_mergeable_bytes": "min_small_files and max_small_file_age_hours say when a table is due",
@@ -119,7 +119,7 @@ class Compaction:
         None,
         AMOUNT_OR_UNKNOWN,
         "full reads a day by readers that Dagster does not know, 0: there are none. Where it is declared, a compaction waits until readers "
-        "have lost what it takes ([rent or buy](rent-or-buy.md)), or until ten times `min_small_files` or `max_small_file_age_hours`",
+        "have lost what it takes ([rent or buy](rent-or-buy.md)), or until forty times `min_small_files` or `max_small_file_age_hours`",
     )
     # Delta's own default: DeltaSQLConf, optimize.maxDeletedRowsRatio.
     max_deleted_rows_ratio: float = knob(

@@ -136,11 +136,11 @@ def test_what_upkeep_and_readers_cost_stands_beside_the_best_in_hindsight(termin
     log.optimize([f"f{number}" for number in range(6)], into=("c", 600, 6))
     assert terminal.json("history", "silver/orders")["bill"] is None
     assert "upkeep and readers" not in terminal.run("history", "silver/orders").stdout
-    bill = terminal.json("history", "silver/orders", "--reads-per-day", "1440")["bill"]
-    # A read a minute: one opening too many, then two, three, four, five until the compaction, which nobody read after.
+    bill = terminal.json("history", "silver/orders", "--reads-per-day", "5760")["bill"]
+    # Four reads a minute: one opening too many each, then two, three, four, five until the compaction, which nobody read after.
     assert (bill["really"]["readers_seconds"], bill["really"]["compaction_count"]) == (0.06, 1)
     assert (bill["best"]["readers_seconds"], bill["best"]["compaction_count"], bill["best"]["upkeep_usd"]) == (0.06, 0, 0)
-    assert bill["really"]["seconds"] == pytest.approx(0.06 + (0.6 + 6 * 0.004) * 1.3, abs=1e-3)
-    lines = terminal.run("history", "silver/orders", "--reads-per-day", "1440").stdout.splitlines()
-    assert lines[-2] == "upkeep and readers, really: 1 compaction 0.8 s, readers 0.1 s, together 0.000053 USD"
+    assert bill["really"]["seconds"] == pytest.approx(0.06 + (0.4 + 0.08 + 6 * 0.001) * 1.3, abs=1e-3)
+    lines = terminal.run("history", "silver/orders", "--reads-per-day", "5760").stdout.splitlines()
+    assert lines[-2] == "upkeep and readers, really: 1 compaction 0.6 s, readers 0.1 s, together 0.000042 USD"
     assert lines[-1] == "upkeep and readers, the best in hindsight: 0 compactions 0.0 s, readers 0.1 s, together 0.000004 USD"

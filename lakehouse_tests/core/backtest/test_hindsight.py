@@ -16,7 +16,7 @@ from lakehouse.core.scheduling.triggers import TableState, find_trigger
 from lakehouse.core.units import DAY_MS, HOUR_MS
 from lakehouse_tests.core.example_snapshots import QUIET, snapshot
 
-SECONDS_PER_OPENING, HISTORIES = 0.004, 300
+SECONDS_PER_OPENING, HISTORIES = 0.001, 300
 KNOWN = Compaction(min_small_files=1_000_000, reads_per_day=0, **QUIET)
 
 # A write of so many files, or a read (0).
@@ -119,28 +119,28 @@ def test_a_schedule_is_billed_by_what_its_readers_lost_and_what_its_compactions_
     never = history.bill([])
     # A read an hour: after the first write one opening too many, then 3, 5, 7.
     assert (never.compaction_count, never.upkeep_usd) == (0, 0)
-    assert never.readers_seconds == pytest.approx(0.004 * (1 + 3 + 5 + 7))
+    assert never.readers_seconds == pytest.approx(0.001 * (1 + 3 + 5 + 7))
     once = history.bill([2 * HOUR_MS])
     # The six files are one file then: beside it two and then four are too many.
-    assert once.readers_seconds == pytest.approx(0.004 * (1 + 3 + 0 + 2))
-    assert once.upkeep_seconds == pytest.approx((0.6 + 6 * 0.004 + 6_000 / 30e6) * 1.3)
+    assert once.readers_seconds == pytest.approx(0.001 * (1 + 3 + 0 + 2))
+    assert once.upkeep_seconds == pytest.approx((0.4 + 0.08 + 6 * 0.001 + 6_000 / 100e6) * 1.3)
     assert history.best() == never
-    assert never.as_json()["seconds"] == 0.064
+    assert never.as_json()["seconds"] == 0.016
 
 
-@pytest.mark.parametrize("reads_per_day", [0, 24, 480, 240_000])
+@pytest.mark.parametrize("reads_per_day", [0, 24, 1_440, 720_000])
 def test_no_schedule_is_below_the_best(reads_per_day: float) -> None:
     history = history_of(writes(12), reads_per_day=reads_per_day)
     best = history.best()
     bills = [history.bill([]), history.bill([event.at_ms for event in history.events])]
     bills += [history.bill([first.at_ms, later.at_ms]) for first, later in combinations(history.events, 2)]
     assert best.usd <= min(bill.usd for bill in bills) + 1e-15
-    assert best.compaction_count == {0: 0, 24: 0, 480: 3, 240_000: 11}[reads_per_day]
+    assert best.compaction_count == {0: 0, 24: 0, 1_440: 3, 720_000: 11}[reads_per_day]
 
 
 def test_reads_are_counted_at_their_times_and_after_the_last_commit() -> None:
     times = (0, HOUR_MS - 1, HOUR_MS, 9 * DAY_MS)
-    assert history_of(writes(2), 0, read_ms=times).bill([]).readers_seconds == pytest.approx(0.004 * (1 + 1 + 3 + 3))
+    assert history_of(writes(2), 0, read_ms=times).bill([]).readers_seconds == pytest.approx(0.001 * (1 + 1 + 3 + 3))
 
 
 def test_of_a_long_history_fewer_events_are_chosen_from_and_all_reads_count() -> None:

@@ -107,10 +107,10 @@ def test_what_is_not_chosen_yet_is_refused() -> None:
     [
         (None, [1.5]),
         (0, []),
-        # Three files make two openings too many: of 200 reads an hour they cost 1.6 s an hour, and a compaction takes 0.8 s.
-        (4_800, [1.5, 1.83, 2.83]),
-        # A read an hour loses 8 ms, then 20 ms, then 32 ms.
-        (24, [27.59]),
+        # Three files make two openings too many: of 630 reads an hour they cost 1.3 s an hour, and a compaction takes 0.6 s.
+        (15_120, [1.5, 1.83, 2.83]),
+        # A read an hour loses 2 ms, then 5 ms, then 8 ms.
+        (24, [81.21]),
     ],
 )
 def test_readers_that_are_declared_decide_between_two_commits(reads_per_day: float | None, hours: list[float]) -> None:

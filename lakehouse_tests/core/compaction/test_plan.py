@@ -151,7 +151,7 @@ def test_the_sentence_and_the_json_hold_the_same_figures() -> None:
         "bytes_removed": 3_000,
         "files_left": 0,
         "verify": "content",
-        "verify_sentence": "every row is compared after the commit, which takes about 0.2 s and 0.000011 USD",
+        "verify_sentence": "every row is compared after the commit, which takes about 0.1 s and 0.000009 USD",
         "estimate": found.estimate.as_json(),
         "bins": [["part-0", "part-1"]],
     }

@@ -19,12 +19,12 @@ from lakehouse_tests.core.example_histories import compaction, past, write
 from lakehouse_tests.core.example_snapshots import snapshot
 
 MB = 1_000_000
-type_of_truth = tuple[float, float, float]
+type_of_truth = tuple[float, float, float, float]
 
 
-def seconds_of(truth: type_of_truth, files: int, size_bytes: int) -> float:
-    """What a machine of these rates needs."""
-    return truth[0] + truth[1] * files + truth[2] * size_bytes
+def seconds_of(truth: type_of_truth, files: int, size_bytes: int, *, added: int = 1) -> float:
+    """The seconds that a machine of these rates needs."""
+    return truth[0] + truth[1] * added + truth[2] * files + truth[3] * size_bytes
 
 
 def ran(truth: type_of_truth, count: int, *, seed: int = 1, spoilt: Callable[[int], float] = lambda _: 1.0) -> list[Commit]:
@@ -48,10 +48,14 @@ def predicted(commits: list[Commit], files: int, size_bytes: int) -> float:
 def test_without_a_measured_compaction_the_defaults_are_taken_and_named(commits: list[Commit]) -> None:
     found = estimate(fit_rates(past(commits)), files_removed=100, bytes_removed=30 * MB)
     assert (found.source, found.basis, found.spread_share) == ("defaults", "defaults", None)
-    assert found.seconds == pytest.approx(0.6 + 100 * 0.004 + 1.0)
+    assert found.seconds == pytest.approx(0.4 + 0.08 + 100 * 0.001 + 30 / 100)
 
 
-TRUTHS = {"slow files": (0.5, 0.02, 1 / 200e6), "slow bytes": (0.2, 0.001, 1 / 10e6), "slow start": (3.0, 0.002, 1 / 60e6)}
+TRUTHS = {
+    "slow files": (0.45, 0.05, 0.02, 1 / 200e6),
+    "slow bytes": (0.2, 0.05, 0.001, 1 / 10e6),
+    "slow start": (3.0, 0.05, 0.002, 1 / 60e6),
+}
 
 
 @pytest.mark.parametrize("truth", TRUTHS.values(), ids=TRUTHS)
@@ -69,12 +73,12 @@ def test_after_ten_runs_the_mean_error_is_under_ten_percent(truth: type_of_truth
     "spoilt", [lambda run: 6.0 if run == 1 else 1.0, lambda run: 4.0 if run in (5, 11) else 1.0], ids=["a cold start", "a busy machine"]
 )
 def test_a_run_far_off_does_not_spoil_the_rates(spoilt: Callable[[int], float]) -> None:
-    truth = (0.5, 0.01, 1 / 50e6)
+    truth = (0.45, 0.05, 0.01, 1 / 50e6)
     assert predicted(ran(truth, 12, spoilt=spoilt), 40, 10 * MB) == pytest.approx(seconds_of(truth, 40, 10 * MB), rel=0.1)
 
 
 def test_a_machine_that_became_slower_is_believed() -> None:
-    truth = (0.5, 0.01, 1 / 50e6)
+    truth = (0.45, 0.05, 0.01, 1 / 50e6)
     commits = ran(truth, 40, spoilt=lambda run: 2.0 if run > 20 else 1.0)
     assert predicted(commits, 40, 10 * MB) == pytest.approx(2 * seconds_of(truth, 40, 10 * MB), rel=0.15)
 
@@ -85,7 +89,7 @@ def test_one_run_moves_the_prediction_towards_it_and_no_rate_is_below_zero() -> 
     assert 1.3 * default < predicted(slow, 10, MB) < 2 * default
     odd = [compaction(1, 10, MB, seconds=5.0), compaction(2, 50, 50 * MB, seconds=1.0)]
     rates = fit_rates(past(odd))
-    assert min(rates.seconds_fixed, rates.seconds_per_file, rates.seconds_per_byte) >= 0
+    assert min(rates.seconds_fixed, rates.seconds_per_file_added, rates.seconds_per_file, rates.seconds_per_byte) >= 0
 
 
 def test_a_fit_says_how_many_runs_it_rests_on_and_how_far_they_spread() -> None:

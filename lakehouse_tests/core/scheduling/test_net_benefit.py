@@ -7,11 +7,11 @@ from lakehouse.core.scheduling.net_benefit import NetBenefit, assess_net_benefit
 
 
 def test_an_opening_costs_its_seconds_and_its_requests() -> None:
-    # 4 ms on 2 vCPUs at 0.11 USD an hour, and on S3 two GETs at 0.0004 USD a thousand.
-    assert usd_per_opening(DEFAULT_PRICES, on_s3=False) == pytest.approx(0.004 * 2 / 3600 * 0.11)
-    assert usd_per_opening(DEFAULT_PRICES, on_s3=True) == pytest.approx(0.004 * 2 / 3600 * 0.11 + 2 * 0.0004 / 1000)
+    # 1 ms on 2 vCPUs at 0.11 USD an hour, and on S3 two GETs at 0.0004 USD a thousand.
+    assert usd_per_opening(DEFAULT_PRICES, on_s3=False) == pytest.approx(0.001 * 2 / 3600 * 0.11)
+    assert usd_per_opening(DEFAULT_PRICES, on_s3=True) == pytest.approx(0.001 * 2 / 3600 * 0.11 + 2 * 0.0004 / 1000)
     own = Prices(usd_per_vcpu_hour=3.6, vcpus=10, usd_per_1000_gets=1)
-    assert usd_per_opening(own, on_s3=True) == pytest.approx(0.004 * 10 * 0.001 + 2 * 0.001)
+    assert usd_per_opening(own, on_s3=True) == pytest.approx(0.001 * 10 * 0.001 + 2 * 0.001)
 
 
 def test_worth_grows_with_readers_and_files_and_falls_with_cost() -> None:

@@ -97,17 +97,17 @@ def test_each_read_loses_the_openings_of_its_moment(read_ms: tuple[int, ...], pe
 
 
 def test_losses_and_cost_are_held_against_each_other_in_money() -> None:
-    on_disk = balance_of(175, cost_seconds=0.7, cost_usd=0.7 * 2 / 3600 * 0.11, prices=DEFAULT_PRICES, on_s3=False)
+    on_disk = balance_of(700, cost_seconds=0.7, cost_usd=0.7 * 2 / 3600 * 0.11, prices=DEFAULT_PRICES, on_s3=False)
     assert (on_disk.lost, on_disk.cost, on_disk.is_due) == ("0.7 s", "0.7 s", True)
-    assert not balance_of(174, cost_seconds=0.7, cost_usd=on_disk.cost_usd, prices=DEFAULT_PRICES, on_s3=False).is_due
+    assert not balance_of(699, cost_seconds=0.7, cost_usd=on_disk.cost_usd, prices=DEFAULT_PRICES, on_s3=False).is_due
     free = replace(DEFAULT_PRICES, usd_per_vcpu_hour=0)
-    assert [balance_of(lost, cost_seconds=0.7, cost_usd=0, prices=free, on_s3=False).is_due for lost in (0, 174, 175)] == [
+    assert [balance_of(lost, cost_seconds=0.7, cost_usd=0, prices=free, on_s3=False).is_due for lost in (0, 699, 700)] == [
         False,
         False,
         True,
     ]
-    on_s3 = balance_of(100, cost_seconds=0.7, cost_usd=0.0001, prices=DEFAULT_PRICES, on_s3=True)
-    assert (on_s3.lost, on_s3.cost, on_s3.is_due) == ("0.4 s (0.0001 USD)", "0.7 s (0.0001 USD)", True)
+    on_s3 = balance_of(120, cost_seconds=0.7, cost_usd=0.0001, prices=DEFAULT_PRICES, on_s3=True)
+    assert (on_s3.lost, on_s3.cost, on_s3.is_due) == ("0.1 s (0.0001 USD)", "0.7 s (0.0001 USD)", True)
     slow = balance_of(100, cost_seconds=0.7, cost_usd=on_disk.cost_usd, prices=DEFAULT_PRICES, on_s3=False, opening_seconds=0.04)
     assert (slow.lost, slow.is_due) == ("4.0 s", True)
     assert not balance_of(0, cost_seconds=0, cost_usd=0, prices=DEFAULT_PRICES, on_s3=False).is_due

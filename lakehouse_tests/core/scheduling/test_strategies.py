@@ -59,7 +59,7 @@ def test_a_cron_that_cannot_be_meant_is_refused(cron: str) -> None:
 CHOICES = {
     "nothing is known": (60, None, BySensor(), Reason.WRITES_UNKNOWN),
     "large batches in many files, and time to shuffle": (60, LARGE, OptimizedWrite(), Reason.BEFORE_WRITE_CHOSEN),
-    "large batches, and no time to shuffle": (20, LARGE, BySensor(), Reason.SENSOR_CHOSEN),
+    "large batches, and no time to shuffle": (10, LARGE, BySensor(), Reason.SENSOR_CHOSEN),
     "large batches that fill their files anyway": (60, replace(LARGE, batch_files=8), BySensor(), Reason.BATCHES_FIT),
     "large in sum, small in each partition": (600, replace(LARGE, batch_partitions=32), BySensor(), Reason.SENSOR_CHOSEN),
     "what was chosen before is kept": (60, replace(LARGE, batch_files=8, is_shuffled=True), OptimizedWrite(), Reason.BEFORE_WRITE_CHOSEN),
@@ -73,7 +73,7 @@ CHOICES = {
     "small batches, time to merge": (60, SMALL, AfterWrite(), Reason.AFTER_WRITE_CHOSEN),
     "small batches, no wish to hurry": (24 * 3600, SMALL, BySensor(), Reason.SENSOR_CHOSEN),
     "small batches one after the other": (60, replace(SMALL, arrivals_per_hour=1800), BySensor(), Reason.SENSOR_CHOSEN),
-    "small batches, and less time than a merge takes": (1, SMALL, BySensor(), Reason.SENSOR_CHOSEN),
+    "small batches, and less time than a merge takes": (0.5, SMALL, BySensor(), Reason.SENSOR_CHOSEN),
 }  # fmt: skip
 
 
@@ -87,7 +87,7 @@ def test_before_or_after_the_write(latency: float, facts: WriteFacts | None, str
 def test_the_sentence_has_the_numbers() -> None:
     found = choose_strategy(chosen(60), SMALL)
     assert found.sentence == (
-        "after each write: to merge a batch of 2 files (1 MiB), 12.0 an hour, takes 1.3 s of the 60 s that readers wait, "
+        "after each write: to merge a batch of 2 files (1 MiB), 12.0 an hour, takes 0.7 s of the 60 s that readers wait, "
         "and the sensor would come after 6000 s"
     )
 

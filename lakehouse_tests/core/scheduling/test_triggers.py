@@ -62,7 +62,7 @@ def test_a_table_lies_on_s3_where_its_address_says_so_and_tells_when_its_version
 
 
 def test_readers_on_s3_lose_requests_beside_seconds() -> None:
-    losing = replace(FOUND, lost_openings=100.0, openings=((0, 8),), estimate_seconds=0.7, estimate_usd=0.0001, readers="declared")
+    losing = replace(FOUND, lost_openings=120.0, openings=((0, 8),), estimate_seconds=0.7, estimate_usd=0.0001, readers="declared")
     assert found(losing) is Reason.READERS_LOSE_LITTLE
     assert found(replace(losing, on_s3=True)) is Reason.DUE_READERS
 
@@ -191,9 +191,9 @@ def test_a_warm_table_says_when_it_will_be_due() -> None:
     assert find_trigger(turned, QUIET, now_ms=NOW + HOUR).reason is Reason.DUE
 
 
-# 100 openings of 4 ms are lost, and a compaction takes 0.4 s with its comparison.
+# 400 openings of 1 ms are lost, and a compaction takes 0.4 s with its comparison.
 LOST = replace(
-    FOUND, openings=((0, 8),), lost_openings=100.0, estimate_seconds=0.3, comparison_seconds=0.1, estimate_usd=0.3 * 2 / 3600 * 0.11
+    FOUND, openings=((0, 8),), lost_openings=400.0, estimate_seconds=0.3, comparison_seconds=0.1, estimate_usd=0.3 * 2 / 3600 * 0.11
 )
 
 
@@ -202,10 +202,10 @@ LOST = replace(
     [
         (LOST, None, Reason.DUE_READERS, "readers have lost 0.4 s since the last compaction, and another takes 0.4 s"),
         (
-            replace(LOST, lost_openings=99.0, readers="declared"),
+            replace(LOST, lost_openings=399.0, readers="declared"),
             0,
             Reason.READERS_LOSE_LITTLE,
-            "readers have lost 0.4 s of the 0.4 s that a compaction takes; 10 mergeable files, 400 make it due in any case",
+            "readers have lost 0.4 s of the 0.4 s that a compaction takes; 10 mergeable files, 1600 make it due in any case",
         ),
         (
             replace(LOST, lost_openings=0.0, readers="seen"),
@@ -233,7 +233,7 @@ def test_losses_of_readers_decide_where_they_are_known(
     assert sentence is None or finding.sentence == sentence
 
 
-@pytest.mark.parametrize(("readers", "declared", "most"), [("unknown", None, 40), ("seen", None, 80), ("declared", 0, 400)])
+@pytest.mark.parametrize(("readers", "declared", "most"), [("unknown", None, 40), ("seen", None, 80), ("declared", 0, 1600)])
 def test_a_number_of_files_and_an_age_make_a_table_due_whatever_its_readers_lose(readers: str, declared: float | None, most: int) -> None:
     policy, state = replace(QUIET, reads_per_day=declared), replace(LOST, lost_openings=0.0, readers=readers)  # type: ignore[arg-type]
     assert find_trigger(replace(state, mergeable_file_count=most), policy, now_ms=NOW).reason is Reason.DUE

@@ -142,8 +142,8 @@ def test_a_compaction_shows_predicted_beside_actual(facts: TableFacts) -> None:
     assert metadata["lakehouse/plan"] == plan.sentence
     assert "| files removed | 2 | 2 | 0.0% |" in metadata["lakehouse/account"].value
     assert "| bytes added | 300 B | 250 B | 20.0% |" in metadata["lakehouse/account"].value
-    assert "| seconds | 0.61 | - | - |" in metadata["lakehouse/account"].value
-    assert (metadata["lakehouse/predicted_seconds"], metadata["lakehouse/predicted_by"]) == (0.608, "defaults")
+    assert "| seconds | 0.48 | - | - |" in metadata["lakehouse/account"].value
+    assert (metadata["lakehouse/predicted_seconds"], metadata["lakehouse/predicted_by"]) == (0.482, "defaults")
 
 
 def test_a_compaction_shows_seconds_and_money_and_the_account_of_its_table(facts: TableFacts) -> None:

@@ -1,0 +1,123 @@
+"""The seconds of a compaction by its files and its bytes, and of a file's opening by a reader: the defaults of the estimate.
+
+Each table of a grid is written, read whole (the median of five reads), compacted and read again. Least squares of the relative error over
+all compactions give the rates. `python -m benchmarks.rates [REPEATS] [CASES]` starts a Spark Connect server of its own.
+"""
+
+import sys
+import tempfile
+from dataclasses import dataclass, replace
+from pathlib import Path
+from statistics import median
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from benchmarks.figures import Figure, alone, middle, timed
+from lakehouse import Append, Compaction, Landing, Table
+from lakehouse.core.costs.estimate import DEFAULT_RATES
+from lakehouse.core.delta.commits import LoggedCompaction
+from lakehouse.core.delta.table_facts import TableFacts
+from lakehouse.core.scheduling.net_benefit import seconds_per_opening
+from lakehouse.engine.compaction.run import compact
+from lakehouse.engine.lake import Lake, open_lake
+from lakehouse.engine.spark.sessions import connect
+from lakehouse.runtime import server
+from lakehouse_tests.conftest import own_settings
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+# Partitions, files in each, rows of each file.
+GRID = ((1, 50, 20), (1, 400, 20), (1, 1_000, 20), (50, 2, 20), (200, 2, 20), (50, 8, 20), (1, 20, 60_000), (1, 100, 20_000))
+_READS = 5
+_TABLE = Table(
+    key="bronze/grid",
+    source=Landing(prefix="landing/grid/", format="json", schema="id BIGINT, part BIGINT"),
+    write=Append(partition_by=("part",)),
+    compaction=Compaction(min_small_files=2, verify="rows"),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Case:
+    """A compaction as the log tells it, and the milliseconds that a read of the table took for each file more."""
+
+    run: LoggedCompaction
+    opening_ms: float
+
+
+def main(repeats: int = 2, cases: int = len(GRID)) -> list[Figure]:
+    """The fitted rates beside the defaults."""
+    found = list[_Case]()
+    with tempfile.TemporaryDirectory() as folder:
+        settings = own_settings(Path(folder), LAKEHOUSE_SPARK_MEMORY="3g")
+        with server.supervised(settings):
+            spark = connect(settings)
+            for number in range(repeats + 1):  # the first is for what is cold
+                for case in GRID[:cases] if number else GRID[:1]:
+                    lake = open_lake(replace(settings, root=f"{settings.home}/lake-{number}-{GRID.index(case)}"))
+                    measured = _measured(lake, spark, *case)
+                    found += [measured] if number else []
+            spark.stop()
+    return [*_rates(found), _opening(found)]
+
+
+def _rates(found: list[_Case]) -> list[Figure]:
+    features = [(1, each.run.files_added, each.run.files_removed, each.run.bytes_removed / 1e6) for each in found]
+    shares = np.array([[value / (each.run.seconds or 0.0) for value in row] for row, each in zip(features, found, strict=True)])
+    fitted = np.linalg.lstsq(shares, np.ones(len(found)), rcond=None)[0]
+    named = {
+        "before the first file": (1, "s", DEFAULT_RATES.seconds_fixed),
+        "for each file added": (1e3, "ms", DEFAULT_RATES.seconds_per_file_added),
+        "for each file removed": (1e3, "ms", DEFAULT_RATES.seconds_per_file),
+        "for each MB removed": (1e3, "ms", DEFAULT_RATES.seconds_per_byte * 1e6),
+    }
+    return [
+        Figure(name=f"a compaction takes {name}", value=float(rate) * scale, unit=unit, row="P8", peers={"the default": default * scale})
+        for rate, (name, (scale, unit, default)) in zip(fitted, named.items(), strict=True)
+    ]
+
+
+def _opening(found: list[_Case]) -> Figure:
+    name, default = "a read takes for each file that it opens", {"the default": seconds_per_opening() * 1e3}
+    return replace(middle(name, [each.opening_ms for each in found], unit="ms", row="P8"), peers=default)
+
+
+def _measured(lake: Lake, spark: "SparkSession", parts: int, files: int, rows: int) -> _Case:
+    uri = lake.settings.table_uri(_TABLE.key)
+    # Of one partition each task writes a file; of many each statement writes one to each of them.
+    for _ in range(files if parts > 1 else 1):
+        frame = spark.range(0, parts * rows * (1 if parts > 1 else files), 1, 4 if parts > 1 else files)
+        frame = frame.selectExpr("id", f"id % {parts} AS part", "sha2(string(id), 256) AS text", "rand(7) AS number")
+        frame = frame.repartition(4, "part") if parts > 1 else frame
+        frame.write.format("delta").partitionBy("part").mode("append").save(uri)
+    before, slow = _facts(lake), _read(spark, uri)
+    compact(lake, spark, _TABLE)
+    after, quick = _facts(lake), _read(spark, uri)
+    run = after.history.compactions()[-1]
+    opening_ms = (slow - quick) / (before.snapshot.file_count - after.snapshot.file_count) * 1e3
+    print(
+        f"{run.files_removed} files of {parts} partitions, {run.bytes_removed / 1e6:.2f} MB, into {run.files_added}: {run.seconds} s",
+        end="",
+    )
+    print(f"; a read {slow:.3f} s before and {quick:.3f} s after", flush=True)
+    return _Case(run=run, opening_ms=opening_ms)
+
+
+def _facts(lake: Lake) -> TableFacts:
+    facts = lake.facts(_TABLE.key)
+    assert facts is not None
+    return facts
+
+
+def _read(spark: "SparkSession", uri: str) -> float:
+    from pyspark.sql import functions as F  # noqa: N812
+
+    frame = spark.read.format("delta").load(uri)
+    scan = frame.agg(F.count("*"), F.sum(F.xxhash64(*frame.columns).cast("decimal(38,0)")))
+    return median(timed(scan.collect)[0] for _ in range(_READS))
+
+
+if __name__ == "__main__":
+    sys.exit(alone(main))
