@@ -15,12 +15,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from benchmarks.by_sensor import is_due
 from benchmarks.figures import Figure, alone
-from lakehouse import AutoCompaction, BySensor, NoCompaction, OptimizedWrite, Table
-from lakehouse.core.declaration.strategies import type_of_strategy
+from lakehouse import AutoCompaction, OptimizedWrite, Table
 from lakehouse.core.settings import Settings
 from lakehouse.engine.clock import now_ms
 from lakehouse.engine.compaction.run import compact
@@ -43,12 +42,12 @@ SCRIPTS = {EVERY_20: 20, NIGHTLY: 1}  # as teams have them: after so many batche
 TABLES = (bronze.flight_events, bronze.weather)
 # Readers come after so many batches; 0: never.
 READERS = {"after every batch": 1, "after every fourth": 4, "after every twentieth": 20, "never": 0}
-FIXED: dict[str, type_of_strategy] = {
-    "none": NoCompaction(),
-    EVERY_20: NoCompaction(),
-    NIGHTLY: NoCompaction(),
-    "Delta's auto compaction": AutoCompaction(),
-    "optimized write": OptimizedWrite(),
+FIXED: dict[str, dict[str, Any]] = {
+    "none": {"mode": "off"},
+    EVERY_20: {"mode": "off"},
+    NIGHTLY: {"mode": "off"},
+    "Delta's auto compaction": {"strategy": AutoCompaction()},
+    "optimized write": {"strategy": OptimizedWrite()},
 }
 OURS = "by the sensor (default)"
 # Of two sums this near none is called the lower.
@@ -101,9 +100,9 @@ def main(days: int = 56) -> list[Figure]:
 
 def _arms(settings: Settings) -> list[Arm]:
     found = list[Arm]()
-    for name, strategy, readers in [*((OURS, BySensor(), each) for each in READERS), *((name, each, None) for name, each in FIXED.items())]:
+    ours = [(OURS, {"reads_per_day": 0}, readers) for readers in READERS]  # all of the readers are known
+    for name, knobs, readers in [*ours, *((name, each, None) for name, each in FIXED.items())]:
         lake = open_lake(replace(settings, root=f"{settings.home}/lake-{len(found)}"))
-        knobs = {"strategy": strategy, **({"reads_per_day": 0} if readers else {})}  # all of the readers are known
         tables = tuple(replace(table, compaction=replace(table.compaction, **knobs)) for table in TABLES)
         found.append(Arm(name=name, lake=lake, tables=tables, readers=readers))
     return found

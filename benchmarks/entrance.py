@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from benchmarks.by_sensor import is_due
 from benchmarks.figures import Figure, alone
 from benchmarks.landing import event_lines
-from lakehouse import Append, BySensor, Compaction, Landing, NoCompaction, Table
+from lakehouse import Append, Compaction, Landing, Table
 from lakehouse.core.ingest.release import Waiting, released_by
 from lakehouse.engine.clock import now_ms
 from lakehouse.engine.compaction.run import compact
@@ -79,7 +79,7 @@ def _way(name: str, files: int, *, before: bool, after: bool) -> _Way:
     )
     return _Way(
         name=name,
-        table=Table(key=key, source=landing, write=Append(), compaction=Compaction(strategy=BySensor() if after else NoCompaction())),
+        table=Table(key=key, source=landing, write=Append(), compaction=Compaction(mode="automatic" if after else "off")),
     )
 
 
@@ -100,7 +100,7 @@ def _tick(lake: Lake, spark: "SparkSession", way: _Way, number: int, files: int,
         way.latencies += [(number - landed) * _TICK_SECONDS + took for landed in way.landed]
         way.landed.clear()
         way.rows += outcome.rows_written
-    if way.rows and way.table.compaction.strategy == BySensor() and is_due(lake, way.table):
+    if way.rows and way.table.compaction.mode == "automatic" and is_due(lake, way.table):
         way.bytes_rewritten += compact(lake, spark, way.table).bytes_removed
     way.seconds += time.monotonic() - began
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from lakehouse.core.declaration.compaction_policy import BinPacking, Compaction, LiquidClustering, ZOrder
     from lakehouse.core.declaration.landing import Landing
     from lakehouse.core.declaration.prices import Prices
-    from lakehouse.core.declaration.strategies import AfterWrite, AutoCompaction, BySensor, Chosen, NoCompaction, OptimizedWrite, Scheduled
+    from lakehouse.core.declaration.strategies import AfterWrite, AutoCompaction, BySensor, Chosen, OptimizedWrite, Scheduled
     from lakehouse.core.declaration.table import Append, History, Merge, Overwrite, Table, table
     from lakehouse.core.declaration.vacuum_policy import SHORT_RETENTION_RISK, Vacuum
     from lakehouse.core.declaration.windows import Window
@@ -37,7 +37,6 @@ __all__ = [
     "LiquidClustering",
     "MaintainedTables",
     "Merge",
-    "NoCompaction",
     "OptimizedWrite",
     "Overwrite",
     "Prices",
@@ -53,9 +52,7 @@ _HOMES = {
     **dict.fromkeys(("Debezium", "Dms"), "core.changes.sources"),
     **dict.fromkeys(("Append", "History", "Merge", "Overwrite", "Table", "table"), "core.declaration.table"),
     **dict.fromkeys(("BinPacking", "Compaction", "LiquidClustering", "ZOrder"), "core.declaration.compaction_policy"),
-    **dict.fromkeys(
-        ("AfterWrite", "AutoCompaction", "BySensor", "Chosen", "NoCompaction", "OptimizedWrite", "Scheduled"), "core.declaration.strategies"
-    ),
+    **dict.fromkeys(("AfterWrite", "AutoCompaction", "BySensor", "Chosen", "OptimizedWrite", "Scheduled"), "core.declaration.strategies"),
     **dict.fromkeys(("SHORT_RETENTION_RISK", "Vacuum"), "core.declaration.vacuum_policy"),
     "Adopted": "core.adoption.adopted",
     "Landing": "core.declaration.landing",
@@ -69,6 +66,9 @@ _HOMES = {
 
 def __getattr__(name: str) -> object:
     """The word of that name, from the module that has it."""
+    if name == "NoCompaction":
+        # An AttributeError would become "cannot import name", without the sentence.
+        raise import_module("lakehouse.core.errors").Refused('NoCompaction is no strategy any more; accepted: Compaction(mode="off")')
     if name not in _HOMES:
         raise AttributeError(f"module 'lakehouse' has no attribute {name!r}; accepted: {', '.join(__all__)}")
     return getattr(import_module(f"lakehouse.{_HOMES[name]}"), name)

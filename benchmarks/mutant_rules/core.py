@@ -63,8 +63,8 @@ RULES = (
     ),
     Rule(
         "lakehouse/core/declaration/strategy_properties.py",
-        "(name in ours or name not in current)",
-        "True",
+        "if name in ours or name not in current}",
+        "}",
         ("core/scheduling/test_strategies.py::test_only_what_was_set_here_is_taken_back",),
     ),
     Rule(

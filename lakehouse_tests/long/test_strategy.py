@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from lakehouse.core.declaration.compaction_policy import BinPacking, Compaction, LiquidClustering
-from lakehouse.core.declaration.strategies import AutoCompaction, BySensor, Chosen, NoCompaction, OptimizedWrite, type_of_strategy
+from lakehouse.core.declaration.strategies import AutoCompaction, BySensor, Chosen, OptimizedWrite, type_of_strategy
 from lakehouse.core.declaration.strategy_properties import AUTO_COMPACT, CLUSTERING_MARK, OPTIMIZE_WRITE, STRATEGY_MARK
 from lakehouse.core.declaration.table import Append, Table
 from lakehouse.core.errors import Refused
@@ -72,7 +72,7 @@ def test_optimized_write_makes_one_file_per_partition_and_is_taken_back(lake: La
     assert ours(lake, table.key) == {}
 
 
-@pytest.mark.parametrize(("strategy", "compacted"), [(AutoCompaction(), True), (NoCompaction(), False)])
+@pytest.mark.parametrize(("strategy", "compacted"), [(AutoCompaction(), True), (BySensor(), False)])
 def test_delta_compacts_by_itself_under_auto_compaction_alone(
     lake: Lake, spark: "SparkSession", strategy: type_of_strategy, compacted: bool
 ) -> None:
@@ -96,7 +96,7 @@ def test_what_a_person_set_stays_and_is_told(lake: Lake, spark: "SparkSession") 
     assert write_table(lake, spark, under(AutoCompaction())).properties_left == {AUTO_COMPACT: "false"}
     assert ours(lake, events.key) == {OPTIMIZE_WRITE: "false", AUTO_COMPACT: "false"}
     assert write_table(lake, spark, under(OptimizedWrite())).properties_left == {OPTIMIZE_WRITE: "false"}
-    assert not write_table(lake, spark, under(NoCompaction())).properties_left
+    assert not write_table(lake, spark, under(BySensor())).properties_left
     assert ours(lake, events.key) == {OPTIMIZE_WRITE: "false", AUTO_COMPACT: "false"}
 
 

@@ -8,7 +8,7 @@ from typing import assert_never
 from lakehouse.core.compaction.plan import CompactionPlan
 from lakehouse.core.declaration.compaction_policy import Compaction
 from lakehouse.core.declaration.cron import cron_times
-from lakehouse.core.declaration.strategies import AfterWrite, AutoCompaction, BySensor, Chosen, NoCompaction, OptimizedWrite, Scheduled
+from lakehouse.core.declaration.strategies import AfterWrite, AutoCompaction, BySensor, Chosen, OptimizedWrite, Scheduled
 from lakehouse.core.delta.snapshot import Snapshot
 from lakehouse.core.errors import Refused
 from lakehouse.core.reasons import Explained, Reason
@@ -48,7 +48,7 @@ def look_times(policy: Compaction, committed_ms: int, until_ms: int | None) -> I
                 yield from hours[:_HOURS_LOOKED_AT]
         case Scheduled(cron=cron):
             yield from cron_times(cron, committed_ms, until_ms) if until_ms is not None else ()
-        case NoCompaction() | AfterWrite():
+        case AfterWrite():
             yield committed_ms
         case OptimizedWrite():
             raise Refused("strategy optimized_write changes what writers write, which no log of other writes tells; accepted: the others")

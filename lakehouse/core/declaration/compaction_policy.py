@@ -16,7 +16,7 @@ from lakehouse.core.declaration.knobs import (
     tuple_of,
     whole,
 )
-from lakehouse.core.declaration.strategies import BySensor, NoCompaction, type_of_strategy
+from lakehouse.core.declaration.strategies import BySensor, type_of_strategy
 from lakehouse.core.declaration.windows import Window
 from lakehouse.core.errors import Refused
 
@@ -153,11 +153,6 @@ class Compaction:
 
     def __post_init__(self) -> None:
         check_knobs(self)
-
-    @property
-    def is_off(self) -> bool:
-        """Whether nothing runs unless a person insists; `NoCompaction` is another way to say `mode="off"`."""
-        return self.mode == "off" or isinstance(self.strategy, NoCompaction)
 
     @property
     def bound_times(self) -> int:

@@ -1,4 +1,4 @@
-"""A policy in words, as a person writes it on a command line: `min_small_files=8`, `target_file_bytes=64MiB`, `strategy=none`."""
+"""A policy in words, as a person writes it on a command line: `min_small_files=8`, `target_file_bytes=64MiB`, `mode=off`."""
 
 import re
 from collections.abc import Callable, Iterable, Mapping
@@ -6,7 +6,7 @@ from dataclasses import Field, fields, replace
 from typing import Any
 
 from lakehouse.core.declaration.compaction_policy import BinPacking, Compaction, LiquidClustering, ZOrder
-from lakehouse.core.declaration.strategies import AfterWrite, AutoCompaction, BySensor, Chosen, NoCompaction, OptimizedWrite, Scheduled
+from lakehouse.core.declaration.strategies import AfterWrite, AutoCompaction, BySensor, Chosen, OptimizedWrite, Scheduled
 from lakehouse.core.declaration.windows import Window
 from lakehouse.core.errors import Refused
 from lakehouse.core.text import nearest_words
@@ -15,7 +15,6 @@ _UNITS = {"": 1, "B": 1, "KIB": 1024, "MIB": 1024**2, "GIB": 1024**3, "TIB": 102
 _SIZE = re.compile(r"([\d_]+(?:\.\d+)?) ?([A-Za-z]*)")
 # What has a word more goes after a colon: `scheduled:0 3 * * *`.
 _STRATEGIES: Mapping[str, Callable[[str], Any]] = {
-    "none": lambda _: NoCompaction(),
     "optimized_write": lambda _: OptimizedWrite(),
     "after_write": lambda _: AfterWrite(),
     "scheduled": lambda cron: Scheduled(cron=cron),
@@ -51,6 +50,8 @@ def parse_policy(words: Iterable[str], declared: Compaction) -> Compaction:
 
 def _value(knob: Field[Any], text: str) -> Any:
     match knob.name:
+        case "strategy" if text == "none":
+            raise Refused("policy strategy is 'none'; accepted: mode=off, under which nothing runs")
         case "strategy":
             return _named(knob.name, text, _STRATEGIES)
         case "data_layout":

@@ -1,17 +1,12 @@
 """Who keeps a table's files large, and when: the strategies, one value each.
 
-Source: what the field compares is none, optimized write, after each write, scheduled, automatic; sensor-driven is this program's own.
+Source: the field compares optimized write, after each write, scheduled and automatic; sensor-driven is this program's own.
 """
 
 from dataclasses import dataclass
 
 from lakehouse.core.declaration.cron import read_cron
 from lakehouse.core.errors import Refused
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NoCompaction:
-    """Nobody; the plan can still be seen, and a person can still ask for it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,4 +53,4 @@ class Chosen:
             raise Refused(f"Chosen.latency_seconds is {self.latency_seconds}; accepted: more than 0")
 
 
-type_of_strategy = NoCompaction | OptimizedWrite | AfterWrite | Scheduled | AutoCompaction | BySensor | Chosen
+type_of_strategy = OptimizedWrite | AfterWrite | Scheduled | AutoCompaction | BySensor | Chosen

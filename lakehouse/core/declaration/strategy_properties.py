@@ -28,21 +28,27 @@ class PropertyChanges:
     left: Mapping[str, str] = field(default_factory=dict[str, str])
 
 
-def desired_properties(strategy: type_of_strategy) -> dict[str, str | None]:
-    """The properties that strategies are made of, as this one needs them; `None` is absent."""
-    return {
-        OPTIMIZE_WRITE: "true" if isinstance(strategy, OptimizedWrite) else None,
-        AUTO_COMPACT: "true" if isinstance(strategy, AutoCompaction) else None,
-    }
+def desired_properties(strategy: type_of_strategy) -> dict[str, str]:
+    """The properties that the strategy sets."""
+    match strategy:
+        case OptimizedWrite():
+            return {OPTIMIZE_WRITE: "true"}
+        case AutoCompaction():
+            return {AUTO_COMPACT: "true"}
+        case _:
+            return {}
 
 
-def property_changes(current: Mapping[str, str], desired: Mapping[str, str | None]) -> PropertyChanges:
-    """What turns `current` into `desired`, without what a person set; the mark included, and nothing at all where nothing differs."""
+def property_changes(current: Mapping[str, str], desired: Mapping[str, str]) -> PropertyChanges:
+    """The changes that give a table the `desired` properties and leave alone the ones that a person set; none where nothing differs.
+
+    The mark is among them.
+    """
     ours = {name: value for name, value in _marked(current).items() if current.get(name) == value}
-    keep = {name: value for name, value in desired.items() if value is not None and (name in ours or name not in current)}
+    keep = {name: value for name, value in desired.items() if name in ours or name not in current}
     changed = {name: value for name, value in keep.items() if current.get(name) != value}
     gone = [name for name in ours if name not in keep]
-    left = {name: current[name] for name, value in desired.items() if value is not None and name not in keep and current[name] != value}
+    left = {name: current[name] for name, value in desired.items() if name not in keep and current[name] != value}
     mark = " ".join(f"{name}={value}" for name, value in sorted(keep.items()))
     if mark and current.get(STRATEGY_MARK) != mark:
         changed[STRATEGY_MARK] = mark

@@ -19,7 +19,7 @@ from lakehouse.core.declaration.compaction_policy import LAYERS, Compaction, Liq
 from lakehouse.core.declaration.knobs import check_knobs, knob, one_of
 from lakehouse.core.declaration.landing import Landing
 from lakehouse.core.declaration.prices import DEFAULT_PRICES, Prices
-from lakehouse.core.declaration.strategies import BySensor, NoCompaction, Scheduled
+from lakehouse.core.declaration.strategies import BySensor, Scheduled
 from lakehouse.core.declaration.strategy_properties import MARKS, desired_properties
 from lakehouse.core.declaration.vacuum_policy import Vacuum
 from lakehouse.core.errors import Refused
@@ -150,7 +150,7 @@ class Table:
                 said = f"properties sets {name} to {self.properties[name]!r}, Vacuum.retention_hours to {value!r}"
                 raise Refused(f"Table {self.key}: {said}; accepted: one")
         for name, value in desired_properties(self.compaction.strategy).items():
-            if value is not None and self.properties.get(name, value) != value:
+            if self.properties.get(name, value) != value:
                 said = type(self.compaction.strategy).__name__
                 raise Refused(f"Table {self.key}: properties sets {name} to {self.properties[name]!r}, {said} to {value!r}; accepted: one")
 
@@ -159,9 +159,9 @@ class Table:
         given["Vacuum.retention_hours"] = self.vacuum.retention_hours
         if found := [name for name, value in given.items() if value]:
             raise Refused(f"Table {self.key}: {found[0]} beside Adopted, whose rows and properties are others' to write; accepted: without")
-        if not isinstance(strategy := self.compaction.strategy, BySensor | Scheduled | NoCompaction):
+        if not isinstance(strategy := self.compaction.strategy, BySensor | Scheduled):
             said = type(strategy).__name__
-            raise Refused(f"Table {self.key}: {said} is a strategy of whoever writes; accepted: BySensor, Scheduled or NoCompaction")
+            raise Refused(f"Table {self.key}: {said} is a strategy of whoever writes; accepted: BySensor or Scheduled")
 
     def _check_landed(self, source: Landing) -> None:
         check_columns(f"Table {self.key}: column_descriptions", [*self.column_descriptions], among=(columns := _known_columns(source)))

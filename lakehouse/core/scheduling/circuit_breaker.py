@@ -162,8 +162,8 @@ def hold_back(
     """
     if (risk := commits_at_risk(write)) is not None:
         return HoldBack(table=table, explanation=risk)
-    if policy.is_off:
-        return _off(table, Reason.OPTED_OUT, said="mode off" if policy.mode == "off" else "NoCompaction")
+    if policy.mode == "off":
+        return _off(table, Reason.OPTED_OUT, said="mode off")
     if pause is not None and pause.holds(now_ms):
         return HoldBack(table=table, explanation=pause.explanation)
     if policy.mode == "recommend":
@@ -183,8 +183,8 @@ def closed_window(table: str, policy: Compaction, now_ms: int) -> HoldBack | Non
 
 def persons_hold_back(table: str, policy: Compaction, pause: Pause | None, now_ms: int) -> HoldBack | None:
     """Why even a person's ask has to be insisted on: somebody said so of this very table. All other reasons bind the sensor alone."""
-    if policy.is_off:
-        return _off(table, Reason.OPTED_OUT, said="mode off" if policy.mode == "off" else "NoCompaction")
+    if policy.mode == "off":
+        return _off(table, Reason.OPTED_OUT, said="mode off")
     if pause is not None and pause.holds(now_ms):
         return HoldBack(table=table, explanation=pause.explanation)
     return None

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from lakehouse.core.compaction.target_size import target_in_force, write_history_of
 from lakehouse.core.declaration.compaction_policy import policy_for
-from lakehouse.core.declaration.strategies import AutoCompaction, NoCompaction
+from lakehouse.core.declaration.strategies import AutoCompaction
 from lakehouse.core.declaration.strategy_properties import (
     CLUSTERING_MARK,
     PropertyChanges,
@@ -66,7 +66,7 @@ def strategy_changes(table: Table, facts: TableFacts) -> PropertyChanges:
     """What the strategy in force would still change of the table's properties; the declaration's own properties go before it."""
     choice = strategy_in_force(table, facts)
     automatic = policy_for(table.layer, table.compaction).mode == "automatic"
-    desired = desired_properties(choice.strategy if automatic else NoCompaction())
+    desired = desired_properties(choice.strategy) if automatic else {}
     declared = declared_properties(table)
     undeclared = {name: value for name, value in desired.items() if name not in declared}
     return property_changes(facts.snapshot.properties, undeclared)

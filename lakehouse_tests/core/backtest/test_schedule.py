@@ -7,7 +7,7 @@ import pytest
 from lakehouse.core.backtest.result import Backtest
 from lakehouse.core.backtest.simulate import simulate_history
 from lakehouse.core.declaration.compaction_policy import Compaction
-from lakehouse.core.declaration.strategies import AfterWrite, Chosen, NoCompaction, Scheduled
+from lakehouse.core.declaration.strategies import AfterWrite, Chosen, Scheduled
 from lakehouse.core.declaration.windows import Window
 from lakehouse.core.delta.commit_files import FileCommit, FileHistory
 from lakehouse.core.delta.snapshot import DataFile, LogTail, Snapshot
@@ -90,7 +90,6 @@ def test_who_keeps_hands_off_says_why() -> None:
     for policy, reason in (
         (replace(SOON, mode="off"), Reason.OPTED_OUT),
         (replace(SOON, mode="recommend"), Reason.RECOMMEND_ONLY),
-        (replace(SOON, strategy=NoCompaction()), Reason.OPTED_OUT),
         (replace(SOON, mode="off", strategy=AfterWrite()), Reason.OPTED_OUT),
     ):
         found = replayed(policy, 1, 2, 3)

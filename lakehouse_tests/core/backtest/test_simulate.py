@@ -11,7 +11,7 @@ from lakehouse.core.backtest.result import Backtest
 from lakehouse.core.backtest.simulate import real_result, simulate_history
 from lakehouse.core.compaction.plan import plan_compaction
 from lakehouse.core.declaration.compaction_policy import Compaction
-from lakehouse.core.declaration.strategies import AfterWrite, AutoCompaction, NoCompaction, OptimizedWrite, Scheduled
+from lakehouse.core.declaration.strategies import AfterWrite, AutoCompaction, OptimizedWrite, Scheduled
 from lakehouse.core.delta.commit_files import FileHistory
 from lakehouse.core.errors import Refused
 from lakehouse.core.reasons import Reason
@@ -21,7 +21,7 @@ from lakehouse.engine.delta_log.file_history import read_file_history
 from lakehouse_tests.core.example_snapshots import POLICY
 from lakehouse_tests.log_builder import MINUTE_MS, START_MS, LogBuilder
 
-NONE = replace(POLICY, strategy=NoCompaction())
+NONE = replace(POLICY, mode="off")
 AFTER_WRITE = replace(POLICY, strategy=AfterWrite())
 
 

@@ -4,7 +4,7 @@ import pytest
 
 from lakehouse.core.declaration.compaction_policy import BinPacking, Compaction, ZOrder
 from lakehouse.core.declaration.policy_text import parse_policy
-from lakehouse.core.declaration.strategies import AfterWrite, BySensor, Chosen, NoCompaction, Scheduled
+from lakehouse.core.declaration.strategies import AfterWrite, BySensor, Chosen, Scheduled
 from lakehouse.core.declaration.windows import Window
 from lakehouse.core.errors import Refused
 
@@ -15,7 +15,6 @@ WORDS = {
     "max_bytes_per_run=10_000": Compaction(max_bytes_per_run=10_000),
     "max_small_file_age_hours=1.5": Compaction(max_small_file_age_hours=1.5),
     "cooldown_minutes=0": Compaction(cooldown_minutes=0),
-    "strategy=none": Compaction(strategy=NoCompaction()),
     "strategy = by_sensor": Compaction(strategy=BySensor()),
     "strategy=after_write": Compaction(strategy=AfterWrite()),
     "strategy=scheduled:0 3 * * *": Compaction(strategy=Scheduled(cron="0 3 * * *")),
@@ -49,7 +48,8 @@ REFUSED = {
     "min_small_files=2.5": "whole number",
     "target_file_bytes=8 miles": "like 128MiB",
     "target_file_bytes=-1": "like 128MiB",
-    "strategy=sometimes": "accepted: none, optimized_write",
+    "strategy=sometimes": "accepted: optimized_write",
+    "strategy=none": "accepted: mode=off",
     "strategy=chosen:soon": "a number",
     "strategy=scheduled:daily": "five fields",
     "windows=10-12": "HH:MM",

@@ -11,7 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lakehouse.core.declaration.compaction_policy import Compaction
-from lakehouse.core.declaration.strategies import NoCompaction
 from lakehouse.core.declaration.windows import Window
 from lakehouse.core.delta.commits import Commit, Commits
 from lakehouse.core.reasons import Reason
@@ -326,7 +325,6 @@ def test_a_table_is_served_where_no_reason_holds(state: BreakerState | None) -> 
     ("knobs", "pause", "reason"),
     [
         (Compaction(mode="off"), None, Reason.OPTED_OUT),
-        (Compaction(strategy=NoCompaction()), None, Reason.OPTED_OUT),
         (Compaction(mode="recommend"), PAUSE, Reason.PAUSED),
         (Compaction(mode="recommend", windows=(WINDOW,)), None, None),
     ],

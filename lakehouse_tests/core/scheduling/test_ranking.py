@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakehouse.core.declaration.strategies import Chosen, NoCompaction
+from lakehouse.core.declaration.strategies import Chosen, OptimizedWrite
 from lakehouse.core.reasons import Reason
 from lakehouse.core.scheduling.ranking import CYCLE_MS, Bounds, Decision, RunInFlight, RunState, Try, choose_compactions, describe
 from lakehouse.core.scheduling.triggers import TableState
@@ -231,7 +231,7 @@ def test_openings_cost_requests_where_the_table_lies_on_s3() -> None:
 
 
 def test_who_is_left_alone_is_told_so_and_takes_no_slot() -> None:
-    policies = {"a": POLICY, "b": replace(POLICY, strategy=NoCompaction()), "c": replace(POLICY, strategy=Chosen(latency_seconds=60))}
+    policies = {"a": POLICY, "b": replace(POLICY, strategy=OptimizedWrite()), "c": replace(POLICY, strategy=Chosen(latency_seconds=60))}
     found = choose_compactions(
         [worthy(table, sensor_driven=True) for table in policies],
         policies,
@@ -242,7 +242,7 @@ def test_who_is_left_alone_is_told_so_and_takes_no_slot() -> None:
     )
     assert [(each.table, each.sentence, each.request) for each in found] == [
         ("a", "its declaration says mode off: nothing runs unless a person insists (--anyway)", False),
-        ("b", "its strategy is NoCompaction, so the sensor does not ask for it", False),
+        ("b", "its strategy is OptimizedWrite, so the sensor does not ask for it", False),
         ("c", f"5 mergeable files reach the threshold of 4{UNKNOWN}", True),
     ]
 

@@ -11,7 +11,6 @@ from lakehouse.core.declaration.strategies import (
     AutoCompaction,
     BySensor,
     Chosen,
-    NoCompaction,
     OptimizedWrite,
     Scheduled,
     type_of_strategy,
@@ -92,9 +91,7 @@ def test_the_sentence_has_the_numbers() -> None:
     )
 
 
-@pytest.mark.parametrize(
-    "strategy", [NoCompaction(), OptimizedWrite(), AfterWrite(), Scheduled(cron="0 3 * * *"), AutoCompaction(), BySensor()]
-)
+@pytest.mark.parametrize("strategy", [OptimizedWrite(), AfterWrite(), Scheduled(cron="0 3 * * *"), AutoCompaction(), BySensor()])
 def test_a_declared_strategy_is_in_force_whatever_the_history(strategy: type_of_strategy) -> None:
     found = choose_strategy(policy_for("bronze", Compaction(strategy=strategy)), SMALL)
     assert (found.strategy, found.reason) == (strategy, Reason.STRATEGY_DECLARED)
@@ -176,7 +173,7 @@ PROPERTIES: dict[str, tuple[type_of_strategy, dict[str, str], dict[str, Any]]] =
         {"unset": (STRATEGY_MARK,), "left": {OPTIMIZE_WRITE: "false"}},
     ),
     "a person has taken ours away": (OptimizedWrite(), {STRATEGY_MARK: OURS}, {"set": {OPTIMIZE_WRITE: "true"}}),
-    "a person has taken ours away, and it is no longer wanted": (NoCompaction(), {STRATEGY_MARK: OURS}, {"unset": (STRATEGY_MARK,)}),
+    "a person has taken ours away, and it is no longer wanted": (BySensor(), {STRATEGY_MARK: OURS}, {"unset": (STRATEGY_MARK,)}),
     "a mark that is not ours to read": (BySensor(), {STRATEGY_MARK: "delta.appendOnly=true x", "delta.appendOnly": "true"},
                                         {"unset": (STRATEGY_MARK,)}),
 }  # fmt: skip

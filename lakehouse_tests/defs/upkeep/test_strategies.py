@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import dagster as dg
 import pytest
 
-from lakehouse import AfterWrite, BySensor, Compaction, NoCompaction, Scheduled, Table, Window
+from lakehouse import AfterWrite, BySensor, Compaction, Scheduled, Table, Window
 from lakehouse.core.costs.measured_benefit import Probe
 from lakehouse.core.declaration.strategies import type_of_strategy
 from lakehouse.core.errors import Broken, LakehouseError, Refused, Transient
@@ -161,7 +161,7 @@ def files_after(lake: Lake, instance: dg.DagsterInstance, table: Table, name: st
 
 @pytest.mark.spark
 def test_after_each_write_the_files_fall_in_the_same_run(lake: Lake, instance: dg.DagsterInstance) -> None:
-    assert [files_after(lake, instance, under(NoCompaction()), name) for name in "abc"] == [1, 2, 3]
+    assert [files_after(lake, instance, under(BySensor(), mode="off"), name) for name in "abc"] == [1, 2, 3]
     assert files_after(lake, instance, under(AfterWrite(), mode="recommend"), "d") == 4
     for hour in range(3):  # long ago nothing was gained, so each compaction is probed
         same = {"before": (1.0, 1.01, 0.99), "after": (1.0, 1.01, 0.99), "spent_seconds": 6.0, "budget_seconds": 6.0}

@@ -12,7 +12,6 @@ from lakehouse.core.backtest.schedule import look
 from lakehouse.core.backtest.simulate import real_result, simulate_history
 from lakehouse.core.compaction.plan import plan_table
 from lakehouse.core.declaration.compaction_policy import BinPacking, Compaction, LiquidClustering, policy_for
-from lakehouse.core.declaration.strategies import NoCompaction
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.delta.commit_files import FileHistory
 from lakehouse.core.errors import Broken, Refused
@@ -46,7 +45,7 @@ def test_the_replay_of_the_policy_in_force_reproduces_what_the_sensor_and_spark_
     assert _done(found) == _done(real)
     assert [_counts(moment) for moment in found.steps] == [_counts(moment) for moment in real.steps]
     assert (found.uncertainty.moved_removals, found.uncertainty.modelled_files, found.uncertainty.unclear_compactions) == (0, 0, 0)
-    alone = simulate_history(story, replace(policy, strategy=NoCompaction()))
+    alone = simulate_history(story, replace(policy, mode="off"))
     assert alone.steps[-1].row_count == real.steps[-1].row_count
     assert alone.steps[-1].file_count > real.steps[-1].file_count
 
