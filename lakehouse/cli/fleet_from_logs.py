@@ -91,7 +91,7 @@ def _look(lake: Lake, table: Table, now: int, *, is_read_whole: bool) -> _Looked
         prices=table.prices,
         opening_seconds=probed.opening_seconds,
     )
-    return _Looked(plan=plan, state=state, history=facts.history, held=held.explanation if held else None)
+    return _Looked(plan=plan, state=state, history=facts.history, held=held)
 
 
 def _reader_runs(opened: LakeContext, known: dict[str, _Looked], tables: Sequence[Table]) -> list[ReaderRun]:

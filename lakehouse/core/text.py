@@ -1,8 +1,8 @@
 """Text for people: a name or an error from outside acts on nothing that shows it, and a misspelt word finds the nearest known one."""
 
-import difflib
 from collections.abc import Iterable
 from datetime import UTC, datetime
+from difflib import SequenceMatcher
 
 _ALIKE = 0.5
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
@@ -38,26 +38,7 @@ def printable(text: str, *, keep: str = "") -> str:
 
 
 def nearest_words(word: str, known: Iterable[str], *, most: int = 3) -> list[str]:
-    """Those of the known words that `word` may be a misspelling of, nearest first; two letters that changed places are one mistake."""
-    ranked = sorted((_edit_count(word, each), place, each) for place, each in enumerate(known))
-    return [each for edits, _, each in ranked if edits <= 1 < len(word) or _is_alike(word, each)][:most]
-
-
-def _is_alike(word: str, known: str) -> bool:
-    return difflib.SequenceMatcher(None, word, known).ratio() >= _ALIKE
-
-
-def _edit_count(one: str, other: str) -> int:
-    """How many letters must be added, left out, replaced, or change places with their neighbour.
-
-    Source: the optimal string alignment distance (Damerau, 1964, restricted).
-    """
-    before, row = list[int](), list(range(len(other) + 1))
-    for place, sign in enumerate(one, start=1):
-        older, before, row = before, row, [place]
-        for column, letter in enumerate(other, start=1):
-            cost = min(before[column] + 1, row[column - 1] + 1, before[column - 1] + (sign != letter))
-            if column > 1 and place > 1 and sign == other[column - 2] and one[place - 2] == letter:
-                cost = min(cost, older[column - 2] + 1)
-            row.append(cost)
-    return row[-1]
+    """The known words that `word` may be a misspelling of, nearest first; letters that changed places are the smallest mistake."""
+    letters = sorted(word)
+    nearness = {each: SequenceMatcher(None, word, each).ratio() + (sorted(each) == letters) for each in known}
+    return [each for each in sorted(nearness, key=nearness.__getitem__, reverse=True) if nearness[each] >= _ALIKE][:most]

@@ -105,7 +105,7 @@ def refuse_closed_window(table: Table, tags: Mapping[str, str], *, now_ms: int) 
     started_again = "dagster/parent_run_id" in tags and "dagster/retry_number" not in tags
     if started_again or not tags.keys() & {"dagster/sensor_name", "dagster/schedule_name"}:
         return
-    held = closed_window(table.key, policy_for(table.layer, table.compaction), now_ms)
+    held = closed_window(policy_for(table.layer, table.compaction), now_ms)
     if held is not None:
         raise Refused(f"compact {table.key}: {held.sentence}; accepted: to wait for it, or lakehouse compact {table.key}")
 

@@ -37,7 +37,7 @@ def pause_command(table: str, until: str | None, why: str, as_json: bool) -> Non
     now = now_ms()
     pause = Pause(table=wanted.key, since_ms=now, until_ms=None if until is None else _until_ms(until, now), why=" ".join(why.split()))
     Journal(opened.lake.store).pause(pause)
-    write_json(_document(pause, paused=True)) if as_json else show(f"{pause.table}: {pause.sentence}")
+    write_json(_document(pause, paused=True)) if as_json else show(f"{pause.table}: {pause.explanation.sentence}")
 
 
 @click.command("resume", short_help="Take up a paused table again.", epilog="Example: lakehouse resume silver/flights")

@@ -11,7 +11,7 @@ from lakehouse.cli.output import bytes_text, count_text, json_option, print_grid
 from lakehouse.core.adoption.adopted import Adopted
 from lakehouse.core.declaration.table import Append, History, Merge, Overwrite, Table, type_of_write
 from lakehouse.core.delta.snapshot import Snapshot
-from lakehouse.core.scheduling.circuit_breaker import HoldBack
+from lakehouse.core.reasons import Explanation
 from lakehouse.engine.compaction.hold_back import hold_back_now
 
 
@@ -20,7 +20,7 @@ class _Looked:
     """What there is of a table (`None`: nothing yet), and why it is left alone, where it is."""
 
     snapshot: Snapshot | None
-    held: HoldBack | None
+    held: Explanation | None
 
 
 @click.command("tables", short_help="What is declared, and what there is of it.", epilog="Example: lakehouse tables")
@@ -40,8 +40,9 @@ def tables_command(as_json: bool) -> int:
     else:
         heads = ("table", "from", "write", "version", "files", "bytes", "rows", "last commit")
         print_grid(heads, [_row(each) for each in found], numbers=heads[3:7])
-        for held in [each.value.held for each in found if each.value and each.value.held]:
-            show(f"{held.table} is left alone, {held.reason.name}: {held.sentence}")
+        for each in found:
+            if each.value and (held := each.value.held):
+                show(f"{each.table.key} is left alone, {held.reason.name}: {held.sentence}")
     tell_errors(found)
     return exit_code(found)
 

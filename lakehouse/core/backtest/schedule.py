@@ -63,7 +63,7 @@ def look_times(policy: Compaction, committed_ms: int, until_ms: int | None) -> I
 def held_back(table: str, policy: Compaction, *, now_ms: int) -> Look | None:
     """Why a table is left alone whatever lies in it: its mode, its strategy, a closed window; `None`: it is looked at."""
     held = hold_back(table, policy, None, None, now_ms)
-    return Look(runs=False, explanation=held.explanation) if held else None
+    return Look(runs=False, explanation=held) if held else None
 
 
 def look(snapshot: Snapshot, plan: CompactionPlan, *, now_ms: int, last_run_ms: int | None, openings: type_of_steps | None = None) -> Look:

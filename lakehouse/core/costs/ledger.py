@@ -3,32 +3,19 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean
-from typing import Any, Protocol
+from typing import Any
 
 from lakehouse.core.costs.estimate import price, requests
 from lakehouse.core.costs.figures import share_off
 from lakehouse.core.declaration.prices import DEFAULT_PRICES, Prices
 from lakehouse.core.delta.commits import Commits, LoggedCompaction
+from lakehouse.core.scheduling.circuit_breaker import CompactionTry
 from lakehouse.core.text import count_of, size_text
 
 # The running means are over so many newest runs: over all, a cold start years ago would never be forgotten.
 _MEAN_OF = 10
-# So many runs that came to nothing stay on record: what is listed at each look must not grow for ever.
+# So many runs that came to nothing stay on record, so that their listing stays short.
 RUNS_KEPT = 100
-
-
-class Wasted(Protocol):
-    """A run whose work was thrown away: by a conflict, a failure, or a comparison that found a difference."""
-
-    @property
-    def seconds(self) -> float:
-        """How long it ran."""
-        ...
-
-    @property
-    def bytes_rewritten(self) -> int:
-        """The bytes that it rewrote, or was to."""
-        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,7 +97,7 @@ class Account:
         }
 
 
-def account_for(history: Commits, wasted: Sequence[Wasted] = (), *, prices: Prices = DEFAULT_PRICES, on_s3: bool = False) -> Account:
+def account_for(history: Commits, wasted: Sequence[CompactionTry] = (), *, prices: Prices = DEFAULT_PRICES, on_s3: bool = False) -> Account:
     """The account of a table from its commits, and from what is on record of runs that came to nothing; requests cost something `on_s3`."""
     entries: list[Entry] = []
     for compaction in history.compactions():

@@ -11,7 +11,7 @@ from statistics import fmean, median, stdev
 from typing import Any, Literal
 
 from lakehouse.core.costs.ledger import Account
-from lakehouse.core.reasons import Explained, Reason
+from lakehouse.core.reasons import Explained, Explanation, Reason
 from lakehouse.core.units import HOUR_MS
 
 # Every so many compactions one is probed, for at most so much of what they all took: a tenth of the seconds goes into knowing.
@@ -101,13 +101,6 @@ class Benefit(Explained):
     gain: Gain | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Backoff(Explained):
-    """Until when compaction is left alone, because it does not pay."""
-
-    until_ms: int
-
-
 def probe_from(document: dict[str, Any]) -> Probe:
     """A probe as the journal holds it; KeyError or TypeError where it is none."""
     return Probe(
@@ -169,25 +162,21 @@ def assess_benefit(probes: Sequence[Probe]) -> Benefit:
     return Benefit(verdict=verdict, explanation=reason.explain(probes=len(newest), wanted=_LEAST_PROBES, **shares), gain=gain)
 
 
-def benefit_backoff(probes: Sequence[Probe], now_ms: int) -> Backoff | None:
-    """Until when to leave the table alone; `None`: compaction pays, nobody knows, or it is time to try again.
+def backoff_until_ms(probes: Sequence[Probe]) -> int | None:
+    """The time until which the table is left alone; `None`: compaction pays, or nobody knows.
 
     Six hours after the probe that turned the verdict, twice as long after each further one that leaves it, a week at most.
     """
     told, useless = _told(probes), 0
     while useless < len(told) and assess_benefit(told[: len(told) - useless]).verdict == "does not pay":
         useless += 1
-    if not useless:
-        return None
-    until_ms = told[-1].measured_ms + min(_FIRST_HOURS * 2 ** min(useless - 1, 10), _MOST_HOURS) * HOUR_MS
-    return backoff_until(until_ms, assess_benefit(told).sentence, now_ms)
+    hours = min(_FIRST_HOURS * 2 ** min(useless - 1, 10), _MOST_HOURS)
+    return told[-1].measured_ms + hours * HOUR_MS if useless else None
 
 
-def backoff_until(until_ms: int, why: str, now_ms: int) -> Backoff | None:
-    """The back-off that ends at `until_ms`, because `why`; `None` where it has ended."""
-    if now_ms >= until_ms:
-        return None
-    return Backoff(until_ms=until_ms, explanation=Reason.BACKED_OFF.explain(hours=f"{(until_ms - now_ms) / HOUR_MS:.1f}", why=why))
+def explain_backoff(until_ms: int, why: str, now_ms: int) -> Explanation | None:
+    """Why the table is left alone until `until_ms`; `None` where that time has come."""
+    return Reason.BACKED_OFF.explain(hours=f"{(until_ms - now_ms) / HOUR_MS:.1f}", why=why) if now_ms < until_ms else None
 
 
 def _told(probes: Sequence[Probe]) -> list[Probe]:

@@ -1,10 +1,10 @@
-"""When to keep hands off a table: its declaration, a pause, a closed window, or a breaker that opened by itself.
+"""Why a table is left alone: its declaration, a pause, a closed window, or a breaker that opened by itself.
 
 The breaker of a table opens after trouble three times in a row, stays open for six hours, then lets one try through (half open): a success
 closes it, further trouble opens it again for twice the time. Three things are trouble:
 
 - a compaction failed, or lost a race for its commit
-- the same bytes were rewritten for nothing (`rewrite_loops` says what nothing is)
+- the same bytes were rewritten for nothing, as `rewrite_loops` defines it
 - a scan of the table took longer after a compaction than before it
 
 The numbers of all three are few and small, so that a sensor can carry them without the log they came from.
@@ -18,7 +18,7 @@ from typing import Literal
 from lakehouse.core.adoption.adopted import commits_at_risk
 from lakehouse.core.declaration.compaction_policy import Compaction
 from lakehouse.core.declaration.windows import is_open, next_opening, windows_text
-from lakehouse.core.delta.commits import Commit, Commits
+from lakehouse.core.delta.commits import Commits
 from lakehouse.core.reasons import Explained, Explanation, Reason
 from lakehouse.core.scheduling.rewrite_loops import Rewrites, is_ours
 from lakehouse.core.text import utc_text
@@ -85,26 +85,14 @@ class Pause:
 
     @property
     def explanation(self) -> Explanation:
-        """Since when, until when, and why."""
+        """The pause as a reason, with its begin, its end and the person's own words."""
         until = f"until {utc_text(self.until_ms)}" if self.until_ms is not None else f"until: lakehouse resume {self.table}"
         return Reason.PAUSED.explain(since=self.since_ms, until=until, why=f": {self.why}" if self.why else "")
-
-    @property
-    def sentence(self) -> str:
-        """The same as a sentence."""
-        return self.explanation.sentence
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HoldBack(Explained):
-    """Why no compaction of a table is started without a person."""
-
-    table: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Trouble:
-    """So many of one kind in a row; from the limit on, the breaker is open."""
+    """How often in a row one kind of trouble came; from the limit on, the breaker is open."""
 
     reason: Reason
     count: int
@@ -112,22 +100,14 @@ class _Trouble:
     numbers: Mapping[str, object]
 
     @property
-    def hours(self) -> int:
-        return pause_hours(self.count)
-
-    @property
     def retry_at_ms(self) -> int:
-        return self.last_ms + self.hours * HOUR_MS
-
-    @property
-    def explanation(self) -> Explanation:
-        return self.reason.explain(count=self.count, limit=_LIMIT, hours=self.hours, until=self.retry_at_ms, **self.numbers)
+        return self.last_ms + pause_hours(self.count) * HOUR_MS
 
 
 def assess_breaker(tries: Iterable[CompactionTry], rewrites: Rewrites, now_ms: int, *, scans: Sequence[Scan] = ()) -> BreakerState:
     """The breaker of a table at `now_ms`. Tries and scans come in any order; one run's several tries count as its last.
 
-    What lies ahead of `now_ms` was told by a clock that was set back since: it counts as long ago, and holds nothing until that time.
+    A time after `now_ms` comes from a clock that was set back since: it counts as long ago.
     """
     ended = _one_per_run(replace(each, ended_ms=_known_ms(each.ended_ms, now_ms)) for each in tries)
     measured = sorted((replace(each, measured_ms=_known_ms(each.measured_ms, now_ms)) for each in scans), key=lambda each: each.measured_ms)
@@ -135,13 +115,16 @@ def assess_breaker(tries: Iterable[CompactionTry], rewrites: Rewrites, now_ms: i
     harmed = list(takewhile(lambda each: each.is_harm, reversed(measured)))
     succeeded_ms = max((each.ended_ms for each in ended if each.result == "succeeded"), default=0)
     rewrites = replace(rewrites, last_ms=_known_ms(rewrites.last_ms, now_ms))
-    troubles = [_of_failures(failed), _of_rewrites(rewrites), _of_harm(harmed)]
+    rewritten = {"bytes": rewrites.bytes_rewritten, "version": rewrites.version}
+    loops = _Trouble(reason=Reason.REWRITE_LOOP, count=rewrites.times, last_ms=rewrites.last_ms, numbers=rewritten)
+    troubles = [_of_failures(failed), loops, _of_harm(harmed)]
     held = [each for each in troubles if each.count >= _LIMIT and each.last_ms >= succeeded_ms]
     if not held:
         closed = Reason.BREAKER_CLOSED.explain(failures=len(failed), slower=len(harmed), times=rewrites.times, limit=_LIMIT)
         return BreakerState(position="closed", explanation=closed)
     worst = max(held, key=lambda each: each.retry_at_ms)
-    retry_at_ms, explanation = worst.retry_at_ms, worst.explanation
+    retry_at_ms, hours = worst.retry_at_ms, pause_hours(worst.count)
+    explanation = worst.reason.explain(count=worst.count, limit=_LIMIT, hours=hours, until=retry_at_ms, **worst.numbers)
     if now_ms < retry_at_ms:
         return BreakerState(position="open", explanation=explanation, retry_at_ms=retry_at_ms)
     half = Reason.HALF_OPEN.explain(retry_at=retry_at_ms, why=explanation.sentence)
@@ -155,39 +138,35 @@ def pause_hours(count: int, *, limit: int = _LIMIT) -> int:
 
 def hold_back(
     table: str, policy: Compaction, pause: Pause | None, breaker: BreakerState | None, now_ms: int, *, write: object = None
-) -> HoldBack | None:
+) -> Explanation | None:
     """Why `table` is left alone at `now_ms` whatever it would gain; `None`: it may be compacted.
 
-    A breaker that is half open lets a try through; one that is not known (`None`) is no reason. `write` says who writes the table.
+    A breaker that is half open lets a try through, and so does one that is not known (`None`). `write` says who writes the table.
     """
     if (risk := commits_at_risk(write)) is not None:
-        return HoldBack(table=table, explanation=risk)
-    if policy.mode == "off":
-        return _off(table, Reason.OPTED_OUT, said="mode off")
-    if pause is not None and pause.holds(now_ms):
-        return HoldBack(table=table, explanation=pause.explanation)
+        return risk
+    if (held := persons_hold_back(policy, pause, now_ms)) is not None:
+        return held
     if policy.mode == "recommend":
-        return _off(table, Reason.RECOMMEND_ONLY, mode=policy.mode, table=table)
+        return Reason.RECOMMEND_ONLY.explain(mode=policy.mode, table=table)
     if breaker is not None and breaker.position == "open":
-        return HoldBack(table=table, explanation=breaker.explanation)
-    return closed_window(table, policy, now_ms)
+        return breaker.explanation
+    return closed_window(policy, now_ms)
 
 
-def closed_window(table: str, policy: Compaction, now_ms: int) -> HoldBack | None:
-    """That none of the policy's windows is open at `now_ms`; `None`: one is, or there are none."""
+def closed_window(policy: Compaction, now_ms: int) -> Explanation | None:
+    """Which of the policy's windows opens next; `None` where one is open at `now_ms`, or there are none."""
     if is_open(policy.windows, now_ms):
         return None
     opens = next_opening(policy.windows, now_ms)
-    return _off(table, Reason.WINDOW_CLOSED, now=now_ms, windows=windows_text(policy.windows), opens=opens)
+    return Reason.WINDOW_CLOSED.explain(now=now_ms, windows=windows_text(policy.windows), opens=opens)
 
 
-def persons_hold_back(table: str, policy: Compaction, pause: Pause | None, now_ms: int) -> HoldBack | None:
-    """Why even a person's ask has to be insisted on: somebody said so of this very table. All other reasons bind the sensor alone."""
+def persons_hold_back(policy: Compaction, pause: Pause | None, now_ms: int) -> Explanation | None:
+    """Why a person, too, has to insist: the declaration or a pause says so of this very table. All other reasons bind the sensor alone."""
     if policy.mode == "off":
-        return _off(table, Reason.OPTED_OUT, said="mode off")
-    if pause is not None and pause.holds(now_ms):
-        return HoldBack(table=table, explanation=pause.explanation)
-    return None
+        return Reason.OPTED_OUT.explain(said="mode off")
+    return pause.explanation if pause is not None and pause.holds(now_ms) else None
 
 
 def tries_of(history: Commits, failures: Iterable[CompactionTry]) -> tuple[CompactionTry, ...]:
@@ -199,7 +178,8 @@ def tries_of(history: Commits, failures: Iterable[CompactionTry]) -> tuple[Compa
     kept = tuple(failures)
     spans = [(each.ended_ms - int(each.seconds * 1000), each.ended_ms) for each in kept if each.result == "failed"]
     undone = history.undone()
-    found = (_try_of(commit) for commit in history.commits if is_ours(commit) and commit.version not in undone)
+    ours = (commit for commit in history.commits if is_ours(commit) and commit.version not in undone)
+    found = (CompactionTry(ended_ms=each.committed_ms, result="succeeded", bytes_rewritten=each.removed_bytes) for each in ours)
     return (*(each for each in found if not any(start <= each.ended_ms <= end for start, end in spans)), *kept)
 
 
@@ -226,11 +206,6 @@ def _of_failures(failed: Sequence[CompactionTry]) -> _Trouble:
     return _Trouble(reason=Reason.BREAKER_OPEN, count=len(failed), last_ms=last_ms, numbers=numbers)
 
 
-def _of_rewrites(rewrites: Rewrites) -> _Trouble:
-    numbers = {"bytes": rewrites.bytes_rewritten, "version": rewrites.version}
-    return _Trouble(reason=Reason.REWRITE_LOOP, count=rewrites.times, last_ms=rewrites.last_ms, numbers=numbers)
-
-
 def _of_harm(harmed: Sequence[Scan]) -> _Trouble:
     """Newest first."""
     before, after = (harmed[0].before_seconds, harmed[0].after_seconds) if harmed else (0.0, 0.0)
@@ -242,16 +217,3 @@ def _of_harm(harmed: Sequence[Scan]) -> _Trouble:
 def _first_line(text: str) -> str:
     line = text.strip().partition("\n")[0]
     return line if len(line) <= _WHY_LETTERS else f"{line[:_WHY_LETTERS]}…"
-
-
-def _off(off: str, reason: Reason, **numbers: object) -> HoldBack:
-    return HoldBack(table=off, explanation=reason.explain(**numbers))
-
-
-def _try_of(commit: Commit) -> CompactionTry:
-    return CompactionTry(
-        ended_ms=commit.committed_ms,
-        result="succeeded",
-        bytes_rewritten=commit.removed_bytes,
-        files_rewritten=len(commit.removed_paths),
-    )

@@ -176,9 +176,7 @@ def _held(
         benefit = probed.get(key, NOT_PROBED)
         breaker = assess_breaker([*failures.get(key, ()), *successes], rewrites, now_ms, scans=benefit.scans)
         policy = policy_for(table.layer, table.compaction)
-        held = hold_back(key, policy, pauses.get(key), breaker, now_ms, write=table.write)
+        held = hold_back(key, policy, pauses.get(key), breaker, now_ms, write=table.write) or benefit.backoff
         if held is not None:
-            found[key] = held.explanation
-        elif benefit.backoff:
-            found[key] = benefit.backoff.explanation
+            found[key] = held
     return found

@@ -1,4 +1,4 @@
-"""Whether a table is left alone now: its policy, the journal and the log put to `core.breaker`; and what goes into the journal."""
+"""Whether a table is left alone now, by its policy, the journal and the log; and the failures that the journal gets."""
 
 import contextlib
 import time
@@ -9,10 +9,10 @@ from lakehouse.core.declaration.compaction_policy import policy_for
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.delta.commits import Commits
 from lakehouse.core.errors import LakehouseError, Refused, Transient
+from lakehouse.core.reasons import Explanation
 from lakehouse.core.scheduling.circuit_breaker import (
     BreakerState,
     CompactionTry,
-    HoldBack,
     assess_breaker,
     hold_back,
     persons_hold_back,
@@ -53,12 +53,12 @@ def hold_back_now(
     *,
     failures: Sequence[CompactionTry] | None = None,
     probed: ProbeReading | None = None,
-) -> HoldBack | None:
+) -> Explanation | None:
     """Why nothing but a person compacts the table now; `None`: it may be compacted. `failures` and `probed` as for `breaker_of`."""
     pause, probed = Journal(lake.store).pause_of(table.key), probed or probed_of(lake, table)
     breaker = breaker_of(lake, table, history, failures=failures, probed=probed)
     held = hold_back(table.key, policy_for(table.layer, table.compaction), pause, breaker, now_ms(), write=table.write)
-    return held or (HoldBack(table=table.key, explanation=probed.backoff.explanation) if probed.backoff else None)
+    return held or probed.backoff
 
 
 def probed_of(lake: Lake, table: Table) -> ProbeReading:
@@ -73,7 +73,7 @@ def refuse_held_back(lake: Lake, table: Table) -> None:
         Refused: its declaration opts out, or it is paused.
     """
     pause = Journal(lake.store).pause_of(table.key)
-    held = persons_hold_back(table.key, policy_for(table.layer, table.compaction), pause, now_ms())
+    held = persons_hold_back(policy_for(table.layer, table.compaction), pause, now_ms())
     if held is not None:
         raise Refused(f"compact {table.key}: {held.sentence}; accepted: lakehouse compact {table.key} --anyway")
 
@@ -85,7 +85,7 @@ def refuse_vacuum(lake: Lake, table: Table) -> None:
         Refused: its declaration opts out, or it is paused.
     """
     pause = Journal(lake.store).pause_of(table.key)
-    held = pause.sentence if pause is not None and pause.holds(now_ms()) else ""
+    held = pause.explanation.sentence if pause is not None and pause.holds(now_ms()) else ""
     why = f"its declaration says Vacuum(mode={table.vacuum.mode!r})" if table.vacuum.mode == "off" else held
     if why:
         raise Refused(f"vacuum {table.key}: {why}; accepted: lakehouse vacuum {table.key} --anyway")

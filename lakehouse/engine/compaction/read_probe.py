@@ -23,11 +23,10 @@ from uuid import uuid4
 
 from lakehouse.core.compaction.outcome import CompactionOutcome
 from lakehouse.core.costs.measured_benefit import (
-    Backoff,
     Probe,
     assess_benefit,
-    backoff_until,
-    benefit_backoff,
+    backoff_until_ms,
+    explain_backoff,
     gain_of,
     measure_opening,
     probe_budget_seconds,
@@ -35,6 +34,7 @@ from lakehouse.core.costs.measured_benefit import (
 )
 from lakehouse.core.delta.snapshot import Snapshot, type_of_partition
 from lakehouse.core.errors import Broken
+from lakehouse.core.reasons import Explanation
 from lakehouse.core.scheduling.circuit_breaker import Scan
 from lakehouse.engine.clock import now_ms
 from lakehouse.engine.journal.journal import PROBES, Journal, Records, names_by_table
@@ -65,7 +65,7 @@ class ProbeReading:
     """
 
     scans: tuple[Scan, ...] = ()
-    backoff: Backoff | None = None
+    backoff: Explanation | None = None
     opening_seconds: float | None = None
 
 
@@ -110,8 +110,7 @@ def probe_compaction(lake: Lake, spark: "SparkSession", outcome: CompactionOutco
 def record_probe(lake: Lake, probe: Probe) -> None:
     """The probe in the journal, in place of its attempt, with the back-off that follows from it and those before it."""
     known = (*probes(lake, probe.table), probe)
-    backoff = benefit_backoff(known, probe.measured_ms)
-    follows = {"backoff_until_ms": backoff.until_ms if backoff else None, "verdict": assess_benefit(known).sentence}
+    follows = {"backoff_until_ms": backoff_until_ms(known), "verdict": assess_benefit(known).sentence}
     name = f"{probe.measured_ms:015}-{probe.version_after}.json"
     Journal(lake.store).record_probe(probe.table, name, {**probe.as_json(), **follows})
 
@@ -209,8 +208,8 @@ def _probe(data: bytes) -> Probe | None:
     return None
 
 
-def _backoff(data: bytes, now_ms: int) -> Backoff | None:
+def _backoff(data: bytes, now_ms: int) -> Explanation | None:
     with contextlib.suppress(ValueError, TypeError, KeyError):
         told = json.loads(data)
-        return backoff_until(told["backoff_until_ms"] or 0, told["verdict"], now_ms)
+        return explain_backoff(told["backoff_until_ms"] or 0, told["verdict"], now_ms)
     return None

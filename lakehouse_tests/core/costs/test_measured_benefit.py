@@ -10,7 +10,8 @@ from lakehouse.core.costs.ledger import Account, account_for
 from lakehouse.core.costs.measured_benefit import (
     Probe,
     assess_benefit,
-    benefit_backoff,
+    backoff_until_ms,
+    explain_backoff,
     gain_of,
     measure_opening,
     probe_budget_seconds,
@@ -76,8 +77,8 @@ def test_the_interval_narrows_with_every_pair() -> None:
 
 def test_what_does_not_pay_is_left_alone_twice_as_long_each_time_and_at_most_a_week() -> None:
     def left_alone_hours(probes: Sequence[Probe]) -> float | None:
-        backoff = benefit_backoff(probes, probes[-1].measured_ms)
-        return None if backoff is None else (backoff.until_ms - probes[-1].measured_ms) / HOUR_MS
+        until_ms = backoff_until_ms(probes)
+        return None if until_ms is None else (until_ms - probes[-1].measured_ms) / HOUR_MS
 
     useless = [probe(0.0, hour=hour) for hour in range(10)]
     assert [left_alone_hours(useless[:count]) for count in (2, 3, 4, 5, 9)] == [None, 6, 12, 24, 168]
@@ -86,19 +87,18 @@ def test_what_does_not_pay_is_left_alone_twice_as_long_each_time_and_at_most_a_w
 
 def test_the_back_off_ends_by_itself_and_says_why_it_is_there() -> None:
     useless = [probe(0.0, hour=hour) for hour in range(3)]
-    backoff = benefit_backoff(useless, 2 * HOUR_MS)
-    assert backoff is not None and backoff.until_ms == 8 * HOUR_MS
-    assert backoff.reason is Reason.BACKED_OFF
+    assert backoff_until_ms(useless) == 8 * HOUR_MS
+    backoff = explain_backoff(8 * HOUR_MS, assess_benefit(useless).sentence, 2 * HOUR_MS)
+    assert backoff is not None and backoff.reason is Reason.BACKED_OFF
     assert backoff.sentence.startswith("compaction is tried again in 6.0 h, since it does not pay: 3 probes measured scans")
-    assert benefit_backoff(useless, 8 * HOUR_MS) is None
+    assert explain_backoff(8 * HOUR_MS, "", 8 * HOUR_MS) is None
 
 
 def test_a_probe_that_says_nothing_neither_prolongs_a_back_off_nor_ends_it() -> None:
     useless = [probe(0.0, hour=hour) for hour in range(3)]
     for nothing in ([probe(0.0, hour=3, pairs=0)], [probe(0.0, hour=3, pairs=0), probe(0.0, hour=4, pairs=1)]):
-        assert benefit_backoff([*useless, *nothing], 4 * HOUR_MS) == benefit_backoff(useless, 4 * HOUR_MS) is not None
-        assert benefit_backoff([*useless, *nothing], 8 * HOUR_MS) is None
-        assert benefit_backoff(nothing, 4 * HOUR_MS) is None
+        assert backoff_until_ms([*useless, *nothing]) == backoff_until_ms(useless) == 8 * HOUR_MS
+        assert backoff_until_ms(nothing) is None
 
 
 def account_of(ours: Sequence[int], first_version: int = 0, others: Sequence[int] = ()) -> Account:
