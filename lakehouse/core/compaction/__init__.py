@@ -1,1 +1,1 @@
-"""What a compaction of a table will do, exactly: which files it merges into which, and why, or why nothing."""
+"""The plan of a compaction, exact: which files it merges into which, and why, or why nothing."""

@@ -19,7 +19,7 @@ compaction has written and those with a deletion vector; OPTIMIZE does every bin
 - A file that was compacted under a smaller target and was right then (three quarters of it or more) is shielded: the cut-off of its
   partition is lowered to those three quarters. Only the second tier takes it: where the target has become eight times its own, and so
   many such files lie there that one full file comes of them. Then it is of the larger target, and shielded from nothing that comes.
-- Of a table without partitions, large files that compactions wrote are left for later (`tiers`): the cut-off is lowered to a power of two
+- Of a table without partitions, large files that compactions wrote are left for later: the cut-off is lowered to a power of two
   that all smaller files together do not reach, if no file above is fresh. They all are in one bin, so that none of them is fresh after it.
 - A bounded run takes fewer partitions, or of one partition the smallest files; in each bin that makes it worth its while two files
   stop being fresh (or of the first tier), so runs end. `files_left` is what the unbounded plan would have removed beyond it.
@@ -31,7 +31,6 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
 
-from lakehouse.core.compaction import tiers
 from lakehouse.core.compaction.bins import (
     Bin,
     Packing,
@@ -42,23 +41,24 @@ from lakehouse.core.compaction.bins import (
     fits,
     in_order,
     is_fresh,
-    last_write_ms,
+    is_warm,
     pack,
     within_bounds,
 )
 from lakehouse.core.delta.snapshot import DataFile
 from lakehouse.core.reasons import Reason
-from lakehouse.core.units import HOUR_MS
 
 # 128 MiB files into files of 1 GiB: a byte is rewritten once per tier, and eight is what makes one file of many.
 _TIER = 8
-# What Spark counts the opening of a file as (`spark.sql.files.openCostInBytes`): a core that gets less to read has nothing to gain.
+# To rewrite so much takes as long as any job that starts, 0.6 s by the default rates (`core.costs.estimate`): less is not worth a file.
+_LEAST_KEPT_BYTES = 16 * 1024 * 1024
+# Spark counts the opening of a file as so many bytes (`spark.sql.files.openCostInBytes`): a core that gets less to read gains nothing.
 TRIVIAL_BYTES_PER_CORE = 4 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Found:
-    """What lies in the table for one target: the plans by cut-off, and what the sentences of doing nothing tell."""
+    """The plans of a table for one target, by cut-off, and the numbers that the sentences of doing nothing name."""
 
     by_cutoff: dict[int, list[PartitionPlan]]
     warm_count: int
@@ -102,15 +102,10 @@ def has_too_many_deleted_rows(file: DataFile, *, max_ratio: float) -> bool:
     return file.row_count > 0 and 1.0 - (file.row_count - file.deleted_row_count) / file.row_count > max_ratio
 
 
-def is_warm(now: PlanningFacts, plan: PartitionPlan) -> bool:
-    """Whether rows of the partition changed so lately that only cold ones may be rewritten."""
-    return now.policy.cold_hours > 0 and plan.written_ms > now.now_ms - now.policy.cold_hours * HOUR_MS
-
-
 def keeps_cores_busy(now: PlanningFacts, plans: Iterable[PartitionPlan], *, added: Callable[[tuple[Bin, ...]], int] = len) -> bool:
-    """Whether the whole table keeps as many files as cores scan it; a scan of it all is what few files slow down.
+    """Whether the whole table keeps as many files as cores scan it: with fewer, a scan of all of it is slower.
 
-    Of a single partition it is not asked: one statement has one size of bin, so the smallest partition would set it for all.
+    A single partition is not asked: one statement has one size of bin, so the smallest partition would set it for all.
     """
     wanted = min(now.policy.scan_cores, now.snapshot.size_bytes // TRIVIAL_BYTES_PER_CORE)
     return now.snapshot.file_count - sum(plan.file_count - added(plan.bins) for plan in plans) >= wanted
@@ -135,7 +130,7 @@ def _find(now: PlanningFacts, target: int) -> _Found:
 
 
 def _partition_plan(now: PlanningFacts, files: tuple[DataFile, ...], target: int) -> tuple[PartitionPlan, Sequence[DataFile]]:
-    """What packing would do to the files of one partition, and the candidates that it does it with."""
+    """The bins of one partition, and the candidates that they are made of."""
     right = [(file, under) for file in files if (under := _right_under(file, now, target))] if now.write_history.targets else []
     first_tier = [file.size_bytes for file, under in right if under * _TIER <= target]
     promoted = len(first_tier) >= _TIER and 4 * sum(first_tier) >= 3 * target
@@ -145,20 +140,28 @@ def _partition_plan(now: PlanningFacts, files: tuple[DataFile, ...], target: int
     lowered = cutoff if promoted else _tier_cutoff(now, candidates, cutoff)
     merged = _candidates(now, candidates, lowered) if lowered < cutoff else candidates
     bins = pack(merged, up_to_bytes=target)
-    written_ms = last_write_ms(files, now.write_history) if now.policy.cold_hours else 0
     kept = tuple(candidates[len(merged) :])
-    return PartitionPlan(files=files, bins=bins, written_ms=written_ms, cutoff_bytes=lowered, promoted=promoted, kept=kept), candidates
+    return PartitionPlan(files=files, bins=bins, cutoff_bytes=lowered, promoted=promoted, kept=kept), candidates
 
 
 def _tier_cutoff(now: PlanningFacts, candidates: Sequence[DataFile], cutoff: int) -> int:
-    """The cut-off, lowered where that makes sense: not in partitions, of which one statement has one cut-off, and each would keep files."""
-    if now.snapshot.partition_columns or not candidates or candidates[-1].size_bytes < tiers.LEAST_KEPT_BYTES:
+    """The size below which files are merged: `cutoff`, or the least power of two that all smaller ones together do not reach.
+
+    To rewrite a large file with every few new ones costs its bytes again and again, and spares a reader one opening. Left until the smaller
+    ones come near its size, a byte is rewritten about once for each doubling, as in a binary counter. A fresh file is never left out. The
+    power of two is less than half of `cutoff`: with more beside it, a large file would fit into no bin any more. Partitions keep their
+    cut-off: one statement has one for all of them, and each would keep files.
+    """
+    if now.snapshot.partition_columns or not candidates or candidates[-1].size_bytes < _LEAST_KEPT_BYTES:
         return cutoff
     fresh = [file.size_bytes for file in candidates if is_fresh(file)]
-    if len(fresh) < 2:  # nothing is merged for their sake
-        return cutoff
     compacted = [file.size_bytes for file in candidates if not is_fresh(file)]
-    return tiers.tier_cutoff(compacted, fresh_bytes=sum(fresh), largest_fresh=fresh[-1], cutoff=cutoff)
+    lowered = _LEAST_KEPT_BYTES
+    while len(fresh) >= 2 and compacted and compacted[-1] >= lowered and 2 * lowered < cutoff:
+        if fresh[-1] < lowered and sum(fresh) + sum(size for size in compacted if size < lowered) < lowered:
+            return lowered
+        lowered *= 2
+    return cutoff
 
 
 def _right_under(file: DataFile, now: PlanningFacts, target: int) -> int:
@@ -173,7 +176,7 @@ def _candidates(now: PlanningFacts, files: Iterable[DataFile], cutoff: int, *, m
 
 
 def _gains(bin_: Bin, now: PlanningFacts, plan: PartitionPlan, target: int) -> list[DataFile]:
-    """The files for whose sake the bin is rewritten: the fresh ones, or, in the second tier, those of the first, if that are more."""
+    """The files for whose sake the bin is rewritten: the fresh ones, or, in the second tier, the files of the first if they are more."""
     fresh = [file for file in bin_.files if is_fresh(file)]
     first_tier = [file for file in bin_.files if plan.promoted and 0 < _right_under(file, now, target) * _TIER <= target]
     return max(fresh, first_tier, key=len)
@@ -210,8 +213,8 @@ def _bounded(now: PlanningFacts, found: _Found, group: Sequence[PartitionPlan], 
 def _lowered(now: PlanningFacts, plan: PartitionPlan, target: int) -> tuple[PartitionPlan, float]:
     """The smallest files of one partition that fit into one run, but at least two that are worth it; with its deleted-rows ratio.
 
-    The ratio is put out of reach, since files that are taken for their deleted rows are of any size. Where nothing but they would make
-    a bin worth it, the whole partition is taken, as is everything of the size at the cut: a statement tells files apart by nothing else.
+    The ratio is put out of reach, since files that are taken for their deleted rows are of any size. Where only such files make a bin
+    worth it, the whole partition is taken. So is every file of the size at the cut: a statement tells files apart by nothing else.
     """
     files = _candidates(now, plan.files, plan.cutoff_bytes, max_ratio=1.0)
     worthwhile = next((bin_ for bin_ in pack(files, up_to_bytes=target) if _is_worthwhile(bin_, now, plan, target)), None)

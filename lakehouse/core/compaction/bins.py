@@ -1,4 +1,4 @@
-"""What a planner is given, and what it gives: the statement, the bins that it will make, and why."""
+"""The facts that a planner is given, and its answer: the statement, the bins that it will make, and why."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -13,6 +13,7 @@ from lakehouse.core.declaration.compaction_policy import Compaction
 from lakehouse.core.delta.partition_values import by_name, signs, type_of_typed_partition, typed_partition
 from lakehouse.core.delta.snapshot import DataFile, Snapshot, type_of_partition
 from lakehouse.core.reasons import Reason
+from lakehouse.core.units import HOUR_MS
 
 _SIZE, _SIZE_AND_PATH = attrgetter("size_bytes"), attrgetter("size_bytes", "path")
 
@@ -71,7 +72,7 @@ class Bin:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanningFacts:
-    """All that a plan is made from. The policy's target is the one in force, never 0; `write_history` is what the log remembers."""
+    """The facts that a plan is made from. The policy's target is the one in force, never 0."""
 
     snapshot: Snapshot
     policy: Compaction
@@ -82,14 +83,13 @@ class PlanningFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionPlan:
-    """The part of a statement in one partition. `files` are all that lie there; what follows `written_ms` is packing's own.
+    """The part of a statement in one partition. `files` are all that lie there; packing alone sets the fields after `bins`.
 
-    `kept` are small files that are left for later: a compaction wrote each, and it is larger than all that is merged.
+    `kept` are small files that are left for later: a compaction wrote each, and it is larger than all merged ones together.
     """
 
     files: tuple[DataFile, ...]
     bins: tuple[Bin, ...]
-    written_ms: int
     cutoff_bytes: int = 0
     promoted: bool = False
     kept: tuple[DataFile, ...] = ()
@@ -107,7 +107,7 @@ class PartitionPlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rewrite:
-    """One planner's answer; no bins means nothing to do. `numbers` are those that only its own sentence names.
+    """One planner's answer; no bins means nothing to do. `numbers` has the numbers that only its own sentence names.
 
     `kept` are small files that are left for later, as in `PartitionPlan`.
     """
@@ -199,21 +199,26 @@ def last_write_ms(files: Sequence[DataFile], write_history: WriteHistory) -> int
     return max(chain(told, own), default=0)
 
 
-def fits(situation: PlanningFacts, size_bytes: int) -> bool:
+def is_warm(now: PlanningFacts, plan: PartitionPlan) -> bool:
+    """Whether rows of the partition changed so lately that only cold ones may be rewritten."""
+    return now.policy.cold_hours > 0 and last_write_ms(plan.files, now.write_history) > now.now_ms - now.policy.cold_hours * HOUR_MS
+
+
+def fits(now: PlanningFacts, size_bytes: int) -> bool:
     """Whether one run may rewrite so much."""
-    most = situation.policy.max_bytes_per_run
+    most = now.policy.max_bytes_per_run
     return not most or size_bytes <= most
 
 
-def within_bounds(situation: PlanningFacts, plans: Sequence[PartitionPlan]) -> tuple[PartitionPlan, ...]:
+def within_bounds(now: PlanningFacts, plans: Sequence[PartitionPlan]) -> tuple[PartitionPlan, ...]:
     """The plans that one run takes: most files gone per byte first, or, where only cold partitions are taken, the newest last.
 
-    A plan that does not fit waits for the next run, smaller ones behind it do not; empty where even the first is too large by itself.
+    A plan that does not fit waits for the next run, but smaller ones behind it are taken; none is where the first is too large by itself.
     """
     chosen: list[PartitionPlan] = []
     size_bytes = 0
-    for plan in in_order(situation, plans):
-        if fits(situation, size_bytes + plan.size_bytes):
+    for plan in in_order(now, plans):
+        if fits(now, size_bytes + plan.size_bytes):
             chosen.append(plan)
             size_bytes += plan.size_bytes
         elif not chosen:
@@ -221,8 +226,15 @@ def within_bounds(situation: PlanningFacts, plans: Sequence[PartitionPlan]) -> t
     return tuple(chosen)
 
 
-def in_order(situation: PlanningFacts, plans: Iterable[PartitionPlan]) -> list[PartitionPlan]:
+def one_run(now: PlanningFacts, plans: Sequence[PartitionPlan]) -> tuple[tuple[Bin, ...], int]:
+    """The bins that one run takes, and how many files it leaves to the next; a partition goes whole, the first one whatever its size."""
+    chosen = within_bounds(now, plans) or (in_order(now, plans)[0],)
+    left = sum(plan.file_count for plan in plans) - sum(plan.file_count for plan in chosen)
+    return tuple(bin_ for plan in chosen for bin_ in plan.bins), left
+
+
+def in_order(now: PlanningFacts, plans: Iterable[PartitionPlan]) -> list[PartitionPlan]:
     """The plans in the order in which runs take them."""
-    if situation.policy.cold_hours:
-        return sorted(plans, key=attrgetter("written_ms"))
+    if now.policy.cold_hours:
+        return sorted(plans, key=lambda plan: last_write_ms(plan.files, now.write_history))
     return sorted(plans, key=lambda plan: (len(plan.bins) - plan.file_count) / max(1, plan.size_bytes))

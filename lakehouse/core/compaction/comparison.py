@@ -1,4 +1,4 @@
-"""How a compaction is checked after its commit: by every row, or by what the log says of the rows; and what the first would cost."""
+"""How a compaction is checked after its commit: by every row, or by the log's account of the rows; and the price of the first."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -14,7 +14,7 @@ COMPARED_BYTES = 16 * 1024**3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
-    """What was found to be the same: every row (`content`), or the log's row counts and statistics (`rows`)."""
+    """A comparison that found no difference: of every row (`content`), or of the log's row counts and statistics (`rows`)."""
 
     by: type_of_comparison
     row_count: int

@@ -1,4 +1,4 @@
-"""What a compaction leaves alone because others write there: OPTIMIZE loses to whoever changed one of its files first.
+"""The partitions that a compaction leaves to other writers: OPTIMIZE loses to whoever changed one of its files first.
 
 A compaction that lost is planned again without the partitions in which files were taken from under it; where that leaves nothing,
 or the table has no partitions, with half of the bytes. Each loss narrows the next try further.
@@ -20,8 +20,8 @@ from lakehouse.core.delta.snapshot import Snapshot
 class Loss:
     """A try of a compaction that lost the race for its commit.
 
-    `partitions` are those in which somebody else removed files meanwhile; `wasted_bytes` what was rewritten for nothing,
-    `wasted_seconds` the time that took; `planned_bytes` what the try was to rewrite.
+    In `partitions` somebody else removed files meanwhile. Of `planned_bytes`, `wasted_bytes` were rewritten for nothing, in
+    `wasted_seconds`.
     """
 
     partitions: frozenset[type_of_typed_partition]

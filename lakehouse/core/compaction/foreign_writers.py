@@ -1,8 +1,8 @@
-"""When a foreign statement is likely to be under way, told from when earlier ones were.
+"""When a foreign statement is likely to be under way, by the times of earlier ones.
 
 An OPTIMIZE that commits while an UPDATE, DELETE or MERGE of the same files runs makes that one fail: its new files count as added ones.
-Our own writers wait for the guard, so only those of others matter here. What they do now nobody can see; what they did, the log tells:
-each such commit says how long its statement took. Whoever comes at intervals leaves a gap after each commit, and that is the moment.
+Our own writers wait for the guard, so only other writers matter here. Nobody can see a statement that has not committed, but the log
+tells of earlier ones when they ended and how long they took. A writer that comes at intervals leaves a gap after each commit.
 Source: delta-io/delta v4.4.0, `ConflictChecker.scala`, checkForAddedFilesThatShouldHaveBeenReadByCurrentTxn.
 """
 
@@ -29,9 +29,9 @@ class WriteIntervals:
     idle_seconds: float
 
     def seconds_to_wait(self, *, now_ms: int, seconds: float) -> float:
-        """How long the next commit of theirs is worth waiting for by something that takes `seconds`; 0: begin now.
+        """How long a compaction that takes `seconds` waits for the next commit of the others; 0: it begins now.
 
-        Now, if it ends before the next statement is expected, if they have stopped, or if it fits into none of their gaps.
+        It does if it ends before the next statement is expected, if they have stopped, or if it fits into none of their gaps.
         """
         since_last = (now_ms - self.last_ms) / 1000
         interval = self.busy_seconds + self.idle_seconds
@@ -41,7 +41,7 @@ class WriteIntervals:
 
 
 def write_intervals_of(history: Commits) -> WriteIntervals | None:
-    """The rhythm of foreign statements that read before they write; `None` where there are too few to have one."""
+    """The intervals of foreign statements that read before they write; `None` where there are too few to tell."""
     foreign = [commit for commit in history.commits if _is_foreign(commit)][-_REMEMBERED:]
     if len(foreign) < _LEAST:
         return None

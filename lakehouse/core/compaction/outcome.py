@@ -1,4 +1,4 @@
-"""What a compaction really did, beside its plan."""
+"""The outcome of a compaction, beside its plan."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -13,13 +13,12 @@ from lakehouse.core.delta.table_facts import TableFacts
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompactionOutcome:
-    """What a compaction did, beside its plan; zeros and no `version_after` where the plan was to do nothing.
+    """The outcome of a compaction, beside its plan; zeros and no `version_after` where the plan was to do nothing.
 
-    `seconds_optimize` is the bare statement, `seconds_verify` the comparison of before and after, `compared` what was found the same.
-    `conflicts` are the tries that other writers made it lose, before or within the one that is told here; the wasted figures are what those
-    rewrote for nothing. `seconds_waited` is the time spent before the start, for a moment in which it would make no other writer lose.
-    `account` is the table's up to and with this compaction, `None` where there was none; `probe` what scans before and after it took,
-    `None` without any. `facts` is the table as its log had it right after the commit, or as it was found where nothing was done.
+    `seconds_optimize` is the bare statement, `seconds_verify` the comparison of before and after. `conflicts` counts the tries that other
+    writers made it lose, before or within this one; the wasted figures are the work of those tries. `seconds_waited` is the time spent
+    before the start, so that no other writer loses. `account` is the table's up to and with this compaction, `None` where there was none;
+    `probe` has the scans before and after it. `facts` is the table by its log right after the commit, or as it was where nothing was done.
     """
 
     plan: CompactionPlan
@@ -66,7 +65,7 @@ class CompactionOutcome:
 
     @property
     def sentences(self) -> tuple[str, ...]:
-        """What is told below the figures of a compaction that committed: by what it was predicted, its seconds, its gain, the account."""
+        """The lines below the figures of a compaction that committed: the base of its prediction, its seconds, its gain, the account."""
         if self.version_after is None:
             return ()
         found = self.compared

@@ -1,6 +1,6 @@
-"""What a compaction of a table will do, exactly, before it runs: which planner is asked, and what its answer costs.
+"""The plan of a compaction, exact and before it runs: which planner is asked, and the price of its answer.
 
-Each planner answers for its statements: `packing` (with the law that makes a compacted table a fixed point), `purge`, `arranging`.
+The planners are `bin_packing` (with the law that makes a compacted table a fixed point), `purge` and `zorder_and_clustering`.
 """
 
 from dataclasses import dataclass, replace
@@ -25,15 +25,13 @@ from lakehouse.core.reasons import Explained, Explanation, Reason
 from lakehouse.core.text import count_of, size_text
 from lakehouse.core.units import HOUR_MS
 
-__all__ = ["Bin", "CompactionPlan", "plan_compaction", "plan_once_cold", "plan_or_refusal", "plan_table"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompactionPlan(Explained):
-    """What `statement` will do to `table` at `version`; no bins means nothing to do, and `reason` says why.
+    """The effect of `statement` on `table` at `version`; no bins means nothing to do, and `reason` says why.
 
-    `partitions` are those that it is limited to, `None` for the whole table. `policy` is the one in force, its target never 0.
-    `files_left` would be removed, too, but for the bounds of one run: the next plan goes on with them.
+    The statement is limited to `partitions`, `None` is the whole table. `policy` is the one in force, its target never 0.
+    `files_left` files are left by the bounds of one run: the next plan goes on with them.
     """
 
     table: str
@@ -62,17 +60,17 @@ class CompactionPlan(Explained):
 
     @property
     def mergeable_file_count(self) -> int:
-        """Files that compaction would really remove, in as many runs as the bounds of one ask for."""
+        """Files that compactions would remove, in as many runs as the bounds of one ask for."""
         return self.files_removed + self.files_left
 
     @property
     def verify(self) -> type_of_comparison:
-        """What is compared after the commit: every row, or what the log says of the rows."""
+        """How the rows are compared after the commit: each one, or by the log."""
         return choose_comparison(self.policy, self.bytes_removed)
 
     @property
     def verify_sentence(self) -> str:
-        """Why that, and what it costs to compare every row."""
+        """Why they are compared so, and the price of comparing every row."""
         return explain_comparison(self.policy, self.bytes_removed, self.estimate).sentence
 
     @property
@@ -114,7 +112,7 @@ def plan_table(table: Table, snapshot: Snapshot, history: Commits, *, now_ms: in
 
 
 def plan_or_refusal(table: Table, snapshot: Snapshot, history: Commits, *, now_ms: int) -> CompactionPlan:
-    """As `plan_table`; a plan that is refused does nothing, and its sentence is the refusal: a table is told of in any case."""
+    """As `plan_table`; a plan that is refused does nothing, and its sentence is the refusal."""
     try:
         return plan_table(table, snapshot, history, now_ms=now_ms)
     except Refused as refusal:
@@ -123,7 +121,7 @@ def plan_or_refusal(table: Table, snapshot: Snapshot, history: Commits, *, now_m
 
 
 def plan_once_cold(table: Table, snapshot: Snapshot, history: Commits, *, now_ms: int) -> tuple[int, CompactionPlan] | None:
-    """When all of a table will be cold if nobody writes until then, and the plan of that time; `None` where all of it is cold now."""
+    """The time at which all of a table will be cold if nobody writes, and the plan of that time; `None` where all of it is cold now."""
     cold_hours = policy_for(table.layer, table.compaction).cold_hours
     if not cold_hours:
         return None
@@ -188,7 +186,7 @@ def _rewrite(now: PlanningFacts) -> Rewrite:
 
 
 def _priced(now: PlanningFacts, found: Rewrite) -> CompactionPlan:
-    """The answer of a planner with its sentence and what it will take."""
+    """The answer of a planner with its sentence and its price."""
     files_removed, bytes_removed = sum(len(bin_.files) for bin_ in found.bins), sum(bin_.size_bytes for bin_ in found.bins)
     columns = by_name(now.snapshot.columns)
     partitions = {typed_partition(bin_.partition, columns): bin_.partition for bin_ in found.bins}

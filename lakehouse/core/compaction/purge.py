@@ -6,39 +6,30 @@ A file that still holds a dropped column is rewritten as well, which no log tell
 """
 
 from collections import Counter
-from dataclasses import dataclass
 
-from lakehouse.core.compaction.bin_packing import is_warm, keeps_cores_busy, plan_packing
+from lakehouse.core.compaction.bin_packing import keeps_cores_busy, plan_packing
 from lakehouse.core.compaction.bins import (
     PartitionPlan,
     PlanningFacts,
     Purge,
     Rewrite,
     files_by_partition,
-    in_order,
     is_fresh,
-    last_write_ms,
+    is_warm,
+    one_run,
     pack,
-    within_bounds,
 )
 from lakehouse.core.delta.snapshot import DataFile, Snapshot
 from lakehouse.core.reasons import Reason
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Hidden:
-    deleted: int
-    rows: int
-
-    @property
-    def share(self) -> float:
-        return self.deleted / self.rows if self.rows else 0.0
-
-
 def plan_purge(now: PlanningFacts) -> Rewrite | None:
     """The rewrite of all files with deleted rows; `None` where too few rows are deleted, or all of them in warm partitions."""
-    hidden = _hidden_rows(now.snapshot)
-    if not now.policy.purge_deleted_rows_share or not hidden.deleted or hidden.share < now.policy.purge_deleted_rows_share:
+    # Files whose rows the log does not count make nothing due.
+    known = [file for file in now.snapshot.files if file.row_count]
+    deleted, rows = sum(file.deleted_row_count for file in known), sum(file.row_count or 0 for file in known)
+    least_share = now.policy.purge_deleted_rows_share
+    if not least_share or not deleted or deleted / rows < least_share:
         return None
     target = now.policy.target_file_bytes
     plans = _partition_plans(now, target)
@@ -47,18 +38,16 @@ def plan_purge(now: PlanningFacts) -> Rewrite | None:
         plans = _partition_plans(now, target)
     if not plans:
         return None
-    # A purge has no size below which it takes files: one partition, or a table without, goes whole, whatever the bound.
-    chosen = within_bounds(now, plans) or (in_order(now, plans)[0],)
-    waiting = sum(plan.file_count for plan in plans) - sum(plan.file_count for plan in chosen)
+    bins, waiting = one_run(now, plans)
     return Rewrite(
         statement=Purge(up_to_bytes=target),
         reason=Reason.DELETED_ROWS,
-        bins=tuple(bin_ for plan in chosen for bin_ in plan.bins),
+        bins=bins,
         files_left=waiting or _small_files_left(now),
         numbers={
-            "deleted": hidden.deleted,
-            "rows": hidden.rows,
-            "share": f"{hidden.share:.0%}",
+            "deleted": deleted,
+            "rows": rows,
+            "share": f"{deleted / rows:.0%}",
             "at_least": "at least " if may_hold_dropped_columns(now.snapshot) else "",
         },
     )
@@ -70,18 +59,11 @@ def may_hold_dropped_columns(snapshot: Snapshot) -> bool:
     return given.isdigit() and int(given) > sum(1 + column.type.count(":") for column in snapshot.columns)
 
 
-def _hidden_rows(snapshot: Snapshot) -> _Hidden:
-    """Deleted and physical rows of the files whose rows the log counts; what is unknown makes nothing due."""
-    known = [file for file in snapshot.files if file.row_count is not None]
-    return _Hidden(deleted=sum(file.deleted_row_count for file in known), rows=sum(file.row_count or 0 for file in known))
-
-
 def _partition_plans(now: PlanningFacts, target: int) -> list[PartitionPlan]:
     found: list[PartitionPlan] = []
     for files in files_by_partition(now.snapshot.files, now.snapshot).values():
         purged = [file for file in files if _is_purged(file)]
-        written_ms = last_write_ms(files, now.write_history) if now.policy.cold_hours else 0
-        plan = PartitionPlan(files=files, bins=pack(purged, up_to_bytes=target, least_files=1), written_ms=written_ms)
+        plan = PartitionPlan(files=files, bins=pack(purged, up_to_bytes=target, least_files=1))
         if plan.bins and not is_warm(now, plan):
             found.append(plan)
     return found
@@ -92,7 +74,7 @@ def _is_purged(file: DataFile) -> bool:
 
 
 def _small_files_left(now: PlanningFacts) -> int:
-    """Small files that packing may find to merge once the purge is done: the sizes of its outputs decide, so all that may are counted."""
+    """Small files that packing may merge once the purge is done. The sizes of the purge's outputs decide, so this is an upper bound."""
     limit = now.policy.candidate_bytes
     fresh = Counter(
         key

@@ -1,4 +1,4 @@
-"""How large a compacted file should be, and what the log remembers of earlier answers.
+"""How large a compacted file should be, and the earlier answers that the log remembers.
 
 The target follows the table: about a hundred files or more, so that a scan has something to share out and a change rewrites
 little, between a size below which opening a file costs more than reading it and one above which larger files give nothing.
@@ -21,11 +21,11 @@ _FILES_PER_TABLE = 128
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WriteHistory:
-    """What the log tells of earlier compactions and writes.
+    """Earlier compactions and writes, as the log tells them.
 
-    `last_target` is the newest compaction's, `None` where none tells; `unchanged`: nobody changed a row since. `targets` has the
-    target that a file was compacted under, by path, and `written_ms` the time of the last commit that changed rows of it. `arranged`
-    has the columns and the version of the commit that laid out a file's rows; by `settled` columns all older files are in order.
+    `last_target` is the newest compaction's, `None` where none tells; `unchanged`: nobody changed a row since. By path, `targets` has the
+    target that a file was compacted under, `written_ms` the time of the last commit that changed its rows, and `arranged` the columns
+    and the version of the commit that laid out its rows. By `settled` columns all older files are in order.
     """
 
     last_target: int | None = None
@@ -37,7 +37,7 @@ class WriteHistory:
 
 
 def write_history_of(history: Commits | None) -> WriteHistory:
-    """What the commits of `history` tell of writes; without any, nothing is remembered."""
+    """The earlier compactions and writes of a table; without a history, none is remembered."""
     if history is None:
         return WriteHistory()
     targets: dict[str, int] = {}
@@ -83,7 +83,7 @@ def choose_target(size_bytes: int, *, last: int | None) -> int:
 def target_in_force(size_bytes: int, policy: Compaction, write_history: WriteHistory) -> int:
     """The declared target, or the one that the table's size asks for.
 
-    Until somebody writes, what the last compaction aimed at stays: its outputs shrank by an unknown factor, and a target that
+    Until somebody writes, the last compaction's target stays: its outputs shrank by an unknown factor, and a target that
     followed them would find the same files to be merged again.
     """
     settled = write_history.last_target if write_history.unchanged else None

@@ -1,10 +1,10 @@
-"""Rows laid out along a curve, by ZORDER BY or by liquid clustering: what is out of order, and when that is worth a rewrite.
+"""Rows laid out along a curve, by ZORDER BY or by liquid clustering: which files are out of order, and when that is worth a rewrite.
 
-Both rewrite everything they look at, so what they look at must be worth it: a quarter of the bytes of a partition (so that a byte is
-rewritten four times while its partition doubles, not at each batch), or as many files as a plain compaction would wait for; and at least
-two files. The files removed are exact. The files added are the most that can come of it, since a range of the curve may stay empty.
+Both rewrite whole partitions. So a rewrite waits until a quarter of a partition's bytes are out of order (a byte is then rewritten four
+times while its partition doubles, and not at each batch), or as many files as a plain compaction would wait for; and at least
+two files. The files removed are exact. The files added are an upper bound, since a range of the curve may stay empty.
 
-What is in order is remembered by the log: a commit tells the columns in its operationParameters. A file older than the commits that
+The log remembers the order: a commit tells the columns in its operationParameters. A file older than the commits that
 the log still holds is in order if the newest of them that laid out rows by these columns left nothing.
 
 Source: delta-io/delta v4.4.0, `OptimizeTableStrategy.scala` (ZOrderStrategy, ClusteringStrategy), `OptimizeTableCommand.scala`
@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 
-from lakehouse.core.compaction.bin_packing import is_warm, keeps_cores_busy
+from lakehouse.core.compaction.bin_packing import keeps_cores_busy
 from lakehouse.core.compaction.bins import (
     Bin,
     Clustering,
@@ -26,10 +26,9 @@ from lakehouse.core.compaction.bins import (
     ZOrdering,
     files_added,
     files_by_partition,
-    in_order,
-    last_write_ms,
+    is_warm,
+    one_run,
     pack,
-    within_bounds,
 )
 from lakehouse.core.declaration.compaction_policy import LiquidClustering, ZOrder
 from lakehouse.core.delta.snapshot import DataFile, Snapshot
@@ -55,17 +54,15 @@ def plan_zordering(now: PlanningFacts, wanted: ZOrder) -> Rewrite:
     if not plans:
         reason = Reason.ALL_WARM if warm else Reason.IN_ORDER
         return Rewrite(statement=statement, reason=reason, numbers={**numbers, "warm": warm, "hours": f"{now.policy.cold_hours:g}"})
-    chosen = within_bounds(now, plans) or (in_order(now, plans)[0],)
-    left = sum(plan.file_count for plan in plans) - sum(plan.file_count for plan in chosen)
-    bins = tuple(bin_ for plan in chosen for bin_ in plan.bins)
+    bins, left = one_run(now, plans)
     return Rewrite(statement=statement, reason=Reason.OUT_OF_ORDER, bins=bins, files_left=left, numbers=numbers)
 
 
 def plan_clustering(now: PlanningFacts, wanted: LiquidClustering) -> Rewrite:
     """What a plain OPTIMIZE of the liquid table rewrites, or why it is not sent.
 
-    Exact, but for the files added, while all that is in no full cube is one bin (150 GiB) and the log still tells of every file whether
-    it was clustered; else the figures are the most, and the sentence says so.
+    The figures are exact, but for the files added, while all files outside of full cubes fit into one bin (150 GiB) and the log still
+    tells of every file whether it was clustered. Else they are an upper bound, and the sentence says so.
 
     Raises:
         Refused: the table has partitions, which cannot be clustered.
@@ -83,11 +80,7 @@ def plan_clustering(now: PlanningFacts, wanted: LiquidClustering) -> Rewrite:
     candidates = [*loose, *cubed]
     exact = not unknown and sum(file.size_bytes for file in candidates) <= _BIN_BYTES
     numbers = _numbers(now, wanted.columns, loose) | {"bound": "" if exact else "at most "}
-    plan = PartitionPlan(
-        files=snapshot.files,
-        bins=(Bin(partition=(), files=tuple(candidates)),),
-        written_ms=last_write_ms(snapshot.files, now.write_history),
-    )
+    plan = PartitionPlan(files=snapshot.files, bins=(Bin(partition=(), files=tuple(candidates)),))
     if not _pays_off(now, loose, candidates):
         return Rewrite(statement=statement, reason=Reason.IN_ORDER, numbers=numbers)
     if is_warm(now, plan):
@@ -136,14 +129,14 @@ def _columns_with_statistics(snapshot: Snapshot) -> list[str]:
 
 
 def _for_cores(now: PlanningFacts, plans: Sequence[PartitionPlan], statement: ZOrdering) -> ZOrdering:
-    """The statement with files as small as it takes to keep the cores busy; as far as ranges fill."""
+    """The statement with files small enough to keep the cores busy, as far as ranges fill."""
     while statement.up_to_bytes > 1 and not keeps_cores_busy(now, plans, added=partial(files_added, statement)):
         statement = replace(statement, up_to_bytes=statement.up_to_bytes // 2)
     return statement
 
 
 def _zorder_plans(now: PlanningFacts, columns: tuple[str, ...]) -> tuple[list[PartitionPlan], int, list[DataFile]]:
-    """Shares worth their rewrite, how many more are warm, and every file out of order."""
+    """The partitions worth their rewrite, how many more are warm, and every file out of order."""
     plans: list[PartitionPlan] = []
     changed: list[DataFile] = []
     warm = 0
@@ -152,8 +145,7 @@ def _zorder_plans(now: PlanningFacts, columns: tuple[str, ...]) -> tuple[list[Pa
         changed.extend(moved)
         if not _pays_off(now, moved, files):
             continue
-        written_ms = last_write_ms(files, now.write_history) if now.policy.cold_hours else 0
-        plan = PartitionPlan(files=files, bins=pack(files, up_to_bytes=_bytes(files), least_files=1), written_ms=written_ms)
+        plan = PartitionPlan(files=files, bins=pack(files, up_to_bytes=_bytes(files), least_files=1))
         if is_warm(now, plan):
             warm += 1
         else:
@@ -176,9 +168,9 @@ def _is_in_order(file: DataFile, now: PlanningFacts, columns: tuple[str, ...]) -
 
 
 def _by_cube(now: PlanningFacts) -> tuple[list[DataFile], list[DataFile], bool]:
-    """Files in no cube, those in cubes that are not full, and whether of some file that is not known.
+    """The files in no cube, the files in cubes that are not full, and whether of some file the log does not tell.
 
-    A deletion vector leaves a file in its cube. Cubes of other columns stay as they are. A single cube with nothing beside it does, too.
+    A deletion vector leaves a file in its cube. Cubes of other columns stay as they are, and so does a single cube with nothing beside it.
     """
     columns = tuple(now.snapshot.clustering_columns)
     loose: list[DataFile] = []
