@@ -5,14 +5,14 @@ from benchmarks.mutant_rules.rule import Rule
 RULES = (
     Rule(
         "lakehouse/core/inventory/table_files.py",
-        '            self.unplaced.add(unquote(path).rpartition("/")[2])\n',
+        '            self.unplaced.add(name.rpartition("/")[2])\n',
         "",
         ("engine/vacuum/test_places.py::test_what_a_clone_reads_stays_however_it_spells_the_path",),
     ),
     Rule(
         "lakehouse/core/inventory/table_files.py",
-        '            self.kept_elsewhere.add(f"{place}/{last}")',
-        "            pass",
+        '            self._remember(place and f"{place}/{last}", name, reference)\n',
+        "",
         ("engine/vacuum/test_places.py::test_what_a_table_reads_through_a_link_in_its_own_folder_stays",),
     ),
     Rule(
@@ -42,9 +42,21 @@ RULES = (
     ),
     Rule(
         "lakehouse/core/inventory/classify.py",
-        "if name in self._lent or",
+        "if place in self._lent or",
         "if",
         ("core/vacuum/test_plan.py::test_what_another_table_borrows_stays",),
+    ),
+    Rule(
+        "lakehouse/core/inventory/table_files.py",
+        "self.elsewhere.keys() | self.kept_elsewhere | within",
+        "self.elsewhere.keys() | self.kept_elsewhere",
+        ("engine/vacuum/test_places.py::test_what_a_table_around_it_reads_stays_and_is_not_missing",),
+    ),
+    Rule(
+        "lakehouse/core/inventory/table_files.py",
+        'return f"{self.place or self.table}/{name}"',
+        'return f"{self.table}/{name}"',
+        ("engine/vacuum/test_places.py::test_what_a_clone_reads_of_a_table_whose_folder_is_a_link_stays",),
     ),
     Rule(
         "lakehouse/core/inventory/classify.py",

@@ -45,17 +45,12 @@ class Classifier:
         self.horizon_ms = kept_since_ms if horizon_ms is None else min(kept_since_ms, horizon_ms)
         self._hidden = hidden_rule(table_files.partition_columns)
 
-    def own_name(self, name: str) -> str:
-        """`name`, which is relative to the lake, relative to the table."""
-        return name.removeprefix(self._table_files.table).removeprefix("/")
-
-    def part_of(self, name: str, each: StoredObject) -> Part:
-        """The part that the object `name` (relative to the lake) is of."""
+    def part_of(self, own: str, each: StoredObject) -> Part:
+        """The part that the object `own` (its name relative to the table) is of."""
         if each.is_delete_marker:
             return Part.DELETE_MARKERS
         if not is_current(each):
             return Part.NONCURRENT
-        own = self.own_name(name)
         if own in self._table_files.live:
             return Part.LIVE
         if own in self._table_files.vectors:
@@ -64,9 +59,10 @@ class Classifier:
             return next((part for rule, part in _LOG_PARTS if rule.fullmatch(own, len(_LOG))), Part.LOG_OTHER)
         if each.is_dir:
             return Part.FOLDERS
-        if name in self._lent or (self._unplaced and own.rpartition("/")[2] in self._unplaced):
+        place = self._table_files.place_of(own)
+        if place in self._lent or (self._unplaced and own.rpartition("/")[2] in self._unplaced):
             return Part.LENT
-        if name.startswith(self._landed):
+        if place.startswith(self._landed):
             return Part.LANDED
         return self._not_read_now(own, each)
 

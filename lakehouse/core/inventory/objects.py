@@ -38,7 +38,7 @@ class Part(Enum):
     """What an object is to its table; the value is the sentence that a person gets."""
 
     LIVE = "data files of the newest version"
-    LENT = "data files of the newest version of another table (a shallow clone)"
+    LENT = "data files of another table (a shallow clone, or a table of a folder above)"
     TOMBSTONED_KEPT = "removed from the table, kept by the retention"
     TOMBSTONED_PAST = "removed from the table, past the retention"
     ORPHANED_YOUNG = "in no version, younger than the retention: perhaps of a running writer"

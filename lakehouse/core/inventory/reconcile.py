@@ -33,10 +33,10 @@ def reconcile(
     the prefixes from which declared tables load. The books must be younger than the inventory: what a commit removed meanwhile has a
     tombstone, what it added is no orphan.
     """
-    lent, prefixes = {name for each in table_files for name in each.borrowed}, tuple(landed)
+    failed, prefixes, known = unread or {}, tuple(landed), [each.table for each in table_files]
+    lent = {name for each in table_files for name in each.borrowed(known)}
     unplaced = {last for each in table_files for last in each.unplaced}
     tallies = {each.table: _Tally(each, Classifier(each, lent, now_ms=now_ms, unplaced=unplaced, landed=prefixes)) for each in table_files}
-    failed = unread or {}
     owners = Owners([*tallies, *failed])
     bytes_of: type_of_counts = Counter()
     count_of: type_of_counts = Counter()
@@ -75,11 +75,11 @@ class _Tally:
 
     def take(self, name: str, each: StoredObject) -> None:
         """Count one object of the table; `name` is relative to the lake."""
-        part = self._classifier.part_of(name, each)
+        own = name.removeprefix(self._table_files.table).removeprefix("/")
+        part = self._classifier.part_of(own, each)
         self._bytes[part, each.storage_class] += each.size_bytes
         self._count[part, each.storage_class] += 1
         if part in _NEEDED_NOW:
-            own = self._classifier.own_name(name)
             self._unseen.pop(own, None)
             live = self._table_files.live.get(own)
             if live is not None and live.size_bytes is not None and live.size_bytes != each.size_bytes:
@@ -88,8 +88,10 @@ class _Tally:
     def shares(self, seen: Set[str], *, settled_ms: int) -> TableShares:
         """What was counted; `seen` are the files outside its folder that the inventory has."""
         table_files = self._table_files
-        unseen = self._unseen | {name: each for name, each in table_files.elsewhere.items() if name not in seen}
-        missing = [name for name, each in unseen.items() if each.written_ms is not None and each.written_ms < settled_ms]
+        unseen = {name: each for name, each in self._unseen.items() if f"{table_files.table}/{name}" not in seen}
+        unseen |= {name: each for name, each in table_files.elsewhere.items() if name not in seen}
+        written = {name: each.written_ms for name, each in unseen.items() if each.written_ms is not None}
+        missing = [name for name, ms in written.items() if ms < settled_ms]
         return TableShares(
             table=table_files.table,
             version=table_files.version,
@@ -101,7 +103,7 @@ class _Tally:
             ),
             missing=tuple(sorted(missing)),
             resized=tuple(sorted(self._resized)),
-            unsettled_count=len(unseen) - len(missing),
+            unsettled_count=len(written) - len(missing),
             outside_count=len(table_files.outside),
         )
 

@@ -2,7 +2,8 @@
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Set
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from itertools import chain
 from urllib.parse import unquote
 
 from lakehouse.core.delta.deletion_vectors import vector_path
@@ -16,7 +17,10 @@ type_of_place = Callable[[str], str | None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reference:
-    """A file that a version refers to: its size, and when it was written, each `None` where the log does not tell."""
+    """A file that a version refers to: its size, `None` where the log does not tell it, and when it was written.
+
+    `written_ms` is `None` for a file in a folder that is a link: no listing of the table shows it.
+    """
 
     size_bytes: int | None
     written_ms: int | None
@@ -26,6 +30,7 @@ class Reference:
 class TableFiles:
     """A table's files by their names relative to its folder, decoded. `retention_ms` is `None` where it cannot be told: all is kept.
 
+    `place` is the name of the folder itself, which `table` may be a link to; empty if unknown.
     `stones` and `removed_vectors` have the time of removal. `elsewhere` are files in other folders of the lake (names relative to the
     lake) that the newest version reads, `kept_elsewhere` those that it does not read any more, while its log tells of their removal: an
     older version does. `outside` are those outside the lake, where no inventory of it looks. `unplaced` are the last parts of the paths of
@@ -39,16 +44,23 @@ class TableFiles:
     vectors: Mapping[str, Reference]
     stones: Mapping[str, int | None]
     removed_vectors: Mapping[str, int | None]
+    place: str = ""
     partition_columns: tuple[str, ...] = ()
     elsewhere: Mapping[str, Reference] = field(default_factory=dict[str, Reference])
     kept_elsewhere: frozenset[str] = frozenset()
     outside: tuple[str, ...] = ()
     unplaced: frozenset[str] = frozenset()
 
-    @property
-    def borrowed(self) -> Set[str]:
-        """The files of other tables that any of its versions may read."""
-        return self.elsewhere.keys() | self.kept_elsewhere
+    def place_of(self, name: str) -> str:
+        """A file of the table's folder by its name relative to the lake, and to the folder itself where `table` is a link to it."""
+        return f"{self.place or self.table}/{name}"
+
+    def borrowed(self, tables: Iterable[str]) -> Set[str]:
+        """The files of other tables that any of its versions may read; some of the `tables` may lie in its own folder."""
+        inner = tuple(f"{table}/" for table in tables if table.startswith(f"{self.table}/"))
+        names = chain(self.live, self.vectors, self.stones, self.removed_vectors) if inner else ()
+        within = {name for own in names if (name := f"{self.table}/{own}").startswith(inner)}
+        return self.elsewhere.keys() | self.kept_elsewhere | within
 
 
 def fold_table_files(snapshot: Snapshot, *, place: type_of_place) -> TableFiles:
@@ -58,7 +70,7 @@ def fold_table_files(snapshot: Snapshot, *, place: type_of_place) -> TableFiles:
     for file in snapshot.files:
         reference = Reference(size_bytes=file.size_bytes, written_ms=file.modified_ms)
         if name := names.own(file.path, reference):
-            live[name] = reference
+            live[name] = replace(reference, written_ms=None) if name in names.linked else reference
     # When a vector was written no action tells: no later than the newest commit.
     fresh = Reference(size_bytes=None, written_ms=snapshot.committed_ms)
     vectors = {name: fresh for file in snapshot.files if file.deletion_vector and (name := names.own_vector(file.deletion_vector, fresh))}
@@ -70,6 +82,7 @@ def fold_table_files(snapshot: Snapshot, *, place: type_of_place) -> TableFiles:
         vectors=vectors,
         stones=_last((names.own(stone.path), stone.deleted_ms) for stone in snapshot.tombstones),
         removed_vectors=_last((names.own_vector(vector), ms) for vector, ms in snapshot.removed_vectors.items()),
+        place=place(snapshot.uri) or "",
         partition_columns=snapshot.partition_columns,
         elsewhere=names.elsewhere,
         kept_elsewhere=frozenset(names.kept_elsewhere),
@@ -99,24 +112,18 @@ class _Names:
         self.kept_elsewhere: set[str] = set()
         self.outside: set[str] = set()
         self.unplaced: set[str] = set()
+        self.linked: set[str] = set()
 
     def own(self, path: str, reference: Reference | None = None) -> str | None:
         """`path` relative to the table; `None` for a file that is not in its folder, remembered with its `reference` if it is read now."""
         name = name_in_table(path)
         if name is not None:
-            self._follow_links(name)
+            self._follow_links(name, reference)
             return name
         place = self._place(unquote(path) if is_absolute(path) else f"{self._uri}/{unquote(path)}")
-        if place is None:
-            self.unplaced.add(unquote(path).rpartition("/")[2])
-            if reference is not None:
-                self.outside.add(unquote(path))
-        elif self._table is not None and place.startswith(f"{self._table}/"):
+        if place is not None and self._table is not None and place.startswith(f"{self._table}/"):
             return place.removeprefix(f"{self._table}/")
-        elif reference is None:
-            self.kept_elsewhere.add(place)
-        else:
-            self.elsewhere[place] = reference
+        self._remember(place, unquote(path), reference)
         return None
 
     def own_vector(self, vector: str, reference: Reference | None = None) -> str | None:
@@ -124,18 +131,27 @@ class _Names:
         path = vector_path(vector)
         return None if path is None else self.own(path, reference)
 
-    def _follow_links(self, name: str) -> None:
-        """A folder of the table may be a link to another table's: what is read through it is that table's file, too."""
+    def _follow_links(self, name: str, reference: Reference | None) -> None:
+        """A folder of the table may be a link, also to another table's: what is read through it is that table's file, too."""
         folder, _, last = name.rpartition("/")
         if not folder or self._table is None:
             return
         if folder not in self._folders:
             self._folders[folder] = self._place(f"{self._uri}/{folder}")
         place = self._folders[folder]
+        if place != f"{self._table}/{folder}":
+            self.linked.add(name)
+            self._remember(place and f"{place}/{last}", name, reference)
+
+    def _remember(self, place: str | None, name: str, reference: Reference | None) -> None:
         if place is None:
-            self.unplaced.add(last)
-        elif place != f"{self._table}/{folder}":
-            self.kept_elsewhere.add(f"{place}/{last}")
+            self.unplaced.add(name.rpartition("/")[2])
+            if reference is not None:
+                self.outside.add(name)
+        elif reference is None:
+            self.kept_elsewhere.add(place)
+        else:
+            self.elsewhere[place] = reference
 
 
 def hidden_rule(partition_columns: tuple[str, ...]) -> re.Pattern[str]:

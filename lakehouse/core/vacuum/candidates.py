@@ -67,7 +67,7 @@ class Selection:
             if not each.key.startswith(folder):
                 continue
             name, own = each.key.removeprefix(self._prefix), each.key.removeprefix(folder)
-            part = self._classifier.part_of(name, each)
+            part = self._classifier.part_of(own, each)
             if part in (Part.LIVE, Part.VECTORS_LIVE):
                 self.unseen.discard(own)
                 self._compare_times(own, each)
@@ -76,11 +76,12 @@ class Selection:
                     self.stray_counts[owner] += 1
             else:
                 self._nested |= table_roots([own])
-                self._keep_aside(name, own, each, part)
+                self._keep_aside(own, each, part)
 
-    def _keep_aside(self, name: str, own: str, each: StoredObject, part: Part) -> None:
+    def _keep_aside(self, own: str, each: StoredObject, part: Part) -> None:
         if part is Part.LANDED:
-            self.landed_counts[next(prefix for prefix in self._facts.landed if name.startswith(prefix))] += 1
+            place = self._facts.table_files.place_of(own)
+            self.landed_counts[next(prefix for prefix in self._facts.landed if place.startswith(prefix))] += 1
         elif part is Part.LENT and self._facts.log_only:
             self.lent.add(own)
         elif part is Part.HIDDEN and own.endswith(".crc"):

@@ -150,7 +150,7 @@ class LaterFacts:
     """What newer facts say of the files of a plan, just before they go. `horizon_ms` is the plan's, `now_ms` the clock of then."""
 
     def __init__(self, facts: VacuumFacts, *, horizon_ms: int, now_ms: int) -> None:
-        self._table, self._classifier = facts.table_files.table, _classifier(facts, now_ms=now_ms, horizon_ms=horizon_ms)
+        self._classifier = _classifier(facts, now_ms=now_ms, horizon_ms=horizon_ms)
         self._late = RemovedSince(facts, self._classifier.horizon_ms)
         self._allows_any = facts.table_files.retention_ms is not None and not unknown_features(facts.features)
 
@@ -161,7 +161,7 @@ class LaterFacts:
     def _allows(self, each: Candidate) -> bool:
         name = each.goes_with or each.name
         object_ = StoredObject(bucket="", key="", size_bytes=each.size_bytes, modified_ms=each.modified_ms)
-        return self._classifier.part_of(f"{self._table}/{name}", object_) in RECLAIMABLE and not self._late.holds(name)
+        return self._classifier.part_of(name, object_) in RECLAIMABLE and not self._late.holds(name)
 
 
 def _classifier(facts: VacuumFacts, *, now_ms: int, horizon_ms: int | None) -> Classifier:
@@ -204,10 +204,7 @@ def _refuse_gaps(facts: VacuumFacts, unseen: Set[str], mode: type_of_mode, settl
             f"{where}: {what} are not in the report {facts.report.name}, like {min(lacking)}: it is cut short, of another prefix, or its "
             "keys are spelt otherwise; accepted: a complete report, or mode FULL"
         )
-    raise Broken(
-        f"{where}: {what} are not in storage, like {min(lacking)}; restore them, or the version before they were lost; if a folder above "
-        "them is a link, into which no listing looks, nothing is lost: accepted: the folder itself in its place, or mode LITE"
-    )
+    raise Broken(f"{where}: {what} are not in storage, like {min(lacking)}; restore them, or the version before they were lost")
 
 
 def _explanation(facts: VacuumFacts, policy: Vacuum, candidates: Sequence[Candidate], mode: type_of_mode, horizon_ms: int) -> Explanation:

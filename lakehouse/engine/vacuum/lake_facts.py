@@ -224,8 +224,9 @@ class LakeFacts:
             if len(folders) >= _SPREAD_FOLDERS:
                 self._spread_folders |= {f"{table}/{folder}" for folder in folders}
         self.transactions[table] = facts.snapshot.transactions
-        if not (table_files.borrowed <= self.lent and table_files.unplaced <= self.unplaced):
-            self.lent, self.unplaced = self.lent | table_files.borrowed, self.unplaced | table_files.unplaced
+        borrowed = table_files.borrowed(self.tables)
+        if not (borrowed <= self.lent and table_files.unplaced <= self.unplaced):
+            self.lent, self.unplaced = self.lent | borrowed, self.unplaced | table_files.unplaced
 
     def _refuse_unread(self, table: str) -> None:
         for name, why in self._unread.items():
@@ -236,7 +237,13 @@ class LakeFacts:
         """The lake's folders, two levels deep, as `silver/orders`; a new table that lies deeper is not seen."""
         store, no_table = self.lake.store, {"", ".", "..", _OWN_FOLDER, "_delta_log"}
         landed = {prefix.rstrip("/") for prefix in self.landed}
-        tops = [top for top in store.folders("") if top not in no_table and top not in landed]
+        names = store.folders("")
+        if "_delta_log" in names:
+            raise Refused(
+                f"vacuum: the lake's root {self.lake.settings.root} is a Delta table itself, and may read files of any table in it; accepted: "
+                "that table in a folder of its own, or its _delta_log gone"
+            )
+        tops = [name for name in names if name not in no_table and name not in landed]
         # A table of the uppermost level has its log and its partitions there.
         found = {*tops, *(f"{top}/{name}" for top in tops for name in store.folders(top) if name not in no_table and "=" not in name)}
         for key in sorted(found & self.lake.elsewhere.keys()):

@@ -68,7 +68,7 @@ class Recheck:
         names = {each.name for each in allowed}
         for each in going:
             if each.name not in names:
-                is_lent = f"{self._planned.table}/{each.name}" in self._facts.lent
+                is_lent = self._facts.table_files.place_of(each.name) in self._facts.lent
                 self._spared[each.name] = (
                     "another table reads it" if is_lent else f"version {self._facts.table_files.version} needs it again"
                 )

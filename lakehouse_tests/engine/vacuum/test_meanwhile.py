@@ -63,10 +63,10 @@ def test_files_that_a_new_table_took_over_stay(lake: Lake, story: LogBuilder, in
 
 
 @pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("where", ["new", "replaced", "made anew", "put back", "declared"])
+@pytest.mark.parametrize("where", ["new", "replaced", "made anew", "put back", "declared", "around it"])
 def test_what_a_clone_that_was_made_meanwhile_reads_stays(lake: Lake, where: str, mode: str) -> None:
     """It may be new, another version of a table that was known, or another table in its place with no more versions."""
-    key = {"new": "scratch/clone", "declared": "silver/declared"}.get(where, "silver/s")
+    key = {"new": "scratch/clone", "declared": "silver/declared", "around it": "bronze"}.get(where, "silver/s")
     clone = LogBuilder(lake.store, key)
     if key == "silver/s":
         clone.create().append([("x", 1)]).append([("y", 1)]).store_data()

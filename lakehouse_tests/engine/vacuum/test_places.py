@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from lakehouse.core.declaration.table import Append, Landing, Table
+from lakehouse.core.errors import Refused
 from lakehouse.core.settings import parse_settings
 from lakehouse.engine.inventory import reconcile_lake, scan
 from lakehouse.engine.lake import Lake, open_lake
@@ -87,6 +88,55 @@ def test_what_a_table_reads_through_a_link_in_its_own_folder_stays(lake: Lake) -
     (Path(lake.settings.root) / "silver/u/d=1").symlink_to(Path(lake.settings.root) / KEY / "d=1")
     age(lake)
     assert paths(planned(lake, "FULL")) == ["d=1/gone"]
+
+
+@pytest.mark.parametrize("mode", ["LITE", "INVENTORY", "FULL"])
+def test_what_a_table_around_it_reads_stays_and_is_not_missing(lake: Lake, mode: Any) -> None:
+    """CONVERT makes a table of a folder with tables in it: their files are in its own folder, and in theirs."""
+    LogBuilder(lake.store, "bronze").create().append([("t/d=1/orphan", 3), ("t/d=1/gone", 30)]).delete(["t/d=1/gone"])
+    age(lake)
+    report(lake)
+    assert paths(planned(lake, mode)) == []
+    scan(lake.store, now_ms=NOW)
+    found = {table.table: table for table in reconcile_lake(lake, [], now_ms=NOW).reconciliation.tables}
+    assert found["bronze"].missing == () and found["bronze"].unsettled_count == 0
+    assert {share.part.name: share.file_count for share in found[KEY].shares if share.part}["LENT"] == 2
+
+
+def test_a_table_at_the_root_of_the_lake_holds_back_every_vacuum(lake: Lake) -> None:
+    LogBuilder(lake.store, "x").create().append([(f"{KEY}/d=1/orphan", 3)])
+    (Path(lake.settings.root) / "x/_delta_log").rename(Path(lake.settings.root) / "_delta_log")
+    with pytest.raises(Refused, match="is a Delta table itself, and may read files of any table in it; accepted: that table in a folder"):
+        planned(lake, "FULL")
+
+
+def test_what_a_clone_reads_of_a_table_whose_folder_is_a_link_stays(lake: Lake) -> None:
+    root = Path(lake.settings.root)
+    (root / "shared").mkdir()
+    (root / KEY).rename(root / "shared/u")
+    (root / KEY).symlink_to(root / "shared/u")
+    LogBuilder(lake.store, "gold/clone").create().append([(f"file:{root}/{KEY}/d=1/orphan", 3)])
+    lake.store.put("shared/u/incoming/batch.json", b"{}")
+    age(lake)
+    found = plan(LakeFacts(lake, [TABLE, landed("shared/u/incoming/")]), TABLE, mode="FULL")
+    assert found is not None and paths(found) == ["d=1/gone"]
+    assert found.notes == ("1 file(s) below shared/u/incoming/ stay: a declared table lands from there",)
+
+
+@pytest.mark.parametrize("where", ["lake/cold", "outside"])
+def test_a_partition_that_is_a_link_is_neither_missing_nor_in_the_way(lake: Lake, where: str) -> None:
+    folder, to = Path(lake.settings.root) / KEY / "d=2", Path(lake.settings.root).parent / where
+    folder.rename(to)
+    folder.symlink_to(to)
+    assert paths(planned(lake, "FULL")) == PAST
+    scan(lake.store, now_ms=NOW)
+    found = {table.table: table for table in reconcile_lake(lake, [], now_ms=NOW).reconciliation.tables}[KEY]
+    outside = where == "outside"
+    assert (found.missing, found.unsettled_count, found.outside_count) == ((), 0, int(outside))
+    (to / "live").unlink()
+    scan(lake.store, now_ms=NOW)
+    found = {table.table: table for table in reconcile_lake(lake, [], now_ms=NOW).reconciliation.tables}[KEY]
+    assert found.missing == (() if outside else ("cold/live",))
 
 
 @pytest.mark.parametrize("mode", ["LITE", "FULL"])
