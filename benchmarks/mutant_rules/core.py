@@ -152,6 +152,15 @@ RULES = (
         ("engine/delta_log/test_damaged_logs.py::test_a_deletion_vector_with_an_id_that_is_none_is_told",),
     ),
     Rule(
+        "lakehouse/engine/delta_log/actions.py",
+        """return f"{identity}@{'' if offset is None else offset}\"""",
+        'return identity if offset is None else f"{identity}@{offset}"',
+        (
+            "engine/delta_log/test_snapshots.py"
+            "::test_a_deletion_vector_whose_name_ends_like_an_offset_is_the_same_file_with_one_and_without",
+        ),
+    ),
+    Rule(
         "lakehouse/core/delta/deletion_vectors.py",
         "except (ValueError, OverflowError) as error:",
         "except ValueError as error:",

@@ -77,6 +77,12 @@ RULES = (
         ("engine/vacuum/test_faults.py::test_hidden_files_that_delta_would_take_from_an_inventory_stay",),
     ),
     Rule(
+        "lakehouse/core/inventory/table_files.py",
+        'rf"metadata/|(?:^|.*/)',
+        'rf"(?:^|.*/)',
+        ("engine/vacuum/test_faults.py::test_the_metadata_that_is_written_for_readers_of_iceberg_stays",),
+    ),
+    Rule(
         "lakehouse/core/inventory/classify.py",
         "if own.startswith(_LOG):",
         "if False:",

@@ -7,8 +7,9 @@ from typing import cast
 
 _SIZE = attrgetter("size_bytes")
 
-# With one of these the table's files are its catalog's to rewrite and to delete. Source: delta-io/delta v4.4.0, TableFeature.scala
-CATALOG_FEATURES = ("catalogManaged", "catalogOwned-preview")
+# With one of these the table's newest commits, and its files to rewrite and to delete, are a catalog's or a coordinator's.
+# Source: delta-io/delta v4.4.0, TableFeature.scala
+CATALOG_FEATURES = ("catalogManaged", "catalogOwned-preview", "coordinatedCommits-preview")
 
 type_of_partition = tuple[tuple[str, str | None], ...]
 

@@ -155,10 +155,11 @@ class _Names:
 
 
 def hidden_rule(partition_columns: tuple[str, ...]) -> re.Pattern[str]:
-    """Matches names of which a component is hidden from Delta's own listing.
+    """Matches names of which a component is hidden from Delta's own listing, and those that Apache XTable and UniForm write for readers
+    of Iceberg.
 
-    Source: delta-io/delta v4.4.0, `DeltaTableUtils.isHiddenDirectory`: names that start with `.` or `_`, but for `_change_data`,
-    `_delta_index` and folders of partition columns.
+    Source: delta-io/delta v4.4.0, `DeltaTableUtils.isHiddenDirectory`: names that start with `.` or `_`, but for `_change_data` and
+    folders of partition columns. Delta shows `_delta_index`, too, with Databricks' indexes of live files in it.
     """
-    spared = "|".join(["_delta_index(?:/|$)", "_change_data(?:/|$)", *(f"{re.escape(column)}=" for column in partition_columns)])
-    return re.compile(rf"(?:^|.*/)(?!{spared})[._]", re.DOTALL)
+    spared = "|".join(["_change_data(?:/|$)", *(f"{re.escape(column)}=" for column in partition_columns)])
+    return re.compile(rf"metadata/|(?:^|.*/)(?!{spared})[._]", re.DOTALL)

@@ -15,7 +15,6 @@ from lakehouse.core.vacuum.facts import RemovedSince, VacuumFacts
 MOST_FILES = 1_000_000
 # Two zones are half an hour apart, at least.
 _ZONE_MS = 1_800_000
-_UNIFORM = "delta.universalFormat.enabledFormats"
 # Names that one of the two who are asked cannot be told, and that would stop the vacuum of all others.
 # Source: Hadoop, Path(String): a colon before the first slash ends a scheme; W3C, XML 1.0, Char, since DeleteObjects is XML.
 _ODD = re.compile(r"[^/]*:|.*[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]", re.DOTALL)
@@ -45,7 +44,6 @@ class Selection:
     def __init__(self, facts: VacuumFacts, classifier: Classifier) -> None:
         self._facts, self._classifier, self._prefix = facts, classifier, facts.lake_prefix
         self._owners = Owners({facts.table_files.table, *facts.tables})
-        self._uniform = bool(facts.properties.get(_UNIFORM))
         self._late = RemovedSince(facts, classifier.horizon_ms)
         self._going: dict[str, Candidate] = {}
         self._names: list[str] = []  # of those in `_going`, each at the place that was drawn for it
@@ -149,11 +147,11 @@ class Selection:
     def _may_go(self, own: str, each: StoredObject, part: Part) -> bool:
         """Whether it is reclaimable, was modified before the horizon, and has a name that a file below the table can have.
 
-        What a version within the retention reads stays though it has lost its tombstone; so does what UniForm writes for other readers.
+        What a version within the retention reads stays though it has lost its tombstone.
         """
         if part not in RECLAIMABLE or each.modified_ms is None or each.modified_ms >= self._classifier.horizon_ms or self._late.holds(own):
             return False
-        return {"", ".", ".."}.isdisjoint(own.split("/")) and not (self._uniform and own.startswith("metadata/"))
+        return {"", ".", ".."}.isdisjoint(own.split("/"))
 
 
 def checksum_name(name: str) -> str:

@@ -20,7 +20,6 @@ from lakehouse.core.declaration.prices import DEFAULT_PRICES, Prices
 from lakehouse.core.declaration.vacuum_policy import SAFE_RETENTION_HOURS, SHORT_RETENTION_RISK, Vacuum, type_of_mode
 from lakehouse.core.delta.features import unknown_features
 from lakehouse.core.delta.retention import RETENTION
-from lakehouse.core.delta.snapshot import CATALOG_FEATURES
 from lakehouse.core.errors import Broken, Refused
 from lakehouse.core.inventory import RECLAIMABLE, Classifier, Part, Reference, StoredObject
 from lakehouse.core.reasons import Explained, Explanation, Reason
@@ -114,7 +113,7 @@ def plan_vacuum(
     """What goes of `objects`, by the mode's quote. Unless the mode is LITE, live files written before `settled_ms` must be among them.
 
     Raises:
-        Refused: the retention is unknown or too short, the table is a catalog's, or the report lacks live files.
+        Refused: the retention is unknown or too short, a table feature is unknown, or the report lacks live files.
         Broken: storage itself lacks live files.
     """
     _refuse_unsafe(facts, policy)
@@ -175,9 +174,6 @@ def _refuse_unsafe(facts: VacuumFacts, policy: Vacuum) -> None:
         Refused: it may not; the message names what would be accepted.
     """
     table_files, where = facts.table_files, f"vacuum of {facts.table_files.table}"
-    for feature in CATALOG_FEATURES:
-        if feature in facts.features:
-            raise Refused(f"{where}: table feature {feature}: its catalog alone deletes files; accepted: tables without it")
     if unknown := unknown_features(facts.features):
         raise Refused(f"{where}: table feature {unknown[0]} is not known here, nor which files it needs; accepted: tables without it")
     if table_files.retention_ms is None:
@@ -238,7 +234,7 @@ def _price(
         above = ({folder for each in batch for folder in folders_above(each.name)} for batch in batches)
         asked = [is_one for batch in above for is_one in are_partitions(batch, facts.table_files.partition_columns).values()]
         lists += asked.count(False)
-        heads = asked.count(True) + 2 * len(batches) + sum(not written_once(each.name) for each in candidates)
+        heads = asked.count(True) * (1 + facts.log_only) + 2 * len(batches) + sum(not written_once(each.name) for each in candidates)
         deletes = len(batches)
     seconds = quote.seconds + (lists - quote.list_requests + heads) * SECONDS_PER_PAGE / ASKED_AT_ONCE if candidates else 0.0
     return {

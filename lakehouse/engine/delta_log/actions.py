@@ -116,11 +116,14 @@ def parse_actions(data: bytes, name: str) -> Actions:
 
 
 def vector_id(vector: Mapping[str, Any]) -> str:
-    """A deletion vector's unique id. Source: PROTOCOL.md, "Deletion Vectors", derived field uniqueId."""
+    """A deletion vector's unique id, with its `@` also where there is no offset: the name before it may end like one.
+
+    Source: PROTOCOL.md, "Deletion Vectors", derived field uniqueId.
+    """
     identity, offset = f"{text(vector, 'storageType')}{text(vector, 'pathOrInlineDv')}", number_or_none(vector, "offset")
     if not is_vector(identity):
         raise ValueError(f"{identity!r} is no deletion vector")
-    return identity if offset is None else f"{identity}@{offset}"
+    return f"{identity}@{'' if offset is None else offset}"
 
 
 def row_count_of(stats: str | None) -> int | None:

@@ -93,16 +93,17 @@ def _features(protocol: Mapping[str, Any], *, table: str) -> frozenset[str]:
     """All table features, those that an old protocol version only implies included."""
     reader, writer = number(protocol, "minReaderVersion"), number(protocol, "minWriterVersion")
     read = _named(protocol, "readerFeatures", is_required=reader == _READER_WITH_FEATURES)
+    written = _named(protocol, "writerFeatures", is_required=writer == _WRITER_WITH_FEATURES)
     known = f"accepted: reader version 1 to 3 with features of {', '.join(sorted(COUNTABLE))}"
-    if catalog := sorted(read & _CATALOG):
+    if catalog := sorted((read | written) & _CATALOG):
         raise Refused(
-            f"log of {table}: table feature {catalog[0]}: its newest commits are known to a catalog only, not to the log; {known}"
+            f"log of {table}: table feature {catalog[0]}: its newest commits may be known to a catalog or coordinator only; {known}"
         )
     if reader > _READER_WITH_FEATURES or read - COUNTABLE:
         found = ", ".join(sorted(read - COUNTABLE)) or f"reader version {reader}"
         raise Refused(f"log of {table}: table feature {found} is unknown here, so its files cannot be counted for sure; {known}")
     implied = [name for version, names in _IMPLIED_BY_WRITER.items() if version <= writer < _WRITER_WITH_FEATURES for name in names]
-    return read | _named(protocol, "writerFeatures", is_required=writer == _WRITER_WITH_FEATURES) | frozenset(implied)
+    return read | written | frozenset(implied)
 
 
 def _named(protocol: Mapping[str, Any], name: str, *, is_required: bool) -> frozenset[str]:

@@ -12,8 +12,16 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 from lakehouse.core.errors import Broken
-from lakehouse.core.inventory import TableFiles
-from lakehouse.core.vacuum import ASKED_AT_ONCE, Candidate, LaterFacts, VacuumPlan, are_partitions, folders_above, written_once
+from lakehouse.core.vacuum import (
+    ASKED_AT_ONCE,
+    Candidate,
+    LaterFacts,
+    VacuumFacts,
+    VacuumPlan,
+    are_partitions,
+    folders_above,
+    written_once,
+)
 from lakehouse.engine.clock import now_ms
 from lakehouse.engine.store import Store, StoredFile
 from lakehouse.engine.vacuum.lake_facts import LakeFacts
@@ -40,7 +48,7 @@ class Recheck:
         """
         store, table = self._run.lake.store, self._planned.table
         going = self._without(
-            batch, in_new_tables(store, self._facts.table_files, batch), "a table was made in its folder since it was listed"
+            batch, in_new_tables(store, self._facts, batch), "a table was made in its folder since it was listed"
         )
         if not self._facts.on_s3:
             is_own = own_folders(self._run.lake, table)
@@ -112,18 +120,21 @@ def written_again(
     return again
 
 
-def in_new_tables(store: Store, table_files: TableFiles, candidates: Sequence[Candidate]) -> set[str]:
+def in_new_tables(store: Store, facts: VacuumFacts, candidates: Sequence[Candidate]) -> set[str]:
     """The files in whose folder, or above it, a table lies, as CONVERT makes one of what lies there: one request for each folder.
 
-    The plan holds no file of a table that was known; a file that this table removed may be the new one's as well as an orphan.
+    The plan holds no file of a table that was known; a file that this table removed may be the new one's as well as an orphan. Where the
+    log alone decides, an old table inside may not be known either.
     """
+    table_files = facts.table_files
     above = {each.name: folders_above(each.name) for each in candidates}
     asked = are_partitions(sorted({folder for folders in above.values() for folder in folders}), table_files.partition_columns)
 
     def has_log(folder: str) -> bool:
         # Partitions are many, and a HEAD costs a twelfth of a LIST; a table as young as a report has its first commit.
         log = f"{table_files.table}/{folder}/_delta_log"
-        return store.stat(f"{log}/{0:020}.json") is not None if asked[folder] else bool(store.list(log))
+        marks = (f"{0:020}.json", "_last_checkpoint") if facts.log_only else (f"{0:020}.json",)
+        return any(store.stat(f"{log}/{mark}") for mark in marks) if asked[folder] else bool(store.list(log))
 
     with ThreadPoolExecutor(max_workers=ASKED_AT_ONCE) as pool:
         made = {folder for folder, has in zip(asked, pool.map(has_log, asked), strict=True) if has}

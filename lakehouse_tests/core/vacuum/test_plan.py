@@ -237,7 +237,7 @@ def test_a_bucket_with_versions_is_told_of(versioned: bool | None, notes: int) -
     [
         (replace(FACTS, table_files=replace(BOOKS, retention_ms=None)), Vacuum(), "cannot be understood"),
         (replace(FACTS, table_files=replace(BOOKS, retention_ms=DAY)), Vacuum(), "24 h, under a week"),
-        (replace(FACTS, features=frozenset({"catalogManaged"})), Vacuum(), "its catalog alone deletes files"),
+        (replace(FACTS, features=frozenset({"catalogManaged"})), Vacuum(), "catalogManaged is not known here"),
     ],
 )
 def test_a_table_that_may_not_be_vacuumed_is_refused(facts: VacuumFacts, policy: Vacuum, why: str) -> None:
@@ -248,11 +248,6 @@ def test_a_table_that_may_not_be_vacuumed_is_refused(facts: VacuumFacts, policy:
 def test_a_short_retention_that_was_accepted_is_taken() -> None:
     facts = replace(FACTS, table_files=replace(BOOKS, retention_ms=HOUR))
     assert len(plan(ALL, facts, Vacuum(accepts_short_retention=SHORT_RETENTION_RISK)).candidates) == 3
-
-
-def test_uniforms_metadata_stays() -> None:
-    facts = replace(FACTS, properties={"delta.universalFormat.enabledFormats": "iceberg"})
-    assert [each.name for each in plan([*ALL, stored("metadata/v1.json")], facts).candidates] == ["orphan", "past"]
 
 
 def test_a_report_without_a_live_file_is_refused_and_storage_without_one_is_broken() -> None:

@@ -480,6 +480,10 @@ def test_a_log_without_protocol_or_metadata_is_broken() -> None:
             "catalogManaged: its newest commits",
         ),
         (
+            {"minReaderVersion": 1, "minWriterVersion": 7, "writerFeatures": ["coordinatedCommits-preview"]},
+            "coordinatedCommits-preview: its newest commits",
+        ),
+        (
             {"minReaderVersion": 3, "minWriterVersion": 7, "readerFeatures": ["redirectReaderWriter-preview"], "writerFeatures": []},
             "redirectReaderWriter-preview",
         ),
@@ -683,6 +687,14 @@ def test_a_deletion_vector_with_a_path_of_its_own_is_looked_for_under_its_decode
 )
 def test_deletion_vectors_are_found_as_the_protocol_says(vector: str, expected: str | None) -> None:
     assert vector_file(vector) == expected
+
+
+@pytest.mark.parametrize("offset", [{}, {"offset": 4}])
+def test_a_deletion_vector_whose_name_ends_like_an_offset_is_the_same_file_with_one_and_without(offset: dict[str, int]) -> None:
+    vector = {"storageType": "u", "pathOrInlineDv": "0" * 18 + "@1", "sizeInBytes": 34, "cardinality": 1, **offset}
+    add = {"path": "a", "partitionValues": {}, "size": 1, "modificationTime": 1, "dataChange": True, "deletionVector": vector}
+    story = LogBuilder().create().commit("DELETE", {"add": add})
+    assert [*fold_table_files(story.snapshot(), place=lambda _: None).vectors] == [f"deletion_vector_{UUID(int=81 * 85 + 1)}.bin"]
 
 
 def test_an_unknown_kind_of_deletion_vector_is_refused() -> None:

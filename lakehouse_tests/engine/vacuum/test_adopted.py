@@ -15,7 +15,8 @@ from lakehouse.core.vacuum import VacuumPlan, type_of_mode
 from lakehouse.engine.lake import open_lake
 from lakehouse.engine.lake_owner import claim
 from lakehouse.engine.store import DiskStore
-from lakehouse.engine.vacuum import LakeFacts, plan, vacuum
+from lakehouse.engine.vacuum import LakeFacts, gather, plan, vacuum
+from lakehouse.engine.vacuum.recheck import Recheck
 from lakehouse_tests.conftest import own_settings
 from lakehouse_tests.engine.faults import LONG_AGO
 from lakehouse_tests.engine.vacuums import table_of
@@ -164,6 +165,18 @@ def test_what_a_table_in_its_own_folder_borrows_stays(tmp_path: Path, warehouse:
     LogBuilder(DiskStore(warehouse), "orders/a/clone").create().append([(f"{warehouse}/orders/d=1/gone", 30)])
     found = planned(tmp_path / "home", [adopted_table(KEY, f"{warehouse}/orders", orphans=orphans)])
     assert "d=1/gone" not in names(found)
+
+
+def test_files_of_an_old_table_in_a_partition_s_folder_stay_though_its_first_commits_are_gone(tmp_path: Path, warehouse: Path) -> None:
+    inner = LogBuilder(DiskStore(warehouse), "orders/d=1").create().append([("gone", 30), ("x", 1)]).delete(["x"])
+    inner.checkpoint().forget_before(2).store.put("orders/d=1/_delta_log/_last_checkpoint", b'{"version":2}')
+    table = adopted_table(KEY, f"{warehouse}/orders")
+    run = LakeFacts(open_lake(own_settings(tmp_path / "home"), tables=[table]), [table])
+    known, found = gather(run, table), planned(tmp_path / "home", [table])
+    assert known is not None and names(found) == ["d=1/gone"]
+    spared = dict[str, str]()
+    assert Recheck(run, known, found, spared).still_going(found.candidates) == []
+    assert spared == {"d=1/gone": "a table was made in its folder since it was listed"}
 
 
 def test_what_a_deep_clone_borrows_stays_in_a_lake_of_adopted_tables_alone(tmp_path: Path, warehouse: Path) -> None:
