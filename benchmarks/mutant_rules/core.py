@@ -155,10 +155,7 @@ RULES = (
         "lakehouse/engine/delta_log/actions.py",
         """return f"{identity}@{'' if offset is None else offset}\"""",
         'return identity if offset is None else f"{identity}@{offset}"',
-        (
-            "engine/delta_log/test_snapshots.py"
-            "::test_a_deletion_vector_whose_name_ends_like_an_offset_is_the_same_file_with_one_and_without",
-        ),
+        ("engine/delta_log/test_snapshots.py::test_a_deletion_vector_whose_name_ends_like_an_offset_is_found",),
     ),
     Rule(
         "lakehouse/core/delta/deletion_vectors.py",

@@ -229,8 +229,8 @@ RULES = (
     ),
     Rule(
         "lakehouse/engine/vacuum/recheck.py",
-        "is not None if asked[folder] else bool(store.list(log))",
-        "is None if False else False",
+        'return any(store.stat(f"{log}/{mark}") for mark in marks) if asked[folder] else bool(store.list(log))',
+        "return False",
         ("engine/vacuum/test_meanwhile.py::test_files_that_a_new_table_took_over_stay",),
     ),
     Rule(

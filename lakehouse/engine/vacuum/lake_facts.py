@@ -240,8 +240,8 @@ class LakeFacts:
         names = store.folders("")
         if "_delta_log" in names:
             raise Refused(
-                f"vacuum: the lake's root {self.lake.settings.root} is a Delta table itself, and may read files of any table in it; accepted: "
-                "that table in a folder of its own, or its _delta_log gone"
+                f"vacuum: the lake's root {self.lake.settings.root} is a Delta table itself, and may read files of any table in it; "
+                "accepted: that table in a folder of its own, or its _delta_log gone"
             )
         tops = [name for name in names if name not in no_table and name not in landed]
         # A table of the uppermost level has its log and its partitions there.

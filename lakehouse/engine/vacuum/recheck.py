@@ -47,9 +47,7 @@ class Recheck:
             Refused: the log of another table cannot be read.
         """
         store, table = self._run.lake.store, self._planned.table
-        going = self._without(
-            batch, in_new_tables(store, self._facts, batch), "a table was made in its folder since it was listed"
-        )
+        going = self._without(batch, in_new_tables(store, self._facts, batch), "a table was made in its folder since it was listed")
         if not self._facts.on_s3:
             is_own = own_folders(self._run.lake, table)
             linked = {each.name for each in going if not is_own(each.name)}

@@ -690,7 +690,7 @@ def test_deletion_vectors_are_found_as_the_protocol_says(vector: str, expected: 
 
 
 @pytest.mark.parametrize("offset", [{}, {"offset": 4}])
-def test_a_deletion_vector_whose_name_ends_like_an_offset_is_the_same_file_with_one_and_without(offset: dict[str, int]) -> None:
+def test_a_deletion_vector_whose_name_ends_like_an_offset_is_found(offset: dict[str, int]) -> None:
     vector = {"storageType": "u", "pathOrInlineDv": "0" * 18 + "@1", "sizeInBytes": 34, "cardinality": 1, **offset}
     add = {"path": "a", "partitionValues": {}, "size": 1, "modificationTime": 1, "dataChange": True, "deletionVector": vector}
     story = LogBuilder().create().commit("DELETE", {"add": add})

@@ -137,7 +137,17 @@ def test_a_key_that_leads_out_of_the_table_is_not_taken(lake: Lake, key: str) ->
 
 @pytest.mark.parametrize(
     "key",
-    ["_SUCCESS", "d=1/_SUCCESS", "d=1/.live.crc", ".x", "d=1/_tmp/x", "_delta_log/x", "_delta_log/_staged_commits/x", "_delta_index/x", "_delta_index/../x"],
+    [
+        "_SUCCESS",
+        "d=1/_SUCCESS",
+        "d=1/.live.crc",
+        ".x",
+        "d=1/_tmp/x",
+        "_delta_log/x",
+        "_delta_log/_staged_commits/x",
+        "_delta_index/x",
+        "_delta_index/../x",
+    ],
 )
 def test_hidden_files_that_delta_would_take_from_an_inventory_stay(lake: Lake, key: str) -> None:
     report(lake, more=[f"{KEY}/{key}"])
