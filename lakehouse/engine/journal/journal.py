@@ -29,12 +29,14 @@ from uuid import uuid4
 from lakehouse.core.costs.ledger import RUNS_KEPT
 from lakehouse.core.errors import Broken
 from lakehouse.core.scheduling.circuit_breaker import CompactionTry, Pause
+from lakehouse.core.units import HOUR_MS
 from lakehouse.core.vacuum import VacuumRecord
 from lakehouse.engine.clock import now_ms
 from lakehouse.engine.journal.batch_manifest import encoded
 from lakehouse.engine.store import Store, StoredFile
 
-_RECORD = re.compile(r"(\d{15})-[0-9a-f]+\.json")
+# A name that a person put there is another.
+_RECORD = re.compile(r"/\d{15}-[0-9a-f]+\.json$")
 PAUSES, TRIES, PROBES = "_lakehouse/pauses", "_lakehouse/tries", "_lakehouse/probes"
 CHANGES, _VACUUMS = "_lakehouse/changes", "_lakehouse/vacuums"
 # The account of a table asks for its tries, benefit and back-off for its probes; beyond the vacuums that are read, a person may look back.
@@ -160,19 +162,14 @@ class Journal:
         return tuple(record for record in found if record is not None)
 
     def _read_tries(self, under: str, *, after_ms: Mapping[str, int], newest: int) -> dict[str, tuple[CompactionTry, ...]]:
-        found: dict[str, list[str]] = {}
-        for table_key, listed in names_by_table(self._records, TRIES, under).items():
-            after = after_ms.get(table_key, -1)
-            names = [name for name in listed if (ended_ms := _ended_ms(name)) is not None and ended_ms > after]
-            if names:
-                found[table_key] = names[-newest:]
-        read = self._records.read_many([name for each in found.values() for name in each])
-        return {table_key: tuple(_try(name, next(read)) for name in each) for table_key, each in found.items()}
+        listed = names_by_table(self._records, TRIES, under)
+        found = {key: [name for name in names if _told_ms(name) > after_ms.get(key, -1)][-newest:] for key, names in listed.items()}
+        read = self._records.read_many([name for names in found.values() for name in names])
+        return {key: tuple(_try(name, next(read)) for name in names) for key, names in found.items() if names}
 
     def _record(self, kind: str, table_key: str, name: str, content: Mapping[str, Any]) -> None:
         self._store.put(f"{kind}/{table_key}/{name}", encoded(content))
-        names = names_by_table(self._store, kind, table_key).get(table_key, [])
-        self._store.delete([name for name in names if _ended_ms(name) is not None][: -_KEPT[kind]])
+        self._store.delete(names_by_table(self._store, kind, table_key)[table_key][: -_KEPT[kind]])
         if kind != _VACUUMS:
             self._mark_changed()
 
@@ -187,11 +184,19 @@ class Journal:
 
 
 def names_by_table(store: Records, kind: str, table_key: str = "") -> dict[str, list[str]]:
-    """The records in the folder `kind`, by the table they are of, each table's sorted by name; of all tables, or of one."""
-    found: dict[str, list[str]] = {}
-    for file in store.list(f"{kind}/{table_key}".removesuffix("/")):
-        found.setdefault(file.name.removeprefix(f"{kind}/").rpartition("/")[0], []).append(file.name)
+    """The records in the folder `kind`, by the table they are of, each table's oldest first; of all tables, or of one.
+
+    A record that lies an hour ahead was told by a clock that was set back since: it counts as the oldest, so that it hides no newer one.
+    """
+    latest_ms, found = now_ms() + HOUR_MS, dict[str, list[str]]()
+    names = [file.name for file in store.list(f"{kind}/{table_key}".removesuffix("/")) if _RECORD.search(file.name)]
+    for name in sorted(names, key=lambda name: (_told_ms(name) < latest_ms, name)):
+        found.setdefault(name.removeprefix(f"{kind}/").rpartition("/")[0], []).append(name)
     return found
+
+
+def _told_ms(name: str) -> int:
+    return int(name.rpartition("/")[2][:15])
 
 
 def _session_name(table_key: str) -> str:
@@ -224,15 +229,8 @@ def _vacuum_record(data: bytes) -> VacuumRecord | None:
         return None
 
 
-def _ended_ms(name: str) -> int | None:
-    """The time in the name of a record; `None` where the name is of something else, which a person may have put there."""
-    match = _RECORD.fullmatch(name.rpartition("/")[2])
-    return None if match is None else int(match[1])
-
-
 def _try(name: str, data: bytes) -> CompactionTry:
     try:
         return CompactionTry(**json.loads(data))
     except (ValueError, TypeError) as error:
-        ended_ms = int(name.rpartition("/")[2].partition("-")[0])
-        return CompactionTry(ended_ms=ended_ms, result="failed", why=f"{name} cannot be read ({type(error).__name__})")
+        return CompactionTry(ended_ms=_told_ms(name), result="failed", why=f"{name} cannot be read ({type(error).__name__})")

@@ -9,8 +9,9 @@ from lakehouse.core.errors import Broken
 from lakehouse.core.ingest.batches import Batch
 from lakehouse.core.scheduling.circuit_breaker import CompactionTry, Pause
 from lakehouse.core.vacuum import VacuumRecord
+from lakehouse.engine.clock import now_ms
 from lakehouse.engine.journal.cache import JournalCache
-from lakehouse.engine.journal.journal import Journal, SessionRecord
+from lakehouse.engine.journal.journal import Journal, SessionRecord, names_by_table
 from lakehouse.engine.journal.landed_batches import LandedBatches
 from lakehouse.engine.store import DiskStore, StoredFile
 from lakehouse_tests.counting_store import CountingStore
@@ -126,10 +127,26 @@ def test_the_newest_tries_probes_and_vacuums_of_each_table_are_kept() -> None:
         journal.record_probe(KEY, f"{ms:015}-{ms}.json", {})
         journal.record_vacuum(KEY, past_vacuum(ms))
     assert [each.ended_ms for each in journal.tries(KEY, newest=1000)] == list(range(3, 103))
-    assert [each.started_ms for each in journal.vacuums(KEY)] == list(range(54, 103))
+    assert [each.started_ms for each in journal.vacuums(KEY)] == list(range(53, 103))
     kept = {"tries": 100, "probes": 20, "vacuums": 100}
     assert {kind: len(store.list(f"_lakehouse/{kind}")) - 2 for kind in kept} == kept
     assert len(store.list("_lakehouse/changes")) == 1
+
+
+def test_what_a_clock_that_was_ahead_told_hides_nothing_newer_and_goes_first() -> None:
+    store = MemoryStore()
+    journal, ahead, now = Journal(store), now_ms() + 86_400_000, now_ms() - 1_000
+    for number in range(100):
+        journal.record_try(KEY, CompactionTry(ended_ms=ahead + number, result="failed"))
+        journal.record_vacuum(KEY, past_vacuum(ahead + number))
+        journal.record_probe(KEY, f"{ahead + number:015}-{number}.json", {})
+    journal.record_try(KEY, CompactionTry(ended_ms=now, result="conflict"))
+    journal.record_vacuum(KEY, past_vacuum(now))
+    journal.record_probe(KEY, f"{now:015}-100.json", {})
+    assert journal.tries(KEY)[-1] == journal.tries_since({KEY: 1})[KEY][-1] == CompactionTry(ended_ms=now, result="conflict")
+    assert journal.vacuums(KEY)[-1].started_ms == now
+    assert names_by_table(store, "_lakehouse/probes")[KEY][-1].endswith(f"{now:015}-100.json")
+    assert [len(store.list(f"_lakehouse/{kind}")) for kind in ("tries", "vacuums", "probes")] == [100, 100, 20]
 
 
 def test_between_two_looks_one_listing_tells_whether_there_is_something_new_and_a_sweep_finds_what_has_no_marker() -> None:
