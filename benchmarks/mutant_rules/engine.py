@@ -78,9 +78,9 @@ RULES = (
     ),
     Rule(
         "lakehouse/engine/table_lock.py",
+        "        spark.interruptAll()\n        return not running_operations(spark.client)",
         "        return not spark.interruptAll()",
-        "        return spark.interruptAll() is not None",
-        ("engine/test_kills.py::test_who_fails_beside_a_statement_of_its_own_stays_on_record",),
+        ("engine/test_kills.py::test_who_was_interrupted_in_a_commit_stays_on_record",),
     ),
     Rule(
         "lakehouse/engine/lake_owner.py",

@@ -26,7 +26,7 @@ from lakehouse.engine.journal.journal import Journal
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.lake_owner import claim
 from lakehouse.engine.spark.client_import import over_connect
-from lakehouse.engine.spark.sessions import adopt, interrupt_session, is_conflict, is_lost, session_id
+from lakehouse.engine.spark.sessions import adopt, interrupt_session, is_conflict, is_lost, running_operations, session_id
 from lakehouse.runtime.processes import hold_lock
 from lakehouse.runtime.server_state import status
 
@@ -124,6 +124,7 @@ def _interrupted(spark: "SparkSession") -> bool:
     if not isinstance(spark, ConnectSession):
         return True  # a statement of a driver in this process has ended with its exception
     try:
-        return not spark.interruptAll()
+        spark.interruptAll()
+        return not running_operations(spark.client)
     except Exception:
         return False

@@ -1,10 +1,11 @@
 """What the tests let clients of their own do, in processes that they kill."""
 
+import contextlib
 import os
 import signal
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,6 +21,7 @@ from lakehouse.engine.spark.sessions import adopt, connect, prepare, session_con
 from lakehouse.engine.store import DiskStore
 from lakehouse.engine.table_lock import hold
 from lakehouse.engine.vacuum import LakeFacts, run
+from lakehouse_tests.conftest import wait_until
 from lakehouse_tests.engine.example import events
 from lakehouse_tests.engine.vacuums import table_of
 
@@ -148,6 +150,32 @@ def new_session(settings: Settings) -> "SparkSession":
     for name, value in session_config(settings).items():
         builder = builder.config(name, value)
     return adopt(builder.create())
+
+
+@contextlib.contextmanager
+def stuck(settings: Settings, folder: Path) -> "Iterator[SparkSession]":
+    """A session whose statement no interrupt ends inside the block, as one in its commit: its driver reads a pipe that says nothing."""
+    log = folder / "_delta_log"
+    log.mkdir(parents=True)
+    (log / f"{0:020}.json").touch()
+    os.mkfifo(pipe := log / "_last_checkpoint")
+    session, ends = new_session(settings), list[int]()
+    statement = Thrown(lambda: session.sql(f"SELECT * FROM delta.`{folder}`"))
+
+    def is_read() -> bool:
+        with contextlib.suppress(OSError):
+            ends.append(os.open(pipe, os.O_WRONLY | os.O_NONBLOCK))
+        return bool(ends)
+
+    try:
+        wait_until("the driver reads the pipe", is_read)
+        yield session
+    finally:
+        pipe.unlink()
+        for end in ends:
+            os.close(end)
+        statement.join()
+        session.stop()
 
 
 def here() -> tuple[Settings, Lake]:

@@ -1,5 +1,6 @@
 """Clients that are killed in the middle of a statement, for real."""
 
+import contextlib
 import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -17,7 +18,7 @@ from lakehouse.engine.lake import Lake
 from lakehouse.engine.spark import sessions as engine_spark
 from lakehouse.engine.spark.sessions import interrupt_session, session_id
 from lakehouse.engine.table_lock import hold
-from lakehouse_tests.engine.clients import new_session, slow_copies
+from lakehouse_tests.engine.clients import new_session, slow_copies, stuck
 from lakehouse_tests.engine.example import rows_of, version_of
 
 if TYPE_CHECKING:
@@ -78,6 +79,15 @@ def test_who_fails_beside_a_statement_of_its_own_stays_on_record(lake: Lake, spa
     with pytest.raises(SparkConnectGrpcException), hold(lake, spark, "bronze/t", owner="write of bronze/t"):
         raise SparkConnectGrpcException("the session is gone", errorClass="INVALID_HANDLE.SESSION_CLOSED")
     assert journal.session("bronze/t") is not None
+
+
+def test_who_was_interrupted_in_a_commit_stays_on_record(lake: Lake, tmp_path: Path) -> None:
+    """At Ctrl-C PySpark itself interrupts the statement, which goes on; a second interrupt does not name it."""
+    with stuck(lake.settings, tmp_path / "table") as session:
+        with contextlib.suppress(KeyboardInterrupt), hold(lake, session, "bronze/t", owner="write of bronze/t"):
+            session.interruptAll()
+            raise KeyboardInterrupt
+        assert Journal(lake.store).session("bronze/t") is not None
 
 
 def _is_at_work(settings: Settings, session: str) -> bool:

@@ -69,9 +69,14 @@ def verify(
         except Exception as error:
             if not is_unreadable(error):
                 raise
-            spark_sums(lake, spark, before, removed)  # if these cannot be read, the compaction is not to blame
-            why = f"its files cannot be read ({first_line(error)})"
-            raise Broken(undo(lake, spark, before, commits, commits[0], why)) from error
+            sums = spark_sums(lake, spark, before, removed)  # if these cannot be read, the compaction is not to blame
+            try:
+                sums += spark_sums(lake, spark, before, added)  # nor if storage had failed once
+            except Exception as again:
+                if not is_unreadable(again):
+                    raise
+                why = f"its files cannot be read ({first_line(again)})"
+                raise Broken(undo(lake, spark, before, commits, commits[0], why)) from again
         for commit, old, new in zip(commits, sums, sums[len(commits) :], strict=False):
             if old != new:
                 raise Broken(undo(lake, spark, before, commits, commit, _difference(old, new)))

@@ -8,6 +8,7 @@ import threading
 import time
 import uuid
 import warnings
+import weakref
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
@@ -27,10 +28,10 @@ if TYPE_CHECKING:
 
 _SETTLE_SECONDS = 120
 _GONE = ("INVALID_HANDLE.", "NO_ACTIVE_SESSION", "RESPONSE_ALREADY_RECEIVED")
-# PySpark itself keeps one session per process and hands it out whatever server is asked for, also when that one is gone.
-_opened: dict[tuple[str, int, Process | None], "SparkSession"] = {}
+# With the server's process. PySpark itself keeps one session and hands it out whatever server is asked for, also when that one is gone.
+_opened: dict[tuple[str, int], tuple[Process | None, "SparkSession"]] = {}
 _OPENING = threading.Lock()
-_discarded: list["SparkSession"] = []
+_discarded = weakref.WeakSet["SparkSession"]()
 # A file of the table, a path that was asked for, a version.
 # Source: Spark 4.2.0, error-conditions.json; Delta Lake 4.4.0, delta-error-classes.json
 _MISSING = (
@@ -81,21 +82,20 @@ def connect(settings: Settings) -> "SparkSession":
     prepare(settings)
     if settings.spark.startswith(("local[", "spark://")):
         return adopt(_builder(settings).getOrCreate())
-    place = (settings.spark, settings.spark_port, server.status(settings).process if settings.spark == "server" else None)
+    place, process = (settings.spark, settings.spark_port), server.status(settings).process if settings.spark == "server" else None
     with _OPENING, translated():
-        while _discarded:
-            _let_go(_discarded.pop())
-        for kept in [each for each in _opened if each != place and each[:2] == place[:2]]:
-            _let_go(_opened.pop(kept))
-        if place in _opened and not _opened[place].is_stopped:  # type: ignore[attr-defined]  # of Connect sessions only
+        opened_on, kept = _opened.get(place, (None, None))
+        if kept is not None:
             try:
-                return adopt(_opened[place])
+                if opened_on == process and kept not in _discarded and not kept.is_stopped:  # type: ignore[attr-defined]  # of Connect
+                    return adopt(kept)
             except Exception as error:
-                if not (_is_gone(error) or _is_unreachable(error)):
+                if not is_lost(error):
                     raise
-                _let_go(_opened[place])
-        _opened[place] = adopt(_builder(settings).create())
-        return _opened[place]
+            kept.client.set_retry_policies([])  # type: ignore[attr-defined]  # its server may be gone: not knocked at for long
+            kept.stop()
+        _opened[place] = process, adopt(_builder(settings).create())
+        return _opened[place][1]
 
 
 def adopt(spark: "SparkSession") -> "SparkSession":
@@ -119,9 +119,7 @@ def adopt(spark: "SparkSession") -> "SparkSession":
 
 def discard(spark: "SparkSession") -> None:
     """`connect` does not hand this session out again; it is closed there, since whoever works with it now may not be done."""
-    with _OPENING:
-        for place in [each for each, kept in _opened.items() if kept is spark]:
-            _discarded.append(_opened.pop(place))
+    _discarded.add(spark)
 
 
 def session_id(spark: "SparkSession") -> str:
@@ -132,7 +130,7 @@ def session_id(spark: "SparkSession") -> str:
 
 
 def interrupt_session(settings: Settings, session_id: str) -> tuple[str, ...]:
-    """Interrupts whatever runs in that session and waits for its end; the ids of the operations.
+    """Interrupts whatever runs in that session and waits for its end; the ids of the operations that nobody had interrupted before.
 
     A session that the server does not know, or a driver that died with its process, gives `()`.
 
@@ -149,7 +147,7 @@ def interrupt_session(settings: Settings, session_id: str) -> tuple[str, ...]:
     try:
         with translated():
             operations = tuple(client.interrupt_all() or ())
-            _wait_until_ended(client, operations)
+            _wait_until_ended(client)
             return operations
     except Transient as error:
         if error.__cause__ is not None and _is_gone(error.__cause__):
@@ -157,6 +155,19 @@ def interrupt_session(settings: Settings, session_id: str) -> tuple[str, ...]:
         raise
     finally:
         client.close()
+
+
+def running_operations(client: "SparkConnectClient") -> list[str]:
+    """The ids of the session's operations that have not ended.
+
+    An interrupt is a request: an operation in its commit goes on, and an interrupt that comes later does not name it.
+    Source: Spark 4.2.0, ExecuteThreadRunner.scala, interrupt
+    """
+    from pyspark.sql.connect.proto.base_pb2 import GetStatusResponse
+
+    answer = client._get_operation_statuses()  # no public call asks for it
+    running = GetStatusResponse.OperationStatus.OPERATION_STATE_RUNNING
+    return [each.operation_id for each in answer.operation_statuses if each.state == running]
 
 
 @contextlib.contextmanager
@@ -184,12 +195,6 @@ def _builder(settings: Settings) -> "SparkSession.Builder":
     for name, value in session_config(settings).items():
         builder = builder.config(name, value)
     return builder
-
-
-def _let_go(stale: "SparkSession") -> None:
-    """Closes a session whose server is gone, without knocking there for long."""
-    stale.client.set_retry_policies([])  # type: ignore[attr-defined]  # of Connect sessions only
-    stale.stop()
 
 
 def _prepare_server(settings: Settings) -> None:
@@ -227,22 +232,15 @@ def _fail_soon(client: "SparkConnectClient") -> None:
     atexit.register(client.set_retry_policies, [])  # runs before the client's own farewells to a server that may be gone
 
 
-def _wait_until_ended(client: "SparkConnectClient", operations: tuple[str, ...]) -> None:
-    """An interrupt is a request: the operation may still be in its commit."""
-    from pyspark.sql.connect.proto.base_pb2 import GetStatusResponse
-
-    status = GetStatusResponse.OperationStatus
-    busy = (status.OPERATION_STATE_RUNNING, status.OPERATION_STATE_TERMINATING)
+def _wait_until_ended(client: "SparkConnectClient") -> None:
     deadline = time.monotonic() + _SETTLE_SECONDS
-    while operations:
-        answer = client._get_operation_statuses(list(operations))  # no public call asks for it
-        operations = tuple(each.operation_id for each in answer.operation_statuses if each.state in busy)
-        if operations and time.monotonic() > deadline:
+    while operations := running_operations(client):
+        if time.monotonic() > deadline:
             raise Transient(
                 f"operation {operations[0]} of an interrupted session has not ended after {_SETTLE_SECONDS} s; stop the Spark server "
                 "(lakehouse server stop, or Ctrl-C where lakehouse up runs), start it, and try again"
             )
-        time.sleep(0.1 if operations else 0)  # between two questions to the server; nothing is assumed of the time that passes
+        time.sleep(0.1)  # between two questions to the server; nothing is assumed of the time that passes
 
 
 def _condition(error: BaseException) -> str:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -70,6 +70,27 @@ def test_a_compaction_whose_files_cannot_be_read_is_undone_and_said(
         compact(lake, spark, events)
     assert version_of(lake, events.key) == 4
     assert len(rows_of(spark, lake, events.key, "id", "part")) == 30
+
+
+def test_a_compaction_whose_files_could_not_be_read_once_stays(lake: Lake, spark: "SparkSession", monkeypatch: pytest.MonkeyPatch) -> None:
+    _three_files(lake, spark)
+    real, asked = verify.spark_sums, list[int]()
+
+    def damaged_at_first(lake: Lake, spark: "SparkSession", snapshot: Snapshot, sides: Sequence[spark_content.Side]) -> Any:
+        asked.append(len(sides))
+        name = f"{events.key}/{sides[-1].files[0].path}"
+        kept = lake.store.read(name)
+        if len(asked) == 1:
+            lake.store.put(name, b"no Parquet")
+        try:
+            return real(lake, spark, snapshot, sides)
+        finally:
+            lake.store.put(name, kept)
+
+    monkeypatch.setattr(verify, "_equal_rows", lambda *_: None)
+    monkeypatch.setattr(verify, "spark_sums", damaged_at_first)
+    assert (compact(lake, spark, events).rows_verified, version_of(lake, events.key)) == (30, 3)
+    assert asked == [2, 1, 1]
 
 
 def test_an_undone_compaction_gives_an_append_downstream_no_row_twice(
