@@ -66,7 +66,7 @@ RULES = (
     ),
     Rule(
         "lakehouse/engine/table_lock.py",
-        "            interrupt_session(lake.settings, before.session_id)",
+        "            interrupt_session(lake.settings, before.session_id, before.operations, note=note)",
         "            pass",
         ("engine/test_kills.py::test_a_statement_whose_client_was_killed_is_ended_by_whoever_takes_the_table_next",),
     ),
@@ -78,9 +78,21 @@ RULES = (
     ),
     Rule(
         "lakehouse/engine/table_lock.py",
-        "        spark.interruptAll()\n        return not running_operations(spark.client)",
         "        return not spark.interruptAll()",
-        ("engine/test_kills.py::test_who_was_interrupted_in_a_commit_stays_on_record",),
+        "        return spark.interruptAll() is not None",
+        ("engine/test_kills.py::test_who_fails_beside_a_statement_of_its_own_stays_on_record",),
+    ),
+    Rule(
+        "lakehouse/engine/table_lock.py",
+        "interrupt_session(lake.settings, before.session_id, before.operations, note=note)",
+        "interrupt_session(lake.settings, before.session_id, before.operations)",
+        ("engine/test_kills.py::test_a_statement_in_its_commit_is_waited_for_by_all_who_come_while_it_goes_on",),
+    ),
+    Rule(
+        "lakehouse/engine/table_lock.py",
+        "interrupt_session(lake.settings, before.session_id, before.operations, note=note)",
+        "interrupt_session(lake.settings, before.session_id, note=note)",
+        ("engine/test_kills.py::test_a_statement_in_its_commit_is_waited_for_by_all_who_come_while_it_goes_on",),
     ),
     Rule(
         "lakehouse/engine/lake_owner.py",

@@ -116,12 +116,6 @@ RULES = (
         "each session is one that nobody else's interrupt can end",
     ),
     Rule(
-        "lakehouse/engine/spark/sessions.py",
-        "            _wait_until_ended(client)\n",
-        "            _wait_until_ended(client) if operations else None\n",
-        ("engine/spark/test_sessions.py::test_a_statement_that_was_interrupted_before_is_waited_for_all_the_same",),
-    ),
-    Rule(
         "lakehouse/engine/spark/session_settings.py",
         "        yield\n    except BaseException as error:\n        if is_lost(error):\n            discard(spark)",
         "        yield\n    except BaseException as error:\n        if is_lost(error):\n            pass",

@@ -2,7 +2,8 @@
 
 0. The lake is this driver's own (`lake_owner.py`), which a process asks once.
 1. A lock on this machine is taken; the kernel frees it when a process dies, however that happens.
-2. Whoever held it before and died may have left a statement running on the server: its session is interrupted, and waited for.
+2. Whoever held it before and died may have left a statement running on the server: its session is interrupted, and waited for. Who is
+   interrupted first is noted, so that the next one waits for it, too.
    A driver in this process cannot do that; it is refused for as long as the server runs.
 3. Our own session is recorded, for our successor.
 4. The work is done; a lost race for a commit is tried again.
@@ -15,7 +16,7 @@
 import contextlib
 import os
 from collections.abc import Callable, Iterator
-from pathlib import Path
+from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 from uuid import UUID
 
@@ -26,7 +27,7 @@ from lakehouse.engine.journal.journal import Journal
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.lake_owner import claim
 from lakehouse.engine.spark.client_import import over_connect
-from lakehouse.engine.spark.sessions import adopt, interrupt_session, is_conflict, is_lost, running_operations, session_id
+from lakehouse.engine.spark.sessions import adopt, interrupt_session, is_conflict, is_lost, session_id
 from lakehouse.runtime.processes import hold_lock
 from lakehouse.runtime.server_state import status
 
@@ -48,13 +49,25 @@ def hold(lake: Lake, spark: "SparkSession", table_key: str, *, owner: str, wait_
         Transient: another process holds it longer than `wait_seconds`, or the session of a dead one cannot be ended now.
     """
     claim(lake, asked=owner)
-    with _locked(lake.settings.home / "locks" / f"{table_key.replace('/', '.')}.lock", table_key, owner, wait_seconds):
+    path = lake.settings.home / "locks" / f"{table_key.replace('/', '.')}.lock"
+    with contextlib.ExitStack() as held:
+        try:
+            file = held.enter_context(hold_lock(path, seconds=wait_seconds))
+        except BlockingIOError as error:
+            holder = path.read_text(encoding="utf-8").strip() or "an unknown process"
+            raise Transient(
+                f"{owner}: {table_key} has been held for more than {wait_seconds:.0f} s by {holder}; try again later"
+            ) from error
+        file.truncate(0)
+        file.write(f"process {os.getpid()} ({owner})")
+        file.flush()
         adopt(spark)
         journal = Journal(lake.store)
         before = journal.session(table_key)
         if before is not None and _is_on_a_server(before.session_id):
             _check_it_can_be_ended(lake.settings, asked=owner)
-            interrupt_session(lake.settings, before.session_id)
+            note = partial(journal.record_session, table_key, before.session_id, before.owner)
+            interrupt_session(lake.settings, before.session_id, before.operations, note=note)
         mine = session_id(spark)
         journal.record_session(table_key, mine, owner)
         try:
@@ -79,22 +92,6 @@ def retry_conflicts(work: Callable[[], T]) -> T:
                 raise
         pause_about(seconds)  # lets the winner of the race finish; the work then starts from fresh facts
     return work()
-
-
-@contextlib.contextmanager
-def _locked(path: Path, table_key: str, owner: str, wait_seconds: float) -> Iterator[None]:
-    with contextlib.ExitStack() as held:
-        try:
-            file = held.enter_context(hold_lock(path, seconds=wait_seconds))
-        except BlockingIOError as error:
-            holder = path.read_text(encoding="utf-8").strip() or "an unknown process"
-            raise Transient(
-                f"{owner}: {table_key} has been held for more than {wait_seconds:.0f} s by {holder}; try again later"
-            ) from error
-        file.truncate(0)
-        file.write(f"process {os.getpid()} ({owner})")
-        file.flush()
-        yield
 
 
 def _is_on_a_server(session_id: str) -> bool:
@@ -124,7 +121,6 @@ def _interrupted(spark: "SparkSession") -> bool:
     if not isinstance(spark, ConnectSession):
         return True  # a statement of a driver in this process has ended with its exception
     try:
-        spark.interruptAll()
-        return not running_operations(spark.client)
+        return not spark.interruptAll()
     except Exception:
         return False

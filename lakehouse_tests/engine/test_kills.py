@@ -1,6 +1,5 @@
 """Clients that are killed in the middle of a statement, for real."""
 
-import contextlib
 import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -12,13 +11,14 @@ from pyspark.errors.exceptions.connect import SparkConnectGrpcException
 from pyspark.sql.connect.client import SparkConnectClient
 from pyspark.sql.connect.proto.base_pb2 import GetStatusResponse
 
+from lakehouse.core.errors import Transient
 from lakehouse.core.settings import Settings
 from lakehouse.engine.journal.journal import Journal
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.spark import sessions as engine_spark
 from lakehouse.engine.spark.sessions import interrupt_session, session_id
 from lakehouse.engine.table_lock import hold
-from lakehouse_tests.engine.clients import new_session, slow_copies, stuck
+from lakehouse_tests.engine.clients import Thrown, new_session, slow_copies, stuck
 from lakehouse_tests.engine.example import rows_of, version_of
 
 if TYPE_CHECKING:
@@ -81,13 +81,26 @@ def test_who_fails_beside_a_statement_of_its_own_stays_on_record(lake: Lake, spa
     assert journal.session("bronze/t") is not None
 
 
-def test_who_was_interrupted_in_a_commit_stays_on_record(lake: Lake, tmp_path: Path) -> None:
-    """At Ctrl-C PySpark itself interrupts the statement, which goes on; a second interrupt does not name it."""
+def test_a_statement_in_its_commit_is_waited_for_by_all_who_come_while_it_goes_on(
+    lake: Lake, spark: "SparkSession", tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An interrupt names a statement once, and whoever interrupted it may have given up waiting."""
+    journal = Journal(lake.store)
     with stuck(lake.settings, tmp_path / "table") as session:
-        with contextlib.suppress(KeyboardInterrupt), hold(lake, session, "bronze/t", owner="write of bronze/t"):
-            session.interruptAll()
-            raise KeyboardInterrupt
-        assert Journal(lake.store).session("bronze/t") is not None
+        journal.record_session("bronze/t", session_id(session), "write of bronze/t")
+        monkeypatch.setattr(engine_spark, "_SETTLE_SECONDS", 0)
+        for owner in ("first", "second"):
+            with pytest.raises(Transient, match="has not ended after 0 s"), hold(lake, spark, "bronze/t", owner=owner):
+                pass
+        monkeypatch.undo()
+        ends = Thrown(lambda: _take(lake, spark))
+    ends.join()
+    assert (ends.error, journal.session("bronze/t")) == (None, None)
+
+
+def _take(lake: Lake, spark: "SparkSession") -> None:
+    with hold(lake, spark, "bronze/t", owner="third"):
+        pass
 
 
 def _is_at_work(settings: Settings, session: str) -> bool:

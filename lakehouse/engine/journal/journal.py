@@ -49,11 +49,15 @@ _TRIES_READ = 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionRecord:
-    """A Spark session that writes a table, or did when its process died; `owner` says what for."""
+    """A Spark session that writes a table, or did when its process died; `owner` says what for.
+
+    `operations` are those that a successor has interrupted, and whose end nobody has seen.
+    """
 
     session_id: str
     owner: str
     started_ms: int
+    operations: tuple[str, ...] = ()
 
 
 class Records(Protocol):
@@ -75,9 +79,9 @@ class Journal:
         self._store = store
         self._records = records or store
 
-    def record_session(self, table_key: str, session_id: str, owner: str) -> None:
-        """Note that a session is about to write a table, in place of the session noted before."""
-        record = SessionRecord(session_id=session_id, owner=owner, started_ms=now_ms())
+    def record_session(self, table_key: str, session_id: str, owner: str, operations: Sequence[str] = ()) -> None:
+        """Note that a session is about to write a table, or that its `operations` were interrupted, in place of what was noted before."""
+        record = SessionRecord(session_id=session_id, owner=owner, started_ms=now_ms(), operations=tuple(operations))
         self._store.put(_session_name(table_key), encoded(asdict(record)))
 
     def session(self, table_key: str) -> SessionRecord | None:
@@ -93,7 +97,12 @@ class Journal:
             return None
         try:
             content = json.loads(data)
-            return SessionRecord(session_id=content["session_id"], owner=content["owner"], started_ms=content["started_ms"])
+            return SessionRecord(
+                session_id=content["session_id"],
+                owner=content["owner"],
+                started_ms=content["started_ms"],
+                operations=tuple(content.get("operations", ())),
+            )
         except (ValueError, TypeError, KeyError) as error:
             raise Broken(
                 f"journal: {name}, which names the Spark session that writes {table_key}, cannot be read ({type(error).__name__}); "

@@ -9,7 +9,7 @@ import time
 import uuid
 import warnings
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
@@ -56,9 +56,19 @@ def prepare(settings: Settings) -> None:
     """
     os.environ["SPARK_CONNECT_RELEASE_SESSION_ON_EXIT"] = "true"  # else each session stays on the server for an hour
     if settings.spark == "server":
-        _prepare_server(settings)
+        state, token = server.status(settings), server.read_token(settings)
+        if not state.is_running or state.port != settings.spark_port or token is None:
+            raise Transient(
+                f"Spark Connect server of this lake is not running at localhost:{settings.spark_port}; "
+                "start it with: lakehouse server start (or make run)"
+            )
+        check_serves(settings, state)
+        os.environ[server.TOKEN_VARIABLE] = token
     elif settings.spark.startswith("sc://"):
-        _prepare_remote(settings)
+        url = urlsplit(settings.spark)
+        host, port = url.hostname or "", url.port or CONNECT_PORT
+        if not port_answers(port, host, seconds=5):
+            raise Transient(f"no Spark Connect server answers at {host}:{port} (LAKEHOUSE_SPARK)")
     else:
         os.environ["JAVA_HOME"] = str(find_java())
         os.environ.pop("SPARK_CONNECT_MODE_ENABLED", None)
@@ -129,8 +139,13 @@ def session_id(spark: "SparkSession") -> str:
     return spark.session_id if isinstance(spark, ConnectSession) else str(spark.sparkContext.applicationId)
 
 
-def interrupt_session(settings: Settings, session_id: str) -> tuple[str, ...]:
-    """Interrupts whatever runs in that session and waits for its end; the ids of the operations that nobody had interrupted before.
+def interrupt_session(
+    settings: Settings, session_id: str, known: Sequence[str] = (), *, note: Callable[[Sequence[str]], None] = lambda _: None
+) -> tuple[str, ...]:
+    """Interrupts whatever runs in that session and waits for its end, and for that of the operations `known`; the ids of all of them.
+
+    `note` gets the ids before the wait: no later interrupt names an operation that was interrupted and has not ended.
+    Source: Spark 4.2.0, ExecuteThreadRunner.scala, interrupt
 
     A session that the server does not know, or a driver that died with its process, gives `()`.
 
@@ -146,8 +161,10 @@ def interrupt_session(settings: Settings, session_id: str) -> tuple[str, ...]:
     _fail_soon(client)
     try:
         with translated():
-            operations = tuple(client.interrupt_all() or ())
-            _wait_until_ended(client)
+            operations = (*known, *(client.interrupt_all() or ()))
+            if operations:
+                note(operations)
+            _wait_until_ended(client, operations)
             return operations
     except Transient as error:
         if error.__cause__ is not None and _is_gone(error.__cause__):
@@ -155,19 +172,6 @@ def interrupt_session(settings: Settings, session_id: str) -> tuple[str, ...]:
         raise
     finally:
         client.close()
-
-
-def running_operations(client: "SparkConnectClient") -> list[str]:
-    """The ids of the session's operations that have not ended.
-
-    An interrupt is a request: an operation in its commit goes on, and an interrupt that comes later does not name it.
-    Source: Spark 4.2.0, ExecuteThreadRunner.scala, interrupt
-    """
-    from pyspark.sql.connect.proto.base_pb2 import GetStatusResponse
-
-    answer = client._get_operation_statuses()  # no public call asks for it
-    running = GetStatusResponse.OperationStatus.OPERATION_STATE_RUNNING
-    return [each.operation_id for each in answer.operation_statuses if each.state == running]
 
 
 @contextlib.contextmanager
@@ -197,24 +201,6 @@ def _builder(settings: Settings) -> "SparkSession.Builder":
     return builder
 
 
-def _prepare_server(settings: Settings) -> None:
-    state, token = server.status(settings), server.read_token(settings)
-    if not state.is_running or state.port != settings.spark_port or token is None:
-        raise Transient(
-            f"Spark Connect server of this lake is not running at localhost:{settings.spark_port}; "
-            "start it with: lakehouse server start (or make run)"
-        )
-    check_serves(settings, state)
-    os.environ[server.TOKEN_VARIABLE] = token
-
-
-def _prepare_remote(settings: Settings) -> None:
-    url = urlsplit(settings.spark)
-    host, port = url.hostname or "", url.port or CONNECT_PORT
-    if not port_answers(port, host, seconds=5):
-        raise Transient(f"no Spark Connect server answers at {host}:{port} (LAKEHOUSE_SPARK)")
-
-
 def _remote(settings: Settings, session: str) -> str:
     # The literal name localhost: only with it PySpark sends a token over a local channel without TLS.
     base = f"sc://localhost:{settings.spark_port}/" if settings.spark == "server" else settings.spark.rstrip(";")
@@ -232,15 +218,22 @@ def _fail_soon(client: "SparkConnectClient") -> None:
     atexit.register(client.set_retry_policies, [])  # runs before the client's own farewells to a server that may be gone
 
 
-def _wait_until_ended(client: "SparkConnectClient") -> None:
+def _wait_until_ended(client: "SparkConnectClient", operations: Sequence[str]) -> None:
+    """An interrupt is a request: the operation may still be in its commit."""
+    from pyspark.sql.connect.proto.base_pb2 import GetStatusResponse
+
+    status = GetStatusResponse.OperationStatus
+    busy = (status.OPERATION_STATE_RUNNING, status.OPERATION_STATE_TERMINATING)
     deadline = time.monotonic() + _SETTLE_SECONDS
-    while operations := running_operations(client):
-        if time.monotonic() > deadline:
+    while operations:
+        answer = client._get_operation_statuses(list(operations))  # no public call asks for it
+        operations = [each.operation_id for each in answer.operation_statuses if each.state in busy]
+        if operations and time.monotonic() > deadline:
             raise Transient(
                 f"operation {operations[0]} of an interrupted session has not ended after {_SETTLE_SECONDS} s; stop the Spark server "
                 "(lakehouse server stop, or Ctrl-C where lakehouse up runs), start it, and try again"
             )
-        time.sleep(0.1)  # between two questions to the server; nothing is assumed of the time that passes
+        time.sleep(0.1 if operations else 0)  # between two questions to the server; nothing is assumed of the time that passes
 
 
 def _condition(error: BaseException) -> str:

@@ -18,7 +18,7 @@ from lakehouse.engine.spark import sessions
 from lakehouse.runtime import server
 from lakehouse.runtime.spark_settings import s3a_conf, scratch_folder, server_conf, write_conf
 from lakehouse_tests.conftest import own_settings, wait_until
-from lakehouse_tests.engine.clients import Thrown, new_session, stuck
+from lakehouse_tests.engine.clients import Thrown, new_session
 
 # Leaves a file in the server's scratch folder when it is evaluated, then takes that long.
 SLOW = "reflect('java.io.File', 'createTempFile', '{name}', '.begun') || coalesce(reflect('java.lang.Thread', 'sleep', {ms}L), '')"
@@ -122,25 +122,14 @@ def test_an_operation_that_does_not_end_is_told_with_the_way_out(supervised: Set
         wait_until("the statement runs", lambda: begun(supervised, name))
         client: SparkConnectClient = session.client  # type: ignore[attr-defined]  # of Connect sessions only
         monkeypatch.setattr(sessions, "_SETTLE_SECONDS", 0)
+        operations = tuple(each.operation_id for each in client._get_operation_statuses().operation_statuses)
         with pytest.raises(Transient, match=r"has not ended after 0 s; stop .*lakehouse server stop.*try again"):
-            sessions._wait_until_ended(client)
+            sessions._wait_until_ended(client, operations)
     finally:
         monkeypatch.undo()
         sessions.interrupt_session(supervised, sessions.session_id(session))
         endless.join()
         session.stop()
-
-
-@pytest.mark.spark
-def test_a_statement_that_was_interrupted_before_is_waited_for_all_the_same(
-    supervised: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Whoever interrupted it may have given up waiting, and an interrupt names no statement twice."""
-    monkeypatch.setattr(sessions, "_SETTLE_SECONDS", 0)
-    with stuck(supervised, tmp_path / "table") as session:
-        for _ in range(2):
-            with pytest.raises(Transient, match="has not ended after 0 s"):
-                sessions.interrupt_session(supervised, sessions.session_id(session))
 
 
 @pytest.mark.spark
