@@ -5,7 +5,7 @@ set off everything downstream. On the table's own key it leaves an observation w
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from typing import Any
 
 import dagster as dg
@@ -63,10 +63,13 @@ def compaction_asset(table: Table, lake: Lake, *, resource: str = "spark") -> dg
         context.instance.add_run_tags(context.run.run_id, process_tag(context.run.run_id))
         spark: LazyPySparkResource = getattr(context.resources, resource)
         with dagster_words(context):
-            if not config.anyway:
-                with refusal_tagged(context):
+            try:
+                if not config.anyway:
                     refuse_held_back(lake, table)
                     refuse_closed_window(table, context.run.tags, now_ms=now_ms())
+            except Refused:  # a run that was refused before it began is no try of its table
+                context.instance.add_run_tags(context.run.run_id, {machine_tag(REFUSED): context.run.run_id})
+                raise
             session = spark.spark_session
             tag_session(context, session_id(session))
             try:
@@ -82,16 +85,6 @@ def compaction_asset(table: Table, lake: Lake, *, resource: str = "spark") -> dg
         yield dg.MaterializeResult(metadata=compaction_metadata(outcome))
 
     return compaction
-
-
-@contextmanager
-def refusal_tagged(context: dg.AssetExecutionContext) -> Iterator[None]:
-    """Writes into the run's tags that it is refused before it begins, where its body does: such a run is no try of its table."""
-    try:
-        yield
-    except Refused:
-        context.instance.add_run_tags(context.run.run_id, {machine_tag(REFUSED): context.run.run_id})
-        raise
 
 
 def refuse_closed_window(table: Table, tags: Mapping[str, str], *, now_ms: int) -> None:

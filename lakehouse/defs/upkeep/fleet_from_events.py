@@ -9,7 +9,7 @@ from typing import Literal
 import dagster as dg
 from dagster import DagsterRunStatus, RunRecord
 
-from lakehouse.core.declaration.compaction_policy import Compaction, policy_for
+from lakehouse.core.declaration.compaction_policy import policy_for
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.reasons import Explanation
 from lakehouse.core.scheduling.circuit_breaker import CompactionTry, assess_breaker, hold_back
@@ -18,7 +18,6 @@ from lakehouse.core.scheduling.read_rates import count_reads, with_readers
 from lakehouse.core.scheduling.triggers import TableState
 from lakehouse.defs.dagster_records import (
     NewestFacts,
-    RecentRuns,
     ended_requests,
     last_compactions_ms,
     newest_facts_of,
@@ -80,8 +79,23 @@ def weigh_fleet(
     policies = {table.key: policy_for(table.layer, table.compaction) for table in tables}
     facts, recent = newest_facts_of(instance, tables), recent_runs(instance, now_ms=now_ms)
     compacted_ms, probed = last_compactions_ms(instance, tables), read_probes(records, now_ms)
-    states = _with_readers(_states(tables, lake, facts, compacted_ms, cursor, now_ms=now_ms), tables, policies, recent, now_ms=now_ms)
-    states = {key: replace(state, opening_seconds=probed.get(key, NOT_PROBED).opening_seconds) for key, state in states.items()}
+    readers = count_reads(tables, reader_runs(recent, tables), since_ms=recent.since_ms, now_ms=now_ms)
+    states: dict[str, TableState] = {}
+    for table in tables:
+        key = table.key
+        state = sensed_state(key, facts.get(key))[0].at(now_ms)
+        # The table's log remembers its newest commits, Dagster the newest compaction: each may have forgotten what the other knows.
+        # One that lies ahead is of a clock that was set back since.
+        known_ms = [ms for ms in (state.last_compaction_ms, compacted_ms.get(key)) if ms is not None and ms <= now_ms]
+        state = replace(
+            state,
+            last_compaction_ms=max(known_ms, default=None),
+            due_since_ms=cursor.due_since_ms.get(key),
+            prices=table.prices,
+            on_s3=lake.on_s3(key),
+            opening_seconds=probed.get(key, NOT_PROBED).opening_seconds,
+        )
+        states[key] = with_readers(state, readers[key], policies[key], now_ms=now_ms)
     runs = RunState(in_flight=runs_in_flight(instance, tables), tries=_tries(instance, states))
     bounds = Bounds(
         slots=lake.settings.compaction_slots,
@@ -92,39 +106,6 @@ def weigh_fleet(
     held = _held(Journal(lake.store, records), probed, tables, facts, states, now_ms=now_ms)
     decisions = choose_compactions(states.values(), policies, runs, bounds=bounds, now_ms=now_ms, hold_back=held)
     return Fleet(states=states, decisions=decisions)
-
-
-def _states(
-    tables: Sequence[Table],
-    lake: Lake,
-    facts: Mapping[str, NewestFacts],
-    compacted_ms: Mapping[str, int],
-    cursor: SensorCursor,
-    *,
-    now_ms: int,
-) -> dict[str, TableState]:
-    found: dict[str, TableState] = {}
-    for table in tables:
-        state = sensed_state(table.key, facts.get(table.key))[0].at(now_ms)
-        # The table's log remembers its newest commits, Dagster the newest compaction: each may have forgotten what the other knows.
-        # One that lies ahead is of a clock that was set back since.
-        known_ms = [ms for ms in (state.last_compaction_ms, compacted_ms.get(table.key)) if ms is not None and ms <= now_ms]
-        found[table.key] = replace(
-            state,
-            last_compaction_ms=max(known_ms, default=None),
-            due_since_ms=cursor.due_since_ms.get(table.key),
-            prices=table.prices,
-            on_s3=lake.on_s3(table.key),
-        )
-    return found
-
-
-def _with_readers(
-    states: Mapping[str, TableState], tables: Sequence[Table], policies: Mapping[str, Compaction], recent: RecentRuns, *, now_ms: int
-) -> dict[str, TableState]:
-    """The states with how their tables are read: by runs that Dagster saw, and by readers that the declaration tells of."""
-    readers = count_reads(tables, reader_runs(recent, tables), since_ms=recent.since_ms, now_ms=now_ms)
-    return {key: with_readers(state, readers[key], policies[key], now_ms=now_ms) for key, state in states.items()}
 
 
 def _tries(instance: dg.DagsterInstance, states: Mapping[str, TableState]) -> tuple[Try, ...]:
@@ -145,15 +126,13 @@ def _tries(instance: dg.DagsterInstance, states: Mapping[str, TableState]) -> tu
 
 
 def _try_of(state: TableState, record: RunRecord) -> Try:
-    ended_ms = int((record.end_time or record.update_timestamp.timestamp()) * 1000)
-    result = _result(record.dagster_run)
-    return Try(table=state.table, version=state.version or 0, committed_ms=state.committed_ms, result=result, ended_ms=ended_ms)
-
-
-def _result(run: dg.DagsterRun) -> Literal["succeeded", "failed", "refused"]:
+    run, ended_ms = record.dagster_run, int((record.end_time or record.update_timestamp.timestamp()) * 1000)
+    result: Literal["succeeded", "failed", "refused"] = "failed"
     if run.status is DagsterRunStatus.SUCCESS:
-        return "succeeded"
-    return "refused" if read_tag(run.tags, REFUSED) == run.run_id else "failed"
+        result = "succeeded"
+    elif read_tag(run.tags, REFUSED) == run.run_id:
+        result = "refused"
+    return Try(table=state.table, version=state.version or 0, committed_ms=state.committed_ms, result=result, ended_ms=ended_ms)
 
 
 def _held(

@@ -3,6 +3,7 @@
 import contextlib
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 
 from lakehouse.core.compaction.plan import CompactionPlan
 from lakehouse.core.declaration.compaction_policy import policy_for
@@ -91,35 +92,23 @@ def refuse_vacuum(lake: Lake, table: Table) -> None:
         raise Refused(f"vacuum {table.key}: {why}; accepted: lakehouse vacuum {table.key} --anyway")
 
 
+@dataclass(slots=True, kw_only=True)
 class Attempt:
     """How far a compaction has got: what it is to rewrite, since when, and whether its statement lost the server."""
 
-    def __init__(self) -> None:
-        self._started = time.monotonic()
-        self._file_count = self._size_bytes = 0
-        self.lost_server = False
+    started: float = field(default_factory=time.monotonic)
+    planned: CompactionPlan | None = None
+    lost_server: bool = False
 
     @contextlib.contextmanager
     def statement(self, planned: CompactionPlan) -> Iterator[None]:
         """The plan's statement runs inside the `with`; what fails in or after it has cost what the plan says, and the time from here."""
-        self._started, self._file_count, self._size_bytes = time.monotonic(), planned.files_removed, planned.bytes_removed
+        self.started, self.planned = time.monotonic(), planned
         try:
             yield
         except Exception as error:
             self.lost_server = is_lost(error)
             raise
-
-    def failed(self, why: str, *, run: str) -> CompactionTry:
-        """The attempt, ended now by `why`."""
-        return CompactionTry(
-            ended_ms=now_ms(),
-            result="failed",
-            bytes_rewritten=self._size_bytes,
-            files_rewritten=self._file_count,
-            seconds=time.monotonic() - self._started,
-            why=why,
-            run=run,
-        )
 
 
 @contextlib.contextmanager
@@ -134,9 +123,17 @@ def failure_noted(lake: Lake, table_key: str, *, run: str) -> Iterator[Attempt]:
         yield attempt
     except Exception as error:
         if _speaks_of_table(lake, error, attempt):
-            why = str(error) if isinstance(error, LakehouseError) else first_line(error)
+            failed = CompactionTry(
+                ended_ms=now_ms(),
+                result="failed",
+                bytes_rewritten=attempt.planned.bytes_removed if attempt.planned else 0,
+                files_rewritten=attempt.planned.files_removed if attempt.planned else 0,
+                seconds=time.monotonic() - attempt.started,
+                why=str(error) if isinstance(error, LakehouseError) else first_line(error),
+                run=run,
+            )
             with contextlib.suppress(LakehouseError):  # storage that does not answer must not hide what went wrong
-                Journal(lake.store).record_try(table_key, attempt.failed(why, run=run))
+                Journal(lake.store).record_try(table_key, failed)
         raise
 
 

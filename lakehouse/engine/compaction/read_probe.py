@@ -196,20 +196,13 @@ def _scan_of(spark: "SparkSession", view: str) -> Callable[[], float]:
 
 
 def _reading(told: Sequence[bytes], now_ms: int) -> ProbeReading:
-    known = [probe for data in told if (probe := _probe(data)) is not None]
+    known, backoff = list[Probe](), None
+    for data in told:
+        backoff = None  # what follows from the newest record counts
+        with contextlib.suppress(ValueError, TypeError, KeyError):
+            content = json.loads(data)
+            if (probe := probe_from(content)).before:
+                known.append(probe)
+            backoff = explain_backoff(content["backoff_until_ms"] or 0, content["verdict"], now_ms)
     scans = [Scan(measured_ms=each.measured_ms, before_seconds=each.before_seconds, after_seconds=each.after_seconds) for each in known]
-    return ProbeReading(scans=tuple(scans), backoff=_backoff(told[-1], now_ms), opening_seconds=measure_opening(known))
-
-
-def _probe(data: bytes) -> Probe | None:
-    with contextlib.suppress(ValueError, TypeError, KeyError):
-        probe = probe_from(json.loads(data))
-        return probe if probe.before else None
-    return None
-
-
-def _backoff(data: bytes, now_ms: int) -> Explanation | None:
-    with contextlib.suppress(ValueError, TypeError, KeyError):
-        told = json.loads(data)
-        return explain_backoff(told["backoff_until_ms"] or 0, told["verdict"], now_ms)
-    return None
+    return ProbeReading(scans=tuple(scans), backoff=backoff, opening_seconds=measure_opening(known))
