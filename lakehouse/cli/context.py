@@ -42,7 +42,9 @@ class LakeContext:
         """
         unknown = [key for key in wanted if key not in self.tables]
         if unknown:
-            raise Refused(f"table {unknown[0]!r} is not declared; {nearest(unknown[0], self.tables)}")
+            by_key = f"accepted: its key; lakehouse adopt {unknown[0]} gives it one"
+            near = by_key if is_address(unknown[0]) else nearest(unknown[0], self.tables)
+            raise Refused(f"table {unknown[0]!r} is not declared; {near}")
         return [self.tables[key] for key in dict.fromkeys(wanted or self.tables)]
 
 
@@ -80,8 +82,9 @@ def open_tables(wanted: Sequence[str]) -> tuple[LakeContext, list[Table]]:
     keys = list[str]()
     for word in wanted:
         if not is_address(word):
-            if word not in tables and Path(word, "_delta_log").is_dir():
-                raise Refused(f"table {word!r} is not declared; did you mean the folder ./{word}?")
+            if word not in tables:
+                near = f"{nearest(word, tables)}; the address of a table begins with ./, / or s3://"
+                raise Refused(f"table {word!r} is not declared; {f'did you mean the folder ./{word}?' if Path(word).is_dir() else near}")
             keys.append(word)
             continue
         address = parse_address(word, base=os.getcwd())

@@ -11,6 +11,7 @@ from lakehouse.core.adoption.adopted import Adopted
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.delta.paths import split_bucket
 from lakehouse.core.delta.table_facts import LogFile
+from lakehouse.core.errors import Broken, Refused
 from lakehouse.core.settings import Settings
 from lakehouse.engine.delta_log import TableFacts, read_facts
 from lakehouse.engine.store import DiskStore, Mount, MountedStore, S3Store, Store, open_store, real_address
@@ -62,7 +63,12 @@ class Lake:
 
     def facts(self, key: str, *, version: int | None = None) -> TableFacts | None:
         """What the log of a table says now, or said at `version`; `None` where there is no table yet."""
-        return read_facts(self.store, key, uri=self.table_uri(key), version=version)
+        try:
+            return read_facts(self.store, key, uri=self.table_uri(key), version=version)
+        except (Broken, Refused) as error:
+            if key not in self.elsewhere:
+                raise
+            raise type(error)(f"{error} ({key} is {self.elsewhere[key]})") from error
 
     def has_moved_on(self, key: str, newest: LogFile | None) -> bool:
         """Whether a log ends otherwise than it did (`None`: there was none): a version follows, or it was made anew, or put back."""

@@ -2,7 +2,6 @@
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any, get_args
 
 import click
@@ -16,10 +15,12 @@ from lakehouse.core.adoption.adopted_file import adopted_lines, adopted_table
 from lakehouse.core.adoption.finding import TableFinding
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.errors import LakehouseError, Refused
+from lakehouse.core.text import count_of
 from lakehouse.engine.adoption.adopt import choose_key, refuse_adoption, write_adopted
 from lakehouse.engine.adoption.find import MOST_FOLDERS, find_tables, no_table
 from lakehouse.engine.adoption.look import look_at
 from lakehouse.engine.declared_tables import address_of
+from lakehouse.engine.delta_log import TableFacts
 from lakehouse.engine.lake import open_lake
 from lakehouse.engine.store import real_address
 from lakehouse.engine.vacuum import LakeFacts
@@ -62,7 +63,7 @@ def adopt_command(address: str | None, key: str | None, prefix: str | None, writ
         write_json([_document(each) for each in found])
     else:
         _print_one(found[0]) if address is not None else _print_fleet(found)
-        _print_outcome(opened, new, dry_run=dry_run)
+        _print_outcome(opened, new, alone=address is not None, dry_run=dry_run)
     tell_errors(found)
     return exit_code(found)
 
@@ -72,6 +73,9 @@ def _below(prefix: str) -> Sequence[str]:
     found = find_tables(place)
     if found.left_count:
         tell(f"{found.left_count:,} folders were not looked into: {place} has more than {MOST_FOLDERS:,}; ask for its parts")
+    if found.passed:
+        several = f"{count_of(len(found.passed), 'folder')} passed over, like {found.passed[0]}"
+        tell(f"{several}: a name with = is a partition's, one that begins with _ or . is hidden; each can be asked for by its own address")
     if not found.addresses:
         raise no_table(place)
     return [*dict.fromkeys(map(real_address, found.addresses))]
@@ -94,14 +98,27 @@ def _look_at(opened: LakeContext, addresses: Sequence[str], *, key: str | None, 
             refused[table.key] = error
         chosen.append(table)
     lake = open_lake(settings, tables=tables.values())
-    run = LakeFacts(lake, list(tables.values()), wanted={table.key for table in chosen})
 
-    def look(table: Table) -> TableFinding:
+    def read(table: Table) -> TableFacts:
         if table.key in refused:
             raise refused[table.key]
-        return look_at(run, table, known_as=table.key if table.key in opened.tables else "")
+        if (facts := lake.facts(table.key)) is None:
+            raise no_table(address_of(table, settings))
+        return facts
 
-    return [replace(each, table=table) for each, table in zip(look_at_each(chosen, look), chosen, strict=True)]
+    logs = {each.table.key: each for each in look_at_each(chosen, read)}
+    # A log that cannot be read is not adopted, so that it holds back no vacuum of the others.
+    unread = {key for key, each in logs.items() if each.error and key not in opened.tables}
+    run = LakeFacts(lake, [table for key, table in tables.items() if key not in unread], wanted=logs.keys())
+
+    def look(table: Table) -> TableFinding:
+        log = logs[table.key]
+        if log.error:
+            raise log.error
+        assert log.value is not None
+        return look_at(run, table, log.value, known_as=table.key if table.key in opened.tables else "")
+
+    return look_at_each(chosen, look)
 
 
 def _places(opened: LakeContext) -> Mapping[str, str]:
@@ -144,12 +161,12 @@ def _row(found: type_of_found) -> tuple[str, ...]:
     return (f"{health.score:.1f}", health.table, *map(count_text, counts), bytes_text(health.size_bytes), old, money, sentence)
 
 
-def _print_outcome(opened: LakeContext, new: Sequence[Table], *, dry_run: bool) -> None:
+def _print_outcome(opened: LakeContext, new: Sequence[Table], *, alone: bool, dry_run: bool) -> None:
     if not new:
         return
     show()
-    show(f"{'would be added' if dry_run else 'added'} to {opened.lake.settings.adopted}:")
-    for line in "\n".join(map(adopted_lines, new)).splitlines():
+    show(f"{count_of(len(new), 'table')} {'would be added' if dry_run else 'added'} to {opened.lake.settings.adopted}")
+    for line in adopted_lines(new[0]).splitlines() if alone else ():
         show(line)
     if not dry_run:
         show()

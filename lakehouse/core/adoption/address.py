@@ -6,21 +6,21 @@ from collections.abc import Collection, Iterator
 
 from lakehouse.core.delta.paths import name_below
 from lakehouse.core.errors import Refused
-from lakehouse.core.settings import holds_credentials, is_bucket
+from lakehouse.core.settings import is_bucket
 from lakehouse.core.text import nearest_words
 
 _SCHEME = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]+):(?P<rest>.*)", re.DOTALL)
 _S3_SCHEMES = ("s3", "s3a", "s3n")
 # Signs that act in a glob of Hadoop's, or that no name can be told with.
 _UNSAFE = re.compile(r"[*?\[\]{}\\\x00-\x1f\x7f\ud800-\udfff]")
-_REFUSED_SIGN = re.compile(_UNSAFE.pattern + r"|[@?]|(?<=/)\.(?=\.?(?:/|$))")
+_REFUSED_SIGN = re.compile(_UNSAFE.pattern + r"|(?<=/)\.(?=\.?(?:/|$))")
 _NO_SIGN_OF_A_NAME = re.compile(r"[^a-z0-9_]+")
 _LAYERS = ("bronze", "silver", "gold")
 
 
 def is_address(word: str) -> bool:
     """Whether `word` is the address of a table, as a key of a table (`silver/orders`) never is."""
-    return word.startswith(("/", ".", "~", "file:")) or "://" in word
+    return word.startswith(("/", ".", "~")) or ":" in word
 
 
 def parse_address(text: str, *, base: str) -> str:
@@ -29,22 +29,20 @@ def parse_address(text: str, *, base: str) -> str:
     Raises:
         Refused: it names no folder of a disk or of S3, or holds credentials; the text names the nearest that would be accepted.
     """
-    if holds_credentials(text) and not text.startswith("file:///"):
+    scheme = _SCHEME.fullmatch(text)
+    name, rest = (scheme["scheme"].lower(), scheme["rest"]) if scheme else ("file", text)
+    if name not in ("file", *_S3_SCHEMES):  # the rest is not repeated: it may hold a key
+        raise Refused(f"the address of a table begins with {name}:; accepted: a folder, file:///folder or s3://bucket/folder")
+    bucket, _, key = rest.lstrip("/").rstrip("/").partition("/")
+    if name != "file" and ("?" in rest or ("@" in rest and not is_bucket(bucket))):
         raise Refused("the address of a table holds a user, a password or a signed query; accepted: an address without; boto3 finds keys")
     found = _UNSAFE.search(text)
     if not text or found:
         near = f"; did you mean {_UNSAFE.sub('', text)!r}?" if text else ""
         sign = f"holds {found.group()!r}" if found else "is empty"
         raise Refused(f"the address of a table {sign}: {text!r}; accepted: a folder, file:///folder or s3://bucket/folder{near}")
-    scheme = _SCHEME.fullmatch(text)
-    if scheme is None:
-        return _folder(text, base=base)
-    name, rest = scheme["scheme"].lower(), scheme["rest"]
     if name == "file":
-        return _folder(f"/{rest.lstrip('/')}", base=base)
-    if name not in _S3_SCHEMES:
-        raise Refused(f"the address of a table is {text!r}; accepted: a folder, file:///folder or s3://bucket/folder")
-    bucket, _, key = rest.lstrip("/").rstrip("/").partition("/")
+        return _folder(f"/{rest.lstrip('/')}" if scheme else text, base=base)
     if not is_bucket(bucket) or (key and not {"", ".", ".."}.isdisjoint(key.split("/"))):
         near = "/".join([part for part in rest.split("/") if part not in ("", ".", "..")])
         raise Refused(f"the address of a table is {text!r}, which names no folder of a bucket; did you mean s3://{near.lower()}?")

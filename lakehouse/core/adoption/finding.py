@@ -94,7 +94,7 @@ class TableFinding:
             ("files", f"{files}; {health.small_file_count:,} small, {plan.mergeable_file_count:,} mergeable"),
             ("health", health.sentence),
             ("compaction", f"{plan.sentence}{takes}{gives}"),
-            *([("", f"not done: {risk.sentence}")] if risk else []),
+            *([("", f"not compacted: {risk.sentence}")] if risk else []),
             ("vacuum", self.vacuum if isinstance(self.vacuum, str) else self.vacuum.sentence),
         ]
 

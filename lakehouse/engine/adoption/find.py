@@ -2,7 +2,9 @@
 
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
+from itertools import chain, islice
 
 from lakehouse.core.adoption.address import folders_above, nearest_addresses
 from lakehouse.core.adoption.adopted import Adopted
@@ -13,33 +15,42 @@ from lakehouse.engine.lake import Lake
 from lakehouse.engine.store import Store, store_at
 
 # A warehouse of a few thousand tables has as many folders again; a bucket that holds anything else is looked into by its parts.
-MOST_FOLDERS = 10_000
+MOST_FOLDERS, _NEAR_FOLDERS = 10_000, 200
 _ASKED_AT_ONCE = 16
 _LOG = "_delta_log"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FoundTables:
-    """The tables below an address, by theirs, sorted. `left_count` folders were not looked into, since there are too many."""
+    """The tables below an address, by theirs, sorted. `left_count` folders were not looked into, since there are too many.
+
+    Nor were those `passed` over for their names: what is hidden, and partitions of what is no Delta table.
+    """
 
     addresses: tuple[str, ...]
-    folder_count: int
+    passed: tuple[str, ...]
     left_count: int = 0
 
 
 def find_tables(address: str, *, store: Store | None = None, most_folders: int = MOST_FOLDERS) -> FoundTables:
-    """Every Delta table at an address or below it. A table's own folders are not looked into, nor are hidden ones and partitions."""
+    """Every Delta table at an address or below it. A table's own folders are not looked into."""
     there = store or store_at(address)
-    found, level, count = list[str](), [""], 0
+    found, passed, level, count = list[str](), list[str](), [""], 0
     with ThreadPoolExecutor(max_workers=_ASKED_AT_ONCE) as readers:
         while level and count < most_folders:
             now, left = level[: most_folders - count], level[most_folders - count :]
             count += len(now)
             answers = list(readers.map(lambda folder: _look_into(there, folder), now))
             found += [folder for folder, below in zip(now, answers, strict=True) if below is None]
-            level = [*left, *(name for below in answers for name in below or ())]
-    addresses = sorted(f"{address}/{folder}".rstrip("/") for folder in found)
-    return FoundTables(addresses=tuple(addresses), folder_count=count, left_count=len(level))
+            level = left
+            for folder in chain.from_iterable(below or () for below in answers):
+                name = folder.rpartition("/")[2]
+                (passed if name.startswith(("_", ".")) or "=" in name else level).append(folder)
+
+    def placed(folders: list[str]) -> tuple[str, ...]:
+        return tuple(sorted(f"{address}/{folder}".rstrip("/") for folder in folders))
+
+    return FoundTables(addresses=placed(found), passed=placed(passed), left_count=len(level))
 
 
 def is_table(store: Store, folder: str) -> bool:
@@ -62,30 +73,31 @@ def facts_of(lake: Lake, table: Table) -> TableFacts | None:
 
 def no_table(address: str) -> Refused:
     """The refusal of an address at which there is no Delta table."""
-    return Refused(f"there is no Delta table at {address}: it has no {_LOG} with a commit; {nearest_addresses(address, _near(address))}")
+    near = "accepted: the folder that holds the table's _delta_log"
+    with suppress(LakehouseError):  # what is near is a kindness; that there is no table is known
+        near = _nearest(address)
+    return Refused(f"there is no Delta table at {address}: it has no {_LOG} with a commit; {near}")
 
 
 def _look_into(store: Store, folder: str) -> Sequence[str] | None:
-    """The folders to look into next; `None` for a table. A table's own folder may hold a million files: it is not listed for its log."""
+    """The folders in it; `None` for a table. A table's own folder may hold a million files: it is not listed for its log."""
     begin = f"{folder}/" if folder else ""
     if is_table(store, folder):
         return None
     names = store.folders(folder)
     if _LOG in names:
         return None
-    return [f"{begin}{name}" for name in names if not name.startswith(("_", ".")) and "=" not in name]
+    return [f"{begin}{name}" for name in names]
 
 
-def _near(address: str) -> Sequence[str]:
-    """Tables around an address at which there is none: below it, beside it, above it."""
+def _nearest(address: str) -> str:
+    """The tables around an address at which there is none: below it, above it, beside it."""
+    near = [each for each in find_tables(address, most_folders=_NEAR_FOLDERS).addresses if each != address]
+    near = near or [above for above in folders_above(address) if _look_into(store_at(above), "") is None][:1]
+    files = islice(store_at(address).walk(""), _NEAR_FOLDERS)
+    if not near and any(each.key.endswith(".parquet") for each in files):
+        return "its Parquet files become one by CONVERT TO DELTA in Spark SQL"
     parent = address.rpartition("/")[0]
-    try:
-        for place in (address, *([parent] if parent not in ("", "s3:/") else [])):
-            if found := find_tables(place, most_folders=200).addresses:
-                return found
-        for above in folders_above(parent):
-            if _look_into(store_at(above), "") is None:
-                return [above]
-    except LakehouseError:
-        pass  # what is near is a kindness; that there is no table is known
-    return ()
+    if not near and parent not in ("", "s3:/"):
+        near = [each for each in find_tables(parent, most_folders=_NEAR_FOLDERS).addresses if each != address]
+    return nearest_addresses(address, near)

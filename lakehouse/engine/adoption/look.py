@@ -9,7 +9,8 @@ from lakehouse.core.declaration.table import Table
 from lakehouse.core.delta.features import unknown_features
 from lakehouse.core.errors import LakehouseError, Refused
 from lakehouse.core.vacuum import VacuumPlan
-from lakehouse.engine.adoption.find import no_table
+from lakehouse.engine.declared_tables import address_of
+from lakehouse.engine.delta_log import TableFacts
 from lakehouse.engine.table_health import health_of
 from lakehouse.engine.vacuum import LakeFacts, plan
 
@@ -17,19 +18,16 @@ from lakehouse.engine.vacuum import LakeFacts, plan
 _ONE_AT_A_TIME = Lock()
 
 
-def look_at(run: LakeFacts, table: Table, *, known_as: str = "") -> TableFinding:
-    """What is found of one of the run's tables; a clustered one is declared by the columns that it is clustered by.
+def look_at(run: LakeFacts, table: Table, facts: TableFacts, *, known_as: str = "") -> TableFinding:
+    """What is found of one of the run's tables, whose log says `facts`; a clustered one is declared by the columns that it is clustered by.
 
     Raises:
-        Refused: there is no Delta table, or it has a feature that is not known here.
+        Refused: it has a feature that is not known here.
     """
-    facts = run.lake.facts(table.key)
-    if facts is None:
-        raise no_table(_address(table))
     if unknown := unknown_features(facts.snapshot.features):
         raise Refused(
-            f"table {_address(table)} has the feature {', '.join(unknown)}: what a rewrite or a deletion does under it is not known here; "
-            "accepted: tables without it"
+            f"table {address_of(table, run.lake.settings)} has the feature {', '.join(unknown)}: what a rewrite or a deletion does under "
+            "it is not known here; accepted: tables without it"
         )
     write = table.write
     if facts.snapshot.clustering_columns and not known_as and isinstance(write, Adopted):
@@ -52,7 +50,3 @@ def _vacuum(run: LakeFacts, table: Table) -> VacuumPlan | str:
             return plan(run, table) or "there is no table"
     except LakehouseError as error:
         return str(error)
-
-
-def _address(table: Table) -> str:
-    return table.write.uri if isinstance(table.write, Adopted) else table.key

@@ -51,6 +51,14 @@ def test_a_relative_address_starts_where_the_person_is(terminal: Terminal, wareh
     assert orders["uri"] == os.path.join(os.getcwd(), "sales/orders")
     said = "table 'sales/orders' is not declared; did you mean the folder ./sales/orders?"
     assert said in terminal.run("health", "sales/orders").stderr
+    assert "did you mean the folder ./sales?" in terminal.run("plan", "sales").stderr
+    assert terminal.run("plan", "sales/nothing").stderr.endswith("; the address of a table begins with ./, / or s3://\n")
+
+
+def test_a_command_for_tables_of_the_lake_says_how_another_becomes_one(terminal: Terminal, warehouse: Path) -> None:
+    for command in ("compact", "vacuum", "history"):
+        refused = terminal.run(command, f"{warehouse}/sales/orders").stderr
+        assert f"accepted: its key; lakehouse adopt {warehouse}/sales/orders gives it one" in refused
 
 
 def test_a_declared_table_is_the_same_by_its_key_and_by_its_address(told: Terminal) -> None:

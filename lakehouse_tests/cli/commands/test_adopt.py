@@ -73,6 +73,30 @@ def test_below_a_prefix_the_whole_fleet_is_shown_worst_first_and_adopted(termina
     assert adopted(terminal) == before
 
 
+def test_a_log_that_cannot_be_read_is_named_by_its_address_and_holds_back_no_vacuum_of_the_others(
+    terminal: Terminal, warehouse: Path
+) -> None:
+    LogBuilder(DiskStore(warehouse), "broken").create()
+    (warehouse / "broken/_delta_log/00000000000000000000.json").write_text("{")
+    events, broken, customers = (
+        next(each for each in terminal.json("adopt", "--prefix", str(warehouse), "--dry-run", exit_code=1) if each["uri"].endswith(name))
+        for name in ("events", "broken", "customers")
+    )
+    assert broken["sentence"].endswith(f"restore the file (silver/broken is {warehouse}/broken)") and broken["reason"] == "BROKEN"
+    for each in (events, customers):
+        assert each["vacuum"]["sentence"].startswith("nothing that was removed before")
+
+
+def test_folders_that_are_passed_over_are_counted(terminal: Terminal, warehouse: Path) -> None:
+    for name in ("region=eu/orders", "_hidden", ".hidden"):
+        LogBuilder(DiskStore(warehouse), name).create()
+    result = terminal.run("adopt", "--prefix", str(warehouse), "--dry-run")
+    assert result.stderr.startswith(f"3 folders passed over, like {warehouse}/.hidden: a name with = is a partition's")
+    assert "2 tables would be added to" in result.stdout and "uri" not in result.stdout
+    [found] = terminal.json("adopt", f"{warehouse}/region=eu/orders", "--dry-run")
+    assert found["table"] == "silver/region_eu_orders"
+
+
 def test_what_a_person_wrote_in_the_file_stays(terminal: Terminal, warehouse: Path) -> None:
     terminal.home.mkdir(parents=True)
     mine = f'# mine\n["gold/mine"]  # all mine\nuri = "{warehouse}/customers"\norphans = "delete"\n'

@@ -13,6 +13,9 @@ SPELLED = {
     "file:///data/orders": "/data/orders",
     "file:/data/my orders": "/data/my orders",
     "file:///data/a@b": "/data/a@b",
+    "file://data/a@b": "/data/a@b",
+    "s3://bucket/a@b/orders": "s3://bucket/a@b/orders",
+    "s3:/bucket/orders": "s3://bucket/orders",
     "s3://bucket/a/orders/": "s3://bucket/a/orders",
     "s3a://bucket/a/d=1/Orders": "s3://bucket/a/d=1/Orders",
     "s3n://bucket": "s3://bucket",
@@ -21,7 +24,9 @@ REFUSED = {
     "": "is empty",
     "/": "accepted: the folder of one table",
     "~/orders": r"\$HOME/orders",
-    "gs://bucket/orders": "accepted: a folder, file:///folder or s3://",
+    "gs://bucket/orders": "begins with gs:; accepted: a folder, file:///folder or s3://",
+    "abfss://files@account/orders": "begins with abfss:; accepted: a folder",
+    "dbfs:/orders": "begins with dbfs:; accepted: a folder",
     "s3://Bucket/orders": "did you mean s3://bucket/orders",
     "s3://bucket//orders": "did you mean s3://bucket/orders",
     "s3://bucket/a/../orders": "names no folder of a bucket",
@@ -42,7 +47,15 @@ def test_what_is_no_address_is_refused_with_what_would_be_one(text: str, said: s
         parse_address(text, base="/here")
 
 
-@pytest.mark.parametrize("text", ["s3://key:hush@bucket/orders", "s3://bucket/orders?X-Amz-Signature=hush"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "s3://key:hush@bucket/orders",
+        "s3://key:hu/hush@bucket/orders",
+        "s3://bucket/orders?X-Amz-Signature=hush",
+        "https://bucket.s3.amazonaws.com/orders?X-Amz-Signature=hush",
+    ],
+)
 def test_credentials_in_an_address_are_refused_and_not_repeated(text: str) -> None:
     with pytest.raises(Refused) as refused:
         parse_address(text, base="/here")
@@ -61,9 +74,12 @@ def test_spark_spells_s3_its_own_way() -> None:
 
 
 def test_a_key_is_told_from_an_address() -> None:
-    assert [is_address(word) for word in ("silver/orders", "orders", "./orders", "/orders", "file:/a", "s3://b/a")] == [False] * 2 + [
-        True
-    ] * 4
+    assert [
+        word for word in ("silver/orders", "orders", "./orders", "/orders", "file:/a", "s3:/b/a", "dbfs:/a") if not is_address(word)
+    ] == [
+        "silver/orders",
+        "orders",
+    ]
 
 
 KEYS = {
