@@ -45,7 +45,7 @@ def define(settings: Settings) -> dg.Definitions:
             *(table_asset(table, lake) for table in own),
             *(observed_asset(table, lake) for table in adopted),
             *(compaction_asset(table, lake) for table in tables),
-            *(vacuum_asset(table, lake, tables) for table in tables),
+            *(vacuum_asset(table, lake, lambda: (lake, tables)) for table in tables),
             *([maintenance_plan(), inventory_asset(tables, lake)] if tables else []),
         ],
         asset_checks=[health_check(table, lake) for table in tables],

@@ -90,6 +90,10 @@ class Reason(Enum):
         "others write it, and on {where} Spark looks for a version before it writes it: a commit of theirs in between would be lost; "
         'accepted: writers = "none" (nobody commits while a compaction runs) or "conditional", see docs/adopt.md'
     )
+    POOL_NOT_LIMITED = (
+        "its writer and its compaction share the pool {pool}, which has {limit}: a commit of theirs while a compaction runs could be lost; "
+        "accepted: a limit of 1, for instance as concurrency.pools.default_limit in dagster.yaml"
+    )
     PAUSED = "paused since {since:time}, {until}{why}"
     RECOMMEND_ONLY = "its declaration says mode {mode}: a person runs what the plan shows, with lakehouse compact {table}"
     BREAKER_CLOSED = (

@@ -18,6 +18,7 @@ from lakehouse.core.errors import LakehouseError, Refused
 from lakehouse.core.scheduling.circuit_breaker import closed_window
 from lakehouse.core.scheduling.ranking import Decision, describe
 from lakehouse.core.scheduling.triggers import TableState
+from lakehouse.defs.dagster_records import pools_at_risk
 from lakehouse.defs.failures import dagster_words
 from lakehouse.defs.health import report_checks
 from lakehouse.defs.keys import compaction_key, pool_of, table_key
@@ -64,6 +65,8 @@ def compaction_asset(table: Table, lake: Lake, *, resource: str = "spark") -> dg
         spark: LazyPySparkResource = getattr(context.resources, resource)
         with dagster_words(context):
             try:
+                for risk in pools_at_risk(context.instance, [table]).values():
+                    raise Refused(f"compact {table.key}: {risk.sentence}")
                 if not config.anyway:
                     refuse_held_back(lake, table)
                     refuse_closed_window(table, context.run.tags, now_ms=now_ms())

@@ -14,6 +14,7 @@ from dagster import DagsterEventType, DagsterRunStatus, RunRecord, RunsFilter
 
 from lakehouse.core.adoption.adopted import Adopted
 from lakehouse.core.declaration.table import Table
+from lakehouse.core.reasons import Explanation, Reason
 from lakehouse.core.scheduling.ranking import RunInFlight
 from lakehouse.core.scheduling.read_rates import ReaderRun
 from lakehouse.core.units import DAY_MS
@@ -125,6 +126,22 @@ def _selected(instance: dg.DagsterInstance, run: dg.DagsterRun, everything: Abst
         return everything
     planned = instance.all_logs(run.run_id, of_type=DagsterEventType.ASSET_MATERIALIZATION_PLANNED)
     return {key for entry in planned if (key := entry.get_dagster_event().asset_key) is not None}
+
+
+def pools_at_risk(instance: dg.DagsterInstance, tables: Sequence[Table]) -> dict[str, Explanation]:
+    """The tables whose writers share a pool with their compactions that lets both commit at once, and why, where that must not be."""
+    pools = {each.key: each.write.pool for each in tables if isinstance(each.write, Adopted) and each.write.writers == "none"}
+    storage, limits = instance.event_log_storage, dict[str, int]()
+    default = None
+    if any(pools.values()) and storage.supports_global_concurrency_limits:
+        limits = {each.name: each.limit for each in storage.get_pool_limits() if not each.from_default}
+        default = storage.get_pool_config().default_pool_limit
+    found = {key: (pool, limits.get(pool, default)) for key, pool in pools.items() if pool}
+    return {
+        key: Reason.POOL_NOT_LIMITED.explain(pool=pool, limit="no limit" if limit is None else f"a limit of {limit}")
+        for key, (pool, limit) in found.items()
+        if limit != 1
+    }
 
 
 def keys_in_flight(instance: dg.DagsterInstance, key: dg.AssetKey) -> list[str]:

@@ -3,7 +3,7 @@
 A new inventory asks for the vacuums of all tables in one run; so does a compaction, where the table's policy says so.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import dagster as dg
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 DELETED = "deleted"
 # On runs that an automation condition asked for. Source: dagster 1.13, dagster/_core/storage/tags.py
 _BY_ITSELF = "dagster/from_automation_condition"
-_FACTS: dict[tuple[str, int], "LakeFacts"] = {}  # by the run that is under way, and no other, and the lake as a definition opened it
+_FACTS: dict[tuple[str, str], "LakeFacts"] = {}  # by the run that is under way, and no other, and the root of its lake
 
 
 class VacuumConfig(dg.Config):
@@ -36,10 +36,13 @@ class VacuumConfig(dg.Config):
     mode: str = ""
 
 
-def vacuum_asset(table: Table, lake: Lake, declared: Sequence[Table], *, cron: str = "", resource: str = "spark") -> dg.AssetsDefinition:
+def vacuum_asset(
+    table: Table, lake: Lake, everything: Callable[[], tuple[Lake, Sequence[Table]]], *, cron: str = "", resource: str = "spark"
+) -> dg.AssetsDefinition:
     """The vacuum of a table: a fresh plan under the table's guard, the deletion, and the account of both.
 
-    It follows the inventory; with `cron`, where there is none, it runs at these times (UTC). `resource` gives its session.
+    It follows the inventory; with `cron`, where there is none, it runs at these times (UTC). `resource` gives its session. A run asks
+    for `everything`: all tables that may borrow files of this one, and the lake that finds them.
     """
     after = [compaction_key(table)] if table.vacuum.after_compaction else []
     triggers = [*([] if cron else [inventory_key(lake)]), *after]
@@ -66,7 +69,7 @@ def vacuum_asset(table: Table, lake: Lake, declared: Sequence[Table], *, cron: s
             tag_session(context, session_id(opened))
             return opened
 
-        facts, mode = _facts_of_run(context, lake, declared), config.mode or None
+        facts, mode = _facts_of_run(context, lake, everything), config.mode or None
         with dagster_words(context):
             if why := _left_alone(context, table, facts, config):
                 context.log.info(why)
@@ -80,16 +83,16 @@ def vacuum_asset(table: Table, lake: Lake, declared: Sequence[Table], *, cron: s
     return vacuum
 
 
-def _facts_of_run(context: dg.AssetExecutionContext, lake: Lake, declared: Sequence[Table]) -> "LakeFacts":
+def _facts_of_run(context: dg.AssetExecutionContext, lake: Lake, everything: Callable[[], tuple[Lake, Sequence[Table]]]) -> "LakeFacts":
     """What is read once for all tables of a run, whose steps share this process; the facts of a run before are let go."""
     from lakehouse.engine.vacuum import LakeFacts
 
-    key = (context.run.run_id, id(lake))
+    key = (context.run.run_id, lake.settings.root)
     if key not in _FACTS:
-        chosen = context.run.asset_selection
+        (opened, declared), chosen = everything(), context.run.asset_selection
         for earlier in [each for each in _FACTS if each[0] != context.run.run_id]:
             del _FACTS[earlier]
-        _FACTS[key] = LakeFacts(lake, declared, wanted={table.key for table in declared if chosen is None or vacuum_key(table) in chosen})
+        _FACTS[key] = LakeFacts(opened, declared, wanted={table.key for table in declared if chosen is None or vacuum_key(table) in chosen})
     return _FACTS[key]
 
 

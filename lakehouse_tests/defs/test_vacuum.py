@@ -31,7 +31,9 @@ HELD = replace(orders, vacuum=Vacuum(after_compaction=True))
 
 def definitions(table: Table, lake: Lake) -> dg.Definitions:
     others = [dg.AssetSpec(key) for key in (table_key(table), compaction_key(table), inventory_key(lake))]
-    return dg.Definitions(assets=[vacuum_asset(table, lake, [table]), *others], resources={"spark": spark_resource(lake.settings)})
+    return dg.Definitions(
+        assets=[vacuum_asset(table, lake, lambda: (lake, [table])), *others], resources={"spark": spark_resource(lake.settings)}
+    )
 
 
 def reported(instance: dg.DagsterInstance, key: dg.AssetKey) -> None:
@@ -76,7 +78,7 @@ def test_a_table_that_is_left_alone_keeps_what_its_last_vacuum_could_not_delete(
     Journal(lake.store).record_vacuum(orders.key, past(failed=failed))
     Journal(lake.store).pause(Pause(table=orders.key, since_ms=now_ms(), why="a backfill"))
     done = dg.materialize(
-        [vacuum_asset(orders, lake, [orders])],
+        [vacuum_asset(orders, lake, lambda: (lake, [orders]))],
         instance=instance,
         resources={"spark": spark_resource(lake.settings)},
         tags={"dagster/from_automation_condition": "true"},
@@ -101,7 +103,9 @@ def test_a_vacuum_that_may_not_delete_fails_its_check_and_the_command(
             self.failed, self.spared = dict(failed), dict(failed)
 
     monkeypatch.setattr(run, "_Work", Denied)
-    done = dg.materialize([vacuum_asset(orders, lake, [orders])], instance=instance, resources={"spark": spark_resource(lake.settings)})
+    done = dg.materialize(
+        [vacuum_asset(orders, lake, lambda: (lake, [orders]))], instance=instance, resources={"spark": spark_resource(lake.settings)}
+    )
     [check], [told] = done.get_asset_check_evaluations(), done.asset_materializations_for_node(f"vacuum__{orders.key.replace('/', '__')}")
     document = told.metadata["lakehouse/vacuum"].value
     [noted] = Journal(lake.store).vacuums(orders.key)
@@ -133,7 +137,7 @@ def test_a_paused_table_is_left_alone_and_fails_a_run_only_if_a_person_asked_for
     LogBuilder(lake.store, orders.key).create().append([("f", 100, 1)]).store_data()
     Journal(lake.store).pause(Pause(table=orders.key, since_ms=now_ms(), why="a backfill"))
     done = dg.materialize(
-        [vacuum_asset(orders, lake, [orders])],
+        [vacuum_asset(orders, lake, lambda: (lake, [orders]))],
         instance=instance,
         resources={"spark": spark_resource(lake.settings)},
         tags={"dagster/from_automation_condition": "true"} if by_itself else {},
@@ -151,7 +155,9 @@ def test_nothing_runs_by_itself_unless_the_declaration_says_so(tmp_path: Path, m
 def test_nothing_to_delete_takes_no_spark(tmp_path: Path, instance: dg.DagsterInstance, no_java: None) -> None:
     lake = example_lake(tmp_path)
     LogBuilder(lake.store, orders.key).create().append([("f", 100, 1)]).store_data()
-    done = dg.materialize([vacuum_asset(orders, lake, [orders])], instance=instance, resources={"spark": spark_resource(lake.settings)})
+    done = dg.materialize(
+        [vacuum_asset(orders, lake, lambda: (lake, [orders]))], instance=instance, resources={"spark": spark_resource(lake.settings)}
+    )
     [told] = done.asset_materializations_for_node(f"vacuum__{orders.key.replace('/', '__')}")
     assert (told.metadata["lakehouse/files"].value, told.metadata["lakehouse/actual_files"].value) == (0, 0)
     [past] = Journal(lake.store).vacuums(orders.key)
@@ -160,5 +166,7 @@ def test_nothing_to_delete_takes_no_spark(tmp_path: Path, instance: dg.DagsterIn
 
 def test_a_table_that_is_not_there_yet_is_told_and_no_failure(tmp_path: Path, instance: dg.DagsterInstance) -> None:
     lake = example_lake(tmp_path)
-    done = dg.materialize([vacuum_asset(orders, lake, [orders])], instance=instance, resources={"spark": spark_resource(lake.settings)})
+    done = dg.materialize(
+        [vacuum_asset(orders, lake, lambda: (lake, [orders]))], instance=instance, resources={"spark": spark_resource(lake.settings)}
+    )
     assert done.success and done.asset_materializations_for_node(f"vacuum__{orders.key.replace('/', '__')}") == []

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import dagster as dg
 import pytest
+import yaml
 from deltalake import DeltaTable
 
 from lakehouse.core.adoption.adopted_file import adopted_table
@@ -37,7 +38,7 @@ def definitions(settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 def test_what_deltalake_writes_is_observed_compacted_and_read_on(definitions: dg.Definitions, tmp_path: Path) -> None:
     repository, job = definitions.get_repository_def(), definitions.resolve_implicit_global_asset_job_def()
-    with dg.DagsterInstance.ephemeral() as instance:
+    with dg.instance_for_test(overrides=yaml.safe_load((EXAMPLE / "dagster.yaml").read_text())) as instance:
 
         def run(*keys: str) -> Any:
             done = job.execute_in_process(instance=instance, asset_selection=[dg.AssetKey.from_user_string(key) for key in keys])

@@ -27,12 +27,15 @@ from lakehouse.defs.resources import lake_of, lake_resources, spark_resource
 from lakehouse.defs.upkeep.schedules import automation_sensor, compaction_schedules
 from lakehouse.defs.vacuum import vacuum_asset
 from lakehouse.engine.declared_tables import checked
+from lakehouse.engine.lake import Lake
 
 # Each run opens a driver of its own, so that nothing has to be started beside `dagster dev`.
 _DEFAULTS = {"LAKEHOUSE_SPARK": "local[2]", "LAKEHOUSE_REPLAY": "off"}
 # A project may have a resource `spark` of its own.
 _SPARK = "lakehouse_spark"
 _spark = cache(spark_resource)  # that of all calls: the assets of one job may not have two resources of one name
+# The tables of all calls, by the root of their lake: a vacuum of one call's keeps the files that another's borrow.
+_TABLES: dict[str, dict[str, Table]] = {}
 _URI_KEYS = ("dagster/uri", "uri")
 # Where Delta tables lie. Source: Delta Lake 4.4.0, docs, "Storage configuration"
 _STORAGES = ("s3", "file:", "gs:", "abfs", "wasb", "adl:", "hdfs:", "dbfs:", "oci:", "cos")
@@ -65,22 +68,29 @@ def maintain(
     settings = _settings(start)
     found = dict[str, Table]()
     for asset_key, uri, pool in _written(tables):
+        shown = asset_key.to_user_string()
         try:
             address = parse_address(uri, base=start)
         except Refused as refused:
-            raise Refused(f"maintain: asset {asset_key.to_user_string()}: {refused}; without it, give maintain the other assets") from None
-        adopted = Adopted(uri=address, writers=writers, orphans=orphans, asset_key=tuple(asset_key.path), pool=pool)
+            raise Refused(f"maintain: asset {shown}: {refused}; a table that lies elsewhere is left out of the call") from None
+        if writers == "none" and pool is None:
+            raise Refused(
+                f'maintain: asset {shown} has no pool, so that its runs may commit while a compaction runs, and writers is "none"; '
+                f'accepted: pool="…" on the asset, writers="unknown", or {{"{shown}": {uri!r}}} where you see to it yourself'
+            )
+        adopted = Adopted(uri=address, writers=writers, orphans=orphans, asset_key=tuple(asset_key.path), pool=pool or "")
         key = key_of(f"/{layer}/{'_'.join(asset_key.path)}", ())
         if (other := found.get(key)) and isinstance(other.write, Adopted):
-            raise Refused(
-                f"maintain: {'/'.join(other.write.asset_key)} and {asset_key.to_user_string()} would both be {key}; accepted: {_APART}"
-            )
-        about = f"The table of {asset_key.to_user_string()}, at {address}."
+            raise Refused(f"maintain: {'/'.join(other.write.asset_key)} and {shown} would both be {key}; accepted: {_APART}")
+        about = f"The table of {shown}, at {address}."
         found[key] = Table(key=key, write=adopted, compaction=compaction or Compaction(), vacuum=vacuum or Vacuum(), description=about)
     if not found:
         raise Refused(f"maintain: no asset has {' or '.join(_URI_KEYS)} in its metadata; accepted: such assets, or {{asset key: address}}")
-    own = list(checked(found, settings).values())
-    return _definitions(own, settings, name=name, vacuum_cron=vacuum_cron, assets_are_known=not isinstance(tables, Mapping))
+    known = _TABLES.setdefault(settings.root, {})
+    known.update(checked({**known, **found}, settings))
+    return _definitions(
+        list(found.values()), settings, name=name, vacuum_cron=vacuum_cron, assets_are_known=not isinstance(tables, Mapping)
+    )
 
 
 def _settings(base: str) -> Settings:
@@ -92,9 +102,14 @@ def _settings(base: str) -> Settings:
 def _definitions(tables: Sequence[Table], settings: Settings, *, name: str, vacuum_cron: str, assets_are_known: bool) -> dg.Definitions:
     resources = lake_resources(settings)
     lake = lake_of(settings, resources, tables)
+
+    def everything() -> tuple[Lake, Sequence[Table]]:
+        known = [*_TABLES[settings.root].values()]
+        return lake_of(settings, resources, known), known
+
     made = [
         *(compaction_asset(table, lake, resource=_SPARK) for table in tables),
-        *(vacuum_asset(table, lake, tables, cron=vacuum_cron, resource=_SPARK) for table in tables),
+        *(vacuum_asset(table, lake, everything, cron=vacuum_cron, resource=_SPARK) for table in tables),
     ]
     return dg.Definitions(
         assets=dg.with_resources(made, {_SPARK: _spark(settings)}),
@@ -108,16 +123,16 @@ def _definitions(tables: Sequence[Table], settings: Settings, *, name: str, vacu
     )
 
 
-def _written(tables: Mapping[str, str] | Iterable[Any]) -> Iterable[tuple[dg.AssetKey, str, str]]:
-    """Asset key, address and pool of each table."""
+def _written(tables: Mapping[str, str] | Iterable[Any]) -> Iterable[tuple[dg.AssetKey, str, str | None]]:
+    """Asset key, address and pool of each table; an empty pool where other code writes it, `None` where its asset has none."""
     if isinstance(tables, Mapping):
         yield from ((dg.AssetKey.from_user_string(key), uri, "") for key, uri in tables.items())
         return
     for asset in tables:
         if not isinstance(asset, dg.AssetsDefinition | dg.AssetSpec | dg.SourceAsset):
             raise Refused(f"maintain: {asset!r} is no asset; accepted: assets, or a mapping of asset keys to addresses")
-        node = asset.node_def if isinstance(asset, dg.AssetsDefinition) and asset.is_executable else None
-        pool = (node.pool or "") if isinstance(node, dg.OpDefinition) else ""
+        runs_here = isinstance(asset, dg.AssetsDefinition) and asset.is_executable
+        pool = getattr(asset.node_def, "pool", None) if runs_here else ""  # type: ignore[union-attr]
         specs = asset.specs if isinstance(asset, dg.AssetsDefinition) else [asset]
         for spec in specs:
             if (uri := _uri_in(spec.metadata)) is not None:

@@ -21,6 +21,7 @@ from lakehouse.defs.dagster_records import (
     ended_requests,
     last_compactions_ms,
     newest_facts_of,
+    pools_at_risk,
     reader_runs,
     recent_runs,
     runs_in_flight,
@@ -103,7 +104,7 @@ def weigh_fleet(
         spent_usd=spent_usd(recent, tag=COST_TAG, since_ms=now_ms - CYCLE_MS),
         tries_allowed=_TRIES_ALLOWED,
     )
-    held = _held(Journal(lake.store, records), probed, tables, facts, states, now_ms=now_ms)
+    held = {**_held(Journal(lake.store, records), probed, tables, facts, states, now_ms=now_ms), **pools_at_risk(instance, tables)}
     decisions = choose_compactions(states.values(), policies, runs, bounds=bounds, now_ms=now_ms, hold_back=held)
     return Fleet(states=states, decisions=decisions)
 

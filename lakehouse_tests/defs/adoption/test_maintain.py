@@ -1,5 +1,6 @@
 """Upkeep in anyone's Dagster project: found by metadata or named, in Python and in YAML. No Java."""
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -8,13 +9,15 @@ import pytest
 from dagster.components.core.package_entry import get_package_objects_in_module
 
 import lakehouse
-from lakehouse import Compaction, MaintainedTables, maintain
+from lakehouse import Compaction, MaintainedTables, Vacuum, maintain
 from lakehouse.core.adoption.adopted import Adopted
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.errors import Refused
+from lakehouse.defs.adoption.maintain import _TABLES
 from lakehouse.defs.dagster_records import runs_in_flight
+from lakehouse.engine.journal.journal import Journal
 from lakehouse.engine.store import DiskStore
-from lakehouse_tests.log_builder import LogBuilder
+from lakehouse_tests.log_builder import START_MS, LogBuilder
 
 pytestmark = pytest.mark.usefixtures("no_java")
 
@@ -24,7 +27,7 @@ def orders() -> None:
     """A table of the project."""
 
 
-@dg.asset(metadata={"uri": dg.MetadataValue.path("w/customers")})
+@dg.asset(metadata={"uri": dg.MetadataValue.path("w/customers")}, pool="customers_pool")
 def customers() -> None:
     """Another one."""
 
@@ -105,7 +108,7 @@ REFUSED: dict[str, tuple[Any, str]] = {
     "no address": ({"orders": "gs://b/t"}, "asset orders: .*accepted: a folder, file:///folder or s3://"),
     "a storage that is not served": (
         [dg.AssetSpec("orders", metadata={"uri": "abfss://c@a/t"})],
-        "asset orders: .* without it, give maintain",
+        "asset orders: .* a table that lies elsewhere is left out of the call",
     ),
     "one table twice": ({"a": "w/t", "b": "w/t"}, "are both"),
     "two asset keys of one key": ({"sales/orders": "w/a", "sales_orders": "w/b"}, "sales/orders and sales_orders would both be"),
@@ -117,6 +120,68 @@ REFUSED: dict[str, tuple[Any, str]] = {
 def test_what_cannot_be_maintained_is_refused(tables: Any, said: str) -> None:
     with pytest.raises(Refused, match=said):
         maintain(tables)
+
+
+def test_an_asset_without_a_pool_is_no_writer_that_waits() -> None:
+    @dg.asset(metadata={"uri": "w/loose"})
+    def loose() -> None: ...
+
+    with pytest.raises(Refused, match=r'asset loose has no pool, .*accepted: pool="…" on the asset, .*\{"loose": \'w/loose\'\}'):
+        maintain([loose], writers="none")
+    assert "compaction/silver/loose" in assets_of(maintain([loose]))
+    assert "compaction/silver/other" in assets_of(maintain([dg.AssetSpec("other", metadata={"uri": "w/other"})], writers="none"))
+
+
+@pytest.mark.parametrize(("limit", "said"), [(None, "which has no limit"), (2, "which has a limit of 2"), (1, "")])
+def test_a_pool_that_lets_two_in_holds_the_compaction_back(project: Path, limit: int | None, said: str) -> None:
+    LogBuilder(DiskStore(project), "w/orders").create().append([("a", 1), ("b", 1)])
+    definitions = maintain([orders], writers="none", compaction=Compaction(min_small_files=2))
+    repository = dg.Definitions.merge(dg.Definitions(assets=[orders]), definitions).get_repository_def()
+    pools = {"concurrency": {"pools": {"default_limit": limit}}} if limit else {}
+    with dg.instance_for_test(overrides=pools) as instance:
+
+        def tick(name: str) -> Any:
+            with dg.build_sensor_context(instance=instance, repository_def=repository) as context:
+                done = repository.get_sensor_def(name).evaluate_tick(context)
+            for event in done.asset_events:
+                instance.report_runless_asset_event(event)
+            return done
+
+        tick("maintenance_observation")
+        weighed = tick("maintenance_compaction")
+        assert len(weighed.run_requests) == (0 if said else 1)
+        if said:
+            assert f"share the pool orders_pool, {said}" in weighed.skip_message
+            run = repository.get_implicit_global_asset_job_def().execute_in_process(
+                instance=instance,
+                raise_on_error=False,
+                asset_selection=[dg.AssetKey(["compaction", "silver", "sales_orders"])],
+                run_config={"ops": {"compaction__silver__sales_orders": {"config": {"anyway": True}}}},
+            )
+            [failure] = [event for event in run.all_events if event.event_type_value == "STEP_FAILURE"]
+            assert said in str(failure.step_failure_data.error)
+
+
+def test_a_vacuum_keeps_the_files_that_a_table_of_another_call_borrows(project: Path) -> None:
+    store = DiskStore(project)
+    LogBuilder(store, "w/orders").create().append([("live", 10), ("gone", 30)]).store_data().delete(["gone"])
+    LogBuilder(store, "w/clone").create().append([(f"file:{project}/w/orders/gone", 30)])
+    written = START_MS / 1_000 - 60
+    os.utime(project / "w/orders/gone", (written, written))
+    first = maintain({"orders": "w/orders"}, name="first")
+    maintain({"clone": "w/clone"}, name="second")
+    key = dg.AssetKey(["vacuum", "silver", "orders"])
+    job = first.resolve_implicit_global_asset_job_def()
+    with dg.DagsterInstance.ephemeral() as instance:
+        assert job.execute_in_process(instance=instance, asset_selection=[key]).success
+    [vacuum] = Journal(DiskStore(project / ".lakehouse/lake")).vacuums("silver/orders")
+    assert (vacuum.deleted_files, vacuum.kept) == (0, ["gone"])
+
+
+def test_two_calls_may_not_have_one_table() -> None:
+    maintain({"orders": "w/orders"})
+    with pytest.raises(Refused, match="are both"):
+        maintain({"orders": "w/orders"}, name="again", layer="gold")
 
 
 def test_a_word_that_is_not_accepted_is_refused_by_name() -> None:
@@ -135,7 +200,7 @@ def test_a_table_that_is_not_there_yet_is_waited_for_and_then_compacted(project:
     )
     dg.Definitions.validate_loadable(definitions)
     repository = definitions.get_repository_def()
-    with dg.DagsterInstance.ephemeral() as instance:
+    with dg.instance_for_test(overrides={"concurrency": {"pools": {"default_limit": 1}}}) as instance:
 
         def tick(name: str, cursor: str | None = None) -> Any:
             with dg.build_sensor_context(instance=instance, repository_def=repository, cursor=cursor) as context:
@@ -152,11 +217,38 @@ def test_a_table_that_is_not_there_yet_is_waited_for_and_then_compacted(project:
         assert request.asset_selection == [dg.AssetKey(["compaction", "silver", "sales_orders"])]
 
 
+def test_each_word_reaches_its_tables(project: Path) -> None:
+    vacuum, compaction = Vacuum(max_report_hours=5), Compaction(min_small_files=7)
+    made = maintain(
+        {"sales/orders": "orders"},
+        layer="bronze",
+        writers="conditional",
+        orphans="delete",
+        compaction=compaction,
+        vacuum=vacuum,
+        vacuum_cron="15 3 * * *",
+        base=project / "elsewhere",
+        name="nightly",
+    )
+    [table] = _TABLES[str(project / "elsewhere/.lakehouse/lake")].values()
+    assert table.write == Adopted(
+        uri=str(project / "elsewhere/orders"), writers="conditional", orphans="delete", asset_key=("sales", "orders")
+    )
+    assert (table.key, table.compaction, table.vacuum) == ("bronze/sales_orders", compaction, vacuum)
+    condition = made.resolve_asset_graph().get(dg.AssetKey(["vacuum", "bronze", "sales_orders"])).automation_condition
+    assert "15 3 * * *" in str(condition)
+    assert sensors_of(made) == {"nightly_observation", "nightly_compaction", "nightly_vacuum"}
+
+
 YAML = """
 tables:
   sales/orders: w/orders
 writers: none
+orphans: delete
+layer: gold
 min_small_files: 4
+target_file_bytes: 1048576
+vacuum_cron: 15 3 * * *
 name: hourly
 """
 
@@ -167,7 +259,11 @@ def test_the_component_gives_the_same_in_yaml_from_the_project_s_root(tmp_path: 
     context = dg.ComponentTree.for_test().load_context
     definitions = component.build_defs(context)
     assert sensors_of(definitions) == {"hourly_observation", "hourly_compaction", "hourly_vacuum"}
-    assert {"compaction/silver/sales_orders", "vacuum/silver/sales_orders"} <= assets_of(definitions)
+    assert {"compaction/gold/sales_orders", "vacuum/gold/sales_orders"} <= assets_of(definitions)
+    [table] = _TABLES[str(context.project_root / ".lakehouse/lake")].values()
+    assert table.compaction == Compaction(min_small_files=4, target_file_bytes=1_048_576)
+    assert isinstance(table.write, Adopted) and (table.write.writers, table.write.orphans) == ("none", "delete")
+    assert "15 3 * * *" in str(definitions.resolve_asset_graph().get(dg.AssetKey(["vacuum", "gold", "sales_orders"])).automation_condition)
 
 
 def test_dagster_finds_the_component_behind_the_entry_point() -> None:

@@ -183,6 +183,14 @@ def test_dms_without_position_follows_files_and_lines_and_malformed_lines_are_to
     assert (outcome.rows_written, outcome.rows_superseded) == (6, 0)
 
 
+def test_dms_may_have_other_names_for_operations_and_before_images(lake: Lake, spark: "SparkSession") -> None:
+    land(lake, "LOAD00000001.csv", ["1,loaded,", "2,loaded,"], prefix=PREFIX)
+    land(lake, "20130101-1.csv", ["U,3,moved,1", "D,2,NULL,NULL"], prefix=PREFIX)
+    changes = Dms(operation="kind", before_prefix="old_")
+    write_table(lake, spark, people(changes, Merge(keys=("id",)), schema="kind STRING, id BIGINT, v STRING, old_id BIGINT"))
+    assert rows_of(spark, lake, KEY, "id", "v") == [(3, "moved")]
+
+
 def test_dms_tells_a_null_by_its_word_and_an_empty_text_by_nothing(lake: Lake, spark: "SparkSession") -> None:
     """Only where the word is empty, too, an empty field is null: what stands for null is DMS's setting CsvNullValue."""
     schema = "Op STRING, id STRING, v STRING, n INT, w STRING COMMENT 'x', seq STRING"
