@@ -2,6 +2,8 @@
 
 A compaction is an asset of its own: it changes no row, and a materialization of the table would say that it did and
 set off everything downstream. On the table's own key it leaves an observation with the new counts, and fresh checks.
+
+It depends on no asset: Dagster would call it "Unsynced" after each write, also where there is nothing to merge. Its metadata names its table.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -11,6 +13,7 @@ from typing import Any
 import dagster as dg
 from dagster_pyspark import LazyPySparkResource
 
+from lakehouse.core.adoption.adopted import Adopted
 from lakehouse.core.declaration.compaction_policy import policy_for
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.delta.table_facts import TableFacts
@@ -28,6 +31,7 @@ from lakehouse.defs.table_assets import tag_session
 from lakehouse.defs.upkeep.after_write import measured
 from lakehouse.defs.upkeep.fleet_from_events import COST_TAG, REFUSED, read_cursor, weigh_fleet
 from lakehouse.defs.upkeep.ranking_asset import report_ranking
+from lakehouse.engine.adoption.find import is_table
 from lakehouse.engine.clock import now_ms
 from lakehouse.engine.compaction.hold_back import refuse_held_back
 from lakehouse.engine.journal.cache import JournalCache
@@ -51,7 +55,9 @@ def compaction_asset(table: Table, lake: Lake, *, resource: str = "spark") -> dg
 
     @dg.asset(
         key=compaction_key(table),
-        deps=[table_key(table)],
+        metadata={"lakehouse/table": dg.MetadataValue.asset(table_key(table))},
+        op_tags={"dagster/priority": "-1"},  # in a run that writes tables, too, after them
+        output_required=False,
         group_name="compaction",
         kinds={"deltalake", "pyspark"},
         pool=pool_of(table),
@@ -64,6 +70,9 @@ def compaction_asset(table: Table, lake: Lake, *, resource: str = "spark") -> dg
         context.instance.add_run_tags(context.run.run_id, process_tag(context.run.run_id))
         spark: LazyPySparkResource = getattr(context.resources, resource)
         with dagster_words(context):
+            if not isinstance(table.write, Adopted) and not is_table(lake.store, table.key):
+                context.log.info(f"{table.key}: there is no table yet")
+                return
             try:
                 for risk in pools_at_risk(context.instance, [table]).values():
                     raise Refused(f"compact {table.key}: {risk.sentence}")

@@ -66,7 +66,8 @@ def test_assets_with_an_address_get_upkeep_and_stay_their_project_s_own() -> Non
     checks = {f"{key.asset_key.to_user_string()}:{key.name}" for key in merged.resolve_asset_graph().asset_check_keys}
     assert {f"sales/orders:{name}" for name in ("readable", "small_files", "log_debt", "breaker")} < checks
     graph = merged.resolve_asset_graph()
-    assert dg.AssetKey(["sales", "orders"]) in graph.get(dg.AssetKey(["compaction", "silver", "sales_orders"])).parent_keys
+    compaction = graph.get(dg.AssetKey(["compaction", "silver", "sales_orders"]))
+    assert compaction.metadata["lakehouse/table"] == dg.MetadataValue.asset(dg.AssetKey(["sales", "orders"]))
 
 
 def test_the_compaction_waits_for_its_writer_in_the_writer_s_pool() -> None:

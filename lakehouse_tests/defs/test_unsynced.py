@@ -1,0 +1,114 @@
+"""A compaction stands beside its table: no write makes it look out of date, and it sets nothing off."""
+
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import pytest
+from dagster._core.definitions.data_version import CachingStaleStatusResolver, StaleStatus
+from dagster._core.loader import LoadingContextForTest
+
+from lakehouse import Vacuum, table
+from lakehouse.core.declaration.table import Overwrite, Table
+from lakehouse.defs.compaction import compaction_asset
+from lakehouse.defs.inventory import inventory_asset
+from lakehouse.defs.keys import compaction_key, inventory_key, table_key, vacuum_key
+from lakehouse.defs.landing import landing_assets
+from lakehouse.defs.resources import spark_resource
+from lakehouse.defs.table_assets import table_asset
+from lakehouse.defs.vacuum import vacuum_asset
+from lakehouse.engine.lake import Lake
+from lakehouse_tests.defs.example import example_lake, materialized, observed, orders
+
+
+@table(key="silver/counts", inputs=[orders], write=Overwrite(), vacuum=Vacuum(after_compaction=True))
+def counts(orders: Any) -> Any:
+    """One row for all."""
+    return orders.groupBy().count()
+
+
+TABLES = (orders, counts)
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Lake:
+    return example_lake(tmp_path)
+
+
+@pytest.fixture
+def definitions(lake: Lake) -> dg.Definitions:
+    assets = [
+        *landing_assets(TABLES, lake),
+        *(table_asset(each, lake) for each in TABLES),
+        *(compaction_asset(each, lake) for each in TABLES),
+        *(vacuum_asset(each, lake, TABLES) for each in TABLES),
+        inventory_asset(TABLES, lake),
+    ]
+    return dg.Definitions(assets=assets, resources={"spark": spark_resource(lake.settings)})
+
+
+def status_of(definitions: dg.Definitions, instance: dg.DagsterInstance, key: dg.AssetKey) -> StaleStatus:
+    """What the page says of an asset, by the resolver that it asks."""
+    resolver = CachingStaleStatusResolver(instance, definitions.resolve_asset_graph(), LoadingContextForTest(instance))
+    return resolver.get_status(key)
+
+
+@pytest.mark.parametrize("each", TABLES)
+def test_a_write_makes_no_compaction_unsynced(definitions: dg.Definitions, instance: dg.DagsterInstance, each: Table) -> None:
+    materialized(instance, each, data_version="1")
+    instance.report_runless_asset_event(dg.AssetMaterialization(compaction_key(each)))
+    assert status_of(definitions, instance, compaction_key(each)) is StaleStatus.FRESH
+    materialized(instance, each, data_version="2")
+    assert status_of(definitions, instance, compaction_key(each)) is StaleStatus.FRESH
+    assert definitions.resolve_asset_graph().get(compaction_key(each)).metadata["lakehouse/table"] == dg.MetadataValue.asset(
+        table_key(each)
+    )
+
+
+def test_neither_a_write_nor_the_look_at_a_table_sets_off_a_vacuum_and_a_compaction_only_its_own(
+    definitions: dg.Definitions, instance: dg.DagsterInstance, lake: Lake
+) -> None:
+    upkeep = [compaction_key(each) for each in TABLES] + [vacuum_key(each) for each in TABLES]
+    for place, each in enumerate(TABLES):
+        materialized(instance, each, data_version=f"{place}")
+    for key in (inventory_key(lake), *upkeep):
+        instance.report_runless_asset_event(dg.AssetMaterialization(key))
+    seen = dg.evaluate_automation_conditions(definitions, instance)
+    seen = dg.evaluate_automation_conditions(definitions, instance, cursor=seen.cursor)
+
+    def asked() -> set[dg.AssetKey]:
+        nonlocal seen
+        seen = dg.evaluate_automation_conditions(definitions, instance, cursor=seen.cursor)
+        return {key for key in (*upkeep, *map(table_key, TABLES)) if seen.get_num_requested(key)}
+
+    for each in TABLES:
+        observed(instance, each, file_count=1)
+    assert asked() == set()
+    materialized(instance, counts, data_version="2")
+    assert asked() == set()
+    instance.report_runless_asset_event(dg.AssetMaterialization(compaction_key(orders)))
+    assert asked() == set()
+    instance.report_runless_asset_event(dg.AssetMaterialization(compaction_key(counts)))
+    assert asked() == {vacuum_key(counts)}
+
+
+@pytest.mark.usefixtures("no_java")
+def test_in_a_run_of_everything_compactions_come_last_and_a_table_that_is_not_made_yet_fails_none(
+    lake: Lake, instance: dg.DagsterInstance
+) -> None:
+    bronze, silver = map(table_key, TABLES)
+
+    @dg.asset(key=bronze)
+    def write_orders() -> None: ...
+
+    @dg.asset(key=silver, deps=[bronze])
+    def write_counts() -> None: ...
+
+    result = dg.materialize(
+        [write_orders, write_counts, *(compaction_asset(each, lake) for each in TABLES)],
+        resources={"spark": spark_resource(lake.settings)},
+        instance=instance,
+    )
+    begun = [each.step_key for each in instance.all_logs(result.run_id, of_type=dg.DagsterEventType.STEP_START)]
+    assert begun == ["bronze__orders", "silver__counts", "compaction__bronze__orders", "compaction__silver__counts"]
+    assert instance.get_latest_materialization_event(compaction_key(orders)) is None
