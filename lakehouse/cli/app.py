@@ -8,32 +8,20 @@ import sys
 import traceback
 from _thread import interrupt_main
 from collections.abc import Callable, Sequence
+from importlib import import_module
 from threading import Timer
 from typing import Any, NoReturn
 
 import click
 
-from lakehouse.cli.commands.adopt import adopt_command
-from lakehouse.cli.commands.backtest import backtest_command
-from lakehouse.cli.commands.compact import compact_command
-from lakehouse.cli.commands.config import config_command
-from lakehouse.cli.commands.health import health_command
-from lakehouse.cli.commands.history import history_command
-from lakehouse.cli.commands.inventory import inventory_command
-from lakehouse.cli.commands.landing import landing_command
-from lakehouse.cli.commands.materialize import materialize_command
-from lakehouse.cli.commands.pause import pause_command, resume_command
-from lakehouse.cli.commands.plan import plan_command
-from lakehouse.cli.commands.quarantine import quarantine_command
-from lakehouse.cli.commands.replay import replay_command
-from lakehouse.cli.commands.schema import schema_command
-from lakehouse.cli.commands.server import server_command
-from lakehouse.cli.commands.tables import tables_command
-from lakehouse.cli.commands.up import up_command
-from lakehouse.cli.commands.vacuum import vacuum_command
 from lakehouse.cli.output import tell, write_json
 from lakehouse.core.errors import Broken, LakehouseError, Refused
 
+# In the order in which a person meets them, not of the alphabet.
+_COMMANDS = (
+    *("up", "tables", "materialize", "health", "plan", "adopt", "compact", "landing", "schema", "quarantine", "pause", "resume"),
+    *("history", "backtest", "inventory", "vacuum", "replay", "server", "config"),
+)
 INTERRUPTED = 130  # 128 and the number of SIGINT, as shells have it
 _INTERRUPTS = ("KeyboardInterrupt", "DagsterExecutionInterruptedError")  # names: few commands need Dagster
 
@@ -42,7 +30,7 @@ class Terminal(click.Group):
     """Commands whose return value is the exit code (`None` is 0) and whose errors become one."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 (click passes it)
-        """In the order in which a person meets them, not of the alphabet."""
+        """As they were added."""
         return list(self.commands)
 
     def main(self, args: Sequence[str] | None = None, prog_name: str | None = None, **options: Any) -> NoReturn:
@@ -86,28 +74,9 @@ def commands() -> None:
     """
 
 
-for _command in (
-    up_command,
-    tables_command,
-    materialize_command,
-    health_command,
-    plan_command,
-    adopt_command,
-    compact_command,
-    landing_command,
-    schema_command,
-    quarantine_command,
-    pause_command,
-    resume_command,
-    history_command,
-    backtest_command,
-    inventory_command,
-    vacuum_command,
-    replay_command,
-    server_command,
-    config_command,
-):
-    commands.add_command(_command)
+for _name in _COMMANDS:
+    _module = import_module(f"lakehouse.cli.commands.{'pause' if _name == 'resume' else _name}")
+    commands.add_command(getattr(_module, f"{_name}_command"))
 
 
 def main() -> NoReturn:

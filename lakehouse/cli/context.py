@@ -13,6 +13,7 @@ from lakehouse.cli.output import show
 from lakehouse.core.adoption.address import is_address, key_of, parse_address
 from lakehouse.core.adoption.adopted import Adopted
 from lakehouse.core.adoption.adopted_file import adopted_table
+from lakehouse.core.declaration.landing import Landing
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.errors import LakehouseError, Refused
 from lakehouse.core.settings import Settings, parse_settings
@@ -55,6 +56,19 @@ class Found(Generic[type_of_found]):
     table: Table
     value: type_of_found | None = None
     error: LakehouseError | None = None
+
+
+def open_table(key: str) -> tuple[LakeContext, Table]:
+    """The lake, and the declared table of this key."""
+    opened = open_declared()
+    return opened, opened.choose([key])[0]
+
+
+def landing_of(table: Table, *, asked: str) -> Landing:
+    """The landing area of a table; refuses one that is made from other tables."""
+    if table.source is None:
+        raise Refused(f"{asked} {table.key}: it is made from other tables; accepted: a table that is loaded from landed files")
+    return table.source
 
 
 def settings_in_force() -> Settings:

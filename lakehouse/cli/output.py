@@ -31,6 +31,11 @@ def json_option(command: Callable[..., Any]) -> Callable[..., Any]:
     )
 
 
+def attributes(value: object, *names: str) -> dict[str, Any]:
+    """These attributes of a value, for its document, which has them under the same names."""
+    return {name: getattr(value, name) for name in names}
+
+
 def write_json(document: Any) -> None:
     """One JSON document on standard output."""
     click.echo(json.dumps(document, indent=2))

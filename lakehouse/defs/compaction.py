@@ -3,7 +3,7 @@
 A compaction is an asset of its own: it changes no row, and a materialization of the table would say that it did and
 set off everything downstream. On the table's own key it leaves an observation with the new counts, and fresh checks.
 
-It depends on no asset: Dagster would call it "Unsynced" after each write, also where there is nothing to merge. Its metadata names its table.
+It depends on no asset: Dagster would call it "Unsynced" after each write, though there is nothing to merge. Its metadata names the table.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

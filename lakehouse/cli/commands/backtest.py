@@ -1,6 +1,6 @@
 """`lakehouse backtest`: a table's own log replayed under another policy; any Delta table's, also one that nobody here wrote."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -57,7 +57,8 @@ def backtest_command(
     TABLE is a declared table, or the path or s3:// URI of any Delta table, which gets the defaults of bronze. Nothing is touched and no
     JVM is started.
     """
-    draw = _drawer(plot) if plot else None
+    if plot:
+        check_plot(plot)
     subject = _subject(open_declared(), table)
     if reads_per_day is not None:
         subject = replace(subject, declared=replace(subject.declared, reads_per_day=reads_per_day))
@@ -66,8 +67,11 @@ def backtest_command(
         write_json(backtest_document(found))
     else:
         print_backtests(found, verbose=verbose)
-    if plot and draw:
-        plot.write_bytes(draw(found))
+    if plot:
+        first, series = next(iter(found.values())), series_of(found)
+        marks = [step.version for step in first.steps if step.runs]
+        title = f"{first.table}: files after each version; a tick where {series[0].name} compacts"
+        plot.write_bytes(files_picture(plot, title, series, marks))
         tell(f"drawn: {plot}")
 
 
@@ -144,17 +148,3 @@ def _subject(opened: LakeContext, table: str) -> Subject:
         raise Refused(f"backtest of {table}: accepted: s3://bucket/path/of/table, a folder, or a declared table")
     settings = replace(opened.lake.settings, root=root)
     return Subject(lake=open_lake(settings), key=key, layer="bronze", declared=Compaction())
-
-
-def _drawer(plot: Path) -> Callable[[dict[str, Backtest]], bytes]:
-    """What draws into a file of this name; said before the work is done."""
-    check_plot(plot)
-
-    def draw(found: dict[str, Backtest]) -> bytes:
-        first = next(iter(found.values()))
-        series = series_of(found)
-        marks = [step.version for step in first.steps if step.runs]
-        title = f"{first.table}: files after each version; a tick where {series[0].name} compacts"
-        return files_picture(plot, title, series, marks)
-
-    return draw

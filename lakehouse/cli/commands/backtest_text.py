@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from typing import Any
 
-from lakehouse.cli.output import bytes_text, count_text, print_grid, show, time_text
+from lakehouse.cli.output import attributes, bytes_text, count_text, print_grid, show, time_text
 from lakehouse.core.backtest.result import Backtest, SimulatedCompaction, SimulatedStep
 from lakehouse.report.chart import Series, text_chart
 
@@ -15,9 +15,7 @@ def backtest_document(found: Mapping[str, Backtest]) -> dict[str, Any]:
     """The documented shape."""
     first = next(iter(found.values()))
     return {
-        "table": first.table,
-        "first_version": first.first_version,
-        "from_the_beginning": first.from_the_beginning,
+        **attributes(first, "table", "first_version", "from_the_beginning"),
         "best": first.best.as_json() if first.best else None,
         "replays": [_replay(name, backtest) for name, backtest in found.items()],
     }
@@ -77,10 +75,7 @@ def _sums(found: Mapping[str, Backtest]) -> Iterator[tuple[str, ...]]:
     yield ("compactions", *(count_text(len(each.runs)) for each in backtests))
     yield ("files, mean ± deviation", *(f"{each.mean_file_count:,.1f} ± {each.deviation_file_count:,.1f}" for each in backtests))
     yield ("files at the end", *(count_text(each.steps[-1].file_count if each.steps else None) for each in backtests))
-    yield (
-        "small files at the end",
-        *(count_text(each.steps[-1].small_file_count if each.steps else None) for each in backtests),
-    )
+    yield ("small files at the end", *(count_text(each.steps[-1].small_file_count if each.steps else None) for each in backtests))
     yield ("bytes ingested", *(bytes_text(each.bytes_ingested) for each in backtests))
     yield ("bytes rewritten", *(bytes_text(each.bytes_rewritten) for each in backtests))
     yield ("rewritten per ingested", *("-" if (ratio := each.write_amplification) is None else f"{ratio:.2f}" for each in backtests))
@@ -115,13 +110,8 @@ def _replay(name: str, backtest: Backtest) -> dict[str, Any]:
     return {
         "name": name,
         "run_count": len(backtest.runs),
-        "bytes_ingested": backtest.bytes_ingested,
-        "bytes_rewritten": backtest.bytes_rewritten,
-        "write_amplification": backtest.write_amplification,
-        "mean_file_count": backtest.mean_file_count,
-        "deviation_file_count": backtest.deviation_file_count,
-        "seconds": backtest.seconds,
-        "usd": backtest.usd,
+        **attributes(backtest, "bytes_ingested", "bytes_rewritten", "write_amplification"),
+        **attributes(backtest, "mean_file_count", "deviation_file_count", "seconds", "usd"),
         "bill": backtest.bill.as_json() if backtest.bill else None,
         "estimated": asdict(backtest.uncertainty),
         "versions": [_version(step) for step in backtest.steps],
@@ -130,13 +120,7 @@ def _replay(name: str, backtest: Backtest) -> dict[str, Any]:
 
 def _version(step: SimulatedStep) -> dict[str, Any]:
     return {
-        "version": step.version,
-        "committed_ms": step.committed_ms,
-        "operation": step.operation,
-        "file_count": step.file_count,
-        "small_file_count": step.small_file_count,
-        "size_bytes": step.size_bytes,
-        "row_count": step.row_count,
+        **attributes(step, "version", "committed_ms", "operation", "file_count", "small_file_count", "size_bytes", "row_count"),
         "reason": step.reason.name if step.reason else None,
         "sentence": step.sentence,
         "runs": [_run(run) for run in step.runs],
@@ -145,12 +129,7 @@ def _version(step: SimulatedStep) -> dict[str, Any]:
 
 def _run(run: SimulatedCompaction) -> dict[str, Any]:
     return {
-        "at_ms": run.at_ms,
-        "sentence": run.sentence,
+        **attributes(run, "at_ms", "sentence", "bytes_removed", "bytes_added", "seconds", "usd"),
         "files_removed": len(run.removed_paths),
         "files_added": len(run.added_paths),
-        "bytes_removed": run.bytes_removed,
-        "bytes_added": run.bytes_added,
-        "seconds": run.seconds,
-        "usd": run.usd,
     }

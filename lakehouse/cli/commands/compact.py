@@ -6,7 +6,7 @@ from typing import Any
 import click
 
 from lakehouse.cli.commands.plan import plan_document, print_plans
-from lakehouse.cli.context import Found, LakeContext, complete_table, open_declared
+from lakehouse.cli.context import Found, LakeContext, complete_table, open_table
 from lakehouse.cli.output import json_option, print_figures, show, write_json
 from lakehouse.cli.spark_server import driver_for_command
 from lakehouse.core.compaction.outcome import CompactionOutcome
@@ -34,8 +34,7 @@ def compact_command(table: str, dry_run: bool, anyway: bool, probe: bool, as_jso
     merging is left alone, no JVM is started for it, and the reason is told, unless a run before was ended before it compared the rows: that
     is done first. No row changes, so nothing downstream follows.
     """
-    opened = open_declared()
-    [wanted] = opened.choose([table])
+    opened, wanted = open_table(table)
     plan = run.plan(opened.lake, wanted)
     if plan is None:
         raise Refused(f"compact {table}: the table is declared and does not exist yet; write it first: lakehouse materialize {table}")

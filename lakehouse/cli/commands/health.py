@@ -69,15 +69,11 @@ def _document(found: Found[Health]) -> dict[str, Any]:
     more_zeros = ("tombstone_count", "tombstone_bytes", "log_commit_count", "log_bytes")
     return {
         "table": found.table.key,
-        "version": None,
-        "committed_ms": None,
-        **dict.fromkeys(zeros, 0),
-        "row_count": None,
-        **dict.fromkeys(more_zeros, 0),
-        "score": None,
         "sentence": absent_sentence(found)[1],
         "parts": {},
         "histogram": {},
+        **dict.fromkeys(("version", "committed_ms", "row_count", "score")),
+        **dict.fromkeys((*zeros, *more_zeros), 0),
         **address_field(found.table),
     }
 

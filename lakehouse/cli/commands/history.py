@@ -6,14 +6,13 @@ from typing import Any
 
 import click
 
-from lakehouse.cli.context import complete_table, open_declared
-from lakehouse.cli.output import bytes_text, count_text, json_option, print_grid, show, tell, time_text, write_json
+from lakehouse.cli.context import complete_table, open_table
+from lakehouse.cli.output import attributes, bytes_text, count_text, json_option, print_grid, show, tell, time_text, write_json
 from lakehouse.cli.plot import check_plot, files_picture
-from lakehouse.core.backtest.hindsight import Bill, bill_document, bills_of_log
+from lakehouse.core.backtest.hindsight import bill_document, bills_of_log
 from lakehouse.core.costs.ledger import Entry
 from lakehouse.core.costs.measured_benefit import assess_benefit
 from lakehouse.core.declaration.compaction_policy import policy_for
-from lakehouse.core.declaration.table import Table
 from lakehouse.core.delta.commits import Commit, is_compaction
 from lakehouse.core.errors import Refused
 from lakehouse.engine.compaction.cost_ledger import account_of
@@ -47,21 +46,21 @@ def history_command(table: str, limit: int | None, compactions: bool, plot: str 
     """
     if plot is not None and plot != _IN_TERMINAL:
         check_plot(Path(plot))
-    opened = open_declared()
-    [wanted] = opened.choose([table])
+    opened, wanted = open_table(table)
     facts = opened.lake.facts(wanted.key)
     if facts is None:
         raise Refused(f"history {table}: the table is declared and does not exist yet; write it first: lakehouse materialize {table}")
     account = account_of(opened.lake, wanted, facts)
     benefit = assess_benefit(probes(opened.lake, wanted.key))
-    bills = _bills(wanted, facts, reads_per_day)
+    policy = policy_for(wanted.layer, wanted.compaction)
+    reads = policy.reads_per_day if reads_per_day is None else reads_per_day
+    bills = None if reads is None else bills_of_log(facts, policy, prices=wanted.prices, reads_per_day=reads)
     entries = {entry.compaction.version: entry for entry in account.entries}
     commits = [commit for commit in reversed(facts.history.commits) if not compactions or is_compaction(commit)][:limit]
     if as_json:
         documents = [_document(commit, entries) for commit in commits]
-        told = {"account": account.as_json(), "benefit": {"verdict": benefit.verdict, "sentence": benefit.sentence}}
-        bill = {"bill": bill_document(bills)}
-        write_json({"table": table, "version": facts.snapshot.version, "commits": documents, **told, **bill})
+        told = {"account": account.as_json(), "benefit": attributes(benefit, "verdict", "sentence"), "bill": bill_document(bills)}
+        write_json({"table": table, "version": facts.snapshot.version, "commits": documents, **told})
     else:
         _print(commits, entries)
         for sentence in (*account.sentences, f"benefit: {benefit.verdict}: {benefit.sentence}"):
@@ -72,18 +71,9 @@ def history_command(table: str, limit: int | None, compactions: bool, plot: str 
         _plot(facts, plot, as_json=as_json)
 
 
-def _bills(table: Table, facts: TableFacts, reads_per_day: float | None) -> tuple[Bill, Bill] | None:
-    policy = policy_for(table.layer, table.compaction)
-    reads = policy.reads_per_day if reads_per_day is None else reads_per_day
-    return None if reads is None else bills_of_log(facts, policy, prices=table.prices, reads_per_day=reads)
-
-
 def _document(commit: Commit, entries: type_of_entries) -> dict[str, Any]:
     return {
-        "version": commit.version,
-        "committed_ms": commit.committed_ms,
-        "operation": commit.operation,
-        "changed_data": commit.changed_data,
+        **attributes(commit, "version", "committed_ms", "operation", "changed_data"),
         "files_added": len(commit.added_paths),
         "files_removed": len(commit.removed_paths),
         "bytes_added": commit.added_bytes,

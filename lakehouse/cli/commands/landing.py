@@ -4,7 +4,7 @@ from typing import Any
 
 import click
 
-from lakehouse.cli.context import LakeContext, complete_table, open_declared
+from lakehouse.cli.context import LakeContext, complete_table, landing_of, open_table
 from lakehouse.cli.output import json_option, show, write_json
 from lakehouse.cli.spark_server import driver_for_command
 from lakehouse.core.declaration.landing import Landing
@@ -29,20 +29,17 @@ def landing_command(table: str, arrived: int | None, as_json: bool) -> None:
     A table that was made anew from a copy of its rows does not tell which batches it holds, and is not loaded any more. --arrived is a
     person's word for it: the rows of batches 1 to N are in the table, those of later batches are not. It adds a commit without rows.
     """
-    opened = open_declared()
-    [wanted] = opened.choose([table])
-    if wanted.source is None:
-        raise Refused(f"landing {table}: it is made from other tables; accepted: a table that is loaded from landed files")
+    opened, wanted = open_table(table)
+    landing = landing_of(wanted, asked="landing")
     if arrived is not None:
         _record(opened, wanted, arrived)
-    document = _document(opened, wanted, wanted.source)
-    write_json(document) if as_json else _print(document)
-
-
-def _print(document: dict[str, Any]) -> None:
+    document = _document(opened, wanted, landing)
+    if as_json:
+        write_json(document)
+        return
     for sentence in (document["sentence"], document["next"], document["after_load"]):
         if sentence is not None:
-            show(sentence if sentence.startswith("load of ") else f"{document['table']}: {sentence}")
+            show(sentence if sentence.startswith("load of ") else f"{table}: {sentence}")
 
 
 def _record(opened: LakeContext, table: Table, arrived: int) -> None:

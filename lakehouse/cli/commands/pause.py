@@ -6,8 +6,8 @@ from typing import Any
 
 import click
 
-from lakehouse.cli.context import complete_table, open_declared
-from lakehouse.cli.output import json_option, show, write_json
+from lakehouse.cli.context import complete_table, open_table
+from lakehouse.cli.output import attributes, json_option, show, write_json
 from lakehouse.core.errors import Refused
 from lakehouse.core.scheduling.circuit_breaker import Pause
 from lakehouse.core.text import utc_text
@@ -32,8 +32,7 @@ def pause_command(table: str, until: str | None, why: str, as_json: bool) -> Non
 
     A run that is under way ends in peace. Writing goes on. A second pause takes the place of the first.
     """
-    opened = open_declared()
-    [wanted] = opened.choose([table])
+    opened, wanted = open_table(table)
     now = now_ms()
     pause = Pause(table=wanted.key, since_ms=now, until_ms=None if until is None else _until_ms(until, now), why=" ".join(why.split()))
     Journal(opened.lake.store).pause(pause)
@@ -45,8 +44,7 @@ def pause_command(table: str, until: str | None, why: str, as_json: bool) -> Non
 @json_option
 def resume_command(table: str, as_json: bool) -> None:
     """End the pause of TABLE; one that is not paused is none the worse."""
-    opened = open_declared()
-    [wanted] = opened.choose([table])
+    opened, wanted = open_table(table)
     journal = Journal(opened.lake.store)
     pause = journal.pause_of(wanted.key)
     journal.resume(wanted.key)
@@ -60,13 +58,7 @@ def resume_command(table: str, as_json: bool) -> None:
 
 def _document(pause: Pause, *, paused: bool) -> dict[str, Any]:
     """The pause in force, or the one that ended; `since_ms` is null where there was none."""
-    return {
-        "table": pause.table,
-        "paused": paused,
-        "since_ms": pause.since_ms or None,
-        "until_ms": pause.until_ms,
-        "why": pause.why,
-    }
+    return {"table": pause.table, "paused": paused, "since_ms": pause.since_ms or None, **attributes(pause, "until_ms", "why")}
 
 
 def _until_ms(text: str, now: int) -> int:

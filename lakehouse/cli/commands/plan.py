@@ -41,20 +41,14 @@ def plan_document(found: Found[CompactionPlan]) -> dict[str, Any]:
     if found.value:
         return {**found.value.as_json(), **address_field(found.table)}
     reason, sentence = absent_sentence(found)
+    unknown = dict.fromkeys(("version", "statement", "target_file_bytes", "verify", "verify_sentence", "estimate"))
+    nothing = dict.fromkeys(("files_removed", "files_added", "bytes_removed", "files_left"), 0)
     return {
         "table": found.table.key,
-        "version": None,
         "reason": reason,
         "sentence": sentence,
-        "statement": None,
-        "target_file_bytes": None,
-        "files_removed": 0,
-        "files_added": 0,
-        "bytes_removed": 0,
-        "files_left": 0,
-        "verify": None,
-        "verify_sentence": None,
-        "estimate": None,
+        **unknown,
+        **nothing,
         "bins": [],
         **address_field(found.table),
     }

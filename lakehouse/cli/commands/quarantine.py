@@ -5,11 +5,10 @@ from typing import Any
 
 import click
 
-from lakehouse.cli.context import LakeContext, complete_table, open_declared
-from lakehouse.cli.output import count_text, json_option, print_grid, show, time_text, write_json
+from lakehouse.cli.context import LakeContext, complete_table, landing_of, open_declared, open_table
+from lakehouse.cli.output import attributes, count_text, json_option, print_grid, show, time_text, write_json
 from lakehouse.cli.spark_server import driver_for_command
 from lakehouse.core.declaration.table import Table
-from lakehouse.core.errors import Refused
 from lakehouse.core.ingest.outcome import QuarantineReview
 from lakehouse.engine.quarantine import review
 
@@ -37,17 +36,10 @@ def _one_table(command: Callable[..., Any]) -> Callable[..., Any]:
 def list_command(tables: tuple[str, ...], as_json: bool) -> None:
     """Show how much the quarantine of each TABLE (default: all) holds, and how much of it was read again or settled so far."""
     opened = open_declared()
-    landed = [_landed(table) for table in opened.choose(tables) if tables or table.source is not None]
+    landed = [table for table in opened.choose(tables) if (tables and landing_of(table, asked="quarantine")) or table.source]
     accounts = [(table.key, review.account_of(opened.lake, table)) for table in landed]
-    documents = [
-        {
-            "table": key,
-            "rows": 0 if account is None else account.rows,
-            "retried": 0 if account is None else account.retried,
-            "settled": 0 if account is None else account.settled,
-        }
-        for key, account in accounts
-    ]
+    counts = ("rows", "retried", "settled")
+    documents = [{"table": key, **(attributes(account, *counts) if account else dict.fromkeys(counts, 0))} for key, account in accounts]
     if as_json:
         write_json(documents)
         return
@@ -131,15 +123,10 @@ def _tell(done: QuarantineReview, *, as_json: bool) -> None:
     write_json(done.as_json()) if as_json else show(f"{done.table}: {done.sentence}")
 
 
-def _open(table: str) -> tuple[LakeContext, Table]:
-    opened = open_declared()
-    return opened, _landed(opened.choose([table])[0])
-
-
-def _landed(table: Table) -> Table:
-    if table.source is None:
-        raise Refused(f"quarantine {table.key}: it is made from other tables; accepted: a table that is loaded from landed files")
-    return table
+def _open(key: str) -> tuple[LakeContext, Table]:
+    opened, table = open_table(key)
+    landing_of(table, asked="quarantine")
+    return opened, table
 
 
 def _session(opened: LakeContext) -> Any:

@@ -3,14 +3,13 @@
 import sys
 from datetime import datetime, timedelta
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 from lakehouse.cli.context import settings_in_force
-from lakehouse.cli.output import console, json_option, show, write_json
+from lakehouse.cli.output import attributes, console, json_option, show, write_json
 from lakehouse.core.errors import Refused
-from lakehouse.core.settings import Settings
 from lakehouse.engine.lake import Lake, open_lake
 
 if TYPE_CHECKING:
@@ -29,19 +28,20 @@ def replay_command(until: datetime | None, hours: int | None, as_json: bool) -> 
     Without --until and --hours, as much as one tick of `lakehouse up` (LAKEHOUSE_REPLAY_HOURS). No hour is ever landed twice.
     """
     settings = settings_in_force()
-    _check(settings, until)
-    hours = settings.replay_hours if until is None and hours is None else hours
-    played = _play(open_lake(settings), until, hours)
-    write_json(_document(played)) if as_json else _print(played)
-
-
-def _check(settings: Settings, until: datetime | None) -> None:
     if not settings.replay:
         raise Refused(
             "replay: LAKEHOUSE_REPLAY is off in this lake; accepted: LAKEHOUSE_REPLAY=on (flights land among your own files then)"
         )
     if until is not None and not _FIRST < until <= _LAST:
         raise Refused(f"replay: --until is {until:%Y-%m-%d}; accepted: a day after {_FIRST:%Y-%m-%d}, at most {_LAST:%Y-%m-%d}")
+    played = _play(open_lake(settings), until, settings.replay_hours if until is None and hours is None else hours)
+    if as_json:
+        told = attributes(played, "files", "events", "finished", "sentence")
+        write_json({"since": played.since.isoformat(), "until": played.until.isoformat(), "share": round(played.share, 4), **told})
+        return
+    show(played.sentence)
+    if played.files:
+        show("next: lakehouse materialize")
 
 
 def _play(lake: Lake, until: datetime | None, hours: int | None) -> "Played":
@@ -71,21 +71,3 @@ def _player() -> ModuleType:
             raise
         raise Refused("replay: this lakehouse has no replay any more (lakehouse/replay was deleted); land files of your own") from error
     return play
-
-
-def _document(played: "Played") -> dict[str, Any]:
-    return {
-        "since": played.since.isoformat(),
-        "until": played.until.isoformat(),
-        "files": played.files,
-        "events": played.events,
-        "share": round(played.share, 4),
-        "finished": played.finished,
-        "sentence": played.sentence,
-    }
-
-
-def _print(played: "Played") -> None:
-    show(played.sentence)
-    if played.files:
-        show("next: lakehouse materialize")

@@ -5,11 +5,10 @@ from typing import Any
 
 import click
 
-from lakehouse.cli.context import complete_table, open_declared
+from lakehouse.cli.context import complete_table, landing_of, open_table
 from lakehouse.cli.output import json_option, print_grid, show, time_text, write_json
 from lakehouse.core.declaration.column_names import field_types
 from lakehouse.core.declaration.landing import Landing
-from lakehouse.core.errors import Refused
 from lakehouse.core.ingest.inferred import INFERRED
 from lakehouse.core.ingest.undeclared import AddedColumn, columns_in_force
 from lakehouse.engine.journal.landed_batches import LandedBatches
@@ -27,18 +26,16 @@ def schema_command(table: str, as_json: bool) -> None:
     it does not name, each with the time, the file and the policy. Of a schema that no declaration names, the columns are those that were
     inferred and pinned. No JVM is started.
     """
-    opened = open_declared()
-    [wanted] = opened.choose([table])
-    if wanted.source is None:
-        raise Refused(f"schema {table}: it is made from other tables; accepted: a table that is loaded from landed files")
-    came = LandedBatches(opened.lake.store, wanted.key, prefix=wanted.source.prefix).ledger().columns
-    in_force = columns_in_force(came, wanted.source)
-    pinned = [column for column in in_force if wanted.source.schema is None and column.policy == INFERRED]
+    opened, wanted = open_table(table)
+    landing = landing_of(wanted, asked="schema")
+    came = LandedBatches(opened.lake.store, wanted.key, prefix=landing.prefix).ledger().columns
+    in_force = columns_in_force(came, landing)
+    pinned = [column for column in in_force if landing.schema is None and column.policy == INFERRED]
     added = [column for column in in_force if column not in pinned]
-    columns = [*map(_came, pinned), *_declared(wanted.source, came), *map(_came, added)]
-    schema = "inferred" if pinned else "declared" if wanted.source.schema else None
+    columns = [*map(_came, pinned), *_declared(landing, came), *map(_came, added)]
+    schema = "inferred" if pinned else "declared" if landing.schema else None
     if as_json:
-        document = {"table": wanted.key, "schema": schema, "new_columns": wanted.source.new_columns, "columns": columns}
+        document = {"table": wanted.key, "schema": schema, "new_columns": landing.new_columns, "columns": columns}
         write_json({**document, "history": [*map(_came, came)]})
         return
     if schema is None:

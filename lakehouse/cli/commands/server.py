@@ -1,12 +1,12 @@
 """`lakehouse server start|status|stop|take-over`: the life of this lake's Spark Connect server, by hand, and whose the lake is."""
 
+import contextlib
 import time
-from typing import Any
 
 import click
 
 from lakehouse.cli.context import settings_in_force
-from lakehouse.cli.output import json_option, show, tell, write_json
+from lakehouse.cli.output import attributes, json_option, show, tell, write_json
 from lakehouse.core.errors import Refused
 from lakehouse.core.settings import Settings
 from lakehouse.engine.lake import open_lake
@@ -35,7 +35,10 @@ def server_command() -> None:
 def start_command(as_json: bool) -> None:
     """Start the server unless it runs; it stays until `lakehouse server stop`."""
     settings = settings_in_force()
-    _check_it_is_used(settings)
+    if settings.spark != "server":
+        raise Refused(
+            "server start: LAKEHOUSE_SPARK names another Spark, so nothing would use this server; accepted: LAKEHOUSE_SPARK=server"
+        )
     if server.status(settings).condition in ("stopped", "died"):
         tell("starting the Spark Connect server (a few seconds)")
     _show(settings, server.start(settings), as_json=as_json)
@@ -76,41 +79,17 @@ def take_over_command(as_json: bool) -> None:
         show(f"before it belonged to {before.sentence}")
 
 
-def _check_it_is_used(settings: Settings) -> None:
-    if settings.spark != "server":
-        raise Refused(
-            "server start: LAKEHOUSE_SPARK names another Spark, so nothing would use this server; accepted: LAKEHOUSE_SPARK=server"
-        )
-
-
 def _show(settings: Settings, state: ServerState, *, as_json: bool) -> None:
-    document = _document(settings, state)
+    uptime_seconds = None
+    if state.pid is not None:
+        with contextlib.suppress(FileNotFoundError):  # every start writes the pid file anew
+            uptime_seconds = max(0, int(time.time() - (server.folder(settings) / "pid").stat().st_mtime))
     if as_json:
-        write_json(document)
+        keeper = {"keeper_pid": state.supervisor.pid if state.supervisor else None, "log": str(state.log)}
+        write_json({**attributes(state, "condition", "pid", "port"), "uptime_seconds": uptime_seconds, **keeper})
         return
     show(f"Spark Connect server: {state.condition} ({_MEANING[state.condition]})")
     show(f"  address  localhost:{state.port}")
     if state.pid is not None:
-        show(f"  process  {state.pid}, up for {document['uptime_seconds']} s{', kept by lakehouse up' if state.supervisor else ''}")
+        show(f"  process  {state.pid}, up for {uptime_seconds} s{', kept by lakehouse up' if state.supervisor else ''}")
     show(f"  log      {state.log}")
-
-
-def _document(settings: Settings, state: ServerState) -> dict[str, Any]:
-    return {
-        "condition": state.condition,
-        "pid": state.pid,
-        "port": state.port,
-        "uptime_seconds": _uptime_seconds(settings, state),
-        "keeper_pid": state.supervisor.pid if state.supervisor else None,
-        "log": str(state.log),
-    }
-
-
-def _uptime_seconds(settings: Settings, state: ServerState) -> int | None:
-    """Since the pid file, which every start writes anew."""
-    if state.pid is None:
-        return None
-    try:
-        return max(0, int(time.time() - (server.folder(settings) / "pid").stat().st_mtime))
-    except FileNotFoundError:
-        return None

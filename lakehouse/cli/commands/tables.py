@@ -58,11 +58,9 @@ def _document(found: Found[_Looked]) -> dict[str, Any]:
         "write": type(table.write).__name__.lower(),
         "partition_by": list(table.write.partition_by) if isinstance(table.write, Append) else [],
         "merge_keys": list(table.write.keys) if isinstance(table.write, Merge | History) else [],
-        "version": snapshot.version if snapshot else None,
         "file_count": snapshot.file_count if snapshot else 0,
         "size_bytes": snapshot.size_bytes if snapshot else 0,
-        "row_count": snapshot.row_count if snapshot else None,
-        "committed_ms": snapshot.committed_ms if snapshot else None,
+        **{name: getattr(snapshot, name, None) for name in ("version", "row_count", "committed_ms")},
         "hands_off": {"reason": held.reason.name, "sentence": held.sentence} if held else None,
     }
 
@@ -71,13 +69,10 @@ def _row(found: Found[_Looked]) -> tuple[str, ...]:
     table, snapshot = found.table, found.value.snapshot if found.value else None
     source = table.source.prefix if table.source else ", ".join(each.key for each in table.inputs)
     if snapshot is None:
-        return (table.key, source, _write_text(table.write), "-", "-", "-", "-", _absent(found))
+        absent = type(found.error).__name__ if found.error else "not there yet"
+        return (table.key, source, _write_text(table.write), "-", "-", "-", "-", absent)
     counts = (str(snapshot.version), count_text(snapshot.file_count), bytes_text(snapshot.size_bytes), count_text(snapshot.row_count))
     return (table.key, source, _write_text(table.write), *counts, time_text(snapshot.committed_ms))
-
-
-def _absent(found: Found[_Looked]) -> str:
-    return type(found.error).__name__ if found.error else "not there yet"
 
 
 def _write_text(write: type_of_write) -> str:

@@ -52,10 +52,7 @@ def _rehearse(opened: LakeContext, tables: Sequence[Table], mode: str | None) ->
 
     facts, found = LakeFacts(opened.lake, [*opened.tables.values()], wanted={table.key for table in tables}), list[dict[str, Any]]()
     with contextlib.ExitStack() as server:
-
-        @cache
-        def started() -> Any:
-            return server.enter_context(driver_for_command(opened.lake.settings))
+        started = cache(lambda: server.enter_context(driver_for_command(opened.lake.settings)))
 
         def session() -> Any:
             started()
