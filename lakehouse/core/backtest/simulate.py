@@ -59,8 +59,8 @@ def real_result(file_history: FileHistory, policy: Compaction, *, rates: Rates =
         live |= {file.path: file for file in commit.added}
         runs: tuple[SimulatedCompaction, ...] = ()
         if commit.is_compaction:
-            sizes = {"files_removed": len(removed), "bytes_removed": sum(file.size_bytes for file in removed)}
-            figures = estimate(rates, **sizes, files_added=len(commit.added))
+            removed_bytes = sum(file.size_bytes for file in removed)
+            figures = estimate(rates, files_removed=len(removed), bytes_removed=removed_bytes, files_added=len(commit.added))
             runs = (
                 _simulated_compaction(
                     f"{commit.operation} of version {commit.version}", removed, commit.added, commit.committed_ms, figures

@@ -121,8 +121,12 @@ def _by_facts(policy: Compaction, facts: WriteFacts, rates: Rates, *, latency_se
 def _merge_seconds(facts: WriteFacts, rates: Rates, target_bytes: int) -> float:
     """What a merge after one batch takes: its files, and in each partition an earlier file that is half full on average."""
     half_full = min(facts.table_bytes, facts.batch_partitions * target_bytes // 2)
-    removed = {"files_removed": facts.batch_files + facts.batch_partitions, "bytes_removed": facts.batch_bytes + half_full}
-    return estimate(rates, **removed, files_added=facts.batch_partitions).seconds
+    return estimate(
+        rates,
+        files_removed=facts.batch_files + facts.batch_partitions,
+        bytes_removed=facts.batch_bytes + half_full,
+        files_added=facts.batch_partitions,
+    ).seconds
 
 
 def _arrivals(history: Commits) -> int:
