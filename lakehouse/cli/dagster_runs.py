@@ -77,7 +77,7 @@ class Recorder:
                 instance=self._instance,
                 asset_selection=assets,
                 run_id=run_id,
-                run_config=_run_config(keys, config),
+                run_config=_QUIET if config is None else {**_QUIET, "ops": {_step(key): {"config": dict(config)} for key in keys}},
                 tags=tags,
                 raise_on_error=False,
             )
@@ -127,7 +127,9 @@ class _Watch:
             case DagsterEventType.STEP_START if run:
                 self.spinner.update(run.key)
             case DagsterEventType.STEP_FAILURE if event.step_failure_data.error_source is ErrorSource.INTERRUPT:
-                self._cancel()
+                self.interrupted = True
+                if ended := self._instance.get_run_by_id(self._run_id):  # without this word, Dagster calls an interrupted run a failed one
+                    self._instance.report_run_canceling(ended, "interrupted at the terminal")
             case DagsterEventType.STEP_FAILURE if run:
                 run.state, run.error = "failed", _failure(event.step_failure_data)
             case DagsterEventType.RUN_FAILURE:
@@ -137,23 +139,12 @@ class _Watch:
             case _:
                 pass
 
-    def _cancel(self) -> None:
-        """Without this word of it beforehand, Dagster calls an interrupted run a failed one."""
-        self.interrupted = True
-        run = self._instance.get_run_by_id(self._run_id)
-        if run is not None:
-            self._instance.report_run_canceling(run, "interrupted at the terminal")
-
     def _keep(self, materialization: dg.AssetMaterialization) -> None:
         key = "/".join(materialization.asset_key.path)
         metadata = {name: entry.value for name, entry in materialization.metadata.items()}
         if key in self.found:  # else it is told of by a run of another asset: a compaction, by the table's write
             self.found[key].state, self.found[key].metadata = "done", metadata
         tell(f"{key}: {_told(metadata)}")
-
-
-def _run_config(keys: Sequence[str], config: Mapping[str, Any] | None) -> dict[str, Any]:
-    return _QUIET if config is None else {**_QUIET, "ops": {_step(key): {"config": dict(config)} for key in keys}}
 
 
 def _step(key: str) -> str:
@@ -168,25 +159,17 @@ def _told(metadata: Mapping[str, Any]) -> str:
 
 
 def _failure(data: Any) -> LakehouseError:
-    """The error as it was raised: `dagster_words` leaves its kind in the metadata; anything else is a defect."""
+    """The error as it was raised: `dagster_words` leaves its kind in the metadata; of anything else, the cause of all causes."""
     if data.user_failure_data is not None:
         kind = data.user_failure_data.metadata.get("lakehouse/error")
         if kind is not None and kind.value in _KINDS:
             return _KINDS[kind.value](data.user_failure_data.description)
-    name, message = _innermost(data.error)
-    return _KINDS[name](message) if name in _KINDS else Broken(f"a defect: {name}: {message}")
-
-
-def _innermost(error: Any) -> tuple[str, str]:
-    """The class and the first line of the error at the bottom of a chain of causes."""
-    while error is not None and error.cause is not None:
+    error = data.error
+    while error.cause is not None:
         error = error.cause
-    if error is None:
-        return "unknown", "Dagster recorded no error"
-    text = error.message.strip()
-    prefix = f"{error.cls_name}: "
-    short = text.splitlines()[0] if text else ""
-    return (error.cls_name or "unknown").rpartition(".")[2], short.rpartition(prefix)[2] if prefix in short else short
+    name = (error.cls_name or "unknown").rpartition(".")[2]
+    message = error.message.strip().partition("\n")[0].rpartition(f"{error.cls_name}: ")[2]
+    return _KINDS[name](message) if name in _KINDS else Broken(f"a defect: {name}: {message}")
 
 
 @contextmanager

@@ -31,7 +31,6 @@ from lakehouse.defs.table_assets import tag_session
 from lakehouse.defs.upkeep.after_write import measured
 from lakehouse.defs.upkeep.fleet_from_events import COST_TAG, REFUSED, read_cursor, weigh_fleet
 from lakehouse.defs.upkeep.ranking_asset import report_ranking
-from lakehouse.engine.adoption.find import is_table
 from lakehouse.engine.clock import now_ms
 from lakehouse.engine.compaction.hold_back import refuse_held_back
 from lakehouse.engine.journal.cache import JournalCache
@@ -70,7 +69,7 @@ def compaction_asset(table: Table, lake: Lake, *, resource: str = "spark") -> dg
         context.instance.add_run_tags(context.run.run_id, process_tag(context.run.run_id))
         spark: LazyPySparkResource = getattr(context.resources, resource)
         with dagster_words(context):
-            if not isinstance(table.write, Adopted) and not is_table(lake.store, table.key):
+            if not isinstance(table.write, Adopted) and not lake.store.list(f"{table.key}/_delta_log"):
                 context.log.info(f"{table.key}: there is no table yet")
                 return
             try:

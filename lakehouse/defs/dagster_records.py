@@ -11,6 +11,7 @@ from typing import Any
 
 import dagster as dg
 from dagster import DagsterEventType, DagsterRunStatus, RunRecord, RunsFilter
+from dagster._core.storage.dagster_run import FINISHED_STATUSES, NOT_FINISHED_STATUSES  # not public
 
 from lakehouse.core.adoption.adopted import Adopted
 from lakehouse.core.declaration.table import Table
@@ -20,14 +21,6 @@ from lakehouse.core.scheduling.read_rates import ReaderRun
 from lakehouse.core.units import DAY_MS
 from lakehouse.defs.keys import compaction_key, table_key
 
-_UNFINISHED = [
-    DagsterRunStatus.QUEUED,
-    DagsterRunStatus.NOT_STARTED,
-    DagsterRunStatus.STARTING,
-    DagsterRunStatus.STARTED,
-    DagsterRunStatus.CANCELING,
-]
-_FINISHED = [DagsterRunStatus.SUCCESS, DagsterRunStatus.FAILURE, DagsterRunStatus.CANCELED]
 # The tries of one state follow each other closely; so many of the newest runs hold all of those that still matter.
 _TRIES_LOOKED_AT = 100
 # A day of a small lake, some hours of a busy one: enough to tell a rate by. From SQLite, of 25,000 runs with eight tags each, so many
@@ -113,7 +106,7 @@ def runs_in_flight(instance: dg.DagsterInstance, tables: Sequence[Table]) -> tup
     everything = {compaction_key(table): (table.key, True) for table in tables} | {table_key(table): (table.key, False) for table in tables}
     return tuple(
         RunInFlight(table=everything[key][0], name=run.run_id[:8], is_compaction=everything[key][1])
-        for run in instance.get_runs(RunsFilter(statuses=_UNFINISHED))
+        for run in instance.get_runs(RunsFilter(statuses=NOT_FINISHED_STATUSES))
         for key in sorted(everything.keys() & _selected(instance, run, everything.keys()))
     )
 
@@ -146,20 +139,20 @@ def pools_at_risk(instance: dg.DagsterInstance, tables: Sequence[Table]) -> dict
 
 def keys_in_flight(instance: dg.DagsterInstance, key: dg.AssetKey) -> list[str]:
     """The queued and running runs that make one asset, by the first letters of their ids."""
-    runs = instance.get_runs(RunsFilter(statuses=_UNFINISHED))
+    runs = instance.get_runs(RunsFilter(statuses=NOT_FINISHED_STATUSES))
     return [run.run_id[:8] for run in runs if run.asset_selection is None or key in run.asset_selection]
 
 
 def earlier_tries(instance: dg.DagsterInstance, tags: Mapping[str, str]) -> list[RunRecord]:
     """The newest finished runs that carry these tags, newest first."""
-    return list(instance.get_run_records(RunsFilter(statuses=_FINISHED, tags=tags), limit=_TRIES_LOOKED_AT))
+    return list(instance.get_run_records(RunsFilter(statuses=FINISHED_STATUSES, tags=tags), limit=_TRIES_LOOKED_AT))
 
 
 def ended_requests(instance: dg.DagsterInstance, run_keys: Sequence[str]) -> list[tuple[str, RunRecord]]:
     """The ended runs that a sensor asked for under these keys, each with its key."""
     if not run_keys:
         return []
-    records = instance.get_run_records(RunsFilter(statuses=_FINISHED, tags={_RUN_KEY_TAG: list(run_keys)}))
+    records = instance.get_run_records(RunsFilter(statuses=FINISHED_STATUSES, tags={_RUN_KEY_TAG: list(run_keys)}))
     return [(record.dagster_run.tags[_RUN_KEY_TAG], record) for record in records]
 
 

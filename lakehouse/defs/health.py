@@ -5,13 +5,14 @@ They read the table's log and list its folder; no Spark.
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import Any
 
 import dagster as dg
 
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.delta.snapshot import Snapshot
 from lakehouse.core.errors import Broken, Refused
-from lakehouse.core.scheduling.health import Health, log_debt_ok, small_files_ok
+from lakehouse.core.scheduling.health import log_debt_ok, small_files_ok
 from lakehouse.defs.dagster_records import runs_in_flight
 from lakehouse.defs.failures import dagster_words
 from lakehouse.defs.keys import table_key
@@ -41,6 +42,11 @@ class TableCheck:
     severity: dg.AssetCheckSeverity = dg.AssetCheckSeverity.WARN
     numbers: dict[str, int | float] = field(default_factory=dict)
 
+    def fields(self) -> dict[str, Any]:
+        """The fields that Dagster's result of a check and its event have in common."""
+        told = {"check_name": self.name, "passed": self.ok, "severity": self.severity, "description": self.sentence}
+        return {**told, "metadata": {**self.numbers}}
+
 
 def health_check(table: Table, lake: Lake) -> dg.AssetChecksDefinition:
     """All checks of a table, each of which can be run alone."""
@@ -56,15 +62,7 @@ def health_check(table: Table, lake: Lake) -> dg.AssetChecksDefinition:
         with dagster_words(context):
             assessed = _handed.pop((context.run.run_id, table.key), None)
             found = [result for result in judge(table, lake, assessed) if result.name in wanted]
-        for result in found:
-            yield dg.AssetCheckResult(
-                asset_key=key,
-                check_name=result.name,
-                passed=result.ok,
-                severity=result.severity,
-                description=result.sentence,
-                metadata={**result.numbers},
-            )
+        yield from (dg.AssetCheckResult(asset_key=key, **result.fields()) for result in found)
 
     return check
 
@@ -92,7 +90,14 @@ def judge(table: Table, lake: Lake, assessed: Assessment | None = None) -> tuple
     if assessed is None:
         return tuple(TableCheck(name=name, ok=True, sentence="there is no table yet") for name in check_names(table))
     quarantine = () if table.source is None else (_quarantine(table, lake),)
-    return (_readable(assessed.facts.snapshot, missing), *_of_health(assessed.health), _breaker(table, lake, assessed), *quarantine)
+    health, small, log_tail = assessed.health, small_files_ok(assessed.health), log_debt_ok(assessed.health)
+    return (
+        _readable(assessed.facts.snapshot, missing),
+        TableCheck(name="small_files", ok=small.ok, sentence=small.sentence, numbers={"mergeable_files": health.mergeable_file_count}),
+        TableCheck(name="log_debt", ok=log_tail.ok, sentence=log_tail.sentence, numbers={"commits": health.log.commit_count}),
+        _breaker(table, lake, assessed),
+        *quarantine,
+    )
 
 
 def hand_on(run_id: str, table: Table, assessed: Assessment) -> None:
@@ -128,15 +133,7 @@ def report_checks(
 
 def evaluation_of(table: Table, result: TableCheck) -> dg.AssetCheckEvaluation:
     """A result as an event on the table's asset."""
-    return dg.AssetCheckEvaluation(
-        asset_key=table_key(table),
-        check_name=result.name,
-        passed=result.ok,
-        severity=result.severity,
-        description=result.sentence,
-        metadata={**result.numbers},
-        blocking=False,
-    )
+    return dg.AssetCheckEvaluation(asset_key=table_key(table), blocking=False, **result.fields())
 
 
 def _readable(snapshot: Snapshot, missing: tuple[str, ...]) -> TableCheck:
@@ -146,14 +143,6 @@ def _readable(snapshot: Snapshot, missing: tuple[str, ...]) -> TableCheck:
         sentence = f"{len(missing)} of the files of version {snapshot.version} are not in storage: {named}"
     return TableCheck(
         name="readable", ok=not missing, sentence=sentence, severity=dg.AssetCheckSeverity.ERROR, numbers={"missing_files": len(missing)}
-    )
-
-
-def _of_health(health: Health) -> tuple[TableCheck, ...]:
-    small, log_tail = small_files_ok(health), log_debt_ok(health)
-    return (
-        TableCheck(name="small_files", ok=small.ok, sentence=small.sentence, numbers={"mergeable_files": health.mergeable_file_count}),
-        TableCheck(name="log_debt", ok=log_tail.ok, sentence=log_tail.sentence, numbers={"commits": health.log.commit_count}),
     )
 
 

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 import dagster as dg
 
-from lakehouse.core.declaration.landing import Landing
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.errors import LakehouseError, Transient
 from lakehouse.core.ingest.batches import Batch, BatchPlan, Ledger, choose_batch
@@ -26,8 +25,17 @@ _FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 30, 3600
 
 def landing_assets(tables: Sequence[Table], lake: Lake) -> list[dg.AssetSpec]:
     """One asset from outside per landing prefix, whatever number of tables reads it."""
-    specs = {landing_key(table.source): _spec(table.source, lake) for table in tables if table.source is not None}
-    return list(specs.values())
+    landings = {landing_key(table.source): table.source for table in tables if table.source is not None}
+    return [
+        dg.AssetSpec(
+            key=key,
+            group_name="landing",
+            kinds={"source", "s3" if lake.settings.on_s3 else "file"},
+            description=f"Files that arrive from outside: {landing.format} under {landing.prefix}",
+            metadata={"dagster/uri": f"{lake.settings.root}/{landing.prefix}"},
+        )
+        for key, landing in landings.items()
+    ]
 
 
 def landing_sensor(tables: Sequence[Table], lake: Lake) -> dg.SensorDefinition:
@@ -53,7 +61,7 @@ def landing_sensor(tables: Sequence[Table], lake: Lake) -> dg.SensorDefinition:
         except Transient as error:
             return dg.SensorResult(skip_reason=f"nothing could be looked at: {error}")
         text = "; ".join((*(f"{found.table.key}: {found.sentence}" for found in table_states), *queues))
-        due = [found for found in table_states if found.is_due]
+        due = [found for found in table_states if found.batch is not None]
         if not due:
             return dg.SensorResult(skip_reason=text)
         context.log.info(text)
@@ -64,9 +72,9 @@ def landing_sensor(tables: Sequence[Table], lake: Lake) -> dg.SensorDefinition:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Look:
-    """What one tick saw of one table; `tries` are the runs that were asked for this very batch and ended, newest first.
+    """What one tick saw of one table; `batch` is the one that a run is to be asked for, if any.
 
-    `is_handed_over`: the run need not list.
+    `tries` are the runs that were asked for this very batch and ended, newest first. `is_handed_over`: the run need not list.
     """
 
     table: Table
@@ -74,11 +82,6 @@ class _Look:
     batch: int | None = None
     tries: tuple[dg.RunRecord, ...] = ()
     is_handed_over: bool = False
-
-    @property
-    def is_due(self) -> bool:
-        """Whether a run is to be asked for."""
-        return self.batch is not None
 
 
 class _Watch:
@@ -168,13 +171,3 @@ def _request(due: Sequence[_Look]) -> dg.RunRequest:
 
 def _batch_tag(table: Table) -> str:
     return f"lakehouse/batch.{table.layer}.{table.name}"
-
-
-def _spec(landing: Landing, lake: Lake) -> dg.AssetSpec:
-    return dg.AssetSpec(
-        key=landing_key(landing),
-        group_name="landing",
-        kinds={"source", "s3" if lake.settings.on_s3 else "file"},
-        description=f"Files that arrive from outside: {landing.format} under {landing.prefix}",
-        metadata={"dagster/uri": f"{lake.settings.root}/{landing.prefix}"},
-    )

@@ -8,20 +8,10 @@ from dagster_pyspark import LazyPySparkResource
 
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.settings import Settings
-from lakehouse.engine.declared_tables import declared_tables
 from lakehouse.engine.lake import Lake, open_lake
 from lakehouse.engine.spark.sessions import connect, prepare
 from lakehouse.engine.store.s3 import client_options, s3_client
 from lakehouse.runtime.server import TOKEN_VARIABLE
-
-
-def tables_of(settings: Settings) -> tuple[Table, ...]:
-    """Every declared table, inputs before what reads them.
-
-    Raises:
-        Refused: a module of the tables package cannot be imported, or declares what cannot be.
-    """
-    return tuple(declared_tables(settings).values())
 
 
 def lake_of(settings: Settings, resources: Mapping[str, Any], tables: Sequence[Table] = ()) -> Lake:
@@ -59,10 +49,8 @@ def spark_resource(settings: Settings) -> LazyPySparkResource:
                 self._spark_session.stop()  # it belongs to a server that is gone: each start has a token of its own
             self._spark_session = connect(settings)
 
-    return LakeSpark(spark_config=_place(settings))
-
-
-def _place(settings: Settings) -> dict[str, str]:
     if settings.spark == "server":
-        return {"spark.remote": f"sc://localhost:{settings.spark_port}/"}
-    return {"spark.remote" if settings.spark.startswith("sc://") else "spark.master": settings.spark.partition(";")[0]}
+        return LakeSpark(spark_config={"spark.remote": f"sc://localhost:{settings.spark_port}/"})
+    return LakeSpark(
+        spark_config={"spark.remote" if settings.spark.startswith("sc://") else "spark.master": settings.spark.partition(";")[0]}
+    )

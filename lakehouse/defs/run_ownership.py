@@ -96,11 +96,7 @@ def _close(instance: dg.DagsterInstance, run: dg.DagsterRun, process: Process | 
     instance.event_log_storage.free_concurrency_slots_for_run(run.run_id)
 
 
-def _main(folder: str) -> None:
-    with dg.DagsterInstance.from_config(folder) as instance:
-        for run_id in close_dead_runs(instance, nothing_is_up=True):
-            print(f"run {run_id[:8]} was closed: its process is gone", flush=True)
-
-
 if __name__ == "__main__":
-    _main(sys.argv[1])
+    with dg.DagsterInstance.from_config(sys.argv[1]) as opened:
+        for closed_id in close_dead_runs(opened, nothing_is_up=True):
+            print(f"run {closed_id[:8]} was closed: its process is gone", flush=True)

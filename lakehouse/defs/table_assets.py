@@ -8,7 +8,6 @@ import dagster as dg
 from dagster_pyspark import LazyPySparkResource
 
 from lakehouse.core.declaration.table import Table
-from lakehouse.core.delta.commits import Commits
 from lakehouse.core.delta.table_facts import TableFacts
 from lakehouse.core.ingest.batches import SetAside
 from lakehouse.core.ingest.outcome import WriteOutcome
@@ -33,6 +32,7 @@ def table_asset(table: Table, lake: Lake) -> dg.AssetsDefinition:
     data version it had before, so that nothing downstream follows it. A run that finds no table, since nothing has
     landed yet, records nothing.
     """
+    hours = table.fresh_within_hours
 
     @dg.asset(
         key=table_key(table),
@@ -41,7 +41,7 @@ def table_asset(table: Table, lake: Lake) -> dg.AssetsDefinition:
         kinds={"deltalake", "pyspark", table.layer},
         pool=pool_of(table),
         description=table.description or None,
-        freshness_policy=_freshness(table),
+        freshness_policy=None if hours is None else dg.FreshnessPolicy.time_window(fail_window=timedelta(hours=hours)),
         automation_condition=follows_rows() if table.inputs else None,
         metadata=declared_metadata(table, lake),
         output_required=False,
@@ -85,7 +85,9 @@ def data_version(facts: TableFacts) -> str:
 
     Where the log no longer holds a commit that did, the oldest commit still known stands for it.
     """
-    return str(_last_change(facts.history, facts.snapshot.version))
+    commits = facts.history.commits
+    changes = [commit.version for commit in commits if commit.changed_data]
+    return str(changes[-1] if changes else commits[0].version if commits else facts.snapshot.version)
 
 
 def tag_session(context: dg.AssetExecutionContext, session: str) -> None:
@@ -107,16 +109,3 @@ def _tell(context: dg.AssetExecutionContext, table: Table, outcome: WriteOutcome
     if outcome.properties_left:
         left = ", ".join(f"{name}={value}" for name, value in sorted(outcome.properties_left.items()))
         context.log.warning(f"{table.key}: its strategy would set it otherwise, but a person set {left}, which stays")
-
-
-def _last_change(history: Commits, version: int) -> int:
-    changes = [commit.version for commit in history.commits if commit.changed_data]
-    if changes:
-        return changes[-1]
-    return history.commits[0].version if history.commits else version
-
-
-def _freshness(table: Table) -> dg.FreshnessPolicy | None:
-    if table.fresh_within_hours is None:
-        return None
-    return dg.FreshnessPolicy.time_window(fail_window=timedelta(hours=table.fresh_within_hours))

@@ -22,18 +22,14 @@ def dagster_home(settings: Settings) -> Path:
     config["compute_logs"]["config"]["base_dir"] = str(home / "logs")
     config["concurrency"]["runs"]["max_concurrent_runs"] = settings.compaction_slots + 1
     if settings.compute_logs_in_lake:
-        config["compute_logs"] = _logs_in_lake(settings, home)
+        # What runs print goes to the lake's bucket when a step ends, and each half minute before that.
+        bucket, prefix = settings.bucket_and_prefix
+        logs: dict[str, Any] = {"bucket": bucket, "prefix": f"{prefix}/_lakehouse/compute_logs", "local_dir": str(home / "logs")}
+        logs |= {"skip_empty_files": True, "upload_interval": 30}
+        if endpoint := s3_endpoint(os.environ):
+            logs["endpoint_url"] = endpoint
+        config["compute_logs"] = {"module": "dagster_aws.s3.compute_log_manager", "class": "S3ComputeLogManager", "config": logs}
     fresh = home / f"dagster.yaml.{os.getpid()}"
     fresh.write_text(yaml.safe_dump(config, sort_keys=False))
     fresh.replace(home / "dagster.yaml")
     return home
-
-
-def _logs_in_lake(settings: Settings, home: Path) -> dict[str, Any]:
-    """What runs print goes to the lake's bucket when a step ends, and each half minute before that."""
-    bucket, prefix = settings.bucket_and_prefix
-    config: dict[str, Any] = {"bucket": bucket, "prefix": f"{prefix}/_lakehouse/compute_logs", "local_dir": str(home / "logs")}
-    config |= {"skip_empty_files": True, "upload_interval": 30}
-    if endpoint := s3_endpoint(os.environ):
-        config["endpoint_url"] = endpoint
-    return {"module": "dagster_aws.s3.compute_log_manager", "class": "S3ComputeLogManager", "config": config}

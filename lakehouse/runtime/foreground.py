@@ -57,41 +57,26 @@ def run_all(
             held.enter_context(hold_lock(settings.home / "up.lock", seconds=0))
         except BlockingIOError as error:
             raise Refused(f"this lake is up already: its home is {settings.home}; another lake wants another LAKEHOUSE_HOME") from error
-        _check_ports(settings)
+        if not port_is_free(settings.port):
+            raise Refused(f"port {settings.port} is taken by another program; set LAKEHOUSE_PORT to a free one for the page")
+        if settings.spark == "server" and server.status(settings).pid is None:
+            server.check_port_is_free(settings)
         check()
         home = dagster_home(settings)
         try:
             with _stopped_by_signals() as check_stop, _spark(settings, say) as spark:
                 prepare(home)
                 with _dagster(settings, home) as page:
-                    _show(settings, page, spark, home / "dagster.log", say, check_stop)
+                    try:
+                        _wait_for_page(settings, page, home / "dagster.log", check_stop)
+                        say(f"page at http://127.0.0.1:{settings.port}  (Ctrl-C stops everything)")
+                        _watch(page, spark, home / "dagster.log", say, check_stop)
+                    finally:
+                        say("stopping ...")
         except _Stopped:
             say("stopped")
             return 0
         return 1
-
-
-def _show(
-    settings: Settings,
-    page: Supervised,
-    spark: threading.Thread | None,
-    log: Path,
-    say: Callable[[str], None],
-    check_stop: Callable[[], None],
-) -> None:
-    try:
-        _wait_for_page(settings, page, log, check_stop)
-        say(f"page at http://127.0.0.1:{settings.port}  (Ctrl-C stops everything)")
-        _watch(page, spark, log, say, check_stop)
-    finally:
-        say("stopping ...")
-
-
-def _check_ports(settings: Settings) -> None:
-    if not port_is_free(settings.port):
-        raise Refused(f"port {settings.port} is taken by another program; set LAKEHOUSE_PORT to a free one for the page")
-    if settings.spark == "server" and server.status(settings).pid is None:
-        server.check_port_is_free(settings)
 
 
 @contextlib.contextmanager
@@ -184,5 +169,5 @@ def _watch(page: Supervised, spark: threading.Thread | None, log: Path, say: Cal
             time.sleep(0.5)  # between two looks at the log and the processes; nothing is assumed of the time that passes
 
 
-def _tail(log: Path, lines: int = 15) -> str:
-    return _COLOUR.sub("", "\n".join(log.read_text(errors="replace").splitlines()[-lines:]))
+def _tail(log: Path) -> str:
+    return _COLOUR.sub("", server.tail(log))

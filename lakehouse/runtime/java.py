@@ -6,7 +6,7 @@ import re
 import shlex
 import shutil
 import subprocess
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
 
@@ -39,7 +39,11 @@ def find_java(environ: Mapping[str, str] = os.environ) -> Path:
 @lru_cache
 def _find(java_home: str, path: str) -> Path:
     seen: list[str] = []
-    for origin, java in _candidates(java_home, path):
+    on_path = shutil.which("java", path=path)
+    candidates = {"JAVA_HOME": java_home and Path(java_home) / "bin" / "java", "PATH": on_path and Path(on_path)}
+    for origin, java in candidates.items():
+        if not java:
+            continue
         version, home = _ask(java)
         if home is not None and version in _VERSIONS:
             return home
@@ -50,13 +54,6 @@ def _find(java_home: str, path: str) -> Path:
         f"Spark needs Java 17 or 21; found {'; '.join(seen) or 'none'}. Install one (Debian, Ubuntu: apt install openjdk-17-jre-headless; "
         "macOS: brew install openjdk@17) and let JAVA_HOME name its folder"
     )
-
-
-def _candidates(java_home: str, path: str) -> Iterator[tuple[str, Path]]:
-    if java_home:
-        yield "JAVA_HOME", Path(java_home) / "bin" / "java"
-    if found := shutil.which("java", path=path):
-        yield "PATH", Path(found)
 
 
 def java_from_wheel() -> Path | None:

@@ -166,7 +166,7 @@ def wait_until_running(settings: Settings, *, abandoned: Callable[[], bool] = la
         if late or state.condition in ("died", "stopped") or abandoned():
             clear(settings)
             what = f"did not answer at port {settings.spark_port} within {_START_SECONDS} s" if late else "ended while it started"
-            raise Broken(f"the Spark Connect server {what}; the end of {state.log}:\n{_tail(state.log)}")
+            raise Broken(f"the Spark Connect server {what}; the end of {state.log}:\n{tail(state.log)}")
         time.sleep(0.1)  # between two looks at another process; nothing is assumed of the time that passes
     return state
 
@@ -233,7 +233,7 @@ def launch(settings: Settings, *, token: str, is_supervised: bool) -> Supervised
     write_private(here / "token", token)
     process = identify(pid)
     if process is None:
-        raise Broken(f"the Spark Connect server ended at once; the end of its log:\n{_tail(here / 'server.log')}")
+        raise Broken(f"the Spark Connect server ended at once; the end of its log:\n{tail(here / 'server.log')}")
     remember(settings, process, supervisor=identify(os.getpid()) if is_supervised else None)
     return supervised
 
@@ -244,7 +244,8 @@ def check_port_is_free(settings: Settings) -> None:
         raise Refused(f"port {settings.spark_port}, the Spark Connect server's, is taken; set LAKEHOUSE_SPARK_PORT to a free one")
 
 
-def _tail(log: Path, lines: int = 15) -> str:
+def tail(log: Path) -> str:
+    """The last lines of a log."""
     with contextlib.suppress(FileNotFoundError):
-        return "\n".join(log.read_text(errors="replace").splitlines()[-lines:])
+        return "\n".join(log.read_text(errors="replace").splitlines()[-15:])
     return "(no log)"

@@ -1,7 +1,7 @@
 """`lakehouse adopt`: a Delta table that others write, looked at and taken into care; or all of them below a prefix."""
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, get_args
 
 import click
@@ -62,7 +62,12 @@ def adopt_command(address: str | None, key: str | None, prefix: str | None, writ
     if as_json:
         write_json([_document(each) for each in found])
     else:
-        _print_one(found[0]) if address is not None else _print_fleet(found)
+        if address is not None and (one := found[0].value):
+            show(f"{one.table.key} is {one.address}", style="bold")
+            for name, sentence in one.rows():
+                show(f"  {name:<11} {sentence}")
+        else:
+            _print_fleet(found)
         _print_outcome(opened, new, alone=address is not None, dry_run=dry_run)
     tell_errors(found)
     return exit_code(found)
@@ -83,7 +88,8 @@ def _below(prefix: str) -> Sequence[str]:
 
 def _look_at(opened: LakeContext, addresses: Sequence[str], *, key: str | None, writers: str) -> list[type_of_found]:
     """What is found at each address, in order; those that are known already under their own keys."""
-    settings, tables, known = opened.lake.settings, dict(opened.tables), _places(opened)
+    settings, tables = opened.lake.settings, dict(opened.tables)
+    known = {real_address(address_of(table, settings)): key for key, table in tables.items()}
     chosen, refused = list[Table](), dict[str, LakehouseError]()
     for address in addresses:
         if address in known:
@@ -121,23 +127,12 @@ def _look_at(opened: LakeContext, addresses: Sequence[str], *, key: str | None, 
     return look_at_each(chosen, look)
 
 
-def _places(opened: LakeContext) -> Mapping[str, str]:
-    return {real_address(address_of(table, opened.lake.settings)): key for key, table in opened.tables.items()}
-
-
 def _document(found: type_of_found) -> dict[str, Any]:
     if found.value:
         return found.value.as_json()
     reason, sentence = absent_sentence(found)
     uri = found.table.write.uri if isinstance(found.table.write, Adopted) else ""
     return {"table": None, "uri": uri, "adopted": False, "reason": reason, "sentence": sentence}
-
-
-def _print_one(found: type_of_found) -> None:
-    assert found.value is not None
-    show(f"{found.value.table.key} is {found.value.address}", style="bold")
-    for name, sentence in found.value.rows():
-        show(f"  {name:<11} {sentence}")
 
 
 def _print_fleet(found: Sequence[type_of_found]) -> None:

@@ -8,7 +8,7 @@ import click
 
 from lakehouse.cli.commands.backtest_text import backtest_document, print_backtests, series_of
 from lakehouse.cli.context import LakeContext, complete_table, open_declared
-from lakehouse.cli.output import json_option, tell, write_json
+from lakehouse.cli.output import attributes, json_option, tell, write_json
 from lakehouse.cli.plot import check_plot, files_picture
 from lakehouse.core.backtest.hindsight import read_history
 from lakehouse.core.backtest.result import Backtest
@@ -17,7 +17,7 @@ from lakehouse.core.costs.estimate import Rates, fit_rates
 from lakehouse.core.declaration.compaction_policy import Compaction, policy_for
 from lakehouse.core.declaration.policy_text import parse_policy
 from lakehouse.core.declaration.prices import DEFAULT_PRICES, Prices
-from lakehouse.core.delta.commit_files import FileCommit, FileHistory
+from lakehouse.core.delta.commit_files import FileHistory
 from lakehouse.core.delta.commits import Commit
 from lakehouse.core.delta.snapshot import Snapshot
 from lakehouse.core.errors import Refused
@@ -109,8 +109,15 @@ def _billed(
 ) -> dict[str, Backtest]:
     """The same with what upkeep and readers cost together; all have the same readers, those of `policy`."""
     files = [file for commit in history.commits for file in commit.added] + list(history.start.files if history.start else ())
+    commits = [
+        Commit(
+            **attributes(commit, "version", "committed_ms", "operation", "changed_data", "removed_paths"),
+            added_paths=tuple(file.path for file in commit.added),
+        )
+        for commit in history.commits
+    ]
     readers = read_history(
-        [_as_commit(commit) for commit in history.commits],
+        commits,
         files,
         snapshot,
         policy=policy,
@@ -121,17 +128,6 @@ def _billed(
     bills = {name: readers.bill([run.at_ms for run in each.runs]) for name, each in found.items()}
     best = readers.best(beside=bills.values())
     return {name: replace(each, bill=bills[name], best=best) for name, each in found.items()}
-
-
-def _as_commit(commit: FileCommit) -> Commit:
-    return Commit(
-        version=commit.version,
-        committed_ms=commit.committed_ms,
-        operation=commit.operation,
-        changed_data=commit.changed_data,
-        added_paths=tuple(file.path for file in commit.added),
-        removed_paths=commit.removed_paths,
-    )
 
 
 def _subject(opened: LakeContext, table: str) -> Subject:

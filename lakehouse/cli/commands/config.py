@@ -2,8 +2,6 @@
 
 import os
 import re
-from collections.abc import Mapping
-from typing import Any
 
 import click
 
@@ -28,8 +26,19 @@ def config_command(as_json: bool) -> None:
     An address that holds credentials is refused before anything is shown.
     """
     settings = settings_in_force().as_environ()
-    ours = [_setting(name, settings[name]) for name in ACCEPTED]
-    others = _others(os.environ)
+    ours = [
+        {
+            "name": name,
+            "value": _HEADER.sub(r";\1=***", settings[name]),
+            "source": "environment" if os.environ.get(name) else "default",
+            "default": default,
+            "accepted": accepted,
+        }
+        for name, (default, accepted) in ACCEPTED.items()
+    ]
+    names = dict.fromkeys((*_SECRETS, *_SHOWN, *sorted(name for name in os.environ if name.startswith("AWS_"))))
+    given = [(name, os.environ.get(name)) for name in names]
+    others = [{"name": name, "set": bool(value), "value": value if value and name in _SHOWN else None} for name, value in given]
     if as_json:
         write_json({"settings": ours, "others": others})
         return
@@ -37,15 +46,3 @@ def config_command(as_json: bool) -> None:
     print_grid(heads, [[each[head] for head in heads] for each in ours])
     show()
     print_grid(("read by libraries", ""), [(each["name"], each["value"] or ("(set)" if each["set"] else "(not set)")) for each in others])
-
-
-def _setting(name: str, value: str) -> dict[str, Any]:
-    source = "environment" if os.environ.get(name) else "default"
-    shown = _HEADER.sub(r";\1=***", value)
-    return {"name": name, "value": shown, "source": source, "default": ACCEPTED[name][0], "accepted": ACCEPTED[name][1]}
-
-
-def _others(environ: Mapping[str, str]) -> list[dict[str, Any]]:
-    names = dict.fromkeys((*_SECRETS, *_SHOWN, *sorted(name for name in environ if name.startswith("AWS_"))))
-    found = [(name, environ.get(name)) for name in names]
-    return [{"name": name, "set": bool(value), "value": value if value and name in _SHOWN else None} for name, value in found]

@@ -90,10 +90,10 @@ def _print(found: Sequence[Found[Health]], *, verbose: bool) -> None:
 def _row(found: Found[Health]) -> tuple[str, ...]:
     health = found.value
     if health is None:
-        return ("-", found.table.key, "-", "-", "-", "-", "-", "-", absent_cell(found))
+        return ("-", found.table.key, *("-",) * 6, absent_cell(found))
     files = (health.file_count, health.small_file_count, health.mergeable_file_count)
     sizes = (bytes_text(health.size_bytes), bytes_text(health.average_file_bytes), count_text(health.row_count))
-    return (f"{health.score:.1f}", health.table, *(count_text(count) for count in files), *sizes, health.plan.sentence)
+    return (f"{health.score:.1f}", health.table, *map(count_text, files), *sizes, health.plan.sentence)
 
 
 def _style(row: Sequence[str]) -> str:

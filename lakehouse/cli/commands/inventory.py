@@ -6,7 +6,7 @@ from typing import Any
 import click
 
 from lakehouse.cli.context import complete_table, nearest, open_declared
-from lakehouse.cli.output import bytes_text, count_text, json_option, print_grid, show, tell, time_text, write_json
+from lakehouse.cli.output import attributes, bytes_text, count_text, json_option, print_grid, show, tell, time_text, write_json
 from lakehouse.cli.spark_server import driver_for_command
 from lakehouse.core.errors import Broken, Refused
 from lakehouse.core.inventory import TableShares, UsageShare
@@ -35,8 +35,7 @@ def scan_command(as_json: bool) -> None:
         "report": scanned.manifest_name,
         "bucket": scanned.manifest.source_bucket,
         "created_ms": scanned.manifest.created_ms,
-        "object_count": scanned.object_count,
-        "size_bytes": scanned.size_bytes,
+        **attributes(scanned, "object_count", "size_bytes"),
         "data_files": len(scanned.manifest.files),
         "seconds": round(time.monotonic() - began, 3),
     }
@@ -70,22 +69,14 @@ def load_command(configuration: str, as_json: bool) -> int:
         raise run.error
     if run.state != "done":
         raise Broken(f"inventory load: run {run.run_id} ended without an outcome; the page shows it under Runs")
-    numbers = ("size_bytes", "rows_loaded", "missing_files", "seconds")
-    told = {name: run.metadata[f"lakehouse/{name}"] for name in numbers}
-    version = run.metadata.get("lakehouse/version")
-    document = {
-        "table": key,
-        "version": version,
-        "report": run.metadata["lakehouse/report"],
-        "object_count": run.metadata["lakehouse/objects"],
-        **told,
-        "run_id": run.run_id,
-    }
+    numbers = ("report", "size_bytes", "rows_loaded", "missing_files", "seconds")
+    told = {name: run.metadata[f"lakehouse/{name}"] for name in numbers} | {"object_count": run.metadata["lakehouse/objects"]}
+    document = {"table": key, "version": run.metadata.get("lakehouse/version"), **told, "run_id": run.run_id}
     if as_json:
         write_json(document)
     else:
         counted = f"{document['object_count']:,} objects of {bytes_text(document['size_bytes'])}"
-        show(f"report {document['report']}: {counted}; {document['rows_loaded']:,} row(s) loaded into {key}, version {version}")
+        show(f"report {document['report']}: {counted}; {document['rows_loaded']:,} row(s) loaded into {key}, version {document['version']}")
     if told["missing_files"]:
         tell(f"{Broken.__name__}: {told['missing_files']} live file(s) are not in storage; lakehouse inventory report names them")
     return Broken.exit_code if told["missing_files"] else 0
@@ -151,23 +142,17 @@ def report_document(found: LakeReport, tables: list[TableShares], others: tuple[
 
 def _table_document(table: TableShares) -> dict[str, Any]:
     return {
-        "table": table.table,
-        "version": table.version,
+        **attributes(table, "table", "version", "file_count", "size_bytes", "unsettled_count", "outside_count"),
         "retention_seconds": None if table.retention_ms is None else table.retention_ms / 1_000,
-        "file_count": table.file_count,
-        "size_bytes": table.size_bytes,
         "parts": [{"part": share.part.name.lower(), **_share_document(share)} for share in table.shares if share.part],
         "missing": list(table.missing),
         "resized": list(table.resized),
-        "unsettled_count": table.unsettled_count,
-        "outside_count": table.outside_count,
         "sentence": trouble_of(table),
     }
 
 
 def _share_document(share: UsageShare) -> dict[str, Any]:
-    counts = {"file_count": share.file_count, "size_bytes": share.size_bytes, "small_count": share.small_count}
-    return {"storage_class": share.storage_class, **counts}
+    return attributes(share, "storage_class", "file_count", "size_bytes", "small_count")
 
 
 def _print_report(found: LakeReport, tables: list[TableShares], others: tuple[UsageShare, ...], *, now: int) -> None:

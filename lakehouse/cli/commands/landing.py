@@ -32,7 +32,11 @@ def landing_command(table: str, arrived: int | None, as_json: bool) -> None:
     opened, wanted = open_table(table)
     landing = landing_of(wanted, asked="landing")
     if arrived is not None:
-        _record(opened, wanted, arrived)
+        from lakehouse.engine.ingest.arrival import record_arrived
+        from lakehouse.engine.spark.sessions import connect
+
+        with driver_for_command(opened.lake.settings):
+            record_arrived(opened.lake, connect(opened.lake.settings), wanted, arrived)
     document = _document(opened, wanted, landing)
     if as_json:
         write_json(document)
@@ -40,15 +44,6 @@ def landing_command(table: str, arrived: int | None, as_json: bool) -> None:
     for sentence in (document["sentence"], document["next"], document["after_load"]):
         if sentence is not None:
             show(sentence if sentence.startswith("load of ") else f"{table}: {sentence}")
-
-
-def _record(opened: LakeContext, table: Table, arrived: int) -> None:
-    from lakehouse.engine.ingest.arrival import record_arrived
-    from lakehouse.engine.spark.sessions import connect
-
-    settings = opened.lake.settings
-    with driver_for_command(settings):
-        record_arrived(opened.lake, connect(settings), table, arrived)
 
 
 def _document(opened: LakeContext, table: Table, landing: Landing) -> dict[str, Any]:

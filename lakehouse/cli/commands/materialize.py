@@ -68,25 +68,22 @@ def _select(selection: str | None, opened: LakeContext, recorder: "Recorder") ->
 
 def _document(table: Table, runs: Mapping[str, "AssetRun"]) -> dict[str, Any]:
     run = runs[table.key]
+    if run.error:
+        sentence = str(run.error)
+    elif run.state == "done":
+        sentence = str(run.metadata["lakehouse/outcome"])
+    else:
+        missing = next((source.key for source in table.inputs if source.key in runs and runs[source.key].state != "done"), None)
+        sentence = f"not run: {missing} failed or does not exist yet" if missing else "nothing has landed to make a table of"
     return {
         "table": table.key,
         "state": run.state,
         "version": run.metadata.get("lakehouse/version"),
         **{name: run.metadata.get(f"lakehouse/{name}", 0) for name in _SUMS},
-        "sentence": _sentence(table, runs),
+        "sentence": sentence,
         "error": type(run.error).__name__ if run.error else None,
         "run_id": run.run_id,
     }
-
-
-def _sentence(table: Table, runs: Mapping[str, "AssetRun"]) -> str:
-    run = runs[table.key]
-    if run.error:
-        return str(run.error)
-    if run.state == "done":
-        return str(run.metadata["lakehouse/outcome"])
-    missing = next((source.key for source in table.inputs if source.key in runs and runs[source.key].state != "done"), None)
-    return f"not run: {missing} failed or does not exist yet" if missing else "nothing has landed to make a table of"
 
 
 def _print(documents: Sequence[Mapping[str, Any]]) -> None:

@@ -1,6 +1,6 @@
 """`lakehouse quarantine`: landed lines and files that are no rows; seen, read again, or settled on a person's word."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import click
@@ -39,12 +39,12 @@ def list_command(tables: tuple[str, ...], as_json: bool) -> None:
     landed = [table for table in opened.choose(tables) if (tables and landing_of(table, asked="quarantine")) or table.source]
     accounts = [(table.key, review.account_of(opened.lake, table)) for table in landed]
     counts = ("rows", "retried", "settled")
-    documents = [{"table": key, **(attributes(account, *counts) if account else dict.fromkeys(counts, 0))} for key, account in accounts]
+    documents = [{"table": key} | (attributes(account, *counts) if account else dict.fromkeys(counts, 0)) for key, account in accounts]
     if as_json:
         write_json(documents)
         return
     heads = ("table", "in quarantine", "read again", "settled")
-    rows = [(each["table"], _known(each["rows"]), count_text(each["retried"]), count_text(each["settled"])) for each in documents]
+    rows = [(each["table"], *(count_text(each[name]) for name in counts)) for each in documents]
     print_grid(heads, rows, numbers=heads[1:])
 
 
@@ -63,16 +63,11 @@ def show_command(table: str, files: tuple[str, ...], limit: int, as_json: bool) 
         write_json(document)
         return
     print_grid(("reason", "how many"), [(each["reason"], count_text(each["count"])) for each in document["reasons"]], numbers=("how many",))
-    print_grid(
-        ("quarantined", "batch", "file", "line", "reason", "text"),
-        [_row(each) for each in document["entries"]],
-        numbers=("batch", "line"),
-    )
-
-
-def _row(entry: Mapping[str, Any]) -> tuple[str, ...]:
-    place = (str(entry["batch"]), entry["source_file"], _known(entry["line"]))
-    return (time_text(entry["quarantined_ms"]), *place, entry["reason"], entry["raw"] or "-")
+    rows = [
+        (time_text(row["quarantined_ms"]), str(row["batch"]), row["source_file"], count_text(row["line"]), row["reason"], row["raw"] or "-")
+        for row in document["entries"]
+    ]
+    print_grid(("quarantined", "batch", "file", "line", "reason", "text"), rows, numbers=("batch", "line"))
 
 
 @quarantine_command.command(
@@ -133,7 +128,3 @@ def _session(opened: LakeContext) -> Any:
     from lakehouse.engine.spark.sessions import connect
 
     return connect(opened.lake.settings)
-
-
-def _known(count: int | None) -> str:
-    return "-" if count is None else count_text(count)

@@ -1,6 +1,5 @@
 """`lakehouse tables`: what is declared, and what there is of it."""
 
-from dataclasses import dataclass
 from typing import Any
 
 import click
@@ -14,13 +13,8 @@ from lakehouse.core.delta.snapshot import Snapshot
 from lakehouse.core.reasons import Explanation
 from lakehouse.engine.compaction.hold_back import hold_back_now
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Looked:
-    """What there is of a table (`None`: nothing yet), and why it is left alone, where it is."""
-
-    snapshot: Snapshot | None
-    held: Explanation | None
+# What there is of a table (`None`: nothing yet), and why it is left alone, where it is.
+type_of_look = tuple[Snapshot | None, Explanation | None]
 
 
 @click.command("tables", short_help="What is declared, and what there is of it.", epilog="Example: lakehouse tables")
@@ -29,10 +23,9 @@ def tables_command(as_json: bool) -> int:
     """List the declared tables: where their rows come from, what there is of each, and which are left alone, and why."""
     opened = open_declared()
 
-    def look(table: Table) -> _Looked:
+    def look(table: Table) -> type_of_look:
         facts = opened.lake.facts(table.key)
-        held = hold_back_now(opened.lake, table, facts.history if facts else None)
-        return _Looked(snapshot=facts.snapshot if facts else None, held=held)
+        return facts and facts.snapshot, hold_back_now(opened.lake, table, facts and facts.history)
 
     found = look_at_each(opened.choose(()), look)
     if as_json:
@@ -41,15 +34,14 @@ def tables_command(as_json: bool) -> int:
         heads = ("table", "from", "write", "version", "files", "bytes", "rows", "last commit")
         print_grid(heads, [_row(each) for each in found], numbers=heads[3:7])
         for each in found:
-            if each.value and (held := each.value.held):
+            if each.value and (held := each.value[1]):
                 show(f"{each.table.key} is left alone, {held.reason.name}: {held.sentence}")
     tell_errors(found)
     return exit_code(found)
 
 
-def _document(found: Found[_Looked]) -> dict[str, Any]:
-    table, snapshot = found.table, found.value.snapshot if found.value else None
-    held = found.value.held if found.value else None
+def _document(found: Found[type_of_look]) -> dict[str, Any]:
+    table, (snapshot, held) = found.table, found.value or (None, None)
     return {
         "table": table.key,
         "description": table.description,
@@ -65,8 +57,8 @@ def _document(found: Found[_Looked]) -> dict[str, Any]:
     }
 
 
-def _row(found: Found[_Looked]) -> tuple[str, ...]:
-    table, snapshot = found.table, found.value.snapshot if found.value else None
+def _row(found: Found[type_of_look]) -> tuple[str, ...]:
+    table, (snapshot, _) = found.table, found.value or (None, None)
     source = table.source.prefix if table.source else ", ".join(each.key for each in table.inputs)
     if snapshot is None:
         absent = type(found.error).__name__ if found.error else "not there yet"

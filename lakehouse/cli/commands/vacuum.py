@@ -41,9 +41,15 @@ def vacuum_command(tables: tuple[str, ...], dry_run: bool, mode: str | None, any
     else:
         _print(documents, dry_run=dry_run)
     tell_once((each["table"], f"{each['error']['kind']}: {each['error']['message']}") for each in documents if "error" in each)
+    codes = [0]
     for document in documents:
-        _tell_failed(document)
-    return max(map(_exit_code, documents), default=0)
+        codes.append(document["error"]["exit_code"] if "error" in document else 0)
+        if failed := document.get("failed"):  # for a person to look at, though the others are gone
+            name, why = next(iter(failed.items()))
+            count = count_text(document["failed_files"])
+            tell(f"{Broken.__name__}: vacuum of {document['table']}: {count} file(s) could not be deleted, like {name}: {why}")
+            codes.append(Broken.exit_code)
+    return max(codes)
 
 
 def _rehearse(opened: LakeContext, tables: Sequence[Table], mode: str | None) -> list[dict[str, Any]]:
@@ -61,7 +67,7 @@ def _rehearse(opened: LakeContext, tables: Sequence[Table], mode: str | None) ->
         for table in tables:
             try:
                 plan = rehearse(facts, session, table, mode=mode)  # type: ignore[arg-type]
-                found.append(_absent(table) if plan is None else plan.as_json())
+                found.append(_nothing(table) if plan is None else plan.as_json())
             except LakehouseError as error:
                 found.append(_failed(table, error))
     return found
@@ -73,7 +79,7 @@ def _vacuum(opened: LakeContext, tables: Sequence[Table], mode: str | None, *, a
     if len(tables) == 1 and not anyway:
         refuse_vacuum(opened.lake, tables[0])
     keys = {f"vacuum/{table.key}": table for table in tables if _is_there(opened.lake, table)}
-    found = {table.key: _absent(table) for table in tables}
+    found = {table.key: _nothing(table) for table in tables}
     if keys:
         with open_recorder(opened.lake.settings) as recorder, driver_for_command(opened.lake.settings):
             for run in recorder.materialize([*keys], config={"anyway": anyway, "mode": mode or ""}):
@@ -92,30 +98,12 @@ def _is_there(lake: Lake, table: Table) -> bool:
     return any(file.name.rpartition("/")[2][:20].isdigit() for file in lake.store.list(f"{table.key}/_delta_log"))
 
 
-def _exit_code(document: Mapping[str, Any]) -> int:
-    """Of one table; files that could not be deleted are for a person to look at, though the others are gone."""
-    if "error" in document:
-        return document["error"]["exit_code"]
-    return Broken.exit_code if document.get("failed") else 0
-
-
-def _tell_failed(document: Mapping[str, Any]) -> None:
-    if failed := document.get("failed"):
-        name, why = next(iter(failed.items()))
-        count = count_text(document["failed_files"])
-        tell(f"{Broken.__name__}: vacuum of {document['table']}: {count} file(s) could not be deleted, like {name}: {why}")
-
-
-def _absent(table: Table) -> dict[str, Any]:
-    return _nothing(table, "NO_TABLE", "there is no table yet")
-
-
 def _failed(table: Table, error: LakehouseError) -> dict[str, Any]:
     kind = {"kind": type(error).__name__, "message": str(error), "exit_code": error.exit_code}
     return {**_nothing(table, "FAILED", str(error)), "error": kind}
 
 
-def _nothing(table: Table, reason: str, sentence: str) -> dict[str, Any]:
+def _nothing(table: Table, reason: str = "NO_TABLE", sentence: str = "there is no table yet") -> dict[str, Any]:
     return {"table": table.key, "version": None, "reason": reason, "sentence": sentence, "files": 0, "bytes": 0, "paths": []}
 
 

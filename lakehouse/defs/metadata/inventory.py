@@ -1,7 +1,7 @@
 """An inventory as Dagster metadata: numbers under keys that never change, and where the bytes lie as a picture."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from lakehouse.core.inventory import KINDS, Reconciliation, UsageShare
@@ -23,6 +23,7 @@ def inventory_metadata(outcome: "InventoryOutcome", *, now_ms: int) -> type_of_m
     for share in shares:
         parts[share.part.name.lower() if share.part else "unclaimed"] += share.size_bytes
         classes[share.storage_class or "none"] += share.size_bytes
+    rows = [(name, {name: size}, f"{size / 1e6:,.2f} MB") for name, size in classes.most_common()]
     return {
         "lakehouse/report": load.report,
         "lakehouse/report_age_hours": round((now_ms - load.created_ms) / 3_600_000, 3),
@@ -38,14 +39,8 @@ def inventory_metadata(outcome: "InventoryOutcome", *, now_ms: int) -> type_of_m
         **{f"lakehouse/bytes_{part}": size for part, size in sorted(parts.items())},
         **{f"lakehouse/class_bytes_{name.lower()}": size for name, size in sorted(classes.items())},
         "lakehouse/where": markdown_value(*_where_the_bytes_lie(found)),
-        "lakehouse/storage_classes": markdown_value(_by_storage_class(classes)),
+        "lakehouse/storage_classes": markdown_value(stacked_picture("bytes by storage class", [name for name, _, _ in rows], rows)),
     }
-
-
-def _by_storage_class(classes: Mapping[str, int]) -> Markdown:
-    """A bar for each class, the largest first."""
-    rows = [(name, {name: size}, f"{size / 1e6:,.2f} MB") for name, size in sorted(classes.items(), key=lambda each: -each[1])]
-    return stacked_picture("bytes by storage class", [name for name, _, _ in rows], rows)
 
 
 def _where_the_bytes_lie(found: Reconciliation) -> tuple[Markdown, Markdown]:

@@ -15,7 +15,6 @@ import dagster as dg
 from lakehouse.core.compaction.outcome import CompactionOutcome
 from lakehouse.core.compaction.plan import plan_once_cold
 from lakehouse.core.costs.figures import FIGURE_HEADS, Figure
-from lakehouse.core.costs.measured_benefit import Probe
 from lakehouse.core.declaration.compaction_policy import policy_for
 from lakehouse.core.declaration.prices import Prices
 from lakehouse.core.declaration.strategies import BySensor
@@ -38,11 +37,20 @@ from lakehouse.engine.table_health import Assessment
 
 type_of_metadata = dict[str, Any]
 
-# The fields of a TableState that are plotted; the health has the others.
+# What is plotted: fields of the health, and of the TableState.
+_HEALTH_NUMBERS = (
+    *("file_count", "small_file_count", "mergeable_file_count", "size_bytes", "average_file_bytes"),
+    *("tombstone_count", "tombstone_bytes"),
+)
 _STATE_NUMBERS = (
     *("mergeable_bytes", "files_after", "purged_row_count"),
     *("deleted_rows_share", "estimate_seconds", "estimate_usd"),
 )
+_COMPACTION_NUMBERS = (
+    *("version_after", "optimize_seconds", "verify_seconds", "waited_seconds", "conflicts", "wasted_bytes", "wasted_seconds"),
+    *("rows_verified", "verified_by"),
+)
+_VACUUM_NUMBERS = (*("mode", "files", "actual_files", "bytes", "actual_bytes", "actual_usd", "list_requests_saved", "list_seconds_saved"),)
 _STATE_TIMES = ("oldest_small", "last_compaction")
 # What the sensor knows by itself.
 _DECLARED = ("table", "prices", "readers", "lost_openings", "opening_seconds", "on_s3")
@@ -76,40 +84,29 @@ def table_metadata(table: Table, assessed: Assessment) -> type_of_metadata:
     state = state_of(snapshot, health, once_cold, history=facts.history)
     state = replace(state, last_compaction_ms=assessed.last_compaction_ms, **in_force)
     numbers = {name: number for name in _STATE_NUMBERS if (number := getattr(state, name)) is not None}
+    parts = [[part.name, str(part.weight), f"{part.value:.2f}", part.sentence] for part in health.parts]
     times = {name: _timestamp(ms) for name in _STATE_TIMES if (ms := getattr(state, f"{name}_ms")) is not None}
     return {
         "lakehouse/summary": markdown_value(_summary_table(health, state)),
         "lakehouse/sizes": markdown_value(*_picture(health)),
         "lakehouse/version": snapshot.version,
-        **health_numbers(health),
+        **{f"lakehouse/{name}": getattr(health, name) for name in _HEALTH_NUMBERS},
+        "lakehouse/log_commits": health.log.commit_count,
+        "lakehouse/log_bytes": health.log.commit_bytes,
+        "lakehouse/health_score": health.score,
         **{f"lakehouse/{name}": value for name, value in (numbers | times).items()},
         "lakehouse/strategy_in_force": type(strategy).__name__,
         "lakehouse/state": dg.MetadataValue.json(
             {name: value for name, value in asdict(state).items() if name not in _DECLARED} | {"rewrites": asdict(assessed.rewrites)}
         ),
         **({} if health.row_count is None else {"dagster/row_count": health.row_count}),
-        **_landed_batch(table, snapshot),
+        # The last batch that is in the table; the landing sensor holds the ledger against it.
+        **({"lakehouse/landed_batch": snapshot.transactions.get(ingest_app_id(table.key), 0)} if table.source else {}),
         "dagster/uri": snapshot.uri,
         "dagster/column_schema": column_schema(table, snapshot),
         "lakehouse/health": health.sentence,
-        "lakehouse/health_parts": markdown_value(_parts_table(health)),
+        "lakehouse/health_parts": markdown_value(markdown_table(["part", "weight", "value", "why"], parts)),
         "lakehouse/plan": health.plan.sentence,
-    }
-
-
-def health_numbers(health: Health) -> dict[str, int | float]:
-    """The numbers that are plotted and that the sensor decides by."""
-    return {
-        "lakehouse/file_count": health.file_count,
-        "lakehouse/small_file_count": health.small_file_count,
-        "lakehouse/mergeable_file_count": health.mergeable_file_count,
-        "lakehouse/size_bytes": health.size_bytes,
-        "lakehouse/average_file_bytes": health.average_file_bytes,
-        "lakehouse/tombstone_count": health.tombstone_count,
-        "lakehouse/tombstone_bytes": health.tombstone_bytes,
-        "lakehouse/log_commits": health.log.commit_count,
-        "lakehouse/log_bytes": health.log.commit_bytes,
-        "lakehouse/health_score": health.score,
     }
 
 
@@ -158,18 +155,11 @@ def vacuum_metadata(outcome: VacuumOutcome, prices: Prices) -> type_of_metadata:
     named |= {kind: dict(islice(document[kind].items(), _PATHS)) for kind in ("spared", "failed")}
     return {
         "lakehouse/outcome": plan.sentence,
-        "lakehouse/mode": plan.mode,
-        "lakehouse/files": plan.file_count,
-        "lakehouse/actual_files": record.deleted_files,
-        "lakehouse/bytes": plan.size_bytes,
-        "lakehouse/actual_bytes": record.deleted_bytes,
-        "lakehouse/predicted_seconds": round(plan.seconds, 3),
-        "lakehouse/seconds": round(record.seconds, 3),
-        "lakehouse/predicted_usd": round(plan.usd, 9),
-        "lakehouse/actual_usd": round(record.usd, 9),
+        **{f"lakehouse/{name}": document[name] for name in _VACUUM_NUMBERS},
+        "lakehouse/predicted_seconds": document["seconds"],
+        "lakehouse/seconds": document["actual_seconds"],
+        "lakehouse/predicted_usd": document["usd"],
         "lakehouse/requests": sum(record.requests.values()),
-        "lakehouse/list_requests_saved": record.lists_saved,
-        "lakehouse/list_seconds_saved": round(record.list_seconds_saved, 3),
         "lakehouse/list_usd_saved": round(record.lists_saved * prices.usd_per_1000_puts / 1_000, 9),
         "lakehouse/prices": f"list prices of {prices.region}, {prices.as_of}",
         "lakehouse/account": _figures_table(outcome.figures),
@@ -182,17 +172,23 @@ def vacuum_metadata(outcome: VacuumOutcome, prices: Prices) -> type_of_metadata:
 
 def write_metadata(outcome: WriteOutcome) -> type_of_metadata:
     """What one run of a table's write did."""
+    # A landing area may be full of foreign files; the journal names all of them, the page the first.
+    named = markdown_table(["file", "bytes", "why"], [[each.name, str(each.size_bytes), each.why] for each in outcome.set_aside[:20]])
+    rare = {
+        "lakehouse/rows_superseded": outcome.rows_superseded,
+        "lakehouse/rows_rescued": outcome.rows_rescued,
+        "lakehouse/columns_added": ", ".join(outcome.columns_added),
+        "lakehouse/strategy": outcome.strategy and outcome.strategy.sentence,
+        "lakehouse/set_aside": outcome.set_aside and markdown_value(named),
+    }
     return {
         "lakehouse/outcome": outcome.sentence,
         "lakehouse/rows_written": outcome.rows_written,
         "lakehouse/rows_quarantined": outcome.rows_quarantined,
-        **({"lakehouse/rows_superseded": outcome.rows_superseded} if outcome.rows_superseded else {}),
-        **({"lakehouse/rows_rescued": outcome.rows_rescued} if outcome.rows_rescued else {}),
-        **({"lakehouse/columns_added": ", ".join(outcome.columns_added)} if outcome.columns_added else {}),
+        **{name: value for name, value in rare.items() if value},
         "lakehouse/files_read": outcome.files_read,
         "lakehouse/seconds": round(outcome.seconds, 3),
-        **({} if outcome.strategy is None else {"lakehouse/strategy": outcome.strategy.sentence}),
-        **_set_aside(outcome),
+        "lakehouse/files_set_aside": len(outcome.set_aside),
     }
 
 
@@ -201,62 +197,29 @@ def compaction_metadata(outcome: CompactionOutcome) -> type_of_metadata:
     plan, entry, document = outcome.plan, outcome.entry, outcome.as_json()
     named = islice(((place, path) for place, paths in enumerate(document["bins"]) for path in paths), _PATHS)
     document["bins"] = [[path for _, path in paths] for _, paths in groupby(named, key=itemgetter(0))]
-    return {
+    found = {
         "lakehouse/plan": plan.sentence,
         "lakehouse/reason": plan.reason.name,
         "lakehouse/version_before": plan.version,
-        **({} if outcome.version_after is None else {"lakehouse/version_after": outcome.version_after}),
-        **({} if entry is None else {COMMITTED: _timestamp(entry.compaction.committed_ms)}),
+        COMMITTED: entry and _timestamp(entry.compaction.committed_ms),
         **{f"lakehouse/predicted_{each.name}": each.predicted for each in outcome.figures},
-        **{f"lakehouse/actual_{each.name}": each.actual for each in outcome.figures if each.actual is not None},
+        **{f"lakehouse/actual_{each.name}": each.actual for each in outcome.figures},
         "lakehouse/predicted_by": plan.estimate.basis,
         "lakehouse/bytes_added": outcome.bytes_added,
-        "lakehouse/optimize_seconds": round(outcome.seconds_optimize, 3),
-        "lakehouse/verify_seconds": round(outcome.seconds_verify, 3),
-        "lakehouse/waited_seconds": round(outcome.seconds_waited, 3),
-        "lakehouse/conflicts": outcome.conflicts,
-        "lakehouse/wasted_bytes": outcome.wasted_bytes,
-        "lakehouse/wasted_seconds": round(outcome.wasted_seconds, 3),
-        **({} if outcome.rows_verified is None else {"lakehouse/rows_verified": outcome.rows_verified}),
-        **({} if outcome.compared is None else {"lakehouse/verified_by": outcome.compared.by}),
+        **{f"lakehouse/{name}": document[name] for name in _COMPACTION_NUMBERS},
         "lakehouse/account": _figures_table(outcome.figures),
         "lakehouse/compaction": dg.MetadataValue.json(document),
-        **_account_numbers(outcome),
-        **_probe_numbers(outcome.probe),
     }
-
-
-def _account_numbers(outcome: CompactionOutcome) -> type_of_metadata:
-    """The means of the errors, write amplification and wasted work; what is unknown is left out, for a plot of zeros would lie."""
-    if outcome.account is None:
-        return {}
-    told = outcome.account.as_json()
-    means = {f"mean_error_{name}": share for name, share in told["mean_errors"].items()}
-    wasted = {f"total_{name}": told[name] for name in ("wasted_runs", "wasted_seconds", "wasted_bytes")}
-    figures = {**means, "write_amplification": told["write_amplification"], **wasted}
-    return {f"lakehouse/{name}": figure for name, figure in figures.items() if figure is not None}
-
-
-def _probe_numbers(probe: Probe | None) -> type_of_metadata:
-    if probe is None:
-        return {}
-    told = probe.as_json()
-    names = ("before_seconds", "after_seconds", "gained_share", "low_share", "high_share", "spent_seconds")
-    figures = {f"lakehouse/probe_{name}": told[name] for name in names if told[name] is not None}
-    return {"lakehouse/probe": probe.sentence, **figures}
-
-
-def _landed_batch(table: Table, snapshot: Snapshot) -> type_of_metadata:
-    """The last batch that is in the table; the landing sensor holds the ledger against it."""
-    return {} if table.source is None else {"lakehouse/landed_batch": snapshot.transactions.get(ingest_app_id(table.key), 0)}
-
-
-def _set_aside(outcome: WriteOutcome) -> type_of_metadata:
-    if not outcome.set_aside:
-        return {"lakehouse/files_set_aside": 0}
-    # A landing area may be full of foreign files; the journal names all of them, the page the first.
-    named = markdown_table(["file", "bytes", "why"], [[each.name, str(each.size_bytes), each.why] for each in outcome.set_aside[:20]])
-    return {"lakehouse/files_set_aside": len(outcome.set_aside), "lakehouse/set_aside": markdown_value(named)}
+    if outcome.account is not None:
+        told = outcome.account.as_json()
+        found |= {f"lakehouse/mean_error_{name}": share for name, share in told["mean_errors"].items()}
+        found |= {f"lakehouse/total_{name}": told[name] for name in ("wasted_runs", "wasted_seconds", "wasted_bytes")}
+        found["lakehouse/write_amplification"] = told["write_amplification"]
+    if outcome.probe is not None:
+        told = outcome.probe.as_json()
+        names = ("before_seconds", "after_seconds", "gained_share", "low_share", "high_share", "spent_seconds")
+        found |= {"lakehouse/probe": outcome.probe.sentence, **{f"lakehouse/probe_{name}": told[name] for name in names}}
+    return {name: value for name, value in found.items() if value is not None}  # a plot of zeros would lie
 
 
 def _picture(health: Health) -> tuple[Markdown, ...]:
@@ -281,11 +244,6 @@ def _summary_table(health: Health, state: TableState) -> Markdown:
         ["next", health.plan.sentence],
     ]
     return markdown_table(["table", f"{health.score:.0f} of 100"], rows)
-
-
-def _parts_table(health: Health) -> Markdown:
-    rows = [[part.name, str(part.weight), f"{part.value:.2f}", part.sentence] for part in health.parts]
-    return markdown_table(["part", "weight", "value", "why"], rows)
 
 
 def _figures_table(figures: Iterable[Figure]) -> dg.MarkdownMetadataValue:

@@ -59,11 +59,6 @@ class Fleet:
     states: Mapping[str, TableState]
     decisions: tuple[Decision, ...]
 
-    @property
-    def due_since_ms(self) -> Mapping[str, int]:
-        """Since when those have been due that go on waiting."""
-        return {each.table: each.due_since_ms for each in self.decisions if each.due_since_ms is not None and not each.request}
-
 
 def read_cursor(cursor: str | None) -> SensorCursor:
     """The cursor of an earlier tick; what cannot be read is forgotten, which costs the waiting their places and nothing else."""

@@ -34,7 +34,8 @@ def report_ranking(fleet: Fleet, cursor: SensorCursor, *, now_ms: int) -> tuple[
     """What the next tick has to know, and the ranking as an event, if it differs from the one that was reported last."""
     order = "\n".join(f"{each.table} {each.reason.name}" for each in fleet.decisions)
     ranking = sha256(order.encode()).hexdigest()[:16]
-    after = replace(cursor, due_since_ms=fleet.due_since_ms)
+    waiting = {each.table: each.due_since_ms for each in fleet.decisions if each.due_since_ms is not None and not each.request}
+    after = replace(cursor, due_since_ms=waiting)
     if ranking == cursor.ranking or 0 <= now_ms - cursor.reported_ms < _LEAST_MS:
         return after, []
     return replace(after, ranking=ranking, reported_ms=now_ms), [dg.AssetMaterialization(PLAN_KEY, metadata=ranking_metadata(fleet))]
