@@ -50,7 +50,8 @@ def exit_code_of(run: Callable[[], int | None], *, as_json: bool) -> int:
     except click.Abort:
         kind, message, code = "Interrupted", "stopped on request; what was not committed is no part of a table", INTERRUPTED
     except click.ClickException as error:
-        kind, message, code = Refused.__name__, _misuse(error), Refused.exit_code
+        where = f"; see: {error.ctx.command_path} -h" if isinstance(error, click.UsageError) and error.ctx else ""
+        kind, message, code = Refused.__name__, f"{error.format_message().rstrip('.')}{where}", Refused.exit_code
     except Exception as error:
         tell(traceback.format_exc())
         kind, message, code = Broken.__name__, f"a defect of this program: {type(error).__name__}: {error}", Broken.exit_code
@@ -58,11 +59,6 @@ def exit_code_of(run: Callable[[], int | None], *, as_json: bool) -> int:
     if as_json:
         write_json({"error": {"kind": kind, "message": message, "exit_code": code}})
     return code
-
-
-def _misuse(error: click.ClickException) -> str:
-    where = f"; see: {error.ctx.command_path} -h" if isinstance(error, click.UsageError) and error.ctx else ""
-    return f"{error.format_message().rstrip('.')}{where}"
 
 
 @click.group(cls=Terminal, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})

@@ -123,7 +123,12 @@ class _Watch:
         run = self._of_step.get(event.step_key or "")
         match event.event_type:
             case DagsterEventType.ASSET_MATERIALIZATION:
-                self._keep(event.step_materialization_data.materialization)
+                materialization = event.step_materialization_data.materialization
+                key = "/".join(materialization.asset_key.path)
+                metadata = {name: entry.value for name, entry in materialization.metadata.items()}
+                if key in self.found:  # else it is told of by a run of another asset: a compaction, by the table's write
+                    self.found[key].state, self.found[key].metadata = "done", metadata
+                tell(f"{key}: {_told(metadata)}")
             case DagsterEventType.STEP_START if run:
                 self.spinner.update(run.key)
             case DagsterEventType.STEP_FAILURE if event.step_failure_data.error_source is ErrorSource.INTERRUPT:
@@ -138,13 +143,6 @@ class _Watch:
                 tell(f"{run.key}: waits, another run of this table is under way")
             case _:
                 pass
-
-    def _keep(self, materialization: dg.AssetMaterialization) -> None:
-        key = "/".join(materialization.asset_key.path)
-        metadata = {name: entry.value for name, entry in materialization.metadata.items()}
-        if key in self.found:  # else it is told of by a run of another asset: a compaction, by the table's write
-            self.found[key].state, self.found[key].metadata = "done", metadata
-        tell(f"{key}: {_told(metadata)}")
 
 
 def _step(key: str) -> str:

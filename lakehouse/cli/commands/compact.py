@@ -6,11 +6,10 @@ from typing import Any
 import click
 
 from lakehouse.cli.commands.plan import plan_document, print_plans
-from lakehouse.cli.context import Found, LakeContext, complete_table, open_table
+from lakehouse.cli.context import Found, complete_table, open_table
 from lakehouse.cli.output import json_option, print_figures, show, write_json
 from lakehouse.cli.spark_server import driver_for_command
 from lakehouse.core.compaction.outcome import CompactionOutcome
-from lakehouse.core.declaration.table import Table
 from lakehouse.core.errors import Broken, Refused
 from lakehouse.engine.compaction import run
 from lakehouse.engine.compaction.hold_back import refuse_held_back
@@ -44,22 +43,18 @@ def compact_command(table: str, dry_run: bool, anyway: bool, probe: bool, as_jso
         return
     if not anyway:
         refuse_held_back(opened.lake, wanted)
-    config = {"anyway": anyway, "probe": probe}
-    is_due = bool(plan.bins) or unverified(opened.lake, wanted.key) is not None
-    document = _compact(opened, wanted, config) if is_due else CompactionOutcome(plan=plan, version_after=None).as_json()
+    document: Mapping[str, Any] = CompactionOutcome(plan=plan, version_after=None).as_json()
+    if plan.bins or unverified(opened.lake, table) is not None:
+        from lakehouse.cli.dagster_runs import open_recorder
+
+        with open_recorder(opened.lake.settings) as recorder, driver_for_command(opened.lake.settings):
+            [done] = recorder.materialize([f"compaction/{table}"], config={"anyway": anyway, "probe": probe})
+        if done.error:
+            raise done.error
+        if done.state != "done":
+            raise Broken(f"compact {table}: run {done.run_id} ended without an outcome; the page shows it under Runs")
+        document = done.metadata["lakehouse/compaction"]
     write_json(document) if as_json else _print(document)
-
-
-def _compact(opened: LakeContext, table: Table, config: Mapping[str, bool]) -> dict[str, Any]:
-    from lakehouse.cli.dagster_runs import open_recorder
-
-    with open_recorder(opened.lake.settings) as recorder, driver_for_command(opened.lake.settings):
-        [run] = recorder.materialize([f"compaction/{table.key}"], config=config)
-    if run.error:
-        raise run.error
-    if run.state != "done":
-        raise Broken(f"compact {table.key}: run {run.run_id} ended without an outcome; the page shows it under Runs")
-    return dict(run.metadata["lakehouse/compaction"])
 
 
 def _print(document: Mapping[str, Any]) -> None:

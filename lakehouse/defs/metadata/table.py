@@ -50,7 +50,7 @@ _COMPACTION_NUMBERS = (
     *("version_after", "optimize_seconds", "verify_seconds", "waited_seconds", "conflicts", "wasted_bytes", "wasted_seconds"),
     *("rows_verified", "verified_by"),
 )
-_VACUUM_NUMBERS = (*("mode", "files", "actual_files", "bytes", "actual_bytes", "actual_usd", "list_requests_saved", "list_seconds_saved"),)
+_VACUUM_NUMBERS = ("mode", "files", "actual_files", "bytes", "actual_bytes", "actual_usd", "list_requests_saved", "list_seconds_saved")
 _STATE_TIMES = ("oldest_small", "last_compaction")
 # What the sensor knows by itself.
 _DECLARED = ("table", "prices", "readers", "lost_openings", "opening_seconds", "on_s3")
@@ -103,7 +103,7 @@ def table_metadata(table: Table, assessed: Assessment) -> type_of_metadata:
         # The last batch that is in the table; the landing sensor holds the ledger against it.
         **({"lakehouse/landed_batch": snapshot.transactions.get(ingest_app_id(table.key), 0)} if table.source else {}),
         "dagster/uri": snapshot.uri,
-        "dagster/column_schema": column_schema(table, snapshot),
+        "dagster/column_schema": _column_schema(table, snapshot),
         "lakehouse/health": health.sentence,
         "lakehouse/health_parts": markdown_value(markdown_table(["part", "weight", "value", "why"], parts)),
         "lakehouse/plan": health.plan.sentence,
@@ -133,7 +133,7 @@ def _state_of_older_program(facts: NewestFacts) -> dict[str, Any]:
     return {**told, **nested, "chosen": facts.texts.get("lakehouse/strategy_in_force")}
 
 
-def column_schema(table: Table, snapshot: Snapshot) -> dg.TableSchema:
+def _column_schema(table: Table, snapshot: Snapshot) -> dg.TableSchema:
     """The columns for Dagster's Columns page; a column's own comment comes before what the declaration says of it."""
     return dg.TableSchema(
         columns=[
