@@ -19,12 +19,11 @@ from lakehouse.defs.health import health_check
 from lakehouse.defs.inventory import inventory_asset, inventory_sensor
 from lakehouse.defs.keys import inventory_key, table_key, vacuum_key
 from lakehouse.defs.landing import landing_assets, landing_sensor
-from lakehouse.defs.resources import lake_of, lake_resources
+from lakehouse.defs.resources import lake_of, lake_resources, tables_of
 from lakehouse.defs.table_assets import table_asset
 from lakehouse.defs.upkeep.ranking_asset import maintenance_plan
 from lakehouse.defs.upkeep.schedules import automation_sensor, compaction_schedules
 from lakehouse.defs.vacuum import vacuum_asset
-from lakehouse.engine.declared_tables import declared_tables
 
 PROJECT = Path(__file__).resolve().parents[1]
 
@@ -33,9 +32,9 @@ def define(settings: Settings) -> dg.Definitions:
     """Everything that Dagster is to know of the lake that the settings name.
 
     Raises:
-        Refused: a module of the tables package cannot be imported, or declares what cannot be.
+        Refused: as for `tables_of`.
     """
-    tables = tuple(declared_tables(settings).values())
+    tables = tables_of(settings)
     resources = lake_resources(settings)
     lake = lake_of(settings, resources, tables)
     adopted = [table for table in tables if isinstance(table.write, Adopted)]

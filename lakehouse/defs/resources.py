@@ -8,10 +8,20 @@ from dagster_pyspark import LazyPySparkResource
 
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.settings import Settings
+from lakehouse.engine.declared_tables import declared_tables
 from lakehouse.engine.lake import Lake, open_lake
 from lakehouse.engine.spark.sessions import connect, prepare
 from lakehouse.engine.store.s3 import client_options, s3_client
 from lakehouse.runtime.server import TOKEN_VARIABLE
+
+
+def tables_of(settings: Settings) -> tuple[Table, ...]:
+    """Every declared table, inputs before what reads them.
+
+    Raises:
+        Refused: a module of the tables package cannot be imported, or declares what cannot be.
+    """
+    return tuple(declared_tables(settings).values())
 
 
 def lake_of(settings: Settings, resources: Mapping[str, Any], tables: Sequence[Table] = ()) -> Lake:

@@ -76,7 +76,8 @@ def test_dagster_ends_before_the_server(tmp_path: Path, monkeypatch: pytest.Monk
 
     monkeypatch.setattr(foreground, "_spark", lambda *_: part("server"))
     monkeypatch.setattr(foreground, "_dagster", lambda *_: part("Dagster"))
-    monkeypatch.setattr(foreground, "_show", lambda *_: None)
+    for quiet in ("_wait_for_page", "_watch"):
+        monkeypatch.setattr(foreground, quiet, lambda *_: None)
     assert run_all(replace(own_settings(tmp_path), port=free_port()), print) == 1
     assert order == ["server begins", "Dagster begins", "Dagster ends", "server ends"]
 

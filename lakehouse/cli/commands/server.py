@@ -85,8 +85,8 @@ def _show(settings: Settings, state: ServerState, *, as_json: bool) -> None:
         with contextlib.suppress(FileNotFoundError):  # every start writes the pid file anew
             uptime_seconds = max(0, int(time.time() - (server.folder(settings) / "pid").stat().st_mtime))
     if as_json:
-        keeper = {"keeper_pid": state.supervisor.pid if state.supervisor else None, "log": str(state.log)}
-        write_json({**attributes(state, "condition", "pid", "port"), "uptime_seconds": uptime_seconds, **keeper})
+        told = {**attributes(state, "condition", "pid", "port"), "uptime_seconds": uptime_seconds, "log": str(state.log)}
+        write_json({**told, "keeper_pid": state.supervisor.pid if state.supervisor else None})
         return
     show(f"Spark Connect server: {state.condition} ({_MEANING[state.condition]})")
     show(f"  address  localhost:{state.port}")
