@@ -10,6 +10,7 @@ from lakehouse.cli.exit_codes import absent_cell, absent_sentence, exit_code, te
 from lakehouse.cli.fleet_from_logs import fleet_document, look_at_fleet
 from lakehouse.cli.output import bytes_text, count_text, json_option, print_grid, show, write_json
 from lakehouse.core.compaction.plan import CompactionPlan
+from lakehouse.core.scheduling.net_benefit import net_benefit_cells
 from lakehouse.core.scheduling.ranking import Decision
 
 
@@ -80,17 +81,8 @@ def _row(found: Found[CompactionPlan], decision: Decision | None) -> tuple[str, 
     reason, sentence = (absent_sentence(found)[0], absent_cell(found)) if plan is None else (plan.reason.name, plan.sentence)
     if decision is None:
         return (found.table.key, *counts, reason, sentence)
-    return (found.table.key, *counts, *_money(decision), reason, decision.reason.name, sentence)
+    return (found.table.key, *counts, *net_benefit_cells(decision.net_benefit), reason, decision.reason.name, sentence)
 
 
 def _counts(plan: CompactionPlan) -> tuple[str, ...]:
     return (str(plan.version), count_text(plan.files_removed), count_text(plan.files_added), bytes_text(plan.bytes_removed))
-
-
-def _money(decision: Decision) -> tuple[str, ...]:
-    net_benefit = decision.net_benefit
-    return (
-        ("-",) * 3
-        if net_benefit is None
-        else tuple(f"{usd:.3g}" for usd in (net_benefit.benefit_usd_per_day, net_benefit.cost_usd, net_benefit.ratio))
-    )

@@ -52,6 +52,13 @@ def assess_net_benefit(
     return NetBenefit(benefit_usd_per_day=reads_per_day * openings_saved * usd, cost_usd=cost_usd)
 
 
+def net_benefit_cells(net_benefit: NetBenefit | None) -> tuple[str, ...]:
+    """A day's benefit, the cost and their ratio, as cells of a table; `-` where they are unknown."""
+    if net_benefit is None:
+        return ("-",) * 3
+    return tuple(f"{usd:.3g}" for usd in (net_benefit.benefit_usd_per_day, net_benefit.cost_usd, net_benefit.ratio))
+
+
 def seconds_per_opening(measured: float | None = None) -> float:
     """What probes `measured`, otherwise the default."""
     return _SECONDS_PER_OPENING if measured is None else measured

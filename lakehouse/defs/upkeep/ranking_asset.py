@@ -9,6 +9,7 @@ from hashlib import sha256
 
 import dagster as dg
 
+from lakehouse.core.scheduling.net_benefit import net_benefit_cells
 from lakehouse.core.scheduling.ranking import Decision
 from lakehouse.defs.metadata.markdown import markdown_table, markdown_value
 from lakehouse.defs.upkeep.fleet_from_events import Fleet, SensorCursor
@@ -59,11 +60,6 @@ def ranking_metadata(fleet: Fleet) -> dict[str, int | float | dg.MarkdownMetadat
 
 
 def _row(place: int, decision: Decision, fleet: Fleet) -> list[str]:
-    state, net_benefit = fleet.states[decision.table], decision.net_benefit
+    state = fleet.states[decision.table]
     counts = ["-" if count is None else f"{count:,}" for count in (state.mergeable_file_count, state.mergeable_bytes)]
-    money = (
-        ["-"] * 3
-        if net_benefit is None
-        else [f"{usd:.3g}" for usd in (net_benefit.benefit_usd_per_day, net_benefit.cost_usd, net_benefit.ratio)]
-    )
-    return [str(place), decision.table, decision.reason.name, *counts, *money, decision.sentence]
+    return [str(place), decision.table, decision.reason.name, *counts, *net_benefit_cells(decision.net_benefit), decision.sentence]
