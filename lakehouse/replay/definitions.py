@@ -9,6 +9,7 @@ import dagster as dg
 from lakehouse.core.errors import Transient
 from lakehouse.core.settings import Settings
 from lakehouse.engine.store import open_store
+from lakehouse.replay.files import hour_text
 from lakehouse.replay.play import play
 
 # More unfinished runs than this: the lake is behind the world, and the world waits.
@@ -36,10 +37,10 @@ def replay_sensor(settings: Settings) -> dg.SensorDefinition:
         if runs > _MOST_RUNS:
             return dg.SkipReason(f"landed nothing: {runs} runs are unfinished, more than {_MOST_RUNS}; the world waits for the lake")
         try:
-            played = play(store, settings.home, start=settings.replay_start, hours=settings.replay_hours, changes=settings.replay_changes)
+            played = play(store, settings.home, start=settings.replay_start, hours=settings.replay_hours, changes=settings.replay_cdc)
         except Transient as error:
             return dg.SkipReason(f"landed nothing: {error}")
-        context.update_cursor(f"{played.until:%Y-%m-%dT%H}")
+        context.update_cursor(hour_text(played.until))
         return dg.SkipReason(played.sentence)
 
     return replay

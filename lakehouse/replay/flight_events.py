@@ -1,13 +1,16 @@
-"""Each flight as a story of events: announced, then cancelled, or departed and, if it came down anywhere, arrived.
+"""The events of each flight, and when each is delivered: announced, then cancelled, or departed and, if it came down anywhere, arrived.
 
 When things happen, in UTC:
 - A flight is announced 3 to 9 hours before its scheduled departure, to the minute; how long before is drawn from its id.
 - A cancelled flight (no departure time) is cancelled at its scheduled departure.
 - It departs at its scheduled departure plus its delay, which is never below -43 minutes: after it was announced.
 - It arrives after the minutes in the air and those on the ground. The data give arrivals by the destination's clock; all zones there are
-  whole hours from UTC, so the minute is known, and a taxi time of 5 to 64 minutes is what makes it fit. A flight with an arrival time and
+  whole hours from UTC, so the minute is known, and a taxi time of 5 to 64 minutes makes it fit. A flight with an arrival time and
   no minutes in the air was diverted and flew on: it is taken to need two hours more than its distance does at 7 miles a minute.
-- A flight that departed and has no arrival time never arrives: its departure is the last that is heard of it.
+- A flight that departed and has no arrival time never arrives: its departure is its last event.
+
+An event is delivered in the file of the hour in which it happens. One in fifty comes one to six hours late, one in two hundred comes twice:
+its second copy is in the file of the first or of one of the six hours after it. All of it is drawn from the event's id.
 """
 
 from typing import TYPE_CHECKING
@@ -27,6 +30,8 @@ RANKS = {"scheduled": 0, "cancelled": 1, "departed": 1, "arrived": 2}
 _TEXT = pandas.ArrowDtype(pyarrow.string())
 _AS_THEY_ARE = ("carrier", "flight", "tailnum", "origin", "dest", "distance")
 _DELAYS = ("dep_delay", "arr_delay", "air_time")
+_LATE_PER_MILLE = 20
+_TWICE_PER_MILLE = 5
 
 
 def tell_flights() -> pandas.DataFrame:
@@ -46,7 +51,7 @@ def tell_flights() -> pandas.DataFrame:
             "departed_at": departed,
             "arrived_at": departed + _minutes(_minutes_to_arrival(raw)),
             **{name: raw[name].astype("Int64") for name in _DELAYS},
-            "announced_at": scheduled - _minutes(pandas.Series(180 + random_by_name.draw(as_bytes(flight_id), "announced") % 361)),
+            "announced_at": scheduled - _minutes(pandas.Series(180 + random_by_name.draw(_as_bytes(flight_id), "announced") % 361)),
         }
     )
 
@@ -74,8 +79,24 @@ def tell_events(flights: pandas.DataFrame) -> pandas.DataFrame:
     return pandas.concat(events, ignore_index=True).astype({"event_type": "category"})
 
 
-def as_bytes(names: pandas.Series) -> "NDArray[numpy.bytes_]":
-    """ASCII names as fixed bytes, which is what chance is drawn from."""
+def deliver(events: pandas.DataFrame) -> pandas.DataFrame:
+    """One row per delivery: the columns of its event, and `delivered`, the hour whose file it is in."""
+    ids = _as_bytes(events.event_id)
+    is_late = random_by_name.draw(ids, "late") % 1000 < _LATE_PER_MILLE
+    is_twice = random_by_name.draw(ids, "twice") % 1000 < _TWICE_PER_MILLE
+    late_hours = is_late * (1 + random_by_name.draw(ids, "hours late") % 6)
+    first = events.assign(delivered=_later(events.event_time.dt.floor("h"), late_hours))
+    second = first[is_twice]
+    second = second.assign(delivered=_later(second.delivered, random_by_name.draw(ids[is_twice], "hours to the second copy") % 7))
+    return pandas.concat([first, second], ignore_index=True)
+
+
+def _later(times: pandas.Series, hours: "NDArray[numpy.int64]") -> pandas.Series:
+    return times + hours.astype("timedelta64[h]")
+
+
+def _as_bytes(names: pandas.Series) -> "NDArray[numpy.bytes_]":
+    """ASCII names as fixed bytes, from which chance is drawn."""
     return names.to_numpy().astype("S")
 
 

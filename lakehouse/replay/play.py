@@ -25,7 +25,7 @@ from pathlib import Path
 
 from lakehouse.core.errors import Broken, Refused, Transient
 from lakehouse.engine.store import Store
-from lakehouse.replay.files import LandingFile, reference_files
+from lakehouse.replay.files import LandingFile, hour_text, reference_files
 from lakehouse.replay.prepared_year import HOUR, World, prepare
 
 STATE = "_lakehouse/replay.json"
@@ -35,7 +35,7 @@ _FILES_WRITTEN_AT_ONCE = 8
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Played:
-    """What one call landed: the hours from `since` to before `until` (UTC, without a zone), new files, and the flight events in them.
+    """The work of one call: the hours from `since` to before `until` (UTC, without a zone), new files, and the flight events in them.
 
     `share` is how much of the way from the replay's start to the year's end lies behind.
     """
@@ -53,10 +53,10 @@ class Played:
 
     @property
     def sentence(self) -> str:
-        """The same for a person."""
+        """The work as a person reads it."""
         if self.since == self.until:
-            return f"landed nothing: {'the year is over' if self.finished else f'{_stamp(self.until)} is next'}"
-        hours = f"{_stamp(self.since)} to {_stamp(self.until - HOUR)}"
+            return f"landed nothing: {'the year is over' if self.finished else f'{hour_text(self.until)} is next'}"
+        hours = f"{hour_text(self.since)} to {hour_text(self.until - HOUR)}"
         return f"landed {hours}: {self.files:,} files, {self.events:,} events; {self.share:.1%} of the year"
 
 
@@ -81,7 +81,7 @@ def play(
     """Lands the hours that are next, up to `until` (not included), at most `hours` of them, or to the year's end.
 
     `start` is the first hour, where no replay has begun yet. `changes` has flights land as change data: dms or debezium. `on_progress`
-    hears after each hour what the call has landed so far.
+    hears of the files landed so far after each hour.
 
     Raises:
         Refused: this lake's replay started at another hour than `start`.
@@ -107,7 +107,7 @@ def play(
 
 
 def next_hour(store: Store) -> datetime | None:
-    """The hour that the lake's replay lands next; `None` where none has stand."""
+    """The hour that the lake's replay lands next; `None` where none has begun."""
     stand = _read_stand(store)
     return stand.next if stand else None
 
@@ -140,7 +140,7 @@ def _stand(store: Store, start: datetime) -> ReplayPosition:
     if stand.start != start:
         raise Refused(
             f"LAKEHOUSE_REPLAY_START is {start:%Y-%m-%d}, but this lake's replay started at {stand.start:%Y-%m-%d} and is at "
-            f"{_stamp(stand.next)}; accepted: {stand.start:%Y-%m-%d}, or another LAKEHOUSE_ROOT"
+            f"{hour_text(stand.next)}; accepted: {stand.start:%Y-%m-%d}, or another LAKEHOUSE_ROOT"
         )
     return stand
 
@@ -156,11 +156,7 @@ def _read_stand(store: Store) -> ReplayPosition | None:
 
 
 def _record(store: Store, stand: ReplayPosition) -> None:
-    store.put(STATE, json.dumps({"start": _stamp(stand.start), "next": _stamp(stand.next)}).encode())
-
-
-def _stamp(hour: datetime) -> str:
-    return f"{hour:%Y-%m-%dT%H}"
+    store.put(STATE, json.dumps({"start": hour_text(stand.start), "next": hour_text(stand.next)}).encode())
 
 
 @contextmanager

@@ -42,7 +42,7 @@ class World:
 
     @cached_property
     def end(self) -> datetime:
-        """The hour after the last that has a file: what late events there are of 31 December is delivered on 1 January 2014."""
+        """The hour after the last that has a file: late events of 31 December are delivered on 1 January 2014."""
         from pyarrow import parquet
 
         metadata: Any = parquet.read_metadata(self.folder / "events.parquet")

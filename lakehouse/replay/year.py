@@ -8,8 +8,7 @@ import pandas
 import pyarrow
 from pyarrow import parquet
 
-from lakehouse.replay.delivery import deliver
-from lakehouse.replay.flight_events import tell_events, tell_flights
+from lakehouse.replay.flight_events import deliver, tell_events, tell_flights
 from lakehouse.replay.nycflights13_files import read_weather
 
 _FLIGHT = ("flight_id", "flight_date", "carrier", "flight", "tailnum", "origin", "dest", "distance", "scheduled_departure")
@@ -28,7 +27,7 @@ def write_year(folder: Path) -> None:
 
 
 def delivered_events() -> Iterator[pandas.DataFrame]:
-    """Every delivery of an event in slices: the `hour` whose file it is in, and what it tells; by hour, origin and time."""
+    """Every delivery of an event in slices: the `hour` whose file it is in, and its columns; by hour, origin and time."""
     flights = tell_flights()
     deliveries = deliver(tell_events(flights))
     deliveries["origin"] = flights.origin.astype("category").take(deliveries.row).to_numpy()
@@ -38,7 +37,7 @@ def delivered_events() -> Iterator[pandas.DataFrame]:
 
 
 def observations() -> pandas.DataFrame:
-    """Every observation of a station: its `hour`, and what it sends; by hour and station."""
+    """Every observation of a station: its `hour`, and its columns; by hour and station."""
     weather = read_weather()
     hour = pandas.to_datetime(weather.time_hour, format="%Y-%m-%dT%H:%M:%SZ").dt.as_unit("s")
     sent = weather.drop(columns=_STATION_CLOCK)

@@ -21,7 +21,7 @@ def dagster_home(settings: Settings) -> Path:
     config["storage"]["sqlite"]["base_dir"] = config["local_artifact_storage"]["config"]["base_dir"] = str(home)
     config["compute_logs"]["config"]["base_dir"] = str(home / "logs")
     config["concurrency"]["runs"]["max_concurrent_runs"] = settings.compaction_slots + 1
-    if settings.compute_logs_in_lake:
+    if settings.compute_logs == "lake":
         # What runs print goes to the lake's bucket when a step ends, and each half minute before that.
         bucket, prefix = settings.bucket_and_prefix
         logs: dict[str, Any] = {"bucket": bucket, "prefix": f"{prefix}/_lakehouse/compute_logs", "local_dir": str(home / "logs")}

@@ -1,4 +1,4 @@
-"""Bronze: what landed, row by row, as it was sent."""
+"""Bronze: the landed rows, as they were sent."""
 
 from lakehouse import Append, Compaction, Landing, Overwrite, Table
 

@@ -63,7 +63,7 @@ def flights(flight_events: DataFrame) -> DataFrame:
     column_descriptions={**bronze.weather.column_descriptions, "observed_at": "the hour of the observation (UTC)"},
 )
 def weather(weather: DataFrame) -> DataFrame:
-    """One row per airport and hour (UTC), in numbers, null where a value is missing; what was sent last counts.
+    """One row per airport and hour (UTC), in numbers, null where a value is missing; the last one sent counts.
 
     Degrees Fahrenheit, miles per hour, inches, millibars, miles. An observation that was sent twice is the one in the later file, by name.
     """

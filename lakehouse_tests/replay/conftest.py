@@ -5,8 +5,7 @@ from pathlib import Path
 import pandas
 import pytest
 
-from lakehouse.replay.delivery import deliver
-from lakehouse.replay.flight_events import tell_events, tell_flights
+from lakehouse.replay.flight_events import deliver, tell_events, tell_flights
 from lakehouse.replay.prepared_year import World, prepare
 from lakehouse_tests.conftest import link_year
 

@@ -2,7 +2,7 @@
 
 import pandas
 
-from lakehouse.replay.delivery import deliver
+from lakehouse.replay.flight_events import deliver
 
 HOUR = pandas.Timedelta(hours=1)
 

@@ -59,7 +59,7 @@ def _play(lake: Lake, until: datetime | None, hours: int | None) -> "Played":
 
         known = lake.settings
         return play.play(
-            lake.store, known.home, start=known.replay_start, until=until, hours=hours, changes=known.replay_changes, on_progress=show
+            lake.store, known.home, start=known.replay_start, until=until, hours=hours, changes=known.replay_cdc, on_progress=show
         )
 
 

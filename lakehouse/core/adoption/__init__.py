@@ -1,1 +1,1 @@
-"""Tables that somebody else writes: where they lie, what may be done to them, and what is known of them before they are adopted."""
+"""Tables that somebody else writes: their addresses, the upkeep that they allow, and the facts about them before they are adopted."""

@@ -1,4 +1,4 @@
-"""What a declaration says of a table that somebody else writes."""
+"""The declaration of a table that somebody else writes."""
 
 from dataclasses import dataclass
 from typing import Literal, get_args
@@ -50,8 +50,7 @@ def commits_conditionally(log_store: str) -> bool:
 
 
 def commits_at_risk(write: object) -> Explanation | None:
-    """Why a compaction's commit could overwrite a commit of somebody else; `None` where the lake writes the table, or its declaration
-    says why it cannot.
+    """Why a compaction's commit could overwrite somebody else's; `None` where the lake writes the table, or its declaration rules it out.
 
     Source: delta-io/delta v4.4.0, S3SingleDriverLogStore and HDFSLogStore: a look for the version, then a write or rename that replaces it.
     """

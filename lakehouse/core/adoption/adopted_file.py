@@ -24,7 +24,7 @@ def parse_adopted(text: str, *, name: str) -> dict[str, Table]:
     """The tables that the file `name` adopts, by key.
 
     Raises:
-        Refused: it is no TOML, or an entry says what cannot be; the text names file, entry and word.
+        Refused: it is no TOML, or an entry is wrong; the text names file, entry and word.
     """
     try:
         entries = tomllib.loads(text)

@@ -1,4 +1,4 @@
-"""What is known of a table that others write, before it is adopted: from its log and its storage alone."""
+"""The facts about a table that others write, before it is adopted: from its log and its storage alone."""
 
 from collections import Counter
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ from lakehouse.core.vacuum import VacuumPlan
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableFinding:
-    """One table as it was found. `vacuum` is what a vacuum of it would delete, or why none may; `known_as` its key, if it is known."""
+    """One table as it was found. `vacuum` is the plan of its vacuum, or why none may run; `known_as` its key, if it is known."""
 
     table: Table
     snapshot: Snapshot
@@ -45,7 +45,7 @@ class TableFinding:
 
     @property
     def usd_per_read(self) -> float:
-        """What each full read costs less after a compaction."""
+        """The money that each full read saves after a compaction."""
         return self.openings_saved * usd_per_opening(self.table.prices, on_s3=self.snapshot.on_s3)
 
     def as_json(self) -> dict[str, Any]:
@@ -80,12 +80,13 @@ class TableFinding:
         }
 
     def rows(self) -> list[tuple[str, str]]:
-        """What a person reads of it, a line each: what it is about, and what was found."""
+        """The lines for a person: each a subject, and the finding."""
         health, plan, risk = self.health, self.health.plan, commits_at_risk(self.table.write)
         layout = [f"partitioned by {', '.join(self.snapshot.partition_columns)}"] if self.snapshot.partition_columns else []
         layout += [f"clustered by {', '.join(self.snapshot.clustering_columns)}"] if self.snapshot.clustering_columns else []
         files = f"{count_of(health.file_count, 'file')}, {size_text(health.size_bytes)}, {size_text(health.average_file_bytes)} on average"
-        saves = f"; each full read then opens {count_of(self.openings_saved, 'file')} less and saves about {self._seconds_saved:.3g} s"
+        seconds = self.openings_saved * DEFAULT_RATES.seconds_per_file
+        saves = f"; each full read then opens {count_of(self.openings_saved, 'file')} less and saves about {seconds:.3g} s"
         gives = f"{saves} and {self.usd_per_read:.2g} USD" if plan.bins else ""
         takes = f"; {plan.estimate.sentence}" if plan.bins else ""
         return [
@@ -97,7 +98,3 @@ class TableFinding:
             *([("", f"not compacted: {risk.sentence}")] if risk else []),
             ("vacuum", self.vacuum if isinstance(self.vacuum, str) else self.vacuum.sentence),
         ]
-
-    @property
-    def _seconds_saved(self) -> float:
-        return self.openings_saved * DEFAULT_RATES.seconds_per_file

@@ -1,1 +1,1 @@
-"""A table's log simulated under another policy: what would have run, when, and what it would have cost and given."""
+"""A table's log simulated under another policy: each compaction that would have run, with its price and its gain."""

@@ -1,7 +1,8 @@
-"""What upkeep and readers of a table cost together under a schedule of compactions, and under the best schedule in hindsight.
+"""The cost of upkeep and readers together under a schedule of compactions, and under the best schedule in hindsight.
 
-The best until a compaction at one event is the least, over the compaction before it, of the best until that one, what readers lost between
-the two, and what the later one costs. Every schedule is told by the same model of the table (`SmallFiles`), so none is below the best.
+The least cost until a compaction at one event is a minimum over the compaction before it: the least cost until that one, plus the losses
+of readers between the two, plus the price of the later one. One model of the table (`SmallFiles`) prices every schedule, so none is below
+the best.
 """
 
 from bisect import bisect_left
@@ -27,13 +28,13 @@ from lakehouse.core.units import DAY_MS
 # The work grows with the square of the events: so many take half a second. Of a longer history every second, third, ... one may be chosen.
 _MOST_EVENTS = 200
 
-# After a compaction at an event (-1: the beginning), for each later one and the end: what readers have lost since, and what one costs then.
+# After a compaction at an event (-1: the beginning), for each later event and the end: the losses of readers, and the price of another one.
 type_of_phases = Callable[[int], Iterable[tuple[float, float]]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bill:
-    """What upkeep and readers cost under one schedule; readers pay for what a compaction would have spared them."""
+    """The cost of upkeep and readers under one schedule; readers pay for each opening that a compaction would have spared them."""
 
     compaction_count: int
     upkeep_seconds: float
@@ -92,12 +93,12 @@ class ReadHistory:
     on_s3: bool = False
 
     def bill(self, compacted_ms: Collection[int]) -> Bill:
-        """What a schedule would have cost that compacts at these of the events."""
+        """The cost of a schedule that compacts at these times, as far as they are times of events."""
         newest = {event.at_ms: place for place, event in enumerate(self.events)}
         return self._bill(sorted(newest[at_ms] for at_ms in {*compacted_ms} & newest.keys()))
 
     def best(self, *, beside: Iterable[Bill] = ()) -> Bill:
-        """What the best schedule in hindsight would have cost. Of a long one not every event is tried, but none `beside` is below it."""
+        """The cost of the best schedule in hindsight. In a long history not every event is tried, but none `beside` is below it."""
         every = ceil(len(self.events) / _MOST_EVENTS)
         opening_usd, walk = usd_per_opening(self.rates.prices, on_s3=self.on_s3), _Walk(self)
 
@@ -173,7 +174,7 @@ def read_history(
     reads_per_day: float,
     compacted_ms: Iterable[int] = (),
 ) -> ReadHistory:
-    """The history that these commits tell of a table of that shape; `files` are all of which the size is known."""
+    """The history of a table of that shape by these commits; `files` are all files whose size is known."""
     known = list(files)
     in_force = replace(policy, target_file_bytes=target_in_force(shape.size_bytes, policy, WriteHistory()))
     return ReadHistory(
@@ -187,7 +188,7 @@ def read_history(
 
 
 def bills_of_log(facts: TableFacts, policy: Compaction, *, prices: Prices, reads_per_day: float) -> tuple[Bill, Bill]:
-    """What upkeep and readers really cost in the commits that the log still holds, and what the best schedule would have."""
+    """The real cost of upkeep and readers in the commits that the log still holds, and the cost of the best schedule."""
     commits, snapshot = facts.history.commits, facts.snapshot
     rates = fit_rates(facts.history, prices=prices)
     history = read_history(commits, snapshot.files, snapshot, policy=policy, rates=rates, reads_per_day=reads_per_day)
@@ -196,7 +197,7 @@ def bills_of_log(facts: TableFacts, policy: Compaction, *, prices: Prices, reads
 
 
 def bill_document(bills: tuple[Bill, Bill] | None) -> dict[str, Any] | None:
-    """The documented shape of what upkeep and readers really cost, and of the best; `None` where nobody tells how often a table is read."""
+    """The documented shape of the real bill and the best one; `None` where nobody tells how often a table is read."""
     return {"really": bills[0].as_json(), "best": bills[1].as_json()} if bills else None
 
 
@@ -221,7 +222,7 @@ def events_of(
 ) -> tuple[LogEvent, ...]:
     """The commits of writers as events, and the times of compactions, real and others; `sizes` are those of the files that are known.
 
-    A writer that removes a file of a real compaction removes what was merged into it.
+    A writer that removes a file of a real compaction removes the files that were merged into it.
     """
     merged: dict[str, list[str]] = {}
     found: list[LogEvent] = []
@@ -244,7 +245,7 @@ def events_of(
 
 
 def _files_before(commits: Sequence[Commit], files: Iterable[DataFile], shape: Snapshot) -> tuple[tuple[str, str, int, bool], ...]:
-    """Of these files those that lay in the table before the first of the commits."""
+    """The files that lay in the table before the first of the commits."""
     written = {path for commit in commits for path in commit.added_paths}
     return tuple((file.path, folder_of(file.path, shape), file.size_bytes, file.compacted) for file in files if file.path not in written)
 

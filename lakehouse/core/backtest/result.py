@@ -1,4 +1,4 @@
-"""A table's past, as it was or as it would have been: its versions, the compactions between them, and their sums."""
+"""A table's past, real or simulated: its versions, the compactions between them, and their sums."""
 
 from dataclasses import dataclass
 from statistics import fmean, pstdev
@@ -9,7 +9,7 @@ from lakehouse.core.reasons import Explanation, Reason
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SimulatedCompaction:
-    """One compaction, simulated or real; seconds and money are those that the rates give for it, in both cases."""
+    """One compaction, simulated or real; the rates give its seconds and its money in both cases."""
 
     at_ms: int
     sentence: str
@@ -28,10 +28,10 @@ class SimulatedCompaction:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SimulatedStep:
-    """A version that a writer made, and what upkeep did before the next one; counts are those after it.
+    """A version that a writer made, and the upkeep before the next one; counts are taken after the upkeep.
 
-    `row_count` is `None` where the log does not tell. `explanation` is that of the look that led to a run, otherwise of the last one;
-    `None` for what really happened.
+    `row_count` is `None` where the log does not tell. `explanation` comes from the look that led to a run, otherwise from the last one;
+    `None` in the real past.
     """
 
     version: int
@@ -52,7 +52,7 @@ class SimulatedStep:
 
     @property
     def sentence(self) -> str:
-        """Why it ran or did not; of what really happened, what ran."""
+        """Why a compaction ran or did not; in the real past, which one ran."""
         return self.explanation.sentence if self.explanation else next((run.sentence for run in self.runs), "")
 
 
@@ -61,7 +61,7 @@ class Uncertainty:
     """How far a simulation is an estimate: all 0 where it is exact.
 
     `moved_removals`: files that a writer removed whose rows lie otherwise in the simulation; `moved_vectors`: deletion vectors on such
-    files; `carried_bytes`: what their writers had to write again for it. `modelled_files`: outputs whose size is modelled by
+    files; `carried_bytes`: bytes that their writers had to write again for it. `modelled_files`: outputs whose size is modelled by
     `shrink_ratio`. `unclear_compactions`: real ones of which the log does not say which rows went into which file.
     """
 
@@ -77,7 +77,7 @@ class Uncertainty:
 class Backtest:
     """A table's past under one policy, or as it was.
 
-    `bill` is what its upkeep and its readers cost together, `best` what they would have by the best schedule in hindsight; `None` where
+    `bill` is the cost of its upkeep and its readers together, `best` their cost by the best schedule in hindsight; `None` where
     nobody tells how often the table is read.
     """
 

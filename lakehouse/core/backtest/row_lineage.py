@@ -1,9 +1,9 @@
 """Whose rows lie in which file: the log of a table told without the files that its compactions made.
 
-A grain is what one commit of a writer wrote as one file. Compactions put grains together and change none of them, so whatever a later
-commit does to a file, it does to grains, and grains are there under every policy. `trace` turns each commit into what it did to them.
+A grain has the rows that one commit of a writer wrote as one file. Compactions put grains together and change none of them, so a later
+commit that changes a file changes grains, and grains are there under every policy. `trace` turns each commit into its effect on them.
 
-What no log tells is estimated, and counted:
+Two things no log tells; they are estimated, and counted:
 
 - A deletion vector on a compacted file: its rows are taken from the grains in it by their number of rows.
 - A compaction of one partition into several files: a grain lies where the row counts say (Delta packs in the order of size); where they do
@@ -42,7 +42,7 @@ class VectorChange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommitEffect:
-    """What one commit of a writer did; one that only adds again what is there, as a backfill of statistics does, is none.
+    """The effect of one commit of a writer; a commit that only adds the same files again, as a backfill of statistics does, has none.
 
     `gone` are the files removed for good, by path, with their grains.
     """
@@ -98,7 +98,7 @@ def live_rows(file: DataFile) -> int | None:
 
 
 def content(grains: Iterable[int], deleted: Mapping[int, int]) -> type_of_content:
-    """What lies in a file of these grains when so many rows of each were deleted."""
+    """The content of a file of these grains when so many rows of each were deleted."""
     return frozenset((grain, deleted.get(grain, 0)) for grain in grains)
 
 

@@ -1,4 +1,4 @@
-"""Who looks at a table between two commits of its writers, when, and what comes of it; for a simulation, where nobody really looks."""
+"""Who looks at a table between two commits of its writers, when, and what is decided; for a simulation, where nobody really looks."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -21,14 +21,14 @@ from lakehouse.core.scheduling.read_rates import Readers, with_readers
 from lakehouse.core.scheduling.triggers import TableState, state_of
 from lakehouse.core.units import DAY_MS, HOUR_MS
 
-# The sensor looks every few seconds; between two commits only time passes, and what waits for time waits for hours: a day for
-# the age of files, a week for a window. Whoever waits longer is looked at again at the next commit.
+# The sensor looks every few seconds; between two commits only time passes, and a table waits for hours: a day for
+# the age of files, a week for a window. A table that waits longer is looked at again at the next commit.
 _HOURS_LOOKED_AT = 8 * 24
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Look(Explained):
-    """What one look at a table decided, and why; at `again_ms` its readers will have lost what a compaction takes, if nobody writes."""
+    """The decision of one look at a table, and why; by `again_ms` its readers will have lost a compaction's price, if nobody writes."""
 
     runs: bool
     again_ms: int | None = None
@@ -67,9 +67,9 @@ def held_back(table: str, policy: Compaction, *, now_ms: int) -> Look | None:
 
 
 def look(snapshot: Snapshot, plan: CompactionPlan, *, now_ms: int, last_run_ms: int | None, openings: type_of_steps | None = None) -> Look:
-    """What a look at a table with this plan decides: the sensor's own decision, under the other strategies the plan's.
+    """The decision of a look at a table with this plan: the sensor's own, and under the other strategies the plan's.
 
-    `openings` are what a compaction would have saved each full read since the last one; readers come as the policy declares them.
+    `openings` are the openings that a compaction would have saved each full read since the last one; readers come as declared.
     """
     if not isinstance(plan.policy.strategy, BySensor):
         return Look(runs=bool(plan.bins), explanation=plan.explanation)
@@ -81,12 +81,12 @@ def look(snapshot: Snapshot, plan: CompactionPlan, *, now_ms: int, last_run_ms: 
 
 
 def next_look_ms(policy: Compaction, ended_ms: int) -> int | None:
-    """When a table is looked at again after a run; `None` where nobody does before his time."""
+    """When the sensor looks at a table again after a run; `None` under the other strategies, which look at their own times."""
     return ended_ms + round(policy.cooldown_minutes * 60_000) if isinstance(policy.strategy, BySensor) else None
 
 
 def not_looked_at(policy: Compaction) -> Look:
-    """What is said of a commit after which nobody looked before the next one."""
+    """The explanation of a commit after which nobody looked before the next one."""
     cron = policy.strategy.cron if isinstance(policy.strategy, Scheduled) else ""
     return Look(runs=False, explanation=Reason.SCHEDULE_NOT_YET.explain(cron=cron))
 

@@ -1,14 +1,14 @@
-"""A table's log simulated under another policy: what would have run, when, and what it would have taken and given.
+"""A table's log simulated under another policy: each compaction that would have run, with its price and its gain.
 
 1. The log is told in grains (`lineage`): real compactions are left out, writers' commits stay.
-2. After each commit of a writer the table is what that commit leaves of the simulation's own files.
+2. Each commit of a writer is applied to the simulation's own files.
 3. Whoever compacts under the policy looks at it: the sensor's own decision for the sensor, the plan for the others.
 4. A compaction does what its plan says. Where a real one put the same rows together, its file is taken, name and size included;
    elsewhere a bin of live bytes shrinks as the table's real compactions did, or not at all where there were none.
 
 So the simulation under the policy that was really in force gives the files that there really are. Where a writer removed a file that
-the simulation does not have, all files of the simulation that hold its rows are removed; what else they hold goes into what that commit
-wrote, as copy-on-write does it. That is an estimate, and each is counted.
+the simulation does not have, all files of the simulation that hold its rows are removed; the other rows in them go into the files of that
+commit, as copy-on-write does it. Each such estimate is counted.
 """
 
 import json
@@ -19,7 +19,7 @@ from itertools import pairwise
 from typing import Any, assert_never
 
 from lakehouse.core.backtest.result import Backtest, SimulatedCompaction, SimulatedStep, Uncertainty
-from lakehouse.core.backtest.row_lineage import CommitEffect, Lineage, live_rows, trace
+from lakehouse.core.backtest.row_lineage import CommitEffect, live_rows, trace
 from lakehouse.core.backtest.schedule import Look, held_back, look, look_times, next_look_ms, not_looked_at
 from lakehouse.core.backtest.simulated_table import SimulatedTable, sum_known
 from lakehouse.core.compaction.bins import Clustering, Packing, Purge, ZOrdering, files_added, type_of_statement
@@ -45,13 +45,14 @@ def simulate_history(file_history: FileHistory, policy: Compaction, *, rates: Ra
         Refused: a strategy that no log can tell about; a table feature that is not planned.
     """
     lineage = trace(file_history)
-    simulation = _Simulation(SimulatedTable(lineage), policy, rates)
+    table = SimulatedTable(lineage)
+    simulation = _Simulation(table, policy, rates)
     steps = [simulation.live(deed, following) for deed, following in pairwise([*lineage.deeds, None]) if deed]
-    return _backtest(file_history, steps, simulation.uncertainty(lineage))
+    return _backtest(file_history, steps, table.uncertainty)
 
 
 def real_result(file_history: FileHistory, policy: Compaction, *, rates: Rates = DEFAULT_RATES) -> Backtest:
-    """What really happened, in the same words; `policy` says which files are small."""
+    """The real past of the table in the same shape; `policy` says which files are small."""
     live = {file.path: file for file in (file_history.start.files if file_history.start else ())}
     steps: list[SimulatedStep] = []
     for commit in file_history.commits:
@@ -87,7 +88,7 @@ class _Simulation:
         self._openings: list[tuple[int, int]] | None = None if policy.reads_per_day is None else []
 
     def live(self, deed: CommitEffect, following: CommitEffect | None) -> SimulatedStep:
-        """The time from one commit of a writer to the next: every look at the table, and what it led to."""
+        """The time from one commit of a writer to the next: every look at the table, and each compaction that followed."""
         self._table.apply(deed)
         commit = deed.commit
         self._remember(commit.committed_ms, added=[file.path for file in commit.added])
@@ -113,7 +114,7 @@ class _Simulation:
         return _simulated_step(commit, self._table.files, self._policy, explanation=seen.explanation, runs=tuple(runs))
 
     def _openings_with(self, plan: CompactionPlan, now_ms: int) -> type_of_steps | None:
-        """What a compaction would have saved each full read since the last one; `None` where nobody tells how often the table is read."""
+        """The openings that another compaction would have saved each full read; `None` where nobody tells how often the table is read."""
         if self._openings is None:
             return None
         saved = max(0, plan.files_removed - plan.files_added)
@@ -129,23 +130,12 @@ class _Simulation:
             times.add(cooled_ms)
         return sorted(times)
 
-    def uncertainty(self, lineage: Lineage) -> Uncertainty:
-        """What had to be estimated until now."""
-        return Uncertainty(
-            moved_removals=self._table.moved_removals,
-            moved_vectors=self._table.moved_vectors,
-            carried_bytes=self._table.carried_bytes,
-            modelled_files=self._table.modelled_files,
-            unclear_compactions=lineage.guesses,
-            shrink_ratio=lineage.shrink_ratio,
-        )
-
     def _plan(self, snapshot: Snapshot, now_ms: int) -> CompactionPlan:
         history = Commits(table=snapshot.table, commits=tuple(self._logged_compactions))
         return plan_compaction(snapshot, self._policy, rates=self._rates, now_ms=now_ms, history=history)
 
     def _remember(self, time_ms: int, *, added: Sequence[str], plan: CompactionPlan | None = None) -> None:
-        """A commit of the simulation, for the plans that go by what was written and compacted before."""
+        """A commit of the simulation is remembered, for the plans that go by earlier writes and compactions."""
         self._version += 1
         figures = plan.as_json() if plan else {}
         logged_commit = Commit(
@@ -170,7 +160,7 @@ class _Simulation:
 
 
 def _parameters(statement: type_of_statement) -> dict[str, str]:
-    """What Delta tells of a statement in its commit, as far as a later plan goes by it."""
+    """The parameters that Delta writes into the commit of a statement, as far as a later plan reads them."""
     match statement:
         case ZOrdering(columns=columns):
             return {"zOrderBy": json.dumps(columns)}

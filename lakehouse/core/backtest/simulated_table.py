@@ -4,13 +4,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
+from lakehouse.core.backtest.result import Uncertainty
 from lakehouse.core.backtest.row_lineage import CommitEffect, Lineage, SimulatedFile, VectorChange, content, live_bytes, live_rows
 from lakehouse.core.compaction.bins import Bin
 from lakehouse.core.delta.snapshot import DataFile, Snapshot, type_of_partition
 
 
 class _Rest(NamedTuple):
-    """What else lay in a file that a writer removed; somebody has to write it again."""
+    """The other rows in a file that a writer removed; they have to be written again."""
 
     partition: type_of_partition
     grains: frozenset[int]
@@ -19,7 +20,7 @@ class _Rest(NamedTuple):
 
 
 class SimulatedTable:
-    """The files of a simulation, changed by the deeds of writers and by compactions; what had to be estimated is counted."""
+    """The files of a simulation, changed by writers' commits and by compactions; estimates are counted."""
 
     def __init__(self, lineage: Lineage) -> None:
         """The table at the start of the history."""
@@ -33,6 +34,18 @@ class SimulatedTable:
             self._add(grain, file)
 
     @property
+    def uncertainty(self) -> Uncertainty:
+        """The estimates made until now."""
+        return Uncertainty(
+            moved_removals=self.moved_removals,
+            moved_vectors=self.moved_vectors,
+            carried_bytes=self.carried_bytes,
+            modelled_files=self.modelled_files,
+            unclear_compactions=self._lineage.guesses,
+            shrink_ratio=self._lineage.shrink_ratio,
+        )
+
+    @property
     def files(self) -> tuple[DataFile, ...]:
         """The live files."""
         return tuple(held.file for held in self._live.values())
@@ -42,7 +55,7 @@ class SimulatedTable:
         return replace(shape, files=self.files)
 
     def apply(self, deed: CommitEffect) -> None:
-        """What a writer's commit does to the files of the simulation."""
+        """A writer's commit, applied to the files of the simulation."""
         rests = self._remove(deed)
         for mark in deed.marks:
             self._mark(mark, deed.commit.version)
@@ -51,7 +64,7 @@ class SimulatedTable:
             self._carry(rest, paths, deed)
 
     def merge(self, bin_: Bin, *, into: int = 1, now_ms: int) -> list[DataFile]:
-        """What a bin's files become: one file, or where rows are laid out anew about `into`."""
+        """The files that a bin becomes: one file, or about `into` where rows are laid out anew."""
         held = [self._live.pop(file.path) for file in bin_.files]
         grains = frozenset[int]().union(*(each.grains for each in held))
         made = self._lineage.made.get(content(grains, self._deleted))
@@ -116,7 +129,7 @@ class SimulatedTable:
         )
 
     def _carry(self, rest: _Rest, paths: Sequence[str], deed: CommitEffect) -> None:
-        """The rest into what the same commit wrote in its partition; a file of its own where it wrote nothing there."""
+        """The rest goes into a file that the same commit wrote in its partition, or into a file of its own where there is none."""
         self.carried_bytes += rest.size_bytes
         for path in paths:
             held = self._live[path]

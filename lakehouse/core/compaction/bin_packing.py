@@ -5,9 +5,9 @@ the one exception: Delta takes them in the order of its snapshot, which no log t
 is left over) may differ, the figures cannot.
 Source: delta-io/delta v4.4.0, `OptimizeTableCommand.scala` (filterCandidateFileList, groupFilesIntoBins), `OptimizeTableStrategy.scala`.
 
-What is ours is the choice of partitions, of the size below which a file is taken (the cut-off) and of the size of a bin. It makes a
-compacted table a fixed point. A partition is worth its rewrite if a bin holds at least two fresh files, which are those that no
-compaction has written and those with a deletion vector; OPTIMIZE does every bin there. What follows:
+Ours is the choice of partitions, of the size below which a file is taken (the cut-off) and of the size of a bin. It makes a
+compacted table a fixed point. A partition is worth its rewrite if a bin holds at least two fresh files: a file is fresh if no compaction
+has written it, or if it has a deletion vector. OPTIMIZE does every bin there. It follows:
 
 - Two files left alone in their bins never share a bin later: the first bin was closed because even the next smallest file
   no longer fitted. So of two fresh files that a run leaves behind, the sum is over the target.
@@ -22,7 +22,7 @@ compaction has written and those with a deletion vector; OPTIMIZE does every bin
 - Of a table without partitions, large files that compactions wrote are left for later: the cut-off is lowered to a power of two
   that all smaller files together do not reach, if no file above is fresh. They all are in one bin, so that none of them is fresh after it.
 - A bounded run takes fewer partitions, or of one partition the smallest files; in each bin that makes it worth its while two files
-  stop being fresh (or of the first tier), so runs end. `files_left` is what the unbounded plan would have removed beyond it.
+  stop being fresh (or of the first tier), so runs end. `files_left` are the files that the unbounded plan would remove beyond it.
 """
 
 from bisect import bisect_left
@@ -48,7 +48,7 @@ from lakehouse.core.compaction.bins import (
 from lakehouse.core.delta.snapshot import DataFile
 from lakehouse.core.reasons import Reason
 
-# 128 MiB files into files of 1 GiB: a byte is rewritten once per tier, and eight is what makes one file of many.
+# 128 MiB files into files of 1 GiB: a byte is rewritten once per tier, and eight files become one.
 _TIER = 8
 # To rewrite so much takes as long as any job that starts, 0.6 s by the default rates (`core.costs.estimate`): less is not worth a file.
 _LEAST_KEPT_BYTES = 16 * 1024 * 1024

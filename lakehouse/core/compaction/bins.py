@@ -63,7 +63,7 @@ class Bin:
 
     partition: type_of_partition
     files: tuple[DataFile, ...]
-    # Bytes that go in; what comes out is usually less. Summed once: a plan of many files asks for it again and again.
+    # Bytes that go in; usually fewer come out. Summed once: a plan of many files asks for it again and again.
     size_bytes: int = field(init=False)
 
     def __post_init__(self) -> None:

@@ -59,7 +59,7 @@ def plan_zordering(now: PlanningFacts, wanted: ZOrder) -> Rewrite:
 
 
 def plan_clustering(now: PlanningFacts, wanted: LiquidClustering) -> Rewrite:
-    """What a plain OPTIMIZE of the liquid table rewrites, or why it is not sent.
+    """The rewrite of a plain OPTIMIZE of the liquid table, or why it is not sent.
 
     The figures are exact, but for the files added, while all files outside of full cubes fit into one bin (150 GiB) and the log still
     tells of every file whether it was clustered. Else they are an upper bound, and the sentence says so.
@@ -92,7 +92,7 @@ def check_zorder_columns(snapshot: Snapshot, columns: Sequence[str]) -> None:
     """Passes if Delta would order by these columns.
 
     Raises:
-        Refused: it would not, with the column and what is accepted.
+        Refused: it would not, with the column and the accepted ones.
     """
     names = {column.name.lower(): column for column in snapshot.columns}
     partitions = {name.lower() for name in snapshot.partition_columns}

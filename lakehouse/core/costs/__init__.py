@@ -1,1 +1,1 @@
-"""What an operation costs in seconds, requests and money: predicted, measured, and held against each other."""
+"""The costs of an operation in seconds, requests and money: predicted, measured, and compared."""

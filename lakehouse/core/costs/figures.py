@@ -19,7 +19,7 @@ class Figure:
 
     @property
     def error(self) -> float | None:
-        """How far the prediction was off, as a share of what happened; `None` where either is unknown, or nothing happened."""
+        """How far the prediction was off, as a share of the actual figure; `None` where either is unknown, or the actual one is 0."""
         if self.predicted is None or self.actual is None:
             return None
         return share_off(abs(self.predicted - self.actual), self.actual)
@@ -39,7 +39,7 @@ class Figure:
 
 
 def share_off(off: float, actual: float) -> float | None:
-    """An error as a share of what happened; `None` where nothing happened."""
+    """An error as a share of the actual figure; `None` where that is 0."""
     return off / actual if actual else None
 
 

@@ -1,4 +1,4 @@
-"""Plan against outcome over a table's whole history: how far predictions were off, what was rewritten for what came in, what was wasted."""
+"""Plan against outcome over a table's whole history: the errors of predictions, the bytes rewritten per byte ingested, the waste."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -20,9 +20,9 @@ RUNS_KEPT = 100
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Errors:
-    """How far a prediction was off, as shares of what happened; `None` where it was not predicted, or not measured.
+    """How far a prediction was off, as shares of the actual figures; `None` where a figure was not predicted, or not measured.
 
-    `files` are those removed and added, `bytes_` those added (those removed are read from the log, not predicted), `seconds` go up to the
+    `files` are removed and added ones, `bytes_` added ones (removed bytes are read from the log, not predicted), `seconds` go up to the
     commit.
     """
 
@@ -38,7 +38,7 @@ class Errors:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
-    """One compaction, how far its prediction was off, the means of the ten runs up to it, and what it cost; `None` is unknown."""
+    """One compaction, how far its prediction was off, the means of the ten runs up to it, and its price; `None` is unknown."""
 
     compaction: LoggedCompaction
     errors: Errors
@@ -98,7 +98,7 @@ class Account:
 
 
 def account_for(history: Commits, wasted: Sequence[CompactionTry] = (), *, prices: Prices = DEFAULT_PRICES, on_s3: bool = False) -> Account:
-    """The account of a table from its commits, and from what is on record of runs that came to nothing; requests cost something `on_s3`."""
+    """The account of a table from its commits, and from the recorded runs that came to nothing; requests cost something `on_s3`."""
     entries: list[Entry] = []
     for compaction in history.compactions():
         errors = _errors(compaction)
@@ -110,7 +110,7 @@ def account_for(history: Commits, wasted: Sequence[CompactionTry] = (), *, price
         first_version=history.commits[0].version if history.commits else 0,
         entries=tuple(entries),
         bytes_ingested=sum(commit.added_bytes for commit in history.commits if commit.changed_data),
-        # What only adds anew what is there, as a backfill of row ids does, rewrites no byte of a file.
+        # A commit that only adds the same files anew, as a backfill of row ids does, rewrites no byte of a file.
         bytes_rewritten=sum(commit.added_bytes for commit in history.commits if not commit.changed_data and commit.removed_paths),
         wasted_runs=len(wasted),
         wasted_seconds=sum(each.seconds for each in wasted),

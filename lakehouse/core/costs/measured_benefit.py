@@ -14,7 +14,7 @@ from lakehouse.core.costs.ledger import Account
 from lakehouse.core.reasons import Explained, Explanation, Reason
 from lakehouse.core.units import HOUR_MS
 
-# Every so many compactions one is probed, for at most so much of what they all took: a tenth of the seconds goes into knowing.
+# One of so many compactions is probed, for at most this share of the seconds that all of them took.
 PROBE_EVERY = 10
 PROBE_SHARE = 0.1
 
@@ -37,10 +37,10 @@ class Gain:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Probe:
-    """What scans before and after one compaction took, pair by pair; no pairs where none fitted into the budget, or the scans failed.
+    """The seconds of scans before and after one compaction, pair by pair; no pairs where none fitted into the budget, or the scans failed.
 
-    A probe without a gain says nothing of the benefit; it counts as one that was made. The second scan of each pair opens `openings_saved`
-    files less; an older program did not write that down (0).
+    A probe without a gain says nothing of the benefit, but counts as made. The second scan of each pair opens `openings_saved` files
+    less; an older program did not write that down (0).
     """
 
     table: str
@@ -65,7 +65,7 @@ class Probe:
 
     @property
     def gain(self) -> Gain | None:
-        """What the compaction gained, `None` (unknown) by fewer than two pairs."""
+        """The gain of the compaction, `None` (unknown) by fewer than two pairs."""
         return gain_of(self.before, self.after)
 
     @property
@@ -117,7 +117,7 @@ def probe_from(document: dict[str, Any]) -> Probe:
 
 
 def gain_of(before: Sequence[float], after: Sequence[float]) -> Gain | None:
-    """What pairs of scans say of the gain; `None` (unknown) by fewer than two pairs."""
+    """The gain by pairs of scans; `None` (unknown) by fewer than two pairs."""
     ratios = [log(second / first) for first, second in zip(before, after, strict=True) if first > 0 and second > 0]
     if len(ratios) < 2:
         return None
@@ -129,8 +129,8 @@ def gain_of(before: Sequence[float], after: Sequence[float]) -> Gain | None:
 def probe_budget_seconds(account: Account, compaction_seconds: float, probes: Sequence[Probe]) -> float:
     """How long the newest compaction of `account`, which took so many seconds, may be probed: 0 is not at all.
 
-    The tenth of ours since the last probe is, for a tenth of what the ten took. Where compaction does not pay each one is: they are rare
-    then, and each may be the one that turns the verdict. Not after a probe that said nothing: it may be the scan that kills the server.
+    Every tenth of ours is probed, for a tenth of the seconds of the ten. Where compaction does not pay, each one is: they are rare
+    then, and each may turn the verdict. None is after a probe that said nothing: its scan may be what kills the server.
     """
     if _since_last_probe(account, probes) >= PROBE_EVERY or (_told(probes[-1:]) and assess_benefit(probes).verdict == "does not pay"):
         return PROBE_EVERY * PROBE_SHARE * compaction_seconds
@@ -184,7 +184,7 @@ def _told(probes: Sequence[Probe]) -> list[Probe]:
 
 
 def _since_last_probe(account: Account, probes: Sequence[Probe]) -> float:
-    """Our compactions since the last probe; where the log does not go back to it, as many as there were in the distances that it tells."""
+    """Our compactions since the last probe; where the log does not go back to it, their number by their mean distance in the log."""
     ours = [entry.compaction.version for entry in account.entries if entry.compaction.predicted is not None]
     if not ours:
         return 0

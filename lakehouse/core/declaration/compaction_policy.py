@@ -1,4 +1,4 @@
-"""What a declaration says of a table's compaction: how its rows lie in files, and every knob."""
+"""The declaration of a table's compaction: how its rows lie in files, and every knob."""
 
 from dataclasses import dataclass, fields, replace
 from typing import Any, Literal, Self, get_args
@@ -24,7 +24,7 @@ LAYERS = ("bronze", "silver", "gold")
 MIB = 1024 * 1024
 # A bound for what no reader tells (the log, listings, the next planner): a log is read in 7 us a file, so that many more take 10 ms.
 _KNOWN_READERS = 40
-# Knobs that nobody turned, and what holds now.
+# Knobs that nobody turned, and the rule that holds now.
 _GONE = {
     "min_mergeable_bytes": "min_small_files and max_small_file_age_hours say when a table is due",
     "max_reads_hurt_share": "min_small_files and max_small_file_age_hours say when a table is due",
@@ -68,7 +68,7 @@ type_of_data_layout = BinPacking | ZOrder | LiquidClustering
 class Compaction:
     """A table's knobs, as declared, or in force as `policy_for` gives them; `docs/knobs.md` has a line for each.
 
-    The first six are those that a person meets first, the others are for special cases.
+    A person meets the first six first, the others are for special cases.
     """
 
     strategy: type_of_strategy = knob(
@@ -140,13 +140,13 @@ class Compaction:
     verify: Literal["automatic", "content", "rows"] = knob(
         "automatic",
         one_of("automatic", "content", "rows"),
-        'what is compared after the commit. `"content"`: every row, which is read once more. `"rows"`: row counts and statistics of the '
-        'log, and no data is read again. `"automatic"`: content in runs of up to 16 GiB, rows in larger ones',
+        'how the rows are compared after the commit. `"content"`: every row, which is read once more. `"rows"`: row counts and statistics '
+        'of the log, and no data is read again. `"automatic"`: content in runs of up to 16 GiB, rows in larger ones',
     )
     cold_hours: float = knob(0, AMOUNT, "only partitions whose rows nobody has changed for so long are compacted, the newest last. 0: all")
 
     def __new__(cls, **knobs: object) -> Self:
-        """Refuse a knob that there was once, with what holds now."""
+        """Refuse a knob of an earlier release, with the rule that holds now."""
         for name in _GONE.keys() & knobs.keys():
             raise Refused(f"Compaction.{name} is no knob any more: {_GONE[name]}; accepted: a declaration without it")
         return object.__new__(cls)
@@ -166,12 +166,12 @@ class Compaction:
 
     @property
     def candidate_bytes(self) -> int:
-        """Files below this size are candidates: three quarters of the target, so that what was compacted well stays."""
+        """Files below this size are candidates: three quarters of the target, so that the outputs of compactions stay."""
         return self.target_file_bytes * 3 // 4
 
 
 def policy_for(layer: str, declared: Compaction) -> Compaction:
-    """The policy in force: what the table declares, and the layer's defaults where it leaves them open."""
+    """The policy in force: the table's declaration, with the layer's defaults where it leaves them open."""
     if layer not in LAYERS:
         raise Refused(f"layer is {layer!r}; accepted: {', '.join(LAYERS)}")
     defaults = {each.name: each.metadata["layers"][layer] for each in fields(declared) if each.metadata["layers"]}

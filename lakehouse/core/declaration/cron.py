@@ -28,7 +28,7 @@ def cron_times(cron: str, after_ms: int, until_ms: int) -> Iterator[int]:
 
 
 def read_cron(cron: str, *, name: str = "cron") -> list[set[int]]:
-    """The numbers that each of the five fields of `cron` stands for; `name` is what a refusal calls it.
+    """The numbers of each of the five fields of `cron`; a refusal calls the expression `name`.
 
     Raises:
         Refused: something other than numbers, `*`, lists, ranges and steps.
@@ -50,7 +50,7 @@ def _is_day(day: datetime, words: list[str], fields: list[set[int]]) -> bool:
 
 
 def _numbers(word: str, low: int, high: int) -> set[int]:
-    """Those of one field; empty where a part of it is none."""
+    """The numbers of one field; empty where a part of it is none."""
     found: set[int] = set()
     for part in word.split(","):
         match = _PART.fullmatch(part)

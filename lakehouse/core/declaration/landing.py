@@ -1,4 +1,4 @@
-"""What a declaration says of the files that are landed for a table."""
+"""The declaration of the files that are landed for a table."""
 
 import re
 from dataclasses import dataclass, field, fields
@@ -12,7 +12,7 @@ from lakehouse.core.errors import Refused
 from lakehouse.core.settings import holds_credentials
 
 _PREFIX = re.compile(r"(?:[A-Za-z0-9][A-Za-z0-9_.=-]*/)+")
-# Folders that the lake writes itself; a vacuum takes what it finds in a table's folder and no log has.
+# Folders that the lake writes itself; a vacuum deletes files in a table's folder that no log has.
 _OWN_FOLDERS = (*LAYERS, "quarantine", "inventory", "landing-archive")
 _TEXT_SUFFIXES = {"json": (".json", ".jsonl"), "csv": (".csv",)}
 _SUFFIXES = {
@@ -41,7 +41,7 @@ def _is_encoding(name: object) -> bool:
     return True
 
 
-# Without the backslash, which escapes, and what numbers and names are made of.
+# Without the backslash, which escapes, and without the signs of numbers and names.
 _SIGN = re.compile(r"[\x01\t!-*,/:-@\[\]^`{-~]")
 _ONE_SIGN = Accepts("one ASCII character that is in no name or number, and no backslash", lambda value: bool(_SIGN.fullmatch(str(value))))
 _ENCODING = Accepts("an encoding that Python knows, like utf-16 or cp1252", _is_encoding)
@@ -62,8 +62,8 @@ class Landing:
     derived: dict[str, str] = field(default_factory=dict[str, str])
     required: tuple[str, ...] = ()
     null_value: str | None = None
-    delimiter: str = knob(",", _ONE_SIGN, "CSV: what separates two fields")
-    quote: str = knob('"', _ONE_SIGN, "CSV: what a field may stand between; doubled inside it, it stands for itself")
+    delimiter: str = knob(",", _ONE_SIGN, "CSV: the sign between two fields")
+    quote: str = knob('"', _ONE_SIGN, "CSV: the sign that may stand around a field; doubled inside it, it stands for itself")
     header: bool = knob(True, YES_OR_NO, "CSV: the first record names the columns, those of the schema in their order")
     new_columns: Literal["rescue", "add", "refuse"] = knob(
         "rescue",
@@ -84,7 +84,7 @@ class Landing:
     after_load: Literal["keep", "archive", "delete"] = knob(
         "keep",
         one_of("keep", "archive", "delete"),
-        'what becomes of a loaded file in the end. `"archive"`: it moves to `landing-archive/`, one Parquet object per batch; '
+        'the end of a loaded file. `"archive"`: it moves to `landing-archive/`, one Parquet object per batch; '
         '`"delete"`: it is deleted; both once the commit that read it is `keep_days` old',
     )
     queue: str = knob(

@@ -30,7 +30,7 @@ _LAYOUTS: Mapping[str, Callable[[str], Any]] = {
 
 
 def parse_policy(words: Iterable[str], declared: Compaction) -> Compaction:
-    """What is declared, with the knobs that `words` name set to what they say.
+    """The declared policy, with the knobs that `words` name set to their values.
 
     Raises:
         Refused: a knob that there is not, with the nearest ones; a value that the knob does not take.

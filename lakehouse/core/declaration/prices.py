@@ -1,4 +1,4 @@
-"""What machines and requests cost."""
+"""The prices of machines and requests."""
 
 from dataclasses import dataclass
 
@@ -7,7 +7,7 @@ from lakehouse.core.declaration.knobs import AMOUNT, TEXT, check_knobs, knob
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prices:
-    """What a vCPU-hour and storage requests cost, where and when.
+    """The prices of a vCPU-hour and of storage requests, with their place and time.
 
     The defaults are AWS list prices: Glue at 0.44 USD per DPU-hour of 4 vCPUs, S3 Standard per 1,000 requests.
     """

@@ -1,7 +1,7 @@
-"""Which properties and which clustering a table has to get or to lose, so that it has what its strategy and its data layout need.
+"""The properties and the clustering that a table has to get or to lose for its strategy and its data layout.
 
-What this program sets it writes down in the table itself, in a property of its own (a mark) in the same commit, and only what stands
-there is ever taken back. So whatever a person sets by hand stays, also where a strategy would set it otherwise.
+This program writes each property that it sets down in the table itself, in a property of its own (a mark) in the same commit, and takes
+back only properties in that mark. So a property that a person sets by hand stays, also where a strategy would set it otherwise.
 """
 
 from collections.abc import Mapping
@@ -21,7 +21,7 @@ MARKS = (STRATEGY_MARK, CLUSTERING_MARK)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PropertyChanges:
-    """Properties to set and to unset. `left` are those that the strategy would set otherwise, but that a person has set."""
+    """Properties to set and to unset. In `left` are properties that a person has set, and the strategy would set otherwise."""
 
     set: Mapping[str, str] = field(default_factory=dict[str, str])
     unset: tuple[str, ...] = ()
@@ -66,7 +66,7 @@ class ClusteringChange:
 
 
 def clustering_change(snapshot: Snapshot, data_layout: type_of_data_layout) -> ClusteringChange:
-    """What gives the table the clustering of its policy, or takes back what was given before; a person's clustering stays.
+    """The change that gives the table the clustering of its policy, or takes back an earlier one; a person's clustering stays.
 
     Raises:
         Refused: it is to be clustered, and has partitions.
@@ -88,7 +88,7 @@ def clustering_change(snapshot: Snapshot, data_layout: type_of_data_layout) -> C
 
 
 def _marked(current: Mapping[str, str]) -> dict[str, str]:
-    """What the mark says we set; what cannot be read in it was not written by us."""
+    """The properties in the mark; a part that cannot be read was not written by us."""
     pairs = (pair.partition("=") for pair in current.get(STRATEGY_MARK, "").split())
     return {name: value for name, sign, value in pairs if sign and name in (OPTIMIZE_WRITE, AUTO_COMPACT)}
 

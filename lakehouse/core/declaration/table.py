@@ -1,6 +1,6 @@
 """The words a user declares tables with.
 
-A `Table` is a value: nothing happens when one is made, but what is wrong with it is said then and there.
+A `Table` is a value: nothing happens when one is made, but a fault in it is refused at once.
 """
 
 import re
@@ -43,14 +43,14 @@ class Append:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Merge:
-    """One row per `keys`; a row replaces the one there only if its `order_by` columns are greater, compared in turn.
+    """One row per `keys`; another row takes its place only if its `order_by` columns are greater, compared in turn.
 
     Change data has its own order instead, and deletes rows: `"hard"` takes them out of the table, `"soft"` marks them in `_deleted`.
     """
 
     keys: tuple[str, ...]
     order_by: tuple[str, ...] = ()
-    deletes: str = knob("hard", one_of("hard", "soft"), "what a deletion does: it takes the row out, or marks it in the column `_deleted`")
+    deletes: str = knob("hard", one_of("hard", "soft"), "a deletion takes the row out, or marks it in the column `_deleted`")
 
     def __post_init__(self) -> None:
         check_knobs(self)
@@ -115,9 +115,9 @@ class Table:
         if isinstance(self.write, Adopted):
             self._check_adopted()
         elif (self.source is None) == (self.transform is None):
-            raise Refused(f"Table {self.key}: give either source= (landed files) or a transform with inputs=, not both or neither")
+            raise self._refused("give either source= (landed files) or a transform with inputs=, not both or neither")
         if self.fresh_within_hours is not None and not 0 < self.fresh_within_hours < inf:
-            raise Refused(f"Table {self.key}: fresh_within_hours is {self.fresh_within_hours}; accepted: more than 0")
+            raise self._refused(f"fresh_within_hours is {self.fresh_within_hours}; accepted: more than 0")
         if self.source is not None:
             self._check_landed(self.source)
         elif self.transform is not None:
@@ -125,93 +125,94 @@ class Table:
         self._check_upkeep()
 
     def _check_upkeep(self) -> None:
-        snapshot, by = self.compaction.data_layout, self.write.partition_by if isinstance(self.write, Append) else ()
-        if isinstance(snapshot, LiquidClustering) and by:
-            raise Refused(f"Table {self.key}: LiquidClustering beside Append.partition_by {by}; accepted: one of the two, or ZOrder")
-        if isinstance(snapshot, LiquidClustering) and len(snapshot.columns) > _CLUSTERING_COLUMNS:
-            found = len(snapshot.columns)
-            raise Refused(f"Table {self.key}: LiquidClustering has {found} columns; accepted: at most {_CLUSTERING_COLUMNS}")
-        if isinstance(snapshot, ZOrder) and (both := [name for name in snapshot.columns if name.lower() in {each.lower() for each in by}]):
-            raise Refused(f"Table {self.key}: ZOrder holds the partition column {both[0]!r}; accepted: columns that are in no partition_by")
-        if isinstance(snapshot, ZOrder | LiquidClustering) and self.source is not None:
-            check_columns(f"Table {self.key}: {type(snapshot).__name__}.columns", snapshot.columns, among=_known_columns(self.source))
+        layout, by = self.compaction.data_layout, self.write.partition_by if isinstance(self.write, Append) else ()
+        if isinstance(layout, LiquidClustering) and by:
+            raise self._refused(f"LiquidClustering beside Append.partition_by {by}; accepted: one of the two, or ZOrder")
+        if isinstance(layout, LiquidClustering) and len(layout.columns) > _CLUSTERING_COLUMNS:
+            found = len(layout.columns)
+            raise self._refused(f"LiquidClustering has {found} columns; accepted: at most {_CLUSTERING_COLUMNS}")
+        if isinstance(layout, ZOrder) and (both := [name for name in layout.columns if name.lower() in {each.lower() for each in by}]):
+            raise self._refused(f"ZOrder holds the partition column {both[0]!r}; accepted: columns that are in no partition_by")
+        if isinstance(layout, ZOrder | LiquidClustering) and self.source is not None:
+            check_columns(f"Table {self.key}: {type(layout).__name__}.columns", layout.columns, among=_known_columns(self.source))
         self._check_properties()
 
     def _check_properties(self) -> None:
         if own := sorted(set(self.properties) & set(MARKS)):
-            raise Refused(f"Table {self.key}: properties holds {own[0]!r}, which the lake writes itself; accepted: other names")
+            raise self._refused(f"properties holds {own[0]!r}, which the lake writes itself; accepted: other names")
         if forgets := [name for name in self.properties if name.lower() == TRANSACTION_RETENTION.lower()]:
-            raise Refused(
-                f"Table {self.key}: properties holds {forgets[0]!r}, with which the table forgets what was loaded into it, and loads it "
+            raise self._refused(
+                f"properties holds {forgets[0]!r}, with which the table forgets which batches it holds, and loads them "
                 "again; accepted: properties without it"
             )
         for name, value in self.vacuum.properties_beside(self.properties).items():
             if self.properties.get(name, value) != value:
                 said = f"properties sets {name} to {self.properties[name]!r}, Vacuum.retention_hours to {value!r}"
-                raise Refused(f"Table {self.key}: {said}; accepted: one")
+                raise self._refused(f"{said}; accepted: one")
         for name, value in desired_properties(self.compaction.strategy).items():
             if self.properties.get(name, value) != value:
                 said = type(self.compaction.strategy).__name__
-                raise Refused(f"Table {self.key}: properties sets {name} to {self.properties[name]!r}, {said} to {value!r}; accepted: one")
+                raise self._refused(f"properties sets {name} to {self.properties[name]!r}, {said} to {value!r}; accepted: one")
 
     def _check_adopted(self) -> None:
         given: dict[str, object] = {name: getattr(self, name) for name in ("source", "inputs", "transform", "properties")}
         given["Vacuum.retention_hours"] = self.vacuum.retention_hours
         if found := [name for name, value in given.items() if value]:
-            raise Refused(f"Table {self.key}: {found[0]} beside Adopted, whose rows and properties are others' to write; accepted: without")
+            raise self._refused(f"{found[0]} beside Adopted, whose rows and properties are others' to write; accepted: without")
         if not isinstance(strategy := self.compaction.strategy, BySensor | Scheduled):
             said = type(strategy).__name__
-            raise Refused(f"Table {self.key}: {said} is a strategy of whoever writes; accepted: BySensor or Scheduled")
+            raise self._refused(f"{said} is a strategy of whoever writes; accepted: BySensor or Scheduled")
 
     def _check_landed(self, source: Landing) -> None:
         check_columns(f"Table {self.key}: column_descriptions", [*self.column_descriptions], among=(columns := _known_columns(source)))
         if self.inputs:
-            raise Refused(f"Table {self.key}: inputs is given beside source=; accepted: inputs only beside a transform")
+            raise self._refused("inputs is given beside source=; accepted: inputs only beside a transform")
         if source.changes is not None:
             self._check_changes(source, source.changes)
         elif isinstance(self.write, Merge | History):
-            raise Refused(
-                f"Table {self.key}: landed files are written by Append or Overwrite; accepted: to merge them in a table downstream, or "
+            raise self._refused(
+                "landed files are written by Append or Overwrite; accepted: to merge them in a table downstream, or "
                 "Landing(changes=…) for change data"
             )
         if isinstance(self.write, Append):
             check_columns(f"Table {self.key}: Append.partition_by", self.write.partition_by, among=columns)
             if columns is not None and len(self.write.partition_by) == len(columns):
-                raise Refused(f"Table {self.key}: all {len(columns)} columns are in partition_by; accepted: at least one that is not")
+                raise self._refused(f"all {len(columns)} columns are in partition_by; accepted: at least one that is not")
 
     def _check_changes(self, source: Landing, changes: type_of_changes) -> None:
         if not isinstance(self.write, Merge | History):
-            raise Refused(f"Table {self.key}: change data is written by Merge or History; accepted: one of these, or no changes=")
+            raise self._refused("change data is written by Merge or History; accepted: one of these, or no changes=")
         if isinstance(self.write, Merge) and self.write.order_by:
-            raise Refused(f"Table {self.key}: Merge.order_by beside changes=, which has its own order; accepted: Merge(keys=…) alone")
+            raise self._refused("Merge.order_by beside changes=, which has its own order; accepted: Merge(keys=…) alone")
         fields = changes.row_fields(field_names(source.schema))
         check_columns(f"Table {self.key}: {type(self.write).__name__}.keys", self.write.keys, among=fields)
         if isinstance(self.write, History):
             if taken := sorted({name.lower() for name in source.column_names} & set(HISTORY_COLUMNS)):
-                raise Refused(f"Table {self.key}: the column {taken[0]!r} is one that History adds; accepted: another name")
+                raise self._refused(f"the column {taken[0]!r} is one that History adds; accepted: another name")
             if isinstance(changes, Dms) and changes.committed_at is None:
-                raise Refused(f"Table {self.key}: History needs the time of each change; accepted: Dms(committed_at=…), a column")
+                raise self._refused("History needs the time of each change; accepted: Dms(committed_at=…), a column")
 
     def _check_derived(self) -> None:
         if isinstance(self.write, History):
-            raise Refused(f"Table {self.key}: History is written from landed change data; accepted: Merge, Append or Overwrite")
+            raise self._refused("History is written from landed change data; accepted: Merge, Append or Overwrite")
         if isinstance(self.write, Merge) and not self.write.order_by:
-            raise Refused(f"Table {self.key}: Merge.order_by is empty; accepted: at least one column that tells an older row from a newer")
+            raise self._refused("Merge.order_by is empty; accepted: at least one column that tells an older row from a newer")
         if isinstance(self.write, Merge) and self.write.deletes != "hard":
-            raise Refused(f"Table {self.key}: Merge.deletes is {self.write.deletes!r} beside a transform; accepted: to leave it out")
+            raise self._refused(f"Merge.deletes is {self.write.deletes!r} beside a transform; accepted: to leave it out")
         if not self.inputs:
-            raise Refused(f"Table {self.key}: inputs is empty; accepted: the tables that its transform reads")
+            raise self._refused("inputs is empty; accepted: the tables that its transform reads")
         names = [source.name for source in self.inputs]
         if twice := [name for name in names if names.count(name) > 1]:
-            raise Refused(
-                f"Table {self.key}: inputs holds the name {twice[0]!r} twice; accepted: inputs of different names, as its transform takes"
-            )
+            raise self._refused(f"inputs holds the name {twice[0]!r} twice; accepted: inputs of different names, as its transform takes")
         assert self.transform is not None  # __post_init__ has seen to it
         try:
             signature(self.transform).bind(**dict.fromkeys(names))
         except TypeError as error:
             found = f"{getattr(self.transform, '__name__', 'transform')}{signature(self.transform)}"
-            raise Refused(f"Table {self.key}: its transform is {found}; accepted: one that takes {', '.join(names)} ({error})") from error
+            raise self._refused(f"its transform is {found}; accepted: one that takes {', '.join(names)} ({error})") from error
+
+    def _refused(self, why: str) -> Refused:
+        return Refused(f"Table {self.key}: {why}")
 
     def __hash__(self) -> int:
         return hash(self.key)
@@ -252,7 +253,7 @@ def table(*, key: str, inputs: Iterable[Table], write: type_of_write, **options:
 
 
 def find_tables(modules: Iterable[ModuleType]) -> dict[str, Table]:
-    """Every `Table` that the modules hold at top level, by key, inputs before what reads them.
+    """Every `Table` that the modules hold at top level, by key, inputs before their readers.
 
     Raises:
         Refused: two tables with one key, an input that no module holds, or landed files that one table takes away from another.

@@ -1,4 +1,4 @@
-"""What a declaration says of a table's vacuum."""
+"""The declaration of a table's vacuum."""
 
 from collections.abc import Mapping
 from dataclasses import InitVar, dataclass
@@ -24,9 +24,9 @@ type_of_mode = Literal["LITE", "INVENTORY", "FULL"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Vacuum:
-    """What is deleted of a table, and when; `docs/knobs.md` has a line for each knob.
+    """A table's vacuum knobs; `docs/knobs.md` has a line for each.
 
-    `deleter` was a knob once; declarations that name it are told what to do.
+    `deleter` was a knob once; a declaration that names it is refused with the way out.
     """
 
     mode: Literal["automatic", "recommend", "off"] = knob(
@@ -53,7 +53,9 @@ class Vacuum:
     def __post_init__(self, deleter: str) -> None:
         check_knobs(self)
         if deleter != "lakehouse":
-            raise Refused(f"Vacuum.deleter is {deleter!r}; accepted: no deleter, since lakehouse itself deletes what Delta gives up, too")
+            raise Refused(
+                f"Vacuum.deleter is {deleter!r}; accepted: no deleter, since lakehouse itself deletes the files that Delta gives up, too"
+            )
         if 0 < self.retention_hours < _LEAST_HOURS:
             raise Refused(f"Vacuum.retention_hours is {self.retention_hours!r}, under a minute; accepted: 0, or a minute (1/60) or more")
         if 0 < self.retention_hours < SAFE_RETENTION_HOURS and not self.accepts_risk:

@@ -30,7 +30,7 @@ _LIMIT = 3
 _HOURS = 6
 # A table that failed for weeks is still tried now and then: 6 hours become 4 days at most.
 _MOST_DOUBLINGS = 4
-# Two scans of the same files on a shared machine differ by less than this; what is slower by more is not chance.
+# Two scans of the same files on a shared machine differ by less than this; more is not chance.
 _HARM_SHARE = 0.1
 _WHY_LETTERS = 200
 

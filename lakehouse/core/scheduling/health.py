@@ -4,8 +4,8 @@ Every part follows one rule, so that the score falls whenever anything gets wors
 `value = limit / (limit + found)`: 1 where nothing is found, one half at the limit, towards 0 beyond it. The part
 of the average size is a share already.
 
-Source: the parts are what others weigh, too: Apache Amoro's health score (small files, deletes, average size), AutoComp's
-reduction of the file count, and Delta's checkpoint interval for the log. The weights are ours: what costs a reader most weighs most.
+Source: others weigh the same parts: Apache Amoro's health score (small files, deletes, average size), AutoComp's
+reduction of the file count, and Delta's checkpoint interval for the log. The weights are ours: the part that costs a reader most has most.
 """
 
 from bisect import bisect_right
@@ -30,7 +30,7 @@ _SIZE = attrgetter("size_bytes")
 _HISTOGRAM_BYTES = tuple(4 * _KIB * 4**step for step in range(10))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class HealthPart:
     """One part of the score: a value from 0 (bad) to 1 (as good as it gets), its weight, and why, with numbers."""
 
@@ -50,19 +50,11 @@ class SizeBin:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class HealthCheck:
-    """The result of one check, and the sentence that shows why."""
-
-    ok: bool
-    sentence: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Health:
     """A table's numbers at one version.
 
-    `small_file_count` are files under the plan's candidate size; whether they can be merged is another matter, told by
-    `mergeable_file_count`. Tombstones are those that the log still lists, already vacuumed ones among them.
+    `small_file_count` are files under the plan's candidate size; `mergeable_file_count` tells how many of them can be merged.
+    Tombstones are all that the log still lists, already vacuumed ones among them.
     """
 
     table: str
@@ -141,82 +133,48 @@ def assess_health(snapshot: Snapshot, plan: CompactionPlan) -> Health:
         log=snapshot.log,
         log_commit_limit=_log_commit_limit(snapshot),
         histogram=_histogram(snapshot),
-        parts=(_small_files(plan), _average_size(snapshot, plan), _log_debt(snapshot), _tombstones(snapshot)),
+        parts=_parts(snapshot, plan),
         plan=plan,
     )
 
 
-def small_files_ok(health: Health) -> HealthCheck:
+def small_files_ok(health: Health) -> tuple[bool, str]:
     """Whether compaction keeps up: fewer files could be merged than twice as many as make it due; the sentence starts with the plan's own.
 
     Twice, since a compaction waits until that number is reached once, and that is no failure of anything. Where a plan is refused, no
     compaction keeps up.
     """
     if health.plan.reason is Reason.PLAN_REFUSED:
-        return HealthCheck(ok=False, sentence=health.plan.sentence)
+        return False, health.plan.sentence
     found, due = health.mergeable_file_count, health.plan.policy.most_small_files
     limit = _LATE_COMPACTIONS * due
-    return HealthCheck(
-        ok=found < limit, sentence=f"{health.plan.sentence}; {found} mergeable files, a compaction is due at {due}, {limit} are too many"
-    )
+    return found < limit, f"{health.plan.sentence}; {found} mergeable files, a compaction is due at {due}, {limit} are too many"
 
 
-def log_debt_ok(health: Health) -> HealthCheck:
+def log_debt_ok(health: Health) -> tuple[bool, str]:
     """Whether the log has been checkpointed lately, so that reading the table does not mean reading its whole past."""
-    found, limit = health.log.commit_count, health.log_commit_limit
-    since = (
-        "the table's beginning" if health.log.checkpoint_version is None else f"the checkpoint of version {health.log.checkpoint_version}"
-    )
-    return HealthCheck(
-        ok=found <= limit, sentence=f"{found} commits ({size_text(health.log.commit_bytes)}) since {since}, at most {limit} allowed"
-    )
+    found, limit, checkpoint = health.log.commit_count, health.log_commit_limit, health.log.checkpoint_version
+    since = "the table's beginning" if checkpoint is None else f"the checkpoint of version {checkpoint}"
+    return found <= limit, f"{found} commits ({size_text(health.log.commit_bytes)}) since {since}, at most {limit} allowed"
 
 
-def _halving(found: int, *, limit: int) -> float:
-    return limit / (limit + found)
-
-
-def _small_files(plan: CompactionPlan) -> HealthPart:
-    limit = plan.policy.min_small_files
-    return HealthPart(
-        name="small files",
-        weight=40,
-        value=_halving(plan.files_removed, limit=limit),
-        sentence=f"{plan.files_removed} files would be merged, half value at {limit}",
-    )
-
-
-def _average_size(snapshot: Snapshot, plan: CompactionPlan) -> HealthPart:
-    target = plan.policy.target_file_bytes
-    bytes_by_partition: Counter[Any] = Counter()
+def _parts(snapshot: Snapshot, plan: CompactionPlan) -> tuple[HealthPart, ...]:
+    count, log = snapshot.file_count, snapshot.log
+    few, target = plan.policy.min_small_files, plan.policy.target_file_bytes
+    log_limit, stored = _log_commit_limit(snapshot), max(1, snapshot.size_bytes)
+    by_partition: Counter[Any] = Counter()
     for file in snapshot.files:
-        bytes_by_partition[file.partition] += file.size_bytes
-    fewest = sum(max(1, -(-size // target)) for size in bytes_by_partition.values())
-    return HealthPart(
-        name="average size",
-        weight=30,
-        value=min(1.0, fewest / snapshot.file_count) if snapshot.file_count else 1.0,
-        sentence=f"{snapshot.file_count} files in {len(bytes_by_partition)} partitions, {fewest} of up to {size_text(target)} would do",
-    )
-
-
-def _log_debt(snapshot: Snapshot) -> HealthPart:
-    limit = _log_commit_limit(snapshot)
-    return HealthPart(
-        name="log debt",
-        weight=15,
-        value=_halving(snapshot.log.commit_count, limit=limit),
-        sentence=f"{snapshot.log.commit_count} commits ({size_text(snapshot.log.commit_bytes)}) since a checkpoint, half value at {limit}",
-    )
-
-
-def _tombstones(snapshot: Snapshot) -> HealthPart:
-    limit = max(1, snapshot.size_bytes)
-    return HealthPart(
-        name="tombstones",
-        weight=15,
-        value=_halving(snapshot.tombstone_bytes, limit=limit),
-        sentence=f"{len(snapshot.tombstones)} removed files ({size_text(snapshot.tombstone_bytes)}), half value at {size_text(limit)}",
+        by_partition[file.partition] += file.size_bytes
+    fewest = sum(max(1, -(-size // target)) for size in by_partition.values())
+    merged = f"{plan.files_removed} files would be merged, half value at {few}"
+    sizes = f"{count} files in {len(by_partition)} partitions, {fewest} of up to {size_text(target)} would do"
+    commits = f"{log.commit_count} commits ({size_text(log.commit_bytes)}) since a checkpoint, half value at {log_limit}"
+    removed = f"{len(snapshot.tombstones)} removed files ({size_text(snapshot.tombstone_bytes)}), half value at {size_text(stored)}"
+    return (
+        HealthPart("small files", 40, few / (few + plan.files_removed), merged),
+        HealthPart("average size", 30, min(1.0, fewest / count) if count else 1.0, sizes),
+        HealthPart("log debt", 15, log_limit / (log_limit + log.commit_count), commits),
+        HealthPart("tombstones", 15, stored / (stored + snapshot.tombstone_bytes), removed),
     )
 
 

@@ -1,6 +1,6 @@
-"""Which tables get a compaction in this tick, in which order all of them stand, and for every other table why not.
+"""Which tables get a compaction in this tick, the order of all tables, and for every other table why not.
 
-The sensor hands over what it has read from Dagster's events and runs; nothing here looks anywhere else. One state of a
+The sensor hands over the facts of Dagster's events and runs; nothing here looks anywhere else. One state of a
 table (its version, and when that was committed) is compacted once: a try that succeeded or is under way is never repeated,
 one that failed is repeated a limited number of times, and then once after each of the breaker's pauses. One that was refused
 before it began (its window had closed while it was queued) tells nothing of the table, and is repeated whenever the table may
@@ -16,7 +16,7 @@ longer than the patience goes before all that have waited less, whatever they ar
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from lakehouse.core.declaration.compaction_policy import Compaction
@@ -28,6 +28,8 @@ from lakehouse.core.scheduling.triggers import Finding, TableState, find_trigger
 from lakehouse.core.units import HOUR_MS, MINUTE_MS
 
 CYCLE_MS = 3_600_000
+# So many tries of one version fail before it waits for the next write, or for a pause.
+TRIES_ALLOWED = 3
 # A page that folds lines shows so many of them; the rest is counted.
 _LINES_TOLD = 60
 
@@ -65,7 +67,7 @@ class RunState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bounds:
-    """What a cycle has to give: `slots` compactions at once, and a budget of predicted USD per hour, 0 for no bound.
+    """The bounds of a cycle: `slots` compactions at once, and a budget of predicted USD per hour, 0 for no bound.
 
     `spent_usd` of the budget is gone already. A table that has been due for `patience_ms` goes first.
     """
@@ -74,12 +76,11 @@ class Bounds:
     budget_usd: float = 0.0
     spent_usd: float = 0.0
     patience_ms: int = CYCLE_MS
-    tries_allowed: int = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decision(Explained):
-    """What is done about one table in this tick, and why; `run_key` is set where a run is requested.
+    """The decision about one table in this tick, and why; `run_key` is set where a run is requested.
 
     `due_since_ms` is set where a trigger is reached and a compaction could serve it, now or later.
     """
@@ -97,7 +98,7 @@ class Decision(Explained):
 
 @dataclass(slots=True, kw_only=True)
 class _Allowance:
-    """What is left to give in this choice."""
+    """The slots and the money that are left in this choice."""
 
     bounds: Bounds
     free: int
@@ -121,8 +122,8 @@ class _Weighed:
     state: TableState
     finding: Finding
     decision: Decision
-    overdue: bool = False
-    mergeable: int = field(default=-1)
+    overdue: bool
+    mergeable: int
 
 
 def choose_compactions(
@@ -160,15 +161,14 @@ def describe(decisions: Sequence[Decision], *, lines: int = _LINES_TOLD) -> str:
 
     Of very many tables the first are told and the others counted by reason.
     """
-    told = [f"{decision.table}: {decision.sentence}{_net_benefit_text(decision.net_benefit)}" for decision in decisions[:lines]]
+    told: list[str] = []
+    for decision in decisions[:lines]:
+        benefit = decision.net_benefit
+        told.append(f"{decision.table}: {decision.sentence}{f' ({benefit.sentence})' if benefit and benefit.cost_usd else ''}")
     rest = Counter(decision.reason.name for decision in decisions[lines:])
     if rest:
         told.append(f"and {rest.total()} more: {', '.join(f'{count} {name}' for name, count in rest.most_common())}")
     return ";\n".join(told)
-
-
-def _net_benefit_text(net_benefit: NetBenefit | None) -> str:
-    return f" ({net_benefit.sentence})" if net_benefit and net_benefit.cost_usd else ""
 
 
 def _by_table(runs: RunState) -> Mapping[str, tuple[list[RunInFlight], list[Try]]]:
@@ -193,8 +193,9 @@ def _weigh(
     in_flight, tries = runs_of.get(state.table, ([], []))
     finding = find_trigger(state, policy, now_ms=now_ms)
     now_tried = [attempt for attempt in tries if (attempt.version, attempt.committed_ms) == (state.version, state.committed_ms)]
-    unripe = _unripe(state, finding, now_tried, bounds, now_ms=now_ms)
-    waits = _left_alone(state, policy, held) or _busy(in_flight) or unripe
+    unripe = _unripe(state, finding, now_tried, now_ms=now_ms)
+    busy = Reason.RUN_IN_FLIGHT.explain(runs=", ".join(run.name for run in in_flight)) if in_flight else None
+    waits = _left_alone(state, policy, held) or busy or unripe
     is_due = unripe is None and not any(run.is_compaction for run in in_flight)
     since = min(now_ms, now_ms if state.due_since_ms is None else state.due_since_ms) if is_due else None
     waits = waits or _cooling(state, policy, finding, now_ms=now_ms)
@@ -233,13 +234,7 @@ def _left_alone(state: TableState, policy: Compaction, held: Explanation | None)
     return held
 
 
-def _busy(in_flight: Sequence[RunInFlight]) -> Explanation | None:
-    if not in_flight:
-        return None
-    return Reason.RUN_IN_FLIGHT.explain(runs=", ".join(run.name for run in in_flight))
-
-
-def _unripe(state: TableState, finding: Finding, tries: Sequence[Try], bounds: Bounds, *, now_ms: int) -> Explanation | None:
+def _unripe(state: TableState, finding: Finding, tries: Sequence[Try], *, now_ms: int) -> Explanation | None:
     """Why a free slot would not help: nothing is wanted, or this version of the table has had its tries for the time being."""
     if not finding.fired:
         return finding.explanation
@@ -247,11 +242,11 @@ def _unripe(state: TableState, finding: Finding, tries: Sequence[Try], bounds: B
     if any(attempt.result in ("succeeded", "in flight") for attempt in tries):
         return Reason.ASKED_BEFORE.explain(**numbers)
     failed = [attempt.ended_ms for attempt in tries if attempt.result == "failed"]
-    if len(failed) < bounds.tries_allowed:
+    if len(failed) < TRIES_ALLOWED:
         return None
     # An end that lies ahead is of a clock that was set back since.
     last_ms = max((ended_ms for ended_ms in failed if ended_ms <= now_ms), default=0)
-    until_ms = last_ms + pause_hours(len(failed), limit=bounds.tries_allowed) * HOUR_MS
+    until_ms = last_ms + pause_hours(len(failed), limit=TRIES_ALLOWED) * HOUR_MS
     return Reason.TRIES_USED_UP.explain(tries=len(failed), until=until_ms, **numbers) if now_ms < until_ms else None
 
 

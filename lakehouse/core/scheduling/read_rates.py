@@ -1,4 +1,4 @@
-"""How often a table is read whole, and whether its readers got slower: told by those that were seen to read it.
+"""How often a table is read whole, and whether its readers got slower, by the runs that were seen to read it.
 
 A run that writes a table reads the inputs of that table; so the lineage and the runs tell the reads, without a log of queries. A run that
 reads only the changes of an input opens the files of these changes, however many others there are: no full read.
@@ -19,7 +19,7 @@ from lakehouse.core.units import DAY_MS, MINUTE_MS
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReaderRun:
-    """A run that succeeded: the tables it wrote, when it ended, and (where that is known) what it took."""
+    """A run that succeeded: the tables it wrote, when it ended, and (where that is known) its seconds."""
 
     tables: frozenset[str]
     ended_ms: int
@@ -40,11 +40,10 @@ class Readers:
 
 
 def count_reads(tables: Sequence[Table], runs: Iterable[ReaderRun], *, since_ms: int, now_ms: int) -> Mapping[str, Readers]:
-    """The readers of each table, by its key, out of all `runs`; those that ended since `since_ms` tell how often it is read.
+    """The readers of each table, by its key, out of all `runs`; the runs that ended since `since_ms` tell how often it is read.
 
-    What they took is held against what those took that ended before, where enough of them are told, and against runs of the same kind
-    only, those that wrote the same tables: a run of the whole lake is no slow run of one table. A table with several kinds of readers
-    gets the mean of their slowdowns.
+    Their seconds are compared with earlier runs of the same kind, where there are enough. Runs of one kind wrote the same tables: a run
+    of the whole lake is no slow run of one table. A table with several kinds of readers gets the mean of their slowdowns.
     """
     seconds: defaultdict[frozenset[str], list[float]] = defaultdict(list)
     earlier: Counter[frozenset[str]] = Counter()
@@ -74,7 +73,7 @@ def count_reads(tables: Sequence[Table], runs: Iterable[ReaderRun], *, since_ms:
 
 
 def with_readers(state: TableState, readers: Readers, policy: Compaction, *, now_ms: int) -> TableState:
-    """The state with its readers: those that were seen, and those that the declaration tells of."""
+    """The state with its readers, seen and declared."""
     declared = policy.reads_per_day
     lost = None if state.openings is None else lost_openings(state.openings, readers.read_ms, reads_per_day=declared or 0, now_ms=now_ms)
     return replace(

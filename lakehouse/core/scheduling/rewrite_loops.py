@@ -20,9 +20,9 @@ def find_rewrites(history: Commits) -> Rewrites:
     """The longest row of rewrites of the same bytes for nothing that has not ended; zero where there is none.
 
     The bytes are followed through the commits without data change, folder by folder (a partition is one). Such a commit is for nothing
-    where it takes what an earlier one wrote, together with fewer than two files that none wrote, and does not halve their number: two
-    fresh files are what a plan of ours asks for, and halving is what a second tier does. REORG has another purpose, and neither
-    counts nor ends a row; a merge with a purpose ends it, as do a rewrite or a delete of the rows. One of ours ends all rows of the table.
+    where it rewrites files of an earlier one, together with fewer than two files of writers, and does not halve their number: a plan of
+    ours asks for two fresh files, and a second tier halves. REORG has another purpose, and neither counts nor ends a row; a merge with
+    a purpose ends it, as does a rewrite or a delete of the rows. A merge of ours with a purpose ends all rows of the table.
     """
     written: dict[str, Rewrites] = {}
     for commit in history.commits:
@@ -47,7 +47,7 @@ def is_ours(commit: Commit) -> bool:
 
 
 def _by_folder(commit: Commit) -> Iterator[tuple[Sequence[str], Sequence[str]]]:
-    """What a commit added and removed, by the folder it lies in."""
+    """The paths that a commit added and removed, by folder."""
     folders: dict[str, tuple[list[str], list[str]]] = {}
     for place, paths in enumerate((commit.added_paths, commit.removed_paths)):
         for path in paths:
@@ -56,7 +56,7 @@ def _by_folder(commit: Commit) -> Iterator[tuple[Sequence[str], Sequence[str]]]:
 
 
 def _after(commit: Commit, before: Sequence[Rewrites], *, added: int, fresh: int) -> Rewrites | None:
-    """What the files that a commit added carry on; `None` where it moved nothing (statistics and the like add the same files anew)."""
+    """The row of rewrites that the added files continue; `None` where the commit moved nothing (statistics add the same files anew)."""
     if not before and not fresh:
         return None
     worst = max(before, key=_worse, default=Rewrites())

@@ -51,11 +51,12 @@ class StrategyChoice(Explained):
 
 
 def strategy_of(policy: Compaction, snapshot: Snapshot | None, history: Commits | None) -> StrategyChoice:
-    """The strategy in force for a table with this log; `None` where there is no table yet."""
+    """The strategy in force for a table with this log; without a log, there is no table yet."""
     if snapshot is None or history is None:
         return choose_strategy(policy, None)
     target_bytes = target_in_force(snapshot.size_bytes, policy, write_history_of(history))
-    known, rates = _arrivals(history), fit_rates(history)
+    known = sum(commit.changed_data and bool(commit.added_paths) for commit in history.commits)
+    rates = fit_rates(history)
     return choose_strategy(replace(policy, target_file_bytes=target_bytes), measure_writes(snapshot, history), known=known, rates=rates)
 
 
@@ -82,15 +83,10 @@ def choose_strategy(policy: Compaction, facts: WriteFacts | None, *, known: int 
     The policy's target is the one in force, never 0, where there are facts.
     """
     if not isinstance(policy.strategy, Chosen):
-        name = type(policy.strategy).__name__
-        return _choice(policy.strategy, Reason.STRATEGY_DECLARED, name=name)
+        return _choice(policy.strategy, Reason.STRATEGY_DECLARED, name=type(policy.strategy).__name__)
     if facts is None:
         return _choice(BySensor(), Reason.WRITES_UNKNOWN, known=known, wanted=_COMMITS_WANTED)
-    return _by_facts(policy, facts, rates, latency_seconds=policy.strategy.latency_seconds)
-
-
-def _by_facts(policy: Compaction, facts: WriteFacts, rates: Rates, *, latency_seconds: float) -> StrategyChoice:
-    target_bytes = policy.target_file_bytes
+    target_bytes, latency_seconds = policy.target_file_bytes, policy.strategy.latency_seconds
     files_needed = max(facts.batch_partitions, ceil(facts.batch_bytes / target_bytes))
     shuffle_seconds = facts.batch_bytes * rates.seconds_per_byte  # a shuffle handles each byte about as often as a merge does
     slack = _HYSTERESIS if facts.is_shuffled else 1.0
@@ -119,7 +115,7 @@ def _by_facts(policy: Compaction, facts: WriteFacts, rates: Rates, *, latency_se
 
 
 def _merge_seconds(facts: WriteFacts, rates: Rates, target_bytes: int) -> float:
-    """What a merge after one batch takes: its files, and in each partition an earlier file that is half full on average."""
+    """The seconds of a merge after one batch: of its files, and in each partition an earlier file that is half full on average."""
     half_full = min(facts.table_bytes, facts.batch_partitions * target_bytes // 2)
     return estimate(
         rates,
@@ -127,10 +123,6 @@ def _merge_seconds(facts: WriteFacts, rates: Rates, target_bytes: int) -> float:
         bytes_removed=facts.batch_bytes + half_full,
         files_added=facts.batch_partitions,
     ).seconds
-
-
-def _arrivals(history: Commits) -> int:
-    return sum(commit.changed_data and bool(commit.added_paths) for commit in history.commits)
 
 
 def _choice(strategy: type_of_strategy, reason: Reason, **numbers: object) -> StrategyChoice:

@@ -13,7 +13,7 @@ from lakehouse.core.declaration.compaction_policy import policy_for
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.reasons import Explanation
 from lakehouse.core.scheduling.circuit_breaker import CompactionTry, assess_breaker, hold_back
-from lakehouse.core.scheduling.ranking import CYCLE_MS, Bounds, Decision, RunState, Try, choose_compactions, run_key
+from lakehouse.core.scheduling.ranking import CYCLE_MS, TRIES_ALLOWED, Bounds, Decision, RunState, Try, choose_compactions, run_key
 from lakehouse.core.scheduling.read_rates import count_reads, with_readers
 from lakehouse.core.scheduling.triggers import TableState
 from lakehouse.defs.dagster_records import (
@@ -36,7 +36,6 @@ from lakehouse.engine.lake import Lake
 COST_TAG = "lakehouse/estimate_usd"
 # The tag of a run that was refused before it began. It names the run, since Dagster copies tags to a run that repeats another.
 REFUSED = "refused"
-_TRIES_ALLOWED = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,7 +96,6 @@ def weigh_fleet(
         slots=lake.settings.compaction_slots,
         budget_usd=lake.settings.compaction_budget_usd,
         spent_usd=spent_usd(recent, tag=COST_TAG, since_ms=now_ms - CYCLE_MS),
-        tries_allowed=_TRIES_ALLOWED,
     )
     held = {**_held(Journal(lake.store, records), probed, tables, facts, states, now_ms=now_ms), **pools_at_risk(instance, tables)}
     decisions = choose_compactions(states.values(), policies, runs, bounds=bounds, now_ms=now_ms, hold_back=held)
@@ -111,7 +109,7 @@ def _tries(instance: dg.DagsterInstance, states: Mapping[str, TableState]) -> tu
     """
     wanted = [state for state in states.values() if state.version is not None and (state.mergeable_file_count or state.deleted_rows_share)]
     tries: list[Try] = []
-    first, last = 1, _TRIES_ALLOWED
+    first, last = 1, TRIES_ALLOWED
     while wanted:
         asked = {run_key(state, number): state for state in wanted for number in range(first, last + 1)}
         tries += [_try_of(asked[key], record) for key, record in ended_requests(instance, list(asked))]

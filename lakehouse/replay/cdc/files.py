@@ -1,4 +1,4 @@
-"""The flights as change data: what AWS DMS or Debezium would write of an operational database with one row per flight.
+"""The flights as change data, as AWS DMS or Debezium would write them of an operational database with one row per flight.
 
 Each event writes its flight's row, at the time of the event. Flights that are announced in the replay's first six hours are a full load, or
 a snapshot; all that follows are changes, late and repeated ones among them.
@@ -13,14 +13,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from io import StringIO
 from itertools import groupby
-from operator import attrgetter, itemgetter
+from operator import attrgetter
 from typing import Any
 
 from lakehouse.core.declaration.column_names import field_names
-from lakehouse.replay.files import LandingFile
+from lakehouse.replay.files import LandingFile, by_file, hour_text, utc_text
 from lakehouse.tables import bronze
 
-_by_file = itemgetter("hour", "origin")
 _ORIGINS = {"EWR": "a", "JFK": "b", "LGA": "c"}
 _EPOCH, _LOADING = datetime(1970, 1, 1), timedelta(hours=6)
 assert bronze.flight_events.source is not None
@@ -33,16 +32,15 @@ def sorted_changes(rows: Iterable[Mapping[str, Any]], *, shape: str, first: date
 
 
 def _files(rows: Iterable[Mapping[str, Any]], shape: str, first: datetime) -> Iterator[LandingFile]:
-    for (hour, origin), group in groupby(rows, key=_by_file):
+    for (hour, origin), group in groupby(rows, key=by_file):
         events = [{name: row[name] for name in _COLUMNS} for row in group]
         if shape == "debezium":
             content = b"".join(_event(event, is_snapshot=_is_loaded(event, hour, first)) for event in events)
-            name = f"landing/debezium/flights/{hour:%Y-%m-%dT%H}-{origin}.json"
+            name = f"landing/debezium/flights/{hour_text(hour)}-{origin}.json"
             yield LandingFile(hour=hour, name=name, content=content, event_count=len(events))
             continue
         folder = f"landing/dms/flights/{hour:%Y/%m/%d}"
-        loaded = [event for event in events if _is_loaded(event, hour, first)]
-        if loaded:
+        if loaded := [event for event in events if _is_loaded(event, hour, first)]:
             name = f"{folder}/LOAD{hour:%Y%m%d%H}{_ORIGINS[origin]}.csv"
             yield LandingFile(hour=hour, name=name, content=_csv(loaded, is_load=True), event_count=len(loaded))
         if ongoing := [event for event in events if not _is_loaded(event, hour, first)]:
@@ -77,7 +75,7 @@ def _csv(events: Sequence[Mapping[str, Any]], *, is_load: bool) -> bytes:
 def _field(value: Any) -> Any:
     if value is None:
         return "NULL"  # as DMS writes it by default
-    return _text(value) if isinstance(value, datetime) else str(value).lower() if isinstance(value, bool) else value
+    return utc_text(value) if isinstance(value, datetime) else str(value).lower() if isinstance(value, bool) else value
 
 
 def _event(event: Mapping[str, Any], *, is_snapshot: bool) -> bytes:
@@ -85,8 +83,4 @@ def _event(event: Mapping[str, Any], *, is_snapshot: bool) -> bytes:
     source = {"connector": "postgresql", "ts_ms": seconds * 1000, "lsn": _position(event), "snapshot": str(is_snapshot).lower()}
     code = "r" if is_snapshot else "c" if event["event_type"] == "scheduled" else "u"
     told = {"before": None, "after": event, "source": source, "op": code, "ts_ms": seconds * 1000}
-    return json.dumps(told, separators=(",", ":"), default=_text).encode() + b"\n"
-
-
-def _text(time: datetime) -> str:
-    return f"{time.isoformat()}Z"
+    return json.dumps(told, separators=(",", ":"), default=utc_text).encode() + b"\n"

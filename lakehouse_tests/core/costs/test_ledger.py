@@ -1,22 +1,18 @@
 """Every compaction is held against its plan; what was rewritten and what was wasted is counted."""
 
-from dataclasses import dataclass
-
 import pytest
 
 from lakehouse.core.costs.ledger import account_for
 from lakehouse.core.delta.commits import Commit
+from lakehouse.core.scheduling.circuit_breaker import CompactionTry
 from lakehouse_tests.core.example_histories import compaction, past, write
 
 MB = 1_000_000
 
 
-@dataclass(frozen=True)
-class Thrown:
+def thrown(seconds: float, bytes_rewritten: int) -> CompactionTry:
     """A run that came to nothing."""
-
-    seconds: float
-    bytes_rewritten: int
+    return CompactionTry(ended_ms=0, result="failed", seconds=seconds, bytes_rewritten=bytes_rewritten)
 
 
 def test_predicted_beside_actual_with_the_error_of_each_and_the_mean_so_far() -> None:
@@ -38,7 +34,7 @@ def test_predicted_beside_actual_with_the_error_of_each_and_the_mean_so_far() ->
 
 @pytest.mark.parametrize(("count", "end"), [(99, "B"), (100, "B; older ones are forgotten")])
 def test_the_sum_of_what_was_wasted_says_where_it_ends(count: int, end: str) -> None:
-    account = account_for(past([]), [Thrown(1.0, 5)] * count)
+    account = account_for(past([]), [thrown(1.0, 5)] * count)
     assert account.sentences[-1] == f"wasted: {count} runs, {count}.0 s, {5 * count} {end}"
 
 
@@ -88,7 +84,7 @@ def test_bytes_rewritten_per_byte_ingested(commits: list[Commit], ratio: float |
 
 
 def test_wasted_work_is_counted() -> None:
-    account = account_for(past([write(1, MB)]), [Thrown(1.5, 100), Thrown(2.0, 50)])
+    account = account_for(past([write(1, MB)]), [thrown(1.5, 100), thrown(2.0, 50)])
     assert (account.wasted_runs, account.wasted_seconds, account.wasted_bytes) == (2, 3.5, 150)
     assert account.sentences == (
         "write amplification 0.00: 0 B rewritten for 977 KiB ingested",
