@@ -1,7 +1,7 @@
 """The landing files: the hour, the name and the bytes of each.
 
 - `landing/flight_events/2013-01-01T05-JFK.json` holds the events of flights from JFK delivered from 05:00 to 06:00 UTC, one per line.
-- `landing/weather/2013-01-01T05-JFK.json` holds the observation of JFK's station at 05:00 UTC: one line, every value the station's own text.
+- `landing/weather/2013-01-01T05-JFK.json` holds the observation of JFK's station at 05:00 UTC, one line of its own texts.
 - `landing/reference/planes/2013-01-01T00.csv` and its like are the package's files as they are; they land at the start of a replay.
 """
 

@@ -1,4 +1,4 @@
-"""Gold: the figures that people ask for. Counts and sums are exact; an average is the quotient of two of them, rounded half up to two decimals."""
+"""Gold: figures for people. Counts and sums are exact; an average is the quotient of two of them, rounded half up to two decimals."""
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812

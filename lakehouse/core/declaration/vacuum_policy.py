@@ -53,9 +53,7 @@ class Vacuum:
     def __post_init__(self, deleter: str) -> None:
         check_knobs(self)
         if deleter != "lakehouse":
-            raise Refused(
-                f"Vacuum.deleter is {deleter!r}; accepted: no deleter, since lakehouse itself deletes the files that Delta gives up, too"
-            )
+            raise Refused(f"Vacuum.deleter is {deleter!r}; accepted: no deleter; lakehouse itself deletes the files that Delta gives up")
         if 0 < self.retention_hours < _LEAST_HOURS:
             raise Refused(f"Vacuum.retention_hours is {self.retention_hours!r}, under a minute; accepted: 0, or a minute (1/60) or more")
         if 0 < self.retention_hours < SAFE_RETENTION_HOURS and not self.accepts_risk:
