@@ -176,10 +176,6 @@ class Reason(Enum):
         """The reason with its numbers."""
         return Explanation(self, numbers)
 
-    def say(self, **numbers: Any) -> str:
-        """The sentence with its numbers; a missing number is a programming error (KeyError)."""
-        return self.explain(**numbers).sentence
-
 
 @dataclass(frozen=True, slots=True)
 class Explanation:

@@ -11,7 +11,6 @@ from dataclasses import dataclass, fields
 from datetime import datetime
 from pathlib import Path
 
-from lakehouse.core.delta.paths import split_bucket
 from lakehouse.core.errors import Refused
 from lakehouse.core.text import nearest_words
 
@@ -39,6 +38,7 @@ _ADDRESSES = {
 _MEMORY = re.compile(r"[1-9][0-9]{0,8}[mg]")
 _WHOLE = re.compile(r"[0-9]{1,9}")
 _USD = re.compile(r"[0-9]{1,6}(\.[0-9]{1,6})?")
+_SWITCH = re.compile("on|off")
 _CHANGES = re.compile("off|dms|debezium")
 _DEMO_TABLES = {"dms": "lakehouse.replay.cdc.dms", "debezium": "lakehouse.replay.cdc.debezium"}
 _MODULE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
@@ -93,11 +93,6 @@ class Settings:
         return self.root.startswith("s3://")
 
     @property
-    def bucket_and_prefix(self) -> tuple[str, str]:
-        """Of a lake on S3 its bucket, and the prefix of its keys, which may be empty."""
-        return split_bucket(self.root)
-
-    @property
     def spark_root(self) -> str:
         """The root as Spark spells it, and the only spelling that Spark may ever see: `file:` paths bare, S3 as `s3a://`."""
         return self.root.replace("s3://", "s3a://", 1) if self.on_s3 else self.root
@@ -142,7 +137,7 @@ def parse_settings(environ: Mapping[str, str], *, base: Path) -> Settings:
         compute_logs=values["LAKEHOUSE_COMPUTE_LOGS"],
         tables=_matching(values, "LAKEHOUSE_TABLES", _MODULE),
         adopted=Path(_folder("LAKEHOUSE_ADOPTED", values["LAKEHOUSE_ADOPTED"], base=base)),
-        replay=_switch(values, "LAKEHOUSE_REPLAY"),
+        replay=_matching(values, "LAKEHOUSE_REPLAY", _SWITCH) == "on",
         replay_cdc=changes,
         replay_start=_day(values, "LAKEHOUSE_REPLAY_START"),
         replay_hours=_whole(values, "LAKEHOUSE_REPLAY_HOURS", 1, 744),
@@ -281,14 +276,9 @@ def _memory(values: Mapping[str, str]) -> str:
     return value
 
 
-def _switch(values: Mapping[str, str], name: str) -> bool:
-    if values[name] not in ("on", "off"):
-        raise _refused(name, values[name])
-    return values[name] == "on"
-
-
 def _day(values: Mapping[str, str], name: str) -> datetime:
     with suppress(ValueError):
-        if (day := datetime.strptime(values[name], "%Y-%m-%d")).year == 2013:
+        day = datetime.strptime(values[name], "%Y-%m-%d")
+        if day.year == 2013:
             return day
     raise _refused(name, values[name])

@@ -108,7 +108,7 @@ class _Watch:
     def _look_at(self, instance: dg.DagsterInstance, table: Table, running: Sequence[str], *, now: float) -> _Look:
         if running:
             self._ledgers.pop(table.key, None)
-            return _Look(table=table, sentence=Reason.RUN_IN_FLIGHT.say(runs=", ".join(running)))
+            return _Look(table=table, sentence=Reason.RUN_IN_FLIGHT.explain(runs=", ".join(running)).sentence)
         try:
             plan = self._plan(table, newest_facts(instance, table), now=now)
         except Transient:
@@ -121,7 +121,7 @@ class _Watch:
         tries = tuple(earlier_tries(instance, {_batch_tag(table): str(number)}))
         pause = _seconds_left(tries, now=now)
         if pause > 0:
-            return _Look(table=table, sentence=Reason.TRIED_BEFORE.say(batch=number, tries=len(tries), seconds=round(pause)))
+            return _Look(table=table, sentence=Reason.TRIED_BEFORE.explain(batch=number, tries=len(tries), seconds=round(pause)).sentence)
         self._ledgers.pop(table.key, None)
         handed = self._discovery.hand_over(table, plan)
         return _Look(table=table, sentence=plan.sentence, batch=number, tries=tries, is_handed_over=handed)

@@ -6,6 +6,7 @@ from typing import Any
 
 import yaml
 
+from lakehouse.core.delta.paths import split_bucket
 from lakehouse.core.settings import Settings, s3_endpoint
 from lakehouse.runtime.checkout import ROOT
 
@@ -23,7 +24,7 @@ def dagster_home(settings: Settings) -> Path:
     config["concurrency"]["runs"]["max_concurrent_runs"] = settings.compaction_slots + 1
     if settings.compute_logs == "lake":
         # What runs print goes to the lake's bucket when a step ends, and each half minute before that.
-        bucket, prefix = settings.bucket_and_prefix
+        bucket, prefix = split_bucket(settings.root)
         logs: dict[str, Any] = {"bucket": bucket, "prefix": f"{prefix}/_lakehouse/compute_logs", "local_dir": str(home / "logs")}
         logs |= {"skip_empty_files": True, "upload_interval": 30}
         if endpoint := s3_endpoint(os.environ):

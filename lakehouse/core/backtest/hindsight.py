@@ -175,10 +175,11 @@ def read_history(
     compacted_ms: Iterable[int] = (),
 ) -> ReadHistory:
     """The history of a table of that shape by these commits; `files` are all files whose size is known."""
-    known = list(files)
+    known, written = list(files), {path for commit in commits for path in commit.added_paths}
+    before = [file for file in known if file.path not in written]
     in_force = replace(policy, target_file_bytes=target_in_force(shape.size_bytes, policy, WriteHistory()))
     return ReadHistory(
-        start=_files_before(commits, known, shape),
+        start=tuple((each.path, folder_of(each.path, shape), each.size_bytes, each.compacted) for each in before),
         events=events_of(commits, shape, {file.path: file.size_bytes for file in known}, compacted_ms=compacted_ms),
         policy=in_force,
         rates=rates,
@@ -242,12 +243,6 @@ def events_of(
             found.append(LogEvent(at_ms=commit.committed_ms, added=files, removed=tuple(removed)))
     found += [LogEvent(at_ms=at_ms) for at_ms in {*compacted_ms} - {event.at_ms for event in found}]
     return tuple(sorted(found, key=lambda event: event.at_ms))
-
-
-def _files_before(commits: Sequence[Commit], files: Iterable[DataFile], shape: Snapshot) -> tuple[tuple[str, str, int, bool], ...]:
-    """The files that lay in the table before the first of the commits."""
-    written = {path for commit in commits for path in commit.added_paths}
-    return tuple((file.path, folder_of(file.path, shape), file.size_bytes, file.compacted) for file in files if file.path not in written)
 
 
 def _apply(small: SmallFiles, event: LogEvent) -> None:

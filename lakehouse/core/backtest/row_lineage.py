@@ -176,7 +176,7 @@ def _spread(rows: int, weights: Mapping[int, int]) -> dict[int, int]:
 
 
 def _deal(inputs: Sequence[SimulatedFile], outputs: Sequence[DataFile]) -> dict[DataFile, frozenset[int]] | None:
-    """Which grains went into which output, told by row counts; `None` where these do not tell."""
+    """The grains of each output, by row counts; `None` where these do not tell."""
     if len(outputs) == 1:
         return {outputs[0]: frozenset().union(*(held.grains for held in inputs))}
     # OPTIMIZE drops bins of one file, a purge does not.

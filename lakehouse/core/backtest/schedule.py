@@ -1,4 +1,4 @@
-"""Who looks at a table between two commits of its writers, when, and what is decided; for a simulation, where nobody really looks."""
+"""The looks at a table between two commits of its writers: their times and their decisions; for a simulation."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -11,8 +11,7 @@ from lakehouse.core.declaration.cron import cron_times
 from lakehouse.core.declaration.strategies import AfterWrite, AutoCompaction, BySensor, Chosen, OptimizedWrite, Scheduled
 from lakehouse.core.delta.snapshot import Snapshot
 from lakehouse.core.errors import Refused
-from lakehouse.core.reasons import Explained, Reason
-from lakehouse.core.scheduling.circuit_breaker import hold_back
+from lakehouse.core.reasons import Explained
 from lakehouse.core.scheduling.health import assess_health
 from lakehouse.core.scheduling.net_benefit import usd_per_opening
 from lakehouse.core.scheduling.ranking import Bounds, RunState, choose_compactions
@@ -43,7 +42,8 @@ def look_times(policy: Compaction, committed_ms: int, until_ms: int | None) -> I
     match policy.strategy:
         case BySensor():
             yield committed_ms
-            if until_ms is not None and _waits_for_time(policy):
+            waits_for_time = policy.windows or policy.max_small_file_age_hours or policy.cooldown_minutes or policy.cold_hours
+            if until_ms is not None and waits_for_time:
                 hours = range(committed_ms + HOUR_MS, until_ms, HOUR_MS)
                 yield from hours[:_HOURS_LOOKED_AT]
         case Scheduled(cron=cron):
@@ -58,12 +58,6 @@ def look_times(policy: Compaction, committed_ms: int, until_ms: int | None) -> I
             raise Refused("strategy chosen is one of the others once it is chosen; accepted: that one")
         case _:
             assert_never(policy.strategy)
-
-
-def held_back(table: str, policy: Compaction, *, now_ms: int) -> Look | None:
-    """Why a table is left alone whatever lies in it: its mode, its strategy, a closed window; `None`: it is looked at."""
-    held = hold_back(table, policy, None, None, now_ms)
-    return Look(runs=False, explanation=held) if held else None
 
 
 def look(snapshot: Snapshot, plan: CompactionPlan, *, now_ms: int, last_run_ms: int | None, openings: type_of_steps | None = None) -> Look:
@@ -85,19 +79,9 @@ def next_look_ms(policy: Compaction, ended_ms: int) -> int | None:
     return ended_ms + round(policy.cooldown_minutes * 60_000) if isinstance(policy.strategy, BySensor) else None
 
 
-def not_looked_at(policy: Compaction) -> Look:
-    """The explanation of a commit after which nobody looked before the next one."""
-    cron = policy.strategy.cron if isinstance(policy.strategy, Scheduled) else ""
-    return Look(runs=False, explanation=Reason.SCHEDULE_NOT_YET.explain(cron=cron))
-
-
 def _enough_lost_ms(state: TableState, *, now_ms: int) -> int | None:
     balance = state.balance
     usd_per_day = (state.reads_per_day or 0) * (state.openings_saved or 0) * usd_per_opening(state.prices, on_s3=state.on_s3)
     if balance is None or balance.is_due or usd_per_day <= 0:
         return None
     return now_ms + ceil((balance.cost_usd - balance.lost_usd) / usd_per_day * DAY_MS) + 1
-
-
-def _waits_for_time(policy: Compaction) -> bool:
-    return bool(policy.windows) or policy.max_small_file_age_hours > 0 or policy.cooldown_minutes > 0 or policy.cold_hours > 0

@@ -20,16 +20,19 @@ from typing import Any, assert_never
 
 from lakehouse.core.backtest.result import Backtest, SimulatedCompaction, SimulatedStep, Uncertainty
 from lakehouse.core.backtest.row_lineage import CommitEffect, live_rows, trace
-from lakehouse.core.backtest.schedule import Look, held_back, look, look_times, next_look_ms, not_looked_at
+from lakehouse.core.backtest.schedule import Look, look, look_times, next_look_ms
 from lakehouse.core.backtest.simulated_table import SimulatedTable, sum_known
 from lakehouse.core.compaction.bins import Clustering, Packing, Purge, ZOrdering, files_added, type_of_statement
 from lakehouse.core.compaction.plan import CompactionPlan, plan_compaction
 from lakehouse.core.compaction.target_size import WriteHistory, target_in_force
 from lakehouse.core.costs.estimate import DEFAULT_RATES, Estimate, Rates, estimate
 from lakehouse.core.declaration.compaction_policy import Compaction
+from lakehouse.core.declaration.strategies import Scheduled
 from lakehouse.core.delta.commit_files import FileCommit, FileHistory
 from lakehouse.core.delta.commits import Commit, Commits
 from lakehouse.core.delta.snapshot import DataFile, Snapshot
+from lakehouse.core.reasons import Reason
+from lakehouse.core.scheduling.circuit_breaker import hold_back
 from lakehouse.core.scheduling.read_losses import type_of_steps
 
 # As many as a real plan is given (`read_facts`).
@@ -93,11 +96,13 @@ class _Simulation:
         commit = deed.commit
         self._remember(commit.committed_ms, added=[file.path for file in commit.added])
         until_ms = following.commit.committed_ms if following else None
-        seen, runs, plan = not_looked_at(self._policy), list[SimulatedCompaction](), None
+        cron = self._policy.strategy.cron if isinstance(self._policy.strategy, Scheduled) else ""
+        seen, runs, plan = Look(runs=False, explanation=Reason.SCHEDULE_NOT_YET.explain(cron=cron)), list[SimulatedCompaction](), None
         times = self._times(commit.committed_ms, until_ms)
         while times and len(runs) < _RUNS_PER_COMMIT:
             now_ms = times.pop(0)
-            found = held_back(commit.shape.table, self._policy, now_ms=now_ms)
+            held = hold_back(commit.shape.table, self._policy, None, None, now_ms)
+            found = Look(runs=False, explanation=held) if held else None
             if found is None or self._openings is not None:
                 snapshot = self._table.snapshot(commit.shape)
                 plan = self._plan(snapshot, now_ms) if plan is None or self._policy.cold_hours else plan

@@ -5,7 +5,7 @@ what slows both does not count. Probes of several compactions are put together b
 """
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from math import exp, log, sqrt
 from statistics import fmean, median, stdev
 from typing import Any, Literal
@@ -103,17 +103,9 @@ class Benefit(Explained):
 
 def probe_from(document: dict[str, Any]) -> Probe:
     """A probe as the journal holds it; KeyError or TypeError where it is none."""
-    return Probe(
-        table=document["table"],
-        version_before=document["version_before"],
-        version_after=document["version_after"],
-        measured_ms=document["measured_ms"],
-        before=tuple(document["before"]),
-        after=tuple(document["after"]),
-        spent_seconds=document["spent_seconds"],
-        budget_seconds=document["budget_seconds"],
-        openings_saved=document.get("openings_saved", 0),
-    )
+    known: dict[str, Any] = {each.name: document[each.name] for each in fields(Probe) if each.name in document}
+    known.update(before=tuple(known["before"]), after=tuple(known["after"]))
+    return Probe(**known)
 
 
 def gain_of(before: Sequence[float], after: Sequence[float]) -> Gain | None:

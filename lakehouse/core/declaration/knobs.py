@@ -1,4 +1,4 @@
-"""A knob is declared once: its default, what it accepts, and its line in `docs/knobs.md` all stand in its field."""
+"""A knob is declared once: its default, its accepted values, and its line in `docs/knobs.md` all stand in its field."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
@@ -60,7 +60,7 @@ def check_knobs(declared: Any) -> None:
     """Refuse a value that its knob does not accept.
 
     Raises:
-        Refused: with the field, the value and what is accepted.
+        Refused: with the field, the value and the accepted values.
     """
     for each in fields(declared):
         value, accepts = getattr(declared, each.name), each.metadata.get("accepts")

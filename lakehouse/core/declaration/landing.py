@@ -20,17 +20,14 @@ _SUFFIXES = {
     "parquet": (".parquet",),
     "avro": (".avro",),
 }
-
-
 # SQS: a name has up to 80 letters, digits, - and _. S3 sends no notifications to a queue with an order, whose name ends in .fifo.
 _QUEUE_NAME = re.compile(r"(https?://[^\s@?#]+/)?[A-Za-z0-9_-]{1,80}")
 
 
-def _is_queue(value: object) -> bool:
-    return isinstance(value, str) and (value == "" or bool(_QUEUE_NAME.fullmatch(value)))
-
-
-_QUEUE = Accepts("the name or the URL of an SQS queue, or nothing", _is_queue)
+_QUEUE = Accepts(
+    "the name or the URL of an SQS queue, or nothing",
+    lambda value: isinstance(value, str) and (not value or bool(_QUEUE_NAME.fullmatch(value))),
+)
 
 
 def _is_encoding(name: object) -> bool:
@@ -129,9 +126,12 @@ class Landing:
 
     def _check_columns(self) -> None:
         names = field_names(self.schema)
-        if self.schema is None:
-            self._check_can_be_inferred()
-        elif not names:
+        if self.schema is None and self.changes is not None:
+            said = type(self.changes).__name__
+            raise Refused(f"Landing.schema is missing beside changes={said}(…); accepted: the columns of the source's table")
+        if self.schema is None and not self.header:
+            raise Refused("Landing.schema is missing beside header=False, so that no column has a name; accepted: schema=, or a header")
+        if self.schema is not None and not names:
             raise Refused(f"Landing.schema is {self.schema!r}; accepted: a Spark DDL string, like 'order_id STRING, placed_at TIMESTAMP'")
         check_columns("Landing.schema and derived", (*names, *self.derived))
         check_columns("Landing.required", self.required, among=None if self.schema is None else names)
@@ -148,13 +148,6 @@ class Landing:
                 "Landing.null_value is None beside changes=Dms(…) and format 'csv', where DMS writes a null as its setting CsvNullValue; "
                 'accepted: null_value="NULL", the default of that setting, or its value, "" where it is empty'
             )
-
-    def _check_can_be_inferred(self) -> None:
-        if self.changes is not None:
-            said = type(self.changes).__name__
-            raise Refused(f"Landing.schema is missing beside changes={said}(…); accepted: the columns of the source's table")
-        if not self.header:
-            raise Refused("Landing.schema is missing beside header=False, so that no column has a name; accepted: schema=, or a header")
 
     @property
     def suffixes(self) -> tuple[str, ...]:

@@ -13,7 +13,7 @@ from lakehouse.core.text import nearest_words
 
 _UNITS = {"": 1, "B": 1, "KIB": 1024, "MIB": 1024**2, "GIB": 1024**3, "TIB": 1024**4, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
 _SIZE = re.compile(r"([\d_]+(?:\.\d+)?) ?([A-Za-z]*)")
-# What has a word more goes after a colon: `scheduled:0 3 * * *`.
+# A further word goes after a colon: `scheduled:0 3 * * *`.
 _STRATEGIES: Mapping[str, Callable[[str], Any]] = {
     "optimized_write": lambda _: OptimizedWrite(),
     "after_write": lambda _: AfterWrite(),

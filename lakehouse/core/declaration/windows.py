@@ -48,11 +48,8 @@ def next_opening(windows: Iterable[Window], now_ms: int) -> int:
 
 def windows_text(windows: Iterable[Window]) -> str:
     """`22:00-04:00 UTC on sat, sun`, and so on."""
-    return "; ".join(f"{window.start}-{window.end} UTC {_days_text(window.days)}" for window in windows)
-
-
-def _days_text(days: tuple[str, ...]) -> str:
-    return "daily" if set(days) == set(DAYS) else f"on {', '.join(days)}"
+    days = {window: "daily" if set(window.days) == set(DAYS) else f"on {', '.join(window.days)}" for window in windows}
+    return "; ".join(f"{window.start}-{window.end} UTC {said}" for window, said in days.items())
 
 
 def _holds(window: Window, now: datetime) -> bool:

@@ -1,1 +1,1 @@
-"""Which tables are compacted now and in which order, and why each of the others is not."""
+"""The tables that are compacted now, in their order, and why each of the others is not."""

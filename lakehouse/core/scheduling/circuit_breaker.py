@@ -155,7 +155,7 @@ def hold_back(
 
 
 def closed_window(policy: Compaction, now_ms: int) -> Explanation | None:
-    """Which of the policy's windows opens next; `None` where one is open at `now_ms`, or there are none."""
+    """The next opening of the policy's windows, as a reason to wait; `None` where one is open at `now_ms`, or there are none."""
     if is_open(policy.windows, now_ms):
         return None
     opens = next_opening(policy.windows, now_ms)

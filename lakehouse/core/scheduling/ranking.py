@@ -1,4 +1,4 @@
-"""Which tables get a compaction in this tick, the order of all tables, and for every other table why not.
+"""The tables that get a compaction in this tick, the order of all tables, and for every other table why not.
 
 The sensor hands over the facts of Dagster's events and runs; nothing here looks anywhere else. One state of a
 table (its version, and when that was committed) is compacted once: a try that succeeded or is under way is never repeated,
@@ -6,12 +6,12 @@ one that failed is repeated a limited number of times, and then once after each 
 before it began (its window had closed while it was queued) tells nothing of the table, and is repeated whenever the table may
 run again. Dagster remembers run keys for ever, those of failed runs included, so the key holds the number of the try.
 
-Order: what gives most for its cost goes first (`net_benefit.py`), the worse health score where that is equal. A table that has been due for
-longer than the patience goes before all that have waited less, whatever they are worth. So:
+Order: the most benefit for its cost goes first (`net_benefit.py`), and where that is equal the worse health score. A table that has been
+due for longer than the patience goes before all that have waited less, whatever they are worth. So:
 
 - With n tables due and s slots, a table that stays due is served within patience + ceil(n / s) cycles.
-- With a budget, which may be less than one table's cost: within patience + n cycles. A table that is over its patience may overdraw what is
-  left, so each cycle serves at least the one that has waited longest, and spends at most its budget and one such table more.
+- With a budget, which may be less than one table's cost: within patience + n cycles. A table that is over its patience may overdraw the
+  rest, so each cycle serves at least the one that has waited longest, and spends at most its budget and one such table more.
 """
 
 from collections import Counter

@@ -1,4 +1,4 @@
-"""Which strategy is in force for a table: the declared one, or, where that is left open, the one that its history speaks for.
+"""The strategy in force for a table: the declared one, or, where that is left open, the one that its history speaks for.
 
 Merging before the write costs a shuffle of each batch and delays its rows by it, but nothing has to be written twice; it can only give
 large files to batches that are large. Merging after each write delays the next batch. The sensor merges many batches at once, and so
@@ -24,7 +24,7 @@ _COMMITS_SEEN = 50
 _COMMITS_WANTED = 5
 # Three quarters of the time between two batches belong to the writer.
 _MERGE_SHARE = 0.25
-# What was chosen is left only for a clear reason: each change of the properties is a commit, and aborts whoever else writes.
+# A choice is left only for a clear reason: each change of the properties is a commit, and aborts other writers.
 _HYSTERESIS = 1.25
 
 

@@ -53,7 +53,7 @@ def _schedule(table: Table, strategy: Scheduled, lake: Lake) -> dg.ScheduleDefin
             return dg.SkipReason(f"{table.key}: {held.sentence}")
         under_way = [run.name for run in runs_in_flight(context.instance, [table]) if run.is_compaction]
         if under_way:
-            return dg.SkipReason(f"{table.key}: {Reason.RUN_IN_FLIGHT.say(runs=', '.join(under_way))}")
+            return dg.SkipReason(f"{table.key}: {Reason.RUN_IN_FLIGHT.explain(runs=', '.join(under_way)).sentence}")
         # Named once more: a run without a selection is taken for one of every table.
         run_key = f"{table.key} {context.scheduled_execution_time:%Y-%m-%dT%H:%M}"
         return dg.RunRequest(run_key=run_key, asset_selection=[compaction_key(table)])

@@ -186,4 +186,4 @@ def _held(run: LakeFacts, table: Table, log: KnownLog) -> tuple[int | None, str]
     if not waiting:
         return None, ""
     since_ms = min(waiting.values()) - _BEFORE_COMMIT_MS
-    return since_ms, Reason.HELD_FOR_READERS.say(since=since_ms, readers=", ".join(sorted(waiting)))
+    return since_ms, Reason.HELD_FOR_READERS.explain(since=since_ms, readers=", ".join(sorted(waiting))).sentence

@@ -202,7 +202,7 @@ def test_hadoops_checksum_goes_with_its_file_and_only_then() -> None:
 
 
 def test_what_readers_have_not_read_stays_and_they_are_named() -> None:
-    held = Reason.HELD_FOR_READERS.say(since=0, readers="silver/r")
+    held = Reason.HELD_FOR_READERS.explain(since=0, readers="silver/r").sentence
     found = plan(ALL, replace(FACTS, held_ms=OLD - DAY, held=held))
     assert (found.candidates, found.sentence.endswith(f"; {held}")) == ((), True)
 
