@@ -59,7 +59,7 @@ RULES = (
     ),
     Rule(
         "lakehouse/defs/upkeep/fleet_from_events.py",
-        "on_s3=lake.on_s3(table.key),",
+        "on_s3=lake.on_s3(key),",
         "on_s3=lake.settings.on_s3,",
         ("defs/upkeep/test_fleet_from_events.py::test_openings_cost_requests_where_the_table_lies_and_not_where_the_journal_does",),
     ),

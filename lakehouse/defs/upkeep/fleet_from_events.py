@@ -3,7 +3,7 @@
 import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Literal
 
 import dagster as dg
@@ -48,7 +48,7 @@ class SensorCursor:
 
     def as_cursor(self) -> str:
         """The sensor's cursor."""
-        return json.dumps({"due_since_ms": dict(self.due_since_ms), "ranking": self.ranking, "reported_ms": self.reported_ms})
+        return json.dumps(asdict(self))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

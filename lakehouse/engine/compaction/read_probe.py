@@ -19,7 +19,6 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
-from uuid import uuid4
 
 from lakehouse.core.compaction.outcome import CompactionOutcome
 from lakehouse.core.costs.measured_benefit import (
@@ -40,7 +39,7 @@ from lakehouse.engine.clock import now_ms
 from lakehouse.engine.journal.journal import PROBES, Journal, Records, names_by_table
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.spark import statements
-from lakehouse.engine.spark.frames import table_at
+from lakehouse.engine.spark.frames import table_at, temporary_view
 from lakehouse.engine.spark.session_settings import OLD_VERSIONS_REFUSED, session_confs
 from lakehouse.engine.spark.sessions import translated
 
@@ -172,18 +171,10 @@ def _scanned(
     if size_bytes / _BYTES_PER_SECOND * _LEAST_SCANS > budget:
         return (), ()
     predicate = None if partitions is None else statements.partition_predicate(snapshot.columns, partitions)
-    views = [f"probe_{uuid4().hex}" for _ in range(2)]
-    with translated(), session_confs(spark, {OLD_VERSIONS_REFUSED: "false"}):
-        try:
-            for view, version in zip(views, versions, strict=True):
-                frame = table_at(spark, snapshot, version=version)
-                (frame.where(predicate) if predicate else frame).createOrReplaceTempView(view)
-            before, after = (_scan_of(spark, view) for view in views)
-            return take_pairs(before, after, budget_seconds=budget)
-        finally:
-            for view in views:
-                with contextlib.suppress(Exception):  # the first error is the one to tell; a view ends with its session
-                    spark.catalog.dropTempView(view)
+    with translated(), session_confs(spark, {OLD_VERSIONS_REFUSED: "false"}), contextlib.ExitStack() as views:
+        frames = (table_at(spark, snapshot, version=version).where(predicate or "true") for version in versions)
+        before, after = (_scan_of(spark, views.enter_context(temporary_view(spark, frame))) for frame in frames)
+        return take_pairs(before, after, budget_seconds=budget)
 
 
 def _scan_of(spark: "SparkSession", view: str) -> Callable[[], float]:

@@ -19,6 +19,7 @@ Of vacuums, tries and probes the newest of each table are kept (`_KEPT`): as man
 The marker: `_lakehouse/changes/<id>`, a new name after each pause, try and probe, so that one listing tells whether any of them is new.
 """
 
+import contextlib
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -167,8 +168,11 @@ class Journal:
     def vacuums(self, table_key: str) -> tuple[VacuumRecord, ...]:
         """The newest vacuums of a table, oldest first. One that is damaged is left out: what it knew is asked of storage again."""
         names = names_by_table(self._store, _VACUUMS, table_key).get(table_key, [])[-_VACUUMS_READ:]
-        found = (_vacuum_record(data) for data in self._store.read_many(names))
-        return tuple(record for record in found if record is not None)
+        found = list[VacuumRecord]()
+        for data in self._store.read_many(names):
+            with contextlib.suppress(ValueError, TypeError):
+                found.append(VacuumRecord(**json.loads(data)))
+        return tuple(found)
 
     def _read_tries(self, under: str, *, after_ms: Mapping[str, int], newest: int) -> dict[str, tuple[CompactionTry, ...]]:
         listed = names_by_table(self._records, TRIES, under)
@@ -229,13 +233,6 @@ def _pause(name: str, data: bytes) -> Pause:
         )
     except (ValueError, TypeError, KeyError) as error:
         return Pause(table=table, since_ms=0, why=f"{name} cannot be read ({type(error).__name__})")
-
-
-def _vacuum_record(data: bytes) -> VacuumRecord | None:
-    try:
-        return VacuumRecord(**json.loads(data))
-    except (ValueError, TypeError):
-        return None
 
 
 def _try(name: str, data: bytes) -> CompactionTry:

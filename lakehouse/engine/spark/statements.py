@@ -62,16 +62,16 @@ def between(column: str, least: int | str, greatest: int | str) -> str:
     return f"{quote(column)} BETWEEN {ends[0]} AND {ends[1]}"
 
 
-def merge(uri: str, source: str, *, keys: Sequence[str], order_by: Sequence[str], within: str | None = None) -> str:
-    """Rows of the view `source` into a table: new keys are inserted, and a row that is there is replaced by a newer one only.
-
-    `within` is a condition that holds for every row of the source by its keys, and so for what it meets in the table.
-    """
-    return f"{_merge_into(uri, source, keys, within)} WHEN MATCHED AND {_newer(order_by)} THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *"
+def merge(uri: str, source: str, *, keys: Sequence[str], order_by: Sequence[str]) -> str:
+    """Rows of the view `source` into a table: new keys are inserted, and a row that is there is replaced by a newer one only."""
+    return f"{_merge_into(uri, source, keys)} WHEN MATCHED AND {_newer(order_by)} THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *"
 
 
 def merge_changes(uri: str, source: str, *, keys: Sequence[str], order_by: Sequence[str], deleted: str, within: str | None = None) -> str:
-    """Newest changes, one a key, into a table: as `merge`, and a newer one with `deleted` takes the row out."""
+    """Newest changes, one a key, into a table: as `merge`, and a newer one with `deleted` takes the row out.
+
+    `within` is a condition that holds for every row of the source by its keys, and so for what it meets in the table.
+    """
     newer = _newer(order_by)
     return (
         f"{_merge_into(uri, source, keys, within)} "
@@ -199,8 +199,9 @@ def restore(uri: str, version: int) -> str:
     return f"RESTORE TABLE {path_table(uri)} TO VERSION AS OF {int(version)}"
 
 
-def _merge_into(uri: str, source: str, keys: Sequence[str], within: str | None) -> str:
-    return f"MERGE INTO {path_table(uri)} AS target USING {quote(source)} AS source ON {_same(keys)}{_and_within(within)}"
+def _merge_into(uri: str, source: str, keys: Sequence[str], within: str | None = None) -> str:
+    bound = f" AND target.{within}" if within else ""
+    return f"MERGE INTO {path_table(uri)} AS target USING {quote(source)} AS source ON {_same(keys)}{bound}"
 
 
 def _newer(order_by: Sequence[str]) -> str:
@@ -210,10 +211,6 @@ def _newer(order_by: Sequence[str]) -> str:
 
 def _same(keys: Sequence[str]) -> str:
     return " AND ".join(f"target.{quote(key)} <=> source.{quote(key)}" for key in keys)
-
-
-def _and_within(condition: str | None) -> str:
-    return f" AND target.{condition}" if condition else ""
 
 
 def _where(predicate: str | None) -> str:
