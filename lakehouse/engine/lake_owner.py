@@ -119,7 +119,9 @@ def take_over(lake: Lake) -> tuple[Owner, Owner | None]:
 
 def _this(settings: Settings) -> Owner:
     """The driver that these settings name, as it would be written down now."""
-    home, machine = os.path.realpath(settings.home), _machine()
+    home = os.path.realpath(settings.home)
+    machine_id = _MACHINE_ID.read_bytes().strip() if _MACHINE_ID.is_file() else b""
+    machine = hashlib.sha256(b"lakehouse" + machine_id).hexdigest()[:12] if machine_id else "unknown"
     if settings.spark.startswith("sc://"):
         url = urlsplit(settings.spark)
         where = f" of machine {machine}" if url.hostname in _LOOPBACK or (url.hostname or "").startswith("127.") else ""
@@ -137,12 +139,6 @@ def _identity(settings: Settings) -> str:
     except FileNotFoundError:
         store.put_if_absent(_IDENTITY, uuid4().hex[:12].encode())
         return store.read(_IDENTITY).decode()
-
-
-def _machine() -> str:
-    """A sum of this machine's id; `unknown` where it has none."""
-    found = _MACHINE_ID.read_bytes().strip() if _MACHINE_ID.is_file() else b""
-    return hashlib.sha256(b"lakehouse" + found).hexdigest()[:12] if found else "unknown"
 
 
 def _encoded(owner: Owner) -> bytes:
