@@ -26,7 +26,7 @@ class JournalCache:
     def refresh(self, now_ms: int) -> None:
         """Learn of what was written since the last call; the first one lists everything, and so does one `sweep_ms` after a sweep."""
         markers = [file.name for file in self._store.list(CHANGES)]
-        if markers == self._markers and now_ms - self._swept_ms < self._sweep_ms:
+        if markers == self._markers and 0 <= now_ms - self._swept_ms < self._sweep_ms:
             return
         # Listed after the markers: what is written from here on has a marker that the next look finds.
         files = [file for kind in (PAUSES, TRIES, PROBES) for file in self._store.list(kind)]
