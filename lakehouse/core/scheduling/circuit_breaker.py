@@ -115,10 +115,22 @@ def assess_breaker(tries: Iterable[CompactionTry], rewrites: Rewrites, now_ms: i
     harmed = list(takewhile(lambda each: each.is_harm, reversed(measured)))
     succeeded_ms = max((each.ended_ms for each in ended if each.result == "succeeded"), default=0)
     rewrites = replace(rewrites, last_ms=_known_ms(rewrites.last_ms, now_ms))
-    rewritten = {"bytes": rewrites.bytes_rewritten, "version": rewrites.version}
-    loops = _Trouble(reason=Reason.REWRITE_LOOP, count=rewrites.times, last_ms=rewrites.last_ms, numbers=rewritten)
-    troubles = [_of_failures(failed), loops, _of_harm(harmed)]
-    held = [each for each in troubles if each.count >= _LIMIT and each.last_ms >= succeeded_ms]
+    troubles = list[_Trouble]()
+    if len(failed) >= _LIMIT:
+        numbers = {
+            "conflicts": sum(each.result == "conflict" for each in failed),
+            "bytes": sum(each.bytes_rewritten for each in failed),
+            "seconds": f"{sum(each.seconds for each in failed):.1f}",
+            "why": _first_line(failed[0].why),
+        }
+        troubles.append(_Trouble(reason=Reason.BREAKER_OPEN, count=len(failed), last_ms=failed[0].ended_ms, numbers=numbers))
+    if rewrites.times >= _LIMIT:
+        numbers = {"bytes": rewrites.bytes_rewritten, "version": rewrites.version}
+        troubles.append(_Trouble(reason=Reason.REWRITE_LOOP, count=rewrites.times, last_ms=rewrites.last_ms, numbers=numbers))
+    if len(harmed) >= _LIMIT:
+        numbers = {"before": f"{harmed[0].before_seconds:.3g}", "after": f"{harmed[0].after_seconds:.3g}"}
+        troubles.append(_Trouble(reason=Reason.MEASURED_HARM, count=len(harmed), last_ms=harmed[0].measured_ms, numbers=numbers))
+    held = [each for each in troubles if each.last_ms >= succeeded_ms]
     if not held:
         closed = Reason.BREAKER_CLOSED.explain(failures=len(failed), slower=len(harmed), times=rewrites.times, limit=_LIMIT)
         return BreakerState(position="closed", explanation=closed)
@@ -192,26 +204,6 @@ def _one_per_run(tries: Iterable[CompactionTry]) -> list[CompactionTry]:
     ordered = sorted(tries, key=lambda each: each.ended_ms)
     last = {each.run: each for each in ordered if each.run}
     return [each for each in ordered if not each.run or last[each.run] is each]
-
-
-def _of_failures(failed: Sequence[CompactionTry]) -> _Trouble:
-    """Newest first."""
-    numbers = {
-        "conflicts": sum(each.result == "conflict" for each in failed),
-        "bytes": sum(each.bytes_rewritten for each in failed),
-        "seconds": f"{sum(each.seconds for each in failed):.1f}",
-        "why": _first_line(failed[0].why) if failed else "",
-    }
-    last_ms = failed[0].ended_ms if failed else 0
-    return _Trouble(reason=Reason.BREAKER_OPEN, count=len(failed), last_ms=last_ms, numbers=numbers)
-
-
-def _of_harm(harmed: Sequence[Scan]) -> _Trouble:
-    """Newest first."""
-    before, after = (harmed[0].before_seconds, harmed[0].after_seconds) if harmed else (0.0, 0.0)
-    last_ms = harmed[0].measured_ms if harmed else 0
-    numbers = {"before": f"{before:.3g}", "after": f"{after:.3g}"}
-    return _Trouble(reason=Reason.MEASURED_HARM, count=len(harmed), last_ms=last_ms, numbers=numbers)
 
 
 def _first_line(text: str) -> str:
