@@ -223,8 +223,8 @@ RULES = (
     ),
     Rule(
         "lakehouse/engine/delta_log/missing_files.py",
-        '_relative(unquote(name) if vector.startswith("p") else name, snapshot)',
-        "_relative(name, snapshot)",
+        "uri = unquote(path) if is_absolute(path)",
+        "uri = path if is_absolute(path)",
         ("engine/delta_log/test_snapshots.py::test_a_deletion_vector_with_a_path_of_its_own_is_looked_for_under_its_decoded_name",),
     ),
     Rule(

@@ -33,7 +33,8 @@ def reconcile(
     the prefixes from which declared tables load. The books must be younger than the inventory: what a commit removed meanwhile has a
     tombstone, what it added is no orphan.
     """
-    failed, prefixes, known = unread or {}, tuple(landed), [each.table for each in table_files]
+    failed, prefixes = unread or {}, tuple(landed)
+    known = [*(each.table for each in table_files), *failed]
     lent = {name for each in table_files for name in each.borrowed(known)}
     unplaced = {last for each in table_files for last in each.unplaced}
     tallies = {each.table: _Tally(each, Classifier(each, lent, now_ms=now_ms, unplaced=unplaced, landed=prefixes)) for each in table_files}

@@ -15,7 +15,7 @@ from lakehouse.engine.delta_log.actions import Actions
 from lakehouse.engine.delta_log.checkpoint import read_checkpoint
 from lakehouse.engine.delta_log.commits import read_commits
 from lakehouse.engine.delta_log.fold import ReadCommit, fold_layout
-from lakehouse.engine.delta_log.log_segment import LogChanged, Segment, find_segment, until, version_of
+from lakehouse.engine.delta_log.log_segment import LogChanged, Segment, commits_before, find_segment, until
 from lakehouse.engine.delta_log.schema import CLUSTERING_DOMAIN, partitioner, shape_of
 from lakehouse.engine.store import Store, StoredFile
 
@@ -34,34 +34,19 @@ def read_file_history(store: Store, key: str, *, uri: str) -> FileHistory | None
     folder = f"{key}/_delta_log/"
     listing = store.list(folder)
     try:
-        if find_segment(listing, key, folder=folder, newest_commits=0) is None:
+        newest = find_segment(listing, key, folder=folder, newest_commits=0)
+        if newest is None:
             return None
-        commits = _unbroken([file for file in listing if _is_commit(file, folder)])
-        teller = _CommitReader(key, uri)
-        start = None
-        if not commits or version_of(commits[0]) > 0:
-            start = teller.start(store, _first_segment(listing, key, folder=folder, first=version_of(commits[0]) if commits else 0), folder)
-            commits = [file for file in commits if version_of(file) > start.version]
+        commits = commits_before(listing, newest.version + 1, folder=folder)
+        first, start, teller = newest.version + 1 - len(commits), None, _CommitReader(key, uri)
+        if first > 0:
+            start = teller.start(store, _first_segment(listing, key, folder=folder, first=first), folder)
+            commits = commits[start.version + 1 - first :]
         return FileHistory(table=key, start=start, commits=tuple(teller.commit(commit) for commit in read_commits(store, commits)))
     except LogChanged as error:
         raise Broken(f"{error}, so its story cannot be told: restore what is missing") from error
     except FileNotFoundError as error:
         raise Transient(f"log of {key}: it changed while it was read ({error}); try again") from error
-
-
-def _is_commit(file: StoredFile, folder: str) -> bool:
-    name = file.name.removeprefix(folder)
-    return len(name) == 25 and name.endswith(".json") and name[:20].isdigit()
-
-
-def _unbroken(commits: Sequence[StoredFile]) -> list[StoredFile]:
-    """The newest commits after which none is missing, oldest first."""
-    kept: list[StoredFile] = []
-    for file in sorted(commits, key=version_of, reverse=True):
-        if kept and version_of(file) != version_of(kept[-1]) - 1:
-            break
-        kept.append(file)
-    return kept[::-1]
 
 
 def _first_segment(listing: Sequence[StoredFile], key: str, *, folder: str, first: int) -> Segment:

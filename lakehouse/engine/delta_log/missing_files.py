@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 from urllib.parse import unquote
 
-from lakehouse.core.delta.deletion_vectors import vector_file
-from lakehouse.core.delta.paths import bare_uri, is_absolute
+from lakehouse.core.delta.deletion_vectors import vector_path
+from lakehouse.core.delta.paths import is_absolute, name_below, name_in_table
 from lakehouse.core.delta.snapshot import Snapshot
 from lakehouse.core.errors import Refused
 from lakehouse.engine.store import Store
@@ -26,19 +26,10 @@ def missing_files(store: Store, snapshot: Snapshot) -> tuple[str, ...]:
 
 
 def _names(snapshot: Snapshot) -> Iterator[str]:
-    for file in snapshot.files:
-        yield _relative(unquote(file.path), snapshot)
-    for vector in {file.deletion_vector for file in snapshot.files if file.deletion_vector is not None}:
-        name = vector_file(vector)
-        if name is not None:
-            yield _relative(unquote(name) if vector.startswith("p") else name, snapshot)
-
-
-def _relative(path: str, snapshot: Snapshot) -> str:
-    """`path` relative to its table; an absolute one must lie in the table's folder."""
-    if not is_absolute(path):
-        return path
-    bare, base = bare_uri(path), f"{bare_uri(snapshot.uri)}/"
-    if not bare.startswith(base):
-        raise Refused(f"files of {snapshot.table}: {path} lies outside the table's folder {snapshot.uri}; accepted: files inside it")
-    return bare.removeprefix(base)
+    vectors = {file.deletion_vector for file in snapshot.files if file.deletion_vector is not None}
+    for path in (*(file.path for file in snapshot.files), *filter(None, map(vector_path, vectors))):
+        uri = unquote(path) if is_absolute(path) else f"{snapshot.uri}/{unquote(path)}"
+        name = name_in_table(path) or name_below(uri, snapshot.uri)
+        if name is None:
+            raise Refused(f"files of {snapshot.table}: {path} lies outside the table's folder {snapshot.uri}; accepted: files inside it")
+        yield name

@@ -145,6 +145,15 @@ def test_a_gap_that_no_checkpoint_closes_is_broken() -> None:
     assert told(LogBuilder().create().append([("a", 10)]).append([("b", 10)]).checkpoint().lose(1)).first_version == 2
 
 
+@pytest.mark.parametrize("kept", [[], [0, 1], [1]])
+def test_a_story_reaches_the_newest_version_though_only_its_checkpoint_is_left(kept: list[int]) -> None:
+    log = LogBuilder().create().append([("a", 10)]).checkpoint().append([("b", 10)]).append([("c", 10)]).checkpoint()
+    for version in {*range(4)} - {*kept}:
+        log.lose(version)
+    story = told(log)
+    assert (story.first_version, story.commits) == (3, ())
+
+
 def test_where_there_is_no_table_there_is_no_story() -> None:
     log = LogBuilder()
     assert read_file_history(log.store, log.key, uri="/lake/bronze/t") is None

@@ -710,6 +710,14 @@ def test_an_absolute_path_within_the_table_is_found(path: str) -> None:
     assert missing_files(story.store, story.snapshot()) == ()
 
 
+@pytest.mark.parametrize("name", ["./odd", "d=1/../odd", ".//odd", "../t/odd"])
+def test_a_name_that_is_spelt_oddly_is_looked_for_where_delta_reads_it(name: str) -> None:
+    story = LogBuilder().create().append([(name, 1)])
+    assert missing_files(story.store, story.snapshot()) == ("odd",)
+    story.store.put("bronze/t/odd", b"")
+    assert missing_files(story.store, story.snapshot()) == ()
+
+
 def test_a_file_of_another_table_cannot_be_looked_for() -> None:
     story = LogBuilder().create().append([("file:/elsewhere/a", 1)])
     with pytest.raises(Refused, match="file:/elsewhere/a lies outside"):
