@@ -4,7 +4,7 @@ The logs are read after the report was made, as `reconcile` needs it. Nothing is
 """
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.errors import LakehouseError, Refused
@@ -121,7 +121,7 @@ def read_table_files(lake: Lake, tables: Iterable[str]) -> tuple[list[TableFiles
     """The books of those tables that are there, and why those of the others cannot be read."""
     table_files: list[TableFiles] = []
     unread: dict[str, str] = {}
-    places = Places(lake)
+    places = Places(replace(lake, elsewhere={}))  # the report shows nothing of tables that lie outside the lake
     for table in tables:
         try:
             facts = lake.facts(table)

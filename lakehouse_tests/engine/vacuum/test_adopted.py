@@ -12,6 +12,8 @@ from lakehouse.core.compaction.plan import plan_table
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.errors import Broken, Refused
 from lakehouse.core.vacuum import VacuumPlan, type_of_mode
+from lakehouse.engine.clock import now_ms
+from lakehouse.engine.inventory import reconcile_lake, scan
 from lakehouse.engine.lake import open_lake
 from lakehouse.engine.lake_owner import claim
 from lakehouse.engine.store import DiskStore
@@ -75,6 +77,15 @@ def test_what_a_table_of_the_lake_borrows_of_it_stays(tmp_path: Path, warehouse:
     LogBuilder(lake.store, clone.key).create().append([(f"file:{warehouse}/orders/d=1/gone", 30)])
     for orphans, left in (("keep", []), ("delete", ["d=1/orphan"])):
         assert names(planned(tmp_path / "home", [adopted_table(KEY, f"{warehouse}/orders", orphans=orphans), clone])) == left
+
+
+def test_what_a_clone_reads_of_an_adopted_table_is_outside_of_the_inventory_and_not_missing(tmp_path: Path, warehouse: Path) -> None:
+    tables = [adopted_table(KEY, f"{warehouse}/orders"), table_of("gold/clone")]
+    lake = open_lake(own_settings(tmp_path / "home"), tables=tables)
+    LogBuilder(lake.store, "gold/clone").create().append([(f"file:{warehouse}/orders/d=1/live", 10)])
+    scan(lake.store, now_ms=now_ms())
+    found = {table.table: table for table in reconcile_lake(lake, tables, now_ms=now_ms()).reconciliation.tables}
+    assert (found["gold/clone"].missing, found["gold/clone"].outside_count) == ((), 1)
 
 
 def test_what_another_adopted_table_borrows_of_it_stays(tmp_path: Path, warehouse: Path) -> None:
