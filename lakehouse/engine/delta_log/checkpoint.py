@@ -116,20 +116,20 @@ def _plain(action: dict[str, Any]) -> dict[str, Any]:
 
 
 def _adds(rows: pa.StructArray) -> AddedColumns:
-    vectors, deleted = _vectors(rows)
+    vectors = _vectors(rows)
     places, pairs = _partitions(rows.field("partitionValues"))
     counts: list[int | None] = [None] * len(rows)
     if _has(rows, "stats_parsed") and rows.field("stats_parsed").type.num_fields:
         counts = _whole_numbers(rows.field("stats_parsed").flatten()[0], "numRecords")
     return AddedColumns(
         path=_texts(rows, "path"),
-        vector=vectors,
+        vector=[None if vector is None else vector_id(vector) for vector in vectors],
         size_bytes=_numbers(rows, "size"),
         modified_ms=_numbers(rows, "modificationTime"),
         places=places,
         pairs=pairs,
         row_count=counts,
-        deleted_row_count=deleted,
+        deleted_row_count=[0 if vector is None else number(vector, "cardinality") for vector in vectors],
     )
 
 
@@ -147,7 +147,7 @@ def _counted(file: pq.ParquetFile, adds: Sequence[AddedColumns]) -> Iterator[Add
 def _removes(rows: pa.StructArray) -> RemovedColumns:
     return RemovedColumns(
         path=_texts(rows, "path"),
-        vector=_vectors(rows)[0],
+        vector=[None if vector is None else vector_id(vector) for vector in _vectors(rows)],
         deleted_ms=_numbers_or_none(rows, "deletionTimestamp"),
         size_bytes=_numbers_or_none(rows, "size"),
     )
@@ -185,21 +185,13 @@ def _is_text(kind: pa.DataType) -> bool:
     return pa.types.is_string(kind) or pa.types.is_large_string(kind)
 
 
-def _vectors(rows: pa.StructArray) -> tuple[list[str | None], list[int]]:
-    """Each row's deletion vector id, and how many rows that vector deletes; a removed file's vector need not say it."""
-    ids: list[str | None] = [None] * len(rows)
-    deleted = [0] * len(rows)
-    if not _has(rows, "deletionVector"):
-        return ids, deleted
-    column = rows.field("deletionVector")
-    if column.null_count == len(rows):
-        return ids, deleted
-    for at, vector in enumerate(column.to_pylist()):
-        # Some writers give a structure of nulls where there is none.
-        if vector is not None and any(value is not None for value in vector.values()):
-            ids[at] = vector_id(vector)
-            deleted[at] = number(vector, "cardinality") if "cardinality" in vector else 0
-    return ids, deleted
+def _vectors(rows: pa.StructArray) -> list[dict[str, Any] | None]:
+    """Each row's deletion vector, `None` where it has none."""
+    if not _has(rows, "deletionVector") or rows.field("deletionVector").null_count == len(rows):
+        return [None] * len(rows)
+    vectors: list[dict[str, Any] | None] = rows.field("deletionVector").to_pylist()
+    # Some writers give a structure of nulls where there is none.
+    return [vector if vector and any(value is not None for value in vector.values()) else None for vector in vectors]
 
 
 def _partitions(column: pa.MapArray) -> tuple[Sequence[int], list[type_of_pairs]]:

@@ -268,7 +268,9 @@ COLUMNS: list[tuple[str, str, pa.DataType | None]] = [
     ("add", "path", None),
     ("add", "partitionValues", None),
     ("txn", "appId", None),
+    ("add", "deletionVector", pa.struct([("storageType", pa.string()), ("pathOrInlineDv", pa.string())])),
 ]
+WITHIN = {"numRecords": "7", "storageType": "u", "pathOrInlineDv": "0" * 20}
 
 
 @pytest.mark.parametrize(("kind", "name", "type_"), COLUMNS)
@@ -283,7 +285,7 @@ def test_a_parquet_checkpoint_with_another_column_is_told(kind: str, name: str, 
         fields[name] = (
             struct.field(name).cast(type_)
             if is_plain
-            else pa.array([None if pa.types.is_map(type_) else {"numRecords": "7"}] * len(table), type_)
+            else pa.array([None if pa.types.is_map(type_) else {field.name: WITHIN[field.name] for field in type_}] * len(table), type_)
         )
     changed = pa.StructArray.from_arrays([*fields.values()], names=[*fields], mask=struct.is_null())
     sink = pa.BufferOutputStream()
