@@ -179,8 +179,8 @@ RULES = (
     ),
     Rule(
         "lakehouse/engine/delta_log/checkpoint.py",
-        'number(vector, "cardinality") if "cardinality" in vector else 0',
-        'vector.get("cardinality") or 0',
+        'number(vector, "cardinality") for vector in vectors',
+        '(vector.get("cardinality") or 0) for vector in vectors',
         ("engine/delta_log/test_damaged_logs.py::test_a_field_that_is_null_in_a_parquet_checkpoint_is_told",),
     ),
     Rule(
@@ -220,12 +220,6 @@ RULES = (
         "        yield from reversed(commits)",
         "        break",
         ("engine/delta_log/test_far_behind.py::test_who_is_far_behind_reads_the_changes_since_and_not_all",),
-    ),
-    Rule(
-        "lakehouse/engine/delta_log/checkpoint.py",
-        'number(vector, "cardinality") for vector in vectors',
-        '(vector.get("cardinality") or 0) for vector in vectors',
-        ("engine/delta_log/test_damaged_logs.py::test_a_parquet_checkpoint_with_another_column_is_told",),
     ),
     Rule(
         "lakehouse/engine/delta_log/missing_files.py",
