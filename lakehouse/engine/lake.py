@@ -68,7 +68,7 @@ class Lake:
         except (Broken, Refused) as error:
             if key not in self.elsewhere:
                 raise
-            raise type(error)(f"{error} ({key} is {self.elsewhere[key]})") from error
+            raise type(error)(f"{error} ({key} is {self.elsewhere[key].replace('s3a://', 's3://', 1)})") from error
 
     def has_moved_on(self, key: str, newest: LogFile | None) -> bool:
         """Whether a log ends otherwise than it did (`None`: there was none): a version follows, or it was made anew, or put back."""

@@ -34,7 +34,7 @@ def parse_address(text: str, *, base: str) -> str:
     if name not in ("file", *_S3_SCHEMES):  # the rest is not repeated: it may hold a key
         raise Refused(f"the address of a table begins with {name}:; accepted: a folder, file:///folder or s3://bucket/folder")
     bucket, _, key = rest.lstrip("/").rstrip("/").partition("/")
-    if name != "file" and ("?" in rest or ("@" in rest and not is_bucket(bucket))):
+    if name != "file" and ("=" in rest.partition("?")[2] or ("@" in rest and not is_bucket(bucket))):
         raise Refused("the address of a table holds a user, a password or a signed query; accepted: an address without; boto3 finds keys")
     found = _UNSAFE.search(text)
     if not text or found:

@@ -68,21 +68,11 @@ def maintain(
     settings = _settings(start)
     found = dict[str, Table]()
     for asset_key, uri, pool in _written(tables):
-        shown = asset_key.to_user_string()
-        try:
-            address = parse_address(uri, base=start)
-        except Refused as refused:
-            raise Refused(f"maintain: asset {shown}: {refused}; a table that lies elsewhere is left out of the call") from None
-        if writers == "none" and pool is None:
-            raise Refused(
-                f'maintain: asset {shown} has no pool, so that its runs may commit while a compaction runs, and writers is "none"; '
-                f'accepted: pool="…" on the asset, writers="unknown", or {{"{shown}": {uri!r}}} where you see to it yourself'
-            )
-        adopted = Adopted(uri=address, writers=writers, orphans=orphans, asset_key=tuple(asset_key.path), pool=pool or "")
+        adopted, shown = _adopted(asset_key, uri, pool, base=start, writers=writers, orphans=orphans), asset_key.to_user_string()
         key = key_of(f"/{layer}/{'_'.join(asset_key.path)}", ())
         if (other := found.get(key)) and isinstance(other.write, Adopted):
             raise Refused(f"maintain: {'/'.join(other.write.asset_key)} and {shown} would both be {key}; accepted: {_APART}")
-        about = f"The table of {shown}, at {address}."
+        about = f"The table of {shown}, at {adopted.uri}."
         found[key] = Table(key=key, write=adopted, compaction=compaction or Compaction(), vacuum=vacuum or Vacuum(), description=about)
     if not found:
         raise Refused(f"maintain: no asset has {' or '.join(_URI_KEYS)} in its metadata; accepted: such assets, or {{asset key: address}}")
@@ -91,6 +81,22 @@ def maintain(
     return _definitions(
         list(found.values()), settings, name=name, vacuum_cron=vacuum_cron, assets_are_known=not isinstance(tables, Mapping)
     )
+
+
+def _adopted(
+    asset_key: dg.AssetKey, uri: str, pool: str | None, *, base: str, writers: type_of_writers, orphans: type_of_orphans
+) -> Adopted:
+    shown = asset_key.to_user_string()
+    try:
+        address = parse_address(uri, base=base)
+    except Refused as refused:
+        raise Refused(f"maintain: asset {shown}: {refused}; a table that lies elsewhere is left out of the call") from None
+    if writers == "none" and pool is None:
+        raise Refused(
+            f'maintain: asset {shown} has no pool, so that its runs may commit while a compaction runs, and writers is "none"; '
+            f'accepted: pool="…" on the asset, writers="unknown", or {{"{shown}": {uri!r}}} where you see to it yourself'
+        )
+    return Adopted(uri=address, writers=writers, orphans=orphans, asset_key=tuple(asset_key.path), pool=pool or "")
 
 
 def _settings(base: str) -> Settings:

@@ -45,7 +45,7 @@ def find_tables(address: str, *, store: Store | None = None, most_folders: int =
             level = left
             for folder in chain.from_iterable(below or () for below in answers):
                 name = folder.rpartition("/")[2]
-                (passed if name.startswith(("_", ".")) or "=" in name else level).append(folder)
+                (passed if name[:1] in ("", "_", ".") or "=" in name else level).append(folder)
 
     def placed(folders: list[str]) -> tuple[str, ...]:
         return tuple(sorted(f"{address}/{folder}".rstrip("/") for folder in folders))

@@ -291,7 +291,7 @@ def _from_answer(error: Any, where: str, action: str) -> Exception:
     if code in ("NoSuchKey", "404"):
         return FileNotFoundError(where)
     if code == "NoSuchBucket":
-        return Refused(f"{where}: there is no such bucket; make it first, or change LAKEHOUSE_ROOT")
+        return Refused(f"{where}: there is no such bucket; make it first, or correct its name")
     if code in _PASSING or (status >= 500 and status != _NOT_IMPLEMENTED) or status == 429:
         return Transient(f"{where}: S3 answers {code} ({status}); try again")
     if status == 403:

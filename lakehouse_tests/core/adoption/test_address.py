@@ -31,6 +31,7 @@ REFUSED = {
     "s3://bucket//orders": "did you mean s3://bucket/orders",
     "s3://bucket/a/../orders": "names no folder of a bucket",
     "/data/*": "did you mean '/data/'",
+    "s3://bucket/what?": r"holds '\?'",
     "/data/a\nb": r"holds '\\n'",
 }
 
