@@ -39,7 +39,6 @@ _TABLES: dict[str, dict[str, Table]] = {}
 _URI_KEYS = ("dagster/uri", "uri")
 # Where Delta tables lie. Source: Delta Lake 4.4.0, docs, "Storage configuration"
 _STORAGES = ("s3", "file:", "gs:", "abfs", "wasb", "adl:", "hdfs:", "dbfs:", "oci:", "cos")
-_APART = "one of them in a call of its own, with another layer"
 VACUUM_CRON = "0 5 * * *"
 
 
@@ -71,7 +70,8 @@ def maintain(
         adopted, shown = _adopted(asset_key, uri, pool, base=start, writers=writers, orphans=orphans), asset_key.to_user_string()
         key = key_of(f"/{layer}/{'_'.join(asset_key.path)}", ())
         if (other := found.get(key)) and isinstance(other.write, Adopted):
-            raise Refused(f"maintain: {'/'.join(other.write.asset_key)} and {shown} would both be {key}; accepted: {_APART}")
+            both = f"{'/'.join(other.write.asset_key)} and {shown} would both be {key}"
+            raise Refused(f"maintain: {both}; accepted: one of them in a call of its own, with another layer")
         about = f"The table of {shown}, at {adopted.uri}."
         found[key] = Table(key=key, write=adopted, compaction=compaction or Compaction(), vacuum=vacuum or Vacuum(), description=about)
     if not found:
