@@ -97,8 +97,9 @@ def open_tables(wanted: Sequence[str]) -> tuple[LakeContext, list[Table]]:
     for word in wanted:
         if not is_address(word):
             if word not in tables:
-                near = f"{nearest(word, tables)}; the address of a table begins with ./, / or s3://"
-                raise Refused(f"table {word!r} is not declared; {f'did you mean the folder ./{word}?' if Path(word).is_dir() else near}")
+                near = f"did you mean the folder ./{word}?" if Path(word).is_dir() else nearest(word, tables)
+                hint = "" if near.startswith("did") else "; the address of a table begins with ./, / or s3://"
+                raise Refused(f"table {word!r} is not declared; {near}{hint}")
             keys.append(word)
             continue
         address = parse_address(word, base=os.getcwd())
