@@ -149,7 +149,7 @@ class _Event:
         why = F.when(F.col(REASON).isNotNull(), F.col(REASON))
         why = why.when(is_event & ~F.col(IS_OBJECT) & ~is_one_object(), "not JSON")
         why = why.when(is_event & (F.col(self.root).isNull() | F.col(f"{self.root}.{CORRUPT}").isNotNull()), UNFIT)
-        why = why_misread(why, landing, replace(self, root=_AS_TEXTS).value, self.value, UNFIT)
+        why = why_misread(why, landing, F.col(RAW), replace(self, root=_AS_TEXTS).value, self.value, UNFIT)
         why = why_unfit(why, landing, added, UNFIT)
         why = why.when(F.coalesce(self.code() != "d", F.lit(True)) & F.col(RAW).rlike(_UNAVAILABLE), _UNSENT)
         is_placed = self.position()[1]

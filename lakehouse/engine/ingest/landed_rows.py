@@ -203,6 +203,6 @@ def _plain(value: Any) -> Any:
         case bytes() | bytearray():
             return base64.b64encode(value).decode()
         case Mapping():
-            return {str(name): _plain(each) for name, each in value.items()}
+            return {str(_plain(name)): _plain(each) for name, each in value.items()}
         case _:
             return [_plain(each) for each in value]

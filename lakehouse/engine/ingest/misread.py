@@ -2,14 +2,15 @@
 
 A comma is left out of a DECIMAL (as it groups digits in English), a time of day becomes a time of today, digits alone a year, whole seconds
 overflow, and 128 to 255 are below 0 in a TINYINT of JSON. What follows the day, or stands for it, is left out of a DATE. In CSV `1.5D` and
-`0x1p3` are numbers of Java. A number with a huge exponent takes a DECIMAL hours. Source: Spark's JacksonParser, UnivocityParser and
-SparkDateTimeUtils; Jackson's getByteValue; Java's BigDecimal.setScale and Double.parseDouble.
-The members of nested types are not looked at.
+`0x1p3` are numbers of Java. One that is too large for a DOUBLE or FLOAT has no end there. A number with a huge exponent takes a DECIMAL
+hours. Source: Spark's JacksonParser, UnivocityParser and SparkDateTimeUtils; Jackson's getByteValue; Java's BigDecimal.setScale and
+Double.parseDouble. The members of nested types are not looked at, but for huge exponents.
 """
 
 import re
 from collections.abc import Callable, Mapping
 from functools import reduce
+from math import inf
 from operator import or_
 from typing import TYPE_CHECKING
 
@@ -24,6 +25,8 @@ _KINDS = {"TIMESTAMP": "TIMESTAMP", "DATE": "DATE", "DEC": "DECIMAL", "NUMERIC":
 _KINDS |= dict.fromkeys(("DOUBLE", "FLOAT", "REAL"), "DOUBLE")
 _LAST_SECOND, _FIRST_SECOND = 253_402_300_799, -62_135_596_800  # the years 9999 and 1
 _HUGE = r"[-+]?[\d.]+[eE][-+]?\d{4,}"
+# A type with a DECIMAL among its members.
+_NESTED_DECIMAL = re.compile(r"(?:struct|array|map)\s*<.*\b(?:dec|decimal|numeric)\b", re.IGNORECASE | re.DOTALL)
 # How a value begins that may be misread, by kind.
 _JSON_VALUES = {
     "TIMESTAMP": r'"\s*+(?:T\d|\d{1,2}:|[-+]?\d+\s*+")|-?\d{12,}',
@@ -41,12 +44,8 @@ _GROUPED = r"^\s*[-+]?\d{1,3}(,\d{3})+\.\d+\s*$"
 
 def misread_types(landing: Landing) -> dict[str, str]:
     """The columns whose values may be misread, each with its kind: TIMESTAMP, DATE, DECIMAL; TINYINT but in CSV; DOUBLE in CSV."""
-    found = {
-        name: next((kind for word, kind in _KINDS.items() if type_.strip().upper().startswith(word)), "")
-        for name, type_ in field_types(landing.schema)
-    }
     safe = ("", "TINYINT" if landing.records_are_csv else "DOUBLE")
-    return {name: kind for name, kind in found.items() if kind not in safe}
+    return {name: kind for name, kind in _kinds(landing) if kind not in safe}
 
 
 def is_suspect(raw: "Column", is_object: "Column", types: Mapping[str, str], landing: Landing) -> "Column":
@@ -57,14 +56,21 @@ def is_suspect(raw: "Column", is_object: "Column", types: Mapping[str, str], lan
     return found if landing.records_are_csv else found | raw.contains("\\") | ~is_object
 
 
-def why_misread(why: "Column", landing: Landing, text: type_of_column_of, value: type_of_column_of, unfit: str) -> "Column":
+def why_misread(why: "Column", landing: Landing, raw: "Column", text: type_of_column_of, value: type_of_column_of, unfit: str) -> "Column":
     """The reasons for which a misread value makes a line no row, after those of `why`.
 
-    `text` gives the text of a column, null where nothing is suspect, and `value` what Spark read.
+    `text` gives the text of a column, null where nothing is suspect, and `value` what Spark read of `raw`.
     """
     for name, kind in misread_types(landing).items():
         why = why.when(_is_misread(text(name), value(name), kind), unfit)
+    for name in [] if landing.records_are_csv else [name for name, kind in _kinds(landing) if kind == "DOUBLE"]:
+        why = why.when(is_too_large(raw, name, value(name)), unfit)
     return why
+
+
+def is_too_large(raw: "Column", name: str, value: "Column") -> "Column":
+    """Whether a DOUBLE or FLOAT without an end is not called so in its JSON, but is a number there."""
+    return _is_endless(value) & ~raw.rlike(rf"""["']{_literal(name)}["']\s*+:\s*+["']?\s*+[-+]?[iI]""")
 
 
 def unless_huge(parsed: "Column", raw: "Column", text: type_of_column_of, landing: Landing) -> "Column":
@@ -75,13 +81,22 @@ def unless_huge(parsed: "Column", raw: "Column", text: type_of_column_of, landin
     from pyspark.sql import functions as F  # noqa: N812
 
     names = [name for name, kind in misread_types(landing).items() if kind == "DECIMAL"]
-    if not names:
+    before = [rf'"(?:{"|".join(map(_literal, names))})"\s*+:'] if names else []
+    if any(_NESTED_DECIMAL.match(type_) for _, type_ in field_types(landing.schema)):  # CSV has no such types
+        before = [r"[:,\[]"]  # any value: its name, if it has one, may be that of another member
+    if not before:
         return parsed
     if landing.records_are_csv:
         is_huge = reduce(or_, (F.coalesce(text(name).rlike(rf"^\s*{_HUGE}\s*$"), F.lit(False)) for name in names))
     else:
-        is_huge = raw.rlike(rf'"(?:{"|".join(map(_literal, names))})"\s*+:\s*+"?\s*+{_HUGE}')
+        is_huge = raw.rlike(rf'{before[0]}\s*+"?\s*+{_HUGE}')
     return F.when(~is_huge, parsed)
+
+
+def _kinds(landing: Landing) -> list[tuple[str, str]]:
+    """The columns with their kinds, empty for one whose values are read as they stand."""
+    types = ((name, type_.strip().upper()) for name, type_ in field_types(landing.schema))
+    return [(name, next((kind for word, kind in _KINDS.items() if type_.startswith(word)), "")) for name, type_ in types]
 
 
 def _is_misread(text: "Column", value: "Column", kind: str) -> "Column":
@@ -94,10 +109,16 @@ def _is_misread(text: "Column", value: "Column", kind: str) -> "Column":
     if kind == "DATE":
         return ~text.rlike(_DAY)
     if kind == "DOUBLE":
-        return text.rlike(_JAVA_NUMBER)
+        return text.rlike(_JAVA_NUMBER) | (_is_endless(value) & text.rlike(r"\d"))
     told = F.when(text.rlike(_DIGITS), F.coalesce(F.trim(text).try_cast("decimal(38,0)"), F.lit(_LAST_SECOND + 1)))
     is_other = ~told.between(_FIRST_SECOND, _LAST_SECOND) | (told != F.unix_seconds(value.cast("timestamp")))
     return text.rlike(r"^\s*(T\d|\d{1,2}:)") | is_other
+
+
+def _is_endless(value: "Column") -> "Column":
+    from pyspark.sql import functions as F  # noqa: N812
+
+    return F.abs(value) == F.lit(inf)
 
 
 def _json_pattern(types: Mapping[str, str]) -> str:
@@ -116,7 +137,7 @@ def _csv_pattern(kinds: set[str], landing: Landing) -> str:
         "TIMESTAMP": rf"{begin}(?:T\d|\d{{1,2}}:|-?\d{{12,}}|{year})",
         "DATE": rf"{begin}(?:{year}|[-+]?\d{{4,7}}-\d{{1,2}}(?:{end}|-\d{{1,2}}+(?!{end})))",
         "DECIMAL": rf"{grouped}|{begin}{_HUGE}",
-        "DOUBLE": rf"{begin}[-+]?(?:0[xX]|[\d.]+(?:[eE][-+]?\d+)?[dDfF]{end})",
+        "DOUBLE": rf"{begin}[-+]?(?:0[xX]|[\d.]+(?:[eE][-+]?\d+)?[dDfF]{end}|[\d.]+[eE]\+?\d|\d{{39}})",
     }
     return "|".join(values[kind] for kind in sorted(kinds))
 

@@ -25,6 +25,7 @@ _GLOB = re.compile(r"[\[\]{}*?\\]")  # Spark takes a path with these for a patte
 OWN = ("_source_file", "_source_line", "_landed_at")
 UNFIT = "a field does not fit the schema"
 _NOT_JSON, _MISSING, _EMPTY = "not JSON", "required field ", "partition field "
+_HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"
 # The columns of types into which Spark reads some values as others, as texts.
 _TEXTS = "_texts"
 # The columns of a record of CSV as texts, null where a field holds nothing, whatever stands for null.
@@ -41,8 +42,8 @@ def parse_lines(
 def parse_records(landing: Landing, lines: "DataFrame", added: Sequence[AddedColumn], partition_by: Sequence[str]) -> "DataFrame":
     """One row per line of `named_lines`: its columns, where it came from, those that were added, its text, and a reason if it is no row.
 
-    A line with an empty text in a column of `partition_by` is none: Delta keeps it as null. Source: Delta protocol, "Partition Value
-    Serialization".
+    A line with an empty text in a column of `partition_by` is none, nor is one with Hive's word for null: Delta keeps both as null. Source:
+    Delta protocol, "Partition Value Serialization"; v4.4.0, PartitionUtils.scala, parsePartitionColumn.
     """
     from pyspark.sql import functions as F  # noqa: N812
 
@@ -60,8 +61,9 @@ def parse_records(landing: Landing, lines: "DataFrame", added: Sequence[AddedCol
     beside = [name for name in spread.columns if name not in fields]
     rows = spread.select(*[F.col(statements.quote(name)) for name in fields], *derived, *map(statements.quote, beside))
     for name in partition_by:
-        is_empty = F.col(statements.quote(name)).cast("string") == ""
-        rows = rows.withColumn(REASON, F.coalesce(REASON, F.when(is_empty, f"{_EMPTY}{name} is empty")))
+        text = F.col(statements.quote(name)).cast("string")
+        why = F.when(text == "", f"{_EMPTY}{name} is empty").when(text == _HIVE_NULL, f"{_EMPTY}{name} is {_HIVE_NULL}, a word for null")
+        rows = rows.withColumn(REASON, F.coalesce(REASON, why))
     return rows
 
 
@@ -183,7 +185,7 @@ def _why_not_a_row(landing: Landing, added: Sequence[AddedColumn]) -> "Column":
     if not landing.records_are_csv:
         why = why.when(~F.col(IS_OBJECT) & ~is_one_object(), _NOT_JSON)
     why = why.when(F.col("_parsed").isNull() | F.col(f"_parsed.{CORRUPT}").isNotNull(), UNFIT)
-    why = why_misread(why, landing, _text, _value, UNFIT)
+    why = why_misread(why, landing, F.col(RAW), _text, _value, UNFIT)
     why = why_unfit(why, landing, added, UNFIT)
     for name in landing.required:
         why = why.when(_field_is_missing(name, landing), f"{_MISSING}{name} is missing")

@@ -7,6 +7,7 @@ from lakehouse.core.declaration.column_names import field_names
 from lakehouse.core.declaration.landing import Landing
 from lakehouse.core.delta.snapshot import Snapshot
 from lakehouse.core.ingest.undeclared import RESCUED, AddedColumn
+from lakehouse.engine.ingest.misread import is_too_large
 from lakehouse.engine.spark import statements
 
 if TYPE_CHECKING:
@@ -53,6 +54,8 @@ def why_unfit(why: "Column", landing: Landing, added: Sequence[AddedColumn], unf
     rest = _rest(added)
     if landing.refuses_undeclared:
         why = why.when(F.size(rest) > 0, F.concat(F.lit(UNKNOWN_FIELD), F.array_join(rest, ", ")))
+    for name in [column.name for column in added if column.type == "DOUBLE"]:
+        why = why.when(is_too_large(F.col(UNDECLARED), name, F.col(f"{_ADDED}.{statements.quote(name)}")), unfit)
     return why.when(F.col(f"{_ADDED}.{_CORRUPT}").isNotNull(), unfit)
 
 

@@ -113,16 +113,18 @@ def test_rows_in_are_rows_loaded_and_rows_quarantined_and_a_damaged_file_stands_
     assert [place[2] for place in places[:2]] == ["required field id is missing", "a field does not fit the schema"]
 
 
-TYPED = "id BIGINT, day DATE, price DECIMAL(10, 2), small TINYINT, at TIMESTAMP, ratio DOUBLE"
+TYPED = "id BIGINT, day DATE, price DECIMAL(10, 2), small TINYINT, at TIMESTAMP, ratio DOUBLE, share FLOAT"
 TYPED_ROWS = [
-    (1, date(2024, 1, 15), Decimal("1.50"), -128, datetime(2024, 1, 15, 5), 100.0),
-    (2, date(2024, 1, 16), Decimal("1000.25"), 127, datetime(2023, 11, 14, 22, 13, 20), float("inf")),
+    (1, date(2024, 1, 15), Decimal("1.50"), -128, datetime(2024, 1, 15, 5), 100.0, 100000002004087734272.0),
+    (2, date(2024, 1, 16), Decimal("1000.25"), 127, datetime(2023, 11, 14, 22, 13, 20), float("inf"), None),
+    (3, None, None, None, None, None, float("-inf")),
 ]
 READ_AS_ANOTHER: dict[str, tuple[list[str], list[str]]] = {
     "json": (
         [
-            '{"id": 1, "day": "2024-01-15", "price": 1.5, "small": -128, "at": "2024-01-15T05:00:00Z", "ratio": 100.0}',
+            '{"id": 1, "day": "2024-01-15", "price": 1.5, "small": -128, "at": "2024-01-15T05:00:00Z", "ratio": 100.0, "share": 1e20}',
             '{"id": 2, "day": "2024-01-16T00:00:00.000Z", "ratio": "Infinity", "price": "1,000.25", "small": 127, "at": 1700000000}',
+            '{"id": 3, "share": "-Infinity"}',
         ],
         [
             '{"id": 3, "day": "20240115"}',
@@ -133,6 +135,10 @@ READ_AS_ANOTHER: dict[str, tuple[list[str], list[str]]] = {
             '{"id": 3, "day": "2024-01-15 - 2024-02-03"}',
             '{"id": 3, "day": "2024-01-15T23:30:00-08:00"}',
             '{"id": 3, "day": "2024-01-15T00:00:00-08:00"}',
+            '{"id": 3, "ratio": 1e400}',
+            '{"id": 3, "ratio": -1e400}',
+            '{"id": 3, "share": 3.5e38}',
+            f'{{"id": 3, "share": {"9" * 39}}}',
             '{"id": 3, "price": 1e400000000}',
             '{"id": 3, "price": "1e-400000000"}',
             '{"id": 3, "at": "20240"}',
@@ -152,27 +158,31 @@ READ_AS_ANOTHER: dict[str, tuple[list[str], list[str]]] = {
     ),
     "csv": (
         [
-            "id;day;price;small;at;ratio",
-            "1;2024-01-15;1.5;-128;2024-01-15 05:00:00;1e2",
-            "2;2024-01-16 00:00:00;1,000.25;127;2023-11-14T22:13:20Z;Inf",
+            "id;day;price;small;at;ratio;share",
+            "1;2024-01-15;1.5;-128;2024-01-15 05:00:00;1e2;1e20",
+            "2;2024-01-16 00:00:00;1,000.25;127;2023-11-14T22:13:20Z;Inf;",
+            "3;;;;;;-Inf",
         ],
         [
-            "3;;1,5;;;",
-            '3;;"1,234";;;',
-            "3;;;200;;",
-            "3;;;;10:30:00;",
-            "3;;;;T10:30;",
-            "3;202401;;;;",
-            "3;;;; 20240;",
-            '3;"45306";;;;',
-            "3;;1e400000000;;;",
-            "3;;;;T10;",
-            "3;;;;;100.00D",
-            "3;;;;;12f",
-            "3;;;;;0x1p3",
-            "3;2024-01;;;;",
-            "3;2024-01-15 - 2024-02-03;;;;",
-            '3;"2024-01-15T23:30:00";;;;',
+            "3;;1,5;;;;",
+            '3;;"1,234";;;;',
+            "3;;;200;;;",
+            "3;;;;10:30:00;;",
+            "3;;;;T10:30;;",
+            "3;202401;;;;;",
+            "3;;;; 20240;;",
+            '3;"45306";;;;;',
+            "3;;1e400000000;;;;",
+            "3;;;;T10;;",
+            "3;;;;;100.00D;",
+            "3;;;;;12f;",
+            "3;;;;;0x1p3;",
+            "3;;;;;1e400;",
+            "3;;;;;;3.5e38",
+            f"3;;;;;-{'9' * 400};",
+            "3;2024-01;;;;;",
+            "3;2024-01-15 - 2024-02-03;;;;;",
+            '3;"2024-01-15T23:30:00";;;;;',
         ],
     ),
 }
@@ -184,18 +194,34 @@ def test_a_value_that_spark_would_read_as_another_one_goes_to_quarantine(lake: L
     source = Landing(prefix="landing/typed/", format=name, schema=TYPED, delimiter=";" if name == "csv" else ",")
     lake.store.put(f"landing/typed/a.{name}", "\n".join([*good, *bad]).encode())
     write_table(lake, spark, Table(key="bronze/typed", source=source, write=Append()))
-    assert rows_of(spark, lake, "bronze/typed", "id", "day", "price", "small", "at", "ratio") == TYPED_ROWS
+    assert rows_of(spark, lake, "bronze/typed", "id", "day", "price", "small", "at", "ratio", "share") == TYPED_ROWS
     refused = [(line, "a field does not fit the schema") for line in bad]
     assert rows_of(spark, lake, "quarantine/bronze/typed", "raw", "reason") == sorted(refused, key=str)
+
+
+def test_a_huge_exponent_in_a_nested_decimal_stops_nobody(lake: Lake, spark: "SparkSession") -> None:
+    nested = "one STRUCT<price: DECIMAL(10, 2)>, many ARRAY<DECIMAL(10, 2)>, by MAP<STRING, DECIMAL(10, 2)>"
+    source = Landing(prefix="landing/nested/", format="json", schema=f"id BIGINT, {nested}")
+    bad = ['{"id": 2, "one": {"price": 1e400000000}}', '{"id": 3, "many": [1, "1e-400000000"]}', '{"id": 4, "by": {"a":1E+400000000}}']
+    good = '{"id": 1, "one": {"price": 1.5e1}, "many": [2.5], "by": {"1e5000": 3}}'
+    lake.store.put("landing/nested/a.json", "\n".join([good, *bad]).encode())
+    write_table(lake, spark, Table(key="bronze/nested", source=source, write=Append()))
+    price = Decimal("15.00")
+    assert rows_of(spark, lake, "bronze/nested", "id", "one.price", "many", "by") == [(1, price, [Decimal("2.50")], {"1e5000": Decimal(3)})]
+    assert rows_of(spark, lake, "quarantine/bronze/nested", "raw") == sorted([(line,) for line in bad], key=str)
 
 
 def test_an_empty_text_in_a_partition_column_goes_to_quarantine_and_does_not_become_null(lake: Lake, spark: "SparkSession") -> None:
     source = Landing(
         prefix="landing/by/", format="json", schema="id BIGINT, state STRING", required=("state",), derived={"first": "left(state, 1)"}
     )
-    lines = ['{"id": 1, "state": "NY"}', '{"id": 2, "state": ""}']
+    lines = ['{"id": 1, "state": "NY"}', '{"id": 2, "state": ""}', '{"id": 3, "state": "__HIVE_DEFAULT_PARTITION__"}']
     lake.store.put("landing/by/a.json", "\n".join(lines).encode())
-    for name, by in (("given", "state"), ("derived", "first")):
+    empty, word = "is empty", "is __HIVE_DEFAULT_PARTITION__, a word for null"
+    for name, by, rows, refused in (
+        ("given", "state", [(1, "NY")], [(lines[1], f"partition field state {empty}"), (lines[2], f"partition field state {word}")]),
+        ("derived", "first", [(1, "N"), (3, "_")], [(lines[1], f"partition field first {empty}")]),
+    ):
         write_table(lake, spark, Table(key=f"bronze/{name}", source=source, write=Append(partition_by=(by,))))
-        assert rows_of(spark, lake, f"bronze/{name}", "id", by) == [(1, "NY" if by == "state" else "N")]
-        assert rows_of(spark, lake, f"quarantine/bronze/{name}", "raw", "reason") == [(lines[1], f"partition field {by} is empty")]
+        assert rows_of(spark, lake, f"bronze/{name}", "id", by) == rows
+        assert rows_of(spark, lake, f"quarantine/bronze/{name}", "raw", "reason") == refused

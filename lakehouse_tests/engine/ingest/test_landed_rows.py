@@ -130,6 +130,7 @@ def test_what_json_has_no_word_for_is_written_so_that_spark_reads_it_back() -> N
         "in": {"a": True, "b": "x"},
     }
     table = pa.Table.from_pylist([row]).append_column("map", pa.array([[("k", 1)]], pa.map_(pa.string(), pa.int64())))
+    table = table.append_column("by_bytes", pa.array([[(b"\x00\xff", 1)]], pa.map_(pa.binary(), pa.int64())))
     nanoseconds = pa.array([1_763_801_041_234_567_891], pa.timestamp("ns"))
     assert values(parquet(table.append_column("ns", nanoseconds), version="2.6"), "parquet") == [
         {
@@ -141,6 +142,7 @@ def test_what_json_has_no_word_for_is_written_so_that_spark_reads_it_back() -> N
             "x": [1.5, "NaN", "Infinity", "-Infinity", None],
             "in": {"a": True, "b": "x"},
             "map": {"k": 1},
+            "by_bytes": {"AP8=": 1},
             "ns": "2025-11-22T08:44:01.234567",
         }
     ]

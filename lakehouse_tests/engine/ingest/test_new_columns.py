@@ -53,3 +53,14 @@ def test_an_added_column_keeps_its_type_and_is_there_once_after_kills(
     lake.store.delete([file.name for file in lake.store.list(table.key)])
     write_table(lake, spark, replace(table, source=replace(table.source, new_columns="rescue")))
     assert rows_of(spark, lake, table.key, "id", "x", "_rescued", "y") == rows
+
+
+def test_a_number_that_is_too_large_for_an_added_column_goes_to_quarantine(lake: Lake, spark: "SparkSession") -> None:
+    assert isinstance(events.source, Landing)
+    table = replace(events, write=Append(), source=replace(events.source, new_columns="add", derived={}))
+    land(lake, "a.json", [{"id": 1, "x": 0.5}])
+    write_table(lake, spark, table)
+    land(lake, "b.json", ['{"id": 2, "x": 1e400}', '{"id": 3, "x": "Infinity"}'])
+    write_table(lake, spark, table)
+    assert rows_of(spark, lake, table.key, "id", "x") == [(1, 0.5), (3, float("inf"))]
+    assert rows_of(spark, lake, f"quarantine/{table.key}", "line", "reason") == [(1, "a field does not fit the schema")]
