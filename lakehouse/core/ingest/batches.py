@@ -13,6 +13,7 @@ records, and one that arrived is never done twice. Of a table whose folder was d
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from hashlib import sha256
+from itertools import accumulate
 from operator import attrgetter
 
 from lakehouse.core.declaration.landing import Landing, is_public
@@ -24,6 +25,7 @@ from lakehouse.core.reasons import Explained, Reason
 # Among ten million names, that a new one shares its fingerprint with any of them has a chance of one in a million million.
 FINGERPRINT_BYTES = 8
 FOREIGN = "its name ends in none of "  # so begins the reason of a file of another format, in every manifest
+MOVED = "it was loaded as "  # and of one that was loaded under another name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,12 +124,13 @@ class BatchPlan(Explained):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileRead:
-    """A landed file as it was read: its bytes, a digest of them, and its records. `problem`: why none of them can be read."""
+    """A landed file as it was read: bytes, digest, records. `problem`: why none can be read; `loaded_as`: where it was loaded from."""
 
     size_bytes: int
     digest: str
     record_count: int = 0
     problem: str | None = None
+    loaded_as: str | None = None
 
 
 def fingerprint(path: str) -> bytes:
@@ -173,11 +176,9 @@ def choose_batch(
 ) -> BatchPlan:
     """The next batch: the `unfinished` one (see `find_unfinished`), or else what is new in `listing`.
 
-    With `now_ms` it may have to wait by the release policy of the landing; without it somebody has asked for it.
-
-    Names that start with `.` or `_`, at any level, are unfinished or private and never looked at. Set aside are files of another kind,
-    files over the landing's limit, files that changed after they were taken and, for an `Overwrite`, all but the newest by name, be they
-    landed now or taken before. A batch may hold nothing but files set aside: then its manifest is all, and nothing is to arrive.
+    With `now_ms` it may have to wait by the release policy of the landing; without it somebody has asked for it. A private name is never
+    looked at. Set aside are files of another kind, files over the landing's limit, files that changed after they were taken and, for an
+    `Overwrite`, all but the newest by name, landed now or taken before. A batch of files set aside alone is but its manifest.
     """
     if unfinished is not None:
         return _plan(unfinished, is_new=False, reason=Reason.BATCH_UNFINISHED)
@@ -207,6 +208,8 @@ def judge_file(file: LandedFile, known: KnownFile | None, read: FileRead, *, is_
     if known is not None and known.is_taken:
         same = known.digest == read.digest
         return set_aside(now, "it was written again, with the content that was taken" if same else _changed(known, now), not same)
+    if read.loaded_as:
+        return set_aside(now, f"{MOVED}{read.loaded_as}, and moved or packed since", False)
     if read.problem is not None:
         return set_aside(now, read.problem, True)
     return now if read.record_count else set_aside(now, "it holds no record", is_overwrite)
@@ -292,9 +295,5 @@ def _take(
 
 def _bounded(files: Sequence[LandedFile], landing: Landing) -> Sequence[LandedFile]:
     """The first of the files: so many as a batch may have, and so many bytes, but at least one."""
-    size_bytes = 0
-    for count, file in enumerate(files[: landing.max_batch_files]):
-        size_bytes += file.size_bytes
-        if count and size_bytes > landing.max_batch_bytes:
-            return files[:count]
-    return files[: landing.max_batch_files]
+    sizes = accumulate(file.size_bytes for file in files[: landing.max_batch_files])
+    return files[: max(1, sum(size_bytes <= landing.max_batch_bytes for size_bytes in sizes))]

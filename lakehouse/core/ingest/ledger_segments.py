@@ -8,12 +8,13 @@ the landing area and was written longer ago than `FORGET_AFTER_MS`. Of one that 
 - A batch that did not arrive in the table, the newest one, and the newest with files are kept whole.
 - A name that was loaded, forgotten and comes back is not loaded: its fingerprint is found, and the file is set aside for a person.
 - A batch of which files were forgotten is never done again as if it were whole.
+- A loaded file that was moved, renamed, packed or unpacked by hand is known by its time, and by its content or its name.
 """
 
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from lakehouse.core.ingest.batches import FOREIGN, Batch, KnownFile, Ledger, fingerprint
+from lakehouse.core.ingest.batches import FOREIGN, MOVED, Batch, KnownFile, LandedFile, Ledger, fingerprint
 from lakehouse.core.ingest.undeclared import AddedColumn
 from lakehouse.core.units import DAY_MS
 
@@ -44,13 +45,13 @@ class LedgerSegment:
 
 
 def extend_ledger(before: Ledger, batches: Iterable[Batch]) -> Ledger:
-    """The ledger with more batches. A file that was taken stays taken, also where it was set aside later because it had changed."""
+    """The ledger with more batches. A file that was taken stays taken, also under another name, or set aside because it had changed."""
     seen, newest, last_taken = dict(before.seen), before.newest, before.last_taken
     columns = {column.name: column for column in before.columns}
     for batch in batches:
         for aside in batch.set_aside:
             path = f"{batch.prefix}{aside.name}"
-            is_taken = seen[path].is_taken if path in seen else fingerprint(path) in before.forgotten
+            is_taken = aside.why.startswith(MOVED) or (seen[path].is_taken if path in seen else fingerprint(path) in before.forgotten)
             seen[path] = KnownFile(
                 size_bytes=aside.size_bytes,
                 modified_ms=aside.modified_ms,
@@ -107,6 +108,22 @@ def lost_files(older: Iterable[Batch], kept: LedgerSegment, *, lying: Collection
         for path in _paths(batch)
         if path not in seen and fingerprint(path) not in kept.forgotten and (path in lying or path in _taken(batch))
     )
+
+
+def loaded_before(files: Iterable[LandedFile], ledger: Ledger) -> dict[tuple[int | None, str], str]:
+    """The paths of loaded files with the times of these, each by its time and its digest, and by its time and `unpacked_name`."""
+    times = {file.modified_ms for file in files}
+    return {
+        (known.modified_ms, mark): path
+        for path, known in ledger.seen.items()
+        if known.is_taken and known.digest and known.modified_ms in times
+        for mark in (known.digest, unpacked_name(path))
+    }
+
+
+def unpacked_name(path: str) -> str:
+    """The name that a file has unpacked."""
+    return path.removesuffix(".gz").removesuffix(".zst")
 
 
 def _is_old(known: KnownFile, now_ms: int) -> bool:

@@ -193,8 +193,8 @@ def _read_new(
     plan, landing, is_overwrite = planned.plan, _landing(table), isinstance(table.write, Overwrite)
     assert plan.batch is not None
     known = {file.name: planned.ledger.seen.get(f"{landing.prefix}{file.name}") for file in plan.batch.files}
-    taken = frozenset(name for name, each in known.items() if each is not None and each.is_taken)
-    staged = stage(lake.store, table.key, plan.batch, landing, compare=taken, known=planned.ledger.columns)
+    loaded_as = planned.batches.loaded_as(plan.batch.files, planned.ledger)
+    staged = stage(lake.store, table.key, plan.batch, landing, loaded_as=loaded_as, known=planned.ledger.columns)
     columns = (*staged.inferred, *staged.new.columns(now_ms()))
     batch = replace(plan.batch, part_count=staged.part_count, record_count=staged.record_count, columns=columns, shape=staged.shape)
     table = pinned_table(table, staged.inferred)

@@ -4,7 +4,7 @@ The staged records are what a batch is made of, however often it is repeated and
 `_lakehouse/staged/<layer>/<name>/<number>-<shape of the declaration>/`, and go when the table has the batch.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import blake2b
 from io import BytesIO
@@ -85,10 +85,10 @@ def stage(
     batch: Batch,
     landing: Landing,
     *,
-    compare: frozenset[str] = frozenset(),
+    loaded_as: Callable[[LandedFile, str], str | None] = lambda *_: None,
     known: Sequence[AddedColumn] = (),
 ) -> Staged:
-    """Reads the files of a batch, and puts their records into storage; of those in `compare` only the digest is wanted.
+    """Reads the files of a batch, and puts their records into storage; of a file that was `loaded_as` some path the digest is all.
 
     `known` are the columns that were added to the table before. Without a schema, it is inferred from the files that are read at once
     first; where they give none, they are set aside, and the others are left out.
@@ -111,8 +111,9 @@ def stage(
         if data is None:
             gone.add(file.name)
             continue
-        found = FileRead(size_bytes=len(data), digest=blake2b(data, digest_size=16).hexdigest())
-        read[file.name] = found if file.name in compare else _staged(parts, file, data, found, landing, batch.prefix)
+        digest = blake2b(data, digest_size=16).hexdigest()
+        found = FileRead(size_bytes=len(data), digest=digest, loaded_as=loaded_as(file, digest))
+        read[file.name] = found if found.loaded_as else _staged(parts, file, data, found, landing, batch.prefix)
     return Staged(files=read, gone=frozenset(gone), part_count=parts.close(), shape=shape, inferred=inferred, new=parts.new)
 
 
@@ -126,8 +127,7 @@ def staged_again(store: Store, table_key: str, batch: Batch, landing: Landing) -
     """
     if is_staged(store, table_key, batch) and batch.shape in ("", _shape(landing)):
         return batch
-    every = frozenset(file.name for file in batch.files)
-    _check_unchanged(table_key, batch, stage(store, table_key, batch, landing, compare=every).files)
+    _check_unchanged(table_key, batch, stage(store, table_key, batch, landing, loaded_as=lambda file, _: file.name).files)
     staged = stage(store, table_key, batch, landing)
     try:
         _check_unchanged(table_key, batch, staged.files)

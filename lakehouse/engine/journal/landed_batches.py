@@ -19,13 +19,13 @@ Manifests are folded into the next segment so:
 """
 
 import re
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 
 from lakehouse.core.declaration.landing import Landing
 from lakehouse.core.errors import Broken, Transient
 from lakehouse.core.ingest.batches import Batch, LandedFile, Ledger
-from lakehouse.core.ingest.ledger_segments import LedgerSegment, extend_ledger, fold_batches, lost_files
+from lakehouse.core.ingest.ledger_segments import LedgerSegment, extend_ledger, fold_batches, loaded_before, lost_files, unpacked_name
 from lakehouse.engine.journal.batch_manifest import SNAPSHOT_EVERY, decode_manifest, decode_segment, encode_manifest, encode_segment
 from lakehouse.engine.store import Store, StoredFile
 
@@ -121,6 +121,22 @@ class LandedBatches:
                 f"delete {self._folder}, then what lies in the landing area now is loaded into a new table"
             )
         return next((batch for batch in segment.batches if batch.number == number), Batch(number=number, files=()))
+
+    def loaded_as(self, files: Iterable[LandedFile], ledger: Ledger) -> Callable[[LandedFile, str], str | None]:
+        """Gives the path under which one of these files was loaded, by the digest of its content; `None` if it was not.
+
+        Moving and packing leave a file its time. One that was moved is gone from where it was; one that was packed may lie beside it.
+        """
+        before = loaded_before(files, ledger)
+
+        def path_of(file: LandedFile, digest: str) -> str | None:
+            path = f"{self._prefix}{file.name}"
+            if (known := ledger.seen.get(path)) is not None and known.is_taken:
+                return path
+            moved, packed = (before.get((file.modified_ms, mark)) for mark in (digest, unpacked_name(path)))
+            return packed or (moved if moved is not None and self._store.stat(moved) is None else None)
+
+        return path_of
 
     def plan(self, batch: Batch) -> None:
         """Write a batch's manifest, before its rows are written.

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from lakehouse.core.errors import Broken, Refused, Transient
-from lakehouse.core.ingest.batches import Batch, KnownFile, LandedFile, Ledger, SetAside
+from lakehouse.core.ingest.batches import MOVED, Batch, KnownFile, LandedFile, Ledger, SetAside
 from lakehouse.core.ingest.isolation import without_failing
 from lakehouse.engine.journal.landed_batches import FOLD_EVERY, LandedBatches
 from lakehouse.engine.store import Store, StoredFile
@@ -235,3 +235,32 @@ def test_a_batch_that_others_follow_keeps_a_file_so_that_its_quarantine_is_not_p
     with pytest.raises(Broken, match=r"batch 1 was to be planned anew with 0 of its 1 file\(s\)"):
         batches.replace(isolated(first, "a"))
     assert batches.batch(1) == first
+
+
+def test_a_loaded_file_is_known_by_its_time_and_its_content_or_its_name() -> None:
+    store = MemoryStore()
+    batches = of(store)
+    loaded = [("a.json", 1, "A"), ("b.json.gz", 2, "B"), ("there.json", 3, "T")]
+    files = [LandedFile(name=name, size_bytes=9, modified_ms=at, digest=digest) for name, at, digest in loaded]
+    aside = SetAside(name="aside.json", size_bytes=9, why="damaged", modified_ms=4, digest="S")
+    moved = SetAside(name="moved.json", size_bytes=9, why=f"{MOVED}was.json, and moved or packed since", modified_ms=6, digest="M")
+    batches.plan(Batch(number=1, files=tuple(files), set_aside=(aside, moved), prefix=PREFIX))
+    store.put(f"{PREFIX}there.json", b"")
+    now = {
+        ("a.json", 9, "X"): "a.json",  # of its own name, whatever is in it now
+        ("done/moved.json", 1, "A"): "a.json",
+        ("other.json", 1, "X"): None,
+        ("later.json", 5, "A"): None,
+        ("a.json.zst", 1, "X"): "a.json",
+        ("b.json", 2, "X"): "b.json.gz",
+        ("b.json.zst", 5, "X"): None,
+        ("copy.json", 3, "T"): None,  # beside the one that it is like
+        ("again.json", 4, "S"): None,  # nothing of that one was loaded
+        ("moved twice.json", 6, "M"): "moved.json",
+    }
+    found = {
+        (name, at, digest): batches.loaded_as([file], batches.ledger())(file, digest)
+        for name, at, digest in now
+        for file in [LandedFile(name=name, size_bytes=9, modified_ms=at)]
+    }
+    assert found == {each: None if path is None else f"{PREFIX}{path}" for each, path in now.items()}
