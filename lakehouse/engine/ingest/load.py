@@ -256,7 +256,7 @@ def _rows(lake: Lake, spark: "SparkSession", table: Table, lines: _Lines, part: 
 
 def _write(lake: Lake, spark: "SparkSession", table: Table, batch: Batch, lines: _Lines, facts: TableFacts | None) -> TableFacts | None:
     """Quarantine, then rows; the table's facts after it."""
-    quarantine(lake, spark, table.key, batch, lines.frame if lines.bad_count else None)
+    quarantine(lake, spark, table, batch, lines.frame if lines.bad_count else None)
     if batch.isolated:
         quarantine_isolated(lake, spark, table.key, batch)
     if not batch.files:

@@ -35,7 +35,7 @@ from lakehouse.engine.ingest.table_properties import apply_strategy, declared_pr
 from lakehouse.engine.ingest.work_size import confs_to_derive
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.spark.frames import table_at
-from lakehouse.engine.spark.session_settings import HASH_MAPS, OLD_VERSIONS_REFUSED, USER_METADATA, session_confs
+from lakehouse.engine.spark.session_settings import HASH_MAPS, OLD_VERSIONS_REFUSED, READ_WHOLE, USER_METADATA, session_confs
 from lakehouse.engine.spark.sessions import causes_of, translated
 from lakehouse.engine.table_lock import hold, retry_conflicts
 
@@ -66,7 +66,7 @@ def write_table(
 
     def attempt() -> WriteOutcome:
         facts = lake.facts(table.key)
-        with session_confs(spark, {OLD_VERSIONS_REFUSED: "false", HASH_MAPS: "true", **strategy_confs(table, facts)}):
+        with session_confs(spark, {OLD_VERSIONS_REFUSED: "false", HASH_MAPS: "true", **READ_WHOLE, **strategy_confs(table, facts)}):
             target = apply_strategy(lake, spark, table, facts)
             if table.source:
                 return load(lake, spark, table, target, tell, handed_batch=handed_batch)

@@ -10,6 +10,8 @@
 from functools import partial
 from typing import TYPE_CHECKING
 
+from lakehouse.core.declaration.column_names import field_names
+from lakehouse.core.declaration.table import Table
 from lakehouse.core.delta.snapshot import Snapshot
 from lakehouse.core.ingest.batches import Batch
 from lakehouse.engine.delta_log import TableFacts
@@ -22,6 +24,8 @@ from lakehouse.engine.spark.frames import table_at
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
+# The fields of a text of CSV, which it does not tell itself.
+_FIELDS = "fields"
 _SCHEMA = "source_file STRING, line BIGINT, reason STRING, raw STRING, undeclared STRING, digest STRING"
 
 
@@ -43,7 +47,7 @@ def quarantined_batch(table_key: str, facts: TableFacts | None) -> int:
     return 0 if facts is None else facts.snapshot.transactions.get(_app_id(table_key), 0)
 
 
-def quarantine(lake: Lake, spark: "SparkSession", table_key: str, batch: Batch, lines: "DataFrame | None") -> None:
+def quarantine(lake: Lake, spark: "SparkSession", table: Table, batch: Batch, lines: "DataFrame | None") -> None:
     """Writes those of `lines` that are no rows, and the files of the batch that a person should look at; a file has no line and no text.
 
     The caller holds the table's guard.
@@ -52,8 +56,8 @@ def quarantine(lake: Lake, spark: "SparkSession", table_key: str, batch: Batch, 
 
     if lines is None and not batch.quarantined:
         return
-    facts = lake.facts(quarantine_key(table_key))
-    has_some = quarantined_batch(table_key, facts) >= batch.number
+    facts = lake.facts(quarantine_key(table.key))
+    has_some = quarantined_batch(table.key, facts) >= batch.number
     later = {name for names in batch.isolated for name in names} if has_some else set[str]()  # `quarantine_isolated` puts them there
     aside = [
         (_text(f"{batch.prefix}{each.name}"), None, each.why, None, None, None) for each in batch.quarantined if each.name not in later
@@ -68,14 +72,27 @@ def quarantine(lake: Lake, spark: "SparkSession", table_key: str, batch: Batch, 
         found = _missing(spark, facts.snapshot, found)
         if found.isEmpty():
             return
+    told = {"batch": F.lit(batch.number).cast("bigint"), "quarantined_at": F.current_timestamp(), _FIELDS: _fields(table)}
     commit_rows.write_frame(
-        found.withColumns({"batch": F.lit(batch.number).cast("bigint"), "quarantined_at": F.current_timestamp()}),
-        lake.settings.table_uri(quarantine_key(table_key)),
+        found.withColumns(told),
+        lake.settings.table_uri(quarantine_key(table.key)),
         mode="append",
         widen=True,
         # Under a number that is known Delta would leave it out.
-        transaction=None if has_some else commit_rows.Transaction(app_id=_app_id(table_key), version=batch.number),
+        transaction=None if has_some else commit_rows.Transaction(app_id=_app_id(table.key), version=batch.number),
     )
+
+
+def why_other_fields(lines: "DataFrame", table: Table) -> "Column":
+    """The reason of a line of CSV that was put down by a declaration with other fields, or in another order; null for others.
+
+    Lines that an older program put down do not tell it.
+    """
+    from pyspark.sql import functions as F  # noqa: N812
+
+    if _FIELDS not in lines.columns:
+        return F.lit(None).cast("string")
+    return F.when(F.col(_FIELDS) != _fields(table), F.concat(F.lit("its fields are those of another declaration: "), _FIELDS))
 
 
 def quarantine_isolated(lake: Lake, spark: "SparkSession", table_key: str, batch: Batch) -> None:
@@ -106,6 +123,14 @@ def _missing(spark: "SparkSession", snapshot: Snapshot, found: "DataFrame") -> "
 
 def _isolation(table_key: str, batch: Batch) -> commit_rows.Transaction:
     return commit_rows.Transaction(app_id=f"{_app_id(table_key)}/{batch.number}", version=len(batch.isolated))
+
+
+def _fields(table: Table) -> "Column":
+    from pyspark.sql import functions as F  # noqa: N812
+
+    landing = table.source
+    assert landing is not None
+    return F.lit(landing.delimiter.join(field_names(landing.schema)) if landing.records_are_csv else None).cast("string")
 
 
 def _text(name: str) -> str:

@@ -42,10 +42,10 @@ from lakehouse.engine.ingest.parse_lines import is_of_the_declaration, named_lin
 from lakehouse.engine.ingest.undeclared_fields import add_columns, missing_columns, without_rescued
 from lakehouse.engine.journal.landed_batches import LandedBatches
 from lakehouse.engine.lake import Lake
-from lakehouse.engine.quarantine.entries import quarantine_key
+from lakehouse.engine.quarantine.entries import quarantine_key, why_other_fields
 from lakehouse.engine.spark import statements
 from lakehouse.engine.spark.frames import table_at, temporary_view
-from lakehouse.engine.spark.session_settings import ANSI, USER_METADATA, session_confs
+from lakehouse.engine.spark.session_settings import ANSI, READ_WHOLE, USER_METADATA, session_confs
 from lakehouse.engine.spark.sessions import translated
 from lakehouse.engine.store import StoredFile
 from lakehouse.engine.table_lock import hold
@@ -171,10 +171,11 @@ def _retry_lines(
 
 
 def _without_older(lines: "DataFrame") -> "DataFrame":
-    """The lines without those that an older program put down, without the digest of their file, where they stand there again with it."""
+    """The lines, each once, without those of an older program, which told no digest of their file, that stand there again with it."""
+    place = ["source_file", "line"]
+    lines = lines.dropDuplicates([*place, "raw"])
     if "digest" not in lines.columns:
         return lines
-    place = ["source_file", "line"]
     known = lines.where("digest IS NOT NULL")
     return known.unionByName(lines.where("digest IS NULL").join(known.select(*place), place, "left_anti").select(*lines.columns))
 
@@ -232,7 +233,7 @@ def _parsed(spark: "SparkSession", table: Table, lines: "DataFrame", ledger: Led
         "line",
         F.coalesce(F.timestamp_millis("landed_ms"), F.col("quarantined_at")).alias("landed_at"),
         "raw",
-        F.when(~is_of_the_declaration(F.col("reason")), F.col("reason")).alias("problem"),
+        F.coalesce(why_other_fields(lines, table), F.when(~is_of_the_declaration(F.col("reason")), F.col("reason"))).alias("problem"),
         F.lit(False).alias("is_object"),
         F.col("undeclared") if "undeclared" in lines.columns else F.lit(None).cast("string").alias("undeclared"),
         F.lit(None).cast("string").alias("digest"),
@@ -246,10 +247,8 @@ def _loaded(spark: "SparkSession", snapshot: Snapshot) -> "DataFrame":
 
 
 def _held(spark: "SparkSession", facts: TableFacts, files: Sequence[str]) -> "DataFrame":
-    from pyspark.sql import functions as F  # noqa: N812
-
     held = table_at(spark, facts.snapshot)
-    return held.where(F.col("source_file").isin(*files)) if files else held
+    return held.where(held["source_file"].isin(*files)) if files else held
 
 
 def _counts(held: "DataFrame") -> tuple[int, int]:
@@ -287,7 +286,7 @@ def _guard(lake: Lake, spark: "SparkSession", table: Table, what: str, *, dry_ru
     if dry_run:
         yield
         return
-    with hold(lake, spark, table.key, owner=f"{what} of the quarantine of {table.key}"):
+    with hold(lake, spark, table.key, owner=f"{what} of the quarantine of {table.key}"), session_confs(spark, READ_WHOLE):
         yield
 
 

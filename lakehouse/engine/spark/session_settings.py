@@ -35,6 +35,7 @@ ANSI = "spark.sql.ansi.enabled"
 # Off: a file that is broken or gone is an error; on, a reader passes it over, and a rewrite of it loses its rows without a word.
 CORRUPT_FILES_IGNORED = "spark.sql.files.ignoreCorruptFiles"
 MISSING_FILES_IGNORED = "spark.sql.files.ignoreMissingFiles"
+READ_WHOLE = {CORRUPT_FILES_IGNORED: "false", MISSING_FILES_IGNORED: "false"}
 # A content hash compares a map as it is stored, entry by entry, which a rewrite of files leaves alone.
 HASH_MAPS = "spark.sql.legacy.allowHashOnMapType"
 # On: a version older than the retention of deleted files cannot be read, even if its files are all there.

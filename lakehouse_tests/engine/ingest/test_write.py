@@ -96,6 +96,29 @@ def test_a_run_killed_at_its_commit_leaves_each_row_once(
     assert rows_of(spark, lake, copies.key, "id", "state") == [(1, "left"), (1, "planned"), (2, "planned")]
 
 
+@pytest.mark.parametrize("damage", ["missing", "corrupt"])
+def test_a_file_of_an_input_that_cannot_be_read_is_never_passed_over_whatever_the_server_is_set_to(
+    lake: Lake, spark: "SparkSession", damage: str
+) -> None:
+    for number in (1, 2):
+        land(lake, f"{number}.json", [event(number, 5, "new")])
+        write_table(lake, spark, events)
+    [first, _] = [file.name for file in lake.store.list(events.key) if file.name.endswith(".parquet") and "_delta_log" not in file.name]
+    data = lake.store.read(first)
+    lake.store.delete([first]) if damage == "missing" else lake.store.put(first, b"no parquet")
+    setting = f"spark.sql.files.ignore{damage.capitalize()}Files"
+    spark.conf.set(setting, "true")
+    try:
+        with pytest.raises(Exception, match=r"FAILED_READ_FILE|FILE_NOT_EXIST|CANNOT_READ"):
+            write_table(lake, spark, copies)
+        assert spark.conf.get(setting) == "true"
+    finally:
+        spark.conf.unset(setting)
+    lake.store.put(first, data)
+    write_table(lake, spark, copies)
+    assert rows_of(spark, lake, copies.key, "id") == [(1,), (2,)]
+
+
 def test_an_input_without_a_table_is_refused_with_what_to_do_first(lake: Lake, spark: "SparkSession") -> None:
     with pytest.raises(Refused, match="its input bronze/events has no table yet; accepted: materialize bronze/events first"):
         write_table(lake, spark, states)

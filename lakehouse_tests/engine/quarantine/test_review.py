@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from lakehouse import Landing, Table
+from lakehouse import Append, Landing, Table
 from lakehouse.core.errors import Broken, Refused
 from lakehouse.engine.ingest import commit_rows, load
 from lakehouse.engine.ingest.write import write_table
@@ -99,6 +99,29 @@ def test_a_retry_killed_around_its_commit_leaves_each_line_in_one_place_after_th
     assert done.rows == (2 if when == "before" else 0)
     assert rows_of(spark, lake, events.key, "id") == [(1,), (2,), (3,)]
     assert places(spark, lake) == [(A, 4), (B, 1), (LARGE, None)]
+
+
+def test_lines_of_csv_are_not_read_again_by_a_declaration_with_their_fields_in_another_order(lake: Lake, spark: "SparkSession") -> None:
+    source = Landing(prefix="landing/codes/", format="csv", schema="code STRING, name STRING", required=("name",), null_value="NA")
+    codes = Table(key="bronze/codes", source=source, write=Append())
+    land(lake, "a.csv", ["code,name", "A,one", "B,NA"], prefix=source.prefix)
+    write_table(lake, spark, codes)
+    lenient = replace(source, required=())
+    for changes in ({"schema": "name STRING, code STRING"}, {"delimiter": ";"}):
+        turned = review.retry(lake, spark, replace(codes, source=replace(lenient, **changes)), [], dry_run=False)
+        assert (turned.rows, turned.left) == (0, {"its fields are those of another declaration: code,name": 1})
+    assert review.retry(lake, spark, replace(codes, source=lenient), [], dry_run=False).rows == 1
+    assert rows_of(spark, lake, codes.key, "code", "name") == [("A", "one"), ("B", None)]
+
+
+def test_a_line_that_stands_in_quarantine_twice_is_loaded_once(lake: Lake, spark: "SparkSession") -> None:
+    """As after somebody made the quarantine anew from a copy of its rows, which tells no batch, and then the table."""
+    refused(lake, spark)
+    uri = lake.settings.table_uri(QUARANTINE)
+    spark.read.format("delta").load(uri).write.format("delta").mode("append").save(uri)
+    assert review.retry(lake, spark, events, [A], dry_run=False).rows == 2
+    assert rows_of(spark, lake, events.key, "id") == [(1,), (2,), (3,)]
+    assert places(spark, lake)[:3] == [(A, 4), (A, 4), (B, 1)]
 
 
 def test_nothing_is_read_again_while_a_batch_is_not_done(lake: Lake, spark: "SparkSession", monkeypatch: pytest.MonkeyPatch) -> None:
