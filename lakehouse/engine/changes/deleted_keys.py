@@ -2,11 +2,12 @@
 
 They lie as Parquet in `_lakehouse/deleted_keys/<layer>/<name>/<number>/`, one folder for the last batch that deleted anything. A batch that
 deletes writes a new folder: what was remembered and is not too old, and its own. Truncations are remembered without a key. Once a deletion
-was too old, a row without any value says so for good.
+was too old, a row without any value says so for good. Beside the table's manifests an empty object tells that there is such a folder.
 
 **Safety properties**
 - The keys are written before the batch's commit, so that no deletion is in the table and not remembered. A batch that is repeated reads
   what was remembered before it, and writes the same folder again.
+- A folder that is gone stops the load: changes that come late would bring deleted rows back.
 - A folder is removed only when another one that remembers as much is complete and its batch has arrived, or when there is no table.
 """
 
@@ -32,8 +33,17 @@ def remembered(lake: Lake, spark: "SparkSession", table_key: str, *, before: int
 
     A table that was put back from a copy has folders of later batches alone. What they remember is kept under the number before this
     batch's, where nothing is written over it: a deletion that is still to come does no harm.
+
+    Raises:
+        Broken: no folder is there any more.
     """
     numbers = _numbers(_files(lake.store, table_key), table_key)
+    if not numbers and lake.store.stat(_mark(table_key)) is not None:
+        raise Broken(
+            f"load of {table_key}: the keys that its change data deleted are gone from {_FOLDER}/{table_key}, and late changes would bring "
+            "their rows back; accepted: that folder from a copy of the lake; or, if no change older than a deletion can come any more, to "
+            f"delete {_mark(table_key)}"
+        )
     found = [number for number in numbers if number < before]
     if numbers and not found:
         found = [before - 1]
@@ -65,6 +75,7 @@ def remember(lake: Lake, table_key: str, number: int, deletions: "DataFrame", ol
             f"load of {table_key}: what batch {number} deletes was written without {_COMPLETE}, and would be forgotten; accepted: a Spark "
             "server with mapreduce.fileoutputcommitter.marksuccessfuljobs=true, its default"
         )
+    lake.store.put_if_absent(_mark(table_key), b"")
 
 
 def has_forgotten(deletions: "DataFrame") -> bool:
@@ -83,12 +94,18 @@ def forget_replaced(store: Store, table_key: str, *, arrived: int) -> None:
 
 def forget_batch(store: Store, table_key: str, number: int) -> None:
     """Removes what a batch remembers whose write has just failed. `remembered` has seen to it that older folders have all before it."""
+    if _numbers(_files(store, table_key), table_key) <= {number}:
+        store.delete([_mark(table_key)])
     store.delete([file.name for file in store.list(f"{_FOLDER}/{table_key}/{number}")])
 
 
 def forget(store: Store, table_key: str) -> None:
     """Removes all folders; the table is not there, so that every deletion is still to come."""
-    store.delete(_files(store, table_key))
+    store.delete([_mark(table_key), *_files(store, table_key)])
+
+
+def _mark(table_key: str) -> str:
+    return f"_lakehouse/ingest/{table_key}/has-deleted-keys"
 
 
 def _files(store: Store, table_key: str) -> list[str]:
