@@ -23,6 +23,7 @@ from lakehouse.engine.changes.deleted_keys import forget, remember, remembered
 from lakehouse.engine.changes.read import ChangeCounts, change_keys
 from lakehouse.engine.delta_log import TableFacts
 from lakehouse.engine.ingest import commit_rows
+from lakehouse.engine.ingest.arrival import batch_commits
 from lakehouse.engine.ingest.parse_lines import DIGEST, OWN, RAW, REASON
 from lakehouse.engine.ingest.table_properties import declared_properties
 from lakehouse.engine.ingest.undeclared_fields import UNDECLARED
@@ -113,11 +114,9 @@ def _commit(
     commit_rows.run_merge(spark, source, facts.snapshot, transaction, statement)
 
 
-def superseded_count(table: Table, counts: ChangeCounts, *, before: TableFacts | None, after: TableFacts) -> int:
+def superseded_count(lake: Lake, table: Table, counts: ChangeCounts, *, before: TableFacts | None, after: TableFacts) -> int:
     """The changes of the batch that was just committed that took no effect: a newer one was known, or they were told before."""
-    first = 0 if before is None else before.snapshot.version + 1
-    app_id = ingest_app_id(table.key)
-    commits = [commit for commit in after.history.commits if commit.version >= first and app_id in commit.applications]
+    commits = batch_commits(lake, table, before=before, after=after)
     metrics = commits[-1].metrics if commits else {}
     merged = ("numTargetRowsInserted",) if isinstance(table.write, History) else _MERGED
     applied = sum(int(metrics.get(name, "0")) for name in (merged if _MERGED[0] in metrics else ("numOutputRows",)))

@@ -8,9 +8,10 @@
 from typing import TYPE_CHECKING
 
 from lakehouse.core.declaration.table import TRANSACTION_RETENTION, Table
+from lakehouse.core.delta.commits import Commit
 from lakehouse.core.errors import Broken, Refused
 from lakehouse.core.ingest.batches import Batch, Ledger, find_unfinished, ingest_app_id
-from lakehouse.engine.delta_log import TableFacts
+from lakehouse.engine.delta_log import TableFacts, history_since
 from lakehouse.engine.ingest import commit_rows
 from lakehouse.engine.journal.landed_batches import LandedBatches
 from lakehouse.engine.lake import Lake
@@ -83,20 +84,27 @@ def told_batch(table_key: str, facts: TableFacts | None) -> int:
     return 0 if facts is None else facts.snapshot.transactions.get(ingest_app_id(table_key), 0)
 
 
-def check_arrived(table: Table, number: int, row_count: int | None, *, before: TableFacts | None, after: TableFacts | None) -> None:
+def batch_commits(lake: Lake, table: Table, *, before: TableFacts | None, after: TableFacts) -> list[Commit]:
+    """The commits between two readings of a table's log that brought it batches, oldest first."""
+    commits = history_since(lake.store, after.history, -1 if before is None else before.snapshot.version).commits
+    return [commit for commit in commits if ingest_app_id(table.key) in commit.applications]
+
+
+def check_arrived(
+    lake: Lake, table: Table, number: int, row_count: int | None, *, before: TableFacts | None, after: TableFacts | None
+) -> None:
     """Nothing, if the table's log tells of the batch that was just written, with its rows; of change data none are counted (`None`).
 
     Raises:
         Broken: it does not.
     """
-    app_id, arrived = ingest_app_id(table.key), told_batch(table.key, after)
+    arrived = told_batch(table.key, after)
     if after is None or arrived < number:
         raise Broken(
             f"load of {table.key}: batch {number} was written, but the table's log has batch {arrived} as its last: to go on would "
             f"write it again and again; look at {table.key}/_delta_log"
         )
-    first = 0 if before is None else before.snapshot.version + 1
-    written = [commit for commit in after.history.commits if commit.version >= first and app_id in commit.applications]
+    written = batch_commits(lake, table, before=before, after=after)
     counts = [int(commit.metrics["numOutputRows"]) for commit in written if "numOutputRows" in commit.metrics]
     if row_count is not None and counts and counts[-1] != row_count:
         raise Broken(

@@ -181,7 +181,7 @@ def _load_batch(
     tell(f"{table.key}: batch {batch.number}: {len(batch.files)} files, {lines.row_count} rows; {planned.plan.left} files wait")
     superseded = 0
     if lines.changes is not None and batch.files and after is not None:
-        superseded = superseded_count(table, lines.changes, before=facts, after=after)
+        superseded = superseded_count(lake, table, lines.changes, before=facts, after=after)
     reason = Reason.BATCH_READY if batch.isolated else planned.plan.reason  # it is not done again as it was
     return _Loaded(batch=batch, reason=reason, lines=lines, superseded=superseded), after
 
@@ -270,7 +270,7 @@ def _write(lake: Lake, spark: "SparkSession", table: Table, batch: Batch, lines:
     else:
         _write_rows(lake, table, batch, lines, facts)
     after = lake.facts(table.key)
-    check_arrived(table, batch.number, None if lines.changes else lines.row_count, before=facts, after=after)
+    check_arrived(lake, table, batch.number, None if lines.changes else lines.row_count, before=facts, after=after)
     return after
 
 
