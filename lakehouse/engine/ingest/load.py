@@ -1,18 +1,19 @@
 """Landed files into a table, exactly once.
 
-1. The landing prefix is listed, or the files are taken that the sensor found, and they are held against the ledger of the batches before.
-2. The next batch gets a number. Its files are read once, each as it is now, and their records are staged.
-3. The staged records are parsed and counted: each is a row, or has a reason why it is none.
-4. The batch's manifest is written: its files as they were read, and those that are set aside with their reasons.
-5. The records that are no rows go to the quarantine table, under the batch's number, and so do files that a person should look at.
-6. The rows go to the table, under the batch's number; with this commit the batch has arrived. Its staged records are removed.
-7. The same again, until nothing of the listing is left. A batch with a manifest that did not arrive is done again first, from step 5 on;
+1. Files that were loaded long ago leave the landing area, if the declaration says so (`engine.ingest.retire`). Later in the load a commit
+   may have Delta clean up the log by which they go.
+2. The landing prefix is listed, or the files are taken that the sensor found, and they are held against the ledger of the batches before.
+3. The next batch gets a number. Its files are read once, each as it is now, and their records are staged.
+4. The staged records are parsed and counted: each is a row, or has a reason why it is none.
+5. The batch's manifest is written: its files as they were read, and those that are set aside with their reasons.
+6. The records that are no rows go to the quarantine table, under the batch's number, and so do files that a person should look at.
+7. The rows go to the table, under the batch's number; with this commit the batch has arrived. Its staged records are removed.
+8. The same again, until nothing of the listing is left. A batch with a manifest that did not arrive is done again first, from step 6 on;
    so is one whose write failed for what is in some rows, without the files that hold them (`engine.quarantine.isolate`).
-8. Where there are many manifests, they are folded into a segment (`engine.journal.landed_batches`).
-9. Files that were loaded long ago leave the landing area, if the declaration says so (`engine.ingest.retire`).
+9. Where there are many manifests, they are folded into a segment (`engine.journal.landed_batches`).
 
 **Safety properties**
-- Landed files are never moved, changed or deleted before step 9.
+- Landed files are moved and deleted in step 1 alone, and never changed.
 - A repeat of any step adds nothing: manifest, quarantine and rows each carry the number.
 - The records that are read are the rows and the quarantined records, counted before anything is written; the commit is held against them.
 - A table that cannot tell which batches it holds is not loaded.
@@ -108,7 +109,7 @@ def load(
 ) -> WriteOutcome:
     """Everything that has landed for `table` so far, in one or more batches; `facts` is the table now, whose guard the caller holds.
 
-    `tell` is given a sentence after each batch. What was handed over for `handed_batch` is loaded without a listing, without steps 8 and 9.
+    `tell` is given a sentence after each batch. What was handed over for `handed_batch` is loaded without a listing, without steps 1 and 9.
 
     Raises:
         Broken: the table does not tell which batches it holds, or a file of a batch that did not arrive is gone or changed.
@@ -116,6 +117,10 @@ def load(
     """
     landing, batches = _landing(table), LandedBatches(lake.store, table.key, prefix=_landing(table).prefix)
     handed = None if handed_batch is None else handed_over(lake.store, table.key, landing, handed_batch, batches.ledger().newest)
+    if handed is None:  # a file that was not handed over is not gone
+        with suppress(Transient, Refused):  # no row waits for it, and the next load goes on
+            if (retired := retire(lake, table)).plan.files:
+                tell(f"{table.key}: {retired.plan.sentence}")
     listing = {file.name: file for file in (landed_files(lake.store, landing) if handed is None else handed)}
     lying = {f"{landing.prefix}{name}" for name in listing}
     before, loaded = facts, list[_Loaded]()
@@ -128,8 +133,9 @@ def load(
         clear_staged(lake.store, table.key)
         if landing.changes is not None:
             forget_replaced(lake.store, table.key, arrived=arrived)
-    if handed is None:  # a file that was not handed over is not gone
-        _tidy(lake, table, batches, lying, arrived, tell)
+    if handed is None:
+        with suppress(Transient, Refused):  # the rows are in the table, and the manifests are whole without it: the next load goes on
+            batches.fold(lying=lying, arrived=arrived, now_ms=now_ms())
     explanation = _explain(loaded) if loaded else planned.plan.explanation
     outcome = commit_rows.outcome_of(lake, spark, table, before=before, after=facts, explanation=explanation)
     return replace(
@@ -141,13 +147,6 @@ def load(
         files_read=sum(len(each.batch.files) for each in loaded),
         set_aside=tuple(aside for each in loaded for aside in each.batch.set_aside),
     )
-
-
-def _tidy(lake: Lake, table: Table, batches: LandedBatches, lying: set[str], arrived: int, tell: type_of_tell) -> None:
-    with suppress(Transient, Refused):  # the rows are in the table, and the manifests are whole without it: the next load goes on
-        batches.fold(lying=lying, arrived=arrived, now_ms=now_ms())
-        if (retired := retire(lake, table)).plan.files:
-            tell(f"{table.key}: {retired.plan.sentence}")
 
 
 def _plan(lake: Lake, table: Table, batches: LandedBatches, facts: TableFacts | None, listing: Sequence[LandedFile]) -> _Planned:

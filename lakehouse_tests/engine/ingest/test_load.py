@@ -15,7 +15,10 @@ import pytest
 from lakehouse.core.declaration.table import TRANSACTION_RETENTION, Append, Landing, Overwrite, Table
 from lakehouse.core.errors import Broken, Refused
 from lakehouse.core.reasons import Reason
-from lakehouse.engine.ingest import commit_rows, load
+from lakehouse.core.units import DAY_MS
+from lakehouse.engine.clock import now_ms
+from lakehouse.engine.ingest import commit_rows, load, staging
+from lakehouse.engine.ingest import retire as retiring
 from lakehouse.engine.ingest.arrival import record_arrived
 from lakehouse.engine.ingest.parse_lines import parse_lines
 from lakehouse.engine.ingest.write import write_table
@@ -132,6 +135,29 @@ def test_a_batch_killed_at_any_step_is_there_once_after_the_next_run(
     assert rows_of(spark, lake, events.key, "id", "_source_file") == [(1, "landing/events/a.json"), (2, "landing/events/b.json")]
     assert rows_of(spark, lake, QUARANTINE, "raw", "batch") == [("nope", 1)]
     assert [file.name for file in LandedBatches(lake.store, events.key, prefix="landing/events/").ledger().newest.files] == ["b.json"]  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_a_batch_killed_between_staging_and_manifest_is_read_anew_and_one_killed_after_it_is_done_again(
+    lake: Lake, spark: "SparkSession", monkeypatch: pytest.MonkeyPatch, when: str
+) -> None:
+    """What was staged without a manifest is nobody's: by then the files may be others, and fewer parts."""
+    monkeypatch.setattr(staging, "_PART_RECORDS", 1)
+    land(lake, "a.json", [event(1, 5, "new"), event(2, 5, "new"), "nope"])
+    monkeypatch.setattr(LandedBatches, "plan", dying(LandedBatches.plan, when))
+    with pytest.raises(Killed):
+        write_table(lake, spark, events)
+    monkeypatch.undo()
+    parts = [file.name.rpartition("/")[2] for file in lake.store.list(f"_lakehouse/staged/{events.key}")]
+    assert parts == ["00000.parquet", "00001.parquet", "00002.parquet"]
+    land(lake, "a.json", [event(1, 5, "other")])
+    write_table(lake, spark, events)
+    if when == "before":
+        assert (rows_of(spark, lake, events.key, "id", "state"), version_of(lake, QUARANTINE)) == ([(1, "other")], None)
+    else:
+        assert rows_of(spark, lake, events.key, "id", "state") == [(1, "new"), (2, "new")]
+        assert rows_of(spark, lake, QUARANTINE, "line", "raw") == [(3, "nope"), (None, None)]  # the line, and the file that has changed
+    assert lake.store.list("_lakehouse/staged") == []
 
 
 def test_many_files_arrive_in_several_batches_of_one_run_and_folded_ones_stay_known(
@@ -382,6 +408,44 @@ def test_a_file_that_grows_or_goes_while_it_is_read_is_settled_by_what_was_read(
     assert write_table(lake, spark, events).reason is Reason.NOTHING_LANDED
 
 
+def test_a_loaded_file_that_a_person_moves_renames_packs_or_unpacks_is_not_loaded_again(lake: Lake, spark: "SparkSession") -> None:
+    root = Path(lake.settings.root, "landing/events")
+    same = [event(1, 5, "same")]
+    for name in ("moved.json", "renamed.json", "packed.json", "copied.json", "gone.json"):
+        land(lake, name, same if name in ("copied.json", "gone.json") else [event(2, 5, name)])
+    (root / "unpacked.json.gz").write_bytes(gzip.compress(json.dumps(event(3, 5, "new")).encode()))
+    write_table(lake, spark, events)
+    before = rows_of(spark, lake, events.key, "id", "_source_file")
+    assert len(before) == 6
+
+    (root / "done").mkdir()
+    (root / "moved.json").rename(root / "done" / "moved.json")
+    (root / "renamed.json").rename(root / "other.json")
+    for name, packed in (("packed.json.gz", gzip.compress((root / "packed.json").read_bytes())), ("unpacked.json", None)):
+        old = root / ("packed.json" if packed else "unpacked.json.gz")
+        (root / name).write_bytes(packed or gzip.decompress(old.read_bytes()))
+        os.utime(root / name, ns=(0, old.stat().st_mtime_ns))  # as gzip and gunzip do
+        old.unlink()
+    os.utime(root / "copied.json", ns=(0, (was := (root / "copied.json").stat().st_mtime_ns)))
+    shutil.copy2(root / "copied.json", root / "twin.json")  # beside the other, and so of its own
+    (root / "gone.json").unlink()
+    land(lake, "again.json", same)  # the content of a file that is gone, and another time
+    os.utime(root / "again.json", ns=(0, was + 10**9))
+    outcome = write_table(lake, spark, events)
+    assert {aside.name: aside.why for aside in outcome.set_aside} == {
+        new: f"it was loaded as landing/events/{old}, and moved or packed since"
+        for new, old in {
+            "done/moved.json": "moved.json",
+            "other.json": "renamed.json",
+            "packed.json.gz": "packed.json",
+            "unpacked.json": "unpacked.json.gz",
+        }.items()
+    }
+    more = [(1, "landing/events/again.json"), (1, "landing/events/twin.json")]
+    assert rows_of(spark, lake, events.key, "id", "_source_file") == sorted([*before, *more], key=str)
+    assert (version_of(lake, QUARANTINE), write_table(lake, spark, events).reason) == (None, Reason.NOTHING_LANDED)
+
+
 def test_equal_names_below_another_prefix_are_other_files(lake: Lake, spark: "SparkSession") -> None:
     moved = replace(events, source=replace(_landing(events), prefix="landing/moved/"))
     for prefix in ("landing/events/", "landing/moved/"):
@@ -391,14 +455,15 @@ def test_equal_names_below_another_prefix_are_other_files(lake: Lake, spark: "Sp
     assert rows_of(spark, lake, events.key, "_source_file") == [("landing/events/a.json",), ("landing/moved/a.json",)]
 
 
-def test_loaded_files_leave_the_landing_area_with_the_load_and_are_not_loaded_again_when_they_come_back(
+def test_loaded_files_leave_the_landing_area_with_the_next_load_and_are_not_loaded_again_when_they_come_back(
     lake: Lake, spark: "SparkSession"
 ) -> None:
     archiving = replace(events, source=replace(_landing(events), after_load="archive", keep_days=0))
     land(lake, "a.json", [event(1, 5, "new")])
     land(lake, "b.json", [event(2, 5, "new"), "nope"])
     sentences: list[str] = []
-    write_table(lake, spark, archiving, tell=sentences.append)
+    for _ in range(2):
+        write_table(lake, spark, archiving, tell=sentences.append)
     assert [file.name for file in lake.store.list("landing/events")] == ["landing/events/b.json"]
     assert sentences == [
         "bronze/events: batch 1: 2 files, 2 rows; 0 files wait",
@@ -407,6 +472,24 @@ def test_loaded_files_leave_the_landing_area_with_the_load_and_are_not_loaded_ag
     land(lake, "a.json", [event(1, 5, "new")])
     again = write_table(lake, spark, archiving)
     assert (again.rows_written, rows_of(spark, lake, events.key, "id")) == (0, [(1,), (2,)])
+
+
+def test_files_of_a_table_that_is_loaded_seldom_go_though_the_load_makes_delta_forget_their_commit(
+    lake: Lake, spark: "SparkSession", monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = replace(_landing(events), after_load="delete", keep_days=30)
+    deleting = replace(events, source=source, properties={"delta.checkpointInterval": "1"})
+    land(lake, "a.json", [event(1, 5, "new")])
+    write_table(lake, spark, deleting)
+    land(lake, "b.json", [event(2, 5, "new")])
+    log = Path(lake.settings.root, events.key, "_delta_log")
+    for path in log.iterdir():  # forty days pass
+        os.utime(path, (path.stat().st_atime, path.stat().st_mtime - 40 * 86_400))
+    monkeypatch.setattr(retiring, "now_ms", lambda: now_ms() + 40 * DAY_MS)
+    write_table(lake, spark, deleting)
+    assert not (log / f"{0:020}.json").exists()  # Delta has cleaned up
+    assert [file.name for file in lake.store.list("landing/events")] == ["landing/events/b.json"]
+    assert rows_of(spark, lake, events.key, "id") == [(1,), (2,)]
 
 
 def test_a_table_that_does_not_tell_its_batches_is_loaded_only_after_a_person_has_told_them(lake: Lake, spark: "SparkSession") -> None:
