@@ -44,6 +44,8 @@ if TYPE_CHECKING:
 # Source: Spark 4.2.0, error-conditions.json and error-classes.json; Delta Lake 4.4.0, delta-error-classes.json
 _OF_VALUES = ("22", "23", "38", "39", "P0", "54006")
 _STATE = re.compile(r"SQLSTATE: (\w{5})")
+# On a disk a partition of a text of more than some 250 bytes. Source: Hadoop 3.5, RawLocalFileSystem.create
+_NO_FOLDER = re.compile(r"Mkdirs failed to create \S+")
 _WRAPPED = ("", "TASK_WRITE_FAILED")
 _SHOWN = 300
 
@@ -106,6 +108,8 @@ def row_problem(error: BaseException) -> str | None:
     if not isinstance(error, PySparkException):
         return None
     trace = f"{getattr(error, '_stacktrace', '')}{getattr(error, '_stackTrace', '')}"  # over Connect, and of a driver in this process
+    if no_folder := _NO_FOLDER.search(f"{error}{trace}"):
+        return f"a partition has no folder: {no_folder[0]}"[:_SHOWN]
     states = {error.getSqlState() or "", *_STATE.findall(f"{error}{trace}")}
     if not any(state.startswith(_OF_VALUES) for state in states):
         return None

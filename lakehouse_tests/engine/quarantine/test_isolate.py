@@ -68,6 +68,7 @@ def test_a_file_with_a_row_that_cannot_be_written_stands_alone_through_kills_and
     assert quarantined(spark, lake) == [("a.json", 2), ("b.json", None)]
     [why] = [entry["reason"] for entry in review.show(lake, spark, halved, [f"{SOURCE.prefix}b.json"], limit=9)["entries"]]
     assert why == "its rows cannot be written: [USER_RAISED_EXCEPTION] an odd size"
+    write_table(lake, spark, halved)
     assert [file.name for file in lake.store.list(SOURCE.prefix)] == [f"{SOURCE.prefix}{name}.json" for name in "ab"]
     assert lake.store.list("_lakehouse/staged") == []
 
@@ -104,6 +105,15 @@ def test_a_constraint_of_the_table_sets_files_aside_and_none_where_every_file_or
     write_table(lake, spark, PARTS)
     assert rows_of(spark, lake, PARTS.key, "id") == [(1,), (2,), (3,), (4,), (5,)]
     assert quarantined(spark, lake) == []
+
+
+def test_a_text_that_is_too_long_for_a_partition_stops_no_table(lake: Lake, spark: "SparkSession") -> None:
+    by_name = replace(PARTS, source=replace(SOURCE, schema="id BIGINT, name STRING"), write=Append(partition_by=("name",)))
+    put(lake, "1.json", {"id": 1, "name": "x" * 200})
+    put(lake, "2.json", {"id": 2, "name": "x" * 300})
+    [aside] = write_table(lake, spark, by_name).set_aside
+    assert (aside.name, "a partition has no folder: Mkdirs failed to create file:/" in aside.why) == ("2.json", True)
+    assert (rows_of(spark, lake, PARTS.key, "id"), quarantined(spark, lake)) == ([(1,)], [("2.json", None)])
 
 
 def test_an_overwrite_keeps_its_rows_where_those_of_the_newest_file_cannot_be_written(lake: Lake, spark: "SparkSession") -> None:
