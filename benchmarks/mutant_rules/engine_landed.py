@@ -4,6 +4,51 @@ from benchmarks.mutant_rules.rule import Rule
 
 RULES = (
     Rule(
+        "lakehouse/engine/quarantine/isolate.py",
+        "    if no_folder := _NO_FOLDER.search(",
+        "    if False and _NO_FOLDER.search(",
+        ("engine/quarantine/test_isolate.py::test_a_text_that_is_too_long_for_a_partition_stops_no_table",),
+    ),
+    Rule(
+        "lakehouse/engine/quarantine/entries.py",
+        "F.when(F.col(_FIELDS) != _fields(table), ",
+        "F.when(F.lit(False), ",
+        ("engine/quarantine/test_review.py::test_lines_of_csv_are_not_read_again_by_a_declaration_with_their_fields_in_another_order",),
+    ),
+    Rule(
+        "lakehouse/engine/quarantine/review.py",
+        '.dropDuplicates([*place, "raw"])',
+        "",
+        ("engine/quarantine/test_review.py::test_a_line_that_stands_in_quarantine_twice_is_loaded_once",),
+    ),
+    Rule(
+        "lakehouse/engine/changes/deleted_keys.py",
+        "    if not numbers and lake.store.stat(_mark(table_key)) is not None:",
+        "    if False:",
+        ("engine/changes/test_apply.py::test_a_memory_of_deletions_that_is_lost_stops_the_load_and_one_that_never_was_does_not",),
+    ),
+    Rule(
+        "lakehouse/engine/changes/deleted_keys.py",
+        "store.delete([_mark(table_key), *_files(store, table_key)])",
+        "store.delete(_files(store, table_key))",
+        ("engine/changes/test_apply.py::test_a_memory_of_deletions_that_is_lost_stops_the_load_and_one_that_never_was_does_not",),
+        "a table that is made anew misses no memory of deletions",
+    ),
+    Rule(
+        "lakehouse/engine/journal/landed_batches.py",
+        "        return packed or (moved if moved is not None and self._store.stat(moved) is None else None)",
+        "        return None",
+        ("engine/journal/test_landed_batches.py::test_a_loaded_file_is_known_by_its_time_and_its_content_or_its_name",),
+        "a loaded file that was moved, renamed, packed or unpacked is not loaded again",
+    ),
+    Rule(
+        "lakehouse/engine/journal/landed_batches.py",
+        " and self._store.stat(moved) is None else None)",
+        " else None)",
+        ("engine/journal/test_landed_batches.py::test_a_loaded_file_is_known_by_its_time_and_its_content_or_its_name",),
+        "a file is loaded though one of its content and time is, which still lies there",
+    ),
+    Rule(
         "lakehouse/engine/changes/apply.py",
         "is_told = F.col(DELETED) & F.col(_BEFORE).isNotNull()",
         "is_told = F.lit(False)",
@@ -19,7 +64,7 @@ RULES = (
     ),
     Rule(
         "lakehouse/engine/changes/debezium.py",
-        "        why = why_misread(why, landing, replace(self, root=_AS_TEXTS).value, self.value, UNFIT)",
+        "        why = why_misread(why, landing, F.col(RAW), replace(self, root=_AS_TEXTS).value, self.value, UNFIT)",
         "        pass",
         (
             "engine/changes/test_read.py::test_enveloped_events_of_mysql_are_ordered_by_file_number_and_position_and_all_that_is_none_is_told",
@@ -54,7 +99,7 @@ RULES = (
     ),
     Rule(
         "lakehouse/engine/ingest/staging.py",
-        "    _check_unchanged(table_key, batch, stage(store, table_key, batch, landing, compare=every).files)\n",
+        "    _check_unchanged(table_key, batch, stage(store, table_key, batch, landing, loaded_as=lambda file, _: file.name).files)\n",
         "",
         ("engine/ingest/test_staging.py::test_what_was_read_of_a_file_that_changed_is_never_taken_for_what_the_batch_was",),
     ),
@@ -108,7 +153,7 @@ RULES = (
     ),
     Rule(
         "lakehouse/engine/quarantine/entries.py",
-        "else commit_rows.Transaction(app_id=_app_id(table_key), version=batch.number),",
+        "else commit_rows.Transaction(app_id=_app_id(table.key), version=batch.number),",
         "else None,",
         ("engine/ingest/test_load.py::test_a_batch_killed_at_any_step_is_there_once_after_the_next_run",),
     ),
@@ -146,8 +191,8 @@ RULES = (
     ),
     Rule(
         "lakehouse/engine/quarantine/review.py",
-        'F.when(~is_of_the_declaration(F.col("reason")), F.col("reason")).alias("problem")',
-        'F.lit(None).cast("string").alias("problem")',
+        'F.when(~is_of_the_declaration(F.col("reason")), F.col("reason"))).alias("problem")',
+        'F.lit(None)).alias("problem")',
         ("engine/quarantine/test_review.py::test_a_line_is_loaded_and_a_file_read_again_as_the_table_is_declared_now",),
         promise="a line whose text may be cut short is never made a row",
     ),
