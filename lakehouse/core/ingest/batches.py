@@ -209,7 +209,7 @@ def judge_file(file: LandedFile, known: KnownFile | None, read: FileRead, *, is_
         same = known.digest == read.digest
         return set_aside(now, "it was written again, with the content that was taken" if same else _changed(known, now), not same)
     if read.loaded_as:
-        return set_aside(now, f"{MOVED}{read.loaded_as}, and moved or packed since", False)
+        return set_aside(now, f"{MOVED}{read.loaded_as}, and moved or packed since; if it is another file, copy it to a new name", True)
     if read.problem is not None:
         return set_aside(now, read.problem, True)
     return now if read.record_count else set_aside(now, "it holds no record", is_overwrite)

@@ -433,7 +433,7 @@ def test_a_loaded_file_that_a_person_moves_renames_packs_or_unpacks_is_not_loade
     os.utime(root / "again.json", ns=(0, was + 10**9))
     outcome = write_table(lake, spark, events)
     assert {aside.name: aside.why for aside in outcome.set_aside} == {
-        new: f"it was loaded as landing/events/{old}, and moved or packed since"
+        new: f"it was loaded as landing/events/{old}, and moved or packed since; if it is another file, copy it to a new name"
         for new, old in {
             "done/moved.json": "moved.json",
             "other.json": "renamed.json",
@@ -443,7 +443,9 @@ def test_a_loaded_file_that_a_person_moves_renames_packs_or_unpacks_is_not_loade
     }
     more = [(1, "landing/events/again.json"), (1, "landing/events/twin.json")]
     assert rows_of(spark, lake, events.key, "id", "_source_file") == sorted([*before, *more], key=str)
-    assert (version_of(lake, QUARANTINE), write_table(lake, spark, events).reason) == (None, Reason.NOTHING_LANDED)
+    assert rows_of(spark, lake, QUARANTINE, "source_file") == sorted((f"landing/events/{each.name}",) for each in outcome.set_aside)
+    shutil.copy(root / "other.json", root / "new.json")  # a person says that it is another
+    assert (write_table(lake, spark, events).rows_written, write_table(lake, spark, events).reason) == (1, Reason.NOTHING_LANDED)
 
 
 def test_equal_names_below_another_prefix_are_other_files(lake: Lake, spark: "SparkSession") -> None:
