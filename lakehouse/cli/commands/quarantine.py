@@ -39,7 +39,9 @@ def list_command(tables: tuple[str, ...], as_json: bool) -> None:
     landed = [table for table in opened.choose(tables) if (tables and landing_of(table, asked="quarantine")) or table.source]
     accounts = [(table.key, review.account_of(opened.lake, table)) for table in landed]
     counts = ("rows", "retried", "settled")
-    documents = [{"table": key} | (attributes(account, *counts) if account else dict.fromkeys(counts, 0)) for key, account in accounts]
+    documents: list[dict[str, Any]] = [
+        {"table": key} | (attributes(account, *counts) if account else dict.fromkeys(counts, 0)) for key, account in accounts
+    ]
     if as_json:
         write_json(documents)
         return
