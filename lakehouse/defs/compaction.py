@@ -31,6 +31,7 @@ from lakehouse.defs.table_assets import tag_session
 from lakehouse.defs.upkeep.after_write import measured
 from lakehouse.defs.upkeep.fleet_from_events import COST_TAG, REFUSED, read_cursor, weigh_fleet
 from lakehouse.defs.upkeep.ranking_asset import report_ranking
+from lakehouse.engine.adoption.find import is_table
 from lakehouse.engine.clock import now_ms
 from lakehouse.engine.compaction.hold_back import refuse_held_back
 from lakehouse.engine.journal.cache import JournalCache
@@ -69,18 +70,10 @@ def compaction_asset(table: Table, lake: Lake, *, resource: str = "spark") -> dg
         context.instance.add_run_tags(context.run.run_id, process_tag(context.run.run_id))
         spark: LazyPySparkResource = getattr(context.resources, resource)
         with dagster_words(context):
-            if not isinstance(table.write, Adopted) and not lake.store.list(f"{table.key}/_delta_log"):
+            _refuse_what_may_not_begin(context, lake, table, anyway=config.anyway)
+            if not isinstance(table.write, Adopted) and not is_table(lake.store, table.key) and lake.facts(table.key) is None:
                 context.log.info(f"{table.key}: there is no table yet")
                 return
-            try:
-                for risk in pools_at_risk(context.instance, [table]).values():
-                    raise Refused(f"compact {table.key}: {risk.sentence}")
-                if not config.anyway:
-                    refuse_held_back(lake, table)
-                    refuse_closed_window(table, context.run.tags, now_ms=now_ms())
-            except Refused:  # a run that was refused before it began is no try of its table
-                context.instance.add_run_tags(context.run.run_id, {machine_tag(REFUSED): context.run.run_id})
-                raise
             session = spark.spark_session
             tag_session(context, session_id(session))
             try:
@@ -112,6 +105,23 @@ def refuse_closed_window(table: Table, tags: Mapping[str, str], *, now_ms: int) 
     held = closed_window(policy_for(table.layer, table.compaction), now_ms)
     if held is not None:
         raise Refused(f"compact {table.key}: {held.sentence}; accepted: to wait for it, or lakehouse compact {table.key}")
+
+
+def _refuse_what_may_not_begin(context: dg.AssetExecutionContext, lake: Lake, table: Table, *, anyway: bool) -> None:
+    """A run that is refused before it begins is no try of its table.
+
+    Raises:
+        Refused: the pool of its writers lets both commit at once; or, where it is not asked for `anyway`, the table is left alone.
+    """
+    try:
+        for risk in pools_at_risk(context.instance, [table]).values():
+            raise Refused(f"compact {table.key}: {risk.sentence}")
+        if not anyway:
+            refuse_held_back(lake, table)
+            refuse_closed_window(table, context.run.tags, now_ms=now_ms())
+    except Refused:
+        context.instance.add_run_tags(context.run.run_id, {machine_tag(REFUSED): context.run.run_id})
+        raise
 
 
 def report_table(context: dg.AssetExecutionContext, table: Table, lake: Lake, facts: TableFacts) -> None:
