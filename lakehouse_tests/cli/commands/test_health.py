@@ -125,12 +125,12 @@ def test_what_is_wrong_with_one_table_alone_is_told_of_it_alone(told: Terminal) 
 def test_the_fleet_ends_with_what_upkeep_and_readers_cost_where_reads_are_declared(
     terminal: Terminal, story: Callable[[str], LogBuilder], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(example, "totals", replace(example.totals, compaction=Compaction(reads_per_day=1_440)))
+    monkeypatch.setattr(example, "totals", replace(example.totals, compaction=Compaction(reads_per_day=5_760)))
     gold = story("gold/totals").create()
     for number in range(4):
         gold.append([(f"f{number}", 100, 1)])
     bill = terminal.json("health", "gold/totals")[0]["bill"]
-    # A write a minute and a read a minute: one opening too many, then two; a compaction would have taken more.
+    # A write a minute and four reads: one opening too many, then two; a compaction would have taken more.
     assert (bill["really"]["readers_seconds"], bill["really"]["compaction_count"], bill["really"]) == (0.012, 0, bill["best"])
     last = terminal.run("health").stdout.splitlines()[-1]
     assert last == "upkeep and readers of 1 table with reads_per_day: 0.000001 USD; the best in hindsight 0.000001 USD, 1.00 times as much"

@@ -33,7 +33,7 @@ FOUND: list[dict[str, Any]] = [
         "bytes_removed": 303,
         "files_left": 0,
         "verify": "content",
-        "verify_sentence": "every row is compared after the commit, which takes about 0.2 s and 0.000112 USD",
+        "verify_sentence": "every row is compared after the commit, which takes about 0.1 s and 0.000089 USD",
         "bins": [["d=1/small-0", "d=1/small-1", "d=1/small-2"]],
     },
     {
@@ -73,7 +73,7 @@ def test_a_plan_is_a_list_with_every_declared_table_in_order(told: Terminal) -> 
     found = plans(told)
     estimates = [plan.pop("estimate") for plan in found]
     assert [estimate and (estimate["seconds"], estimate["usd"], estimate["source"]) for estimate in estimates] == [
-        (0.612, 0.000374006, "defaults"),
+        (0.483, 0.000295169, "defaults"),
         (0.0, 0.0, "defaults"),
         None,
     ]
@@ -92,8 +92,8 @@ def test_a_dry_run_is_exactly_the_plan(told: Terminal) -> None:
 def test_a_person_sees_the_largest_gain_first_and_the_files_on_request(told: Terminal) -> None:
     lines = told.run("plan", "--verbose").stdout.splitlines()
     assert [line.split()[0] for line in lines[2:5]] == ["bronze/orders", "silver/orders", "gold/totals"]
-    compared = "every row is compared after the commit, which takes about 0.2 s and 0.000112 USD"
-    assert f"bronze/orders: about 0.6 s and 0.000374 USD, by defaults; {compared}" in lines
+    compared = "every row is compared after the commit, which takes about 0.1 s and 0.000089 USD"
+    assert f"bronze/orders: about 0.5 s and 0.000295 USD, by defaults; {compared}" in lines
     assert "bronze/orders, d=1: 3 files, 303 B" in lines
     assert lines[-1].split() == ["102", "B", "d=1/small-2"]
 
