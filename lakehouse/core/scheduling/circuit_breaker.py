@@ -24,8 +24,8 @@ from lakehouse.core.scheduling.rewrite_loops import Rewrites, is_ours
 from lakehouse.core.text import utc_text
 from lakehouse.core.units import HOUR_MS
 
-# As often as the sensor tries one version of a table, and as many probes as it takes to say that compaction does not pay.
-_LIMIT = 3
+# Tries of one version of a table, and troubles in a row, before it is left alone; as many probes say that compaction does not pay.
+TRIES_ALLOWED = 3
 # As long as the first pause of a table whose compactions do not pay: the next batch of a day finds it open again.
 _HOURS = 6
 # A table that failed for weeks is still tried now and then: 6 hours become 4 days at most.
@@ -116,7 +116,7 @@ def assess_breaker(tries: Iterable[CompactionTry], rewrites: Rewrites, now_ms: i
     succeeded_ms = max((each.ended_ms for each in ended if each.result == "succeeded"), default=0)
     rewrites = replace(rewrites, last_ms=_known_ms(rewrites.last_ms, now_ms))
     troubles = list[_Trouble]()
-    if len(failed) >= _LIMIT:
+    if len(failed) >= TRIES_ALLOWED:
         numbers = {
             "conflicts": sum(each.result == "conflict" for each in failed),
             "bytes": sum(each.bytes_rewritten for each in failed),
@@ -124,28 +124,28 @@ def assess_breaker(tries: Iterable[CompactionTry], rewrites: Rewrites, now_ms: i
             "why": _first_line(failed[0].why),
         }
         troubles.append(_Trouble(reason=Reason.BREAKER_OPEN, count=len(failed), last_ms=failed[0].ended_ms, numbers=numbers))
-    if rewrites.times >= _LIMIT:
+    if rewrites.times >= TRIES_ALLOWED:
         numbers = {"bytes": rewrites.bytes_rewritten, "version": rewrites.version}
         troubles.append(_Trouble(reason=Reason.REWRITE_LOOP, count=rewrites.times, last_ms=rewrites.last_ms, numbers=numbers))
-    if len(harmed) >= _LIMIT:
+    if len(harmed) >= TRIES_ALLOWED:
         numbers = {"before": f"{harmed[0].before_seconds:.3g}", "after": f"{harmed[0].after_seconds:.3g}"}
         troubles.append(_Trouble(reason=Reason.MEASURED_HARM, count=len(harmed), last_ms=harmed[0].measured_ms, numbers=numbers))
     held = [each for each in troubles if each.last_ms >= succeeded_ms]
     if not held:
-        closed = Reason.BREAKER_CLOSED.explain(failures=len(failed), slower=len(harmed), times=rewrites.times, limit=_LIMIT)
+        closed = Reason.BREAKER_CLOSED.explain(failures=len(failed), slower=len(harmed), times=rewrites.times, limit=TRIES_ALLOWED)
         return BreakerState(position="closed", explanation=closed)
     worst = max(held, key=lambda each: each.retry_at_ms)
     retry_at_ms, hours = worst.retry_at_ms, pause_hours(worst.count)
-    explanation = worst.reason.explain(count=worst.count, limit=_LIMIT, hours=hours, until=retry_at_ms, **worst.numbers)
+    explanation = worst.reason.explain(count=worst.count, limit=TRIES_ALLOWED, hours=hours, until=retry_at_ms, **worst.numbers)
     if now_ms < retry_at_ms:
         return BreakerState(position="open", explanation=explanation, retry_at_ms=retry_at_ms)
     half = Reason.HALF_OPEN.explain(retry_at=retry_at_ms, why=explanation.sentence)
     return BreakerState(position="half open", explanation=half, retry_at_ms=retry_at_ms)
 
 
-def pause_hours(count: int, *, limit: int = _LIMIT) -> int:
-    """How long a table is left alone after trouble `count` times in a row, where the first pause comes after `limit` times."""
-    return _HOURS * 2 ** min(count - limit, _MOST_DOUBLINGS)
+def pause_hours(count: int) -> int:
+    """How long a table is left alone after trouble `count` times in a row, `TRIES_ALLOWED` or more."""
+    return _HOURS * 2 ** min(count - TRIES_ALLOWED, _MOST_DOUBLINGS)
 
 
 def hold_back(

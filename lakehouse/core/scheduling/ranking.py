@@ -22,14 +22,12 @@ from typing import Literal
 from lakehouse.core.declaration.compaction_policy import Compaction
 from lakehouse.core.declaration.strategies import BySensor, Chosen
 from lakehouse.core.reasons import Explained, Explanation, Reason
-from lakehouse.core.scheduling.circuit_breaker import pause_hours
+from lakehouse.core.scheduling.circuit_breaker import TRIES_ALLOWED, pause_hours
 from lakehouse.core.scheduling.net_benefit import NetBenefit, assess_net_benefit
 from lakehouse.core.scheduling.triggers import Finding, TableState, find_trigger
 from lakehouse.core.units import HOUR_MS, MINUTE_MS
 
 CYCLE_MS = 3_600_000
-# So many tries of one version fail before it waits for the next write, or for a pause.
-TRIES_ALLOWED = 3
 # A page that folds lines shows so many of them; the rest is counted.
 _LINES_TOLD = 60
 
@@ -246,7 +244,7 @@ def _unripe(state: TableState, finding: Finding, tries: Sequence[Try], *, now_ms
         return None
     # An end that lies ahead is of a clock that was set back since.
     last_ms = max((ended_ms for ended_ms in failed if ended_ms <= now_ms), default=0)
-    until_ms = last_ms + pause_hours(len(failed), limit=TRIES_ALLOWED) * HOUR_MS
+    until_ms = last_ms + pause_hours(len(failed)) * HOUR_MS
     return Reason.TRIES_USED_UP.explain(tries=len(failed), until=until_ms, **numbers) if now_ms < until_ms else None
 
 
