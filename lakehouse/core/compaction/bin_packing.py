@@ -51,7 +51,7 @@ from lakehouse.core.reasons import Reason
 # 128 MiB files into files of 1 GiB: a byte is rewritten once per tier, and eight files become one.
 _TIER = 8
 # To rewrite so much takes as long as any job that starts, 0.6 s by the default rates (`core.costs.estimate`): less is not worth a file.
-_LEAST_KEPT_BYTES = 16 * 1024 * 1024
+LEAST_KEPT_BYTES = 16 * 1024 * 1024
 # Spark counts the opening of a file as so many bytes (`spark.sql.files.openCostInBytes`): a core that gets less to read gains nothing.
 TRIVIAL_BYTES_PER_CORE = 4 * 1024 * 1024
 
@@ -152,11 +152,11 @@ def _tier_cutoff(now: PlanningFacts, candidates: Sequence[DataFile], cutoff: int
     power of two is less than half of `cutoff`: with more beside it, a large file would fit into no bin any more. Partitions keep their
     cut-off: one statement has one for all of them, and each would keep files.
     """
-    if now.snapshot.partition_columns or not candidates or candidates[-1].size_bytes < _LEAST_KEPT_BYTES:
+    if now.snapshot.partition_columns or not candidates or candidates[-1].size_bytes < LEAST_KEPT_BYTES:
         return cutoff
     fresh = [file.size_bytes for file in candidates if is_fresh(file)]
     compacted = [file.size_bytes for file in candidates if not is_fresh(file)]
-    lowered = _LEAST_KEPT_BYTES
+    lowered = LEAST_KEPT_BYTES
     while len(fresh) >= 2 and compacted and compacted[-1] >= lowered and 2 * lowered < cutoff:
         if fresh[-1] < lowered and sum(fresh) + sum(size for size in compacted if size < lowered) < lowered:
             return lowered
