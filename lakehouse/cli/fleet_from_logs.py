@@ -72,6 +72,13 @@ def fleet_document(decision: Decision, *, rank: int) -> dict[str, Any]:
     }
 
 
+def read_times(opened: LakeContext, table: Table) -> tuple[int, ...]:
+    """The times (ms) of the commits of tables that read all of this one; a log that cannot be read tells none."""
+    readers = [each for each in opened.tables.values() if table.key in {source.key for source in each.read_whole}]
+    facts = [each.value for each in look_at_each(readers, lambda reader: opened.lake.facts(reader.key)) if each.value]
+    return tuple(commit.committed_ms for each in facts for commit in each.history.commits if commit.changed_data)
+
+
 def _look(lake: Lake, table: Table, now: int, *, is_read_whole: bool) -> _Looked | None:
     facts = facts_of(lake, table)
     if facts is None:

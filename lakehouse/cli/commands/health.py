@@ -5,8 +5,9 @@ from typing import Any
 
 import click
 
-from lakehouse.cli.context import Found, address_field, complete_table, look_at_each, open_tables, show_addresses
+from lakehouse.cli.context import Found, LakeContext, address_field, complete_table, look_at_each, open_tables, show_addresses
 from lakehouse.cli.exit_codes import absent_cell, absent_sentence, exit_code, tell_errors
+from lakehouse.cli.fleet_from_logs import read_times
 from lakehouse.cli.output import bytes_text, count_text, json_option, print_grid, show, write_json
 from lakehouse.core.backtest.hindsight import Bill, bill_document, bills_of_log
 from lakehouse.core.declaration.compaction_policy import policy_for
@@ -14,7 +15,6 @@ from lakehouse.core.declaration.table import Table
 from lakehouse.core.scheduling.health import Health
 from lakehouse.core.text import count_of
 from lakehouse.engine.adoption.find import facts_of
-from lakehouse.engine.lake import Lake
 from lakehouse.engine.table_health import health_of
 
 _BAR_WIDTH = 30
@@ -33,7 +33,7 @@ def health_command(tables: tuple[str, ...], verbose: bool, as_json: bool) -> int
     """
     opened, chosen = open_tables(tables)
     bills: dict[str, tuple[Bill, Bill]] = {}
-    found = look_at_each(chosen, lambda table: _health_of(opened.lake, table, bills))
+    found = look_at_each(chosen, lambda table: _health_of(opened, table, bills))
     if as_json:
         write_json([{**_document(each), "bill": bill_document(bills.get(each.table.key))} for each in found])
     else:
@@ -44,14 +44,15 @@ def health_command(tables: tuple[str, ...], verbose: bool, as_json: bool) -> int
     return exit_code(found)
 
 
-def _health_of(lake: Lake, table: Table, bills: dict[str, tuple[Bill, Bill]]) -> Health | None:
+def _health_of(opened: LakeContext, table: Table, bills: dict[str, tuple[Bill, Bill]]) -> Health | None:
     """The health of a table; where its reads are declared, its bill goes into `bills`, of the log that is read anyway."""
-    facts = facts_of(lake, table)
+    facts = facts_of(opened.lake, table)
     if facts is None:
         return None
     policy = policy_for(table.layer, table.compaction)
     if policy.reads_per_day is not None:
-        bills[table.key] = bills_of_log(facts, policy, prices=table.prices, reads_per_day=policy.reads_per_day)
+        read_ms = read_times(opened, table)
+        bills[table.key] = bills_of_log(facts, policy, prices=table.prices, reads_per_day=policy.reads_per_day, read_ms=read_ms)
     return health_of(table, facts)
 
 

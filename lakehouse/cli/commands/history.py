@@ -7,6 +7,7 @@ from typing import Any
 import click
 
 from lakehouse.cli.context import complete_table, open_table
+from lakehouse.cli.fleet_from_logs import read_times
 from lakehouse.cli.output import attributes, bytes_text, count_text, json_option, print_grid, show, tell, time_text, write_json
 from lakehouse.cli.plot import check_plot, files_picture
 from lakehouse.core.backtest.hindsight import bill_document, bills_of_log
@@ -54,7 +55,9 @@ def history_command(table: str, limit: int | None, compactions: bool, plot: str 
     benefit = assess_benefit(probes(opened.lake, wanted.key))
     policy = policy_for(wanted.layer, wanted.compaction)
     reads = policy.reads_per_day if reads_per_day is None else reads_per_day
-    bills = None if reads is None else bills_of_log(facts, policy, prices=wanted.prices, reads_per_day=reads)
+    bills = None
+    if reads is not None:
+        bills = bills_of_log(facts, policy, prices=wanted.prices, reads_per_day=reads, read_ms=read_times(opened, wanted))
     entries = {entry.compaction.version: entry for entry in account.entries}
     commits = [commit for commit in reversed(facts.history.commits) if not compactions or is_compaction(commit)][:limit]
     if as_json:

@@ -172,6 +172,7 @@ def read_history(
     policy: Compaction,
     rates: Rates,
     reads_per_day: float,
+    read_ms: tuple[int, ...] = (),
     compacted_ms: Iterable[int] = (),
 ) -> ReadHistory:
     """The history of a table of that shape by these commits; `files` are all files whose size is known."""
@@ -184,15 +185,18 @@ def read_history(
         policy=in_force,
         rates=rates,
         reads_per_day=reads_per_day,
+        read_ms=read_ms,
         on_s3=shape.on_s3,
     )
 
 
-def bills_of_log(facts: TableFacts, policy: Compaction, *, prices: Prices, reads_per_day: float) -> tuple[Bill, Bill]:
+def bills_of_log(
+    facts: TableFacts, policy: Compaction, *, prices: Prices, reads_per_day: float, read_ms: tuple[int, ...] = ()
+) -> tuple[Bill, Bill]:
     """The real cost of upkeep and readers in the commits that the log still holds, and the cost of the best schedule."""
     commits, snapshot = facts.history.commits, facts.snapshot
     rates = fit_rates(facts.history, prices=prices)
-    history = read_history(commits, snapshot.files, snapshot, policy=policy, rates=rates, reads_per_day=reads_per_day)
+    history = read_history(commits, snapshot.files, snapshot, policy=policy, rates=rates, reads_per_day=reads_per_day, read_ms=read_ms)
     really = history.bill([commit.committed_ms for commit in commits if is_rewrite(commit)])
     return really, history.best(beside=[really])
 

@@ -144,3 +144,13 @@ def test_what_upkeep_and_readers_cost_stands_beside_the_best_in_hindsight(termin
     lines = terminal.run("history", "silver/orders", "--reads-per-day", "5760").stdout.splitlines()
     assert lines[-2] == "upkeep and readers, really: 1 compaction 0.6 s, readers 0.1 s, together 0.000042 USD"
     assert lines[-1] == "upkeep and readers, the best in hindsight: 0 compactions 0.0 s, readers 0.1 s, together 0.000004 USD"
+
+
+def test_the_commits_of_tables_that_read_all_of_it_are_reads_of_the_bill(terminal: Terminal, story: Callable[[str], LogBuilder]) -> None:
+    log, reader = story("silver/orders").create(), story("gold/totals").create()
+    for number in range(3):
+        log.append([(f"f{number}", 100, 1)])
+        reader.append([(f"t{number}", 100, 1)])
+    # Each commit of the reader is as old as one of the table, and reads what lay there before it: one file too many, in the last.
+    bill = terminal.json("history", "silver/orders", "--reads-per-day", "0")["bill"]
+    assert (bill["really"]["readers_seconds"], bill["really"]["compaction_count"]) == (0.003, 0)
