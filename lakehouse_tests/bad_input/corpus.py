@@ -4,7 +4,6 @@ import gzip
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from io import BytesIO
-from math import inf
 from typing import Any
 
 import fastavro
@@ -25,7 +24,7 @@ JSON_LINES: dict[str, tuple[bytes, tuple[object, ...] | None]] = {
     "an object for a text": (b'{"id":1,"state":{"a":[1,2]}}', (1, None, '{"a":[1,2]}', None)),
     "no number": (b'{"id":1,"x":NaN}', None),
     "endless": (b'{"id":1,"x":Infinity}', None),
-    "beyond a double": (b'{"id":1,"x":1e999}', (1, None, None, inf)),
+    "beyond a double": (b'{"id":1,"x":1e999}', None),
     "2,000 digits": (b'{"id":' + b"1" * 2000 + b"}", None),
     "half a character": (rb'{"id":1,"state":"\ud800"}', None),
     "both halves": (rb'{"id":1,"state":"\ud83d\ude00"}', (1, None, "\U0001f600", None)),

@@ -134,7 +134,7 @@ def test_a_vacuum_keeps_what_a_follower_far_behind_and_an_unverified_compaction_
     appended(log.optimize(["a", "b"], into=("c", 2), user_metadata=json.dumps({"compaction": "a mark"})))
     followed(memory, copies.key, 3)
     expect_verification(memory, events.key, "a mark", version=1)
-    assert read_facts(memory, events.key).held.endswith("read it yet: silver/copies, the verification of a compaction")
+    assert read_facts(memory, events.key).held.endswith("read them yet: silver/copies, the verification of a compaction")
     known = read_facts(memory, events.key)
     assert known.older_commits is not None
     assert [each.version for each in known.older_commits(known.history)] == [*range(MANY + 2, -1, -1)]

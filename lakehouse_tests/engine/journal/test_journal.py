@@ -97,7 +97,7 @@ def test_a_damaged_pause_is_one_without_an_end_and_hides_no_other(data: bytes) -
     store.put(f"_lakehouse/pauses/{KEY}.json", data)
     found = journal.pauses()
     assert set(found) == {KEY, "silver/events"}
-    assert found[KEY].holds(10**15) and f"_lakehouse/pauses/{KEY}.json cannot be read" in found[KEY].sentence
+    assert found[KEY].holds(10**15) and f"_lakehouse/pauses/{KEY}.json cannot be read" in found[KEY].explanation.sentence
     assert journal.pause_of(KEY) == found[KEY]
 
 
