@@ -119,8 +119,5 @@ ROWS = (
         promise="Eight weeks of daily batches written, read and compacted, for four kinds of readers",
         goal="within 3 % of the cheapest strategy; no more bytes rewritten than by OPTIMIZE every 20",
         benchmark="eight_weeks",
-        shortfall="An opening of a file is priced at 4 ms until probes have measured it, where these readers lose about 1 ms, and the "
-        "estimate of a compaction counts no seconds for each bin, where each takes about 80 ms: tables of many partitions are compacted "
-        "for less than it takes.",
     ),
 )
