@@ -119,12 +119,12 @@ def test_what_does_not_pay_is_held_off_by_what_the_journal_says(tmp_path: Path) 
     assert held is not None and held.sentence.startswith("compaction is tried again in 5.0 h, since it does not pay: 3 probes")
     assert read_probes(lake.store, 8 * hour_ms)[events.key].backoff is None
     assert hold_back_now(lake, events, None) is None  # they were measured in 1970
-    lake.store.put(f"_lakehouse/probes/{events.key}/9.json", b"{}")
+    lake.store.put(f"_lakehouse/probes/{events.key}/{3 * hour_ms:015}-9.json", b"{}")
     assert read_probes(lake.store, 3 * hour_ms)[events.key].backoff is None
 
 
 def test_a_damaged_record_is_named(tmp_path: Path) -> None:
     lake = open_lake(own_settings(tmp_path))
-    lake.store.put(f"_lakehouse/probes/{events.key}/1.json", b"{}")
-    with pytest.raises(Broken, match=r"journal: _lakehouse/probes/bronze/events/1\.json cannot be read"):
+    lake.store.put(f"_lakehouse/probes/{events.key}/{1:015}-1.json", b"{}")
+    with pytest.raises(Broken, match=r"journal: _lakehouse/probes/bronze/events/0{14}1-1\.json cannot be read"):
         probes(lake, events.key)
