@@ -141,5 +141,5 @@ def test_probes_that_got_slower_in_a_row_open_the_breaker_and_a_damaged_one_tell
         )
     held = hold_back_now(memory, events, None)
     assert held is not None and held.reason is Reason.MEASURED_HARM
-    memory.store.put(f"_lakehouse/probes/{events.key}/9.json", b"{")
+    memory.store.put(f"_lakehouse/probes/{events.key}/{now_ms() + 9:015}-9.json", b"{")
     assert breaker_of(memory, events, None).position == "open"
