@@ -4,7 +4,7 @@ Dagster is not loaded: it would take longer than all the rest. So reads are coun
 records know (runs under way, earlier tries, who waits since when, what was spent) is left out.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -14,6 +14,7 @@ from lakehouse.core.declaration.compaction_policy import policy_for
 from lakehouse.core.declaration.strategies import BySensor
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.delta.commits import Commits
+from lakehouse.core.delta.table_facts import TableFacts
 from lakehouse.core.reasons import Explanation
 from lakehouse.core.scheduling.health import assess_health
 from lakehouse.core.scheduling.ranking import Bounds, Decision, RunState, choose_compactions
@@ -72,10 +73,10 @@ def fleet_document(decision: Decision, *, rank: int) -> dict[str, Any]:
     }
 
 
-def read_times(opened: LakeContext, table: Table) -> tuple[int, ...]:
-    """The times (ms) of the commits of tables that read all of this one; a log that cannot be read tells none."""
+def read_times(opened: LakeContext, table: Table, read: Callable[[str], TableFacts | None]) -> tuple[int, ...]:
+    """The times (ms) of the commits of tables that read all of this one, by `read`; a log that cannot be read tells none."""
     readers = [each for each in opened.tables.values() if table.key in {source.key for source in each.read_whole}]
-    facts = [each.value for each in look_at_each(readers, lambda reader: opened.lake.facts(reader.key)) if each.value]
+    facts = [each.value for each in look_at_each(readers, lambda reader: read(reader.key)) if each.value]
     return tuple(commit.committed_ms for each in facts for commit in each.history.commits if commit.changed_data)
 
 

@@ -72,7 +72,7 @@ def landing_sensor(tables: Sequence[Table], lake: Lake) -> dg.SensorDefinition:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Look:
-    """What one tick saw of one table; `batch` is the one that a run is to be asked for, if any.
+    """A table as one tick saw it; `batch` is the one that a run is to be asked for, if any.
 
     `tries` are the runs that were asked for this very batch and ended, newest first. `is_handed_over`: the run need not list.
     """

@@ -23,7 +23,7 @@ def dagster_home(settings: Settings) -> Path:
     config["compute_logs"]["config"]["base_dir"] = str(home / "logs")
     config["concurrency"]["runs"]["max_concurrent_runs"] = settings.compaction_slots + 1
     if settings.compute_logs == "lake":
-        # What runs print goes to the lake's bucket when a step ends, and each half minute before that.
+        # The output of runs goes to the lake's bucket when a step ends, and each half minute before that.
         bucket, prefix = split_bucket(settings.root)
         logs: dict[str, Any] = {"bucket": bucket, "prefix": f"{prefix}/_lakehouse/compute_logs", "local_dir": str(home / "logs")}
         logs |= {"skip_empty_files": True, "upload_interval": 30}

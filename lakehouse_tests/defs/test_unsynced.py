@@ -48,7 +48,7 @@ def definitions(lake: Lake) -> dg.Definitions:
 
 
 def status_of(definitions: dg.Definitions, instance: dg.DagsterInstance, key: dg.AssetKey) -> StaleStatus:
-    """What the page says of an asset, by the resolver that it asks."""
+    """The word of the page for an asset, by the resolver that it asks."""
     resolver = CachingStaleStatusResolver(instance, definitions.resolve_asset_graph(), LoadingContextForTest(instance))
     return resolver.get_status(key)
 

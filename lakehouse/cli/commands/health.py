@@ -1,6 +1,7 @@
 """`lakehouse health`: counts and scores, worst first."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from typing import Any
 
 import click
@@ -12,6 +13,7 @@ from lakehouse.cli.output import bytes_text, count_text, json_option, print_grid
 from lakehouse.core.backtest.hindsight import Bill, bill_document, bills_of_log
 from lakehouse.core.declaration.compaction_policy import policy_for
 from lakehouse.core.declaration.table import Table
+from lakehouse.core.delta.table_facts import TableFacts
 from lakehouse.core.scheduling.health import Health
 from lakehouse.core.text import count_of
 from lakehouse.engine.adoption.find import facts_of
@@ -33,7 +35,8 @@ def health_command(tables: tuple[str, ...], verbose: bool, as_json: bool) -> int
     """
     opened, chosen = open_tables(tables)
     bills: dict[str, tuple[Bill, Bill]] = {}
-    found = look_at_each(chosen, lambda table: _health_of(opened, table, bills))
+    read = cache(opened.lake.facts)  # a table may read many of the others
+    found = look_at_each(chosen, lambda table: _health_of(opened, table, bills, read))
     if as_json:
         write_json([{**_document(each), "bill": bill_document(bills.get(each.table.key))} for each in found])
     else:
@@ -44,14 +47,16 @@ def health_command(tables: tuple[str, ...], verbose: bool, as_json: bool) -> int
     return exit_code(found)
 
 
-def _health_of(opened: LakeContext, table: Table, bills: dict[str, tuple[Bill, Bill]]) -> Health | None:
-    """The health of a table; where its reads are declared, its bill goes into `bills`, of the log that is read anyway."""
+def _health_of(
+    opened: LakeContext, table: Table, bills: dict[str, tuple[Bill, Bill]], read: Callable[[str], TableFacts | None]
+) -> Health | None:
+    """The health of a table; where its reads are declared, its bill goes into `bills`; `read` gives the logs of its readers."""
     facts = facts_of(opened.lake, table)
     if facts is None:
         return None
     policy = policy_for(table.layer, table.compaction)
     if policy.reads_per_day is not None:
-        read_ms = read_times(opened, table)
+        read_ms = read_times(opened, table, read)
         bills[table.key] = bills_of_log(facts, policy, prices=table.prices, reads_per_day=policy.reads_per_day, read_ms=read_ms)
     return health_of(table, facts)
 

@@ -57,7 +57,8 @@ def history_command(table: str, limit: int | None, compactions: bool, plot: str 
     reads = policy.reads_per_day if reads_per_day is None else reads_per_day
     bills = None
     if reads is not None:
-        bills = bills_of_log(facts, policy, prices=wanted.prices, reads_per_day=reads, read_ms=read_times(opened, wanted))
+        read_ms = read_times(opened, wanted, opened.lake.facts)
+        bills = bills_of_log(facts, policy, prices=wanted.prices, reads_per_day=reads, read_ms=read_ms)
     entries = {entry.compaction.version: entry for entry in account.entries}
     commits = [commit for commit in reversed(facts.history.commits) if not compactions or is_compaction(commit)][:limit]
     if as_json:

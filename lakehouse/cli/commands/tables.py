@@ -13,7 +13,7 @@ from lakehouse.core.delta.snapshot import Snapshot
 from lakehouse.core.reasons import Explanation
 from lakehouse.engine.compaction.hold_back import hold_back_now
 
-# What there is of a table (`None`: nothing yet), and why it is left alone, where it is.
+# A table's snapshot (`None`: there is no table yet), and the reason to leave the table alone, if there is one.
 type_of_look = tuple[Snapshot | None, Explanation | None]
 
 

@@ -37,7 +37,7 @@ from lakehouse.engine.table_health import Assessment
 
 type_of_metadata = dict[str, Any]
 
-# What is plotted: fields of the health, and of the TableState.
+# Numbers that Dagster plots: fields of the health, and of the TableState.
 _HEALTH_NUMBERS = (
     *("file_count", "small_file_count", "mergeable_file_count", "size_bytes", "average_file_bytes"),
     *("tombstone_count", "tombstone_bytes"),

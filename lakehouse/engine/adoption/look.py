@@ -19,7 +19,7 @@ _ONE_AT_A_TIME = Lock()
 
 
 def look_at(run: LakeFacts, table: Table, facts: TableFacts, *, known_as: str = "") -> TableFinding:
-    """What is found of one of the run's tables, whose log says `facts`; a clustered one is declared by the columns that it is clustered by.
+    """The finding of one of the run's tables, whose log says `facts`; a clustered one is declared by the columns that it is clustered by.
 
     Raises:
         Refused: it has a feature that is not known here.

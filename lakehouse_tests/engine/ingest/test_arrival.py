@@ -1,4 +1,4 @@
-"""What a table's log says of a batch that was just written is held against the batch. Logs are written, no Spark."""
+"""A batch that was just written is held against its commit in the table's log. Logs are written, no Spark."""
 
 from pathlib import Path
 

@@ -141,7 +141,7 @@ def test_a_batch_killed_at_any_step_is_there_once_after_the_next_run(
 def test_a_batch_killed_between_staging_and_manifest_is_read_anew_and_one_killed_after_it_is_done_again(
     lake: Lake, spark: "SparkSession", monkeypatch: pytest.MonkeyPatch, when: str
 ) -> None:
-    """What was staged without a manifest is nobody's: by then the files may be others, and fewer parts."""
+    """Staged records without a manifest are nobody's: by then the files may be others, and fewer parts."""
     monkeypatch.setattr(staging, "_PART_RECORDS", 1)
     land(lake, "a.json", [event(1, 5, "new"), event(2, 5, "new"), "nope"])
     monkeypatch.setattr(LandedBatches, "plan", dying(LandedBatches.plan, when))
