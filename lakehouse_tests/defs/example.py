@@ -98,3 +98,12 @@ def skip_text(result: SensorResult) -> str:
 
 
 _JOB = "__ASSET_JOB"
+
+
+def sensor_tick(instance: dg.DagsterInstance, repository: dg.RepositoryDefinition, name: str) -> Any:
+    """A tick of one sensor, with its events recorded as the daemon records them."""
+    with dg.build_sensor_context(instance=instance, repository_def=repository) as context:
+        done = repository.get_sensor_def(name).evaluate_tick(context)
+    for event in done.asset_events:
+        instance.report_runless_asset_event(event)
+    return done

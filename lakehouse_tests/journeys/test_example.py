@@ -2,6 +2,7 @@
 
 import importlib
 import sys
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +17,7 @@ from lakehouse.core.settings import Settings
 from lakehouse.engine.adoption.guard import refuse_commits
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.spark.session_settings import session_confs
+from lakehouse_tests.defs.example import sensor_tick
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -45,13 +47,7 @@ def test_what_deltalake_writes_is_observed_compacted_and_read_on(definitions: dg
             assert done.success
             return done
 
-        def tick(name: str) -> Any:
-            with dg.build_sensor_context(instance=instance, repository_def=repository) as context:
-                done = repository.get_sensor_def(name).evaluate_tick(context)
-            for event in done.asset_events:
-                instance.report_runless_asset_event(event)
-            return done
-
+        tick = partial(sensor_tick, instance, repository)
         for _ in range(8):
             run("sales/orders")
         run("sales/customers")

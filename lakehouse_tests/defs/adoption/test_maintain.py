@@ -1,6 +1,7 @@
 """Upkeep in anyone's Dagster project: found by metadata or named, in Python and in YAML. No Java."""
 
 import os
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from lakehouse.defs.adoption.maintain import _TABLES
 from lakehouse.defs.dagster_records import runs_in_flight
 from lakehouse.engine.journal.journal import Journal
 from lakehouse.engine.store import DiskStore
+from lakehouse_tests.defs.example import sensor_tick
 from lakehouse_tests.log_builder import START_MS, LogBuilder
 
 pytestmark = pytest.mark.usefixtures("no_java")
@@ -140,14 +142,7 @@ def test_a_pool_that_lets_two_in_holds_the_compaction_back(project: Path, limit:
     repository = dg.Definitions.merge(dg.Definitions(assets=[orders]), definitions).get_repository_def()
     pools = {"concurrency": {"pools": {"default_limit": limit}}} if limit else {}
     with dg.instance_for_test(overrides=pools) as instance:
-
-        def tick(name: str) -> Any:
-            with dg.build_sensor_context(instance=instance, repository_def=repository) as context:
-                done = repository.get_sensor_def(name).evaluate_tick(context)
-            for event in done.asset_events:
-                instance.report_runless_asset_event(event)
-            return done
-
+        tick = partial(sensor_tick, instance, repository)
         tick("maintenance_observation")
         weighed = tick("maintenance_compaction")
         assert len(weighed.run_requests) == (0 if said else 1)
