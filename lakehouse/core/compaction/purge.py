@@ -2,7 +2,8 @@
 
 Source: delta-io/delta v4.4.0, `DeltaReorgTableCommand.scala` (DeltaPurgeOperation): every file with deleted rows, or with a deletion vector
 and no statistics, whatever its size; `OptimizeTableCommand.scala`, groupFilesIntoBins: bins of one file, too.
-A file that still holds a dropped column is rewritten as well, which no log tells: where columns were dropped, the figures are the least.
+A file that holds columns which the table has not is rewritten as well, which no log tells: those that were dropped, and what an UPDATE or
+a MERGE writes beside its rows where changes are fed. The figures of such tables are the least.
 """
 
 from collections import Counter
@@ -48,13 +49,18 @@ def plan_purge(now: PlanningFacts) -> Rewrite | None:
             "deleted": deleted,
             "rows": rows,
             "share": f"{deleted / rows:.0%}",
-            "at_least": "at least " if may_hold_dropped_columns(now.snapshot) else "",
+            "at_least": "at least " if may_hold_other_columns(now.snapshot) else "",
         },
     )
 
 
-def may_hold_dropped_columns(snapshot: Snapshot) -> bool:
-    """Whether more column ids were given out than the table has columns. Source: PROTOCOL.md, "Column Mapping", maxColumnId."""
+def may_hold_other_columns(snapshot: Snapshot) -> bool:
+    """Whether changes were fed, or more column ids were given out than the table has columns.
+
+    Sources: PROTOCOL.md, "Column Mapping", maxColumnId; seen in files of an UPDATE by Delta 4.4.0: `_change_type` and `__is_cdc`.
+    """
+    if "changeDataFeed" in snapshot.features:
+        return True
     given = snapshot.properties.get("delta.columnMapping.maxColumnId", "")
     return given.isdigit() and int(given) > sum(1 + column.type.count(":") for column in snapshot.columns)
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lakehouse.core.compaction.plan import plan_compaction
-from lakehouse.core.compaction.purge import may_hold_dropped_columns
+from lakehouse.core.compaction.purge import may_hold_other_columns
 from lakehouse.core.declaration.compaction_policy import Compaction
 from lakehouse.core.delta.commits import Commits
 from lakehouse.core.delta.snapshot import Column, Snapshot
@@ -48,8 +48,13 @@ def test_a_purge_is_bounded_by_partitions_and_says_what_packing_will_find() -> N
 def test_a_dropped_column_makes_the_figures_the_least(highest: str, dropped: bool) -> None:
     columns = [Column(name="id", type="bigint"), Column(name="s", type="struct<a:int>")]
     table = snapshot([data_file(10, deleted=50)], columns=columns, properties={"delta.columnMapping.maxColumnId": highest})
-    assert may_hold_dropped_columns(table) is dropped
+    assert may_hold_other_columns(table) is dropped
     assert ("at least 1 file " in planned(table, purge_deleted_rows_share=0.2).sentence) is dropped
+
+
+def test_a_change_data_feed_makes_the_figures_the_least() -> None:
+    fed = snapshot([data_file(10, deleted=50)], features=frozenset({"changeDataFeed", "deletionVectors"}))
+    assert "at least 1 file " in planned(fed, purge_deleted_rows_share=0.2).sentence
 
 
 @given(stories(), st.sampled_from([0.01, 0.2]))

@@ -1,0 +1,177 @@
+"""Tables that others made with Spark, one for each feature: adopted from the terminal, told as Spark tells them, compacted and vacuumed."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from lakehouse.core.adoption.adopted import Adopted
+from lakehouse.core.declaration.table import Table
+from lakehouse.core.declaration.vacuum_policy import SHORT_RETENTION_RISK, Vacuum
+from lakehouse.core.settings import Settings
+from lakehouse.engine.lake import open_lake
+from lakehouse.engine.spark.session_settings import session_confs
+from lakehouse.engine.vacuum import LakeFacts, vacuum
+from lakehouse_tests.cli.conftest import Terminal
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.spark
+
+_APPEND = "INSERT INTO {t} SELECT id, concat('2026-01-0', pmod(id, 2) + 1), INT(id) FROM range(%d, %d, 1, %d)"
+_APPENDS = tuple(_APPEND % (first, first + 20, 2) for first in range(0, 120, 20))
+
+
+def _created(*properties: str, by: str = "", columns: str = "id BIGINT, day STRING, n INT", deletion_vectors: bool = False) -> str:
+    own = (f"'delta.enableDeletionVectors' = '{deletion_vectors}'", "'delta.deletedFileRetentionDuration' = 'interval 1 millisecond'")
+    return f"CREATE TABLE {{t}} ({columns}) USING delta {by} TBLPROPERTIES ({', '.join((*own, *properties))})"
+
+
+# What a table has -> the statements that make it, at `{t}`.
+MADE: Mapping[str, Sequence[str]] = MappingProxyType(
+    {
+        "deletionVectors": (
+            _created(deletion_vectors=True),
+            *_APPENDS,
+            "DELETE FROM {t} WHERE id % 7 = 3",
+            "UPDATE {t} SET n = -n WHERE id % 11 = 5",
+        ),
+        "clustering": (_created(by="CLUSTER BY (n, day)"), *_APPENDS),
+        "v2Checkpoint": (
+            _created("'delta.checkpointPolicy' = 'v2'", "'delta.checkpointInterval' = '3'", deletion_vectors=True),
+            *_APPENDS,
+            "DELETE FROM {t} WHERE id < 10",
+        ),
+        "columnMapping": (
+            _created("'delta.columnMapping.mode' = 'name'", by="PARTITIONED BY (day)"),
+            *_APPENDS,
+            "INSERT INTO {t} VALUES (998, 'a b/%20', 7), (999, NULL, 8)",
+            "ALTER TABLE {t} RENAME COLUMN n TO `the n`",
+            "ALTER TABLE {t} RENAME COLUMN day TO `the day`",
+            "ALTER TABLE {t} ADD COLUMN (late STRING)",
+            "INSERT INTO {t} VALUES (1000, NULL, 7, 'late')",
+            "ALTER TABLE {t} DROP COLUMN `the n`",
+        ),
+        "rowTracking": (
+            _created("'delta.enableRowTracking' = 'true'", "'delta.enableInCommitTimestamps' = 'true'", deletion_vectors=True),
+            *_APPENDS,
+            "DELETE FROM {t} WHERE id % 5 = 1",
+        ),
+        "changeDataFeed": (
+            _created("'delta.enableChangeDataFeed' = 'true'", "'delta.randomizeFilePrefixes' = 'true'", deletion_vectors=True),
+            *_APPENDS,
+            "UPDATE {t} SET n = 0 WHERE id % 3 = 0",
+            "DELETE FROM {t} WHERE id % 3 = 1",
+        ),
+        "typeWidening": (
+            _created("'delta.enableTypeWidening' = 'true'", "'delta.checkpoint.writeStatsAsStruct' = 'true'"),
+            *_APPENDS[:3],
+            "ALTER TABLE {t} ALTER COLUMN n TYPE BIGINT",
+            "ALTER TABLE {t} ADD CONSTRAINT positive CHECK (id >= 0)",
+            *_APPENDS[3:],
+            "INSERT INTO {t} VALUES (5000, NULL, 5000000000)",
+        ),
+        "variantType": (
+            _created(columns="id BIGINT, v VARIANT, s STRUCT<a: INT, b: ARRAY<TIMESTAMP_NTZ>>"),
+            *(
+                "INSERT INTO {t} SELECT id, parse_json(concat('[', id, ']')), "
+                f"named_struct('a', INT(id), 'b', array(TIMESTAMP_NTZ'2026-01-01')) FROM range({first}, {first + 20}, 1, 2)"
+                for first in range(0, 120, 20)
+            ),
+        ),
+    }
+)
+
+
+@pytest.fixture
+def settings(settings: Settings, spark: "SparkSession", tmp_path: Path) -> Settings:
+    """A fresh lake on the shared server, with Dagster's records of its own."""
+    home = tmp_path / "home"
+    home.mkdir()
+    (home / "server").symlink_to(settings.home / "server")
+    return replace(settings, home=home, tables="lakehouse_tests.cli.example")
+
+
+def _do(spark: "SparkSession", address: Path, statements: Sequence[str]) -> None:
+    for statement in statements:
+        spark.sql(statement.replace("{t}", f"delta.`{address}`")).collect()
+
+
+def _terminal(settings: Settings, tmp_path: Path) -> Terminal:
+    """A terminal beside the tests' server, whose adopted tables are its own."""
+    return Terminal(settings.home, **{**settings.as_environ(), "LAKEHOUSE_ADOPTED": str(tmp_path / "adopted.toml")})
+
+
+def _rows(spark: "SparkSession", address: Path) -> Counter[str]:
+    """Each row as JSON, and how often it is there."""
+    frame = spark.read.format("delta").load(str(address)).selectExpr("to_json(struct(*)) AS row")
+    return Counter(row.row for row in frame.collect())
+
+
+def _adopted(terminal: Terminal, address: Path) -> Mapping[str, Any]:
+    [shown] = terminal.json("adopt", str(address), "--dry-run")
+    assert not Path(terminal.environ["LAKEHOUSE_ADOPTED"]).exists()
+    [found] = terminal.json("adopt", str(address), "--writers", "none")
+    assert found["health"] == shown["health"]
+    return found
+
+
+def _compacted(spark: "SparkSession", terminal: Terminal, key: str, address: Path) -> Sequence[Mapping[str, Any]]:
+    """What each compaction did until nothing was left to merge; of each, what was planned is what happened, and every row stays."""
+    rows, done = _rows(spark, address), list[Mapping[str, Any]]()
+    while (outcome := terminal.json("compact", key))["version_after"] is not None:
+        done.append(outcome)
+        for name in ("files_removed", "files_added", "bytes_removed"):
+            predicted, actual = outcome[name], outcome[f"actual_{name}"]
+            assert actual >= predicted if "at least" in outcome["sentence"] else actual == predicted, (name, predicted, actual)
+        assert _rows(spark, address) == rows
+    return done
+
+
+def _healed(settings: Settings, spark: "SparkSession", terminal: Terminal, address: Path) -> Sequence[Mapping[str, Any]]:
+    """What compactions did after the adoption; everything that is told is held against Spark, and every row against what was there."""
+    found, detail = _adopted(terminal, address), spark.sql(f"DESCRIBE DETAIL delta.`{address}`").collect()[0]
+    key, rows = found["table"], _rows(spark, address)
+    [health] = terminal.json("health", key)
+    assert (health["file_count"], health["size_bytes"], health["row_count"]) == (detail.numFiles, detail.sizeInBytes, rows.total())
+    done = _compacted(spark, terminal, key, address)
+    [after] = terminal.json("health", key)
+    assert (after["file_count"], after["mergeable_file_count"]) == (
+        spark.sql(f"DESCRIBE DETAIL delta.`{address}`").collect()[0].numFiles,
+        0,
+    )
+
+    write = Adopted(uri=str(address), writers="none", orphans="delete")
+    table = Table(key=key, write=write, vacuum=Vacuum(accepts_short_retention=SHORT_RETENTION_RISK))
+    with session_confs(spark, {"spark.databricks.delta.retentionDurationCheck.enabled": "false"}):
+        theirs = [Path(row.path.removeprefix("file:")) for row in spark.sql(f"VACUUM delta.`{address}` RETAIN 0 HOURS DRY RUN").collect()]
+    dead = {str(path.relative_to(address)) for path in theirs if path.is_file()}
+    vacuumed = vacuum(LakeFacts(open_lake(settings, tables=[table]), [table]), lambda: spark, table)
+    names = [each.name for each in vacuumed.plan.candidates]
+    assert {name for name in names if not name.endswith(".crc")} == dead  # Hadoop's checksum of a file goes with it
+    assert (vacuumed.record.deleted_files, dict(vacuumed.failed)) == (len(names), {})
+    assert _rows(spark, address) == rows
+    return done
+
+
+@pytest.mark.parametrize("feature", MADE)
+def test_a_table_with_this_feature_is_told_as_spark_tells_it_and_healed(
+    settings: Settings, spark: "SparkSession", tmp_path: Path, feature: str
+) -> None:
+    address = tmp_path / "warehouse/orders"
+    _do(spark, address, MADE[feature])
+    assert feature in spark.sql(f"DESCRIBE DETAIL delta.`{address}`").collect()[0].tableFeatures
+    done = _healed(settings, spark, _terminal(settings, tmp_path), address)
+    assert sum(each["actual_files_removed"] for each in done) >= 10
+
+
+def test_ten_thousand_small_files(settings: Settings, spark: "SparkSession", tmp_path: Path) -> None:
+    address = tmp_path / "warehouse/orders"
+    _do(spark, address, [_created(deletion_vectors=True), _APPEND % (0, 20_000, 10_000)])
+    [done] = _healed(settings, spark, _terminal(settings, tmp_path), address)
+    assert (done["files_removed"], done["files_added"]) == (10_000, 1)
