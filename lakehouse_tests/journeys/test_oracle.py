@@ -26,7 +26,7 @@ def read(home: Path, key: str) -> pandas.DataFrame:
 
 
 def test_after_kills_gold_equals_the_oracle_and_a_second_run_changes_no_row(prepared_home: Path, tmp_path: Path) -> None:
-    """The kills happen beside a server that stays; the second run brings a server of its own."""
+    """All of it beside one server."""
     world = World(link_year(prepared_home, tmp_path / "home"), LAKEHOUSE_SPARK_MEMORY="1g")
     arguments = {"replay": ["replay", "--until", f"{UNTIL:%Y-%m-%d}"], "materialize": ["materialize"]}
     world.ask("server", "start")
@@ -34,7 +34,6 @@ def test_after_kills_gold_equals_the_oracle_and_a_second_run_changes_no_row(prep
         world.kill(*arguments[name], when=lambda pattern=pattern: any((world.home / "lake").glob(pattern)))
     for name in ("replay", "materialize"):
         world.ask(*arguments[name])
-    world.ask("server", "stop")
     expected = oracle.gold(START, UNTIL)
     for name, frame in expected.items():
         assert oracle.differences(frame, read(world.home, f"gold/{name}")) == []
@@ -43,4 +42,5 @@ def test_after_kills_gold_equals_the_oracle_and_a_second_run_changes_no_row(prep
     assert done.returncode == 0, done.stderr
     for key, frame in before.items():
         pandas.testing.assert_frame_equal(frame, read(world.home, key))
+    world.ask("server", "stop")
     assert world.processes() == []

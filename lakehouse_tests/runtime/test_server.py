@@ -18,12 +18,13 @@ from lakehouse.runtime import java, server
 from lakehouse.runtime.processes import Process, identify
 from lakehouse_tests.conftest import free_port, own_settings, wait_until
 
+# A command that finds no server.
 SUPERVISOR = """
 import os, time
 from pathlib import Path
+from lakehouse.cli.spark_server import driver_for_command
 from lakehouse.core.settings import parse_settings
-from lakehouse.runtime import server
-with server.supervised(parse_settings(os.environ, base=Path.cwd())):
+with driver_for_command(parse_settings(os.environ, base=Path.cwd())):
     print("up", flush=True)
     time.sleep(600)
 """
@@ -182,7 +183,7 @@ def test_a_jvm_that_cannot_start_is_broken_with_the_end_of_its_log(tmp_path: Pat
 
 
 @pytest.mark.spark
-def test_a_killed_supervisor_leaves_no_server(tmp_path: Path) -> None:
+def test_a_command_brings_a_server_and_leaves_none_when_it_is_killed(tmp_path: Path) -> None:
     settings = own_settings(tmp_path)
     environment = {**os.environ, **settings.as_environ()}
     with subprocess.Popen([sys.executable, "-c", SUPERVISOR], env=environment, stdout=subprocess.PIPE, text=True) as supervisor:
