@@ -1,6 +1,8 @@
 """One vacuum asset per table, downstream of the inventory: what nothing needs any more is deleted, and told.
 
-A new inventory asks for the vacuums of all tables in one run; so does a compaction, where the table's policy says so.
+A new inventory asks for the vacuums of all tables in one run; so does a compaction, where the table's policy says so. A vacuum depends on
+these alone: Dagster would call it "Unsynced" after each write of its table, though nothing is past its retention. Its metadata names the
+table.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -51,7 +53,9 @@ def vacuum_asset(
 
     @dg.asset(
         key=vacuum_key(table),
-        deps=[table_key(table), *triggers],
+        deps=triggers,
+        metadata={"lakehouse/table": dg.MetadataValue.asset(table_key(table))},
+        op_tags={"dagster/priority": "-2"},  # in a run that writes and compacts tables, too, after them
         group_name="vacuum",
         kinds={"deltalake", "pyspark"},
         pool=pool_of(table),

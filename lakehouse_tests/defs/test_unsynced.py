@@ -1,5 +1,6 @@
-"""A compaction stands beside its table: no write makes it look out of date, and it sets nothing off."""
+"""Upkeep stands beside its table: no write makes it look out of date, and a compaction sets nothing off but its own vacuum."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -53,16 +54,19 @@ def status_of(definitions: dg.Definitions, instance: dg.DagsterInstance, key: dg
     return resolver.get_status(key)
 
 
-@pytest.mark.parametrize("each", TABLES)
-def test_a_write_makes_no_compaction_unsynced(definitions: dg.Definitions, instance: dg.DagsterInstance, each: Table) -> None:
-    materialized(instance, each, data_version="1")
-    instance.report_runless_asset_event(dg.AssetMaterialization(compaction_key(each)))
-    assert status_of(definitions, instance, compaction_key(each)) is StaleStatus.FRESH
-    materialized(instance, each, data_version="2")
-    assert status_of(definitions, instance, compaction_key(each)) is StaleStatus.FRESH
-    assert definitions.resolve_asset_graph().get(compaction_key(each)).metadata["lakehouse/table"] == dg.MetadataValue.asset(
-        table_key(each)
-    )
+@pytest.mark.parametrize("key_of", [compaction_key, vacuum_key])
+def test_a_write_makes_no_upkeep_unsynced(
+    definitions: dg.Definitions, instance: dg.DagsterInstance, lake: Lake, key_of: Callable[[Table], dg.AssetKey]
+) -> None:
+    for each in TABLES:
+        materialized(instance, each, data_version="1")
+    for key in (inventory_key(lake), *map(compaction_key, TABLES), *map(vacuum_key, TABLES)):
+        instance.report_runless_asset_event(dg.AssetMaterialization(key))
+    for each in TABLES:
+        materialized(instance, each, data_version="2")
+        assert status_of(definitions, instance, key_of(each)) is StaleStatus.FRESH
+        named = definitions.resolve_asset_graph().get(key_of(each)).metadata["lakehouse/table"]
+        assert named == dg.MetadataValue.asset(table_key(each))
 
 
 def test_neither_a_write_nor_the_look_at_a_table_sets_off_a_vacuum_and_a_compaction_only_its_own(
@@ -93,7 +97,7 @@ def test_neither_a_write_nor_the_look_at_a_table_sets_off_a_vacuum_and_a_compact
 
 
 @pytest.mark.usefixtures("no_java")
-def test_in_a_run_of_everything_compactions_come_last_and_a_table_that_is_not_made_yet_fails_none(
+def test_in_a_run_of_everything_upkeep_comes_last_and_a_table_that_is_not_made_yet_fails_none(
     lake: Lake, instance: dg.DagsterInstance
 ) -> None:
     bronze, silver = map(table_key, TABLES)
@@ -105,10 +109,16 @@ def test_in_a_run_of_everything_compactions_come_last_and_a_table_that_is_not_ma
     def write_counts() -> None: ...
 
     result = dg.materialize(
-        [write_orders, write_counts, *(compaction_asset(each, lake) for each in TABLES)],
+        [
+            *(vacuum_asset(each, lake, lambda: (lake, TABLES)) for each in TABLES),
+            *(compaction_asset(each, lake) for each in TABLES),
+            write_orders,
+            write_counts,
+        ],
         resources={"spark": spark_resource(lake.settings)},
         instance=instance,
     )
     begun = [each.step_key for each in instance.all_logs(result.run_id, of_type=dg.DagsterEventType.STEP_START)]
-    assert begun == ["bronze__orders", "silver__counts", "compaction__bronze__orders", "compaction__silver__counts"]
-    assert instance.get_latest_materialization_event(compaction_key(orders)) is None
+    upkeep = ["compaction__bronze__orders", "compaction__silver__counts", "vacuum__bronze__orders"]
+    assert begun == ["bronze__orders", "silver__counts", *upkeep]  # a vacuum that follows its compaction is passed over with it
+    assert [instance.get_latest_materialization_event(key_of(orders)) for key_of in (compaction_key, vacuum_key)] == [None, None]
