@@ -46,10 +46,7 @@ def vacuum_asset(
     It follows the inventory; with `cron`, where there is none, it runs at these times (UTC). `resource` gives its session. A run asks
     for `everything`: all tables that may borrow files of this one, and the lake that finds them.
     """
-    after = [compaction_key(table)] if table.vacuum.after_compaction else []
-    triggers = [*([] if cron else [inventory_key(lake)]), *after]
-    clock = dg.AutomationCondition.cron_tick_passed(cron) & ~dg.AutomationCondition.in_progress() if cron else None
-    condition = follows(triggers) if clock is None else clock | follows(triggers) if triggers else clock
+    triggers = [*([] if cron else [inventory_key(lake)]), *([compaction_key(table)] if table.vacuum.after_compaction else [])]
 
     @dg.asset(
         key=vacuum_key(table),
@@ -61,7 +58,7 @@ def vacuum_asset(
         pool=pool_of(table),
         output_required=False,
         required_resource_keys={resource},
-        automation_condition=condition if table.vacuum.mode == "automatic" else None,
+        automation_condition=_when(triggers, cron) if table.vacuum.mode == "automatic" else None,
         description=f"Deletes the files that no version of {table.key} within its retention needs. Changes no row.",
         check_specs=[dg.AssetCheckSpec(DELETED, asset=vacuum_key(table), description="All that the last vacuum was to delete is deleted.")],
     )
@@ -112,6 +109,14 @@ def _left_alone(context: dg.AssetExecutionContext, table: Table, facts: "LakeFac
             return str(held)
         raise
     return ""
+
+
+def _when(triggers: Sequence[dg.AssetKey], cron: str) -> dg.AutomationCondition[dg.AssetKey]:
+    """After any of these, and at the times of `cron`, where there is one."""
+    if not cron:
+        return follows(triggers)
+    clock = dg.AutomationCondition.cron_tick_passed(cron) & ~dg.AutomationCondition.in_progress()
+    return clock | follows(triggers) if triggers else clock
 
 
 def follows(triggers: Sequence[dg.AssetKey]) -> dg.AutomationCondition[dg.AssetKey]:
