@@ -15,6 +15,7 @@ from lakehouse.defs.compaction import compaction_asset, compaction_sensor
 from lakehouse.defs.keys import compaction_key, table_key
 from lakehouse.defs.resources import spark_resource
 from lakehouse.defs.run_ownership import carrier
+from lakehouse.defs.upkeep.fleet_from_events import SensorCursor, read_cursor
 from lakehouse.runtime.processes import identify
 from lakehouse_tests.defs.example import (
     TABLES,
@@ -62,6 +63,15 @@ def test_it_asks_when_the_threshold_is_reached(instance: dg.DagsterInstance) -> 
         ([compaction_key(orders)], "compaction/bronze/orders/version=7/try=1")
     ]
     assert requests[0].tags == {"lakehouse/table": "bronze/orders", "lakehouse/version": "7", "lakehouse/mergeable_files": "4"}
+
+
+@pytest.mark.parametrize(
+    "cursor", ["odd", "[]", '{"due_since_ms": null}', '{"due_since_ms": {"a": []}}', '{"reported_ms": "x"}', '{"other": 1}']
+)
+def test_a_cursor_that_a_person_wrote_wrongly_costs_places_alone(cursor: str, instance: dg.DagsterInstance) -> None:
+    materialized(instance, orders, version=7, mergeable_file_count=4)
+    assert read_cursor(cursor) == SensorCursor()
+    assert len(tick_of(compaction_sensor(TABLES, LAKE), instance, cursor=cursor).run_requests or []) == 1
 
 
 def test_an_observation_newer_than_the_materialization_is_believed(instance: dg.DagsterInstance) -> None:

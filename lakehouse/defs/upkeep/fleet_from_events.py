@@ -62,8 +62,10 @@ class Fleet:
 def read_cursor(cursor: str | None) -> SensorCursor:
     """The cursor of an earlier tick; what cannot be read is forgotten, which costs the waiting their places and nothing else."""
     try:
-        return SensorCursor(**json.loads(cursor)) if cursor else SensorCursor()
-    except (ValueError, TypeError):
+        told = SensorCursor(**json.loads(cursor)) if cursor else SensorCursor()
+        due = {str(key): int(since_ms) for key, since_ms in told.due_since_ms.items()}
+        return SensorCursor(due_since_ms=due, ranking=str(told.ranking), reported_ms=int(told.reported_ms))
+    except (ValueError, TypeError, AttributeError):
         return SensorCursor()
 
 
