@@ -150,9 +150,8 @@ def test_of_many_put_if_absent_at_once_exactly_one_wins(store: Store) -> None:
 
 
 def test_delete_takes_thousands_and_does_not_mind_what_is_gone(store: Store) -> None:
-    for number in range(1_005):
-        store.put(f"d/{number:04}", b"")
-    store.put("kept", b"")
+    for name in ("d/0000", "d/0999", "d/1000", "d/1004", "kept"):  # a request of S3 takes a thousand names
+        store.put(name, b"")
     store.delete([*(f"d/{number:04}" for number in range(1_005)), "never/there"])
     assert names(store) == ["kept"]
     store.delete([])
