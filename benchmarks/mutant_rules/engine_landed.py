@@ -19,7 +19,8 @@ RULES = (
         "lakehouse/engine/quarantine/review.py",
         '.dropDuplicates([*place, "raw"])',
         "",
-        ("engine/quarantine/test_review.py::test_a_line_that_stands_in_quarantine_twice_is_loaded_once",),
+        ("engine/quarantine/test_review.py::test_a_retry_killed_around_its_commit_leaves_each_line_in_one_place_after_the_next",),
+        "a line that stands in quarantine twice is loaded once",
     ),
     Rule(
         "lakehouse/engine/changes/deleted_keys.py",
@@ -187,7 +188,8 @@ RULES = (
         "lakehouse/engine/quarantine/review.py",
         "if (found := loaded.count()) < row_count:",
         "if (found := loaded.count()) < 0:",
-        ("engine/quarantine/test_review.py::test_lines_stay_in_quarantine_where_the_table_did_not_get_all_of_them",),
+        ("engine/quarantine/test_review.py::test_a_retry_killed_around_its_commit_leaves_each_line_in_one_place_after_the_next",),
+        "lines stay in quarantine where the table did not get all of them",
     ),
     Rule(
         "lakehouse/engine/quarantine/review.py",
@@ -200,7 +202,8 @@ RULES = (
         "lakehouse/engine/quarantine/review.py",
         "elif seen is None or seen.is_taken:",
         "elif seen is None:",
-        ("engine/quarantine/test_review.py::test_a_file_that_was_loaded_and_has_changed_or_is_gone_is_not_read_again",),
+        ("engine/quarantine/test_review.py::test_a_line_is_loaded_and_a_file_read_again_as_the_table_is_declared_now",),
+        "a file that was loaded and has changed or is gone is not read again",
     ),
     Rule(
         "lakehouse/engine/landing/discovery.py",

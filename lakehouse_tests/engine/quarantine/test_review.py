@@ -11,7 +11,7 @@ from lakehouse.engine.ingest import commit_rows, load
 from lakehouse.engine.ingest.write import write_table
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.quarantine import review
-from lakehouse_tests.engine.example import event, events, land, rows_of, version_of
+from lakehouse_tests.engine.example import event, events, land, rows_in
 from lakehouse_tests.kills import Killed, dying
 
 if TYPE_CHECKING:
@@ -33,20 +33,20 @@ def refused(lake: Lake, spark: "SparkSession") -> Table:
     land(lake, "large.json", [event(number, 6, "new") for number in range(10, 20)])
     lake.store.put("landing/events/b.json", b'\xff{"id": 4}')
     write_table(lake, spark, strict)
-    assert rows_of(spark, lake, events.key, "id") == [(1,)]
+    assert rows_in(lake, events.key, "id") == [(1,)]
     return strict
 
 
-def places(spark: "SparkSession", lake: Lake) -> list[tuple[Any, ...]]:
-    return rows_of(spark, lake, QUARANTINE, "source_file", "line")
+def places(lake: Lake) -> list[tuple[Any, ...]]:
+    return rows_in(lake, QUARANTINE, "source_file", "line")
 
 
-A, B, LARGE = "landing/events/a.json", "landing/events/b.json", "landing/events/large.json"
+A, B, GONE, LARGE = (f"landing/events/{name}" for name in ("a.json", "b.json", "gone.json.gz", "large.json"))
 
 
 def test_a_line_is_loaded_and_a_file_read_again_as_the_table_is_declared_now(lake: Lake, spark: "SparkSession") -> None:
     strict = refused(lake, spark)
-    before = places(spark, lake)
+    before = places(lake)
     assert before == [(A, 2), (A, 3), (A, 4), (B, 1), (LARGE, None)]
     shown = review.show(lake, spark, strict, [A], limit=1)
     why = ("not JSON", "required field at is missing", "the schema does not name extra")
@@ -57,48 +57,71 @@ def test_a_line_is_loaded_and_a_file_read_again_as_the_table_is_declared_now(lak
     assert (unchanged.lines, unchanged.rows, unchanged.left) == (3, 0, dict.fromkeys(why, 1))
     planned = review.retry(lake, spark, events, [], dry_run=True)
     assert (planned.lines, planned.rows, planned.files, planned.left) == (4, 2, 1, {"not JSON": 1, "not UTF-8": 1})
-    assert (places(spark, lake), rows_of(spark, lake, events.key, "id")) == (before, [(1,)])
+    assert (places(lake), rows_in(lake, events.key, "id")) == (before, [(1,)])
 
     done = review.retry(lake, spark, events, [], dry_run=False)
     assert (done.rows, done.files, done.left) == (2, 1, planned.left)
     assert done.sentence == "2 of 4 line(s) were loaded, 1 file(s) were read again; 1 stay: not JSON; 1 stay: not UTF-8"
-    assert places(spark, lake) == [(A, 4), (B, 1)]
+    assert places(lake) == [(A, 4), (B, 1)]
+    land(lake, "a.json", [event(1, 5, "new"), event(4, 5, "late")])
+    lake.store.put(GONE, b"no gzip")
     write_table(lake, spark, events)
-    assert rows_of(spark, lake, events.key, "id", "_source_file", "_source_line", "state", "_rescued")[-2:] == [
+    assert rows_in(lake, events.key, "id", "_source_file", "_source_line", "state", "_rescued")[-2:] == [
         (2, A, 2, "kept", None),
         (3, A, 3, "kept too", '{"extra": [1.50]}'),
     ]
-    assert len(rows_of(spark, lake, events.key, "id")) == 13
+    assert len(rows_in(lake, events.key, "id")) == 13
+    lake.store.delete([GONE])
     again = review.retry(lake, spark, events, [], dry_run=False)
-    assert (again.rows, again.files, again.left) == (0, 0, planned.left)
+    assert (again.rows, again.files, again.left) == (
+        0,
+        0,
+        {
+            "rows of a file of this name were loaded: land what is new under a new name": 1,
+            "the file is gone from landing/events/": 1,
+            **planned.left,
+        },
+    )
 
     with pytest.raises(Refused, match="--why is empty"):
         review.settle(lake, spark, events, [], why=" ", dry_run=False)
     assert review.settle(lake, spark, events, [B], why="x", dry_run=True).settled == 1
     review.settle(lake, spark, events, [B], why="sent again by post", dry_run=False)
-    assert places(spark, lake) == [(A, 4)]
+    assert places(lake) == [(A, 4), (A, None), (GONE, None)]
     account = review.account_of(lake, events)
-    assert account is not None and (account.rows, account.retried, account.settled) == (1, 3, 1)
+    assert account is not None and (account.rows, account.retried, account.settled) == (3, 3, 1)
     assert lake.store.stat(B) is not None
+    with pytest.raises(Refused, match="nothing of it was ever refused"):
+        review.retry(lake, spark, replace(events, key="bronze/others"), [], dry_run=False)
 
 
-@pytest.mark.parametrize("when", ["before", "after"])
 def test_a_retry_killed_around_its_commit_leaves_each_line_in_one_place_after_the_next(
-    lake: Lake, spark: "SparkSession", monkeypatch: pytest.MonkeyPatch, when: str
+    lake: Lake, spark: "SparkSession", monkeypatch: pytest.MonkeyPatch
 ) -> None:
     refused(lake, spark)
-    quarantine = spark.read.format("delta").load(lake.settings.table_uri(QUARANTINE))
-    older = quarantine.where("line = 2").selectExpr("* EXCEPT (raw, digest)", "raw || ' ' AS raw", "CAST(NULL AS STRING) AS digest")
-    older.write.format("delta").mode("append").save(lake.settings.table_uri(QUARANTINE))  # as a program put it down that knew no digests
-    monkeypatch.setattr(review.commit_rows, "write_frame", dying(commit_rows.write_frame, when))
+    real = commit_rows.write_frame
+
+    def without_a_row(frame: "DataFrame", *arguments: Any, **options: Any) -> None:
+        real(frame.where("id = 2"), *arguments, **options)
+
+    monkeypatch.setattr(review.commit_rows, "write_frame", without_a_row)
+    with pytest.raises(Broken, match=r"2 line\(s\) of its quarantine are rows now, and version 2 of the table has 1 of them"):
+        review.retry(lake, spark, events, [A], dry_run=False)
+    assert places(lake) == [(A, 2), (A, 3), (A, 4), (B, 1), (LARGE, None)]
+
+    # As after somebody made the quarantine anew from a copy of its rows, and as a program put a line down that knew no digests.
+    uri = lake.settings.table_uri(QUARANTINE)
+    line = spark.read.format("delta").load(uri).where("line = 3")
+    older = line.selectExpr("* EXCEPT (raw, digest)", "raw || ' ' AS raw", "CAST(NULL AS STRING) AS digest")
+    line.unionByName(older).write.format("delta").mode("append").save(uri)
+    monkeypatch.setattr(review.commit_rows, "write_frame", dying(real, "after"))
     with pytest.raises(Killed):
         review.retry(lake, spark, events, [A], dry_run=False)
     monkeypatch.undo()
-    assert places(spark, lake)[:4] == [(A, 2), (A, 2), (A, 3), (A, 4)]
-    done = review.retry(lake, spark, events, [A], dry_run=False)
-    assert done.rows == (2 if when == "before" else 0)
-    assert rows_of(spark, lake, events.key, "id") == [(1,), (2,), (3,)]
-    assert places(spark, lake) == [(A, 4), (B, 1), (LARGE, None)]
+    assert places(lake) == [(A, 2), (A, 3), (A, 3), (A, 3), (A, 4), (B, 1), (LARGE, None)]
+    assert review.retry(lake, spark, events, [A], dry_run=False).rows == 0
+    assert rows_in(lake, events.key, "id") == [(1,), (2,), (3,)]
+    assert places(lake) == [(A, 4), (B, 1), (LARGE, None)]
 
 
 def test_lines_of_csv_are_not_read_again_by_a_declaration_with_their_fields_in_another_order(lake: Lake, spark: "SparkSession") -> None:
@@ -111,17 +134,7 @@ def test_lines_of_csv_are_not_read_again_by_a_declaration_with_their_fields_in_a
         turned = review.retry(lake, spark, replace(codes, source=replace(lenient, **changes)), [], dry_run=False)
         assert (turned.rows, turned.left) == (0, {"its fields are those of another declaration: code,name": 1})
     assert review.retry(lake, spark, replace(codes, source=lenient), [], dry_run=False).rows == 1
-    assert rows_of(spark, lake, codes.key, "code", "name") == [("A", "one"), ("B", None)]
-
-
-def test_a_line_that_stands_in_quarantine_twice_is_loaded_once(lake: Lake, spark: "SparkSession") -> None:
-    """As after somebody made the quarantine anew from a copy of its rows, which tells no batch, and then the table."""
-    refused(lake, spark)
-    uri = lake.settings.table_uri(QUARANTINE)
-    spark.read.format("delta").load(uri).write.format("delta").mode("append").save(uri)
-    assert review.retry(lake, spark, events, [A], dry_run=False).rows == 2
-    assert rows_of(spark, lake, events.key, "id") == [(1,), (2,), (3,)]
-    assert places(spark, lake)[:3] == [(A, 4), (A, 4), (B, 1)]
+    assert rows_in(lake, codes.key, "code", "name") == [("A", "one"), ("B", None)]
 
 
 def test_nothing_is_read_again_while_a_batch_is_not_done(lake: Lake, spark: "SparkSession", monkeypatch: pytest.MonkeyPatch) -> None:
@@ -141,52 +154,14 @@ def test_nothing_is_read_again_while_a_batch_is_not_done(lake: Lake, spark: "Spa
         with pytest.raises(Refused, match=r"batch 1 is not done"):
             review.settle(lake, spark, events, [], why="looked at", dry_run=dry_run)
     write_table(lake, spark, events)  # as it is declared now, the line is a row
-    assert (rows_of(spark, lake, events.key, "id"), places(spark, lake)) == ([(1,), (2,)], [(A, 2)])
+    assert (rows_in(lake, events.key, "id"), places(lake)) == ([(1,), (2,)], [(A, 2)])
     assert review.retry(lake, spark, events, [], dry_run=False).rows == 0
-    assert (rows_of(spark, lake, events.key, "id"), places(spark, lake)) == ([(1,), (2,)], [])
+    assert (rows_in(lake, events.key, "id"), places(lake)) == ([(1,), (2,)], [])
 
-    lake.store.put("landing/events/gone.json.gz", b"no gzip")
-    write_table(lake, spark, events)
-    lake.store.put("landing/events/b.json.gz", b"no gzip")
+    lake.store.put(GONE, b"no gzip")
     killed("quarantine", events)  # its file stands in a manifest, and not yet in quarantine
-    with pytest.raises(Refused, match="batch 3 is not done"):
+    with pytest.raises(Refused, match="batch 2 is not done"):
         review.retry(lake, spark, events, [], dry_run=False)
     write_table(lake, spark, events)
-    assert places(spark, lake) == [("landing/events/b.json.gz", None), ("landing/events/gone.json.gz", None)]
-    assert review.retry(lake, spark, events, [], dry_run=False).files == 2
-
-
-def test_lines_stay_in_quarantine_where_the_table_did_not_get_all_of_them(
-    lake: Lake, spark: "SparkSession", monkeypatch: pytest.MonkeyPatch
-) -> None:
-    refused(lake, spark)
-    real = commit_rows.write_frame
-
-    def without_a_row(frame: "DataFrame", *arguments: Any, **options: Any) -> None:
-        real(frame.where("id = 2"), *arguments, **options)
-
-    monkeypatch.setattr(review.commit_rows, "write_frame", without_a_row)
-    version = version_of(lake, QUARANTINE)
-    with pytest.raises(Broken, match=r"2 line\(s\) of its quarantine are rows now, and version 2 of the table has 1 of them"):
-        review.retry(lake, spark, events, [], dry_run=False)
-    assert places(spark, lake)[:3] == [(A, 2), (A, 3), (A, 4)] and version is not None
-
-
-def test_a_file_that_was_loaded_and_has_changed_or_is_gone_is_not_read_again(lake: Lake, spark: "SparkSession") -> None:
-    land(lake, "a.json", [event(1, 5, "new")])
-    lake.store.put("landing/events/gone.json.gz", b"no gzip")
-    write_table(lake, spark, events)
-    land(lake, "a.json", [event(1, 5, "new"), event(2, 5, "late")])
-    write_table(lake, spark, events)
-    lake.store.delete(["landing/events/gone.json.gz"])
-    done = review.retry(lake, spark, events, [], dry_run=False)
-    assert (done.files, done.left) == (
-        0,
-        {
-            "rows of a file of this name were loaded: land what is new under a new name": 1,
-            "the file is gone from landing/events/": 1,
-        },
-    )
-    assert places(spark, lake) == [(A, None), ("landing/events/gone.json.gz", None)]
-    with pytest.raises(Refused, match="nothing of it was ever refused"):
-        review.retry(lake, spark, replace(events, key="bronze/others"), [], dry_run=False)
+    assert places(lake) == [(GONE, None)]
+    assert review.retry(lake, spark, events, [], dry_run=False).files == 1
