@@ -1,7 +1,10 @@
 """The death of a process, as far as a test within one can play it."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
+
+import pytest
 
 
 class Killed(BaseException):
@@ -17,3 +20,12 @@ def dying(step: Callable[..., Any], when: str) -> Callable[..., Any]:
         raise Killed
 
     return run
+
+
+@contextmanager
+def killed_at(owner: Any, name: str, when: str) -> Iterator[None]:
+    """A process that dies `before` or `after` this step of its; what is done in the block comes to it."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(owner, name, dying(getattr(owner, name), when))
+        with pytest.raises(Killed):
+            yield

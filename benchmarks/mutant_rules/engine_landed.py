@@ -96,7 +96,7 @@ RULES = (
         "lakehouse/engine/ingest/staging.py",
         "        if now.problem is not None:",
         "        if False:",
-        ("engine/ingest/test_load.py::test_a_file_that_another_declaration_cannot_read_stops_a_table_that_is_made_anew",),
+        ("engine/ingest/test_staging.py::test_a_file_that_another_declaration_cannot_read_stops_a_table_that_is_made_anew",),
     ),
     Rule(
         "lakehouse/engine/ingest/staging.py",

@@ -1,15 +1,17 @@
-"""A batch that was just written is held against its commit in the table's log. Logs are written, no Spark."""
+"""The log of a table tells which batches it holds, and what a batch wrote. Logs are written, no Spark."""
 
 from pathlib import Path
 
 import pytest
 
 from lakehouse import Debezium, Landing, Merge, Table
-from lakehouse.core.errors import Broken
-from lakehouse.core.ingest.batches import ingest_app_id
+from lakehouse.core.declaration.table import TRANSACTION_RETENTION
+from lakehouse.core.errors import Broken, Refused
+from lakehouse.core.ingest.batches import Batch, LandedFile, ingest_app_id
 from lakehouse.engine.changes.apply import superseded_count
 from lakehouse.engine.changes.read import ChangeCounts
-from lakehouse.engine.ingest.arrival import check_arrived
+from lakehouse.engine.ingest.arrival import check_arrived, unfinished_batch
+from lakehouse.engine.journal.landed_batches import LandedBatches
 from lakehouse.engine.lake import Lake
 from lakehouse_tests.conftest import own_settings
 from lakehouse_tests.log_builder import LogBuilder
@@ -19,6 +21,29 @@ KEY = "bronze/orders"
 TABLE = Table(
     key=KEY, source=Landing(prefix="landing/orders/", format="json", schema="id BIGINT", changes=Debezium()), write=Merge(keys=("id",))
 )
+
+
+def test_a_table_whose_log_does_not_tell_its_batches_or_forgets_them_is_not_loaded(tmp_path: Path) -> None:
+    """It was renamed, or made anew from somewhere else, its manifests are lost, or a property of it lets Delta forget."""
+    lake, prefix = Lake(settings=own_settings(tmp_path), store=MemoryStore()), "landing/orders/"
+    log = LogBuilder(lake.store, KEY).create().append([("o", 9, 1)])
+
+    def unfinished() -> Batch | None:
+        batches = LandedBatches(lake.store, KEY, prefix=prefix)
+        return unfinished_batch(lake, TABLE, lake.facts(KEY), batches.ledger(), batches)
+
+    with pytest.raises(Broken, match=r"has rows, but .* was it renamed, or copied\? Accepted: .* --arrived N; or --arrived 0"):
+        unfinished()
+    file = LandedFile(name="a.json", size_bytes=1, modified_ms=0)
+    LandedBatches(lake.store, KEY, prefix=prefix).plan(Batch(number=1, files=(file,), prefix=prefix))
+    with pytest.raises(Broken, match=r"no transaction id of a landed batch, and 1 batch\(es\) were planned.*--arrived N"):
+        unfinished()
+    log.append([("p", 9, 1)], transaction=(ingest_app_id(KEY), 2))
+    with pytest.raises(Broken, match=r"batch 2 is in the table, but the newest manifest .* is 1.*restore the manifests"):
+        unfinished()
+    log.set_properties(**{TRANSACTION_RETENTION: "interval 1 days"})
+    with pytest.raises(Refused, match=rf"{TRANSACTION_RETENTION} is 'interval 1 days', with which Delta forgets"):
+        unfinished()
 
 
 @pytest.mark.parametrize("commits_since", [0, 600])  # the facts of a table hold 500
@@ -34,5 +59,7 @@ def test_a_commit_is_held_against_its_batch_however_many_others_made_since(tmp_p
     check_arrived(lake, TABLE, 2, 2, before=before, after=after)
     with pytest.raises(Broken, match=r"batch 2 has 3 row\(s\), but version 2 of the table says that 2 were written"):
         check_arrived(lake, TABLE, 2, 3, before=before, after=after)
+    with pytest.raises(Broken, match="batch 3 was written, but the table's log has batch 2 as its last"):
+        check_arrived(lake, TABLE, 3, 2, before=before, after=after)
     counts = ChangeCounts(rows=5, bad=0, rescued=0, deletes=0, truncates=0, key_changes=0)
     assert superseded_count(lake, TABLE, counts, before=before, after=after) == 3

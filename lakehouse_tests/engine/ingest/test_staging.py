@@ -66,6 +66,19 @@ def test_records_are_staged_anew_where_the_declaration_would_stage_them_otherwis
     assert staged_again(store, KEY, batch, LANDING) == batch
 
 
+def test_a_file_that_another_declaration_cannot_read_stops_a_table_that_is_made_anew(tmp_path: Path) -> None:
+    store, landing, data = DiskStore(tmp_path), replace(LANDING, format="csv", schema="code STRING, n INT"), b"code,n\nA,1"
+    store.put("landing/t/a.csv", data)
+    file = LandedFile(name="a.csv", size_bytes=len(data), modified_ms=0, digest=blake2b(data, digest_size=16).hexdigest())
+    batch = Batch(number=1, files=(file,), prefix=landing.prefix, part_count=1, record_count=1)
+    wider = replace(landing, schema="code STRING, n INT, more STRING")
+    for _ in range(2):
+        with pytest.raises(Broken, match=r"its file 'a.csv' was read then and cannot be now: its header is 'code,n' and not code,n,more"):
+            staged_again(store, KEY, batch, wider)
+    again = staged_again(store, KEY, batch, landing)
+    assert (replace(again, shape=""), is_staged(store, KEY, again)) == (batch, True)
+
+
 @pytest.mark.parametrize(("lines", "parts"), [(["1,"] * 9, 3), (["1," + "x" * 60] * 6, 3), (["1,x"] * 3, 1)])
 def test_a_part_is_full_of_records_however_short_they_are_and_of_fields_that_no_schema_names(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lines: list[str], parts: int
