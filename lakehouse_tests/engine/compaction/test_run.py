@@ -5,7 +5,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
+from deltalake import write_deltalake
 
 from lakehouse.core.compaction.outcome import CompactionOutcome
 from lakehouse.core.declaration.compaction_policy import Compaction
@@ -24,11 +27,14 @@ ODD_VALUES = ("a b", "it's", "ü%20日", None, "x/y=z", 'q"u`o\\te', "[b]*?{c}",
 
 def test_a_partitioned_table_with_odd_values_and_late_data(lake: Lake, spark: "SparkSession") -> None:
     uri = lake.settings.table_uri(events.key)
-    for batch in range(3):
-        rows = [(batch * 100 + place, value, place % 2, {"b": 1, "a": 2}) for place, value in enumerate(ODD_VALUES[: 10 - 3 * batch])]
-        frame = spark.createDataFrame(rows, "id BIGINT, text STRING, half INT, more MAP<STRING, INT>")
-        timed = frame.selectExpr("*", "IF(half = 0, TIMESTAMP'2013-01-01 05:00:00.123', NULL) AS at")
-        timed.coalesce(1).write.format("delta").partitionBy("text", "at").mode("append").save(uri)
+    rows = [
+        (batch, batch * 100 + place, value, place % 2, {"b": 1, "a": 2})
+        for batch in range(3)
+        for place, value in enumerate(ODD_VALUES[: 10 - 3 * batch])
+    ]
+    frame = spark.createDataFrame(rows, "batch INT, id BIGINT, text STRING, half INT, more MAP<STRING, INT>")
+    timed = frame.selectExpr("*", "IF(half = 0, TIMESTAMP'2013-01-01 05:00:00.123', NULL) AS at")
+    timed.repartitionByRange(3, "batch").write.format("delta").partitionBy("text", "at").save(uri)
     before = _content(spark, uri)
     outcome = compact(lake, spark, events)
     assert (outcome.files_removed, outcome.files_added, outcome.rows_verified) == (18, 7, 18)
@@ -40,7 +46,7 @@ def test_an_unpartitioned_table_fills_bins_up_to_the_target(lake: Lake, spark: "
     small = replace(events, compaction=Compaction(target_file_bytes=4096))
     uri = lake.settings.table_uri(events.key)
     for rows in (10, 300, 50, 700, 2000, 20, 90, 200, 40, 60, 30, 80):
-        _append(spark.range(rows), uri)
+        write_deltalake(uri, pa.table({"id": range(rows)}), mode="append")
     outcome = compact(lake, spark, small)
     assert outcome.files_added > 1
     _check_as_planned(lake, spark, outcome, table=small)
@@ -52,12 +58,11 @@ ODD_NAMES = ("a b.parquet", "100%25+x.parquet", "üß {x}.parquet", "it's^`[b].p
 def test_deleted_rows_are_left_out_and_their_vectors_go_whatever_the_files_are_called(
     lake: Lake, spark: "SparkSession", tmp_path: Path
 ) -> None:
-    spark.range(10).coalesce(1).write.parquet(str(tmp_path / "made"))
-    [made] = (tmp_path / "made").glob("*.parquet")
+    pq.write_table(pa.table({"id": range(10)}), tmp_path / "made.parquet")
     uri = lake.settings.table_uri(events.key)
     for folder in ("part=a%20b", "part=ü +", "part=plain"):
         for name in ODD_NAMES:
-            lake.store.put(f"{events.key}/{folder}/{name}", made.read_bytes())
+            lake.store.put(f"{events.key}/{folder}/{name}", (tmp_path / "made.parquet").read_bytes())
     spark.sql(f"CONVERT TO DELTA parquet.`{uri}` PARTITIONED BY (part STRING)")
     spark.sql(f"ALTER TABLE delta.`{uri}` SET TBLPROPERTIES ('delta.enableDeletionVectors' = 'true')")
     spark.sql(f"DELETE FROM delta.`{uri}` WHERE id = 3 OR part = 'plain' AND id < 2")
@@ -90,7 +95,7 @@ def test_the_commit_carries_the_plans_figures_and_the_session_no_setting(
     before = session_settings(spark)
     uri = lake.settings.table_uri(events.key)
     for _ in range(2):
-        _append(spark.range(10), uri)
+        write_deltalake(uri, pa.table({"id": range(10)}), mode="append")
     planned = plan(lake, events)
     assert planned is not None
     log_reads.clear()

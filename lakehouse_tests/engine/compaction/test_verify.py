@@ -1,6 +1,6 @@
 """A compaction whose rows differ does not stay, and nobody's rows are lost in undoing it."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -9,14 +9,16 @@ from typing import TYPE_CHECKING, Any, Literal
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from deltalake import CommitProperties, DeltaTable, write_deltalake
 
 from lakehouse.core.compaction.comparison import Comparison
+from lakehouse.core.compaction.plan import CompactionPlan
 from lakehouse.core.declaration.compaction_policy import Compaction
 from lakehouse.core.declaration.table import Append, Table
 from lakehouse.core.delta.commits import Commit
 from lakehouse.core.delta.snapshot import DataFile, Snapshot
 from lakehouse.core.errors import Broken
-from lakehouse.engine.compaction import content_hash, run, spark_content, verify
+from lakehouse.engine.compaction import content_hash, run, spark_content, statement, verify
 from lakehouse.engine.compaction.run import compact
 from lakehouse.engine.compaction.unverified_commits import unverified
 from lakehouse.engine.delta_log import TableFacts
@@ -26,7 +28,7 @@ from lakehouse.engine.lake import Lake
 from lakehouse.engine.spark import statements
 from lakehouse.engine.spark.session_settings import HASH_MAPS, session_confs
 from lakehouse_tests.conftest import own_settings
-from lakehouse_tests.engine.example import events, rows_of, version_of
+from lakehouse_tests.engine.example import events, version_of
 from lakehouse_tests.log_builder import LogBuilder
 from lakehouse_tests.memory_store import MemoryStore
 
@@ -34,30 +36,36 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-@pytest.mark.parametrize(("fault", "by"), [("changes a value", "content"), ("swaps partitions", "content"), ("loses a row", "rows")])
+ROWS = [(number, number % 2) for number in range(30)]
+FAULTS = {
+    "loses a row": [row for row in ROWS if row != (17, 1)],
+    "swaps partitions": [(id_, 1 - part if id_ in (16, 17) else part) for id_, part in ROWS],
+}
+
+
+@pytest.mark.parametrize(("fault", "by"), [("swaps partitions", "content"), ("loses a row", "rows")])
 def test_a_compaction_that_changes_rows_is_undone_and_said(
     lake: Lake, spark: "SparkSession", monkeypatch: pytest.MonkeyPatch, fault: str, by: Literal["content", "rows"]
 ) -> None:
     table = replace(events, compaction=Compaction(verify=by))
-    uri = _three_files(lake, spark)
-    monkeypatch.setattr(statements, "optimize", lambda uri, predicate: _faulty(uri, fault))
-    with pytest.raises(Broken, match=r"version 3 was to have the rows of version 2, but 30 rows .* became .*; version 2 is restored"):
+    _three_files(lake)
+    monkeypatch.setattr(run, "run_statement", _rewriting(FAULTS[fault]))
+    with pytest.raises(Broken, match=r"version 3 was to have the rows of version 2, but 30 rows .* became .*; version 2 is restored$"):
         compact(lake, spark, table)
-    assert version_of(lake, events.key) == 4
-    assert rows_of(spark, lake, events.key, "id", "part") == sorted(((number, number % 2) for number in range(30)), key=str)
+    assert (version_of(lake, events.key), _rows(lake)) == (4, ROWS)
     monkeypatch.undo()
     if by == "rows":  # no data is read
         monkeypatch.setattr(verify, "_equal_rows", _interrupted)
         monkeypatch.setattr(verify, "spark_sums", _interrupted)
     assert compact(lake, spark, table).compared == Comparison(by=by, row_count=30)
-    assert spark.read.format("delta").load(uri).count() == 30
+    assert _rows(lake) == ROWS
 
 
-def test_a_compaction_whose_files_cannot_be_read_is_undone_and_said(
+def test_a_compaction_whose_files_cannot_be_read_is_undone_and_what_somebody_writes_just_before_that_is_named(
     lake: Lake, spark: "SparkSession", monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    _three_files(lake, spark)
-    real = run.verify
+    _three_files(lake)
+    real, real_restore = run.verify, statements.restore
 
     def after_damage(
         lake: Lake, spark: "SparkSession", before: Snapshot, after: TableFacts, commits: Sequence[Commit], ahead: object
@@ -65,15 +73,21 @@ def test_a_compaction_whose_files_cannot_be_read_is_undone_and_said(
         lake.store.put(f"{events.key}/{commits[0].added_paths[0]}", b"no Parquet")
         return real(lake, spark, before, after, commits)
 
+    def after_another_write(uri: str, version: int) -> str:
+        _append(uri, [(1000, 0)])
+        return real_restore(uri, version)
+
+    monkeypatch.setattr(run, "run_statement", _rewriting(ROWS))
     monkeypatch.setattr(run, "verify", after_damage)
-    with pytest.raises(Broken, match=r"version 3 was to .*, but its files cannot be read \(.*; version 2 is restored"):
+    monkeypatch.setattr(statements, "restore", after_another_write)
+    told = r"by version 5, over what somebody wrote meanwhile: the rows of version\(s\) 4 are in no newer version; look"
+    with pytest.raises(Broken, match=rf"version 3 was to .*, but its files cannot be read \(.*; version 2 is restored {told}"):
         compact(lake, spark, events)
-    assert version_of(lake, events.key) == 4
-    assert len(rows_of(spark, lake, events.key, "id", "part")) == 30
+    assert (version_of(lake, events.key), _rows(lake)) == (5, ROWS)
 
 
 def test_a_compaction_whose_files_could_not_be_read_once_stays(lake: Lake, spark: "SparkSession", monkeypatch: pytest.MonkeyPatch) -> None:
-    _three_files(lake, spark)
+    _three_files(lake)
     real, asked = verify.spark_sums, list[int]()
 
     def damaged_at_first(lake: Lake, spark: "SparkSession", snapshot: Snapshot, sides: Sequence[spark_content.Side]) -> Any:
@@ -87,6 +101,7 @@ def test_a_compaction_whose_files_could_not_be_read_once_stays(lake: Lake, spark
         finally:
             lake.store.put(name, kept)
 
+    monkeypatch.setattr(run, "run_statement", _rewriting(ROWS))
     monkeypatch.setattr(verify, "_equal_rows", lambda *_: None)
     monkeypatch.setattr(verify, "spark_sums", damaged_at_first)
     assert (compact(lake, spark, events).rows_verified, version_of(lake, events.key)) == (30, 3)
@@ -96,8 +111,7 @@ def test_a_compaction_whose_files_could_not_be_read_once_stays(lake: Lake, spark
 def test_an_undone_compaction_gives_an_append_downstream_no_row_twice(
     lake: Lake, spark: "SparkSession", monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    uri = _three_files(lake, spark)
-    spark.sql(statements.set_properties(uri, {"delta.enableChangeDataFeed": "true"}))
+    uri = _three_files(lake, {"delta.enableChangeDataFeed": "true"})
     copies = Table(key="silver/copies", inputs=(events,), write=Append(), transform=lambda events: events)
     write_table(lake, spark, copies)
     real = run.verify
@@ -111,43 +125,41 @@ def test_an_undone_compaction_gives_an_append_downstream_no_row_twice(
         return real(lake, spark, before, after, commits)
 
     monkeypatch.setattr(run, "verify", after_damage)
-    with pytest.raises(Broken, match="version 3 is restored"):
+    with pytest.raises(Broken, match="version 2 is restored"):
         compact(lake, spark, events)
-    spark.range(1000, 1002).selectExpr("id", "0 AS part").write.format("delta").mode("append").save(uri)
+    _append(uri, [(1000, 0), (1001, 0)])
     assert write_table(lake, spark, copies).rows_written == 2
-    wanted = sorted([(number, number % 2) for number in range(30)] + [(1000, 0), (1001, 0)], key=str)
-    assert rows_of(spark, lake, copies.key, "id", "part") == rows_of(spark, lake, events.key, "id", "part") == wanted
+    assert _rows(lake, copies.key) == _rows(lake) == [*ROWS, (1000, 0), (1001, 0)]
 
 
-@pytest.mark.parametrize("fault", ["loses a row", ""])
+@pytest.mark.parametrize("is_faulty", [True, False])
 def test_a_commit_whose_run_ended_before_it_was_verified_is_verified_by_the_next(
-    lake: Lake, spark: "SparkSession", monkeypatch: pytest.MonkeyPatch, fault: str
+    lake: Lake, spark: "SparkSession", monkeypatch: pytest.MonkeyPatch, is_faulty: bool
 ) -> None:
-    _three_files(lake, spark)
-    if fault:
-        monkeypatch.setattr(statements, "optimize", lambda uri, predicate: _faulty(uri, fault))
+    _three_files(lake)
+    monkeypatch.setattr(run, "run_statement", _rewriting(FAULTS["loses a row"] if is_faulty else ROWS))
     monkeypatch.setattr(run, "verify", _interrupted)
     with pytest.raises(KeyboardInterrupt):
         compact(lake, spark, events)
     monkeypatch.undo()
     assert version_of(lake, events.key) == 3 and unverified(lake, events.key) is not None
-    if fault:
+    if is_faulty:
         with pytest.raises(Broken, match=r"version 3 was to have the rows of version 2, but .*; version 2 is restored"):
             compact(lake, spark, events)
     else:
         assert compact(lake, spark, events).version_after is None
     assert unverified(lake, events.key) is None
-    assert len(rows_of(spark, lake, events.key, "id", "part")) == 30
+    assert _rows(lake) == ROWS
 
 
 def test_a_commit_that_can_be_verified_no_more_is_told_once_and_one_that_was_never_made_not_at_all(
     lake: Lake, spark: "SparkSession", monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    _three_files(lake, spark)
+    _three_files(lake)
     monkeypatch.setattr(run, "run_statement", _interrupted)
     with pytest.raises(KeyboardInterrupt):
         compact(lake, spark, events)
-    monkeypatch.undo()
+    monkeypatch.setattr(run, "run_statement", _rewriting(ROWS))
     monkeypatch.setattr(run, "verify", _interrupted)
     with pytest.raises(KeyboardInterrupt):
         compact(lake, spark, events)
@@ -160,25 +172,6 @@ def test_a_commit_that_can_be_verified_no_more_is_told_once_and_one_that_was_nev
     assert (compact(lake, spark, events).version_after, version_of(lake, events.key)) == (None, 3)
 
 
-def test_what_somebody_writes_just_before_a_faulty_compaction_is_undone_is_named(
-    lake: Lake, spark: "SparkSession", monkeypatch: pytest.MonkeyPatch
-) -> None:
-    _three_files(lake, spark)
-    real = statements.restore
-
-    def after_another_write(uri: str, version: int) -> str:
-        spark.range(1000, 1001).selectExpr("id", "0 AS part").write.format("delta").mode("append").save(uri)
-        return real(uri, version)
-
-    monkeypatch.setattr(statements, "optimize", lambda uri, predicate: _faulty(uri, "loses a row"))
-    monkeypatch.setattr(statements, "restore", after_another_write)
-    told = r"by version 5, over what somebody wrote meanwhile: the rows of version\(s\) 4 are in no newer version; look"
-    with pytest.raises(Broken, match=f"version 2 is restored {told}"):
-        compact(lake, spark, events)
-    assert version_of(lake, events.key) == 5
-    assert max(rows_of(spark, lake, events.key, "id")) < (30,)
-
-
 def test_rows_of_every_type_are_compared_without_spark(lake: Lake, spark: "SparkSession", monkeypatch: pytest.MonkeyPatch) -> None:
     odd = "NULLIF(id, 3) AS id, IF(id % 2 = 0, 0, 1) AS part, DECIMAL(id) / 7 AS decimal, DATE '1500-01-01' + INT(id) AS date"
     times = "TIMESTAMP '0001-01-01' AS first, TIMESTAMP '9999-12-31 23:59:59.999999' AS last, TIMESTAMP_NTZ '1969-12-31 01:02:03' AS local"
@@ -186,9 +179,8 @@ def test_rows_of_every_type_are_compared_without_spark(lake: Lake, spark: "Spark
         "ARRAY(id, NULL) AS list, MAP(STRING(id), STRUCT(id, ARRAY(STRING(id)) AS texts)) AS map, IF(id = 4, NULL, STRUCT(id)) AS struct"
     )
     plain = "FLOAT('NaN') AS nan, -0.0D AS zero, STRING(id) AS text, BINARY(STRING(id)) AS bytes, id > 2 AS truth, TINYINT(-id) AS tiny"
-    for start in (0, 5):
-        frame = spark.sql(f"SELECT {odd}, {times}, {nested}, {plain} FROM RANGE({start}, {start + 5})")
-        frame.coalesce(1).write.format("delta").partitionBy("part").mode("append").save(lake.settings.table_uri(events.key))
+    frame = spark.sql(f"SELECT {odd}, {times}, {nested}, {plain} FROM RANGE(0, 10, 1, 2)")
+    frame.write.format("delta").partitionBy("part").save(lake.settings.table_uri(events.key))
     monkeypatch.setattr(verify, "spark_sums", _interrupted)
     assert compact(lake, spark, events).rows_verified == 10
 
@@ -196,8 +188,9 @@ def test_rows_of_every_type_are_compared_without_spark(lake: Lake, spark: "Spark
 def test_rows_that_only_spark_can_compare_are_compared_and_a_file_that_its_answer_lacks_is_an_error(
     lake: Lake, spark: "SparkSession", monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    _three_files(lake, spark)
+    _three_files(lake)
     before, real = lake.facts(events.key), spark_content._by_file
+    monkeypatch.setattr(run, "run_statement", _rewriting(ROWS))
     monkeypatch.setattr(verify, "sums_of", lambda *_: None)
     monkeypatch.setattr(content_hash, "sums_of", lambda *_, **__: None)
     monkeypatch.setattr(spark_content, "_by_file", lambda *given: dict(sorted(real(*given).items())[1:]))
@@ -258,22 +251,36 @@ def _interrupted(*_: object, **__: object) -> int:
     raise KeyboardInterrupt
 
 
-def _three_files(lake: Lake, spark: "SparkSession") -> str:
-    uri = lake.settings.table_uri(events.key)
+def _three_files(lake: Lake, properties: dict[str, str] | None = None) -> str:
+    """A table of `ROWS` whose versions 0 to 2 add a file to each of two partitions; its URI."""
     for start in (0, 10, 20):
-        frame = spark.range(start, start + 10).selectExpr("id", "INT(id % 2) AS part")
-        frame.coalesce(1).write.format("delta").partitionBy("part").mode("append").save(uri)
+        _append(uri := lake.settings.table_uri(events.key), ROWS[start : start + 10], properties)
     return uri
 
 
-def _faulty(uri: str, fault: str) -> str:
-    """A statement in place of OPTIMIZE, in one commit that rewrites all files."""
-    rows = {
-        "loses a row": f"SELECT * FROM {statements.path_table(uri)} WHERE id <> 17",
-        "changes a value": f"SELECT IF(id = 17, 18, id) AS id, part FROM {statements.path_table(uri)}",
-        "swaps partitions": f"SELECT id, IF(id IN (16, 17), 1 - part, part) AS part FROM {statements.path_table(uri)}",
-    }[fault]
-    return f"INSERT OVERWRITE {statements.path_table(uri)} {rows}"
+def _append(uri: str, rows: Sequence[tuple[int, int]], properties: dict[str, str] | None = None) -> None:
+    write_deltalake(uri, _arrow(rows), mode="append", partition_by=["part"], configuration=properties)
+
+
+def _arrow(rows: Sequence[tuple[int, int]]) -> pa.Table:
+    ids, parts = zip(*rows, strict=True)
+    return pa.table({"id": pa.array(ids, pa.int64()), "part": pa.array(parts, pa.int32())})
+
+
+def _rows(lake: Lake, key: str = events.key) -> list[tuple[int, int]]:
+    """The rows of a table now, sorted."""
+    found = DeltaTable(lake.settings.table_uri(key)).to_pyarrow_table()
+    return sorted(zip(found["id"].to_pylist(), found["part"].to_pylist(), strict=True))
+
+
+def _rewriting(rows: Sequence[tuple[int, int]]) -> Callable[..., None]:
+    """Stands for OPTIMIZE: one commit of the plan, in which these rows take the place of all files."""
+
+    def run_statement(_spark: object, snapshot: Snapshot, planned: CompactionPlan, mark: str, *, cores: int) -> None:
+        figures = CommitProperties(custom_metadata={"userMetadata": statement._metadata(planned, mark)})
+        write_deltalake(snapshot.uri, _arrow(rows), mode="overwrite", commit_properties=figures)
+
+    return run_statement
 
 
 def test_spark_s_hash_of_a_row_tells_where_nulls_stand(spark: "SparkSession") -> None:
