@@ -1,11 +1,6 @@
-"""`materialize` and `compact`: real Spark, and what Dagster's records say afterwards; what is killed or interrupted is a real process."""
+"""`materialize` and `compact`: real Spark, and what Dagster's records say afterwards."""
 
-import fcntl
 import json
-import os
-import signal
-import subprocess
-import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -22,7 +17,6 @@ from lakehouse.engine.compaction import read_probe
 from lakehouse.runtime.dagster_home import dagster_home
 from lakehouse_tests.cli.conftest import Terminal
 from lakehouse_tests.cli.test_shapes import SHOWN, shape
-from lakehouse_tests.conftest import wait_until
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -45,17 +39,6 @@ def settings(settings: Settings, spark: "SparkSession", tmp_path: Path) -> Setti
     return own
 
 
-def environ_of(settings: Settings) -> dict[str, str]:
-    """The environment of a terminal with these settings."""
-    return {**{name: value for name, value in os.environ.items() if not name.startswith("LAKEHOUSE_")}, **settings.as_environ()}
-
-
-def start(settings: Settings, *arguments: str) -> "subprocess.Popen[str]":
-    """`lakehouse …` under way."""
-    command = [sys.executable, "-m", "lakehouse", *arguments]
-    return subprocess.Popen(command, env=environ_of(settings), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-
-
 def run(settings: Settings, *arguments: str) -> Any:
     """What `lakehouse … --json` gives, in this process."""
     return Terminal(settings.home, **settings.as_environ()).json(*arguments)
@@ -73,37 +56,6 @@ def records(settings: Settings) -> Iterator[dg.DagsterInstance]:
     """Dagster's records of the lake."""
     with dg.DagsterInstance.from_config(str(settings.home / "dagster")) as instance:
         yield instance
-
-
-@contextmanager
-def somebody_holds(settings: Settings, key: str) -> Iterator[None]:
-    """A table is locked by another process of this machine."""
-    path = settings.home / "locks" / f"{key.replace('/', '.')}.lock"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("a+") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield
-
-
-def wait_until_it_writes(settings: Settings, process: "subprocess.Popen[str]", key: str) -> str:
-    """The id of the run in which the table's step has started: it holds the table's pool, and waits for its lock."""
-
-    def started(instance: dg.DagsterInstance) -> Iterator[str]:
-        for each in instance.get_runs(dg.RunsFilter(statuses=[DagsterRunStatus.STARTED])):
-            steps = [entry.dagster_event for entry in instance.all_logs(each.run_id, of_type=DagsterEventType.STEP_START)]
-            if any(event and event.step_key == key.replace("/", "__") for event in steps):
-                yield each.run_id
-
-    found: list[str] = []
-
-    def is_writing() -> bool:
-        assert process.poll() is None, process.communicate()
-        found.extend(started(instance))
-        return bool(found)
-
-    with records(settings) as instance:
-        wait_until(f"the step of {key} started", is_writing, every=0.2)
-    return found[0]
 
 
 def test_landing_to_gold_and_compaction_as_planned(
@@ -157,11 +109,11 @@ def test_landing_to_gold_and_compaction_as_planned(
     assert shape(gone) == shape(SHOWN["vacuum"][0])
     assert (gone["paths"], gone["actual_files"], gone["actual_bytes"]) == (named["paths"], named["files"], named["bytes"])
     assert (latest["reason"], latest["actual_files"]) == ("NOTHING_PAST", 0)
+    assert_the_refused_line_is_shown_read_again_and_settled(settings)
 
 
-def test_refused_lines_are_shown_read_again_and_settled(settings: Settings) -> None:
-    land(settings, "1.json", {"id": "a", "amount": 1, "d": "1"}, {"amount": 3})
-    run(settings, "materialize", ORDERS)
+def assert_the_refused_line_is_shown_read_again_and_settled(settings: Settings) -> None:
+    """The commands of the quarantine, for the one line of the story that has no id."""
     assert shape(run(settings, "quarantine", "show", ORDERS)) == shape(SHOWN["quarantine_show"])
     retried = run(settings, "quarantine", "retry", ORDERS)
     assert shape(retried) == shape(SHOWN["quarantine_review"]) and retried["left"] == {"required field id is missing": 1}
@@ -186,25 +138,6 @@ def assert_dagster_knows(settings: Settings) -> None:
         evaluated = instance.all_logs(runs[-1].run_id, of_type=DagsterEventType.ASSET_CHECK_EVALUATION)
         checked = {entry.dagster_event.asset_check_evaluation_data.asset_key for entry in evaluated if entry.dagster_event}
         assert checked == {dg.AssetKey(key.split("/")) for key in (ORDERS, LATEST, TOTALS)}
-
-
-def test_a_terminal_that_is_interrupted_says_so_and_neither_it_nor_one_that_is_killed_blocks_anybody(settings: Settings) -> None:
-    land(settings, "1.json", {"id": "a", "amount": 1, "d": "1"})
-    with somebody_holds(settings, ORDERS):
-        process = start(settings, "materialize", ORDERS, "--json")
-        stopped = wait_until_it_writes(settings, process, ORDERS)
-        process.send_signal(signal.SIGINT)
-        out, err = process.communicate(timeout=300)
-        assert process.returncode == 130, (out, err)
-        assert json.loads(out)["error"]["kind"] == "Interrupted"
-        process = start(settings, "materialize", ORDERS)
-        dead = wait_until_it_writes(settings, process, ORDERS)
-        process.kill()
-        process.communicate()
-    assert [each["rows_written"] for each in run(settings, "materialize", ORDERS)] == [1]
-    with records(settings) as instance:
-        ended = [instance.get_run_by_id(each).status for each in (stopped, dead)]
-    assert ended == [DagsterRunStatus.CANCELED, DagsterRunStatus.FAILURE]
 
 
 def test_an_inventory_is_loaded_and_told(settings: Settings) -> None:

@@ -21,17 +21,17 @@ def table_of(key: str = "bronze/t", **knobs: Any) -> Table:
     return Table(key=key, source=source, write=Append(), vacuum=Vacuum(**{"accepts_short_retention": SHORT_RETENTION_RISK, **knobs}))
 
 
-def create(spark: "SparkSession", lake: Lake, key: str = "bronze/t", **properties: str) -> str:
+def create(spark: "SparkSession", lake: Lake) -> str:
     """An empty table of `id` and `part`, partitioned; its URI."""
-    uri = lake.settings.table_uri(key)
-    pairs = ", ".join(f"'{name}' = '{value}'" for name, value in {**AT_ONCE, **properties}.items())
+    uri = lake.settings.table_uri("bronze/t")
+    pairs = ", ".join(f"'{name}' = '{value}'" for name, value in AT_ONCE.items())
     spark.sql(f"CREATE TABLE delta.`{uri}` (id BIGINT, part INT) USING delta PARTITIONED BY (part) TBLPROPERTIES ({pairs})")
     return uri
 
 
-def append(spark: "SparkSession", uri: str, first: int, rows: int = 4) -> None:
+def append(spark: "SparkSession", uri: str, first: int) -> None:
     """One file of new rows in each of two partitions."""
-    frame = spark.range(first, first + rows, numPartitions=1).selectExpr("id", "INT(id % 2) AS part")
+    frame = spark.range(first, first + 4, numPartitions=1).selectExpr("id", "INT(id % 2) AS part")
     frame.write.format("delta").mode("append").save(uri)
 
 
