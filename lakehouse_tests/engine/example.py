@@ -69,7 +69,7 @@ def rows_of(spark: Any, lake: Lake, key: str, *columns: str) -> list[tuple[Any, 
 
 
 def rows_in(lake: Lake, key: str, *columns: str) -> list[tuple[Any, ...]]:
-    """The same without Spark, which takes a hundred times as long; a field of a struct is a column, too."""
+    """The same, read without Spark; a field of a struct is a column, too."""
     table = DeltaTable(lake.settings.table_uri(key)).to_pyarrow_table().flatten()
     return sorted(zip(*(table[name].to_pylist() for name in columns), strict=True), key=str)
 
