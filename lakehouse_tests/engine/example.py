@@ -63,13 +63,13 @@ def add_events(lake: Lake, *lines: Mapping[str, Any]) -> None:
 
 
 def rows_of(spark: Any, lake: Lake, key: str, *columns: str) -> list[tuple[Any, ...]]:
-    """The rows of a table now, sorted."""
+    """The rows of a table now, sorted, as Spark reads them."""
     frame = spark.read.format("delta").load(lake.settings.table_uri(key))
     return sorted((tuple(row) for row in frame.select(*columns).collect()), key=str)
 
 
 def rows_in(lake: Lake, key: str, *columns: str) -> list[tuple[Any, ...]]:
-    """The same, read without Spark; a field of a struct is a column, too."""
+    """The same as deltalake reads them, which is much cheaper; a field of a struct is a column, too. Deletion vectors are refused."""
     table = DeltaTable(lake.settings.table_uri(key)).to_pyarrow_table().flatten()
     return sorted(zip(*(table[name].to_pylist() for name in columns), strict=True), key=str)
 

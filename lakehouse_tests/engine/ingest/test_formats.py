@@ -16,7 +16,7 @@ import pytest
 from lakehouse import Append, Landing, Table
 from lakehouse.engine.ingest.write import write_table
 from lakehouse.engine.lake import Lake
-from lakehouse_tests.engine.example import rows_of
+from lakehouse_tests.engine.example import rows_in, rows_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -31,14 +31,6 @@ ROWS: list[dict[str, Any]] = [
 ]
 # Fields that the schema does not name, between those that it does.
 WIDER: list[dict[str, Any]] = [{"id": 5, "note": 'the "x"', "at": None, "price": "2", "name": "y", "none": None}]
-
-
-def as_json(rows: Sequence[dict[str, Any]]) -> bytes:
-    return "\n".join(json.dumps(row) for row in rows).encode()
-
-
-def as_zstd(rows: Sequence[dict[str, Any]]) -> bytes:
-    return pa.compress(as_json(rows), "zstd", asbytes=True)
 
 
 def as_csv(rows: Sequence[dict[str, Any]]) -> bytes:
@@ -72,7 +64,6 @@ class Format:
 
 
 FORMATS = [
-    Format(suffix=".jsonl.zst", write=as_zstd, declared={"format": "json"}),
     Format(
         suffix=".csv",
         write=as_csv,
@@ -104,7 +95,7 @@ def test_rows_in_are_rows_loaded_and_rows_quarantined_and_a_damaged_file_stands_
     first = (1, 1, datetime(2026, 11, 22, 8, 44, 1, 500_000), Decimal("1234567890.12"), 'Zoë; the "first"', None)
     wider = (1, 5, None, Decimal("2.00"), "y", '{"note": "the \\"x\\""}')
     assert found == [first, first, wider, (2, 2, None, None, None, None)]
-    places = rows_of(spark, lake, f"quarantine/{table.key}", "source_file", "line", "reason")
+    places = rows_in(lake, f"quarantine/{table.key}", "source_file", "line", "reason")
     assert [place[:2] for place in places] == [
         (f"landing/prices/b{format.suffix}", 3 + above),
         (f"landing/prices/b{format.suffix}", 4 + above),
@@ -205,7 +196,7 @@ def test_a_value_that_spark_would_read_as_another_one_goes_to_quarantine(lake: L
         nested = (3, Decimal("15.00"), [Decimal("2.50")], {"1e5000": Decimal(3)})
         assert rows_of(spark, lake, "bronze/typed", "id", "one.price", "many", "by")[-1] == nested
     refused = [(line, "a field does not fit the schema") for line in bad]
-    assert rows_of(spark, lake, "quarantine/bronze/typed", "raw", "reason") == sorted(refused, key=str)
+    assert rows_in(lake, "quarantine/bronze/typed", "raw", "reason") == sorted(refused, key=str)
 
 
 def test_an_empty_text_in_a_partition_column_goes_to_quarantine_and_does_not_become_null(lake: Lake, spark: "SparkSession") -> None:
@@ -216,8 +207,8 @@ def test_an_empty_text_in_a_partition_column_goes_to_quarantine_and_does_not_bec
     lines = [json.dumps({"id": number, "state": text}) for number, text in enumerate(texts, 1)]
     lake.store.put("landing/by/a.json", "\n".join(lines).encode())
     write_table(lake, spark, Table(key="bronze/by", source=source, write=Append(partition_by=("state", "rest"))))
-    assert rows_of(spark, lake, "bronze/by", "id", "state", "rest") == [(1, "NY", "Y")]
-    assert rows_of(spark, lake, "quarantine/bronze/by", "raw", "reason") == [
+    assert rows_in(lake, "bronze/by", "id", "state", "rest") == [(1, "NY", "Y")]
+    assert rows_in(lake, "quarantine/bronze/by", "raw", "reason") == [
         (lines[1], "partition field state is empty"),
         (lines[2], "partition field state is __HIVE_DEFAULT_PARTITION__, a word for null"),
         (lines[3], "partition field rest is empty"),

@@ -23,7 +23,7 @@ from lakehouse.engine.ingest.write import write_table
 from lakehouse.engine.journal.landed_batches import landed_files
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.store import DiskStore
-from lakehouse_tests.engine.example import columns_of, land, rows_of
+from lakehouse_tests.engine.example import columns_of, land, rows_in
 from lakehouse_tests.kills import killed_at
 
 if TYPE_CHECKING:
@@ -47,8 +47,8 @@ def test_a_schema_is_inferred_once_and_pinned_whatever_is_killed_or_deleted(lake
     assert (outcome.rows_written, outcome.rows_quarantined, outcome.rows_rescued) == (3, 2, 1)
     rows = [(1, "x", "007", None, 2, None), (2, "x", None, 1, 4, None), (4, "y", None, None, 8, '{"x": 1}')]
     names = ("id", "state", "code", "price", "twice", "_rescued")
-    assert rows_of(spark, lake, EVENTS.key, *names) == rows
-    assert rows_of(spark, lake, f"quarantine/{EVENTS.key}", "line", "reason") == [
+    assert rows_in(lake, EVENTS.key, *names) == rows
+    assert rows_in(lake, f"quarantine/{EVENTS.key}", "line", "reason") == [
         (1, "a field does not fit the schema"),
         (3, "required field id is missing"),
     ]
@@ -57,7 +57,7 @@ def test_a_schema_is_inferred_once_and_pinned_whatever_is_killed_or_deleted(lake
     with pytest.raises(Refused, match=r"declares id STRING; the schema that was inferred .* and pinned has id BIGINT"):
         write_table(lake, spark, replace(EVENTS, source=replace(JSON, schema=f"{declared} STRING")))
     write_table(lake, spark, replace(EVENTS, source=replace(JSON, schema=f"{declared} BIGINT")))
-    assert rows_of(spark, lake, EVENTS.key, *names) == rows
+    assert rows_in(lake, EVENTS.key, *names) == rows
 
 
 def test_the_first_header_of_csv_is_pinned_by_the_first_file_that_is_loaded(lake: Lake, spark: "SparkSession") -> None:
@@ -70,7 +70,7 @@ def test_the_first_header_of_csv_is_pinned_by_the_first_file_that_is_loaded(lake
     lake.store.put("landing/prices/4.csv", b"note\n1\n")
     outcome = write_table(lake, spark, PRICES)
     assert (outcome.columns_added, [aside.why for aside in outcome.set_aside]) == (("x",), ["its header is 'note' and not id,note"])
-    assert rows_of(spark, lake, PRICES.key, "id", "note", "x") == [("8", "z", "9")]
+    assert rows_in(lake, PRICES.key, "id", "note", "x") == [("8", "z", "9")]
 
 
 @pytest.mark.parametrize("format", ["parquet", "avro"])

@@ -11,7 +11,7 @@ from lakehouse.engine.ingest import commit_rows
 from lakehouse.engine.ingest.write import write_table
 from lakehouse.engine.journal import landed_batches
 from lakehouse.engine.lake import Lake
-from lakehouse_tests.engine.example import columns_of, events, land, rows_of
+from lakehouse_tests.engine.example import columns_of, events, land, rows_in
 from lakehouse_tests.kills import killed_at
 
 if TYPE_CHECKING:
@@ -45,8 +45,8 @@ def test_an_added_column_keeps_its_type_and_is_there_once_after_kills(
         (8, None, inf, None, None),
     ]
     names = ("id", "x", "r", "_rescued", "y")
-    assert rows_of(spark, lake, table.key, *names) == rows
-    assert rows_of(spark, lake, f"quarantine/{table.key}", "line", "reason", "undeclared") == [
+    assert rows_in(lake, table.key, *names) == rows
+    assert rows_in(lake, f"quarantine/{table.key}", "line", "reason", "undeclared") == [
         (1, "a field does not fit the schema", '{"x": 1.5}'),
         (3, "a field does not fit the schema", '{"r": 1e400}'),
     ]
@@ -58,4 +58,4 @@ def test_an_added_column_keeps_its_type_and_is_there_once_after_kills(
     ]
     lake.store.delete([file.name for file in lake.store.list(table.key)])
     write_table(lake, spark, replace(table, source=replace(table.source, new_columns="rescue")))
-    assert rows_of(spark, lake, table.key, *names) == rows
+    assert rows_in(lake, table.key, *names) == rows
