@@ -5,13 +5,11 @@ import os
 import subprocess
 import sys
 
-import pytest
-
 from lakehouse_tests.cli.conftest import Terminal
 
 HEAVY = {"pyspark", "dagster", "boto3", "botocore", "pandas", "matplotlib", "deltalake", "py4j"}
 
-# What the command loaded and which processes it started, on standard error's last line.
+# For each command its exit code, and what was loaded and which processes were started until then: a line each on standard error.
 PROBE = """
 import json, sys
 started = []
@@ -20,43 +18,46 @@ def hear(event, arguments):
         started.append(str(arguments[0]) if arguments else event)
 sys.addaudithook(hear)
 from lakehouse.cli import main
-try:
-    main()
-finally:
+for arguments in json.loads(sys.argv[1]):
+    sys.argv, code = ["lakehouse", *arguments], None
+    try:
+        main()
+    except SystemExit as end:
+        code = end.code
     loaded = sorted({name.partition(".")[0] for name in sys.modules})
-    print(json.dumps({"loaded": loaded, "started": started}), file=sys.stderr)
+    print(json.dumps({"code": code, "loaded": loaded, "started": started}), file=sys.stderr)
 """
-
-
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        ("tables", "--json"),
-        ("health", "--json"),
-        ("plan", "--json"),
-        ("pause", "bronze/orders", "--json"),
-        ("landing", "bronze/orders", "--json"),
-        ("schema", "bronze/orders", "--json"),
-        ("resume", "bronze/orders", "--json"),
-        ("history", "silver/orders", "--json"),
-        ("compact", "bronze/orders", "--dry-run", "--json"),
-        ("backtest", "silver/orders", "--policy", "min_small_files=4", "--compare", "--json"),
-        ("inventory", "scan", "--json"),
-        ("server", "status", "--json"),
-        ("config", "--json"),
-    ],
+LOOKS = (
+    ("tables",),
+    ("health",),
+    ("plan",),
+    ("pause", "bronze/orders"),
+    ("landing", "bronze/orders"),
+    ("schema", "bronze/orders"),
+    ("resume", "bronze/orders"),
+    ("history", "silver/orders"),
+    ("compact", "bronze/orders", "--dry-run"),
+    ("backtest", "silver/orders", "--policy", "min_small_files=4", "--compare"),
+    ("inventory", "scan"),
+    ("server", "status"),
+    ("config",),
 )
-def test_a_command_that_only_looks_loads_neither_spark_nor_dagster_and_starts_no_process(
-    told: Terminal, arguments: tuple[str, ...]
-) -> None:
+
+
+def test_commands_that_only_look_load_neither_spark_nor_dagster_and_start_no_process(told: Terminal) -> None:
     environ = {**{name: value for name, value in os.environ.items() if not name.startswith("LAKEHOUSE_")}, **told.environ, "PATH": ""}
     environ.pop("JAVA_HOME", None)
-    done = subprocess.run([sys.executable, "-c", PROBE, *arguments], env=environ, capture_output=True, text=True, timeout=60, check=False)
+    command = [sys.executable, "-c", PROBE, json.dumps([[*arguments, "--json"] for arguments in LOOKS])]
+    done = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stderr
-    json.loads(done.stdout)
-    seen = json.loads(done.stderr.splitlines()[-1])
-    assert HEAVY.intersection(seen["loaded"]) == set()
-    assert seen["started"] == []
+    seen = [json.loads(line) for line in done.stderr.splitlines() if line.startswith('{"code"')]
+    told_of = [(each["code"] or 0, HEAVY.intersection(each["loaded"]), each["started"]) for each in seen]
+    assert dict(zip(LOOKS, told_of, strict=True)) == dict.fromkeys(LOOKS, (0, set(), []))
+    documents, text = 0, done.stdout.strip()
+    while text:
+        _, end = json.JSONDecoder().raw_decode(text)
+        documents, text = documents + 1, text[end:].strip()
+    assert documents == len(LOOKS)
 
 
 def test_the_module_and_the_command_are_the_same_and_give_their_exit_code(told: Terminal) -> None:

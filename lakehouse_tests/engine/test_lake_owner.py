@@ -107,16 +107,16 @@ def test_a_home_that_was_copied_or_made_anew_is_another(home: type_of_home, tmp_
 def test_the_same_home_at_the_same_path_of_another_machine_is_another(
     home: type_of_home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, another_process: Callable[[], None]
 ) -> None:
-    (tmp_path / "machine-id").write_text("1f0c\n")
+    (tmp_path / "machine-id").write_text("the-machine-s-own\n")
     monkeypatch.setattr(lake_owner, "_MACHINE_ID", tmp_path / "machine-id")
     claim(home("a"), asked="write")
     (tmp_path / "machine-id").write_text("77aa\n")
     another_process()
     with pytest.raises(Refused, match="belongs to"):
         claim(home("a"), asked="write")
-    (tmp_path / "machine-id").write_text("1f0c\n")
+    (tmp_path / "machine-id").write_text("the-machine-s-own\n")
     claim(home("a"), asked="write")
-    assert "1f0c" not in (tmp_path / "lake" / RECORD).read_text()  # machine-id(5): it is not to be shown as it is
+    assert "the-machine-s-own" not in (tmp_path / "lake" / RECORD).read_text()  # machine-id(5): it is not to be shown as it is
 
 
 def test_a_home_is_the_same_by_a_link(home: type_of_home, tmp_path: Path, another_process: Callable[[], None]) -> None:
