@@ -2,7 +2,6 @@
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -17,6 +16,7 @@ from lakehouse.engine.lake import open_lake
 from lakehouse.engine.spark.session_settings import session_confs
 from lakehouse.engine.vacuum import LakeFacts, vacuum
 from lakehouse_tests.cli.conftest import Terminal
+from lakehouse_tests.cli.test_through_dagster import settings as settings
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -32,7 +32,7 @@ def _created(*properties: str, by: str = "", columns: str = "id BIGINT, day STRI
     return f"CREATE TABLE {{t}} ({columns}) USING delta {by} TBLPROPERTIES ({', '.join((*own, *properties))})"
 
 
-# What a table has -> the statements that make it, at `{t}`.
+# A table's feature -> the statements that make the table, at `{t}`.
 MADE: Mapping[str, Sequence[str]] = MappingProxyType(
     {
         "deletionVectors": (
@@ -88,15 +88,6 @@ MADE: Mapping[str, Sequence[str]] = MappingProxyType(
 )
 
 
-@pytest.fixture
-def settings(settings: Settings, spark: "SparkSession", tmp_path: Path) -> Settings:
-    """A fresh lake on the shared server, with Dagster's records of its own."""
-    home = tmp_path / "home"
-    home.mkdir()
-    (home / "server").symlink_to(settings.home / "server")
-    return replace(settings, home=home, tables="lakehouse_tests.cli.example")
-
-
 def _do(spark: "SparkSession", address: Path, statements: Sequence[str]) -> None:
     for statement in statements:
         spark.sql(statement.replace("{t}", f"delta.`{address}`")).collect()
@@ -122,7 +113,7 @@ def _adopted(terminal: Terminal, address: Path) -> Mapping[str, Any]:
 
 
 def _compacted(spark: "SparkSession", terminal: Terminal, key: str, address: Path) -> Sequence[Mapping[str, Any]]:
-    """What each compaction did until nothing was left to merge; of each, what was planned is what happened, and every row stays."""
+    """The outcomes of compactions until nothing is left to merge: each did as it was planned, and every row stays."""
     rows, done = _rows(spark, address), list[Mapping[str, Any]]()
     while (outcome := terminal.json("compact", key))["version_after"] is not None:
         done.append(outcome)
@@ -134,7 +125,7 @@ def _compacted(spark: "SparkSession", terminal: Terminal, key: str, address: Pat
 
 
 def _healed(settings: Settings, spark: "SparkSession", terminal: Terminal, address: Path) -> Sequence[Mapping[str, Any]]:
-    """What compactions did after the adoption; everything that is told is held against Spark, and every row against what was there."""
+    """The outcomes of compactions after the adoption; each figure is held against Spark, and each row against the rows of before."""
     found, detail = _adopted(terminal, address), spark.sql(f"DESCRIBE DETAIL delta.`{address}`").collect()[0]
     key, rows = found["table"], _rows(spark, address)
     [health] = terminal.json("health", key)

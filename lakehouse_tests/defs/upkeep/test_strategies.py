@@ -46,7 +46,7 @@ def on_disk() -> Iterator[dg.DagsterInstance]:
 
 @pytest.fixture
 def kept(on_disk: dg.DagsterInstance) -> dg.DagsterInstance:
-    """Such records of an instance that nothing happened on yet."""
+    """Records of an instance that nothing happened on yet, made once for all tests."""
     on_disk.wipe()
     return on_disk
 

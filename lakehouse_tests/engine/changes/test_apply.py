@@ -12,7 +12,7 @@ from lakehouse.engine.ingest.write import write_table
 from lakehouse.engine.lake import Lake
 from lakehouse_tests.change_streams import differences, draw_stream
 from lakehouse_tests.engine.example import land, rows_in, version_of
-from lakehouse_tests.kills import Killed, dying
+from lakehouse_tests.kills import killed_at
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -43,10 +43,8 @@ def test_a_batch_that_dies_at_any_step_ends_the_same(lake: Lake, spark: "SparkSe
     moved = {**_event("u", 2, 9), "after": {"id": 3, "team": "x", "_own": 1}}
     land(lake, "2.json", [_event("d", 2, 1), moved], prefix=source.prefix)
     for when in ("before", "after"):  # before it, deletions are remembered
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(apply, "_commit", dying(apply._commit, when))  # pyright: ignore[reportPrivateUsage]
-            with pytest.raises(Killed):
-                write_table(lake, spark, people)
+        with killed_at(apply, "_commit", when):
+            write_table(lake, spark, people)
     again = write_table(lake, spark, people)
     assert (again.reason, version_of(lake, people.key)) == (Reason.NOTHING_LANDED, 3)
     if isinstance(write, Merge):

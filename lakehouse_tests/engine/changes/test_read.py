@@ -37,7 +37,7 @@ def people(changes: Dms | Debezium, write: Merge | History, *, schema: str = "id
 
 
 def read(lake: Lake, spark: "SparkSession", table: Table) -> "tuple[list[Row], list[tuple[int, str]]]":
-    """What has landed, without a load: the changes, in the order in which they take effect, and the lines that are none, each with why."""
+    """The landed changes in the order in which they take effect, and the lines that are none, each with why; nothing is loaded."""
     from pyspark.sql import functions as F  # noqa: N812
 
     assert table.source is not None

@@ -31,7 +31,7 @@ FOLLOWERS = (states, copies, counts)
 
 
 def test_late_repeated_and_out_of_order_events_leave_the_newest_state(lake: Lake, spark: "SparkSession") -> None:
-    """Those that change nothing touch no file, and nothing downstream."""
+    """Events that change nothing touch no file, and nothing downstream."""
     add_events(lake, event(1, 7, "left"), event(1, 5, "planned"), event(2, 5, "planned"), event(2, 5, "planned"))
     _run(lake, spark, FOLLOWERS)
     late = [event(1, 6, "late"), event(1, 7, "again"), event(2, 9, "left"), {"id": 2, "state": "no time"}, event(3, 5, "planned")]
