@@ -22,7 +22,7 @@ from lakehouse.engine.journal.landed_batches import LandedBatches
 from lakehouse.engine.lake import Lake, open_lake
 from lakehouse.engine.store import DiskStore
 from lakehouse_tests.conftest import own_settings
-from lakehouse_tests.kills import Killed, dying
+from lakehouse_tests.kills import killed_at
 from lakehouse_tests.log_builder import MINUTE_MS, START_MS, LogBuilder
 from lakehouse_tests.memory_store import MemoryStore
 
@@ -407,10 +407,8 @@ def test_a_run_that_dies_before_it_deletes_is_gone_on_with_and_archives_nothing_
 ) -> None:
     later(monkeypatch, days=3)
 
-    with monkeypatch.context() as patch:
-        patch.setattr(DiskStore, "delete_each", dying(DiskStore.delete_each, "before"))
-        with pytest.raises(Killed):
-            retire(lake, ARCHIVED)
+    with killed_at(DiskStore, "delete_each", "before"):
+        retire(lake, ARCHIVED)
     assert (len(lying(lake)), archived(lake)) == (3, {"a.json": b"a", "b.json": b"b"})
     retire(lake, ARCHIVED)
     assert (lying(lake), archived(lake)) == ([], {"a.json": b"a", "b.json": b"b", "c.json": b"c"})

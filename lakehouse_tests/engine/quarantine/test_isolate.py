@@ -20,7 +20,7 @@ from lakehouse.engine.lake import Lake, open_lake
 from lakehouse.engine.quarantine import isolate, review
 from lakehouse_tests.conftest import own_settings
 from lakehouse_tests.engine.example import land, rows_in, version_of
-from lakehouse_tests.kills import Killed, dying
+from lakehouse_tests.kills import killed_at
 from lakehouse_tests.log_builder import LogBuilder
 
 if TYPE_CHECKING:
@@ -53,10 +53,8 @@ def test_a_file_with_a_row_that_cannot_be_written_stands_alone_through_kills_and
     put(lake, "a.json", part(1, 2), "nope")
     put(lake, "b.json", part(2, 2), "nope", part(3, 3))
     put(lake, "c.json", part(4, 4))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(load, "quarantine_isolated", dying(load.quarantine_isolated, "after"))
-        with pytest.raises(Killed):
-            write_table(lake, spark, halved)
+    with killed_at(load, "quarantine_isolated", "after"):
+        write_table(lake, spark, halved)
     assert plan_landed(lake, halved).files == ()
     put(lake, "d.json", part(5, 6))
     outcome = write_table(lake, spark, halved)
@@ -112,10 +110,8 @@ def test_an_overwrite_keeps_its_rows_where_those_of_the_newest_file_cannot_be_wr
     whole = replace(PARTS, write=Overwrite(), source=replace(SOURCE, derived=HALVED))
     put(lake, "1.json", part(1, 2))
     put(lake, "2.json", part(2, 2), part(3, 3), "nope")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(LandedBatches, "replace", dying(LandedBatches.replace, "after"))
-        with pytest.raises(Killed):
-            write_table(lake, spark, whole)
+    with killed_at(LandedBatches, "replace", "after"):
+        write_table(lake, spark, whole)
     outcome = write_table(lake, spark, whole)
     assert (rows_in(lake, PARTS.key, "id"), [aside.name for aside in outcome.set_aside]) == ([(1,)], ["2.json"])
     assert quarantined(lake) == [("2.json", None)]

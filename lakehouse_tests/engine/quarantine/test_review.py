@@ -12,7 +12,7 @@ from lakehouse.engine.ingest.write import write_table
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.quarantine import review
 from lakehouse_tests.engine.example import event, events, land, rows_in
-from lakehouse_tests.kills import Killed, dying
+from lakehouse_tests.kills import Killed, dying, killed_at
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -128,15 +128,13 @@ def test_lines_of_csv_are_not_read_again_by_a_declaration_with_their_fields_in_a
     assert rows_in(lake, codes.key, "code", "name") == [("A", "one"), ("B", None)]
 
 
-def test_nothing_is_read_again_while_a_batch_is_not_done(lake: Lake, spark: "SparkSession", monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_is_read_again_while_a_batch_is_not_done(lake: Lake, spark: "SparkSession") -> None:
     strict = declared(required=("id", "at"), new_columns="refuse")
     land(lake, "a.json", [event(1, 5, "new"), LENIENT])
 
     def killed(step: str, table: Table) -> None:
-        with monkeypatch.context() as patch:
-            patch.setattr(load, step, dying(getattr(load, step), "before"))
-            with pytest.raises(Killed):
-                write_table(lake, spark, table)
+        with killed_at(load, step, "before"):
+            write_table(lake, spark, table)
 
     killed("_write_rows", strict)
     for dry_run in (True, False):
