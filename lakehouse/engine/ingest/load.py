@@ -117,7 +117,7 @@ def load(
     """
     landing, batches = _landing(table), LandedBatches(lake.store, table.key, prefix=_landing(table).prefix)
     handed = None if handed_batch is None else handed_over(lake.store, table.key, landing, handed_batch, batches.ledger().newest)
-    if handed is None:  # a file that was not handed over is not gone
+    if handed is None:  # else steps 1 and 9 would each list
         with suppress(Transient, Refused):  # no row waits for it, and the next load goes on
             if (retired := retire(lake, table)).plan.files:
                 tell(f"{table.key}: {retired.plan.sentence}")

@@ -118,7 +118,7 @@ def _parsed(landing: Landing) -> "Column":
     schema = f"{landing.schema}, {CORRUPT} STRING"
     options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT}
     if not landing.records_are_csv:
-        # Without this a text of digits is the number of a day. Source: Spark's JacksonParser, DateType
+        # Without this a text of digits in a nested DATE is the number of a day. Source: Spark's JacksonParser, DateType
         return F.from_json(RAW, schema, {**options, "enableDateTimeParsingFallback": "false"})
     return F.from_csv(F.col(RAW), schema, {**options, **_csv_options(landing)})
 

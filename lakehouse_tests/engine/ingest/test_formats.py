@@ -110,7 +110,7 @@ TYPED_ROWS = [
     (2, date(2024, 1, 16), Decimal("1000.25"), 127, datetime(2023, 11, 14, 22, 13, 20), float("inf"), None),
     (3, None, None, None, None, None, float("-inf")),
 ]
-NESTED = "one STRUCT<price: DECIMAL(10, 2)>, many ARRAY<DECIMAL(10, 2)>, by MAP<STRING, DECIMAL(10, 2)>"
+NESTED = "one STRUCT<price: DECIMAL(10, 2), day: DATE>, many ARRAY<DECIMAL(10, 2)>, by MAP<STRING, DECIMAL(10, 2)>"
 READ_AS_ANOTHER: dict[str, tuple[str, list[str], list[str]]] = {
     "json": (
         f"{TYPED}, {NESTED}",
@@ -148,6 +148,7 @@ READ_AS_ANOTHER: dict[str, tuple[str, list[str], list[str]]] = {
             '{"id": 3, "at": "T10:30"}',
             r'{"id": 3, "at": "\t10:30"}',
             '{"id": 3, "one": {"price": 1e400000000}}',
+            '{"id": 3, "one": {"day": "20240115"}}',
             '{"id": 3, "many": [1, "1e-400000000"]}',
             '{"id": 3, "by": {"a":1E+400000000}}',
         ],
