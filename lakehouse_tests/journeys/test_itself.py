@@ -1,4 +1,4 @@
-"""The lake by itself: a real page, a real server, real flights, and nobody touching it."""
+"""The lake by itself: a real page, a real server, real flights, and nobody touching it. One table was loaded by hand before."""
 
 from collections.abc import Iterator
 from itertools import pairwise
@@ -6,15 +6,22 @@ from pathlib import Path
 
 import pytest
 
+from lakehouse_tests.conftest import link_year
 from lakehouse_tests.journeys.world import World, wait_for
 
 
 @pytest.fixture(scope="module")
-def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
-    home: Path = tmp_path_factory.mktemp("world")
-    world = World(home, LAKEHOUSE_REPLAY_HOURS="12", LAKEHOUSE_REPLAY_SECONDS="5", LAKEHOUSE_TABLES="lakehouse_tests.journeys.eager_tables")
+def world(prepared_home: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    home = link_year(prepared_home, tmp_path_factory.mktemp("world"))
+    world = World(
+        home, LAKEHOUSE_REPLAY_HOURS="12", LAKEHOUSE_REPLAY_SECONDS="60", LAKEHOUSE_TABLES="lakehouse_tests.journeys.eager_tables"
+    )
+    world.ask("server", "start")
+    world.ask("replay", "--hours", "12")
+    world.ask("materialize", "key:bronze/*")  # weather has the first of the two files that make it due
     with world:
         yield world
+    world.ask("server", "stop")
     assert world.processes() == []
 
 

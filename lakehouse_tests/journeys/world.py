@@ -58,7 +58,7 @@ class World:
             while not when():
                 assert process.poll() is None, f"lakehouse {' '.join(arguments)} ended with {process.returncode} before it could be killed"
                 assert time.monotonic() < deadline, f"lakehouse {' '.join(arguments)}: the moment to kill it did not come"
-                time.sleep(0.02)  # between two looks at the disk
+                time.sleep(0.05)  # between two looks at the lake
         finally:
             process.kill()
             process.wait()
