@@ -52,12 +52,6 @@ RULES = (
         ("engine/vacuum/test_adopted.py::test_files_of_an_old_table_in_a_partition_s_folder_stay_though_its_first_commits_are_gone",),
     ),
     Rule(
-        "lakehouse/engine/delta_log/schema.py",
-        "sorted((read | written) & _CATALOG)",
-        "sorted(read & _CATALOG)",
-        ("engine/delta_log/test_snapshots.py::test_what_cannot_be_counted_is_refused_by_name",),
-    ),
-    Rule(
         "lakehouse/engine/vacuum/lake_facts.py",
         '        if "_delta_log" in names:',
         "        if False:",
@@ -166,18 +160,6 @@ RULES = (
         ("engine/vacuum/test_lake.py::test_a_commit_before_the_guard_was_taken_is_planned_by",),
     ),
     Rule(
-        "lakehouse/engine/lake.py",
-        '            return "is gone"\n',
-        '            return ""\n',
-        ("engine/vacuum/test_meanwhile.py::test_a_log_that_was_put_back_meanwhile_stops_it",),
-    ),
-    Rule(
-        "lakehouse/engine/lake.py",
-        " or abs(now.modified_ms - known.modified_ms) > self.times_apart_ms(key)",
-        "",
-        ("engine/vacuum/test_meanwhile.py::test_a_log_that_was_put_back_meanwhile_stops_it",),
-    ),
-    Rule(
         "lakehouse/engine/vacuum/lake_facts.py",
         "            if name != table:\n",
         "            if False:\n",
@@ -194,13 +176,6 @@ RULES = (
         "{*other, *self._unread, *(self._folders() - self._newest.keys())}",
         "{*other, *self._unread}",
         ("engine/vacuum/test_meanwhile.py::test_what_a_clone_that_was_made_meanwhile_reads_stays",),
-    ),
-    Rule(
-        "lakehouse/engine/lake.py",
-        "        if newest is not None and self.changed(key, newest):\n            return True\n",
-        "",
-        ("engine/vacuum/test_meanwhile.py::test_what_a_clone_that_was_made_meanwhile_reads_stays",),
-        "another table in the place of a neighbour, with no more versions than it had, is read",
     ),
     Rule(
         "lakehouse/engine/vacuum/run.py",

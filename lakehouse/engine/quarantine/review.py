@@ -184,9 +184,8 @@ def _take_out(lake: Lake, spark: "SparkSession", table: Table, facts: TableFacts
     """Takes the lines out of the quarantine that the table has as it is now."""
     after = lake.facts(table.key)
     assert after is not None
-    loaded = lines.select("source_file", "line").join(
-        _loaded(spark, after.snapshot).toDF("source_file", "line"), ["source_file", "line"], "left_semi"
-    )
+    place = ["source_file", "line"]
+    loaded = lines.select(place).distinct().join(_loaded(spark, after.snapshot).toDF(*place), place, "left_semi")
     if (found := loaded.count()) < row_count:
         raise Broken(
             f"retry of {table.key}: {row_count} line(s) of its quarantine are rows now, and version {after.snapshot.version} of the table "
