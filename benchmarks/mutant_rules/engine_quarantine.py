@@ -17,7 +17,7 @@ RULES = (
     ),
     Rule(
         "lakehouse/engine/quarantine/review.py",
-        '.dropDuplicates([*place, "raw"])',
+        '.dropDuplicates([*_LINE, "raw"])',
         "",
         ("engine/quarantine/test_review.py::test_a_retry_killed_around_its_commit_leaves_each_line_in_one_place_after_the_next",),
         "a line that stands in quarantine twice is loaded once",
@@ -115,8 +115,8 @@ RULES = (
     ),
     Rule(
         "lakehouse/engine/quarantine/review.py",
-        "lines.select(place).distinct()",
-        "lines.select(place)",
+        "lines.select(_LINE).distinct()",
+        "lines.select(_LINE)",
         ("engine/quarantine/test_review.py::test_a_retry_killed_around_its_commit_leaves_each_line_in_one_place_after_the_next",),
         "a line that stands in quarantine twice does not stand for another one that the table did not get",
     ),

@@ -1,4 +1,4 @@
-"""The lake by itself: a real page, a real server, real flights, and nobody touching it. One table was loaded by hand before."""
+"""The lake by itself: a real page, a real server, real flights, and nobody touching it. Bronze was loaded by hand once before."""
 
 from collections.abc import Iterator
 from itertools import pairwise
@@ -18,7 +18,7 @@ def world(prepared_home: Path, tmp_path_factory: pytest.TempPathFactory) -> Iter
     )
     world.ask("server", "start")
     world.ask("replay", "--hours", "12")
-    world.ask("materialize", "key:bronze/*")  # weather has the first of the two files that make it due
+    world.ask("materialize", "key:bronze/*")  # weather has the first of the two files that make its compaction due
     with world:
         yield world
     world.ask("server", "stop")

@@ -55,6 +55,7 @@ if TYPE_CHECKING:
 
 _SHOWN_REASONS = 20
 _PLACE = ("_source_file", "_source_line")
+_LINE = ["source_file", "line"]  # the same, of a quarantine
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -172,20 +173,18 @@ def _retry_lines(
 
 def _without_older(lines: "DataFrame") -> "DataFrame":
     """The lines, each once, without those of an older program, which told no digest of their file, that stand there again with it."""
-    place = ["source_file", "line"]
-    lines = lines.dropDuplicates([*place, "raw"])
+    lines = lines.dropDuplicates([*_LINE, "raw"])
     if "digest" not in lines.columns:
         return lines
     known = lines.where("digest IS NOT NULL")
-    return known.unionByName(lines.where("digest IS NULL").join(known.select(*place), place, "left_anti").select(*lines.columns))
+    return known.unionByName(lines.where("digest IS NULL").join(known.select(_LINE), _LINE, "left_anti").select(*lines.columns))
 
 
 def _take_out(lake: Lake, spark: "SparkSession", table: Table, facts: TableFacts, lines: "DataFrame", row_count: int) -> None:
     """Takes the lines out of the quarantine that the table has as it is now."""
     after = lake.facts(table.key)
     assert after is not None
-    place = ["source_file", "line"]
-    loaded = lines.select(place).distinct().join(_loaded(spark, after.snapshot).toDF(*place), place, "left_semi")
+    loaded = lines.select(_LINE).distinct().join(_loaded(spark, after.snapshot).toDF(*_LINE), _LINE, "left_semi")
     if (found := loaded.count()) < row_count:
         raise Broken(
             f"retry of {table.key}: {row_count} line(s) of its quarantine are rows now, and version {after.snapshot.version} of the table "

@@ -16,6 +16,7 @@ from lakehouse.engine.inventory.reports_table import InventoryOutcome, inventory
 from lakehouse.engine.lake import Lake
 from lakehouse_tests.engine.example import rows_of, version_of
 from lakehouse_tests.engine.reports import row_of, write_report
+from lakehouse_tests.kills import killed_at
 from lakehouse_tests.log_builder import LogBuilder
 
 if TYPE_CHECKING:
@@ -123,25 +124,14 @@ def test_our_own_scan_is_loaded_and_its_own_leftovers_are_cleared(lake: Lake, sp
     assert fresh_report(lake, now_ms=NOW + 2 * HOUR).name > report.name
 
 
-@pytest.mark.parametrize("committed", [False, True])
-def test_a_load_that_dies_is_made_good_by_the_next(
-    lake: Lake, spark: "SparkSession", committed: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_a_load_that_dies_is_made_good_by_the_next(lake: Lake, spark: "SparkSession", when: str) -> None:
     lake.store.put("landing/x", b"1")
     fresh_report(lake, now_ms=NOW)
-    overwrite = reports_table._overwrite
-
-    def dying(*arguments: Any) -> None:
-        if committed:
-            overwrite(*arguments)
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patched:
-        patched.setattr(reports_table, "_overwrite", dying)
-        for _ in range(1 if committed else 2):
-            with pytest.raises(KeyboardInterrupt):
-                load(lake, spark)
+    for _ in range(1 if when == "after" else 2):
+        with killed_at(reports_table, "_overwrite", when):
+            load(lake, spark)
     assert len([*lake.store.list("_lakehouse/inventory/_loading")]) == 1  # what the first death left is gone
     outcome = load(lake, spark)
-    assert (outcome.newly_loaded, outcome.row_count) == (0 if committed else 1, 1)
+    assert (outcome.newly_loaded, outcome.row_count) == (0 if when == "after" else 1, 1)
     assert [row[1] for row in held(spark, lake)] == ["landing/x"]

@@ -12,7 +12,7 @@ from lakehouse.engine.ingest.write import write_table
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.quarantine import review
 from lakehouse_tests.engine.example import event, events, land, rows_in
-from lakehouse_tests.kills import Killed, dying, killed_at
+from lakehouse_tests.kills import killed_at
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -101,15 +101,14 @@ def test_a_retry_killed_around_its_commit_leaves_each_line_in_one_place_after_th
     def without_a_row(frame: "DataFrame", *arguments: Any, **options: Any) -> None:
         real(frame.where("id = 3"), *arguments, **options)
 
-    monkeypatch.setattr(review.commit_rows, "write_frame", without_a_row)
-    with pytest.raises(Broken, match=r"2 line\(s\) of its quarantine are rows now, and version 2 of the table has 1 of them"):
-        review.retry(lake, spark, events, [A], dry_run=False)
+    with monkeypatch.context() as patch:
+        patch.setattr(commit_rows, "write_frame", without_a_row)
+        with pytest.raises(Broken, match=r"2 line\(s\) of its quarantine are rows now, and version 2 of the table has 1 of them"):
+            review.retry(lake, spark, events, [A], dry_run=False)
     assert places(lake) == held
 
-    monkeypatch.setattr(review.commit_rows, "write_frame", dying(real, "after"))
-    with pytest.raises(Killed):
+    with killed_at(commit_rows, "write_frame", "after"):
         review.retry(lake, spark, events, [A], dry_run=False)
-    monkeypatch.undo()
     assert places(lake) == held
     assert review.retry(lake, spark, events, [A], dry_run=False).rows == 0
     assert rows_in(lake, events.key, "id") == [(1,), (2,), (3,)]
