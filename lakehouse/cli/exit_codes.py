@@ -30,9 +30,13 @@ def tell_once(sentences: Iterable[tuple[str, str]]) -> None:
 
 
 def exit_code(found: Sequence[Found[Any]]) -> int:
-    """The code of the worst error, 0 for none; `Transient` only where trying again may help all."""
-    errors = [each.error for each in found if each.error]
-    return next((kind.exit_code for kind in _WORST_FIRST if any(isinstance(error, kind) for error in errors)), 0)
+    """The code of the worst error, 0 for none."""
+    return worst_code(each.error.exit_code for each in found if each.error)
+
+
+def worst_code(codes: Iterable[int]) -> int:
+    """The worst of the errors' codes, 0 for none; the code of `Transient` only where trying again may help all."""
+    return next(filter({*codes}.__contains__, (kind.exit_code for kind in _WORST_FIRST)), 0)
 
 
 def absent_sentence(found: Found[Any]) -> tuple[str, str]:

@@ -52,4 +52,4 @@ def wait_for_other_users(users: IO[str], *, seconds: float = _OTHERS_SECONDS) ->
         try:
             take_lock(users, seconds=seconds)
         except BlockingIOError:
-            tell(f"another command still uses this server after {minutes} min; the server is stopped under it, and it may be run again")
+            tell(f"another command still uses this server after {minutes} min; the server stops, that command fails and can be run again")

@@ -85,7 +85,7 @@ class Reason(Enum):
     # Why a table is left alone, whatever it would gain.
     OPTED_OUT = "its declaration says {said}: nothing runs unless a person insists (--anyway)"
     WRITERS_UNKNOWN = (
-        "others write it, and on {where} Spark looks for a version before it writes it: a commit of theirs in between would be lost; "
+        "other programs write it, and on {where} Spark checks that a version is free, then writes it: a commit in between is lost; "
         'accepted: writers = "none" (nobody commits while a compaction runs) or "conditional", see docs/adopt.md'
     )
     POOL_NOT_LIMITED = (
@@ -107,10 +107,12 @@ class Reason(Enum):
         "({limit} open the breaker): left alone for {hours} h, until {until:time}"
     )
     MEASURED_HARM = (
-        "a scan took longer after each of the last {count:compaction}, at last {after} s after {before} s "
+        "each of the last {count:compaction} made a scan slower, the last one from {before} s to {after} s "
         "({limit} open the breaker): left alone for {hours} h, until {until:time}"
     )
-    HALF_OPEN = "one try is let through since {retry_at:time}: a success closes the breaker, a failure opens it for longer; before: {why}"
+    HALF_OPEN = (
+        "one compaction may run since {retry_at:time}: success closes the breaker, failure opens it for longer; it opened because {why}"
+    )
     WINDOW_CLOSED = "no window is open at {now:time} (windows: {windows}); the next opens at {opens:time}"
 
     # Of the choice of a strategy.
@@ -164,12 +166,12 @@ class Reason(Enum):
 
     # Of a vacuum plan.
     VACUUM_DUE = (
-        "nothing has needed {files:file} ({bytes:size}) since {horizon:time}, {orphans} of them in no version: they go (mode {mode})"
+        "no version has needed {files:file} ({bytes:size}) since {horizon:time}, {orphans} of them were never in one: they go (mode {mode})"
     )
     NOTHING_PAST = (
         "nothing that was removed before {horizon:time} lies in storage ({waiting:removed file} within the retention, mode {mode})"
     )
-    TOO_LITTLE_PAST = "{files:file} ({bytes:size}) could go, the declaration wants {least:size}"
+    TOO_LITTLE_PAST = "{files:file} ({bytes:size}) could be deleted; the declaration asks for at least {least:size}"
     HELD_FOR_READERS = "files removed after {since:time} are kept for readers that have not read them yet: {readers}"
 
     def explain(self, **numbers: Any) -> "Explanation":

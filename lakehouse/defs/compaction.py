@@ -152,7 +152,7 @@ def compaction_sensor(tables: Sequence[Table], lake: Lake, *, name: str = "compa
         target=dg.AssetSelection.assets(*compactions),
         default_status=dg.DefaultSensorStatus.RUNNING,
         minimum_interval_seconds=lake.settings.compaction_tick_seconds,
-        description="Compacts the tables that are due, those first where it gives most for its cost.",
+        description="Compacts the due tables, the highest benefit for its cost first.",
     )
     def weigh(context: dg.SensorEvaluationContext) -> dg.SensorResult:
         now, cursor = now_ms(), read_cursor(context.cursor)

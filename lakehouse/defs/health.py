@@ -24,7 +24,7 @@ from lakehouse.engine.table_health import Assessment, assess
 _DESCRIPTIONS = {
     "readable": "The log folds, and every file that the table needs is in storage.",
     "small_files": "Compaction keeps up with the small files.",
-    "breaker": "Nothing in the table's past speaks against another compaction.",
+    "breaker": "The table's circuit breaker is closed, so that another compaction may run.",
     "log_debt": "The log is checkpointed often enough.",
     "quarantine": "No landed line was refused.",
 }

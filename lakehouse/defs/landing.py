@@ -53,7 +53,7 @@ def landing_sensor(tables: Sequence[Table], lake: Lake) -> dg.SensorDefinition:
         target=dg.AssetSelection.assets(*(table_key(table) for table in landed)),
         default_status=dg.DefaultSensorStatus.RUNNING,
         minimum_interval_seconds=_SECONDS_ON_S3 if lake.settings.on_s3 else _SECONDS_ON_DISK,
-        description="Looks below the landing prefixes and has the tables loaded whose files are not in them yet.",
+        description="Lists the landing prefixes, and starts a load for each table with new files.",
     )
     def look(context: dg.SensorEvaluationContext) -> dg.SensorResult:
         try:

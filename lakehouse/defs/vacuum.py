@@ -60,7 +60,7 @@ def vacuum_asset(
         required_resource_keys={resource},
         automation_condition=_when(triggers, cron) if table.vacuum.mode == "automatic" else None,
         description=f"Deletes the files that no version of {table.key} within its retention needs. Changes no row.",
-        check_specs=[dg.AssetCheckSpec(DELETED, asset=vacuum_key(table), description="All that the last vacuum was to delete is deleted.")],
+        check_specs=[dg.AssetCheckSpec(DELETED, asset=vacuum_key(table), description="The last vacuum deleted every file of its plan.")],
     )
     def vacuum(context: dg.AssetExecutionContext, config: VacuumConfig) -> Iterator[dg.MaterializeResult[Any] | dg.AssetCheckResult]:
         from lakehouse.engine.vacuum import vacuum as vacuum_table

@@ -164,7 +164,7 @@ def _watch(page: Supervised, spark: threading.Thread | None, log: Path, say: Cal
                 say(f"Dagster ended by itself; the end of {log}:\n{_tail(log)}")
                 return
             if spark is not None and not spark.is_alive():
-                say("nobody brings the Spark Connect server back any more")
+                say("the Spark Connect server would not be started again: what watches it has ended")
                 return
             time.sleep(0.5)  # between two looks at the log and the processes; nothing is assumed of the time that passes
 

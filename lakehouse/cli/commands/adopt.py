@@ -165,4 +165,4 @@ def _print_outcome(opened: LakeContext, new: Sequence[Table], *, alone: bool, dr
         show(line)
     if not dry_run:
         show()
-        show("a running lake takes it up when its code location is loaded anew (Deployment, Reload)")
+        show("a running lake shows the table once you reload its code location (Deployment, Reload)")

@@ -59,7 +59,8 @@ def uncertainty_of(backtest: Backtest) -> Iterator[str]:
             f"all files with such rows are taken, and {bytes_text(uncertainty.carried_bytes)} beside them written again by the writers"
         )
     if uncertainty.unclear_compactions:
-        yield f"of {uncertainty.unclear_compactions} real compaction(s) the log does not tell which row went into which file: taken by size"
+        count = uncertainty.unclear_compactions
+        yield f"for {count} real compaction(s) the log does not tell which file got which row: rows are assigned by size"
 
 
 def series_of(found: Mapping[str, Backtest]) -> list[Series]:

@@ -29,9 +29,9 @@ from lakehouse.engine.compaction.unverified_commits import unverified
 def compact_command(table: str, dry_run: bool, anyway: bool, probe: bool, as_json: bool) -> None:
     """Merge the small files of TABLE, through Dagster, and show what was predicted beside what happened.
 
-    A table that is paused, or whose declaration opts out, is refused unless --anyway says that it is meant. A table with nothing worth
-    merging is left alone, no JVM is started for it, and the reason is told, unless a run before was ended before it compared the rows: that
-    is done first. No row changes, so nothing downstream follows.
+    A table that is paused, or whose declaration opts out, is refused without --anyway. A table with nothing to merge is left alone: the
+    command prints the reason and starts no JVM. If an earlier run ended before it compared its rows, the command compares them first. No
+    row changes, so nothing downstream follows.
     """
     opened, wanted = open_table(table)
     plan = run.plan(opened.lake, wanted)
@@ -59,7 +59,8 @@ def compact_command(table: str, dry_run: bool, anyway: bool, probe: bool, as_jso
 
 def _print(document: Mapping[str, Any]) -> None:
     if document["version_after"] is None:
-        why = "its files were merged or gone when OPTIMIZE looked; planned was" if document["files_removed"] else "nothing to do"
+        taken = "OPTIMIZE found nothing to merge, since other commits took the planned files; the plan"
+        why = taken if document["files_removed"] else "nothing to do"
         show(f"{document['table']}: {why} at version {document['version']}: {document['sentence']}")
         return
     versions = f"version {document['version']} -> {document['version_after']}"

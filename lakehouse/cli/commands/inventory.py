@@ -19,7 +19,7 @@ _NAMED = 20
 
 @click.group("inventory", short_help="What lies in the lake's storage, by table and part.", epilog="Example: lakehouse inventory scan")
 def inventory_command() -> None:
-    """List the storage, and hold the list against the tables' logs. Nothing is ever deleted here."""
+    """List the storage, and hold the list against the tables' logs. No file of a table is deleted; a scan removes its own old reports."""
 
 
 @inventory_command.command(

@@ -11,6 +11,7 @@ from lakehouse.core.declaration.landing import Landing
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.errors import Broken, Refused
 from lakehouse.core.ingest.batches import choose_batch, ingest_app_id
+from lakehouse.core.text import count_of
 from lakehouse.engine.clock import now_ms
 from lakehouse.engine.journal.landed_batches import LandedBatches, landed_files
 
@@ -55,7 +56,7 @@ def _document(opened: LakeContext, table: Table, landing: Landing) -> dict[str, 
     facts = opened.lake.facts(table.key)
     planned = 0 if ledger.newest is None else ledger.newest.number
     arrived = None if facts is None else facts.snapshot.transactions.get(ingest_app_id(table.key))
-    holds = "there is no table yet" if facts is None else f"its log says that it holds the batches up to {arrived}"
+    holds = "the table does not exist yet" if facts is None else f"its log says that it holds the batches up to {arrived}"
     if facts is not None and arrived is None:
         holds = "its log does not tell which of them it holds"
     try:
@@ -75,5 +76,5 @@ def _document(opened: LakeContext, table: Table, landing: Landing) -> dict[str, 
         "files_set_aside": len(ledger.seen) - known,
         "next": following,
         "after_load": None if landing.after_load == "keep" else f"with the next load {plan_landed(opened.lake, table).sentence}",
-        "sentence": f"{planned} batch(es) of {taken} file(s) below {landing.prefix} were planned, {holds}",
+        "sentence": f"{planned} batch{'' if planned == 1 else 'es'} of {count_of(taken, 'file')} below {landing.prefix} planned; {holds}",
     }

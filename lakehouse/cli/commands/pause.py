@@ -43,7 +43,7 @@ def pause_command(table: str, until: str | None, why: str, as_json: bool) -> Non
 @click.argument("table", shell_complete=complete_table)
 @json_option
 def resume_command(table: str, as_json: bool) -> None:
-    """End the pause of TABLE; one that is not paused is none the worse."""
+    """End the pause of TABLE. A table that is not paused stays as it is."""
     opened, wanted = open_table(table)
     journal = Journal(opened.lake.store)
     pause = journal.pause_of(wanted.key)

@@ -22,9 +22,8 @@ from lakehouse.engine.journal.landed_batches import LandedBatches
 @click.argument("table", shell_complete=complete_table)
 @json_option
 def schema_command(table: str, as_json: bool) -> None:
-    """Show the columns that landed files give TABLE: those that its declaration names, and those that were added since fields landed that
-    it does not name, each with the time, the file and the policy. Of a schema that no declaration names, the columns are those that were
-    inferred and pinned. No JVM is started.
+    """Show the columns that landed files give TABLE: the declared ones, and the ones added for fields that no declaration names, each with
+    its time, file and policy. Without a declared schema, the columns are the inferred ones, as they were pinned. No JVM is started.
     """
     opened, wanted = open_table(table)
     landing = landing_of(wanted, asked="schema")

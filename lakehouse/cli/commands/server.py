@@ -67,8 +67,8 @@ def stop_command(as_json: bool) -> None:
 def take_over_command(as_json: bool) -> None:
     """Make this home, or the server elsewhere that LAKEHOUSE_SPARK names, the one that writes to the lake from now on.
 
-    Only after the one before was stopped for good, and nothing of it writes any more: two Spark drivers on one table lose commits. One
-    that runs on this machine is noticed and refused.
+    Stop the earlier server for good first: two Spark drivers on one table lose commits. If it still runs on this machine, the command is
+    refused.
     """
     mine, before = take_over(open_lake(settings_in_force()))
     if as_json:

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from lakehouse.cli.context import LakeContext, complete_table, open_declared
-from lakehouse.cli.exit_codes import error_cell, tell_once
+from lakehouse.cli.exit_codes import error_cell, tell_once, worst_code
 from lakehouse.cli.output import bytes_text, count_text, json_option, print_figures, print_grid, show, tell, write_json
 from lakehouse.cli.spark_server import driver_for_command
 from lakehouse.core.declaration.table import Table
@@ -41,15 +41,14 @@ def vacuum_command(tables: tuple[str, ...], dry_run: bool, mode: str | None, any
     else:
         _print(documents, dry_run=dry_run)
     tell_once((each["table"], f"{each['error']['kind']}: {each['error']['message']}") for each in documents if "error" in each)
-    codes = [0]
+    codes = [document["error"]["exit_code"] for document in documents if "error" in document]
     for document in documents:
-        codes.append(document["error"]["exit_code"] if "error" in document else 0)
         if failed := document.get("failed"):  # for a person to look at, though the others are gone
             name, why = next(iter(failed.items()))
             count = count_text(document["failed_files"])
             tell(f"{Broken.__name__}: vacuum of {document['table']}: {count} file(s) could not be deleted, like {name}: {why}")
             codes.append(Broken.exit_code)
-    return max(codes)
+    return worst_code(codes)
 
 
 def _rehearse(opened: LakeContext, tables: Sequence[Table], mode: str | None) -> list[dict[str, Any]]:

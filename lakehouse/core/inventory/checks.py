@@ -10,7 +10,7 @@ from lakehouse.core.units import HOUR_MS
 
 CHECKS = {
     "complete": "The report was read to its end, and every row of it is in the inventory table.",
-    "fresh": "The report is as young as its rhythm allows.",
+    "fresh": "The report is no older than its schedule allows.",
     "plausible": "The bucket has not lost half of its objects or bytes since the report before.",
     "missing": "Every file that a table's newest version reads is in storage.",
 }

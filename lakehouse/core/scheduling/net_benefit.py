@@ -33,7 +33,7 @@ class NetBenefit:
     @property
     def sentence(self) -> str:
         """Both, and their ratio, for a person."""
-        return f"worth {self.benefit_usd_per_day:.3g} USD a day for {self.cost_usd:.3g} USD, ratio {self.ratio:.3g}"
+        return f"saves {self.benefit_usd_per_day:.3g} USD a day and costs {self.cost_usd:.3g} USD, ratio {self.ratio:.3g}"
 
 
 def assess_net_benefit(

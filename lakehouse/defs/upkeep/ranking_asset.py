@@ -26,7 +26,7 @@ def maintenance_plan() -> dg.AssetSpec:
         key=PLAN_KEY,
         group_name="maintenance",
         kinds={"table"},
-        description="All tables in the order in which they would be compacted, with what each is worth and what it waits for. "
+        description="All tables in the order in which they would be compacted, each with its benefit, cost and reason. "
         "Reported by the compaction sensor when the order or a reason changes, at most once a minute.",
     )
 

@@ -177,7 +177,7 @@ def _check_unchanged(table_key: str, batch: Batch, found: Mapping[str, FileRead]
     if gone := [file.name for file in batch.files if file.name not in found]:
         raise Broken(
             f"{where} {len(gone)} of them are gone from {batch.prefix}, first {gone[0]!r}; "
-            "accepted: put them back, the batch is then done again; or, if the declaration was changed, the one of then"
+            "accepted: put them back, the batch is then done again; or restore the declaration with which the batch was planned"
         )
     for file in batch.files:
         now = found[file.name]

@@ -29,8 +29,8 @@ def agreed(spark: "SparkSession", uri: str, table: str, candidates: Sequence[Can
         names = _ask(spark, uri, table, own) if own else set[str]()
     if own and not names:
         raise Broken(
-            f"vacuum of {table}: Delta would delete none of the {len(own)} file(s) that the log dooms by our reading, like {own[0].name}; "
-            f"nothing was deleted: compare {table}/_delta_log with lakehouse vacuum {table} --dry-run"
+            f"vacuum of {table}: Delta would delete none of the {len(own)} file(s) that our reading of the log gives up, "
+            f"like {own[0].name}; nothing was deleted: compare {table}/_delta_log with lakehouse vacuum {table} --dry-run"
         )
     return [each for each in candidates if (each.goes_with or each.name) in names]
 

@@ -102,7 +102,7 @@ def test_a_table_that_nobody_makes_is_refused_still() -> None:
 
 def test_commits_of_others_are_at_risk_until_a_person_says_why_they_are_not() -> None:
     on_s3 = commits_at_risk(Adopted(uri="s3://bucket/t"))
-    assert on_s3 is not None and "on S3 Spark looks for a version before it writes it" in on_s3.sentence
+    assert on_s3 is not None and "on S3 Spark checks that a version is free, then writes it" in on_s3.sentence
     assert commits_at_risk(Adopted(uri="/data/t")) is not None
     assert commits_at_risk(Adopted(uri="s3://bucket/t", writers="none")) is None
     assert commits_at_risk(Adopted(uri="s3://bucket/t", writers="conditional")) is None

@@ -135,7 +135,7 @@ def test_scans_that_got_slower_in_a_row_open_the_breaker(pairs: Sequence[tuple[f
 def test_measured_harm_is_told_with_its_seconds_and_ends_after_a_success() -> None:
     harmed = scans((1, 1.2), (1, 1.2), (1, 1.25))
     found = breaker(scans=harmed, now=2)
-    assert found.reason is Reason.MEASURED_HARM and "at last 1.25 s after 1 s" in found.sentence
+    assert found.reason is Reason.MEASURED_HARM and "the last one from 1 s to 1.25 s" in found.sentence
     assert breaker([tried("succeeded", 1.9)], scans=harmed, now=2).position == "open"
     assert breaker([tried("succeeded", 9)], scans=harmed, now=9).position == "closed"
 

@@ -157,7 +157,7 @@ def test_what_is_past_its_retention_goes_and_is_priced() -> None:
     assert (found.reason, found.file_count, found.size_bytes) == (Reason.VACUUM_DUE, 2, 7)
     assert found.requests == {"LIST": 1, "GET": 0, "HEAD": 4, "DELETE": 1} and found.usd > 0
     assert found.as_json()["parts"] == {"orphaned_old": 1, "tombstoned_past": 1}
-    assert found.sentence.startswith("nothing has needed 2 files (7 B) since ")
+    assert found.sentence.startswith("no version has needed 2 files (7 B) since ")
 
 
 @pytest.mark.parametrize(

@@ -61,7 +61,7 @@ def test_records_are_staged_anew_where_the_declaration_would_stage_them_otherwis
     store.put(f"_lakehouse/staged/{KEY}/1/00000.parquet", store.read(staged_records("lake", KEY, batch).paths[0].removeprefix("lake/")))
     assert (staged_again(store, KEY, older, as_text), texts(older)) == (older, [data.decode()])
     store.delete(["landing/t/a.json"])
-    with pytest.raises(Broken, match=r"1 of them are gone .* if the declaration was changed, the one of then"):
+    with pytest.raises(Broken, match=r"1 of them are gone .* restore the declaration with which the batch was planned"):
         staged_again(store, KEY, batch, as_text)
     assert staged_again(store, KEY, batch, LANDING) == batch
 
