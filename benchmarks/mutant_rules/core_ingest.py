@@ -11,7 +11,7 @@ RULES = (
     ),
     Rule(
         "lakehouse/core/ingest/batches.py",
-        "known.modified_ms in (None, file.modified_ms) or (known.is_taken and not known.digest)",
+        "(is_older or known.modified_ms in (None, file.modified_ms))",
         "True",
         ("core/ingest/test_batches.py::test_a_batch",),
         "a file that was written again is looked at again",
@@ -28,7 +28,7 @@ RULES = (
     ),
     Rule(
         "lakehouse/core/ingest/batches.py",
-        "if known is not None and known.is_taken and known.size_bytes != file.size_bytes:",
+        "if known is not None and known.is_taken and known.as_loaded.size_bytes != file.size_bytes:",
         "if False:",
         ("core/ingest/test_batches.py::test_a_batch", "core/ingest/test_batches.py::test_a_file_is_set_aside_with_the_reason"),
         "a loaded file that changed its size is set aside and named",
@@ -42,8 +42,8 @@ RULES = (
     ),
     Rule(
         "lakehouse/core/ingest/batches.py",
-        " or (known.is_taken and not known.digest)",
-        "",
+        "(is_older or known",
+        "(known",
         ("core/ingest/test_batches.py::test_a_batch",),
         "a loaded file of which no digest is known is not read again when its time alone differs",
     ),
@@ -61,8 +61,8 @@ RULES = (
     ),
     Rule(
         "lakehouse/core/ingest/batches.py",
-        "is_of_the_format_now = known.is_foreign and file.name.endswith(landing.suffixes)",
-        "is_of_the_format_now = False",
+        " and not (known.is_foreign and file.name.endswith(landing.suffixes))",
+        "",
         ("core/ingest/test_batches.py::test_a_file_set_aside_for_its_format_waits_again_when_that_format_is_declared",),
     ),
     Rule(

@@ -5,6 +5,26 @@ from benchmarks.mutant_rules.rule import Rule
 RULES = (
     Rule(
         "lakehouse/core/inventory/table_files.py",
+        "dropped_stones=frozenset(name for path in dropped if (name := names.own(path))),",
+        "",
+        ("engine/vacuum/test_faults.py::test_what_an_older_version_of_a_clone_reads_stays_though_a_checkpoint_dropped_its_tombstone",),
+    ),
+    Rule(
+        "lakehouse/core/inventory/table_files.py",
+        "self.removed_vectors, self.dropped_stones) if inner",
+        "self.removed_vectors) if inner",
+        ("engine/vacuum/test_faults.py::test_what_an_older_version_of_a_clone_reads_stays_though_a_checkpoint_dropped_its_tombstone",),
+        "what an older version of a table around it reads stays though a checkpoint dropped its tombstone",
+    ),
+    Rule(
+        "lakehouse/core/delta/retention.py",
+        '"microsecond": Fraction(1, 1_000),',
+        '"microsecond": 0,',
+        ("core/inventory/test_reconcile.py::test_the_retention_is_the_table_s_property",),
+        "a retention in microseconds is as long as it says",
+    ),
+    Rule(
+        "lakehouse/core/inventory/table_files.py",
         '            self.unplaced.add(name.rpartition("/")[2])\n',
         "",
         ("engine/vacuum/test_places.py::test_what_a_clone_reads_stays_however_it_spells_the_path",),

@@ -4,6 +4,34 @@ from benchmarks.mutant_rules.rule import Rule
 
 RULES = (
     Rule(
+        "lakehouse/core/ingest/batches.py",
+        "same = known.as_loaded.digest == read.digest",
+        "same = known.digest == read.digest",
+        ("core/ingest/test_ledger_segments.py::test_a_name_that_was_loaded_is_refused_each_time_that_another_file_is_written_over_it",),
+        "what was written over a loaded file is never taken for what was loaded",
+    ),
+    Rule(
+        "lakehouse/core/ingest/batches.py",
+        " and known.loaded is None",
+        "",
+        ("core/ingest/test_ledger_segments.py::test_a_name_that_was_loaded_is_refused_each_time_that_another_file_is_written_over_it",),
+        "a loaded name that is written over twice, each time with one size, is refused twice",
+    ),
+    Rule(
+        "lakehouse/core/ingest/ledger_segments.py",
+        "else replace(of_now, loaded=loaded)",
+        "else of_now",
+        ("engine/journal/test_landed_batches.py::test_a_loaded_file_is_known_by_its_time_and_its_content_or_its_name",),
+        "a loaded file that was moved is known though another one was written to its name",
+    ),
+    Rule(
+        "lakehouse/core/ingest/ledger_segments.py",
+        "found[loaded.modified_ms, mark].append(path)",
+        "found[loaded.modified_ms, mark] = [path]",
+        ("engine/journal/test_landed_batches.py::test_a_loaded_file_is_known_by_its_time_and_its_content_or_its_name",),
+        "of two loaded files that are alike, the one that was moved is not loaded again",
+    ),
+    Rule(
         "lakehouse/core/ingest/ledger_segments.py",
         "if lying and path not in lying and path not in kept",
         "if lying and path not in kept",
@@ -33,21 +61,21 @@ RULES = (
     ),
     Rule(
         "lakehouse/core/ingest/ledger_segments.py",
-        "is_taken = aside.why.startswith(MOVED) or (",
-        "is_taken = (",
+        "if aside.why.startswith(MOVED):",
+        "if False:",
         ("engine/journal/test_landed_batches.py::test_a_loaded_file_is_known_by_its_time_and_its_content_or_its_name",),
         "a loaded file that was moved twice is not loaded again",
     ),
     Rule(
         "lakehouse/core/ingest/ledger_segments.py",
-        "else fingerprint(path) in before.forgotten",
-        "else False",
+        "was_loaded=fingerprint(path) in before.forgotten",
+        "was_loaded=False",
         ("core/ingest/test_ledger_segments.py::test_a_forgotten_name_that_comes_back_is_refused_however_often_it_changes",),
     ),
     Rule(
         "lakehouse/core/ingest/ledger_segments.py",
-        "(seen[path].is_taken if path in seen else",
-        "(False if path in seen else",
+        "if not (was_loaded if before is None else before.is_taken):",
+        "if not (was_loaded if before is None else False):",
         ("engine/journal/test_landed_batches.py::test_a_name_that_changed_its_size_is_known_by_the_last_one_and_stays_taken",),
     ),
     Rule(

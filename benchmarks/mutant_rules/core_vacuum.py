@@ -5,6 +5,32 @@ from benchmarks.mutant_rules.rule import Rule
 RULES = (
     Rule(
         "lakehouse/core/vacuum/facts.py",
+        '(first, "_last_checkpoint") if mode == "LITE" and facts.adopted else ',
+        "",
+        ("engine/vacuum/test_adopted.py::test_files_of_an_old_table_in_a_partition_s_folder_stay_though_its_first_commits_are_gone",),
+    ),
+    Rule(
+        "lakehouse/core/vacuum/facts.py",
+        'if mode == "LITE" and facts.adopted else',
+        "if facts.log_only else",
+        ("engine/vacuum/test_adopted.py::test_files_of_an_old_table_in_a_partition_s_folder_stay_though_its_first_commits_are_gone",),
+        "an old table in a partition's folder is found whatever is said of the adopted table's orphans",
+    ),
+    Rule(
+        "lakehouse/core/vacuum/facts.py",
+        """name_in_table(path) or f"/{unquote(path).rpartition('/')[2]}" for path in""",
+        "name_in_table(path) or '' for path in",
+        ("engine/vacuum/test_places.py::test_what_an_older_version_reads_by_another_way_stays_though_its_tombstone_is_gone",),
+    ),
+    Rule(
+        "lakehouse/core/vacuum/plan.py",
+        "explanation=_explanation(facts, candidates, planned.mode, horizon_ms=planned.horizon_ms, least_bytes=0),",
+        "explanation=planned.explanation,",
+        ("engine/vacuum/test_faults.py::test_a_dry_run_takes_the_last_look_too",),
+        "the sentence of a dry run is that of the files that would go",
+    ),
+    Rule(
+        "lakehouse/core/vacuum/facts.py",
         "    if facts.log_only and facts.older_commits and not log_covers(facts):",
         "    if False:",
         ("core/vacuum/test_plan.py::test_where_the_log_alone_decides_it_is_read_back_to_the_last_complete_vacuum",),
@@ -83,8 +109,8 @@ RULES = (
     ),
     Rule(
         "lakehouse/core/vacuum/facts.py",
-        " and name in self._older)",
-        " and False)",
+        " and not names.isdisjoint(self._older)",
+        " and False",
         ("core/vacuum/test_plan.py::test_a_file_without_a_tombstone_is_looked_for_in_commits_below_the_known_history",),
     ),
     Rule(
@@ -203,8 +229,8 @@ RULES = (
     ),
     Rule(
         "lakehouse/core/vacuum/facts.py",
-        "for path in chain(paths, vectors) if",
-        "for path in paths if",
+        "for path in chain(paths, vectors))",
+        "for path in paths)",
         ("core/vacuum/test_plan.py::test_a_deletion_vector_of_a_removed_file_is_looked_for_there_too",),
     ),
     Rule(

@@ -16,14 +16,14 @@ RULES = (
         ("engine/quarantine/test_review.py::test_lines_of_csv_are_not_read_again_by_a_declaration_with_their_fields_in_another_order",),
     ),
     Rule(
-        "lakehouse/engine/quarantine/review.py",
+        "lakehouse/engine/quarantine/retry_lines.py",
         '.dropDuplicates([*_LINE, "raw"])',
         "",
         ("engine/quarantine/test_review.py::test_a_retry_killed_around_its_commit_leaves_each_line_in_one_place_after_the_next",),
         "a line that stands in quarantine twice is loaded once",
     ),
     Rule(
-        "lakehouse/engine/quarantine/review.py",
+        "lakehouse/engine/quarantine/retry_lines.py",
         "_parsed(spark, table, _without_older(lines), ledger, added)",
         "_parsed(spark, table, lines, ledger, added)",
         ("engine/quarantine/test_review.py::test_a_retry_killed_around_its_commit_leaves_each_line_in_one_place_after_the_next",),
@@ -45,8 +45,8 @@ RULES = (
     ),
     Rule(
         "lakehouse/engine/quarantine/entries.py",
-        "        transaction=None if has_some else",
-        "        transaction=None if False else",
+        "    transaction = None if has_some else",
+        "    transaction = None if False else",
         ("engine/ingest/test_load.py::test_a_table_made_anew_by_another_declaration_loses_no_line",),
     ),
     Rule(
@@ -69,8 +69,8 @@ RULES = (
     ),
     Rule(
         "lakehouse/engine/quarantine/entries.py",
-        "and isolated >= len(batch.isolated)",
-        "",
+        "_of_files(table_key, batch).app_id in facts.snapshot.transactions",
+        "quarantined_batch(table_key, facts) >= batch.number",
         ("engine/quarantine/test_isolate.py::test_an_overwrite_keeps_its_rows_where_those_of_the_newest_file_cannot_be_written",),
         "a file whose batch is empty without it is quarantined though the run was killed before",
     ),
@@ -83,8 +83,8 @@ RULES = (
     ),
     Rule(
         "lakehouse/engine/quarantine/entries.py",
-        "else commit_rows.Transaction(app_id=_app_id(table.key), version=batch.number),",
-        "else None,",
+        "else commit_rows.Transaction(app_id=_app_id(table.key), version=batch.number)",
+        "else None",
         ("engine/ingest/test_load.py::test_a_batch_killed_at_any_step_is_there_once_after_the_next_run",),
     ),
     Rule(
@@ -101,27 +101,27 @@ RULES = (
         ("engine/quarantine/test_review.py::test_nothing_is_read_again_while_a_batch_is_not_done",),
     ),
     Rule(
-        "lakehouse/engine/quarantine/review.py",
+        "lakehouse/engine/quarantine/retry_lines.py",
         'good.join(_loaded(spark, target.snapshot), [*_PLACE], "left_anti").select(*good.columns)',
         "good",
         ("engine/quarantine/test_review.py::test_a_retry_killed_around_its_commit_leaves_each_line_in_one_place_after_the_next",),
     ),
     Rule(
-        "lakehouse/engine/quarantine/review.py",
-        "if (found := loaded.count()) < row_count:",
-        "if (found := loaded.count()) < 0:",
+        "lakehouse/engine/quarantine/retry_lines.py",
+        "distinct().count()) < row_count:",
+        "distinct().count()) < 0:",
         ("engine/quarantine/test_review.py::test_a_retry_killed_around_its_commit_leaves_each_line_in_one_place_after_the_next",),
         "lines stay in quarantine where the table did not get all of them",
     ),
     Rule(
-        "lakehouse/engine/quarantine/review.py",
-        "lines.select(_LINE).distinct()",
-        "lines.select(_LINE)",
+        "lakehouse/engine/quarantine/retry_lines.py",
+        "loaded.select(_LINE).distinct()",
+        "loaded.select(_LINE)",
         ("engine/quarantine/test_review.py::test_a_retry_killed_around_its_commit_leaves_each_line_in_one_place_after_the_next",),
         "a line that stands in quarantine twice does not stand for another one that the table did not get",
     ),
     Rule(
-        "lakehouse/engine/quarantine/review.py",
+        "lakehouse/engine/quarantine/retry_lines.py",
         'F.when(~is_of_the_declaration(F.col("reason")), F.col("reason"))).alias("problem")',
         'F.lit(None)).alias("problem")',
         ("engine/quarantine/test_review.py::test_a_line_is_loaded_and_a_file_read_again_as_the_table_is_declared_now",),
@@ -133,5 +133,73 @@ RULES = (
         "elif seen is None:",
         ("engine/quarantine/test_review.py::test_a_line_is_loaded_and_a_file_read_again_as_the_table_is_declared_now",),
         "a file that was loaded and has changed or is gone is not read again",
+    ),
+    Rule(
+        "lakehouse/engine/quarantine/entries.py",
+        "/{batch.number}-{mark}",
+        "/{batch.number}",
+        ("engine/quarantine/test_isolate.py::test_a_quarantine_that_is_older_than_the_ledger_gets_the_files_of_each_batch",),
+        "files that are taken out of a batch go to a quarantine that knew another batch of its number",
+    ),
+    Rule(
+        "lakehouse/engine/quarantine/entries.py",
+        "    if not batch.files and not batch.isolated:\n        transaction = _of_files(table.key, batch)\n",
+        "",
+        ("engine/quarantine/test_isolate.py::test_a_quarantine_that_is_older_than_the_ledger_gets_the_files_of_each_batch",),
+        "a batch of refused files alone is done once they are in the quarantine, and not before",
+    ),
+    Rule(
+        "lakehouse/engine/quarantine/retry_lines.py",
+        'marked.where(f"NOT {_OTHER}")',
+        "marked",
+        (
+            "engine/quarantine/test_review.py::test_a_line_of_a_content_that_was_never_loaded_stays_though_another_one_has_a_row_at_its_place",
+        ),
+        "a line of another content than was loaded stays in quarantine",
+    ),
+    Rule(
+        "lakehouse/engine/quarantine/retry_lines.py",
+        'F.col("several")',
+        "F.lit(False)",
+        (
+            "engine/quarantine/test_review.py::test_a_line_of_a_content_that_was_never_loaded_stays_though_another_one_has_a_row_at_its_place",
+        ),
+        "of several contents of a line, where nobody knows which was loaded, none is loaded",
+    ),
+    Rule(
+        "lakehouse/engine/spark/statements.py",
+        " AND coalesce({digest} = source.digest, {digest} IS NULL)",
+        "",
+        (
+            "engine/quarantine/test_review.py::test_a_line_of_a_content_that_was_never_loaded_stays_though_another_one_has_a_row_at_its_place",
+        ),
+        "a line that was loaded takes no line of another content out of the quarantine",
+    ),
+    Rule(
+        "lakehouse/engine/ingest/load.py",
+        "check_retried(table, facts, ledger := batches.ledger())",
+        "ledger = batches.ledger()",
+        (
+            "engine/quarantine/test_review.py::test_a_table_that_was_put_back_without_lines_of_its_quarantine_is_not_loaded_until_they_are_there_again",
+        ),
+        "a table that was put back without lines of its quarantine is not loaded",
+    ),
+    Rule(
+        "lakehouse/engine/quarantine/retry_lines.py",
+        "retry_app_id(table.key), 0), *told, 0) + 1",
+        "retry_app_id(table.key), 0), 0) + 0",
+        (
+            "engine/quarantine/test_review.py::test_a_table_that_was_put_back_without_lines_of_its_quarantine_is_not_loaded_until_they_are_there_again",
+        ),
+        "lines that are put back into a table after an older copy of it are told of once more",
+    ),
+    Rule(
+        "lakehouse/core/ingest/ledger_segments.py",
+        "        retried=ledger.retried,",
+        "",
+        (
+            "engine/journal/test_folding.py::test_lines_that_a_table_got_from_its_quarantine_stay_known_when_their_manifests_are_folded_twice",
+        ),
+        "lines that a table got from its quarantine are known for ever",
     ),
 )

@@ -4,6 +4,19 @@ from benchmarks.mutant_rules.rule import Rule
 
 RULES = (
     Rule(
+        "lakehouse/engine/vacuum/lake_facts.py",
+        "self._unshown if self._is_shown_whole(table) else self._listed",
+        "set[str]() if self._is_shown_whole(table) else self._listed",
+        ("engine/vacuum/test_faults.py::test_an_old_clone_that_no_report_shows_keeps_what_it_reads_though_its_first_commits_are_gone",),
+    ),
+    Rule(
+        "lakehouse/engine/vacuum/log_state.py",
+        ", commits=facts.history.commits, now_ms=now_ms())",
+        ")",
+        ("engine/vacuum/test_faults.py::test_what_an_older_version_of_a_clone_reads_stays_though_a_checkpoint_dropped_its_tombstone",),
+        "the commits of a clone tell what its older versions read where a checkpoint does not any more",
+    ),
+    Rule(
         "lakehouse/engine/vacuum/recheck.py",
         "linked = {each.name for each in going if not is_own(each.name)}",
         "linked = set[str]()",
@@ -44,12 +57,6 @@ RULES = (
         " or not is_own(each.key.removeprefix(above))",
         "",
         ("engine/vacuum/test_places.py::test_what_a_removed_name_reaches_through_a_link_is_another_table_s_file_and_stays",),
-    ),
-    Rule(
-        "lakehouse/engine/vacuum/recheck.py",
-        '(f"{0:020}.json", "_last_checkpoint") if facts.log_only else ',
-        "",
-        ("engine/vacuum/test_adopted.py::test_files_of_an_old_table_in_a_partition_s_folder_stay_though_its_first_commits_are_gone",),
     ),
     Rule(
         "lakehouse/engine/vacuum/lake_facts.py",
@@ -101,8 +108,8 @@ RULES = (
     ),
     Rule(
         "lakehouse/engine/vacuum/lake_facts.py",
-        "if not self._is_shown_whole(table):",
-        "if False:",
+        "self._unshown if self._is_shown_whole(table) else self._listed",
+        "self._unshown",
         ("engine/vacuum/test_faults.py::test_a_clone_that_was_made_where_reports_have_stopped_is_found_by_a_listing",),
     ),
     Rule(

@@ -246,4 +246,16 @@ RULES = (
         "",
         ("defs/test_compaction_sensor.py::test_runs_that_were_refused_since_their_window_had_closed_never_use_up_the_tries",),
     ),
+    Rule(
+        "lakehouse/defs/adoption/maintain.py",
+        "        known += _adopted_beside(known, settings)\n",
+        "",
+        ("defs/adoption/test_maintain.py::test_a_vacuum_keeps_the_files_that_an_adopted_table_borrows",),
+    ),
+    Rule(
+        "lakehouse/defs/adoption/maintain.py",
+        "if both := [key for key in beside if key in by_key]:",
+        "if both := []:",
+        ("defs/adoption/test_maintain.py::test_an_adopted_table_of_a_key_that_is_maintained_holds_the_vacuum_back",),
+    ),
 )

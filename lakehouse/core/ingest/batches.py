@@ -10,7 +10,7 @@ records, and one that arrived is never done twice. Of a table whose folder was d
 - A file that is not loaded is named in a manifest with the reason.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from hashlib import sha256
 from itertools import accumulate
@@ -56,11 +56,20 @@ class SetAside:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RetriedLines:
+    """Lines that a table has from its quarantine: by which table id, by which version of `retry_app_id`, and where they still stood."""
+
+    table_id: str
+    version: int
+    quarantine_version: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Batch:
     """The files that one write takes, under one number.
 
     They lie below `prefix`. Their records are staged in `part_count` files, and are `record_count` in all, by the declaration that `shape`
-    tells; `None` and empty are unknown. `columns` come with it. `isolated` are files that were taken out again, one tuple each time.
+    tells; empty is unknown. `columns` come with it, `isolated` was taken out again, a tuple each time; `retried` is of one without files.
     """
 
     number: int
@@ -72,6 +81,7 @@ class Batch:
     columns: tuple[AddedColumn, ...] = ()
     isolated: tuple[tuple[str, ...], ...] = ()
     shape: str = ""
+    retried: RetriedLines | None = None
 
     @property
     def quarantined(self) -> tuple[SetAside, ...]:
@@ -84,6 +94,7 @@ class KnownFile:
     """What the newest manifest that names a file says of it; what it does not tell is `None` or empty.
 
     `is_taken`: its rows were loaded, or are about to be, by this batch or an older one. `is_foreign`: it was set aside for its name's end.
+    `loaded`: the file of this name that was loaded, where another one has been written over it since.
     """
 
     size_bytes: int
@@ -92,6 +103,12 @@ class KnownFile:
     is_taken: bool = True
     is_foreign: bool = False
     etag: str = ""
+    loaded: "KnownFile | None" = None
+
+    @property
+    def as_loaded(self) -> "KnownFile":
+        """The file of this name whose rows were loaded."""
+        return self.loaded or self
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,7 +116,7 @@ class Ledger:
     """What was planned before: the newest manifest, and every file that any manifest names, by its path below the lake's root.
 
     `last_taken` is the greatest path of a file that was taken and not set aside, empty if there is none. `forgotten` are the fingerprints
-    of files that were loaded and of which nothing else is known any more. `columns` were added to the table, in this order.
+    of loaded files of which nothing else is known. `columns` were added to the table, in this order; `retried` came from its quarantine.
     """
 
     newest: Batch | None
@@ -107,6 +124,7 @@ class Ledger:
     last_taken: str = ""
     forgotten: frozenset[bytes] = frozenset()
     columns: tuple[AddedColumn, ...] = ()
+    retried: tuple[RetriedLines, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -148,23 +166,6 @@ def ingest_app_id(table_key: str) -> str:
     return f"lakehouse/ingest/{table_key}"
 
 
-def find_unfinished(ledger: Ledger, write: type_of_write, *, arrived: int, read: Callable[[int], Batch]) -> Batch | None:
-    """The batch to do again: the oldest with files after `arrived`, the last one that the table's log knows (0 if none).
-
-    Of an `Overwrite` it is the newest, which replaces all before it. `read` gives an older batch than the newest by its
-    number; it is not called where the newest has arrived, or is the only one that has not.
-    """
-    newest = ledger.newest
-    if newest is None:
-        return None
-    numbers = range(arrived + 1, newest.number + 1)
-    for number in reversed(numbers) if isinstance(write, Overwrite) else numbers:
-        batch = newest if number == newest.number else read(number)
-        if batch.files:
-            return batch
-    return None
-
-
 def choose_batch(
     listing: Sequence[LandedFile],
     ledger: Ledger,
@@ -177,16 +178,15 @@ def choose_batch(
     """The next batch: the `unfinished` one (see `find_unfinished`), or else what is new in `listing`.
 
     With `now_ms` it may have to wait by the release policy of the landing; without it somebody has asked for it. A private name is never
-    looked at. Set aside are files of another kind, files over the landing's limit, files that changed after they were taken and, for an
-    `Overwrite`, all but the newest by name, landed now or taken before. A batch of files set aside alone is but its manifest.
+    looked at. Set aside are files of another kind, too large or changed after they were taken; and for an `Overwrite` all but the newest.
     """
     if unfinished is not None:
         return _plan(unfinished, is_new=False, reason=Reason.BATCH_UNFINISHED)
     fresh = sorted(files_that_wait(listing, ledger, landing), key=attrgetter("name"))
     if not fresh:
         return BatchPlan(batch=None, is_new=False, explanation=Reason.NOTHING_LANDED.explain(seen=len(ledger.seen)))
-    oldest_ms = min(file.modified_ms for file in fresh)
-    waiting = Waiting(count=len(fresh), size_bytes=sum(file.size_bytes for file in fresh), oldest_ms=oldest_ms)
+    size_bytes, oldest_ms = sum(file.size_bytes for file in fresh), min(file.modified_ms for file in fresh)
+    waiting = Waiting(count=len(fresh), size_bytes=size_bytes, oldest_ms=oldest_ms)
     released = "" if now_ms is None else released_by(waiting, landing, now_ms)
     if released is None:
         return BatchPlan(batch=None, is_new=False, explanation=why_waiting(waiting, landing))
@@ -206,7 +206,7 @@ def judge_file(file: LandedFile, known: KnownFile | None, read: FileRead, *, is_
     """What becomes of a file that was read: it is taken, as it was read, or set aside. `known` is what the ledger says of it."""
     now = replace(file, size_bytes=read.size_bytes, digest=read.digest)
     if known is not None and known.is_taken:
-        same = known.digest == read.digest
+        same = known.as_loaded.digest == read.digest
         return set_aside(now, "it was written again, with the content that was taken" if same else _changed(known, now), not same)
     if read.loaded_as:
         return set_aside(now, f"{MOVED}{read.loaded_as}, and moved or packed since; if it is another file, copy it to a new name", True)
@@ -244,12 +244,12 @@ def files_that_wait(listing: Iterable[LandedFile], ledger: Ledger, landing: Land
 
 
 def _is_settled(file: LandedFile, ledger: Ledger, landing: Landing) -> bool:
-    """Whether a manifest names the file as it is. One that tells no time and no digest can only be held against its size."""
+    """Whether a manifest names the file as it is. A loaded one without a digest, of an older program, is held against its size alone."""
     known = ledger.seen.get(f"{landing.prefix}{file.name}")
     if known is None or known.size_bytes != file.size_bytes or not may_be_same(known.etag, file.etag):
         return False
-    is_of_the_format_now = known.is_foreign and file.name.endswith(landing.suffixes)
-    return not is_of_the_format_now and (known.modified_ms in (None, file.modified_ms) or (known.is_taken and not known.digest))
+    is_older = known.is_taken and not known.digest and known.loaded is None
+    return (is_older or known.modified_ms in (None, file.modified_ms)) and not (known.is_foreign and file.name.endswith(landing.suffixes))
 
 
 def set_aside(file: LandedFile, why: str, is_quarantined: bool) -> SetAside:
@@ -264,7 +264,7 @@ def _problem(file: LandedFile, ledger: Ledger, landing: Landing) -> tuple[str, b
         return "its name has an empty part, with which no store reads it; land it under another name", True
     if known is None and fingerprint(path) in ledger.forgotten:
         return "a file of this name was loaded, and is forgotten but for its name; land what is new under a new name", True
-    if known is not None and known.is_taken and known.size_bytes != file.size_bytes:
+    if known is not None and known.is_taken and known.as_loaded.size_bytes != file.size_bytes:
         return _changed(known, file), True
     if not file.name.endswith(landing.suffixes):
         return f"{FOREIGN}{', '.join(landing.suffixes)}", False
@@ -276,8 +276,9 @@ def _problem(file: LandedFile, ledger: Ledger, landing: Landing) -> tuple[str, b
 
 
 def _changed(known: KnownFile, now: LandedFile) -> str:
-    what = "its content is another" if known.size_bytes == now.size_bytes else f"it has {now.size_bytes} now"
-    return f"it had {known.size_bytes} bytes when it was taken and {what}; landed files must not change, land it under a new name"
+    before = known.as_loaded.size_bytes
+    what = "its content is another" if before == now.size_bytes else f"it has {now.size_bytes} now"
+    return f"it had {before} bytes when it was taken and {what}; landed files must not change, land it under a new name"
 
 
 def _take(

@@ -8,13 +8,16 @@ the landing area and was written longer ago than `FORGET_AFTER_MS`. Of one that 
 - A batch that did not arrive in the table, the newest one, and the newest with files are kept whole.
 - A name that was loaded, forgotten and comes back is not loaded: its fingerprint is found, and the file is set aside for a person.
 - A batch of which files were forgotten is never done again as if it were whole.
-- A loaded file that was moved, renamed, packed or unpacked by hand is known by its time, and by its content or its name.
+- A loaded file that was moved, renamed, packed or unpacked by hand is known by its time, and by its content or its name, whatever was
+  written over its old name.
 """
 
-from collections.abc import Collection, Iterable, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from lakehouse.core.ingest.batches import FOREIGN, MOVED, Batch, KnownFile, LandedFile, Ledger, fingerprint
+from lakehouse.core.declaration.table import Overwrite, type_of_write
+from lakehouse.core.ingest.batches import FOREIGN, MOVED, Batch, KnownFile, LandedFile, Ledger, RetriedLines, SetAside, fingerprint
 from lakehouse.core.ingest.undeclared import AddedColumn
 from lakehouse.core.units import DAY_MS
 
@@ -26,7 +29,7 @@ FORGET_AFTER_MS = 30 * DAY_MS
 class LedgerSegment:
     """The batches 1 to `number`, as far as anything of them is known; those without a file left are not among `batches`.
 
-    `last_taken` and `columns` are as in `Ledger`.
+    `last_taken`, `columns` and `retried` are as in `Ledger`.
     `forgotten` are fingerprints of loaded files, `forgotten_batch` is the last batch that had one of them.
     """
 
@@ -36,37 +39,51 @@ class LedgerSegment:
     forgotten: frozenset[bytes] = frozenset()
     forgotten_batch: int = 0
     columns: tuple[AddedColumn, ...] = ()
+    retried: tuple[RetriedLines, ...] = ()
 
     @property
     def ledger(self) -> Ledger:
         """What is known by these batches."""
         before = Ledger(newest=None, seen={}, last_taken=self.last_taken, forgotten=self.forgotten, columns=self.columns)
-        return extend_ledger(before, self.batches)
+        return replace(extend_ledger(before, self.batches), retried=self.retried)
 
 
 def extend_ledger(before: Ledger, batches: Iterable[Batch]) -> Ledger:
     """The ledger with more batches. A file that was taken stays taken, also under another name, or set aside because it had changed."""
     seen, newest, last_taken = dict(before.seen), before.newest, before.last_taken
-    columns = {column.name: column for column in before.columns}
+    columns, retried = {column.name: column for column in before.columns}, [*before.retried]
     for batch in batches:
         for aside in batch.set_aside:
             path = f"{batch.prefix}{aside.name}"
-            is_taken = aside.why.startswith(MOVED) or (seen[path].is_taken if path in seen else fingerprint(path) in before.forgotten)
-            seen[path] = KnownFile(
-                size_bytes=aside.size_bytes,
-                modified_ms=aside.modified_ms,
-                digest=aside.digest,
-                is_taken=is_taken,
-                is_foreign=aside.why.startswith(FOREIGN) and not is_taken,
-                etag=aside.etag,
-            )
+            seen[path] = _aside(aside, seen.get(path), was_loaded=fingerprint(path) in before.forgotten)
         for file in batch.files:
             path = f"{batch.prefix}{file.name}"
             seen[path] = KnownFile(size_bytes=file.size_bytes, modified_ms=file.modified_ms, digest=file.digest, etag=file.etag)
             last_taken = max(last_taken, path)
         columns |= {column.name: column for column in batch.columns if column.name not in columns}
+        retried += [batch.retried] if batch.retried else []
         newest = batch
-    return replace(before, newest=newest, seen=seen, last_taken=last_taken, columns=tuple(columns.values()))
+    return replace(before, newest=newest, seen=seen, last_taken=last_taken, columns=tuple(columns.values()), retried=tuple(retried))
+
+
+def retry_app_id(table_key: str) -> str:
+    """The txnAppId under which lines of its quarantine are written into a table."""
+    return f"lakehouse/retry/{table_key}"
+
+
+def find_unfinished(ledger: Ledger, write: type_of_write, *, arrived: int, read: Callable[[int], Batch]) -> Batch | None:
+    """The batch to do again: the oldest with files after `arrived`, the last one that the table's log knows (0 if none).
+
+    Of an `Overwrite` it is the newest, which replaces all before it. `read` gives an older batch than the newest by its
+    number; it is not called where the newest has arrived, or is the only one that has not.
+    """
+    newest = ledger.newest
+    if newest is None:
+        return None
+    numbers = range(arrived + 1, newest.number + 1)
+    in_order = reversed(numbers) if isinstance(write, Overwrite) else numbers
+    batches = (newest if number == newest.number else read(number) for number in in_order)
+    return next((batch for batch in batches if batch.files), None)
 
 
 def fold_batches(
@@ -91,6 +108,7 @@ def fold_batches(
         batches=tuple(batch for batch in left if batch.files or batch.set_aside or batch.number in whole),
         last_taken=ledger.last_taken,
         columns=ledger.columns,
+        retried=ledger.retried,
         forgotten=before.forgotten | {fingerprint(path) for path in gone if ledger.seen[path].is_taken},
         forgotten_batch=max([before.forgotten_batch, *(batch.number for batch in batches if not gone.isdisjoint(_taken(batch)))]),
     )
@@ -110,20 +128,31 @@ def lost_files(older: Iterable[Batch], kept: LedgerSegment, *, lying: Collection
     )
 
 
-def loaded_before(files: Iterable[LandedFile], ledger: Ledger) -> dict[tuple[int | None, str], str]:
-    """The paths of loaded files with the times of these, each by its time and its digest, and by its time and `unpacked_name`."""
-    times = {file.modified_ms for file in files}
-    return {
-        (known.modified_ms, mark): path
-        for path, known in ledger.seen.items()
-        if known.is_taken and known.digest and known.modified_ms in times
-        for mark in (known.digest, unpacked_name(path))
-    }
+def loaded_before(files: Iterable[LandedFile], ledger: Ledger) -> Mapping[tuple[int | None, str], Sequence[str]]:
+    """The paths of loaded files with the times of these, by each one's time and digest, and by its time and `unpacked_name`."""
+    times, found = {file.modified_ms for file in files}, defaultdict[tuple[int | None, str], list[str]](list)
+    for path, known in ledger.seen.items():
+        loaded = known.as_loaded
+        if known.is_taken and loaded.digest and loaded.modified_ms in times:
+            for mark in (loaded.digest, unpacked_name(path)):
+                found[loaded.modified_ms, mark].append(path)
+    return found
 
 
 def unpacked_name(path: str) -> str:
     """The name that a file has unpacked."""
     return path.removesuffix(".gz").removesuffix(".zst")
+
+
+def _aside(aside: SetAside, before: KnownFile | None, *, was_loaded: bool) -> KnownFile:
+    """A file that is set aside, where the ledger knows its name by `before`, or only that one of its name `was_loaded`."""
+    of_now = KnownFile(size_bytes=aside.size_bytes, modified_ms=aside.modified_ms, digest=aside.digest, etag=aside.etag)
+    if aside.why.startswith(MOVED):
+        return of_now
+    if not (was_loaded if before is None else before.is_taken):
+        return replace(of_now, is_taken=False, is_foreign=aside.why.startswith(FOREIGN))
+    loaded = KnownFile(size_bytes=aside.size_bytes) if before is None else before.as_loaded
+    return of_now if aside.digest and aside.digest == loaded.digest else replace(of_now, loaded=loaded)
 
 
 def _is_old(known: KnownFile, now_ms: int) -> bool:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from itertools import chain
 from urllib.parse import unquote
 
+from lakehouse.core.delta.commits import Commit
 from lakehouse.core.delta.deletion_vectors import vector_path
 from lakehouse.core.delta.paths import is_absolute, name_in_table
 from lakehouse.core.delta.retention import retention_ms_of
@@ -33,8 +34,9 @@ class TableFiles:
     `place` is the name of the folder itself, which `table` may be a link to; empty if unknown.
     `stones` and `removed_vectors` have the time of removal. `elsewhere` are files in other folders of the lake (names relative to the
     lake) that the newest version reads, `kept_elsewhere` those that it does not read any more, while its log tells of their removal: an
-    older version does. `outside` are those outside the lake, where no inventory of it looks. `unplaced` are the last parts of the paths of
-    all files outside, removed ones too: a mount, an alias of the bucket or another machine may lead from there into the lake.
+    older version does. `dropped_stones` are own files of which only a commit within the retention tells that it removed them. `outside` are
+    those outside the lake, where no inventory of it looks. `unplaced` are the last parts of the paths of all files outside, removed ones
+    too: a mount, an alias of the bucket or another machine may lead from there into the lake.
     """
 
     table: str
@@ -44,6 +46,7 @@ class TableFiles:
     vectors: Mapping[str, Reference]
     stones: Mapping[str, int | None]
     removed_vectors: Mapping[str, int | None]
+    dropped_stones: frozenset[str] = frozenset()
     place: str = ""
     partition_columns: tuple[str, ...] = ()
     elsewhere: Mapping[str, Reference] = field(default_factory=dict[str, Reference])
@@ -58,14 +61,19 @@ class TableFiles:
     def borrowed(self, tables: Iterable[str]) -> Set[str]:
         """The files of other tables that any of its versions may read; some of the `tables` may lie in its own folder."""
         inner = tuple(f"{table}/" for table in tables if table.startswith(f"{self.table}/"))
-        names = chain(self.live, self.vectors, self.stones, self.removed_vectors) if inner else ()
+        names = chain(self.live, self.vectors, self.stones, self.removed_vectors, self.dropped_stones) if inner else ()
         within = {name for own in names if (name := f"{self.table}/{own}").startswith(inner)}
         return self.elsewhere.keys() | self.kept_elsewhere | within
 
 
-def fold_table_files(snapshot: Snapshot, *, place: type_of_place) -> TableFiles:
-    """The books of a table at one version; `place` tells where URIs lie in the lake."""
-    names = _Names(snapshot, place)
+def fold_table_files(snapshot: Snapshot, *, place: type_of_place, commits: Iterable[Commit] = (), now_ms: int = 0) -> TableFiles:
+    """The books of a table at one version; `place` tells where URIs lie in the lake.
+
+    Of the `commits` that its log still has, those within the retention count: an older version reads what they removed, though a checkpoint
+    dropped the tombstones by a retention that was shorter then.
+    """
+    names, retention_ms = _Names(snapshot, place), retention_ms_of(snapshot.properties)
+    since_ms = 0 if retention_ms is None else now_ms - retention_ms
     live: dict[str, Reference] = {}
     for file in snapshot.files:
         reference = Reference(size_bytes=file.size_bytes, written_ms=file.modified_ms)
@@ -74,13 +82,16 @@ def fold_table_files(snapshot: Snapshot, *, place: type_of_place) -> TableFiles:
     # When a vector was written no action tells: no later than the newest commit.
     fresh = Reference(size_bytes=None, written_ms=snapshot.committed_ms)
     vectors = {name: fresh for file in snapshot.files if file.deletion_vector and (name := names.own_vector(file.deletion_vector, fresh))}
+    told = {stone.path for stone in snapshot.tombstones}
+    dropped = (path for commit in commits if commit.committed_ms >= since_ms for path in commit.removed_paths if path not in told)
     return TableFiles(
         table=snapshot.table,
         version=snapshot.version,
-        retention_ms=retention_ms_of(snapshot.properties),
+        retention_ms=retention_ms,
         live=live,
         vectors=vectors,
         stones=_last((names.own(stone.path), stone.deleted_ms) for stone in snapshot.tombstones),
+        dropped_stones=frozenset(name for path in dropped if (name := names.own(path))),
         removed_vectors=_last((names.own_vector(vector), ms) for vector, ms in snapshot.removed_vectors.items()),
         place=place(snapshot.uri) or "",
         partition_columns=snapshot.partition_columns,

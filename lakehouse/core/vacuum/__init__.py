@@ -10,11 +10,12 @@ from lakehouse.core.vacuum.facts import (
     VacuumRecord,
     are_partitions,
     folders_above,
+    log_marks,
     objects_by_log,
     written_once,
 )
 from lakehouse.core.vacuum.mode import DELETE_KEYS, Quote, choose_mode
-from lakehouse.core.vacuum.plan import LaterFacts, VacuumPlan, minute_text, plan_vacuum
+from lakehouse.core.vacuum.plan import LaterFacts, VacuumPlan, minute_text, plan_rest, plan_vacuum
 
 __all__ = [
     "ASKED_AT_ONCE",
@@ -34,8 +35,10 @@ __all__ = [
     "checksum_name",
     "choose_mode",
     "folders_above",
+    "log_marks",
     "minute_text",
     "objects_by_log",
+    "plan_rest",
     "plan_vacuum",
     "type_of_mode",
     "written_once",

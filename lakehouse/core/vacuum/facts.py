@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from itertools import chain, takewhile
 from typing import Any
+from urllib.parse import unquote
 
 from lakehouse.core.declaration.vacuum_policy import type_of_mode
 from lakehouse.core.delta.commits import Commit, Commits
@@ -90,8 +91,8 @@ class VacuumFacts:
     `_delta_log` makes look like tables. `held` says who has not read yet what was removed since
     `held_ms`. `stone_bytes` are sizes of removed files, where the log has them. `versioned`: the bucket keeps versions, `None` if unknown.
     `tables` are all tables of the lake, which lies at `lake_prefix` in its bucket. `history` may end long before the retention does:
-    `older_commits` reads on below it, newest first; `None` where there are no older commits. `log_only`: what the log never told of may be
-    somebody else's, and stays.
+    `older_commits` reads on below it, newest first; `None` where there are no older commits. `adopted`: others write the table, perhaps
+    outside of the lake. `log_only`: what the log never told of may be somebody else's, and stays.
     """
 
     table_files: TableFiles
@@ -113,6 +114,7 @@ class VacuumFacts:
     lake_prefix: str = ""
     versioned: bool | None = False
     older_commits: Callable[[Commits], Iterable[Commit]] | None = None
+    adopted: bool = False
     log_only: bool = False
 
     @property
@@ -146,6 +148,16 @@ def are_partitions(folders: Iterable[str], partition_columns: Iterable[str]) -> 
     """Of each folder whether it is one of a partition; a table has many of these, and few others."""
     begins = tuple(f"{column}=" for column in partition_columns)
     return {folder: folder.rpartition("/")[2].startswith(begins) for folder in folders}
+
+
+def log_marks(facts: VacuumFacts, mode: type_of_mode) -> Sequence[str]:
+    """The files of which a table in the folder of a partition has one: a table that is made meanwhile has its first commit.
+
+    LITE lists no folder, and neither a report nor a listing of the lake shows the inside of a table outside of it: there it may be an old
+    table, whose first commits are gone.
+    """
+    first = f"{0:020}.json"
+    return (first, "_last_checkpoint") if mode == "LITE" and facts.adopted else (first,)
 
 
 def log_covers(facts: VacuumFacts) -> bool:
@@ -187,7 +199,8 @@ class RemovedSince:
     data: versions within the retention read them.
 
     Tombstones may be gone: a checkpoint drops them by the retention of its time, which may have been a shorter one. Change data may be
-    older than its commit by as long as that ran. Commits below the known history are read only for a file that has no tombstone.
+    older than its commit by as long as that ran. Commits below the known history are read only for a file that has no tombstone. A path
+    that is absolute, or begins with `..`, may lead into the table: every file with its last part is held.
     """
 
     def __init__(self, facts: VacuumFacts, horizon_ms: int) -> None:
@@ -196,8 +209,10 @@ class RemovedSince:
 
     def holds(self, name: str) -> bool:
         """Whether a version within the retention reads this file."""
-        table_files = self._facts.table_files
-        return name in self._known or (name not in table_files.stones and name not in table_files.removed_vectors and name in self._older)
+        table_files, names = self._facts.table_files, {name, f"/{name.rpartition('/')[2]}"}
+        if not names.isdisjoint(self._known):
+            return True
+        return name not in table_files.stones and name not in table_files.removed_vectors and not names.isdisjoint(self._older)
 
     @cached_property
     def _older(self) -> frozenset[str]:
@@ -208,10 +223,11 @@ class RemovedSince:
         return self._names(takewhile(lambda commit: commit.committed_ms >= self._horizon_ms - DAY_MS, older(history)))
 
     def _names(self, commits: Iterable[Commit]) -> frozenset[str]:
+        """The names, and with a slash before them the last parts of paths that name no place below the table."""
         late = [commit for commit in commits if commit.committed_ms >= self._horizon_ms]
         paths = (path for commit in late for path in (*commit.removed_paths, *commit.change_paths))
         vectors = (path for commit in late for vector in commit.removed_vectors if (path := vector_path(vector)))
-        return frozenset(name for path in chain(paths, vectors) if (name := name_in_table(path)))
+        return frozenset(name_in_table(path) or f"/{unquote(path).rpartition('/')[2]}" for path in chain(paths, vectors))
 
 
 def objects_by_log(facts: VacuumFacts, *, bucket: str) -> Iterable[StoredObject]:

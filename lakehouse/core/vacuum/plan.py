@@ -11,7 +11,7 @@
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -32,6 +32,7 @@ from lakehouse.core.vacuum.facts import (
     VacuumFacts,
     are_partitions,
     folders_above,
+    log_marks,
     written_once,
 )
 from lakehouse.core.vacuum.mode import DELETE_KEYS, Quote
@@ -125,7 +126,7 @@ def plan_vacuum(
     if mode == "INVENTORY" and facts.report:
         selection.refuse_local_times(facts.report.name)
     found = selection.candidates()
-    explanation = _explanation(facts, policy, found, mode, classifier.horizon_ms)
+    explanation = _explanation(facts, found, mode, horizon_ms=classifier.horizon_ms, least_bytes=policy.min_reclaimable_bytes)
     candidates = found if explanation.reason is Reason.VACUUM_DUE else ()
     return VacuumPlan(
         table=facts.table_files.table,
@@ -142,6 +143,20 @@ def plan_vacuum(
         lent=frozenset(selection.lent),
         log_only=facts.log_only,
         **_price(facts, candidates, {quote.mode: quote for quote in quotes}, mode, prices),
+    )
+
+
+def plan_rest(
+    planned: VacuumPlan, facts: VacuumFacts, candidates: Sequence[Candidate], spared: Mapping[str, str], *, prices: Prices
+) -> VacuumPlan:
+    """The plan for those of its `candidates` that are left, however few; a note for each reason in `spared` tells of the others."""
+    stay = {why: [name for name, reason in spared.items() if reason == why] for why in dict.fromkeys(spared.values())}
+    return replace(
+        planned,
+        candidates=tuple(candidates),
+        explanation=_explanation(facts, candidates, planned.mode, horizon_ms=planned.horizon_ms, least_bytes=0),
+        notes=(*planned.notes, *(f"{len(names)} file(s) of the plan stay, like {min(names)}: {why}" for why, names in stay.items())),
+        **_price(facts, candidates, {quote.mode: quote for quote in planned.quotes}, planned.mode, prices),
     )
 
 
@@ -203,19 +218,21 @@ def _refuse_gaps(facts: VacuumFacts, unseen: Set[str], mode: type_of_mode, settl
     raise Broken(f"{where}: {what} are not in storage, like {min(lacking)}; restore them, or the version before they were lost")
 
 
-def _explanation(facts: VacuumFacts, policy: Vacuum, candidates: Sequence[Candidate], mode: type_of_mode, horizon_ms: int) -> Explanation:
+def _explanation(
+    facts: VacuumFacts, candidates: Sequence[Candidate], mode: type_of_mode, *, horizon_ms: int, least_bytes: int
+) -> Explanation:
     held = f"; {facts.held}" if facts.held_ms is not None and facts.held else ""
     size = sum(each.size_bytes for each in candidates)
     waiting = sum(
         ms is None or ms >= horizon_ms for ms in (*facts.table_files.stones.values(), *facts.table_files.removed_vectors.values())
     )
     orphans = sum(each.part is Part.ORPHANED_OLD for each in candidates)
-    due = Reason.TOO_LITTLE_PAST if size < policy.min_reclaimable_bytes else Reason.VACUUM_DUE
+    due = Reason.TOO_LITTLE_PAST if size < least_bytes else Reason.VACUUM_DUE
     numbers = {
         "files": len(candidates),
         "bytes": size,
         "orphans": orphans,
-        "least": policy.min_reclaimable_bytes,
+        "least": least_bytes,
         "horizon": horizon_ms,
         "waiting": waiting,
         "mode": mode,
@@ -234,7 +251,7 @@ def _price(
         above = ({folder for each in batch for folder in folders_above(each.name)} for batch in batches)
         asked = [is_one for batch in above for is_one in are_partitions(batch, facts.table_files.partition_columns).values()]
         lists += asked.count(False)
-        heads = asked.count(True) * (1 + facts.log_only) + 2 * len(batches) + sum(not written_once(each.name) for each in candidates)
+        heads = asked.count(True) * len(log_marks(facts, mode)) + 2 * len(batches) + sum(not written_once(each.name) for each in candidates)
         deletes = len(batches)
     seconds = quote.seconds + (lists - quote.list_requests + heads) * SECONDS_PER_PAGE / ASKED_AT_ONCE if candidates else 0.0
     return {

@@ -26,8 +26,9 @@ from lakehouse.defs.keys import vacuum_key
 from lakehouse.defs.resources import lake_of, lake_resources, spark_resource
 from lakehouse.defs.upkeep.schedules import automation_sensor, compaction_schedules
 from lakehouse.defs.vacuum import vacuum_asset
-from lakehouse.engine.declared_tables import checked
+from lakehouse.engine.declared_tables import address_of, adopted_tables, checked
 from lakehouse.engine.lake import Lake
+from lakehouse.engine.store import real_address
 
 # Each run opens a driver of its own, so that nothing has to be started beside `dagster dev`.
 _DEFAULTS = {"LAKEHOUSE_SPARK": "local[2]", "LAKEHOUSE_REPLAY": "off"}
@@ -111,6 +112,7 @@ def _definitions(tables: Sequence[Table], settings: Settings, *, name: str, vacu
 
     def everything() -> tuple[Lake, Sequence[Table]]:
         known = [*_TABLES[settings.root].values()]
+        known += _adopted_beside(known, settings)
         return lake_of(settings, resources, known), known
 
     made = [
@@ -127,6 +129,21 @@ def _definitions(tables: Sequence[Table], settings: Settings, *, name: str, vacu
         ],
         schedules=compaction_schedules(tables, lake),
     )
+
+
+def _adopted_beside(known: Iterable[Table], settings: Settings) -> Iterable[Table]:
+    """The tables of the file of adopted ones that are none of the `known`: files that they borrow stay, too.
+
+    Raises:
+        Refused: the file cannot be read, or a table in it has the key of another table, or lies in its folder.
+    """
+    by_key = {table.key: table for table in known}
+    places = {real_address(address_of(table, settings)) for table in by_key.values()}
+    beside = {key: table for key, table in adopted_tables(settings).items() if real_address(address_of(table, settings)) not in places}
+    if both := [key for key in beside if key in by_key]:
+        raise Refused(f"{settings.adopted}: {both[0]} is {address_of(by_key[both[0]], settings)} for maintain; accepted: another key")
+    checked({**by_key, **beside}, settings)
+    return beside.values()
 
 
 def _written(tables: Mapping[str, str] | Iterable[Any]) -> Iterable[tuple[dg.AssetKey, str, str | None]]:

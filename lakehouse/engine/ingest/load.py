@@ -51,7 +51,7 @@ from lakehouse.engine.changes.read import ChangeCounts, change_keys, count_chang
 from lakehouse.engine.clock import now_ms
 from lakehouse.engine.delta_log import TableFacts
 from lakehouse.engine.ingest import commit_rows
-from lakehouse.engine.ingest.arrival import check_arrived, told_batch, unfinished_batch
+from lakehouse.engine.ingest.arrival import check_arrived, check_retried, told_batch, unfinished_batch
 from lakehouse.engine.ingest.parse_lines import count_lines, parse_lines, table_rows
 from lakehouse.engine.ingest.retire import retire
 from lakehouse.engine.ingest.staging import clear_staged, stage, staged_again, staged_records
@@ -150,7 +150,7 @@ def load(
 
 
 def _plan(lake: Lake, table: Table, batches: LandedBatches, facts: TableFacts | None, listing: Sequence[LandedFile]) -> _Planned:
-    ledger = batches.ledger()
+    check_retried(table, facts, ledger := batches.ledger())
     unfinished = unfinished_batch(lake, table, facts, ledger, batches)
     plan = choose_batch(listing, ledger, _landing(table), table.write, unfinished=unfinished)
     table = pinned_table(table, ledger.columns, is_loaded=bool(ledger.last_taken))

@@ -19,6 +19,7 @@ from lakehouse.core.declaration.landing import Landing
 from lakehouse.core.errors import Broken
 from lakehouse.core.ingest.batches import Batch, FileRead, LandedFile
 from lakehouse.core.ingest.inferred import GIVES_NO_SCHEMA, FirstFile, has_record, infer_columns, landing_to_infer, pinned_landing
+from lakehouse.core.ingest.ledger_segments import unpacked_name
 from lakehouse.core.ingest.records import GZIP, MIB, Record, Unreadable, read_records
 from lakehouse.core.ingest.undeclared import AddedColumn, NewColumns
 from lakehouse.engine.clock import now_ms
@@ -29,18 +30,8 @@ from lakehouse.engine.store import Store
 STAGED_SCHEMA = (
     "source_file STRING, line BIGINT, landed_at TIMESTAMP, raw STRING, problem STRING, is_object BOOLEAN, undeclared STRING, digest STRING"
 )
-_SCHEMA = pa.schema(
-    [
-        ("source_file", pa.string()),
-        ("line", pa.int64()),
-        ("landed_at", pa.timestamp("us", "UTC")),
-        ("raw", pa.string()),
-        ("problem", pa.string()),
-        ("is_object", pa.bool_()),
-        ("undeclared", pa.string()),
-        ("digest", pa.string()),
-    ]
-)
+_TYPES = {"STRING": pa.string(), "BIGINT": pa.int64(), "TIMESTAMP": pa.timestamp("us", "UTC"), "BOOLEAN": pa.bool_()}
+_SCHEMA = pa.schema([(name, _TYPES[kind]) for name, kind in map(str.split, STAGED_SCHEMA.split(", "))])
 _FOLDER = "_lakehouse/staged"
 # A part is held in memory while it is filled, and read by one task of Spark's.
 _PART_BYTES, _PART_RECORDS = 16 * MIB, 500_000
@@ -85,10 +76,12 @@ def stage(
     batch: Batch,
     landing: Landing,
     *,
-    loaded_as: Callable[[LandedFile, str], str | None] = lambda *_: None,
+    loaded_as: Callable[[LandedFile, str], str | None] | None = None,
     known: Sequence[AddedColumn] = (),
 ) -> Staged:
     """Reads the files of a batch, and puts their records into storage; of a file that was `loaded_as` some path the digest is all.
+
+    So it is of a file that lies packed or unpacked beside another one of a new batch; a batch that is staged again has no `loaded_as`.
 
     `known` are the columns that were added to the table before. Without a schema, it is inferred from the files that are read at once
     first; where they give none, they are set aside, and the others are left out.
@@ -104,16 +97,20 @@ def stage(
     landing = pinned_landing(landing, inferred)
     shape = _shape(landing)
     parts = _Parts(store, _folder(table_key, batch.number, shape), NewColumns(landing=landing, known=known))
-    read, gone = dict[str, FileRead](), set[str]()
+    read, gone, packed = dict[str, FileRead](), set[str](), dict[tuple[int, str], str]()
     for file, data in first if landing.schema is None else chain(first, chain.from_iterable(groups)):
         if parts.size_bytes > _UNPACKED_TIMES * landing.max_batch_bytes:
             break
         if data is None:
             gone.add(file.name)
             continue
-        digest = blake2b(data, digest_size=16).hexdigest()
-        found = FileRead(size_bytes=len(data), digest=digest, loaded_as=loaded_as(file, digest))
+        digest, path = blake2b(data, digest_size=16).hexdigest(), f"{batch.prefix}{file.name}"
+        mark = file.modified_ms, unpacked_name(path)
+        before = None if loaded_as is None else loaded_as(file, digest) or packed.get(mark)
+        found = FileRead(size_bytes=len(data), digest=digest, loaded_as=before)
         read[file.name] = found if found.loaded_as else _staged(parts, file, data, found, landing, batch.prefix)
+        if read[file.name].record_count:
+            packed[mark] = path
     return Staged(files=read, gone=frozenset(gone), part_count=parts.close(), shape=shape, inferred=inferred, new=parts.new)
 
 

@@ -87,7 +87,7 @@ def reconcile_report(
     """
     store, tables = lake.store, [table for table in declared if table.key not in lake.elsewhere]
     names = (key.removeprefix(store.prefix) for key in read_keys(store, report) if key.startswith(store.prefix))
-    table_files, unread = read_table_files(lake, sorted(table_roots(names) | {table.key for table in tables}))
+    table_files, unread = read_table_files(lake, sorted(table_roots(names) | {table.key for table in tables}), now_ms=now_ms)
     owners = Owners([*(each.table for each in table_files), *unread])
 
     def owner(each: StoredObject) -> str | None:
@@ -117,7 +117,7 @@ def settled_ms(report: Report) -> int:
     return report.manifest.created_ms - (SETTLED_MS if report.configuration == SCAN else _SETTLED_ELSEWHERE_MS)
 
 
-def read_table_files(lake: Lake, tables: Iterable[str]) -> tuple[list[TableFiles], dict[str, str]]:
+def read_table_files(lake: Lake, tables: Iterable[str], *, now_ms: int) -> tuple[list[TableFiles], dict[str, str]]:
     """The books of those tables that are there, and why those of the others cannot be read."""
     table_files: list[TableFiles] = []
     unread: dict[str, str] = {}
@@ -126,7 +126,7 @@ def read_table_files(lake: Lake, tables: Iterable[str]) -> tuple[list[TableFiles
         try:
             facts = lake.facts(table)
             if facts is not None:
-                table_files.append(fold_table_files(facts.snapshot, place=places))
+                table_files.append(fold_table_files(facts.snapshot, place=places, commits=facts.history.commits, now_ms=now_ms))
         except LakehouseError as error:
             unread[table] = str(error)
     return table_files, unread

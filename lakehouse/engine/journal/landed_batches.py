@@ -21,6 +21,7 @@ Manifests are folded into the next segment so:
 import re
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
+from itertools import chain
 
 from lakehouse.core.declaration.landing import Landing
 from lakehouse.core.errors import Broken, Transient
@@ -125,7 +126,8 @@ class LandedBatches:
     def loaded_as(self, files: Iterable[LandedFile], ledger: Ledger) -> Callable[[LandedFile, str], str | None]:
         """Gives the path under which one of these files was loaded, by the digest of its content; `None` if it was not.
 
-        Moving and packing leave a file its time. One that was moved is gone from where it was; one that was packed may lie beside it.
+        Moving and packing leave a file its time. One that was moved is gone from where it was, or another file lies there; one that was
+        packed may lie beside it.
         """
         before = loaded_before(files, ledger)
 
@@ -133,8 +135,8 @@ class LandedBatches:
             path = f"{self._prefix}{file.name}"
             if (known := ledger.seen.get(path)) is not None and known.is_taken:
                 return path
-            moved, packed = (before.get((file.modified_ms, mark)) for mark in (digest, unpacked_name(path)))
-            return packed or (moved if moved is not None and self._store.stat(moved) is None else None)
+            packed, alike = (before.get((file.modified_ms, mark), ()) for mark in (unpacked_name(path), digest))
+            return next(chain(packed, (each for each in alike if self._has_left(each, file))), None)
 
         return path_of
 
@@ -213,6 +215,11 @@ class LandedBatches:
             )
         gone = [self._name(number, "segment-") for number in listing.segments if number < newest]
         self._store.delete([*gone, *map(self._name, listing.manifests)])
+
+    def _has_left(self, path: str, file: LandedFile) -> bool:
+        """Whether a file that is like this one no longer lies at its path."""
+        now = self._store.stat(path)
+        return now is None or (now.size_bytes, now.modified_ms) != (file.size_bytes, file.modified_ms)
 
     def _read_ledger(self) -> Ledger:
         listing = self._list()

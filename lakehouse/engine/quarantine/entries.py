@@ -5,9 +5,11 @@
   repeated adds nothing, and a table that is made anew, perhaps by another declaration, may refuse other lines than before.
 - A file that is taken out of its batch later stands there once, as a file, and no line of it does, all by one more commit: its lines would
   be loaded twice, by themselves and with their file.
+- A batch of which nothing is loaded is done when a commit names its very files: a quarantine older than the ledger knows the number.
 """
 
 from functools import partial
+from hashlib import blake2b
 from typing import TYPE_CHECKING
 
 from lakehouse.core.declaration.column_names import field_names
@@ -35,11 +37,9 @@ def quarantine_key(table_key: str) -> str:
 
 
 def quarantine_arrived(lake: Lake, table_key: str, batch: Batch) -> bool:
-    """Whether the quarantine of a batch was written, with the files that were taken out of it last."""
+    """Whether the files of a batch of which nothing is loaded are all in the quarantine."""
     facts = lake.facts(quarantine_key(table_key))
-    known = {} if facts is None else facts.snapshot.transactions
-    isolated = known.get(_isolation(table_key, batch).app_id, 0)
-    return quarantined_batch(table_key, facts) >= batch.number and isolated >= len(batch.isolated)
+    return facts is not None and _of_files(table_key, batch).app_id in facts.snapshot.transactions
 
 
 def quarantined_batch(table_key: str, facts: TableFacts | None) -> int:
@@ -68,9 +68,13 @@ def quarantine(lake: Lake, spark: "SparkSession", table: Table, batch: Batch, li
         found = files if found is None else found.unionByName(files)
     if found is None:
         return
+    # Under a number that is known Delta would leave it out.
+    transaction = None if has_some else commit_rows.Transaction(app_id=_app_id(table.key), version=batch.number)
+    if not batch.files and not batch.isolated:
+        transaction = _of_files(table.key, batch)
     if facts is not None and has_some:
         found = _missing(spark, facts.snapshot, found)
-        if found.isEmpty():
+        if found.isEmpty() and transaction is None:
             return
     told = {"batch": F.lit(batch.number).cast("bigint"), "quarantined_at": F.current_timestamp(), _FIELDS: _fields(table)}
     commit_rows.write_frame(
@@ -78,8 +82,7 @@ def quarantine(lake: Lake, spark: "SparkSession", table: Table, batch: Batch, li
         lake.settings.table_uri(quarantine_key(table.key)),
         mode="append",
         widen=True,
-        # Under a number that is known Delta would leave it out.
-        transaction=None if has_some else commit_rows.Transaction(app_id=_app_id(table.key), version=batch.number),
+        transaction=transaction,
     )
 
 
@@ -102,7 +105,7 @@ def quarantine_isolated(lake: Lake, spark: "SparkSession", table_key: str, batch
     aside = [(_text(f"{batch.prefix}{each.name}"), each.why) for each in batch.quarantined if each.name in batch.isolated[-1]]
     statement = partial(statements.replace_lines, facts.snapshot.uri, batch=batch.number, source_files=[name for name, _ in aside])
     source = spark.createDataFrame(aside, "source_file STRING, reason STRING")
-    commit_rows.run_merge(spark, source, facts.snapshot, _isolation(table_key, batch), statement)
+    commit_rows.run_merge(spark, source, facts.snapshot, _of_files(table_key, batch), statement)
 
 
 def _missing(spark: "SparkSession", snapshot: Snapshot, found: "DataFrame") -> "DataFrame":
@@ -121,8 +124,11 @@ def _missing(spark: "SparkSession", snapshot: Snapshot, found: "DataFrame") -> "
     return found.alias("found").join(there, is_same("source_file") & is_same("line") & of_one_file, "left_anti")
 
 
-def _isolation(table_key: str, batch: Batch) -> commit_rows.Transaction:
-    return commit_rows.Transaction(app_id=f"{_app_id(table_key)}/{batch.number}", version=len(batch.isolated))
+def _of_files(table_key: str, batch: Batch) -> commit_rows.Transaction:
+    """What says that these very files of a batch are in the quarantine: in a ledger that was made anew the number has others."""
+    told = repr([(each.name, each.size_bytes, each.modified_ms, each.digest) for each in batch.quarantined])
+    mark = blake2b(told.encode("utf-8", "surrogateescape"), digest_size=8).hexdigest()
+    return commit_rows.Transaction(app_id=f"{_app_id(table_key)}/{batch.number}-{mark}", version=1)
 
 
 def _fields(table: Table) -> "Column":

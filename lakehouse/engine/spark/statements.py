@@ -167,9 +167,12 @@ def delete_lines(uri: str, *, upto_batch: int, source_files: Sequence[str] = (),
     return f"DELETE FROM {path_table(uri)} WHERE {condition}{' AND line IS NULL' if whole_files else ''}"  # noqa: S608  # all are quoted
 
 
-def delete_loaded_lines(uri: str, loaded: str) -> str:
-    """Takes the lines that the view `loaded` names (source_file, line) out of a quarantine table."""
-    same = "target.source_file = source.source_file AND target.line = source.line"
+def delete_loaded_lines(uri: str, loaded: str, *, digest: str) -> str:
+    """Takes the lines of the view `loaded` (source_file, line, digest) out of a quarantine table, which has the column `digest` or none.
+
+    A line without a digest is of any content.
+    """
+    same = f"target.source_file = source.source_file AND target.line = source.line AND coalesce({digest} = source.digest, {digest} IS NULL)"
     return f"MERGE INTO {path_table(uri)} AS target USING {quote(loaded)} AS source ON {same} WHEN MATCHED THEN DELETE"
 
 

@@ -1,11 +1,13 @@
 """What a run of vacuums knows of its lake: read once, and kept current by asking for what changed.
 
-1. The newest report of each configuration is read in one pass: the tables that it shows, and the rows of each.
+1. The newest report of each configuration is read in one pass: the tables that it shows, and the rows of each. Where young ones show all
+   that is declared, each upper folder beside is listed for a log; else the lake is.
 2. Each table's log is read once: the table is vacuumed by it in its turn, and the others know by it which files the table borrows.
 3. From then on two HEADs for each table find newer commits, and a log that was made anew or put back; a listing of the upper folders
    finds new tables. Only their logs are read.
 
 **Safety properties**
+- A table two folders deep or less is known though nobody declared it, no report shows it, and its first commits are gone.
 - What was borrowed once stays borrowed to the end of the run.
 - Where the lake holds files at the place of a table that lies elsewhere, nothing is deleted: what a clone in their place borrows is unseen.
 - A table whose log cannot be read holds back the vacuum of every other table: what it borrows is unknown. So does one that lies elsewhere
@@ -22,9 +24,9 @@ from hashlib import blake2b
 from itertools import chain
 
 from lakehouse.core.declaration.table import Table
-from lakehouse.core.delta.table_facts import LogFile, TableFacts
+from lakehouse.core.delta.table_facts import LogFile
 from lakehouse.core.errors import LakehouseError, Refused
-from lakehouse.core.inventory import TableFiles, fold_table_files, table_roots
+from lakehouse.core.inventory import table_roots
 from lakehouse.core.vacuum import ASKED_AT_ONCE
 from lakehouse.engine.clock import now_ms
 from lakehouse.engine.inventory import Places, ReportRows, landing_places, newest_report, stamps_of
@@ -78,7 +80,7 @@ class LakeFacts:
         known = self._kept.pop(table, None)
         if known is None or self.lake.has_moved_on(table, known.facts.newest):
             known = read_log(self.lake, table, place=self._place)
-            self._learn(table, known and known.facts, known and known.table_files)
+            self._learn(table, known)
         if known is not None:
             self._kept[table] = known
         return known
@@ -109,8 +111,8 @@ class LakeFacts:
             self._read_tables({each.key for each in self.declared}.union(*(rows.tables for rows in self._reports[0])))
         elif self._is_old():
             self._ask_again()
-        if not self._is_shown_whole(table):  # storage is asked instead
-            self._read_tables(self._listed)
+        # What no report shows, storage is asked for.
+        self._read_tables(self._unshown if self._is_shown_whole(table) else self._listed)
         self._read_tables(self._inside)
         self._refuse_unread(table.key)
 
@@ -157,6 +159,11 @@ class LakeFacts:
         return table_roots(each.key.removeprefix(store.prefix) for each in store.walk(""))
 
     @cached_property
+    def _unshown(self) -> set[str]:
+        """The tables among the lake's upper folders that nobody declared and no report shows."""
+        return self._with_log([folder for folder in self._newest if folder not in self.tables])
+
+    @cached_property
     def _inside(self) -> set[str]:
         """The tables up to two folders deep in those that lie elsewhere: no report and no listing of the lake shows them."""
 
@@ -167,8 +174,13 @@ class LakeFacts:
         with ThreadPoolExecutor(max_workers=ASKED_AT_ONCE) as pool:
             first = [*chain.from_iterable(pool.map(below, self.lake.elsewhere))]
             found = [*first, *chain.from_iterable(pool.map(below, [folder for folder in first if folder not in self._spread_folders]))]
-            logs = pool.map(self.lake.store.list, [f"{folder}/_delta_log" for folder in found])
-            return {folder for folder, files in zip(found, logs, strict=True) if files}
+        return self._with_log(found)
+
+    def _with_log(self, folders: Sequence[str]) -> set[str]:
+        """Those in which a log lies; only a listing finds an old one, which need have neither its first commit nor `_last_checkpoint`."""
+        with ThreadPoolExecutor(max_workers=ASKED_AT_ONCE) as pool:
+            logs = pool.map(self.lake.store.list, [f"{folder}/_delta_log" for folder in folders])
+            return {folder for folder, files in zip(folders, logs, strict=True) if files}
 
     def _is_old(self) -> bool:
         return now_ms() - (self._current_ms or 0) >= max(_ASK_AGAIN_MS, _ASK_AGAIN_MS_PER_TABLE * len(self._newest))
@@ -193,8 +205,7 @@ class LakeFacts:
                 if table in self._wanted and sum(each.file_count for each in self._kept.values()) < _KEPT_FILES:
                     self.log(table)
                 else:
-                    facts = self.lake.facts(table)
-                    self._learn(table, facts, facts and fold_table_files(facts.snapshot, place=self._place))
+                    self._learn(table, read_log(self.lake, table, place=self._place))
             except LakehouseError as error:
                 self._unread[table] = str(error)
             else:
@@ -211,19 +222,20 @@ class LakeFacts:
     def _found_name(self, table: str) -> str:
         return f"{_FOUND}/{table}/{blake2b(self.lake.elsewhere[table].encode(), digest_size=16).hexdigest()}"
 
-    def _learn(self, table: str, facts: TableFacts | None, table_files: TableFiles | None) -> None:
+    def _learn(self, table: str, known: KnownLog | None) -> None:
         self._unread.pop(table, None)
-        self._newest[table] = facts and facts.newest
-        if facts is None or table_files is None:
+        self._newest[table] = known and known.facts.newest
+        if known is None:
             self.there.discard(table)
             return
+        table_files = known.table_files
         self.tables.add(table)
         self.there.add(table)
         if table in self.lake.elsewhere:
             folders = {name.partition("/")[0] for name in chain(table_files.live, table_files.stones) if "/" in name}
             if len(folders) >= _SPREAD_FOLDERS:
                 self._spread_folders |= {f"{table}/{folder}" for folder in folders}
-        self.transactions[table] = facts.snapshot.transactions
+        self.transactions[table] = known.facts.snapshot.transactions
         borrowed = table_files.borrowed(self.tables)
         if not (borrowed <= self.lent and table_files.unplaced <= self.unplaced):
             self.lent, self.unplaced = self.lent | borrowed, self.unplaced | table_files.unplaced

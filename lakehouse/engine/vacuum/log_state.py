@@ -7,6 +7,7 @@ from lakehouse.core.delta.commits import Commit, Commits
 from lakehouse.core.delta.table_facts import TableFacts
 from lakehouse.core.errors import Broken
 from lakehouse.core.inventory import TableFiles, fold_table_files
+from lakehouse.engine.clock import now_ms
 from lakehouse.engine.delta_log import newest_first
 from lakehouse.engine.inventory import Places
 from lakehouse.engine.lake import Lake
@@ -31,7 +32,10 @@ class KnownLog:
 def read_log(lake: Lake, table: str, *, place: Places) -> KnownLog | None:
     """The log of a table now; `None` where there is none."""
     facts = lake.facts(table)
-    return facts and KnownLog(facts=facts, table_files=fold_table_files(facts.snapshot, place=place))
+    if facts is None:
+        return None
+    table_files = fold_table_files(facts.snapshot, place=place, commits=facts.history.commits, now_ms=now_ms())
+    return KnownLog(facts=facts, table_files=table_files)
 
 
 def has_newer_version(lake: Lake, facts: TableFacts) -> bool:

@@ -20,6 +20,7 @@ from lakehouse.core.vacuum import (
     VacuumPlan,
     are_partitions,
     folders_above,
+    log_marks,
     written_once,
 )
 from lakehouse.engine.clock import now_ms
@@ -47,7 +48,8 @@ class Recheck:
             Refused: the log of another table cannot be read.
         """
         store, table = self._run.lake.store, self._planned.table
-        going = self._without(batch, in_new_tables(store, self._facts, batch), "a table was made in its folder since it was listed")
+        inside = in_new_tables(store, self._facts, self._planned, batch)
+        going = self._without(batch, inside, "a table was made in its folder since it was listed")
         if not self._facts.on_s3:
             is_own = own_folders(self._run.lake, table)
             linked = {each.name for each in going if not is_own(each.name)}
@@ -118,20 +120,18 @@ def written_again(
     return again
 
 
-def in_new_tables(store: Store, facts: VacuumFacts, candidates: Sequence[Candidate]) -> set[str]:
-    """The files in whose folder, or above it, a table lies, as CONVERT makes one of what lies there: one request for each folder.
+def in_new_tables(store: Store, facts: VacuumFacts, planned: VacuumPlan, candidates: Sequence[Candidate]) -> set[str]:
+    """The files in whose folder, or above it, a table lies, as CONVERT makes one of what lies there: at most two requests a folder.
 
-    The plan holds no file of a table that was known; a file that this table removed may be the new one's as well as an orphan. Where the
-    log alone decides, an old table inside may not be known either.
+    The plan holds no file of a table that was known; a file that this table removed may be the new one's as well as an orphan.
     """
-    table_files = facts.table_files
+    table_files, marks = facts.table_files, log_marks(facts, planned.mode)
     above = {each.name: folders_above(each.name) for each in candidates}
     asked = are_partitions(sorted({folder for folders in above.values() for folder in folders}), table_files.partition_columns)
 
     def has_log(folder: str) -> bool:
-        # Partitions are many, and a HEAD costs a twelfth of a LIST; a table as young as a report has its first commit.
+        # Partitions are many, and a HEAD costs a twelfth of a LIST.
         log = f"{table_files.table}/{folder}/_delta_log"
-        marks = (f"{0:020}.json", "_last_checkpoint") if facts.log_only else (f"{0:020}.json",)
         return any(store.stat(f"{log}/{mark}") for mark in marks) if asked[folder] else bool(store.list(log))
 
     with ThreadPoolExecutor(max_workers=ASKED_AT_ONCE) as pool:

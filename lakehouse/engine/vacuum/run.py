@@ -31,7 +31,7 @@ from lakehouse.core.costs.estimate import price
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.errors import LakehouseError, Refused, Transient
 from lakehouse.core.reasons import Reason
-from lakehouse.core.vacuum import DELETE_KEYS, FAILED_NAMED, Candidate, VacuumPlan, VacuumRecord, type_of_mode, written_once
+from lakehouse.core.vacuum import DELETE_KEYS, FAILED_NAMED, Candidate, VacuumPlan, VacuumRecord, plan_rest, type_of_mode, written_once
 from lakehouse.core.vacuum.outcome import VacuumOutcome
 from lakehouse.engine.adoption.guard import refuse_owned
 from lakehouse.engine.clock import now_ms, pause_about
@@ -160,7 +160,8 @@ def rehearse(
     with translated():
         spared, uri = dict[str, str](), run.lake.table_uri(table.key)
         going = _agreed(open_spark(), uri, planned, spared)
-        return replace(planned, candidates=tuple(Recheck(run, known, planned, spared).still_going(going)))
+        going = Recheck(run, known, planned, spared).still_going(going)
+        return plan_rest(planned, known.facts, going, spared, prices=table.prices)
 
 
 def check_clock(lake: Lake, table_key: str) -> None:

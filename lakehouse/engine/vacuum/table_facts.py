@@ -108,6 +108,7 @@ def gather(run: LakeFacts, table: Table) -> VacuumReading | None:
         tables=frozenset(run.tables),
         lake_prefix=store.prefix,
         versioned=run.versioned_of(table.key),
+        adopted=isinstance(table.write, Adopted),
         log_only=isinstance(table.write, Adopted) and table.write.orphans == "keep",
     )
     return VacuumReading(facts=facts, rows=rows, log=log)

@@ -14,12 +14,11 @@ from lakehouse.core.ingest.batches import (
     Ledger,
     SetAside,
     choose_batch,
-    find_unfinished,
     ingest_app_id,
     judge_file,
     settle_batch,
 )
-from lakehouse.core.ingest.ledger_segments import extend_ledger
+from lakehouse.core.ingest.ledger_segments import extend_ledger, find_unfinished
 from lakehouse.core.ingest.undeclared import AddedColumn
 from lakehouse.core.reasons import Reason
 

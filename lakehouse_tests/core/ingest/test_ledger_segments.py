@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from lakehouse.core.declaration.table import Append, Landing
-from lakehouse.core.ingest.batches import Batch, LandedFile, Ledger, SetAside, choose_batch, fingerprint
+from lakehouse.core.ingest.batches import Batch, FileRead, LandedFile, Ledger, SetAside, choose_batch, fingerprint, judge_file
 from lakehouse.core.ingest.ledger_segments import FORGET_AFTER_MS, LedgerSegment, extend_ledger, fold_batches
 from lakehouse.core.ingest.undeclared import AddedColumn
 
@@ -56,12 +56,38 @@ def test_an_added_column_stays_known_in_its_place_though_its_batch_is_forgotten(
 
 def test_a_forgotten_name_that_comes_back_is_refused_however_often_it_changes() -> None:
     ledger = folded(Batch(number=1, files=(FILE,), prefix=PREFIX)).ledger
-    for number, back in enumerate([FILE, replace(FILE, size_bytes=4, modified_ms=9)], start=4):
+    for number, back in enumerate([FILE, *(replace(FILE, size_bytes=4, modified_ms=at) for at in (9, 20))], start=4):
         [batch] = [choose_batch([back], ledger, LANDING, Append(), unfinished=None).batch]
-        assert batch is not None and batch.files == () and batch.number == number
+        assert batch is not None and batch.number == number
+        for file in batch.files:  # of the size of before: it is read, and judged
+            read = FileRead(size_bytes=4, digest="e", record_count=1)
+            aside = judge_file(file, ledger.seen[f"{PREFIX}f.json"], read, is_overwrite=False)
+            assert isinstance(aside, SetAside)
+            batch = replace(batch, files=(), set_aside=(aside,))
         [aside] = batch.quarantined
         assert "land" in aside.why and "under a new name" in aside.why
         ledger = extend_ledger(ledger, [batch])
         assert choose_batch([back], ledger, LANDING, Append(), unfinished=None).batch is None
     again = fold_batches(LedgerSegment(number=3, forgotten=ledger.forgotten), [replace(NEWEST, number=4)], **GONE)  # type: ignore[arg-type]
     assert again.forgotten == ledger.forgotten and isinstance(again.ledger, Ledger)
+
+
+def test_a_name_that_was_loaded_is_refused_each_time_that_another_file_is_written_over_it() -> None:
+    """Its own content is known again; that of a file that was refused never counts as loaded."""
+    ledger = extend_ledger(Ledger(newest=None, seen={}), [Batch(number=1, files=(FILE,), prefix=PREFIX)])
+    written = [(4, 2_000, "e"), (4, 3_000, "f"), (4, 4_000, "f"), (3, 5_000, "f"), (3, 6_000, "d"), (4, 7_000, "e"), (3, 1_000, "d")]
+    told: list[tuple[str, bool]] = []
+    for size, at, digest in written:
+        now = replace(FILE, size_bytes=size, modified_ms=at, digest="")
+        batch = choose_batch([now], ledger, LANDING, Append(), unfinished=None).batch
+        assert batch is not None
+        read = FileRead(size_bytes=size, digest=digest, record_count=1)
+        judged = [judge_file(file, ledger.seen[f"{PREFIX}f.json"], read, is_overwrite=False) for file in batch.files]
+        [aside] = (*batch.set_aside, *judged)
+        assert isinstance(aside, SetAside)
+        told.append((aside.why.partition(";")[0], aside.is_quarantined))
+        ledger = extend_ledger(ledger, [replace(batch, files=(), set_aside=(aside,))])
+        assert choose_batch([now], ledger, LANDING, Append(), unfinished=None).batch is None
+    larger, other = "it had 3 bytes when it was taken and it has 4 now", "it had 3 bytes when it was taken and its content is another"
+    same = ("it was written again, with the content that was taken", False)
+    assert told == [(larger, True)] * 3 + [(other, True), same, (larger, True), same]

@@ -177,6 +177,8 @@ def test_seconds_and_microseconds_are_no_times(ms: int | None, plausible: bool) 
         ("INTERVAL 168 HOURS", WEEK),
         ("2 days 12 hours", 2 * DAY + 12 * HOUR),
         ("interval 0 seconds", 0),
+        ("interval 5184000000000 microseconds", 60 * DAY),
+        ("interval 1 second 1 microsecond", 1_001),
         ("interval 1 month", None),
         ("soon", None),
         ("7", None),

@@ -151,6 +151,15 @@ def test_where_the_log_alone_decides_it_is_read_back_to_the_last_complete_vacuum
     assert not [*objects_by_log(busy, bucket="b")]  # a sweep finds them
 
 
+@pytest.mark.parametrize(("adopted", "mode", "heads"), [(False, "LITE", 4), (True, "FULL", 4), (True, "LITE", 5)])
+def test_a_partition_s_folder_is_asked_for_two_files_where_others_write_the_table_and_nothing_is_listed(
+    adopted: bool, mode: Any, heads: int
+) -> None:
+    books = replace(BOOKS, partition_columns=("d",), stones={"d=1/past": OLD})
+    found = plan([ALL[0], stored("d=1/past", 3)], replace(FACTS, table_files=books, adopted=adopted), mode=mode)
+    assert ([each.name for each in found.candidates], found.requests["HEAD"]) == (["d=1/past"], heads)
+
+
 def test_what_is_past_its_retention_goes_and_is_priced() -> None:
     found = plan(ALL)
     assert [(each.name, each.part) for each in found.candidates] == [("orphan", Part.ORPHANED_OLD), ("past", Part.TOMBSTONED_PAST)]

@@ -12,6 +12,7 @@ from dagster.components.core.package_entry import get_package_objects_in_module
 import lakehouse
 from lakehouse import Compaction, MaintainedTables, Vacuum, maintain
 from lakehouse.core.adoption.adopted import Adopted
+from lakehouse.core.adoption.adopted_file import adopted_lines, adopted_table
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.errors import Refused
 from lakehouse.defs.adoption.maintain import _TABLES
@@ -158,20 +159,47 @@ def test_a_pool_that_lets_two_in_holds_the_compaction_back(project: Path, limit:
             assert said in str(failure.step_failure_data.error)
 
 
-def test_a_vacuum_keeps_the_files_that_a_table_of_another_call_borrows(project: Path) -> None:
+@pytest.fixture
+def cloned(project: Path) -> None:
+    """A table whose removed file is past its retention, and a clone that reads that."""
     store = DiskStore(project)
     LogBuilder(store, "w/orders").create().append([("live", 10), ("gone", 30)]).store_data().delete(["gone"])
     LogBuilder(store, "w/clone").create().append([(f"file:{project}/w/orders/gone", 30)])
     written = START_MS / 1_000 - 60
     os.utime(project / "w/orders/gone", (written, written))
+
+
+def vacuumed(definitions: dg.Definitions) -> dg.ExecuteInProcessResult:
+    job, key = definitions.resolve_implicit_global_asset_job_def(), dg.AssetKey(["vacuum", "silver", "orders"])
+    with dg.DagsterInstance.ephemeral() as instance:
+        return job.execute_in_process(instance=instance, asset_selection=[key], raise_on_error=False)
+
+
+@pytest.mark.usefixtures("cloned")
+def test_a_vacuum_keeps_the_files_that_a_table_of_another_call_borrows(project: Path) -> None:
     first = maintain({"orders": "w/orders"}, name="first")
     maintain({"clone": "w/clone"}, name="second")
-    key = dg.AssetKey(["vacuum", "silver", "orders"])
-    job = first.resolve_implicit_global_asset_job_def()
-    with dg.DagsterInstance.ephemeral() as instance:
-        assert job.execute_in_process(instance=instance, asset_selection=[key]).success
+    assert vacuumed(first).success
     [vacuum] = Journal(DiskStore(project / ".lakehouse/lake")).vacuums("silver/orders")
     assert (vacuum.deleted_files, vacuum.kept) == (0, ["gone"])
+
+
+@pytest.mark.usefixtures("cloned")
+def test_a_vacuum_keeps_the_files_that_an_adopted_table_borrows(project: Path) -> None:
+    """An entry for a table that is maintained is that table, under whatever key."""
+    entries = [adopted_table("silver/clone", f"{project}/w/clone"), adopted_table("silver/same", f"{project}/w/orders")]
+    (project / "adopted.toml").write_text("\n".join(map(adopted_lines, entries)))
+    assert vacuumed(maintain({"orders": "w/orders"})).success
+    [vacuum] = Journal(DiskStore(project / ".lakehouse/lake")).vacuums("silver/orders")
+    assert (vacuum.deleted_files, vacuum.kept) == (0, ["gone"])
+
+
+def test_an_adopted_table_of_a_key_that_is_maintained_holds_the_vacuum_back(project: Path) -> None:
+    LogBuilder(DiskStore(project), "w/orders").create().append([("live", 10)]).store_data()
+    (project / "adopted.toml").write_text(adopted_lines(adopted_table("silver/orders", f"{project}/w/clone")))
+    [failure] = [event for event in vacuumed(maintain({"orders": "w/orders"})).all_events if event.event_type_value == "STEP_FAILURE"]
+    said = f"adopted.toml: silver/orders is {project}/w/orders for maintain; accepted: another key"
+    assert said in str(failure.step_failure_data.error)
 
 
 def test_two_calls_may_not_have_one_table() -> None:

@@ -339,16 +339,21 @@ def test_a_file_that_grows_or_goes_while_it_is_read_is_settled_by_what_was_read(
 def test_a_loaded_file_that_a_person_moves_renames_packs_or_unpacks_is_not_loaded_again(lake: Lake, spark: "SparkSession") -> None:
     root = Path(lake.settings.root, "landing/events")
     same = [event(1, 5, "same")]
-    for name in ("moved.json", "renamed.json", "packed.json", "copied.json", "gone.json"):
+    for name in ("moved.json", "renamed.json", "packed.json", "copied.json", "gone.json", "rotated.json"):
         land(lake, name, same if name in ("copied.json", "gone.json") else [event(2, 5, name)])
     (root / "unpacked.json.gz").write_bytes(gzip.compress(json.dumps(event(3, 5, "new")).encode()))
-    write_table(lake, spark, events)
+    land(lake, "beside.json", [event(4, 5, "new")])
+    (root / "beside.json.gz").write_bytes(gzip.compress((root / "beside.json").read_bytes()))
+    os.utime(root / "beside.json.gz", ns=(0, (root / "beside.json").stat().st_mtime_ns))  # as gzip --keep does
+    assert [aside.name for aside in write_table(lake, spark, events).set_aside] == ["beside.json.gz"]
     before = rows_in(lake, events.key, "id", "_source_file")
-    assert len(before) == 6
+    assert len(before) == 8
 
     (root / "done").mkdir()
     (root / "moved.json").rename(root / "done" / "moved.json")
     (root / "renamed.json").rename(root / "other.json")
+    (root / "rotated.json").rename(root / "rotated-1.json")
+    land(lake, "rotated.json", [event(5, 5, "written to the name that is free again")])
     for name, packed in (("packed.json.gz", gzip.compress((root / "packed.json").read_bytes())), ("unpacked.json", None)):
         old = root / ("packed.json" if packed else "unpacked.json.gz")
         (root / name).write_bytes(packed or gzip.decompress(old.read_bytes()))
@@ -361,18 +366,22 @@ def test_a_loaded_file_that_a_person_moves_renames_packs_or_unpacks_is_not_loade
     os.utime(root / "again.json", ns=(0, was + 10**9))
     shutil.copy(root / "other.json", root / "new.json")  # a person says that it is another
     outcome = write_table(lake, spark, events)
-    assert {aside.name: aside.why for aside in outcome.set_aside} == {
+    whys = {aside.name: aside.why for aside in outcome.set_aside}
+    assert whys.pop("rotated.json").startswith("it had ")
+    assert whys == {
         new: f"it was loaded as landing/events/{old}, and moved or packed since; if it is another file, copy it to a new name"
         for new, old in {
             "done/moved.json": "moved.json",
             "other.json": "renamed.json",
             "packed.json.gz": "packed.json",
             "unpacked.json": "unpacked.json.gz",
+            "rotated-1.json": "rotated.json",
         }.items()
     }
     more = [(1, "landing/events/again.json"), (1, "landing/events/twin.json"), (2, "landing/events/new.json")]
     assert rows_in(lake, events.key, "id", "_source_file") == sorted([*before, *more], key=str)
-    assert rows_in(lake, QUARANTINE, "source_file") == sorted((f"landing/events/{each.name}",) for each in outcome.set_aside)
+    refused = ["beside.json.gz", *(each.name for each in outcome.set_aside)]
+    assert rows_in(lake, QUARANTINE, "source_file") == sorted((f"landing/events/{name}",) for name in refused)
     assert write_table(lake, spark, events).reason is Reason.NOTHING_LANDED
 
 

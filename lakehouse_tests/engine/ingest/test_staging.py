@@ -1,8 +1,10 @@
+import gzip
 from dataclasses import replace
 from hashlib import blake2b
 from io import BytesIO
 from pathlib import Path
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
@@ -89,3 +91,32 @@ def test_a_part_is_full_of_records_however_short_they_are_and_of_fields_that_no_
     store.put("landing/t/a.csv", data)
     batch = Batch(number=1, files=(LandedFile(name="a.csv", size_bytes=len(data), modified_ms=0),), prefix=landing.prefix)
     assert stage(store, KEY, batch, landing).part_count == parts
+
+
+def test_of_a_file_that_lies_packed_beside_itself_before_it_is_loaded_one_is_read(tmp_path: Path) -> None:
+    """`gzip -k` and `zstd` leave the time as it is. A batch that was planned is staged as it was planned."""
+    store, data = DiskStore(tmp_path), b'{"id": 1}'
+    texts = {
+        "a.json": data,
+        "a.json.gz": gzip.compress(data),
+        "b.json": b"",
+        "b.json.gz": gzip.compress(data),
+        "c.json.gz": b"no gzip",
+        "c.json": data,
+    }
+    for name, text in texts.items():
+        store.put(f"{LANDING.prefix}{name}", text)
+    files = tuple(LandedFile(name=name, size_bytes=len(text), modified_ms=7) for name, text in texts.items())
+    later = replace(files[1], name="a.json.zst", modified_ms=8)
+    store.put(f"{LANDING.prefix}a.json.zst", pa.compress(data, codec="zstd", asbytes=True))
+    batch = Batch(number=1, files=(*files, later), prefix=LANDING.prefix)
+    found = stage(store, KEY, batch, LANDING, loaded_as=lambda *_: None).files
+    assert {name: (read.record_count, read.loaded_as) for name, read in found.items() if read.problem is None} == {
+        "a.json": (1, None),
+        "a.json.gz": (0, f"{LANDING.prefix}a.json"),
+        "a.json.zst": (1, None),  # of another time, and so another file
+        "b.json": (0, None),
+        "b.json.gz": (1, None),  # beside one that gives nothing
+        "c.json": (1, None),  # beside one that cannot be read
+    }
+    assert [read.record_count for read in stage(store, KEY, batch, LANDING).files.values()] == [1, 1, 0, 1, 0, 1, 1]

@@ -73,7 +73,9 @@ def test_manifests_of_an_older_program_mean_files_below_the_declared_prefix() ->
     assert ledger.last_taken == "p/old"
     assert ledger.seen["p/old"] == KnownFile(size_bytes=5)
     assert (ledger.seen["p/a"], ledger.seen["landing/events/a"].size_bytes) == (KnownFile(size_bytes=1, modified_ms=2), 10)
-    assert ledger.seen["p/b"] == KnownFile(size_bytes=3)  # what an older program set aside may be tried again by a new name only
+    assert ledger.seen["p/b"] == KnownFile(
+        size_bytes=3, loaded=KnownFile(size_bytes=3)
+    )  # what an older program set aside may be tried again by a new name only
     assert batches.batch(3).prefix == "p/"
 
 
@@ -82,7 +84,7 @@ def test_a_name_that_changed_its_size_is_known_by_the_last_one_and_stays_taken()
     batches.plan(batch(1, "a", size_bytes=1))
     aside = (SetAside(name="a", size_bytes=2, why="changed", modified_ms=9),)
     batches.plan(Batch(number=2, files=(), set_aside=aside, prefix=PREFIX))
-    assert batches.ledger().seen[f"{PREFIX}a"] == KnownFile(size_bytes=2, modified_ms=9)
+    assert batches.ledger().seen[f"{PREFIX}a"] == KnownFile(size_bytes=2, modified_ms=9, loaded=KnownFile(size_bytes=1, modified_ms=1))
     assert sizes(batches.ledger()) == {"a": 2}
 
 
@@ -240,12 +242,29 @@ def test_a_batch_that_others_follow_keeps_a_file_so_that_its_quarantine_is_not_p
 def test_a_loaded_file_is_known_by_its_time_and_its_content_or_its_name() -> None:
     store = MemoryStore()
     batches = of(store)
-    loaded = [("a.json", 1, "A"), ("b.json.gz", 2, "B"), ("there.json", 3, "T")]
+    loaded = [
+        ("a.json", 1, "A"),
+        ("b.json.gz", 2, "B"),
+        ("used.json", 7, "U"),
+        ("read.json", 8, "R"),
+        ("p.json", 10, "P"),
+        ("q.json", 10, "P"),
+    ]
+    store.put(f"{PREFIX}there.json", b"T" * 9)
+    [there] = store.list(PREFIX)
+    loaded.append(("there.json", there.modified_ms, "T"))
     files = [LandedFile(name=name, size_bytes=9, modified_ms=at, digest=digest) for name, at, digest in loaded]
     aside = SetAside(name="aside.json", size_bytes=9, why="damaged", modified_ms=4, digest="S")
     moved = SetAside(name="moved.json", size_bytes=9, why=f"{MOVED}was.json, and moved or packed since", modified_ms=6, digest="M")
     batches.plan(Batch(number=1, files=tuple(files), set_aside=(aside, moved), prefix=PREFIX))
-    store.put(f"{PREFIX}there.json", b"")
+    # Other files were written over these names, one by another size and so unread, one read; both were set aside.
+    over = [
+        SetAside(name=f"{name}.json", size_bytes=8, why="changed", modified_ms=20, digest=digest)
+        for name, digest in (("used", ""), ("read", "V"))
+    ]
+    batches.plan(Batch(number=2, files=(), set_aside=tuple(over), prefix=PREFIX))
+    for name in ("used", "read", "q"):
+        store.put(f"{PREFIX}{name}.json", b"8 bytes!")
     now = {
         ("a.json", 9, "X"): "a.json",  # of its own name, whatever is in it now
         ("done/moved.json", 1, "A"): "a.json",
@@ -254,7 +273,11 @@ def test_a_loaded_file_is_known_by_its_time_and_its_content_or_its_name() -> Non
         ("a.json.zst", 1, "X"): "a.json",
         ("b.json", 2, "X"): "b.json.gz",
         ("b.json.zst", 5, "X"): None,
-        ("copy.json", 3, "T"): None,  # beside the one that it is like
+        ("copy.json", there.modified_ms, "T"): None,  # beside the one that it is like
+        ("used-1.json", 7, "U"): "used.json",  # another one has its name now
+        ("read-1.json", 8, "R"): "read.json",
+        ("new.json", 20, "V"): None,  # what was written over a name was never loaded
+        ("twin.json", 10, "P"): "p.json",  # two are like it, and one of them is gone
         ("again.json", 4, "S"): None,  # nothing of that one was loaded
         ("moved twice.json", 6, "M"): "moved.json",
     }

@@ -74,6 +74,30 @@ def test_a_file_with_a_row_that_cannot_be_written_stands_alone_through_kills_and
     assert write_table(lake, spark, mended).reason is Reason.NOTHING_LANDED
 
 
+def test_a_quarantine_that_is_older_than_the_ledger_gets_the_files_of_each_batch(lake: Lake, spark: "SparkSession") -> None:
+    """It knows the numbers of the batches that were deleted with the table; each of them names other files now."""
+    halved = replace(PARTS, source=replace(SOURCE, derived=HALVED, after_load="keep"))
+    put(lake, "a.json", part(1, 2))
+    put(lake, "b.json", part(3, 3))
+    write_table(lake, spark, halved)
+    lake.store.put(f"{SOURCE.prefix}x.json.gz", b"no gzip")
+    write_table(lake, spark, halved)
+    assert quarantined(lake) == [("b.json", None), ("x.json.gz", None)]
+    lake.store.delete([file.name for folder in (PARTS.key, "_lakehouse/ingest") for file in lake.store.list(folder)])
+    put(lake, "c.json", part(4, 5), part(5, 2))
+    write_table(lake, spark, halved)
+    assert (rows_in(lake, PARTS.key, "id"), quarantined(lake)) == (
+        [(1,)],
+        [("b.json", None), ("c.json", None), ("x.json.gz", None)],
+    )
+    lake.store.put(f"{SOURCE.prefix}y.json.gz", b"no gzip")
+    with killed_at(load, "quarantine", "before"):
+        write_table(lake, spark, halved)
+    write_table(lake, spark, halved)
+    assert quarantined(lake)[-1] == ("y.json.gz", None)
+    assert write_table(lake, spark, halved).reason is Reason.NOTHING_LANDED
+
+
 def test_a_constraint_of_the_table_sets_files_aside_and_none_where_every_file_or_row_fails(lake: Lake, spark: "SparkSession") -> None:
     put(lake, "1.json", part(1, 2))
     write_table(lake, spark, PARTS)

@@ -1,17 +1,22 @@
 """What was refused is read again or settled, and each line and file stays accounted for."""
 
+import shutil
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from lakehouse import Append, Landing, Table
 from lakehouse.core.errors import Broken, Refused
+from lakehouse.core.ingest.batches import Ledger
 from lakehouse.engine.ingest import commit_rows, load
 from lakehouse.engine.ingest.write import write_table
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.quarantine import review
-from lakehouse_tests.engine.example import event, events, land, rows_in
+from lakehouse.engine.quarantine.retry_lines import mark_other_content
+from lakehouse.engine.spark import statements
+from lakehouse_tests.engine.example import event, events, land, rows_in, version_of
 from lakehouse_tests.kills import killed_at
 
 if TYPE_CHECKING:
@@ -113,6 +118,47 @@ def test_a_retry_killed_around_its_commit_leaves_each_line_in_one_place_after_th
     assert review.retry(lake, spark, events, [A], dry_run=False).rows == 0
     assert rows_in(lake, events.key, "id") == [(1,), (2,), (3,)]
     assert places(lake) == [(A, 4), (B, 1), (LARGE, None)]
+
+
+def test_a_line_of_a_content_that_was_never_loaded_stays_though_another_one_has_a_row_at_its_place(
+    lake: Lake, spark: "SparkSession"
+) -> None:
+    """The table and its ledger were deleted, and its files were written anew; the quarantine is the one of before."""
+    strict = refused(lake, spark)
+    lake.store.delete([file.name for folder in (events.key, "_lakehouse/ingest") for file in lake.store.list(folder)])
+    land(lake, "a.json", [event(1, 5, "new"), event(5, 5, "new"), '{"id": 6, "state": "kept"}'])
+    write_table(lake, spark, strict)
+    assert places(lake) == [(A, 2), (A, 3), (A, 3), (A, 4), (B, 1), (LARGE, None)]
+    done = review.retry(lake, spark, events, [A], dry_run=False)
+    assert (done.rows, done.left) == (1, {"their file was loaded with another content": 3})
+    assert (rows_in(lake, events.key, "id"), places(lake)) == ([(1,), (5,), (6,)], [(A, 2), (A, 3), (A, 4), (B, 1), (LARGE, None)])
+
+    # Where nobody knows which content was loaded, several at one place all stay.
+    lines = [("f", 1, "d1"), ("f", 1, "d2"), ("f", 2, "d1"), ("g", 1, None), ("g", 1, "d1")]
+    marked = mark_other_content(
+        spark, spark.createDataFrame(lines, "source_file STRING, line BIGINT, digest STRING"), Ledger(newest=None, seen={})
+    )
+    assert sorted(tuple(row)[:3] for row in marked.where("_other_content").collect()) == [("f", 1, "d1"), ("f", 1, "d2")]
+
+
+def test_a_table_that_was_put_back_without_lines_of_its_quarantine_is_not_loaded_until_they_are_there_again(
+    lake: Lake, spark: "SparkSession", tmp_path: Path
+) -> None:
+    refused(lake, spark)
+    folder, copy = Path(lake.settings.root, events.key), tmp_path / "copy"
+    shutil.copytree(folder, copy)
+    version = version_of(lake, QUARANTINE)
+    assert review.retry(lake, spark, events, [A], dry_run=False).rows == 2
+    shutil.rmtree(folder)
+    shutil.copytree(copy, folder)
+    land(lake, "c.json", [event(4, 5, "new")])
+    with pytest.raises(Broken, match=f"put back from an older copy. Accepted: .*RESTORE {QUARANTINE} to its version {version}, then"):
+        write_table(lake, spark, events)
+    assert rows_in(lake, events.key, "id") == [(1,)]
+    spark.sql(statements.restore(lake.settings.table_uri(QUARANTINE), version))
+    assert review.retry(lake, spark, events, [A], dry_run=False).rows == 2
+    write_table(lake, spark, events)
+    assert rows_in(lake, events.key, "id") == [(1,), (2,), (3,), (4,)]
 
 
 def test_lines_of_csv_are_not_read_again_by_a_declaration_with_their_fields_in_another_order(lake: Lake, spark: "SparkSession") -> None:

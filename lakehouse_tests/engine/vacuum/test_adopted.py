@@ -178,12 +178,15 @@ def test_what_a_table_in_its_own_folder_borrows_stays(tmp_path: Path, warehouse:
     assert "d=1/gone" not in names(found)
 
 
-def test_files_of_an_old_table_in_a_partition_s_folder_stay_though_its_first_commits_are_gone(tmp_path: Path, warehouse: Path) -> None:
+@pytest.mark.parametrize("orphans", ["keep", "delete"])
+def test_files_of_an_old_table_in_a_partition_s_folder_stay_though_its_first_commits_are_gone(
+    tmp_path: Path, warehouse: Path, orphans: Any
+) -> None:
     inner = LogBuilder(DiskStore(warehouse), "orders/d=1").create().append([("gone", 30), ("x", 1)]).delete(["x"])
     inner.checkpoint().forget_before(2).store.put("orders/d=1/_delta_log/_last_checkpoint", b'{"version":2}')
-    table = adopted_table(KEY, f"{warehouse}/orders")
+    table = adopted_table(KEY, f"{warehouse}/orders", orphans=orphans)
     run = LakeFacts(open_lake(own_settings(tmp_path / "home"), tables=[table]), [table])
-    known, found = gather(run, table), planned(tmp_path / "home", [table])
+    known, found = gather(run, table), planned(tmp_path / "home", [table], "LITE")
     assert known is not None and names(found) == ["d=1/gone"]
     spared = dict[str, str]()
     assert Recheck(run, known, found, spared).still_going(found.candidates) == []

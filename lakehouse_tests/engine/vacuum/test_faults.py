@@ -11,13 +11,16 @@ import pytest
 
 from lakehouse.core.declaration.table import Append, Table
 from lakehouse.core.errors import Refused
+from lakehouse.core.reasons import Reason
 from lakehouse.core.settings import parse_settings
+from lakehouse.core.vacuum import VacuumPlan
 from lakehouse.engine.clock import now_ms
 from lakehouse.engine.compaction.unverified_commits import expect_verification, settled
 from lakehouse.engine.ingest.write import consume_app_id
 from lakehouse.engine.lake import Lake, open_lake
 from lakehouse.engine.vacuum import LakeFacts, plan, run
 from lakehouse.engine.vacuum.table_facts import gather
+from lakehouse_tests import log_builder
 from lakehouse_tests.engine.faults import (
     HOUR,
     KEY,
@@ -198,9 +201,26 @@ def test_a_clone_that_was_made_where_reports_have_stopped_is_found_by_a_listing(
     age(lake)
     report(lake, lambda row: row if row["key"].startswith("silver/") else None, created_ms=NOW - 30 * 24 * HOUR, configuration="silver")
     report(lake, lambda row: row if row["key"].startswith("bronze/") else None, configuration="bronze")
-    LogBuilder(lake.store, "silver/clone").create().append([(f"file://{lake.settings.root}/{KEY}/d=1/orphan", 3)])
+    LogBuilder(lake.store, "silver/team/clone").create().append([(f"file://{lake.settings.root}/{KEY}/d=1/orphan", 3)])
     found = plan(LakeFacts(lake, [TABLE, table_of(silver.key)]), TABLE, mode="INVENTORY")
     assert found is not None and (found.report.partition("/")[0], paths(found)) == ("bronze", ["d=1/gone"])
+
+
+@pytest.mark.parametrize(("mode", "name"), [("FULL", "orphan"), ("INVENTORY", "orphan"), ("LITE", "gone")])
+@pytest.mark.parametrize("has_mark", [True, False])
+def test_an_old_clone_that_no_report_shows_keeps_what_it_reads_though_its_first_commits_are_gone(
+    lake: Lake, mode: str, name: str, has_mark: bool
+) -> None:
+    """The one report is of a prefix, and shows all that is declared; `_last_checkpoint` is a help for readers, and need not be there."""
+    clone = LogBuilder(lake.store, "scratch/clone").create().append([(f"file://{lake.settings.root}/{KEY}/d=1/{name}", 3)])
+    clone.append([("x", 1)]).checkpoint().forget_before(2)
+    if has_mark:
+        lake.store.put("scratch/clone/_delta_log/_last_checkpoint", b'{"version":2}')
+    age(lake)
+    report(lake, lambda row: row if row["key"].startswith("bronze/") else None)
+    found = planned(lake, mode)
+    assert f"d=1/{name}" not in paths(found)
+    assert carried_out(lake, found)[0] == {*paths(found)}
 
 
 def test_what_an_older_version_of_a_clone_reads_stays(lake: Lake) -> None:
@@ -209,6 +229,22 @@ def test_what_an_older_version_of_a_clone_reads_stays(lake: Lake) -> None:
     age(lake)
     report(lake)
     assert paths(planned(lake)) == ["d=1/gone"]
+
+
+@pytest.mark.parametrize(("retention", "left"), [("interval 30 days", ["d=1/gone"]), ("interval 1 day", PAST)])
+@pytest.mark.parametrize(("key", "path"), [("scratch/clone", "file://{root}/bronze/t/d=1/orphan"), ("bronze", "t/d=1/orphan")])
+def test_what_an_older_version_of_a_clone_reads_stays_though_a_checkpoint_dropped_its_tombstone(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch, key: str, path: str, retention: str, left: list[str]
+) -> None:
+    """By the shorter retention of then; the commits still tell of the removal. The other table lies around the first one."""
+    monkeypatch.setattr(log_builder, "START_MS", NOW - 48 * HOUR)
+    borrowed = path.format(root=lake.settings.root)
+    clone = LogBuilder(lake.store, key).create(properties={"delta.deletedFileRetentionDuration": "interval 1 hour"})
+    clone.append([(borrowed, 3)]).delete([borrowed]).append([("x", 1)]).checkpoint(tombstones=False)
+    clone.set_properties(delta__deletedFileRetentionDuration=retention)
+    age(lake)
+    report(lake)
+    assert paths(planned(lake)) == left
 
 
 def test_change_data_stays_with_its_commit_however_long_that_took(lake: Lake) -> None:
@@ -281,8 +317,20 @@ def test_a_dry_run_takes_the_last_look_too(lake: Lake, monkeypatch: pytest.Monke
     lake.store.put(f"{KEY}/d=1/orphan", b"456")
     assert paths(planned(lake)) == PAST
     monkeypatch.setattr(run, "agreed", lambda _spark, _uri, _table, candidates: [*candidates])
-    found = run.rehearse(LakeFacts(lake, [TABLE]), lambda: None, TABLE, mode="INVENTORY")  # type: ignore[arg-type]  # nobody is asked
-    assert found is not None and paths(found) == ["d=1/gone"]
+
+    def rehearsed() -> VacuumPlan:
+        found = run.rehearse(LakeFacts(lake, [TABLE]), lambda: None, TABLE, mode="INVENTORY")  # type: ignore[arg-type]  # nobody is asked
+        assert found is not None
+        return found
+
+    found, why = rehearsed(), "it was written again since it was listed"
+    assert paths(found) == ["d=1/gone"]
+    assert found.sentence.startswith("no version has needed 1 file (30 B) since ") and ", 0 of them were never in one" in found.sentence
+    assert found.notes == (f"1 file(s) of the plan stay, like d=1/orphan: {why}",)
+    lake.store.put(f"{KEY}/d=1/gone", b"x" * 31)
+    found = rehearsed()
+    assert (found.reason, found.seconds, paths(found)) == (Reason.NOTHING_PAST, 0.0, [])
+    assert found.notes == (f"2 file(s) of the plan stay, like d=1/gone: {why}",)
 
 
 def test_what_a_compaction_removed_stays_until_its_rows_were_compared(lake: Lake) -> None:

@@ -11,7 +11,8 @@ from lakehouse.core.settings import parse_settings
 from lakehouse.engine.inventory import reconcile_lake, scan
 from lakehouse.engine.lake import Lake, open_lake
 from lakehouse.engine.vacuum import LakeFacts, plan
-from lakehouse_tests.engine.faults import KEY, NOW, PAST, TABLE, age, paths, planned, report, story_of
+from lakehouse_tests import log_builder
+from lakehouse_tests.engine.faults import HOUR, KEY, NOW, PAST, TABLE, age, paths, planned, report, story_of
 from lakehouse_tests.engine.vacuums import table_of
 from lakehouse_tests.log_builder import LogBuilder
 
@@ -81,6 +82,24 @@ def test_a_table_that_names_its_own_files_by_another_way_keeps_them(lake: Lake, 
     table = table_of("bronze/u")
     found = plan(LakeFacts(lake, [table, TABLE]), table, mode="FULL")
     assert found is not None and paths(found) == ["orphan"]
+
+
+@pytest.mark.parametrize("path", ["x", "file:{disk}/bronze/u/x", "../u/x", "file:/nowhere/lake/bronze/u/x"])
+@pytest.mark.parametrize(("retention", "left"), [("interval 30 days", ["orphan"]), ("interval 1 day", ["orphan", "x"])])
+def test_what_an_older_version_reads_by_another_way_stays_though_its_tombstone_is_gone(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch, path: str, retention: str, left: list[str]
+) -> None:
+    monkeypatch.setattr(log_builder, "START_MS", NOW - 48 * HOUR)
+    spelt = path.format(disk=Path(lake.settings.root).resolve())
+    story = LogBuilder(lake.store, "bronze/u").create(properties={"delta.deletedFileRetentionDuration": "interval 1 hour"})
+    story.append([(spelt, 3)]).delete([spelt]).append([("live", 1)]).checkpoint(tombstones=False)
+    story.set_properties(delta__deletedFileRetentionDuration=retention)
+    for name in ("x", "orphan", "live"):
+        lake.store.put(f"bronze/u/{name}", b"1" * (1 if name == "live" else 3))
+    age(lake)
+    table = table_of("bronze/u")
+    found = plan(LakeFacts(lake, [table, TABLE]), table, mode="FULL")
+    assert found is not None and paths(found) == left
 
 
 def test_what_a_table_reads_through_a_link_in_its_own_folder_stays(lake: Lake) -> None:

@@ -1,0 +1,174 @@
+"""Lines of a quarantine that are read again as their table is declared now.
+
+1. The quarantine is pinned at its version, and its lines are parsed.
+2. Those that are rows now, and are not in the table, are appended to it in one commit.
+3. A manifest says which commit has them.
+4. Those that are in the table are taken out of the quarantine in one commit.
+
+**Safety properties**
+- A line is appended only if the table has no row of its file and number, and leaves the quarantine only if the table has one: whatever
+  dies in between, the same call ends with each line in one of the two.
+- A line of another content of its file than the one that was loaded stays: a row at its place is not its own.
+- A line whose text may be cut short is never made a row.
+"""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from lakehouse.core.changes.sources import Dms
+from lakehouse.core.declaration.landing import Landing
+from lakehouse.core.declaration.table import Append, Table
+from lakehouse.core.delta.snapshot import Snapshot
+from lakehouse.core.errors import Broken
+from lakehouse.core.ingest.batches import Batch, Ledger, RetriedLines
+from lakehouse.core.ingest.inferred import pinned_table
+from lakehouse.core.ingest.ledger_segments import retry_app_id
+from lakehouse.core.ingest.outcome import QuarantineReview
+from lakehouse.core.ingest.undeclared import RESCUED, AddedColumn, columns_in_force
+from lakehouse.engine.delta_log import TableFacts
+from lakehouse.engine.ingest import commit_rows
+from lakehouse.engine.ingest.parse_lines import is_of_the_declaration, named_lines, parse_records, table_rows
+from lakehouse.engine.ingest.undeclared_fields import add_columns, missing_columns, without_rescued
+from lakehouse.engine.journal.landed_batches import LandedBatches
+from lakehouse.engine.lake import Lake
+from lakehouse.engine.quarantine.entries import why_other_fields
+from lakehouse.engine.spark import statements
+from lakehouse.engine.spark.frames import table_at, temporary_view
+from lakehouse.engine.spark.session_settings import USER_METADATA, session_confs
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_PLACE = ("_source_file", "_source_line")
+_LINE = ["source_file", "line"]  # the same, of a quarantine
+_OTHER = "_other_content"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QuarantineFacts:
+    """The quarantine, its table, and the ledger of the table's batches, of which each is done."""
+
+    quarantine: TableFacts
+    target: TableFacts | None
+    batches: LandedBatches
+    ledger: Ledger
+
+
+def retry_lines(
+    lake: Lake, spark: "SparkSession", table: Table, known: QuarantineFacts, lines: "DataFrame", review: QuarantineReview
+) -> QuarantineReview:
+    """The review with what became of the lines; `lines` are those of the quarantine that were asked for."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    target, ledger = known.target, known.ledger
+    if not isinstance(table.write, Append) or target is None:
+        changes, why = _landing(table).changes, "the table is not written by Append: land these lines in a new file"
+        if isinstance(changes, Dms) and not changes.position:
+            why += ", whose name sorts right behind that of the file they are from: names order these changes"
+        return replace(review, left={**review.left, "there is no table yet" if target is None else why: review.lines})
+    lines = lines if "digest" in lines.columns else lines.withColumn("digest", F.lit(None).cast("string"))
+    if (other := (marked := mark_other_content(spark, lines, ledger)).where(_OTHER).count()) > 0:
+        review = replace(review, left={**review.left, "their file was loaded with another content": other})
+    lines, table = marked.where(f"NOT {_OTHER}").drop(_OTHER), pinned_table(table, ledger.columns, is_loaded=True)
+    added = columns_in_force(ledger.columns, _landing(table))
+    parsed = _parsed(spark, table, _without_older(lines), ledger, added)
+    row_count, rescued_count = table_rows(parsed).selectExpr("count(*)", f"count({RESCUED})").collect()[0]
+    good = without_rescued(table_rows(parsed), added, rescued_count, target.snapshot)
+    missing = missing_columns(good, added, target.snapshot)
+    commit_rows.check_shape(good, table, target.snapshot, new=missing)
+    fresh = good.join(_loaded(spark, target.snapshot), [*_PLACE], "left_anti").select(*good.columns)
+    fresh_count = fresh.count()
+    reasons = parsed.where("_lakehouse_reason IS NOT NULL").groupBy("_lakehouse_reason").count().collect()
+    review = replace(review, rows=fresh_count, left={**review.left, **dict(sorted(map(tuple, reasons)))})
+    if review.dry_run or not row_count:
+        return review
+    if fresh_count:
+        if missing:
+            add_columns(spark, target.snapshot.uri, missing)
+        told = [each.version for each in ledger.retried if each.table_id == target.snapshot.table_id]
+        version = max(target.snapshot.transactions.get(retry_app_id(table.key), 0), *told, 0) + 1
+        commit_rows.write_frame(
+            fresh.coalesce(1),
+            target.snapshot.uri,
+            mode="append",
+            partition_by=commit_rows.partition_columns(table),
+            transaction=commit_rows.Transaction(app_id=retry_app_id(table.key), version=version),
+        )
+    _take_out(lake, spark, table, known, lines, row_count)
+    return review
+
+
+def _without_older(lines: "DataFrame") -> "DataFrame":
+    """The lines, each once, without those of an older program, which told no digest of their file, that stand there again with it."""
+    lines = lines.dropDuplicates([*_LINE, "raw"])
+    known = lines.where("digest IS NOT NULL")
+    return known.unionByName(lines.where("digest IS NULL").join(known.select(_LINE), _LINE, "left_anti").select(*lines.columns))
+
+
+def mark_other_content(spark: "SparkSession", lines: "DataFrame", ledger: Ledger) -> "DataFrame":
+    """The lines, each with whether it is of another content of its file than was loaded; an older program told no digest of a line.
+
+    Of several contents at one place, where nobody knows which was loaded, all are another one.
+    """
+    from pyspark.sql import Window
+    from pyspark.sql import functions as F  # noqa: N812
+
+    paths = [path for (path,) in lines.select("source_file").distinct().collect()]
+    loaded = [(path, known.as_loaded.digest) for path in paths if (known := ledger.seen.get(path)) and known.is_taken]
+    told = spark.createDataFrame([each for each in loaded if each[1]], "source_file STRING, loaded STRING")
+    contents = F.size(F.collect_set("digest").over(Window.partitionBy(*_LINE)))
+    other = F.coalesce(F.col("digest") != F.col("loaded"), F.col("digest").isNotNull() & F.col("loaded").isNull() & F.col("several"))
+    marked = lines.withColumn("several", contents > 1).join(F.broadcast(told), "source_file", "left").withColumn(_OTHER, other)
+    return marked.select(*lines.columns, _OTHER)
+
+
+def _take_out(lake: Lake, spark: "SparkSession", table: Table, known: QuarantineFacts, lines: "DataFrame", row_count: int) -> None:
+    """Takes the lines out of the quarantine that the table has as it is now."""
+    after, facts = lake.facts(table.key), known.quarantine
+    assert after is not None
+    loaded = lines.select(*_LINE, "digest").distinct().join(_loaded(spark, after.snapshot).toDF(*_LINE), _LINE, "left_semi")
+    if (found := loaded.select(_LINE).distinct().count()) < row_count:
+        raise Broken(
+            f"retry of {table.key}: {row_count} line(s) of its quarantine are rows now, and version {after.snapshot.version} of the table "
+            f"has {found} of them; the quarantine keeps all of them: compare that version with the lines"
+        )
+    if version := after.snapshot.transactions.get(retry_app_id(table.key), 0):
+        newest = known.batches.ledger().newest
+        retried = RetriedLines(table_id=after.snapshot.table_id, version=version, quarantine_version=facts.snapshot.version)
+        number = 1 if newest is None else newest.number + 1
+        known.batches.plan(Batch(number=number, files=(), prefix=_landing(table).prefix, retried=retried))
+    with temporary_view(spark, loaded) as view, session_confs(spark, {USER_METADATA: json.dumps({"retried": found})}):
+        digest = "target.digest" if any(column.name == "digest" for column in facts.snapshot.columns) else "CAST(NULL AS STRING)"
+        spark.sql(statements.delete_loaded_lines(facts.snapshot.uri, view, digest=digest))
+
+
+def _parsed(spark: "SparkSession", table: Table, lines: "DataFrame", ledger: Ledger, added: Sequence[AddedColumn]) -> "DataFrame":
+    """The lines as records, parsed as the table is declared now."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    paths = [path for (path,) in lines.select("source_file").distinct().collect()]
+    times = [(path, known.modified_ms) for path in paths if (known := ledger.seen.get(path)) and known.modified_ms is not None]
+    landed = spark.createDataFrame(times, "source_file STRING, landed_ms BIGINT")
+    records = lines.join(F.broadcast(landed), "source_file", "left").select(
+        "source_file",
+        "line",
+        F.coalesce(F.timestamp_millis("landed_ms"), F.col("quarantined_at")).alias("landed_at"),
+        "raw",
+        F.coalesce(why_other_fields(lines, table), F.when(~is_of_the_declaration(F.col("reason")), F.col("reason"))).alias("problem"),
+        F.lit(False).alias("is_object"),
+        F.col("undeclared") if "undeclared" in lines.columns else F.lit(None).cast("string").alias("undeclared"),
+        F.lit(None).cast("string").alias("digest"),
+    )
+    return parse_records(_landing(table), named_lines(records), added, commit_rows.partition_columns(table))
+
+
+def _loaded(spark: "SparkSession", snapshot: Snapshot) -> "DataFrame":
+    """Where the rows of a table come from."""
+    return table_at(spark, snapshot).select(*_PLACE)
+
+
+def _landing(table: Table) -> Landing:
+    assert table.source is not None
+    return table.source
