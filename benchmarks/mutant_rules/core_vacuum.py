@@ -5,14 +5,14 @@ from benchmarks.mutant_rules.rule import Rule
 RULES = (
     Rule(
         "lakehouse/core/vacuum/facts.py",
-        '(first, "_last_checkpoint") if mode == "LITE" and facts.adopted else ',
-        "",
+        'return mode == "LITE" and facts.adopted',
+        "return False",
         ("engine/vacuum/test_adopted.py::test_files_of_an_old_table_in_a_partition_s_folder_stay_though_its_first_commits_are_gone",),
     ),
     Rule(
         "lakehouse/core/vacuum/facts.py",
-        'if mode == "LITE" and facts.adopted else',
-        "if facts.log_only else",
+        'mode == "LITE" and facts.adopted',
+        'mode == "LITE" and facts.log_only',
         ("engine/vacuum/test_adopted.py::test_files_of_an_old_table_in_a_partition_s_folder_stay_though_its_first_commits_are_gone",),
         "an old table in a partition's folder is found whatever is said of the adopted table's orphans",
     ),
@@ -24,7 +24,7 @@ RULES = (
     ),
     Rule(
         "lakehouse/core/vacuum/plan.py",
-        "explanation=_explanation(facts, candidates, planned.mode, horizon_ms=planned.horizon_ms, least_bytes=0),",
+        "        explanation=explanation if candidates else Reason.ALL_STAY.explain(files=len(planned.candidates)),",
         "explanation=planned.explanation,",
         ("engine/vacuum/test_faults.py::test_a_dry_run_takes_the_last_look_too",),
         "the sentence of a dry run is that of the files that would go",

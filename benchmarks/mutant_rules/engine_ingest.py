@@ -5,7 +5,7 @@ from benchmarks.mutant_rules.rule import Rule
 RULES = (
     Rule(
         "lakehouse/engine/ingest/write.py",
-        " or _is_another(commits, consumed, _read_ms(lake, target, app_id, consumed))",
+        " or is_another(commits, consumed, read_ms_of(_commits_of(lake, target), app_id, consumed))",
         "",
         ("engine/delta_log/test_far_behind.py::test_another_commit_in_the_place_of_the_one_that_was_read_long_ago_is_broken",),
         "what was consumed of an input is known by its commit",
@@ -57,14 +57,14 @@ RULES = (
     ),
     Rule(
         "lakehouse/engine/ingest/write.py",
-        "app_id in commit.applications for commit in newest_first(lake.store, target.history)",
-        "app_id in commit.applications for commit in target.history.commits",
+        "app_id in commit.applications for commit in _commits_of(lake, target)",
+        "app_id in commit.applications for commit in (target.history.commits if target else ())",
         ("engine/delta_log/test_far_behind.py::test_who_followed_long_ago_is_still_known_to_follow",),
     ),
     Rule(
         "lakehouse/engine/ingest/write.py",
-        "(consumed > version or _is_another(",
-        "(consumed > version + 1 or _is_another(",
+        "consumed > version or is_another(",
+        "consumed > version + 1 or is_another(",
         ("engine/delta_log/test_far_behind.py::test_an_input_that_is_older_than_what_was_read_of_it_is_broken",),
     ),
     Rule(
@@ -87,15 +87,19 @@ RULES = (
     ),
     Rule(
         "lakehouse/engine/ingest/write.py",
-        "history = facts.history if version is None else history_since(lake.store, facts.history, version)",
+        "history = facts.history if version is None else history_since(lake.store, facts.history, version - 1)",
         "history = facts.history",
         ("engine/delta_log/test_far_behind.py::test_an_overwrite_of_long_ago_is_not_done_again_for_nothing",),
     ),
     Rule(
         "lakehouse/engine/ingest/write.py",
-        "for commit in newest_first(lake.store, target.history):",
-        "for commit in reversed(target.history.commits):",
-        ("engine/delta_log/test_far_behind.py::test_an_overwrite_of_long_ago_is_not_done_again_for_nothing",),
+        "else newest_first(lake.store, target.history)",
+        "else reversed(target.history.commits)",
+        (
+            "engine/delta_log/test_far_behind.py::test_an_overwrite_of_long_ago_is_not_done_again_for_nothing",
+            "engine/delta_log/test_far_behind.py::test_another_commit_in_the_place_of_the_one_that_was_read_long_ago_is_broken",
+        ),
+        "what was consumed of an input long ago is known by its commit",
     ),
     Rule(
         "lakehouse/engine/ingest/write.py",
@@ -182,13 +186,6 @@ RULES = (
         "a key of bytes in a map is written as its bytes are",
     ),
     Rule(
-        "lakehouse/engine/ingest/write.py",
-        "newest_first(lake.store, target.history)\n    told",
-        "target.history.commits\n    told",
-        ("engine/delta_log/test_far_behind.py::test_another_commit_in_the_place_of_the_one_that_was_read_long_ago_is_broken",),
-        "what was consumed of an input long ago is known by its commit",
-    ),
-    Rule(
         "lakehouse/engine/lake.py",
         "        if newest is not None and self.changed(key, newest):\n            return True\n",
         "",
@@ -201,5 +198,47 @@ RULES = (
         "",
         ("engine/ingest/test_table_properties.py::test_a_table_whose_loaded_files_are_deleted_keeps_its_log_for_longer",),
         "a log that somebody keeps for longer is not cut to what a declaration needs",
+    ),
+    Rule(
+        "lakehouse/core/ingest/increments.py",
+        "written.get(KEYS, keys) != keys",
+        "False",
+        ("engine/delta_log/test_far_behind.py::test_rows_that_were_written_in_another_way_are_not_added_to",),
+        "rows that were merged by other keys, or appended, are not merged into",
+    ),
+    Rule(
+        "lakehouse/engine/ingest/write.py",
+        ", KEYS: merge_keys(table)}",
+        "}",
+        ("engine/ingest/test_write.py::test_a_table_whose_write_is_declared_anew_gets_no_row_twice",),
+        "a commit of rows tells the keys that they were merged by",
+    ),
+    Rule(
+        "lakehouse/core/ingest/increments.py",
+        "if INPUTS in written or (is_increment",
+        "if (is_increment",
+        ("engine/delta_log/test_far_behind.py::test_rows_that_were_written_in_another_way_are_not_added_to",),
+        "nothing is appended to rows that an overwrite wrote, or merged into them",
+    ),
+    Rule(
+        "lakehouse/engine/ingest/write.py",
+        "    if version is not None and is_another(history, version, read_ms):\n        version = None\n",
+        "",
+        ("engine/delta_log/test_far_behind.py::test_an_overwrite_of_long_ago_is_not_done_again_for_nothing",),
+        "an overwrite sees another commit in the place of the one that it read",
+    ),
+    Rule(
+        "lakehouse/engine/ingest/write.py",
+        ", committed_ms(facts.history, version)]",
+        "]",
+        ("engine/ingest/test_write.py::test_an_older_copy_of_an_input_is_seen_also_after_it_was_written_to",),
+        "an overwrite tells when the versions that it read were committed",
+    ),
+    Rule(
+        "lakehouse/engine/ingest/write.py",
+        "sorted({key for key, _ in consumed} - inputs.keys())",
+        "()",
+        ("engine/ingest/test_write.py::test_an_overwrite_follows_each_of_its_inputs_and_somebody_elses_write",),
+        "an overwrite is done again when an input is declared no more",
     ),
 )

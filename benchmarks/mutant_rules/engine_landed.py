@@ -5,8 +5,8 @@ from benchmarks.mutant_rules.rule import Rule
 RULES = (
     Rule(
         "lakehouse/engine/journal/landed_batches.py",
-        "now is None or (now.size_bytes, now.modified_ms) != (file.size_bytes, file.modified_ms)",
-        "now is None",
+        "            return now.etag != loaded.etag if now.etag and loaded.etag else now.modified_ms != loaded.modified_ms",
+        "            return False",
         ("engine/journal/test_landed_batches.py::test_a_loaded_file_is_known_by_its_time_and_its_content_or_its_name",),
         "a loaded file that was renamed is not loaded again though another one has its name now",
     ),
@@ -19,7 +19,7 @@ RULES = (
     ),
     Rule(
         "lakehouse/engine/ingest/staging.py",
-        "        if read[file.name].record_count:",
+        "        if read[file.name].record_count or before not in (None, path):",
         "        if True:",
         ("engine/ingest/test_staging.py::test_of_a_file_that_lies_packed_beside_itself_before_it_is_loaded_one_is_read",),
         "a file is loaded though it lies beside a damaged one that was to be the same",
@@ -33,14 +33,14 @@ RULES = (
     ),
     Rule(
         "lakehouse/engine/journal/landed_batches.py",
-        "            return next(chain(packed, (each for each in alike if self._has_left(each, file))), None)",
+        "            return next(chain(packed, (each for each in alike if has_left(each))), None)",
         "            return None",
         ("engine/journal/test_landed_batches.py::test_a_loaded_file_is_known_by_its_time_and_its_content_or_its_name",),
         "a loaded file that was moved, renamed, packed or unpacked is not loaded again",
     ),
     Rule(
         "lakehouse/engine/journal/landed_batches.py",
-        "(each for each in alike if self._has_left(each, file))",
+        "(each for each in alike if has_left(each))",
         "alike",
         ("engine/journal/test_landed_batches.py::test_a_loaded_file_is_known_by_its_time_and_its_content_or_its_name",),
         "a file is loaded though one of its content and time is, which still lies there",

@@ -258,4 +258,32 @@ RULES = (
         "if both := []:",
         ("defs/adoption/test_maintain.py::test_an_adopted_table_of_a_key_that_is_maintained_holds_the_vacuum_back",),
     ),
+    Rule(
+        "lakehouse/defs/table_assets.py",
+        " | (~any_rows_changed).newly_true()",
+        "",
+        ("defs/test_table_assets.py::test_rows_that_come_while_a_follower_is_asked_for_or_runs_set_it_off_once_more",),
+        "rows that come with the request of a follower set it off once more",
+    ),
+    Rule(
+        "lakehouse/defs/table_assets.py",
+        "handled = condition.newly_requested() |",
+        "handled = condition.newly_requested() | condition.newly_updated() |",
+        ("defs/test_table_assets.py::test_rows_that_come_while_a_follower_is_asked_for_or_runs_set_it_off_once_more",),
+        "rows that come while a follower runs set it off once more",
+    ),
+    Rule(
+        "lakehouse/defs/table_assets.py",
+        ".newly_true() | failed",
+        ".newly_true()",
+        ("defs/test_table_assets.py::test_a_follower_whose_run_failed_is_asked_for_again_after_a_while",),
+        "a derived table whose run failed is asked for again",
+    ),
+    Rule(
+        "lakehouse/defs/table_assets.py",
+        'f"{changes[-1].version}@{changes[-1].committed_ms}"',
+        "str(changes[-1].version)",
+        ("defs/test_table_assets.py::test_a_table_that_was_made_anew_by_as_many_commits_has_another_data_version",),
+        "what follows a table is asked for when that was made anew",
+    ),
 )

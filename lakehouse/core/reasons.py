@@ -150,6 +150,7 @@ class Reason(Enum):
     INPUTS_CHANGED = "inputs changed: {versions}"
     INPUT_UNREAD = "the table reads {table} for the first time: all of version {version}"
     INPUT_MADE_ANEW = "{table} was made anew since it was read: all of version {version} is read"
+    INPUT_REMOVED = "its rows were made of {tables}, too, which its declaration reads no more: they are computed anew"
     INPUT_HISTORY_LOST = "the changes of {table} after version {consumed} are gone: all of version {version} is read"
     INPUT_REPLACED = (
         "version {replaced} of {table} is a {operation} of somebody else, which may bring back rows that were read before; only reading "
@@ -171,6 +172,7 @@ class Reason(Enum):
     NOTHING_PAST = (
         "nothing that was removed before {horizon:time} lies in storage ({waiting:removed file} within the retention, mode {mode})"
     )
+    ALL_STAY = "all {files:file} of the plan stay, as a last look tells"
     TOO_LITTLE_PAST = "{files:file} ({bytes:size}) could be deleted; the declaration asks for at least {least:size}"
     HELD_FOR_READERS = "files removed after {since:time} are kept for readers that have not read them yet: {readers}"
 

@@ -23,6 +23,7 @@ from lakehouse.engine.spark.sessions import session_id
 from lakehouse.engine.table_health import assess
 
 _NAMED = 100
+_AGAIN_CRON = "*/30 * * * *"
 
 
 def table_asset(table: Table, lake: Lake) -> dg.AssetsDefinition:
@@ -70,24 +71,31 @@ def table_asset(table: Table, lake: Lake) -> dg.AssetsDefinition:
 
 
 def follows_rows() -> dg.AutomationCondition[dg.AssetKey | dg.AssetCheckKey]:
-    """Eager, but deaf to an input that ran without a change in its rows."""
-    changed = (
-        dg.AutomationCondition.newly_updated()
-        & dg.AutomationCondition.data_version_changed()
-        & ~dg.AutomationCondition.executed_with_root_target()
-    )
-    any_rows_changed = dg.AutomationCondition.any_deps_match(changed | dg.AutomationCondition.will_be_requested())
-    return dg.AutomationCondition.eager().replace("any_deps_updated", any_rows_changed).with_label("follows_rows")
+    """After each change in the rows of an input, and twice an hour while the last run failed.
+
+    Dagster's `eager` forgets a change that comes while the table is written: the end of that run counts as the answer to it. Only a request
+    does here. A change that comes with the request's own tick is seen in the tick after. At worst a run finds nothing new.
+    Source: dagster 1.13, automation_condition.py, `eager` and `since_last_handled`
+    """
+    condition = dg.AutomationCondition
+    changed = condition.newly_updated() & condition.data_version_changed() & ~condition.executed_with_root_target()
+    any_rows_changed = condition.any_deps_match(changed | condition.will_be_requested())
+    failed = condition.cron_tick_passed(_AGAIN_CRON) & condition.execution_failed()
+    trigger = condition.newly_missing() | any_rows_changed | (~any_rows_changed).newly_true() | failed
+    is_free = ~condition.any_deps_missing() & ~condition.any_deps_in_progress() & ~condition.in_progress()
+    handled = condition.newly_requested() | condition.initial_evaluation()
+    return (condition.in_latest_time_window() & trigger.since(handled) & is_free).with_label("follows_rows")
 
 
 def data_version(facts: TableFacts) -> str:
-    """The last version of the table that changed a row; a compaction leaves it as it is.
+    """The last commit of the table that changed a row, as `7@1763722800000`; a compaction leaves it as it is.
 
-    Where the log no longer holds a commit that did, the oldest commit still known stands for it.
+    The time tells it from that of a table that was deleted and made anew. Where the log no longer holds such a commit, the oldest one still
+    known stands for it.
     """
     commits = facts.history.commits
-    changes = [commit.version for commit in commits if commit.changed_data]
-    return str(changes[-1] if changes else commits[0].version if commits else facts.snapshot.version)
+    changes = [commit for commit in commits if commit.changed_data] or commits[:1]
+    return f"{changes[-1].version}@{changes[-1].committed_ms}" if changes else str(facts.snapshot.version)
 
 
 def tag_session(context: dg.AssetExecutionContext, session: str) -> None:

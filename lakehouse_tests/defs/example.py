@@ -8,6 +8,7 @@ from uuid import uuid4
 
 import dagster as dg
 from dagster import DagsterEvent, DagsterEventType, SensorResult
+from dagster._core.events import AssetMaterializationPlannedData, StepMaterializationData
 
 from lakehouse import Append, Compaction, Landing, Merge, Overwrite, Table, table
 from lakehouse.core.settings import Settings, parse_settings
@@ -68,7 +69,19 @@ def begun(instance: dg.DagsterInstance, *keys: dg.AssetKey, tags: Mapping[str, s
     new = dg.DagsterRun(
         job_name=_JOB, run_id=str(uuid4()), status=dg.DagsterRunStatus.STARTED, tags=dict(tags or {}), asset_selection=frozenset(keys)
     )
-    return instance.add_run(new)
+    run = instance.add_run(new)
+    for key in keys:
+        planned = AssetMaterializationPlannedData(asset_key=key)
+        event = DagsterEvent(DagsterEventType.ASSET_MATERIALIZATION_PLANNED.value, _JOB, event_specific_data=planned)
+        instance.report_dagster_event(event, run_id=run.run_id)
+    return run
+
+
+def materialized_by(instance: dg.DagsterInstance, run: dg.DagsterRun, of: Table, *, data_version: str) -> None:
+    """An event of a run: it materialized the table."""
+    made = dg.AssetMaterialization(table_key(of), tags={"dagster/data_version": data_version})
+    event = DagsterEvent(DagsterEventType.ASSET_MATERIALIZATION.value, _JOB, event_specific_data=StepMaterializationData(made))
+    instance.report_dagster_event(event, run_id=run.run_id)
 
 
 def ended(instance: dg.DagsterInstance, run: dg.DagsterRun, how: DagsterEventType, *, seconds_ago: float = 0) -> dg.DagsterRun:

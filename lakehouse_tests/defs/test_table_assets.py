@@ -1,10 +1,12 @@
 """Derived tables follow rows, and nothing else."""
 
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import dagster as dg
 import pytest
+from dagster import DagsterEventType
 
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.delta.commits import Commit, Commits
@@ -13,7 +15,18 @@ from lakehouse.defs.keys import pool_of, table_key
 from lakehouse.defs.landing import landing_assets
 from lakehouse.defs.resources import spark_resource
 from lakehouse.defs.table_assets import data_version, table_asset
-from lakehouse_tests.defs.example import TABLES, example_lake, latest_orders, materialized, observed, orders, totals
+from lakehouse_tests.defs.example import (
+    TABLES,
+    begun,
+    ended,
+    example_lake,
+    latest_orders,
+    materialized,
+    materialized_by,
+    observed,
+    orders,
+    totals,
+)
 from lakehouse_tests.log_builder import LogBuilder
 
 
@@ -28,14 +41,19 @@ class Automation:
     """The automation sensor's evaluations, one after the other."""
 
     def __init__(self, definitions: dg.Definitions, instance: dg.DagsterInstance) -> None:
-        self.definitions, self.instance, self.cursor = definitions, instance, None
+        self.definitions, self.instance, self.cursor, self.ahead = definitions, instance, None, timedelta()
         self.tick()
 
     def tick(self) -> set[str]:
         """The tables that this evaluation asks for."""
-        result = dg.evaluate_automation_conditions(self.definitions, self.instance, cursor=self.cursor)
+        now = datetime.now(UTC) + self.ahead
+        result = dg.evaluate_automation_conditions(self.definitions, self.instance, cursor=self.cursor, evaluation_time=now)
         self.cursor = result.cursor
         return {key.to_user_string() for key in table_keys() if result.get_num_requested(key)}
+
+    def later(self, *, minutes: int) -> None:
+        """The evaluations after this are so much later."""
+        self.ahead += timedelta(minutes=minutes)
 
 
 def table_keys() -> list[dg.AssetKey]:
@@ -92,12 +110,66 @@ def test_the_first_rows_set_off_a_table_that_does_not_exist_yet(definitions: dg.
     assert automation.tick() == {"silver/orders", "gold/totals"}
 
 
+@pytest.mark.parametrize("when", ["in the tick after the request", "while the follower runs", "after it, before the next tick"])
+def test_rows_that_come_while_a_follower_is_asked_for_or_runs_set_it_off_once_more(
+    definitions: dg.Definitions, instance: dg.DagsterInstance, when: str
+) -> None:
+    all_materialized(instance)
+    automation = Automation(definitions, instance)
+    both = {"silver/orders", "gold/totals"}
+
+    def lands(now: str) -> None:
+        if now == when:
+            materialized(instance, orders, data_version="new")
+
+    materialized(instance, orders, data_version="5")
+    assert automation.tick() == both
+    run = begun(instance, *map(table_key, (latest_orders, totals)))
+    lands("in the tick after the request")
+    assert automation.tick() == set()
+    lands("while the follower runs")
+    assert automation.tick() == set()
+    for table in (latest_orders, totals):
+        materialized_by(instance, run, table, data_version="6")
+    ended(instance, run, DagsterEventType.RUN_SUCCESS)
+    lands("after it, before the next tick")
+    asked = [automation.tick() for _ in range(3)]
+    assert sorted(map(len, asked)) == [0, 0, 2] and both in asked
+
+    run = begun(instance, *map(table_key, (latest_orders, totals)))
+    automation.tick()
+    for table in (latest_orders, totals):
+        materialized_by(instance, run, table, data_version="7")
+    ended(instance, run, DagsterEventType.RUN_SUCCESS)
+    assert [automation.tick() for _ in range(4)] == [set()] * 4
+
+
+def test_a_follower_whose_run_failed_is_asked_for_again_after_a_while(definitions: dg.Definitions, instance: dg.DagsterInstance) -> None:
+    all_materialized(instance)
+    automation = Automation(definitions, instance)
+    materialized(instance, orders, data_version="5")
+    assert "silver/orders" in automation.tick()
+    run = begun(instance, *map(table_key, (latest_orders, totals)))
+    automation.tick()
+    ended(instance, run, DagsterEventType.RUN_FAILURE)
+    assert [automation.tick() for _ in range(2)] == [set(), set()]
+    automation.later(minutes=31)
+    assert "silver/orders" in automation.tick()
+    assert automation.tick() == set()
+
+
 def test_a_compaction_leaves_the_data_version_as_it_is() -> None:
     story = LogBuilder().create().append([("a", 1), ("b", 1)])
     before = data_version(story.facts())
-    assert before == "1"
+    assert before.startswith("1@")
     assert data_version(story.optimize(["a", "b"], into=("c", 2)).facts()) == before
-    assert data_version(story.append([("d", 1)]).facts()) == "3"
+    assert data_version(story.append([("d", 1)]).facts()).startswith("3@")
+
+
+def test_a_table_that_was_made_anew_by_as_many_commits_has_another_data_version() -> None:
+    facts = LogBuilder().create().append([("a", 1)]).facts()
+    later = tuple(replace(commit, committed_ms=commit.committed_ms + 60_000) for commit in facts.history.commits)
+    assert data_version(facts) != data_version(replace(facts, history=replace(facts.history, commits=later)))
 
 
 @pytest.mark.parametrize("table", TABLES)
@@ -122,4 +194,4 @@ def test_a_landed_table_hangs_on_its_landing_area_and_a_derived_one_on_its_input
 def test_without_a_commit_that_changed_rows_the_oldest_known_one_stands_for_it() -> None:
     facts = LogBuilder().create().append([("a", 1)]).facts()
     history = Commits(table="bronze/t", commits=(Commit(version=9, committed_ms=0, operation="OPTIMIZE", changed_data=False),))
-    assert data_version(replace(facts, history=history)) == "9"
+    assert data_version(replace(facts, history=history)) == "9@0"

@@ -48,7 +48,7 @@ def landing_command(table: str, arrived: int | None, as_json: bool) -> None:
 
 
 def _document(opened: LakeContext, table: Table, landing: Landing) -> dict[str, Any]:
-    from lakehouse.engine.ingest.arrival import check_retried, unfinished_batch
+    from lakehouse.engine.ingest.arrival import unfinished_batch
     from lakehouse.engine.ingest.retire import plan_landed
 
     batches = LandedBatches(opened.lake.store, table.key, prefix=landing.prefix)
@@ -60,7 +60,6 @@ def _document(opened: LakeContext, table: Table, landing: Landing) -> dict[str, 
     if facts is not None and arrived is None:
         holds = "its log does not tell which of them it holds"
     try:
-        check_retried(table, facts, ledger)
         unfinished = unfinished_batch(opened.lake, table, facts, ledger, batches)
         listing = landed_files(opened.lake.store, landing)
         following = choose_batch(listing, ledger, landing, table.write, unfinished=unfinished, now_ms=now_ms()).sentence

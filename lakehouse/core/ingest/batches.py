@@ -69,7 +69,7 @@ class Batch:
     """The files that one write takes, under one number.
 
     They lie below `prefix`. Their records are staged in `part_count` files, and are `record_count` in all, by the declaration that `shape`
-    tells; empty is unknown. `columns` come with it, `isolated` was taken out again, a tuple each time; `retried` is of one without files.
+    tells; empty is unknown. `columns` come with it, `isolated` was taken out again, a tuple each time; a batch with `retried` has no files.
     """
 
     number: int
@@ -182,23 +182,22 @@ def choose_batch(
     """
     if unfinished is not None:
         return _plan(unfinished, is_new=False, reason=Reason.BATCH_UNFINISHED)
-    fresh = sorted(files_that_wait(listing, ledger, landing), key=attrgetter("name"))
-    if not fresh:
+    new = sorted(files_that_wait(listing, ledger, landing), key=attrgetter("name"))
+    if not new:
         return BatchPlan(batch=None, is_new=False, explanation=Reason.NOTHING_LANDED.explain(seen=len(ledger.seen)))
-    size_bytes, oldest_ms = sum(file.size_bytes for file in fresh), min(file.modified_ms for file in fresh)
-    waiting = Waiting(count=len(fresh), size_bytes=size_bytes, oldest_ms=oldest_ms)
+    waiting = Waiting(count=len(new), size_bytes=sum(each.size_bytes for each in new), oldest_ms=min(each.modified_ms for each in new))
     released = "" if now_ms is None else released_by(waiting, landing, now_ms)
     if released is None:
         return BatchPlan(batch=None, is_new=False, explanation=why_waiting(waiting, landing))
-    problems = {file.name: problem for file in fresh if (problem := _problem(file, ledger, landing))}
-    taken, superseded = _take([file for file in fresh if file.name not in problems], ledger, landing, write)
+    problems = {file.name: problem for file in new if (problem := _problem(file, ledger, landing))}
+    taken, superseded = _take([file for file in new if file.name not in problems], ledger, landing, write)
     batch = Batch(
         number=1 if ledger.newest is None else ledger.newest.number + 1,
         files=tuple(taken),
-        set_aside=tuple(set_aside(file, *problems[file.name]) for file in fresh if file.name in problems),
+        set_aside=tuple(set_aside(file, *problems[file.name]) for file in new if file.name in problems),
         prefix=landing.prefix,
     )
-    left = len(fresh) - len(taken) - len(problems) - len(superseded)
+    left = len(new) - len(taken) - len(problems) - len(superseded)
     return replace(_plan(batch, is_new=True, reason=Reason.BATCH_READY, superseded=tuple(superseded), more=released), left=left)
 
 
@@ -244,12 +243,13 @@ def files_that_wait(listing: Iterable[LandedFile], ledger: Ledger, landing: Land
 
 
 def _is_settled(file: LandedFile, ledger: Ledger, landing: Landing) -> bool:
-    """Whether a manifest names the file as it is. A loaded one without a digest, of an older program, is held against its size alone."""
+    """Whether a manifest names the file as it is, by its etag or time. Of a loaded one an older program may tell no more than the size."""
     known = ledger.seen.get(f"{landing.prefix}{file.name}")
     if known is None or known.size_bytes != file.size_bytes or not may_be_same(known.etag, file.etag):
         return False
     is_older = known.is_taken and not known.digest and known.loaded is None
-    return (is_older or known.modified_ms in (None, file.modified_ms)) and not (known.is_foreign and file.name.endswith(landing.suffixes))
+    is_same = is_older or bool(known.etag and file.etag) or known.modified_ms in (None, file.modified_ms)
+    return is_same and not (known.is_foreign and file.name.endswith(landing.suffixes))
 
 
 def set_aside(file: LandedFile, why: str, is_quarantined: bool) -> SetAside:
@@ -262,7 +262,7 @@ def _problem(file: LandedFile, ledger: Ledger, landing: Landing) -> tuple[str, b
     known = ledger.seen.get(path := f"{landing.prefix}{file.name}")
     if "" in file.name.split("/"):
         return "its name has an empty part, with which no store reads it; land it under another name", True
-    if known is None and fingerprint(path) in ledger.forgotten:
+    if fingerprint(path) in ledger.forgotten:
         return "a file of this name was loaded, and is forgotten but for its name; land what is new under a new name", True
     if known is not None and known.is_taken and known.as_loaded.size_bytes != file.size_bytes:
         return _changed(known, file), True

@@ -1,5 +1,7 @@
 """What a derived table reads of one input: all of it, the changes since the version it consumed last, or nothing.
 
+What it consumed, and in which way its rows were written, is told by what its own commits carry; that is read here, too.
+
 The consumed version is a transaction id in the commit that writes the rows (`docs/decisions/0005-increments.md`), so it is never ahead
 of them. Whatever is decided, `upto` is the version to record with that commit. For `NothingNew` there need not be one: the commits in
 between are looked at again next time, and found to change nothing again.
@@ -12,10 +14,24 @@ Somebody else's RESTORE or overwrite may tell rows a second time (`history.may_r
 is not newer by its order changes nothing. Who appends would have them twice, and cannot go on by changes.
 """
 
+import json
+from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any, cast
 
-from lakehouse.core.delta.commits import Commits, brought_back_by, is_news, may_repeat_rows
+from lakehouse.core.declaration.table import Merge, Table
+from lakehouse.core.delta.commits import Commit, Commits, brought_back_by, is_news, may_repeat_rows, written_in
+from lakehouse.core.errors import Refused
 from lakehouse.core.reasons import Explained, Reason
+
+# What the transaction ids begin with that tell which version of an input a commit consumed.
+CONSUME = "lakehouse/consume/"
+# Members of a commit's userMetadata: by the transaction's id, when the version was committed that it consumed; the keys by which its rows
+# were merged, `None` if they were appended; and what an overwrite read of each input, by key: its identity, its version, and when that was
+# committed, which an older program did not tell.
+READ_MS = "read_ms"
+KEYS = "keys"
+INPUTS = "inputs"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,3 +108,69 @@ def plan_increment(
     news = Reason.INPUTS_CHANGED.explain(versions=f"{table} {consumed} to {input_version}")
     passed_over = tuple(version for version in undoing if version > changed[0])
     return ReadChanges(first=changed[0], upto=input_version, explanation=news, passed_over=passed_over)
+
+
+def check_written_alike(table: Table, commits: Iterable[Commit]) -> None:
+    """Passes if the newest run that derived rows merged them by the keys of the declaration, or appended them as it does.
+
+    It also passes where none of the commits, which are the table's, newest first, tells how.
+
+    Raises:
+        Refused: the rows were written in another way.
+    """
+    keys = merge_keys(table)
+    for commit in commits:
+        written = written_in(commit)
+        is_increment = any(app_id.startswith(CONSUME) for app_id in commit.applications)
+        if INPUTS in written or (is_increment and written.get(KEYS, keys) != keys):
+            was = "overwritten" if INPUTS in written else _way(written[KEYS])
+            raise Refused(
+                f"write of {table.key}: its rows are to be {_way(keys)}, and those of version {commit.version} were {was}: some would be "
+                f"there twice, or be missing; accepted: the write of before, or {table.way_anew}"
+            )
+        if is_increment:
+            return
+
+
+def merge_keys(table: Table) -> list[str] | None:
+    """The keys that a table is merged by, sorted; `None` if it is not merged."""
+    return sorted(table.write.keys) if isinstance(table.write, Merge) else None
+
+
+def read_ms_of(commits: Iterable[Commit], app_id: str, version: int) -> int | None:
+    """When the version of an input that a table has consumed was committed, as the table's own commit says; `None` if none tells."""
+    told = next((written_in(commit).get(READ_MS) for commit in commits if commit.applications.get(app_id) == version), None)
+    found = cast("dict[str, Any]", told).get(app_id) if isinstance(told, dict) else None
+    return found if isinstance(found, int) else None
+
+
+def committed_ms(history: Commits, version: int) -> int | None:
+    """When a version was committed; `None` if the history does not hold it."""
+    found = history.between(version - 1, version)
+    return found[0].committed_ms if found else None
+
+
+def is_another(history: Commits, version: int, read_ms: int | None) -> bool:
+    """Whether the commit of a version is not the one of then; where either is unknown it is taken to be."""
+    now_ms = committed_ms(history, version)
+    return read_ms is not None and now_ms is not None and read_ms != now_ms
+
+
+def consumed_by_overwrite(commits: Iterable[Commit]) -> dict[tuple[str, str], tuple[int, int | None]]:
+    """What the newest overwrite read of each input, by key and identity: its version, and when that was committed, if that is told.
+
+    The commits are the table's, newest first; nothing is read where none tells, or where somebody else wrote rows since.
+    """
+    for commit in commits:
+        if not commit.changed_data and commit.operation != "WRITE":
+            continue
+        try:
+            found = written_in(commit)[INPUTS]
+            return {(str(key), str(table_id)): (int(version), next(iter(ms), None)) for key, (table_id, version, *ms) in found.items()}
+        except (ValueError, KeyError, TypeError, AttributeError, OverflowError):
+            return {}  # somebody else wrote the table since: its rows are no longer what our inputs give
+    return {}
+
+
+def _way(keys: object) -> str:
+    return "appended" if keys is None else f"merged by {json.dumps(keys)}"

@@ -10,7 +10,7 @@ from lakehouse.core.vacuum.facts import (
     VacuumRecord,
     are_partitions,
     folders_above,
-    log_marks,
+    lists_partitions,
     objects_by_log,
     written_once,
 )
@@ -35,7 +35,7 @@ __all__ = [
     "checksum_name",
     "choose_mode",
     "folders_above",
-    "log_marks",
+    "lists_partitions",
     "minute_text",
     "objects_by_log",
     "plan_rest",

@@ -150,14 +150,13 @@ def are_partitions(folders: Iterable[str], partition_columns: Iterable[str]) -> 
     return {folder: folder.rpartition("/")[2].startswith(begins) for folder in folders}
 
 
-def log_marks(facts: VacuumFacts, mode: type_of_mode) -> Sequence[str]:
-    """The files of which a table in the folder of a partition has one: a table that is made meanwhile has its first commit.
+def lists_partitions(facts: VacuumFacts, mode: type_of_mode) -> bool:
+    """Whether the folders of partitions are listed for a log, instead of being asked for the first commit of a table made meanwhile.
 
     LITE lists no folder, and neither a report nor a listing of the lake shows the inside of a table outside of it: there it may be an old
     table, whose first commits are gone.
     """
-    first = f"{0:020}.json"
-    return (first, "_last_checkpoint") if mode == "LITE" and facts.adopted else (first,)
+    return mode == "LITE" and facts.adopted
 
 
 def log_covers(facts: VacuumFacts) -> bool:

@@ -32,7 +32,7 @@ from lakehouse.core.vacuum.facts import (
     VacuumFacts,
     are_partitions,
     folders_above,
-    log_marks,
+    lists_partitions,
     written_once,
 )
 from lakehouse.core.vacuum.mode import DELETE_KEYS, Quote
@@ -151,10 +151,11 @@ def plan_rest(
 ) -> VacuumPlan:
     """The plan for those of its `candidates` that are left, however few; a note for each reason in `spared` tells of the others."""
     stay = {why: [name for name, reason in spared.items() if reason == why] for why in dict.fromkeys(spared.values())}
+    explanation = _explanation(facts, candidates, planned.mode, horizon_ms=planned.horizon_ms, least_bytes=0)
     return replace(
         planned,
         candidates=tuple(candidates),
-        explanation=_explanation(facts, candidates, planned.mode, horizon_ms=planned.horizon_ms, least_bytes=0),
+        explanation=explanation if candidates else Reason.ALL_STAY.explain(files=len(planned.candidates)),
         notes=(*planned.notes, *(f"{len(names)} file(s) of the plan stay, like {min(names)}: {why}" for why, names in stay.items())),
         **_price(facts, candidates, {quote.mode: quote for quote in planned.quotes}, planned.mode, prices),
     )
@@ -250,8 +251,9 @@ def _price(
         # Before each batch: a log in each folder, the newest commit and the one after it, and names that a writer may use again.
         above = ({folder for each in batch for folder in folders_above(each.name)} for batch in batches)
         asked = [is_one for batch in above for is_one in are_partitions(batch, facts.table_files.partition_columns).values()]
-        lists += asked.count(False)
-        heads = asked.count(True) * len(log_marks(facts, mode)) + 2 * len(batches) + sum(not written_once(each.name) for each in candidates)
+        by_head = 0 if lists_partitions(facts, mode) else asked.count(True)
+        lists += len(asked) - by_head
+        heads = by_head + 2 * len(batches) + sum(not written_once(each.name) for each in candidates)
         deletes = len(batches)
     seconds = quote.seconds + (lists - quote.list_requests + heads) * SECONDS_PER_PAGE / ASKED_AT_ONCE if candidates else 0.0
     return {

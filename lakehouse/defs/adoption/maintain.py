@@ -142,7 +142,10 @@ def _adopted_beside(known: Iterable[Table], settings: Settings) -> Iterable[Tabl
     beside = {key: table for key, table in adopted_tables(settings).items() if real_address(address_of(table, settings)) not in places}
     if both := [key for key in beside if key in by_key]:
         raise Refused(f"{settings.adopted}: {both[0]} is {address_of(by_key[both[0]], settings)} for maintain; accepted: another key")
-    checked({**by_key, **beside}, settings)
+    try:
+        checked({**by_key, **beside}, settings)
+    except Refused as error:
+        raise Refused(f"{error}; {settings.adopted} and maintain name them") from error
     return beside.values()
 
 

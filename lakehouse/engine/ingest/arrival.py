@@ -3,7 +3,6 @@
 **Safety properties**
 - A table whose log does not tell it is not loaded: nobody guesses whether its rows are there.
 - A commit that does not carry its batch's number, or has another number of rows than the batch, stops the load.
-- A table that was put back from a copy without lines that it had from its quarantine is not loaded until they are there again.
 """
 
 from typing import TYPE_CHECKING
@@ -12,7 +11,7 @@ from lakehouse.core.declaration.table import TRANSACTION_RETENTION, Table
 from lakehouse.core.delta.commits import Commit
 from lakehouse.core.errors import Broken, Refused
 from lakehouse.core.ingest.batches import Batch, Ledger, ingest_app_id
-from lakehouse.core.ingest.ledger_segments import find_unfinished, retry_app_id
+from lakehouse.core.ingest.ledger_segments import find_unfinished
 from lakehouse.engine.delta_log import TableFacts, history_since
 from lakehouse.engine.ingest import commit_rows
 from lakehouse.engine.journal.landed_batches import LandedBatches
@@ -79,23 +78,6 @@ def unfinished_after(lake: Lake, table: Table, arrived: int, ledger: Ledger, bat
     if unfinished is None and newest is not None and not newest.files and newest.quarantined:
         return None if quarantine_arrived(lake, table.key, newest) else newest
     return unfinished
-
-
-def check_retried(table: Table, facts: TableFacts | None, ledger: Ledger) -> None:
-    """Nothing, if the table has all lines that it ever got from its quarantine, which has them no more.
-
-    Raises:
-        Broken: it does not; a table that was deleted and made anew gets them with their batches.
-    """
-    known = 0 if facts is None else facts.snapshot.transactions.get(retry_app_id(table.key), 0)
-    lost = [each for each in ledger.retried if facts is not None and each.table_id == facts.snapshot.table_id and each.version > known]
-    if lost:
-        version = min(each.quarantine_version for each in lost)
-        raise Broken(
-            f"load of {table.key}: lines of its quarantine were put into it {len(lost)} time(s), and its log does not tell of them: it was "
-            f"put back from an older copy. Accepted: a newer copy; or RESTORE quarantine/{table.key} to its version {version}, then "
-            f"lakehouse quarantine retry {table.key}"
-        )
 
 
 def told_batch(table_key: str, facts: TableFacts | None) -> int:

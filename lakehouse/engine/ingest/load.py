@@ -30,16 +30,7 @@ from typing import TYPE_CHECKING
 from lakehouse.core.declaration.landing import Landing
 from lakehouse.core.declaration.table import Overwrite, Table
 from lakehouse.core.errors import Broken, Refused, Transient
-from lakehouse.core.ingest.batches import (
-    Batch,
-    BatchPlan,
-    LandedFile,
-    Ledger,
-    choose_batch,
-    ingest_app_id,
-    judge_file,
-    settle_batch,
-)
+from lakehouse.core.ingest.batches import Batch, BatchPlan, LandedFile, Ledger, choose_batch, ingest_app_id, judge_file, settle_batch
 from lakehouse.core.ingest.inferred import pinned_table
 from lakehouse.core.ingest.outcome import WriteOutcome
 from lakehouse.core.ingest.undeclared import AddedColumn, columns_in_force
@@ -51,7 +42,7 @@ from lakehouse.engine.changes.read import ChangeCounts, change_keys, count_chang
 from lakehouse.engine.clock import now_ms
 from lakehouse.engine.delta_log import TableFacts
 from lakehouse.engine.ingest import commit_rows
-from lakehouse.engine.ingest.arrival import check_arrived, check_retried, told_batch, unfinished_batch
+from lakehouse.engine.ingest.arrival import check_arrived, told_batch, unfinished_batch
 from lakehouse.engine.ingest.parse_lines import count_lines, parse_lines, table_rows
 from lakehouse.engine.ingest.retire import retire
 from lakehouse.engine.ingest.staging import clear_staged, stage, staged_again, staged_records
@@ -63,6 +54,7 @@ from lakehouse.engine.lake import Lake
 from lakehouse.engine.landing.handed_over import handed_over
 from lakehouse.engine.quarantine.entries import quarantine, quarantine_isolated
 from lakehouse.engine.quarantine.isolate import Rows, isolate
+from lakehouse.engine.quarantine.retry_lines import put_back
 from lakehouse.engine.spark import statements
 from lakehouse.engine.spark.session_settings import ANSI, session_confs
 
@@ -109,14 +101,15 @@ def load(
 ) -> WriteOutcome:
     """Everything that has landed for `table` so far, in one or more batches; `facts` is the table now, whose guard the caller holds.
 
-    `tell` is given a sentence after each batch. What was handed over for `handed_batch` is loaded without a listing, without steps 1 and 9.
+    `tell` gets a sentence after each batch. What was handed over for `handed_batch` is loaded without a listing, without steps 1 and 9.
 
     Raises:
         Broken: the table does not tell which batches it holds, or a file of a batch that did not arrive is gone or changed.
         Refused: the table that is there has other columns than its declaration, or forgets which batches it holds.
     """
     landing, batches = _landing(table), LandedBatches(lake.store, table.key, prefix=_landing(table).prefix)
-    handed = None if handed_batch is None else handed_over(lake.store, table.key, landing, handed_batch, batches.ledger().newest)
+    facts = put_back(lake, spark, table, facts, ledger := batches.ledger(), tell)
+    handed = None if handed_batch is None else handed_over(lake.store, table.key, landing, handed_batch, ledger.newest)
     if handed is None:  # else steps 1 and 9 would each list
         with suppress(Transient, Refused):  # no row waits for it, and the next load goes on
             if (retired := retire(lake, table)).plan.files:
@@ -125,9 +118,10 @@ def load(
     lying = {f"{landing.prefix}{name}" for name in listing}
     before, loaded = facts, list[_Loaded]()
     with session_confs(spark, {ANSI: "false"}):
-        while (planned := _plan(lake, table, batches, facts, [*listing.values()])).plan.batch is not None:
+        while (planned := _plan(lake, table, batches, ledger, facts, [*listing.values()])).plan.batch is not None:
             done, facts = _load_batch(lake, spark, planned, facts, listing, tell)
             loaded += [] if done is None else [done]
+            ledger = batches.ledger()
     arrived = told_batch(table.key, facts)
     if loaded:
         clear_staged(lake.store, table.key)
@@ -149,8 +143,9 @@ def load(
     )
 
 
-def _plan(lake: Lake, table: Table, batches: LandedBatches, facts: TableFacts | None, listing: Sequence[LandedFile]) -> _Planned:
-    check_retried(table, facts, ledger := batches.ledger())
+def _plan(
+    lake: Lake, table: Table, batches: LandedBatches, ledger: Ledger, facts: TableFacts | None, listing: Sequence[LandedFile]
+) -> _Planned:
     unfinished = unfinished_batch(lake, table, facts, ledger, batches)
     plan = choose_batch(listing, ledger, _landing(table), table.write, unfinished=unfinished)
     table = pinned_table(table, ledger.columns, is_loaded=bool(ledger.last_taken))

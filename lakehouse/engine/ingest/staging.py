@@ -109,8 +109,8 @@ def stage(
         before = None if loaded_as is None else loaded_as(file, digest) or packed.get(mark)
         found = FileRead(size_bytes=len(data), digest=digest, loaded_as=before)
         read[file.name] = found if found.loaded_as else _staged(parts, file, data, found, landing, batch.prefix)
-        if read[file.name].record_count:
-            packed[mark] = path
+        if read[file.name].record_count or before not in (None, path):
+            packed[mark] = before or path
     return Staged(files=read, gone=frozenset(gone), part_count=parts.close(), shape=shape, inferred=inferred, new=parts.new)
 
 

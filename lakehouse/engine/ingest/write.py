@@ -8,24 +8,42 @@
 
 **Safety properties**
 - A run that finds no new rows in its inputs makes no commit.
+- An `Overwrite` does nothing only where it read the inputs of its declaration, no others, and none has changed a row since.
 - However often it is killed and run again, no row is lost and none is there twice.
 - An `Append` takes only rows that it cannot have had: where that is unknown, it stops with `Broken` and writes nothing.
+- Rows that another kind of write or other keys made are not added to: an `Append` or `Merge` of them is refused.
 """
 
 import json
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from functools import reduce
-from typing import TYPE_CHECKING, Any, assert_never, cast
+from typing import TYPE_CHECKING, assert_never
 from urllib.parse import unquote
 
 from lakehouse.core.adoption.adopted import Adopted
 from lakehouse.core.declaration.table import Append, History, Merge, Overwrite, Table
-from lakehouse.core.delta.commits import Commits, written_in
+from lakehouse.core.delta.commits import Commit
 from lakehouse.core.delta.snapshot import Snapshot
 from lakehouse.core.errors import Broken, Refused
-from lakehouse.core.ingest.increments import NothingNew, ReadAll, ReadChanges, plan_increment, type_of_increment
+from lakehouse.core.ingest.increments import (
+    CONSUME,
+    INPUTS,
+    KEYS,
+    READ_MS,
+    NothingNew,
+    ReadAll,
+    ReadChanges,
+    check_written_alike,
+    committed_ms,
+    consumed_by_overwrite,
+    is_another,
+    merge_keys,
+    plan_increment,
+    read_ms_of,
+    type_of_increment,
+)
 from lakehouse.core.ingest.outcome import WriteOutcome
 from lakehouse.core.reasons import Explanation, Reason
 from lakehouse.engine.delta_log import TableFacts, history_since, newest_first
@@ -45,8 +63,6 @@ if TYPE_CHECKING:
 # Changes that were never recorded, and files that are gone. Source: Delta Lake 4.4.0, delta-error-classes.json; Spark 4.2.0
 _NOT_RECORDED = "DELTA_MISSING_CHANGE_DATA"
 _FILE_GONE = "FAILED_READ_FILE.FILE_NOT_EXIST"
-# The member of a commit's userMetadata that tells, by the transaction's id, when the version was committed that it consumed.
-_READ_MS = "read_ms"
 _CHANGE_COLUMNS = ("_change_type", "_commit_version", "_commit_timestamp")
 
 
@@ -86,7 +102,7 @@ def consume_app_id(read: Snapshot) -> str:
 
 
 def _consume_prefix(read: Snapshot) -> str:
-    return f"lakehouse/consume/{read.table}/"
+    return f"{CONSUME}{read.table}/"
 
 
 def _derive(lake: Lake, spark: "SparkSession", table: Table, target: TableFacts | None) -> WriteOutcome:
@@ -129,21 +145,23 @@ def next_increment(lake: Lake, table: Table, driver: TableFacts, target: TableFa
 
     Raises:
         Broken: an older copy of the input was put in its place.
+        Refused: the rows that are there were written in another way.
     """
+    check_written_alike(table, _commits_of(lake, target))
     app_id, version = consume_app_id(driver.snapshot), driver.snapshot.version
     known = {} if target is None else target.snapshot.transactions
     consumed = known.get(app_id)
     commits = driver.history if consumed is None else history_since(lake.store, driver.history, consumed - 1)
-    if consumed is not None and (consumed > version or _is_another(commits, consumed, _read_ms(lake, target, app_id, consumed))):
+    if consumed is not None and (
+        consumed > version or is_another(commits, consumed, read_ms_of(_commits_of(lake, target), app_id, consumed))
+    ):
         raise Broken(
             f"write of {table.key}: version {consumed} of {driver.snapshot.table}, which it has consumed, is not there any more, and the "
             f"table is at version {version}: an older copy was put in its place; accepted: {table.way_anew}"
         )
     # An `Append` that never followed the input has, as far as its log tells, what it was made with.
-    is_whole = (
-        isinstance(table.write, Merge)
-        or target is None
-        or not any(commit.version > 0 and app_id in commit.applications for commit in newest_first(lake.store, target.history))
+    is_whole = isinstance(table.write, Merge) or not any(
+        commit.version > 0 and app_id in commit.applications for commit in _commits_of(lake, target)
     )
     return plan_increment(
         consumed,
@@ -155,23 +173,9 @@ def next_increment(lake: Lake, table: Table, driver: TableFacts, target: TableFa
     )
 
 
-def _committed_ms(history: Commits, version: int) -> int | None:
-    found = history.between(version - 1, version)
-    return found[0].committed_ms if found else None
-
-
-def _read_ms(lake: Lake, target: TableFacts | None, app_id: str, version: int) -> int | None:
-    """When the version of an input that a table has consumed was committed, as the table's own commit says; `None` if none tells."""
-    commits = () if target is None else newest_first(lake.store, target.history)
-    told = next((written_in(commit).get(_READ_MS) for commit in commits if commit.applications.get(app_id) == version), None)
-    found = cast("dict[str, Any]", told).get(app_id) if isinstance(told, dict) else None
-    return found if isinstance(found, int) else None
-
-
-def _is_another(history: Commits, version: int, read_ms: int | None) -> bool:
-    """Whether the commit of a version is not the one of then; where either is unknown it is taken to be."""
-    now_ms = _committed_ms(history, version)
-    return read_ms is not None and now_ms is not None and read_ms != now_ms
+def _commits_of(lake: Lake, target: TableFacts | None) -> Iterable[Commit]:
+    """The commits of the table that is written, newest first, as far back as its log goes."""
+    return () if target is None else newest_first(lake.store, target.history)
 
 
 def _write_increment(
@@ -189,8 +193,9 @@ def _write_increment(
     frames = {key: table_at(spark, facts.snapshot) for key, facts in inputs.items()}
     frame = _transformed(table, frames | _first(spark, table, inputs, increment))
     commit_rows.check_shape(frame, table, None if target is None else target.snapshot)
-    read = {_READ_MS: {transaction.app_id: _committed_ms(inputs[table.inputs[0].key].history, transaction.version)}}
-    with session_confs(spark, {**confs_to_derive(lake.store, table, inputs, target, increment), USER_METADATA: json.dumps(read)}):
+    read_ms = committed_ms(inputs[table.inputs[0].key].history, transaction.version)
+    told = json.dumps({READ_MS: {transaction.app_id: read_ms}, KEYS: merge_keys(table)})
+    with session_confs(spark, {**confs_to_derive(lake.store, table, inputs, target, increment), USER_METADATA: told}):
         match write:
             case Merge():
                 _check_has(frame, table, (*write.keys, *write.order_by))
@@ -218,45 +223,39 @@ def _make(frame: "DataFrame", lake: Lake, table: Table, transaction: commit_rows
 
 
 def _replace(spark: "SparkSession", lake: Lake, table: Table, inputs: Mapping[str, TableFacts], target: TableFacts | None) -> Explanation:
-    consumed = {} if target is None else _consumed_by_overwrite(lake, target)
+    consumed = consumed_by_overwrite(_commits_of(lake, target))
     increments = {key: _increment_of(lake, consumed, facts) for key, facts in inputs.items()}
-    news = [increment for increment in increments.values() if not isinstance(increment, NothingNew)]
+    news = [increment.explanation for increment in increments.values() if not isinstance(increment, NothingNew)]
+    if removed := sorted({key for key, _ in consumed} - inputs.keys()):
+        news.append(Reason.INPUT_REMOVED.explain(tables=", ".join(removed)))
     if not news:
-        versions = ", ".join(f"{key} {consumed[key, facts.snapshot.table_id]}" for key, facts in inputs.items())
+        versions = ", ".join(f"{key} {consumed[key, facts.snapshot.table_id][0]}" for key, facts in inputs.items())
         return Reason.INPUTS_UNCHANGED.explain(versions=versions)
     frame = _transformed(table, {key: table_at(spark, facts.snapshot) for key, facts in inputs.items()})
     commit_rows.check_shape(frame, table, None if target is None else target.snapshot)
-    read = {key: [facts.snapshot.table_id, facts.snapshot.version] for key, facts in inputs.items()}
+    read = {
+        key: [facts.snapshot.table_id, version := facts.snapshot.version, committed_ms(facts.history, version)]
+        for key, facts in inputs.items()
+    }
     with session_confs(spark, confs_to_derive(lake.store, table, inputs, target, None)):
         commit_rows.write_frame(
             frame,
             lake.settings.table_uri(table.key),
             mode="overwrite",
             properties=declared_properties(table),
-            user_metadata=json.dumps({"inputs": read}, separators=(",", ":")),
+            user_metadata=json.dumps({INPUTS: read}, separators=(",", ":")),
         )
-    return replace(news[0].explanation, more="".join(f"; {increment.sentence}" for increment in news[1:]))
+    return replace(news[0], more="".join(f"; {explanation.sentence}" for explanation in news[1:]))
 
 
-def _increment_of(lake: Lake, consumed: Mapping[tuple[str, str], int], facts: TableFacts) -> type_of_increment:
+def _increment_of(lake: Lake, consumed: Mapping[tuple[str, str], tuple[int, int | None]], facts: TableFacts) -> type_of_increment:
     snapshot = facts.snapshot
-    version = consumed.get((snapshot.table, snapshot.table_id))
-    history = facts.history if version is None else history_since(lake.store, facts.history, version)
+    version, read_ms = consumed.get((snapshot.table, snapshot.table_id), (None, None))
+    history = facts.history if version is None else history_since(lake.store, facts.history, version - 1)
+    if version is not None and is_another(history, version, read_ms):
+        version = None
     is_anew = any(key == snapshot.table for key, _ in consumed)
     return plan_increment(version, snapshot.version, history, is_anew=is_anew, is_whole=True)
-
-
-def _consumed_by_overwrite(lake: Lake, target: TableFacts) -> dict[tuple[str, str], int]:
-    """The version of each input, by key and identity, that the newest overwrite read, as its commit says; nothing if none tells."""
-    for commit in newest_first(lake.store, target.history):
-        if not commit.changed_data and commit.operation != "WRITE":
-            continue
-        try:
-            found = json.loads(commit.user_metadata or "{}")["inputs"]
-            return {(str(key), str(table_id)): int(version) for key, (table_id, version) in found.items()}
-        except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
-            return {}  # somebody else wrote the table since: its rows are no longer what our inputs give
-    return {}
 
 
 def _first(

@@ -21,6 +21,7 @@ Manifests are folded into the next segment so:
 import re
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
+from functools import cache
 from itertools import chain
 
 from lakehouse.core.declaration.landing import Landing
@@ -131,12 +132,19 @@ class LandedBatches:
         """
         before = loaded_before(files, ledger)
 
+        @cache
+        def has_left(path: str) -> bool:
+            loaded, now = ledger.seen[path].as_loaded, self._store.stat(path)
+            if now is None or now.size_bytes != loaded.size_bytes:
+                return True
+            return now.etag != loaded.etag if now.etag and loaded.etag else now.modified_ms != loaded.modified_ms
+
         def path_of(file: LandedFile, digest: str) -> str | None:
             path = f"{self._prefix}{file.name}"
             if (known := ledger.seen.get(path)) is not None and known.is_taken:
                 return path
             packed, alike = (before.get((file.modified_ms, mark), ()) for mark in (unpacked_name(path), digest))
-            return next(chain(packed, (each for each in alike if self._has_left(each, file))), None)
+            return next(chain(packed, (each for each in alike if has_left(each))), None)
 
         return path_of
 
@@ -215,11 +223,6 @@ class LandedBatches:
             )
         gone = [self._name(number, "segment-") for number in listing.segments if number < newest]
         self._store.delete([*gone, *map(self._name, listing.manifests)])
-
-    def _has_left(self, path: str, file: LandedFile) -> bool:
-        """Whether a file that is like this one no longer lies at its path."""
-        now = self._store.stat(path)
-        return now is None or (now.size_bytes, now.modified_ms) != (file.size_bytes, file.modified_ms)
 
     def _read_ledger(self) -> Ledger:
         listing = self._list()

@@ -72,8 +72,8 @@ def quarantine(lake: Lake, spark: "SparkSession", table: Table, batch: Batch, li
     transaction = None if has_some else commit_rows.Transaction(app_id=_app_id(table.key), version=batch.number)
     if not batch.files and not batch.isolated:
         transaction = _of_files(table.key, batch)
-    if facts is not None and has_some:
-        found = _missing(spark, facts.snapshot, found)
+    if facts is not None and (has_some or not batch.files):
+        found = missing_entries(spark, facts.snapshot, found)
         if found.isEmpty() and transaction is None:
             return
     told = {"batch": F.lit(batch.number).cast("bigint"), "quarantined_at": F.current_timestamp(), _FIELDS: _fields(table)}
@@ -108,8 +108,11 @@ def quarantine_isolated(lake: Lake, spark: "SparkSession", table_key: str, batch
     commit_rows.run_merge(spark, source, facts.snapshot, _of_files(table_key, batch), statement)
 
 
-def _missing(spark: "SparkSession", snapshot: Snapshot, found: "DataFrame") -> "DataFrame":
-    """Those lines and files that are not in the quarantine, of whatever batch: one that stands there twice could be loaded twice."""
+def missing_entries(spark: "SparkSession", snapshot: Snapshot, found: "DataFrame") -> "DataFrame":
+    """Those lines and files that are not in the quarantine, of whatever batch: one that stands there twice could be loaded twice.
+
+    A file for another reason than it stands there for is another one.
+    """
     from pyspark.sql import functions as F  # noqa: N812
 
     there = table_at(spark, snapshot).alias("there")
@@ -121,6 +124,7 @@ def _missing(spark: "SparkSession", snapshot: Snapshot, found: "DataFrame") -> "
     of_one_file = is_same("raw")
     if any(column.name == "digest" for column in snapshot.columns):
         of_one_file = F.when(F.col("there.digest").isNull(), of_one_file).otherwise(is_same("digest"))
+    of_one_file = F.when(F.col("found.line").isNull(), is_same("reason")).otherwise(of_one_file)
     return found.alias("found").join(there, is_same("source_file") & is_same("line") & of_one_file, "left_anti")
 
 

@@ -2,18 +2,21 @@
 
 1. The quarantine is pinned at its version, and its lines are parsed.
 2. Those that are rows now, and are not in the table, are appended to it in one commit.
-3. A manifest says which commit has them.
+3. A manifest says by which commit the table has them, and at which version of the quarantine they still stood.
 4. Those that are in the table are taken out of the quarantine in one commit.
+
+A table that was put back from an older copy does not have that commit: the next load or retry puts the lines into the quarantine again.
 
 **Safety properties**
 - A line is appended only if the table has no row of its file and number, and leaves the quarantine only if the table has one: whatever
   dies in between, the same call ends with each line in one of the two.
+- A line that left the quarantine for the table comes back where the table's log no longer tells of its commit.
 - A line of another content of its file than the one that was loaded stays: a row at its place is not its own.
 - A line whose text may be cut short is never made a row.
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -27,13 +30,13 @@ from lakehouse.core.ingest.inferred import pinned_table
 from lakehouse.core.ingest.ledger_segments import retry_app_id
 from lakehouse.core.ingest.outcome import QuarantineReview
 from lakehouse.core.ingest.undeclared import RESCUED, AddedColumn, columns_in_force
-from lakehouse.engine.delta_log import TableFacts
+from lakehouse.engine.delta_log import TableFacts, history_since
 from lakehouse.engine.ingest import commit_rows
 from lakehouse.engine.ingest.parse_lines import is_of_the_declaration, named_lines, parse_records, table_rows
 from lakehouse.engine.ingest.undeclared_fields import add_columns, missing_columns, without_rescued
 from lakehouse.engine.journal.landed_batches import LandedBatches
 from lakehouse.engine.lake import Lake
-from lakehouse.engine.quarantine.entries import why_other_fields
+from lakehouse.engine.quarantine.entries import missing_entries, quarantine_key, why_other_fields
 from lakehouse.engine.spark import statements
 from lakehouse.engine.spark.frames import table_at, temporary_view
 from lakehouse.engine.spark.session_settings import USER_METADATA, session_confs
@@ -44,6 +47,7 @@ if TYPE_CHECKING:
 _PLACE = ("_source_file", "_source_line")
 _LINE = ["source_file", "line"]  # the same, of a quarantine
 _OTHER = "_other_content"
+_RETRY = "retry"  # in the metadata of the commit that takes lines out: the version of `retry_app_id` by which the table has them
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,6 +104,53 @@ def retry_lines(
     return review
 
 
+def put_back(
+    lake: Lake, spark: "SparkSession", table: Table, facts: TableFacts | None, ledger: Ledger, tell: Callable[[str], None]
+) -> TableFacts | None:
+    """The table's facts, once the lines are in the quarantine again that it had from there and came back from an older copy without.
+
+    The caller holds the table's guard.
+
+    Raises:
+        Broken: the quarantine's log no longer tells which lines they are.
+    """
+    known = 0 if facts is None else facts.snapshot.transactions.get(retry_app_id(table.key), 0)
+    lost = [each for each in ledger.retried if facts is not None and each.table_id == facts.snapshot.table_id and each.version > known]
+    if facts is None or not lost:
+        return facts
+    quarantine = lake.facts(quarantine_key(table.key))
+    count = 0 if quarantine is None else sum(_put_back(lake, spark, table, quarantine, each) for each in lost)
+    commit_rows.write_frame(
+        spark.read.format("delta").load(facts.snapshot.uri).limit(0),
+        facts.snapshot.uri,
+        mode="append",
+        transaction=commit_rows.Transaction(app_id=retry_app_id(table.key), version=max(each.version for each in lost)),
+    )
+    tell(f"{table.key}: {count} line(s) that it came back from an older copy without are in its quarantine again")
+    return lake.facts(table.key)
+
+
+def _put_back(lake: Lake, spark: "SparkSession", table: Table, quarantine: TableFacts, lost: RetriedLines) -> int:
+    """How many lines of one retry were put back; none where they never left this quarantine."""
+    uri, version = quarantine.snapshot.uri, lost.quarantine_version
+    if version >= quarantine.snapshot.version:
+        return 0
+    commits = history_since(lake.store, quarantine.history, version).commits
+    after = next((commit for commit in commits if commit.version == version + 1), None)
+    if after is None:
+        raise Broken(
+            f"load of {table.key}: the table was put back from a copy without lines that it had from its quarantine, whose log no longer "
+            f"tells of version {version + 1}, by which they left; accepted: a newer copy; or {table.way_anew}"
+        )
+    if f'"{_RETRY}": {lost.version}' not in (after.user_metadata or ""):
+        return 0
+    before, then = (spark.read.format("delta").option("versionAsOf", each).load(uri) for each in (version, version + 1))
+    found = missing_entries(spark, quarantine.snapshot, before.exceptAll(then))
+    if (count := found.count()) > 0:
+        commit_rows.write_frame(found, uri, mode="append")
+    return count
+
+
 def _without_older(lines: "DataFrame") -> "DataFrame":
     """The lines, each once, without those of an older program, which told no digest of their file, that stand there again with it."""
     lines = lines.dropDuplicates([*_LINE, "raw"])
@@ -110,7 +161,7 @@ def _without_older(lines: "DataFrame") -> "DataFrame":
 def mark_other_content(spark: "SparkSession", lines: "DataFrame", ledger: Ledger) -> "DataFrame":
     """The lines, each with whether it is of another content of its file than was loaded; an older program told no digest of a line.
 
-    Of several contents at one place, where nobody knows which was loaded, all are another one.
+    Where the ledger does not tell which content was loaded, and several have a line at one place, all of these lines count as other ones.
     """
     from pyspark.sql import Window
     from pyspark.sql import functions as F  # noqa: N812
@@ -134,12 +185,14 @@ def _take_out(lake: Lake, spark: "SparkSession", table: Table, known: Quarantine
             f"retry of {table.key}: {row_count} line(s) of its quarantine are rows now, and version {after.snapshot.version} of the table "
             f"has {found} of them; the quarantine keeps all of them: compare that version with the lines"
         )
-    if version := after.snapshot.transactions.get(retry_app_id(table.key), 0):
-        newest = known.batches.ledger().newest
-        retried = RetriedLines(table_id=after.snapshot.table_id, version=version, quarantine_version=facts.snapshot.version)
-        number = 1 if newest is None else newest.number + 1
-        known.batches.plan(Batch(number=number, files=(), prefix=_landing(table).prefix, retried=retried))
-    with temporary_view(spark, loaded) as view, session_confs(spark, {USER_METADATA: json.dumps({"retried": found})}):
+    version, said = after.snapshot.transactions.get(retry_app_id(table.key), 0), {"retried": found}
+    if version:
+        now, newest = lake.facts(quarantine_key(table.key)), known.batches.ledger().newest
+        assert now is not None and newest is not None
+        retried = RetriedLines(table_id=after.snapshot.table_id, version=version, quarantine_version=now.snapshot.version)
+        known.batches.plan(Batch(number=newest.number + 1, files=(), prefix=_landing(table).prefix, retried=retried))
+        said[_RETRY] = version
+    with temporary_view(spark, loaded) as view, session_confs(spark, {USER_METADATA: json.dumps(said)}):
         digest = "target.digest" if any(column.name == "digest" for column in facts.snapshot.columns) else "CAST(NULL AS STRING)"
         spark.sql(statements.delete_loaded_lines(facts.snapshot.uri, view, digest=digest))
 

@@ -26,7 +26,7 @@ from lakehouse.engine.ingest.arrival import unfinished_batch
 from lakehouse.engine.journal.landed_batches import LandedBatches
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.quarantine.entries import quarantine_key
-from lakehouse.engine.quarantine.retry_lines import QuarantineFacts, retry_lines
+from lakehouse.engine.quarantine.retry_lines import QuarantineFacts, put_back, retry_lines
 from lakehouse.engine.spark import statements
 from lakehouse.engine.spark.frames import table_at
 from lakehouse.engine.spark.session_settings import ANSI, READ_WHOLE, USER_METADATA, session_confs
@@ -99,6 +99,8 @@ def retry(lake: Lake, spark: "SparkSession", table: Table, files: Sequence[str],
     """
     with translated(), _guard(lake, spark, table, "a retry", dry_run=dry_run), session_confs(spark, {ANSI: "false"}):
         known = _known(lake, table)
+        if not dry_run and put_back(lake, spark, table, known.target, known.ledger, lambda _: None) is not known.target:
+            known = _known(lake, table)
         held = _held(spark, known.quarantine, files)
         total, lines = _counts(held)
         left = _retry_files(lake, spark, table, known, held.where("line IS NULL"), dry_run=dry_run) if total > lines else {}

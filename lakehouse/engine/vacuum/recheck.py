@@ -20,7 +20,7 @@ from lakehouse.core.vacuum import (
     VacuumPlan,
     are_partitions,
     folders_above,
-    log_marks,
+    lists_partitions,
     written_once,
 )
 from lakehouse.engine.clock import now_ms
@@ -121,18 +121,18 @@ def written_again(
 
 
 def in_new_tables(store: Store, facts: VacuumFacts, planned: VacuumPlan, candidates: Sequence[Candidate]) -> set[str]:
-    """The files in whose folder, or above it, a table lies, as CONVERT makes one of what lies there: at most two requests a folder.
+    """The files in whose folder, or above it, a table lies, as CONVERT makes one of what lies there: one request for each folder.
 
     The plan holds no file of a table that was known; a file that this table removed may be the new one's as well as an orphan.
     """
-    table_files, marks = facts.table_files, log_marks(facts, planned.mode)
+    table_files, by_head = facts.table_files, not lists_partitions(facts, planned.mode)
     above = {each.name: folders_above(each.name) for each in candidates}
     asked = are_partitions(sorted({folder for folders in above.values() for folder in folders}), table_files.partition_columns)
 
     def has_log(folder: str) -> bool:
-        # Partitions are many, and a HEAD costs a twelfth of a LIST.
+        # Partitions are many, and a HEAD costs a twelfth of a LIST; a table that was made meanwhile has its first commit.
         log = f"{table_files.table}/{folder}/_delta_log"
-        return any(store.stat(f"{log}/{mark}") for mark in marks) if asked[folder] else bool(store.list(log))
+        return store.stat(f"{log}/{0:020}.json") is not None if by_head and asked[folder] else bool(store.list(log))
 
     with ThreadPoolExecutor(max_workers=ASKED_AT_ONCE) as pool:
         made = {folder for folder, has in zip(asked, pool.map(has_log, asked), strict=True) if has}

@@ -153,6 +153,11 @@ STORIES = {
             ("an etag that was not known", "", "1", NOTHING),
         )
     },
+    "a file that was written again with its etag": FileHistory(
+        listing=[LandedFile(name="a.json", size_bytes=10, modified_ms=9, etag="1")],
+        seen={"a.json": KnownFile(size_bytes=10, modified_ms=7, etag="1", loaded=KnownFile(size_bytes=9, modified_ms=6, digest="d"))},
+        **NOTHING,
+    ),
     "a name that is no text": FileHistory(listing=landed("a\udcff.json"), aside=["a\udcff.json"]),
     "a name with an empty part": FileHistory(
         listing=landed("/a.json", "b//a.json", "c.json"), taken=["c.json"], aside=["/a.json", "b//a.json"]

@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 
 from lakehouse.core.compaction.target_size import write_history_of
+from lakehouse.core.declaration.table import Merge
 from lakehouse.core.delta.commits import may_repeat_rows
-from lakehouse.core.errors import Broken, Transient
-from lakehouse.core.ingest.increments import NothingNew, ReadAll, ReadChanges
+from lakehouse.core.errors import Broken, Refused, Transient
+from lakehouse.core.ingest.increments import NothingNew, ReadAll, ReadChanges, consumed_by_overwrite
 from lakehouse.core.reasons import Reason
 from lakehouse.core.scheduling.rewrite_loops import find_rewrites
 from lakehouse.core.vacuum import VacuumFacts
@@ -112,15 +113,55 @@ def test_who_followed_long_ago_is_still_known_to_follow(memory: Lake) -> None:
     assert isinstance(write.next_increment(memory, copies, facts_of(memory, events.key), facts_of(memory, copies.key)), ReadChanges)
 
 
-def test_an_overwrite_of_long_ago_is_not_done_again_for_nothing(memory: Lake) -> None:
+OTHER_WAYS = [
+    (states, {"keys": ["id", "state"]}, r'merged by \["id"\], .* merged by \["id", "state"\]: .* delete its folder'),
+    (states, {"keys": None}, r'merged by \["id"\], .* appended: '),
+    (states, {"inputs": {}}, r'merged by \["id"\], .* overwritten: '),
+    (copies, {"keys": ["id"]}, r'appended, .* merged by \["id"\]: .* move its folder away'),
+    (copies, {"inputs": {}}, "appended, .* overwritten: "),
+]
+
+
+@pytest.mark.parametrize(("table", "told", "refused"), OTHER_WAYS)
+def test_rows_that_were_written_in_another_way_are_not_added_to(memory: Lake, table: Any, told: dict[str, Any], refused: str) -> None:
+    """The first commit is of an older program, which told no keys."""
+    appended(LogBuilder(memory.store, events.key).create(), 2)
+    driver = facts_of(memory, events.key)
+    own = followed(memory, table.key, 1)
+    assert isinstance(write.next_increment(memory, table, driver, own.facts()), ReadChanges)
+    consumed = {"txn": {"appId": write.consume_app_id(driver.snapshot), "version": 1, "lastUpdated": 1}}
+    own.commit("WRITE", *([consumed] if "keys" in told else []), user_metadata=json.dumps(told)).set_properties(x="y")
+    with pytest.raises(Refused, match=f"{table.key}: its rows are to be {refused}"):
+        write.next_increment(memory, table, driver, own.facts())
+
+
+def test_the_order_in_which_keys_are_declared_is_no_other_way(memory: Lake) -> None:
+    appended(LogBuilder(memory.store, events.key).create(), 2)
+    driver, told = facts_of(memory, events.key), json.dumps({"keys": ["id", "state"]})
+    consumed = {"txn": {"appId": write.consume_app_id(driver.snapshot), "version": 1, "lastUpdated": 1}}
+    own = LogBuilder(memory.store, states.key).create().commit("WRITE", consumed, user_metadata=told)
+    turned = replace(states, write=Merge(keys=("state", "id"), order_by=("at",)))
+    assert isinstance(write.next_increment(memory, turned, driver, own.facts()), ReadChanges)
+
+
+@pytest.mark.parametrize("is_told", [True, False])
+def test_an_overwrite_of_long_ago_is_not_done_again_for_nothing(memory: Lake, is_told: bool) -> None:
+    """Also where an older program did not tell when the version was committed; another commit in its place is seen where it was told."""
     source = LogBuilder(memory.store, states.key).create().append([("a", 1)])
-    read = {"inputs": {states.key: [facts_of(memory, states.key).snapshot.table_id, 1]}}
+    facts = facts_of(memory, states.key)
+    read = {"inputs": {states.key: [facts.snapshot.table_id, 1, *([facts.history.commits[1].committed_ms] if is_told else [])]}}
     log = LogBuilder(memory.store, counts.key).create().commit("WRITE", user_metadata=json.dumps(read))
     for number in range(MANY):
         log.set_properties(x=str(number))
         source.set_properties(x=str(number))
-    consumed = write._consumed_by_overwrite(memory, facts_of(memory, counts.key))
+    consumed = consumed_by_overwrite(write._commits_of(memory, facts_of(memory, counts.key)))
     assert isinstance(write._increment_of(memory, consumed, facts_of(memory, states.key)), NothingNew)
+    source.version = 0
+    source.commit("WRITE", committed_ms=1)
+    source.version = MANY + 1
+    source.set_properties(x="y")
+    found = write._increment_of(memory, consumed, facts_of(memory, states.key))
+    assert found.reason is (Reason.INPUT_MADE_ANEW if is_told else Reason.INPUTS_UNCHANGED)
 
 
 def test_a_compaction_finds_its_commit_below_any_number_of_others(memory: Lake) -> None:
@@ -222,6 +263,6 @@ def test_whatever_somebody_writes_into_a_commit_ends_nothing(memory: Lake, said:
     facts = facts_of(memory, events.key)
     assert facts.history.undone() == frozenset() and len(facts.history.compactions()) == 4
     assert [may_repeat_rows(commit) for commit in facts.history.commits] == [False] * 8
-    assert write._consumed_by_overwrite(memory, facts) == {}
+    assert consumed_by_overwrite(write._commits_of(memory, facts)) == {}
     assert find_rewrites(facts.history).times == 0
     assert write_history_of(facts.history).last_target is None

@@ -120,3 +120,6 @@ def test_of_a_file_that_lies_packed_beside_itself_before_it_is_loaded_one_is_rea
         "c.json": (1, None),  # beside one that cannot be read
     }
     assert [read.record_count for read in stage(store, KEY, batch, LANDING).files.values()] == [1, 1, 0, 1, 0, 1, 1]
+    moved = {"a.json": f"{LANDING.prefix}old.json", "c.json.gz": f"{LANDING.prefix}c.json.gz"}  # the latter was written over
+    found = stage(store, KEY, batch, LANDING, loaded_as=lambda file, _: moved.get(file.name)).files
+    assert (found["a.json.gz"].loaded_as, found["c.json"].loaded_as) == (moved["a.json"], None)

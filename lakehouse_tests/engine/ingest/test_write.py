@@ -12,7 +12,7 @@ from deltalake import DeltaTable, write_deltalake
 from pyspark.errors.exceptions.connect import SparkException
 
 from lakehouse.core.declaration.compaction_policy import Compaction
-from lakehouse.core.declaration.table import Merge, Table
+from lakehouse.core.declaration.table import Append, Merge, Overwrite, Table
 from lakehouse.core.errors import Broken, Refused
 from lakehouse.core.ingest.outcome import WriteOutcome
 from lakehouse.core.reasons import Reason
@@ -201,19 +201,36 @@ def test_an_input_that_was_made_anew_at_a_higher_version_is_read_whole(lake: Lak
 def test_an_older_copy_of_an_input_is_seen_also_after_it_was_written_to(lake: Lake, spark: "SparkSession") -> None:
     """By then its version is the one that was consumed, or a later one."""
     uri = lake.settings.table_uri(events.key)
+    plain = replace(counts, key="gold/plain", inputs=(events,), transform=lambda events: events.select("id"))
     add_events(lake, event(1, 5, "planned"))
     shutil.copytree(uri, f"{uri}_copy")
     add_events(lake, event(2, 5, "planned"))
-    _run(lake, spark, (states, copies))
+    _run(lake, spark, (states, copies, plain))
     shutil.rmtree(uri)
     Path(f"{uri}_copy").rename(uri)
-    for number in (3, 4):
+    for number, reason in ((3, Reason.INPUT_MADE_ANEW), (4, Reason.INPUTS_CHANGED)):
         add_events(lake, event(number, 5, "planned"))
+        assert write_table(lake, spark, plain).reason is reason
+        assert rows_in(lake, plain.key, "id") == rows_in(lake, events.key, "id")
         for follower, way in ((states, "to delete its folder"), (copies, "to move its folder away")):
             told = rf"version 1 of bronze/events, which it has consumed, .* an older copy was put in its place; accepted: {way}"
             with pytest.raises(Broken, match=told):
                 write_table(lake, spark, follower)
     assert rows_in(lake, copies.key, "id") == [(1,), (2,)]
+
+
+def test_a_table_whose_write_is_declared_anew_gets_no_row_twice(lake: Lake, spark: "SparkSession") -> None:
+    by_both = replace(states, write=Merge(keys=("id", "state"), order_by=("at",)))
+    add_events(lake, event(1, 5, "planned"), event(1, 7, "left"))
+    _run(lake, spark, (by_both, copies))
+    add_events(lake, event(1, 8, "gone"))
+    write_table(lake, spark, replace(copies, write=Overwrite()))
+    for table, was in ((states, 'merged by .*"state"'), (replace(states, write=Append()), "merged by"), (copies, "overwritten")):
+        with pytest.raises(Refused, match=f"its rows are to be .* were {was}.* accepted: the write of before, or to "):
+            write_table(lake, spark, table)
+    assert rows_in(lake, copies.key, "state") == [("gone",), ("left",), ("planned",)]
+    write_table(lake, spark, by_both)
+    assert rows_in(lake, states.key, "id", "state") == [(1, "gone"), (1, "left"), (1, "planned")]
 
 
 def test_what_is_written_while_a_run_reads_is_left_to_the_next_run(lake: Lake, spark: "SparkSession") -> None:
@@ -242,6 +259,9 @@ def test_an_overwrite_follows_each_of_its_inputs_and_somebody_elses_write(lake: 
     DeltaTable(places[both.key]).delete()
     write_table(lake, spark, both)
     assert rows_in(lake, both.key, "count") == [(2,)]
+    outcome = write_table(lake, spark, replace(both, inputs=(states,), transform=lambda states: states.groupBy().count()))
+    assert outcome.explanation.sentence.startswith("its rows were made of silver/copies, too")
+    assert rows_in(lake, both.key, "count") == [(1,)]
 
 
 def test_a_transform_without_the_columns_that_its_write_names_is_refused(lake: Lake, spark: "SparkSession") -> None:

@@ -1,7 +1,9 @@
 """The ledger of landed batches, whether their manifests are folded or not."""
 
 import json
+from collections.abc import Mapping
 from dataclasses import replace
+from types import MappingProxyType
 
 import pytest
 
@@ -239,10 +241,22 @@ def test_a_batch_that_others_follow_keeps_a_file_so_that_its_quarantine_is_not_p
     assert batches.batch(1) == first
 
 
+class WithEtags(MemoryStore):
+    """A store that tells etags, as S3 does."""
+
+    etags: Mapping[str, str] = MappingProxyType({})
+
+    def stat(self, name: str) -> StoredFile | None:
+        found = super().stat(name)
+        return found and replace(found, etag=self.etags.get(name, ""))
+
+
 def test_a_loaded_file_is_known_by_its_time_and_its_content_or_its_name() -> None:
-    store = MemoryStore()
+    store = WithEtags()
     batches = of(store)
     loaded = [
+        ("etag.json", 11, "E"),
+        ("same.json", 12, "F"),
         ("a.json", 1, "A"),
         ("b.json.gz", 2, "B"),
         ("used.json", 7, "U"),
@@ -253,7 +267,11 @@ def test_a_loaded_file_is_known_by_its_time_and_its_content_or_its_name() -> Non
     store.put(f"{PREFIX}there.json", b"T" * 9)
     [there] = store.list(PREFIX)
     loaded.append(("there.json", there.modified_ms, "T"))
-    files = [LandedFile(name=name, size_bytes=9, modified_ms=at, digest=digest) for name, at, digest in loaded]
+    etags = {"etag.json": "1", "same.json": "2"}
+    files = [LandedFile(name=name, size_bytes=9, modified_ms=at, digest=digest, etag=etags.get(name, "")) for name, at, digest in loaded]
+    store.etags = {f"{PREFIX}etag.json": "other", f"{PREFIX}same.json": "2"}
+    for name in store.etags:
+        store.put(name, b"9 bytes !")
     aside = SetAside(name="aside.json", size_bytes=9, why="damaged", modified_ms=4, digest="S")
     moved = SetAside(name="moved.json", size_bytes=9, why=f"{MOVED}was.json, and moved or packed since", modified_ms=6, digest="M")
     batches.plan(Batch(number=1, files=tuple(files), set_aside=(aside, moved), prefix=PREFIX))
@@ -278,6 +296,8 @@ def test_a_loaded_file_is_known_by_its_time_and_its_content_or_its_name() -> Non
         ("read-1.json", 8, "R"): "read.json",
         ("new.json", 20, "V"): None,  # what was written over a name was never loaded
         ("twin.json", 10, "P"): "p.json",  # two are like it, and one of them is gone
+        ("twin of another etag.json", 11, "E"): "etag.json",
+        ("twin of the same etag.json", 12, "F"): None,  # HEAD tells whole seconds of some servers, a listing more
         ("again.json", 4, "S"): None,  # nothing of that one was loaded
         ("moved twice.json", 6, "M"): "moved.json",
     }

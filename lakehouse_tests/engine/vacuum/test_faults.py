@@ -329,7 +329,7 @@ def test_a_dry_run_takes_the_last_look_too(lake: Lake, monkeypatch: pytest.Monke
     assert found.notes == (f"1 file(s) of the plan stay, like d=1/orphan: {why}",)
     lake.store.put(f"{KEY}/d=1/gone", b"x" * 31)
     found = rehearsed()
-    assert (found.reason, found.seconds, paths(found)) == (Reason.NOTHING_PAST, 0.0, [])
+    assert (found.reason, found.seconds, paths(found)) == (Reason.ALL_STAY, 0.0, [])
     assert found.notes == (f"2 file(s) of the plan stay, like d=1/gone: {why}",)
 
 
