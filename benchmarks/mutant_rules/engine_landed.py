@@ -4,6 +4,13 @@ from benchmarks.mutant_rules.rule import Rule
 
 RULES = (
     Rule(
+        "lakehouse/engine/ingest/staging.py",
+        "return twin[1] if twin and same else None",
+        "return twin[1] if twin else None",
+        ("engine/ingest/test_staging.py::test_of_a_file_that_lies_packed_beside_itself_before_it_is_loaded_one_is_read",),
+        "a packed file is loaded beside one of its time and name that has other records",
+    ),
+    Rule(
         "lakehouse/engine/journal/landed_batches.py",
         "            return now.etag != loaded.etag if now.etag and loaded.etag else now.modified_ms != loaded.modified_ms",
         "            return False",
@@ -12,22 +19,22 @@ RULES = (
     ),
     Rule(
         "lakehouse/engine/ingest/staging.py",
-        " or packed.get(mark)",
+        " or _packed_as(store, packed.get(mark), path, data, landing)",
         "",
         ("engine/ingest/test_staging.py::test_of_a_file_that_lies_packed_beside_itself_before_it_is_loaded_one_is_read",),
         "of a file that lies packed beside itself one is loaded, though both have landed at once",
     ),
     Rule(
         "lakehouse/engine/ingest/staging.py",
-        "        if read[file.name].record_count or before not in (None, path):",
+        "        if before != path:",
         "        if True:",
         ("engine/ingest/test_staging.py::test_of_a_file_that_lies_packed_beside_itself_before_it_is_loaded_one_is_read",),
-        "a file is loaded though it lies beside a damaged one that was to be the same",
+        "a packed file is loaded beside one that was written over a loaded one and is refused",
     ),
     Rule(
         "lakehouse/engine/ingest/staging.py",
-        "before = None if loaded_as is None else loaded_as(file, digest) or packed.get(mark)",
-        "before = (loaded_as and loaded_as(file, digest)) or packed.get(mark)",
+        "before = None if loaded_as is None else loaded_as(file, digest) or _packed_as(",
+        "before = (loaded_as and loaded_as(file, digest)) or _packed_as(",
         ("engine/ingest/test_staging.py::test_of_a_file_that_lies_packed_beside_itself_before_it_is_loaded_one_is_read",),
         "a batch that was planned is staged again with all of its files",
     ),

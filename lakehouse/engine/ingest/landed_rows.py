@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
 from io import BytesIO
-from itertools import chain, islice
+from itertools import chain, islice, zip_longest
 from math import isfinite
 from typing import Any, cast
 from uuid import UUID
@@ -60,6 +60,14 @@ def read_rows(data: bytes, landing: Landing, *, max_content_bytes: int) -> Itera
         for row in rows:
             number += 1
             yield _record(number, row, fields, by_path=landing.refuses_undeclared)
+
+
+def are_alike(one: Iterator[Record], other: Iterator[Record]) -> bool:
+    """Whether two files can be read and have the same records, in the same order."""
+    try:
+        return all(here and there and here.content == there.content for here, there in zip_longest(one, other))
+    except Unreadable:
+        return False
 
 
 def own_types(data: bytes, format: str) -> dict[str, str]:

@@ -23,7 +23,7 @@ from lakehouse.core.ingest.ledger_segments import unpacked_name
 from lakehouse.core.ingest.records import GZIP, MIB, Record, Unreadable, read_records
 from lakehouse.core.ingest.undeclared import AddedColumn, NewColumns
 from lakehouse.engine.clock import now_ms
-from lakehouse.engine.ingest.landed_rows import ZSTD, own_types, read_rows
+from lakehouse.engine.ingest.landed_rows import ZSTD, are_alike, own_types, read_rows
 from lakehouse.engine.store import Store
 
 # What Spark reads; the columns of `_SCHEMA`.
@@ -82,10 +82,8 @@ def stage(
     """Reads the files of a batch, and puts their records into storage; of a file that was `loaded_as` some path the digest is all.
 
     So it is of a file that lies packed or unpacked beside another one of a new batch; a batch that is staged again has no `loaded_as`.
-
     `known` are the columns that were added to the table before. Without a schema, it is inferred from the files that are read at once
     first; where they give none, they are set aside, and the others are left out.
-
     The last of many are left out where those before them unpack to more than a batch may hold.
 
     Raises:
@@ -97,7 +95,7 @@ def stage(
     landing = pinned_landing(landing, inferred)
     shape = _shape(landing)
     parts = _Parts(store, _folder(table_key, batch.number, shape), NewColumns(landing=landing, known=known))
-    read, gone, packed = dict[str, FileRead](), set[str](), dict[tuple[int, str], str]()
+    read, gone, packed = dict[str, FileRead](), set[str](), dict[tuple[int, str], tuple[str, str]]()
     for file, data in first if landing.schema is None else chain(first, chain.from_iterable(groups)):
         if parts.size_bytes > _UNPACKED_TIMES * landing.max_batch_bytes:
             break
@@ -106,11 +104,11 @@ def stage(
             continue
         digest, path = blake2b(data, digest_size=16).hexdigest(), f"{batch.prefix}{file.name}"
         mark = file.modified_ms, unpacked_name(path)
-        before = None if loaded_as is None else loaded_as(file, digest) or packed.get(mark)
+        before = None if loaded_as is None else loaded_as(file, digest) or _packed_as(store, packed.get(mark), path, data, landing)
         found = FileRead(size_bytes=len(data), digest=digest, loaded_as=before)
         read[file.name] = found if found.loaded_as else _staged(parts, file, data, found, landing, batch.prefix)
-        if read[file.name].record_count or before not in (None, path):
-            packed[mark] = before or path
+        if before != path:  # else it was written over a loaded one, and is not loaded itself
+            packed[mark] = path, before or path
     return Staged(files=read, gone=frozenset(gone), part_count=parts.close(), shape=shape, inferred=inferred, new=parts.new)
 
 
@@ -204,6 +202,13 @@ def _staged(parts: "_Parts", file: LandedFile, data: bytes, found: FileRead, lan
     return replace(found, record_count=count)
 
 
+def _packed_as(store: Store, twin: tuple[str, str] | None, path: str, data: bytes, landing: Landing) -> str | None:
+    """The path as which a file of the same time, and unpacked of the same name, is loaded, if it has the same records."""
+    then = _read(store, twin[0]) if twin else None
+    same = twin and then is not None and are_alike(_records(path, data, landing), _records(twin[0], then, landing))
+    return twin[1] if twin and same else None
+
+
 def _inferred(group: Sequence[tuple[LandedFile, bytes | None]], landing: Landing, prefix: str) -> tuple[AddedColumn, ...]:
     plain = landing_to_infer(landing)
     files = (
@@ -242,8 +247,7 @@ def _read(store: Store, name: str) -> bytes | None:
 
 
 def _groups(files: Sequence[LandedFile]) -> Iterator[list[LandedFile]]:
-    group: list[LandedFile] = []
-    size_bytes = 0
+    group, size_bytes = list[LandedFile](), 0
     for file in files:
         if group and (size_bytes + file.size_bytes > _READ_AT_ONCE_BYTES or len(group) == _READ_AT_ONCE_FILES):
             yield group
@@ -265,11 +269,10 @@ class _Parts:
 
     def add(self, path: str, modified_ms: int, record: Record, digest: str) -> None:
         """One record more, of a file with this digest."""
-        problem = record.problem
         try:
-            text = record.content.decode()
+            text, problem = record.content.decode(), record.problem
         except UnicodeDecodeError:
-            text, problem = record.content.decode("utf-8", "backslashreplace"), problem or "not UTF-8"
+            text, problem = record.content.decode("utf-8", "backslashreplace"), record.problem or "not UTF-8"
         self._rows.append((path, record.line, modified_ms * 1_000, text, problem, record.is_object, record.undeclared, digest))
         if record.undeclared is not None:
             self.new.see(record.undeclared, path)

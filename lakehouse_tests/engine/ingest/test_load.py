@@ -341,6 +341,7 @@ def test_a_loaded_file_that_a_person_moves_renames_packs_or_unpacks_is_not_loade
     same = [event(1, 5, "same")]
     for name in ("moved.json", "renamed.json", "packed.json", "copied.json", "gone.json", "rotated.json"):
         land(lake, name, same if name in ("copied.json", "gone.json") else [event(2, 5, name)])
+    os.utime(root / "gone.json", ns=(0, 10**18))  # of another time than the copied one, with which it shares its content
     (root / "unpacked.json.gz").write_bytes(gzip.compress(json.dumps(event(3, 5, "new")).encode()))
     land(lake, "beside.json", [event(4, 5, "new")])
     (root / "beside.json.gz").write_bytes(gzip.compress((root / "beside.json").read_bytes()))

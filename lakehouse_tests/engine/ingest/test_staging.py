@@ -103,6 +103,8 @@ def test_of_a_file_that_lies_packed_beside_itself_before_it_is_loaded_one_is_rea
         "b.json.gz": gzip.compress(data),
         "c.json.gz": b"no gzip",
         "c.json": data,
+        "d.json": data,
+        "d.json.gz": gzip.compress(b'{"id": 2}'),
     }
     for name, text in texts.items():
         store.put(f"{LANDING.prefix}{name}", text)
@@ -118,8 +120,10 @@ def test_of_a_file_that_lies_packed_beside_itself_before_it_is_loaded_one_is_rea
         "b.json": (0, None),
         "b.json.gz": (1, None),  # beside one that gives nothing
         "c.json": (1, None),  # beside one that cannot be read
+        "d.json": (1, None),
+        "d.json.gz": (1, None),  # written in the same millisecond, and another one
     }
-    assert [read.record_count for read in stage(store, KEY, batch, LANDING).files.values()] == [1, 1, 0, 1, 0, 1, 1]
-    moved = {"a.json": f"{LANDING.prefix}old.json", "c.json.gz": f"{LANDING.prefix}c.json.gz"}  # the latter was written over
-    found = stage(store, KEY, batch, LANDING, loaded_as=lambda file, _: moved.get(file.name)).files
-    assert (found["a.json.gz"].loaded_as, found["c.json"].loaded_as) == (moved["a.json"], None)
+    assert [read.record_count for read in stage(store, KEY, batch, LANDING).files.values()] == [1, 1, 0, 1, 0, 1, 1, 1, 1]
+    for moved, told in ((f"{LANDING.prefix}old.json", f"{LANDING.prefix}old.json"), (f"{LANDING.prefix}a.json", None)):  # then written over
+        found = stage(store, KEY, batch, LANDING, loaded_as=lambda file, _, of=moved: of if file.name == "a.json" else None).files
+        assert found["a.json.gz"].loaded_as == told
