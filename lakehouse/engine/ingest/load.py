@@ -52,7 +52,7 @@ from lakehouse.engine.ingest.work_size import confs_to_load
 from lakehouse.engine.journal.landed_batches import LandedBatches, landed_files
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.landing.handed_over import handed_over
-from lakehouse.engine.quarantine.entries import quarantine, quarantine_isolated
+from lakehouse.engine.quarantine.entries import quarantine, quarantine_arrived, quarantine_isolated
 from lakehouse.engine.quarantine.isolate import Rows, isolate
 from lakehouse.engine.quarantine.retry_lines import put_back
 from lakehouse.engine.spark import statements
@@ -254,6 +254,8 @@ def _write(lake: Lake, spark: "SparkSession", table: Table, batch: Batch, lines:
     if batch.isolated:
         quarantine_isolated(lake, spark, table.key, batch)
     if not batch.files:
+        if batch.quarantined and not quarantine_arrived(lake, table.key, batch):
+            raise Broken(f"load of {table.key}: the files of batch {batch.number} were refused, and its quarantine does not tell of them")
         return facts
     assert lines.frame is not None
     if facts is not None and (missing := missing_columns(lines.frame, lines.added, facts.snapshot)):
