@@ -68,7 +68,7 @@ RULES = (
     ),
     Rule(
         "lakehouse/core/ingest/ledger_segments.py",
-        "was_loaded=fingerprint(path) in before.forgotten",
+        "was_loaded=path not in seen and fingerprint(path) in before.forgotten",
         "was_loaded=False",
         ("core/ingest/test_ledger_segments.py::test_a_forgotten_name_that_comes_back_is_refused_however_often_it_changes",),
     ),

@@ -24,8 +24,8 @@ RULES = (
     ),
     Rule(
         "lakehouse/engine/quarantine/retry_lines.py",
-        "_parsed(spark, table, _without_older(lines), ledger, added)",
-        "_parsed(spark, table, lines, ledger, added)",
+        "_parsed(table, _without_older(lines), added)",
+        "_parsed(table, lines, added)",
         ("engine/quarantine/test_review.py::test_a_retry_killed_around_its_commit_leaves_each_line_in_one_place_after_the_next",),
         "a line that an older program put into quarantine, too, is loaded once",
     ),

@@ -11,6 +11,8 @@ _TOLD_ROW_BY_ROW = ("DELETE", "MERGE", "UPDATE")
 # These add files that held the same rows before, also where they take none. Source: v4.4.0, RestoreTableCommand.scala, CloneTableBase.scala
 _BRING_FILES_BACK = ("RESTORE", "CLONE")
 _OWN_TRANSACTIONS = "lakehouse/"
+# The member of the userMetadata of our overwrites that tells what they read.
+INPUTS = "inputs"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -172,7 +174,7 @@ def may_repeat_rows(commit: Commit) -> bool:
 def _is_of_this_lake(commit: Commit) -> bool:
     """Whether a write or an undoing of this lake made the commit: its transaction id, or what it wrote into the commit, says so."""
     loaded = any(name.startswith(_OWN_TRANSACTIONS) for name in commit.applications)
-    return loaded or brought_back_by(commit) is not None or "inputs" in written_in(commit)
+    return loaded or brought_back_by(commit) is not None or INPUTS in written_in(commit)
 
 
 def written_in(commit: Commit) -> dict[str, Any]:

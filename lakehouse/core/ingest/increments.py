@@ -20,18 +20,17 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from lakehouse.core.declaration.table import Merge, Table
-from lakehouse.core.delta.commits import Commit, Commits, brought_back_by, is_news, may_repeat_rows, written_in
+from lakehouse.core.delta.commits import INPUTS, Commit, Commits, brought_back_by, is_news, may_repeat_rows, written_in
 from lakehouse.core.errors import Refused
 from lakehouse.core.reasons import Explained, Reason
 
-# What the transaction ids begin with that tell which version of an input a commit consumed.
+# The transaction ids that tell which version of an input a commit consumed begin so.
 CONSUME = "lakehouse/consume/"
 # Members of a commit's userMetadata: by the transaction's id, when the version was committed that it consumed; the keys by which its rows
-# were merged, `None` if they were appended; and what an overwrite read of each input, by key: its identity, its version, and when that was
-# committed, which an older program did not tell.
+# were merged, `None` if they were appended. `INPUTS` tells of each input that an overwrite read, by key: its identity, its version, and
+# when that was committed, which an older program did not tell.
 READ_MS = "read_ms"
 KEYS = "keys"
-INPUTS = "inputs"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -157,7 +156,7 @@ def is_another(history: Commits, version: int, read_ms: int | None) -> bool:
 
 
 def consumed_by_overwrite(commits: Iterable[Commit]) -> dict[tuple[str, str], tuple[int, int | None]]:
-    """What the newest overwrite read of each input, by key and identity: its version, and when that was committed, if that is told.
+    """The version of each input, by key and identity, that the newest overwrite read, and when that was committed, if that is told.
 
     The commits are the table's, newest first; nothing is read where none tells, or where somebody else wrote rows since.
     """

@@ -55,7 +55,7 @@ def extend_ledger(before: Ledger, batches: Iterable[Batch]) -> Ledger:
     for batch in batches:
         for aside in batch.set_aside:
             path = f"{batch.prefix}{aside.name}"
-            seen[path] = _aside(aside, seen.get(path), was_loaded=fingerprint(path) in before.forgotten)
+            seen[path] = _aside(aside, seen.get(path), was_loaded=path not in seen and fingerprint(path) in before.forgotten)
         for file in batch.files:
             path = f"{batch.prefix}{file.name}"
             seen[path] = KnownFile(size_bytes=file.size_bytes, modified_ms=file.modified_ms, digest=file.digest, etag=file.etag)
@@ -145,7 +145,7 @@ def unpacked_name(path: str) -> str:
 
 
 def _aside(aside: SetAside, before: KnownFile | None, *, was_loaded: bool) -> KnownFile:
-    """A file that is set aside, where the ledger knows its name by `before`, or only that one of its name `was_loaded`."""
+    """A file that is set aside; the ledger knows its name by `before`, or by no more than that one of its name `was_loaded`."""
     of_now = KnownFile(size_bytes=aside.size_bytes, modified_ms=aside.modified_ms, digest=aside.digest, etag=aside.etag)
     if aside.why.startswith(MOVED):
         return of_now

@@ -130,9 +130,5 @@ def record_arrived(lake: Lake, spark: "SparkSession", table: Table, number: int)
             raise Refused(f"landing {table.key}: its log tells that it holds the batches up to {known}; accepted: to leave that as it is")
         if not 0 <= number <= newest:
             raise Refused(f"landing {table.key}: --arrived is {number}; accepted: 0 to {newest}, the batches that were planned")
-        commit_rows.write_frame(
-            spark.read.format("delta").load(facts.snapshot.uri).limit(0),
-            facts.snapshot.uri,
-            mode="append",
-            transaction=commit_rows.Transaction(app_id=ingest_app_id(table.key), version=number),
-        )
+        transaction = commit_rows.Transaction(app_id=ingest_app_id(table.key), version=number)
+        commit_rows.record_transaction(spark, facts.snapshot.uri, transaction)

@@ -65,6 +65,11 @@ def write_frame(
     writer.save(uri)
 
 
+def record_transaction(spark: "SparkSession", uri: str, transaction: Transaction) -> None:
+    """One commit without rows into a table that is there, under the transaction."""
+    write_frame(spark.read.format("delta").load(uri).limit(0), uri, mode="append", transaction=transaction)
+
+
 def merge_rows(spark: "SparkSession", rows: "DataFrame", snapshot: Snapshot, write: Merge, transaction: Transaction) -> None:
     """One MERGE of rows, of which each key has one, into a table; those that would change nothing there touch no file of it."""
     target = table_at(spark, snapshot)

@@ -24,12 +24,11 @@ from urllib.parse import unquote
 
 from lakehouse.core.adoption.adopted import Adopted
 from lakehouse.core.declaration.table import Append, History, Merge, Overwrite, Table
-from lakehouse.core.delta.commits import Commit
+from lakehouse.core.delta.commits import INPUTS, Commit
 from lakehouse.core.delta.snapshot import Snapshot
 from lakehouse.core.errors import Broken, Refused
 from lakehouse.core.ingest.increments import (
     CONSUME,
-    INPUTS,
     KEYS,
     READ_MS,
     NothingNew,

@@ -13,6 +13,7 @@ from hashlib import blake2b
 from typing import TYPE_CHECKING
 
 from lakehouse.core.declaration.column_names import field_names
+from lakehouse.core.declaration.landing import Landing
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.delta.snapshot import Snapshot
 from lakehouse.core.ingest.batches import Batch
@@ -109,7 +110,7 @@ def quarantine_isolated(lake: Lake, spark: "SparkSession", table_key: str, batch
 
 
 def missing_entries(spark: "SparkSession", snapshot: Snapshot, found: "DataFrame") -> "DataFrame":
-    """Those lines and files that are not in the quarantine, of whatever batch: one that stands there twice could be loaded twice.
+    """The lines and files of `found` that are not in the quarantine, of whatever batch: one that stands there twice could be loaded twice.
 
     A file for another reason than it stands there for is another one.
     """
@@ -122,24 +123,34 @@ def missing_entries(spark: "SparkSession", snapshot: Snapshot, found: "DataFrame
 
     # The text of a line is another one where the declaration is. Lines of before have no digest.
     of_one_file = is_same("raw")
-    if any(column.name == "digest" for column in snapshot.columns):
+    if tells_digests(snapshot):
         of_one_file = F.when(F.col("there.digest").isNull(), of_one_file).otherwise(is_same("digest"))
     of_one_file = F.when(F.col("found.line").isNull(), is_same("reason")).otherwise(of_one_file)
     return found.alias("found").join(there, is_same("source_file") & is_same("line") & of_one_file, "left_anti")
 
 
+def tells_digests(snapshot: Snapshot) -> bool:
+    """Whether a quarantine has the digest of each line's file; that of an older program has not."""
+    return any(column.name == "digest" for column in snapshot.columns)
+
+
+def landing_of(table: Table) -> Landing:
+    """The landing of a table that has a quarantine."""
+    assert table.source is not None
+    return table.source
+
+
 def _of_files(table_key: str, batch: Batch) -> commit_rows.Transaction:
-    """What says that these very files of a batch are in the quarantine: in a ledger that was made anew the number has others."""
-    told = repr([(each.name, each.size_bytes, each.modified_ms, each.digest) for each in batch.quarantined])
-    mark = blake2b(told.encode("utf-8", "surrogateescape"), digest_size=8).hexdigest()
+    """The transaction of a batch's refused files. It tells these very files: in a ledger made anew the number has others."""
+    files = repr([(each.name, each.size_bytes, each.modified_ms, each.digest) for each in batch.quarantined])
+    mark = blake2b(files.encode("utf-8", "surrogateescape"), digest_size=8).hexdigest()
     return commit_rows.Transaction(app_id=f"{_app_id(table_key)}/{batch.number}-{mark}", version=1)
 
 
 def _fields(table: Table) -> "Column":
     from pyspark.sql import functions as F  # noqa: N812
 
-    landing = table.source
-    assert landing is not None
+    landing = landing_of(table)
     return F.lit(landing.delimiter.join(field_names(landing.schema)) if landing.records_are_csv else None).cast("string")
 
 

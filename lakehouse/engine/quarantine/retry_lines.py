@@ -21,8 +21,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from lakehouse.core.changes.sources import Dms
-from lakehouse.core.declaration.landing import Landing
 from lakehouse.core.declaration.table import Append, Table
+from lakehouse.core.delta.commits import written_in
 from lakehouse.core.delta.snapshot import Snapshot
 from lakehouse.core.errors import Broken
 from lakehouse.core.ingest.batches import Batch, Ledger, RetriedLines
@@ -36,7 +36,7 @@ from lakehouse.engine.ingest.parse_lines import is_of_the_declaration, named_lin
 from lakehouse.engine.ingest.undeclared_fields import add_columns, missing_columns, without_rescued
 from lakehouse.engine.journal.landed_batches import LandedBatches
 from lakehouse.engine.lake import Lake
-from lakehouse.engine.quarantine.entries import missing_entries, quarantine_key, why_other_fields
+from lakehouse.engine.quarantine.entries import landing_of, missing_entries, quarantine_key, tells_digests, why_other_fields
 from lakehouse.engine.spark import statements
 from lakehouse.engine.spark.frames import table_at, temporary_view
 from lakehouse.engine.spark.session_settings import USER_METADATA, session_confs
@@ -68,7 +68,7 @@ def retry_lines(
 
     target, ledger = known.target, known.ledger
     if not isinstance(table.write, Append) or target is None:
-        changes, why = _landing(table).changes, "the table is not written by Append: land these lines in a new file"
+        changes, why = landing_of(table).changes, "the table is not written by Append: land these lines in a new file"
         if isinstance(changes, Dms) and not changes.position:
             why += ", whose name sorts right behind that of the file they are from: names order these changes"
         return replace(review, left={**review.left, "there is no table yet" if target is None else why: review.lines})
@@ -76,8 +76,8 @@ def retry_lines(
     if (other := (marked := mark_other_content(spark, lines, ledger)).where(_OTHER).count()) > 0:
         review = replace(review, left={**review.left, "their file was loaded with another content": other})
     lines, table = marked.where(f"NOT {_OTHER}").drop(_OTHER), pinned_table(table, ledger.columns, is_loaded=True)
-    added = columns_in_force(ledger.columns, _landing(table))
-    parsed = _parsed(spark, table, _without_older(lines), ledger, added)
+    added = columns_in_force(ledger.columns, landing_of(table))
+    parsed = _parsed(table, _without_older(lines), added)
     row_count, rescued_count = table_rows(parsed).selectExpr("count(*)", f"count({RESCUED})").collect()[0]
     good = without_rescued(table_rows(parsed), added, rescued_count, target.snapshot)
     missing = missing_columns(good, added, target.snapshot)
@@ -114,18 +114,16 @@ def put_back(
     Raises:
         Broken: the quarantine's log no longer tells which lines they are.
     """
-    known = 0 if facts is None else facts.snapshot.transactions.get(retry_app_id(table.key), 0)
-    lost = [each for each in ledger.retried if facts is not None and each.table_id == facts.snapshot.table_id and each.version > known]
-    if facts is None or not lost:
+    if facts is None:
+        return None
+    known = facts.snapshot.transactions.get(retry_app_id(table.key), 0)
+    lost = [each for each in ledger.retried if each.table_id == facts.snapshot.table_id and each.version > known]
+    if not lost:
         return facts
     quarantine = lake.facts(quarantine_key(table.key))
     count = 0 if quarantine is None else sum(_put_back(lake, spark, table, quarantine, each) for each in lost)
-    commit_rows.write_frame(
-        spark.read.format("delta").load(facts.snapshot.uri).limit(0),
-        facts.snapshot.uri,
-        mode="append",
-        transaction=commit_rows.Transaction(app_id=retry_app_id(table.key), version=max(each.version for each in lost)),
-    )
+    transaction = commit_rows.Transaction(app_id=retry_app_id(table.key), version=max(each.version for each in lost))
+    commit_rows.record_transaction(spark, facts.snapshot.uri, transaction)
     tell(f"{table.key}: {count} line(s) that it came back from an older copy without are in its quarantine again")
     return lake.facts(table.key)
 
@@ -142,7 +140,7 @@ def _put_back(lake: Lake, spark: "SparkSession", table: Table, quarantine: Table
             f"load of {table.key}: the table was put back from a copy without lines that it had from its quarantine, whose log no longer "
             f"tells of version {version + 1}, by which they left; accepted: a newer copy; or {table.way_anew}"
         )
-    if f'"{_RETRY}": {lost.version}' not in (after.user_metadata or ""):
+    if written_in(after).get(_RETRY) != lost.version:
         return 0
     before, then = (spark.read.format("delta").option("versionAsOf", each).load(uri) for each in (version, version + 1))
     found = missing_entries(spark, quarantine.snapshot, before.exceptAll(then))
@@ -159,7 +157,7 @@ def _without_older(lines: "DataFrame") -> "DataFrame":
 
 
 def mark_other_content(spark: "SparkSession", lines: "DataFrame", ledger: Ledger) -> "DataFrame":
-    """The lines, each with whether it is of another content of its file than was loaded; an older program told no digest of a line.
+    """The lines, each with the time of its file, and whether it is of another content of that than was loaded; older lines have no digest.
 
     Where the ledger does not tell which content was loaded, and several have a line at one place, all of these lines count as other ones.
     """
@@ -167,12 +165,13 @@ def mark_other_content(spark: "SparkSession", lines: "DataFrame", ledger: Ledger
     from pyspark.sql import functions as F  # noqa: N812
 
     paths = [path for (path,) in lines.select("source_file").distinct().collect()]
-    loaded = [(path, known.as_loaded.digest) for path in paths if (known := ledger.seen.get(path)) and known.is_taken]
-    told = spark.createDataFrame([each for each in loaded if each[1]], "source_file STRING, loaded STRING")
+    known = [(path, ledger.seen[path]) for path in paths if path in ledger.seen]
+    files = [(path, file.modified_ms, file.as_loaded.digest or None if file.is_taken else None) for path, file in known]
+    told = spark.createDataFrame(files, "source_file STRING, landed_ms BIGINT, loaded STRING")
     contents = F.size(F.collect_set("digest").over(Window.partitionBy(*_LINE)))
     other = F.coalesce(F.col("digest") != F.col("loaded"), F.col("digest").isNotNull() & F.col("loaded").isNull() & F.col("several"))
     marked = lines.withColumn("several", contents > 1).join(F.broadcast(told), "source_file", "left").withColumn(_OTHER, other)
-    return marked.select(*lines.columns, _OTHER)
+    return marked.select(*lines.columns, "landed_ms", _OTHER)
 
 
 def _take_out(lake: Lake, spark: "SparkSession", table: Table, known: QuarantineFacts, lines: "DataFrame", row_count: int) -> None:
@@ -190,21 +189,18 @@ def _take_out(lake: Lake, spark: "SparkSession", table: Table, known: Quarantine
         now, newest = lake.facts(quarantine_key(table.key)), known.batches.ledger().newest
         assert now is not None and newest is not None
         retried = RetriedLines(table_id=after.snapshot.table_id, version=version, quarantine_version=now.snapshot.version)
-        known.batches.plan(Batch(number=newest.number + 1, files=(), prefix=_landing(table).prefix, retried=retried))
+        known.batches.plan(Batch(number=newest.number + 1, files=(), prefix=landing_of(table).prefix, retried=retried))
         said[_RETRY] = version
     with temporary_view(spark, loaded) as view, session_confs(spark, {USER_METADATA: json.dumps(said)}):
-        digest = "target.digest" if any(column.name == "digest" for column in facts.snapshot.columns) else "CAST(NULL AS STRING)"
+        digest = "target.digest" if tells_digests(facts.snapshot) else "CAST(NULL AS STRING)"
         spark.sql(statements.delete_loaded_lines(facts.snapshot.uri, view, digest=digest))
 
 
-def _parsed(spark: "SparkSession", table: Table, lines: "DataFrame", ledger: Ledger, added: Sequence[AddedColumn]) -> "DataFrame":
+def _parsed(table: Table, lines: "DataFrame", added: Sequence[AddedColumn]) -> "DataFrame":
     """The lines as records, parsed as the table is declared now."""
     from pyspark.sql import functions as F  # noqa: N812
 
-    paths = [path for (path,) in lines.select("source_file").distinct().collect()]
-    times = [(path, known.modified_ms) for path in paths if (known := ledger.seen.get(path)) and known.modified_ms is not None]
-    landed = spark.createDataFrame(times, "source_file STRING, landed_ms BIGINT")
-    records = lines.join(F.broadcast(landed), "source_file", "left").select(
+    records = lines.select(
         "source_file",
         "line",
         F.coalesce(F.timestamp_millis("landed_ms"), F.col("quarantined_at")).alias("landed_at"),
@@ -214,14 +210,9 @@ def _parsed(spark: "SparkSession", table: Table, lines: "DataFrame", ledger: Led
         F.col("undeclared") if "undeclared" in lines.columns else F.lit(None).cast("string").alias("undeclared"),
         F.lit(None).cast("string").alias("digest"),
     )
-    return parse_records(_landing(table), named_lines(records), added, commit_rows.partition_columns(table))
+    return parse_records(landing_of(table), named_lines(records), added, commit_rows.partition_columns(table))
 
 
 def _loaded(spark: "SparkSession", snapshot: Snapshot) -> "DataFrame":
-    """Where the rows of a table come from."""
+    """The file and the line that each row of a table comes from."""
     return table_at(spark, snapshot).select(*_PLACE)
-
-
-def _landing(table: Table) -> Landing:
-    assert table.source is not None
-    return table.source

@@ -16,8 +16,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from lakehouse.core.declaration.landing import Landing
 from lakehouse.core.declaration.table import Table
+from lakehouse.core.delta.commits import written_in
 from lakehouse.core.errors import Refused
 from lakehouse.core.ingest.batches import Batch, SetAside
 from lakehouse.core.ingest.outcome import QuarantineAccount, QuarantineReview
@@ -25,7 +25,7 @@ from lakehouse.engine.delta_log import TableFacts, history_since
 from lakehouse.engine.ingest.arrival import unfinished_batch
 from lakehouse.engine.journal.landed_batches import LandedBatches
 from lakehouse.engine.lake import Lake
-from lakehouse.engine.quarantine.entries import quarantine_key
+from lakehouse.engine.quarantine.entries import landing_of, quarantine_key
 from lakehouse.engine.quarantine.retry_lines import QuarantineFacts, put_back, retry_lines
 from lakehouse.engine.spark import statements
 from lakehouse.engine.spark.frames import table_at
@@ -45,8 +45,9 @@ def account_of(lake: Lake, table: Table) -> QuarantineAccount | None:
     facts = lake.facts(quarantine_key(table.key))
     if facts is None:
         return None
-    said = [_said(commit.user_metadata) for commit in history_since(lake.store, facts.history, -1).commits]
-    settled, retried = (sum(int(each.get(name, 0)) for each in said) for name in ("settled", "retried"))
+    written = [written_in(commit) for commit in history_since(lake.store, facts.history, -1).commits]
+    counts = ([each.get(name, 0) for each in written] for name in ("settled", "retried"))
+    settled, retried = (sum(count for count in each if isinstance(count, int)) for each in counts)
     return QuarantineAccount(table=table.key, rows=facts.snapshot.row_count, settled=settled, retried=retried)
 
 
@@ -112,7 +113,7 @@ def _retry_files(
     lake: Lake, spark: "SparkSession", table: Table, known: QuarantineFacts, held: "DataFrame", *, dry_run: bool
 ) -> dict[str, int]:
     """Has the files that can be read again read again; how many cannot, by reason."""
-    landing, left, again = _landing(table), Counter[str](), list[StoredFile]()
+    landing, left, again = landing_of(table), Counter[str](), list[StoredFile]()
     for path, count in held.groupBy("source_file").count().collect():
         seen, file = known.ledger.seen.get(path), lake.store.stat(path)
         if file is None or not path.startswith(landing.prefix):
@@ -148,7 +149,7 @@ def _counts(held: "DataFrame") -> tuple[int, int]:
 
 def _known(lake: Lake, table: Table) -> QuarantineFacts:
     quarantine, target = _facts(lake, table), lake.facts(table.key)
-    batches = LandedBatches(lake.store, table.key, prefix=_landing(table).prefix)
+    batches = LandedBatches(lake.store, table.key, prefix=landing_of(table).prefix)
     ledger = batches.ledger()
     if (batch := unfinished_batch(lake, table, target, ledger, batches)) is not None:
         raise Refused(
@@ -165,11 +166,6 @@ def _facts(lake: Lake, table: Table) -> TableFacts:
     return facts
 
 
-def _landing(table: Table) -> Landing:
-    assert table.source is not None
-    return table.source
-
-
 @contextmanager
 def _guard(lake: Lake, spark: "SparkSession", table: Table, what: str, *, dry_run: bool) -> Iterator[None]:
     if dry_run:
@@ -177,12 +173,3 @@ def _guard(lake: Lake, spark: "SparkSession", table: Table, what: str, *, dry_ru
         return
     with hold(lake, spark, table.key, owner=f"{what} of the quarantine of {table.key}"), session_confs(spark, READ_WHOLE):
         yield
-
-
-def _said(metadata: str | None) -> dict[str, Any]:
-    """What a commit of ours says of itself; nothing where somebody else's says something else."""
-    try:
-        found = json.loads(metadata or "{}")
-    except ValueError:
-        return {}
-    return {name: value for name, value in found.items() if isinstance(value, int)} if isinstance(found, dict) else {}

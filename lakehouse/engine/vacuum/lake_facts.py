@@ -111,7 +111,7 @@ class LakeFacts:
             self._read_tables({each.key for each in self.declared}.union(*(rows.tables for rows in self._reports[0])))
         elif self._is_old():
             self._ask_again()
-        # What no report shows, storage is asked for.
+        # Storage is asked for the tables that no report shows.
         self._read_tables(self._unshown if self._is_shown_whole(table) else self._listed)
         self._read_tables(self._inside)
         self._refuse_unread(table.key)
@@ -177,7 +177,7 @@ class LakeFacts:
         return self._with_log(found)
 
     def _with_log(self, folders: Sequence[str]) -> set[str]:
-        """Those in which a log lies; only a listing finds an old one, which need have neither its first commit nor `_last_checkpoint`."""
+        """The folders in which a log lies. Only a listing finds an old one, which may lack its first commit and `_last_checkpoint`."""
         with ThreadPoolExecutor(max_workers=ASKED_AT_ONCE) as pool:
             logs = pool.map(self.lake.store.list, [f"{folder}/_delta_log" for folder in folders])
             return {folder for folder, files in zip(folders, logs, strict=True) if files}

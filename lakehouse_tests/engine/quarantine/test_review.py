@@ -132,7 +132,7 @@ def test_a_line_of_a_content_that_was_never_loaded_stays_though_another_one_has_
     assert (done.rows, done.left) == (1, {"their file was loaded with another content": 3})
     assert (rows_in(lake, events.key, "id"), places(lake)) == ([(1,), (5,), (6,)], [(A, 2), (A, 3), (A, 4), (B, 1), (LARGE, None)])
 
-    # Where nobody knows which content was loaded, several at one place all stay.
+    # Several contents at one place all stay where the ledger does not tell which one was loaded.
     lines = [("f", 1, "d1"), ("f", 1, "d2"), ("f", 2, "d1"), ("g", 1, None), ("g", 1, "d1")]
     marked = mark_other_content(
         spark, spark.createDataFrame(lines, "source_file STRING, line BIGINT, digest STRING"), Ledger(newest=None, seen={})
