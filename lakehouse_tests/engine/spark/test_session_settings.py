@@ -14,7 +14,7 @@ from lakehouse.engine.spark.session_settings import (
     confs_for,
     session_confs,
 )
-from lakehouse.engine.spark.sessions import connect
+from lakehouse.engine.spark.sessions import connect, prepare
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -26,6 +26,7 @@ SET = {TRANSACTION_APP: "mine", TRANSACTION_VERSION: "7"}
 def test_a_session_that_was_lost_inside_a_block_is_not_handed_out_again(shared_settings: Settings) -> None:
     from pyspark.errors.exceptions.connect import SparkConnectGrpcException
 
+    prepare(shared_settings)  # a URL gets the token of the environment, where a test before this one may have left that of its own server
     settings = replace(shared_settings, spark=f"sc://localhost:{shared_settings.spark_port}/")  # not the session of the other tests
     mine = connect(settings)
     with pytest.raises(SparkConnectGrpcException), session_confs(mine, SET):
