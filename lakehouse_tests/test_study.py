@@ -10,6 +10,7 @@ import pytest
 
 from benchmarks.study.arms import ARMS
 from benchmarks.study.batches import draw_batches
+from benchmarks.study.days import RunTotals, days_table, keep
 from benchmarks.study.figures import Spread, by_arm, figures_of, median_line, over_iterations, total_line
 from benchmarks.study.raw import Iteration, StudyPlan, StudyRun, best_runs, find_runs, open_run, take_back
 from benchmarks.study.record import record_of
@@ -146,6 +147,24 @@ def test_the_page_is_made_of_the_largest_run_and_of_those_the_newest(tmp_path: P
     last = measured(tmp_path, [iteration("none", 1)], now="4", iterations=1, arms=("none",))
     assert [*find_runs(tmp_path)] == [small, *large, last]
     assert best_runs([*find_runs(tmp_path)]) == [large[1]]
+
+
+def test_whole_runs_stand_side_by_side_and_say_whether_they_agree(tmp_path: Path) -> None:
+    def one(day: int) -> StudyRun:
+        merges = {"none": 9.5, "auto": 4.5, "ours": 1.5 if day < 24 else 4.6}
+        done = [iteration(arm, began=f"2026-11-{day} 10:00:00", merge_seconds=each) for arm, each in merges.items()]
+        return measured(tmp_path, done, now=str(day), iterations=1, arms=tuple(merges))
+
+    file, oldest = tmp_path / "docs" / "runs.jsonl", one(22)
+    first = keep(file, [oldest])
+    assert first == [RunTotals(began="2026-11-22 10:00:00", repetitions=1, iterations=1, seconds={"none": 10.0, "auto": 5.0, "ours": 2.0})]
+    assert days_table(first).endswith("nothing is said about another day.")
+    assert keep(file, []) == first and days_table(keep(file, [one(23), oldest])).endswith("All runs agree in the order of the arms.")
+    table = days_table(keep(file, [one(24)]))
+    assert "| `auto` | 0.500 (2.) | 0.500 (2.) | 0.500 (1.) |\n| `ours` | 0.200 (1.) | 0.200 (1.) | 0.510 (2.) |" in table
+    assert table.endswith("in each run: `auto` and `ours` (150.0%, 150.0%, 2.0%).")
+    other = RunTotals(began="2026-11-25", repetitions=1, iterations=1, seconds={"none": 1.0})
+    assert days_table([*first, other]).endswith("nothing is said about another day.") and days_table([]) == "No whole run was made."
 
 
 def test_only_a_run_of_all_arms_is_the_study(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ from string import Template
 
 from benchmarks.study.arms import ARMS
 from benchmarks.study.batches import PROPERTIES, SEED, TASKS
+from benchmarks.study.days import days_table, keep
 from benchmarks.study.figures import ArmFigures, by_arm, figures_of, median_line, total_line, type_of_arms
 from benchmarks.study.raw import StudyRun, best_runs, find_runs
 from lakehouse.report.chart import Series, line_chart
@@ -17,7 +18,7 @@ _SMOOTHED = 10
 
 
 def write_report(output: Path, page: Path) -> list[str]:
-    """Writes the page and its pictures, in `pictures` beside it; what it says of each run in a sentence.
+    """Writes the page, its pictures in `pictures` and the totals of whole runs in `benchmarks` beside it; what it says of each run.
 
     The page is made of the run with most iterations for each size of batch and each storage.
     """
@@ -30,6 +31,7 @@ def write_report(output: Path, page: Path) -> list[str]:
         "results": "\n\n".join(_section(run) for run in runs) or "Nothing was measured yet.",
         "charts": "\n\n".join(f"![{title}](pictures/{name})" for title, name in pictures),
         "not_run": _not_run(runs),
+        "days": days_table(keep(page.parent / "benchmarks" / "study-runs.jsonl", [run for run in runs if is_whole(run)])),
         "document": _document_table(main),
         "decided": _decided(),
     }
