@@ -110,6 +110,12 @@ def spark(shared_settings: Settings) -> Iterator["SparkSession"]:
     session.stop()
 
 
+@pytest.fixture(autouse=True)
+def no_token_of_another_test() -> None:
+    """A test that opens a session without its server's token fails always, and not only where a test before it left another one's."""
+    os.environ.pop("SPARK_CONNECT_AUTHENTICATE_TOKEN", None)
+
+
 @pytest.fixture
 def settings(shared_settings: Settings, tmp_path: Path) -> Settings:
     """Settings of a fresh lake on the shared server."""

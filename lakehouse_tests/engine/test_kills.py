@@ -16,7 +16,7 @@ from lakehouse.core.settings import Settings
 from lakehouse.engine.journal.journal import Journal
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.spark import sessions as engine_spark
-from lakehouse.engine.spark.sessions import interrupt_session, session_id
+from lakehouse.engine.spark.sessions import interrupt_session, prepare, session_id
 from lakehouse.engine.table_lock import hold
 from lakehouse_tests.engine.clients import Thrown, new_session, slow_copies, stuck
 from lakehouse_tests.engine.example import rows_of, version_of
@@ -105,6 +105,7 @@ def _take(lake: Lake, spark: "SparkSession") -> None:
 
 def _is_at_work(settings: Settings, session: str) -> bool:
     """Whether the server still has an operation of that session that has not ended, also one that is being interrupted."""
+    prepare(settings)
     client = SparkConnectClient(connection=engine_spark._remote(settings, session))
     try:
         status = GetStatusResponse.OperationStatus

@@ -90,7 +90,7 @@ def retry_command(table: str, files: tuple[str, ...], dry_run: bool, as_json: bo
     opened, wanted = _open(table)
     with driver_for_command(opened.lake.settings):
         done = review.retry(opened.lake, _session(opened), wanted, files, dry_run=dry_run)
-        if not dry_run and (done.rows or done.files):
+        if not dry_run:  # also where nothing is left to do: a retry may have been killed before what follows heard of its rows
             with open_recorder(opened.lake.settings) as recorder:
                 [run] = recorder.materialize([wanted.key])
             if run.error:
