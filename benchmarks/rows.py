@@ -42,7 +42,7 @@ ROWS = (
         promise="From the sensor's request to the commit of a compaction, over the bare engine call",
         goal="at most 3 s",
         benchmark="demo",
-        shortfall="Four of the five seconds pass before the run begins: Dagster's daemon looks into its queue once a second, and each run "
+        shortfall="Most of it passes before the run begins: Dagster's daemon looks into its queue once a second, and each run "
         "is a process of its own, which imports Dagster and PySpark on two cores that the pipeline keeps busy.",
     ),
     Row(
