@@ -28,9 +28,12 @@ type_of_action = Mapping[str, Any]
 class LogBuilder:
     """A table's log in the making; every method adds one commit, unless it says otherwise, and returns the builder."""
 
-    def __init__(self, store: Store | None = None, key: str = "bronze/t") -> None:
+    def __init__(
+        self, store: Store | None = None, key: str = "bronze/t", *, table_id: str = "00000000-0000-0000-0000-000000000000"
+    ) -> None:
         self.store = MemoryStore() if store is None else store
         self.key = key
+        self.table_id = table_id
         self.version = -1
         self._vectors = 0
         self._live: dict[str, dict[str, Any]] = {}
@@ -210,7 +213,7 @@ class LogBuilder:
     def _metadata(self, fields: Sequence[Mapping[str, Any]], properties: Mapping[str, str]) -> type_of_action:
         return {
             "metaData": {
-                "id": "00000000-0000-0000-0000-000000000000",
+                "id": self.table_id,
                 "format": {"provider": "parquet", "options": {}},
                 "schemaString": json.dumps({"type": "struct", "fields": fields}),
                 "partitionColumns": list(self._partition_by),

@@ -59,6 +59,11 @@ class MemoryStore:
         with self._lock:
             self._files[checked_name(name)] = (data, now_ms())
 
+    def date(self, name: str, modified_ms: int) -> None:
+        """The file was modified then."""
+        with self._lock:
+            self._files[name] = (self._files[name][0], modified_ms)
+
     def put_if_absent(self, name: str, data: bytes) -> bool:
         """See `Store.put_if_absent`."""
         entry = (data, now_ms())

@@ -21,6 +21,7 @@ from benchmarks.mutant_rules import (
     engine_spark,
     engine_store,
     engine_vacuum,
+    engine_vacuum_facts,
     outer_rooms,
 )
 from benchmarks.mutant_rules.rule import Rule as Rule
@@ -43,5 +44,6 @@ RULES: tuple[Rule, ...] = (
     *engine_spark.RULES,
     *engine_store.RULES,
     *engine_vacuum.RULES,
+    *engine_vacuum_facts.RULES,
     *outer_rooms.RULES,
 )

@@ -154,8 +154,8 @@ RULES = (
     ),
     Rule(
         "lakehouse/core/ingest/batches.py",
-        "    columns = plan.batch.columns if files else ()",
-        "    columns = plan.batch.columns",
+        "set_aside=aside, columns=plan.batch.columns if files else ())",
+        "set_aside=aside, columns=plan.batch.columns)",
         ("core/ingest/test_batches.py::test_an_overwrite_takes_its_file_only_for_its_rows_and_leaves_older_ones_in_wait_without_any",),
         promise="a file of which nothing is loaded pins no schema",
     ),

@@ -144,4 +144,37 @@ RULES = (
         ("engine/ingest/test_retire.py::test_files_of_a_table_with_many_commits_go_and_its_older_ones_are_read_once_a_day",),
         "commits that were not read are no reason to delete a landed file",
     ),
+    Rule(
+        "lakehouse/core/ingest/retirement.py",
+        "    if any(file.modified_ms > committed_ms + _CLOCKS_APART_MS for file in batch.files):",
+        "    if False:",
+        ("engine/ingest/test_retire.py::test_a_file_that_landed_after_its_commit_stays",),
+    ),
+    Rule(
+        "lakehouse/core/ingest/retirement.py",
+        "return bool(batch.refused_count)",
+        "return False",
+        ("engine/ingest/test_retire.py::test_files_with_lines_that_were_refused_stay_where_no_quarantine_has_them",),
+        "lines that a batch refused keep its files as its manifest tells, where the rows do not",
+    ),
+    Rule(
+        "lakehouse/engine/ingest/retire.py",
+        "if not lake.settings.on_s3 and os.path.realpath(",
+        "if False and os.path.realpath(",
+        ("engine/ingest/test_retire.py::test_files_behind_a_link_stay",),
+    ),
+    Rule(
+        "lakehouse/engine/quarantine/entries.py",
+        "            if may_take_rows(commit):\n                return told\n",
+        "",
+        ("engine/ingest/test_retire.py::test_files_with_lines_that_were_refused_stay_where_no_quarantine_has_them",),
+        "what a RESTORE of the quarantine may have taken out is not in it",
+    ),
+    Rule(
+        "lakehouse/engine/quarantine/entries.py",
+        "        if not oldest:\n            return told\n",
+        "",
+        ("engine/ingest/test_retire.py::test_files_with_lines_that_were_refused_stay_where_no_quarantine_has_them",),
+        "a quarantine that was made anew has what its log tells alone",
+    ),
 )

@@ -163,14 +163,14 @@ RULES = (
     ),
     Rule(
         "lakehouse/core/vacuum/candidates.py",
-        "each.modified_ms is None or each.modified_ms >= self._classifier.horizon_ms",
-        "(each.modified_ms or 0) >= self._classifier.horizon_ms",
+        "modified_ms is None or modified_ms >= horizon_ms",
+        "(modified_ms or 0) >= horizon_ms",
         ("core/vacuum/test_plan.py::test_what_stays_whatever_it_is",),
     ),
     Rule(
         "lakehouse/core/vacuum/candidates.py",
-        "each.modified_ms is None or each.modified_ms >= self._classifier.horizon_ms",
-        "each.modified_ms is None",
+        "modified_ms is None or modified_ms >= horizon_ms",
+        "modified_ms is None",
         ("core/vacuum/test_plan.py::test_what_stays_whatever_it_is",),
     ),
     Rule(
@@ -217,14 +217,14 @@ RULES = (
     ),
     Rule(
         "lakehouse/core/vacuum/candidates.py",
-        "if part not in RECLAIMABLE or each.modified_ms is None",
-        "if each.modified_ms is None",
+        "if part not in RECLAIMABLE or modified_ms is None",
+        "if modified_ms is None",
         ("core/vacuum/test_plan.py::test_what_stays_whatever_it_is",),
     ),
     Rule(
         "lakehouse/core/vacuum/candidates.py",
-        "self._classifier.horizon_ms or self._late.holds(own):",
-        "self._classifier.horizon_ms:",
+        "modified_ms >= horizon_ms or self._late.holds(own):",
+        "modified_ms >= horizon_ms:",
         ("core/vacuum/test_plan.py::test_what_a_commit_removed_within_the_retention_stays_though_its_tombstone_is_gone",),
     ),
     Rule(

@@ -153,4 +153,13 @@ RULES = (
         "",
         ("engine/ingest/test_retire.py::test_a_file_of_another_etag_stays_though_its_size_and_time_are_those_of_the_one_that_was_loaded",),
     ),
+    Rule(
+        "lakehouse/engine/ingest/retire.py",
+        "    arrived_batch(table, facts, ledger)  #",
+        "    #",
+        (
+            "engine/ingest/test_load.py::test_loaded_files_leave_the_landing_area_with_the_next_load_and_are_not_loaded_again_when_they_come_back",
+        ),
+        "a log of other batches is told before a landed file goes by it",
+    ),
 )

@@ -13,7 +13,7 @@ from lakehouse.core.vacuum import Candidate, VacuumPlan
 from lakehouse.engine.clock import now_ms
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.vacuum import LakeFacts, plan, run
-from lakehouse.engine.vacuum.table_facts import gather
+from lakehouse.engine.vacuum.table_facts import VacuumReading, gather
 from lakehouse_tests.engine.reports import row_of, write_report
 from lakehouse_tests.engine.vacuums import table_of
 from lakehouse_tests.log_builder import LogBuilder
@@ -51,6 +51,13 @@ def planned(lake: Lake, mode: Any = "INVENTORY") -> VacuumPlan:
     found = plan(LakeFacts(lake, [TABLE]), TABLE, mode=mode)
     assert found is not None
     return found
+
+
+def known_of(lake: Lake) -> VacuumReading:
+    """What a vacuum knows of the table now."""
+    known = gather(LakeFacts(lake, [TABLE]), TABLE)
+    assert known is not None
+    return known
 
 
 def paths(found: VacuumPlan) -> list[str]:

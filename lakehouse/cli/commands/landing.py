@@ -14,6 +14,7 @@ from lakehouse.core.ingest.batches import choose_batch, ingest_app_id
 from lakehouse.core.text import count_of
 from lakehouse.engine.clock import now_ms
 from lakehouse.engine.journal.landed_batches import LandedBatches, landed_files
+from lakehouse.engine.lake import Lake
 
 
 @click.command(
@@ -44,12 +45,11 @@ def landing_command(table: str, arrived: int | None, as_json: bool) -> None:
         return
     for sentence in (document["sentence"], document["next"], document["after_load"]):
         if sentence is not None:
-            show(sentence if sentence.startswith("load of ") else f"{table}: {sentence}")
+            show(sentence if sentence.startswith(("load of ", "landing of ")) else f"{table}: {sentence}")
 
 
 def _document(opened: LakeContext, table: Table, landing: Landing) -> dict[str, Any]:
     from lakehouse.engine.ingest.arrival import unfinished_batch
-    from lakehouse.engine.ingest.retire import plan_landed
 
     batches = LandedBatches(opened.lake.store, table.key, prefix=landing.prefix)
     ledger = batches.ledger()
@@ -75,6 +75,18 @@ def _document(opened: LakeContext, table: Table, landing: Landing) -> dict[str, 
         "files_taken": taken,
         "files_set_aside": len(ledger.seen) - known,
         "next": following,
-        "after_load": None if landing.after_load == "keep" else f"with the next load {plan_landed(opened.lake, table).sentence}",
+        "after_load": _what_goes(opened.lake, table, landing),
         "sentence": f"{planned} batch{'' if planned == 1 else 'es'} of {count_of(taken, 'file')} below {landing.prefix} planned; {holds}",
     }
+
+
+def _what_goes(lake: Lake, table: Table, landing: Landing) -> str | None:
+    """What leaves the landing area with the next load, and why the rest stays; `None` where nothing ever does."""
+    from lakehouse.engine.ingest.retire import plan_landed
+
+    if landing.after_load == "keep":
+        return None
+    try:
+        return f"with the next load {plan_landed(lake, table).sentence}"
+    except Refused as error:
+        return str(error)

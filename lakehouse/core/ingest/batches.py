@@ -68,8 +68,8 @@ class RetriedLines:
 class Batch:
     """The files that one write takes, under one number.
 
-    They lie below `prefix`. Their records are staged in `part_count` files, and are `record_count` in all, by the declaration that `shape`
-    tells; empty is unknown. `columns` come with it, `isolated` was taken out again, a tuple each time; a batch with `retried` has no files.
+    They lie below `prefix`. `record_count` records, `refused_count` of them no rows, are staged in `part_count` files, by the declaration
+    that `shape` tells; empty is unknown. `columns` come with it, `isolated` was taken out again; a batch with `retried` has no files.
     """
 
     number: int
@@ -78,6 +78,7 @@ class Batch:
     prefix: str = ""
     part_count: int | None = None
     record_count: int | None = None
+    refused_count: int | None = None
     columns: tuple[AddedColumn, ...] = ()
     isolated: tuple[tuple[str, ...], ...] = ()
     shape: str = ""
@@ -226,9 +227,8 @@ def settle_batch(plan: BatchPlan, judged: Sequence[LandedFile | SetAside], *, ro
         why = "none of its records is a row; the table keeps the rows that it has"
         files, aside = (), (*aside, *(set_aside(file, why, True) for file in files))
     # Where the newest file gives no row the older ones have their turn; none has one behind a file that is in the table.
-    superseded = plan.superseded if files or not plan.batch.files else ()
-    columns = plan.batch.columns if files else ()
-    return replace(plan.batch, files=files, set_aside=(*plan.batch.set_aside, *aside, *superseded), columns=columns)
+    aside = (*plan.batch.set_aside, *aside, *(plan.superseded if files or not plan.batch.files else ()))
+    return replace(plan.batch, files=files, set_aside=aside, columns=plan.batch.columns if files else ())
 
 
 def _plan(batch: Batch, *, is_new: bool, reason: Reason, superseded: tuple[SetAside, ...] = (), more: str = "") -> BatchPlan:

@@ -2,7 +2,8 @@
 
 **Safety properties**
 - A file goes only if a batch that the table's log knows has loaded it, and the commit that did is older than the landing says.
-- A file goes only if it is the one that was loaded: its size and its time are those of the manifest, which also has its digest.
+- A file goes only if it is the one that was loaded: its size and its time are those of the manifest, which also has its digest. One that
+  landed after the commit that is said to have loaded it stays: the log is of another life of the table.
 - A file of which a line, or which itself, is in quarantine stays.
 - A file stays after somebody's RESTORE or overwrite of the table, which may have taken its rows out, and where a line of it was refused
   that the quarantine cannot have.
@@ -12,7 +13,7 @@
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Container, Iterable, Mapping
 from dataclasses import dataclass, replace
 from itertools import accumulate
 
@@ -22,6 +23,8 @@ from lakehouse.core.delta.table_facts import TableFacts
 from lakehouse.core.ingest.batches import Batch, LandedFile, ingest_app_id, may_be_same
 from lakehouse.core.text import size_text
 from lakehouse.core.units import DAY_MS
+
+_CLOCKS_APART_MS = DAY_MS  # of who landed a file and of who committed its rows, at most; also their zones
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,7 +92,7 @@ def read_arrivals(facts: TableFacts, commits: Iterable[Commit], *, oldest: int) 
         first, number = commit, commit.applications.get(app_id)
         if number is not None:
             found.append(_arrival(number, commit))
-        if _may_take_rows(commit):
+        if may_take_rows(commit):
             replaced_version = commit.version
             break  # the files of every batch before it stay
         if number is not None and number <= oldest:
@@ -121,13 +124,13 @@ def plan_retirement(
     arrivals: Arrivals | None,
     *,
     held: Collection[str],
-    refused_upto: int,
+    quarantined: Container[int],
     now_ms: int,
 ) -> RetirementPlan:
     """What goes of the loaded files that still lie in the landing area; `lying` has them by name.
 
-    `arrivals` is the table's log, `None` where there is none, `held` are the paths that stand in its quarantine, `refused_upto` is the last
-    batch that the quarantine's log knows.
+    `arrivals` is the table's log, `None` where there is none, `held` are the paths that stand in its quarantine, `quarantined` the
+    batches that the quarantine's log tells of.
     """
     kept, going = Counter[str](), list[Batch]()
     if landing.after_load == "keep":
@@ -136,19 +139,24 @@ def plan_retirement(
     for batch in batches:
         if batch.prefix != landing.prefix or not any(file.name in lying for file in batch.files):
             continue
+        why = {file.name: _why_kept(file, lying[file.name], batch, held) for file in batch.files if file.name in lying}
         of_batch = "the table's log does not know their batch"
-        if arrivals is not None and arrivals.newest >= batch.number and arrivals.first_version is not None:
+        if all(why.values()):
+            of_batch = ""
+        elif arrivals is not None and arrivals.newest >= batch.number and arrivals.first_version is not None:
             place = bisect_left(upto, batch.number)
             arrival = arrivals.found[place] if place < len(upto) else None
-            of_batch = _why_all_kept(batch, landing, arrivals, arrival, refused_upto, now_ms)
-        why = {file.name: _why_kept(file, lying[file.name], batch, held) or of_batch for file in batch.files if file.name in lying}
+            of_batch = _why_all_kept(batch, landing, arrivals, arrival, quarantined, now_ms)
+        why = {name: reason or of_batch for name, reason in why.items()}
         kept.update(reason for reason in why.values() if reason)
         if files := tuple(file for file in batch.files if file.name in why and not why[file.name]):
             going.append(replace(batch, files=files))
     return RetirementPlan(action=landing.after_load, batches=tuple(going), kept=dict(sorted(kept.items())))
 
 
-def _why_all_kept(batch: Batch, landing: Landing, arrivals: Arrivals, arrival: Arrival | None, refused_upto: int, now_ms: int) -> str:
+def _why_all_kept(
+    batch: Batch, landing: Landing, arrivals: Arrivals, arrival: Arrival | None, quarantined: Container[int], now_ms: int
+) -> str:
     """Why every file of a batch stays; `arrival` is the first known one of it or a later batch, which was committed no earlier."""
     is_told = arrivals.reaches(batch.number)
     since = arrival.version if arrival is not None and is_told else 0
@@ -160,9 +168,11 @@ def _why_all_kept(batch: Batch, landing: Landing, arrivals: Arrivals, arrival: A
     committed_ms = arrivals.first_ms if arrival is None else arrival.committed_ms
     if now_ms - committed_ms < landing.keep_days * DAY_MS:
         return f"loaded less than {landing.keep_days:g} days ago"
+    if any(file.modified_ms > committed_ms + _CLOCKS_APART_MS for file in batch.files):
+        return "they landed after the commit that is said to have loaded them: the table's log is another one"
     if not is_told and landing.after_load == "delete":
         return "the table's log no longer tells what happened since their batch: their rows may be gone"
-    if batch.number > refused_upto and _has_refused(batch, landing, arrival):
+    if _has_refused(batch, landing, arrival) and batch.number not in quarantined:
         return "lines of them were refused, and no quarantine has them"
     return ""
 
@@ -176,12 +186,11 @@ def _why_kept(file: LandedFile, now: LandedFile, batch: Batch, held: Collection[
 
 
 def _has_refused(batch: Batch, landing: Landing, arrival: Arrival | None) -> bool:
-    """Whether the commit of a batch has fewer rows than the batch has records, as far as both are known."""
-    if landing.changes is not None or batch.record_count is None or batch.isolated:
-        return False
-    if arrival is None or arrival.number != batch.number or arrival.row_count is None:
-        return False
-    return arrival.row_count < batch.record_count
+    """Whether the commit of a batch has fewer rows than the batch has records; else what its manifest tells, which older ones do not."""
+    row_count = None if arrival is None or arrival.number != batch.number else arrival.row_count
+    if landing.changes is not None or batch.record_count is None or batch.isolated or row_count is None:
+        return bool(batch.refused_count)
+    return row_count < batch.record_count
 
 
 def _arrival(number: int, commit: Commit) -> Arrival:
@@ -189,7 +198,7 @@ def _arrival(number: int, commit: Commit) -> Arrival:
     return Arrival(number=number, version=commit.version, committed_ms=commit.committed_ms, row_count=None if rows is None else int(rows))
 
 
-def _may_take_rows(commit: Commit) -> bool:
+def may_take_rows(commit: Commit) -> bool:
     """Whether a commit of somebody else may have taken out rows that batches brought, also where it puts none in their place.
 
     What a DELETE, an UPDATE or a MERGE takes out is meant to go.

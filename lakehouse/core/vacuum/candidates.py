@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from random import Random
 
 from lakehouse.core.errors import Refused
-from lakehouse.core.inventory import RECLAIMABLE, Classifier, Owners, Part, StoredObject, table_roots
+from lakehouse.core.inventory import RECLAIMABLE, Classifier, Owners, Part, StoredObject, plausible_ms, table_roots
 from lakehouse.core.units import HOUR_MS
 from lakehouse.core.vacuum.facts import RemovedSince, VacuumFacts
 
@@ -147,9 +147,11 @@ class Selection:
     def _may_go(self, own: str, each: StoredObject, part: Part) -> bool:
         """Whether it is reclaimable, was modified before the horizon, and has a name that a file below the table can have.
 
-        What a version within the retention reads stays though it has lost its tombstone.
+        What has no time that can be is of unknown age, and stays, as does what a version within the retention reads without a tombstone.
         """
-        if part not in RECLAIMABLE or each.modified_ms is None or each.modified_ms >= self._classifier.horizon_ms or self._late.holds(own):
+        horizon_ms = self._classifier.horizon_ms
+        modified_ms = plausible_ms(each.modified_ms, now_ms=horizon_ms)
+        if part not in RECLAIMABLE or modified_ms is None or modified_ms >= horizon_ms or self._late.holds(own):
             return False
         return {"", ".", ".."}.isdisjoint(own.split("/"))
 

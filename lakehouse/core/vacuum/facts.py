@@ -45,7 +45,8 @@ class VacuumRecord:
     `predicted_…` are the plan's figures. `spared` are files that Delta or the last look kept. `is_complete`: everything that was past the
     retention was gone through; not where an error ended it, where more failed than are named, where there was too little to begin, or more
     than one vacuum takes. `kept` are names that another table reads or Delta would not give up, where the log alone decides: no sweep finds
-    them, so the next vacuum asks again. `is_at_most`: some of the deleted may have been gone before, since S3 does not tell.
+    them, so the next vacuum asks again. `is_at_most`: some of the deleted may have been gone before, since S3 does not tell. `table_id` is
+    the table's identity, `committed_ms` when its `version` was committed; an older program wrote neither.
     """
 
     started_ms: int
@@ -71,6 +72,8 @@ class VacuumRecord:
     is_at_most: bool = False
     kept: Sequence[str] = ()
     run: str = ""
+    table_id: str = ""
+    committed_ms: int | None = None
 
     @property
     def list_seconds_saved(self) -> float:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from lakehouse.core.changes.change import HISTORY_COLUMNS, Operation
 from lakehouse.core.changes.sources import Dms
 from lakehouse.core.declaration.table import History, Merge, Table
-from lakehouse.core.ingest.batches import ingest_app_id
+from lakehouse.core.ingest.batches import Batch, ingest_app_id
 from lakehouse.engine.changes.columns import CHANGED_AT, DELETED, OLD_KEY, OPERATION, POSITION
 from lakehouse.engine.changes.deleted_keys import forget, remember, remembered
 from lakehouse.engine.changes.read import ChangeCounts, change_keys
@@ -39,6 +39,8 @@ if TYPE_CHECKING:
 ORDER = (POSITION, *OWN[:2])
 TRUNCATED = "_truncated"
 _WAS, _RANK, _BEFORE, _TOLD = "_lakehouse_was", "_lakehouse_rank", "_lakehouse_before", "_lakehouse_told"
+# Also of times, of intervals, of hstore as JSON, and zero as the bytes of a precise number.
+_FALLBACK_TEXTS = ("", "1970-01-01T00:00:00Z", "00:00:00Z", "P0Y0M0DT0H0M0S", "{}", "AA==")
 _MERGED = ("numTargetRowsInserted", "numTargetRowsUpdated", "numTargetRowsDeleted")
 
 
@@ -56,14 +58,14 @@ def changed_rows(lines: "DataFrame", table: Table) -> "DataFrame":
 
 
 def apply_changes(
-    lake: Lake, spark: "SparkSession", table: Table, number: int, lines: "DataFrame", counts: ChangeCounts, facts: TableFacts | None
+    lake: Lake, spark: "SparkSession", table: Table, batch: Batch, lines: "DataFrame", counts: ChangeCounts, facts: TableFacts | None
 ) -> None:
     """One commit of the lines that are changes; the caller holds the table's guard and looks whether it arrived."""
     from pyspark.sql import functions as F  # noqa: N812
 
     if facts is None:
         forget(lake.store, table.key)
-    older = remembered(lake, spark, table.key, before=number)
+    older, number = remembered(lake, spark, table.key, batch), batch.number
     changes = _changes(spark, lines, table, counts, older, facts)
     match table.write:
         case Merge(deletes="soft") | History():
@@ -95,7 +97,8 @@ def _commit(
             assert table.source is not None
             own, derived = (DELETED, POSITION, CHANGED_AT, *OWN), [*table.source.derived]
             values = [name for name in changes.columns if name not in (*keys, *own, *derived, TRUNCATED)]
-            source = _newest(_with_values(changes, keys, (*values, *derived)), keys).drop(TRUNCATED)
+            told = _without_fallbacks(changes, values)
+            source = _newest(_with_values(told, keys, (*values, *derived)), keys).drop(TRUNCATED)
             columns = {"told": _TOLD, "own": own, "values": values, "derived": derived}
             statement = partial(statements.merge_marked, uri, keys=keys, order_by=ORDER, deleted=DELETED, **columns, within=within)
         case Merge(keys=keys):
@@ -181,6 +184,36 @@ def _with_values(changes: "DataFrame", keys: Sequence[str], names: Sequence[str]
     is_told = F.col(DELETED) & F.col(_BEFORE).isNotNull()
     filled = {name: F.when(is_told, F.col(f"{_BEFORE}.{quote(name)}")).otherwise(F.col(quote(name))) for name in names}
     return marked.withColumns({**filled, _TOLD: is_told}).drop(_BEFORE)
+
+
+def _without_fallbacks(changes: "DataFrame", names: Sequence[str]) -> "DataFrame":
+    """The changes; a deletion has no values where each is null or what stands for one that was not told.
+
+    For a column that is NOT NULL, and that Postgres leaves out of a deletion, Debezium sends something empty, zero or the first of 1970.
+    Source: Debezium, JdbcValueConverters, convertValue; PostgresValueConverter
+    """
+    from pyspark.sql import functions as F  # noqa: N812
+
+    if not names:
+        return changes
+    empty = F.col(DELETED)
+    for field in changes.select(*map(quote, names)).schema.fields:
+        value, kind = F.col(quote(field.name)), field.dataType
+        match kind.typeName():
+            case "string":
+                is_fallback = value.isin(*_FALLBACK_TEXTS) | value.rlike(r"^0(\.0+)?$")
+            case "binary":
+                is_fallback = F.length(value) == 0
+            case "date" | "timestamp" | "timestamp_ntz":
+                is_fallback = value == F.lit("1970-01-01").cast(kind)
+            case "array" | "map":
+                is_fallback = F.size(value) == 0
+            case "struct" | "variant":
+                is_fallback = F.lit(False)
+            case _:
+                is_fallback = value == F.lit(0).cast(kind)
+        empty = empty & (value.isNull() | is_fallback)
+    return changes.withColumns({name: F.when(~empty, F.col(quote(name))) for name in names})
 
 
 def _taking_effect(spark: "SparkSession", changes: "DataFrame", write: Merge, within: str | None, facts: TableFacts | None) -> "DataFrame":

@@ -33,11 +33,12 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
 # Source: Debezium's reference, `unavailable.value.placeholder`: Postgres does not send a large value that did not change.
-# It is text, also within JSON that is text (hstore), bytes in Base64, an array of its bytes as numbers, or of one UUID made of them, as the
-# column's type is. One for an array of booleans cannot be told from values.
+# It is text, also within JSON that is text (hstore), bytes in Base64 or hex (Oracle), an array of its bytes as numbers, or of one UUID made
+# of them, as the column's type is. One for an array of booleans cannot be told from values.
 _PLACEHOLDER = "__debezium_unavailable_value"
 _BYTES = _PLACEHOLDER.encode()
-_TEXTS = (_PLACEHOLDER, b64encode(_BYTES).decode(), str(UUID(bytes=hashlib.md5(_BYTES, usedforsecurity=False).digest(), version=3)))
+_UUID = UUID(bytes=hashlib.md5(_BYTES, usedforsecurity=False).digest(), version=3)
+_TEXTS = (_PLACEHOLDER, b64encode(_BYTES).decode(), _BYTES.hex(), str(_UUID))
 _UNAVAILABLE = rf'\\*"({"|".join(_TEXTS)})\\*"|\[\s*' + r",\s*".join(rf"{byte}(\.0+)?" for byte in _BYTES) + r"\s*\]"
 _UNSENT = "a value was not sent (__debezium_unavailable_value); accepted: REPLICA IDENTITY FULL at the source"
 _ONLY_TIMED = (

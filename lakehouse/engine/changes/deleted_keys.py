@@ -2,7 +2,8 @@
 
 They lie as Parquet in `_lakehouse/deleted_keys/<layer>/<name>/<number>/`, one folder for the last batch that deleted anything. A batch that
 deletes writes a new folder: what was remembered and is not too old, and its own. Truncations are remembered without a key. Once a deletion
-was too old, a row without any value says so for good. Beside the table's manifests an empty object tells that there is such a folder.
+was too old, a row without a key says so for good: the greatest position of these, and when the last of them was loaded, in the place of the
+time of landing. Beside the table's manifests an empty object tells that there is such a folder.
 
 **Safety properties**
 - The keys are written before the batch's commit, so that no deletion is in the table and not remembered. A batch that is repeated reads
@@ -16,7 +17,11 @@ from functools import reduce
 from typing import TYPE_CHECKING
 
 from lakehouse.core.errors import Broken
+from lakehouse.core.ingest.batches import Batch
+from lakehouse.engine.changes.columns import POSITION
+from lakehouse.engine.ingest.parse_lines import OWN
 from lakehouse.engine.lake import Lake
+from lakehouse.engine.spark.statements import quote
 from lakehouse.engine.store import Store
 
 if TYPE_CHECKING:
@@ -26,13 +31,16 @@ _FOLDER = "_lakehouse/deleted_keys"
 # Spark writes it last. Source: Hadoop 3.5, FileOutputCommitter, `mapreduce.fileoutputcommitter.marksuccessfuljobs`
 _COMPLETE = "_SUCCESS"
 REMEMBERED_AT = "_remembered_at"
+UNTIL_TIME, UNTIL_POSITION = "_lakehouse_until_time", "_lakehouse_until_position"
+_COUNT = "_lakehouse_count"
 
 
-def remembered(lake: Lake, spark: "SparkSession", table_key: str, *, before: int) -> "DataFrame | None":
-    """What was deleted by the batches before this number; `None` if nothing was.
+def remembered(lake: Lake, spark: "SparkSession", table_key: str, batch: Batch) -> "DataFrame | None":
+    """What was deleted by the batches before this one; `None` if nothing was.
 
-    A table that was put back from a copy has folders of later batches alone. What they remember is kept under the number before this
-    batch's, where nothing is written over it: a deletion that is still to come does no harm.
+    A table that was put back from a copy has folders of later batches alone, as has one whose first batch that deletes was tried before.
+    What they remember is kept under the number before this batch's, where nothing is written over it: a deletion that is still to come
+    does no harm. What they remember of this batch's own files is left out: it tells that again, or was tried with a file too many.
 
     Raises:
         Broken: no folder is there any more.
@@ -44,13 +52,15 @@ def remembered(lake: Lake, spark: "SparkSession", table_key: str, *, before: int
             "their rows back; accepted: that folder from a copy of the lake; or, if no change older than a deletion can come any more, to "
             f"delete {_mark(table_key)}"
         )
-    found = [number for number in numbers if number < before]
+    found, before = [number for number in numbers if number < batch.number], batch.number - 1
     if numbers and not found:
-        found = [before - 1]
+        found = [before]
+        own = spark.createDataFrame([(f"{batch.prefix}{file.name}",) for file in batch.files], f"{OWN[0]} STRING")
         later = spark.read.parquet(_path(lake, table_key, max(numbers)))
-        later.write.mode("overwrite").parquet(_path(lake, table_key, found[0]))
+        others = later.join(own, [OWN[0]], "left_anti").select(*map(quote, later.columns))
+        others.write.mode("overwrite").parquet(_path(lake, table_key, before))
     if numbers - {*found}:
-        forget_replaced(lake.store, table_key, arrived=before - 1)
+        forget_replaced(lake.store, table_key, arrived=before)
     return spark.read.parquet(_path(lake, table_key, max(found))) if found else None
 
 
@@ -66,8 +76,11 @@ def remember(lake: Lake, table_key: str, number: int, deletions: "DataFrame", ol
     if older is not None:
         since = F.current_timestamp() - F.make_dt_interval(secs=F.lit(round(hours * 3600)))
         frames.append(older.where(F.col(REMEMBERED_AT) >= since))
-        nothing = [F.lit(None).cast(field.dataType).alias(field.name) for field in older.schema.fields]
-        frames.append(older.where(F.coalesce(F.col(REMEMBERED_AT) < since, F.lit(True))).limit(1).select(*nothing))
+        too_old = older.where(F.coalesce(F.col(REMEMBERED_AT) < since, F.lit(True)))
+        ends = {OWN[2]: F.max(F.coalesce(REMEMBERED_AT, OWN[2])), POSITION: F.max(POSITION)}
+        last = too_old.agg(F.count("*").alias(_COUNT), *(end.alias(name) for name, end in ends.items())).where(f"{_COUNT} > 0")
+        types = {field.name: field.dataType for field in older.schema.fields}
+        frames.append(last.select(*[F.col(name) if name in ends else F.lit(None).cast(kind).alias(name) for name, kind in types.items()]))
     found = reduce(lambda one, other: one.unionByName(other), frames)
     found.coalesce(1).write.mode("overwrite").parquet(_path(lake, table_key, number))
     if lake.store.stat(f"{_FOLDER}/{table_key}/{number}/{_COMPLETE}") is None:
@@ -78,9 +91,15 @@ def remember(lake: Lake, table_key: str, number: int, deletions: "DataFrame", ol
     lake.store.put_if_absent(_mark(table_key), b"")
 
 
-def has_forgotten(deletions: "DataFrame") -> bool:
-    """Whether a deletion was too old to be remembered with these, so that a key that is not among them may have been deleted, too."""
-    return not deletions.where(f"{REMEMBERED_AT} IS NULL").isEmpty()
+def forgotten(deletions: "DataFrame") -> "DataFrame | None":
+    """One row where a deletion was too old to be remembered with these, so that a key that is not among them may have been deleted, too.
+
+    It tells when the last of them was loaded and the greatest position of them, null where an older program forgot them.
+    """
+    from pyspark.sql import functions as F  # noqa: N812
+
+    marks = deletions.where(f"{REMEMBERED_AT} IS NULL")
+    return None if marks.isEmpty() else marks.agg(F.max(OWN[2]).alias(UNTIL_TIME), F.max(POSITION).alias(UNTIL_POSITION))
 
 
 def forget_replaced(store: Store, table_key: str, *, arrived: int) -> None:

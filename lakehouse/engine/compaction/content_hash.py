@@ -169,7 +169,8 @@ def _mixed(values: Any) -> type_of_hashes:
     """A number for each value of a numpy array; of equal values the same."""
     from pandas.util import hash_array  # takes half a second, and definitions are loaded without it
 
-    return cast("type_of_hashes", hash_array(values))
+    # Not by categories: pandas finds these by the text up to its first NUL, and two texts that differ after one would be the same.
+    return cast("type_of_hashes", hash_array(values, categorize=False))  # type: ignore[call-arg]  # the stubs lack it
 
 
 def _hashes_of_rows(rows: pa.Table) -> type_of_hashes:

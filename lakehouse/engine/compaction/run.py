@@ -131,7 +131,7 @@ def _compact(
             seconds_optimize -= losses[-1].wasted_seconds
             if not commits:
                 raise conflict
-        with settled(lake, table.key):
+        with settled(lake, table.key, mark):
             compared = verify(lake, spark, before.snapshot, after, commits, ahead) if commits else None
     outcome = _outcome(planned, commits, losses, after)
     return replace(outcome, compared=compared, seconds_optimize=seconds_optimize, seconds_verify=time.monotonic() - ended)

@@ -47,22 +47,24 @@ def unverified(lake: Lake, table_key: str) -> str | None:
 
 
 @contextlib.contextmanager
-def settled(lake: Lake, table_key: str) -> Iterator[None]:
-    """Nothing is expected any more once the block is through, or found what is `Broken`; whatever else ends it, it still is.
+def settled(lake: Lake, table_key: str, mark: str) -> Iterator[None]:
+    """The compaction with this mark is expected no more once the block is through, or found what is `Broken`; else it still is.
 
-    Storage that does not answer then leaves the note where it is, and the rows are compared twice.
+    Storage that does not answer then leaves the note where it is, and the rows are compared twice. The note of another compaction, which
+    took the table meanwhile, stays.
     """
     try:
         yield
     except Broken:
-        _forget(lake, table_key)
+        _forget(lake, table_key, mark)
         raise
-    _forget(lake, table_key)
+    _forget(lake, table_key, mark)
 
 
-def _forget(lake: Lake, table_key: str) -> None:
+def _forget(lake: Lake, table_key: str, mark: str) -> None:
     with contextlib.suppress(LakehouseError):  # it must neither hide what was found nor fail a compaction that stands
-        lake.store.delete([_name(table_key)])
+        if unverified(lake, table_key) == mark:
+            lake.store.delete([_name(table_key)])
 
 
 def _name(table_key: str) -> str:

@@ -86,15 +86,17 @@ def verify(
 def verify_left(lake: Lake, spark: "SparkSession", table_key: str) -> None:
     """Verifies what a run committed that was ended before it did so itself; the caller holds the table's guard.
 
+    Where the table is not there, its disk may only be away: what is to be verified stays so.
+
     Raises:
         Broken: as for `verify`; or the rows can be compared no more, which is told once.
         Exception: whatever else kept the rows from being compared; they still are to be.
     """
     note = expected(lake, table_key)
-    if note is None:
+    if note is None or (facts := lake.facts(table_key)) is None:
         return
-    with settled(lake, table_key):
-        after = _facts_since(lake, table_key, note)
+    with settled(lake, table_key, note.mark):
+        after = _facts_since(lake, facts, note)
         commits = () if after is None else after.history.marked(note.mark)
         if after is None or not commits:
             return
@@ -105,7 +107,8 @@ def verify_left(lake: Lake, spark: "SparkSession", table_key: str) -> None:
             assert before is not None
             verify(lake, spark, before.snapshot, after, commits)
         except Exception as error:
-            if not (isinstance(error, Refused) or is_missing(error)):
+            is_final = isinstance(error, Refused) or is_missing(error)
+            if not is_final or lake.facts(table_key) is None:  # storage that is away, or refuses the log, too, says nothing of the rows
                 raise
             raise Broken(
                 f"compaction of {table_key}: the run that committed version {commits[-1].version} was ended before it compared the rows, "
@@ -113,20 +116,19 @@ def verify_left(lake: Lake, spark: "SparkSession", table_key: str) -> None:
             ) from error
 
 
-def _facts_since(lake: Lake, table_key: str, note: Expected) -> TableFacts | None:
+def _facts_since(lake: Lake, facts: TableFacts, note: Expected) -> TableFacts | None:
     """The facts of now with every commit since the compaction began; `None` where the table that it found is there no more.
 
     Raises:
         Broken: the log no longer holds them all, so nobody can tell whether it committed.
     """
-    facts = lake.facts(table_key)
-    if facts is None or (note.version is not None and facts.snapshot.version < note.version):
+    if note.version is not None and facts.snapshot.version < note.version:
         return None
     history = history_since(lake.store, facts.history, -1 if note.version is None else note.version)
     if note.version is not None and history.between(note.version, facts.snapshot.version) is None and not history.marked(note.mark):
         raise Broken(
-            f"compaction of {table_key}: the run that began at version {note.version} was ended before it compared the rows, and the log "
-            "no longer tells whether it committed; look at the table; the next compaction goes on"
+            f"compaction of {facts.snapshot.table}: the run that began at version {note.version} was ended before it compared the rows, "
+            "and the log no longer tells whether it committed; look at the table; the next compaction goes on"
         )
     return replace(facts, history=history)
 

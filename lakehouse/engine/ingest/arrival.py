@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-def _arrived_batch(table: Table, facts: TableFacts | None, ledger: Ledger) -> int:
+def arrived_batch(table: Table, facts: TableFacts | None, ledger: Ledger) -> int:
     """The number of the last batch in the table, 0 if there is none.
 
     Raises:
@@ -69,7 +69,7 @@ def unfinished_batch(lake: Lake, table: Table, facts: TableFacts | None, ledger:
         Broken: the table does not tell which batches it holds, or tells one that no manifest has.
         Refused: the table has a property that lets Delta forget them.
     """
-    return unfinished_after(lake, table, _arrived_batch(table, facts, ledger), ledger, batches)
+    return unfinished_after(lake, table, arrived_batch(table, facts, ledger), ledger, batches)
 
 
 def unfinished_after(lake: Lake, table: Table, arrived: int, ledger: Ledger, batches: LandedBatches) -> Batch | None:

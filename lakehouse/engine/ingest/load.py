@@ -37,14 +37,14 @@ from lakehouse.core.ingest.undeclared import AddedColumn, columns_in_force
 from lakehouse.core.reasons import Explanation, Reason
 from lakehouse.engine.changes.apply import apply_changes, changed_rows, superseded_count
 from lakehouse.engine.changes.deleted_keys import forget_replaced
-from lakehouse.engine.changes.late_full_load import refuse_late_full_load
+from lakehouse.engine.changes.late_rows import refuse_late
 from lakehouse.engine.changes.read import ChangeCounts, change_keys, count_changes, read_changes
 from lakehouse.engine.clock import now_ms
 from lakehouse.engine.delta_log import TableFacts
 from lakehouse.engine.ingest import commit_rows
 from lakehouse.engine.ingest.arrival import check_arrived, told_batch, unfinished_batch
 from lakehouse.engine.ingest.parse_lines import count_lines, parse_lines, table_rows
-from lakehouse.engine.ingest.retire import retire
+from lakehouse.engine.ingest.retire import retire_before_load
 from lakehouse.engine.ingest.staging import clear_staged, stage, staged_again, staged_records
 from lakehouse.engine.ingest.table_properties import declared_properties
 from lakehouse.engine.ingest.undeclared_fields import add_columns, missing_columns, without_rescued
@@ -111,9 +111,7 @@ def load(
     facts = put_back(lake, spark, table, facts, ledger := batches.ledger(), tell)
     handed = None if handed_batch is None else handed_over(lake.store, table.key, landing, handed_batch, ledger.newest)
     if handed is None:  # else steps 1 and 9 would each list
-        with suppress(Transient, Refused):  # no row waits for it, and the next load goes on
-            if (retired := retire(lake, table)).plan.files:
-                tell(f"{table.key}: {retired.plan.sentence}")
+        retire_before_load(lake, table, facts, ledger, tell)
     listing = {file.name: file for file in (landed_files(lake.store, landing) if handed is None else handed)}
     lying = {f"{landing.prefix}{name}" for name in listing}
     before, loaded = facts, list[_Loaded]()
@@ -195,6 +193,7 @@ def _read_new(
     lines = _parsed(lake, spark, table, batch, planned.ledger, facts)
     read = [(file, staged.files[file.name]) for file in plan.batch.files if file.name in staged.files]
     judged = [judge_file(file, known[file.name], found, is_overwrite=is_overwrite) for file, found in read]
+    batch = replace(batch, refused_count=lines.bad_count)
     batch = settle_batch(replace(plan, batch=batch), judged, row_count=lines.row_count, is_overwrite=is_overwrite)
     for name in (*staged.files, *staged.gone):
         del listing[name]
@@ -219,7 +218,7 @@ def _parsed(lake: Lake, spark: "SparkSession", table: Table, batch: Batch, ledge
         if _landing(table).changes is None:
             row_count, bad_count, rescued_count = count_lines(frame)
         else:
-            frame = refuse_late_full_load(lake, spark, table, batch, frame, facts)
+            frame = refuse_late(lake, spark, table, batch, frame, facts)
             changes = count_changes(frame, change_keys(table))
             row_count, bad_count, rescued_count = changes.rows, changes.bad, changes.rescued
     if row_count + bad_count != batch.record_count:
@@ -262,7 +261,7 @@ def _write(lake: Lake, spark: "SparkSession", table: Table, batch: Batch, lines:
         add_columns(spark, facts.snapshot.uri, missing)
         facts = lake.facts(table.key)
     if lines.changes is not None:
-        apply_changes(lake, spark, table, batch.number, lines.frame, lines.changes, facts)
+        apply_changes(lake, spark, table, batch, lines.frame, lines.changes, facts)
     else:
         _write_rows(lake, table, batch, lines, facts)
     after = lake.facts(table.key)

@@ -17,7 +17,8 @@ The ledger and the listing are read once in a run. Commits of the table that its
 - Without Spark: nothing is written into any table.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from hashlib import blake2b
@@ -29,15 +30,16 @@ import pyarrow.parquet as pq
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.delta.paths import name_in_table
 from lakehouse.core.delta.table_facts import LogFile
-from lakehouse.core.errors import Broken
-from lakehouse.core.ingest.batches import Batch, LandedFile, may_be_same
+from lakehouse.core.errors import Broken, Refused, Transient
+from lakehouse.core.ingest.batches import Batch, LandedFile, Ledger, may_be_same
 from lakehouse.core.ingest.retirement import RetirementPlan, oldest_batch, plan_retirement, read_arrivals
 from lakehouse.core.units import DAY_MS
 from lakehouse.engine.clock import now_ms
 from lakehouse.engine.delta_log import TableFacts, newest_first
+from lakehouse.engine.ingest.arrival import arrived_batch
 from lakehouse.engine.journal.landed_batches import LandedBatches, landed_files
 from lakehouse.engine.lake import Lake
-from lakehouse.engine.quarantine.entries import quarantine_key, quarantined_batch
+from lakehouse.engine.quarantine.entries import QuarantinedBatches, quarantine_key
 
 _FOLDER = "landing-archive"
 # What one archive object holds is in memory twice while it is written and compared.
@@ -88,7 +90,7 @@ def plan_landed(lake: Lake, table: Table) -> RetirementPlan:
     """What would leave the landing area of a table now, by the newest of everything."""
     assert table.source is not None
     if table.source.after_load == "keep":
-        return plan_retirement((), table.source, {}, None, held=(), refused_upto=0, now_ms=0)
+        return plan_retirement((), table.source, {}, None, held=(), quarantined=(), now_ms=0)
     return _look(lake, table, _landed(lake, table), reads_back=True).plan
 
 
@@ -124,8 +126,33 @@ def retire(lake: Lake, table: Table) -> Retired:
     return done
 
 
+def retire_before_load(lake: Lake, table: Table, facts: TableFacts | None, ledger: Ledger, tell: Callable[[str], None]) -> None:
+    """Loaded files leave the landing area. No row waits for it: what storage does not do now, the next load does.
+
+    Raises:
+        Broken: the table does not tell which batches it holds, or holds others than were planned; or as for `retire`.
+        Refused: it has a property that lets Delta forget them.
+    """
+    arrived_batch(table, facts, ledger)  # the log of another life of the table is told before a file goes by it
+    try:
+        if (retired := retire(lake, table)).plan.files:
+            tell(f"{table.key}: {retired.plan.sentence}")
+    except Transient:
+        pass
+    except Refused as error:
+        tell(str(error))
+
+
 def _landed(lake: Lake, table: Table) -> _Landed:
+    """What was read of the ledger and of the landing area.
+
+    Raises:
+        Refused: the prefix lies behind a link: its files may be another table's, and another one may still have to load them.
+    """
     assert table.source is not None
+    root, prefix = lake.settings.root, table.source.prefix.rstrip("/")
+    if not lake.settings.on_s3 and os.path.realpath(f"{root}/{prefix}") != f"{os.path.realpath(root)}/{prefix}":
+        raise Refused(f"landing of {table.key}: {root}/{prefix} lies behind a link; its loaded files stay; accepted: a folder of its own")
     batches = LandedBatches(lake.store, table.key, prefix=table.source.prefix)
     lying = {file.name: file for file in landed_files(lake.store, table.source)}
     return _Landed(batches=batches.known(), lying=lying)
@@ -136,7 +163,7 @@ def _look(lake: Lake, table: Table, landed: _Landed, *, reads_back: bool) -> _Lo
     landing = table.source
     assert landing is not None
     facts, quarantine = lake.facts(table.key), lake.facts(quarantine_key(table.key))
-    held, refused_upto = _held(lake, table.key, quarantine), quarantined_batch(table.key, quarantine)
+    held, quarantined = _held(lake, table.key, quarantine), QuarantinedBatches(lake, table.key, quarantine)
     arrivals, read_back = None, False
     if facts is not None:
         oldest = oldest_batch(landed.batches, landing, landed.lying, held=held)
@@ -146,7 +173,7 @@ def _look(lake: Lake, table: Table, landed: _Landed, *, reads_back: bool) -> _Lo
             read_back, arrivals = reads_back, replace(arrivals, is_partial=True)
             if reads_back:
                 arrivals = read_arrivals(facts, newest_first(lake.store, facts.history), oldest=oldest)
-    plan = plan_retirement(landed.batches, landing, landed.lying, arrivals, held=held, refused_upto=refused_upto, now_ms=now_ms())
+    plan = plan_retirement(landed.batches, landing, landed.lying, arrivals, held=held, quarantined=quarantined, now_ms=now_ms())
     logs = {table.key: facts and facts.newest, quarantine_key(table.key): quarantine and quarantine.newest}
     return _Look(plan=plan, files={file.name: file for file in plan.files}, logs=logs, read_back=read_back)
 

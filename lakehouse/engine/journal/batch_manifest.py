@@ -97,6 +97,7 @@ def _batch(content: dict[str, Any], prefix: str) -> Batch:
         prefix=content.get("prefix") or prefix,
         part_count=content.get("part_count"),
         record_count=content.get("record_count"),
+        refused_count=content.get("refused_count"),
         columns=_columns(content),
         isolated=tuple(tuple(names) for names in content.get("isolated", ())),
         shape=content.get("shape", ""),

@@ -8,16 +8,19 @@
 - A batch of which nothing is loaded is done when a commit names its very files: a quarantine older than the ledger knows the number.
 """
 
-from functools import partial
+import json
+from functools import cached_property, partial
 from hashlib import blake2b
 from typing import TYPE_CHECKING
 
 from lakehouse.core.declaration.column_names import field_names
 from lakehouse.core.declaration.landing import Landing
 from lakehouse.core.declaration.table import Table
+from lakehouse.core.delta.commits import written_in
 from lakehouse.core.delta.snapshot import Snapshot
 from lakehouse.core.ingest.batches import Batch
-from lakehouse.engine.delta_log import TableFacts
+from lakehouse.core.ingest.retirement import may_take_rows
+from lakehouse.engine.delta_log import TableFacts, newest_first
 from lakehouse.engine.ingest import commit_rows
 from lakehouse.engine.ingest.parse_lines import quarantined_lines
 from lakehouse.engine.lake import Lake
@@ -29,6 +32,7 @@ if TYPE_CHECKING:
 
 # The fields of a text of CSV, which it does not tell itself.
 _FIELDS = "fields"
+_BATCH = "batch"  # what each commit is told to carry, also under a number that the log knows
 _SCHEMA = "source_file STRING, line BIGINT, reason STRING, raw STRING, undeclared STRING, digest STRING"
 
 
@@ -46,6 +50,33 @@ def quarantine_arrived(lake: Lake, table_key: str, batch: Batch) -> bool:
 def quarantined_batch(table_key: str, facts: TableFacts | None) -> int:
     """The last batch that the log of a table's quarantine tells of, 0 where it tells none."""
     return 0 if facts is None else facts.snapshot.transactions.get(_app_id(table_key), 0)
+
+
+class QuarantinedBatches:
+    """The batches of which the log of a table's quarantine tells, however far back; it is read when one is asked for.
+
+    What the log has forgotten counts as told. What is older than a commit of somebody else that may have taken lines out, as a RESTORE may,
+    is not told any more.
+    """
+
+    def __init__(self, lake: Lake, table_key: str, facts: TableFacts | None) -> None:
+        self._lake, self._table_key, self._facts = lake, table_key, facts
+
+    def __contains__(self, number: object) -> bool:
+        return number in self._told
+
+    @cached_property
+    def _told(self) -> set[int]:
+        told, oldest = set[int](), 0
+        for commit in () if self._facts is None else newest_first(self._lake.store, self._facts.history):
+            told |= {number for name, number in commit.applications.items() if name == _app_id(self._table_key)}
+            told |= {number for name, number in written_in(commit).items() if name == _BATCH and isinstance(number, int)}
+            oldest = commit.version
+            if may_take_rows(commit):
+                return told
+        if not oldest:
+            return told
+        return told | {*range(1, min(told, default=quarantined_batch(self._table_key, self._facts) + 1))}
 
 
 def quarantine(lake: Lake, spark: "SparkSession", table: Table, batch: Batch, lines: "DataFrame | None") -> None:
@@ -75,7 +106,7 @@ def quarantine(lake: Lake, spark: "SparkSession", table: Table, batch: Batch, li
         transaction = _of_files(table.key, batch)
     if facts is not None and (has_some or not batch.files):
         found = missing_entries(spark, facts.snapshot, found)
-        if found.isEmpty() and transaction is None:
+        if found.isEmpty() and transaction is None and batch.number in QuarantinedBatches(lake, table.key, facts):
             return
     told = {"batch": F.lit(batch.number).cast("bigint"), "quarantined_at": F.current_timestamp(), _FIELDS: _fields(table)}
     commit_rows.write_frame(
@@ -84,6 +115,7 @@ def quarantine(lake: Lake, spark: "SparkSession", table: Table, batch: Batch, li
         mode="append",
         widen=True,
         transaction=transaction,
+        user_metadata=json.dumps({_BATCH: batch.number}),
     )
 
 

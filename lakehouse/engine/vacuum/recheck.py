@@ -3,7 +3,8 @@
 **Safety properties**
 - A file whose folder is a table by now, or a link that leads out of the table's, stays.
 - A file that was written again since it was listed stays; only a name that was made for one try is not asked for on S3.
-- The other tables and the table's own log are asked after storage: a file that was written again and committed meanwhile is found there.
+- The table's own log is asked after storage: a file that was written again and committed meanwhile is found there. The other tables, whose
+  logs may take minutes, are asked before both.
 - A log that is gone, or put back, ends the vacuum, and so does a log of another table that cannot be read.
 """
 
@@ -48,6 +49,7 @@ class Recheck:
             Refused: the log of another table cannot be read.
         """
         store, table = self._run.lake.store, self._planned.table
+        self._ask_the_lake()
         inside = in_new_tables(store, self._facts, self._planned, batch)
         going = self._without(batch, inside, "a table was made in its folder since it was listed")
         if not self._facts.on_s3:
@@ -60,7 +62,6 @@ class Recheck:
         gone = {each.name for each in asked} - found.keys()
         again = written_again(self._planned, asked, found, log_only=self._facts.log_only)
         going = self._without([each for each in going if each.name not in gone], again, "it was written again since it was listed")
-        self._ask_the_lake()
         self._ask_the_log()
         return self._allowed(going)
 

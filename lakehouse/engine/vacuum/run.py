@@ -5,8 +5,8 @@
 3. The guard is taken, and held to the end. The retention that the declaration asks for is set, if the table has another one.
    If the table has a newer version by then, the plan is made again.
 4. Delta is asked which of the plan's files it would delete (VACUUM … USING INVENTORY … DRY RUN, over exactly these). What it spares stays.
-5. Batch by batch it is asked once more what others did meanwhile (`recheck.py`): tables made in the folders of these files, files
-   written again, tables beside that borrow more, and last the table's own log, by whose newest version and retention the batch is judged.
+5. Batch by batch it is asked once more what others did meanwhile (`recheck.py`): tables beside that borrow more, tables made in the folders
+   of these files, files written again, and last the table's own log, by whose newest version and retention the batch is judged.
    What is still doomed then is deleted.
 6. The journal gets what was to go, what went, and what did not and why; also if an error ended it.
 
@@ -20,7 +20,7 @@
 
 import contextlib
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import islice
 from typing import TYPE_CHECKING
@@ -30,6 +30,7 @@ from lakehouse.core.adoption.adopted import Adopted
 from lakehouse.core.costs.estimate import price
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.errors import LakehouseError, Refused, Transient
+from lakehouse.core.ingest.increments import committed_ms
 from lakehouse.core.reasons import Reason
 from lakehouse.core.vacuum import DELETE_KEYS, FAILED_NAMED, Candidate, VacuumPlan, VacuumRecord, plan_rest, type_of_mode, written_once
 from lakehouse.core.vacuum.outcome import VacuumOutcome
@@ -63,7 +64,13 @@ class _Work:
         self.deleted_files = self.deleted_bytes = 0
         self.spared, self.failed = dict[str, str](), dict[str, str]()
 
-    def journal(self, planned: VacuumPlan, *, is_complete: bool) -> VacuumOutcome:
+    def count(self, gone: Iterable[Candidate]) -> None:
+        """These were deleted."""
+        for each in gone:
+            self.deleted_files += 1
+            self.deleted_bytes += each.size_bytes
+
+    def journal(self, known: VacuumReading, planned: VacuumPlan, *, is_complete: bool) -> VacuumOutcome:
         """The outcome, written down; it is complete if all that was past the retention was gone through."""
         seconds, requests = time.monotonic() - self._started, self._lake.store.requests - self._before
         on_s3 = self._lake.on_s3(self._table.key)
@@ -100,6 +107,8 @@ class _Work:
             is_at_most=on_s3 and planned.mode != "FULL" and any(written_once(each.name) for each in planned.candidates),
             run=self._run,
             requests=dict(requests),
+            table_id=known.log.facts.snapshot.table_id,
+            committed_ms=committed_ms(known.log.facts.history, planned.version),
         )
         Journal(self._lake.store).record_vacuum(self._table.key, record)
         return VacuumOutcome(plan=planned, record=record, spared=self.spared, failed=self.failed)
@@ -134,9 +143,9 @@ def vacuum(
                 _carry_out(run, spark, table, known, planned, work)
             except BaseException:
                 with contextlib.suppress(LakehouseError):  # storage that does not answer must not hide what went wrong
-                    work.journal(planned, is_complete=False)
+                    work.journal(known, planned, is_complete=False)
                 raise
-    return work.journal(planned, is_complete=True)
+    return work.journal(known, planned, is_complete=True)
 
 
 def rehearse(
@@ -204,7 +213,7 @@ def _carry_out(run: LakeFacts, spark: "SparkSession", table: Table, known: Vacuu
     recheck = Recheck(run, known, planned, work.spared)
     per_second = table.vacuum.max_deletes_per_second if run.lake.on_s3(table.key) else 0
     for batch in _batches(going, per_second=per_second):
-        _delete(run.lake, planned.table, recheck.still_going(batch), work)
+        _delete(run.lake, planned.table, batch, recheck, work)
 
 
 def _batches(candidates: Sequence[Candidate], *, per_second: int) -> Iterator[Sequence[Candidate]]:
@@ -217,20 +226,25 @@ def _batches(candidates: Sequence[Candidate], *, per_second: int) -> Iterator[Se
         yield candidates[start : start + size]
 
 
-def _delete(lake: Lake, table: str, candidates: Sequence[Candidate], work: _Work) -> None:
-    names = {f"{table}/{each.name}": each for each in candidates}
+def _delete(lake: Lake, table: str, batch: Sequence[Candidate], recheck: Recheck, work: _Work) -> None:
+    """Deletes what may go of a batch. Each further try is checked anew: minutes may have passed before the storage said nothing."""
+    going, tried = [*batch], False
     for pause in (*_PAUSES_SECONDS, None):
         try:
-            failed = lake.store.delete_each([*names])
+            rest = recheck.still_going(going)
+            if tried:  # what is not there any more, and was not spared, went by a try whose answer was lost
+                left = {*work.spared, *(each.name for each in rest)}
+                work.count(each for each in going if left.isdisjoint((each.name, each.goes_with)))
+            going, tried = rest, True
+            failed = lake.store.delete_each([f"{table}/{each.name}" for each in going])
             break
         except Transient as error:
             if pause is None:
-                work.failed |= {each.name: str(error) for each in candidates}
+                work.failed |= {each.name: str(error) for each in going}
                 raise
             pause_about(pause)  # the storage asks for less
-    work.failed |= {names[name].name: why for name, why in failed.items()}
-    work.deleted_files += len(names) - len(failed)
-    work.deleted_bytes += sum(each.size_bytes for name, each in names.items() if name not in failed)
+    work.failed |= {each.name: failed[name] for each in going if (name := f"{table}/{each.name}") in failed}
+    work.count(each for each in going if each.name not in work.failed)
 
 
 def _retention_to_set(known: VacuumReading, table: Table) -> dict[str, str]:

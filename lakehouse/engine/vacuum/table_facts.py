@@ -9,12 +9,15 @@ from lakehouse.core.declaration.table import Overwrite, Table
 from lakehouse.core.delta.commits import Commits, is_news
 from lakehouse.core.delta.paths import name_in_table
 from lakehouse.core.delta.retention import retention_ms_of
+from lakehouse.core.errors import Broken
+from lakehouse.core.ingest.increments import is_another
 from lakehouse.core.inventory import StoredObject
 from lakehouse.core.reasons import Reason
 from lakehouse.core.vacuum import (
     ReportFacts,
     VacuumFacts,
     VacuumPlan,
+    VacuumRecord,
     checksum_name,
     choose_mode,
     objects_by_log,
@@ -29,7 +32,7 @@ from lakehouse.engine.inventory import SETTLED_MS, Places, ReportRows, settled_m
 from lakehouse.engine.journal.journal import Journal
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.vacuum.lake_facts import LakeFacts
-from lakehouse.engine.vacuum.log_state import KnownLog, OlderCommits
+from lakehouse.engine.vacuum.log_state import KnownLog, OlderCommits, has_newer_version
 
 # A commit comes after its files and the times of its removals, by as long as its transaction ran.
 _BEFORE_COMMIT_MS = 86_400_000
@@ -76,6 +79,7 @@ def gather(run: LakeFacts, table: Table) -> VacuumReading | None:
 
     Raises:
         Refused: another table of the lake cannot be read, so that what it borrows is unknown.
+        Broken: an older copy was put in the place of the table's log.
     """
     if run.log(table.key) is None:
         return None
@@ -83,6 +87,9 @@ def gather(run: LakeFacts, table: Table) -> VacuumReading | None:
     log, store = run.take(table.key), run.lake.store
     if log is None:
         return None
+    records = Journal(store).vacuums(table.key)
+    if records:
+        _refuse_older_copy(run.lake, log, records[-1])
     snapshot, (rows, problem) = log.facts.snapshot, run.report_of(table)
     report = rows.report if rows else None
     # A vacuum sets what is declared before it begins; a plan that is only looked at goes by it, too.
@@ -98,7 +105,7 @@ def gather(run: LakeFacts, table: Table) -> VacuumReading | None:
         strays=_strays(run, table.key),
         report=report and ReportFacts(name=report.name, created_ms=report.manifest.created_ms, data_files=len(report.manifest.files)),
         report_problem=problem,
-        records=Journal(store).vacuums(table.key),
+        records=records,
         held_ms=held_ms,
         held=held,
         features=snapshot.features,
@@ -112,6 +119,28 @@ def gather(run: LakeFacts, table: Table) -> VacuumReading | None:
         log_only=isinstance(table.write, Adopted) and table.write.orphans == "keep",
     )
     return VacuumReading(facts=facts, rows=rows, log=log)
+
+
+def _refuse_older_copy(lake: Lake, log: KnownLog, last: VacuumRecord) -> None:
+    """Nothing, unless the last vacuum saw another state of this table than its log tells of: what that needs would look like orphans.
+
+    Raises:
+        Broken: it did.
+    """
+    snapshot = log.facts.snapshot
+    if last.table_id != snapshot.table_id:
+        return
+    if _ends_before(lake, log, last.version) or is_another(log.facts.history, last.version, last.committed_ms):
+        raise Broken(
+            f"vacuum of {snapshot.table}: version {last.version}, which the last vacuum saw, is not in its log, which is at version "
+            f"{snapshot.version}: an older copy was put in its place; accepted: the newest log in its place again; or, if that is lost and "
+            f"this copy is to stay, to delete _lakehouse/vacuums/{snapshot.table}: files of the versions that are lost may go then"
+        )
+
+
+def _ends_before(lake: Lake, log: KnownLog, version: int) -> bool:
+    """Whether the log ends before a version that somebody has seen in it, and not only since it was read."""
+    return version > log.facts.snapshot.version and not has_newer_version(lake, log.facts)
 
 
 def _strays(run: LakeFacts, table: str) -> dict[str, str]:
@@ -168,6 +197,9 @@ def _held(run: LakeFacts, table: Table, log: KnownLog) -> tuple[int | None, str]
 
     A compaction that nobody has verified yet wants what it removed, too. Who has to read all of it anyway, since the log no longer tells of
     the changes, wants none of them.
+
+    Raises:
+        Broken: one of them has read a version that the log does not have any more.
     """
 
     def since(version: int | None) -> Commits:
@@ -181,6 +213,11 @@ def _held(run: LakeFacts, table: Table, log: KnownLog) -> tuple[int | None, str]
     for reader in run.declared:
         if reader.inputs and reader.inputs[0].key == table.key and not isinstance(reader.write, Overwrite):
             consumed = run.transactions.get(reader.key, {}).get(consume_app_id(log.facts.snapshot))
+            if consumed is not None and _ends_before(run.lake, log, consumed):
+                raise Broken(
+                    f"vacuum of {table.key}: version {consumed}, which {reader.key} has read, is not in its log: an older copy was "
+                    f"put in its place; accepted: the newest log in its place again; or, for {reader.key}, {reader.way_anew}"
+                )
             commits = None if consumed is None else since(consumed).between(consumed, log.facts.snapshot.version)
             if commits and any(map(is_news, commits)):
                 waiting[reader.key] = commits[0].committed_ms

@@ -1,9 +1,12 @@
 """Every shape of a change is read, and a record that is none stands in quarantine with its reason."""
 
 import json
+import os
+import shutil
 from collections.abc import Sequence
 from dataclasses import replace
 from io import BytesIO
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow
@@ -63,6 +66,7 @@ ONLY_TIMED = (
 UNAVAILABLE = (
     "__debezium_unavailable_value",
     "X19kZWJleml1bV91bmF2YWlsYWJsZV92YWx1ZQ==",
+    "5f5f646562657a69756d5f756e617661696c61626c655f76616c7565",
     list(b"__debezium_unavailable_value"),
     json.dumps({"__debezium_unavailable_value": "__debezium_unavailable_value"}),
     [float(byte) for byte in b"__debezium_unavailable_value"],
@@ -112,8 +116,8 @@ def test_enveloped_events_of_mysql_are_ordered_by_file_number_and_position_and_a
     assert rows_in(lake, KEY, "id", "v", "loud") == [(1, "c", "C"), (2, "later", "LATER"), (5, "changed", "CHANGED")]
     bad = [(line if isinstance(line, str) else json.dumps(line), why) for line, why in ENVELOPED if why]
     assert rows_in(lake, QUARANTINE, "raw", "reason") == sorted(bad, key=str)
-    # In: 32 lines. Three took effect; of five, newer ones were known, or they deleted nothing.
-    assert (outcome.rows_written, outcome.rows_superseded, outcome.rows_quarantined) == (3, 5, 24)
+    # In: 33 lines. Three took effect; of five, newer ones were known, or they deleted nothing.
+    assert (outcome.rows_written, outcome.rows_superseded, outcome.rows_quarantined) == (3, 5, 25)
 
 
 def test_unwrapped_rows_tell_their_operation_in_either_way_and_an_order_of_one_s_own(lake: Lake, spark: "SparkSession") -> None:
@@ -152,16 +156,18 @@ def test_unwrapped_rows_that_their_time_alone_orders_are_changes_only_where_they
 
 
 def test_a_soft_deletion_that_tells_the_key_alone_keeps_the_values(lake: Lake, spark: "SparkSession") -> None:
-    table = people(Debezium(), Merge(keys=("id",), deletes="soft"), schema="id BIGINT, v STRING, w STRING", derived={"loud": "upper(v)"})
+    schema = "id BIGINT, v STRING, w STRING, n INT, ok BOOLEAN"
+    table = people(Debezium(), Merge(keys=("id",), deletes="soft"), schema=schema, derived={"loud": "upper(v)"})
 
     def event(op: str, lsn: int, id_: int, **values: object) -> dict[str, Any]:
         side = "before" if op == "d" else "after"
         return {side: {"id": id_, "v": None, "w": None, **values}, "source": {"lsn": lsn}, "op": op}
 
-    rows = [event("c", lsn, lsn, v="a", w="b") for lsn in (1, 2, 3, 4, 9)]
+    rows = [event("c", lsn, lsn, v="a", w="b", n=5, ok=True) for lsn in (1, 2, 3, 4, 9)]
     land(lake, "1.json", [*rows, event("d", 5, 4), event("c", 30, 8, v="new")], prefix=PREFIX)
     write_table(lake, spark, table)
-    of_the_table = [event("d", 5, 1), event("d", 6, 2, v="told"), event("u", 7, 3, w="c"), event("d", 8, 3)]
+    # What Debezium sends for a column that is NOT NULL and was not told is no value.
+    of_the_table = [event("d", 5, 1, v="", n=0, ok=False), event("d", 6, 2, v="told"), event("u", 7, 3, w="c"), event("d", 8, 3)]
     in_one_batch = [event("c", 10, 7, v="x", w="y"), event("u", 11, 7, v="z"), event("d", 12, 7), event("d", 13, 7)]
     # A change that is older than the table's row is no value of the deletion after it.
     older = [event("c", 3, 4, v="older"), event("d", 14, 4, w="told"), event("c", 29, 8, v="old"), event("d", 31, 8)]
@@ -170,6 +176,7 @@ def test_a_soft_deletion_that_tells_the_key_alone_keeps_the_values(lake: Lake, s
     gone = [(1, "a", "b", "A"), (2, "told", "b", "A"), (3, None, "c", None), (4, "a", "told", "A"), (7, "z", None, "Z")]
     gone, here = [*gone, (8, "new", None, "NEW")], (9, "a", "b", "A")
     assert rows_in(lake, KEY, "id", "v", "w", "loud", "_deleted") == [*((*row, True) for row in gone), (*here, False)]
+    assert rows_in(lake, KEY, "id", "n", "ok")[:3] == [(1, 5, True), (2, 5, True), (3, None, None)]
     # A truncation deletes more rows than its batch has.
     land(lake, "3.json", [{"op": "t", "source": {"lsn": 40}}], prefix=PREFIX)
     assert write_table(lake, spark, table).rows_superseded == 0
@@ -251,6 +258,32 @@ def test_a_late_full_load_brings_no_key_back_whose_deletion_may_be_forgotten(lak
     assert [(line, told.partition(";")[0]) for line, told in rows_in(lake, QUARANTINE, "line", "reason")] == [(1, why), (4, why)]
 
 
+def event(op: str, lsn: int, id_: int, **values: object) -> dict[str, Any]:
+    """Of Debezium, with the row before and after it."""
+    row = {"id": id_, "v": op, **values}
+    return {"before": row, "after": None if op == "d" else row, "source": {"lsn": lsn}, "op": op}
+
+
+def test_a_file_that_waited_while_deletions_were_forgotten_brings_no_row_back(lake: Lake, spark: "SparkSession") -> None:
+    """As one that was set aside when it landed, and is read again weeks later; what landed since, or is newer, is loaded."""
+    table = people(Debezium(lateness_hours=0), Merge(keys=("id",)))
+    waiting = Path(lake.settings.root) / PREFIX / "0.json"
+    land(lake, "1.json", [event("c", 1, 1), event("c", 1, 2), event("c", 1, 3)], prefix=PREFIX)
+    write_table(lake, spark, table)
+    for number, id_ in ((2, 1), (3, 2)):  # the first deletion is forgotten with the second
+        land(lake, f"{number}.json", [event("d", 5, id_)], prefix=PREFIX)
+        write_table(lake, spark, table)
+    land(lake, "0.json", [event("u", 4, 1), event("u", 4, 3), event("d", 4, 7), event("c", 6, 8)], prefix=PREFIX)
+    os.utime(waiting, (waiting.stat().st_mtime - 3_600,) * 2)
+    land(lake, "4.json", [event("c", 2, 9)], prefix=PREFIX)
+    assert write_table(lake, spark, table).rows_quarantined == 1
+    assert rows_in(lake, KEY, "id", "v") == [(3, "u"), (8, "c"), (9, "c")]
+    [(file, line, why)] = rows_in(lake, QUARANTINE, "source_file", "line", "reason")
+    assert (file, line) == (f"{PREFIX}0.json", 1) and why.startswith(
+        "a row of a file that landed before deletions that are forgotten by now"
+    )
+
+
 def test_files_that_lack_a_column_that_the_source_dropped_load_once_it_is_derived_as_null(lake: Lake, spark: "SparkSession") -> None:
     changes, write, columns = Dms(position=("seq",)), Merge(keys=("id",)), "Op STRING, id BIGINT, v STRING, seq INT"
     table = people(changes, write, schema=columns.replace("v STRING", "v STRING, fax STRING"))
@@ -282,30 +315,37 @@ def test_dms_in_parquet_is_a_full_load_without_operations_and_changes_with(lake:
     ]
 
 
-def test_a_deleted_key_stays_deleted_when_an_older_change_of_it_comes_batches_later(lake: Lake, spark: "SparkSession") -> None:
+def test_a_deleted_key_stays_deleted_when_an_older_change_of_it_comes_batches_later(
+    lake: Lake, spark: "SparkSession", tmp_path: Path
+) -> None:
     """The memory of a batch takes over what the one before it remembered, unless that is too old."""
+    from pyspark.sql import functions as F  # noqa: N812
+
     table = people(Debezium(), Merge(keys=("id",)), max_batch_files=1)
-
-    def event(op: str, lsn: int, id_: int) -> dict[str, Any]:
-        row = {"id": id_, "v": op}
-        return {"before": row, "after": None if op == "d" else row, "source": {"lsn": lsn}, "op": op}
-
     land(lake, "1.json", [event("d", 9, 1), event("d", 9, 2), event("c", 3, 5)], prefix=PREFIX)
     land(lake, "2.json", [{"op": "t", "source": {"lsn": 4}}, *(event("c", 5, id_) for id_ in (1, 2, 3, 4))], prefix=PREFIX)
     # What is remembered of a table that is no more, and cannot be read.
     lake.store.put(f"_lakehouse/deleted_keys/{KEY}/0/_SUCCESS", b"")
     write_table(lake, spark, table)
     assert (rows_in(lake, KEY, "id"), _remembering(lake)) == ([(3,), (4,)], {"2"})
+    kept = shutil.copytree(Path(lake.settings.root) / "_lakehouse/deleted_keys" / KEY, tmp_path / "kept")
+    # A first try of the second that was killed before its commit has left the same: what its own file deletes is not taken for older.
+    second = tuple(file for file in landed_files(lake.store, table.source) if file.name == "2.json")
+    own = remembered(lake, spark, KEY, Batch(number=2, files=second, prefix=PREFIX))
+    assert own is not None and sorted(row.id for row in own.collect()) == [1, 2]
+    shutil.rmtree(Path(lake.settings.root) / "_lakehouse/deleted_keys" / KEY)
+    shutil.copytree(kept, Path(lake.settings.root) / "_lakehouse/deleted_keys" / KEY)
     # The table is put back as it was after the first batch, and the second comes again: what it deleted is not forgotten.
-    older, newer = remembered(lake, spark, KEY, before=2), spark.createDataFrame([(7,)], "id BIGINT")
+    older = remembered(lake, spark, KEY, Batch(number=2, files=(), prefix=PREFIX))
     assert older is not None and _remembering(lake) == {"1"}
     forget_replaced(lake.store, KEY, arrived=0)
     assert _remembering(lake) == {"1"}
     older = older.where("id IS NOT NULL")
-    # Once a deletion is forgotten, that is remembered: a row without any value says so.
+    newer = older.where("id = 1").withColumn("id", F.lit(7).cast("bigint")).drop(REMEMBERED_AT)
+    # Once a deletion is forgotten, that is remembered: a row without a key says so.
     for hours, ids in [(1, [1, 2, 7]), (0, [7, None])]:
-        remember(lake, KEY, 3, newer, older.select("id", REMEMBERED_AT), hours=hours)
-        found = remembered(lake, spark, KEY, before=4)
+        remember(lake, KEY, 3, newer, older, hours=hours)
+        found = remembered(lake, spark, KEY, Batch(number=4, files=()))
         assert found is not None and sorted((row.id for row in found.collect()), key=str) == ids
 
 

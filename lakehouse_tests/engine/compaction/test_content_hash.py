@@ -4,6 +4,7 @@ import io
 from dataclasses import replace
 from datetime import UTC, date, datetime
 from decimal import Decimal
+from itertools import pairwise
 from threading import Event
 from typing import Any
 
@@ -24,7 +25,7 @@ KINDS: dict[str, tuple[pa.DataType, list[Any]]] = {
     "integer": (pa.int64(), [0, 1, -1, 2**53, 2**53 + 1, None]),
     "short": (pa.int16(), [0, 1, -1, None]),
     "double": (pa.float64(), [0.0, -0.0, 1.5, float("nan"), float("inf"), None]),
-    "text": (pa.string(), ["", "None", "nan", "0", "é", None]),
+    "text": (pa.string(), ["", "None", "nan", "0", "é", "\x00", "a", "a\x00", "a\x00b", "a\x00c", None]),
     "bytes": (pa.binary(), [b"", b"\x00", b"\x00\x00", None]),
     "truth": (pa.bool_(), [True, False, None]),
     "date": (pa.date32(), [date(1, 1, 1), date(1970, 1, 1), date(2026, 1, 1), None]),
@@ -82,6 +83,13 @@ def test_another_value_in_one_row_has_another_sum(kind: str) -> None:
     values = KINDS[kind][1]
     different = {sums(table(kind, [value, values[0]]))[()] for value in values}
     assert len(different) == len(values)
+
+
+@kinds
+def test_a_value_that_takes_the_place_of_another_has_another_sum(kind: str) -> None:
+    values = KINDS[kind][1]
+    for one, other in pairwise(values):
+        assert sums(table(kind, [one, other])) != sums(table(kind, [one, one]))
 
 
 @kinds

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from pyspark.errors.exceptions.connect import SparkConnectGrpcException
 
-from lakehouse.core.errors import Broken, Transient
+from lakehouse.core.errors import Broken, Refused, Transient
 from lakehouse.engine.compaction import verify
 from lakehouse.engine.compaction.unverified_commits import expect_verification, settled, unverified
 from lakehouse.engine.lake import Lake
@@ -33,12 +33,21 @@ def memory(tmp_path: Path) -> Lake:
     ("error", "is_forgotten"), [(Broken("rows differ"), True), (Transient("the server is gone"), False), (KeyboardInterrupt(), False)]
 )
 def test_only_a_verdict_settles_it(memory: Lake, error: BaseException, is_forgotten: bool) -> None:
-    with pytest.raises(type(error)), settled(memory, KEY):
+    with pytest.raises(type(error)), settled(memory, KEY, "a mark"):
         raise error
     assert (unverified(memory, KEY) is None) == is_forgotten
-    with settled(memory, KEY):
+    with settled(memory, KEY, "a mark"):
         pass
     assert unverified(memory, KEY) is None
+
+
+@pytest.mark.parametrize("found", [None, Broken("rows differ")])
+def test_what_another_compaction_committed_meanwhile_is_still_to_be_verified(memory: Lake, found: Broken | None) -> None:
+    with pytest.raises(Broken) if found else contextlib.nullcontext(), settled(memory, KEY, "a mark"):
+        expect_verification(memory, KEY, "another mark", version=2)
+        if found:
+            raise found
+    assert unverified(memory, KEY) == "another mark"
 
 
 @pytest.mark.parametrize("found", [None, Broken("rows differ")])
@@ -49,7 +58,7 @@ def test_a_note_that_cannot_be_deleted_changes_nothing_of_what_was_found(tmp_pat
 
     lake = Lake(settings=own_settings(tmp_path), store=NothingGoes())
     expect_verification(lake, KEY, "a mark")
-    with pytest.raises(Broken, match="rows differ") if found else contextlib.nullcontext(), settled(lake, KEY):
+    with pytest.raises(Broken, match="rows differ") if found else contextlib.nullcontext(), settled(lake, KEY, "a mark"):
         if found:
             raise found
     assert unverified(lake, KEY) is not None
@@ -107,6 +116,30 @@ def test_a_compaction_of_which_the_log_tells_no_more_is_told_once(memory: Lake, 
     with pytest.raises(Broken, match=told) if is_told else contextlib.nullcontext():
         verify.verify_left(memory, nothing_runs, KEY)
     assert unverified(memory, KEY) is None
+
+
+@pytest.mark.parametrize("goes", ["before", "while it is compared", "log with it"])
+def test_what_lies_on_a_disk_that_is_away_is_still_to_be_verified(memory: Lake, monkeypatch: pytest.MonkeyPatch, goes: str) -> None:
+    LogBuilder(memory.store, KEY).create().append([("a", 1), ("b", 1)]).optimize(["a", "b"], into=("c", 2), user_metadata=OURS)
+    log = [file.name for file in memory.store.list(f"{KEY}/_delta_log")]
+
+    def fails(*_: object) -> int:
+        memory.store.delete(log)
+        raise SparkConnectGrpcException("the server says so", errorClass="PATH_NOT_FOUND")
+
+    def is_refused(*_: object) -> int:
+        monkeypatch.setattr(Lake, "facts", is_refused)
+        raise Refused("S3 answers ExpiredToken (403)")
+
+    monkeypatch.setattr(verify, "verify", is_refused if goes == "log with it" else fails)
+    nothing_runs: Any = None
+    if goes == "before":
+        memory.store.delete(log)
+        verify.verify_left(memory, nothing_runs, KEY)
+    else:
+        with pytest.raises(Refused if goes == "log with it" else SparkConnectGrpcException):
+            verify.verify_left(memory, nothing_runs, KEY)
+    assert unverified(memory, KEY) == "a mark"
 
 
 def test_a_table_that_was_made_anew_has_nothing_to_compare(memory: Lake) -> None:

@@ -16,6 +16,7 @@ from deltalake import DeltaTable, write_deltalake
 
 from lakehouse.core.declaration.table import Append, Landing, Overwrite, Table
 from lakehouse.core.errors import Broken, Refused
+from lakehouse.core.ingest.batches import ingest_app_id
 from lakehouse.core.reasons import Reason
 from lakehouse.engine.ingest import commit_rows, load, staging
 from lakehouse.engine.ingest.arrival import record_arrived
@@ -25,6 +26,7 @@ from lakehouse.engine.journal import landed_batches
 from lakehouse.engine.journal.landed_batches import LandedBatches
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.landing.handed_over import hand_over
+from lakehouse.engine.spark.session_settings import TRANSACTION_APP, TRANSACTION_VERSION, session_confs
 from lakehouse.engine.store import DiskStore
 from lakehouse_tests.engine.example import event, events, land, rows_in, version_of
 from lakehouse_tests.kills import killed_at
@@ -403,6 +405,14 @@ def test_loaded_files_leave_the_landing_area_with_the_next_load_and_are_not_load
     land(lake, "a.json", [event(1, 5, "new")])
     again = write_table(lake, spark, archiving)
     assert (again.rows_written, rows_in(lake, events.key, "id")) == (0, [(1,), (2,)])
+    # A log that is not the one of these batches is told before a file goes by it.
+    land(lake, "c.json", [event(3, 5, "new")])
+    write_table(lake, spark, archiving)
+    with session_confs(spark, {TRANSACTION_APP: ingest_app_id(events.key), TRANSACTION_VERSION: "9"}):
+        spark.sql(f"DELETE FROM delta.`{lake.settings.table_uri(events.key)}` WHERE id = 1")
+    with pytest.raises(Broken, match="batch 9 is in the table, but the newest manifest"):
+        write_table(lake, spark, archiving)
+    assert lake.store.stat("landing/events/c.json") is not None
 
 
 def test_a_table_that_does_not_tell_its_batches_is_loaded_only_after_a_person_has_told_them(lake: Lake, spark: "SparkSession") -> None:

@@ -1,5 +1,6 @@
 """Loaded files leave the landing area by policy, and nothing goes that is not in the table as it lies there. Logs are written, no Spark."""
 
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from hashlib import blake2b
@@ -83,15 +84,19 @@ def three_batches(lake: Lake) -> LogBuilder:
 
 
 def land(lake: Lake, name: str, data: bytes) -> LandedFile:
-    """A file lands, and is read."""
+    """A file lands when the table is made, and is read."""
     lake.store.put(PREFIX + name, data)
+    if isinstance(lake.store, MemoryStore):
+        lake.store.date(PREFIX + name, START_MS)
+    else:
+        os.utime(Path(lake.settings.root, PREFIX, name), (START_MS / 1_000, START_MS / 1_000))
     stored = lake.store.stat(PREFIX + name)
     assert stored is not None
     return LandedFile(name=name, size_bytes=len(data), modified_ms=stored.modified_ms, digest=blake2b(data, digest_size=16).hexdigest())
 
 
-def plan_batch(lake: Lake, number: int, files: Sequence[LandedFile], *, record_count: int | None = None) -> None:
-    LandedBatches(lake.store, KEY, prefix=PREFIX).plan(Batch(number=number, files=tuple(files), prefix=PREFIX, record_count=record_count))
+def plan_batch(lake: Lake, number: int, files: Sequence[LandedFile], **counts: int) -> None:
+    LandedBatches(lake.store, KEY, prefix=PREFIX).plan(Batch(number=number, files=tuple(files), prefix=PREFIX, **counts))
 
 
 def lying(lake: Lake) -> list[str]:
@@ -245,17 +250,78 @@ def test_a_backlog_is_listed_once_and_each_file_is_asked_about(memory: Lake, mon
     assert len([name for kind, name in asked if kind == "stat" and name.startswith(PREFIX)]) == 13
 
 
-@pytest.mark.parametrize(("known_batch", "left"), [(0, ["d.json"]), (3, ["d.json"]), (4, [])])
+# What the log of the quarantine tells: numbers of batches, below 0 as what we write into a commit, and RESTOREs of somebody -> whether
+# batch 4 stays.
+TOLD: dict[str, tuple[list[int | None], bool]] = {
+    "there is none": ([], True),
+    "it is older": ([3], True),
+    "it was made anew since": ([5], True),
+    "it was restored since": ([4, None], True),
+    "it was restored before": ([3, None, 4], False),
+    "it has them": ([4, 5], False),
+    "it has them by a commit of its own": ([5, -4], False),
+    "it was restored so many commits ago": ([4, None, *[5] * MANY], True),
+}
+
+
+@pytest.mark.parametrize("counts", [{"record_count": 2}, {"refused_count": 1}])
+@pytest.mark.parametrize(("told", "stays"), TOLD.values(), ids=TOLD)
 def test_files_with_lines_that_were_refused_stay_where_no_quarantine_has_them(
-    lake: Lake, log: LogBuilder, monkeypatch: pytest.MonkeyPatch, known_batch: int, left: list[str]
+    lake: Lake, log: LogBuilder, monkeypatch: pytest.MonkeyPatch, told: list[int | None], stays: bool, counts: dict[str, int]
 ) -> None:
     log.append([("z", 1, 1)], transaction=(ingest_app_id(KEY), 4), metrics={"numOutputRows": "1"})
-    plan_batch(lake, 4, [land(lake, "d.json", b"d")], record_count=2)
-    if known_batch:
-        LogBuilder(lake.store, f"quarantine/{KEY}").create().append([], transaction=(f"lakehouse/quarantine/{KEY}", known_batch))
+    plan_batch(lake, 4, [land(lake, "d.json", b"d")], **counts)
+    quarantine = LogBuilder(lake.store, f"quarantine/{KEY}")
+    if told:
+        quarantine.create()
+    for number in told:
+        if number is None:
+            back = {"path": "back", "partitionValues": {}, "size": 1, "modificationTime": START_MS, "dataChange": True}
+            quarantine.commit("RESTORE", {"add": back}).commit("DELETE", {"remove": {**back, "deletionTimestamp": START_MS}})
+        elif number < 0:
+            quarantine.commit("WRITE", user_metadata=f'{{"batch":{-number}}}')
+        else:
+            quarantine.append([], transaction=(f"lakehouse/quarantine/{KEY}", number))
     later(monkeypatch, days=9)
+    left = ["d.json"] * stays
     kept = retire(lake, DELETED).plan.kept
     assert (lying(lake), kept) == (left, dict.fromkeys(["lines of them were refused, and no quarantine has them"] * len(left), 1))
+
+
+def test_what_a_quarantine_has_forgotten_it_may_have(lake: Lake, log: LogBuilder, monkeypatch: pytest.MonkeyPatch) -> None:
+    log.append([("z", 1, 1)], transaction=(ingest_app_id(KEY), 4), metrics={"numOutputRows": "1"})
+    plan_batch(lake, 4, [land(lake, "d.json", b"d")], refused_count=1)
+    quarantine = LogBuilder(lake.store, f"quarantine/{KEY}").create()
+    for number in (4, 5):
+        quarantine.append([], transaction=(f"lakehouse/quarantine/{KEY}", number))
+    quarantine.checkpoint().forget_before(2)
+    later(monkeypatch, days=9)
+    assert (retire(lake, DELETED).plan.kept, lying(lake)) == ({}, [])
+
+
+def test_a_file_that_landed_after_its_commit_stays(lake: Lake, log: LogBuilder, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An older copy of the table was put in the place of one that was begun anew: its batch 3 is another one."""
+    file = replace(land(lake, "c.json", b"c"), modified_ms=START_MS + 2 * DAY_MS)
+    os.utime(Path(lake.settings.root, PREFIX, "c.json"), (file.modified_ms / 1_000, file.modified_ms / 1_000))
+    lake.store.delete([each.name for each in lake.store.list(f"_lakehouse/ingest/{KEY}") if each.name.endswith(f"{3:020}.json")])
+    plan_batch(lake, 3, [file])
+    later(monkeypatch, days=9)
+    kept = retire(lake, DELETED).plan.kept
+    assert (lying(lake), kept) == (
+        ["c.json"],
+        {"they landed after the commit that is said to have loaded them: the table's log is another one": 1},
+    )
+
+
+@pytest.mark.parametrize("link", ["landing", "landing/orders"])
+def test_files_behind_a_link_stay(lake: Lake, log: LogBuilder, monkeypatch: pytest.MonkeyPatch, link: str) -> None:
+    folder, elsewhere = Path(lake.settings.root, link), Path(lake.settings.root, "elsewhere")
+    folder.rename(elsewhere)
+    folder.symlink_to(elsewhere)
+    later(monkeypatch, days=9)
+    with pytest.raises(Refused, match="lies behind a link; its loaded files stay"):
+        retire(lake, DELETED)
+    assert len(lying(lake)) == 3
 
 
 def test_by_default_every_file_stays(lake: Lake, log: LogBuilder, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -341,7 +341,7 @@ def test_what_a_compaction_removed_stays_until_its_rows_were_compared(lake: Lake
     found = planned(lake, "FULL")
     assert not {"d=1/live", "d=2/live"} & {*paths(found)}
     assert "kept for readers that have not read them yet: the verification of a compaction" in found.sentence
-    with settled(lake, KEY):
+    with settled(lake, KEY, "marked"):
         pass
     assert paths(planned(lake, "FULL")) == ["d=1/gone", "d=1/live", "d=1/orphan", "d=2/live"]
 

@@ -2,20 +2,40 @@
 
 import contextlib
 import os
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from lakehouse.core.errors import Broken, Refused
+from lakehouse import Append, Table
+from lakehouse.core.errors import Broken, Refused, Transient
 from lakehouse.core.settings import parse_settings
 from lakehouse.core.vacuum import candidates
 from lakehouse.engine.clock import now_ms
+from lakehouse.engine.ingest.write import consume_app_id
 from lakehouse.engine.journal.journal import Journal
 from lakehouse.engine.lake import Lake, open_lake
+from lakehouse.engine.store import DiskStore
 from lakehouse.engine.vacuum import LakeFacts, delta, lake_facts, run
-from lakehouse_tests.engine.faults import HOUR, KEY, LONG_AGO, NOW, PAST, TABLE, age, carried_out, files, paths, planned, report, story_of
+from lakehouse.engine.vacuum.table_facts import gather
+from lakehouse_tests.engine.faults import (
+    HOUR,
+    KEY,
+    LONG_AGO,
+    NOW,
+    PAST,
+    TABLE,
+    age,
+    carried_out,
+    files,
+    known_of,
+    paths,
+    planned,
+    report,
+    story_of,
+)
 from lakehouse_tests.engine.vacuums import table_of
 from lakehouse_tests.log_builder import START_MS, LogBuilder
 
@@ -167,6 +187,74 @@ def test_a_log_that_was_put_back_meanwhile_stops_it(lake: Lake, put_back: Callab
     assert work.failed["error"].startswith(f"Broken: vacuum of {KEY}: the commit of version 2 is not the one that it began with")
 
 
+def _at_another_time(lake: Lake) -> None:
+    """As `_rewritten_further`; each commit has the time at which it was made."""
+    _rewritten_further(lake)
+    lake.store.put(f"{KEY}/d=3/new", b"1")
+    for version in (2, 3):
+        name = f"{KEY}/_delta_log/{version:020}.json"
+        lake.store.put(name, re.sub(rb'"timestamp": ?\d+', b'"timestamp": %d' % NOW, lake.store.read(name)))
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("put_back", [_older, _at_another_time])
+def test_a_log_that_was_put_back_since_the_last_vacuum_stops_the_next(lake: Lake, put_back: Callable[[Lake], None], mode: str) -> None:
+    """What the lost versions need looks like orphans; with the newest log in its place again, or by a person's word, it goes on."""
+    log = {file.name: lake.store.read(file.name) for file in lake.store.list(f"{KEY}/_delta_log")}
+    run._Work(lake, TABLE).journal(known_of(lake), planned(lake, mode), is_complete=True)
+    put_back(lake)
+    with pytest.raises(Broken, match=r"version 2, which the last vacuum saw, is not in its log, .* an older copy was put in its place"):
+        planned(lake, mode)
+    lake.store.delete([f"{KEY}/_delta_log/{3:020}.json"])
+    for name, data in log.items():
+        lake.store.put(name, data)
+    assert paths(planned(lake, "FULL")) == PAST
+    put_back(lake)
+    lake.store.delete([file.name for file in lake.store.list(f"_lakehouse/vacuums/{KEY}")])
+    planned(lake, "FULL")
+
+
+def test_a_log_that_goes_on_or_another_table_in_its_place_is_vacuumed_again(lake: Lake, story: LogBuilder) -> None:
+    run._Work(lake, TABLE).journal(known_of(lake), planned(lake), is_complete=True)
+    story.append([("d=1/more", 1)]).store_data()
+    assert paths(planned(lake, "FULL")) == PAST
+    lake.store.delete([file.name for file in lake.store.list(f"{KEY}/_delta_log")])
+    LogBuilder(lake.store, KEY, table_id="another").create(partition_by=["d"])
+    assert "d=1/orphan" in paths(planned(lake, "FULL"))
+
+
+def test_a_reader_that_is_ahead_of_the_log_stops_it(lake: Lake, story: LogBuilder) -> None:
+    reader = Table(key="silver/r", inputs=(TABLE,), write=Append(), transform=lambda t: t)
+    LogBuilder(lake.store, "silver/r").create().append([("x", 1)], transaction=(consume_app_id(story.snapshot()), 2))
+    assert gather(LakeFacts(lake, [TABLE, reader]), TABLE) is not None
+    _older(lake)
+    with pytest.raises(Broken, match="version 2, which silver/r has read, is not in its log: an older copy was put in its place"):
+        gather(LakeFacts(lake, [TABLE, reader]), TABLE)
+
+
+def test_a_further_try_is_checked_anew(lake: Lake, story: LogBuilder, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first one deleted a file, and its answer was lost; before the next one somebody brings the other file back."""
+    delete, tries = DiskStore.delete_each, list[list[str]]()
+
+    def lost(store: DiskStore, names: list[str]) -> Mapping[str, str]:
+        tries.append(names)
+        if len(tries) > 1:
+            return delete(store, names)
+        delete(store, [f"{KEY}/d=1/orphan"])
+        story.append([("d=1/gone", 30)])
+        raise Transient("S3 does not answer")
+
+    monkeypatch.setattr(DiskStore, "delete_each", lost)
+    gone, work = carried_out(lake, planned(lake, "FULL"))
+    assert (gone, [*work.spared], work.deleted_files, work.deleted_bytes, work.failed) == ({"d=1/orphan"}, ["d=1/gone"], 1, 3, {})
+    assert tries == [[f"{KEY}/{name}" for name in PAST], []]
+
+
+def test_a_file_of_a_time_that_cannot_be_stays(lake: Lake) -> None:
+    os.utime(Path(lake.settings.root) / KEY / "d=1/orphan", (0, 0))
+    assert paths(planned(lake, "FULL")) == ["d=1/gone"]
+
+
 def test_a_log_of_which_only_a_checkpoint_is_left_is_vacuumed(lake: Lake, story: LogBuilder) -> None:
     story.checkpoint().forget_before(3)
     age(lake)
@@ -277,7 +365,7 @@ def test_more_than_one_vacuum_takes_goes_with_the_next(lake: Lake, monkeypatch: 
         found = planned(lake, "FULL")
         assert (found.file_count, found.left_count) == (1, left)
         gone, work = carried_out(lake, found)
-        assert work.journal(found, is_complete=True).record.is_complete == (left == 0)
+        assert work.journal(known_of(lake), found, is_complete=True).record.is_complete == (left == 0)
         all_gone |= gone
     assert all_gone == {*PAST}
 
