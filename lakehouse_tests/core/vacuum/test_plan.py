@@ -175,6 +175,7 @@ def test_what_is_past_its_retention_goes_and_is_priced() -> None:
         stored("orphan", ms=None),
         stored("orphan", ms=NOW - DAY),
         stored("past", ms=NOW - DAY),
+        stored("past", ms=NOW - WEEK),
         stored("past", ms=None),
         stored("_delta_log/00000000000000000000.json"),
         stored("_delta_log/00000000000000000009.json"),
