@@ -264,6 +264,17 @@ def event(op: str, lsn: int, id_: int, **values: object) -> dict[str, Any]:
     return {"before": row, "after": None if op == "d" else row, "source": {"lsn": lsn}, "op": op}
 
 
+def test_a_deletion_that_is_told_again_takes_effect(lake: Lake, spark: "SparkSession") -> None:
+    """It is remembered, and the table has its row again, as a RESTORE brings one back."""
+    table = people(Debezium(), Merge(keys=("id",)))
+    land(lake, "1.json", [event("c", 1, 2), event("d", 5, 1)], prefix=PREFIX)
+    write_table(lake, spark, table)
+    spark.sql(f"UPDATE delta.`{lake.settings.table_uri(KEY)}` SET id = 1")
+    land(lake, "2.json", [event("d", 5, 1)], prefix=PREFIX)
+    write_table(lake, spark, table)
+    assert rows_in(lake, KEY, "id") == []
+
+
 def test_a_file_that_waited_while_deletions_were_forgotten_brings_no_row_back(lake: Lake, spark: "SparkSession") -> None:
     """As one that was set aside when it landed, and is read again weeks later; what landed since, or is newer, is loaded."""
     table = people(Debezium(lateness_hours=0), Merge(keys=("id",)))
