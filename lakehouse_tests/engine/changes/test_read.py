@@ -270,7 +270,7 @@ def test_a_deletion_that_is_told_again_takes_effect(lake: Lake, spark: "SparkSes
     land(lake, "1.json", [event("c", 1, 2), event("d", 5, 1)], prefix=PREFIX)
     write_table(lake, spark, table)
     spark.sql(f"UPDATE delta.`{lake.settings.table_uri(KEY)}` SET id = 1")
-    land(lake, "2.json", [event("d", 5, 1)], prefix=PREFIX)
+    land(lake, "0.json", [event("d", 5, 1)], prefix=PREFIX)
     write_table(lake, spark, table)
     assert rows_in(lake, KEY, "id") == []
 
