@@ -268,5 +268,7 @@ def _values(rows: type_of_rows) -> str:
 def _files(action: Mapping[str, Any]) -> set[str]:
     """The files that an action names, relative to the table: its path, and that of its vector."""
     vector = action.get("deletionVector")
-    name = vector and vector_file(f"{vector['storageType']}{vector['pathOrInlineDv']}")
+    name = vector and vector_file(
+        f"{vector['storageType']}{vector['pathOrInlineDv']}@"
+    )  # without it a name that ends like an offset is cut
     return {unquote(action["path"])} | ({name} if name else set())
