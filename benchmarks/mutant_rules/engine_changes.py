@@ -49,7 +49,7 @@ RULES = (
     ),
     Rule(
         "lakehouse/engine/changes/deleted_keys.py",
-        "        frames.append(older.where(F.col(REMEMBERED_AT) >= since))",
+        "        found = found.unionByName(older.where(F.col(REMEMBERED_AT) >= since))",
         "        pass",
         ("engine/changes/test_read.py::test_a_deleted_key_stays_deleted_when_an_older_change_of_it_comes_batches_later",),
         "a batch that deletes takes over what was remembered before it",
@@ -142,7 +142,7 @@ RULES = (
     ),
     Rule(
         "lakehouse/engine/changes/deleted_keys.py",
-        "frames.append(last.select(*[F.col(name) if name in ends else F.lit(None).cast(kind).alias(name) for name, kind in types.items()]))",
+        "found = found.unionByName(last, allowMissingColumns=True)",
         "pass",
         ("engine/changes/test_read.py::test_a_late_full_load_brings_no_key_back_whose_deletion_may_be_forgotten",),
         "that a deletion was forgotten stays known",

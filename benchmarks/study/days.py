@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 from itertools import combinations
 from pathlib import Path
 
-from benchmarks.study.figures import by_arm, figures_of
+from benchmarks.study.figures import by_arm, extent, figures_of
 from benchmarks.study.raw import StudyRun
 
 
@@ -31,11 +31,11 @@ class RunTotals:
 def totals_of(run: StudyRun) -> RunTotals:
     """A run's totals, of as many iterations as every arm has done."""
     arms = by_arm(run.iterations)
-    repetitions = next(iter(arms.values()))
+    repetitions, iterations = extent(arms)
     return RunTotals(
         began=run.iterations[0].began,
-        repetitions=len(repetitions),
-        iterations=len(repetitions[0]),
+        repetitions=repetitions,
+        iterations=iterations,
         seconds={each.arm: round(each.seconds.middle, 1) for each in figures_of(arms)},
     )
 

@@ -62,6 +62,12 @@ def by_arm(iterations: Iterable[Iteration]) -> type_of_arms:
     return {name: [arm[1][:length]] for name, arm in found.items()} if length else {}
 
 
+def extent(arms: type_of_arms) -> tuple[int, int]:
+    """How many repetitions count, and how many iterations each of them has."""
+    first = next(iter(arms.values()), ())
+    return len(first), len(first[0]) if first else 0
+
+
 def figures_of(arms: type_of_arms, *, base: str = "none") -> list[ArmFigures]:
     """The figures of each arm, in the order of `arms`."""
     base_seconds = [total(each) for each in arms.get(base, ())]

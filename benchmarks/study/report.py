@@ -7,7 +7,7 @@ from string import Template
 from benchmarks.study.arms import ARMS
 from benchmarks.study.batches import PROPERTIES, SEED, TASKS
 from benchmarks.study.days import days_table, keep
-from benchmarks.study.figures import ArmFigures, by_arm, figures_of, median_line, total_line, type_of_arms
+from benchmarks.study.figures import ArmFigures, by_arm, extent, figures_of, median_line, total_line, type_of_arms
 from benchmarks.study.raw import StudyRun, best_runs, find_runs
 from lakehouse.report.chart import Series, line_chart
 
@@ -46,9 +46,7 @@ def is_whole(run: StudyRun) -> bool:
 
 
 def _head(run: StudyRun) -> str:
-    plan, arms = run.plan, by_arm(run.iterations)
-    repetitions = len(next(iter(arms.values()))) if arms else 0
-    iterations = len(next(iter(arms.values()))[0]) if arms else 0
+    plan, (repetitions, iterations) = run.plan, extent(by_arm(run.iterations))
     storage = "on disk" if plan.latency_ms is None else f"on S3's protocol, {plan.latency_ms} ms for each request"
     asked = (
         ""

@@ -54,7 +54,7 @@ def planned(lake: Lake, mode: Any = "INVENTORY") -> VacuumPlan:
 
 
 def known_of(lake: Lake) -> VacuumReading:
-    """What a vacuum knows of the table now."""
+    """The reading of the table that a vacuum makes now."""
     known = gather(LakeFacts(lake, [TABLE]), TABLE)
     assert known is not None
     return known

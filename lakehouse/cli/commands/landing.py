@@ -81,7 +81,7 @@ def _document(opened: LakeContext, table: Table, landing: Landing) -> dict[str, 
 
 
 def _what_goes(lake: Lake, table: Table, landing: Landing) -> str | None:
-    """What leaves the landing area with the next load, and why the rest stays; `None` where nothing ever does."""
+    """The files that leave the landing area with the next load, and why others stay, as a sentence; `None` where none ever leaves."""
     from lakehouse.engine.ingest.retire import plan_landed
 
     if landing.after_load == "keep":

@@ -141,9 +141,7 @@ def plan_retirement(
             continue
         why = {file.name: _why_kept(file, lying[file.name], batch, held) for file in batch.files if file.name in lying}
         of_batch = "the table's log does not know their batch"
-        if all(why.values()):
-            of_batch = ""
-        elif arrivals is not None and arrivals.newest >= batch.number and arrivals.first_version is not None:
+        if not all(why.values()) and arrivals is not None and arrivals.newest >= batch.number and arrivals.first_version is not None:
             place = bisect_left(upto, batch.number)
             arrival = arrivals.found[place] if place < len(upto) else None
             of_batch = _why_all_kept(batch, landing, arrivals, arrival, quarantined, now_ms)

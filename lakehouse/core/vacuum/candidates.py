@@ -147,7 +147,7 @@ class Selection:
     def _may_go(self, own: str, each: StoredObject, part: Part) -> bool:
         """Whether it is reclaimable, was modified before the horizon, and has a name that a file below the table can have.
 
-        What has no time that can be is of unknown age, and stays, as does what a version within the retention reads without a tombstone.
+        A file of a time that cannot be is of unknown age, and stays, as does one that a version within the retention reads.
         """
         horizon_ms = self._classifier.horizon_ms
         modified_ms = plausible_ms(each.modified_ms, now_ms=horizon_ms)

@@ -13,7 +13,6 @@ time of landing. Beside the table's manifests an empty object tells that there i
 """
 
 from collections.abc import Iterable
-from functools import reduce
 from typing import TYPE_CHECKING
 
 from lakehouse.core.errors import Broken
@@ -36,7 +35,7 @@ _COUNT = "_lakehouse_count"
 
 
 def remembered(lake: Lake, spark: "SparkSession", table_key: str, batch: Batch) -> "DataFrame | None":
-    """What was deleted by the batches before this one; `None` if nothing was.
+    """The deletions of the batches before this one; `None` if there was none.
 
     A table that was put back from a copy has folders of later batches alone, as has one whose first batch that deletes was tried before.
     What they remember is kept under the number before this batch's, where nothing is written over it: a deletion that is still to come
@@ -72,16 +71,14 @@ def remember(lake: Lake, table_key: str, number: int, deletions: "DataFrame", ol
     """
     from pyspark.sql import functions as F  # noqa: N812
 
-    frames = [deletions.withColumn(REMEMBERED_AT, F.current_timestamp())]
+    found = deletions.withColumn(REMEMBERED_AT, F.current_timestamp())
     if older is not None:
         since = F.current_timestamp() - F.make_dt_interval(secs=F.lit(round(hours * 3600)))
-        frames.append(older.where(F.col(REMEMBERED_AT) >= since))
         too_old = older.where(F.coalesce(F.col(REMEMBERED_AT) < since, F.lit(True)))
-        ends = {OWN[2]: F.max(F.coalesce(REMEMBERED_AT, OWN[2])), POSITION: F.max(POSITION)}
-        last = too_old.agg(F.count("*").alias(_COUNT), *(end.alias(name) for name, end in ends.items())).where(f"{_COUNT} > 0")
-        types = {field.name: field.dataType for field in older.schema.fields}
-        frames.append(last.select(*[F.col(name) if name in ends else F.lit(None).cast(kind).alias(name) for name, kind in types.items()]))
-    found = reduce(lambda one, other: one.unionByName(other), frames)
+        ends = F.max(F.coalesce(REMEMBERED_AT, OWN[2])).alias(OWN[2]), F.max(POSITION).alias(POSITION)
+        last = too_old.agg(F.count("*").alias(_COUNT), *ends).where(f"{_COUNT} > 0").drop(_COUNT)
+        found = found.unionByName(older.where(F.col(REMEMBERED_AT) >= since))
+        found = found.unionByName(last, allowMissingColumns=True)  # the others are null
     found.coalesce(1).write.mode("overwrite").parquet(_path(lake, table_key, number))
     if lake.store.stat(f"{_FOLDER}/{table_key}/{number}/{_COMPLETE}") is None:
         raise Broken(

@@ -47,7 +47,7 @@ def refuse_late(lake: Lake, spark: "SparkSession", table: Table, batch: Batch, l
     if facts is None or not isinstance(write, Merge) or write.deletes != "hard":
         return lines
     is_full_load = isinstance(changes, Dms) and any(re.search(FULL_LOAD, file.name) for file in batch.files)
-    # What is forgotten is older than that, so that files which are loaded in time ask nobody.
+    # Deletions that are forgotten are older than that, so a file that is loaded in time asks nobody.
     late_ms = now_ms() - changes.lateness_hours * HOUR_MS
     if not is_full_load and all(file.modified_ms > late_ms for file in batch.files):
         return lines

@@ -17,7 +17,6 @@ The ledger and the listing are read once in a run. Commits of the table that its
 - Without Spark: nothing is written into any table.
 """
 
-import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -37,6 +36,7 @@ from lakehouse.core.units import DAY_MS
 from lakehouse.engine.clock import now_ms
 from lakehouse.engine.delta_log import TableFacts, newest_first
 from lakehouse.engine.ingest.arrival import arrived_batch
+from lakehouse.engine.inventory import Places
 from lakehouse.engine.journal.landed_batches import LandedBatches, landed_files
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.quarantine.entries import QuarantinedBatches, quarantine_key
@@ -127,7 +127,7 @@ def retire(lake: Lake, table: Table) -> Retired:
 
 
 def retire_before_load(lake: Lake, table: Table, facts: TableFacts | None, ledger: Ledger, tell: Callable[[str], None]) -> None:
-    """Loaded files leave the landing area. No row waits for it: what storage does not do now, the next load does.
+    """Loaded files leave the landing area. No row waits for them: the next load does what storage does not do now.
 
     Raises:
         Broken: the table does not tell which batches it holds, or holds others than were planned; or as for `retire`.
@@ -144,15 +144,18 @@ def retire_before_load(lake: Lake, table: Table, facts: TableFacts | None, ledge
 
 
 def _landed(lake: Lake, table: Table) -> _Landed:
-    """What was read of the ledger and of the landing area.
+    """The ledger's batches and the files of the landing area.
 
     Raises:
         Refused: the prefix lies behind a link: its files may be another table's, and another one may still have to load them.
     """
     assert table.source is not None
-    root, prefix = lake.settings.root, table.source.prefix.rstrip("/")
-    if not lake.settings.on_s3 and os.path.realpath(f"{root}/{prefix}") != f"{os.path.realpath(root)}/{prefix}":
-        raise Refused(f"landing of {table.key}: {root}/{prefix} lies behind a link; its loaded files stay; accepted: a folder of its own")
+    prefix = table.source.prefix.rstrip("/")
+    if Places(lake)(f"{lake.settings.spark_root}/{prefix}") != prefix:
+        raise Refused(
+            f"landing of {table.key}: {lake.settings.root}/{prefix} lies behind a link; its loaded files stay; "
+            "accepted: a folder of its own"
+        )
     batches = LandedBatches(lake.store, table.key, prefix=table.source.prefix)
     lying = {file.name: file for file in landed_files(lake.store, table.source)}
     return _Landed(batches=batches.known(), lying=lying)

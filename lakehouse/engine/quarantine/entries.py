@@ -55,7 +55,7 @@ def quarantined_batch(table_key: str, facts: TableFacts | None) -> int:
 class QuarantinedBatches:
     """The batches of which the log of a table's quarantine tells, however far back; it is read when one is asked for.
 
-    What the log has forgotten counts as told. What is older than a commit of somebody else that may have taken lines out, as a RESTORE may,
+    A batch that the log has forgotten counts as told. One before a commit of somebody else that may have taken lines out, as a RESTORE may,
     is not told any more.
     """
 

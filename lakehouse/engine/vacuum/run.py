@@ -232,7 +232,7 @@ def _delete(lake: Lake, table: str, batch: Sequence[Candidate], recheck: Recheck
     for pause in (*_PAUSES_SECONDS, None):
         try:
             rest = recheck.still_going(going)
-            if tried:  # what is not there any more, and was not spared, went by a try whose answer was lost
+            if tried:  # a file that is gone, and was not spared, went by a try whose answer was lost
                 left = {*work.spared, *(each.name for each in rest)}
                 work.count(each for each in going if left.isdisjoint((each.name, each.goes_with)))
             going, tried = rest, True

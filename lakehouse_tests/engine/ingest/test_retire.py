@@ -250,8 +250,8 @@ def test_a_backlog_is_listed_once_and_each_file_is_asked_about(memory: Lake, mon
     assert len([name for kind, name in asked if kind == "stat" and name.startswith(PREFIX)]) == 13
 
 
-# What the log of the quarantine tells: numbers of batches, below 0 as what we write into a commit, and RESTOREs of somebody -> whether
-# batch 4 stays.
+# The log of the quarantine tells of these batches (below 0 by what we write into a commit), `None` is somebody's RESTORE -> whether batch 4
+# stays.
 TOLD: dict[str, tuple[list[int | None], bool]] = {
     "there is none": ([], True),
     "it is older": ([3], True),

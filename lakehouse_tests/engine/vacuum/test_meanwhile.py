@@ -199,7 +199,7 @@ def _at_another_time(lake: Lake) -> None:
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("put_back", [_older, _at_another_time])
 def test_a_log_that_was_put_back_since_the_last_vacuum_stops_the_next(lake: Lake, put_back: Callable[[Lake], None], mode: str) -> None:
-    """What the lost versions need looks like orphans; with the newest log in its place again, or by a person's word, it goes on."""
+    """Files of the lost versions look like orphans; with the newest log in its place again, or by a person's word, the vacuum goes on."""
     log = {file.name: lake.store.read(file.name) for file in lake.store.list(f"{KEY}/_delta_log")}
     run._Work(lake, TABLE).journal(known_of(lake), planned(lake, mode), is_complete=True)
     put_back(lake)
