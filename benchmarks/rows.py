@@ -72,8 +72,8 @@ ROWS = (
         promise="The error of predicted seconds, after ten compactions",
         goal="under 10 %",
         benchmark="calibration,rates",
-        shortfall="One of fourteen compactions takes a third longer than predicted. The very same work, done five times, lies as far "
-        "apart on this machine as the last row says.",
+        shortfall="Two of fourteen compactions are off by more than a quarter. The very same work, done five times, lies as far apart on "
+        "this machine as the third row says.",
     ),
     Row(
         name="P9",

@@ -9,8 +9,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from lakehouse.cli.context import Found, LakeContext, look_at_each
+from lakehouse.core.backtest.bill import Bill
+from lakehouse.core.backtest.hindsight import bills_of_log
 from lakehouse.core.compaction.plan import CompactionPlan, plan_table
-from lakehouse.core.declaration.compaction_policy import policy_for
+from lakehouse.core.declaration.compaction_policy import Compaction, policy_for
 from lakehouse.core.declaration.strategies import BySensor
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.delta.commits import Commits
@@ -73,7 +75,22 @@ def fleet_document(decision: Decision, *, rank: int) -> dict[str, Any]:
     }
 
 
-def read_times(opened: LakeContext, table: Table, read: Callable[[str], TableFacts | None]) -> tuple[int, ...]:
+def bills_of(
+    opened: LakeContext, table: Table, facts: TableFacts, policy: Compaction, read: Callable[[str], TableFacts | None]
+) -> tuple[Bill, Bill]:
+    """The real bill of a table whose policy tells its `reads_per_day`, and the best one; `read` gives the logs of its readers."""
+    return bills_of_log(
+        facts,
+        policy,
+        prices=table.prices,
+        now_ms=now_ms(),
+        reads_per_day=policy.reads_per_day or 0.0,
+        read_ms=_read_times(opened, table, read),
+        opening_seconds=probed_of(opened.lake, table).opening_seconds,
+    )
+
+
+def _read_times(opened: LakeContext, table: Table, read: Callable[[str], TableFacts | None]) -> tuple[int, ...]:
     """The times (ms) of the commits of tables that read all of this one, by `read`; a log that cannot be read tells none."""
     readers = [each for each in opened.tables.values() if table.key in {source.key for source in each.read_whole}]
     facts = [each.value for each in look_at_each(readers, lambda reader: read(reader.key)) if each.value]

@@ -3,10 +3,12 @@
 A fleet is looked up in few queries. One of them cannot be shared: Dagster's storage keeps no newest observation for many assets at once.
 """
 
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import Any
 
 import dagster as dg
@@ -20,6 +22,7 @@ from lakehouse.core.scheduling.ranking import RunInFlight
 from lakehouse.core.scheduling.read_rates import ReaderRun
 from lakehouse.core.units import DAY_MS
 from lakehouse.defs.keys import compaction_key, table_key
+from lakehouse.defs.run_ownership import machine_tag
 
 # The tries of one state follow each other closely; so many of the newest runs hold all of those that still matter.
 _TRIES_LOOKED_AT = 100
@@ -33,6 +36,7 @@ _OBSERVATIONS_LOOKED_AT = (1, 20)
 # Source: dagster 1.13, dagster/_core/definitions/assets/job/asset_job.py
 _EVERYTHING_JOB = "__ASSET_JOB"
 _RUN_KEY_TAG = "dagster/run_key"
+_READ_NOTHING = "read_nothing"
 # When a compaction was committed; an older program told it in milliseconds.
 COMMITTED = "lakehouse/committed"
 
@@ -54,11 +58,15 @@ class NewestFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecentRuns:
-    """The newest runs, of whatever state, and since when they are all there; `earlier` are some of the two weeks before that succeeded."""
+    """The newest runs, of whatever state, and since when they are all there; `earlier` are some of the two weeks before that succeeded.
+
+    The runs of the times in `gaps` (from when to when, in ms) were not looked at, though there are some or may be some.
+    """
 
     since_ms: int
     records: tuple[RunRecord, ...]
     earlier: tuple[RunRecord, ...] = ()
+    gaps: tuple[tuple[int, int], ...] = ()
 
 
 def newest_facts(instance: dg.DagsterInstance, table: Table) -> NewestFacts | None:
@@ -117,7 +125,13 @@ def _selected(instance: dg.DagsterInstance, run: dg.DagsterRun, everything: Abst
         return run.asset_selection
     if run.job_name == _EVERYTHING_JOB:
         return everything
-    planned = instance.all_logs(run.run_id, of_type=DagsterEventType.ASSET_MATERIALIZATION_PLANNED)
+    return (_planned if run.is_finished else _planned.__wrapped__)(instance, run.run_id)
+
+
+@lru_cache(maxsize=2 * _RUNS_LOOKED_AT)
+def _planned(instance: dg.DagsterInstance, run_id: str) -> AbstractSet[dg.AssetKey]:
+    """What a run planned to make, which it wrote down while it was created; for one that ended it never changes."""
+    planned = instance.all_logs(run_id, of_type=DagsterEventType.ASSET_MATERIALIZATION_PLANNED)
     return {key for entry in planned if (key := entry.get_dagster_event().asset_key) is not None}
 
 
@@ -140,7 +154,7 @@ def pools_at_risk(instance: dg.DagsterInstance, tables: Sequence[Table]) -> dict
 def keys_in_flight(instance: dg.DagsterInstance, key: dg.AssetKey) -> list[str]:
     """The queued and running runs that make one asset, by the first letters of their ids."""
     runs = instance.get_runs(RunsFilter(statuses=NOT_FINISHED_STATUSES))
-    return [run.run_id[:8] for run in runs if run.asset_selection is None or key in run.asset_selection]
+    return [run.run_id[:8] for run in runs if key in _selected(instance, run, {key})]
 
 
 def earlier_tries(instance: dg.DagsterInstance, tags: Mapping[str, str]) -> list[RunRecord]:
@@ -157,34 +171,56 @@ def ended_requests(instance: dg.DagsterInstance, run_keys: Sequence[str]) -> lis
 
 
 def recent_runs(instance: dg.DagsterInstance, *, now_ms: int) -> RecentRuns:
-    """The runs of the last day, or as many of the newest as are looked at; and before it as many of the oldest of two weeks."""
-    since_ms = now_ms - DAY_MS
-    after, long_ago = (datetime.fromtimestamp(ms / 1000, tz=UTC) for ms in (since_ms, now_ms - _BASE_MS))
+    """The runs of the last day, or as many of the newest as are looked at; before it as many of the oldest of two weeks; and the gaps."""
+    day_ms, base_ms = now_ms - DAY_MS, now_ms - _BASE_MS
+    after, long_ago = (datetime.fromtimestamp(ms / 1000, tz=UTC) for ms in (day_ms, base_ms))
     succeeded = RunsFilter(statuses=[DagsterRunStatus.SUCCESS], created_after=long_ago, created_before=after)
     earlier = tuple(instance.get_run_records(succeeded, limit=_RUNS_LOOKED_AT, ascending=True))
     records = tuple(instance.get_run_records(RunsFilter(created_after=after), limit=_RUNS_LOOKED_AT))
-    if len(records) == _RUNS_LOOKED_AT:
-        since_ms = int(records[-1].create_timestamp.timestamp() * 1000)
-    return RecentRuns(since_ms=since_ms, records=records, earlier=earlier)
+    before = instance.get_run_records(RunsFilter(statuses=[DagsterRunStatus.SUCCESS], created_before=long_ago), limit=1, ascending=True)
+    since_ms = _created_ms(records[-1]) if len(records) == _RUNS_LOOKED_AT else day_ms
+    told_ms = _created_ms(earlier[-1]) if len(earlier) == _RUNS_LOOKED_AT else day_ms
+    gaps = [(_created_ms(first), base_ms) for first in before] + ([(told_ms, since_ms)] if told_ms < since_ms else [])
+    return RecentRuns(since_ms=since_ms, records=records, earlier=earlier, gaps=tuple(gaps))
 
 
-def reader_runs(runs: RecentRuns, tables: Sequence[Table]) -> tuple[ReaderRun, ...]:
-    """Those of the runs that succeeded and wrote tables, with the tables they wrote and the seconds they took."""
+def reader_runs(instance: dg.DagsterInstance, runs: RecentRuns, tables: Sequence[Table]) -> tuple[ReaderRun, ...]:
+    """Those of the runs that succeeded and wrote tables from what they read, with these tables and the seconds they took."""
     keys = {table_key(table): table.key for table in tables}
     found: list[ReaderRun] = []
     for record in (*runs.earlier, *runs.records):
-        selected = record.dagster_run.asset_selection
-        wrote = frozenset(keys.values() if selected is None else (keys[key] for key in selected if key in keys))
-        if wrote and record.dagster_run.status is DagsterRunStatus.SUCCESS and record.end_time is not None:
+        run = record.dagster_run
+        if run.status is not DagsterRunStatus.SUCCESS or record.end_time is None:
+            continue
+        read_nothing = _read_nothing(run)
+        wrote = frozenset(keys[key] for key in _selected(instance, run, keys.keys()) if key in keys and keys[key] not in read_nothing)
+        if wrote:
             seconds = None if record.start_time is None else record.end_time - record.start_time
             found.append(ReaderRun(tables=wrote, ended_ms=int(record.end_time * 1000), seconds=seconds))
     return tuple(found)
+
+
+def tell_read_nothing(instance: dg.DagsterInstance, run_id: str, table: Table) -> None:
+    """Writes into the run's tags that it found no news in the table's inputs, and so read none of them."""
+    run = instance.get_run_by_id(run_id)
+    known = set[str]() if run is None else _read_nothing(run)
+    instance.add_run_tags(run_id, {machine_tag(_READ_NOTHING): json.dumps([run_id, *sorted(known | {table.key})])})
+
+
+def _read_nothing(run: dg.DagsterRun) -> set[str]:
+    """The tables whose inputs this run did not read. Dagster copies tags to a run that repeats another; those of the other say nothing."""
+    run_id, *tables = json.loads(run.tags.get(machine_tag(_READ_NOTHING), "[null]"))
+    return set(tables) if run_id == run.run_id else set()
 
 
 def spent_usd(runs: RecentRuns, *, tag: str, since_ms: int) -> float:
     """The sum of the predicted costs that runs made since then carry under `tag`, however the runs ended."""
     made = [record for record in runs.records if record.create_timestamp.timestamp() * 1000 >= since_ms]
     return sum(float(record.dagster_run.tags.get(tag, 0)) for record in made)
+
+
+def _created_ms(record: RunRecord) -> int:
+    return int(record.create_timestamp.timestamp() * 1000)
 
 
 def _last_materializations(instance: dg.DagsterInstance, keys: Sequence[dg.AssetKey]) -> dict[dg.AssetKey, dg.EventLogRecord]:

@@ -11,7 +11,9 @@ from lakehouse.core.declaration.table import Table
 from lakehouse.core.delta.table_facts import TableFacts
 from lakehouse.core.ingest.batches import SetAside
 from lakehouse.core.ingest.outcome import WriteOutcome
+from lakehouse.core.reasons import Reason
 from lakehouse.core.text import printable
+from lakehouse.defs.dagster_records import tell_read_nothing
 from lakehouse.defs.failures import dagster_words
 from lakehouse.defs.health import hand_on
 from lakehouse.defs.keys import handed_over_tag, landing_key, pool_of, table_key
@@ -58,6 +60,8 @@ def table_asset(table: Table, lake: Lake) -> dg.AssetsDefinition:
             outcome = write_table(lake, session, table, tell=context.log.info, handed_batch=batch)
             facts, problem = compact_after_write(context, table, lake, spark, outcome)
         _tell(context, table, outcome)
+        if outcome.reason is Reason.INPUTS_UNCHANGED:
+            tell_read_nothing(context.instance, context.run.run_id, table)
         if facts is not None:
             assessed = assess(lake, table, facts)
             hand_on(context.run.run_id, table, assessed)

@@ -9,12 +9,13 @@ import pytest
 
 from lakehouse.core.declaration.table import Table
 from lakehouse.defs.compaction import compaction_asset, compaction_sensor
-from lakehouse.defs.dagster_records import newest_facts
+from lakehouse.defs.dagster_records import newest_facts, reader_runs, recent_runs
 from lakehouse.defs.health import health_check
 from lakehouse.defs.keys import compaction_key, handed_over_tag, table_key
 from lakehouse.defs.landing import landing_sensor
 from lakehouse.defs.resources import spark_resource
 from lakehouse.defs.table_assets import table_asset
+from lakehouse.engine.clock import now_ms
 from lakehouse.engine.journal.landed_batches import landed_files
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.landing.handed_over import hand_over
@@ -106,8 +107,11 @@ def test_a_second_run_with_nothing_new_keeps_the_data_version(runs: Runs) -> Non
     runs.land("1.json", "a")
     runs.of(*(table_key(table) for table in TABLES))
     before = {table.key: runs.data_version(table) for table in TABLES}
-    assert runs.of(*(table_key(table) for table in TABLES)).success
+    again = runs.of(*(table_key(table) for table in TABLES))
     assert {table.key: runs.data_version(table) for table in TABLES} == before
+    reads = reader_runs(runs.instance, recent_runs(runs.instance, now_ms=now_ms() + 1), TABLES)
+    # The second run read no input, and loaded nothing that had landed.
+    assert (again.success, [sorted(each.tables) for each in reads]) == (True, [["bronze/orders"], sorted(table.key for table in TABLES)])
 
 
 def test_a_compaction_is_asked_for_runs_as_predicted_and_sets_off_nothing(runs: Runs) -> None:

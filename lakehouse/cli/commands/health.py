@@ -8,9 +8,9 @@ import click
 
 from lakehouse.cli.context import Found, LakeContext, address_field, complete_table, look_at_each, open_tables, show_addresses
 from lakehouse.cli.exit_codes import absent_cell, absent_sentence, exit_code, tell_errors
-from lakehouse.cli.fleet_from_logs import read_times
+from lakehouse.cli.fleet_from_logs import bills_of
 from lakehouse.cli.output import bytes_text, count_text, json_option, print_grid, show, write_json
-from lakehouse.core.backtest.hindsight import Bill, bill_document, bills_of_log
+from lakehouse.core.backtest.bill import Bill, bill_document
 from lakehouse.core.declaration.compaction_policy import policy_for
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.delta.table_facts import TableFacts
@@ -56,8 +56,7 @@ def _health_of(
         return None
     policy = policy_for(table.layer, table.compaction)
     if policy.reads_per_day is not None:
-        read_ms = read_times(opened, table, read)
-        bills[table.key] = bills_of_log(facts, policy, prices=table.prices, reads_per_day=policy.reads_per_day, read_ms=read_ms)
+        bills[table.key] = bills_of(opened, table, facts, policy, read)
     return health_of(table, facts)
 
 

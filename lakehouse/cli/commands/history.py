@@ -1,16 +1,17 @@
 """`lakehouse history`: every commit of a table; of a compaction when and why it ran, predicted beside actual; and the account of all."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import click
 
 from lakehouse.cli.context import complete_table, open_table
-from lakehouse.cli.fleet_from_logs import read_times
+from lakehouse.cli.fleet_from_logs import bills_of
 from lakehouse.cli.output import attributes, bytes_text, count_text, json_option, print_grid, show, tell, time_text, write_json
 from lakehouse.cli.plot import check_plot, files_picture
-from lakehouse.core.backtest.hindsight import bill_document, bills_of_log
+from lakehouse.core.backtest.bill import bill_document
 from lakehouse.core.costs.ledger import Entry
 from lakehouse.core.costs.measured_benefit import assess_benefit
 from lakehouse.core.declaration.compaction_policy import policy_for
@@ -54,11 +55,8 @@ def history_command(table: str, limit: int | None, compactions: bool, plot: str 
     account = account_of(opened.lake, wanted, facts)
     benefit = assess_benefit(probes(opened.lake, wanted.key))
     policy = policy_for(wanted.layer, wanted.compaction)
-    reads = policy.reads_per_day if reads_per_day is None else reads_per_day
-    bills = None
-    if reads is not None:
-        read_ms = read_times(opened, wanted, opened.lake.facts)
-        bills = bills_of_log(facts, policy, prices=wanted.prices, reads_per_day=reads, read_ms=read_ms)
+    policy = policy if reads_per_day is None else replace(policy, reads_per_day=reads_per_day)
+    bills = None if policy.reads_per_day is None else bills_of(opened, wanted, facts, policy, opened.lake.facts)
     entries = {entry.compaction.version: entry for entry in account.entries}
     commits = [commit for commit in reversed(facts.history.commits) if not compactions or is_compaction(commit)][:limit]
     if as_json:

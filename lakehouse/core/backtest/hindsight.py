@@ -7,11 +7,11 @@ the best.
 
 from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from math import ceil, inf
-from typing import Any
 
+from lakehouse.core.backtest.bill import Bill
 from lakehouse.core.compaction.comparison import choose_comparison
 from lakehouse.core.compaction.target_size import WriteHistory, target_in_force
 from lakehouse.core.costs.estimate import Rates, estimate, fit_rates, price
@@ -21,51 +21,15 @@ from lakehouse.core.delta.commits import Commit
 from lakehouse.core.delta.snapshot import DataFile, Snapshot
 from lakehouse.core.delta.table_facts import TableFacts
 from lakehouse.core.scheduling.net_benefit import seconds_per_opening, usd_per_opening
-from lakehouse.core.scheduling.read_losses import SmallFiles, folder_of, is_rewrite, mean_added_bytes
-from lakehouse.core.text import count_of
+from lakehouse.core.scheduling.read_losses import SmallFiles, folder_of, is_rewrite, mean_added_bytes, settled_times, written_paths
 from lakehouse.core.units import DAY_MS
 
 # The work grows with the square of the events: so many take half a second. Of a longer history every second, third, ... one may be chosen.
 _MOST_EVENTS = 200
 
-# After a compaction at an event (-1: the beginning), for each later event and the end: the losses of readers, and the price of another one.
-type_of_phases = Callable[[int], Iterable[tuple[float, float]]]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Bill:
-    """The cost of upkeep and readers under one schedule; readers pay for each opening that a compaction would have spared them."""
-
-    compaction_count: int
-    upkeep_seconds: float
-    upkeep_usd: float
-    readers_seconds: float
-    readers_usd: float
-
-    @property
-    def seconds(self) -> float:
-        """Both together."""
-        return self.upkeep_seconds + self.readers_seconds
-
-    @property
-    def usd(self) -> float:
-        """Both together; the best schedule is the one with the least of it."""
-        return self.upkeep_usd + self.readers_usd
-
-    @property
-    def sentence(self) -> str:
-        """The parts and their sum."""
-        parts = f"{count_of(self.compaction_count, 'compaction')} {self.upkeep_seconds:.1f} s, readers {self.readers_seconds:.1f} s"
-        return f"{parts}, together {self.usd:.6f} USD"
-
-    def times(self, best: "Bill") -> float | None:
-        """How many times the best this costs; `None` where the best costs nothing."""
-        return self.usd / best.usd if best.usd else None
-
-    def as_json(self) -> dict[str, float]:
-        """The documented shape."""
-        told = {**asdict(self), "seconds": self.seconds, "usd": self.usd}
-        return {name: round(figure, 9 if name.endswith("usd") else 3) for name, figure in told.items()}
+# After a compaction at an event (-1: the beginning), and the one before it, for each later event and the end: the losses of readers, and
+# the price of another one.
+type_of_phases = Callable[[int, int], Iterable[tuple[float, float]]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,6 +46,8 @@ class ReadHistory:
     """A table's history for its readers: `start` lay in it before the first event; reads come at `read_ms`, and evenly `reads_per_day`.
 
     A file of `start` is a path, a partition, bytes, and whether a compaction wrote it. The policy's target is the one in force, never 0.
+    `opening_seconds` were measured (`None`: the default holds). Readers that are spread evenly read until `until_ms` (`None`: to the last
+    event).
     """
 
     start: tuple[tuple[str, str, int, bool], ...]
@@ -91,6 +57,8 @@ class ReadHistory:
     reads_per_day: float
     read_ms: tuple[int, ...] = ()
     on_s3: bool = False
+    opening_seconds: float | None = None
+    until_ms: int | None = None
 
     def bill(self, compacted_ms: Collection[int]) -> Bill:
         """The cost of a schedule that compacts at these times, as far as they are times of events."""
@@ -98,35 +66,54 @@ class ReadHistory:
         return self._bill(sorted(newest[at_ms] for at_ms in {*compacted_ms} & newest.keys()))
 
     def best(self, *, beside: Iterable[Bill] = ()) -> Bill:
-        """The cost of the best schedule in hindsight. In a long history not every event is tried, but none `beside` is below it."""
-        every = ceil(len(self.events) / _MOST_EVENTS)
-        opening_usd, walk = usd_per_opening(self.rates.prices, on_s3=self.on_s3), _Walk(self)
+        """The cost of the best schedule in hindsight. In a long history not every event is tried, but none `beside` is below it.
 
-        def phases(place: int) -> Iterator[tuple[float, float]]:
-            for later, (openings, small) in enumerate(walk.after(place), start=place + 1):
-                is_event = later < len(self.events)
-                cost = 0.0 if not is_event else inf if every > 1 and later % every else self._cost(small)[1]
-                yield openings * opening_usd, cost
+        Where the plan leaves a single new file alone (docs/decisions/0003), what a compaction leaves depends on those before it. Of all
+        that end in a compaction at one event the best is gone on with; for a table with partitions, a better one may be missed.
+        """
+        every, walk = max(1, ceil(len(self.events) / _MOST_EVENTS)), _Walk(self)
+        unit = 0 if self._is_free else 1
 
-        return min([self._bill(best_schedule(len(self.events), phases)[1]), *beside], key=lambda bill: bill.usd)
+        def phases(place: int, before: int) -> Iterator[tuple[float, float]]:
+            for later, (openings, small) in enumerate(walk.after(place, before), start=place + 1):
+                cost = self._cost(small)[unit] if small.files_removed and later % every == 0 else inf
+                yield openings * self._opening[unit], 0.0 if later == len(self.events) else cost
+
+        return min([self._bill(best_schedule(len(self.events), phases)[1]), *beside], key=self._amount)
 
     def _bill(self, places: Sequence[int]) -> Bill:
+        """The cost of compactions at these events, each after what the ones before it left."""
         openings, seconds, usd = 0.0, 0.0, 0.0
-        walk, count = _Walk(self), len(self.events)
-        for place, until in pairwise([-1, *places, count]):
-            for later, (lost, small) in enumerate(walk.after(place), start=place + 1):
-                if later == until:
-                    openings += lost
-                    spent = (0.0, 0.0) if until == count else self._cost(small)
-                    seconds, usd = seconds + spent[0], usd + spent[1]
-                    break
+        walk, chosen = _Walk(self), {*places}
+        small = walk.start()
+        for place, event in enumerate(self.events):
+            _apply(small, event)
+            if place in chosen:
+                spent = self._cost(small) if small.files_removed else (0.0, 0.0)
+                seconds, usd = seconds + spent[0], usd + spent[1]
+                small.compact()
+            openings += walk.reads[place] * small.openings_saved
         return Bill(
             compaction_count=len(places),
             upkeep_seconds=seconds,
             upkeep_usd=usd,
-            readers_seconds=openings * seconds_per_opening(),
-            readers_usd=openings * usd_per_opening(self.rates.prices, on_s3=self.on_s3),
+            readers_seconds=openings * self._opening[0],
+            readers_usd=openings * self._opening[1],
         )
+
+    @property
+    def _opening(self) -> tuple[float, float]:
+        """Seconds and money of opening a file more."""
+        usd = usd_per_opening(self.rates.prices, on_s3=self.on_s3, opening_seconds=self.opening_seconds)
+        return seconds_per_opening(self.opening_seconds), usd
+
+    @property
+    def _is_free(self) -> bool:
+        """Whether nothing here costs money; seconds are what counts then."""
+        return not self._opening[1] and not price(self.rates.prices, seconds=1)
+
+    def _amount(self, bill: Bill) -> float:
+        return bill.seconds if self._is_free else bill.usd
 
     def _cost(self, small: SmallFiles) -> tuple[float, float]:
         """Seconds and money of a compaction, its comparison included."""
@@ -138,29 +125,36 @@ class ReadHistory:
 
 
 class _Walk:
-    """Goes over the events, forwards only; the table as it would be without any compaction stands at the newest one asked for."""
+    """Goes over the events after compactions; `reads` are those between each event and the next, of the last one those after it."""
 
     def __init__(self, history: ReadHistory) -> None:
-        self._history, self._place, read_ms = history, -1, sorted(history.read_ms)
+        self._history, read_ms = history, sorted(history.read_ms)
         times = [event.at_ms for event in history.events]
         counts = [bisect_left(read_ms, at_ms) for at_ms in times] + [len(read_ms)]
-        spans = zip(pairwise(counts), pairwise([*times, *times[-1:]]), strict=True) if times else ()
-        self._reads = [later - before + history.reads_per_day / DAY_MS * (until - since) for (before, later), (since, until) in spans]
-        self._never_compacted = SmallFiles(target_bytes=history.policy.target_file_bytes, candidate_bytes=history.policy.candidate_bytes)
-        self._never_compacted.add_all(history.start)
+        ends = [max(times[-1], history.until_ms or 0)] if times else []
+        spans = zip(pairwise(counts), pairwise([*times, *ends]), strict=True) if times else ()
+        self.reads = [later - before + history.reads_per_day / DAY_MS * (until - since) for (before, later), (since, until) in spans]
+        self._left = {-1: self.start()}
 
-    def after(self, place: int) -> Iterator[tuple[float, SmallFiles]]:
-        """Of each event after a compaction at `place`, and of the end: the openings lost until then, and the small files then."""
-        while self._place < place:
-            self._place += 1
-            _apply(self._never_compacted, self._history.events[self._place])
-        small, lost = self._never_compacted.copy(), 0.0
+    def start(self) -> SmallFiles:
+        """The small files before the first event."""
+        policy = self._history.policy
+        small = SmallFiles(target_bytes=policy.target_file_bytes, candidate_bytes=policy.candidate_bytes)
+        small.add_all(self._history.start)
+        return small
+
+    def after(self, place: int, before: int) -> Iterator[tuple[float, SmallFiles]]:
+        """Of each event after a compaction at `place` (the one before: at `before`) and of the end: the openings lost, the small files."""
+        small, lost, events = self._left[before].copy(), 0.0, self._history.events
+        for event in events[before + 1 : place + 1]:
+            _apply(small, event)
         if place >= 0:
             small.compact()
-        for later in range(place + 1, len(self._history.events) + 1):
-            lost += self._reads[later - 1] * small.openings_saved if later else 0.0
-            if later < len(self._history.events):
-                _apply(small, self._history.events[later])
+            self._left[place] = small.copy()
+        for later in range(place + 1, len(events) + 1):
+            lost += self.reads[later - 1] * small.openings_saved if later else 0.0
+            if later < len(events):
+                _apply(small, events[later])
             yield lost, small
 
 
@@ -174,9 +168,11 @@ def read_history(
     reads_per_day: float,
     read_ms: tuple[int, ...] = (),
     compacted_ms: Iterable[int] = (),
+    opening_seconds: float | None = None,
+    until_ms: int | None = None,
 ) -> ReadHistory:
     """The history of a table of that shape by these commits; `files` are all files whose size is known."""
-    known, written = list(files), {path for commit in commits for path in commit.added_paths}
+    known, written = list(files), written_paths(commits)
     before = [file for file in known if file.path not in written]
     in_force = replace(policy, target_file_bytes=target_in_force(shape.size_bytes, policy, WriteHistory()))
     return ReadHistory(
@@ -187,23 +183,38 @@ def read_history(
         reads_per_day=reads_per_day,
         read_ms=read_ms,
         on_s3=shape.on_s3,
+        opening_seconds=opening_seconds,
+        until_ms=until_ms,
     )
 
 
 def bills_of_log(
-    facts: TableFacts, policy: Compaction, *, prices: Prices, reads_per_day: float, read_ms: tuple[int, ...] = ()
+    facts: TableFacts,
+    policy: Compaction,
+    *,
+    prices: Prices,
+    now_ms: int,
+    reads_per_day: float,
+    read_ms: tuple[int, ...] = (),
+    opening_seconds: float | None = None,
 ) -> tuple[Bill, Bill]:
-    """The real cost of upkeep and readers in the commits that the log still holds, and the cost of the best schedule."""
-    commits, snapshot = facts.history.commits, facts.snapshot
-    rates = fit_rates(facts.history, prices=prices)
-    history = read_history(commits, snapshot.files, snapshot, policy=policy, rates=rates, reads_per_day=reads_per_day, read_ms=read_ms)
+    """The real cost of upkeep and readers in the commits that the log still holds, and until now; and the cost of the best schedule."""
+    told, snapshot = facts.history.commits, facts.snapshot
+    times = settled_times([commit.committed_ms for commit in told], now_ms=now_ms)
+    commits = [replace(commit, committed_ms=at_ms) for commit, at_ms in zip(told, times, strict=True)]
+    history = read_history(
+        commits,
+        snapshot.files,
+        snapshot,
+        policy=policy,
+        rates=fit_rates(facts.history, prices=prices),
+        reads_per_day=reads_per_day,
+        read_ms=read_ms,
+        opening_seconds=opening_seconds,
+        until_ms=now_ms,
+    )
     really = history.bill([commit.committed_ms for commit in commits if is_rewrite(commit)])
     return really, history.best(beside=[really])
-
-
-def bill_document(bills: tuple[Bill, Bill] | None) -> dict[str, Any] | None:
-    """The documented shape of the real bill and the best one; `None` where nobody tells how often a table is read."""
-    return {"really": bills[0].as_json(), "best": bills[1].as_json()} if bills else None
 
 
 def best_schedule(event_count: int, phases: type_of_phases) -> tuple[float, tuple[int, ...]]:
@@ -212,7 +223,7 @@ def best_schedule(event_count: int, phases: type_of_phases) -> tuple[float, tupl
     for place in range(event_count + 1):
         if least[place] == inf:
             continue
-        for later, (lost, cost) in enumerate(phases(place - 1), start=place + 1):
+        for later, (lost, cost) in enumerate(phases(place - 1, before[place] - 1), start=place + 1):
             if (total := least[place] + lost + cost) < least[later]:
                 least[later], before[later] = total, place
     chosen, place = list[int](), before[-1]

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from statistics import fmean, pstdev
 
-from lakehouse.core.backtest.hindsight import Bill
+from lakehouse.core.backtest.bill import Bill
 from lakehouse.core.reasons import Explanation, Reason
 
 

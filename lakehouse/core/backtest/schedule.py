@@ -23,6 +23,8 @@ from lakehouse.core.units import DAY_MS, HOUR_MS
 # The sensor looks every few seconds; between two commits only time passes, and a table waits for hours: a day for
 # the age of files, a week for a window. A table that waits longer is looked at again at the next commit.
 _HOURS_LOOKED_AT = 8 * 24
+# No table waits so long for its readers; of fewer reads, the time is beyond what a number holds.
+_DAYS_AHEAD = 365_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,4 +86,5 @@ def _enough_lost_ms(state: TableState, *, now_ms: int) -> int | None:
     usd_per_day = (state.reads_per_day or 0) * (state.openings_saved or 0) * usd_per_opening(state.prices, on_s3=state.on_s3)
     if balance is None or balance.is_due or usd_per_day <= 0:
         return None
-    return now_ms + ceil((balance.cost_usd - balance.lost_usd) / usd_per_day * DAY_MS) + 1
+    days = (balance.cost_usd - balance.lost_usd) / usd_per_day
+    return now_ms + ceil(days * DAY_MS) + 1 if days < _DAYS_AHEAD else None

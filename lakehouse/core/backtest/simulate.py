@@ -95,6 +95,8 @@ class _Simulation:
         self._table.apply(deed)
         commit = deed.commit
         self._remember(commit.committed_ms, added=[file.path for file in commit.added])
+        if self._openings and self._is_made_anew(commit):
+            self._openings = []
         until_ms = following.commit.committed_ms if following else None
         cron = self._policy.strategy.cron if isinstance(self._policy.strategy, Scheduled) else ""
         seen, runs, plan = Look(runs=False, explanation=Reason.SCHEDULE_NOT_YET.explain(cron=cron)), list[SimulatedCompaction](), None
@@ -117,6 +119,11 @@ class _Simulation:
                 later = {time for time in (*times, again_ms) if time is not None and time >= runs[-1].ended_ms}
                 times, plan = sorted(time for time in later if until_ms is None or time < until_ms), None
         return _simulated_step(commit, self._table.files, self._policy, explanation=seen.explanation, runs=tuple(runs))
+
+    def _is_made_anew(self, commit: FileCommit) -> bool:
+        """Whether a commit left no earlier file, after which readers are owed nothing (`read_losses`)."""
+        written = {file.path for file in commit.added} - {*commit.removed_paths}
+        return bool(commit.removed_paths) and commit.operation != "RESTORE" and all(file.path in written for file in self._table.files)
 
     def _openings_with(self, plan: CompactionPlan, now_ms: int) -> type_of_steps | None:
         """The openings that another compaction would have saved each full read; `None` where nobody tells how often the table is read."""

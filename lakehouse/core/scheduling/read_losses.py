@@ -8,7 +8,7 @@ the same money. No forecast is needed, and nothing is remembered but the log: do
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import accumulate, pairwise, zip_longest
 from math import ceil
 
 from lakehouse.core.compaction.plan import CompactionPlan
@@ -24,6 +24,8 @@ _LEAST_NEW_FILES = 2
 _MOST_STEPS = 48
 
 type_of_steps = tuple[tuple[int, int], ...]
+# Reads that nobody saw one by one: from when to when (ms), and how many a day.
+type_of_spread_reads = tuple[int, int, float]
 
 
 @dataclass(slots=True)
@@ -157,16 +159,16 @@ def balance_of(
     )
 
 
-def opening_steps(snapshot: Snapshot, plan: CompactionPlan, history: Commits) -> type_of_steps:
-    """Since the last compaction: from when on (ms) a compaction would have saved each full read how many openings.
+def opening_steps(snapshot: Snapshot, plan: CompactionPlan, history: Commits) -> type_of_steps | None:
+    """Since the last compaction: from when on (ms) a compaction would have saved each full read how many openings; `None` without a commit.
 
     The newest is the plan's own number, the earlier ones are modelled. Where the log remembers no compaction, its oldest commit begins.
     """
     since = _since_last_compaction(history, snapshot.file_count)
     if not since:
-        return ()
+        return None
     later = since[1:] if is_rewrite(since[0]) else since
-    sizes, written = {file.path: file.size_bytes for file in snapshot.files}, {path for commit in later for path in commit.added_paths}
+    sizes, written = {file.path: file.size_bytes for file in snapshot.files}, written_paths(later)
     small = SmallFiles(target_bytes=plan.policy.target_file_bytes, candidate_bytes=plan.policy.candidate_bytes)
     earlier = (file for file in snapshot.files if file.path not in written)
     small.add_all((file.path, folder_of(file.path, snapshot), file.size_bytes, file.compacted) for file in earlier)
@@ -178,12 +180,28 @@ def opening_steps(snapshot: Snapshot, plan: CompactionPlan, history: Commits) ->
     return _few(steps)
 
 
-def lost_openings(steps: type_of_steps, reads_ms: Iterable[int], *, reads_per_day: float, now_ms: int) -> float:
-    """Openings lost by reads at these times, and by so many more a day, spread evenly; what was read before the first step lost nothing."""
-    times = [since_ms for since_ms, _ in steps]
+def lost_openings(steps: type_of_steps, reads_ms: Iterable[int], *, spread: Iterable[type_of_spread_reads] = (), now_ms: int) -> float:
+    """Openings lost by reads at these times and by those that are `spread` evenly; what was read before the first step lost nothing."""
+    times = settled_times([since_ms for since_ms, _ in steps], now_ms=now_ms)
     by_runs = sum(steps[place - 1][1] for at_ms in reads_ms if (place := bisect_right(times, at_ms)))
-    spans = pairwise([*steps, (max(now_ms, times[-1]), 0)]) if steps else ()
-    return by_runs + reads_per_day / DAY_MS * sum(openings * (until_ms - since_ms) for (since_ms, openings), (until_ms, _) in spans)
+    spans = [(*span, openings) for span, (_, openings) in zip(pairwise([*times, now_ms]), steps, strict=True)] if steps else []
+
+    def openings_within(from_ms: int, until_ms: int) -> int:
+        return sum(openings * max(0, min(until_ms, end_ms) - max(from_ms, begin_ms)) for begin_ms, end_ms, openings in spans)
+
+    return by_runs + sum(per_day / DAY_MS * openings_within(from_ms, until_ms) for from_ms, until_ms, per_day in spread)
+
+
+def settled_times(times_ms: Sequence[int], *, now_ms: int) -> list[int]:
+    """The times of commits in their order, none after now and none before an earlier one, as a clock that is wrong may tell them.
+
+    A time that lies ahead is taken as that of the next commit; one that lies behind as that of the commit before it.
+    """
+    known, next_ms = list[int](), now_ms
+    for at_ms in reversed(times_ms):
+        next_ms = at_ms if at_ms <= now_ms else next_ms
+        known.append(next_ms)
+    return [*accumulate(reversed(known), max)]
 
 
 def _apply(small: SmallFiles, commit: Commit, snapshot: Snapshot, sizes: Mapping[str, int]) -> None:
@@ -196,6 +214,11 @@ def _apply(small: SmallFiles, commit: Commit, snapshot: Snapshot, sizes: Mapping
     for path in commit.added_paths:
         if path not in again and commit.changed_data:
             small.add(path, folder_of(path, snapshot), sizes.get(path, mean_bytes))
+
+
+def written_paths(commits: Iterable[Commit]) -> set[str]:
+    """The files that these commits wrote; one that only got another deletion vector was there before."""
+    return {path for commit in commits for path in {*commit.added_paths} - {*commit.removed_paths}}
 
 
 def mean_added_bytes(commit: Commit) -> int:
@@ -215,19 +238,23 @@ def is_rewrite(commit: Commit) -> bool:
 
 def _since_last_compaction(history: Commits, file_count: int) -> Sequence[Commit]:
     """The commits since, and with, the last compaction; or since the last one that left no earlier file, after which nothing is owed."""
-    counts = history.file_counts(file_count)
+    counts, undone = history.file_counts(file_count), history.undone()
     for place in reversed(range(len(history.commits))):
         commit = history.commits[place]
-        if is_rewrite(commit) or (commit.removed_paths and counts[place] == len(commit.added_paths)):
+        if is_rewrite(commit) and commit.version not in undone:
+            return history.commits[place:]
+        is_all_new = len(written_paths([commit])) == counts[place] and commit.operation != "RESTORE"
+        if commit.removed_paths and commit.changed_data and is_all_new:
             return history.commits[place:]
     return history.commits
 
 
 def _few(steps: Sequence[tuple[int, int]]) -> type_of_steps:
-    """The steps without repetition; where they are very many every second goes, and its time counts as what was before it."""
+    """The steps without repetition; where they are very many, of two each the lesser counts for the time of both."""
     kept = [step for place, step in enumerate(steps) if not place or step[1] != steps[place - 1][1]]
     while len(kept) > _MOST_STEPS:
-        kept = [*kept[:-1:2], kept[-1]]
+        pairs = zip_longest(kept[:-1:2], kept[1:-1:2])
+        kept = [*((first[0], min(first[1], (later or first)[1])) for first, later in pairs), kept[-1]]
     return tuple(kept)
 
 

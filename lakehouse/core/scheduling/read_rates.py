@@ -12,7 +12,7 @@ from typing import Literal
 
 from lakehouse.core.declaration.compaction_policy import Compaction
 from lakehouse.core.declaration.table import Table
-from lakehouse.core.scheduling.read_losses import lost_openings
+from lakehouse.core.scheduling.read_losses import lost_openings, type_of_spread_reads
 from lakehouse.core.scheduling.triggers import TableState, slowdown_of
 from lakehouse.core.units import DAY_MS, MINUTE_MS
 
@@ -30,17 +30,23 @@ class ReaderRun:
 class Readers:
     """Full reads of one table per day, and the share by which its readers take longer than they used to (`None`: unknown).
 
-    `read_ms` are the times of all full reads that are known. `seen`: some table reads it whole, and runs of more than a day are known.
+    `read_ms` are the times of all full reads that are known, `unseen` are those that runs nobody looked at must have made, at the rate of
+    the others. `seen`: some table reads it whole, and runs of more than a day are known.
     """
 
     reads_per_day: float
     slowdown: float | None
     read_ms: tuple[int, ...] = ()
+    unseen: tuple[type_of_spread_reads, ...] = ()
     seen: bool = False
 
 
-def count_reads(tables: Sequence[Table], runs: Iterable[ReaderRun], *, since_ms: int, now_ms: int) -> Mapping[str, Readers]:
+def count_reads(
+    tables: Sequence[Table], runs: Iterable[ReaderRun], *, since_ms: int, now_ms: int, gaps: Sequence[tuple[int, int]] = ()
+) -> Mapping[str, Readers]:
     """The readers of each table, by its key, out of all `runs`; the runs that ended since `since_ms` tell how often it is read.
+
+    Not looked at were the runs of the times in `gaps`, each from when to when (ms).
 
     Their seconds are compared with earlier runs of the same kind, where there are enough. Runs of one kind wrote the same tables: a run
     of the whole lake is no slow run of one table. A table with several kinds of readers gets the mean of their slowdowns.
@@ -57,6 +63,8 @@ def count_reads(tables: Sequence[Table], runs: Iterable[ReaderRun], *, since_ms:
             earlier[run.tables] += run.ended_ms < since_ms
     slowdowns = {kind: found for kind, took in seconds.items() if (found := slowdown_of(took, earlier=earlier[kind])) is not None}
     days = max(now_ms - since_ms, MINUTE_MS) / DAY_MS
+    began_ms = min([now_ms - MINUTE_MS, *(run.ended_ms for run in ordered[:1]), *(from_ms for from_ms, _ in gaps)])
+    known_days = max(now_ms - began_ms - sum(until_ms - from_ms for from_ms, until_ms in gaps), MINUTE_MS) / DAY_MS
     a_day_is_known = bool(ordered) and ordered[0].ended_ms <= now_ms - DAY_MS
     readers_of, whole_readers_of = (_readers_of(tables, by) for by in ("inputs", "read_whole"))
     told: dict[str, Readers] = {}
@@ -67,6 +75,7 @@ def count_reads(tables: Sequence[Table], runs: Iterable[ReaderRun], *, since_ms:
             reads_per_day=sum(ms >= since_ms for ms in read_ms) / days,
             slowdown=fmean(felt) if felt else None,
             read_ms=read_ms,
+            unseen=tuple((*gap, len(read_ms) / known_days) for gap in gaps),
             seen=bool(whole_readers_of[table.key]) and a_day_is_known,
         )
     return told
@@ -75,7 +84,8 @@ def count_reads(tables: Sequence[Table], runs: Iterable[ReaderRun], *, since_ms:
 def with_readers(state: TableState, readers: Readers, policy: Compaction, *, now_ms: int) -> TableState:
     """The state with its readers, seen and declared."""
     declared = policy.reads_per_day
-    lost = None if state.openings is None else lost_openings(state.openings, readers.read_ms, reads_per_day=declared or 0, now_ms=now_ms)
+    spread = (*readers.unseen, (0, now_ms, declared or 0.0))
+    lost = None if state.openings is None else lost_openings(state.openings, readers.read_ms, spread=spread, now_ms=now_ms)
     return replace(
         state,
         reads_per_day=readers.reads_per_day + (declared or 0),

@@ -93,7 +93,8 @@ def choose_strategy(policy: Compaction, facts: WriteFacts | None, *, known: int 
     fills = facts.batch_bytes / facts.batch_partitions * slack >= target_bytes * 3 / 4
     merge_seconds = _merge_seconds(facts, rates, target_bytes)
     interval_seconds = 3600 / facts.arrivals_per_hour
-    sensor_seconds = interval_seconds * policy.most_small_files / facts.batch_files
+    # What readers that are declared lose comes earlier still, wherever it matters to them.
+    sensor_seconds = interval_seconds * policy.min_small_files / facts.batch_files
     numbers = {
         "batch_bytes": facts.batch_bytes,
         "batch_files": facts.batch_files,

@@ -76,7 +76,8 @@ def weigh_fleet(
     policies = {table.key: policy_for(table.layer, table.compaction) for table in tables}
     facts, recent = newest_facts_of(instance, tables), recent_runs(instance, now_ms=now_ms)
     compacted_ms, probed = last_compactions_ms(instance, tables), read_probes(records, now_ms)
-    readers = count_reads(tables, reader_runs(recent, tables), since_ms=recent.since_ms, now_ms=now_ms)
+    reads = reader_runs(instance, recent, tables)
+    readers = count_reads(tables, reads, since_ms=recent.since_ms, now_ms=now_ms, gaps=recent.gaps)
     states: dict[str, TableState] = {}
     for table in tables:
         key = table.key

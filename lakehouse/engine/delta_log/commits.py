@@ -1,15 +1,66 @@
-"""The commits of a log, read and parsed."""
+"""The commits of a log, read and parsed. What was parsed once is kept with the store: a commit is written once and never changed.
 
+**Safety properties**
+- A kept commit stands for a file of the same name, size and time, and of the same etag where storage has one.
+- Where it has none, a file that may be as young as what its clock can tell apart is read each time: the next one under its name, of a
+  table that was made anew, could have its time and size.
+"""
+
+from collections import OrderedDict
 from collections.abc import Iterator, Sequence
+from threading import Lock
+from weakref import WeakKeyDictionary
 
+from lakehouse.engine.clock import now_ms
 from lakehouse.engine.delta_log.actions import parse_actions
 from lakehouse.engine.delta_log.fold import ReadCommit
 from lakehouse.engine.delta_log.log_segment import version_of
 from lakehouse.engine.store import Store, StoredFile
 
+_KEPT_BYTES = 32 * 1024 * 1024
+# The times of some file systems are whole seconds, of FAT even ones.
+_SETTLED_MS = 3_000
+
 
 def read_commits(store: Store, files: Sequence[StoredFile]) -> Iterator[ReadCommit]:
     """Each commit of these files, in their order; its time is the log's own where the log tells one."""
-    for file, data in zip(files, store.read_many([file.name for file in files]), strict=True):
-        actions = parse_actions(data, file.name)
-        yield ReadCommit(version=version_of(file), committed_ms=actions.info.committed_ms or file.modified_ms, actions=actions)
+    kept = _kept_with(store)
+    known = {file: commit for file in files if (commit := kept.get(file)) is not None}
+    data = store.read_many([file.name for file in files if file not in known])
+    asked_ms = now_ms()
+    for file in files:
+        if (commit := known.get(file)) is None:
+            actions = parse_actions(next(data), file.name)
+            commit = ReadCommit(version=version_of(file), committed_ms=actions.info.committed_ms or file.modified_ms, actions=actions)
+            if file.etag or file.modified_ms < asked_ms - _SETTLED_MS:
+                kept.add(file, commit)
+        yield commit
+
+
+class _KeptCommits:
+    """Commits by their files, up to so many bytes of those; who was asked for longest ago goes first."""
+
+    def __init__(self) -> None:
+        self._lock, self._commits, self._bytes = Lock(), OrderedDict[StoredFile, ReadCommit](), 0
+
+    def get(self, file: StoredFile) -> ReadCommit | None:
+        with self._lock:
+            if (commit := self._commits.get(file)) is not None:
+                self._commits.move_to_end(file)
+            return commit
+
+    def add(self, file: StoredFile, commit: ReadCommit) -> None:
+        with self._lock:
+            if file not in self._commits:
+                self._bytes += file.size_bytes
+            self._commits[file] = commit
+            while self._bytes > _KEPT_BYTES:
+                self._bytes -= self._commits.popitem(last=False)[0].size_bytes
+
+
+_of_stores, _opening = WeakKeyDictionary[Store, _KeptCommits](), Lock()
+
+
+def _kept_with(store: Store) -> _KeptCommits:
+    with _opening:
+        return _of_stores.setdefault(store, _KeptCommits())

@@ -67,10 +67,10 @@ class DiskStore:
 
     def read(self, name: str) -> bytes:
         """See `Store.read`."""
-        path = self._path(name)
+        path = self.root / checked_name(name)
         with _translated(path, "read"):
             if not self._is_inside(path):
-                raise Refused(f"store: {path} is a link that leads out of {self.root}; accepted: files inside it")
+                raise Refused(f"store: {path} leads out of {self.root} through a link; accepted: files inside it")
             try:
                 return path.read_bytes()
             except (IsADirectoryError, NotADirectoryError) as error:

@@ -7,8 +7,10 @@ from xml.etree import ElementTree
 import click
 import pytest
 
+from lakehouse.cli import fleet_from_logs
 from lakehouse.cli.commands import history
 from lakehouse.core.scheduling.circuit_breaker import CompactionTry
+from lakehouse.core.units import DAY_MS
 from lakehouse.engine.journal.journal import Journal
 from lakehouse.engine.store import DiskStore
 from lakehouse_tests.cli.conftest import PREDICTION, Terminal
@@ -129,11 +131,14 @@ def test_a_table_that_does_not_exist_has_no_history(told: Terminal) -> None:
     assert result.stderr.startswith("Refused: history gold/totals: the table is declared and does not exist yet")
 
 
-def test_what_upkeep_and_readers_cost_stands_beside_the_best_in_hindsight(terminal: Terminal, story: Callable[[str], LogBuilder]) -> None:
+def test_what_upkeep_and_readers_cost_stands_beside_the_best_in_hindsight(
+    terminal: Terminal, story: Callable[[str], LogBuilder], monkeypatch: pytest.MonkeyPatch
+) -> None:
     log = story("silver/orders").create()
     for number in range(6):
         log.append([(f"f{number}", 100, 1)])
     log.optimize([f"f{number}" for number in range(6)], into=("c", 600, 6))
+    monkeypatch.setattr(fleet_from_logs, "now_ms", lambda: START_MS + 7 * MINUTE_MS)
     assert terminal.json("history", "silver/orders")["bill"] is None
     assert "upkeep and readers" not in terminal.run("history", "silver/orders").stdout
     bill = terminal.json("history", "silver/orders", "--reads-per-day", "5760")["bill"]
@@ -144,6 +149,16 @@ def test_what_upkeep_and_readers_cost_stands_beside_the_best_in_hindsight(termin
     lines = terminal.run("history", "silver/orders", "--reads-per-day", "5760").stdout.splitlines()
     assert lines[-2] == "upkeep and readers, really: 1 compaction 0.6 s, readers 0.1 s, together 0.000042 USD"
     assert lines[-1] == "upkeep and readers, the best in hindsight: 0 compactions 0.0 s, readers 0.1 s, together 0.000004 USD"
+    # A day later, what was compacted at the end is what readers have been spared since.
+    monkeypatch.setattr(fleet_from_logs, "now_ms", lambda: START_MS + 7 * MINUTE_MS + DAY_MS)
+    bill = terminal.json("history", "silver/orders", "--reads-per-day", "5760")["bill"]
+    assert (bill["really"]["readers_seconds"], bill["best"]["compaction_count"]) == (0.06, 1)
+
+
+@pytest.mark.parametrize("wrong", ["nan", "inf"])
+def test_reads_that_are_no_number_are_refused(told: Terminal, wrong: str) -> None:
+    result = told.run("history", "silver/orders", "--reads-per-day", wrong)
+    assert (result.exit_code, "accepted: a number, 0 or more" in result.stderr) == (2, True)
 
 
 def test_the_commits_of_tables_that_read_all_of_it_are_reads_of_the_bill(terminal: Terminal, story: Callable[[str], LogBuilder]) -> None:

@@ -1,6 +1,7 @@
 """The best schedule in hindsight, and how far from it the rule by which readers make a table due can be."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from itertools import combinations
 from random import Random
 
@@ -9,7 +10,7 @@ import pytest
 from lakehouse.core.backtest.hindsight import LogEvent, ReadHistory, best_schedule, events_of
 from lakehouse.core.costs.estimate import DEFAULT_RATES, price
 from lakehouse.core.declaration.compaction_policy import Compaction
-from lakehouse.core.declaration.prices import DEFAULT_PRICES
+from lakehouse.core.declaration.prices import DEFAULT_PRICES, Prices
 from lakehouse.core.delta.commits import Commit
 from lakehouse.core.scheduling.read_losses import lost_openings
 from lakehouse.core.scheduling.triggers import TableState, find_trigger
@@ -45,7 +46,7 @@ def by_the_rule(history: type_of_history, fixed: int, per_file: int) -> tuple[fl
             version=now_ms,
             mergeable_file_count=files,
             openings=tuple(steps),
-            lost_openings=lost_openings(tuple(steps), reads_ms, reads_per_day=0, now_ms=now_ms),
+            lost_openings=lost_openings(tuple(steps), reads_ms, now_ms=now_ms),
             estimate_seconds=cost * SECONDS_PER_OPENING,
             estimate_usd=price(DEFAULT_PRICES, seconds=cost * SECONDS_PER_OPENING),
             readers="declared",
@@ -57,7 +58,7 @@ def by_the_rule(history: type_of_history, fixed: int, per_file: int) -> tuple[fl
 
 
 def in_hindsight(history: type_of_history, fixed: int, per_file: int) -> float:
-    def phases(place: int) -> Iterator[tuple[float, float]]:
+    def phases(place: int, _before: int) -> Iterator[tuple[float, float]]:
         files = lost = 0
         for written in history[place + 1 :]:
             files, lost = files + written, lost + (0 if written else files)
@@ -136,6 +137,43 @@ def test_no_schedule_is_below_the_best(reads_per_day: float) -> None:
     bills += [history.bill([first.at_ms, later.at_ms]) for first, later in combinations(history.events, 2)]
     assert best.usd <= min(bill.usd for bill in bills) + 1e-15
     assert best.compaction_count == {0: 0, 24: 0, 1_440: 3, 720_000: 11}[reads_per_day]
+
+
+@pytest.mark.parametrize("folders", [1, 3])
+def test_a_compaction_that_merges_nothing_is_no_gift(folders: int) -> None:
+    """One file a write: the plan leaves it alone until there are two, and what it leaves depends on the compactions before."""
+    random = Random(11)
+    for _ in range(8):
+        paths = [(f"{number}", f"{random.randrange(folders)}", 1_000) for number in range(12)]
+        counts = random.choices((1, 2), k=7)
+        events = tuple(
+            LogEvent(at_ms=place * HOUR_MS, added=tuple(paths.pop() for _ in range(min(n, len(paths))))) for place, n in enumerate(counts)
+        )
+        history, times = history_of(events, reads_per_day=random.choice([1_000, 5_000, 100_000])), [event.at_ms for event in events]
+        least = min(history.bill(chosen).usd for count in range(len(times) + 1) for chosen in combinations(times, count))
+        assert least - 1e-12 <= history.best().usd <= least * (1 + 1e-9 if folders == 1 else 1.3)
+    each = history_of(writes(100, files=1), reads_per_day=4_800)
+    assert each.bill([event.at_ms for event in each.events]).upkeep_seconds > 25
+    assert each.best().upkeep_seconds > 25
+
+
+def test_readers_go_on_reading_after_the_last_commit() -> None:
+    last = writes(1, files=9)
+    assert history_of(last, reads_per_day=24).bill([]).readers_seconds == 0
+    assert history_of(last, reads_per_day=24, until_ms=2 * DAY_MS).bill([]).readers_seconds == pytest.approx(48 * 0.008)
+
+
+def test_readers_pay_the_measured_price_of_an_opening() -> None:
+    bills = [history_of(writes(5), reads_per_day=24, opening_seconds=seconds).bill([]) for seconds in (0.001, 0.04)]
+    assert bills[1].readers_usd == pytest.approx(40 * bills[0].readers_usd)
+    assert bills[1].readers_seconds == pytest.approx(40 * bills[0].readers_seconds)
+
+
+def test_where_time_costs_no_money_the_best_takes_the_least_of_it() -> None:
+    history = replace(history_of(writes(50, files=10), 12_000), rates=replace(DEFAULT_RATES, prices=Prices(usd_per_vcpu_hour=0)))
+    best, really = history.best(), history.bill([event.at_ms for event in history.events][::2])
+    assert (best.usd, best.compaction_count > 5, best.seconds <= really.seconds) == (0, True, True)
+    assert really.times(best) == pytest.approx(really.seconds / best.seconds)
 
 
 def test_reads_are_counted_at_their_times_and_after_the_last_commit() -> None:

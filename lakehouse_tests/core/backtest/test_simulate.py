@@ -62,6 +62,18 @@ def test_the_sensors_own_threshold_decides_and_its_sentence_is_told() -> None:
     assert found.seconds > 0 and found.usd > 0
 
 
+def test_a_table_that_is_written_anew_each_time_owes_its_readers_nothing_of_the_time_before() -> None:
+    log, patient = LogBuilder().create(), replace(POLICY, min_small_files=1_000, reads_per_day=20_000)
+    for write in range(30):
+        log.overwrite([(f"{write}/{number}", 1_000) for number in range(8)])
+    found = replayed(log, patient)
+    assert (found.runs, {step.file_count for step in found.steps}) == ((), {8})
+    kept = LogBuilder().create().append([(f"{number}", 1_000) for number in range(8)])
+    for write in range(30):
+        kept.append([(f"large {write}", 10_000_000)])
+    assert len(replayed(kept, patient).runs) == 1
+
+
 def test_without_a_compaction_the_count_is_what_writers_made_it() -> None:
     log = appended(6).optimize([f"f{place}" for place in range(6)], into=("c", 6_000, 6_015)).append([("g", 10)])
     found = replayed(log, NONE)

@@ -1,5 +1,6 @@
 """What readers lost since the last compaction, from the commits that the log holds."""
 
+import json
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -9,7 +10,7 @@ from lakehouse.core.compaction.plan import plan_compaction
 from lakehouse.core.declaration.prices import DEFAULT_PRICES
 from lakehouse.core.delta.commits import Commit, Commits
 from lakehouse.core.delta.snapshot import DataFile
-from lakehouse.core.scheduling.read_losses import SmallFiles, balance_of, lost_openings, opening_steps, type_of_steps
+from lakehouse.core.scheduling.read_losses import SmallFiles, balance_of, lost_openings, opening_steps, settled_times, type_of_steps
 from lakehouse.core.units import DAY_MS
 from lakehouse_tests.core.example_snapshots import POLICY, TARGET, data_file, snapshot
 
@@ -28,7 +29,7 @@ def commit(at_ms: int, added: Sequence[str] = (), removed: Sequence[str] = (), *
     )
 
 
-def steps_of(files: Sequence[DataFile | int], *commits: Commit) -> type_of_steps:
+def steps_of(files: Sequence[DataFile | int], *commits: Commit) -> type_of_steps | None:
     made = snapshot(files)
     return opening_steps(made, plan_compaction(made, POLICY), Commits(table="bronze/t", commits=commits))
 
@@ -49,7 +50,7 @@ def test_each_write_since_the_last_compaction_adds_what_it_would_save() -> None:
 def test_a_table_that_was_never_compacted_is_told_from_its_beginning() -> None:
     assert steps_of(small("a", "b", "c"), commit(1, ["a"]), commit(2, ["b"]), commit(3, ["c"])) == ((1, 0), (2, 1), (3, 2))
     assert steps_of(small("a", "b", "c"), commit(3, ["c"])) == ((3, 2),)
-    assert steps_of(small("a", "b")) == ()
+    assert steps_of(small("a", "b")) is None
 
 
 def test_files_that_lie_alone_in_their_partition_cost_no_reader_anything() -> None:
@@ -66,6 +67,21 @@ def test_after_a_commit_that_leaves_no_earlier_file_nothing_is_owed() -> None:
     assert steps_of(small("c", "d"), commit(1, ["a", "b"]), commit(2, ["c", "d"], ["a", "b"])) == ((2, 1),)
 
 
+def test_a_new_vector_for_every_file_and_a_restore_leave_the_losses_as_they_are() -> None:
+    files, writes = small("a", "b", "c"), [commit(1, ["a", "b"]), commit(2, ["c"])]
+    assert steps_of(files, *writes, commit(3, ["a", "b", "c"], ["a", "b", "c"])) == ((1, 1), (2, 2))
+    compaction = commit(3, ["m"], ["a", "b", "c"], is_data=False)
+    restored = replace(commit(4, ["a", "b", "c"], ["m"]), operation="RESTORE")
+    undone = replace(restored, user_metadata=json.dumps({"restored": 2}))
+    assert steps_of(files, *writes, compaction, undone) == ((1, 1), (2, 2), (3, 0), (4, 2))
+    assert steps_of(files, *writes, commit(3, ["m"], ["a", "b", "c"]), restored) == ((3, 0), (4, 2))
+
+
+def test_a_file_from_before_the_log_is_counted_though_it_got_a_vector_since() -> None:
+    files = small("old", "older", "a")
+    assert steps_of(files, commit(1, ["a"]), commit(2, ["old", "older"], ["old", "older"])) == ((1, 2),)
+
+
 def test_large_files_and_changed_vectors_are_no_small_files() -> None:
     large = data_file(TARGET, "large")
     assert steps_of([large, *small("a", "b")], commit(1, ["a", "b"]), commit(2, ["large"]), commit(3, ["a"], ["a"])) == ((1, 1),)
@@ -74,8 +90,13 @@ def test_large_files_and_changed_vectors_are_no_small_files() -> None:
 def test_very_many_steps_are_thinned_towards_less() -> None:
     names = [f"f{number:03}" for number in range(200)]
     steps = steps_of(small(*names), *(commit(number, [name]) for number, name in enumerate(names)))
-    assert (len(steps) <= 48, steps[-1]) == (True, (199, 175))
+    assert steps and (len(steps) <= 48, steps[-1]) == (True, (199, 175))
     assert all(openings <= at_ms - at_ms // 8 for at_ms, openings in steps)
+    there = [f"g{number}" for number in range(20)]
+    waves = [commit(number, there) if number % 2 else commit(number, [], there) for number in range(2, 200)]
+    thinned = steps_of(small("keep", *there), commit(1, ["keep", *there]), *waves)
+    assert thinned and lost_openings(thinned, range(2, 200, 2), now_ms=200) == 0
+    assert lost_openings(thinned, range(1, 200, 2), now_ms=200) <= 20 * 100
 
 
 STEPS = ((0, 0), (DAY_MS, 4), (2 * DAY_MS, 10))
@@ -92,8 +113,31 @@ STEPS = ((0, 0), (DAY_MS, 4), (2 * DAY_MS, 10))
     ],
 )
 def test_each_read_loses_the_openings_of_its_moment(read_ms: tuple[int, ...], per_day: float, lost: float) -> None:
-    assert lost_openings(STEPS, read_ms, reads_per_day=per_day, now_ms=DAY_MS * 5 // 2) == pytest.approx(lost)
-    assert lost_openings((), read_ms, reads_per_day=per_day, now_ms=DAY_MS) == 0
+    spread = [(0, 9 * DAY_MS, per_day)]
+    assert lost_openings(STEPS, read_ms, spread=spread, now_ms=DAY_MS * 5 // 2) == pytest.approx(lost)
+    assert lost_openings((), read_ms, spread=spread, now_ms=DAY_MS) == 0
+
+
+def test_reads_are_spread_over_their_own_time_alone() -> None:
+    now_ms = 4 * DAY_MS
+    assert lost_openings(STEPS, (), spread=[(-DAY_MS, DAY_MS // 2, 8.0)], now_ms=now_ms) == 0
+    assert lost_openings(STEPS, (), spread=[(DAY_MS // 2, DAY_MS * 3 // 2, 8.0), (now_ms, 9 * DAY_MS, 8.0)], now_ms=now_ms) == 8 * 4 / 2
+
+
+@pytest.mark.parametrize(
+    ("told", "settled"),
+    [
+        ([1, 5, 9], [1, 5, 9]),
+        ([99, 98, 3, 4], [3, 3, 3, 4]),
+        ([3, 4, 99], [3, 4, 10]),
+        ([3, 1, 4], [3, 3, 4]),
+        ([], []),
+    ],
+)
+def test_a_clock_that_is_wrong_takes_no_loss_and_makes_none(told: list[int], settled: list[int]) -> None:
+    assert settled_times(told, now_ms=10) == settled
+    steps = tuple((at_ms, 2) for at_ms in told)
+    assert lost_openings(steps, [5], spread=[(0, 10, DAY_MS)], now_ms=10) == sum(2 * (10 - min(settled)) + 2 for _ in told[:1])
 
 
 def test_losses_and_cost_are_held_against_each_other_in_money() -> None:

@@ -4,7 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from lakehouse.core.scheduling.read_rates import ReaderRun, count_reads
+from lakehouse.core.declaration.compaction_policy import Compaction
+from lakehouse.core.scheduling.read_rates import ReaderRun, count_reads, with_readers
+from lakehouse.core.scheduling.triggers import TableState
 from lakehouse.core.units import DAY_MS
 from lakehouse_tests.defs.example import TABLES, orders, totals
 
@@ -34,6 +36,19 @@ def test_readers_are_seen_after_a_day_of_runs_and_only_where_some_table_reads_it
     found = count_reads(TABLES, [run("bronze/orders", at=oldest_ms)], since_ms=NOW - DAY_MS, now_ms=NOW)
     assert [found[table.key].seen for table in TABLES] == [False, seen, False]
     assert not any(readers.seen for readers in count_reads(TABLES, [], since_ms=NOW - DAY_MS, now_ms=NOW).values())
+
+
+def test_runs_that_were_not_looked_at_are_taken_to_read_as_often_as_the_others() -> None:
+    """An hourly reader of twelve days, of which the first two and the last were looked at."""
+    runs = [run("gold/totals", at=NOW - hour * DAY_MS // 24) for hour in range(1, 12 * 24 + 1) if hour <= 24 or hour > 240]
+    gap = (NOW - 10 * DAY_MS, NOW - DAY_MS)
+    readers = count_reads(TABLES, runs, since_ms=NOW - DAY_MS, now_ms=NOW, gaps=[gap])["silver/orders"]
+    assert readers.unseen == ((*gap, pytest.approx(24)),)
+    state = TableState(table="silver/orders", openings=((NOW - 12 * DAY_MS, 2), (NOW - 5 * DAY_MS, 8)))
+    lost = with_readers(state, readers, Compaction(), now_ms=NOW).lost_openings
+    assert lost == pytest.approx(24 * (7 * 2 + 5 * 8), rel=0.01)
+    none = count_reads(TABLES, [], since_ms=NOW - DAY_MS, now_ms=NOW, gaps=[gap])["silver/orders"]
+    assert with_readers(state, none, Compaction(), now_ms=NOW).lost_openings == 0
 
 
 def test_a_shorter_look_back_is_scaled_to_a_day() -> None:

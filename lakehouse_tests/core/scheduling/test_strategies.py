@@ -83,6 +83,13 @@ def test_before_or_after_the_write(latency: float, facts: WriteFacts | None, str
     assert any(sign.isdigit() for sign in found.sentence)
 
 
+@pytest.mark.parametrize("reads_per_day", [None, 0, 100_000])
+def test_declared_readers_never_make_the_sensor_look_late(reads_per_day: float | None) -> None:
+    """What they lose makes a table due earlier than its small files do, not later; and nobody waits where there are none."""
+    often = replace(SMALL, batch_files=8, arrivals_per_hour=60)
+    assert choose_strategy(replace(chosen(300), reads_per_day=reads_per_day), often).strategy == BySensor()
+
+
 def test_the_sentence_has_the_numbers() -> None:
     found = choose_strategy(chosen(60), SMALL)
     assert found.sentence == (

@@ -12,8 +12,10 @@ from dagster import DagsterEventType, SensorResult
 from lakehouse import AfterWrite, Chosen, Compaction, Prices, Table
 from lakehouse.core.costs.measured_benefit import Probe
 from lakehouse.core.scheduling.circuit_breaker import CompactionTry, Pause
+from lakehouse.core.units import DAY_MS
+from lakehouse.defs import dagster_records
 from lakehouse.defs.compaction import compaction_sensor
-from lakehouse.defs.dagster_records import reader_runs, recent_runs
+from lakehouse.defs.dagster_records import keys_in_flight, reader_runs, recent_runs, tell_read_nothing
 from lakehouse.defs.keys import compaction_key, table_key
 from lakehouse.defs.upkeep.fleet_from_events import COST_TAG, SensorCursor, read_cursor
 from lakehouse.defs.upkeep.ranking_asset import PLAN_KEY
@@ -104,9 +106,39 @@ def test_runs_of_two_weeks_tell_what_readers_used_to_take(instance: dg.DagsterIn
     read_by(instance, latest_orders, 3)
     ended(instance, begun(instance, table_key(latest_orders)), DagsterEventType.RUN_FAILURE)
     for days, recent, earlier in ((0, 4, 0), (2, 0, 3), (13, 0, 3), (15, 0, 0)):
-        found = recent_runs(instance, now_ms=now_ms() + days * 86_400_000)
+        at_ms = now_ms() + days * DAY_MS
+        found = recent_runs(instance, now_ms=at_ms)
         assert (len(found.records), len(found.earlier)) == (recent, earlier)
-        assert len(reader_runs(found, TABLES)) == (3 if days < 15 else 0)
+        assert len(reader_runs(instance, found, TABLES)) == (3 if days < 15 else 0)
+        assert [(begun_ms < until_ms == at_ms - 14 * DAY_MS) for begun_ms, until_ms in found.gaps] == [True] * (days == 15)
+
+
+def test_runs_that_were_not_looked_at_are_told_as_gaps(instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dagster_records, "_RUNS_LOOKED_AT", 3)
+    read_by(instance, latest_orders, 4)
+    now = now_ms()
+    today, later = recent_runs(instance, now_ms=now + 1), recent_runs(instance, now_ms=now + 2 * DAY_MS)
+    # Of today the oldest of the three that are looked at bounds what is known; of two days ago the newest of them does.
+    assert [(from_ms, until_ms == today.since_ms) for from_ms, until_ms in today.gaps] == [(now + 1 - DAY_MS, True)]
+    assert [(from_ms <= now, until_ms) for from_ms, until_ms in later.gaps] == [(True, now + DAY_MS)]
+
+
+def test_runs_that_read_nothing_and_runs_of_other_jobs_are_no_reads(instance: dg.DagsterInstance) -> None:
+    in_vain = begun(instance, table_key(latest_orders), table_key(totals))
+    tell_read_nothing(instance, in_vain.run_id, totals)
+    of_others = instance.add_run(dg.DagsterRun(job_name="rotate_keys", run_id="2f6b1a34-0000-4000-8000-000000000000"))
+    again = begun(instance, table_key(totals), tags=(instance.get_run_by_id(in_vain.run_id) or in_vain).tags)
+    for each in (in_vain, of_others, again):
+        ended(instance, each, DagsterEventType.RUN_SUCCESS)
+    found = reader_runs(instance, recent_runs(instance, now_ms=now_ms() + 1), TABLES)
+    assert [sorted(each.tables) for each in found] == [["gold/totals"], ["silver/orders"]]
+    tell_read_nothing(instance, in_vain.run_id, latest_orders)
+    assert len(reader_runs(instance, recent_runs(instance, now_ms=now_ms() + 1), TABLES)) == 1
+    assert keys_in_flight(instance, table_key(totals)) == []
+    instance.add_run(
+        dg.DagsterRun(job_name="rotate_keys", run_id="2f6b1a34-0000-4000-8000-000000000001", status=dg.DagsterRunStatus.STARTED)
+    )
+    assert keys_in_flight(instance, table_key(totals)) == []
 
 
 def test_waiting_outlasts_a_tick_and_ends_with_the_request(instance: dg.DagsterInstance, lake: Lake) -> None:
