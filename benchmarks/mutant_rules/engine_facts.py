@@ -174,9 +174,15 @@ RULES = (
     ),
     Rule(
         "lakehouse/engine/delta_log/commits.py",
-        "            if file.etag or file.modified_ms < asked_ms - _SETTLED_MS:",
-        "            if True:",
+        "is_settled = file.modified_ms < asked_ms - _SETTLED_MS and",
+        "is_settled =",
         ("engine/delta_log/test_kept_commits.py::test_no_young_commit_of_the_same_size_and_time_is_mistaken_for_another",),
+    ),
+    Rule(
+        "lakehouse/engine/delta_log/commits.py",
+        " and store.stat(file.name) == file",
+        "",
+        ("engine/delta_log/test_kept_commits.py::test_what_was_read_while_another_file_lay_there_is_not_kept",),
     ),
     Rule(
         "lakehouse/engine/delta_log/checkpoint.py",

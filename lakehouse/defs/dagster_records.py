@@ -3,12 +3,11 @@
 A fleet is looked up in few queries. One of them cannot be shared: Dagster's storage keeps no newest observation for many assets at once.
 """
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from functools import lru_cache
 from typing import Any
 
 import dagster as dg
@@ -19,7 +18,7 @@ from lakehouse.core.adoption.adopted import Adopted
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.reasons import Explanation, Reason
 from lakehouse.core.scheduling.ranking import RunInFlight
-from lakehouse.core.scheduling.read_rates import ReaderRun
+from lakehouse.core.scheduling.read_rates import ReaderRun, RunGap
 from lakehouse.core.units import DAY_MS
 from lakehouse.defs.keys import compaction_key, table_key
 from lakehouse.defs.run_ownership import machine_tag
@@ -37,6 +36,7 @@ _OBSERVATIONS_LOOKED_AT = (1, 20)
 _EVERYTHING_JOB = "__ASSET_JOB"
 _RUN_KEY_TAG = "dagster/run_key"
 _READ_NOTHING = "read_nothing"
+_plans: dict[str, AbstractSet[dg.AssetKey]] = {}
 # When a compaction was committed; an older program told it in milliseconds.
 COMMITTED = "lakehouse/committed"
 
@@ -60,13 +60,13 @@ class NewestFacts:
 class RecentRuns:
     """The newest runs, of whatever state, and since when they are all there; `earlier` are some of the two weeks before that succeeded.
 
-    The runs of the times in `gaps` (from when to when, in ms) were not looked at, though there are some or may be some.
+    The runs of the `gaps` were counted and not looked at.
     """
 
     since_ms: int
     records: tuple[RunRecord, ...]
     earlier: tuple[RunRecord, ...] = ()
-    gaps: tuple[tuple[int, int], ...] = ()
+    gaps: tuple[RunGap, ...] = ()
 
 
 def newest_facts(instance: dg.DagsterInstance, table: Table) -> NewestFacts | None:
@@ -125,14 +125,19 @@ def _selected(instance: dg.DagsterInstance, run: dg.DagsterRun, everything: Abst
         return run.asset_selection
     if run.job_name == _EVERYTHING_JOB:
         return everything
-    return (_planned if run.is_finished else _planned.__wrapped__)(instance, run.run_id)
-
-
-@lru_cache(maxsize=2 * _RUNS_LOOKED_AT)
-def _planned(instance: dg.DagsterInstance, run_id: str) -> AbstractSet[dg.AssetKey]:
-    """What a run planned to make, which it wrote down while it was created; for one that ended it never changes."""
-    planned = instance.all_logs(run_id, of_type=DagsterEventType.ASSET_MATERIALIZATION_PLANNED)
+    if run.execution_plan_snapshot_id is not None:
+        return _planned_by(instance, run.execution_plan_snapshot_id)
+    planned = instance.all_logs(run.run_id, of_type=DagsterEventType.ASSET_MATERIALIZATION_PLANNED)
     return {key for entry in planned if (key := entry.get_dagster_event().asset_key) is not None}
+
+
+def _planned_by(instance: dg.DagsterInstance, plan_id: str) -> AbstractSet[dg.AssetKey]:
+    """The assets of a plan, which all runs of a job share; its id names its content, so it is read once by a process."""
+    if plan_id not in _plans:
+        if len(_plans) >= _RUNS_LOOKED_AT:
+            _plans.clear()
+        _plans[plan_id] = instance.get_execution_plan_snapshot(plan_id).asset_selection
+    return _plans[plan_id]
 
 
 def pools_at_risk(instance: dg.DagsterInstance, tables: Sequence[Table]) -> dict[str, Explanation]:
@@ -172,45 +177,48 @@ def ended_requests(instance: dg.DagsterInstance, run_keys: Sequence[str]) -> lis
 
 def recent_runs(instance: dg.DagsterInstance, *, now_ms: int) -> RecentRuns:
     """The runs of the last day, or as many of the newest as are looked at; before it as many of the oldest of two weeks; and the gaps."""
-    day_ms, base_ms = now_ms - DAY_MS, now_ms - _BASE_MS
-    after, long_ago = (datetime.fromtimestamp(ms / 1000, tz=UTC) for ms in (day_ms, base_ms))
-    succeeded = RunsFilter(statuses=[DagsterRunStatus.SUCCESS], created_after=long_ago, created_before=after)
-    earlier = tuple(instance.get_run_records(succeeded, limit=_RUNS_LOOKED_AT, ascending=True))
-    records = tuple(instance.get_run_records(RunsFilter(created_after=after), limit=_RUNS_LOOKED_AT))
-    before = instance.get_run_records(RunsFilter(statuses=[DagsterRunStatus.SUCCESS], created_before=long_ago), limit=1, ascending=True)
-    since_ms = _created_ms(records[-1]) if len(records) == _RUNS_LOOKED_AT else day_ms
-    told_ms = _created_ms(earlier[-1]) if len(earlier) == _RUNS_LOOKED_AT else day_ms
-    gaps = [(_created_ms(first), base_ms) for first in before] + ([(told_ms, since_ms)] if told_ms < since_ms else [])
-    return RecentRuns(since_ms=since_ms, records=records, earlier=earlier, gaps=tuple(gaps))
+    day_ago, long_ago = (datetime.fromtimestamp((now_ms - ms) / 1000, tz=UTC) for ms in (DAY_MS, _BASE_MS))
+    earlier = tuple(instance.get_run_records(_succeeded(long_ago, day_ago), limit=_RUNS_LOOKED_AT, ascending=True))
+    records = tuple(instance.get_run_records(RunsFilter(created_after=day_ago), limit=_RUNS_LOOKED_AT))
+    oldest = instance.get_run_records(_succeeded(None, long_ago), limit=1, ascending=True)
+    since = records[-1].create_timestamp if len(records) == _RUNS_LOOKED_AT else day_ago
+    spans = [(each.create_timestamp, long_ago) for each in oldest]
+    if len(earlier) == _RUNS_LOOKED_AT or since != day_ago:
+        spans.append((earlier[-1].create_timestamp if len(earlier) == _RUNS_LOOKED_AT else day_ago, since))
+    gaps = [
+        RunGap(from_ms=_ms(begin), until_ms=_ms(end), run_count=instance.get_runs_count(_succeeded(begin, end))) for begin, end in spans
+    ]
+    return RecentRuns(since_ms=_ms(since), records=records, earlier=earlier, gaps=tuple(gaps))
+
+
+def _succeeded(after: datetime | None, before: datetime) -> RunsFilter:
+    return RunsFilter(statuses=[DagsterRunStatus.SUCCESS], created_after=after, created_before=before)
 
 
 def reader_runs(instance: dg.DagsterInstance, runs: RecentRuns, tables: Sequence[Table]) -> tuple[ReaderRun, ...]:
-    """Those of the runs that succeeded and wrote tables from what they read, with these tables and the seconds they took."""
+    """Those of the runs that succeeded, with the tables that they wrote from what they read, if any, and the seconds they took."""
     keys = {table_key(table): table.key for table in tables}
     found: list[ReaderRun] = []
     for record in (*runs.earlier, *runs.records):
         run = record.dagster_run
         if run.status is not DagsterRunStatus.SUCCESS or record.end_time is None:
             continue
-        read_nothing = _read_nothing(run)
-        wrote = frozenset(keys[key] for key in _selected(instance, run, keys.keys()) if key in keys and keys[key] not in read_nothing)
-        if wrote:
-            seconds = None if record.start_time is None else record.end_time - record.start_time
-            found.append(ReaderRun(tables=wrote, ended_ms=int(record.end_time * 1000), seconds=seconds))
+        made = [keys[key] for key in _selected(instance, run, keys.keys()) if key in keys]
+        wrote = frozenset(table for table in made if _has_read(run, table))
+        seconds = None if record.start_time is None else record.end_time - record.start_time
+        found.append(ReaderRun(tables=wrote, ended_ms=int(record.end_time * 1000), seconds=seconds))
     return tuple(found)
 
 
 def tell_read_nothing(instance: dg.DagsterInstance, run_id: str, table: Table) -> None:
-    """Writes into the run's tags that it found no news in the table's inputs, and so read none of them."""
-    run = instance.get_run_by_id(run_id)
-    known = set[str]() if run is None else _read_nothing(run)
-    instance.add_run_tags(run_id, {machine_tag(_READ_NOTHING): json.dumps([run_id, *sorted(known | {table.key})])})
+    """Writes into the run's tags that it found no news in the table's inputs, and so read none of them. Only a count goes by it."""
+    with suppress(Exception):
+        instance.add_run_tags(run_id, {machine_tag(f"{_READ_NOTHING}/{table.key}"): run_id})
 
 
-def _read_nothing(run: dg.DagsterRun) -> set[str]:
-    """The tables whose inputs this run did not read. Dagster copies tags to a run that repeats another; those of the other say nothing."""
-    run_id, *tables = json.loads(run.tags.get(machine_tag(_READ_NOTHING), "[null]"))
-    return set(tables) if run_id == run.run_id else set()
+def _has_read(run: dg.DagsterRun, table: str) -> bool:
+    """Whether the run read the table's inputs. Dagster copies tags to a run that repeats another; those of the other say nothing."""
+    return run.tags.get(machine_tag(f"{_READ_NOTHING}/{table}")) != run.run_id
 
 
 def spent_usd(runs: RecentRuns, *, tag: str, since_ms: int) -> float:
@@ -219,8 +227,8 @@ def spent_usd(runs: RecentRuns, *, tag: str, since_ms: int) -> float:
     return sum(float(record.dagster_run.tags.get(tag, 0)) for record in made)
 
 
-def _created_ms(record: RunRecord) -> int:
-    return int(record.create_timestamp.timestamp() * 1000)
+def _ms(time: datetime) -> int:
+    return int(time.timestamp() * 1000)
 
 
 def _last_materializations(instance: dg.DagsterInstance, keys: Sequence[dg.AssetKey]) -> dict[dg.AssetKey, dg.EventLogRecord]:

@@ -1,8 +1,7 @@
 """The cost of upkeep and readers together under a schedule of compactions, and under the best schedule in hindsight.
 
 The least cost until a compaction at one event is a minimum over the compaction before it: the least cost until that one, plus the losses
-of readers between the two, plus the price of the later one. One model of the table (`SmallFiles`) prices every schedule, so none is below
-the best.
+of readers between the two, plus the price of the later one. One model of the table (`SmallFiles`) prices every schedule.
 """
 
 from bisect import bisect_left
@@ -68,8 +67,8 @@ class ReadHistory:
     def best(self, *, beside: Iterable[Bill] = ()) -> Bill:
         """The cost of the best schedule in hindsight. In a long history not every event is tried, but none `beside` is below it.
 
-        Where the plan leaves a single new file alone (docs/decisions/0003), what a compaction leaves depends on those before it. Of all
-        that end in a compaction at one event the best is gone on with; for a table with partitions, a better one may be missed.
+        What a compaction leaves depends a little on those before it: a single new file is left alone (docs/decisions/0003), and a file of
+        three quarters of the target is done. Of all schedules until one event the best is gone on with, so a better one may be missed.
         """
         every, walk = max(1, ceil(len(self.events) / _MOST_EVENTS)), _Walk(self)
         unit = 0 if self._is_free else 1

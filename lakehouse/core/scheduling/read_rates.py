@@ -19,7 +19,7 @@ from lakehouse.core.units import DAY_MS, MINUTE_MS
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReaderRun:
-    """A run that succeeded: the tables it wrote, when it ended, and (where that is known) its seconds."""
+    """A run that succeeded: the tables that it wrote, if any, when it ended, and (where that is known) its seconds."""
 
     tables: frozenset[str]
     ended_ms: int
@@ -27,11 +27,20 @@ class ReaderRun:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RunGap:
+    """A time of which it is known how many runs succeeded, and not which."""
+
+    from_ms: int
+    until_ms: int
+    run_count: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Readers:
     """Full reads of one table per day, and the share by which its readers take longer than they used to (`None`: unknown).
 
-    `read_ms` are the times of all full reads that are known, `unseen` are those that runs nobody looked at must have made, at the rate of
-    the others. `seen`: some table reads it whole, and runs of more than a day are known.
+    `read_ms` are the times of all full reads that are known, `unseen` are those that runs nobody looked at must have made, spread evenly.
+    `seen`: some table reads it whole, and runs of more than a day are known.
     """
 
     reads_per_day: float
@@ -42,11 +51,12 @@ class Readers:
 
 
 def count_reads(
-    tables: Sequence[Table], runs: Iterable[ReaderRun], *, since_ms: int, now_ms: int, gaps: Sequence[tuple[int, int]] = ()
+    tables: Sequence[Table], runs: Iterable[ReaderRun], *, since_ms: int, now_ms: int, gaps: Sequence[RunGap] = ()
 ) -> Mapping[str, Readers]:
     """The readers of each table, by its key, out of all `runs`; the runs that ended since `since_ms` tell how often it is read.
 
-    Not looked at were the runs of the times in `gaps`, each from when to when (ms).
+    Of the runs in the `gaps` the same share is taken to have read a table as of the newest runs, or as of all that are known where that is
+    less: a backfill of long ago is no rule.
 
     Their seconds are compared with earlier runs of the same kind, where there are enough. Runs of one kind wrote the same tables: a run
     of the whole lake is no slow run of one table. A table with several kinds of readers gets the mean of their slowdowns.
@@ -62,23 +72,27 @@ def count_reads(
             seconds[run.tables].append(run.seconds)
             earlier[run.tables] += run.ended_ms < since_ms
     slowdowns = {kind: found for kind, took in seconds.items() if (found := slowdown_of(took, earlier=earlier[kind])) is not None}
-    days = max(now_ms - since_ms, MINUTE_MS) / DAY_MS
-    began_ms = min([now_ms - MINUTE_MS, *(run.ended_ms for run in ordered[:1]), *(from_ms for from_ms, _ in gaps)])
-    known_days = max(now_ms - began_ms - sum(until_ms - from_ms for from_ms, until_ms in gaps), MINUTE_MS) / DAY_MS
-    a_day_is_known = bool(ordered) and ordered[0].ended_ms <= now_ms - DAY_MS
+    days, newest_count = _days(now_ms - since_ms), sum(run.ended_ms >= since_ms for run in ordered)
+    a_day_is_known = any(run.tables and run.ended_ms <= now_ms - DAY_MS for run in ordered)
     readers_of, whole_readers_of = (_readers_of(tables, by) for by in ("inputs", "read_whole"))
     told: dict[str, Readers] = {}
     for table in tables:
         felt = [slower for kind, slower in slowdowns.items() if kind & readers_of[table.key]]
         read_ms = tuple(sorted(ms for reader in whole_readers_of[table.key] for ms in reads[reader]))
+        newest_ms = [ms for ms in read_ms if ms >= since_ms]
+        share = min(len(newest_ms) / max(newest_count, 1), len(read_ms) / max(len(ordered), 1))
         told[table.key] = Readers(
-            reads_per_day=sum(ms >= since_ms for ms in read_ms) / days,
+            reads_per_day=len(newest_ms) / days,
             slowdown=fmean(felt) if felt else None,
             read_ms=read_ms,
-            unseen=tuple((*gap, len(read_ms) / known_days) for gap in gaps),
+            unseen=tuple((gap.from_ms, gap.until_ms, share * gap.run_count / _days(gap.until_ms - gap.from_ms)) for gap in gaps),
             seen=bool(whole_readers_of[table.key]) and a_day_is_known,
         )
     return told
+
+
+def _days(ms: int) -> float:
+    return max(ms, MINUTE_MS) / DAY_MS
 
 
 def with_readers(state: TableState, readers: Readers, policy: Compaction, *, now_ms: int) -> TableState:

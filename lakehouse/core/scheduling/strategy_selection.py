@@ -7,7 +7,7 @@ threshold is reached soon enough; else after each write where there is time for 
 """
 
 from dataclasses import dataclass, replace
-from math import ceil
+from math import ceil, sqrt
 from statistics import median
 
 from lakehouse.core.compaction.target_size import target_in_force, write_history_of
@@ -18,6 +18,8 @@ from lakehouse.core.declaration.strategy_properties import OPTIMIZE_WRITE
 from lakehouse.core.delta.commits import Commits
 from lakehouse.core.delta.snapshot import Snapshot
 from lakehouse.core.reasons import Explained, Reason
+from lakehouse.core.scheduling.net_benefit import seconds_per_opening
+from lakehouse.core.units import DAY_MS
 
 # The newest commits tell how a table is written now; a handful tells more than one odd batch.
 _COMMITS_SEEN = 50
@@ -93,8 +95,11 @@ def choose_strategy(policy: Compaction, facts: WriteFacts | None, *, known: int 
     fills = facts.batch_bytes / facts.batch_partitions * slack >= target_bytes * 3 / 4
     merge_seconds = _merge_seconds(facts, rates, target_bytes)
     interval_seconds = 3600 / facts.arrivals_per_hour
-    # What readers that are declared lose comes earlier still, wherever it matters to them.
-    sensor_seconds = interval_seconds * policy.min_small_files / facts.batch_files
+    sensor_seconds = interval_seconds * policy.most_small_files / facts.batch_files
+    if policy.reads_per_day:
+        # So many files a second are too many for so many reads a second: what is lost grows with the square of the time.
+        lost_per_second = seconds_per_opening() * facts.batch_files / interval_seconds * policy.reads_per_day * 1_000 / DAY_MS
+        sensor_seconds = min(sensor_seconds, sqrt(2 * merge_seconds / lost_per_second))
     numbers = {
         "batch_bytes": facts.batch_bytes,
         "batch_files": facts.batch_files,

@@ -17,7 +17,7 @@ from lakehouse.engine.delta_log.fold import ReadCommit
 from lakehouse.engine.delta_log.log_segment import version_of
 from lakehouse.engine.store import Store, StoredFile
 
-_KEPT_BYTES = 32 * 1024 * 1024
+_KEPT_BYTES = 64 * 1024 * 1024
 # The times of some file systems are whole seconds, of FAT even ones.
 _SETTLED_MS = 3_000
 
@@ -30,15 +30,17 @@ def read_commits(store: Store, files: Sequence[StoredFile]) -> Iterator[ReadComm
     asked_ms = now_ms()
     for file in files:
         if (commit := known.get(file)) is None:
-            actions = parse_actions(next(data), file.name)
+            content = next(data)
+            actions = parse_actions(content, file.name)
             commit = ReadCommit(version=version_of(file), committed_ms=actions.info.committed_ms or file.modified_ms, actions=actions)
-            if file.etag or file.modified_ms < asked_ms - _SETTLED_MS:
+            is_settled = file.modified_ms < asked_ms - _SETTLED_MS and store.stat(file.name) == file
+            if len(content) == file.size_bytes and (file.etag or is_settled):
                 kept.add(file, commit)
         yield commit
 
 
 class _KeptCommits:
-    """Commits by their files, up to so many bytes of those; who was asked for longest ago goes first."""
+    """Commits by their files, up to so many bytes of memory, about; who was asked for longest ago goes first."""
 
     def __init__(self) -> None:
         self._lock, self._commits, self._bytes = Lock(), OrderedDict[StoredFile, ReadCommit](), 0
@@ -51,11 +53,17 @@ class _KeptCommits:
 
     def add(self, file: StoredFile, commit: ReadCommit) -> None:
         with self._lock:
-            if file not in self._commits:
-                self._bytes += file.size_bytes
+            if file in self._commits or _kept_bytes(file) > _KEPT_BYTES // 4:
+                return
+            self._bytes += _kept_bytes(file)
             self._commits[file] = commit
             while self._bytes > _KEPT_BYTES:
-                self._bytes -= self._commits.popitem(last=False)[0].size_bytes
+                self._bytes -= _kept_bytes(self._commits.popitem(last=False)[0])
+
+
+def _kept_bytes(file: StoredFile) -> int:
+    """What a commit takes in memory, by trial: parsed it is as large as its file, and 2 KiB beside."""
+    return file.size_bytes + 2_048
 
 
 _of_stores, _opening = WeakKeyDictionary[Store, _KeptCommits](), Lock()

@@ -3,7 +3,7 @@
 Safety properties:
 - A file appears under its name whole and on the disk, or not at all: it is written under a private name beside it,
   flushed, then renamed (`put`) or linked (`put_if_absent`, which link(2) makes atomic).
-- No symbolic link leads out of the root: links are not listed, and a name that leaves the root through one is refused.
+- No symbolic link leads out of the root: links are not listed, and a name of what lies outside is refused.
 """
 
 import errno

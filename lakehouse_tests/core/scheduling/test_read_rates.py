@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from lakehouse.core.declaration.compaction_policy import Compaction
-from lakehouse.core.scheduling.read_rates import ReaderRun, count_reads, with_readers
+from lakehouse.core.scheduling.read_rates import ReaderRun, RunGap, count_reads, with_readers
 from lakehouse.core.scheduling.triggers import TableState
 from lakehouse.core.units import DAY_MS
 from lakehouse_tests.defs.example import TABLES, orders, totals
@@ -39,16 +39,25 @@ def test_readers_are_seen_after_a_day_of_runs_and_only_where_some_table_reads_it
 
 
 def test_runs_that_were_not_looked_at_are_taken_to_read_as_often_as_the_others() -> None:
-    """An hourly reader of twelve days, of which the first two and the last were looked at."""
-    runs = [run("gold/totals", at=NOW - hour * DAY_MS // 24) for hour in range(1, 12 * 24 + 1) if hour <= 24 or hour > 240]
-    gap = (NOW - 10 * DAY_MS, NOW - DAY_MS)
+    """An hourly reader of twelve days, and as many other runs, of which the first two days and the last were looked at."""
+    hours = [hour for hour in range(1, 12 * 24 + 1) if hour <= 24 or hour > 240]
+    runs = [run(*tables, at=NOW - hour * DAY_MS // 24) for hour in hours for tables in (["gold/totals"], [])]
+    gap = RunGap(from_ms=NOW - 10 * DAY_MS, until_ms=NOW - DAY_MS, run_count=2 * 9 * 24)
     readers = count_reads(TABLES, runs, since_ms=NOW - DAY_MS, now_ms=NOW, gaps=[gap])["silver/orders"]
-    assert readers.unseen == ((*gap, pytest.approx(24)),)
+    assert readers.unseen == ((gap.from_ms, gap.until_ms, pytest.approx(24)),)
     state = TableState(table="silver/orders", openings=((NOW - 12 * DAY_MS, 2), (NOW - 5 * DAY_MS, 8)))
     lost = with_readers(state, readers, Compaction(), now_ms=NOW).lost_openings
     assert lost == pytest.approx(24 * (7 * 2 + 5 * 8), rel=0.01)
     none = count_reads(TABLES, [], since_ms=NOW - DAY_MS, now_ms=NOW, gaps=[gap])["silver/orders"]
     assert with_readers(state, none, Compaction(), now_ms=NOW).lost_openings == 0
+
+
+def test_a_backfill_of_long_ago_is_no_rule_for_what_was_not_looked_at() -> None:
+    backfill = [run("gold/totals", at=NOW - 14 * DAY_MS)] * 500
+    today = [run("gold/totals"), *[run()] * 39]
+    gap = RunGap(from_ms=NOW - 14 * DAY_MS, until_ms=NOW - DAY_MS, run_count=520)
+    [(_, _, per_day)] = count_reads(TABLES, [*backfill, *today], since_ms=NOW - DAY_MS, now_ms=NOW, gaps=[gap])["silver/orders"].unseen
+    assert per_day == pytest.approx(1)
 
 
 def test_a_shorter_look_back_is_scaled_to_a_day() -> None:

@@ -83,11 +83,12 @@ def test_before_or_after_the_write(latency: float, facts: WriteFacts | None, str
     assert any(sign.isdigit() for sign in found.sentence)
 
 
-@pytest.mark.parametrize("reads_per_day", [None, 0, 100_000])
-def test_declared_readers_never_make_the_sensor_look_late(reads_per_day: float | None) -> None:
-    """What they lose makes a table due earlier than its small files do, not later; and nobody waits where there are none."""
+@pytest.mark.parametrize(("reads_per_day", "seconds"), [(None, 240), (0, 9600), (24, 6188), (100_000, 96)])
+def test_declared_readers_bring_the_sensor_earlier_by_what_they_lose(reads_per_day: float | None, seconds: float) -> None:
     often = replace(SMALL, batch_files=8, arrivals_per_hour=60)
-    assert choose_strategy(replace(chosen(300), reads_per_day=reads_per_day), often).strategy == BySensor()
+    found = choose_strategy(replace(chosen(300), min_small_files=32, reads_per_day=reads_per_day), often)
+    assert found.strategy == (BySensor() if seconds <= 300 else AfterWrite())
+    assert f"{seconds} s" in found.sentence
 
 
 def test_the_sentence_has_the_numbers() -> None:

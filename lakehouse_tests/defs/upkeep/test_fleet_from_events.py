@@ -110,7 +110,8 @@ def test_runs_of_two_weeks_tell_what_readers_used_to_take(instance: dg.DagsterIn
         found = recent_runs(instance, now_ms=at_ms)
         assert (len(found.records), len(found.earlier)) == (recent, earlier)
         assert len(reader_runs(instance, found, TABLES)) == (3 if days < 15 else 0)
-        assert [(begun_ms < until_ms == at_ms - 14 * DAY_MS) for begun_ms, until_ms in found.gaps] == [True] * (days == 15)
+        gaps = [(gap.from_ms < gap.until_ms == at_ms - 14 * DAY_MS, gap.run_count) for gap in found.gaps]
+        assert gaps == [(True, 2)] * (days == 15)  # the first one is where the instance begins
 
 
 def test_runs_that_were_not_looked_at_are_told_as_gaps(instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -119,8 +120,8 @@ def test_runs_that_were_not_looked_at_are_told_as_gaps(instance: dg.DagsterInsta
     now = now_ms()
     today, later = recent_runs(instance, now_ms=now + 1), recent_runs(instance, now_ms=now + 2 * DAY_MS)
     # Of today the oldest of the three that are looked at bounds what is known; of two days ago the newest of them does.
-    assert [(from_ms, until_ms == today.since_ms) for from_ms, until_ms in today.gaps] == [(now + 1 - DAY_MS, True)]
-    assert [(from_ms <= now, until_ms) for from_ms, until_ms in later.gaps] == [(True, now + DAY_MS)]
+    assert [(gap.from_ms, gap.until_ms == today.since_ms, gap.run_count) for gap in today.gaps] == [(now + 1 - DAY_MS, True, 1)]
+    assert [(gap.from_ms <= now, gap.until_ms, gap.run_count) for gap in later.gaps] == [(True, now + DAY_MS, 1)]
 
 
 def test_runs_that_read_nothing_and_runs_of_other_jobs_are_no_reads(instance: dg.DagsterInstance) -> None:
@@ -131,9 +132,9 @@ def test_runs_that_read_nothing_and_runs_of_other_jobs_are_no_reads(instance: dg
     for each in (in_vain, of_others, again):
         ended(instance, each, DagsterEventType.RUN_SUCCESS)
     found = reader_runs(instance, recent_runs(instance, now_ms=now_ms() + 1), TABLES)
-    assert [sorted(each.tables) for each in found] == [["gold/totals"], ["silver/orders"]]
+    assert [sorted(each.tables) for each in found] == [["gold/totals"], [], ["silver/orders"]]
     tell_read_nothing(instance, in_vain.run_id, latest_orders)
-    assert len(reader_runs(instance, recent_runs(instance, now_ms=now_ms() + 1), TABLES)) == 1
+    assert [len(each.tables) for each in reader_runs(instance, recent_runs(instance, now_ms=now_ms() + 1), TABLES)] == [1, 0, 0]
     assert keys_in_flight(instance, table_key(totals)) == []
     instance.add_run(
         dg.DagsterRun(job_name="rotate_keys", run_id="2f6b1a34-0000-4000-8000-000000000001", status=dg.DagsterRunStatus.STARTED)

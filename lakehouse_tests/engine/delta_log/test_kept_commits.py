@@ -79,13 +79,36 @@ def test_no_young_commit_of_the_same_size_and_time_is_mistaken_for_another() -> 
         assert read(log, storage)[0] == [name]
 
 
+def test_what_was_read_while_another_file_lay_there_is_not_kept() -> None:
+    class Swapped(Storage):
+        """Whose files are others, of the same sizes, while they are read."""
+
+        is_swapped = False
+
+        def read(self, name: str) -> bytes:
+            content = super().read(name)
+            return content.replace(b'"path": "a"', b'"path": "z"').replace(b'"path":"a"', b'"path":"z"') if self.is_swapped else content
+
+        def stat(self, name: str) -> StoredFile | None:
+            found = super().stat(name)
+            return replace(found, modified_ms=OLD_MS + 1) if found and self.is_swapped else found
+
+    storage = Swapped()
+    log = LogBuilder(storage).create().append([("a", 1)])
+    storage.date_all(OLD_MS)
+    storage.is_swapped = True
+    assert read(log, storage)[0] == ["z"]
+    storage.is_swapped = False
+    assert read(log, storage)[0] == ["a"]
+
+
 def test_what_was_asked_for_longest_ago_goes_first(monkeypatch: pytest.MonkeyPatch) -> None:
     storage = Storage()
     log = LogBuilder(storage).create()
     for number in range(9):
         log.append([(f"{number}", 1)])
     storage.date_all(OLD_MS)
-    monkeypatch.setattr(commits, "_KEPT_BYTES", 3 * max(file.size_bytes for file in MemoryStore.list(storage, "")))
+    monkeypatch.setattr(commits, "_KEPT_BYTES", 5 * (2_048 + max(file.size_bytes for file in MemoryStore.list(storage, ""))))
     read(log, storage)
     assert 0 < len(read(log, storage)[1]) <= 10
     monkeypatch.setattr(commits, "_KEPT_BYTES", 1_000_000)
