@@ -22,6 +22,7 @@ from benchmarks.study.batches import PROPERTIES, Batch, frame_of, write_batch
 from lakehouse.engine.ingest.write import write_table
 from lakehouse.engine.lake import Lake, open_lake
 from lakehouse.engine.spark import session_settings
+from lakehouse.engine.spark.key_range import with_key_range
 from lakehouse.engine.spark.session_settings import INTERPRETED, SHUFFLED_BEFORE_WRITE, session_confs
 from lakehouse.engine.spark.sessions import connect
 from lakehouse.replay.play import play
@@ -29,16 +30,17 @@ from lakehouse.runtime import server
 from lakehouse_tests.conftest import own_settings
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 DAYS = (1, 7, 20)
 ROWS = (20_000, 200_000, 500_000)
-# Of a MERGE: the settings, and whether its source has one task.
+# Of a MERGE: the settings, whether its source has one task, and whether the range of its keys is a condition.
 _MERGES = {
-    "compiled, 16 tasks": ({}, False),
-    "compiled, one task": ({}, True),
-    "interpreted, 16 tasks": (INTERPRETED, False),
-    "interpreted, one task": (INTERPRETED, True),
+    "compiled, 16 tasks": ({}, False, False),
+    "compiled, one task": ({}, True, False),
+    "interpreted, 16 tasks": (INTERPRETED, False, False),
+    "interpreted, one task": (INTERPRETED, True, False),
+    "interpreted, one task, by the range of keys": (INTERPRETED, True, True),
 }
 # Rows and bytes up to which a statement is interpreted: none at all, or all there are.
 _BOUNDS = {"compiled": -1, "interpreted": 1 << 60}
@@ -79,16 +81,21 @@ def _merges(spark: "SparkSession", folder: str, rows: int, rounds: int) -> list[
     for number in range(rounds + 2):
         start = rows - 100 + 900 * number  # a tenth of the rows are updates
         for way in sorted(_MERGES, reverse=bool(number % 2)):
-            confs, is_one_task = _MERGES[way]
+            confs, is_one_task, by_range = _MERGES[way]
             source = frame_of(spark, Batch(start=start, end=start + 1_000, seed=100 + number * 10))
+            gathered = source.coalesce(1) if is_one_task else source
             with session_confs(spark, {**confs, SHUFFLED_BEFORE_WRITE: "true"}):
-                gathered = source.coalesce(1) if is_one_task else source
-                took, _ = timed(partial(write_batch, spark, f"{folder}/{way}", gathered, PROPERTIES, is_first=False))
+                took, _ = timed(partial(_merge, spark, f"{folder}/{way}", gathered, by_range=by_range))
             seconds[way].append(took)
     first, *others = seconds
     print(f"  {rows:,} rows: " + "; ".join(f"{way} {median(took[2:]):.2f} s" for way, took in seconds.items()), flush=True)
     name = f"a MERGE of 1,000 rows into {rows:,}"
     return [ratio(f"{name}: {way} over {first}", seconds[way][2:], seconds[first][2:], row="P1") for way in others]
+
+
+def _merge(spark: "SparkSession", uri: str, rows: "DataFrame", *, by_range: bool) -> None:
+    rows, within = with_key_range(rows, ("id",)) if by_range else (rows, ())
+    write_batch(spark, uri, rows, PROPERTIES, is_first=False, within=within)
 
 
 def _batch(lake: Lake, spark: "SparkSession", way: str, days: int, seconds: type_of_seconds) -> None:

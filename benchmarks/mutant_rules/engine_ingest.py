@@ -4,6 +4,26 @@ from benchmarks.mutant_rules.rule import Rule
 
 RULES = (
     Rule(
+        "lakehouse/engine/spark/key_range.py",
+        "    kept = rows.localCheckpoint()",
+        "    kept = rows",
+        ("engine/spark/test_key_range.py::test_the_rows_that_are_merged_are_those_that_the_range_was_taken_of",),
+        "the rows that are merged are those that their range was taken of",
+    ),
+    Rule(
+        "lakehouse/engine/spark/key_range.py",
+        "(least, most, nulls) in found if not nulls]",
+        "(least, most, nulls) in found]",
+        ("engine/spark/test_key_range.py::test_no_row_is_doubled_whatever_the_key",),
+        "a key that is null somewhere bounds nothing",
+    ),
+    Rule(
+        "lakehouse/engine/spark/key_range.py",
+        "return F.unix_micros(column) if types[key] ==",
+        "return F.unix_seconds(column) * 1_000_000 if types[key] ==",
+        ("engine/spark/test_key_range.py::test_no_row_is_doubled_whatever_the_key",),
+    ),
+    Rule(
         "lakehouse/engine/ingest/write.py",
         " or is_another(commits, consumed, read_ms_of(_commits_of(lake, target), app_id, consumed))",
         "",

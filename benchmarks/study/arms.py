@@ -10,13 +10,15 @@ from benchmarks.by_sensor import is_due
 from benchmarks.study.batches import PROPERTIES
 from lakehouse import Append, Chosen, Compaction, Landing, Merge, Table
 from lakehouse.core.declaration.strategy_properties import AUTO_COMPACT, OPTIMIZE_WRITE
+from lakehouse.core.delta.snapshot import Snapshot
 from lakehouse.core.ingest.batches import ingest_app_id
 from lakehouse.engine.clock import now_ms
 from lakehouse.engine.compaction.run import compact
 from lakehouse.engine.ingest.commit_rows import Transaction, merge_confs
 from lakehouse.engine.ingest.table_properties import apply_strategy, strategy_confs
-from lakehouse.engine.ingest.work_size import merged_into
+from lakehouse.engine.ingest.work_size import are_few, merged_into
 from lakehouse.engine.lake import Lake
+from lakehouse.engine.spark.key_range import with_key_range
 from lakehouse.engine.spark.session_settings import INTERPRETED_ROWS, confs_for, session_confs
 from lakehouse.engine.spark.statements import optimize
 
@@ -99,15 +101,20 @@ def gathered(arm: Arm, rows: "DataFrame", row_count: int) -> "DataFrame":
     return rows if arm.policy is None or row_count > INTERPRETED_ROWS else rows.coalesce(1)
 
 
+def narrowed(rows: "DataFrame", size_bytes: float, there: Snapshot | None) -> tuple["DataFrame", tuple[str, ...]]:
+    """The rows and the conditions of their keys, as every MERGE of this lakehouse has them where they are few beside those `there`."""
+    return with_key_range(rows, ("id",)) if there is not None and are_few(round(size_bytes), there) else (rows, ())
+
+
 @contextmanager
-def writing_session(lake: Lake, spark: "SparkSession", arm: Arm, table: Table, rows: int, decision: Stopwatch) -> Iterator[None]:
+def writing_session(lake: Lake, spark: "SparkSession", arm: Arm, table: Table, rows: int, decision: Stopwatch) -> Iterator[Snapshot | None]:
     """The session as it is for a write of so many rows: under a policy of ours with what this lakehouse sets around its own writes.
 
-    A transaction of ours marks the write as one that waits for the table's lock. Otherwise a compaction would wait for a gap between the
-    statements of a foreign writer.
+    Gives the table as the policy's arm finds it. A transaction of ours marks the write as one that waits for the table's lock. Otherwise a
+    compaction would wait for a gap between the statements of a foreign writer.
     """
     if arm.policy is None:
-        yield
+        yield None
         return
     with decision.running():
         facts = lake.facts(table.key)
@@ -117,7 +124,7 @@ def writing_session(lake: Lake, spark: "SparkSession", arm: Arm, table: Table, r
         confs = strategy_confs(table, facts) | merge_confs(properties, Transaction(app_id=ingest_app_id(table.key), version=now_ms()))
         confs |= confs_for(rows=None if known is None else known + rows, size_bytes=size_bytes)
     with session_confs(spark, confs):
-        yield
+        yield None if facts is None else facts.snapshot
 
 
 def keep_files_few(

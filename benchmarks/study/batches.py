@@ -68,15 +68,21 @@ def frame_of(spark: "SparkSession", batch: Batch, *, tasks: int = TASKS) -> "Dat
     )
 
 
-def write_batch(spark: "SparkSession", uri: str, rows: "DataFrame", properties: dict[str, str], *, is_first: bool) -> None:
-    """One commit: the first batch makes the table with these properties, every other one is merged into it by id."""
+def write_batch(
+    spark: "SparkSession", uri: str, rows: "DataFrame", properties: dict[str, str], *, is_first: bool, within: Sequence[str] = ()
+) -> None:
+    """One commit: the first batch makes the table with these properties, every other one is merged into it by id.
+
+    `within` are conditions of the table's rows that hold for all those that the batch's rows meet.
+    """
     rows.createOrReplaceTempView(_VIEW)
     if is_first:
         pairs = ", ".join(f"{literal(name)} = {literal(value)}" for name, value in sorted(properties.items()))
         spark.sql(f"CREATE TABLE {path_table(uri)} USING delta TBLPROPERTIES ({pairs}) AS SELECT * FROM {_VIEW}")
     else:
+        bound = "".join(f" AND target.{each}" for each in within)
         spark.sql(
-            f"MERGE INTO {path_table(uri)} AS target USING {_VIEW} AS source ON target.id = source.id "
+            f"MERGE INTO {path_table(uri)} AS target USING {_VIEW} AS source ON target.id = source.id{bound} "
             "WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *"
         )
 

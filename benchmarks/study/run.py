@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from benchmarks.study.arms import ARMS, Arm, Stopwatch, gathered, keep_files_few, writing_session
+from benchmarks.study.arms import ARMS, Arm, Stopwatch, gathered, keep_files_few, narrowed, writing_session
 from benchmarks.study.batches import PROPERTIES, Batch, draw_batches, frame_of, query, write_batch
 from benchmarks.study.raw import Iteration, StudyPlan, StudyRun, take_back
 from lakehouse.core.delta.commits import Commit
@@ -135,10 +135,9 @@ def _iterate(world: World, arm: Arm, repetition: int, number: int, batch: Batch,
     lake, spark, key = world.lake, world.spark, _key(arm, repetition)
     table, uri, decision = arm.table(key), lake.settings.table_uri(key), Stopwatch()
     phases, began = _Phases(count_requests=world.count_requests), datetime.now(UTC)
-    with phases.phase("merge"), writing_session(lake, spark, arm, table, batch.row_count, decision):
-        write_batch(
-            spark, uri, gathered(arm, frame_of(spark, batch), batch.row_count), {**PROPERTIES, **arm.properties}, is_first=number == 1
-        )
+    with phases.phase("merge"), writing_session(lake, spark, arm, table, batch.row_count, decision) as there:
+        rows, within = narrowed(gathered(arm, frame_of(spark, batch), batch.row_count), batch.row_count * bytes_per_row, there)
+        write_batch(spark, uri, rows, {**PROPERTIES, **arm.properties}, is_first=number == 1, within=within)
     before_write = decision.seconds
     with phases.phase("query"):
         query(spark, uri)

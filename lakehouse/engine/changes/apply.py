@@ -81,14 +81,14 @@ def apply_changes(
                 _remember(lake, table, number, changes, lines, older)
         case _:
             raise AssertionError(table.write)
-    within = None if counts.first_key is None else statements.between(change_keys(table)[0], *counts.first_key)
+    within = () if counts.first_key is None else (statements.between(change_keys(table)[0], *counts.first_key),)
     if _keeps_deleted(table) and isinstance(table.write, Merge) and (counts.deletes or counts.key_changes or counts.truncates):
         changes = _taking_effect(spark, changes, table.write, within, facts)
     _commit(lake, spark, table, number, changes, within, facts)
 
 
 def _commit(
-    lake: Lake, spark: "SparkSession", table: Table, number: int, changes: "DataFrame", within: str | None, facts: TableFacts | None
+    lake: Lake, spark: "SparkSession", table: Table, number: int, changes: "DataFrame", within: Sequence[str], facts: TableFacts | None
 ) -> None:
     transaction = commit_rows.Transaction(app_id=ingest_app_id(table.key), version=number)
     uri = lake.settings.table_uri(table.key)
@@ -216,13 +216,15 @@ def _without_fallbacks(changes: "DataFrame", names: Sequence[str]) -> "DataFrame
     return changes.withColumns({name: F.when(~empty, F.col(quote(name))) for name in names})
 
 
-def _taking_effect(spark: "SparkSession", changes: "DataFrame", write: Merge, within: str | None, facts: TableFacts | None) -> "DataFrame":
+def _taking_effect(
+    spark: "SparkSession", changes: "DataFrame", write: Merge, within: Sequence[str], facts: TableFacts | None
+) -> "DataFrame":
     """The changes without those that the table's row is newer than: their values are not what a deletion after them deletes."""
     from pyspark.sql import functions as F  # noqa: N812
 
     if facts is None:
         return changes
-    there = table_at(spark, facts.snapshot).where(within or "true").alias("target")
+    there = table_at(spark, facts.snapshot).where(" AND ".join(within) or "true").alias("target")
     return changes.alias("source").join(there, F.expr(statements.not_older(write.keys, ORDER)), "left_anti")
 
 
@@ -248,7 +250,7 @@ def _remember(lake: Lake, table: Table, number: int, changes: "DataFrame", lines
 
 
 def _versions(
-    spark: "SparkSession", changes: "DataFrame", keys: Sequence[str], within: str | None, facts: TableFacts | None
+    spark: "SparkSession", changes: "DataFrame", keys: Sequence[str], within: Sequence[str], facts: TableFacts | None
 ) -> "DataFrame":
     """The versions of these keys that are new, or hold at another time than the table says."""
     from pyspark.sql import Window
@@ -258,7 +260,9 @@ def _versions(
     was = "STRUCT<valid_from: TIMESTAMP, valid_to: TIMESTAMP, is_current: BOOLEAN, _source_file: STRING, _source_line: BIGINT>"
     rows = changes.drop(TRUNCATED).withColumn(_WAS, F.lit(None).cast(was))
     if facts is not None:
-        touched = table_at(spark, facts.snapshot).where(within or "true").join(changes.select(*by).distinct(), [*keys], "left_semi")
+        touched = (
+            table_at(spark, facts.snapshot).where(" AND ".join(within) or "true").join(changes.select(*by).distinct(), [*keys], "left_semi")
+        )
         rows = rows.unionByName(touched.withColumn(_WAS, F.struct(*there)).drop(*HISTORY_COLUMNS))
     last_told = Window.partitionBy(*by, POSITION).orderBy(F.struct(*OWN[:2]).desc())
     rows = rows.withColumn(_RANK, F.row_number().over(last_told)).where(f"{_RANK} = 1").drop(_RANK)

@@ -25,6 +25,7 @@ from lakehouse.engine.ingest.table_properties import apply_strategy, strategy_ch
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.spark import statements
 from lakehouse.engine.spark.frames import table_at, temporary_view
+from lakehouse.engine.spark.key_range import with_key_range
 from lakehouse.engine.spark.session_settings import SHUFFLED_BEFORE_WRITE, TRANSACTION_APP, TRANSACTION_VERSION, session_confs
 
 if TYPE_CHECKING:
@@ -70,11 +71,23 @@ def record_transaction(spark: "SparkSession", uri: str, transaction: Transaction
     write_frame(spark.read.format("delta").load(uri).limit(0), uri, mode="append", transaction=transaction)
 
 
-def merge_rows(spark: "SparkSession", rows: "DataFrame", snapshot: Snapshot, write: Merge, transaction: Transaction) -> None:
-    """One MERGE of rows, of which each key has one, into a table; those that would change nothing there touch no file of it."""
-    target = table_at(spark, snapshot)
+def merge_rows(
+    spark: "SparkSession", rows: "DataFrame", snapshot: Snapshot, write: Merge, transaction: Transaction, *, are_few: bool = False
+) -> None:
+    """One MERGE of rows, of which each key has one, into a table; those that would change nothing there touch no file of it.
+
+    `are_few`: they are kept, and files of the table without a key in their range are not read.
+    """
+    rows, within = with_key_range(rows, write.keys) if are_few else (rows, ())
+    target = table_at(spark, snapshot).where(" AND ".join(within) or "true")
     fresh = rows.alias("source").join(target.alias("target"), _condition(statements.not_older(write.keys, write.order_by)), "left_anti")
-    run_merge(spark, fresh, snapshot, transaction, partial(statements.merge, snapshot.uri, keys=write.keys, order_by=write.order_by))
+    run_merge(
+        spark,
+        fresh,
+        snapshot,
+        transaction,
+        partial(statements.merge, snapshot.uri, keys=write.keys, order_by=write.order_by, within=within),
+    )
 
 
 def run_merge(

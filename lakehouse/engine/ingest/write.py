@@ -49,7 +49,7 @@ from lakehouse.engine.delta_log import TableFacts, history_since, newest_first
 from lakehouse.engine.ingest import commit_rows
 from lakehouse.engine.ingest.load import load
 from lakehouse.engine.ingest.table_properties import apply_strategy, declared_properties, strategy_confs
-from lakehouse.engine.ingest.work_size import confs_to_derive
+from lakehouse.engine.ingest.work_size import confs_to_derive, merges_few
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.spark.frames import table_at
 from lakehouse.engine.spark.session_settings import HASH_MAPS, OLD_VERSIONS_REFUSED, READ_WHOLE, USER_METADATA, session_confs
@@ -200,7 +200,8 @@ def _write_increment(
                 _check_has(frame, table, (*write.keys, *write.order_by))
                 newest = commit_rows.newest_per_key(frame, write)
                 if target is not None:
-                    commit_rows.merge_rows(spark, newest, target.snapshot, write, transaction)
+                    are_few = merges_few(lake.store, inputs, target, increment)
+                    commit_rows.merge_rows(spark, newest, target.snapshot, write, transaction, are_few=are_few)
                     return
                 _make(newest, lake, table, transaction)
             case Append():

@@ -6,10 +6,13 @@ Tables are always addressed by path, in the one spelling that `Settings.table_ur
 import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from datetime import UTC, date, datetime
 
 from lakehouse.core.delta.snapshot import Column, type_of_partition
 from lakehouse.core.errors import Refused
 
+# An end of a range; a time knows its zone.
+type_of_end = int | str | date | datetime
 _TYPE = re.compile(r"[a-z_]+(\(\d+(,\s*\d+)?\))?")
 # A dollar, because Spark replaces ${name} by a setting's value before it parses. Source: Spark 4.2.0, VariableSubstitution.scala
 _UNSAFE = re.compile(r"[\\'$\x00-\x1f\x7f]")
@@ -56,22 +59,21 @@ def purge(uri: str, predicate: str | None) -> str:
     return f"REORG TABLE {path_table(uri)}{_where(predicate)} APPLY (PURGE)"
 
 
-def between(column: str, least: int | str, greatest: int | str) -> str:
+def between(column: str, least: type_of_end, greatest: type_of_end) -> str:
     """The condition that a column is in a range, both ends included; Delta leaves out files by it."""
-    ends = [literal(end) if isinstance(end, str) else str(int(end)) for end in (least, greatest)]
-    return f"{quote(column)} BETWEEN {ends[0]} AND {ends[1]}"
+    return f"{quote(column)} BETWEEN {_constant(least)} AND {_constant(greatest)}"
 
 
-def merge(uri: str, source: str, *, keys: Sequence[str], order_by: Sequence[str]) -> str:
-    """Rows of the view `source` into a table: new keys are inserted, and a row that is there is replaced by a newer one only."""
-    return f"{_merge_into(uri, source, keys)} WHEN MATCHED AND {_newer(order_by)} THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *"
+def merge(uri: str, source: str, *, keys: Sequence[str], order_by: Sequence[str], within: Sequence[str] = ()) -> str:
+    """Rows of the view `source` into a table: new keys are inserted, and a row that is there is replaced by a newer one only.
 
-
-def merge_changes(uri: str, source: str, *, keys: Sequence[str], order_by: Sequence[str], deleted: str, within: str | None = None) -> str:
-    """Newest changes, one a key, into a table: as `merge`, and a newer one with `deleted` takes the row out.
-
-    `within` is a condition that holds for every row of the source by its keys, and so for what it meets in the table.
+    Here and below, `within` are conditions that hold for every row of the source by its keys, and so for what it meets in the table.
     """
+    return f"{_merge_into(uri, source, keys, within)} WHEN MATCHED AND {_newer(order_by)} THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *"
+
+
+def merge_changes(uri: str, source: str, *, keys: Sequence[str], order_by: Sequence[str], deleted: str, within: Sequence[str] = ()) -> str:
+    """Newest changes, one a key, into a table: as `merge`, and a newer one with `deleted` takes the row out."""
     newer = _newer(order_by)
     return (
         f"{_merge_into(uri, source, keys, within)} "
@@ -91,7 +93,7 @@ def merge_marked(
     own: Sequence[str],
     values: Sequence[str],
     derived: Sequence[str],
-    within: str | None = None,
+    within: Sequence[str] = (),
 ) -> str:
     """Newest changes, one a key, into a table: as `merge`, and a newer one with `deleted` sets the columns `own`.
 
@@ -112,7 +114,7 @@ def merge_marked(
     )
 
 
-def merge_versions(uri: str, source: str, *, keys: Sequence[str], within: str | None = None) -> str:
+def merge_versions(uri: str, source: str, *, keys: Sequence[str], within: Sequence[str] = ()) -> str:
     """Rows of the view `source` into a table, each in the place of the one with its keys, if there is one."""
     return f"{_merge_into(uri, source, keys, within)} WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *"
 
@@ -202,8 +204,8 @@ def restore(uri: str, version: int) -> str:
     return f"RESTORE TABLE {path_table(uri)} TO VERSION AS OF {int(version)}"
 
 
-def _merge_into(uri: str, source: str, keys: Sequence[str], within: str | None = None) -> str:
-    bound = f" AND target.{within}" if within else ""
+def _merge_into(uri: str, source: str, keys: Sequence[str], within: Sequence[str]) -> str:
+    bound = "".join(f" AND target.{each}" for each in within)
     return f"MERGE INTO {path_table(uri)} AS target USING {quote(source)} AS source ON {_same(keys)}{bound}"
 
 
@@ -223,6 +225,18 @@ def _where(predicate: str | None) -> str:
 def _ordering(alias: str, columns: Sequence[str]) -> str:
     # A struct is compared field by field, with null below every value; two columns compared by themselves would give null.
     return f"struct({', '.join(f'{alias}.{quote(column)}' for column in columns)})"
+
+
+def _constant(value: type_of_end) -> str:
+    match value:
+        case str():
+            return literal(value)
+        case datetime():
+            return f"TIMESTAMP'{value.astimezone(UTC).isoformat()}'"
+        case date():
+            return f"DATE'{value.isoformat()}'"
+        case _:
+            return str(int(value))
 
 
 def _escaped(match: re.Match[str]) -> str:

@@ -1,0 +1,110 @@
+"""A MERGE that reads only files with keys in the range of its rows has the rows of one that reads all."""
+
+from collections.abc import Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from pyspark.errors.exceptions.connect import SparkException
+
+from lakehouse.core.declaration.table import Merge
+from lakehouse.engine.ingest import commit_rows, work_size
+from lakehouse.engine.ingest.commit_rows import Transaction
+from lakehouse.engine.ingest.write import write_table
+from lakehouse.engine.lake import Lake
+from lakehouse.engine.spark.frames import table_at
+from lakehouse.engine.spark.key_range import with_key_range
+from lakehouse.engine.spark.session_settings import INTERPRETED, session_confs
+from lakehouse_tests.engine.example import add_events, event, rows_in, states
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+# By the type of a key: keys that lie in the table, each in a file of its own, and those of the rows that are merged; `None` is one, too.
+KEYS: dict[str, tuple[Sequence[str], Sequence[str]]] = {
+    "BIGINT": (["-9223372036854775808", "-1", "0", "9223372036854775807"], ["-1", "0", "1"]),
+    "STRING": (
+        ["''", "'a'", "'o''clock \\\\ ${x}'", "'\U0001f600'", "'zz'", f"'{'y' * 300}'"],
+        ["'a'", "'o''clock \\\\ ${x}'", "'\U0001f600'"],
+    ),
+    "DATE": (["DATE'0001-01-01'", "DATE'2013-01-01'", "DATE'+12013-01-01'"], ["DATE'2013-01-01'", "DATE'+12013-01-01'"]),
+    "TIMESTAMP": (
+        ["TIMESTAMP'2013-03-31T01:59:59.999999Z'", "TIMESTAMP'2013-03-31T02:00:00.000001Z'", "TIMESTAMP'1900-01-01T00:00:00Z'"],
+        ["TIMESTAMP'2013-03-31T02:00:00.000001Z'", "TIMESTAMP'2013-03-31T02:00:00.000002Z'"],
+    ),
+    "DOUBLE": (["double('NaN')", "0.0D", "1.5D"], ["-0.0D", "double('NaN')", "2.5D"]),
+    "BIGINT, null": (["1", "NULL", "9"], ["NULL", "1"]),
+}
+
+
+@pytest.mark.spark
+def test_no_row_is_doubled_whatever_the_key(lake: Lake, spark: "SparkSession") -> None:
+    with session_confs(spark, {"spark.sql.session.timeZone": "Europe/Berlin", **INTERPRETED}):
+        for number, (name, (there, coming)) in enumerate(KEYS.items()):
+            _merged(lake, spark, f"silver/keys_{number}", name.partition(", ")[0], there, coming)
+
+
+def _merged(lake: Lake, spark: "SparkSession", key: str, type_: str, there: Sequence[str], coming: Sequence[str]) -> None:
+    def rows(keys: Sequence[str], at: int) -> Any:
+        values = ", ".join(f"(CAST({each} AS {type_}), 'x', {at})" for each in keys)
+        return spark.sql(f"SELECT * FROM VALUES {values} AS t(k, other, at)")
+
+    uri, write = lake.settings.table_uri(key), Merge(keys=("k", "other"), order_by=("at",))
+    rows(there, 1).repartitionByRange(len(there), "k").write.format("delta").save(uri)
+    facts = lake.facts(key)
+    assert facts is not None
+    commit_rows.merge_rows(spark, rows(coming, 2), facts.snapshot, write, Transaction(app_id="t", version=1), are_few=True)
+    found = table_at(spark, facts.snapshot, version=1).groupBy("k", "other").count().select("count").collect()
+    assert {row["count"] for row in found} == {1}, key
+    same = {"0.0D": "-0.0D"}  # one number
+    assert len(found) == len({*(same.get(each, each) for each in there), *coming}), key
+
+
+@pytest.mark.spark
+def test_files_without_a_key_of_the_rows_are_not_read(lake: Lake, spark: "SparkSession") -> None:
+    write = Merge(keys=("day", "id"), order_by=("at",))
+    days = spark.range(0, 1_000, 1, 10).selectExpr("id", "date_add(DATE'2013-01-01', int(id / 100)) AS day", "1 AS at")
+    days.write.format("delta").save(lake.settings.table_uri("silver/days"))
+    facts = lake.facts("silver/days")
+    assert facts is not None and facts.snapshot.file_count == 10
+    late = spark.sql("SELECT 942L AS id, DATE'2013-01-10' AS day, 2 AS at")
+    _, within = with_key_range(late, write.keys)
+    assert within == ("`day` BETWEEN DATE'2013-01-10' AND DATE'2013-01-10'", "`id` BETWEEN 942 AND 942")
+    lake.store.delete(f"silver/days/{file.path}" for file in facts.snapshot.files if "part-00009" not in file.path)
+    merge = partial(commit_rows.merge_rows, spark, late, facts.snapshot, write)
+    merge(Transaction(app_id="t", version=1), are_few=True)
+    assert lake.has_version("silver/days", 1)
+    with pytest.raises(SparkException):
+        merge(Transaction(app_id="t", version=2))
+
+
+@pytest.mark.spark
+def test_the_rows_that_are_merged_are_those_that_the_range_was_taken_of(spark: "SparkSession") -> None:
+    """Their keys would be others whenever they are computed again."""
+    kept, [within] = with_key_range(spark.range(20).selectExpr("int(rand() * 1000000000) AS k"), ("k",))
+    assert [kept.where(within).count() for _ in range(3)] == [20] * 3
+
+
+@pytest.mark.spark
+def test_a_follower_merges_by_range_where_its_input_brings_few_rows(
+    lake: Lake, spark: "SparkSession", monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(work_size, "_LEAST_ROWS", 10)
+    add_events(lake, *(event(number, 5, f"planned {number}") for number in range(400)))
+    write_table(lake, spark, states)
+    ranges, merge = list[Sequence[str]](), commit_rows.statements.merge
+
+    def told(*arguments: Any, within: Sequence[str], **more: Any) -> str:
+        ranges.append(within)
+        return merge(*arguments, within=within, **more)
+
+    monkeypatch.setattr(commit_rows.statements, "merge", told)
+    add_events(lake, event(7, 6, "left"), event(399, 5, "as before"), event(400, 5, "planned 400"))
+    write_table(lake, spark, states)
+    assert ranges == [("`id` BETWEEN 7 AND 400",)]
+    expected = [(number, "left" if number == 7 else f"planned {number}") for number in range(401)]
+    assert sorted(rows_in(lake, states.key, "id", "state")) == expected
+    monkeypatch.setattr(work_size, "_LEAST_ROWS", 1_000)
+    add_events(lake, event(8, 6, "left"))
+    write_table(lake, spark, states)
+    assert ranges[1:] == [()]
