@@ -5,8 +5,8 @@ from benchmarks.mutant_rules.rule import Rule
 RULES = (
     Rule(
         "lakehouse/engine/spark/key_range.py",
-        "    kept = rows.localCheckpoint()",
-        "    kept = rows",
+        "    kept: Any = rows.localCheckpoint()",
+        "    kept: Any = rows.select('*')",
         ("engine/spark/test_key_range.py::test_the_rows_that_are_merged_are_those_that_the_range_was_taken_of",),
         "the rows that are merged are those that their range was taken of",
     ),
@@ -19,8 +19,8 @@ RULES = (
     ),
     Rule(
         "lakehouse/engine/spark/key_range.py",
-        "return F.unix_micros(column) if types[key] ==",
-        "return F.unix_seconds(column) * 1_000_000 if types[key] ==",
+        "            return F.unix_micros(end)",
+        "            return F.unix_seconds(end) * 1_000_000",
         ("engine/spark/test_key_range.py::test_no_row_is_doubled_whatever_the_key",),
     ),
     Rule(

@@ -120,8 +120,8 @@ def runs_in_flight(instance: dg.DagsterInstance, tables: Sequence[Table]) -> tup
 
 
 def _selected(instance: dg.DagsterInstance, run: dg.DagsterRun, everything: AbstractSet[dg.AssetKey]) -> AbstractSet[dg.AssetKey]:
-    """What a run makes, of `everything`. A job of a project's own selects nothing by itself: what it planned, it wrote down."""
-    if run.asset_selection is not None:
+    """What a run makes, of `everything`. A job of a project's own selects nothing by itself: its plan tells."""
+    if run.asset_selection:
         return run.asset_selection
     if run.job_name == _EVERYTHING_JOB:
         return everything

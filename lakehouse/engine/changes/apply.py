@@ -88,7 +88,7 @@ def apply_changes(
 
 
 def _commit(
-    lake: Lake, spark: "SparkSession", table: Table, number: int, changes: "DataFrame", within: Sequence[str], facts: TableFacts | None
+    lake: Lake, spark: "SparkSession", table: Table, number: int, changes: "DataFrame", within: tuple[str, ...], facts: TableFacts | None
 ) -> None:
     transaction = commit_rows.Transaction(app_id=ingest_app_id(table.key), version=number)
     uri = lake.settings.table_uri(table.key)
@@ -217,7 +217,7 @@ def _without_fallbacks(changes: "DataFrame", names: Sequence[str]) -> "DataFrame
 
 
 def _taking_effect(
-    spark: "SparkSession", changes: "DataFrame", write: Merge, within: Sequence[str], facts: TableFacts | None
+    spark: "SparkSession", changes: "DataFrame", write: Merge, within: tuple[str, ...], facts: TableFacts | None
 ) -> "DataFrame":
     """The changes without those that the table's row is newer than: their values are not what a deletion after them deletes."""
     from pyspark.sql import functions as F  # noqa: N812
@@ -250,7 +250,7 @@ def _remember(lake: Lake, table: Table, number: int, changes: "DataFrame", lines
 
 
 def _versions(
-    spark: "SparkSession", changes: "DataFrame", keys: Sequence[str], within: Sequence[str], facts: TableFacts | None
+    spark: "SparkSession", changes: "DataFrame", keys: Sequence[str], within: tuple[str, ...], facts: TableFacts | None
 ) -> "DataFrame":
     """The versions of these keys that are new, or hold at another time than the table says."""
     from pyspark.sql import Window

@@ -33,8 +33,8 @@ def read_commits(store: Store, files: Sequence[StoredFile]) -> Iterator[ReadComm
             content = next(data)
             actions = parse_actions(content, file.name)
             commit = ReadCommit(version=version_of(file), committed_ms=actions.info.committed_ms or file.modified_ms, actions=actions)
-            is_settled = file.modified_ms < asked_ms - _SETTLED_MS and store.stat(file.name) == file
-            if len(content) == file.size_bytes and (file.etag or is_settled):
+            is_settled = file.etag or (file.modified_ms < asked_ms - _SETTLED_MS and store.stat(file.name) == file)
+            if is_settled and len(content) == file.size_bytes:
                 kept.add(file, commit)
         yield commit
 

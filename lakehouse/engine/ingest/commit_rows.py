@@ -27,6 +27,7 @@ from lakehouse.engine.spark import statements
 from lakehouse.engine.spark.frames import table_at, temporary_view
 from lakehouse.engine.spark.key_range import with_key_range
 from lakehouse.engine.spark.session_settings import SHUFFLED_BEFORE_WRITE, TRANSACTION_APP, TRANSACTION_VERSION, session_confs
+from lakehouse.runtime.interrupts import late_interrupts
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -81,13 +82,12 @@ def merge_rows(
     rows, within = with_key_range(rows, write.keys) if are_few else (rows, ())
     target = table_at(spark, snapshot).where(" AND ".join(within) or "true")
     fresh = rows.alias("source").join(target.alias("target"), _condition(statements.not_older(write.keys, write.order_by)), "left_anti")
-    run_merge(
-        spark,
-        fresh,
-        snapshot,
-        transaction,
-        partial(statements.merge, snapshot.uri, keys=write.keys, order_by=write.order_by, within=within),
-    )
+    merge = partial(statements.merge, snapshot.uri, keys=write.keys, order_by=write.order_by, within=within)
+    try:
+        run_merge(spark, fresh, snapshot, transaction, merge)
+    finally:
+        with late_interrupts():  # the end of kept rows is told to the server, where Python drops what is raised
+            del rows, fresh
 
 
 def run_merge(

@@ -14,7 +14,7 @@ type_of_size = tuple[float | None, int]
 # A MERGE reads of its table the files that the batch may touch, and few columns of them: three rows take as long as one that is read whole.
 # Source: docs/benchmarks/interpreted.json
 _MERGED_INTO_ROWS = 3
-# Rows to be merged are kept in the server's memory and on its disk, a few times as large as in files.
+# So many bytes are read of the first input at most: what the transform makes of them is kept in the server's memory, and on its disk.
 _KEPT_BYTES, _TIMES_AS_MANY = 32 * 1024 * 1024, 4
 # With fewer rows in the table, the look takes as long as it saves. Source: docs/benchmarks/interpreted.json
 _LEAST_ROWS = 10_000
@@ -48,9 +48,9 @@ def merges_few(store: Store, inputs: Mapping[str, TableFacts], target: TableFact
 
 
 def are_few(size_bytes: int, there: Snapshot) -> bool:
-    """Whether rows of so many bytes are few beside those of a table."""
+    """Whether rows of so many bytes are few beside those of a table whose files tell what they hold."""
     rows = there.row_count
-    return size_bytes <= _KEPT_BYTES and size_bytes * _TIMES_AS_MANY <= there.size_bytes and (rows is None or rows >= _LEAST_ROWS)
+    return size_bytes <= _KEPT_BYTES and size_bytes * _TIMES_AS_MANY <= there.size_bytes and rows is not None and rows >= _LEAST_ROWS
 
 
 def merged_into(snapshot: Snapshot) -> type_of_size:

@@ -6,6 +6,7 @@ the least and the greatest value of its first columns: with the range as a condi
 **Safety properties**
 - The rows that are merged are those that the range was taken of: they are kept, and not computed a second time.
 - A key that is null somewhere, or of a type whose order Delta's statistics may not have, bounds nothing.
+- Nor does a text with other signs than ASCII at an end of the range: statistics tell bytes that are no UTF-8 as another sign.
 """
 
 from collections.abc import Sequence
@@ -27,23 +28,42 @@ def with_key_range(rows: "DataFrame", keys: Sequence[str]) -> tuple["DataFrame",
     """The rows, kept by the server, and conditions that hold for every one of them by its keys, and so for what it meets in a table."""
     from pyspark.sql import functions as F  # noqa: N812
 
-    kept = rows.localCheckpoint()
-    types = {field.name: field.dataType.simpleString() for field in rows.schema.fields}
+    kept = _kept(rows)
+    types = {field.name: field.dataType.simpleString() for field in kept.schema.fields}
     told = [key for key in keys if types[key] in (*_WHOLE, "string", "date", "timestamp")]
     if not told:
         return kept, ()
-    ends = [F.struct(F.min(column), F.max(column), F.count_if(column.isNull())) for column in (_as_told(key, types) for key in told)]
+    columns = [(F.col(quote(key)), types[key]) for key in told]
+    ends = [F.struct(_as_told(F.min(key), type_), _as_told(F.max(key), type_), F.count_if(key.isNull())) for key, type_ in columns]
     found = zip(told, kept.select(*ends).collect()[0], strict=True)
     ranges = [(key, _end(least, types[key]), _end(most, types[key])) for key, (least, most, nulls) in found if not nulls]
     return kept, tuple(between(key, least, most) for key, least, most in ranges if least is not None and most is not None)
 
 
-def _as_told(key: str, types: dict[str, str]) -> "Column":
-    """A key as a value that reaches the client unchanged, whatever the time zones of both."""
+def _kept(rows: "DataFrame") -> "DataFrame":
+    """The rows as they are now. Over Connect PySpark gives them to the session that is the active one, which may be of another server.
+
+    Source: PySpark 4.2.0, sql/connect/conversion.py, proto_to_remote_cached_dataframe
+    """
+    kept: Any = rows.localCheckpoint()
+    if kept.sparkSession is not rows.sparkSession:
+        kept._session = kept._plan._spark_session = rows.sparkSession  # not public
+    return kept
+
+
+def _as_told(end: "Column", type_: str) -> "Column":
+    """An end of a key's range as a value that reaches the client unchanged, whatever the time zones of both and the bytes of a text."""
     from pyspark.sql import functions as F  # noqa: N812
 
-    column = F.col(quote(key))
-    return F.unix_micros(column) if types[key] == "timestamp" else F.unix_date(column) if types[key] == "date" else column
+    match type_:
+        case "timestamp":
+            return F.unix_micros(end)
+        case "date":
+            return F.unix_date(end)
+        case "string":
+            return end.cast("binary")
+        case _:
+            return end
 
 
 def _end(value: Any, type_: str) -> type_of_end | None:
@@ -55,8 +75,8 @@ def _end(value: Any, type_: str) -> type_of_end | None:
             case "date":
                 return None if value is None else date(1970, 1, 1) + timedelta(days=value)
             case "string":
-                return value if value is not None and len(value) <= _LONGEST_TEXT else None
+                return bytes(value).decode("ascii") if value is not None and len(value) <= _LONGEST_TEXT else None
             case _:
                 return value
-    except OverflowError:
+    except (OverflowError, UnicodeDecodeError):
         return None

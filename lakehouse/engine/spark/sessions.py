@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from pyspark.sql.connect.client import SparkConnectClient
 
 _SETTLE_SECONDS = 120
+# Source: Spark 4.2.0, error-conditions.json
+_LOST_ROWS = "CHECKPOINT_RDD_BLOCK_ID_NOT_FOUND"
 _GONE = ("INVALID_HANDLE.", "NO_ACTIVE_SESSION", "RESPONSE_ALREADY_RECEIVED")
 # With the server's process. PySpark itself keeps one session and hands it out whatever server is asked for, also when that one is gone.
 _opened: dict[tuple[str, int], tuple[Process | None, "SparkSession"]] = {}
@@ -186,6 +188,8 @@ def translated() -> Iterator[None]:
             raise Transient(f"the Spark server stopped answering in the middle of a statement: {first_line(error)}") from error
         if _is_gone(error):
             raise Transient(f"the Spark server ended this session, or was started again: {first_line(error)}") from error
+        if any(condition == _LOST_ROWS for _, condition in causes_of(error)):
+            raise Transient(f"rows that were kept for the statement are lost with their executor: {first_line(error)}") from error
         if _grpc_code(error) == "UNAUTHENTICATED":
             raise Refused(f"the Spark Connect server refused the token in {server.TOKEN_VARIABLE}") from error
         raise

@@ -64,7 +64,7 @@ def between(column: str, least: type_of_end, greatest: type_of_end) -> str:
     return f"{quote(column)} BETWEEN {_constant(least)} AND {_constant(greatest)}"
 
 
-def merge(uri: str, source: str, *, keys: Sequence[str], order_by: Sequence[str], within: Sequence[str] = ()) -> str:
+def merge(uri: str, source: str, *, keys: Sequence[str], order_by: Sequence[str], within: tuple[str, ...] = ()) -> str:
     """Rows of the view `source` into a table: new keys are inserted, and a row that is there is replaced by a newer one only.
 
     Here and below, `within` are conditions that hold for every row of the source by its keys, and so for what it meets in the table.
@@ -72,7 +72,9 @@ def merge(uri: str, source: str, *, keys: Sequence[str], order_by: Sequence[str]
     return f"{_merge_into(uri, source, keys, within)} WHEN MATCHED AND {_newer(order_by)} THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *"
 
 
-def merge_changes(uri: str, source: str, *, keys: Sequence[str], order_by: Sequence[str], deleted: str, within: Sequence[str] = ()) -> str:
+def merge_changes(
+    uri: str, source: str, *, keys: Sequence[str], order_by: Sequence[str], deleted: str, within: tuple[str, ...] = ()
+) -> str:
     """Newest changes, one a key, into a table: as `merge`, and a newer one with `deleted` takes the row out."""
     newer = _newer(order_by)
     return (
@@ -93,7 +95,7 @@ def merge_marked(
     own: Sequence[str],
     values: Sequence[str],
     derived: Sequence[str],
-    within: Sequence[str] = (),
+    within: tuple[str, ...] = (),
 ) -> str:
     """Newest changes, one a key, into a table: as `merge`, and a newer one with `deleted` sets the columns `own`.
 
@@ -114,7 +116,7 @@ def merge_marked(
     )
 
 
-def merge_versions(uri: str, source: str, *, keys: Sequence[str], within: Sequence[str] = ()) -> str:
+def merge_versions(uri: str, source: str, *, keys: Sequence[str], within: tuple[str, ...] = ()) -> str:
     """Rows of the view `source` into a table, each in the place of the one with its keys, if there is one."""
     return f"{_merge_into(uri, source, keys, within)} WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *"
 
@@ -204,7 +206,7 @@ def restore(uri: str, version: int) -> str:
     return f"RESTORE TABLE {path_table(uri)} TO VERSION AS OF {int(version)}"
 
 
-def _merge_into(uri: str, source: str, keys: Sequence[str], within: Sequence[str]) -> str:
+def _merge_into(uri: str, source: str, keys: Sequence[str], within: tuple[str, ...]) -> str:
     bound = "".join(f" AND target.{each}" for each in within)
     return f"MERGE INTO {path_table(uri)} AS target USING {quote(source)} AS source ON {_same(keys)}{bound}"
 

@@ -3,10 +3,11 @@
 from dataclasses import replace
 
 from lakehouse import Landing, Merge, Overwrite, Table
+from lakehouse.core.delta.snapshot import Snapshot
 from lakehouse.core.delta.table_facts import LogFile, TableFacts
 from lakehouse.core.ingest.increments import ReadChanges
 from lakehouse.core.reasons import Reason
-from lakehouse.engine.ingest.work_size import confs_to_derive
+from lakehouse.engine.ingest.work_size import are_few, confs_to_derive
 from lakehouse.engine.spark.session_settings import INTERPRETED
 from lakehouse_tests.core.example_snapshots import data_file, history, snapshot
 from lakehouse_tests.memory_store import MemoryStore
@@ -41,3 +42,12 @@ def test_of_an_input_that_is_read_by_its_changes_what_its_commits_added_counts()
     assert is_interpreted(MERGED, table_of(large, newest_bytes=100), None, CHANGES)
     assert not is_interpreted(MERGED, table_of(large, newest_bytes=101), None, CHANGES)
     assert not is_interpreted(MERGED, table_of(large, newest_bytes=5_000), None, CHANGES)
+
+
+def test_few_rows_beside_many_of_a_table_that_tells_its_rows() -> None:
+    def table(rows: int | None, size_bytes: int = 4_000_000) -> Snapshot:
+        return snapshot([data_file(size_bytes, rows=rows)])
+
+    assert [are_few(size, table(20_000)) for size in (1_000_000, 1_000_001)] == [True, False]
+    assert [are_few(1_000, table(rows)) for rows in (10_000, 9_999, None)] == [True, False, False]
+    assert [are_few(mib << 20, table(1 << 30, 1 << 40)) for mib in (32, 33)] == [True, False]

@@ -83,6 +83,7 @@ def test_the_rows_that_are_merged_are_those_that_the_range_was_taken_of(spark: "
     """Their keys would be others whenever they are computed again."""
     kept, [within] = with_key_range(spark.range(20).selectExpr("int(rand() * 1000000000) AS k"), ("k",))
     assert [kept.where(within).count() for _ in range(3)] == [20] * 3
+    assert sorted(kept.collect()) == sorted(kept.collect())
 
 
 @pytest.mark.spark

@@ -1,5 +1,6 @@
 """Names and values reach SQL whole, or not at all."""
 
+from datetime import date, datetime, timedelta, timezone
 from typing import TYPE_CHECKING
 
 import pytest
@@ -81,7 +82,10 @@ def test_a_change_deletes_or_replaces_an_older_row_only() -> None:
     )
     within = statements.between("a", 1, 7)
     assert statements.between("a", "x'", "y") == "`a` BETWEEN 'x\\'' AND 'y'"
-    assert statements.merge_versions("/lake/t", "news", keys=("a", "p"), within=within) == (
+    assert statements.between("a", date(13, 1, 2), date(9999, 12, 31)) == "`a` BETWEEN DATE'0013-01-02' AND DATE'9999-12-31'"
+    summer = datetime(2013, 7, 1, 2, microsecond=5, tzinfo=timezone(timedelta(hours=2)))
+    assert statements.between("a", summer, summer).endswith("AND TIMESTAMP'2013-07-01T00:00:00.000005+00:00'")
+    assert statements.merge_versions("/lake/t", "news", keys=("a", "p"), within=(within,)) == (
         "MERGE INTO delta.`/lake/t` AS target USING `news` AS source ON target.`a` <=> source.`a` AND target.`p` <=> source.`p` "
         "AND target.`a` BETWEEN 1 AND 7 WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *"
     )

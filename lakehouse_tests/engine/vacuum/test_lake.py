@@ -10,6 +10,7 @@ import pytest
 
 from lakehouse.core.declaration.table import Table
 from lakehouse.engine.clock import now_ms
+from lakehouse.engine.delta_log import commits
 from lakehouse.engine.inventory import scan
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.vacuum import LakeFacts, lake_facts, run
@@ -88,6 +89,7 @@ def test_twice_as_many_tables_take_twice_as_many_requests_and_nothing_is_read_tw
 
 def test_tables_that_do_not_fit_into_memory_are_read_once_more_in_their_turn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lake_facts, "_KEPT_FILES", 0)
+    monkeypatch.setattr(commits, "_KEPT_BYTES", 0)
     lake, store, tables = lake_of(tmp_path, 4)
     facts = LakeFacts(lake, tables)
     assert [vacuum(facts, table) for table in tables] == [{"live"}] * 4
