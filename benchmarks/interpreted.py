@@ -3,7 +3,8 @@ MERGEs of 1,000 rows into tables of 20,000 to 500,000.
 
 `python -m benchmarks.interpreted [ROUNDS]`. Two lakes on one server land the same files. The write of a table chooses by the rows that it
 reads (`engine.spark.session_settings.confs_for`); here one lake always interprets and the other never does. The first batch of a size
-warms the server up. The MERGEs are those of the study, their rows made by 16 tasks, or brought into one as a shuffle by key does it.
+warms the server up. The MERGEs are those of the study, their rows made by 16 tasks, or brought into one as a shuffle by key does it; by the
+range of their keys or not, and with keys anywhere, too.
 """
 
 import sys
@@ -34,14 +35,19 @@ if TYPE_CHECKING:
 
 DAYS = (1, 7, 20)
 ROWS = (20_000, 200_000, 500_000)
-# Of a MERGE: the settings, whether its source has one task, and whether the range of its keys is a condition.
+_BY_RANGE, _ANYWHERE = ", by the range of keys", "interpreted, one task, keys anywhere"
+# Of a MERGE: the settings, whether its source has one task, whether the range of its keys is a condition, and whether they lie anywhere.
 _MERGES = {
-    "compiled, 16 tasks": ({}, False, False),
-    "compiled, one task": ({}, True, False),
-    "interpreted, 16 tasks": (INTERPRETED, False, False),
-    "interpreted, one task": (INTERPRETED, True, False),
-    "interpreted, one task, by the range of keys": (INTERPRETED, True, True),
+    "compiled, 16 tasks": ({}, False, False, False),
+    "compiled, one task": ({}, True, False, False),
+    "interpreted, 16 tasks": (INTERPRETED, False, False, False),
+    "interpreted, one task": (INTERPRETED, True, False, False),
+    f"interpreted, one task{_BY_RANGE}": (INTERPRETED, True, True, False),
+    _ANYWHERE: (INTERPRETED, True, False, True),
+    f"{_ANYWHERE}{_BY_RANGE}": (INTERPRETED, True, True, True),
 }
+# Coprime to the sizes: times that and modulo the size, a run of ids is spread over all of them.
+_SPREAD = 7_919
 # Rows and bytes up to which a statement is interpreted: none at all, or all there are.
 _BOUNDS = {"compiled": -1, "interpreted": 1 << 60}
 type_of_seconds = dict[str, list[float]]
@@ -81,8 +87,9 @@ def _merges(spark: "SparkSession", folder: str, rows: int, rounds: int) -> list[
     for number in range(rounds + 2):
         start = rows - 100 + 900 * number  # a tenth of the rows are updates
         for way in sorted(_MERGES, reverse=bool(number % 2)):
-            confs, is_one_task, by_range = _MERGES[way]
+            confs, is_one_task, by_range, anywhere = _MERGES[way]
             source = frame_of(spark, Batch(start=start, end=start + 1_000, seed=100 + number * 10))
+            source = source.withColumn("id", source["id"] * _SPREAD % rows) if anywhere else source
             gathered = source.coalesce(1) if is_one_task else source
             with session_confs(spark, {**confs, SHUFFLED_BEFORE_WRITE: "true"}):
                 took, _ = timed(partial(_merge, spark, f"{folder}/{way}", gathered, by_range=by_range))
@@ -90,7 +97,8 @@ def _merges(spark: "SparkSession", folder: str, rows: int, rounds: int) -> list[
     first, *others = seconds
     print(f"  {rows:,} rows: " + "; ".join(f"{way} {median(took[2:]):.2f} s" for way, took in seconds.items()), flush=True)
     name = f"a MERGE of 1,000 rows into {rows:,}"
-    return [ratio(f"{name}: {way} over {first}", seconds[way][2:], seconds[first][2:], row="P1") for way in others]
+    beside = {way: _ANYWHERE if way.startswith(_ANYWHERE) else first for way in others if way != _ANYWHERE}
+    return [ratio(f"{name}: {way} over {base}", seconds[way][2:], seconds[base][2:], row="P1") for way, base in beside.items()]
 
 
 def _merge(spark: "SparkSession", uri: str, rows: "DataFrame", *, by_range: bool) -> None:

@@ -102,7 +102,7 @@ def gathered(arm: Arm, rows: "DataFrame", row_count: int) -> "DataFrame":
 
 
 def narrowed(rows: "DataFrame", size_bytes: float, there: Snapshot | None) -> tuple["DataFrame", tuple[str, ...]]:
-    """The rows and the conditions of their keys, as every MERGE of this lakehouse has them where they are few beside those `there`."""
+    """The rows and the conditions of their keys, as a `Merge` of this lakehouse has them where they are few beside those `there`."""
     return with_key_range(rows, ("id",)) if there is not None and are_few(round(size_bytes), there) else (rows, ())
 
 
