@@ -1,5 +1,5 @@
 """Plans that are interpreted against plans that are compiled, in turn: batches of 1, 7 and 20 days of flights from landing to gold, and
-MERGEs of 1,000 rows into tables of 20,000 to 500,000.
+MERGEs of 1,000 rows into tables of 5,000 to 500,000.
 
 `python -m benchmarks.interpreted [ROUNDS]`. Two lakes on one server land the same files. The write of a table chooses by the rows that it
 reads (`engine.spark.session_settings.confs_for`); here one lake always interprets and the other never does. The first batch of a size
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 DAYS = (1, 7, 20)
-ROWS = (20_000, 200_000, 500_000)
+ROWS = (5_000, 200_000, 500_000)
 _BY_RANGE, _ANYWHERE = ", by the range of keys", "interpreted, one task, keys anywhere"
 # Of a MERGE: the settings, whether its source has one task, whether the range of its keys is a condition, and whether they lie anywhere.
 _MERGES = {

@@ -12,6 +12,7 @@ from typing import Any
 
 import dagster as dg
 from dagster import DagsterEventType, DagsterRunStatus, RunRecord, RunsFilter
+from dagster._core.snap import ExecutionPlanSnapshot
 from dagster._core.storage.dagster_run import FINISHED_STATUSES, NOT_FINISHED_STATUSES  # not public
 
 from lakehouse.core.adoption.adopted import Adopted
@@ -120,24 +121,27 @@ def runs_in_flight(instance: dg.DagsterInstance, tables: Sequence[Table]) -> tup
 
 
 def _selected(instance: dg.DagsterInstance, run: dg.DagsterRun, everything: AbstractSet[dg.AssetKey]) -> AbstractSet[dg.AssetKey]:
-    """What a run makes, of `everything`. A job of a project's own selects nothing by itself: its plan tells."""
+    """What a run makes, of `everything`. Where it selects nothing by itself, its plan tells: all of it, a job's assets, or checks alone."""
     if run.asset_selection:
         return run.asset_selection
+    if run.execution_plan_snapshot_id is not None and (planned := _planned_by(instance, run.execution_plan_snapshot_id)) is not None:
+        return planned
     if run.job_name == _EVERYTHING_JOB:
         return everything
-    if run.execution_plan_snapshot_id is not None:
-        return _planned_by(instance, run.execution_plan_snapshot_id)
-    planned = instance.all_logs(run.run_id, of_type=DagsterEventType.ASSET_MATERIALIZATION_PLANNED)
-    return {key for entry in planned if (key := entry.get_dagster_event().asset_key) is not None}
+    told = instance.all_logs(run.run_id, of_type=DagsterEventType.ASSET_MATERIALIZATION_PLANNED)
+    return {key for entry in told if (key := entry.get_dagster_event().asset_key) is not None}
 
 
-def _planned_by(instance: dg.DagsterInstance, plan_id: str) -> AbstractSet[dg.AssetKey]:
-    """The assets of a plan, which all runs of a job share; its id names its content, so it is read once by a process."""
-    if plan_id not in _plans:
-        if len(_plans) >= _RUNS_LOOKED_AT:
-            _plans.clear()
-        _plans[plan_id] = instance.get_execution_plan_snapshot(plan_id).asset_selection
-    return _plans[plan_id]
+def _planned_by(instance: dg.DagsterInstance, plan_id: str) -> AbstractSet[dg.AssetKey] | None:
+    """The assets of a plan, `None` where it is gone. All runs of a job share it, and its id names its content: it is read once."""
+    if (known := _plans.get(plan_id)) is not None:
+        return known
+    plan: ExecutionPlanSnapshot | None = instance.get_execution_plan_snapshot(plan_id)
+    if plan is None:
+        return None
+    if len(_plans) >= _RUNS_LOOKED_AT:
+        _plans.clear()
+    return _plans.setdefault(plan_id, plan.asset_selection)
 
 
 def pools_at_risk(instance: dg.DagsterInstance, tables: Sequence[Table]) -> dict[str, Explanation]:

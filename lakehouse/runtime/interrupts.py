@@ -1,7 +1,8 @@
-"""Ctrl-C while modules are imported that are written in C.
+"""Ctrl-C where Python, or what it runs, would drop it: while modules are imported that are written in C, and in the ends of objects.
 
-Some of them drop whatever is raised while they are made (Cython's views of memory do, and so pandas, pyarrow and numpy): an interrupt
-that comes then is lost, and the command goes on as if nobody had asked it to end. So it waits for the end of the import.
+Some such modules drop whatever is raised while they are made (Cython's views of memory do, and so pandas, pyarrow and numpy), and Python
+drops what is raised in `__del__`: an interrupt that comes then is lost, and the command goes on as if nobody had asked it to end. So it
+waits for their end.
 """
 
 import signal

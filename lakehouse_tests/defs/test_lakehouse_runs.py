@@ -112,6 +112,10 @@ def test_a_second_run_with_nothing_new_keeps_the_data_version(runs: Runs) -> Non
     reads = reader_runs(runs.instance, recent_runs(runs.instance, now_ms=now_ms() + 1), TABLES)
     # The second run read no input, and loaded nothing that had landed.
     assert (again.success, [sorted(each.tables) for each in reads]) == (True, [["bronze/orders"], sorted(table.key for table in TABLES)])
+    checks = dg.AssetSelection.checks_for_assets(table_key(orders))
+    assert dg.materialize(runs.assets, selection=checks, resources=runs.resources, instance=runs.instance).success
+    reads = reader_runs(runs.instance, recent_runs(runs.instance, now_ms=now_ms() + 1), TABLES)
+    assert len(reads) == 3 and not reads[0].tables  # it made no table
 
 
 def test_a_compaction_is_asked_for_runs_as_predicted_and_sets_off_nothing(runs: Runs) -> None:

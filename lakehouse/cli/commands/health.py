@@ -61,10 +61,14 @@ def _health_of(
 
 
 def _sum_of(bills: Mapping[str, tuple[Bill, Bill]]) -> str:
-    really, best = (sum(each[place].usd for each in bills.values()) for place in range(2))
+    def sums(unit: str) -> list[float]:
+        return [sum(getattr(each[place], unit) for each in bills.values()) for place in range(2)]
+
+    costs_money = any(sums("usd"))
+    (really, best), unit = (sums("usd"), "USD") if costs_money else (sums("seconds"), "s")
     times = f", {really / best:.2f} times as much" if best else ""
     tables = count_of(len(bills), "table")
-    return f"upkeep and readers of {tables} with reads_per_day: {really:.6f} USD; the best in hindsight {best:.6f} USD{times}"
+    return f"upkeep and readers of {tables} with reads_per_day: {really:.6f} {unit}; the best in hindsight {best:.6f} {unit}{times}"
 
 
 def _document(found: Found[Health]) -> dict[str, Any]:

@@ -172,7 +172,7 @@ def read_history(
 ) -> ReadHistory:
     """The history of a table of that shape by these commits; `files` are all files whose size is known."""
     known, written = list(files), written_paths(commits)
-    before = [file for file in known if file.path not in written]
+    before = {file.path: file for file in known if file.path not in written}.values()  # a file is known once more with each vector
     in_force = replace(policy, target_file_bytes=target_in_force(shape.size_bytes, policy, WriteHistory()))
     return ReadHistory(
         start=tuple((each.path, folder_of(each.path, shape), each.size_bytes, each.compacted) for each in before),

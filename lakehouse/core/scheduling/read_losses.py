@@ -217,8 +217,9 @@ def _apply(small: SmallFiles, commit: Commit, snapshot: Snapshot, sizes: Mapping
 
 
 def written_paths(commits: Iterable[Commit]) -> set[str]:
-    """The files that these commits wrote; one that only got another deletion vector was there before."""
-    return {path for commit in commits for path in {*commit.added_paths} - {*commit.removed_paths}}
+    """The files that these commits wrote; one that only got another deletion vector, or a row id, was there before."""
+    wrote = [commit for commit in commits if commit.changed_data or commit.removed_paths]
+    return {path for commit in wrote for path in {*commit.added_paths} - {*commit.removed_paths}}
 
 
 def mean_added_bytes(commit: Commit) -> int:

@@ -96,9 +96,9 @@ def choose_strategy(policy: Compaction, facts: WriteFacts | None, *, known: int 
     merge_seconds = _merge_seconds(facts, rates, target_bytes)
     interval_seconds = 3600 / facts.arrivals_per_hour
     sensor_seconds = interval_seconds * policy.most_small_files / facts.batch_files
-    if policy.reads_per_day:
-        # So many files a second are too many for so many reads a second: what is lost grows with the square of the time.
-        lost_per_second = seconds_per_opening() * facts.batch_files / interval_seconds * policy.reads_per_day * 1_000 / DAY_MS
+    # So many files a second are too many for so many reads a second: what is lost grows with the square of the time.
+    lost_per_second = seconds_per_opening() * facts.batch_files / interval_seconds * (policy.reads_per_day or 0) * 1_000 / DAY_MS
+    if lost_per_second:
         sensor_seconds = min(sensor_seconds, sqrt(2 * merge_seconds / lost_per_second))
     numbers = {
         "batch_bytes": facts.batch_bytes,

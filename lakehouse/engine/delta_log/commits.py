@@ -1,4 +1,4 @@
-"""The commits of a log, read and parsed. What was parsed once is kept with the store: a commit is written once and never changed.
+"""The commits of a log, read and parsed. What was parsed once is kept with the store, up to a bound: a commit is never changed.
 
 **Safety properties**
 - A kept commit stands for a file of the same name, size and time, and of the same etag where storage has one.

@@ -16,7 +16,7 @@ type_of_size = tuple[float | None, int]
 _MERGED_INTO_ROWS = 3
 # So many bytes are read of the first input at most: what the transform makes of them is kept in the server's memory, and on its disk.
 _KEPT_BYTES, _TIMES_AS_MANY = 32 * 1024 * 1024, 4
-# With fewer rows in the table, the look takes as long as it saves: seen at 3,000 and at 8,000, with a batch of 1,000.
+# With fewer rows in the table, the look takes as long as it saves. Source: docs/benchmarks/interpreted.json
 _LEAST_ROWS = 10_000
 
 

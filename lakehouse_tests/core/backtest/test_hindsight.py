@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 
-from lakehouse.core.backtest.hindsight import LogEvent, ReadHistory, best_schedule, events_of
+from lakehouse.core.backtest.hindsight import LogEvent, ReadHistory, best_schedule, events_of, read_history
 from lakehouse.core.costs.estimate import DEFAULT_RATES, price
 from lakehouse.core.declaration.compaction_policy import Compaction
 from lakehouse.core.declaration.prices import DEFAULT_PRICES, Prices
@@ -15,7 +15,7 @@ from lakehouse.core.delta.commits import Commit
 from lakehouse.core.scheduling.read_losses import lost_openings
 from lakehouse.core.scheduling.triggers import TableState, find_trigger
 from lakehouse.core.units import DAY_MS, HOUR_MS
-from lakehouse_tests.core.example_snapshots import QUIET, snapshot
+from lakehouse_tests.core.example_snapshots import QUIET, data_file, snapshot
 
 SECONDS_PER_OPENING, HISTORIES = 0.001, 300
 KNOWN = Compaction(min_small_files=1_000_000, reads_per_day=0, **QUIET)
@@ -153,6 +153,16 @@ def test_a_compaction_that_merges_nothing_is_no_gift(folders: int) -> None:
     each = history_of(writes(100, files=1), reads_per_day=4_800)
     assert each.bill([event.at_ms for event in each.events]).upkeep_seconds > 25
     assert each.best().upkeep_seconds > 25
+
+
+def test_a_file_from_before_the_log_is_there_once_however_many_vectors_it_got() -> None:
+    files = [data_file(1_000, name) for name in ("old", "older", "old", "old")]
+    vectors = [
+        Commit(version=n, committed_ms=n, operation="DELETE", changed_data=True, added_paths=("old",), removed_paths=("old",))
+        for n in (1, 2)
+    ]
+    history = read_history(vectors, files, snapshot([]), policy=Compaction(), rates=DEFAULT_RATES, reads_per_day=0)
+    assert [path for path, *_ in history.start] == ["old", "older"]
 
 
 def test_readers_go_on_reading_after_the_last_commit() -> None:

@@ -80,6 +80,7 @@ def test_a_new_vector_for_every_file_and_a_restore_leave_the_losses_as_they_are(
 def test_a_file_from_before_the_log_is_counted_though_it_got_a_vector_since() -> None:
     files = small("old", "older", "a")
     assert steps_of(files, commit(1, ["a"]), commit(2, ["old", "older"], ["old", "older"])) == ((1, 2),)
+    assert steps_of(files, commit(1, ["a"]), commit(2, ["old", "older"], is_data=False)) == ((1, 2),)  # row ids were filled in
 
 
 def test_large_files_and_changed_vectors_are_no_small_files() -> None:

@@ -83,7 +83,7 @@ def test_before_or_after_the_write(latency: float, facts: WriteFacts | None, str
     assert any(sign.isdigit() for sign in found.sentence)
 
 
-@pytest.mark.parametrize(("reads_per_day", "seconds"), [(None, 240), (0, 9600), (24, 6188), (100_000, 96)])
+@pytest.mark.parametrize(("reads_per_day", "seconds"), [(None, 240), (0, 9600), (1e-315, 9600), (24, 6188), (100_000, 96)])
 def test_declared_readers_bring_the_sensor_earlier_by_what_they_lose(reads_per_day: float | None, seconds: float) -> None:
     often = replace(SMALL, batch_files=8, arrivals_per_hour=60)
     found = choose_strategy(replace(chosen(300), min_small_files=32, reads_per_day=reads_per_day), often)

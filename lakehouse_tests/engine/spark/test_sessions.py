@@ -227,3 +227,16 @@ def test_a_server_is_told_of_s3_wherever_the_lake_is(tmp_path: Path) -> None:
     """A table that others write may lie in a bucket beside a lake on disk."""
     on_disk, on_s3 = (server_conf(own_settings(tmp_path, **root), ()) for root in ({}, {"LAKEHOUSE_ROOT": "s3://bucket"}))
     assert on_disk["spark.hadoop.fs.s3a.endpoint.region"] == on_s3["spark.hadoop.fs.s3a.endpoint.region"] != ""
+
+
+def test_rows_that_are_lost_with_their_executor_are_asked_for_again() -> None:
+    class Lost(Exception):
+        """A statement that a cluster ended, as its trace tells it."""
+
+        _stacktrace = (
+            "org.apache.spark.SparkException: Job aborted\n"
+            "Caused by: org.apache.spark.SparkException: [CHECKPOINT_RDD_BLOCK_ID_NOT_FOUND] Checkpoint block rdd_7_0 not found!"
+        )
+
+    with pytest.raises(Transient, match="lost with their executor"), sessions.translated():
+        raise Lost
