@@ -37,6 +37,7 @@ _OBSERVATIONS_LOOKED_AT = (1, 20)
 _EVERYTHING_JOB = "__ASSET_JOB"
 _RUN_KEY_TAG = "dagster/run_key"
 _READ_NOTHING = "read_nothing"
+# The assets of each plan that was read, by the plan's id.
 _plans: dict[str, AbstractSet[dg.AssetKey]] = {}
 # When a compaction was committed; an older program told it in milliseconds.
 COMMITTED = "lakehouse/committed"
@@ -121,7 +122,7 @@ def runs_in_flight(instance: dg.DagsterInstance, tables: Sequence[Table]) -> tup
 
 
 def _selected(instance: dg.DagsterInstance, run: dg.DagsterRun, everything: AbstractSet[dg.AssetKey]) -> AbstractSet[dg.AssetKey]:
-    """What a run makes, of `everything`. Where it selects nothing by itself, its plan tells: all of it, a job's assets, or checks alone."""
+    """The assets that a run makes, of `everything`. Where it selects none by itself, its plan tells: all, a job's own, or checks alone."""
     if run.asset_selection:
         return run.asset_selection
     if run.execution_plan_snapshot_id is not None and (planned := _planned_by(instance, run.execution_plan_snapshot_id)) is not None:
@@ -200,7 +201,7 @@ def _succeeded(after: datetime | None, before: datetime) -> RunsFilter:
 
 
 def reader_runs(instance: dg.DagsterInstance, runs: RecentRuns, tables: Sequence[Table]) -> tuple[ReaderRun, ...]:
-    """Those of the runs that succeeded, with the tables that they wrote from what they read, if any, and the seconds they took."""
+    """The runs that succeeded, each with its seconds and with the tables that it wrote from inputs that it read, if any."""
     keys = {table_key(table): table.key for table in tables}
     found: list[ReaderRun] = []
     for record in (*runs.earlier, *runs.records):
@@ -227,7 +228,7 @@ def _has_read(run: dg.DagsterRun, table: str) -> bool:
 
 def spent_usd(runs: RecentRuns, *, tag: str, since_ms: int) -> float:
     """The sum of the predicted costs that runs made since then carry under `tag`, however the runs ended."""
-    made = [record for record in runs.records if record.create_timestamp.timestamp() * 1000 >= since_ms]
+    made = [record for record in runs.records if _ms(record.create_timestamp) >= since_ms]
     return sum(float(record.dagster_run.tags.get(tag, 0)) for record in made)
 
 

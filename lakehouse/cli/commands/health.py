@@ -10,7 +10,7 @@ from lakehouse.cli.context import Found, LakeContext, address_field, complete_ta
 from lakehouse.cli.exit_codes import absent_cell, absent_sentence, exit_code, tell_errors
 from lakehouse.cli.fleet_from_logs import bills_of
 from lakehouse.cli.output import bytes_text, count_text, json_option, print_grid, show, write_json
-from lakehouse.core.backtest.bill import Bill, bill_document
+from lakehouse.core.backtest.bill import Bill, bill_document, sum_of
 from lakehouse.core.declaration.compaction_policy import policy_for
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.delta.table_facts import TableFacts
@@ -61,14 +61,11 @@ def _health_of(
 
 
 def _sum_of(bills: Mapping[str, tuple[Bill, Bill]]) -> str:
-    def sums(unit: str) -> list[float]:
-        return [sum(getattr(each[place], unit) for each in bills.values()) for place in range(2)]
-
-    costs_money = any(sums("usd"))
-    (really, best), unit = (sums("usd"), "USD") if costs_money else (sums("seconds"), "s")
-    times = f", {really / best:.2f} times as much" if best else ""
-    tables = count_of(len(bills), "table")
-    return f"upkeep and readers of {tables} with reads_per_day: {really:.6f} {unit}; the best in hindsight {best:.6f} {unit}{times}"
+    really, best = (sum_of(each[place] for each in bills.values()) for place in range(2))
+    costs_money, times = really.usd or best.usd, really.times(best)
+    ours, theirs = (f"{each.usd:.6f} USD" if costs_money else f"{each.seconds:.6f} s" for each in (really, best))
+    more = "" if times is None else f", {times:.2f} times as much"
+    return f"upkeep and readers of {count_of(len(bills), 'table')} with reads_per_day: {ours}; the best in hindsight {theirs}{more}"
 
 
 def _document(found: Found[Health]) -> dict[str, Any]:

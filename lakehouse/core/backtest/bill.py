@@ -1,6 +1,7 @@
 """The cost of upkeep and readers together, under one schedule of compactions."""
 
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 from lakehouse.core.text import count_of
@@ -42,6 +43,12 @@ class Bill:
         """The documented shape."""
         told = {**asdict(self), "seconds": self.seconds, "usd": self.usd}
         return {name: round(figure, 9 if name.endswith("usd") else 3) for name, figure in told.items()}
+
+
+def sum_of(bills: Iterable[Bill]) -> Bill:
+    """The cost of several tables together."""
+    told = [asdict(bill) for bill in bills]
+    return Bill(**{part.name: sum(each[part.name] for each in told) for part in fields(Bill)})
 
 
 def bill_document(bills: tuple[Bill, Bill] | None) -> dict[str, Any] | None:

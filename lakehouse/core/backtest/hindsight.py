@@ -71,20 +71,21 @@ class ReadHistory:
         three quarters of the target is done. Of all schedules until one event the best is gone on with, so a better one may be missed.
         """
         every, walk = max(1, ceil(len(self.events) / _MOST_EVENTS)), _Walk(self)
-        unit = 0 if self._is_free else 1
+        unit, end = 0 if self._is_free else 1, len(self.events)
+        opening = self._opening[unit]
 
         def phases(place: int, before: int) -> Iterator[tuple[float, float]]:
             for later, (openings, small) in enumerate(walk.after(place, before), start=place + 1):
-                cost = self._cost(small)[unit] if small.files_removed and later % every == 0 else inf
-                yield openings * self._opening[unit], 0.0 if later == len(self.events) else cost
+                may_run = small.files_removed and later % every == 0
+                yield openings * opening, 0.0 if later == end else self._cost(small)[unit] if may_run else inf
 
-        return min([self._bill(best_schedule(len(self.events), phases)[1]), *beside], key=self._amount)
+        return min([self._bill(best_schedule(end, phases)[1]), *beside], key=self._amount)
 
     def _bill(self, places: Sequence[int]) -> Bill:
         """The cost of compactions at these events, each after what the ones before it left."""
         openings, seconds, usd = 0.0, 0.0, 0.0
         walk, chosen = _Walk(self), {*places}
-        small = walk.start()
+        small = walk.start
         for place, event in enumerate(self.events):
             _apply(small, event)
             if place in chosen:
@@ -92,12 +93,13 @@ class ReadHistory:
                 seconds, usd = seconds + spent[0], usd + spent[1]
                 small.compact()
             openings += walk.reads[place] * small.openings_saved
+        opening_seconds, opening_usd = self._opening
         return Bill(
             compaction_count=len(places),
             upkeep_seconds=seconds,
             upkeep_usd=usd,
-            readers_seconds=openings * self._opening[0],
-            readers_usd=openings * self._opening[1],
+            readers_seconds=openings * opening_seconds,
+            readers_usd=openings * opening_usd,
         )
 
     @property
@@ -124,7 +126,10 @@ class ReadHistory:
 
 
 class _Walk:
-    """Goes over the events after compactions; `reads` are those between each event and the next, of the last one those after it."""
+    """Goes over the events after compactions; `start` are the small files before the first.
+
+    `reads` are those between each event and the next, of the last one those after it.
+    """
 
     def __init__(self, history: ReadHistory) -> None:
         self._history, read_ms = history, sorted(history.read_ms)
@@ -133,14 +138,10 @@ class _Walk:
         ends = [max(times[-1], history.until_ms or 0)] if times else []
         spans = zip(pairwise(counts), pairwise([*times, *ends]), strict=True) if times else ()
         self.reads = [later - before + history.reads_per_day / DAY_MS * (until - since) for (before, later), (since, until) in spans]
-        self._left = {-1: self.start()}
-
-    def start(self) -> SmallFiles:
-        """The small files before the first event."""
-        policy = self._history.policy
-        small = SmallFiles(target_bytes=policy.target_file_bytes, candidate_bytes=policy.candidate_bytes)
-        small.add_all(self._history.start)
-        return small
+        policy = history.policy
+        self.start = SmallFiles(target_bytes=policy.target_file_bytes, candidate_bytes=policy.candidate_bytes)
+        self.start.add_all(history.start)
+        self._left = {-1: self.start}
 
     def after(self, place: int, before: int) -> Iterator[tuple[float, SmallFiles]]:
         """Of each event after a compaction at `place` (the one before: at `before`) and of the end: the openings lost, the small files."""

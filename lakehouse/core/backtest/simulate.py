@@ -33,7 +33,7 @@ from lakehouse.core.delta.commits import Commit, Commits
 from lakehouse.core.delta.snapshot import DataFile, Snapshot
 from lakehouse.core.reasons import Reason
 from lakehouse.core.scheduling.circuit_breaker import hold_back
-from lakehouse.core.scheduling.read_losses import type_of_steps
+from lakehouse.core.scheduling.read_losses import is_made_anew, type_of_steps
 
 # As many as a real plan is given (`read_facts`).
 _COMMITS_REMEMBERED = 500
@@ -94,8 +94,9 @@ class _Simulation:
         """The time from one commit of a writer to the next: every look at the table, and each compaction that followed."""
         self._table.apply(deed)
         commit = deed.commit
-        self._remember(commit.committed_ms, added=[file.path for file in commit.added])
-        if self._openings and self._is_made_anew(commit):
+        added = [file.path for file in commit.added]
+        self._remember(commit.committed_ms, added=added)
+        if self._openings and is_made_anew(commit.operation, added, commit.removed_paths, len(self._table.files)):
             self._openings = []
         until_ms = following.commit.committed_ms if following else None
         cron = self._policy.strategy.cron if isinstance(self._policy.strategy, Scheduled) else ""
@@ -119,11 +120,6 @@ class _Simulation:
                 later = {time for time in (*times, again_ms) if time is not None and time >= runs[-1].ended_ms}
                 times, plan = sorted(time for time in later if until_ms is None or time < until_ms), None
         return _simulated_step(commit, self._table.files, self._policy, explanation=seen.explanation, runs=tuple(runs))
-
-    def _is_made_anew(self, commit: FileCommit) -> bool:
-        """Whether a commit left no earlier file, after which readers are owed nothing (`read_losses`)."""
-        written = {file.path for file in commit.added} - {*commit.removed_paths}
-        return bool(commit.removed_paths) and commit.operation != "RESTORE" and all(file.path in written for file in self._table.files)
 
     def _openings_with(self, plan: CompactionPlan, now_ms: int) -> type_of_steps | None:
         """The openings that another compaction would have saved each full read; `None` where nobody tells how often the table is read."""

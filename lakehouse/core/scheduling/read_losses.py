@@ -6,7 +6,7 @@ the same money. No forecast is needed, and nothing is remembered but the log: do
 """
 
 from bisect import bisect_right
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise, zip_longest
 from math import ceil
@@ -237,6 +237,11 @@ def is_rewrite(commit: Commit) -> bool:
     return not commit.changed_data and bool(commit.removed_paths)
 
 
+def is_made_anew(operation: str, added_paths: Iterable[str], removed_paths: Collection[str], file_count: int) -> bool:
+    """Whether a writer's commit left no earlier file, where there are `file_count` after it: nothing that was read before is owed then."""
+    return bool(removed_paths) and operation != "RESTORE" and len({*added_paths} - {*removed_paths}) == file_count
+
+
 def _since_last_compaction(history: Commits, file_count: int) -> Sequence[Commit]:
     """The commits since, and with, the last compaction; or since the last one that left no earlier file, after which nothing is owed."""
     counts, undone = history.file_counts(file_count), history.undone()
@@ -244,8 +249,7 @@ def _since_last_compaction(history: Commits, file_count: int) -> Sequence[Commit
         commit = history.commits[place]
         if is_rewrite(commit) and commit.version not in undone:
             return history.commits[place:]
-        is_all_new = len(written_paths([commit])) == counts[place] and commit.operation != "RESTORE"
-        if commit.removed_paths and commit.changed_data and is_all_new:
+        if commit.changed_data and is_made_anew(commit.operation, commit.added_paths, commit.removed_paths, counts[place]):
             return history.commits[place:]
     return history.commits
 

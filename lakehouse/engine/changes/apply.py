@@ -224,7 +224,7 @@ def _taking_effect(
 
     if facts is None:
         return changes
-    there = table_at(spark, facts.snapshot).where(" AND ".join(within) or "true").alias("target")
+    there = table_at(spark, facts.snapshot, within=within).alias("target")
     return changes.alias("source").join(there, F.expr(statements.not_older(write.keys, ORDER)), "left_anti")
 
 
@@ -260,9 +260,7 @@ def _versions(
     was = "STRUCT<valid_from: TIMESTAMP, valid_to: TIMESTAMP, is_current: BOOLEAN, _source_file: STRING, _source_line: BIGINT>"
     rows = changes.drop(TRUNCATED).withColumn(_WAS, F.lit(None).cast(was))
     if facts is not None:
-        touched = (
-            table_at(spark, facts.snapshot).where(" AND ".join(within) or "true").join(changes.select(*by).distinct(), [*keys], "left_semi")
-        )
+        touched = table_at(spark, facts.snapshot, within=within).join(changes.select(*by).distinct(), [*keys], "left_semi")
         rows = rows.unionByName(touched.withColumn(_WAS, F.struct(*there)).drop(*HISTORY_COLUMNS))
     last_told = Window.partitionBy(*by, POSITION).orderBy(F.struct(*OWN[:2]).desc())
     rows = rows.withColumn(_RANK, F.row_number().over(last_told)).where(f"{_RANK} = 1").drop(_RANK)

@@ -62,7 +62,7 @@ class _KeptCommits:
 
 
 def _kept_bytes(file: StoredFile) -> int:
-    """What a commit takes in memory, by trial: parsed it is as large as its file, and 2 KiB beside."""
+    """The bytes of memory that a parsed commit takes, by trial: as many as its file has, and 2 KiB beside."""
     return file.size_bytes + 2_048
 
 

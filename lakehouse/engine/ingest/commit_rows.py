@@ -80,8 +80,8 @@ def merge_rows(
     `are_few`: they are kept, and files of the table without a key in their range are not read.
     """
     rows, within = with_key_range(rows, write.keys) if are_few else (rows, ())
-    target = table_at(spark, snapshot).where(" AND ".join(within) or "true")
-    fresh = rows.alias("source").join(target.alias("target"), _condition(statements.not_older(write.keys, write.order_by)), "left_anti")
+    target = table_at(spark, snapshot, within=within).alias("target")
+    fresh = rows.alias("source").join(target, _condition(statements.not_older(write.keys, write.order_by)), "left_anti")
     merge = partial(statements.merge, snapshot.uri, keys=write.keys, order_by=write.order_by, within=within)
     try:
         run_merge(spark, fresh, snapshot, transaction, merge)

@@ -1,6 +1,6 @@
 """DataFrames of tables, and views of DataFrames."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 from uuid import uuid4
@@ -11,9 +11,13 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
-def table_at(spark: "SparkSession", snapshot: Snapshot, *, version: int | None = None) -> "DataFrame":
-    """A table at the snapshot's version, or another one: without a version, a DataFrame shows what is there when it is run."""
-    return spark.read.format("delta").option("versionAsOf", snapshot.version if version is None else version).load(snapshot.uri)
+def table_at(spark: "SparkSession", snapshot: Snapshot, *, version: int | None = None, within: Sequence[str] = ()) -> "DataFrame":
+    """A table at the snapshot's version, or another one: without a version, a DataFrame shows what is there when it is run.
+
+    Of its rows those for which each condition in `within` holds.
+    """
+    table = spark.read.format("delta").option("versionAsOf", snapshot.version if version is None else version).load(snapshot.uri)
+    return table.where(" AND ".join(within)) if within else table
 
 
 @contextmanager

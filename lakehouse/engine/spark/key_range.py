@@ -10,7 +10,7 @@ the least and the greatest value of its first columns: with the range as a condi
 """
 
 from collections.abc import Sequence
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from lakehouse.engine.spark.statements import between, quote, type_of_end
@@ -68,14 +68,16 @@ def _as_told(end: "Column", type_: str) -> "Column":
 
 def _end(value: Any, type_: str) -> type_of_end | None:
     """One end of a range; `None` where there is none, or it is beyond what a literal can say."""
+    if value is None:
+        return None
     try:
         match type_:
             case "timestamp":
-                return None if value is None else _EPOCH + timedelta(microseconds=value)
+                return _EPOCH + timedelta(microseconds=value)
             case "date":
-                return None if value is None else date(1970, 1, 1) + timedelta(days=value)
+                return _EPOCH.date() + timedelta(days=value)
             case "string":
-                return bytes(value).decode("ascii") if value is not None and len(value) <= _LONGEST_TEXT else None
+                return bytes(value).decode("ascii") if len(value) <= _LONGEST_TEXT else None
             case _:
                 return value
     except (OverflowError, UnicodeDecodeError):
