@@ -1,4 +1,4 @@
-"""The seconds of a compaction by its files and its bytes, and of a file's opening by a reader: the defaults of the estimate.
+"""The seconds of a compaction by its files, bytes and values, and of a file's opening by a reader: the defaults of the estimate.
 
 Each table of a grid is written, read whole (the median of five reads), compacted and read again. Least squares of the relative error over
 all compactions give the rates. `python -m benchmarks.rates [REPEATS] [CASES]` starts a Spark Connect server of its own.
@@ -15,7 +15,7 @@ import numpy as np
 
 from benchmarks.figures import Figure, alone, middle, timed
 from lakehouse import Append, Compaction, Landing, Table
-from lakehouse.core.costs.estimate import DEFAULT_RATES
+from lakehouse.core.costs.estimate import DEFAULT_RATES, SECONDS_PER_STORED_BYTE, SECONDS_PER_VALUE
 from lakehouse.core.delta.commits import LoggedCompaction
 from lakehouse.core.delta.table_facts import TableFacts
 from lakehouse.core.scheduling.net_benefit import seconds_per_opening
@@ -28,8 +28,24 @@ from lakehouse_tests.conftest import own_settings
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-# Partitions, files in each, rows of each file.
-GRID = ((1, 50, 20), (1, 400, 20), (1, 1_000, 20), (50, 2, 20), (200, 2, 20), (50, 8, 20), (1, 20, 60_000), (1, 100, 20_000))
+_COLUMNS = {
+    "texts": ("sha2(string(id), 256) AS text", "rand(7) AS number"),
+    "numbers": tuple(f"rand({place}) AS number{place}" for place in range(30)),
+    "categories": tuple(f"concat('v', id % {place + 3}) AS category{place}" for place in range(10)),
+}
+# Partitions, files in each, rows of each file, and what is in them.
+GRID = (
+    (1, 50, 20, "texts"),
+    (1, 400, 20, "texts"),
+    (1, 1_000, 20, "texts"),
+    (50, 2, 20, "texts"),
+    (200, 2, 20, "texts"),
+    (50, 8, 20, "texts"),
+    (1, 20, 60_000, "texts"),
+    (1, 100, 20_000, "texts"),
+    (1, 20, 50_000, "numbers"),
+    (1, 20, 50_000, "categories"),
+)
 _READS = 5
 _TABLE = Table(
     key="bronze/grid",
@@ -41,9 +57,10 @@ _TABLE = Table(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Case:
-    """A compaction as the log tells it, and the milliseconds that a read of the table took for each file more."""
+    """A compaction as the log tells it, the values that it read, and the milliseconds that a read of the table took for each file more."""
 
     run: LoggedCompaction
+    values: int
     opening_ms: float
 
 
@@ -64,14 +81,15 @@ def main(repeats: int = 2, cases: int = len(GRID)) -> list[Figure]:
 
 
 def _rates(found: list[_Case]) -> list[Figure]:
-    features = [(1, each.run.files_added, each.run.files_removed, each.run.bytes_removed / 1e6) for each in found]
+    features = [(1, each.run.files_added, each.run.files_removed, each.run.bytes_removed / 1e6, each.values / 1e6) for each in found]
     shares = np.array([[value / (each.run.seconds or 0.0) for value in row] for row, each in zip(features, found, strict=True)])
     fitted = np.linalg.lstsq(shares, np.ones(len(found)), rcond=None)[0]
     named = {
         "before the first file": (1, "s", DEFAULT_RATES.seconds_fixed),
         "for each file added": (1e3, "ms", DEFAULT_RATES.seconds_per_file_added),
         "for each file removed": (1e3, "ms", DEFAULT_RATES.seconds_per_file),
-        "for each MB removed": (1e3, "ms", DEFAULT_RATES.seconds_per_byte * 1e6),
+        "for each MB removed": (1e3, "ms", SECONDS_PER_STORED_BYTE * 1e6),
+        "for each million values removed": (1e3, "ms", SECONDS_PER_VALUE * 1e6),
     }
     return [
         Figure(name=f"a compaction takes {name}", value=float(rate) * scale, unit=unit, row="P8", peers={"the default": default * scale})
@@ -84,25 +102,27 @@ def _opening(found: list[_Case]) -> Figure:
     return replace(middle(name, [each.opening_ms for each in found], unit="ms", row="P8"), peers=default)
 
 
-def _measured(lake: Lake, spark: "SparkSession", parts: int, files: int, rows: int) -> _Case:
+def _measured(lake: Lake, spark: "SparkSession", parts: int, files: int, rows: int, kind: str) -> _Case:
     uri = lake.settings.table_uri(_TABLE.key)
     # Of one partition each task writes a file; of many each statement writes one to each of them.
     for _ in range(files if parts > 1 else 1):
         frame = spark.range(0, parts * rows * (1 if parts > 1 else files), 1, 4 if parts > 1 else files)
-        frame = frame.selectExpr("id", f"id % {parts} AS part", "sha2(string(id), 256) AS text", "rand(7) AS number")
+        frame = frame.selectExpr("id", f"id % {parts} AS part", *_COLUMNS[kind])
         frame = frame.repartition(4, "part") if parts > 1 else frame
         frame.write.format("delta").partitionBy("part").mode("append").save(uri)
     before, slow = _facts(lake), _read(spark, uri)
     compact(lake, spark, _TABLE)
     after, quick = _facts(lake), _read(spark, uri)
     run = after.history.compactions()[-1]
+    values = (before.snapshot.row_count or 0) * (len(before.snapshot.columns) - 1)  # none of the partition's
     opening_ms = (slow - quick) / (before.snapshot.file_count - after.snapshot.file_count) * 1e3
     print(
-        f"{run.files_removed} files of {parts} partitions, {run.bytes_removed / 1e6:.2f} MB, into {run.files_added}: {run.seconds} s",
+        f"{run.files_removed} files of {parts} partitions, {run.bytes_removed / 1e6:.2f} MB of {values:,} values, into {run.files_added}: "
+        f"{run.seconds} s",
         end="",
     )
     print(f"; a read {slow:.3f} s before and {quick:.3f} s after", flush=True)
-    return _Case(run=run, opening_ms=opening_ms)
+    return _Case(run=run, values=values, opening_ms=opening_ms)
 
 
 def _facts(lake: Lake) -> TableFacts:

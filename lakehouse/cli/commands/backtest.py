@@ -88,7 +88,7 @@ def backtests_of(subject: Subject, words: Sequence[str] = (), *, compare: bool =
     file_history, facts = read_file_history(lake.store, key, uri=uri), lake.facts(key)
     if file_history is None or facts is None:
         raise Refused(f"backtest of {key}: there is no Delta table at {uri}; accepted: a declared table, a path or a URI")
-    rates = fit_rates(facts.history, prices=subject.prices)
+    rates = fit_rates(facts.history, facts.snapshot, prices=subject.prices)
     policies = {name: policy_for(subject.layer, wish) for name, wish in wishes.items()}
     found: dict[str, Backtest] = {}
     for name, policy in policies.items():

@@ -207,7 +207,7 @@ def bills_of_log(
         snapshot.files,
         snapshot,
         policy=policy,
-        rates=fit_rates(facts.history, prices=prices),
+        rates=fit_rates(facts.history, snapshot, prices=prices),
         reads_per_day=reads_per_day,
         read_ms=read_ms,
         opening_seconds=opening_seconds,

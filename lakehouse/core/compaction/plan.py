@@ -19,7 +19,7 @@ from lakehouse.core.declaration.table import Table
 from lakehouse.core.delta.commits import Commits
 from lakehouse.core.delta.features import unknown_features
 from lakehouse.core.delta.partition_values import by_name, typed_partition
-from lakehouse.core.delta.snapshot import CATALOG_FEATURES, Snapshot, type_of_partition
+from lakehouse.core.delta.snapshot import Snapshot, type_of_partition
 from lakehouse.core.errors import Refused
 from lakehouse.core.reasons import Explained, Explanation, Reason
 from lakehouse.core.text import count_of, size_text
@@ -108,7 +108,7 @@ class CompactionPlan(Explained):
 def plan_table(table: Table, snapshot: Snapshot, history: Commits, *, now_ms: int) -> CompactionPlan:
     """The compaction of a declared table, under the policy in force, priced by its own history; raises as `plan_compaction`."""
     policy = policy_for(table.layer, table.compaction)
-    return plan_compaction(snapshot, policy, rates=fit_rates(history, prices=table.prices), now_ms=now_ms, history=history)
+    return plan_compaction(snapshot, policy, rates=fit_rates(history, snapshot, prices=table.prices), now_ms=now_ms, history=history)
 
 
 def plan_or_refusal(table: Table, snapshot: Snapshot, history: Commits, *, now_ms: int) -> CompactionPlan:
@@ -144,12 +144,6 @@ def plan_compaction(
     Raises:
         Refused: the table has a feature that changes how OPTIMIZE selects files.
     """
-    for feature in CATALOG_FEATURES:
-        if feature in snapshot.features:
-            raise Refused(
-                f"plan of {snapshot.table}: table feature {feature} is not planned: a catalog-managed table refuses maintenance; "
-                "accepted: tables without it"
-            )
     if unknown := unknown_features(snapshot.features):
         raise Refused(f"plan of {snapshot.table}: table feature {unknown[0]} is not known here; accepted: tables without it")
     now = _situation(snapshot, policy, rates=rates, now_ms=snapshot.committed_ms if now_ms is None else now_ms, history=history)

@@ -1,7 +1,9 @@
 """What an operation will take: seconds, vCPU-hours, bytes, requests and money, predicted from this lake's own runs.
 
-Seconds of a compaction are `fixed + per file added + per file removed + per byte removed`: each file added is a Spark job of its own. The
-rates are fitted to the compactions in the table's log, in two steps, so that one run already helps and ten leave little of the defaults:
+Seconds of a compaction are `fixed + per file added + per file removed + per byte removed`: each file added is a Spark job of its own. How
+long a byte takes is each table's own, since values are decoded and encoded one by one, and a megabyte holds a few thousand or some millions
+of them. The rates are fitted to the compactions in the table's log, in two steps, so that one run already helps and ten leave little of the
+defaults:
 
 1. How fast this machine is against the defaults: one factor, the median over the runs, with few runs part of the way there.
 2. From the third run on, each of the four rates by itself: least squares of the relative error, no rate below zero, held by a light pull to
@@ -15,14 +17,19 @@ from typing import Any, Literal
 
 from lakehouse.core.declaration.prices import DEFAULT_PRICES, Prices
 from lakehouse.core.delta.commits import Commits, LoggedCompaction
+from lakehouse.core.delta.snapshot import Snapshot
 from lakehouse.core.text import count_of
 
-# One compaction here: planning and commit, then a job for each file written, per file read an open and a footer, per byte a read, an encode
-# and a write. `make bench ONLY=rates` measures them; a lake's own history takes their place after a few runs.
+# One compaction here: planning and commit, then a job for each file written, per file read an open and a footer, per byte a read and a
+# write, per value a decode and an encode. `make bench ONLY=rates` measures them; a lake's own history takes their place after a few runs.
 _DEFAULT_SECONDS = 0.4
 _DEFAULT_SECONDS_PER_FILE_ADDED = 0.08
 _DEFAULT_SECONDS_PER_FILE = 0.001
+SECONDS_PER_STORED_BYTE, SECONDS_PER_VALUE = 6e-9, 70e-9
+# Both, of a table whose log counts no rows.
 _DEFAULT_SECONDS_PER_BYTE = 1 / 100e6
+# So many files tell how many values a table's bytes hold.
+_SAMPLED_FILES = 1_000
 
 # How the fit forgets and forgives: a run weighs half after so many newer ones, older ones than the last so many are left out, fewer than
 # so many say nothing of the shape (the first is often a cold start), the defaults' shape weighs so much of one run, and an error counts in
@@ -106,17 +113,21 @@ class Estimate:
         return told | {name: round(told[name], count) for name, count in digits.items() if told[name] is not None}
 
 
-def fit_rates(history: Commits, *, prices: Prices = DEFAULT_PRICES) -> Rates:
-    """The rates of the compactions that `history` holds, newer ones weighing more; the documented defaults where it holds none."""
+def fit_rates(history: Commits, snapshot: Snapshot | None = None, *, prices: Prices = DEFAULT_PRICES) -> Rates:
+    """The rates of the compactions that `history` holds, newer ones weighing more; the documented defaults where it holds none.
+
+    How many values a byte holds is told by the `snapshot`.
+    """
     logged = history.compactions()
-    defaults = replace(DEFAULT_RATES, written_share=_written_share(logged), prices=prices)
+    per_byte = _seconds_per_byte(snapshot)
+    defaults = replace(DEFAULT_RATES, seconds_per_byte=per_byte, written_share=_written_share(logged), prices=prices)
     timed = [run for run in logged if run.seconds is not None and run.files_removed][-_RUNS:]
     if not timed:
         return defaults
     seconds = [run.seconds or 0.0 for run in timed]
     rows = [_features(run.files_added, run.files_removed, run.bytes_removed) for run in timed]
     weights = [0.5 ** (age / _HALF_LIFE_RUNS) for age in reversed(range(len(timed)))]
-    factor = _factor(rows, seconds, weights)
+    factor = _factor(rows, seconds, weights, defaults)
     fixed, per_added, per_file, per_byte = _fit(rows, seconds, weights, [rate * factor for rate in _rates_of(defaults)])
     fitted = replace(defaults, seconds_fixed=fixed, seconds_per_file_added=per_added, seconds_per_file=per_file, seconds_per_byte=per_byte)
     errors = [abs(_dot(_rates_of(fitted), row) / was - 1) for row, was in zip(rows, seconds, strict=True)]
@@ -192,9 +203,20 @@ def _dot(rates: Sequence[float], row: Sequence[float]) -> float:
     return sum(rate * value for rate, value in zip(rates, row, strict=True))
 
 
-def _factor(rows: Sequence[type_of_features], seconds: Sequence[float], weights: Sequence[float]) -> float:
+def _seconds_per_byte(snapshot: Snapshot | None) -> float:
+    """The default for the files of a table, by the values that they hold: rows times columns."""
+    files = () if snapshot is None else snapshot.files[:: 1 + len(snapshot.files) // _SAMPLED_FILES]
+    counted = [(file.row_count, file.size_bytes) for file in files if file.row_count is not None]
+    size_bytes = sum(size for _, size in counted)
+    if snapshot is None or not size_bytes:
+        return _DEFAULT_SECONDS_PER_BYTE
+    values = sum(rows for rows, _ in counted) * sum(column.name not in snapshot.partition_columns for column in snapshot.columns)
+    return SECONDS_PER_STORED_BYTE + SECONDS_PER_VALUE * values / size_bytes
+
+
+def _factor(rows: Sequence[type_of_features], seconds: Sequence[float], weights: Sequence[float], defaults: Rates) -> float:
     """How slow this machine is against the defaults; with few runs, part of the way there."""
-    ratios = [log(was / _dot(_rates_of(DEFAULT_RATES), row)) for row, was in zip(rows, seconds, strict=True)]
+    ratios = [log(was / _dot(_rates_of(defaults), row)) for row, was in zip(rows, seconds, strict=True)]
     return exp(_weighted_median(ratios, weights) * len(rows) / (len(rows) + 2))
 
 

@@ -58,7 +58,7 @@ def strategy_of(policy: Compaction, snapshot: Snapshot | None, history: Commits 
         return choose_strategy(policy, None)
     target_bytes = target_in_force(snapshot.size_bytes, policy, write_history_of(history))
     known = sum(commit.changed_data and bool(commit.added_paths) for commit in history.commits)
-    rates = fit_rates(history)
+    rates = fit_rates(history, snapshot)
     return choose_strategy(replace(policy, target_file_bytes=target_bytes), measure_writes(snapshot, history), known=known, rates=rates)
 
 

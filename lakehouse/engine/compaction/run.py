@@ -152,7 +152,7 @@ def _plan(table: Table, facts: TableFacts, losses: Sequence[Loss]) -> Compaction
     if not losses:
         return whole
     contested = frozenset[type_of_typed_partition]().union(*(loss.partitions for loss in losses))
-    rest = without_partitions(whole, facts.snapshot, contested, rates=fit_rates(facts.history, prices=table.prices))
+    rest = without_partitions(whole, facts.snapshot, contested, rates=fit_rates(facts.history, facts.snapshot, prices=table.prices))
     if contested and rest.bins:
         return rest
     return plan_table(half_of(table, losses), facts.snapshot, facts.history, now_ms=now_ms())

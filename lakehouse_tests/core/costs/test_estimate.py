@@ -14,9 +14,10 @@ from lakehouse.core.costs.estimate import DEFAULT_RATES, estimate, fit_rates, pr
 from lakehouse.core.declaration.prices import DEFAULT_PRICES, Prices
 from lakehouse.core.declaration.table import Append, Landing, Table
 from lakehouse.core.delta.commits import Commit
+from lakehouse.core.delta.snapshot import Column
 from lakehouse.core.errors import Refused
 from lakehouse_tests.core.example_histories import compaction, past, write
-from lakehouse_tests.core.example_snapshots import snapshot
+from lakehouse_tests.core.example_snapshots import data_file, snapshot
 
 MB = 1_000_000
 type_of_truth = tuple[float, float, float, float]
@@ -49,6 +50,26 @@ def test_without_a_measured_compaction_the_defaults_are_taken_and_named(commits:
     found = estimate(fit_rates(past(commits)), files_removed=100, bytes_removed=30 * MB)
     assert (found.source, found.basis, found.spread_share) == ("defaults", "defaults", None)
     assert found.seconds == pytest.approx(0.4 + 0.08 + 100 * 0.001 + 30 / 100)
+
+
+# Rows, columns, MB and seconds of compactions of ten files or thirty into one, as they were measured. Source: `make bench ONLY=rates`
+MEASURED = {
+    "numbers": (1_000_000, 31, 244, 3.7),
+    "a mix": (3_000_000, 8, 69, 2.65),
+    "long texts": (200_000, 9, 207, 2.25),
+    "categories": (1_000_000, 11, 4, 2.5),
+}
+
+
+@pytest.mark.parametrize(("rows", "columns", "size_mb", "seconds"), MEASURED.values(), ids=MEASURED)
+def test_the_defaults_know_that_each_value_takes_its_time(rows: int, columns: int, size_mb: int, seconds: float) -> None:
+    files = [data_file(size_mb * MB // 10, f"part-{place}", partition=(("day", "1"),), rows=rows // 10) for place in range(10)]
+    named = [Column(name=f"column{place}", type="int") for place in range(columns)]
+    of_table = snapshot(files, columns=[*named, Column(name="day", type="int")])
+    found = estimate(fit_rates(past([]), of_table), files_removed=10, bytes_removed=size_mb * MB).seconds
+    assert seconds / 2 < found < seconds * 1.2
+    uncounted = snapshot([replace(file, row_count=None) for file in files], columns=named)
+    assert fit_rates(past([]), uncounted) == fit_rates(past([]))
 
 
 TRUTHS = {
