@@ -19,7 +19,7 @@ from lakehouse.engine.ingest.table_properties import apply_strategy, strategy_co
 from lakehouse.engine.ingest.work_size import are_few, merged_into
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.spark.key_range import with_key_range
-from lakehouse.engine.spark.session_settings import INTERPRETED_ROWS, confs_for, session_confs
+from lakehouse.engine.spark.session_settings import SHUFFLE_PARTITIONS, confs_for, session_confs
 from lakehouse.engine.spark.statements import optimize
 
 if TYPE_CHECKING:
@@ -93,12 +93,12 @@ class Stopwatch:
         self.seconds += time.monotonic() - began
 
 
-def gathered(arm: Arm, rows: "DataFrame", row_count: int) -> "DataFrame":
-    """The rows of a batch as they come to the statement: under a policy of ours in one task where they are few.
+def gathered(arm: Arm, rows: "DataFrame") -> "DataFrame":
+    """The rows of a batch as they come to the statement in a `writing_session`: under a policy of ours in the tasks of a shuffle.
 
-    Before every MERGE of this lakehouse its rows are shuffled by key (`engine.ingest.commit_rows.newest_per_key`), few rows into one task.
+    Before every MERGE of this lakehouse its rows are shuffled by key (`engine.ingest.commit_rows.newest_per_key`).
     """
-    return rows if arm.policy is None or row_count > INTERPRETED_ROWS else rows.coalesce(1)
+    return rows if arm.policy is None else rows.coalesce(int(rows.sparkSession.conf.get(SHUFFLE_PARTITIONS) or 1))
 
 
 def narrowed(rows: "DataFrame", size_bytes: float, there: Snapshot | None) -> tuple["DataFrame", tuple[str, ...]]:

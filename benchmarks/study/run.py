@@ -136,7 +136,7 @@ def _iterate(world: World, arm: Arm, repetition: int, number: int, batch: Batch,
     table, uri, decision = arm.table(key), lake.settings.table_uri(key), Stopwatch()
     phases, began = _Phases(count_requests=world.count_requests), datetime.now(UTC)
     with phases.phase("merge"), writing_session(lake, spark, arm, table, batch.row_count, decision) as there:
-        rows, within = narrowed(gathered(arm, frame_of(spark, batch), batch.row_count), batch.row_count * bytes_per_row, there)
+        rows, within = narrowed(gathered(arm, frame_of(spark, batch)), batch.row_count * bytes_per_row, there)
         write_batch(spark, uri, rows, {**PROPERTIES, **arm.properties}, is_first=number == 1, within=within)
         del rows  # rows that were kept end here
     before_write = decision.seconds
