@@ -19,7 +19,8 @@ from benchmarks.figures import Figure, alone, growth
 from benchmarks.fresh import fresh
 from lakehouse.core.settings import parse_settings
 from lakehouse.engine.clock import now_ms
-from lakehouse.engine.inventory import reconcile_lake, scan
+from lakehouse.engine.inventory.reconcile_lake import reconcile_lake
+from lakehouse.engine.inventory.scan import scan
 from lakehouse.engine.lake import open_lake
 from lakehouse.engine.store.s3_walk import THREADS, ParallelWalk
 

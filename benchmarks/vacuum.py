@@ -23,11 +23,13 @@ from benchmarks.s3_server import KEY, PREFIX, ask, names_of, served
 from lakehouse import Append, Landing, Table
 from lakehouse.core.settings import Settings
 from lakehouse.engine.clock import now_ms
-from lakehouse.engine.inventory import newest_report, scan
+from lakehouse.engine.inventory.scan import scan
+from lakehouse.engine.inventory.stored_reports import newest_report
 from lakehouse.engine.lake import Lake, open_lake
 from lakehouse.engine.spark import statements
 from lakehouse.engine.spark.sessions import connect
-from lakehouse.engine.vacuum import LakeFacts, vacuum
+from lakehouse.engine.vacuum.lake_facts import LakeFacts
+from lakehouse.engine.vacuum.run import vacuum
 from lakehouse.runtime import server
 from lakehouse_tests.conftest import own_settings
 

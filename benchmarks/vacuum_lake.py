@@ -19,9 +19,10 @@ from benchmarks.s3_server import PREFIX, ask, served
 from lakehouse.core.declaration.table import Append, Landing, Table
 from lakehouse.core.settings import parse_settings
 from lakehouse.engine.clock import now_ms
-from lakehouse.engine.inventory import scan
+from lakehouse.engine.inventory.scan import scan
 from lakehouse.engine.lake import open_lake
-from lakehouse.engine.vacuum import LakeFacts, run
+from lakehouse.engine.vacuum import run
+from lakehouse.engine.vacuum.lake_facts import LakeFacts
 
 COUNTS, FILES, FOLDERS = (25, 50, 100, 200), 500, 10
 # Requests for a table, from the fewest tables to the most. Tables are asked again by time, which adds some to a long run.

@@ -18,12 +18,14 @@ from benchmarks.big_log import KEY, build
 from benchmarks.figures import Figure, alone
 from benchmarks.fresh import fresh
 from lakehouse import Append, Landing, Table
-from lakehouse.core.inventory import StoredObject
+from lakehouse.core.inventory.objects import StoredObject
 from lakehouse.core.settings import parse_settings
 from lakehouse.engine.clock import now_ms
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.store import DiskStore
-from lakehouse.engine.vacuum import LakeFacts, plan, table_facts
+from lakehouse.engine.vacuum import table_facts
+from lakehouse.engine.vacuum.lake_facts import LakeFacts
+from lakehouse.engine.vacuum.table_facts import plan
 
 ORPHANS, IN_LOG = (1_000_000, 3_000_000), 250_000
 MOST_BYTES, MOST_GROWTH = 700_000_000, 1.15

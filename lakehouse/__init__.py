@@ -66,9 +66,6 @@ _HOMES = {
 
 def __getattr__(name: str) -> object:
     """The word of that name, from the module that has it."""
-    if name == "NoCompaction":
-        # An AttributeError would become "cannot import name", without the sentence.
-        raise import_module("lakehouse.core.errors").Refused('NoCompaction is no strategy any more; accepted: Compaction(mode="off")')
     if name not in _HOMES:
         raise AttributeError(f"module 'lakehouse' has no attribute {name!r}; accepted: {', '.join(__all__)}")
     return getattr(import_module(f"lakehouse.{_HOMES[name]}"), name)

@@ -4,7 +4,7 @@ import threading
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from lakehouse.core.inventory import StoredObject
+from lakehouse.core.inventory.objects import StoredObject
 from lakehouse.engine.clock import now_ms
 from lakehouse.engine.store.interface import LOCAL, StoredFile, checked_name, folder_prefix
 

@@ -131,7 +131,7 @@ def inventory_sensor(lake: Lake) -> dg.SensorDefinition:
 def _load(
     context: dg.AssetExecutionContext, lake: Lake, tables: Sequence[Table], config: InventoryConfig, session: Any
 ) -> "InventoryOutcome":
-    from lakehouse.engine.inventory import fresh_report
+    from lakehouse.engine.inventory.reconcile_lake import fresh_report
     from lakehouse.engine.inventory.reports_table import load_report
 
     now = now_ms()
@@ -153,7 +153,8 @@ def _result(key: dg.AssetKey, result: InventoryCheck) -> dg.AssetCheckResult:
 
 def _newest(lake: Lake, seen: Mapping[str, str]) -> tuple[tuple[str, str] | None, str]:
     """The newest complete report after those seen, by configuration and stamp, and what there is to say."""
-    from lakehouse.engine.inventory import SCAN, checksum_of, stamps_of
+    from lakehouse.engine.inventory.scan import SCAN
+    from lakehouse.engine.inventory.stored_reports import checksum_of, stamps_of
 
     bucket = lake.store.bucket
     found = [each for each in stamps_of(lake.store, bucket, after=seen) if each[0] != SCAN]

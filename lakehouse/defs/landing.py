@@ -127,18 +127,17 @@ class _Watch:
         return _Look(table=table, sentence=plan.sentence, batch=number, tries=tries, is_handed_over=handed)
 
     def _plan(self, table: Table, facts: NewestFacts | None, *, now: float) -> BatchPlan:
-        assert table.source is not None  # the sensor is given landed tables only
         event = facts.storage_id if facts else 0
         known = self._ledgers.get(table.key)
         is_anew = known is None or known[0] != event
         if known is None or is_anew:
-            batches = LandedBatches(self._lake.store, table.key, prefix=table.source.prefix)
+            batches = LandedBatches(self._lake.store, table.key, prefix=table.landing.prefix)
             ledger = batches.ledger()
             known = (event, ledger, self._unfinished(table, facts, ledger, batches))
             self._ledgers[table.key] = known
         _, ledger, unfinished = known
         listing = self._discovery.look(table, ledger, unfinished, anew=is_anew, now=now)
-        return choose_batch(listing, ledger, table.source, table.write, unfinished=unfinished, now_ms=round(now * 1_000))
+        return choose_batch(listing, ledger, table.landing, table.write, unfinished=unfinished, now_ms=round(now * 1_000))
 
     def _unfinished(self, table: Table, facts: NewestFacts | None, ledger: Ledger, batches: LandedBatches) -> Batch | None:
         """The batch to do again, by what the newest event says arrived; the table's log is asked where that does not tell."""

@@ -12,7 +12,7 @@ import dagster as dg
 
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.errors import Refused
-from lakehouse.core.vacuum import FAILED_NAMED, VacuumRecord
+from lakehouse.core.vacuum.facts import FAILED_NAMED, VacuumRecord
 from lakehouse.defs.failures import dagster_words
 from lakehouse.defs.keys import compaction_key, inventory_key, pool_of, table_key, vacuum_key
 from lakehouse.defs.metadata.table import vacuum_metadata
@@ -23,7 +23,7 @@ from lakehouse.engine.lake import Lake
 from lakehouse.engine.spark.sessions import session_id
 
 if TYPE_CHECKING:
-    from lakehouse.engine.vacuum import LakeFacts
+    from lakehouse.engine.vacuum.lake_facts import LakeFacts
 
 DELETED = "deleted"
 # On runs that an automation condition asked for. Source: dagster 1.13, dagster/_core/storage/tags.py
@@ -63,7 +63,7 @@ def vacuum_asset(
         check_specs=[dg.AssetCheckSpec(DELETED, asset=vacuum_key(table), description="The last vacuum deleted every file of its plan.")],
     )
     def vacuum(context: dg.AssetExecutionContext, config: VacuumConfig) -> Iterator[dg.MaterializeResult[Any] | dg.AssetCheckResult]:
-        from lakehouse.engine.vacuum import vacuum as vacuum_table
+        from lakehouse.engine.vacuum.run import vacuum as vacuum_table
 
         def session() -> Any:
             opened = getattr(context.resources, resource).spark_session
@@ -86,7 +86,7 @@ def vacuum_asset(
 
 def _facts_of_run(context: dg.AssetExecutionContext, lake: Lake, everything: Callable[[], tuple[Lake, Sequence[Table]]]) -> "LakeFacts":
     """What is read once for all tables of a run, whose steps share this process; the facts of a run before are let go."""
-    from lakehouse.engine.vacuum import LakeFacts
+    from lakehouse.engine.vacuum.lake_facts import LakeFacts
 
     key = (context.run.run_id, lake.settings.root)
     if key not in _FACTS:

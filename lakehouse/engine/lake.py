@@ -14,7 +14,7 @@ from lakehouse.core.delta.table_facts import LogFile
 from lakehouse.core.errors import Broken, Refused
 from lakehouse.core.settings import Settings
 from lakehouse.engine.delta_log import TableFacts, read_facts
-from lakehouse.engine.store import DiskStore, Mount, MountedStore, S3Store, Store, open_store, real_address
+from lakehouse.engine.store import DiskStore, Mount, MountedStore, S3Store, Store, real_address, store_at
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,11 +95,11 @@ class Lake:
 
 
 def open_lake(settings: Settings, make_client: Callable[[], Any] | None = None, *, tables: Iterable[Table] = ()) -> Lake:
-    """The lake that the settings name; nothing is created and, on S3, nothing is asked yet. `make_client` is as for `open_store`.
+    """The lake that the settings name; nothing is created and, on S3, nothing is asked yet. `make_client` is as for `store_at`.
 
     Those of the `tables` that others write are found where they lie.
     """
-    store = open_store(settings, make_client)
+    store = store_at(settings.root, make_client)
     adopted = {table.key: table.write.uri for table in tables if isinstance(table.write, Adopted)}
     elsewhere = {key: uri for key, uri in adopted.items() if real_address(uri) != real_address(f"{settings.root}/{key}")}
     if not elsewhere:

@@ -8,7 +8,7 @@ import dagster as dg
 
 from lakehouse.core.errors import Transient
 from lakehouse.core.settings import Settings
-from lakehouse.engine.store import open_store
+from lakehouse.engine.store import store_at
 from lakehouse.replay.files import hour_text
 from lakehouse.replay.play import play
 
@@ -24,7 +24,7 @@ _UNFINISHED = [
 
 def replay_sensor(settings: Settings) -> dg.SensorDefinition:
     """Plays the year: `replay_hours` per tick, a tick every `replay_seconds`, until the year is over."""
-    store = open_store(settings)
+    store = store_at(settings.root)
 
     @dg.sensor(
         name="replay_sensor",

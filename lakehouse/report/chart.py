@@ -23,6 +23,7 @@ _INK, _GRID = "#404040", "#d8d8d8"
 # These can be read on the page's light and on its dark background.
 _BAR, _SMALL_BAR, _PAGE_INK = "#4f7cd6", "#e0913a", "#808080"
 _PNG_COLOURS = 32  # a palette makes a picture of bars a quarter as large: the page's pictures lie in Dagster's database
+_SIGNS = "*o+x"  # of a chart in letters
 # Beside the jars, where the checkout keeps its other caches: a home that cannot be written to is no reason to draw nothing.
 _FONT_CACHE = Path(lakehouse.__file__).resolve().parents[1] / ".lakehouse" / "matplotlib"
 
@@ -122,9 +123,7 @@ def _file_of(figure: "Figure", file_format: Literal["png", "svg"], *, dots_per_i
         return packed.getvalue()
 
 
-def text_chart(
-    series: Sequence[Series], marks: Iterable[float] = (), *, marked: str = "", width: int = 72, height: int = 12, signs: str = "*o+x"
-) -> list[str]:
+def text_chart(series: Sequence[Series], marks: Iterable[float] = (), *, marked: str = "", width: int = 72, height: int = 12) -> list[str]:
     """The same lines in letters, one sign per series, those named first on top; a column shows the mean of what falls into it.
 
     Below it is a `^` at every x of `marks`, and `marked` says what they are.
@@ -140,7 +139,7 @@ def text_chart(
     def column(x: float) -> int:
         return min(width - 1, int((x - low) / (high - low) * width) if high > low else 0)
 
-    for each, sign in reversed(list(zip(series, signs, strict=False))):
+    for each, sign in reversed(list(zip(series, _SIGNS, strict=False))):
         columns: list[list[float]] = [[] for _ in range(width)]
         for x, y in each.points:
             columns[column(x)].append(y)
@@ -157,6 +156,6 @@ def text_chart(
     if places:
         rows.append(f"{'':>{margin}}  {''.join('^' if place in places else ' ' for place in range(width)).rstrip()}")
     rows.append(f"{'':>{margin}}  {feet[0]}{feet[1]:>{max(len(feet[1]) + 1, width - len(feet[0]))}}")
-    legend = [f"{sign} {each.name}" for each, sign in zip(series, signs, strict=False)] + ([f"^ {marked}"] if places else [])
+    legend = [f"{sign} {each.name}" for each, sign in zip(series, _SIGNS, strict=False)] + ([f"^ {marked}"] if places else [])
     rows.append(f"{'':>{margin}}  {'   '.join(legend)}")
     return rows

@@ -15,12 +15,13 @@ from lakehouse.core.declaration.compaction_policy import Compaction, policy_for
 from lakehouse.core.declaration.table import Append, Landing, Table
 from lakehouse.core.ingest.batches import Batch
 from lakehouse.core.ingest.undeclared import AddedColumn
-from lakehouse.core.vacuum import VacuumRecord
+from lakehouse.core.vacuum.facts import VacuumRecord
 from lakehouse.core.vacuum.outcome import VacuumOutcome
 from lakehouse.engine.journal.landed_batches import LandedBatches
 from lakehouse.engine.lake import open_lake
 from lakehouse.engine.store import DiskStore
-from lakehouse.engine.vacuum import LakeFacts, plan
+from lakehouse.engine.vacuum.lake_facts import LakeFacts
+from lakehouse.engine.vacuum.table_facts import plan
 from lakehouse_tests.cli.conftest import Terminal
 from lakehouse_tests.conftest import own_settings
 from lakehouse_tests.log_builder import LogBuilder

@@ -14,7 +14,8 @@ from lakehouse.defs.inventory import inventory_asset, inventory_sensor
 from lakehouse.defs.keys import inventory_key
 from lakehouse.defs.resources import spark_resource
 from lakehouse.engine.clock import now_ms
-from lakehouse.engine.inventory import REPORTS, scan
+from lakehouse.engine.inventory.scan import scan
+from lakehouse.engine.inventory.stored_reports import REPORTS
 from lakehouse.engine.lake import Lake
 from lakehouse_tests.defs.example import (
     TABLES,
@@ -165,9 +166,9 @@ class TestRuns:
     def test_the_asset_scans_loads_judges_and_tells_where_the_bytes_lie(
         self, settings: Any, run: Callable[[Lake], dg.ExecuteInProcessResult]
     ) -> None:
-        from lakehouse.engine.store import open_store
+        from lakehouse.engine.store import store_at
 
-        lake = Lake(settings=settings, store=open_store(settings))
+        lake = Lake(settings=settings, store=store_at(settings.root))
         LogBuilder(lake.store, "bronze/orders").create().append([("a", 5), ("b", 6)]).store_data()
         LogBuilder(lake.store, "bronze/orders[x]").create().append([("a", 5)]).store_data()
         lake.store.put("landing/orders/1.json", b"x" * 9)

@@ -27,7 +27,10 @@ from lakehouse.engine.compaction.run import compact
 from lakehouse.engine.journal.journal import Journal
 from lakehouse.engine.lake import Lake, open_lake
 from lakehouse.engine.table_health import assess
-from lakehouse.engine.vacuum import LakeFacts, plan, run, vacuum
+from lakehouse.engine.vacuum import run
+from lakehouse.engine.vacuum.lake_facts import LakeFacts
+from lakehouse.engine.vacuum.run import vacuum
+from lakehouse.engine.vacuum.table_facts import plan
 from lakehouse_tests.defs.example import begun, ended, latest_orders, tick_of
 from lakehouse_tests.engine import faults
 from lakehouse_tests.engine.vacuums import table_of

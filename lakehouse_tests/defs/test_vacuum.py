@@ -12,8 +12,8 @@ from click.testing import CliRunner
 from lakehouse.cli.app import commands
 from lakehouse.cli.commands import vacuum as command
 from lakehouse.core.declaration.table import Table
+from lakehouse.core.declaration.vacuum_policy import Vacuum
 from lakehouse.core.scheduling.circuit_breaker import Pause
-from lakehouse.core.vacuum import Vacuum
 from lakehouse.defs.keys import compaction_key, inventory_key, table_key, vacuum_key
 from lakehouse.defs.resources import spark_resource
 from lakehouse.defs.vacuum import DELETED, vacuum_asset

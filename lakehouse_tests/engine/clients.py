@@ -13,14 +13,15 @@ from typing import TYPE_CHECKING, Any
 from lakehouse import Append, Compaction, Table
 from lakehouse.core.settings import Settings, parse_settings
 from lakehouse.engine.clock import now_ms
-from lakehouse.engine.inventory import fresh_report
 from lakehouse.engine.inventory import reports_table as inventory
+from lakehouse.engine.inventory.reconcile_lake import fresh_report
 from lakehouse.engine.journal.journal import Journal
 from lakehouse.engine.lake import Lake, open_lake
 from lakehouse.engine.spark.sessions import adopt, connect, prepare, session_config, translated
 from lakehouse.engine.store import DiskStore
 from lakehouse.engine.table_lock import hold
-from lakehouse.engine.vacuum import LakeFacts, run
+from lakehouse.engine.vacuum import run
+from lakehouse.engine.vacuum.lake_facts import LakeFacts
 from lakehouse_tests.conftest import wait_until
 from lakehouse_tests.engine.example import events
 from lakehouse_tests.engine.vacuums import table_of

@@ -9,11 +9,13 @@ import pytest
 
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.errors import LakehouseError
-from lakehouse.core.vacuum import Candidate, VacuumPlan
+from lakehouse.core.vacuum.candidates import Candidate
+from lakehouse.core.vacuum.plan import VacuumPlan
 from lakehouse.engine.clock import now_ms
 from lakehouse.engine.lake import Lake
-from lakehouse.engine.vacuum import LakeFacts, plan, run
-from lakehouse.engine.vacuum.table_facts import VacuumReading, gather
+from lakehouse.engine.vacuum import run
+from lakehouse.engine.vacuum.lake_facts import LakeFacts
+from lakehouse.engine.vacuum.table_facts import VacuumReading, gather, plan
 from lakehouse_tests.engine.reports import row_of, write_report
 from lakehouse_tests.engine.vacuums import table_of
 from lakehouse_tests.log_builder import LogBuilder

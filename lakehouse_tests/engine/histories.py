@@ -13,11 +13,12 @@ from lakehouse.core.delta.deletion_vectors import vector_file
 from lakehouse.core.errors import Refused
 from lakehouse.core.vacuum.outcome import VacuumOutcome
 from lakehouse.engine.clock import now_ms
-from lakehouse.engine.inventory import scan
+from lakehouse.engine.inventory.scan import scan
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.spark import statements
 from lakehouse.engine.spark.session_settings import OLD_VERSIONS_REFUSED, session_confs
-from lakehouse.engine.vacuum import LakeFacts, vacuum
+from lakehouse.engine.vacuum.lake_facts import LakeFacts
+from lakehouse.engine.vacuum.run import vacuum
 from lakehouse_tests.engine.vacuums import MONTH_SECONDS, data_files, table_of
 
 if TYPE_CHECKING:

@@ -14,8 +14,8 @@ import pyarrow as pa
 import pyarrow.orc as orc
 import pyarrow.parquet as pq
 
-from lakehouse.core.inventory import StoredObject
-from lakehouse.engine.inventory import REPORTS
+from lakehouse.core.inventory.objects import StoredObject
+from lakehouse.engine.inventory.stored_reports import REPORTS
 from lakehouse.engine.store import Store
 
 TYPES = {

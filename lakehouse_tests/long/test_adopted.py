@@ -17,7 +17,8 @@ from lakehouse.engine.adoption.find import store_at
 from lakehouse.engine.compaction.run import compact
 from lakehouse.engine.lake import open_lake
 from lakehouse.engine.spark.sessions import connect
-from lakehouse.engine.vacuum import LakeFacts, vacuum
+from lakehouse.engine.vacuum.lake_facts import LakeFacts
+from lakehouse.engine.vacuum.run import vacuum
 from lakehouse.runtime import server
 from lakehouse_tests.conftest import own_settings
 from lakehouse_tests.s3_servers import BUCKET, s3_server

@@ -14,7 +14,8 @@ from lakehouse.core.declaration.vacuum_policy import SHORT_RETENTION_RISK, Vacuu
 from lakehouse.core.settings import Settings
 from lakehouse.engine.lake import open_lake
 from lakehouse.engine.spark.session_settings import session_confs
-from lakehouse.engine.vacuum import LakeFacts, vacuum
+from lakehouse.engine.vacuum.lake_facts import LakeFacts
+from lakehouse.engine.vacuum.run import vacuum
 from lakehouse_tests.cli.conftest import Terminal
 from lakehouse_tests.cli.test_through_dagster import settings as settings
 

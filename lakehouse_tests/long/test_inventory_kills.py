@@ -5,8 +5,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from lakehouse.engine.clock import now_ms
-from lakehouse.engine.inventory import fresh_report, newest_report
+from lakehouse.engine.inventory.reconcile_lake import fresh_report
 from lakehouse.engine.inventory.reports_table import inventory_table, load_report
+from lakehouse.engine.inventory.stored_reports import newest_report
 from lakehouse.engine.lake import Lake
 from lakehouse_tests.engine.clients import SCANNED
 from lakehouse_tests.engine.example import rows_of

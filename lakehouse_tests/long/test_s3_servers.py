@@ -11,10 +11,11 @@ import pytest
 
 from lakehouse.core.settings import Settings
 from lakehouse.engine.clock import now_ms
-from lakehouse.engine.inventory import scan
+from lakehouse.engine.inventory.scan import scan
 from lakehouse.engine.lake import Lake, open_lake
 from lakehouse.engine.spark.sessions import connect
-from lakehouse.engine.vacuum import LakeFacts, rehearse, vacuum
+from lakehouse.engine.vacuum.lake_facts import LakeFacts
+from lakehouse.engine.vacuum.run import rehearse, vacuum
 from lakehouse_tests.engine.test_kills import type_of_client
 from lakehouse_tests.engine.vacuums import append, create, data_files, rows, table_of
 from lakehouse_tests.long.test_vacuum_kills import STEPS, check_killed_and_finished

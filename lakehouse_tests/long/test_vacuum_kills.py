@@ -5,10 +5,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 from lakehouse.engine.clock import now_ms
-from lakehouse.engine.inventory import scan
+from lakehouse.engine.inventory.scan import scan
 from lakehouse.engine.journal.journal import Journal
 from lakehouse.engine.lake import Lake
-from lakehouse.engine.vacuum import LakeFacts, vacuum
+from lakehouse.engine.vacuum.lake_facts import LakeFacts
+from lakehouse.engine.vacuum.run import vacuum
 from lakehouse_tests.engine.test_kills import PROGRAM, type_of_client
 from lakehouse_tests.engine.vacuums import age, append, create, data_files, rows, table_of
 

@@ -7,7 +7,7 @@ import pytest
 from dagster import DagsterRun, DagsterRunStatus
 
 from lakehouse.core.settings import Settings, parse_settings
-from lakehouse.engine.store import open_store
+from lakehouse.engine.store import store_at
 from lakehouse.replay.definitions import replay_sensor
 from lakehouse.replay.play import STATE, play
 
@@ -45,19 +45,19 @@ def test_it_waits_while_many_runs_are_unfinished(settings: Settings) -> None:
                 DagsterRun(job_name="__ASSET_JOB", run_id=f"00000000-0000-0000-0000-{number:012}", status=DagsterRunStatus.STARTED)
             )
         assert tick(settings, instance)[0] == "landed nothing: 9 runs are unfinished, more than 8; the world waits for the lake"
-    assert open_store(settings).list("") == []
+    assert store_at(settings.root).list("") == []
 
 
 def test_it_stops_with_the_year(settings: Settings, home: Path) -> None:
-    open_store(settings).put(STATE, b'{"start": "2013-01-01T00", "next": "2014-01-01T11"}')
+    store_at(settings.root).put(STATE, b'{"start": "2013-01-01T00", "next": "2014-01-01T11"}')
     with dg.instance_for_test() as instance:
         assert tick(settings, instance)[0] == "landed nothing: the year is over"
-    assert open_store(settings).list("landing") == []
+    assert store_at(settings.root).list("landing") == []
 
 
 def test_it_leaves_the_terminal_at_work(settings: Settings, home: Path) -> None:
     with dg.instance_for_test() as instance:
         said: list[str] = []
-        store = open_store(settings)
+        store = store_at(settings.root)
         play(store, home, start=settings.replay_start, hours=1, on_progress=lambda _: said.append(tick(settings, instance)[0]))
     assert said[0].startswith("landed nothing: another replay")

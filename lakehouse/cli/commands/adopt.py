@@ -23,7 +23,7 @@ from lakehouse.engine.declared_tables import address_of
 from lakehouse.engine.delta_log import TableFacts
 from lakehouse.engine.lake import open_lake
 from lakehouse.engine.store import real_address
-from lakehouse.engine.vacuum import LakeFacts
+from lakehouse.engine.vacuum.lake_facts import LakeFacts
 
 type_of_found = Found[TableFinding]
 

@@ -9,9 +9,10 @@ from lakehouse.cli.context import complete_table, nearest, open_declared
 from lakehouse.cli.output import attributes, bytes_text, count_text, json_option, print_grid, show, tell, time_text, write_json
 from lakehouse.cli.spark_server import driver_for_command
 from lakehouse.core.errors import Broken, Refused
-from lakehouse.core.inventory import TableShares, UsageShare
+from lakehouse.core.inventory.usage import TableShares, UsageShare
 from lakehouse.engine.clock import now_ms
-from lakehouse.engine.inventory import LakeReport, reconcile_lake, scan
+from lakehouse.engine.inventory.reconcile_lake import LakeReport, reconcile_lake
+from lakehouse.engine.inventory.scan import scan
 
 _BAR = 24
 _NAMED = 20

@@ -12,8 +12,8 @@ from lakehouse.cli.exit_codes import error_cell, tell_once, worst_code
 from lakehouse.cli.output import bytes_text, count_text, json_option, print_figures, print_grid, show, tell, write_json
 from lakehouse.cli.spark_server import driver_for_command
 from lakehouse.core.declaration.table import Table
+from lakehouse.core.declaration.vacuum_policy import VACUUM_MODES
 from lakehouse.core.errors import Broken, LakehouseError
-from lakehouse.core.vacuum import VACUUM_MODES
 from lakehouse.engine.compaction.hold_back import refuse_vacuum
 from lakehouse.engine.lake import Lake
 
@@ -53,7 +53,8 @@ def vacuum_command(tables: tuple[str, ...], dry_run: bool, mode: str | None, any
 
 def _rehearse(opened: LakeContext, tables: Sequence[Table], mode: str | None) -> list[dict[str, Any]]:
     from lakehouse.engine.spark.sessions import connect
-    from lakehouse.engine.vacuum import LakeFacts, rehearse
+    from lakehouse.engine.vacuum.lake_facts import LakeFacts
+    from lakehouse.engine.vacuum.run import rehearse
 
     facts, found = LakeFacts(opened.lake, [*opened.tables.values()], wanted={table.key for table in tables}), list[dict[str, Any]]()
     with contextlib.ExitStack() as server:

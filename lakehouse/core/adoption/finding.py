@@ -14,7 +14,7 @@ from lakehouse.core.delta.snapshot import Snapshot
 from lakehouse.core.scheduling.health import Health
 from lakehouse.core.scheduling.net_benefit import usd_per_opening
 from lakehouse.core.text import count_of, size_text
-from lakehouse.core.vacuum import VacuumPlan
+from lakehouse.core.vacuum.plan import VacuumPlan
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,7 +1,7 @@
 """The declaration of a table's compaction: how its rows lie in files, and every knob."""
 
 from dataclasses import dataclass, fields, replace
-from typing import Any, Literal, Self, get_args
+from typing import Any, Literal, get_args
 
 from lakehouse.core.declaration.column_names import check_columns
 from lakehouse.core.declaration.knobs import (
@@ -24,16 +24,6 @@ LAYERS = ("bronze", "silver", "gold")
 MIB = 1024 * 1024
 # A bound for what no reader tells (the log, listings, the next planner): a log is read in 7 us a file, so that many more take 10 ms.
 _KNOWN_READERS = 40
-# Knobs that nobody turned, and the rule that holds now.
-_GONE = {
-    "min_mergeable_bytes": "min_small_files and max_small_file_age_hours say when a table is due",
-    "max_reads_hurt_share": "min_small_files and max_small_file_age_hours say when a table is due",
-    "slowdown_share": "readers that take a quarter longer than they used to halve min_small_files",
-    "max_seconds_per_run": "max_bytes_per_run bounds one run",
-    "breaker_failures": "three failures in a row open the circuit breaker of a table",
-    "breaker_hours": "an open circuit breaker holds for six hours, and for twice as long each time it opens again",
-    "max_rewrites": "the same bytes rewritten for nothing three times in a row open the circuit breaker of a table",
-}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,12 +134,6 @@ class Compaction:
         'of the log, and no data is read again. `"automatic"`: content in runs of up to 16 GiB, rows in larger ones',
     )
     cold_hours: float = knob(0, AMOUNT, "only partitions whose rows nobody has changed for so long are compacted, the newest last. 0: all")
-
-    def __new__(cls, **knobs: object) -> Self:
-        """Refuse a knob of an earlier release, with the rule that holds now."""
-        for name in _GONE.keys() & knobs.keys():
-            raise Refused(f"Compaction.{name} is no knob any more: {_GONE[name]}; accepted: a declaration without it")
-        return object.__new__(cls)
 
     def __post_init__(self) -> None:
         check_knobs(self)

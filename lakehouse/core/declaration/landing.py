@@ -175,6 +175,17 @@ class Landing:
         names = field_names(self.schema)
         return (*(names if self.changes is None else self.changes.row_fields(names)), *self.derived)
 
+    @property
+    def change_data(self) -> type_of_changes:
+        """How its files tell changes; for change data only."""
+        assert self.changes is not None, f"{self.prefix} has no change data"
+        return self.changes
+
+    @property
+    def known_columns(self) -> tuple[str, ...] | None:
+        """`column_names`; `None` as long as the schema is neither declared nor inferred."""
+        return None if self.schema is None else self.column_names
+
 
 def is_public(name: str) -> bool:
     """Whether a name is looked at: no part of it begins with `.` or `_`."""

@@ -134,7 +134,7 @@ class Table:
         if isinstance(layout, ZOrder) and (both := [name for name in layout.columns if name.lower() in {each.lower() for each in by}]):
             raise self._refused(f"ZOrder holds the partition column {both[0]!r}; accepted: columns that are in no partition_by")
         if isinstance(layout, ZOrder | LiquidClustering) and self.source is not None:
-            check_columns(f"Table {self.key}: {type(layout).__name__}.columns", layout.columns, among=_known_columns(self.source))
+            check_columns(f"Table {self.key}: {type(layout).__name__}.columns", layout.columns, among=self.source.known_columns)
         self._check_properties()
 
     def _check_properties(self) -> None:
@@ -164,7 +164,7 @@ class Table:
             raise self._refused(f"{said} is a strategy of whoever writes; accepted: BySensor or Scheduled")
 
     def _check_landed(self, source: Landing) -> None:
-        check_columns(f"Table {self.key}: column_descriptions", [*self.column_descriptions], among=(columns := _known_columns(source)))
+        check_columns(f"Table {self.key}: column_descriptions", [*self.column_descriptions], among=(columns := source.known_columns))
         if self.inputs:
             raise self._refused("inputs is given beside source=; accepted: inputs only beside a transform")
         if source.changes is not None:
@@ -218,6 +218,12 @@ class Table:
         return hash(self.key)
 
     @property
+    def landing(self) -> Landing:
+        """Where its rows come from; for landed tables only."""
+        assert self.source is not None, f"{self.key} is no landed table"
+        return self.source
+
+    @property
     def read_whole(self) -> tuple["Table", ...]:
         """The inputs of which each run reads every file; small files slow these reads, and no read of changes."""
         return self.inputs if isinstance(self.write, Overwrite) else self.inputs[1:]
@@ -268,11 +274,6 @@ def find_tables(modules: Iterable[ModuleType]) -> dict[str, Table]:
     for key in sorted(found):
         _add_after_inputs(found[key], found=found, ordered=ordered)
     return ordered
-
-
-def _known_columns(source: Landing) -> tuple[str, ...] | None:
-    """The columns that landed files give a table; `None` as long as their schema is neither declared nor inferred."""
-    return None if source.schema is None else source.column_names
 
 
 def _check_shared_landings(found: dict[str, Table]) -> None:

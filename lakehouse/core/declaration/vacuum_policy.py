@@ -1,7 +1,7 @@
 """The declaration of a table's vacuum."""
 
 from collections.abc import Mapping
-from dataclasses import InitVar, dataclass
+from dataclasses import dataclass
 from typing import Literal
 
 from lakehouse.core.declaration.knobs import AMOUNT, ANY_TEXT, YES_OR_NO, check_knobs, knob, one_of, whole
@@ -24,10 +24,7 @@ type_of_mode = Literal["LITE", "INVENTORY", "FULL"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Vacuum:
-    """A table's vacuum knobs; `docs/knobs.md` has a line for each.
-
-    `deleter` was a knob once; a declaration that names it is refused with the way out.
-    """
+    """A table's vacuum knobs; `docs/knobs.md` has a line for each."""
 
     mode: Literal["automatic", "recommend", "off"] = knob(
         "automatic",
@@ -48,12 +45,9 @@ class Vacuum:
     min_reclaimable_bytes: int = knob(0, AMOUNT, "nothing is deleted for less")
     after_compaction: bool = knob(False, YES_OR_NO, "a vacuum follows each compaction of the table, too")
     max_deletes_per_second: int = knob(3_000, whole(1), "the pace on S3, which throttles at 3,500 a second and prefix")
-    deleter: InitVar[str] = "lakehouse"
 
-    def __post_init__(self, deleter: str) -> None:
+    def __post_init__(self) -> None:
         check_knobs(self)
-        if deleter != "lakehouse":
-            raise Refused(f"Vacuum.deleter is {deleter!r}; accepted: no deleter; lakehouse itself deletes the files that Delta gives up")
         if 0 < self.retention_hours < _LEAST_HOURS:
             raise Refused(f"Vacuum.retention_hours is {self.retention_hours!r}, under a minute; accepted: 0, or a minute (1/60) or more")
         if 0 < self.retention_hours < SAFE_RETENTION_HOURS and not self.accepts_risk:

@@ -101,9 +101,8 @@ def pinned_table(table: Table, columns: Sequence[AddedColumn], *, is_loaded: boo
     Raises:
         Refused: as `pinned_landing`, or the declaration no longer names the schema that files were loaded by.
     """
-    assert table.source is not None
     try:
-        landing = pinned_landing(table.source, columns)
+        landing = pinned_landing(table.landing, columns)
         if landing.schema is None and is_loaded:
             raise Refused("the declaration names no schema, and files were loaded by one that it named; accepted: Landing.schema as it was")
         return replace(table, source=landing)

@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from random import Random
 
 from lakehouse.core.errors import Refused
-from lakehouse.core.inventory import RECLAIMABLE, Classifier, Owners, Part, StoredObject, plausible_ms, table_roots
+from lakehouse.core.inventory.classify import Classifier
+from lakehouse.core.inventory.objects import RECLAIMABLE, Part, StoredObject, plausible_ms
+from lakehouse.core.inventory.table_folders import Owners, table_roots
 from lakehouse.core.units import HOUR_MS
 from lakehouse.core.vacuum.facts import RemovedSince, VacuumFacts
 

@@ -12,7 +12,8 @@ from lakehouse.core.declaration.vacuum_policy import type_of_mode
 from lakehouse.core.delta.commits import Commit, Commits
 from lakehouse.core.delta.deletion_vectors import vector_path
 from lakehouse.core.delta.paths import name_in_table
-from lakehouse.core.inventory import StoredObject, TableFiles
+from lakehouse.core.inventory.objects import StoredObject
+from lakehouse.core.inventory.table_files import TableFiles
 from lakehouse.core.units import DAY_MS
 
 # Assumed: a page of a listing on S3.

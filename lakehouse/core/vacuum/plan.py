@@ -21,7 +21,9 @@ from lakehouse.core.declaration.vacuum_policy import SAFE_RETENTION_HOURS, SHORT
 from lakehouse.core.delta.features import unknown_features
 from lakehouse.core.delta.retention import RETENTION
 from lakehouse.core.errors import Broken, Refused
-from lakehouse.core.inventory import RECLAIMABLE, Classifier, Part, Reference, StoredObject
+from lakehouse.core.inventory.classify import Classifier
+from lakehouse.core.inventory.objects import RECLAIMABLE, Part, StoredObject
+from lakehouse.core.inventory.table_files import Reference
 from lakehouse.core.reasons import Explained, Explanation, Reason
 from lakehouse.core.units import HOUR_MS
 from lakehouse.core.vacuum.candidates import MOST_FILES, Candidate, Selection
@@ -86,7 +88,7 @@ class VacuumPlan(Explained):
             "reason": self.reason.name,
             "sentence": self.sentence,
             "retention_hours": self.retention_ms / HOUR_MS,
-            "horizon": minute_text(self.horizon_ms),
+            "horizon": datetime.fromtimestamp(self.horizon_ms / 1_000, tz=UTC).strftime("%Y-%m-%dT%H:%MZ"),
             "files": self.file_count,
             "bytes": self.size_bytes,
             "parts": dict(sorted(parts.items())),
@@ -293,8 +295,3 @@ def _kept_back(facts: VacuumFacts, selection: Selection) -> Iterable[str]:
             f"{len(odd)} file(s) that nothing needs stay, like {odd[0]!r}: Delta takes a colon in a name's first part for the end of a "
             "scheme, and no request to S3 can hold a control character; rename them, or delete them by hand"
         )
-
-
-def minute_text(ms: int) -> str:
-    """A time in plans and reasons: `2026-11-14T21:07Z`."""
-    return datetime.fromtimestamp(ms / 1_000, tz=UTC).strftime("%Y-%m-%dT%H:%MZ")

@@ -4,7 +4,8 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from lakehouse.core.inventory import KINDS, Reconciliation, UsageShare
+from lakehouse.core.inventory.objects import KINDS
+from lakehouse.core.inventory.usage import Reconciliation, UsageShare
 from lakehouse.defs.metadata.markdown import Markdown, markdown_table, markdown_value
 from lakehouse.defs.metadata.pictures import stacked_picture
 from lakehouse.defs.metadata.table import type_of_metadata

@@ -8,11 +8,12 @@ from lakehouse.core.adoption.finding import TableFinding
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.delta.features import unknown_features
 from lakehouse.core.errors import LakehouseError, Refused
-from lakehouse.core.vacuum import VacuumPlan
+from lakehouse.core.vacuum.plan import VacuumPlan
 from lakehouse.engine.declared_tables import address_of
 from lakehouse.engine.delta_log import TableFacts
 from lakehouse.engine.table_health import health_of
-from lakehouse.engine.vacuum import LakeFacts, plan
+from lakehouse.engine.vacuum.lake_facts import LakeFacts
+from lakehouse.engine.vacuum.table_facts import plan
 
 # What a run of vacuums knows of all tables is one thread's; tables are looked at by several.
 _ONE_AT_A_TIME = Lock()

@@ -94,8 +94,7 @@ def _commit(
     uri = lake.settings.table_uri(table.key)
     match table.write:
         case Merge(keys=keys, deletes="soft"):
-            assert table.source is not None
-            own, derived = (DELETED, POSITION, CHANGED_AT, *OWN), [*table.source.derived]
+            own, derived = (DELETED, POSITION, CHANGED_AT, *OWN), [*table.landing.derived]
             values = [name for name in changes.columns if name not in (*keys, *own, *derived, TRUNCATED)]
             told = _without_fallbacks(changes, values)
             source = _newest(_with_values(told, keys, (*values, *derived)), keys).drop(TRUNCATED)
@@ -143,14 +142,13 @@ def _changes(
     """Upserts and deletions, one or more a key. A changed key deletes the old one; a truncation deletes every key in batch and table."""
     from pyspark.sql import functions as F  # noqa: N812
 
-    assert table.source is not None
     keys, good = change_keys(table), lines.where(f"{REASON} IS NULL")
     rows = _rows(good.where(F.col(OPERATION).isin(Operation.UPSERT.value, Operation.DELETE.value)))
     if counts.key_changes:
         old = {key: F.col(f"{OLD_KEY}.{quote(key)}") for key in keys}
         rows = rows.unionByName(_deletions(good.where(f"{OLD_KEY} IS NOT NULL"), rows, old, truncated=False))
     told = [_truncations(good)] if counts.truncates else []
-    known = [] if older is None or isinstance(table.source.changes, Dms) else [older.where(TRUNCATED).select(*OWN, POSITION, CHANGED_AT)]
+    known = [] if older is None or isinstance(table.landing.changes, Dms) else [older.where(TRUNCATED).select(*OWN, POSITION, CHANGED_AT)]
     names = [*map(quote, keys)]
     hit = [rows.select(*names).distinct().crossJoin(marks) for marks in (*told, *known)]
     if told and facts is not None:
@@ -240,13 +238,12 @@ def _remember(lake: Lake, table: Table, number: int, changes: "DataFrame", lines
     """The deletions among the changes, and the truncations among the lines; these stand for the keys that they delete."""
     from pyspark.sql import functions as F  # noqa: N812
 
-    assert table.source is not None and table.source.changes is not None
     names = [*map(quote, change_keys(table))]
     columns = [*names, *OWN, POSITION, CHANGED_AT, TRUNCATED]
     deleted = changes.where(f"{DELETED} AND NOT {TRUNCATED}").select(*columns)
     marks = _truncations(lines.where(f"{REASON} IS NULL")).withColumn(TRUNCATED, F.lit(True))
     found = deleted.unionByName(marks, allowMissingColumns=True)
-    remember(lake, table.key, number, found, older, hours=table.source.changes.lateness_hours)
+    remember(lake, table.key, number, found, older, hours=table.landing.change_data.lateness_hours)
 
 
 def _versions(

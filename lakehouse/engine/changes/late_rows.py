@@ -42,8 +42,7 @@ def refuse_late(lake: Lake, spark: "SparkSession", table: Table, batch: Batch, l
     """The lines of a batch, with a reason for each that may bring back a deleted key; `facts` is the table before the batch."""
     from pyspark.sql import functions as F  # noqa: N812
 
-    assert table.source is not None and table.source.changes is not None
-    changes, write = table.source.changes, table.write
+    changes, write = table.landing.change_data, table.write
     if facts is None or not isinstance(write, Merge) or write.deletes != "hard":
         return lines
     is_full_load = isinstance(changes, Dms) and any(re.search(FULL_LOAD, file.name) for file in batch.files)

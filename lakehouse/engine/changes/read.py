@@ -50,15 +50,14 @@ def change_keys(table: Table) -> tuple[str, ...]:
 
 def read_changes(spark: "SparkSession", table: Table, staged: StagedRecords, added: Sequence[AddedColumn]) -> "DataFrame":
     """One row per staged record: the table's columns, its position, commit time and operation, the key before it, its text and a reason."""
-    assert table.source is not None and table.source.changes is not None
-    landing, keys = table.source, change_keys(table)
-    match table.source.changes:
+    landing, keys = table.landing, change_keys(table)
+    match landing.change_data:
         case Dms() as changes:
             lines = dms_lines(spark, landing, changes, keys, staged, added)
         case Debezium() as changes:
             lines = debezium_lines(spark, landing, changes, keys, staged, added)
         case _:
-            assert_never(table.source.changes)
+            assert_never(landing.change_data)
     columns = [*landing.column_names, *OWN, POSITION, CHANGED_AT, *undeclared_names(added), OPERATION, OLD_KEY, RAW, DIGEST]
     return lines.select(*map(quote, columns), _reason(table, keys).alias(REASON))
 
@@ -95,8 +94,7 @@ def _reason(table: Table, keys: Sequence[str]) -> "Column":
     """Why a line is no change; the lines have its code, and whether it has a position and a time."""
     from pyspark.sql import functions as F  # noqa: N812
 
-    assert table.source is not None and table.source.changes is not None
-    operation, known = F.col(OPERATION), ", ".join(table.source.changes.operations)
+    operation, known = F.col(OPERATION), ", ".join(table.landing.change_data.operations)
     is_tombstone = F.coalesce(operation == TOMBSTONE, F.lit(False))
     has_key = ~is_tombstone & (operation != Operation.TRUNCATE.value)
     why = F.when(F.col(REASON).isNotNull(), F.col(REASON))
@@ -108,6 +106,6 @@ def _reason(table: Table, keys: Sequence[str]) -> "Column":
     why = why.when(~is_tombstone & ~F.col(IS_PLACED), "the position is missing")
     if isinstance(table.write, History):
         why = why.when(~is_tombstone & ~F.col(IS_TIMED), "the time of the commit is missing, or is no time")
-    for name in table.source.required:
+    for name in table.landing.required:
         why = why.when((operation == Operation.UPSERT.value) & F.col(quote(name)).isNull(), f"required field {name} is missing")
     return why

@@ -25,6 +25,7 @@ from lakehouse.core.compaction.bins import Bin
 from lakehouse.core.delta.partition_values import by_name, type_of_typed_partition, typed_partition
 from lakehouse.core.delta.snapshot import DataFile, Snapshot
 from lakehouse.engine.store import Store
+from lakehouse.engine.store.portions import in_portions
 
 type_of_sum = tuple[int, int]
 type_of_sums = Mapping[type_of_typed_partition, type_of_sum]
@@ -123,7 +124,11 @@ def _stand_back() -> None:
 
 
 def _tables(store: Store, table: str, files: Sequence[DataFile], wanted: Callable[[], bool]) -> Iterator[pa.Table]:
-    for content in chain.from_iterable(map(store.read_many, _names(table, files))):
+    names = (
+        [f"{table}/{unquote(file.path)}" for file in portion]
+        for portion in in_portions(files, most_bytes=_MOST_BYTES, most_files=_MOST_FILES)
+    )
+    for content in chain.from_iterable(map(store.read_many, names)):
         if not wanted():
             return
         with pq.ParquetFile(pa.BufferReader(content), coerce_int96_timestamp_unit="us") as file:
@@ -131,19 +136,6 @@ def _tables(store: Store, table: str, files: Sequence[DataFile], wanted: Callabl
                 yield file.read(use_threads=False)  # a third of the time, where files are small
             else:
                 yield from (pa.Table.from_batches([batch]) for batch in file.iter_batches(at_once, use_threads=False))
-
-
-def _names(table: str, files: Sequence[DataFile]) -> Iterator[list[str]]:
-    """The names of as many files as are in memory at once."""
-    names: list[str] = []
-    size_bytes = 0
-    for file in files:
-        if names and (len(names) == _MOST_FILES or size_bytes + file.size_bytes > _MOST_BYTES):
-            yield names
-            names, size_bytes = [], 0
-        names.append(f"{table}/{unquote(file.path)}")
-        size_bytes += file.size_bytes
-    yield names
 
 
 def _rows_at_once(file: pq.FileMetaData) -> int:

@@ -31,7 +31,6 @@ def arrived_batch(table: Table, facts: TableFacts | None, ledger: Ledger) -> int
         Broken: the table is there and does not tell it, or tells one that no manifest has.
         Refused: the table has a property that lets Delta forget it.
     """
-    assert table.source is not None
     if facts is None:
         return 0
     newest = 0 if ledger.newest is None else ledger.newest.number
@@ -46,7 +45,7 @@ def arrived_batch(table: Table, facts: TableFacts | None, ledger: Ledger) -> int
             f"load of {table.key}: the table has rows, but its log has no transaction id of a landed batch, and no batch of it is known: "
             f"was it renamed, or copied? Accepted: to move the folders below _lakehouse/ingest and _lakehouse/deleted_keys of before to "
             f"{table.key}, too, then lakehouse landing {table.key} --arrived N; or --arrived 0, if it holds no row of what lies in "
-            f"{table.source.prefix}"
+            f"{table.landing.prefix}"
         )
     if arrived is None and ledger.last_taken:
         raise Broken(
@@ -120,9 +119,8 @@ def record_arrived(lake: Lake, spark: "SparkSession", table: Table, number: int)
     Raises:
         Refused: there is no table, it tells already which batches it holds, or no batch has this number.
     """
-    assert table.source is not None
     with translated(), hold(lake, spark, table.key, owner=f"arrival of batch {number} in {table.key}"):
-        facts, ledger = lake.facts(table.key), LandedBatches(lake.store, table.key, prefix=table.source.prefix).ledger()
+        facts, ledger = lake.facts(table.key), LandedBatches(lake.store, table.key, prefix=table.landing.prefix).ledger()
         newest = 0 if ledger.newest is None else ledger.newest.number
         if facts is None:
             raise Refused(f"landing {table.key}: there is no table yet; accepted: lakehouse materialize {table.key}")

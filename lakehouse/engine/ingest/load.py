@@ -27,7 +27,6 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from lakehouse.core.declaration.landing import Landing
 from lakehouse.core.declaration.table import Overwrite, Table
 from lakehouse.core.errors import Broken, Refused, Transient
 from lakehouse.core.ingest.batches import Batch, BatchPlan, LandedFile, Ledger, choose_batch, ingest_app_id, judge_file, settle_batch
@@ -107,7 +106,7 @@ def load(
         Broken: the table does not tell which batches it holds, or a file of a batch that did not arrive is gone or changed.
         Refused: the table that is there has other columns than its declaration, or forgets which batches it holds.
     """
-    landing, batches = _landing(table), LandedBatches(lake.store, table.key, prefix=_landing(table).prefix)
+    landing, batches = table.landing, LandedBatches(lake.store, table.key, prefix=table.landing.prefix)
     facts = put_back(lake, spark, table, facts, ledger := batches.ledger(), tell)
     handed = None if handed_batch is None else handed_over(lake.store, table.key, landing, handed_batch, ledger.newest)
     if handed is None:  # else steps 1 and 9 would each list
@@ -145,7 +144,7 @@ def _plan(
     lake: Lake, table: Table, batches: LandedBatches, ledger: Ledger, facts: TableFacts | None, listing: Sequence[LandedFile]
 ) -> _Planned:
     unfinished = unfinished_batch(lake, table, facts, ledger, batches)
-    plan = choose_batch(listing, ledger, _landing(table), table.write, unfinished=unfinished)
+    plan = choose_batch(listing, ledger, table.landing, table.write, unfinished=unfinished)
     table = pinned_table(table, ledger.columns, is_loaded=bool(ledger.last_taken))
     return _Planned(table=table, plan=plan, ledger=ledger, batches=batches)
 
@@ -160,7 +159,7 @@ def _load_batch(
         table = pinned_table(table, batch.columns)
     else:
         assert planned.plan.batch is not None
-        batch = staged_again(lake.store, table.key, planned.plan.batch, _landing(table))
+        batch = staged_again(lake.store, table.key, planned.plan.batch, table.landing)
         lines = _parsed(lake, spark, table, batch, planned.ledger, facts)
     try:
         with session_confs(spark, confs_to_load(table, batch, facts)):
@@ -182,7 +181,7 @@ def _read_new(
     lake: Lake, spark: "SparkSession", table: Table, planned: _Planned, facts: TableFacts | None, listing: dict[str, LandedFile]
 ) -> tuple[Batch, _Lines]:
     """The planned batch as it was read, its manifest written; what was read, or is gone, leaves the listing."""
-    plan, landing, is_overwrite = planned.plan, _landing(table), isinstance(table.write, Overwrite)
+    plan, landing, is_overwrite = planned.plan, table.landing, isinstance(table.write, Overwrite)
     assert plan.batch is not None
     known = {file.name: planned.ledger.seen.get(f"{landing.prefix}{file.name}") for file in plan.batch.files}
     loaded_as = planned.batches.loaded_as(plan.batch.files, planned.ledger)
@@ -212,10 +211,10 @@ def _parsed(lake: Lake, spark: "SparkSession", table: Table, batch: Batch, ledge
     assert batch.part_count is not None and batch.record_count is not None
     if not batch.part_count:
         return _Lines(frame=None)
-    added, changes = columns_in_force([*ledger.columns, *batch.columns], _landing(table)), None
+    added, changes = columns_in_force([*ledger.columns, *batch.columns], table.landing), None
     frame = _frame(lake, spark, table, batch, added)
     with session_confs(spark, confs_to_load(table, batch, facts)):
-        if _landing(table).changes is None:
+        if table.landing.changes is None:
             row_count, bad_count, rescued_count = count_lines(frame)
         else:
             frame = refuse_late(lake, spark, table, batch, frame, facts)
@@ -235,8 +234,8 @@ def _parsed(lake: Lake, spark: "SparkSession", table: Table, batch: Batch, ledge
 
 def _frame(lake: Lake, spark: "SparkSession", table: Table, batch: Batch, added: Sequence[AddedColumn]) -> "DataFrame":
     staged = staged_records(lake.settings.spark_root, table.key, batch)
-    if _landing(table).changes is None:
-        return parse_lines(spark, _landing(table), staged, added, commit_rows.partition_columns(table))
+    if table.landing.changes is None:
+        return parse_lines(spark, table.landing, staged, added, commit_rows.partition_columns(table))
     return read_changes(spark, table, staged, added)
 
 
@@ -280,11 +279,6 @@ def _write_rows(lake: Lake, table: Table, batch: Batch, lines: _Lines, facts: Ta
         partition_by=commit_rows.partition_columns(table),
         properties=declared_properties(table),
     )
-
-
-def _landing(table: Table) -> Landing:
-    assert table.source is not None
-    return table.source
 
 
 def _explain(loaded: Sequence[_Loaded]) -> Explanation:

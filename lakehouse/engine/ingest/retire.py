@@ -36,10 +36,11 @@ from lakehouse.core.units import DAY_MS
 from lakehouse.engine.clock import now_ms
 from lakehouse.engine.delta_log import TableFacts, newest_first
 from lakehouse.engine.ingest.arrival import arrived_batch
-from lakehouse.engine.inventory import Places
+from lakehouse.engine.inventory.log_locations import Places
 from lakehouse.engine.journal.landed_batches import LandedBatches, landed_files
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.quarantine.entries import QuarantinedBatches, quarantine_key
+from lakehouse.engine.store.portions import in_portions
 
 _FOLDER = "landing-archive"
 # What one archive object holds is in memory twice while it is written and compared.
@@ -88,9 +89,8 @@ class _Look:
 
 def plan_landed(lake: Lake, table: Table) -> RetirementPlan:
     """What would leave the landing area of a table now, by the newest of everything."""
-    assert table.source is not None
-    if table.source.after_load == "keep":
-        return plan_retirement((), table.source, {}, None, held=(), quarantined=(), now_ms=0)
+    if table.landing.after_load == "keep":
+        return plan_retirement((), table.landing, {}, None, held=(), quarantined=(), now_ms=0)
     return _look(lake, table, _landed(lake, table), reads_back=True).plan
 
 
@@ -100,8 +100,7 @@ def retire(lake: Lake, table: Table) -> Retired:
     Raises:
         Broken: what was archived cannot be read back; nothing of it is deleted.
     """
-    assert table.source is not None
-    if table.source.after_load == "keep":
+    if table.landing.after_load == "keep":
         return Retired(plan=plan_landed(lake, table))
     landed, reads_back = _landed(lake, table), _reads_back(lake, table.key)
     look = _look(lake, table, landed, reads_back=reads_back)
@@ -149,22 +148,20 @@ def _landed(lake: Lake, table: Table) -> _Landed:
     Raises:
         Refused: the prefix lies behind a link: its files may be another table's, and another one may still have to load them.
     """
-    assert table.source is not None
-    prefix = table.source.prefix.rstrip("/")
+    prefix = table.landing.prefix.rstrip("/")
     if Places(lake)(f"{lake.settings.spark_root}/{prefix}") != prefix:
         raise Refused(
             f"landing of {table.key}: {lake.settings.root}/{prefix} lies behind a link; its loaded files stay; "
             "accepted: a folder of its own"
         )
-    batches = LandedBatches(lake.store, table.key, prefix=table.source.prefix)
-    lying = {file.name: file for file in landed_files(lake.store, table.source)}
+    batches = LandedBatches(lake.store, table.key, prefix=table.landing.prefix)
+    lying = {file.name: file for file in landed_files(lake.store, table.landing)}
     return _Landed(batches=batches.known(), lying=lying)
 
 
 def _look(lake: Lake, table: Table, landed: _Landed, *, reads_back: bool) -> _Look:
     """The plan by the logs as they are now; with `reads_back` by all that the table's log still holds, where the plan needs it."""
-    landing = table.source
-    assert landing is not None
+    landing = table.landing
     facts, quarantine = lake.facts(table.key), lake.facts(quarantine_key(table.key))
     held, quarantined = _held(lake, table.key, quarantine), QuarantinedBatches(lake, table.key, quarantine)
     arrivals, read_back = None, False
@@ -238,15 +235,7 @@ def _as_table(files: Sequence[tuple[LandedFile, bytes]]) -> pa.Table:
 def _groups(batches: Sequence[Batch]) -> Iterator[Batch]:
     """The batches, those of many bytes in parts."""
     for batch in batches:
-        group, size_bytes = list[LandedFile](), 0
-        for file in batch.files:
-            if group and size_bytes + file.size_bytes > _GROUP_BYTES:
-                yield replace(batch, files=tuple(group))
-                group, size_bytes = [], 0
-            group.append(file)
-            size_bytes += file.size_bytes
-        if group:
-            yield replace(batch, files=tuple(group))
+        yield from (replace(batch, files=tuple(files)) for files in in_portions(batch.files, most_bytes=_GROUP_BYTES))
 
 
 def _held(lake: Lake, table_key: str, facts: TableFacts | None) -> frozenset[str]:

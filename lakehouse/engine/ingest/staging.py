@@ -25,6 +25,7 @@ from lakehouse.core.ingest.undeclared import AddedColumn, NewColumns
 from lakehouse.engine.clock import now_ms
 from lakehouse.engine.ingest.landed_rows import ZSTD, are_alike, own_types, read_rows
 from lakehouse.engine.store import Store
+from lakehouse.engine.store.portions import in_portions
 
 # What Spark reads; the columns of `_SCHEMA`.
 STAGED_SCHEMA = (
@@ -232,7 +233,7 @@ def _records(name: str, data: bytes, landing: Landing) -> Iterator[Record]:
 
 def _contents(store: Store, batch: Batch) -> Iterator[list[tuple[LandedFile, bytes | None]]]:
     """The files' contents in order, each list a bounded number of bytes; `None` for a file that is gone."""
-    for group in _groups(batch.files):
+    for group in in_portions(batch.files, most_bytes=_READ_AT_ONCE_BYTES, most_files=_READ_AT_ONCE_FILES):
         try:
             yield [*zip(group, [*store.read_many([f"{batch.prefix}{file.name}" for file in group])], strict=True)]
         except FileNotFoundError:
@@ -244,18 +245,6 @@ def _read(store: Store, name: str) -> bytes | None:
         return store.read(name)
     except FileNotFoundError:
         return None
-
-
-def _groups(files: Sequence[LandedFile]) -> Iterator[list[LandedFile]]:
-    group, size_bytes = list[LandedFile](), 0
-    for file in files:
-        if group and (size_bytes + file.size_bytes > _READ_AT_ONCE_BYTES or len(group) == _READ_AT_ONCE_FILES):
-            yield group
-            group, size_bytes = [], 0
-        group.append(file)
-        size_bytes += file.size_bytes
-    if group:
-        yield group
 
 
 class _Parts:

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow.lib import StringBuilder
 
-from lakehouse.core.inventory import DataPart
+from lakehouse.core.inventory.report_manifest import DataPart
 from lakehouse.engine.store import Store
 
 BATCH_ROWS = 10_000

@@ -11,7 +11,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from lakehouse.core.errors import Refused
-from lakehouse.core.inventory import NEEDED_COLUMNS, Manifest, StoredObject, decode_key, plausible_ms
+from lakehouse.core.inventory.objects import StoredObject, decode_key, plausible_ms
+from lakehouse.core.inventory.report_manifest import NEEDED_COLUMNS, Manifest
 
 _BATCH_ROWS = 65_536
 # StoredObject's field -> the report's column, where a report may lack it.

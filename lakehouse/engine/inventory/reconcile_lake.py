@@ -8,7 +8,11 @@ from dataclasses import dataclass, replace
 
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.errors import LakehouseError, Refused
-from lakehouse.core.inventory import Owners, Reconciliation, StoredObject, TableFiles, fold_table_files, reconcile, table_roots
+from lakehouse.core.inventory.objects import StoredObject
+from lakehouse.core.inventory.reconcile import reconcile
+from lakehouse.core.inventory.table_files import TableFiles, fold_table_files
+from lakehouse.core.inventory.table_folders import Owners, table_roots
+from lakehouse.core.inventory.usage import Reconciliation
 from lakehouse.engine.inventory.log_locations import Places, landing_places
 from lakehouse.engine.inventory.scan import SCAN, scan
 from lakehouse.engine.inventory.stored_reports import Report, checksum_of, newest_report, read_keys, read_report, stamps_of

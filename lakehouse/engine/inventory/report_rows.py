@@ -3,8 +3,9 @@
 import sqlite3
 from collections.abc import Iterator
 
-from lakehouse.core.inventory import StoredObject, table_roots
 from lakehouse.core.inventory.classify import is_current
+from lakehouse.core.inventory.objects import StoredObject
+from lakehouse.core.inventory.table_folders import table_roots
 from lakehouse.engine.inventory.stored_reports import Report, read_report
 from lakehouse.engine.store import Store
 

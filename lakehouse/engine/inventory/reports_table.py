@@ -23,7 +23,6 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from lakehouse.core.declaration.table import Table
-from lakehouse.core.inventory import Load, Reconciliation, StoredObject, load_json, loads_of, stamp_ms
 from lakehouse.core.inventory.checks import (
     InventoryCheck,
     allowed_hours,
@@ -32,6 +31,10 @@ from lakehouse.core.inventory.checks import (
     assess_missing,
     assess_plausible,
 )
+from lakehouse.core.inventory.expiry import stamp_ms
+from lakehouse.core.inventory.loaded_reports import Load, load_json, loads_of
+from lakehouse.core.inventory.objects import StoredObject
+from lakehouse.core.inventory.usage import Reconciliation
 from lakehouse.engine.delta_log import TableFacts
 from lakehouse.engine.inventory.parquet_files import BATCH_ROWS, FILE_ROWS, RowFiles
 from lakehouse.engine.inventory.reconcile_lake import reconcile_report, type_of_owner

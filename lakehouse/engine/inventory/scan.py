@@ -20,7 +20,9 @@ from itertools import islice
 import pyarrow as pa
 
 from lakehouse.core.errors import LakehouseError, Transient
-from lakehouse.core.inventory import Manifest, StoredObject, expired, manifest_json
+from lakehouse.core.inventory.expiry import expired
+from lakehouse.core.inventory.objects import StoredObject
+from lakehouse.core.inventory.report_manifest import Manifest, manifest_json
 from lakehouse.core.units import MINUTE_MS
 from lakehouse.engine.inventory.parquet_files import BATCH_ROWS, FILE_ROWS, RowFiles, number_column, text_column
 from lakehouse.engine.inventory.stored_reports import REPORTS, checksum_of, stamps_of

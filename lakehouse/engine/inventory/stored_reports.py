@@ -12,7 +12,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from lakehouse.core.errors import Refused
-from lakehouse.core.inventory import DataPart, Manifest, StoredObject, parse_manifest
+from lakehouse.core.inventory.objects import StoredObject
+from lakehouse.core.inventory.report_manifest import DataPart, Manifest, parse_manifest
 from lakehouse.engine.inventory.parse_report import column_batches, stored_objects
 from lakehouse.engine.store import Store
 

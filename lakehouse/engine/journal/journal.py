@@ -31,7 +31,7 @@ from lakehouse.core.costs.ledger import RUNS_KEPT
 from lakehouse.core.errors import Broken
 from lakehouse.core.scheduling.circuit_breaker import CompactionTry, Pause
 from lakehouse.core.units import HOUR_MS
-from lakehouse.core.vacuum import VacuumRecord
+from lakehouse.core.vacuum.facts import VacuumRecord
 from lakehouse.engine.clock import now_ms
 from lakehouse.engine.journal.batch_manifest import encoded
 from lakehouse.engine.store import Store, StoredFile

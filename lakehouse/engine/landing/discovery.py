@@ -93,19 +93,18 @@ class Discovery:
 
         `anew`: a run may have read, or missed, what waited at the last look.
         """
-        assert table.source is not None
         waiting = self._waiting.get(table.key)
         if unfinished is not None:
             return ()
         if waiting is None:
-            return landed_files(self._lake.store, table.source)
+            return landed_files(self._lake.store, table.landing)
         if not 0 <= now - waiting.swept < SWEEP_SECONDS:
-            found = landed_files(self._lake.store, table.source)
+            found = landed_files(self._lake.store, table.landing)
             waiting.swept = now
         else:
             seen = [] if anew else [file for file in waiting.files.values() if file is not None]
-            found = [*seen, *self._find(table.source, [name for name, file in waiting.files.items() if anew or file is None])]
-        still = files_that_wait(found, ledger, table.source)
+            found = [*seen, *self._find(table.landing, [name for name, file in waiting.files.items() if anew or file is None])]
+        still = files_that_wait(found, ledger, table.landing)
         waiting.files = {file.name: file for file in still}
         return still
 

@@ -14,7 +14,6 @@ from hashlib import blake2b
 from typing import TYPE_CHECKING
 
 from lakehouse.core.declaration.column_names import field_names
-from lakehouse.core.declaration.landing import Landing
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.delta.commits import written_in
 from lakehouse.core.delta.snapshot import Snapshot
@@ -166,12 +165,6 @@ def tells_digests(snapshot: Snapshot) -> bool:
     return any(column.name == "digest" for column in snapshot.columns)
 
 
-def landing_of(table: Table) -> Landing:
-    """The landing of a table that has a quarantine."""
-    assert table.source is not None
-    return table.source
-
-
 def _of_files(table_key: str, batch: Batch) -> commit_rows.Transaction:
     """The transaction of a batch's refused files. It tells these very files: in a ledger made anew the number has others."""
     files = repr([(each.name, each.size_bytes, each.modified_ms, each.digest) for each in batch.quarantined])
@@ -182,7 +175,7 @@ def _of_files(table_key: str, batch: Batch) -> commit_rows.Transaction:
 def _fields(table: Table) -> "Column":
     from pyspark.sql import functions as F  # noqa: N812
 
-    landing = landing_of(table)
+    landing = table.landing
     return F.lit(landing.delimiter.join(field_names(landing.schema)) if landing.records_are_csv else None).cast("string")
 
 

@@ -36,7 +36,7 @@ from lakehouse.engine.ingest.parse_lines import is_of_the_declaration, named_lin
 from lakehouse.engine.ingest.undeclared_fields import add_columns, missing_columns, without_rescued
 from lakehouse.engine.journal.landed_batches import LandedBatches
 from lakehouse.engine.lake import Lake
-from lakehouse.engine.quarantine.entries import landing_of, missing_entries, quarantine_key, tells_digests, why_other_fields
+from lakehouse.engine.quarantine.entries import missing_entries, quarantine_key, tells_digests, why_other_fields
 from lakehouse.engine.spark import statements
 from lakehouse.engine.spark.frames import table_at, temporary_view
 from lakehouse.engine.spark.session_settings import USER_METADATA, session_confs
@@ -68,7 +68,7 @@ def retry_lines(
 
     target, ledger = known.target, known.ledger
     if not isinstance(table.write, Append) or target is None:
-        changes, why = landing_of(table).changes, "the table is not written by Append: land these lines in a new file"
+        changes, why = table.landing.changes, "the table is not written by Append: land these lines in a new file"
         if isinstance(changes, Dms) and not changes.position:
             why += ", whose name sorts right behind that of the file they are from: names order these changes"
         return replace(review, left={**review.left, "there is no table yet" if target is None else why: review.lines})
@@ -76,7 +76,7 @@ def retry_lines(
     if (other := (marked := mark_other_content(spark, lines, ledger)).where(_OTHER).count()) > 0:
         review = replace(review, left={**review.left, "their file was loaded with another content": other})
     lines, table = marked.where(f"NOT {_OTHER}").drop(_OTHER), pinned_table(table, ledger.columns, is_loaded=True)
-    added = columns_in_force(ledger.columns, landing_of(table))
+    added = columns_in_force(ledger.columns, table.landing)
     parsed = _parsed(table, _without_older(lines), added)
     row_count, rescued_count = table_rows(parsed).selectExpr("count(*)", f"count({RESCUED})").collect()[0]
     good = without_rescued(table_rows(parsed), added, rescued_count, target.snapshot)
@@ -189,7 +189,7 @@ def _take_out(lake: Lake, spark: "SparkSession", table: Table, known: Quarantine
         now, newest = lake.facts(quarantine_key(table.key)), known.batches.ledger().newest
         assert now is not None and newest is not None
         retried = RetriedLines(table_id=after.snapshot.table_id, version=version, quarantine_version=now.snapshot.version)
-        known.batches.plan(Batch(number=newest.number + 1, files=(), prefix=landing_of(table).prefix, retried=retried))
+        known.batches.plan(Batch(number=newest.number + 1, files=(), prefix=table.landing.prefix, retried=retried))
         said[_RETRY] = version
     with temporary_view(spark, loaded) as view, session_confs(spark, {USER_METADATA: json.dumps(said)}):
         digest = "target.digest" if tells_digests(facts.snapshot) else "CAST(NULL AS STRING)"
@@ -210,7 +210,7 @@ def _parsed(table: Table, lines: "DataFrame", added: Sequence[AddedColumn]) -> "
         F.col("undeclared") if "undeclared" in lines.columns else F.lit(None).cast("string").alias("undeclared"),
         F.lit(None).cast("string").alias("digest"),
     )
-    return parse_records(landing_of(table), named_lines(records), added, commit_rows.partition_columns(table))
+    return parse_records(table.landing, named_lines(records), added, commit_rows.partition_columns(table))
 
 
 def _loaded(spark: "SparkSession", snapshot: Snapshot) -> "DataFrame":

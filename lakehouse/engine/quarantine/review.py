@@ -25,7 +25,7 @@ from lakehouse.engine.delta_log import TableFacts, history_since
 from lakehouse.engine.ingest.arrival import unfinished_batch
 from lakehouse.engine.journal.landed_batches import LandedBatches
 from lakehouse.engine.lake import Lake
-from lakehouse.engine.quarantine.entries import landing_of, quarantine_key
+from lakehouse.engine.quarantine.entries import quarantine_key
 from lakehouse.engine.quarantine.retry_lines import QuarantineFacts, put_back, retry_lines
 from lakehouse.engine.spark import statements
 from lakehouse.engine.spark.frames import table_at
@@ -113,7 +113,7 @@ def _retry_files(
     lake: Lake, spark: "SparkSession", table: Table, known: QuarantineFacts, held: "DataFrame", *, dry_run: bool
 ) -> dict[str, int]:
     """Has the files that can be read again read again; how many cannot, by reason."""
-    landing, left, again = landing_of(table), Counter[str](), list[StoredFile]()
+    landing, left, again = table.landing, Counter[str](), list[StoredFile]()
     for path, count in held.groupBy("source_file").count().collect():
         seen, file = known.ledger.seen.get(path), lake.store.stat(path)
         if file is None or not path.startswith(landing.prefix):
@@ -149,7 +149,7 @@ def _counts(held: "DataFrame") -> tuple[int, int]:
 
 def _known(lake: Lake, table: Table) -> QuarantineFacts:
     quarantine, target = _facts(lake, table), lake.facts(table.key)
-    batches = LandedBatches(lake.store, table.key, prefix=landing_of(table).prefix)
+    batches = LandedBatches(lake.store, table.key, prefix=table.landing.prefix)
     ledger = batches.ledger()
     if (batch := unfinished_batch(lake, table, target, ledger, batches)) is not None:
         raise Refused(

@@ -5,22 +5,19 @@ from pathlib import Path
 from typing import Any
 
 from lakehouse.core.delta.paths import split_bucket
-from lakehouse.core.settings import Settings
 from lakehouse.engine.store.disk import DiskStore
 from lakehouse.engine.store.interface import LOCAL, Store, StoredFile
 from lakehouse.engine.store.mounts import Mount, MountedStore, real_address
 from lakehouse.engine.store.s3 import S3Store
 
-__all__ = ["LOCAL", "DiskStore", "Mount", "MountedStore", "S3Store", "Store", "StoredFile", "open_store", "real_address", "store_at"]
-
-
-def open_store(settings: Settings, make_client: Callable[[], Any] | None = None) -> Store:
-    """The store at the lake's root; nothing is created and nothing is asked yet. `make_client` gives the client of a lake on S3."""
-    return store_at(settings.root, make_client)
+__all__ = ["LOCAL", "DiskStore", "Mount", "MountedStore", "S3Store", "Store", "StoredFile", "real_address", "store_at"]
 
 
 def store_at(address: str, make_client: Callable[[], Any] | None = None) -> Store:
-    """The store whose root is `address`, an absolute folder or `s3://bucket/folder`; nothing is created and nothing is asked yet."""
+    """The store whose root is `address`, an absolute folder or `s3://bucket/folder`; nothing is created and nothing is asked yet.
+
+    `make_client` gives the client of one on S3.
+    """
     if not address.startswith("s3://"):
         return DiskStore(Path(address))
     return S3Store(*split_bucket(address), make_client=make_client)

@@ -17,7 +17,8 @@ from pathlib import Path
 from uuid import uuid4
 
 from lakehouse.core.errors import Refused, Transient
-from lakehouse.core.inventory import UNFINISHED, StoredObject
+from lakehouse.core.inventory.expiry import UNFINISHED
+from lakehouse.core.inventory.objects import StoredObject
 from lakehouse.engine.store.interface import LOCAL, StoredFile, checked_name, folder_prefix
 
 # A disk takes several at once; threads of one process share its directory locks, so that more gain nothing.

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from lakehouse.core.errors import Refused
-from lakehouse.core.inventory import StoredObject
+from lakehouse.core.inventory.objects import StoredObject
 
 # The bucket of what lies in no bucket.
 LOCAL = "local"

@@ -21,7 +21,7 @@ from typing import Any
 from uuid import uuid4
 
 from lakehouse.core.errors import LakehouseError, Refused, Transient
-from lakehouse.core.inventory import StoredObject
+from lakehouse.core.inventory.objects import StoredObject
 from lakehouse.core.settings import s3_endpoint, s3_region
 from lakehouse.engine.clock import pause_about
 from lakehouse.engine.store.interface import StoredFile, checked_name, folder_prefix

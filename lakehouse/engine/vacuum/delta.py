@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from uuid import uuid4
 
 from lakehouse.core.errors import Broken
-from lakehouse.core.vacuum import Candidate
+from lakehouse.core.vacuum.candidates import Candidate
 from lakehouse.engine.spark import statements
 from lakehouse.engine.spark.session_settings import ADAPTIVE, WHOLE_STAGE, session_confs
 

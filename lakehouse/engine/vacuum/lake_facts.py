@@ -26,10 +26,12 @@ from itertools import chain
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.delta.table_facts import LogFile
 from lakehouse.core.errors import LakehouseError, Refused
-from lakehouse.core.inventory import table_roots
-from lakehouse.core.vacuum import ASKED_AT_ONCE
+from lakehouse.core.inventory.table_folders import table_roots
+from lakehouse.core.vacuum.facts import ASKED_AT_ONCE
 from lakehouse.engine.clock import now_ms
-from lakehouse.engine.inventory import Places, ReportRows, landing_places, newest_report, stamps_of
+from lakehouse.engine.inventory.log_locations import Places, landing_places
+from lakehouse.engine.inventory.report_rows import ReportRows
+from lakehouse.engine.inventory.stored_reports import newest_report, stamps_of
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.vacuum.log_state import KnownLog, read_log
 

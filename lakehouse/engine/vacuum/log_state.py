@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from lakehouse.core.delta.commits import Commit, Commits
 from lakehouse.core.delta.table_facts import TableFacts
 from lakehouse.core.errors import Broken
-from lakehouse.core.inventory import TableFiles, fold_table_files
+from lakehouse.core.inventory.table_files import TableFiles, fold_table_files
 from lakehouse.engine.clock import now_ms
 from lakehouse.engine.delta_log import newest_first
-from lakehouse.engine.inventory import Places
+from lakehouse.engine.inventory.log_locations import Places
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.store import Store
 

@@ -13,17 +13,9 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 from lakehouse.core.errors import Broken
-from lakehouse.core.vacuum import (
-    ASKED_AT_ONCE,
-    Candidate,
-    LaterFacts,
-    VacuumFacts,
-    VacuumPlan,
-    are_partitions,
-    folders_above,
-    lists_partitions,
-    written_once,
-)
+from lakehouse.core.vacuum.candidates import Candidate
+from lakehouse.core.vacuum.facts import ASKED_AT_ONCE, VacuumFacts, are_partitions, folders_above, lists_partitions, written_once
+from lakehouse.core.vacuum.plan import LaterFacts, VacuumPlan
 from lakehouse.engine.clock import now_ms
 from lakehouse.engine.store import Store, StoredFile
 from lakehouse.engine.vacuum.lake_facts import LakeFacts

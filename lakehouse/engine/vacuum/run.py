@@ -29,11 +29,15 @@ from uuid import uuid4
 from lakehouse.core.adoption.adopted import Adopted
 from lakehouse.core.costs.estimate import price
 from lakehouse.core.declaration.table import Table
+from lakehouse.core.declaration.vacuum_policy import type_of_mode
 from lakehouse.core.errors import LakehouseError, Refused, Transient
 from lakehouse.core.ingest.increments import committed_ms
 from lakehouse.core.reasons import Reason
-from lakehouse.core.vacuum import DELETE_KEYS, FAILED_NAMED, Candidate, VacuumPlan, VacuumRecord, plan_rest, type_of_mode, written_once
+from lakehouse.core.vacuum.candidates import Candidate
+from lakehouse.core.vacuum.facts import FAILED_NAMED, VacuumRecord, written_once
+from lakehouse.core.vacuum.mode import DELETE_KEYS
 from lakehouse.core.vacuum.outcome import VacuumOutcome
+from lakehouse.core.vacuum.plan import VacuumPlan, plan_rest
 from lakehouse.engine.adoption.guard import refuse_owned
 from lakehouse.engine.clock import now_ms, pause_about
 from lakehouse.engine.journal.journal import Journal

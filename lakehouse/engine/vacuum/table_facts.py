@@ -6,29 +6,25 @@ from functools import cache
 
 from lakehouse.core.adoption.adopted import Adopted
 from lakehouse.core.declaration.table import Overwrite, Table
+from lakehouse.core.declaration.vacuum_policy import type_of_mode
 from lakehouse.core.delta.commits import Commits, is_news
 from lakehouse.core.delta.paths import name_in_table
 from lakehouse.core.delta.retention import retention_ms_of
 from lakehouse.core.errors import Broken
 from lakehouse.core.ingest.increments import is_another
-from lakehouse.core.inventory import StoredObject
+from lakehouse.core.inventory.objects import StoredObject
 from lakehouse.core.reasons import Reason
-from lakehouse.core.vacuum import (
-    ReportFacts,
-    VacuumFacts,
-    VacuumPlan,
-    VacuumRecord,
-    checksum_name,
-    choose_mode,
-    objects_by_log,
-    plan_vacuum,
-    type_of_mode,
-)
+from lakehouse.core.vacuum.candidates import checksum_name
+from lakehouse.core.vacuum.facts import ReportFacts, VacuumFacts, VacuumRecord, objects_by_log
+from lakehouse.core.vacuum.mode import choose_mode
+from lakehouse.core.vacuum.plan import VacuumPlan, plan_vacuum
 from lakehouse.engine.clock import now_ms
 from lakehouse.engine.compaction.unverified_commits import expected
 from lakehouse.engine.delta_log import history_since
 from lakehouse.engine.ingest.write import consume_app_id
-from lakehouse.engine.inventory import SETTLED_MS, Places, ReportRows, settled_ms
+from lakehouse.engine.inventory.log_locations import Places
+from lakehouse.engine.inventory.reconcile_lake import SETTLED_MS, settled_ms
+from lakehouse.engine.inventory.report_rows import ReportRows
 from lakehouse.engine.journal.journal import Journal
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.vacuum.lake_facts import LakeFacts

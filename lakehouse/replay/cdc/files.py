@@ -22,8 +22,7 @@ from lakehouse.tables import bronze
 
 _ORIGINS = {"EWR": "a", "JFK": "b", "LGA": "c"}
 _EPOCH, _LOADING = datetime(1970, 1, 1), timedelta(hours=6)
-assert bronze.flight_events.source is not None
-_COLUMNS = field_names(bronze.flight_events.source.schema)
+_COLUMNS = field_names(bronze.flight_events.landing.schema)
 
 
 def sorted_changes(rows: Iterable[Mapping[str, Any]], *, shape: str, first: datetime) -> list[LandingFile]:

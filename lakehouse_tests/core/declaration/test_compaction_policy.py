@@ -55,23 +55,6 @@ def test_a_knob_that_cannot_be_meant_is_refused_by_name(knob: str, value: object
         Compaction(**{knob: value})  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize(
-    "knob",
-    [
-        "min_mergeable_bytes",
-        "max_reads_hurt_share",
-        "slowdown_share",
-        "max_seconds_per_run",
-        "breaker_failures",
-        "breaker_hours",
-        "max_rewrites",
-    ],
-)
-def test_a_knob_that_is_gone_is_refused_with_what_holds_now(knob: str) -> None:
-    with pytest.raises(Refused, match=rf"^Compaction\.{knob} is no knob any more: .+; accepted: a declaration without it"):
-        Compaction(**{knob: 3})  # type: ignore[arg-type]
-
-
 def test_a_layer_that_is_none_is_refused() -> None:
     with pytest.raises(Refused, match="layer is 'raw'; accepted: bronze, silver, gold"):
         policy_for("raw", Compaction())

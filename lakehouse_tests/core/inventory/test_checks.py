@@ -6,8 +6,10 @@ from typing import Any
 import pytest
 
 from lakehouse.core.delta.commits import Commit, Commits
-from lakehouse.core.inventory import Load, Reconciliation, TableShares, expired, load_json, loads_of
 from lakehouse.core.inventory.checks import allowed_hours, assess_complete, assess_fresh, assess_missing, assess_plausible
+from lakehouse.core.inventory.expiry import expired
+from lakehouse.core.inventory.loaded_reports import Load, load_json, loads_of
+from lakehouse.core.inventory.usage import Reconciliation, TableShares
 
 NOW, HOUR, DAY = 1_795_000_000_000, 3_600_000, 86_400_000
 DATA = "data/00000000-0000-0000-0000-000000000000.parquet"

@@ -13,21 +13,12 @@ from lakehouse.core.delta.paths import name_below
 from lakehouse.core.delta.retention import retention_ms_of
 from lakehouse.core.delta.snapshot import DataFile, LogTail, Snapshot, Tombstone
 from lakehouse.core.errors import Refused
-from lakehouse.core.inventory import (
-    Owners,
-    Part,
-    Reconciliation,
-    Reference,
-    StoredObject,
-    TableFiles,
-    TableShares,
-    decode_key,
-    fold_table_files,
-    parse_manifest,
-    plausible_ms,
-    reconcile,
-    table_roots,
-)
+from lakehouse.core.inventory.objects import Part, StoredObject, decode_key, plausible_ms
+from lakehouse.core.inventory.reconcile import reconcile
+from lakehouse.core.inventory.report_manifest import parse_manifest
+from lakehouse.core.inventory.table_files import Reference, TableFiles, fold_table_files
+from lakehouse.core.inventory.table_folders import Owners, table_roots
+from lakehouse.core.inventory.usage import Reconciliation, TableShares
 
 NOW = 1_795_000_000_000
 HOUR, DAY = 3_600_000, 86_400_000

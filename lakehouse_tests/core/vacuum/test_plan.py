@@ -8,29 +8,18 @@ import pytest
 
 from lakehouse.core.declaration.prices import DEFAULT_PRICES
 from lakehouse.core.declaration.table import Append, Landing, Table
+from lakehouse.core.declaration.vacuum_policy import SHORT_RETENTION_RISK, Vacuum
 from lakehouse.core.delta.commits import Commit, Commits
 from lakehouse.core.delta.deletion_vectors import vector_file
 from lakehouse.core.errors import Broken, Refused
-from lakehouse.core.inventory import Part, Reference, StoredObject, TableFiles
+from lakehouse.core.inventory.objects import Part, StoredObject
+from lakehouse.core.inventory.table_files import Reference, TableFiles
 from lakehouse.core.reasons import Reason
-from lakehouse.core.vacuum import (
-    SHORT_RETENTION_RISK,
-    Candidate,
-    LaterFacts,
-    ReportFacts,
-    Vacuum,
-    VacuumFacts,
-    VacuumPlan,
-    VacuumRecord,
-    are_partitions,
-    candidates,
-    choose_mode,
-    folders_above,
-    mode,
-    objects_by_log,
-    plan_vacuum,
-    written_once,
-)
+from lakehouse.core.vacuum import candidates, mode
+from lakehouse.core.vacuum.candidates import Candidate
+from lakehouse.core.vacuum.facts import ReportFacts, VacuumFacts, VacuumRecord, are_partitions, folders_above, objects_by_log, written_once
+from lakehouse.core.vacuum.mode import choose_mode
+from lakehouse.core.vacuum.plan import LaterFacts, VacuumPlan, plan_vacuum
 
 NOW = 1_795_000_000_000
 HOUR, DAY = 3_600_000, 86_400_000
@@ -343,7 +332,6 @@ def test_a_mode_that_is_wanted_is_taken_only_if_it_is_valid() -> None:
     ("knobs", "why"),
     [
         ({"mode": "always"}, "Vacuum.mode is 'always'"),
-        ({"deleter": "delta"}, "Vacuum.deleter is 'delta'; accepted: no deleter"),
         ({"after_compaction": "yes"}, "Vacuum.after_compaction is 'yes'"),
         ({"retention_hours": 24}, "Vacuum.retention_hours is 24, under a week"),
         ({"retention_hours": 0.01, "accepts_short_retention": SHORT_RETENTION_RISK}, "Vacuum.retention_hours is 0.01, under a minute"),

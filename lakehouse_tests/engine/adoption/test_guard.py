@@ -9,7 +9,7 @@ from lakehouse.core.errors import Refused
 from lakehouse.engine.adoption.guard import refuse_commits, refuse_owned
 from lakehouse.engine.clock import now_ms
 from lakehouse.engine.compaction.run import compact
-from lakehouse.engine.inventory import Places
+from lakehouse.engine.inventory.log_locations import Places
 from lakehouse.engine.lake import Lake, open_lake
 from lakehouse.engine.lake_owner import claim
 from lakehouse.engine.store import DiskStore

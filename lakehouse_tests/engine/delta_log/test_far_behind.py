@@ -14,14 +14,15 @@ from lakehouse.core.errors import Broken, Refused, Transient
 from lakehouse.core.ingest.increments import NothingNew, ReadAll, ReadChanges, consumed_by_overwrite
 from lakehouse.core.reasons import Reason
 from lakehouse.core.scheduling.rewrite_loops import find_rewrites
-from lakehouse.core.vacuum import VacuumFacts
+from lakehouse.core.vacuum.facts import VacuumFacts
 from lakehouse.engine.compaction import run
 from lakehouse.engine.compaction.unverified_commits import expect_verification
 from lakehouse.engine.delta_log import TableFacts, history_since, newest_first
 from lakehouse.engine.ingest import commit_rows, write
 from lakehouse.engine.lake import Lake
-from lakehouse.engine.vacuum import LakeFacts, gather
+from lakehouse.engine.vacuum.lake_facts import LakeFacts
 from lakehouse.engine.vacuum.log_state import OlderCommits
+from lakehouse.engine.vacuum.table_facts import gather
 from lakehouse_tests.conftest import own_settings
 from lakehouse_tests.engine.example import copies, counts, events, states
 from lakehouse_tests.log_builder import LogBuilder

@@ -14,7 +14,7 @@ from lakehouse.core.delta.deletion_vectors import vector_file
 from lakehouse.core.delta.paths import name_below
 from lakehouse.core.delta.snapshot import Column, DataFile, LogTail, Tombstone
 from lakehouse.core.errors import Broken, Refused, Transient
-from lakehouse.core.inventory import fold_table_files
+from lakehouse.core.inventory.table_files import fold_table_files
 from lakehouse.engine.delta_log import missing_files, read_facts
 from lakehouse.engine.store import DiskStore, StoredFile
 from lakehouse_tests.log_builder import MINUTE_MS, START_MS, LogBuilder

@@ -7,10 +7,11 @@ import deltalake
 import pyarrow as pa
 import pytest
 
-from lakehouse.core.inventory import Part
+from lakehouse.core.inventory.objects import Part
 from lakehouse.core.settings import parse_settings
 from lakehouse.engine.clock import now_ms
-from lakehouse.engine.inventory import reconcile_lake, scan
+from lakehouse.engine.inventory.reconcile_lake import reconcile_lake
+from lakehouse.engine.inventory.scan import scan
 from lakehouse.engine.lake import open_lake
 
 GOING = (Part.TOMBSTONED_PAST, Part.ORPHANED_OLD, Part.CHANGE_DATA_PAST, Part.VECTORS_DEAD)

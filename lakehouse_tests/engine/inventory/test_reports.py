@@ -15,23 +15,14 @@ import pytest
 
 from lakehouse.core.delta.deletion_vectors import vector_file
 from lakehouse.core.errors import Refused
-from lakehouse.core.inventory import StoredObject
+from lakehouse.core.inventory.objects import StoredObject
 from lakehouse.core.settings import parse_settings
 from lakehouse.engine.clock import now_ms
-from lakehouse.engine.inventory import (
-    REPORTS,
-    SCAN,
-    checksum_of,
-    fresh_report,
-    newest_report,
-    read_keys,
-    read_report,
-    reconcile_lake,
-    scan,
-    stamps_of,
-)
+from lakehouse.engine.inventory.reconcile_lake import fresh_report, reconcile_lake
 from lakehouse.engine.inventory.report_rows import ReportRows
 from lakehouse.engine.inventory.reports_table import _Staging
+from lakehouse.engine.inventory.scan import SCAN, scan
+from lakehouse.engine.inventory.stored_reports import REPORTS, checksum_of, newest_report, read_keys, read_report, stamps_of
 from lakehouse.engine.lake import Lake, open_lake
 from lakehouse.engine.store import DiskStore, Store
 from lakehouse_tests.engine.reports import data_file, row_of, write_report

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from lakehouse.core.errors import Refused
-from lakehouse.core.inventory import StoredObject
+from lakehouse.core.inventory.objects import StoredObject
 from lakehouse.engine.clock import now_ms
-from lakehouse.engine.inventory import fresh_report, known_report, reports_table
+from lakehouse.engine.inventory import reports_table
+from lakehouse.engine.inventory.reconcile_lake import fresh_report, known_report
 from lakehouse.engine.inventory.reports_table import InventoryOutcome, inventory_table, load_report
 from lakehouse.engine.lake import Lake
 from lakehouse_tests.engine.example import rows_of, version_of

@@ -16,7 +16,7 @@ from werkzeug.serving import make_server
 
 from lakehouse.core.errors import Refused, Transient
 from lakehouse.core.settings import parse_settings
-from lakehouse.engine.store import DiskStore, S3Store, Store, open_store
+from lakehouse.engine.store import DiskStore, S3Store, Store, store_at
 
 
 @pytest.mark.parametrize("name", ["AWS_REGION", "AWS_DEFAULT_REGION"])
@@ -452,10 +452,10 @@ def test_errors_keep_their_cause(aws: str) -> None:
 
 
 def test_settings_choose_the_store(bucket: str, tmp_path: Path) -> None:
-    disk = open_store(parse_settings({"LAKEHOUSE_ROOT": str(tmp_path / "lake")}, base=tmp_path))
+    disk = store_at(parse_settings({"LAKEHOUSE_ROOT": str(tmp_path / "lake")}, base=tmp_path).root)
     assert isinstance(disk, DiskStore)
     disk.put("x", b"")
     assert (tmp_path / "lake" / "x").exists()
-    on_s3 = open_store(parse_settings({"LAKEHOUSE_ROOT": f"s3://{bucket}/my/lake"}, base=tmp_path))
+    on_s3 = store_at(parse_settings({"LAKEHOUSE_ROOT": f"s3://{bucket}/my/lake"}, base=tmp_path).root)
     on_s3.put("x", b"")
     assert names(S3Store(bucket, "my")) == ["lake/x"]

@@ -10,15 +10,19 @@ import pytest
 from lakehouse.core.adoption.adopted_file import adopted_table
 from lakehouse.core.compaction.plan import plan_table
 from lakehouse.core.declaration.table import Table
+from lakehouse.core.declaration.vacuum_policy import type_of_mode
 from lakehouse.core.errors import Broken, Refused
-from lakehouse.core.vacuum import VacuumPlan, type_of_mode
+from lakehouse.core.vacuum.plan import VacuumPlan
 from lakehouse.engine.clock import now_ms
-from lakehouse.engine.inventory import reconcile_lake, scan
+from lakehouse.engine.inventory.reconcile_lake import reconcile_lake
+from lakehouse.engine.inventory.scan import scan
 from lakehouse.engine.lake import open_lake
 from lakehouse.engine.lake_owner import claim
 from lakehouse.engine.store import DiskStore
-from lakehouse.engine.vacuum import LakeFacts, gather, plan, vacuum
+from lakehouse.engine.vacuum.lake_facts import LakeFacts
 from lakehouse.engine.vacuum.recheck import Recheck
+from lakehouse.engine.vacuum.run import vacuum
+from lakehouse.engine.vacuum.table_facts import gather, plan
 from lakehouse_tests.conftest import own_settings
 from lakehouse_tests.engine.faults import LONG_AGO
 from lakehouse_tests.engine.vacuums import table_of

@@ -13,13 +13,14 @@ from lakehouse.core.declaration.table import Append, Table
 from lakehouse.core.errors import Refused
 from lakehouse.core.reasons import Reason
 from lakehouse.core.settings import parse_settings
-from lakehouse.core.vacuum import VacuumPlan
+from lakehouse.core.vacuum.plan import VacuumPlan
 from lakehouse.engine.clock import now_ms
 from lakehouse.engine.compaction.unverified_commits import expect_verification, settled
 from lakehouse.engine.ingest.write import consume_app_id
 from lakehouse.engine.lake import Lake, open_lake
-from lakehouse.engine.vacuum import LakeFacts, plan, run
-from lakehouse.engine.vacuum.table_facts import gather
+from lakehouse.engine.vacuum import run
+from lakehouse.engine.vacuum.lake_facts import LakeFacts
+from lakehouse.engine.vacuum.table_facts import gather, plan
 from lakehouse_tests import log_builder
 from lakehouse_tests.engine.faults import (
     HOUR,

@@ -11,9 +11,10 @@ import pytest
 from lakehouse.core.declaration.table import Table
 from lakehouse.engine.clock import now_ms
 from lakehouse.engine.delta_log import commits
-from lakehouse.engine.inventory import scan
+from lakehouse.engine.inventory.scan import scan
 from lakehouse.engine.lake import Lake
-from lakehouse.engine.vacuum import LakeFacts, lake_facts, run
+from lakehouse.engine.vacuum import lake_facts, run
+from lakehouse.engine.vacuum.lake_facts import LakeFacts
 from lakehouse_tests.conftest import own_settings
 from lakehouse_tests.engine.faults import LONG_AGO
 from lakehouse_tests.engine.vacuums import table_of

@@ -18,7 +18,8 @@ from lakehouse.engine.ingest.write import consume_app_id
 from lakehouse.engine.journal.journal import Journal
 from lakehouse.engine.lake import Lake, open_lake
 from lakehouse.engine.store import DiskStore
-from lakehouse.engine.vacuum import LakeFacts, delta, lake_facts, run
+from lakehouse.engine.vacuum import delta, lake_facts, run
+from lakehouse.engine.vacuum.lake_facts import LakeFacts
 from lakehouse.engine.vacuum.table_facts import gather
 from lakehouse_tests.engine.faults import (
     HOUR,

@@ -8,9 +8,11 @@ import pytest
 from lakehouse.core.declaration.table import Append, Landing, Table
 from lakehouse.core.errors import Refused
 from lakehouse.core.settings import parse_settings
-from lakehouse.engine.inventory import reconcile_lake, scan
+from lakehouse.engine.inventory.reconcile_lake import reconcile_lake
+from lakehouse.engine.inventory.scan import scan
 from lakehouse.engine.lake import Lake, open_lake
-from lakehouse.engine.vacuum import LakeFacts, plan
+from lakehouse.engine.vacuum.lake_facts import LakeFacts
+from lakehouse.engine.vacuum.table_facts import plan
 from lakehouse_tests import log_builder
 from lakehouse_tests.engine.faults import HOUR, KEY, NOW, PAST, TABLE, age, paths, planned, report, story_of
 from lakehouse_tests.engine.vacuums import table_of

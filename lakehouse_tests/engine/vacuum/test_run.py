@@ -8,15 +8,17 @@ import pytest
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
 from lakehouse.core.declaration.table import Append, Table
+from lakehouse.core.declaration.vacuum_policy import VACUUM_MODES
 from lakehouse.core.errors import Broken, Refused
-from lakehouse.core.inventory import StoredObject
+from lakehouse.core.inventory.objects import StoredObject
 from lakehouse.core.reasons import Reason
-from lakehouse.core.vacuum import VACUUM_MODES
 from lakehouse.engine.clock import now_ms
-from lakehouse.engine.inventory import scan
+from lakehouse.engine.inventory.scan import scan
 from lakehouse.engine.journal.journal import Journal
 from lakehouse.engine.lake import Lake
-from lakehouse.engine.vacuum import LakeFacts, plan, rehearse, vacuum
+from lakehouse.engine.vacuum.lake_facts import LakeFacts
+from lakehouse.engine.vacuum.run import rehearse, vacuum
+from lakehouse.engine.vacuum.table_facts import plan
 from lakehouse_tests.engine.vacuums import AT_ONCE, age, data_files, rows, stored, table_of
 
 if TYPE_CHECKING:

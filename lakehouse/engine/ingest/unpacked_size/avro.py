@@ -40,7 +40,9 @@ def _block_bytes(codec: str, packed: bytes, limit: int) -> int:
     if codec == "null":
         return len(packed)
     if codec == "snappy":
-        return _snappy_bytes(packed)
+        import cramjam
+
+        return cramjam.snappy.decompress_raw_len(packed)  # as the block itself tells; the reader makes room for so much
     if codec not in _CODECS:
         raise Unreadable(f"its codec is {codec!r}; accepted: null, snappy, {', '.join(_CODECS)}; land it again in one of them")
     size = 0
@@ -49,14 +51,6 @@ def _block_bytes(codec: str, packed: bytes, limit: int) -> int:
         if size > limit:
             break
     return size
-
-
-def _snappy_bytes(packed: bytes) -> int:
-    """The length that a block tells first; the reader makes room for so much.
-
-    Source: Snappy, format_description.txt, "Preamble": seven bits a byte, the lowest first.
-    """
-    return sum((byte & 0x7F) << 7 * place for place, byte in enumerate(packed[:5]) if all(before & 0x80 for before in packed[:place]))
 
 
 def _deflate(packed: bytes) -> Iterator[bytes]:
