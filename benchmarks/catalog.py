@@ -35,7 +35,7 @@ BENCHMARKS = (
     Benchmark(name="demo", seconds=700, smoke=(0,)),
     Benchmark(name="changes", seconds=500, smoke=(2_000, 2)),
     Benchmark(name="calibration", seconds=200, smoke=(1, 1)),
-    Benchmark(name="rates", seconds=280, smoke=(1, 1)),
+    Benchmark(name="rates", seconds=330, smoke=(1, 1)),
     Benchmark(name="read_slowdown", seconds=300, smoke=(1, 1)),
     Benchmark(name="phases", seconds=400, smoke=(1, 100)),
     Benchmark(name="beside_writers", seconds=300, smoke=(3,)),

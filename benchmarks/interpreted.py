@@ -1,10 +1,11 @@
 """Plans that are interpreted against plans that are compiled, in turn: batches of 1, 7 and 20 days of flights from landing to gold, and
-MERGEs of 1,000 rows into tables of 5,000 to 500,000.
+MERGEs of 1,000 rows into tables of 5,000 to 500,000; and whole writes of a `Merge`, by the range of keys or not.
 
 `python -m benchmarks.interpreted [ROUNDS]`. Two lakes on one server land the same files. The write of a table chooses by the rows that it
 reads (`engine.spark.session_settings.confs_for`); here one lake always interprets and the other never does. The first batch of a size
 warms the server up. The MERGEs are those of the study, their rows made by 16 tasks, or brought into one as a shuffle by key does it; by the
-range of their keys or not, and with keys anywhere, too.
+range of their keys or not, and with keys anywhere, too. The whole writes read what is new in their input, and look for rows that are no
+news, as every `Merge` does.
 """
 
 import sys
@@ -20,6 +21,8 @@ from typing import TYPE_CHECKING
 from benchmarks.figures import Figure, alone, ratio, timed
 from benchmarks.pipeline_overhead import START, TABLES
 from benchmarks.study.batches import PROPERTIES, Batch, frame_of, write_batch
+from lakehouse import Append, Landing, Merge, Table, table
+from lakehouse.engine.ingest import work_size
 from lakehouse.engine.ingest.write import write_table
 from lakehouse.engine.lake import Lake, open_lake
 from lakehouse.engine.spark import session_settings
@@ -35,6 +38,7 @@ if TYPE_CHECKING:
 
 DAYS = (1, 7, 20)
 ROWS = (5_000, 200_000, 500_000)
+WRITTEN = ((100_000, 2_000_000), (1_000, 200_000), (1_000, 12_000))  # the last is for a short run
 _BY_RANGE, _ANYWHERE = ", by the range of keys", "interpreted, one task, keys anywhere"
 # Of a MERGE: the settings, whether its source has one task, whether the range of its keys is a condition, and whether they lie anywhere.
 _MERGES = {
@@ -50,6 +54,7 @@ _MERGES = {
 _SPREAD = 7_919
 # Rows and bytes up to which a statement is interpreted: none at all, or all there are.
 _BOUNDS = {"compiled": -1, "interpreted": 1 << 60}
+_WRITE, _WAYS = Merge(keys=("id",), order_by=("date1",)), ("by_range", "whole")
 type_of_seconds = dict[str, list[float]]
 
 
@@ -61,6 +66,8 @@ def main(rounds: int = 3) -> list[Figure]:
         lakes, spark = {way: open_lake(replace(settings, root=f"{home}/{way}")) for way in _BOUNDS}, connect(settings)
         figures = [figure for days in DAYS[:rounds] for figure in _size(lakes, spark, days, rounds)]
         figures += [figure for rows in ROWS[:rounds] for figure in _merges(spark, f"{home}/merged/{rows}", rows, 2 * rounds)]
+        lake = open_lake(replace(settings, root=f"{home}/written"))
+        figures += [_written(lake, spark, batch, rows, 2 * rounds - 1) for batch, rows in WRITTEN[-rounds:]]
         spark.stop()
     return figures
 
@@ -104,6 +111,28 @@ def _merges(spark: "SparkSession", folder: str, rows: int, rounds: int) -> list[
 def _merge(spark: "SparkSession", uri: str, rows: "DataFrame", *, by_range: bool) -> None:
     rows, within = with_key_range(rows, ("id",)) if by_range else (rows, ())
     write_batch(spark, uri, rows, PROPERTIES, is_first=False, within=within)
+
+
+def _written(lake: Lake, spark: "SparkSession", batch: int, rows: int, rounds: int) -> Figure:
+    """The seconds of a `Merge` that looks for the range of its keys over those of one that does not."""
+    source = Landing(prefix=f"landing/{rows}/", format="json", schema="id BIGINT, date1 DATE")
+    bronze = Table(key=f"bronze/rows_{rows}", source=source, write=Append())
+    uri, few = lake.settings.table_uri(bronze.key), work_size._KEPT_BYTES
+    by_range, whole = (
+        table(key=f"silver/{way}_{rows}", inputs=[bronze], write=_WRITE)(lambda **frames: frames[bronze.name]) for way in _WAYS
+    )
+    seconds = {each.key: list[float]() for each in (by_range, whole)}
+    for number in range(rounds + 2):
+        start = rows + batch * 9 // 10 * (number - 1) - batch // 10  # a tenth of the rows are updates
+        made = frame_of(spark, Batch(start=start if number else 0, end=start + batch if number else rows, seed=100 + number * 10))
+        made.write.format("delta").option("delta.enableChangeDataFeed", "true").mode("append").save(uri)
+        for each in (by_range, whole) if number % 2 else (whole, by_range):
+            work_size._KEPT_BYTES = few if each is by_range else -1
+            seconds[each.key].append(timed(partial(write_table, lake, spark, each))[0])
+    work_size._KEPT_BYTES = few
+    print(f"  {batch:,} rows into {rows:,}: " + "; ".join(f"{key} {median(took[2:]):.2f} s" for key, took in seconds.items()), flush=True)
+    name = f"a `Merge` of {batch:,} rows into {rows:,}, by the range of keys over without"
+    return ratio(name, *(took[2:] for took in seconds.values()), row="P1")
 
 
 def _batch(lake: Lake, spark: "SparkSession", way: str, days: int, seconds: type_of_seconds) -> None:

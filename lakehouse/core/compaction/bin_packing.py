@@ -50,7 +50,7 @@ from lakehouse.core.reasons import Reason
 
 # 128 MiB files into files of 1 GiB: a byte is rewritten once per tier, and eight files become one.
 _TIER = 8
-# To rewrite so much takes as long as any job that starts, 0.6 s by the default rates (`core.costs.estimate`): less is not worth a file.
+# To rewrite so much takes about as long as any job that starts (`core.costs.estimate`): less is not worth a file.
 LEAST_KEPT_BYTES = 16 * 1024 * 1024
 # Spark counts the opening of a file as so many bytes (`spark.sql.files.openCostInBytes`): a core that gets less to read gains nothing.
 TRIVIAL_BYTES_PER_CORE = 4 * 1024 * 1024

@@ -10,9 +10,11 @@ defaults:
    the defaults times that factor. Runs far off (a cold start, a busy machine) lose weight with every round; older runs weigh less.
 """
 
+import re
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from math import ceil, exp, log
+from random import Random
 from typing import Any, Literal
 
 from lakehouse.core.declaration.prices import DEFAULT_PRICES, Prices
@@ -30,6 +32,7 @@ SECONDS_PER_STORED_BYTE, SECONDS_PER_VALUE = 6e-9, 70e-9
 _DEFAULT_SECONDS_PER_BYTE = 1 / 100e6
 # So many files tell how many values a table's bytes hold.
 _SAMPLED_FILES = 1_000
+_PRECISION = re.compile(r"\(\d+,\d+\)")  # of a decimal, whose comma begins no other field
 
 # How the fit forgets and forgives: a run weighs half after so many newer ones, older ones than the last so many are left out, fewer than
 # so many say nothing of the shape (the first is often a cold start), the defaults' shape weighs so much of one run, and an error counts in
@@ -204,14 +207,20 @@ def _dot(rates: Sequence[float], row: Sequence[float]) -> float:
 
 
 def _seconds_per_byte(snapshot: Snapshot | None) -> float:
-    """The default for the files of a table, by the values that they hold: rows times columns."""
-    files = () if snapshot is None else snapshot.files[:: 1 + len(snapshot.files) // _SAMPLED_FILES]
-    counted = [(file.row_count, file.size_bytes) for file in files if file.row_count is not None]
-    size_bytes = sum(size for _, size in counted)
-    if snapshot is None or not size_bytes:
+    """The default for the files of a table, by the values that they hold: rows times columns, those of structs by their fields.
+
+    Files that no compaction wrote tell it where there are any: they are those that a compaction merges.
+    """
+    if snapshot is None:
         return _DEFAULT_SECONDS_PER_BYTE
-    values = sum(rows for rows, _ in counted) * sum(column.name not in snapshot.partition_columns for column in snapshot.columns)
-    return SECONDS_PER_STORED_BYTE + SECONDS_PER_VALUE * values / size_bytes
+    files = Random(0).sample(snapshot.files, min(len(snapshot.files), _SAMPLED_FILES))  # an estimate
+    counted = [file for file in files if file.row_count is not None]
+    counted = [file for file in counted if not file.compacted] or counted
+    if not (size_bytes := sum(file.size_bytes for file in counted)):
+        return _DEFAULT_SECONDS_PER_BYTE
+    types = [column.type for column in snapshot.columns if column.name not in snapshot.partition_columns]
+    width = sum(1 + _PRECISION.sub("", type_).count(",") for type_ in types)
+    return SECONDS_PER_STORED_BYTE + SECONDS_PER_VALUE * width * sum(file.row_count or 0 for file in counted) / size_bytes
 
 
 def _factor(rows: Sequence[type_of_features], seconds: Sequence[float], weights: Sequence[float], defaults: Rates) -> float:

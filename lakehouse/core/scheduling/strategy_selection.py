@@ -90,7 +90,7 @@ def choose_strategy(policy: Compaction, facts: WriteFacts | None, *, known: int 
         return _choice(BySensor(), Reason.WRITES_UNKNOWN, known=known, wanted=_COMMITS_WANTED)
     target_bytes, latency_seconds = policy.target_file_bytes, policy.strategy.latency_seconds
     files_needed = max(facts.batch_partitions, ceil(facts.batch_bytes / target_bytes))
-    shuffle_seconds = facts.batch_bytes * rates.seconds_per_byte  # a shuffle handles each byte about as often as a merge does
+    shuffle_seconds = facts.batch_bytes * rates.seconds_per_byte  # at most: a merge also decodes and encodes what a shuffle only copies
     slack = _HYSTERESIS if facts.is_shuffled else 1.0
     fills = facts.batch_bytes / facts.batch_partitions * slack >= target_bytes * 3 / 4
     merge_seconds = _merge_seconds(facts, rates, target_bytes)

@@ -52,7 +52,7 @@ def test_without_a_measured_compaction_the_defaults_are_taken_and_named(commits:
     assert found.seconds == pytest.approx(0.4 + 0.08 + 100 * 0.001 + 30 / 100)
 
 
-# Rows, columns, MB and seconds of compactions of ten files or thirty into one, as they were measured. Source: `make bench ONLY=rates`
+# Rows, columns, MB and seconds of compactions of ten files or thirty into one, as they were measured on two cores in November 2026.
 MEASURED = {
     "numbers": (1_000_000, 31, 244, 3.7),
     "a mix": (3_000_000, 8, 69, 2.65),
@@ -64,10 +64,13 @@ MEASURED = {
 @pytest.mark.parametrize(("rows", "columns", "size_mb", "seconds"), MEASURED.values(), ids=MEASURED)
 def test_the_defaults_know_that_each_value_takes_its_time(rows: int, columns: int, size_mb: int, seconds: float) -> None:
     files = [data_file(size_mb * MB // 10, f"part-{place}", partition=(("day", "1"),), rows=rows // 10) for place in range(10)]
-    named = [Column(name=f"column{place}", type="int") for place in range(columns)]
-    of_table = snapshot(files, columns=[*named, Column(name="day", type="int")])
+    half = ",".join(f"field{place}:decimal(10,2)" for place in range(columns // 2))
+    named = [Column(name=f"column{place}", type="int") for place in range(columns - columns // 2)]
+    of_table = snapshot(files, columns=[*named, Column(name="fields", type=f"struct<{half}>"), Column(name="day", type="int")])
     found = estimate(fit_rates(past([]), of_table), files_removed=10, bytes_removed=size_mb * MB).seconds
     assert seconds / 2 < found < seconds * 1.2
+    with_compacted = replace(of_table, files=(*of_table.files, data_file(900 * MB, "big", compacted=True, rows=7)))
+    assert fit_rates(past([]), with_compacted) == fit_rates(past([]), of_table)
     uncounted = snapshot([replace(file, row_count=None) for file in files], columns=named)
     assert fit_rates(past([]), uncounted) == fit_rates(past([]))
 
