@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 _COLUMNS = {
     "texts": ("sha2(string(id), 256) AS text", "rand(7) AS number"),
+    "long texts": tuple(f"sha2(concat(id, '{place}'), 512) AS text{place}" for place in range(8)),
     "numbers": tuple(f"rand({place}) AS number{place}" for place in range(30)),
     "categories": tuple(f"concat('v', id % {place + 3}) AS category{place}" for place in range(10)),
 }
@@ -43,6 +44,7 @@ GRID = (
     (50, 8, 20, "texts"),
     (1, 20, 60_000, "texts"),
     (1, 100, 20_000, "texts"),
+    (1, 100, 2_000, "long texts"),
     (1, 100, 10_000, "numbers"),
     (1, 20, 50_000, "categories"),
 )
