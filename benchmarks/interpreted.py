@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 DAYS = (1, 7, 20)
 ROWS = (5_000, 200_000, 500_000)
-WRITTEN = ((100_000, 2_000_000), (1_000, 200_000), (1_000, 12_000))  # the last is for a short run
+WRITTEN = ((100_000, 2_000_000), (1_000, 200_000), (1_000, 20_000))  # the last is for a short run
 _BY_RANGE, _ANYWHERE = ", by the range of keys", "interpreted, one task, keys anywhere"
 # Of a MERGE: the settings, whether its source has one task, whether the range of its keys is a condition, and whether they lie anywhere.
 _MERGES = {
@@ -67,7 +67,7 @@ def main(rounds: int = 3) -> list[Figure]:
         figures = [figure for days in DAYS[:rounds] for figure in _size(lakes, spark, days, rounds)]
         figures += [figure for rows in ROWS[:rounds] for figure in _merges(spark, f"{home}/merged/{rows}", rows, 2 * rounds)]
         lake = open_lake(replace(settings, root=f"{home}/written"))
-        figures += [_written(lake, spark, batch, rows, 2 * rounds - 1) for batch, rows in WRITTEN[-rounds:]]
+        figures += [_written(lake, spark, batch, rows, 2 * rounds) for batch, rows in WRITTEN[-rounds:]]
         spark.stop()
     return figures
 
@@ -119,7 +119,8 @@ def _written(lake: Lake, spark: "SparkSession", batch: int, rows: int, rounds: i
     bronze = Table(key=f"bronze/rows_{rows}", source=source, write=Append())
     uri, few = lake.settings.table_uri(bronze.key), work_size._KEPT_BYTES
     by_range, whole = (
-        table(key=f"silver/{way}_{rows}", inputs=[bronze], write=_WRITE)(lambda **frames: frames[bronze.name]) for way in _WAYS
+        table(key=f"silver/{way}_{rows}", inputs=[bronze], write=_WRITE, properties=PROPERTIES)(lambda **frames: frames[bronze.name])
+        for way in _WAYS
     )
     seconds = {each.key: list[float]() for each in (by_range, whole)}
     for number in range(rounds + 2):
@@ -127,11 +128,13 @@ def _written(lake: Lake, spark: "SparkSession", batch: int, rows: int, rounds: i
         made = frame_of(spark, Batch(start=start if number else 0, end=start + batch if number else rows, seed=100 + number * 10))
         made.write.format("delta").option("delta.enableChangeDataFeed", "true").mode("append").save(uri)
         for each in (by_range, whole) if number % 2 else (whole, by_range):
-            work_size._KEPT_BYTES = few if each is by_range else -1
-            seconds[each.key].append(timed(partial(write_table, lake, spark, each))[0])
-    work_size._KEPT_BYTES = few
+            try:
+                work_size._KEPT_BYTES = few if each is by_range else -1
+                seconds[each.key].append(timed(partial(write_table, lake, spark, each))[0])
+            finally:
+                work_size._KEPT_BYTES = few
     print(f"  {batch:,} rows into {rows:,}: " + "; ".join(f"{key} {median(took[2:]):.2f} s" for key, took in seconds.items()), flush=True)
-    name = f"a `Merge` of {batch:,} rows into {rows:,}, by the range of keys over without"
+    name = f"a `Merge` of {batch:,} rows into {rows:,}, by the range of keys over the same without it"
     return ratio(name, *(took[2:] for took in seconds.values()), row="P1")
 
 
