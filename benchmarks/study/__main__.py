@@ -1,7 +1,7 @@
 """`python -m benchmarks.study [--rows 1000] [--iterations 200] [--repetitions 3] [--arms none,auto,ours] [--s3] [--report]`.
 
-The same command goes on with a run that was interrupted. A run that is all of the study writes `docs/study.md`; a part writes its page into
-the output folder, beside what it measured.
+The same command goes on with a run that was interrupted. Once a run of all arms over 200 iterations lies in the output folder,
+the page is `docs/study.md`; before that a part writes its page into the output folder, beside what it measured.
 """
 
 import argparse

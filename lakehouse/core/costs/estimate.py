@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from math import ceil, exp, log
 from random import Random
+from statistics import median
 from typing import Any, Literal
 
 from lakehouse.core.declaration.prices import DEFAULT_PRICES, Prices
@@ -209,18 +210,18 @@ def _dot(rates: Sequence[float], row: Sequence[float]) -> float:
 def _seconds_per_byte(snapshot: Snapshot | None) -> float:
     """The default for the files of a table, by the values that they hold: rows times columns, those of structs by their fields.
 
-    Files that no compaction wrote tell it where there are any: they are those that a compaction merges.
+    The median file tells it, of those that no compaction wrote where there are any: a compaction merges many small files, few large ones.
     """
     if snapshot is None:
         return _DEFAULT_SECONDS_PER_BYTE
-    files = Random(0).sample(snapshot.files, min(len(snapshot.files), _SAMPLED_FILES))  # an estimate
-    counted = [file for file in files if file.row_count is not None]
-    counted = [file for file in counted if not file.compacted] or counted
-    if not (size_bytes := sum(file.size_bytes for file in counted)):
+    files = [file for file in snapshot.files if not file.compacted] or snapshot.files
+    files = Random(0).sample(files, min(len(files), _SAMPLED_FILES))
+    rows_per_byte = [file.row_count / file.size_bytes for file in files if file.row_count is not None and file.size_bytes]
+    if not rows_per_byte:
         return _DEFAULT_SECONDS_PER_BYTE
     types = [column.type for column in snapshot.columns if column.name not in snapshot.partition_columns]
     width = sum(1 + _PRECISION.sub("", type_).count(",") for type_ in types)
-    return SECONDS_PER_STORED_BYTE + SECONDS_PER_VALUE * width * sum(file.row_count or 0 for file in counted) / size_bytes
+    return SECONDS_PER_STORED_BYTE + SECONDS_PER_VALUE * width * median(rows_per_byte)
 
 
 def _factor(rows: Sequence[type_of_features], seconds: Sequence[float], weights: Sequence[float], defaults: Rates) -> float:
