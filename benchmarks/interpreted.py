@@ -21,8 +21,9 @@ from typing import TYPE_CHECKING
 from benchmarks.figures import Figure, alone, ratio, timed
 from benchmarks.pipeline_overhead import START, TABLES
 from benchmarks.study.batches import PROPERTIES, Batch, frame_of, write_batch
-from lakehouse import Append, Landing, Merge, Table, table
+from lakehouse import Append, Landing, Merge, Table
 from lakehouse.engine.ingest import work_size
+from lakehouse.engine.ingest.commit_rows import write_frame
 from lakehouse.engine.ingest.write import write_table
 from lakehouse.engine.lake import Lake, open_lake
 from lakehouse.engine.spark import session_settings
@@ -118,15 +119,13 @@ def _written(lake: Lake, spark: "SparkSession", batch: int, rows: int, rounds: i
     source = Landing(prefix=f"landing/{rows}/", format="json", schema="id BIGINT, date1 DATE")
     bronze = Table(key=f"bronze/rows_{rows}", source=source, write=Append())
     uri, few = lake.settings.table_uri(bronze.key), work_size._KEPT_BYTES
-    by_range, whole = (
-        table(key=f"silver/{way}_{rows}", inputs=[bronze], write=_WRITE, properties=PROPERTIES)(lambda **frames: frames[bronze.name])
-        for way in _WAYS
-    )
+    made = {"inputs": (bronze,), "transform": lambda **frames: frames[bronze.name], "write": _WRITE, "properties": PROPERTIES}
+    by_range, whole = (Table(key=f"silver/{way}_{rows}", **made) for way in _WAYS)
     seconds = {each.key: list[float]() for each in (by_range, whole)}
     for number in range(rounds + 2):
-        start = rows + batch * 9 // 10 * (number - 1) - batch // 10  # a tenth of the rows are updates
-        made = frame_of(spark, Batch(start=start if number else 0, end=start + batch if number else rows, seed=100 + number * 10))
-        made.write.format("delta").option("delta.enableChangeDataFeed", "true").mode("append").save(uri)
+        end = rows + batch * 9 // 10 * number  # a tenth of the rows are updates
+        new = Batch(start=end - batch if number else 0, end=end, seed=100 + number * 10)
+        write_frame(frame_of(spark, new), uri, mode="append", properties={"delta.enableChangeDataFeed": "true"})
         for each in (by_range, whole) if number % 2 else (whole, by_range):
             try:
                 work_size._KEPT_BYTES = few if each is by_range else -1

@@ -92,7 +92,6 @@ def _ledger(most: int) -> Iterator[Figure]:
 
 
 def _cost(earlier: int, *, lies: bool) -> tuple[float, int, int]:
-    assert EVENTS.source is not None
     with tempfile.TemporaryDirectory() as home:
         store = _Counting(Path(home))
         listing = [LandedFile(name=f"{number:06}.json", size_bytes=5_000, modified_ms=1, digest="0" * 32) for number in range(earlier)]
@@ -107,8 +106,8 @@ def _cost(earlier: int, *, lies: bool) -> tuple[float, int, int]:
         store.put(f"{PREFIX}new.json", b"{}")
         store.reads, store.size_bytes, began = 0, 0, time.monotonic()
         ledger = LandedBatches(store, EVENTS.key, prefix=PREFIX).ledger()
-        found = [*(listing if lies else ()), *landed_files(store, EVENTS.source)]
-        plan = choose_batch(found, ledger, EVENTS.source, EVENTS.write, unfinished=None)
+        found = [*(listing if lies else ()), *landed_files(store, EVENTS.landing)]
+        plan = choose_batch(found, ledger, EVENTS.landing, EVENTS.write, unfinished=None)
         assert plan.batch is not None and [file.name for file in plan.batch.files] == ["new.json"], plan.sentence
         return time.monotonic() - began, store.reads, store.size_bytes
 

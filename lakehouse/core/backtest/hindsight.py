@@ -85,7 +85,7 @@ class ReadHistory:
         """The cost of compactions at these events, each after what the ones before it left."""
         openings, seconds, usd = 0.0, 0.0, 0.0
         walk, chosen = _Walk(self), {*places}
-        small = walk.start
+        small = walk.start.copy()
         for place, event in enumerate(self.events):
             _apply(small, event)
             if place in chosen:

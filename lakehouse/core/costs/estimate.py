@@ -10,7 +10,6 @@ defaults:
    the defaults times that factor. Runs far off (a cold start, a busy machine) lose weight with every round; older runs weigh less.
 """
 
-import re
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from math import ceil, exp, log
@@ -18,6 +17,7 @@ from random import Random
 from statistics import median
 from typing import Any, Literal
 
+from lakehouse.core.declaration.column_names import struct_types
 from lakehouse.core.declaration.prices import DEFAULT_PRICES, Prices
 from lakehouse.core.delta.commits import Commits, LoggedCompaction
 from lakehouse.core.delta.snapshot import Snapshot
@@ -33,7 +33,6 @@ SECONDS_PER_STORED_BYTE, SECONDS_PER_VALUE = 6e-9, 70e-9
 _DEFAULT_SECONDS_PER_BYTE = 1 / 100e6
 # So many files tell how many values a table's bytes hold.
 _SAMPLED_FILES = 1_000
-_PRECISION = re.compile(r"\(\d+,\d+\)")  # of a decimal, whose comma begins no other field
 
 # How the fit forgets and forgives: a run weighs half after so many newer ones, older ones than the last so many are left out, fewer than
 # so many say nothing of the shape (the first is often a cold start), the defaults' shape weighs so much of one run, and an error counts in
@@ -117,7 +116,7 @@ class Estimate:
         return told | {name: round(told[name], count) for name, count in digits.items() if told[name] is not None}
 
 
-def fit_rates(history: Commits, snapshot: Snapshot | None = None, *, prices: Prices = DEFAULT_PRICES) -> Rates:
+def fit_rates(history: Commits, snapshot: Snapshot, *, prices: Prices = DEFAULT_PRICES) -> Rates:
     """The rates of the compactions that `history` holds, newer ones weighing more; the documented defaults where it holds none.
 
     How many values a byte holds is told by the `snapshot`.
@@ -207,21 +206,23 @@ def _dot(rates: Sequence[float], row: Sequence[float]) -> float:
     return sum(rate * value for rate, value in zip(rates, row, strict=True))
 
 
-def _seconds_per_byte(snapshot: Snapshot | None) -> float:
+def _seconds_per_byte(snapshot: Snapshot) -> float:
     """The default for the files of a table, by the values that they hold: rows times columns, those of structs by their fields.
 
     The median file tells it, of those that no compaction wrote where there are any: a compaction merges many small files, few large ones.
     """
-    if snapshot is None:
-        return _DEFAULT_SECONDS_PER_BYTE
     files = [file for file in snapshot.files if not file.compacted] or snapshot.files
     files = Random(0).sample(files, min(len(files), _SAMPLED_FILES))
     rows_per_byte = [file.row_count / file.size_bytes for file in files if file.row_count is not None and file.size_bytes]
     if not rows_per_byte:
         return _DEFAULT_SECONDS_PER_BYTE
     types = [column.type for column in snapshot.columns if column.name not in snapshot.partition_columns]
-    width = sum(1 + _PRECISION.sub("", type_).count(",") for type_ in types)
-    return SECONDS_PER_STORED_BYTE + SECONDS_PER_VALUE * width * median(rows_per_byte)
+    return SECONDS_PER_STORED_BYTE + SECONDS_PER_VALUE * sum(map(_value_count, types)) * median(rows_per_byte)
+
+
+def _value_count(type_: str) -> int:
+    """The values of one row in a column of that type; an array or a map is one."""
+    return sum(map(_value_count, struct_types(type_).values())) or 1
 
 
 def _factor(rows: Sequence[type_of_features], seconds: Sequence[float], weights: Sequence[float], defaults: Rates) -> float:

@@ -177,7 +177,7 @@ class Landing:
 
     @property
     def change_data(self) -> type_of_changes:
-        """How its files tell changes; for change data only."""
+        """The shape of the changes in its files; for change data only."""
         assert self.changes is not None, f"{self.prefix} has no change data"
         return self.changes
 

@@ -219,7 +219,7 @@ class Table:
 
     @property
     def landing(self) -> Landing:
-        """Where its rows come from; for landed tables only."""
+        """The landing that its rows come from; for landed tables only."""
         assert self.source is not None, f"{self.key} is no landed table"
         return self.source
 

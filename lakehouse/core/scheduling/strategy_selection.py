@@ -54,7 +54,7 @@ class StrategyChoice(Explained):
 
 def strategy_of(policy: Compaction, snapshot: Snapshot | None, history: Commits | None) -> StrategyChoice:
     """The strategy in force for a table with this log; without a log, there is no table yet."""
-    if snapshot is None or history is None:
+    if snapshot is None or history is None or not isinstance(policy.strategy, Chosen):
         return choose_strategy(policy, None)
     target_bytes = target_in_force(snapshot.size_bytes, policy, write_history_of(history))
     known = sum(commit.changed_data and bool(commit.added_paths) for commit in history.commits)

@@ -8,8 +8,8 @@ from lakehouse.tables import bronze, gold, silver
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-assert bronze.flight_events.source is not None and bronze.flight_events.source.schema is not None
-_COLUMNS = bronze.flight_events.source.schema
+assert bronze.flight_events.landing.schema is not None
+_COLUMNS = bronze.flight_events.landing.schema
 SOURCES = {
     "dms": Landing(
         prefix="landing/dms/flights/",

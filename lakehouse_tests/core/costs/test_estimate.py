@@ -20,6 +20,7 @@ from lakehouse_tests.core.example_histories import compaction, past, write
 from lakehouse_tests.core.example_snapshots import data_file, snapshot
 
 MB = 1_000_000
+EMPTY = snapshot([])
 type_of_truth = tuple[float, float, float, float]
 
 
@@ -40,14 +41,14 @@ def ran(truth: type_of_truth, count: int, *, seed: int = 1, spoilt: Callable[[in
 
 
 def predicted(commits: list[Commit], files: int, size_bytes: int) -> float:
-    return estimate(fit_rates(past(commits)), files_removed=files, bytes_removed=size_bytes).seconds
+    return estimate(fit_rates(past(commits), EMPTY), files_removed=files, bytes_removed=size_bytes).seconds
 
 
 @pytest.mark.parametrize(
     "commits", [[], [write(1, 10)], [compaction(1, seconds=None)]], ids=["no commit", "a write", "no start was written"]
 )
 def test_without_a_measured_compaction_the_defaults_are_taken_and_named(commits: list[Commit]) -> None:
-    found = estimate(fit_rates(past(commits)), files_removed=100, bytes_removed=30 * MB)
+    found = estimate(fit_rates(past(commits), EMPTY), files_removed=100, bytes_removed=30 * MB)
     assert (found.source, found.basis, found.spread_share) == ("defaults", "defaults", None)
     assert found.seconds == pytest.approx(0.4 + 0.08 + 100 * 0.001 + 30 / 100)
 
@@ -72,7 +73,7 @@ def test_the_defaults_know_that_each_value_takes_its_time(rows: int, columns: in
     with_compacted = replace(of_table, files=(*of_table.files, data_file(900 * MB, "big", compacted=True, rows=7)))
     assert fit_rates(past([]), with_compacted) == fit_rates(past([]), of_table)
     uncounted = snapshot([replace(file, row_count=None) for file in files], columns=named)
-    assert fit_rates(past([]), uncounted) == fit_rates(past([]))
+    assert fit_rates(past([]), uncounted) == fit_rates(past([]), EMPTY)
 
 
 TRUTHS = {
@@ -112,12 +113,12 @@ def test_one_run_moves_the_prediction_towards_it_and_no_rate_is_below_zero() -> 
     slow = [compaction(1, 10, MB, seconds=3 * default)]
     assert 1.3 * default < predicted(slow, 10, MB) < 2 * default
     odd = [compaction(1, 10, MB, seconds=5.0), compaction(2, 50, 50 * MB, seconds=1.0)]
-    rates = fit_rates(past(odd))
+    rates = fit_rates(past(odd), EMPTY)
     assert min(rates.seconds_fixed, rates.seconds_per_file_added, rates.seconds_per_file, rates.seconds_per_byte) >= 0
 
 
 def test_a_fit_says_how_many_runs_it_rests_on_and_how_far_they_spread() -> None:
-    few, many = fit_rates(past(ran(TRUTHS["slow files"], 2))), fit_rates(past(ran(TRUTHS["slow files"], 30)))
+    few, many = (fit_rates(past(ran(TRUTHS["slow files"], count)), EMPTY) for count in (2, 30))
     assert (few.run_count, many.run_count, many.source) == (2, 30, "history")
     assert many.spread_share is not None and 0 < many.spread_share < 0.1
     assert estimate(many, files_removed=1, bytes_removed=1).basis.startswith("the history of 30 runs, spread ")
@@ -125,7 +126,7 @@ def test_a_fit_says_how_many_runs_it_rests_on_and_how_far_they_spread() -> None:
 
 def test_the_bytes_written_follow_what_was_written_before() -> None:
     histories = [[compaction(version, written_share=0.6) for version in range(count)] for count in (0, 1, 11)]
-    shares = [estimate(fit_rates(past(commits)), files_removed=2, bytes_removed=MB).bytes_written for commits in histories]
+    shares = [estimate(fit_rates(past(commits), EMPTY), files_removed=2, bytes_removed=MB).bytes_written for commits in histories]
     assert shares[0] == MB and shares[1] < 0.65 * MB and shares[2] == pytest.approx(0.6 * MB, rel=0.02)
 
 
