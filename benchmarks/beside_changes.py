@@ -6,23 +6,20 @@ tables again and again, each in a session of its own. In the end both tables are
 
 import json
 import sys
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
-from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING
 
 from benchmarks.figures import Figure, alone, middle, ratio, repeated, timed
+from benchmarks.own_lake import own_lake
 from lakehouse import Compaction, Debezium, Landing, Merge, Table
 from lakehouse.engine.compaction.run import compact
 from lakehouse.engine.ingest.write import write_table
 from lakehouse.engine.lake import Lake, open_lake
 from lakehouse.engine.spark.sessions import connect
-from lakehouse.runtime import server
-from lakehouse_tests.conftest import own_settings
 from lakehouse_tests.engine.clients import new_session
 
 if TYPE_CHECKING:
@@ -42,10 +39,8 @@ class _Compactor:
 
 def main(rounds: int = 200, seed: int = 1) -> list[Figure]:
     """Batches and compactions that failed, rows that differ, and how long a batch takes beside compactions."""
-    with tempfile.TemporaryDirectory() as home:
-        settings = own_settings(Path(home), LAKEHOUSE_SPARK_MEMORY="2g")
-        with server.supervised(settings):
-            return list(_played(open_lake(settings), rounds, Random(seed)))  # nothing secret
+    with own_lake(LAKEHOUSE_SPARK_MEMORY="2g") as settings:
+        return list(_played(open_lake(settings), rounds, Random(seed)))  # nothing secret
 
 
 def _played(lake: Lake, rounds: int, random: Random) -> Iterator[Figure]:

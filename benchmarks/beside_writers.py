@@ -6,17 +6,14 @@ come every few seconds, and how many of their statements lose where compactions 
 
 import contextlib
 import sys
-import tempfile
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
 from benchmarks.figures import Figure, alone
+from benchmarks.own_lake import own_lake
 from lakehouse.engine.compaction import run
 from lakehouse.engine.lake import open_lake
-from lakehouse.runtime import server
-from lakehouse_tests.conftest import own_settings
 from lakehouse_tests.journeys.foreign_writers import Report, play
 
 
@@ -39,10 +36,8 @@ def compare_gaps(rounds: int = 40, seed: int = 1) -> int:
 
 
 def _played(**choices: Any) -> Report:
-    with tempfile.TemporaryDirectory() as home:
-        settings = own_settings(Path(home))
-        with server.supervised(settings):
-            return play(open_lake(settings), tell=lambda line: print(line, flush=True), **choices)
+    with own_lake() as settings:
+        return play(open_lake(settings), tell=lambda line: print(line, flush=True), **choices)
 
 
 if __name__ == "__main__":

@@ -7,7 +7,6 @@ of keys anywhere; the table lies by its key.
 import json
 import shutil
 import sys
-import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,6 +17,7 @@ import pyarrow
 import pyarrow.parquet
 
 from benchmarks.figures import Figure, alone
+from benchmarks.own_lake import own_lake
 from lakehouse import Debezium, Landing, Merge, Table
 from lakehouse.engine.changes.columns import CHANGED_AT, DELETED, POSITION
 from lakehouse.engine.ingest.arrival import record_arrived
@@ -26,8 +26,6 @@ from lakehouse.engine.ingest.write import write_table
 from lakehouse.engine.lake import Lake, open_lake
 from lakehouse.engine.spark import statements
 from lakehouse.engine.spark.sessions import connect
-from lakehouse.runtime import server
-from lakehouse_tests.conftest import own_settings
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -37,20 +35,18 @@ _WHERE = {"neighbouring": "neighbouring keys", "anywhere": "keys anywhere"}
 _PROPERTIES = {"delta.enableChangeDataFeed": "true"}
 
 
-def main(rows: int = 10_000_000, files: int = 100) -> list[Figure]:
+def main(rows: int = 10_000_000, files: int = 100, places: int = len(_WHERE)) -> list[Figure]:
     """Seconds, files and rows rewritten of each way, by where the changed keys lie."""
     figures = list[Figure]()
-    with tempfile.TemporaryDirectory() as home:
-        settings = own_settings(Path(home), LAKEHOUSE_SPARK_MEMORY="3g")
-        with server.supervised(settings):
-            lake, spark = open_lake(settings), connect(settings)
-            _make(spark, Path(settings.table_uri("bronze/base")), rows, files)
-            ranges = {"neighbouring": range(rows // 2, rows // 2 + _CHANGES), "anywhere": range(0, rows, max(1, rows // _CHANGES))}
-            for name, keys in ranges.items():
-                found = {way: _measured(lake, spark, f"{way}_{name}", list(keys)[:_CHANGES]) for way in ("batch", "bare", "rewrite")}
-                for way, (seconds, removed, written) in found.items():
-                    print(f"  {name} keys, {way}: {seconds:.1f} s, {removed} of {files} files and {written:,} rows again", flush=True)
-                figures += _figures(f"{_CHANGES:,} changes of {_WHERE[name]} among {rows:,} rows", found)
+    with own_lake(LAKEHOUSE_SPARK_MEMORY="3g") as settings:
+        lake, spark = open_lake(settings), connect(settings)
+        _make(spark, Path(settings.table_uri("bronze/base")), rows, files)
+        ranges = {"neighbouring": range(rows // 2, rows // 2 + _CHANGES), "anywhere": range(0, rows, max(1, rows // _CHANGES))}
+        for name, keys in [*ranges.items()][:places]:
+            found = {way: _measured(lake, spark, f"{way}_{name}", list(keys)[:_CHANGES]) for way in ("batch", "bare", "rewrite")}
+            for way, (seconds, removed, written) in found.items():
+                print(f"  {name} keys, {way}: {seconds:.1f} s, {removed} of {files} files and {written:,} rows again", flush=True)
+            figures += _figures(f"{_CHANGES:,} changes of {_WHERE[name]} among {rows:,} rows", found)
     return figures
 
 

@@ -9,16 +9,15 @@ batch is not counted. `python -m benchmarks.eight_weeks [DAYS]`.
 
 import statistics
 import sys
-import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from benchmarks.by_sensor import is_due
 from benchmarks.figures import Figure, alone
+from benchmarks.own_lake import own_lake
 from lakehouse import AutoCompaction, OptimizedWrite, Table
 from lakehouse.core.settings import Settings
 from lakehouse.engine.clock import now_ms
@@ -28,9 +27,7 @@ from lakehouse.engine.lake import Lake, open_lake
 from lakehouse.engine.spark.sessions import connect
 from lakehouse.engine.spark.statements import optimize, path_table
 from lakehouse.replay.play import play
-from lakehouse.runtime import server
 from lakehouse.tables import bronze
-from lakehouse_tests.conftest import own_settings
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -84,25 +81,23 @@ class Arm:
 
 def main(days: int = 56) -> list[Figure]:
     """With readers of every kind, the default policy has the lowest sum or is within 3 % of it."""
-    with tempfile.TemporaryDirectory() as folder:
-        settings = own_settings(Path(folder) / "home", LAKEHOUSE_SPARK_MEMORY="3g")
-        with server.supervised(settings):
-            spark = connect(settings)
-            arms = _arms(settings)
-            for batch in range(1, days * 24 // HOURS_PER_BATCH + 1):
-                # Whoever comes first in a round pays for what is cold; everybody does in turn.
-                for arm in arms[batch % len(arms) :] + arms[: batch % len(arms)]:
-                    _one_batch(arm, spark, batch)
-                told = (f"{arm.name}{f', {arm.readers}' if arm.readers else ''} {arm.total('after every batch'):.0f} s" for arm in arms)
-                print(f"batch {batch}: " + "; ".join(told), flush=True)
-            return _figures(arms)
+    with own_lake(LAKEHOUSE_SPARK_MEMORY="3g") as settings:
+        spark = connect(settings)
+        arms = _arms(settings)
+        for batch in range(1, days * 24 // HOURS_PER_BATCH + 1):
+            # Whoever comes first in a round pays for what is cold; everybody does in turn.
+            for arm in arms[batch % len(arms) :] + arms[: batch % len(arms)]:
+                _one_batch(arm, spark, batch)
+            told = (f"{arm.name}{f', {arm.readers}' if arm.readers else ''} {arm.total('after every batch'):.0f} s" for arm in arms)
+            print(f"batch {batch}: " + "; ".join(told), flush=True)
+        return _figures(arms)
 
 
 def _arms(settings: Settings) -> list[Arm]:
     found = list[Arm]()
     ours = [(OURS, {"reads_per_day": 0}, readers) for readers in READERS]  # all of the readers are known
     for name, knobs, readers in [*ours, *((name, each, None) for name, each in FIXED.items())]:
-        lake = open_lake(replace(settings, root=f"{settings.home}/lake-{len(found)}"))
+        lake = open_lake(replace(settings, root=f"{settings.root}/{len(found)}"))
         tables = tuple(replace(table, compaction=replace(table.compaction, **knobs)) for table in TABLES)
         found.append(Arm(name=name, lake=lake, tables=tables, readers=readers))
     return found

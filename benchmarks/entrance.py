@@ -7,7 +7,6 @@ the seconds of the write that it is in.
 """
 
 import sys
-import tempfile
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,6 +16,7 @@ from typing import TYPE_CHECKING
 from benchmarks.by_sensor import is_due
 from benchmarks.figures import Figure, alone
 from benchmarks.landing import event_lines
+from benchmarks.own_lake import own_lake
 from lakehouse import Append, Compaction, Landing, Table
 from lakehouse.core.ingest.release import Waiting, released_by
 from lakehouse.engine.clock import now_ms
@@ -24,8 +24,6 @@ from lakehouse.engine.compaction.run import compact
 from lakehouse.engine.ingest.write import write_table
 from lakehouse.engine.lake import Lake, open_lake
 from lakehouse.engine.spark.sessions import connect
-from lakehouse.runtime import server
-from lakehouse_tests.conftest import own_settings
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -54,18 +52,16 @@ def main(ticks: int = 120, files: int = 5, events: int = 50) -> list[Figure]:
     """What each way takes and gives."""
     ways = [_way(name, files, before=before, after=after) for name, (before, after) in _WAYS.items()]
     warm_up = _way("warm_up", files, before=False, after=False)
-    with tempfile.TemporaryDirectory() as home:
-        settings = own_settings(Path(home))
-        with server.supervised(settings):
-            lake, spark = open_lake(settings), connect(settings)
-            for number in range(_WARM_UP_TICKS):
-                _tick(lake, spark, warm_up, number, files, events, is_last=False)
-            for number in range(ticks):
-                for way in ways:
-                    _tick(lake, spark, way, number, files, events, is_last=number == ticks - 1)
-                if number % 10 == 9:
-                    print(f"  {number + 1} of {ticks} ticks", flush=True)
-            return [figure for way in ways for figure in _figures(lake, spark, way, ticks * files * events)]
+    with own_lake() as settings:
+        lake, spark = open_lake(settings), connect(settings)
+        for number in range(_WARM_UP_TICKS):
+            _tick(lake, spark, warm_up, number, files, events, is_last=False)
+        for number in range(ticks):
+            for way in ways:
+                _tick(lake, spark, way, number, files, events, is_last=number == ticks - 1)
+            if number % 10 == 9:
+                print(f"  {number + 1} of {ticks} ticks", flush=True)
+        return [figure for way in ways for figure in _figures(lake, spark, way, ticks * files * events)]
 
 
 def _way(name: str, files: int, *, before: bool, after: bool) -> _Way:

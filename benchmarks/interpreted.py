@@ -9,16 +9,14 @@ news, as every `Merge` does.
 """
 
 import sys
-import tempfile
 import time
-from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING
 
 from benchmarks.figures import Figure, alone, ratio, timed
+from benchmarks.own_lake import own_lake
 from benchmarks.pipeline_overhead import START, TABLES
 from benchmarks.study.batches import PROPERTIES, Batch, frame_of, write_batch
 from lakehouse import Append, Landing, Merge, Table
@@ -31,8 +29,6 @@ from lakehouse.engine.spark.key_range import with_key_range
 from lakehouse.engine.spark.session_settings import INTERPRETED, SHUFFLED_BEFORE_WRITE, session_confs
 from lakehouse.engine.spark.sessions import connect
 from lakehouse.replay.play import play
-from lakehouse.runtime import server
-from lakehouse_tests.conftest import own_settings
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -61,13 +57,11 @@ type_of_seconds = dict[str, list[float]]
 
 def main(rounds: int = 3) -> list[Figure]:
     """For each size of a batch and each table: the seconds of an interpreted write over those of a compiled one."""
-    with tempfile.TemporaryDirectory() as home, ExitStack() as stack:
-        settings = own_settings(Path(home), LAKEHOUSE_SPARK_MEMORY="2g", LAKEHOUSE_TABLES="lakehouse.tables")
-        stack.enter_context(server.supervised(settings))
-        lakes, spark = {way: open_lake(replace(settings, root=f"{home}/{way}")) for way in _BOUNDS}, connect(settings)
+    with own_lake(LAKEHOUSE_SPARK_MEMORY="2g", LAKEHOUSE_TABLES="lakehouse.tables") as settings:
+        lakes, spark = {way: open_lake(replace(settings, root=f"{settings.root}/{way}")) for way in _BOUNDS}, connect(settings)
         figures = [figure for days in DAYS[:rounds] for figure in _size(lakes, spark, days, rounds)]
-        figures += [figure for rows in ROWS[:rounds] for figure in _merges(spark, f"{home}/merged/{rows}", rows, 2 * rounds)]
-        lake = open_lake(replace(settings, root=f"{home}/written"))
+        figures += [figure for rows in ROWS[:rounds] for figure in _merges(spark, f"{settings.root}/merged/{rows}", rows, 2 * rounds)]
+        lake = open_lake(replace(settings, root=f"{settings.root}/written"))
         figures += [_written(lake, spark, batch, rows, 2 * rounds) for batch, rows in WRITTEN[-rounds:]]
         spark.stop()
     return figures

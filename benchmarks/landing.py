@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from benchmarks.figures import Figure, alone
+from benchmarks.own_lake import own_lake
 from lakehouse import Append, Landing, Table
 from lakehouse.core.ingest.batches import Batch, LandedFile, choose_batch
 from lakehouse.core.units import DAY_MS
@@ -22,8 +23,6 @@ from lakehouse.engine.journal.landed_batches import LandedBatches, landed_files
 from lakehouse.engine.lake import open_lake
 from lakehouse.engine.spark.sessions import connect
 from lakehouse.engine.store import DiskStore
-from lakehouse.runtime import server
-from lakehouse_tests.conftest import own_settings
 
 PREFIX = "landing/events/"
 EVENTS = Table(
@@ -43,19 +42,17 @@ def main(files: int = 20_000, events: int = 50) -> list[Figure]:
 
 
 def _backlog(files: int, events: int) -> list[Figure]:
-    with tempfile.TemporaryDirectory() as home:
-        settings = own_settings(Path(home))
-        with server.supervised(settings):
-            lake, spark = open_lake(settings), connect(settings)
-            folder = Path(settings.root, PREFIX)
-            folder.mkdir(parents=True)
-            for number in range(files):
-                (folder / f"{number:06}.json").write_text("\n".join(event_lines(number * events, events)))
-            before, began = _peak_bytes(), time.monotonic()
-            outcome = write_table(lake, spark, EVENTS, tell=lambda text: print(f"  {time.monotonic() - began:6.1f} s {text}", flush=True))
-            seconds, grown = time.monotonic() - began, _peak_bytes() - before
-            facts = lake.facts(EVENTS.key)
-            assert facts is not None
+    with own_lake() as settings:
+        lake, spark = open_lake(settings), connect(settings)
+        folder = Path(settings.root, PREFIX)
+        folder.mkdir(parents=True)
+        for number in range(files):
+            (folder / f"{number:06}.json").write_text("\n".join(event_lines(number * events, events)))
+        before, began = _peak_bytes(), time.monotonic()
+        outcome = write_table(lake, spark, EVENTS, tell=lambda text: print(f"  {time.monotonic() - began:6.1f} s {text}", flush=True))
+        seconds, grown = time.monotonic() - began, _peak_bytes() - before
+        facts = lake.facts(EVENTS.key)
+        assert facts is not None
     rows, written = outcome.rows_written, facts.snapshot.file_count
     size = facts.snapshot.size_bytes / 2**20
     print(f"  {files:,} files, {rows:,} rows in {seconds:.0f} s; {written} files of {size:.1f} MiB together", flush=True)

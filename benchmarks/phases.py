@@ -7,22 +7,19 @@ for it. Reads come after every fourth batch and after the phase; each is held ag
 """
 
 import sys
-import tempfile
 from collections import defaultdict
 from functools import partial
-from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING
 
 from benchmarks.by_sensor import is_due
 from benchmarks.figures import Figure, alone, timed
+from benchmarks.own_lake import own_lake
 from lakehouse import Append, Compaction, Landing, Table
 from lakehouse.engine.compaction.run import compact
 from lakehouse.engine.lake import Lake, open_lake
 from lakehouse.engine.spark import statements
 from lakehouse.engine.spark.sessions import connect
-from lakehouse.runtime import server
-from lakehouse_tests.conftest import own_settings
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -36,25 +33,23 @@ _STILL = "bronze/still"
 def main(batches: int = 16, rows: int = 5_000) -> list[Figure]:
     """The slow-down of the last phase's reads against the first one's, and the seconds of each arm, for `batches` a phase."""
     seconds, slowness = defaultdict[str, float](float), {arm: defaultdict[int, list[float]](list) for arm in ARMS}
-    with tempfile.TemporaryDirectory() as folder:
-        settings = own_settings(Path(folder))
-        with server.supervised(settings):
-            spark, lake = connect(settings), open_lake(settings)
-            for key in (_STILL, *map(_key, ARMS)):
-                _frame(spark, 0, rows * batches).coalesce(_FILES).write.format("delta").save(lake.settings.table_uri(key))
-            for number in range(PHASES * batches):
-                phase, is_last = number // batches, number % batches == batches - 1
-                for arm in ARMS[number % 3 :] + ARMS[: number % 3]:
-                    seconds[arm] += timed(partial(_write, spark, lake, arm, number + batches, batches, rows))[0]
-                    seconds[arm] += timed(partial(_maintain, spark, lake, arm, is_last))[0]
-                    if is_last or number % _READ_EVERY == _READ_EVERY - 1:
-                        took = _reads(spark, lake, arm)
-                        seconds[arm], slowness[arm][phase] = seconds[arm] + took[0], [*slowness[arm][phase], took[0] / took[1]]
-                print(
-                    f"phase {phase + 1}, batch {number % batches + 1}: " + ", ".join(f"{arm} {seconds[arm]:.0f} s" for arm in ARMS),
-                    flush=True,
-                )
-            spark.stop()
+    with own_lake() as settings:
+        spark, lake = connect(settings), open_lake(settings)
+        for key in (_STILL, *map(_key, ARMS)):
+            _frame(spark, 0, rows * batches).coalesce(_FILES).write.format("delta").save(lake.settings.table_uri(key))
+        for number in range(PHASES * batches):
+            phase, is_last = number // batches, number % batches == batches - 1
+            for arm in ARMS[number % 3 :] + ARMS[: number % 3]:
+                seconds[arm] += timed(partial(_write, spark, lake, arm, number + batches, batches, rows))[0]
+                seconds[arm] += timed(partial(_maintain, spark, lake, arm, is_last))[0]
+                if is_last or number % _READ_EVERY == _READ_EVERY - 1:
+                    took = _reads(spark, lake, arm)
+                    seconds[arm], slowness[arm][phase] = seconds[arm] + took[0], [*slowness[arm][phase], took[0] / took[1]]
+            print(
+                f"phase {phase + 1}, batch {number % batches + 1}: " + ", ".join(f"{arm} {seconds[arm]:.0f} s" for arm in ARMS),
+                flush=True,
+            )
+        spark.stop()
     return _figures(seconds, slowness, batches)
 
 

@@ -6,19 +6,18 @@ and one through Dagster's assets in this process (with checks, observations and 
 """
 
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from datetime import datetime
-from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING
 
 from deltalake import DeltaTable
 
 from benchmarks.figures import Figure, alone, middle, ratio
+from benchmarks.own_lake import own_lake
 from lakehouse import Landing, Merge, Overwrite, Table
 from lakehouse.cli.dagster_runs import open_recorder
 from lakehouse.engine.ingest.write import write_table
@@ -26,9 +25,7 @@ from lakehouse.engine.lake import Lake, open_lake
 from lakehouse.engine.spark import statements
 from lakehouse.engine.spark.sessions import connect
 from lakehouse.replay.play import play
-from lakehouse.runtime import server
 from lakehouse.tables import bronze, gold, silver
-from lakehouse_tests.conftest import own_settings
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -42,10 +39,8 @@ type_of_batch = Callable[[], object]
 
 def main(days: int = 9) -> list[Figure]:
     """Seconds of a day's batch by each way, and the ratios to the bare statements."""
-    with tempfile.TemporaryDirectory() as home, ExitStack() as stack:
-        settings = own_settings(Path(home), LAKEHOUSE_SPARK_MEMORY="2g", LAKEHOUSE_TABLES="lakehouse.tables")
-        stack.enter_context(server.supervised(settings))
-        own = {way: replace(settings, root=f"{home}/{way}") for way in ("bare", "engine", "assets")}
+    with own_lake(LAKEHOUSE_SPARK_MEMORY="2g", LAKEHOUSE_TABLES="lakehouse.tables") as settings, ExitStack() as stack:
+        own = {way: replace(settings, root=f"{settings.root}/{way}") for way in ("bare", "engine", "assets")}
         lakes, spark = {way: open_lake(its) for way, its in own.items()}, connect(settings)
         recorder, bare = stack.enter_context(open_recorder(own["assets"])), BareBatches(lakes["bare"], spark)
         ways: dict[str, type_of_batch] = {

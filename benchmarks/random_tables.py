@@ -5,15 +5,14 @@ by what the commits removed and added: `python -m benchmarks.random_tables COUNT
 """
 
 import sys
-import tempfile
 import time
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from benchmarks.figures import Figure, alone
+from benchmarks.own_lake import own_lake
 from benchmarks.random_recipes import Recipe, draw
 from lakehouse.core.compaction.plan import CompactionPlan, plan_compaction
 from lakehouse.core.delta.commits import Commit
@@ -25,9 +24,7 @@ from lakehouse.engine.delta_log import TableFacts
 from lakehouse.engine.lake import Lake, open_lake
 from lakehouse.engine.spark.session_settings import session_confs
 from lakehouse.engine.spark.sessions import connect, first_line
-from lakehouse.runtime import server
 from lakehouse.runtime.spark_settings import cores_of
-from lakehouse_tests.conftest import own_settings
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -157,17 +154,15 @@ def _forget_commits(lake: Lake, key: str) -> None:
 
 def compare_many(count: int, seed: int, *, first: int = 0) -> Iterator[Compared]:
     """The tables `first` up to `count` after it, one after the other, on a server of their own."""
-    with tempfile.TemporaryDirectory() as folder:
-        settings = own_settings(Path(folder) / "home", LAKEHOUSE_SPARK_MEMORY="2g")
-        with server.supervised(settings):
-            lake, spark = open_lake(settings), connect(settings)
-            for number in range(first, first + count):
-                recipe = draw(seed, number)
-                try:
-                    yield compare(lake, spark, recipe)
-                except Exception as error:  # the other tables are still worth comparing
-                    yield Compared(recipe=recipe, differences=(f"{type(error).__name__}: {first_line(error)}",))
-            spark.stop()
+    with own_lake(LAKEHOUSE_SPARK_MEMORY="2g") as settings:
+        lake, spark = open_lake(settings), connect(settings)
+        for number in range(first, first + count):
+            recipe = draw(seed, number)
+            try:
+                yield compare(lake, spark, recipe)
+            except Exception as error:  # the other tables are still worth comparing
+                yield Compared(recipe=recipe, differences=(f"{type(error).__name__}: {first_line(error)}",))
+        spark.stop()
 
 
 def table_of(found: Sequence[Compared]) -> str:

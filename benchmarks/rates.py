@@ -5,15 +5,14 @@ all compactions give the rates. `python -m benchmarks.rates [REPEATS] [CASES]` s
 """
 
 import sys
-import tempfile
 from dataclasses import dataclass, replace
-from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from benchmarks.figures import Figure, alone, middle, timed
+from benchmarks.own_lake import own_lake
 from lakehouse import Append, Compaction, Landing, Table
 from lakehouse.core.costs.estimate import DEFAULT_RATES, SECONDS_PER_STORED_BYTE, SECONDS_PER_VALUE
 from lakehouse.core.delta.commits import LoggedCompaction
@@ -22,8 +21,6 @@ from lakehouse.core.scheduling.net_benefit import seconds_per_opening
 from lakehouse.engine.compaction.run import compact
 from lakehouse.engine.lake import Lake, open_lake
 from lakehouse.engine.spark.sessions import connect
-from lakehouse.runtime import server
-from lakehouse_tests.conftest import own_settings
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -69,16 +66,14 @@ class _Case:
 def main(repeats: int = 2, cases: int = len(GRID)) -> list[Figure]:
     """The fitted rates beside the defaults."""
     found = list[_Case]()
-    with tempfile.TemporaryDirectory() as folder:
-        settings = own_settings(Path(folder), LAKEHOUSE_SPARK_MEMORY="3g")
-        with server.supervised(settings):
-            spark = connect(settings)
-            for number in range(repeats + 1):  # the first is for what is cold
-                for case in GRID[:cases] if number else GRID[:1]:
-                    lake = open_lake(replace(settings, root=f"{settings.home}/lake-{number}-{GRID.index(case)}"))
-                    measured = _measured(lake, spark, *case)
-                    found += [measured] if number else []
-            spark.stop()
+    with own_lake(LAKEHOUSE_SPARK_MEMORY="3g") as settings:
+        spark = connect(settings)
+        for number in range(repeats + 1):  # the first is for what is cold
+            for case in GRID[:cases] if number else GRID[:1]:
+                lake = open_lake(replace(settings, root=f"{settings.root}/{number}-{GRID.index(case)}"))
+                measured = _measured(lake, spark, *case)
+                found += [measured] if number else []
+        spark.stop()
     return [*_rates(found), _opening(found)]
 
 

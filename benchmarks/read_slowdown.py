@@ -8,12 +8,11 @@ core.
 import os
 import statistics
 import sys
-import tempfile
 import time
 from math import isnan, nan
-from pathlib import Path
 
-from benchmarks.figures import Figure, alone
+from benchmarks.figures import Figure, alone, timed
+from benchmarks.own_lake import own_lake
 from lakehouse import Append, Compaction, Landing, Table
 from lakehouse.core.costs.measured_benefit import gain_of
 from lakehouse.core.declaration.compaction_policy import policy_for
@@ -21,35 +20,32 @@ from lakehouse.engine.compaction.read_probe import take_pairs
 from lakehouse.engine.compaction.run import compact, plan
 from lakehouse.engine.lake import Lake, open_lake
 from lakehouse.engine.spark.sessions import connect
-from lakehouse.runtime import server
-from lakehouse_tests.conftest import own_settings
 
 _LANDING = Landing(prefix="landing/x/", format="json", schema="id BIGINT")
 _KEPT, _LEFT = (Table(key=f"bronze/{name}", source=_LANDING, write=Append(), compaction=Compaction()) for name in ("kept", "left"))
 _CORES = os.cpu_count() or 1
-_ROWS, _FILES, _LOOK_EVERY, _LOOK_SECONDS = 40_000, 4, 10, 15.0
+_FILES, _LOOK_EVERY = 4, 10
 
 
-def main(writes: int = 60, budget_seconds: int = 200) -> list[Figure]:
+def main(writes: int = 60, budget_seconds: int = 200, rows_per_write: int = 40_000, look_seconds: int = 15) -> list[Figure]:
     """The mean slow-down of both tables."""
     found: dict[str, list[float]] = {_KEPT.key: [], _LEFT.key: []}
-    with tempfile.TemporaryDirectory() as folder:
-        settings = own_settings(Path(folder))
-        with server.supervised(settings):
-            spark, lake, began = connect(settings), open_lake(settings), time.monotonic()
-            for number in range(1, writes + 1):
+    with own_lake() as settings:
+        spark, lake, began = connect(settings), open_lake(settings), time.monotonic()
+        for number in range(1, writes + 1):
+            for table in (_KEPT, _LEFT):
+                ids = spark.range(number * rows_per_write, (number + 1) * rows_per_write, 1, _FILES)
+                rows = ids.selectExpr("id", "sha2(string(id), 256) AS text")
+                rows.write.format("delta").mode("append").save(lake.settings.table_uri(table.key))
+            if _is_due(lake):
+                compact(lake, spark, _KEPT)
+            if number % min(_LOOK_EVERY, writes) == 0:
                 for table in (_KEPT, _LEFT):
-                    rows = spark.range(number * _ROWS, (number + 1) * _ROWS, 1, _FILES).selectExpr("id", "sha2(string(id), 256) AS text")
-                    rows.write.format("delta").mode("append").save(lake.settings.table_uri(table.key))
-                if _is_due(lake):
-                    compact(lake, spark, _KEPT)
-                if number % min(_LOOK_EVERY, writes) == 0:
-                    for table in (_KEPT, _LEFT):
-                        found[table.key].append(_slowdown(spark, lake, table))
-                    print(f"after {number} writes: " + ", ".join(f"{key} {each[-1]:+.1%}" for key, each in found.items()), flush=True)
-                if time.monotonic() - began > budget_seconds:
-                    break
-            spark.stop()
+                    found[table.key].append(_slowdown(spark, lake, table, look_seconds))
+                print(f"after {number} writes: " + ", ".join(f"{key} {each[-1]:+.1%}" for key, each in found.items()), flush=True)
+            if time.monotonic() - began > budget_seconds:
+                break
+        spark.stop()
     kept, left = ([value * 100 for value in each if not isnan(value)] for each in found.values())
     beside = {"without upkeep": statistics.mean(left)} if left else {}
     name = f"how much slower than a file per core, mean of {len(kept)} looks in {number} writes"
@@ -61,22 +57,16 @@ def _is_due(lake: Lake) -> bool:
     return planned is not None and planned.files_removed >= policy_for(_KEPT.layer, _KEPT.compaction).min_small_files
 
 
-def _slowdown(spark, lake: Lake, table: Table) -> float:
+def _slowdown(spark, lake: Lake, table: Table, budget_seconds: int) -> float:
     """How much longer a scan of the table takes than one of the same rows in a file per core; -0.02 is 2 % less."""
     uri, best = lake.settings.table_uri(table.key), f"{lake.settings.root}/best"
     spark.read.format("delta").load(uri).repartition(_CORES).write.format("delta").mode("overwrite").save(best)
 
     def scan(where: str):
-        frame = spark.read.format("delta").load(where)
+        write = spark.read.format("delta").load(where).write.format("noop").mode("overwrite")
+        return lambda: timed(write.save)[0]
 
-        def run() -> float:
-            started = time.monotonic()
-            frame.write.format("noop").mode("overwrite").save()
-            return time.monotonic() - started
-
-        return run
-
-    ours, ideal = take_pairs(scan(uri), scan(best), budget_seconds=_LOOK_SECONDS)
+    ours, ideal = take_pairs(scan(uri), scan(best), budget_seconds=budget_seconds)
     gain = gain_of(ideal, ours)
     return -gain.share if gain else float("nan")
 

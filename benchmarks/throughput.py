@@ -6,7 +6,6 @@
 
 import shutil
 import sys
-import tempfile
 import time
 from pathlib import Path
 from statistics import median
@@ -18,13 +17,12 @@ import pyarrow.parquet
 from deltalake import DeltaTable
 
 from benchmarks.figures import Figure, alone, middle, ratio
+from benchmarks.own_lake import own_lake
 from lakehouse import Append, Compaction, Landing, Table
 from lakehouse.engine.compaction.run import compact
 from lakehouse.engine.lake import Lake, open_lake
 from lakehouse.engine.spark import statements
 from lakehouse.engine.spark.sessions import connect
-from lakehouse.runtime import server
-from lakehouse_tests.conftest import own_settings
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -35,14 +33,12 @@ ONE_FILE = Compaction(target_file_bytes=1024 * 1024 * 1024, min_small_files=2, s
 _WARM_UP = 6
 
 
-def main(files: int = 1000, partitions: int = 1, repeats: int = 11, rows_per_file: int = 200) -> list[Figure]:
+def main(files: int = 1000, partitions: int = 1, repeats: int = 11, rows_per_file: int = 200, warm_up: int = _WARM_UP) -> list[Figure]:
     """The seconds of a compaction, those of a bare OPTIMIZE and of deltalake's, and the ratio of the first two."""
-    with tempfile.TemporaryDirectory() as home:
-        settings = own_settings(Path(home))
-        with server.supervised(settings):
-            lake, spark = open_lake(settings), connect(settings)
-            _make(spark, Path(settings.table_uri("bronze/base")), files, partitions, rows_per_file)
-            rounds = [_round(lake, spark, number) for number in range(min(_WARM_UP, repeats) + repeats)][-repeats:]
+    with own_lake() as settings:
+        lake, spark = open_lake(settings), connect(settings)
+        _make(spark, Path(settings.table_uri("bronze/base")), files, partitions, rows_per_file)
+        rounds = [_round(lake, spark, number) for number in range(warm_up + repeats)][-repeats:]
     seconds = {name: [each[name] for each in rounds] for name in rounds[0]}
     shape = f"{files:,} files of {rows_per_file:,} rows in {partitions} partition(s)"
     beside = {"bare OPTIMIZE": median(seconds["bare"]), "deltalake optimize.compact": median(seconds["deltalake"])}

@@ -19,7 +19,7 @@ from benchmarks.page import page, write_page
 from benchmarks.records import FOLDER, ROOT, Record, recorded, save
 from benchmarks.rows import ROWS
 
-WITHOUT_SPARK = [benchmark for benchmark in BENCHMARKS if not benchmark.starts_spark]
+WITHOUT_SPARK = [benchmark for benchmark in BENCHMARKS if benchmark.server == "none"]
 FIGURES = (
     middle("a compaction", [1.0, 3.0, 2.0], unit="s", row="P5", peers={"bare OPTIMIZE": 2.5}),
     ratio("throughput", [2.0, 3.0, 4.0], [1.0, 1.0, 8.0], row="P5", at_least=1.0),
@@ -37,7 +37,7 @@ def test_whatever_a_record_misses_stands_under_a_promise_with_its_reason() -> No
 
 @pytest.mark.parametrize("benchmark", WITHOUT_SPARK, ids=lambda benchmark: benchmark.name)
 def test_a_benchmark_without_spark_runs_in_a_second(benchmark: Benchmark, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Those with Spark: `lakehouse_tests/long/test_benchmarks.py`."""
+    """Those with Spark: `test_with_spark.py`."""
     monkeypatch.setattr(os, "environ", os.environ.copy())
     monkeypatch.setattr(boto3, "DEFAULT_SESSION", None)
     with fresh.smoke():

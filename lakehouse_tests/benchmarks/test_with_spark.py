@@ -1,0 +1,37 @@
+"""Benchmarks that need a Spark server and no more, at sizes of seconds, on the server of all tests; the rest in `long`."""
+
+import importlib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from benchmarks import fresh
+from benchmarks.catalog import BENCHMARKS, Benchmark
+from benchmarks.figures import tell
+from benchmarks.own_lake import on_server
+from lakehouse.core.settings import Settings
+from lakehouse.engine.spark import sessions
+from lakehouse_tests.conftest import link_year
+
+
+@pytest.fixture
+def running(shared_settings: Settings, prepared_home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Settings]:
+    """The shared server's settings; the benchmark's session is not the one of the tests, since some end theirs or change its settings."""
+    if not (shared_settings.home / "replay").exists():
+        link_year(prepared_home, shared_settings.home)
+    monkeypatch.setattr(sessions, "_opened", opened := {})
+    yield shared_settings
+    for _, spark in opened.values():
+        if not spark.is_stopped:
+            spark.stop()
+
+
+QUICK = [each for each in BENCHMARKS if each.server == "any" and not each.smokes_long]
+
+
+@pytest.mark.parametrize("benchmark", QUICK, ids=lambda benchmark: benchmark.name)
+def test_a_benchmark_with_spark_runs_in_seconds(benchmark: Benchmark, running: Settings) -> None:
+    with fresh.smoke(), on_server(running):
+        figures = importlib.import_module(f"benchmarks.{benchmark.name}").main(*benchmark.smoke)
+    assert figures and tell(figures, smoke=True) == 0
