@@ -1,5 +1,6 @@
 """`lakehouse backtest`: a table's own log replayed under another policy; any Delta table's, also one that nobody here wrote."""
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -10,6 +11,7 @@ from lakehouse.cli.commands.backtest_text import backtest_document, print_backte
 from lakehouse.cli.context import LakeContext, complete_table, open_declared
 from lakehouse.cli.output import attributes, json_option, tell, write_json
 from lakehouse.cli.plot import check_plot, files_picture
+from lakehouse.core.adoption.address import is_address, parse_address
 from lakehouse.core.backtest.hindsight import read_history
 from lakehouse.core.backtest.result import Backtest
 from lakehouse.core.backtest.simulate import real_result, simulate_history
@@ -131,16 +133,12 @@ def _billed(
 
 
 def _subject(opened: LakeContext, table: str) -> Subject:
-    """A declared table by its key, otherwise one by its place, if that looks like one."""
-    place = table.replace("s3a://", "s3://", 1).removeprefix("file://").rstrip("/")
-    is_place = table not in opened.tables and ("://" in table or table.startswith(("/", ".", "~")) or Path(place, "_delta_log").is_dir())
-    if not is_place:
+    """A declared table by its key, otherwise one by its address, or a folder that holds one."""
+    if table in opened.tables or not (is_address(table) or Path(table, "_delta_log").is_dir()):
         [wanted] = opened.choose([table])
         return Subject(lake=opened.lake, key=wanted.key, layer=wanted.layer, declared=wanted.compaction, prices=wanted.prices)
-    if "://" not in place:
-        place = str(Path(place).expanduser().resolve())
-    root, _, key = place.rpartition("/")
-    if ("://" in place and not place.startswith("s3://")) or root == "s3:/":
+    root, _, key = parse_address(table, base=os.getcwd()).rpartition("/")
+    if root == "s3:/":
         raise Refused(f"backtest of {table}: accepted: s3://bucket/path/of/table, a folder, or a declared table")
-    settings = replace(opened.lake.settings, root=root)
+    settings = replace(opened.lake.settings, root=root or "/.")
     return Subject(lake=open_lake(settings), key=key, layer="bronze", declared=Compaction())

@@ -140,7 +140,7 @@ class _Walk:
         self.reads = [later - before + history.reads_per_day / DAY_MS * (until - since) for (before, later), (since, until) in spans]
         policy = history.policy
         self.start = SmallFiles(target_bytes=policy.target_file_bytes, candidate_bytes=policy.candidate_bytes)
-        self.start.add_all(history.start)
+        self.start.add(history.start)
         self._left = {-1: self.start}
 
     def after(self, place: int, before: int) -> Iterator[tuple[float, SmallFiles]]:
@@ -263,5 +263,4 @@ def events_of(
 def _apply(small: SmallFiles, event: LogEvent) -> None:
     for path in event.removed:
         small.remove(path)
-    for path, folder, size_bytes in event.added:
-        small.add(path, folder, size_bytes)
+    small.add((*file, False) for file in event.added)

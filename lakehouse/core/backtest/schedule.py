@@ -8,12 +8,12 @@ from typing import assert_never
 from lakehouse.core.compaction.plan import CompactionPlan
 from lakehouse.core.declaration.compaction_policy import Compaction
 from lakehouse.core.declaration.cron import cron_times
+from lakehouse.core.declaration.prices import Prices
 from lakehouse.core.declaration.strategies import AfterWrite, AutoCompaction, BySensor, Chosen, OptimizedWrite, Scheduled
 from lakehouse.core.delta.snapshot import Snapshot
 from lakehouse.core.errors import Refused
 from lakehouse.core.reasons import Explained
 from lakehouse.core.scheduling.health import assess_health
-from lakehouse.core.scheduling.net_benefit import usd_per_opening
 from lakehouse.core.scheduling.ranking import Bounds, RunState, choose_compactions
 from lakehouse.core.scheduling.read_losses import type_of_steps
 from lakehouse.core.scheduling.read_rates import Readers, with_readers
@@ -62,14 +62,24 @@ def look_times(policy: Compaction, committed_ms: int, until_ms: int | None) -> I
             assert_never(policy.strategy)
 
 
-def look(snapshot: Snapshot, plan: CompactionPlan, *, now_ms: int, last_run_ms: int | None, openings: type_of_steps | None = None) -> Look:
+def look(
+    snapshot: Snapshot,
+    plan: CompactionPlan,
+    *,
+    now_ms: int,
+    last_run_ms: int | None,
+    prices: Prices,
+    openings: type_of_steps | None = None,
+) -> Look:
     """The decision of a look at a table with this plan: the sensor's own, and under the other strategies the plan's.
 
     `openings` are the openings that a compaction would have saved each full read since the last one; readers come as declared.
+    `prices` are those of the plan's estimate.
     """
     if not isinstance(plan.policy.strategy, BySensor):
         return Look(runs=bool(plan.bins), explanation=plan.explanation)
-    state = replace(state_of(snapshot, assess_health(snapshot, plan)), last_compaction_ms=last_run_ms, openings=openings)
+    state = state_of(snapshot, assess_health(snapshot, plan))
+    state = replace(state, last_compaction_ms=last_run_ms, openings=openings, prices=prices)
     state = with_readers(state, Readers(reads_per_day=0, slowdown=None), plan.policy, now_ms=now_ms)
     [decision] = choose_compactions([state], {plan.table: plan.policy}, RunState(), bounds=Bounds(slots=1), now_ms=now_ms)
     again_ms = _enough_lost_ms(state, now_ms=now_ms)
@@ -83,8 +93,9 @@ def next_look_ms(policy: Compaction, ended_ms: int) -> int | None:
 
 def _enough_lost_ms(state: TableState, *, now_ms: int) -> int | None:
     balance = state.balance
-    usd_per_day = (state.reads_per_day or 0) * (state.openings_saved or 0) * usd_per_opening(state.prices, on_s3=state.on_s3)
-    if balance is None or balance.is_due or usd_per_day <= 0:
+    a_day = replace(state, lost_openings=(state.reads_per_day or 0) * (state.openings_saved or 0)).balance
+    if balance is None or a_day is None or balance.is_due or not a_day.lost_and_cost[0]:
         return None
-    days = (balance.cost_usd - balance.lost_usd) / usd_per_day
+    lost, cost = balance.lost_and_cost
+    days = (cost - lost) / a_day.lost_and_cost[0]
     return now_ms + ceil(days * DAY_MS) + 1 if days < _DAYS_AHEAD else None

@@ -1,6 +1,6 @@
 """A table's log simulated under another policy: each compaction that would have run, with its price and its gain.
 
-1. The log is told in grains (`lineage`): real compactions are left out, writers' commits stay.
+1. The log is told in grains (`row_lineage`): real compactions are left out, writers' commits stay.
 2. Each commit of a writer is applied to the simulation's own files.
 3. Whoever compacts under the policy looks at it: the sensor's own decision for the sensor, the plan for the others.
 4. A compaction does what its plan says. Where a real one put the same rows together, its file is taken, name and size included;
@@ -23,6 +23,7 @@ from lakehouse.core.backtest.row_lineage import CommitEffect, live_rows, trace
 from lakehouse.core.backtest.schedule import Look, look, look_times, next_look_ms
 from lakehouse.core.backtest.simulated_table import SimulatedTable, sum_known
 from lakehouse.core.compaction.bins import Clustering, Packing, Purge, ZOrdering, files_added, type_of_statement
+from lakehouse.core.compaction.comparison import choose_comparison
 from lakehouse.core.compaction.plan import CompactionPlan, plan_compaction
 from lakehouse.core.compaction.target_size import WriteHistory, target_in_force
 from lakehouse.core.costs.estimate import DEFAULT_RATES, Estimate, Rates, estimate
@@ -64,7 +65,14 @@ def real_result(file_history: FileHistory, policy: Compaction, *, rates: Rates =
         runs: tuple[SimulatedCompaction, ...] = ()
         if commit.is_compaction:
             removed_bytes = sum(file.size_bytes for file in removed)
-            figures = estimate(rates, files_removed=len(removed), bytes_removed=removed_bytes, files_added=len(commit.added))
+            figures = estimate(
+                rates,
+                files_removed=len(removed),
+                bytes_removed=removed_bytes,
+                files_added=len(commit.added),
+                on_s3=commit.shape.on_s3,
+                compared=choose_comparison(policy, removed_bytes) == "content",
+            )
             runs = (
                 _simulated_compaction(
                     f"{commit.operation} of version {commit.version}", removed, commit.added, commit.committed_ms, figures
@@ -110,7 +118,8 @@ class _Simulation:
                 snapshot = self._table.snapshot(commit.shape)
                 plan = self._plan(snapshot, now_ms) if plan is None or self._policy.cold_hours else plan
                 openings = self._openings_with(plan, now_ms)
-                found = found or look(snapshot, plan, now_ms=now_ms, last_run_ms=self._last_run_ms, openings=openings)
+                prices, last_run_ms = self._rates.prices, self._last_run_ms
+                found = found or look(snapshot, plan, now_ms=now_ms, last_run_ms=last_run_ms, prices=prices, openings=openings)
                 if found.again_ms and until_ms and found.again_ms < until_ms:
                     times = sorted({*times, found.again_ms})
             seen = seen if runs else found

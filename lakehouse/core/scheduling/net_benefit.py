@@ -36,22 +36,6 @@ class NetBenefit:
         return f"saves {self.benefit_usd_per_day:.3g} USD a day and costs {self.cost_usd:.3g} USD, ratio {self.ratio:.3g}"
 
 
-def assess_net_benefit(
-    *,
-    reads_per_day: float | None,
-    openings_saved: int | None,
-    cost_usd: float | None,
-    prices: Prices,
-    on_s3: bool = False,
-    opening_seconds: float | None = None,
-) -> NetBenefit | None:
-    """The worth of a compaction at the `prices` that its cost was computed with; `None` where one of the first three is unknown."""
-    if reads_per_day is None or openings_saved is None or cost_usd is None:
-        return None
-    usd = usd_per_opening(prices, on_s3=on_s3, opening_seconds=opening_seconds)
-    return NetBenefit(benefit_usd_per_day=reads_per_day * openings_saved * usd, cost_usd=cost_usd)
-
-
 def net_benefit_cells(net_benefit: NetBenefit | None) -> tuple[str, ...]:
     """A day's benefit, the cost and their ratio, as cells of a table; `-` where they are unknown."""
     if net_benefit is None:

@@ -23,7 +23,7 @@ from lakehouse.core.declaration.compaction_policy import Compaction
 from lakehouse.core.declaration.strategies import BySensor, Chosen
 from lakehouse.core.reasons import Explained, Explanation, Reason
 from lakehouse.core.scheduling.circuit_breaker import TRIES_ALLOWED, pause_hours
-from lakehouse.core.scheduling.net_benefit import NetBenefit, assess_net_benefit
+from lakehouse.core.scheduling.net_benefit import NetBenefit
 from lakehouse.core.scheduling.triggers import Finding, TableState, find_trigger
 from lakehouse.core.units import HOUR_MS, MINUTE_MS
 
@@ -204,22 +204,11 @@ def _weigh(
             table=state.table,
             explanation=waits or finding.explanation,
             run_key=None if waits else run_key(state, len(now_tried) + 1),
-            net_benefit=_net_benefit(state),
+            net_benefit=state.net_benefit,
             due_since_ms=since,
         ),
         overdue=waits is None and since is not None and now_ms - since >= bounds.patience_ms,
         mergeable=-1 if finding.reason is Reason.NO_FACTS else state.mergeable_file_count or 0,
-    )
-
-
-def _net_benefit(state: TableState) -> NetBenefit | None:
-    return assess_net_benefit(
-        reads_per_day=state.reads_per_day,
-        openings_saved=state.openings_saved,
-        cost_usd=state.estimate_usd,
-        prices=state.prices,
-        on_s3=state.on_s3,
-        opening_seconds=state.opening_seconds,
     )
 
 

@@ -12,10 +12,8 @@ from itertools import accumulate, pairwise, zip_longest
 from math import ceil
 
 from lakehouse.core.compaction.plan import CompactionPlan
-from lakehouse.core.declaration.prices import Prices
 from lakehouse.core.delta.commits import Commit, Commits
 from lakehouse.core.delta.snapshot import Snapshot
-from lakehouse.core.scheduling.net_benefit import seconds_per_opening, usd_per_opening
 from lakehouse.core.units import DAY_MS
 
 # A new file beside one that a compaction wrote is left alone: the plan's law, docs/decisions/0003.
@@ -63,35 +61,23 @@ class SmallFiles:
         twin._new = dict(self._new)
         return twin
 
-    def add(self, path: str, folder: str, size_bytes: int, *, compacted: bool = False) -> None:
-        """A commit added a file; one that a compaction wrote is joined, but asks for nothing by itself."""
-        if size_bytes >= self._candidate_bytes:
-            return
-        found = self._folders.setdefault(folder, _Folder())
-        self._count(found, -1)
-        self._hold(found, path, folder, size_bytes, compacted)
-        self._count(found, 1)
-
-    def add_all(self, files: Iterable[tuple[str, str, int, bool]]) -> None:
-        """The same for very many files of a table, each told by path, folder, bytes and whether a compaction wrote it."""
-        for found in self._folders.values():
-            self._count(found, -1)
+    def add(self, files: Iterable[tuple[str, str, int, bool]]) -> None:
+        """Files are added, each told by path, folder, bytes and whether a compaction wrote it: that one is joined, but asks for nothing."""
+        touched: dict[str, _Folder] = {}
         for path, folder, size_bytes, compacted in files:
-            if size_bytes < self._candidate_bytes:
-                found = self._folders.get(folder)
-                if found is None:
-                    found = self._folders[folder] = _Folder()
-                self._hold(found, path, folder, size_bytes, compacted)
-        for found in self._folders.values():
+            if size_bytes >= self._candidate_bytes:
+                continue
+            if folder not in touched:
+                touched[folder] = self._folders.setdefault(folder, _Folder())
+                self._count(touched[folder], -1)
+            if compacted:
+                touched[folder].left_bytes = size_bytes
+            else:
+                self._new[path] = (folder, size_bytes)
+                touched[folder].new_files += 1
+                touched[folder].new_bytes += size_bytes
+        for found in touched.values():
             self._count(found, 1)
-
-    def _hold(self, found: _Folder, path: str, folder: str, size_bytes: int, compacted: bool) -> None:
-        if compacted:
-            found.left_bytes = size_bytes
-        else:
-            self._new[path] = (folder, size_bytes)
-            found.new_files += 1
-            found.new_bytes += size_bytes
 
     def remove(self, path: str) -> None:
         """A commit removed a file; the one that a compaction left is rewritten by its writer, and stays one."""
@@ -130,9 +116,14 @@ class ReadBalance:
     on_s3: bool
 
     @property
+    def lost_and_cost(self) -> tuple[float, float]:
+        """Both in money, or in seconds on a machine whose time costs none."""
+        return (self.lost_usd, self.cost_usd) if self.lost_usd or self.cost_usd else (self.lost_seconds, self.cost_seconds)
+
+    @property
     def is_due(self) -> bool:
-        """Whether the losses have reached the cost: in money, or in seconds on a machine whose time costs none."""
-        lost, cost = (self.lost_usd, self.cost_usd) if self.lost_usd or self.cost_usd else (self.lost_seconds, self.cost_seconds)
+        """Whether the losses have reached the cost."""
+        lost, cost = self.lost_and_cost
         return lost > 0 and lost >= cost
 
     @property
@@ -144,19 +135,6 @@ class ReadBalance:
     def cost(self) -> str:
         """The cost for a person."""
         return _amount(self.cost_seconds, self.cost_usd, on_s3=self.on_s3)
-
-
-def balance_of(
-    lost_openings: float, *, cost_seconds: float, cost_usd: float, prices: Prices, on_s3: bool, opening_seconds: float | None = None
-) -> ReadBalance:
-    """So many lost openings beside the cost of a compaction; `opening_seconds` were measured, `None`: the default holds."""
-    return ReadBalance(
-        lost_seconds=lost_openings * seconds_per_opening(opening_seconds),
-        lost_usd=lost_openings * usd_per_opening(prices, on_s3=on_s3, opening_seconds=opening_seconds),
-        cost_seconds=cost_seconds,
-        cost_usd=cost_usd,
-        on_s3=on_s3,
-    )
 
 
 def opening_steps(snapshot: Snapshot, plan: CompactionPlan, history: Commits) -> type_of_steps | None:
@@ -171,7 +149,7 @@ def opening_steps(snapshot: Snapshot, plan: CompactionPlan, history: Commits) ->
     sizes, written = {file.path: file.size_bytes for file in snapshot.files}, written_paths(later)
     small = SmallFiles(target_bytes=plan.policy.target_file_bytes, candidate_bytes=plan.policy.candidate_bytes)
     earlier = (file for file in snapshot.files if file.path not in written)
-    small.add_all((file.path, folder_of(file.path, snapshot), file.size_bytes, file.compacted) for file in earlier)
+    small.add((file.path, folder_of(file.path, snapshot), file.size_bytes, file.compacted) for file in earlier)
     steps = [(since[0].committed_ms, small.openings_saved)] if is_rewrite(since[0]) else []
     for commit in later:
         _apply(small, commit, snapshot, sizes)
@@ -211,9 +189,8 @@ def _apply(small: SmallFiles, commit: Commit, snapshot: Snapshot, sizes: Mapping
     for path in commit.removed_paths:
         if path not in again:
             small.remove(path)
-    for path in commit.added_paths:
-        if path not in again and commit.changed_data:
-            small.add(path, folder_of(path, snapshot), sizes.get(path, mean_bytes))
+    added = (path for path in commit.added_paths if path not in again and commit.changed_data)
+    small.add((path, folder_of(path, snapshot), sizes.get(path, mean_bytes), False) for path in added)
 
 
 def written_paths(commits: Iterable[Commit]) -> set[str]:

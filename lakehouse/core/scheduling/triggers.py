@@ -19,7 +19,8 @@ from lakehouse.core.delta.commits import Commits
 from lakehouse.core.delta.snapshot import DataFile, Snapshot
 from lakehouse.core.reasons import Explained, Explanation, Reason
 from lakehouse.core.scheduling.health import Health
-from lakehouse.core.scheduling.read_losses import ReadBalance, balance_of, opening_steps, type_of_steps
+from lakehouse.core.scheduling.net_benefit import NetBenefit, seconds_per_opening, usd_per_opening
+from lakehouse.core.scheduling.read_losses import ReadBalance, opening_steps, type_of_steps
 from lakehouse.core.text import utc_text
 from lakehouse.core.units import HOUR_MS
 
@@ -118,14 +119,25 @@ class TableState:
         if self.lost_openings is None or not self.estimate_seconds or self.estimate_usd is None:
             return None
         compared = self.comparison_seconds or 0.0
-        return balance_of(
-            self.lost_openings,
+        return ReadBalance(
+            lost_seconds=self.lost_openings * seconds_per_opening(self.opening_seconds),
+            lost_usd=self.lost_openings * self._usd_per_opening,
             cost_seconds=self.estimate_seconds + compared,
             cost_usd=self.estimate_usd + price(self.prices, seconds=compared),
-            prices=self.prices,
             on_s3=self.on_s3,
-            opening_seconds=self.opening_seconds,
         )
+
+    @property
+    def net_benefit(self) -> NetBenefit | None:
+        """What a compaction gives and takes at the table's prices; `None` where reads, openings or cost are unknown."""
+        if self.reads_per_day is None or self.openings_saved is None or self.estimate_usd is None:
+            return None
+        usd_per_day = self.reads_per_day * self.openings_saved * self._usd_per_opening
+        return NetBenefit(benefit_usd_per_day=usd_per_day, cost_usd=self.estimate_usd)
+
+    @property
+    def _usd_per_opening(self) -> float:
+        return usd_per_opening(self.prices, on_s3=self.on_s3, opening_seconds=self.opening_seconds)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

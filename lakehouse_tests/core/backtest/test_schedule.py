@@ -6,7 +6,9 @@ import pytest
 
 from lakehouse.core.backtest.result import Backtest
 from lakehouse.core.backtest.simulate import simulate_history
+from lakehouse.core.costs.estimate import DEFAULT_RATES
 from lakehouse.core.declaration.compaction_policy import Compaction
+from lakehouse.core.declaration.prices import DEFAULT_PRICES, Prices
 from lakehouse.core.declaration.strategies import AfterWrite, Chosen, Scheduled
 from lakehouse.core.declaration.windows import Window
 from lakehouse.core.delta.commit_files import FileCommit, FileHistory
@@ -22,7 +24,7 @@ SHAPE = Snapshot(
 SOON = replace(POLICY, min_small_files=2)
 
 
-def replayed(policy: Compaction, *hours: float, files: int = 1) -> Backtest:
+def replayed(policy: Compaction, *hours: float, files: int = 1, prices: Prices = DEFAULT_PRICES) -> Backtest:
     """A table that got `files` files at each of these hours after midnight, and then again a year later."""
     times = [*(round(hour * HOUR_MS) for hour in hours), 365 * 24 * HOUR_MS]
     commits = tuple(
@@ -36,7 +38,7 @@ def replayed(policy: Compaction, *hours: float, files: int = 1) -> Backtest:
         )
         for version, time in enumerate(times)
     )
-    return simulate_history(FileHistory(table="t", start=None, commits=commits), policy)
+    return simulate_history(FileHistory(table="t", start=None, commits=commits), policy, rates=replace(DEFAULT_RATES, prices=prices))
 
 
 def _file(path: str, size_bytes: int, time_ms: int) -> DataFile:
@@ -115,3 +117,5 @@ def test_what_is_not_chosen_yet_is_refused() -> None:
 def test_readers_that_are_declared_decide_between_two_commits(reads_per_day: float | None, hours: list[float]) -> None:
     read = replace(SOON, min_small_files=6, reads_per_day=reads_per_day)
     assert hours_of(replayed(read, 1, 1.5, 2.5, files=3)) == hours
+    for usd in (0, 11):  # what is lost and what it takes have one price
+        assert hours_of(replayed(read, 1, 1.5, 2.5, files=3, prices=Prices(usd_per_vcpu_hour=usd))) == hours

@@ -25,8 +25,8 @@ NONE = replace(POLICY, mode="off")
 AFTER_WRITE = replace(POLICY, strategy=AfterWrite())
 
 
-def story_of(log: LogBuilder) -> FileHistory:
-    story = read_file_history(log.store, log.key, uri=f"/lake/{log.key}")
+def story_of(log: LogBuilder, root: str = "/lake") -> FileHistory:
+    story = read_file_history(log.store, log.key, uri=f"{root}/{log.key}")
     assert story is not None
     return story
 
@@ -72,6 +72,13 @@ def test_a_table_that_is_written_anew_each_time_owes_its_readers_nothing_of_the_
     for write in range(30):
         kept.append([(f"large {write}", 10_000_000)])
     assert len(replayed(kept, patient).runs) == 1
+
+
+def test_on_s3_real_and_simulated_compactions_cost_their_requests() -> None:
+    log = appended(4).optimize([f"f{place}" for place in range(4)], into=("c", 4_006, 4))
+    on_disk, on_s3 = (real_result(story_of(log, root), POLICY) for root in ("/lake", "s3://lake"))
+    assert (on_s3.seconds, on_s3.usd) == (on_disk.seconds, simulate_history(story_of(log, "s3://lake"), POLICY).usd)
+    assert on_s3.usd > on_disk.usd > 0
 
 
 def test_without_a_compaction_the_count_is_what_writers_made_it() -> None:

@@ -1,9 +1,12 @@
 """Benefit and cost, in the same money."""
 
+from typing import Any
+
 import pytest
 
 from lakehouse.core.declaration.prices import DEFAULT_PRICES, Prices
-from lakehouse.core.scheduling.net_benefit import NetBenefit, assess_net_benefit, usd_per_opening
+from lakehouse.core.scheduling.net_benefit import NetBenefit, usd_per_opening
+from lakehouse.core.scheduling.triggers import TableState
 
 
 def test_an_opening_costs_its_seconds_and_its_requests() -> None:
@@ -15,16 +18,18 @@ def test_an_opening_costs_its_seconds_and_its_requests() -> None:
 
 
 def test_worth_grows_with_readers_and_files_and_falls_with_cost() -> None:
-    worth = assess_net_benefit(reads_per_day=24, openings_saved=100, cost_usd=0.001, prices=DEFAULT_PRICES, on_s3=True)
+    state = TableState(table="bronze/orders", reads_per_day=24, file_count=101, files_after=1, estimate_usd=0.001, on_s3=True)
+    worth = state.net_benefit
     assert worth is not None
     assert worth.benefit_usd_per_day == pytest.approx(24 * 100 * usd_per_opening(DEFAULT_PRICES, on_s3=True))
     assert worth.ratio == pytest.approx(worth.benefit_usd_per_day / 0.001)
 
 
-@pytest.mark.parametrize("unknown", ["reads_per_day", "openings_saved", "cost_usd"])
+@pytest.mark.parametrize("unknown", ["reads_per_day", "file_count", "files_after", "estimate_usd"])
 def test_what_is_not_known_is_not_guessed(unknown: str) -> None:
-    known: dict[str, float | None] = {"reads_per_day": 1.0, "openings_saved": 1, "cost_usd": 1.0}
-    assert assess_net_benefit(prices=DEFAULT_PRICES, **{**known, unknown: None}) is None  # type: ignore[arg-type]
+    known: dict[str, Any] = {"reads_per_day": 1.0, "file_count": 2, "files_after": 1, "estimate_usd": 1.0}
+    assert TableState(table="bronze/orders", **known).net_benefit is not None
+    assert TableState(table="bronze/orders", **{**known, unknown: None}).net_benefit is None
 
 
 def test_nothing_to_do_is_worth_nothing() -> None:

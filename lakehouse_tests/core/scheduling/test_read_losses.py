@@ -3,6 +3,7 @@
 import json
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -10,7 +11,8 @@ from lakehouse.core.compaction.plan import plan_compaction
 from lakehouse.core.declaration.prices import DEFAULT_PRICES
 from lakehouse.core.delta.commits import Commit, Commits
 from lakehouse.core.delta.snapshot import DataFile
-from lakehouse.core.scheduling.read_losses import SmallFiles, balance_of, lost_openings, opening_steps, settled_times, type_of_steps
+from lakehouse.core.scheduling.read_losses import ReadBalance, SmallFiles, lost_openings, opening_steps, settled_times, type_of_steps
+from lakehouse.core.scheduling.triggers import TableState
 from lakehouse.core.units import DAY_MS
 from lakehouse_tests.core.example_snapshots import POLICY, TARGET, data_file, snapshot
 
@@ -142,34 +144,35 @@ def test_a_clock_that_is_wrong_takes_no_loss_and_makes_none(told: list[int], set
 
 
 def test_losses_and_cost_are_held_against_each_other_in_money() -> None:
-    on_disk = balance_of(700, cost_seconds=0.7, cost_usd=0.7 * 2 / 3600 * 0.11, prices=DEFAULT_PRICES, on_s3=False)
+    def balance(lost: float, **values: Any) -> ReadBalance:
+        known = {"estimate_seconds": 0.7, "estimate_usd": 0.7 * 2 / 3600 * 0.11, **values}
+        found = TableState(table="bronze/orders", lost_openings=lost, **known).balance
+        assert found is not None
+        return found
+
+    on_disk = balance(700)
     assert (on_disk.lost, on_disk.cost, on_disk.is_due) == ("0.7 s", "0.7 s", True)
-    assert not balance_of(699, cost_seconds=0.7, cost_usd=on_disk.cost_usd, prices=DEFAULT_PRICES, on_s3=False).is_due
-    free = replace(DEFAULT_PRICES, usd_per_vcpu_hour=0)
-    assert [balance_of(lost, cost_seconds=0.7, cost_usd=0, prices=free, on_s3=False).is_due for lost in (0, 699, 700)] == [
-        False,
-        False,
-        True,
-    ]
-    on_s3 = balance_of(120, cost_seconds=0.7, cost_usd=0.0001, prices=DEFAULT_PRICES, on_s3=True)
+    assert not balance(699).is_due
+    free = {"estimate_usd": 0.0, "prices": replace(DEFAULT_PRICES, usd_per_vcpu_hour=0)}
+    assert [balance(lost, **free).is_due for lost in (0, 699, 700)] == [False, False, True]
+    on_s3 = balance(120, estimate_usd=0.0001, on_s3=True)
     assert (on_s3.lost, on_s3.cost, on_s3.is_due) == ("0.1 s (0.0001 USD)", "0.7 s (0.0001 USD)", True)
-    slow = balance_of(100, cost_seconds=0.7, cost_usd=on_disk.cost_usd, prices=DEFAULT_PRICES, on_s3=False, opening_seconds=0.04)
+    slow = balance(100, opening_seconds=0.04)
     assert (slow.lost, slow.is_due) == ("4.0 s", True)
-    assert not balance_of(0, cost_seconds=0, cost_usd=0, prices=DEFAULT_PRICES, on_s3=False).is_due
+    assert TableState(table="bronze/orders", lost_openings=1.0, estimate_seconds=0.0, estimate_usd=0.0).balance is None
 
 
 def test_a_compaction_of_the_model_leaves_what_the_plan_would_leave_alone() -> None:
     model = SmallFiles(target_bytes=TARGET, candidate_bytes=TARGET * 3 // 4)
     for number in range(9):
-        model.add(f"a/{number}", "a", 1_000)
-    model.add("b/0", "b", 1_000)
+        model.add([(f"a/{number}", "a", 1_000, False)])
+    model.add([("b/0", "b", 1_000, False)])
     assert (model.files_removed, model.bytes_removed, model.openings_saved) == (9, 9_000, 7)
     model.compact()
     assert (model.files_removed, model.openings_saved) == (0, 0)
-    model.add("a/x", "a", 1_000)
+    model.add([("a/x", "a", 1_000, False)])
     assert model.openings_saved == 0
-    model.add("a/y", "a", 1_000)
-    model.add("b/1", "b", 500)
+    model.add([("a/y", "a", 1_000, False), ("b/1", "b", 500, False)])
     assert (model.files_removed, model.bytes_removed, model.openings_saved) == (5, 4_500, 3)
     twin = model.copy()
     twin.remove("a/y")

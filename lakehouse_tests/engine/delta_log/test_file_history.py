@@ -55,7 +55,7 @@ def _upkeep(lake: Lake, spark: "SparkSession", table: Table, policy: Compaction)
     assert facts is not None
     now_ms = facts.snapshot.committed_ms
     plan = plan_table(table, facts.snapshot, facts.history, now_ms=now_ms)
-    if look(facts.snapshot, plan, now_ms=now_ms, last_run_ms=None).runs:
+    if look(facts.snapshot, plan, now_ms=now_ms, last_run_ms=None, prices=table.prices).runs:
         compact(lake, spark, table)
 
 
