@@ -22,10 +22,13 @@ from lakehouse.core.costs.measured_benefit import Probe
 from lakehouse.core.declaration.compaction_policy import policy_for
 from lakehouse.core.scheduling.circuit_breaker import CompactionTry, Pause
 from lakehouse.core.scheduling.ranking import Bounds, RunState, choose_compactions, describe
+from lakehouse.core.scheduling.rewrite_loops import Rewrites
 from lakehouse.core.scheduling.triggers import TableState
 from lakehouse.core.settings import parse_settings
+from lakehouse.core.units import HOUR_MS
 from lakehouse.defs.compaction import SWEEP_MS, compaction_sensor
 from lakehouse.defs.keys import table_key
+from lakehouse.defs.metadata.table import state_metadata
 from lakehouse.engine.clock import now_ms
 from lakehouse.engine.compaction.read_probe import record_probe
 from lakehouse.engine.journal.journal import Journal
@@ -154,6 +157,7 @@ def state_of_one(chance: random.Random, table: Table, files: int) -> TableState:
         estimate_usd=mergeable * 0.02 / 3600 * 0.22,
         health_score=chance.uniform(20, 100),
         reads_per_day=chance.choice([0.0, 1.0, 24.0, 500.0]),
+        openings=tuple((now_ms() - hours * HOUR_MS, 12 - hours) for hours in range(12, 0, -1)),
     )
 
 
@@ -163,6 +167,7 @@ def tell(instance: dg.DagsterInstance, tables: list[Table], states: list[TableSt
     for table, state in zip(tables, states, strict=True):
         more = (*names, "deleted_rows_share", "estimate_seconds", "estimate_usd", "health_score")
         numbers: dict[str, Any] = {f"lakehouse/{name}": value for name in more if (value := getattr(state, name)) is not None}
+        numbers["lakehouse/state"] = state_metadata(state, Rewrites())
         instance.report_runless_asset_event(dg.AssetMaterialization(table_key(table), metadata=numbers))
         instance.report_runless_asset_event(dg.AssetObservation(table_key(table), metadata=numbers))
     for _ in range(len(tables) // TABLES_PER_RUN):

@@ -179,7 +179,7 @@ RULES = (
     ),
     Rule(
         "lakehouse/engine/compaction/read_probe.py",
-        "    record_probe(lake, attempt)\n",
+        "    record_probe(lake, attempt, known)\n",
         "",
         ("engine/compaction/test_read_probe.py::test_a_scan_that_fails_or_is_killed_is_made_again_after_ten_more_compactions",),
     ),

@@ -11,9 +11,10 @@ from lakehouse.core.errors import Broken, LakehouseError, Refused, Transient
 _WORST_FIRST: tuple[type[LakehouseError], ...] = (Broken, Refused, Transient)
 
 
-def tell_errors(found: Sequence[Found[Any]]) -> None:
-    """The errors on standard error, each once."""
+def tell_errors(found: Sequence[Found[Any]]) -> int:
+    """The errors on standard error, each once; the code of the worst, 0 for none."""
     tell_once((each.table.key, f"{type(each.error).__name__}: {each.error}") for each in found if each.error)
+    return worst_code(each.error.exit_code for each in found if each.error)
 
 
 def tell_once(sentences: Iterable[tuple[str, str]]) -> None:
@@ -27,11 +28,6 @@ def tell_once(sentences: Iterable[tuple[str, str]]) -> None:
     for alike, (_, *others) in tables.items():
         more = f" (the same of {len(others)} other table{'s' if len(others) > 1 else ''}: {', '.join(others)})" if others else ""
         tell(f"{first[alike]}{more}")
-
-
-def exit_code(found: Sequence[Found[Any]]) -> int:
-    """The code of the worst error, 0 for none."""
-    return worst_code(each.error.exit_code for each in found if each.error)
 
 
 def worst_code(codes: Iterable[int]) -> int:

@@ -24,11 +24,8 @@ _PIPE_WIDTH = 220
 _GAP, _LEAST_ROOM = 2, 45
 
 
-def json_option(command: Callable[..., Any]) -> Callable[..., Any]:
-    """The option `--json`, as `as_json`."""
-    return click.option("--json", "as_json", is_flag=True, help="One JSON document on standard output, nothing else (docs/shapes.md).")(
-        command
-    )
+# The option `--json`, as `as_json`.
+json_option = click.option("--json", "as_json", is_flag=True, help="One JSON document on standard output, nothing else (docs/shapes.md).")
 
 
 def attributes(value: object, *names: str) -> dict[str, Any]:

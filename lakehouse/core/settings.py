@@ -1,6 +1,6 @@
 """Where the lake lives and runs, read from a mapping of environment values.
 
-`parse_settings` never looks at the environment itself: `definitions.py` and `cli.py` hand it over, once.
+`parse_settings` never looks at the environment itself: `definitions.py`, `cli/context.py` and `defs/adoption/maintain.py` hand it over.
 """
 
 import posixpath

@@ -71,12 +71,7 @@ class RecentRuns:
     gaps: tuple[RunGap, ...] = ()
 
 
-def newest_facts(instance: dg.DagsterInstance, table: Table) -> NewestFacts | None:
-    """The numbers of the newest materialization or observation of one table; `None` if there was neither."""
-    return newest_facts_of(instance, [table]).get(table.key)
-
-
-def newest_facts_of(instance: dg.DagsterInstance, tables: Sequence[Table]) -> Mapping[str, NewestFacts]:
+def newest_facts(instance: dg.DagsterInstance, tables: Sequence[Table]) -> Mapping[str, NewestFacts]:
     """The numbers of each table's newest materialization or observation, whichever is newer; a table with neither is left out.
 
     Most of Dagster's helpers read materializations only, and would show the file count from before a compaction.

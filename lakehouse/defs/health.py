@@ -4,11 +4,11 @@ They read the table's log and list its folder; no Spark.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from typing import Any
 
 import dagster as dg
 
+from lakehouse.core.checks import CheckResult
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.delta.snapshot import Snapshot
 from lakehouse.core.errors import Broken, Refused
@@ -32,22 +32,6 @@ _DESCRIPTIONS = {
 _handed: dict[tuple[str, str], Assessment] = {}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TableCheck:
-    """The result of one check of one table, before it is put into Dagster's words."""
-
-    name: str
-    ok: bool
-    sentence: str
-    severity: dg.AssetCheckSeverity = dg.AssetCheckSeverity.WARN
-    numbers: dict[str, int | float] = field(default_factory=dict)
-
-    def fields(self) -> dict[str, Any]:
-        """The fields that Dagster's result of a check and its event have in common."""
-        told = {"check_name": self.name, "passed": self.ok, "severity": self.severity, "description": self.sentence}
-        return {**told, "metadata": {**self.numbers}}
-
-
 def health_check(table: Table, lake: Lake) -> dg.AssetChecksDefinition:
     """All checks of a table, each of which can be run alone."""
     key = table_key(table)
@@ -62,7 +46,7 @@ def health_check(table: Table, lake: Lake) -> dg.AssetChecksDefinition:
         with dagster_words(context):
             assessed = _handed.pop((context.run.run_id, table.key), None)
             found = [result for result in judge(table, lake, assessed) if result.name in wanted]
-        yield from (dg.AssetCheckResult(asset_key=key, **result.fields()) for result in found)
+        yield from (dg.AssetCheckResult(asset_key=key, **check_fields(result)) for result in found)
 
     return check
 
@@ -73,7 +57,7 @@ def check_names(table: Table) -> tuple[str, ...]:
     return names if table.source is None else (*names, "quarantine")
 
 
-def judge(table: Table, lake: Lake, assessed: Assessment | None = None) -> tuple[TableCheck, ...]:
+def judge(table: Table, lake: Lake, assessed: Assessment | None = None) -> tuple[CheckResult, ...]:
     """The results on a table, one per name of `check_names`: as it was `assessed`, or as it is now.
 
     A log that cannot be read is the result of `readable` and fails the others with it.
@@ -88,14 +72,14 @@ def judge(table: Table, lake: Lake, assessed: Assessment | None = None) -> tuple
     except (Broken, Refused) as error:
         return tuple(_unreadable(name, error) for name in check_names(table))
     if assessed is None:
-        return tuple(TableCheck(name=name, ok=True, sentence="there is no table yet") for name in check_names(table))
+        return tuple(CheckResult(name=name, ok=True, sentence="there is no table yet") for name in check_names(table))
     quarantine = () if table.source is None else (_quarantine(table, lake),)
     health = assessed.health
     (few, small), (short, log) = small_files_ok(health), log_debt_ok(health)
     return (
         _readable(assessed.facts.snapshot, missing),
-        TableCheck(name="small_files", ok=few, sentence=small, numbers={"mergeable_files": health.mergeable_file_count}),
-        TableCheck(name="log_debt", ok=short, sentence=log, numbers={"commits": health.log.commit_count}),
+        CheckResult(name="small_files", ok=few, sentence=small, numbers={"mergeable_files": health.mergeable_file_count}),
+        CheckResult(name="log_debt", ok=short, sentence=log, numbers={"commits": health.log.commit_count}),
         _breaker(table, lake, assessed),
         *quarantine,
     )
@@ -132,30 +116,35 @@ def report_checks(
         context.log_event(evaluation)  # pyright: ignore[reportArgumentType]
 
 
-def evaluation_of(table: Table, result: TableCheck) -> dg.AssetCheckEvaluation:
+def check_fields(result: CheckResult) -> dict[str, Any]:
+    """The fields that Dagster's result of a check and its event have in common."""
+    severity = dg.AssetCheckSeverity.ERROR if result.is_error else dg.AssetCheckSeverity.WARN
+    told = {"check_name": result.name, "passed": result.ok, "severity": severity, "description": result.sentence}
+    return {**told, "metadata": {**result.numbers}}
+
+
+def evaluation_of(table: Table, result: CheckResult) -> dg.AssetCheckEvaluation:
     """A result as an event on the table's asset."""
-    return dg.AssetCheckEvaluation(asset_key=table_key(table), blocking=False, **result.fields())
+    return dg.AssetCheckEvaluation(asset_key=table_key(table), blocking=False, **check_fields(result))
 
 
-def _readable(snapshot: Snapshot, missing: tuple[str, ...]) -> TableCheck:
+def _readable(snapshot: Snapshot, missing: tuple[str, ...]) -> CheckResult:
     sentence = f"version {snapshot.version} folds into {snapshot.file_count} file(s) of {snapshot.size_bytes} bytes, all in storage"
     if missing:
         named = ", ".join(missing[:5]) + (", …" if len(missing) > 5 else "")
         sentence = f"{len(missing)} of the files of version {snapshot.version} are not in storage: {named}"
-    return TableCheck(
-        name="readable", ok=not missing, sentence=sentence, severity=dg.AssetCheckSeverity.ERROR, numbers={"missing_files": len(missing)}
-    )
+    return CheckResult(name="readable", ok=not missing, sentence=sentence, is_error=True, numbers={"missing_files": len(missing)})
 
 
-def _breaker(table: Table, lake: Lake, assessed: Assessment) -> TableCheck:
+def _breaker(table: Table, lake: Lake, assessed: Assessment) -> CheckResult:
     rewrites = assessed.rewrites
     state = breaker_of(lake, table, assessed.facts.history, failures=assessed.failures, rewrites=rewrites)
     retry = {} if state.retry_at_ms is None else {"retry_at_ms": state.retry_at_ms}
     numbers = {"rewrites_in_a_row": rewrites.times, "rewritten_bytes": rewrites.bytes_rewritten, **retry}
-    return TableCheck(name="breaker", ok=state.position == "closed", sentence=state.sentence, numbers={**numbers})
+    return CheckResult(name="breaker", ok=state.position == "closed", sentence=state.sentence, numbers={**numbers})
 
 
-def _quarantine(table: Table, lake: Lake) -> TableCheck:
+def _quarantine(table: Table, lake: Lake) -> CheckResult:
     key = f"quarantine/{table.key}"
     try:
         facts = lake.facts(key)
@@ -163,13 +152,13 @@ def _quarantine(table: Table, lake: Lake) -> TableCheck:
         return _unreadable("quarantine", error)
     rows = 0 if facts is None else facts.snapshot.row_count
     if rows is None:
-        return TableCheck(name="quarantine", ok=False, sentence=f"{key} holds lines, but its log does not say how many")
+        return CheckResult(name="quarantine", ok=False, sentence=f"{key} holds lines, but its log does not say how many")
     sentence = "no line was refused"
     if rows:
         commands = f"lakehouse quarantine show {table.key}; then retry or settle"
         sentence = f"{rows} line(s) were refused; {key} has them with file, line, reason and text: {commands}"
-    return TableCheck(name="quarantine", ok=rows == 0, sentence=sentence, numbers={"lines": rows})
+    return CheckResult(name="quarantine", ok=rows == 0, sentence=sentence, numbers={"lines": rows})
 
 
-def _unreadable(name: str, error: Broken | Refused) -> TableCheck:
-    return TableCheck(name=name, ok=False, sentence=str(error), severity=dg.AssetCheckSeverity.ERROR)
+def _unreadable(name: str, error: Broken | Refused) -> CheckResult:
+    return CheckResult(name=name, ok=False, sentence=str(error), is_error=True)

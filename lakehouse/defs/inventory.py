@@ -15,9 +15,10 @@ from dagster_pyspark import LazyPySparkResource
 
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.errors import Refused, Transient
-from lakehouse.core.inventory.checks import CHECKS, FRESH_HOURS, InventoryCheck, refused_report
+from lakehouse.core.inventory.checks import CHECKS, FRESH_HOURS, refused_report
 from lakehouse.defs.dagster_records import keys_in_flight
 from lakehouse.defs.failures import dagster_words
+from lakehouse.defs.health import check_fields
 from lakehouse.defs.keys import inventory_key, table_key
 from lakehouse.defs.metadata.inventory import inventory_metadata
 from lakehouse.defs.table_assets import tag_session
@@ -71,13 +72,13 @@ def inventory_asset(tables: Sequence[Table], lake: Lake) -> dg.AssetsDefinition:
                 outcome = _load(context, lake, tables, config, session)
                 results = judge(lake, outcome, now_ms=now_ms())
             except Refused as error:
-                yield _result(key, refused_report(error))
+                yield dg.AssetCheckResult(asset_key=key, **check_fields(refused_report(error)))
                 raise
         for result in results:
             if not result.ok:
                 context.log.warning(f"{result.name}: {result.sentence}")
         yield dg.MaterializeResult(asset_key=key, metadata=inventory_metadata(outcome, now_ms=now_ms()))
-        yield from (_result(key, result) for result in results)
+        yield from (dg.AssetCheckResult(asset_key=key, **check_fields(result)) for result in results)
 
     return inventory
 
@@ -138,17 +139,6 @@ def _load(
     report = fresh_report(lake, now_ms=now, configuration=config.configuration or None)
     context.log.info(f"report {report.name}, {report.manifest.age_hours(now):.1f} h old")
     return load_report(lake, report, tables, spark=session, now_ms=now_ms(), owner=f"run {context.run.run_id}")
-
-
-def _result(key: dg.AssetKey, result: InventoryCheck) -> dg.AssetCheckResult:
-    return dg.AssetCheckResult(
-        asset_key=key,
-        check_name=result.name,
-        passed=result.ok,
-        severity=dg.AssetCheckSeverity.ERROR if result.is_error else dg.AssetCheckSeverity.WARN,
-        description=result.sentence,
-        metadata={**result.numbers},
-    )
 
 
 def _newest(lake: Lake, seen: Mapping[str, str]) -> tuple[tuple[str, str] | None, str]:

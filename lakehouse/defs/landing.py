@@ -102,15 +102,18 @@ class _Watch:
             self._discovery.receive()
             in_flight = runs_in_flight(instance, tables)
             running = {table.key: [run.name for run in in_flight if run.table == table.key] for table in tables}
-            found = [self._look_at(instance, table, running[table.key], now=now) for table in tables]
+            facts = newest_facts(instance, [table for table in tables if not running[table.key]])
+            found = [self._look_at(instance, table, facts.get(table.key), running[table.key], now=now) for table in tables]
             return found, self._discovery.settle()
 
-    def _look_at(self, instance: dg.DagsterInstance, table: Table, running: Sequence[str], *, now: float) -> _Look:
+    def _look_at(
+        self, instance: dg.DagsterInstance, table: Table, facts: NewestFacts | None, running: Sequence[str], *, now: float
+    ) -> _Look:
         if running:
             self._ledgers.pop(table.key, None)
             return _Look(table=table, sentence=Reason.RUN_IN_FLIGHT.explain(runs=", ".join(running)).sentence)
         try:
-            plan = self._plan(table, newest_facts(instance, table), now=now)
+            plan = self._plan(table, facts, now=now)
         except Transient:
             raise
         except LakehouseError as error:

@@ -70,8 +70,8 @@ def vacuum_asset(
             tag_session(context, session_id(opened))
             return opened
 
-        facts, mode = _facts_of_run(context, lake, everything), config.mode or None
         with dagster_words(context):
+            facts, mode = _facts_of_run(context, lake, everything), config.mode or None
             if why := _left_alone(context, table, facts, config):
                 context.log.info(why)
                 yield _deleted(table, next(reversed(Journal(lake.store).vacuums(table.key)), None))

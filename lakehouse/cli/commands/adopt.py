@@ -7,7 +7,7 @@ from typing import Any, get_args
 import click
 
 from lakehouse.cli.context import Found, LakeContext, look_at_each, open_declared
-from lakehouse.cli.exit_codes import absent_cell, absent_sentence, exit_code, tell_errors
+from lakehouse.cli.exit_codes import absent_cell, absent_sentence, tell_errors
 from lakehouse.cli.output import bytes_text, count_text, json_option, print_grid, show, tell, write_json
 from lakehouse.core.adoption.address import parse_address, quoted_address
 from lakehouse.core.adoption.adopted import Adopted, type_of_writers
@@ -69,8 +69,7 @@ def adopt_command(address: str | None, key: str | None, prefix: str | None, writ
         else:
             _print_fleet(found)
         _print_outcome(opened, new, alone=address is not None, dry_run=dry_run)
-    tell_errors(found)
-    return exit_code(found)
+    return tell_errors(found)
 
 
 def _below(prefix: str) -> Sequence[str]:

@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from lakehouse.cli.context import Found, LakeContext, address_field, complete_table, look_at_each, open_tables, show_addresses
-from lakehouse.cli.exit_codes import absent_cell, absent_sentence, exit_code, tell_errors
+from lakehouse.cli.exit_codes import absent_cell, absent_sentence, tell_errors
 from lakehouse.cli.fleet_from_logs import bills_of
 from lakehouse.cli.output import bytes_text, count_text, json_option, print_grid, show, write_json
 from lakehouse.core.backtest.bill import Bill, bill_document, sum_of
@@ -43,8 +43,7 @@ def health_command(tables: tuple[str, ...], verbose: bool, as_json: bool) -> int
         _print(found, verbose=verbose)
         if bills:
             show(_sum_of(bills))
-    tell_errors(found)
-    return exit_code(found)
+    return tell_errors(found)
 
 
 def _health_of(

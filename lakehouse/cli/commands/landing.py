@@ -13,6 +13,7 @@ from lakehouse.core.errors import Broken, Refused
 from lakehouse.core.ingest.batches import choose_batch, ingest_app_id
 from lakehouse.core.text import count_of
 from lakehouse.engine.clock import now_ms
+from lakehouse.engine.delta_log import TableFacts
 from lakehouse.engine.journal.landed_batches import LandedBatches, landed_files
 from lakehouse.engine.lake import Lake
 
@@ -75,18 +76,16 @@ def _document(opened: LakeContext, table: Table, landing: Landing) -> dict[str, 
         "files_taken": taken,
         "files_set_aside": len(ledger.seen) - known,
         "next": following,
-        "after_load": _what_goes(opened.lake, table, landing),
+        "after_load": None if landing.after_load == "keep" else _what_goes(opened.lake, table, batches, facts),
         "sentence": f"{planned} batch{'' if planned == 1 else 'es'} of {count_of(taken, 'file')} below {landing.prefix} planned; {holds}",
     }
 
 
-def _what_goes(lake: Lake, table: Table, landing: Landing) -> str | None:
-    """The files that leave the landing area with the next load, and why others stay, as a sentence; `None` where none ever leaves."""
+def _what_goes(lake: Lake, table: Table, batches: LandedBatches, facts: TableFacts | None) -> str:
+    """The files that leave the landing area with the next load, and why others stay, as a sentence."""
     from lakehouse.engine.ingest.retire import plan_landed
 
-    if landing.after_load == "keep":
-        return None
     try:
-        return f"with the next load {plan_landed(lake, table).sentence}"
+        return f"with the next load {plan_landed(lake, table, batches, facts).sentence}"
     except Refused as error:
         return str(error)

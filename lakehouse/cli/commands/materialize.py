@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from lakehouse.cli.context import Found, LakeContext, nearest, open_declared
-from lakehouse.cli.exit_codes import error_cell, exit_code, tell_errors
+from lakehouse.cli.exit_codes import error_cell, tell_errors
 from lakehouse.cli.output import count_text, json_option, print_grid, write_json
 from lakehouse.cli.spark_server import driver_for_command
 from lakehouse.core.adoption.adopted import Adopted
@@ -43,8 +43,7 @@ def materialize_command(selection: str | None, as_json: bool) -> int:
     documents = [_document(table, runs) for table in tables]
     write_json(documents) if as_json else _print(documents)
     found = [Found(table=table, value=runs[table.key], error=runs[table.key].error) for table in tables]
-    tell_errors(found)
-    return exit_code(found)
+    return tell_errors(found)
 
 
 def _select(selection: str | None, opened: LakeContext, recorder: "Recorder") -> list[Table]:

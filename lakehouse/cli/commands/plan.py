@@ -6,7 +6,7 @@ from typing import Any
 import click
 
 from lakehouse.cli.context import Found, address_field, complete_table, open_tables, show_addresses
-from lakehouse.cli.exit_codes import absent_cell, absent_sentence, exit_code, tell_errors
+from lakehouse.cli.exit_codes import absent_cell, absent_sentence, tell_errors
 from lakehouse.cli.fleet_from_logs import fleet_document, look_at_fleet
 from lakehouse.cli.output import bytes_text, count_text, json_option, print_grid, show, write_json
 from lakehouse.core.compaction.plan import CompactionPlan
@@ -33,8 +33,7 @@ def plan_command(tables: tuple[str, ...], verbose: bool, as_json: bool) -> int:
         write_json([{**plan_document(each), "fleet": fleet[each.table.key]} for each in found])
     else:
         print_plans(found, verbose=verbose, decisions=decisions)
-    tell_errors(found)
-    return exit_code(found)
+    return tell_errors(found)
 
 
 def plan_document(found: Found[CompactionPlan]) -> dict[str, Any]:

@@ -26,7 +26,7 @@ _MEANING = {
 def server_command() -> None:
     """Start, look at, or stop this lake's Spark Connect server.
 
-    Without it, materialize and compact start one of their own for as long as they run.
+    Without it, a command that needs Spark, like materialize or compact, starts one of its own for as long as it runs.
     """
 
 

@@ -5,7 +5,7 @@ from typing import Any
 import click
 
 from lakehouse.cli.context import Found, look_at_each, open_declared
-from lakehouse.cli.exit_codes import exit_code, tell_errors
+from lakehouse.cli.exit_codes import tell_errors
 from lakehouse.cli.output import bytes_text, count_text, json_option, print_grid, show, time_text, write_json
 from lakehouse.core.adoption.adopted import Adopted
 from lakehouse.core.declaration.table import Append, History, Merge, Overwrite, Table, type_of_write
@@ -36,8 +36,7 @@ def tables_command(as_json: bool) -> int:
         for each in found:
             if each.value and (held := each.value[1]):
                 show(f"{each.table.key} is left alone, {held.reason.name}: {held.sentence}")
-    tell_errors(found)
-    return exit_code(found)
+    return tell_errors(found)
 
 
 def _document(found: Found[type_of_look]) -> dict[str, Any]:

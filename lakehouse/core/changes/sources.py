@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
+from typing import ClassVar
 
 from lakehouse.core.changes.change import Operation
 from lakehouse.core.declaration.column_names import check_columns, field_names
@@ -26,6 +27,7 @@ class Dms:
     "Creating table mappings" (header columns like `$AR_H_CHANGE_SEQ`, before-image columns).
     """
 
+    operations: ClassVar[Mapping[str, Operation]] = MappingProxyType({"I": Operation.UPSERT, "U": Operation.UPSERT, "D": Operation.DELETE})
     operation: str = knob("Op", TEXT, "the column with I, U or D; in CSV it is the first")
     position: tuple[str, ...] = knob((), _NAMES, "the columns that order changes, compared in turn; they rise with each change")
     committed_at: str | None = knob(None, _COLUMN_OR_NONE, "the column with the time of the commit; `History` needs it")
@@ -35,11 +37,6 @@ class Dms:
     def __post_init__(self) -> None:
         check_knobs(self)
         check_columns("Dms.position", self.position)
-
-    @property
-    def operations(self) -> Mapping[str, Operation]:
-        """What each code stands for."""
-        return _DMS_OPERATIONS
 
     def check_against(self, schema: Sequence[str], file_format: str) -> None:
         """Refuse columns that the files do not have."""
@@ -64,6 +61,9 @@ class Debezium:
     and "New Record State Extraction" (`__op`, `__deleted`, `__source_ts_ms`).
     """
 
+    operations: ClassVar[Mapping[str, Operation]] = MappingProxyType(
+        {"c": Operation.UPSERT, "r": Operation.UPSERT, "u": Operation.UPSERT, "d": Operation.DELETE, "t": Operation.TRUNCATE}
+    )
     unwrapped: bool = knob(
         False, YES_OR_NO, "True: a line is the row itself, with `__op` or `__deleted` and `__source_…` beside its columns"
     )
@@ -74,11 +74,6 @@ class Debezium:
         check_knobs(self)
         if self.position and not field_names(self.position):
             raise Refused(f"Debezium.position is {self.position!r}; accepted: fields of source with their types, like 'scn BIGINT'")
-
-    @property
-    def operations(self) -> Mapping[str, Operation]:
-        """What each code stands for."""
-        return _DEBEZIUM_OPERATIONS
 
     def check_against(self, schema: Sequence[str], file_format: str) -> None:
         """Refuse what no Debezium event can be read from."""
@@ -93,8 +88,3 @@ class Debezium:
 
 
 type_of_changes = Dms | Debezium
-
-_DMS_OPERATIONS = MappingProxyType({"I": Operation.UPSERT, "U": Operation.UPSERT, "D": Operation.DELETE})
-_DEBEZIUM_OPERATIONS = MappingProxyType(
-    {"c": Operation.UPSERT, "r": Operation.UPSERT, "u": Operation.UPSERT, "d": Operation.DELETE, "t": Operation.TRUNCATE}
-)

@@ -10,7 +10,7 @@ A compaction whose rows differed is undone by a RESTORE of ours, which Delta mar
 restored row as an insert. Whoever follows the changes has had them, and passes the RESTORE over. Whoever read the table whole between the
 two has rows of the faulty compaction, and reads it whole again.
 
-Somebody else's RESTORE or overwrite may tell rows a second time (`history.may_repeat_rows`). A merge by keys takes them without harm: what
+Somebody else's RESTORE or overwrite may tell rows a second time (`commits.may_repeat_rows`). A merge by keys takes them without harm: what
 is not newer by its order changes nothing. Who appends would have them twice, and cannot go on by changes.
 """
 

@@ -1,8 +1,8 @@
 """Whether an inventory can be relied on: four questions, each with its answer in a sentence and numbers."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 
+from lakehouse.core.checks import CheckResult
 from lakehouse.core.errors import Refused
 from lakehouse.core.inventory.loaded_reports import Load
 from lakehouse.core.inventory.usage import Reconciliation
@@ -22,29 +22,18 @@ _DAY_HOURS, _WEEK_HOURS = 24.0, 168.0
 _NAMED = 5
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class InventoryCheck:
-    """The answer to one of `CHECKS`; one that is an error means that data are lost or a report is broken."""
-
-    name: str
-    ok: bool
-    sentence: str
-    is_error: bool = False
-    numbers: dict[str, int | float] = field(default_factory=dict[str, "int | float"])
-
-
-def refused_report(error: Refused) -> InventoryCheck:
+def refused_report(error: Refused) -> CheckResult:
     """The verdict on a report that cannot be trusted."""
-    return InventoryCheck(name="complete", ok=False, sentence=str(error), is_error=True)
+    return CheckResult(name="complete", ok=False, sentence=str(error), is_error=True)
 
 
-def assess_complete(load: Load, row_count: int | None) -> InventoryCheck:
+def assess_complete(load: Load, row_count: int | None) -> CheckResult:
     """Whether the table has as many rows of a report as were read; `row_count` is what the table's log says, `None` if it does not."""
     sentence = f"report {load.report} was read to its end: {load.object_count:,} rows"
     if row_count != load.object_count:
         sentence += f", but the inventory table has {'an unknown number' if row_count is None else f'{row_count:,}'} of them"
     numbers = {"rows": load.object_count}
-    return InventoryCheck(name="complete", ok=row_count == load.object_count, sentence=sentence, is_error=True, numbers={**numbers})
+    return CheckResult(name="complete", ok=row_count == load.object_count, sentence=sentence, is_error=True, numbers={**numbers})
 
 
 def allowed_hours(created_ms: int, before_ms: int | None, *, own: bool) -> float:
@@ -58,18 +47,18 @@ def allowed_hours(created_ms: int, before_ms: int | None, *, own: bool) -> float
     return min(max(apart, _DAY_HOURS), _WEEK_HOURS) + FRESH_HOURS
 
 
-def assess_fresh(load: Load, *, allowed: float, now_ms: int) -> InventoryCheck:
+def assess_fresh(load: Load, *, allowed: float, now_ms: int) -> CheckResult:
     """Whether a report is at most `allowed` hours old."""
     hours = (now_ms - load.created_ms) / HOUR_MS
     sentence = f"report {load.report} began {hours:.1f} h ago, at most {allowed:g} h are allowed"
     numbers: dict[str, int | float] = {"age_hours": round(hours, 3), "allowed_hours": allowed}
-    return InventoryCheck(name="fresh", ok=hours <= allowed, sentence=sentence, numbers=numbers)
+    return CheckResult(name="fresh", ok=hours <= allowed, sentence=sentence, numbers=numbers)
 
 
-def assess_plausible(load: Load, before: Load | None) -> InventoryCheck:
+def assess_plausible(load: Load, before: Load | None) -> CheckResult:
     """Whether a bucket still has at least half of the objects and of the bytes that the report loaded before listed."""
     if before is None:
-        return InventoryCheck(name="plausible", ok=True, sentence=f"report {load.report} is the first; there is none to hold it against")
+        return CheckResult(name="plausible", ok=True, sentence=f"report {load.report} is the first; there is none to hold it against")
     objects, size = _share(load.object_count, before.object_count), _share(load.size_bytes, before.size_bytes)
     sentence = (
         f"{load.object_count:,} objects of {load.size_bytes:,} bytes; report {before.report} had {before.object_count:,} "
@@ -79,10 +68,10 @@ def assess_plausible(load: Load, before: Load | None) -> InventoryCheck:
     if lost:
         sentence += "; half of it or more is gone: was it deleted on purpose, or is the report another prefix's?"
     numbers = {"objects_kept_share": round(objects, 4), "bytes_kept_share": round(size, 4)}
-    return InventoryCheck(name="plausible", ok=not lost, sentence=sentence, numbers={**numbers})
+    return CheckResult(name="plausible", ok=not lost, sentence=sentence, numbers={**numbers})
 
 
-def assess_missing(found: Reconciliation) -> InventoryCheck:
+def assess_missing(found: Reconciliation) -> CheckResult:
     """Whether storage has every live file, by the report; tables whose log cannot be read have their own checks."""
     missing = [f"{table.table}/{name}" for table in found.tables for name in table.missing]
     sentence = f"{len(found.tables)} table(s): every live file is in storage"
@@ -92,7 +81,7 @@ def assess_missing(found: Reconciliation) -> InventoryCheck:
     if unread := [table.table for table in found.tables if table.problem]:
         sentence += f"; not known of {_named(unread)}, whose log cannot be read"
     numbers = {"missing_files": len(missing), "unread_tables": len(unread)}
-    return InventoryCheck(name="missing", ok=not missing and not unread, sentence=sentence, is_error=True, numbers={**numbers})
+    return CheckResult(name="missing", ok=not missing and not unread, sentence=sentence, is_error=True, numbers={**numbers})
 
 
 def _share(now: int, before: int) -> float:

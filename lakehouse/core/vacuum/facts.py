@@ -2,10 +2,9 @@
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import chain, takewhile
-from typing import Any
 from urllib.parse import unquote
 
 from lakehouse.core.declaration.vacuum_policy import type_of_mode
@@ -75,15 +74,6 @@ class VacuumRecord:
     run: str = ""
     table_id: str = ""
     committed_ms: int | None = None
-
-    @property
-    def list_seconds_saved(self) -> float:
-        """What the listing that was not needed would have taken, by the price of a page."""
-        return self.lists_saved * SECONDS_PER_PAGE
-
-    def as_json(self) -> dict[str, Any]:
-        """The journal's record of it."""
-        return asdict(self)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from lakehouse.core.costs.figures import Figure, figures_as_json
-from lakehouse.core.vacuum.facts import VacuumRecord
+from lakehouse.core.vacuum.facts import SECONDS_PER_PAGE, VacuumRecord
 from lakehouse.core.vacuum.plan import VacuumPlan
 
 
@@ -47,5 +47,5 @@ class VacuumOutcome:
             "spared_files": len(self.spared),
             "failed_files": len(self.failed),
             "list_requests_saved": record.lists_saved,
-            "list_seconds_saved": round(record.list_seconds_saved, 3),
+            "list_seconds_saved": round(record.lists_saved * SECONDS_PER_PAGE, 3),
         }

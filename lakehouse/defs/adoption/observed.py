@@ -15,11 +15,12 @@ from typing import Any
 import dagster as dg
 
 from lakehouse.core.adoption.adopted import Adopted
+from lakehouse.core.checks import CheckResult
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.errors import LakehouseError, Transient
-from lakehouse.defs.dagster_records import newest_facts_of
+from lakehouse.defs.dagster_records import newest_facts
 from lakehouse.defs.failures import dagster_words
-from lakehouse.defs.health import TableCheck, evaluation_of, judge
+from lakehouse.defs.health import evaluation_of, judge
 from lakehouse.defs.keys import table_key
 from lakehouse.defs.metadata.table import declared_metadata, table_metadata
 from lakehouse.defs.table_assets import data_version
@@ -121,7 +122,7 @@ def _assessed(table: Table, lake: Lake) -> Assessment | None:
 
 def _hidden(instance: dg.DagsterInstance, observed: Sequence[Table]) -> Set[str]:
     """Tables whose observation Dagster no longer has among the newest."""
-    return {table.key for table in observed} - newest_facts_of(instance, observed).keys()
+    return {table.key for table in observed} - newest_facts(instance, observed).keys()
 
 
 def _changed(tables: Sequence[Table], lake: Lake, seen: Mapping[str, _Seen], *, hidden: Set[str]) -> list[Table]:
@@ -166,7 +167,7 @@ def _observe(table: Table, lake: Lake, before: _Seen | None) -> tuple[_Seen, lis
     except Transient:
         raise
     except LakehouseError as error:
-        unreadable = TableCheck(name="readable", ok=False, sentence=str(error), severity=dg.AssetCheckSeverity.ERROR)
+        unreadable = CheckResult(name="readable", ok=False, sentence=str(error), is_error=True)
         return _Seen(version=_UNREADABLE, checked_ms=now), [evaluation_of(table, unreadable)]
     if assessed is None:
         return _Seen(version=_NOT_MADE, checked_ms=now), []

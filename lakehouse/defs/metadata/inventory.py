@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from lakehouse.core.inventory.objects import KINDS
 from lakehouse.core.inventory.usage import Reconciliation, UsageShare
+from lakehouse.core.text import size_text
 from lakehouse.defs.metadata.markdown import Markdown, markdown_table, markdown_value
 from lakehouse.defs.metadata.pictures import stacked_picture
 from lakehouse.defs.metadata.table import type_of_metadata
@@ -24,7 +25,7 @@ def inventory_metadata(outcome: "InventoryOutcome", *, now_ms: int) -> type_of_m
     for share in shares:
         parts[share.part.name.lower() if share.part else "unclaimed"] += share.size_bytes
         classes[share.storage_class or "none"] += share.size_bytes
-    rows = [(name, {name: size}, f"{size / 1e6:,.2f} MB") for name, size in classes.most_common()]
+    rows = [(name, {name: size}, size_text(size)) for name, size in classes.most_common()]
     return {
         "lakehouse/report": load.report,
         "lakehouse/report_age_hours": round((now_ms - load.created_ms) / 3_600_000, 3),
@@ -55,7 +56,7 @@ def _where_the_bytes_lie(found: Reconciliation) -> tuple[Markdown, Markdown]:
     if unclaimed := sum(share.size_bytes for share in found.unclaimed):
         rows.append(("no table", Counter({"no table": unclaimed})))
     named = sorted({kind for _, kinds in rows for kind in kinds}, key=[*KINDS, "no table"].index)
-    drawn = [(name, kinds, f"{sum(kinds.values()) / 1e6:,.2f} MB") for name, kinds in rows]
+    drawn = [(name, kinds, size_text(sum(kinds.values()))) for name, kinds in rows]
     cells = [[name, *(f"{kinds[kind]:,}" for kind in named), f"{sum(kinds.values()):,}"] for name, kinds in rows]
     return stacked_picture("bytes", named, drawn), markdown_table(["bytes", *named, "sum"], cells)
 

@@ -96,9 +96,7 @@ def table_metadata(table: Table, assessed: Assessment) -> type_of_metadata:
         "lakehouse/health_score": health.score,
         **{f"lakehouse/{name}": value for name, value in (numbers | times).items()},
         "lakehouse/strategy_in_force": type(strategy).__name__,
-        "lakehouse/state": dg.MetadataValue.json(
-            {name: value for name, value in asdict(state).items() if name not in _DECLARED} | {"rewrites": asdict(assessed.rewrites)}
-        ),
+        "lakehouse/state": state_metadata(state, assessed.rewrites),
         **({} if health.row_count is None else {"dagster/row_count": health.row_count}),
         # The last batch that is in the table; the landing sensor holds the ledger against it.
         **({"lakehouse/landed_batch": snapshot.transactions.get(ingest_app_id(table.key), 0)} if table.source else {}),
@@ -108,6 +106,12 @@ def table_metadata(table: Table, assessed: Assessment) -> type_of_metadata:
         "lakehouse/health_parts": markdown_value(markdown_table(["part", "weight", "value", "why"], parts)),
         "lakehouse/plan": health.plan.sentence,
     }
+
+
+def state_metadata(state: TableState, rewrites: Rewrites) -> dg.MetadataValue:
+    """What the compaction sensor will decide by, for `sensed_state`."""
+    told = {name: value for name, value in asdict(state).items() if name not in _DECLARED}
+    return dg.MetadataValue.json(told | {"rewrites": asdict(rewrites)})
 
 
 def sensed_state(table: str, facts: NewestFacts | None) -> tuple[TableState, Rewrites]:

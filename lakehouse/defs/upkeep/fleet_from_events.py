@@ -15,12 +15,12 @@ from lakehouse.core.reasons import Explanation
 from lakehouse.core.scheduling.circuit_breaker import TRIES_ALLOWED, CompactionTry, assess_breaker, hold_back
 from lakehouse.core.scheduling.ranking import CYCLE_MS, Bounds, Decision, RunState, Try, choose_compactions, run_key
 from lakehouse.core.scheduling.read_rates import count_reads, with_readers
+from lakehouse.core.scheduling.rewrite_loops import Rewrites
 from lakehouse.core.scheduling.triggers import TableState
 from lakehouse.defs.dagster_records import (
-    NewestFacts,
     ended_requests,
     last_compactions_ms,
-    newest_facts_of,
+    newest_facts,
     pools_at_risk,
     reader_runs,
     recent_runs,
@@ -74,14 +74,15 @@ def weigh_fleet(
 ) -> Fleet:
     """Every table's state and the decision about it; `records` is what the journal holds."""
     policies = {table.key: policy_for(table.layer, table.compaction) for table in tables}
-    facts, recent = newest_facts_of(instance, tables), recent_runs(instance, now_ms=now_ms)
+    facts, recent = newest_facts(instance, tables), recent_runs(instance, now_ms=now_ms)
     compacted_ms, probed = last_compactions_ms(instance, tables), read_probes(records, now_ms)
     reads = reader_runs(instance, recent, tables)
     readers = count_reads(tables, reads, since_ms=recent.since_ms, now_ms=now_ms, gaps=recent.gaps)
+    sensed = {table.key: sensed_state(table.key, facts.get(table.key)) for table in tables}
     states: dict[str, TableState] = {}
     for table in tables:
         key = table.key
-        state = sensed_state(key, facts.get(key))[0].at(now_ms)
+        state = sensed[key][0].at(now_ms)
         # The table's log remembers its newest commits, Dagster the newest compaction: each may have forgotten what the other knows.
         # One that lies ahead is of a clock that was set back since.
         known_ms = [ms for ms in (state.last_compaction_ms, compacted_ms.get(key)) if ms is not None and ms <= now_ms]
@@ -100,7 +101,8 @@ def weigh_fleet(
         budget_usd=lake.settings.compaction_budget_usd,
         spent_usd=spent_usd(recent, tag=COST_TAG, since_ms=now_ms - CYCLE_MS),
     )
-    held = {**_held(Journal(lake.store, records), probed, tables, facts, states, now_ms=now_ms), **pools_at_risk(instance, tables)}
+    rewrites = {key: found for key, (_, found) in sensed.items()}
+    held = {**_held(Journal(lake.store, records), probed, tables, rewrites, states, now_ms=now_ms), **pools_at_risk(instance, tables)}
     decisions = choose_compactions(states.values(), policies, runs, bounds=bounds, now_ms=now_ms, hold_back=held)
     return Fleet(states=states, decisions=decisions)
 
@@ -136,7 +138,7 @@ def _held(
     journal: Journal,
     probed: Mapping[str, ProbeReading],
     tables: Sequence[Table],
-    facts: Mapping[str, NewestFacts],
+    rewrites: Mapping[str, Rewrites],
     states: Mapping[str, TableState],
     *,
     now_ms: int,
@@ -148,9 +150,8 @@ def _held(
     for key, table in {table.key: table for table in tables}.items():
         # What needs no log: noted failures, the newest success, the scans of probes, the rewrites that the newest event tells of.
         successes = [CompactionTry(ended_ms=compacted_ms[key], result="succeeded")] if key in compacted_ms else []
-        rewrites = sensed_state(key, facts.get(key))[1]
         benefit = probed.get(key, NOT_PROBED)
-        breaker = assess_breaker([*failures.get(key, ()), *successes], rewrites, now_ms, scans=benefit.scans)
+        breaker = assess_breaker([*failures.get(key, ()), *successes], rewrites[key], now_ms, scans=benefit.scans)
         policy = policy_for(table.layer, table.compaction)
         held = hold_back(key, policy, pauses.get(key), breaker, now_ms, write=table.write) or benefit.backoff
         if held is not None:

@@ -28,6 +28,7 @@ from lakehouse.engine.ingest.parse_lines import DIGEST, OWN, RAW, REASON
 from lakehouse.engine.ingest.table_properties import declared_properties
 from lakehouse.engine.ingest.undeclared_fields import UNDECLARED
 from lakehouse.engine.lake import Lake
+from lakehouse.engine.spark import functions as F  # noqa: N812
 from lakehouse.engine.spark import statements
 from lakehouse.engine.spark.frames import table_at
 from lakehouse.engine.spark.statements import quote
@@ -46,8 +47,6 @@ _MERGED = ("numTargetRowsInserted", "numTargetRowsUpdated", "numTargetRowsDelete
 
 def changed_rows(lines: "DataFrame", table: Table) -> "DataFrame":
     """Each change as the row that it would be by itself, with the columns of the table that change data is written to."""
-    from pyspark.sql import functions as F  # noqa: N812
-
     told = F.col(REASON).isNull() & F.col(OPERATION).isin(Operation.UPSERT.value, Operation.DELETE.value)
     rows = _rows(lines.where(told)).drop(TRUNCATED)
     if isinstance(table.write, History):
@@ -61,8 +60,6 @@ def apply_changes(
     lake: Lake, spark: "SparkSession", table: Table, batch: Batch, lines: "DataFrame", counts: ChangeCounts, facts: TableFacts | None
 ) -> None:
     """One commit of the lines that are changes; the caller holds the table's guard and looks whether it arrived."""
-    from pyspark.sql import functions as F  # noqa: N812
-
     if facts is None:
         forget(lake.store, table.key)
     older, number = remembered(lake, spark, table.key, batch), batch.number
@@ -130,8 +127,6 @@ def _keeps_deleted(table: Table) -> bool:
 
 
 def _rows(lines: "DataFrame") -> "DataFrame":
-    from pyspark.sql import functions as F  # noqa: N812
-
     marked = lines.withColumns({DELETED: F.col(OPERATION) == Operation.DELETE.value, TRUNCATED: F.lit(False)})
     return marked.drop(OPERATION, OLD_KEY, RAW, DIGEST, REASON, UNDECLARED)
 
@@ -140,8 +135,6 @@ def _changes(
     spark: "SparkSession", lines: "DataFrame", table: Table, counts: ChangeCounts, older: "DataFrame | None", facts: TableFacts | None
 ) -> "DataFrame":
     """Upserts and deletions, one or more a key. A changed key deletes the old one; a truncation deletes every key in batch and table."""
-    from pyspark.sql import functions as F  # noqa: N812
-
     keys, good = change_keys(table), lines.where(f"{REASON} IS NULL")
     rows = _rows(good.where(F.col(OPERATION).isin(Operation.UPSERT.value, Operation.DELETE.value)))
     if counts.key_changes:
@@ -158,15 +151,11 @@ def _changes(
 
 
 def _truncations(good: "DataFrame") -> "DataFrame":
-    from pyspark.sql import functions as F  # noqa: N812
-
     return good.where(F.col(OPERATION) == Operation.TRUNCATE.value).select(*OWN, POSITION, CHANGED_AT)
 
 
 def _deletions(found: "DataFrame", rows: "DataFrame", keys: Mapping[str, "Column"], *, truncated: bool) -> "DataFrame":
     """Deletions of keys at the places and positions of `found`, with the columns of `rows`, null where a key says nothing."""
-    from pyspark.sql import functions as F  # noqa: N812
-
     known = {**keys, **{name: F.col(name) for name in (*OWN, POSITION, CHANGED_AT)}, DELETED: F.lit(True), TRUNCATED: F.lit(truncated)}
     return found.select(*[known.get(each.name, F.lit(None)).cast(each.dataType).alias(each.name) for each in rows.schema.fields])
 
@@ -174,7 +163,6 @@ def _deletions(found: "DataFrame", rows: "DataFrame", keys: Mapping[str, "Column
 def _with_values(changes: "DataFrame", keys: Sequence[str], names: Sequence[str]) -> "DataFrame":
     """The changes, those that delete a key with the values of the last one before them in the batch that does not: all is told then."""
     from pyspark.sql import Window
-    from pyspark.sql import functions as F  # noqa: N812
 
     earlier = Window.partitionBy(*map(quote, keys)).orderBy(F.struct(*ORDER)).rowsBetween(Window.unboundedPreceding, -1)
     upsert = F.when(~F.col(DELETED), F.struct(F.lit(True).alias(_TOLD), *map(quote, names)))
@@ -190,8 +178,6 @@ def _without_fallbacks(changes: "DataFrame", names: Sequence[str]) -> "DataFrame
     For a column that is NOT NULL, and that Postgres leaves out of a deletion, Debezium sends something empty, zero or the first of 1970.
     Source: Debezium, JdbcValueConverters, convertValue; PostgresValueConverter
     """
-    from pyspark.sql import functions as F  # noqa: N812
-
     if not names:
         return changes
     empty = F.col(DELETED)
@@ -218,8 +204,6 @@ def _taking_effect(
     spark: "SparkSession", changes: "DataFrame", write: Merge, within: tuple[str, ...], facts: TableFacts | None
 ) -> "DataFrame":
     """The changes without those that the table's row is newer than: their values are not what a deletion after them deletes."""
-    from pyspark.sql import functions as F  # noqa: N812
-
     if facts is None:
         return changes
     there = table_at(spark, facts.snapshot, within=within).alias("target")
@@ -228,7 +212,6 @@ def _taking_effect(
 
 def _newest(changes: "DataFrame", keys: Sequence[str]) -> "DataFrame":
     from pyspark.sql import Window
-    from pyspark.sql import functions as F  # noqa: N812
 
     newest_first = Window.partitionBy(*map(quote, keys)).orderBy(F.struct(*ORDER).desc())
     return changes.withColumn(_RANK, F.row_number().over(newest_first)).where(f"{_RANK} = 1").drop(_RANK)
@@ -236,8 +219,6 @@ def _newest(changes: "DataFrame", keys: Sequence[str]) -> "DataFrame":
 
 def _remember(lake: Lake, table: Table, number: int, changes: "DataFrame", lines: "DataFrame", older: "DataFrame | None") -> None:
     """The deletions among the changes, and the truncations among the lines; these stand for the keys that they delete."""
-    from pyspark.sql import functions as F  # noqa: N812
-
     names = [*map(quote, change_keys(table))]
     columns = [*names, *OWN, POSITION, CHANGED_AT, TRUNCATED]
     deleted = changes.where(f"{DELETED} AND NOT {TRUNCATED}").select(*columns)
@@ -251,7 +232,6 @@ def _versions(
 ) -> "DataFrame":
     """The versions of these keys that are new, or hold at another time than the table says."""
     from pyspark.sql import Window
-    from pyspark.sql import functions as F  # noqa: N812
 
     by, there = [*map(quote, keys)], (*HISTORY_COLUMNS, *OWN[:2])
     was = "STRUCT<valid_from: TIMESTAMP, valid_to: TIMESTAMP, is_current: BOOLEAN, _source_file: STRING, _source_line: BIGINT>"

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from lakehouse.core.changes.sources import type_of_changes
+from lakehouse.engine.spark import functions as F  # noqa: N812
 from lakehouse.engine.spark.statements import quote
 
 if TYPE_CHECKING:
@@ -20,8 +21,6 @@ TOMBSTONE = "tombstone"
 
 def changed_key(before: "Column", keys: Sequence[str], is_update: "Column", after: "Sequence[Column] | None" = None) -> "Column":
     """The key before an update that changed it, or null; a part that is not known is no change."""
-    from pyspark.sql import functions as F  # noqa: N812
-
     now = after or [F.col(quote(key)) for key in keys]
     is_known, is_same = F.lit(True), F.lit(True)
     for key, part in zip(keys, now, strict=True):
@@ -32,8 +31,6 @@ def changed_key(before: "Column", keys: Sequence[str], is_update: "Column", afte
 
 def operation_of(changes: type_of_changes, code: "Column") -> "Column":
     """The operation that a code stands for, or null."""
-    from pyspark.sql import functions as F  # noqa: N812
-
     found = F.lit(None).cast("string")
     for each, operation in changes.operations.items():
         found = F.when(code == each, F.lit(operation.value)).otherwise(found)

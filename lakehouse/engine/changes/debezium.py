@@ -27,6 +27,7 @@ from lakehouse.engine.ingest.misread import is_suspect, misread_types, unless_hu
 from lakehouse.engine.ingest.parse_lines import CORRUPT, DIGEST, IS_OBJECT, OWN, RAW, REASON, UNFIT, is_one_object, staged_lines
 from lakehouse.engine.ingest.staging import StagedRecords
 from lakehouse.engine.ingest.undeclared_fields import undeclared_columns, why_unfit, with_undeclared
+from lakehouse.engine.spark import functions as F  # noqa: N812
 from lakehouse.engine.spark.statements import quote
 
 if TYPE_CHECKING:
@@ -62,8 +63,6 @@ class _Event:
 
     def field(self, path: str) -> "Column":
         """A field of the event, which stands in `payload` if the line has its schema."""
-        from pyspark.sql import functions as F  # noqa: N812
-
         direct = F.col(f"{self.root}.{path}")
         if not self.may_be_wrapped:
             return direct
@@ -74,8 +73,6 @@ class _Event:
 
         Source: Debezium's reference, "New Record State Extraction", `add.fields`; connector for Oracle, `source.scn`.
         """
-        from pyspark.sql import functions as F  # noqa: N812
-
         told = (
             self.field(f"source.{quote(name)}")
             if not self.changes.unwrapped
@@ -85,8 +82,6 @@ class _Event:
 
     def code(self) -> "Column":
         """The operation, in one letter."""
-        from pyspark.sql import functions as F  # noqa: N812
-
         if not self.changes.unwrapped:
             return self.field("op")
         deleted = F.lower(self.field("__deleted"))
@@ -94,23 +89,17 @@ class _Event:
 
     def value(self, name: str) -> "Column":
         """A column of the row: after the change, or before it where it is a deletion."""
-        from pyspark.sql import functions as F  # noqa: N812
-
         if self.changes.unwrapped:
             return self.field(quote(name))
         return F.when(self.code() == "d", self.field(f"before.{quote(name)}")).otherwise(self.field(f"after.{quote(name)}"))
 
     def committed_ms(self) -> "Column":
         """When the change was committed, or else when Debezium saw it; null for what is no time."""
-        from pyspark.sql import functions as F  # noqa: N812
-
         told = self.source("ts_ms") if self.changes.unwrapped else F.coalesce(self.source("ts_ms"), self.field("ts_ms"))
         return F.when(told.between(_FIRST_MS, _LAST_MS), told)
 
     def old_key(self, keys: Sequence[str]) -> "Column":
         """The key before an update that changed it, where the event has the row before."""
-        from pyspark.sql import functions as F  # noqa: N812
-
         if self.changes.unwrapped:
             return F.lit(None).cast("string")
         before = F.struct(*[self.field(f"before.{quote(key)}").alias(key) for key in keys])
@@ -123,8 +112,6 @@ class _Event:
         may be later than a change that the row does not have yet. An initial snapshot may be read as of an earlier SCN (Oracle). Source:
         Debezium's AbstractIncrementalSnapshotChangeEventSource, sendEvent; RelationalSnapshotChangeEventSource, getSnapshotSourceTimestamp.
         """
-        from pyspark.sql import functions as F  # noqa: N812
-
         if names := field_names(self.changes.position):
             # A row of a snapshot may lack the further parts, and is then below the changes that have them.
             return F.struct(*[self.source(name).alias(name) for name in names]), self.source(names[0]).isNotNull()
@@ -136,16 +123,12 @@ class _Event:
 
     def is_change(self) -> "Column":
         """Whether the event was read from the source's log, and is not a row that a snapshot read."""
-        from pyspark.sql import functions as F  # noqa: N812
-
         if not self.changes.unwrapped:
             return F.coalesce(self.code() != "r", F.lit(True))
         return F.coalesce(self.field("__op") != "r", F.lower(self.field("__deleted")) == "true", F.lit(False))
 
     def reason(self, landing: Landing, added: Sequence[AddedColumn]) -> "Column":
         """Why a line is no event, as far as that is not for all change data alike."""
-        from pyspark.sql import functions as F  # noqa: N812
-
         is_event = F.trim(RAW) != "null"
         why = F.when(F.col(REASON).isNotNull(), F.col(REASON))
         why = why.when(is_event & ~F.col(IS_OBJECT) & ~is_one_object(), "not JSON")
@@ -161,8 +144,6 @@ def debezium_lines(
     spark: "SparkSession", landing: Landing, changes: Debezium, keys: Sequence[str], staged: StagedRecords, added: Sequence[AddedColumn]
 ) -> "DataFrame":
     """The lines with their operation, position and time."""
-    from pyspark.sql import functions as F  # noqa: N812
-
     fields, ddl = field_names(landing.schema), _event_ddl(landing.schema or "", changes)
     # A table may have a column `payload`; then its unwrapped rows come without schema.
     event = _Event(changes=changes, may_be_wrapped=not (changes.unwrapped and "payload" in fields))
@@ -197,8 +178,6 @@ def debezium_lines(
 
 def _event(ddl: str) -> "Column":
     """The text of a line as an event. Digits alone are no date."""
-    from pyspark.sql import functions as F  # noqa: N812
-
     options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT, "enableDateTimeParsingFallback": "false"}
     return F.from_json(RAW, ddl, options)
 

@@ -20,6 +20,7 @@ from lakehouse.core.ingest.batches import Batch
 from lakehouse.engine.changes.columns import POSITION
 from lakehouse.engine.ingest.parse_lines import OWN
 from lakehouse.engine.lake import Lake
+from lakehouse.engine.spark import functions as F  # noqa: N812
 from lakehouse.engine.spark.statements import quote
 from lakehouse.engine.store import Store
 
@@ -69,8 +70,6 @@ def remember(lake: Lake, table_key: str, number: int, deletions: "DataFrame", ol
     Raises:
         Broken: Spark's server leaves out the mark by which a complete folder is known.
     """
-    from pyspark.sql import functions as F  # noqa: N812
-
     found = deletions.withColumn(REMEMBERED_AT, F.current_timestamp())
     if older is not None:
         since = F.current_timestamp() - F.make_dt_interval(secs=F.lit(round(hours * 3600)))
@@ -93,8 +92,6 @@ def forgotten(deletions: "DataFrame") -> "DataFrame | None":
 
     It tells when the last of them was loaded and the greatest position of them, null where an older program forgot them.
     """
-    from pyspark.sql import functions as F  # noqa: N812
-
     marks = deletions.where(f"{REMEMBERED_AT} IS NULL")
     return None if marks.isEmpty() else marks.agg(F.max(OWN[2]).alias(UNTIL_TIME), F.max(POSITION).alias(UNTIL_POSITION))
 

@@ -9,8 +9,9 @@ from lakehouse.core.declaration.column_names import field_names
 from lakehouse.core.declaration.landing import Landing
 from lakehouse.core.ingest.undeclared import AddedColumn
 from lakehouse.engine.changes.columns import CHANGED_AT, CODE, IS_PLACED, IS_TIMED, OLD_KEY, OPERATION, POSITION, changed_key, operation_of
-from lakehouse.engine.ingest.parse_lines import OWN, parse_lines
+from lakehouse.engine.ingest.parse_lines import OWN, parse_records, staged_lines
 from lakehouse.engine.ingest.staging import StagedRecords
+from lakehouse.engine.spark import functions as F  # noqa: N812
 from lakehouse.engine.spark.statements import quote
 
 if TYPE_CHECKING:
@@ -24,9 +25,7 @@ def dms_lines(
     spark: "SparkSession", landing: Landing, changes: Dms, keys: Sequence[str], staged: StagedRecords, added: Sequence[AddedColumn]
 ) -> "DataFrame":
     """The lines with their operation, position and time. A row of a full load has a position without parts, which is below every other."""
-    from pyspark.sql import functions as F  # noqa: N812
-
-    lines = parse_lines(spark, replace(landing, required=()), staged, added)
+    lines = parse_records(replace(landing, required=()), staged_lines(spark, staged), added, ())
     is_full_load = F.col(OWN[0]).rlike(FULL_LOAD)
     code = F.coalesce(_filled(changes.operation), F.when(is_full_load, F.lit("I")))
     parts = {name: F.col(quote(name)) for name in changes.position}
@@ -59,6 +58,4 @@ def dms_lines(
 
 def _filled(name: str) -> "Column":
     """The text of a column, null where it is blank."""
-    from pyspark.sql import functions as F  # noqa: N812
-
     return F.nullif(F.trim(F.col(quote(name)).cast("string")), F.lit(""))

@@ -21,6 +21,7 @@ from lakehouse.engine.clock import now_ms
 from lakehouse.engine.delta_log import TableFacts
 from lakehouse.engine.ingest.parse_lines import OWN, REASON
 from lakehouse.engine.lake import Lake
+from lakehouse.engine.spark import functions as F  # noqa: N812
 from lakehouse.engine.spark.frames import table_at
 from lakehouse.engine.spark.statements import quote
 
@@ -40,8 +41,6 @@ _WHY_WAITED = (
 
 def refuse_late(lake: Lake, spark: "SparkSession", table: Table, batch: Batch, lines: "DataFrame", facts: TableFacts | None) -> "DataFrame":
     """The lines of a batch, with a reason for each that may bring back a deleted key; `facts` is the table before the batch."""
-    from pyspark.sql import functions as F  # noqa: N812
-
     changes, write = table.landing.change_data, table.write
     if facts is None or not isinstance(write, Merge) or write.deletes != "hard":
         return lines

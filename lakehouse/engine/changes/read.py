@@ -19,6 +19,7 @@ from lakehouse.engine.changes.dms import dms_lines
 from lakehouse.engine.ingest.parse_lines import DIGEST, OWN, RAW, REASON
 from lakehouse.engine.ingest.staging import StagedRecords
 from lakehouse.engine.ingest.undeclared_fields import undeclared_names
+from lakehouse.engine.spark import functions as F  # noqa: N812
 from lakehouse.engine.spark.statements import quote
 
 if TYPE_CHECKING:
@@ -64,8 +65,6 @@ def read_changes(spark: "SparkSession", table: Table, staged: StagedRecords, add
 
 def count_changes(lines: "DataFrame", keys: Sequence[str]) -> ChangeCounts:
     """The counts of a batch, in one look at it."""
-    from pyspark.sql import functions as F  # noqa: N812
-
     good, operation, key = F.col(REASON).isNull(), F.col(OPERATION), F.when(F.col(REASON).isNull(), F.col(quote(keys[0])))
     found = lines.select(
         F.count_if(good),
@@ -92,8 +91,6 @@ def count_changes(lines: "DataFrame", keys: Sequence[str]) -> ChangeCounts:
 
 def _reason(table: Table, keys: Sequence[str]) -> "Column":
     """Why a line is no change; the lines have its code, and whether it has a position and a time."""
-    from pyspark.sql import functions as F  # noqa: N812
-
     operation, known = F.col(OPERATION), ", ".join(table.landing.change_data.operations)
     is_tombstone = F.coalesce(operation == TOMBSTONE, F.lit(False))
     has_key = ~is_tombstone & (operation != Operation.TRUNCATE.value)

@@ -26,7 +26,8 @@ type_of_facts = tuple[int, Mapping[tuple[str, str], Any]]
 def equal_by_log(store: Store, snapshot: Snapshot, removed: Sequence[Side], added: Sequence[Side]) -> int | None:
     """How many rows both sides have, where the log says that they are the same; `None` where it says otherwise, or does not say."""
     try:
-        before, after = (_by_partition(store, snapshot, sides) for sides in (removed, added))
+        statistics = _statistics(store, snapshot.table, [*removed, *added])
+        before, after = (_by_partition(snapshot, sides, statistics) for sides in (removed, added))
     except Exception:  # whatever it was, every row is compared, and meets it, too, if it is in the storage
         return None
     if before is None or after is None or before.keys() != after.keys():
@@ -38,11 +39,12 @@ def equal_by_log(store: Store, snapshot: Snapshot, removed: Sequence[Side], adde
     return sum(row_count for row_count, _ in after.values())
 
 
-def _by_partition(store: Store, snapshot: Snapshot, sides: Sequence[Side]) -> Mapping[type_of_typed_partition, type_of_facts] | None:
+def _by_partition(
+    snapshot: Snapshot, sides: Sequence[Side], statistics: Mapping[str, str | None]
+) -> Mapping[type_of_typed_partition, type_of_facts] | None:
     """Rows, and what is known of each column, by partition; `None` where the rows of a file are unknown."""
     columns, files = by_name(snapshot.columns), dict[type_of_typed_partition, list[tuple[DataFile, Mapping[str, Any]]]]()
     for side in sides:
-        statistics = _statistics(store, snapshot.table, side)
         for file in side.files:
             told = json.loads(statistics.get(file.path) or "{}", parse_float=Decimal)
             files.setdefault(typed_partition(file.partition, columns), []).append((file, told))
@@ -79,13 +81,18 @@ def _leaves(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, 
             yield path, value
 
 
-def _statistics(store: Store, table: str, side: Side) -> Mapping[str, str | None]:
-    """The statistics of a version's files as the log has them; of a file of which it has none there is nothing."""
-    folder = f"{table}/_delta_log/"
-    segment = find_segment(until(store.list(folder), side.version, folder=folder), table, folder=folder, newest_commits=0)
-    names = [] if segment is None else [file.name for file in (*segment.checkpoint, *segment.tail)]
-    wanted, found = {file.path for file in side.files}, dict[str, str | None]()
-    for name, data in zip(names, store.read_many(names), strict=True):
+def _statistics(store: Store, table: str, sides: Sequence[Side]) -> Mapping[str, str | None]:
+    """The statistics of the sides' files as the log has them up to their versions; of a file of which it has none there is nothing.
+
+    Each file of the log is read once, the older first: checkpoints of large tables are what this takes its time for.
+    """
+    folder, names = f"{table}/_delta_log/", dict[str, None]()
+    listing = store.list(folder)
+    for version in sorted({side.version for side in sides}):
+        segment = find_segment(until(listing, version, folder=folder), table, folder=folder, newest_commits=0)
+        names |= {} if segment is None else dict.fromkeys(file.name for file in (*segment.checkpoint, *segment.tail))
+    wanted, found = {file.path for side in sides for file in side.files}, dict[str, str | None]()
+    for name, data in zip(names, store.read_many([*names]), strict=True):
         told = statistics_in(data) if name.endswith(".parquet") else _added_in(data)
         found.update((path, statistics) for path, statistics in told if path in wanted)
     return found

@@ -83,7 +83,8 @@ def probe_compaction(lake: Lake, spark: "SparkSession", outcome: CompactionOutco
     if entry is None or account is None or facts is None or outcome.version_after is None:
         return None
     seconds = entry.compaction.seconds or outcome.seconds_optimize
-    budget = ASKED_SECONDS if asked else probe_budget_seconds(account, seconds, probes(lake, outcome.plan.table))
+    known = probes(lake, outcome.plan.table)
+    budget = ASKED_SECONDS if asked else probe_budget_seconds(account, seconds, known)
     if budget <= 0:
         return None
     began = time.monotonic()
@@ -99,16 +100,16 @@ def probe_compaction(lake: Lake, spark: "SparkSession", outcome: CompactionOutco
         budget_seconds=round(budget, 3),
         openings_saved=max(0, entry.compaction.files_removed - entry.compaction.files_added),
     )
-    record_probe(lake, attempt)
+    record_probe(lake, attempt, known)
     before, after = _scanned(spark, facts.snapshot, outcome.plan.partitions, versions, budget=budget)
     probe = replace(attempt, before=before, after=after, spent_seconds=round(time.monotonic() - began, 3))
-    record_probe(lake, probe)
+    record_probe(lake, probe, known)
     return probe
 
 
-def record_probe(lake: Lake, probe: Probe) -> None:
-    """The probe in the journal, in place of its attempt, with the back-off that follows from it and those before it."""
-    known = (*probes(lake, probe.table), probe)
+def record_probe(lake: Lake, probe: Probe, before: Sequence[Probe] | None = None) -> None:
+    """The probe in the journal, in place of its attempt, with the back-off that follows; `before`: earlier ones (`None`: as journalled)."""
+    known = (*(probes(lake, probe.table) if before is None else before), probe)
     follows = {"backoff_until_ms": backoff_until_ms(known), "verdict": assess_benefit(known).sentence}
     name = f"{probe.measured_ms:015}-{probe.version_after}.json"
     Journal(lake.store).record_probe(probe.table, name, {**probe.as_json(), **follows})

@@ -17,16 +17,10 @@ from lakehouse.engine.compaction.content_hash import READ_THROUGH_LOG, row_count
 from lakehouse.engine.ingest.commit_rows import content_hash
 from lakehouse.engine.ingest.parse_lines import literal_path
 from lakehouse.engine.lake import Lake
+from lakehouse.engine.spark import functions as F  # noqa: N812
 from lakehouse.engine.spark import statements
 from lakehouse.engine.spark.frames import table_at
-from lakehouse.engine.spark.session_settings import (
-    CORRUPT_FILES_IGNORED,
-    HASH_MAPS,
-    MISSING_FILES_IGNORED,
-    OLD_VERSIONS_REFUSED,
-    OPEN_BYTES,
-    OPEN_COST,
-)
+from lakehouse.engine.spark.session_settings import HASH_MAPS, OLD_VERSIONS_REFUSED, OPEN_BYTES, OPEN_COST, READ_WHOLE
 from lakehouse.engine.spark.sessions import is_conflict, is_lost
 
 if TYPE_CHECKING:
@@ -36,8 +30,7 @@ READ_CONFS = {
     OLD_VERSIONS_REFUSED: "false",
     HASH_MAPS: "true",
     OPEN_COST: str(OPEN_BYTES),  # small files are read many to a task
-    CORRUPT_FILES_IGNORED: "false",
-    MISSING_FILES_IGNORED: "false",
+    **READ_WHOLE,
 }
 
 
@@ -91,8 +84,6 @@ def _sum_of(lake: Lake, snapshot: Snapshot, file: DataFile, answer: Mapping[str,
 
 def _by_file(snapshot: Snapshot, frame: "DataFrame") -> Mapping[str, type_of_sum]:
     """Rows and the sum of their hashes, by the place of the file; a file without rows is not among them."""
-    from pyspark.sql import functions as F  # noqa: N812
-
     fields = [field for field in frame.schema.fields if field.name not in snapshot.partition_columns]
     hashed = frame.select(F.col("_metadata.file_path").alias("path"), content_hash(fields).alias("hash"))
     # Two sums of half a hash each cannot overflow, and cost a tenth of one sum of decimals.

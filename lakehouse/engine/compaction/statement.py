@@ -9,12 +9,11 @@ from lakehouse.core.delta.snapshot import Snapshot
 from lakehouse.engine.clock import now_ms
 from lakehouse.engine.spark import statements
 from lakehouse.engine.spark.session_settings import (
-    CORRUPT_FILES_IGNORED,
     DELETED_ROWS,
-    MISSING_FILES_IGNORED,
     OPEN_BYTES,
     OPEN_COST,
     READ_BIN_IN_PARALLEL,
+    READ_WHOLE,
     RECORDS_PER_FILE,
     SMALLER_THAN,
     UP_TO,
@@ -36,8 +35,7 @@ def run_statement(spark: "SparkSession", snapshot: Snapshot, planned: Compaction
         UP_TO: str(planned.statement.up_to_bytes),
         RECORDS_PER_FILE: "0",  # no limit, so that a bin becomes one file
         USER_METADATA: _metadata(planned, mark),
-        CORRUPT_FILES_IGNORED: "false",
-        MISSING_FILES_IGNORED: "false",
+        **READ_WHOLE,
     }
     match planned.statement:
         case Packing(smaller_than_bytes=smaller_than_bytes, max_deleted_rows_ratio=ratio):

@@ -3,18 +3,19 @@
 That is the first commit where it is still there, otherwise the oldest checkpoint after which no commit is missing. Nothing is written.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
 from typing import Any
 
 from lakehouse.core.delta.commit_files import FileCommit, FileHistory
-from lakehouse.core.delta.snapshot import DataFile, LogTail, Snapshot
+from lakehouse.core.delta.snapshot import LogTail, Snapshot
 from lakehouse.core.errors import Broken, Transient
 from lakehouse.engine.delta_log.actions import Actions
 from lakehouse.engine.delta_log.checkpoint import read_checkpoint
+from lakehouse.engine.delta_log.columns import added_columns
 from lakehouse.engine.delta_log.commits import read_commits
-from lakehouse.engine.delta_log.fold import ReadCommit, fold_layout
+from lakehouse.engine.delta_log.fold import ReadCommit, data_files, fold_layout
 from lakehouse.engine.delta_log.log_segment import LogChanged, Segment, commits_before, find_segment, until
 from lakehouse.engine.delta_log.schema import CLUSTERING_DOMAIN, partitioner, shape_of
 from lakehouse.engine.store import Store, StoredFile
@@ -94,7 +95,7 @@ class _CommitReader:
             committed_ms=read.committed_ms,
             operation=actions.info.operation,
             changed_data=changed_data,
-            added=tuple(self._files(actions)),
+            added=tuple(data_files(added_columns(actions.adds), self._partition_of, self._compacted)),
             removed_paths=tuple(remove.path for remove in actions.removes),
             shape=replace(self._shape, version=read.version, committed_ms=read.committed_ms),
         )
@@ -118,16 +119,3 @@ class _CommitReader:
             features=shape.features,
             table_id=shape.metadata.table_id,
         )
-
-    def _files(self, actions: Actions) -> Iterator[DataFile]:
-        for add in actions.adds:
-            yield DataFile(
-                path=add.path,
-                size_bytes=add.size_bytes,
-                modified_ms=add.modified_ms,
-                partition=self._partition_of(add.pairs),
-                row_count=add.row_count,
-                deletion_vector=add.vector,
-                deleted_row_count=add.deleted_row_count,
-                compacted=add.path in self._compacted,
-            )

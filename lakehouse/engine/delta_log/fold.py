@@ -4,16 +4,18 @@ Source: PROTOCOL.md, "Action Reconciliation". A file is told apart by its path a
 with vectors removes and adds the same path.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from itertools import chain
 from operator import attrgetter
 
 from lakehouse.core.delta.commits import Commit, Commits
+from lakehouse.core.delta.partition_values import type_of_partition
 from lakehouse.core.delta.snapshot import DataFile, LogTail, Snapshot, Tombstone
 from lakehouse.engine.delta_log.actions import Actions, AddedFile, RemovedFile
 from lakehouse.engine.delta_log.checkpoint import Checkpoint
 from lakehouse.engine.delta_log.columns import AddedColumns, added_columns, made_of_columns
+from lakehouse.engine.delta_log.fields import type_of_pairs
 from lakehouse.engine.delta_log.log_segment import Segment
 from lakehouse.engine.delta_log.schema import CLUSTERING_DOMAIN, Metadata, Shape, partitioner, shape_of
 
@@ -104,19 +106,24 @@ def _live_files(
 ) -> Iterator[DataFile]:
     partition_of = partitioner(metadata, table=table)
     for adds in (*_untouched(checkpoint, later), added_columns([action for action in later.values() if isinstance(action, AddedFile)])):
-        partitions = [partition_of(pairs) for pairs in adds.pairs]
-        yield from made_of_columns(
-            DataFile,
-            len(adds.path),
-            path=adds.path,
-            size_bytes=adds.size_bytes,
-            modified_ms=adds.modified_ms,
-            partition=map(partitions.__getitem__, adds.places),
-            row_count=adds.row_count,
-            deletion_vector=adds.vector,
-            deleted_row_count=adds.deleted_row_count,
-            compacted=map(compacted.__contains__, adds.path),
-        )
+        yield from data_files(adds, partition_of, compacted)
+
+
+def data_files(adds: AddedColumns, partition_of: Callable[[type_of_pairs], type_of_partition], compacted: Set[str]) -> list[DataFile]:
+    """The files of these actions; `compacted` are the paths that compactions wrote."""
+    partitions = [partition_of(pairs) for pairs in adds.pairs]
+    return made_of_columns(
+        DataFile,
+        len(adds.path),
+        path=adds.path,
+        size_bytes=adds.size_bytes,
+        modified_ms=adds.modified_ms,
+        partition=map(partitions.__getitem__, adds.places),
+        row_count=adds.row_count,
+        deletion_vector=adds.vector,
+        deleted_row_count=adds.deleted_row_count,
+        compacted=map(compacted.__contains__, adds.path),
+    )
 
 
 def _untouched(checkpoint: Checkpoint, later: type_of_later) -> Iterator[AddedColumns]:

@@ -23,6 +23,7 @@ from lakehouse.core.reasons import Explanation
 from lakehouse.engine.delta_log import TableFacts, history_since
 from lakehouse.engine.ingest.table_properties import apply_strategy, strategy_changes, strategy_in_force
 from lakehouse.engine.lake import Lake
+from lakehouse.engine.spark import functions as F  # noqa: N812
 from lakehouse.engine.spark import statements
 from lakehouse.engine.spark.frames import table_at, temporary_view
 from lakehouse.engine.spark.key_range import with_key_range
@@ -81,7 +82,7 @@ def merge_rows(
     """
     rows, within = with_key_range(rows, write.keys) if are_few else (rows, ())
     target = table_at(spark, snapshot, within=within).alias("target")
-    fresh = rows.alias("source").join(target, _condition(statements.not_older(write.keys, write.order_by)), "left_anti")
+    fresh = rows.alias("source").join(target, F.expr(statements.not_older(write.keys, write.order_by)), "left_anti")
     merge = partial(statements.merge, snapshot.uri, keys=write.keys, order_by=write.order_by, within=within)
     try:
         run_merge(spark, fresh, snapshot, transaction, merge)
@@ -111,7 +112,6 @@ def merge_confs(properties: Mapping[str, str], transaction: Transaction) -> dict
 def newest_per_key(rows: "DataFrame", write: Merge) -> "DataFrame":
     """Of the rows with the same keys the one with the greatest `order_by`, and among equals always the same one."""
     from pyspark.sql import Window
-    from pyspark.sql import functions as F  # noqa: N812
 
     content = content_hash(rows.schema.fields)
     newest_first = [F.col(statements.quote(name)).desc_nulls_last() for name in write.order_by]
@@ -120,13 +120,11 @@ def newest_per_key(rows: "DataFrame", write: Merge) -> "DataFrame":
 
 
 def content_hash(fields: "Sequence[StructField]") -> "Column":
-    """A hash of these columns' values; `confs.HASH_MAPS` must be on.
+    """A hash of these columns' values; `session_settings.HASH_MAPS` must be on.
 
     Spark's hash passes over what is null, also within arrays and structs. So it is told beside: by flags, and by texts of nested values.
     A variant has no hash of its own; its text has. Source: Spark's hash.scala, HashExpression
     """
-    from pyspark.sql import functions as F  # noqa: N812
-
     hashed = list["Column"]()
     for field in sorted(fields, key=attrgetter("name")):
         name, type_ = statements.quote(field.name), field.dataType.simpleString()
@@ -201,12 +199,6 @@ def _rows_written(metrics: Mapping[str, str]) -> int:
     names = merged if merged[0] in metrics else ("numOutputRows",)
     counts = (metrics.get(name, "0") for name in names)
     return sum(int(count) for count in counts if count.isdigit())  # somebody else's commits are among them, which may say anything
-
-
-def _condition(text: str) -> "Column":
-    from pyspark.sql import functions as F  # noqa: N812
-
-    return F.expr(text)
 
 
 def _listed(names: Sequence[str]) -> str:

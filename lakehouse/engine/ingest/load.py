@@ -42,11 +42,11 @@ from lakehouse.engine.clock import now_ms
 from lakehouse.engine.delta_log import TableFacts
 from lakehouse.engine.ingest import commit_rows
 from lakehouse.engine.ingest.arrival import check_arrived, told_batch, unfinished_batch
-from lakehouse.engine.ingest.parse_lines import count_lines, parse_lines, table_rows
+from lakehouse.engine.ingest.parse_lines import count_lines, parse_records, staged_lines, table_rows
 from lakehouse.engine.ingest.retire import retire_before_load
 from lakehouse.engine.ingest.staging import clear_staged, stage, staged_again, staged_records
 from lakehouse.engine.ingest.table_properties import declared_properties
-from lakehouse.engine.ingest.undeclared_fields import add_columns, missing_columns, without_rescued
+from lakehouse.engine.ingest.undeclared_fields import missing_columns, without_rescued
 from lakehouse.engine.ingest.work_size import confs_to_load
 from lakehouse.engine.journal.landed_batches import LandedBatches, landed_files
 from lakehouse.engine.lake import Lake
@@ -110,7 +110,7 @@ def load(
     facts = put_back(lake, spark, table, facts, ledger := batches.ledger(), tell)
     handed = None if handed_batch is None else handed_over(lake.store, table.key, landing, handed_batch, ledger.newest)
     if handed is None:  # else steps 1 and 9 would each list
-        retire_before_load(lake, table, facts, ledger, tell)
+        retire_before_load(lake, table, facts, batches, ledger, tell)
     listing = {file.name: file for file in (landed_files(lake.store, landing) if handed is None else handed)}
     lying = {f"{landing.prefix}{name}" for name in listing}
     before, loaded = facts, list[_Loaded]()
@@ -235,7 +235,7 @@ def _parsed(lake: Lake, spark: "SparkSession", table: Table, batch: Batch, ledge
 def _frame(lake: Lake, spark: "SparkSession", table: Table, batch: Batch, added: Sequence[AddedColumn]) -> "DataFrame":
     staged = staged_records(lake.settings.spark_root, table.key, batch)
     if table.landing.changes is None:
-        return parse_lines(spark, table.landing, staged, added, commit_rows.partition_columns(table))
+        return parse_records(table.landing, staged_lines(spark, staged), added, commit_rows.partition_columns(table))
     return read_changes(spark, table, staged, added)
 
 
@@ -257,7 +257,7 @@ def _write(lake: Lake, spark: "SparkSession", table: Table, batch: Batch, lines:
         return facts
     assert lines.frame is not None
     if facts is not None and (missing := missing_columns(lines.frame, lines.added, facts.snapshot)):
-        add_columns(spark, facts.snapshot.uri, missing)
+        spark.sql(statements.add_columns(facts.snapshot.uri, missing))
         facts = lake.facts(table.key)
     if lines.changes is not None:
         apply_changes(lake, spark, table, batch, lines.frame, lines.changes, facts)

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from lakehouse.core.declaration.column_names import field_types
 from lakehouse.core.declaration.landing import Landing
+from lakehouse.engine.spark import functions as F  # noqa: N812
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
@@ -78,8 +79,6 @@ def unless_huge(parsed: "Column", raw: "Column", text: type_of_column_of, landin
 
     JSON is looked at as it stands, since Spark's text of a number is that of a DOUBLE; `text` gives the text of a column of CSV.
     """
-    from pyspark.sql import functions as F  # noqa: N812
-
     names = [name for name, kind in misread_types(landing).items() if kind == "DECIMAL"]
     before = [rf'"(?:{"|".join(map(_literal, names))})"\s*+:'] if names else []
     if any(_NESTED_DECIMAL.match(type_) for _, type_ in field_types(landing.schema)):  # CSV has no such types
@@ -100,8 +99,6 @@ def _kinds(landing: Landing) -> list[tuple[str, str]]:
 
 
 def _is_misread(text: "Column", value: "Column", kind: str) -> "Column":
-    from pyspark.sql import functions as F  # noqa: N812
-
     if kind == "DECIMAL":
         return text.contains(",") & ~text.rlike(_GROUPED)
     if kind == "TINYINT":
@@ -116,8 +113,6 @@ def _is_misread(text: "Column", value: "Column", kind: str) -> "Column":
 
 
 def _is_endless(value: "Column") -> "Column":
-    from pyspark.sql import functions as F  # noqa: N812
-
     return F.abs(value) == F.lit(inf)
 
 

@@ -11,6 +11,7 @@ from lakehouse.core.ingest.undeclared import RESCUED, AddedColumn
 from lakehouse.engine.ingest.misread import is_suspect, misread_types, unless_huge, why_misread
 from lakehouse.engine.ingest.staging import STAGED_SCHEMA, StagedRecords
 from lakehouse.engine.ingest.undeclared_fields import UNDECLARED, UNKNOWN_FIELD, undeclared_columns, why_unfit, with_undeclared
+from lakehouse.engine.spark import functions as F  # noqa: N812
 from lakehouse.engine.spark import statements
 
 if TYPE_CHECKING:
@@ -32,21 +33,12 @@ _TEXTS = "_texts"
 _FILLED = "_filled"
 
 
-def parse_lines(
-    spark: "SparkSession", landing: Landing, staged: StagedRecords, added: Sequence[AddedColumn], partition_by: Sequence[str] = ()
-) -> "DataFrame":
-    """`parse_records` of the staged records of a batch."""
-    return parse_records(landing, staged_lines(spark, staged), added, partition_by)
-
-
 def parse_records(landing: Landing, lines: "DataFrame", added: Sequence[AddedColumn], partition_by: Sequence[str]) -> "DataFrame":
     """One row per line of `named_lines`: its columns, where it came from, those that were added, its text, and a reason if it is no row.
 
     A line with an empty text in a column of `partition_by` is none, nor is one with Hive's word for null: Delta keeps both as null. Source:
     Delta protocol, "Partition Value Serialization"; v4.4.0, PartitionUtils.scala, parsePartitionColumn.
     """
-    from pyspark.sql import functions as F  # noqa: N812
-
     lenient = None if landing.records_are_csv else F.when(~F.col(IS_OBJECT), F.col(RAW))
     parsed = with_undeclared(lines, landing, added, lenient)
     if types := misread_types(landing):
@@ -82,8 +74,6 @@ def named_lines(lines: "DataFrame") -> "DataFrame":
 
 def count_lines(lines: "DataFrame") -> tuple[int, int, int]:
     """How many of the lines are rows, how many are none, and how many rows have fields that no other column has."""
-    from pyspark.sql import functions as F  # noqa: N812
-
     good = F.col(REASON).isNull()
     found = lines.select(F.count_if(good), F.count_if(~good), F.count_if(good & F.col(RESCUED).isNotNull())).collect()[0]
     return found[0], found[1], found[2]
@@ -95,9 +85,7 @@ def table_rows(lines: "DataFrame") -> "DataFrame":
 
 
 def quarantined_lines(lines: "DataFrame") -> "DataFrame":
-    """The lines that are no rows, with the columns of `quarantine_rows`."""
-    from pyspark.sql import functions as F  # noqa: N812
-
+    """The lines that are no rows, with the columns of a quarantine table (`quarantine.entries`)."""
     own = (("source_file", OWN[0]), ("line", OWN[1]), ("reason", REASON), ("raw", RAW), ("undeclared", UNDECLARED), ("digest", DIGEST))
     return lines.where(f"{REASON} IS NOT NULL").select(*[F.col(name).alias(alias) for alias, name in own])
 
@@ -113,8 +101,6 @@ def literal_path(path: str) -> str:
 
 
 def _parsed(landing: Landing) -> "Column":
-    from pyspark.sql import functions as F  # noqa: N812
-
     schema = f"{landing.schema}, {CORRUPT} STRING"
     options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT}
     if not landing.records_are_csv:
@@ -131,7 +117,6 @@ def _csv_options(landing: Landing) -> dict[str, str]:
 
 def _texts(landing: Landing, types: Mapping[str, str]) -> "Column":
     """The values of these columns as texts; null for a line in which none can be misread."""
-    from pyspark.sql import functions as F  # noqa: N812
 
     def ddl(names: Iterable[str]) -> str:
         return ", ".join(f"{statements.quote(name)} STRING" for name in names)
@@ -145,8 +130,6 @@ def _texts(landing: Landing, types: Mapping[str, str]) -> "Column":
 
 def _filled(landing: Landing) -> "Column":
     """The fields as texts, each null that holds nothing; null for a line in which none does."""
-    from pyspark.sql import functions as F  # noqa: N812
-
     sign = f"\\Q{landing.delimiter}\\E"
     ddl = ", ".join(f"{statements.quote(name)} STRING" for name in field_names(landing.schema))
     texts = F.from_csv(F.col(RAW), ddl, _csv_options(replace(landing, null_value="")))
@@ -154,20 +137,14 @@ def _filled(landing: Landing) -> "Column":
 
 
 def _text(name: str) -> "Column":
-    from pyspark.sql import functions as F  # noqa: N812
-
     return F.col(f"{_TEXTS}.{statements.quote(name)}")
 
 
 def _value(name: str) -> "Column":
-    from pyspark.sql import functions as F  # noqa: N812
-
     return F.col(f"_parsed.{statements.quote(name)}")
 
 
 def _field(name: str, landing: Landing, lines: "DataFrame") -> "Column":
-    from pyspark.sql import functions as F  # noqa: N812
-
     value = _value(name)
     if not landing.records_are_csv and landing.null_value is not None and lines.select(value).schema[0].dataType.typeName() == "string":
         value = F.nullif(value, F.lit(landing.null_value))
@@ -179,8 +156,6 @@ def _field(name: str, landing: Landing, lines: "DataFrame") -> "Column":
 
 
 def _why_not_a_row(landing: Landing, added: Sequence[AddedColumn]) -> "Column":
-    from pyspark.sql import functions as F  # noqa: N812
-
     why = F.when(F.col(REASON).isNotNull(), F.col(REASON))
     if not landing.records_are_csv:
         why = why.when(~F.col(IS_OBJECT) & ~is_one_object(), _NOT_JSON)
@@ -193,8 +168,6 @@ def _why_not_a_row(landing: Landing, added: Sequence[AddedColumn]) -> "Column":
 
 
 def _field_is_missing(name: str, landing: Landing) -> "Column":
-    from pyspark.sql import functions as F  # noqa: N812
-
     value = _value(name)
     if landing.null_value is None:
         return value.isNull()
@@ -207,8 +180,6 @@ def is_one_object() -> "Column":
     Spark's parser stops where the object ends, and what follows, perhaps a second object, would be lost without a word. Inside brackets of
     two kinds nothing can follow: what closes the one early does not fit the other.
     """
-    from pyspark.sql import functions as F  # noqa: N812
-
     in_array = F.json_array_length(F.concat(F.lit("["), F.col(RAW), F.lit("]")))
     in_object = F.json_array_length(F.concat(F.lit('[{"x":'), F.col(RAW), F.lit("}]")))
     is_object = F.ltrim(RAW).startswith("{") & (in_array == 1) & (in_object == 1)

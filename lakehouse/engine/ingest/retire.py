@@ -8,7 +8,8 @@
    again; what it no longer names stays. Each file is asked about, and stays unless it is the one that was loaded.
 5. The files are deleted.
 
-The ledger and the listing are read once in a run. Commits of the table that its facts no longer hold are read once a day.
+The ledger and the listing are read once in a run; a load hands its ledger and its facts on. Commits of the table that its facts no longer
+hold are read once a day.
 
 **Safety properties**
 - Nothing is deleted that the plan of step 4 does not name; to be archived, nothing that the object that was read back does not hold.
@@ -62,8 +63,12 @@ class Retired:
 
     plan: RetirementPlan
     file_count: int = 0
-    size_bytes: int = 0
     failed: int = 0
+
+    @property
+    def sentence(self) -> str:
+        """The plan's, and how many of its files could not be deleted."""
+        return self.plan.sentence + (f"; {self.failed} of them could not be deleted" if self.failed else "")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,45 +92,42 @@ class _Look:
     read_back: bool
 
 
-def plan_landed(lake: Lake, table: Table) -> RetirementPlan:
-    """What would leave the landing area of a table now, by the newest of everything."""
+def plan_landed(lake: Lake, table: Table, batches: LandedBatches | None = None, facts: TableFacts | None = None) -> RetirementPlan:
+    """What would leave the landing area of a table now, by the newest of everything but the ledger and the facts that are given."""
     if table.landing.after_load == "keep":
         return plan_retirement((), table.landing, {}, None, held=(), quarantined=(), now_ms=0)
-    return _look(lake, table, _landed(lake, table), reads_back=True).plan
+    return _look(lake, table, _landed(lake, table, batches), facts, reads_back=True).plan
 
 
-def retire(lake: Lake, table: Table) -> Retired:
-    """Carries out the plan of now; the caller holds the table's guard.
+def retire(lake: Lake, table: Table, batches: LandedBatches | None = None, facts: TableFacts | None = None) -> Retired:
+    """Carries out the plan of now, or of the ledger and the facts that are given; the caller holds the table's guard.
 
     Raises:
         Broken: what was archived cannot be read back; nothing of it is deleted.
     """
     if table.landing.after_load == "keep":
         return Retired(plan=plan_landed(lake, table))
-    landed, reads_back = _landed(lake, table), _reads_back(lake, table.key)
-    look = _look(lake, table, landed, reads_back=reads_back)
+    landed, reads_back = _landed(lake, table, batches), _reads_back(lake, table.key)
+    look = _look(lake, table, landed, facts, reads_back=reads_back)
     done, read_back = Retired(plan=look.plan), look.read_back
     for batch in _groups(look.plan.batches):
         wanted = _archived(lake, table.key, batch) if look.plan.action == "archive" else {file.name for file in batch.files}
         if any(lake.has_moved_on(key, newest) for key, newest in look.logs.items()):
-            look = _look(lake, table, landed, reads_back=reads_back)
+            look = _look(lake, table, landed, None, reads_back=reads_back)
         again = look.files
         asked = [file for file in batch.files if file.name in wanted and again.get(file.name) == file]
         going = _lying_as_loaded(lake, table.key, batch.prefix, asked)
         failed = lake.store.delete_each([f"{batch.prefix}{file.name}" for file in going])
         gone = [file for file in going if f"{batch.prefix}{file.name}" not in failed]
-        done = replace(
-            done,
-            file_count=done.file_count + len(gone),
-            size_bytes=done.size_bytes + sum(file.size_bytes for file in gone),
-            failed=done.failed + len(failed),
-        )
+        done = replace(done, file_count=done.file_count + len(gone), failed=done.failed + len(failed))
     if read_back:
         lake.store.put(_read_back_name(table.key), str(now_ms()).encode())
     return done
 
 
-def retire_before_load(lake: Lake, table: Table, facts: TableFacts | None, ledger: Ledger, tell: Callable[[str], None]) -> None:
+def retire_before_load(
+    lake: Lake, table: Table, facts: TableFacts | None, batches: LandedBatches, ledger: Ledger, tell: Callable[[str], None]
+) -> None:
     """Loaded files leave the landing area. No row waits for them: the next load does what storage does not do now.
 
     Raises:
@@ -134,15 +136,15 @@ def retire_before_load(lake: Lake, table: Table, facts: TableFacts | None, ledge
     """
     arrived_batch(table, facts, ledger)  # the log of another life of the table is told before a file goes by it
     try:
-        if (retired := retire(lake, table)).plan.files:
-            tell(f"{table.key}: {retired.plan.sentence}")
+        if (retired := retire(lake, table, batches, facts)).plan.files:
+            tell(f"{table.key}: {retired.sentence}")
     except Transient:
         pass
     except Refused as error:
         tell(str(error))
 
 
-def _landed(lake: Lake, table: Table) -> _Landed:
+def _landed(lake: Lake, table: Table, batches: LandedBatches | None) -> _Landed:
     """The ledger's batches and the files of the landing area.
 
     Raises:
@@ -154,15 +156,18 @@ def _landed(lake: Lake, table: Table) -> _Landed:
             f"landing of {table.key}: {lake.settings.root}/{prefix} lies behind a link; its loaded files stay; "
             "accepted: a folder of its own"
         )
-    batches = LandedBatches(lake.store, table.key, prefix=table.landing.prefix)
+    batches = batches or LandedBatches(lake.store, table.key, prefix=table.landing.prefix)
     lying = {file.name: file for file in landed_files(lake.store, table.landing)}
     return _Landed(batches=batches.known(), lying=lying)
 
 
-def _look(lake: Lake, table: Table, landed: _Landed, *, reads_back: bool) -> _Look:
-    """The plan by the logs as they are now; with `reads_back` by all that the table's log still holds, where the plan needs it."""
+def _look(lake: Lake, table: Table, landed: _Landed, facts: TableFacts | None, *, reads_back: bool) -> _Look:
+    """The plan by the logs as they are now, or for the table by its `facts` where they are given.
+
+    With `reads_back` it goes by all that the table's log still holds, where the plan needs it.
+    """
     landing = table.landing
-    facts, quarantine = lake.facts(table.key), lake.facts(quarantine_key(table.key))
+    facts, quarantine = facts or lake.facts(table.key), lake.facts(quarantine_key(table.key))
     held, quarantined = _held(lake, table.key, quarantine), QuarantinedBatches(lake, table.key, quarantine)
     arrivals, read_back = None, False
     if facts is not None:

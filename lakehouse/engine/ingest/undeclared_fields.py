@@ -8,10 +8,11 @@ from lakehouse.core.declaration.landing import Landing
 from lakehouse.core.delta.snapshot import Snapshot
 from lakehouse.core.ingest.undeclared import RESCUED, AddedColumn
 from lakehouse.engine.ingest.misread import is_too_large
+from lakehouse.engine.spark import functions as F  # noqa: N812
 from lakehouse.engine.spark import statements
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame
 
 UNDECLARED = "_lakehouse_undeclared"
 UNKNOWN_FIELD = "the schema does not name "
@@ -20,8 +21,6 @@ _ADDED, _CORRUPT = "_lakehouse_added", "_lakehouse_added_corrupt"
 
 def with_undeclared(lines: "DataFrame", landing: Landing, added: Sequence[AddedColumn], lenient: "Column | None") -> "DataFrame":
     """The lines with their undeclared fields parsed. `lenient` is the text of lines that are no strict JSON, which Spark alone can read."""
-    from pyspark.sql import functions as F  # noqa: N812
-
     if lenient is not None:
         beside = _members(lenient, lambda name: ~name.isin(*field_names(landing.schema)))
         lines = lines.withColumn(UNDECLARED, F.coalesce(UNDECLARED, F.nullif(beside, F.lit("{}"))))
@@ -32,8 +31,6 @@ def with_undeclared(lines: "DataFrame", landing: Landing, added: Sequence[AddedC
 
 def undeclared_columns(landing: Landing, added: Sequence[AddedColumn]) -> "list[Column]":
     """The added columns, then what is left, and the JSON of all of it."""
-    from pyspark.sql import functions as F  # noqa: N812
-
     names, rest = [column.name for column in _typed(added)], _rest(added)
     left: Column = F.lit(None).cast("string")
     if not landing.refuses_undeclared:
@@ -49,8 +46,6 @@ def undeclared_names(added: Sequence[AddedColumn]) -> list[str]:
 
 def why_unfit(why: "Column", landing: Landing, added: Sequence[AddedColumn], unfit: str) -> "Column":
     """The reasons for which undeclared fields make a line no row, after those of `why`."""
-    from pyspark.sql import functions as F  # noqa: N812
-
     rest = _rest(added)
     if landing.refuses_undeclared:
         why = why.when(F.size(rest) > 0, F.concat(F.lit(UNKNOWN_FIELD), F.array_join(rest, ", ")))
@@ -72,27 +67,18 @@ def missing_columns(frame: "DataFrame", added: Sequence[AddedColumn], snapshot: 
     return {} if snapshot is None else {field.name: field.dataType.simpleString() for field in frame.schema.fields if field.name in own}
 
 
-def add_columns(spark: "SparkSession", uri: str, columns: dict[str, str]) -> None:
-    """One commit that gives a table more columns; its rows have nothing in them."""
-    spark.sql(statements.add_columns(uri, columns))
-
-
 def _typed(added: Sequence[AddedColumn]) -> list[AddedColumn]:
     return [column for column in added if column.name != RESCUED]
 
 
 def _rest(added: Sequence[AddedColumn]) -> "Column":
     """The names of fields that have no column; null where a line has none."""
-    from pyspark.sql import functions as F  # noqa: N812
-
     names = F.array(*[F.lit(column.name) for column in _typed(added)]).cast("array<string>")
     return F.array_except(F.json_object_keys(UNDECLARED), names)
 
 
 def _members(text: "Column", is_wanted: "Callable[[Column], Column]") -> "Column":
     """Members of a JSON object as another, null left out. Values keep their types, unless an object inside has a key twice."""
-    from pyspark.sql import functions as F  # noqa: N812
-
     typed = F.map_filter(F.from_json(text, "MAP<STRING, VARIANT>"), lambda name, value: is_wanted(name) & ~F.is_variant_null(value))
     texts = F.map_filter(F.from_json(text, "MAP<STRING, STRING>"), lambda name, value: is_wanted(name) & value.isNotNull())
     return F.coalesce(F.to_json(typed), F.to_json(texts))

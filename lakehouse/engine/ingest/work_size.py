@@ -27,6 +27,12 @@ def confs_to_load(table: Table, batch: Batch, facts: TableFacts | None) -> Mappi
     return confs_for(rows=rows, size_bytes=size_bytes + sum(file.size_bytes for file in batch.files), records=batch.record_count or 0)
 
 
+def confs_to_retry(quarantine: TableFacts, target: TableFacts | None) -> Mapping[str, str]:
+    """Settings to read lines of a quarantine again; the places of a table's rows are read for it."""
+    rows, size_bytes = _sum(_whole(facts.snapshot) for facts in (quarantine, target) if facts is not None)
+    return confs_for(rows=rows, size_bytes=size_bytes, records=quarantine.snapshot.row_count or 0)
+
+
 def confs_to_derive(
     store: Store, table: Table, inputs: Mapping[str, TableFacts], target: TableFacts | None, increment: ReadAll | ReadChanges | None
 ) -> Mapping[str, str]:

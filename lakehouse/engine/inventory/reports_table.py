@@ -22,9 +22,9 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from lakehouse.core.checks import CheckResult
 from lakehouse.core.declaration.table import Table
 from lakehouse.core.inventory.checks import (
-    InventoryCheck,
     allowed_hours,
     assess_complete,
     assess_fresh,
@@ -139,7 +139,7 @@ def report_day(report: Report) -> date:
     return datetime.fromtimestamp(report.manifest.created_ms / 1_000, tz=UTC).date()
 
 
-def judge(lake: Lake, outcome: InventoryOutcome, *, now_ms: int) -> tuple[InventoryCheck, ...]:
+def judge(lake: Lake, outcome: InventoryOutcome, *, now_ms: int) -> tuple[CheckResult, ...]:
     """One result per name of `core.inventory.checks.CHECKS`."""
     report = outcome.report
     allowed = allowed_hours(report.manifest.created_ms, _before_ms(lake, report), own=report.configuration == SCAN)

@@ -163,7 +163,7 @@ class Journal:
 
     def record_vacuum(self, table_key: str, ended: VacuumRecord) -> None:
         """Note a vacuum that has ended, well or not."""
-        self._record(_VACUUMS, table_key, f"{ended.started_ms:015}-{uuid4().hex}.json", ended.as_json())
+        self._record(_VACUUMS, table_key, f"{ended.started_ms:015}-{uuid4().hex}.json", asdict(ended))
 
     def vacuums(self, table_key: str) -> tuple[VacuumRecord, ...]:
         """The newest vacuums of a table, oldest first. One that is damaged is left out: what it knew is asked of storage again."""

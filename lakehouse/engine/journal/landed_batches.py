@@ -163,6 +163,7 @@ class LandedBatches:
         name = self._name(batch.number)
         if batch.number <= newest or not self._store.put_if_absent(name, encode_manifest(batch)):
             raise Transient(f"ingest of {self._table}: batch {batch.number} was planned by another process meanwhile ({name}); try again")
+        self._manifests[batch.number] = batch, None
 
     def replace(self, batch: Batch) -> None:
         """Write the manifest of a batch anew, with fewer files; it did not arrive, and the caller holds the table's guard.

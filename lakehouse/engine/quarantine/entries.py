@@ -23,6 +23,7 @@ from lakehouse.engine.delta_log import TableFacts, newest_first
 from lakehouse.engine.ingest import commit_rows
 from lakehouse.engine.ingest.parse_lines import quarantined_lines
 from lakehouse.engine.lake import Lake
+from lakehouse.engine.spark import functions as F  # noqa: N812
 from lakehouse.engine.spark import statements
 from lakehouse.engine.spark.frames import table_at
 
@@ -83,8 +84,6 @@ def quarantine(lake: Lake, spark: "SparkSession", table: Table, batch: Batch, li
 
     The caller holds the table's guard.
     """
-    from pyspark.sql import functions as F  # noqa: N812
-
     if lines is None and not batch.quarantined:
         return
     facts = lake.facts(quarantine_key(table.key))
@@ -123,8 +122,6 @@ def why_other_fields(lines: "DataFrame", table: Table) -> "Column":
 
     Lines that an older program put down do not tell it.
     """
-    from pyspark.sql import functions as F  # noqa: N812
-
     if _FIELDS not in lines.columns:
         return F.lit(None).cast("string")
     return F.when(F.col(_FIELDS) != _fields(table), F.concat(F.lit("its fields are those of another declaration: "), _FIELDS))
@@ -145,8 +142,6 @@ def missing_entries(spark: "SparkSession", snapshot: Snapshot, found: "DataFrame
 
     A file for another reason than it stands there for is another one.
     """
-    from pyspark.sql import functions as F  # noqa: N812
-
     there = table_at(spark, snapshot).alias("there")
 
     def is_same(name: str) -> "Column":
@@ -173,8 +168,6 @@ def _of_files(table_key: str, batch: Batch) -> commit_rows.Transaction:
 
 
 def _fields(table: Table) -> "Column":
-    from pyspark.sql import functions as F  # noqa: N812
-
     landing = table.landing
     return F.lit(landing.delimiter.join(field_names(landing.schema)) if landing.records_are_csv else None).cast("string")
 

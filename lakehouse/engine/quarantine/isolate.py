@@ -34,6 +34,7 @@ from lakehouse.engine.ingest.staging import staged_records, trial_folder
 from lakehouse.engine.ingest.table_properties import declared_properties
 from lakehouse.engine.journal.landed_batches import LandedBatches
 from lakehouse.engine.lake import Lake
+from lakehouse.engine.spark import functions as F  # noqa: N812
 from lakehouse.engine.spark import statements
 from lakehouse.engine.spark.sessions import causes_of
 
@@ -138,8 +139,6 @@ def _why_not(rows: "DataFrame", table: Table, uri: str) -> str | None:
 
 def _holds_a_good_row(rows: Rows, table: Table, uri: str) -> bool:
     """Whether some of a batch's records can be written, so that the others fail for what is in them."""
-    from pyspark.sql import functions as F  # noqa: N812
-
     found = rows.of(rows.batch).select(*OWN[:2]).orderBy(F.xxhash64(*OWN[:2])).limit(PROBES).collect()
     records = (rows.of(rows.batch).where((F.col(OWN[0]) == file) & (F.col(OWN[1]) == line)) for file, line in found)
     return any(_why_not(record, table, uri) is None for record in records)

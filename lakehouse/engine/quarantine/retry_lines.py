@@ -32,11 +32,12 @@ from lakehouse.core.ingest.outcome import QuarantineReview
 from lakehouse.core.ingest.undeclared import RESCUED, AddedColumn, columns_in_force
 from lakehouse.engine.delta_log import TableFacts, history_since
 from lakehouse.engine.ingest import commit_rows
-from lakehouse.engine.ingest.parse_lines import is_of_the_declaration, named_lines, parse_records, table_rows
-from lakehouse.engine.ingest.undeclared_fields import add_columns, missing_columns, without_rescued
+from lakehouse.engine.ingest.parse_lines import REASON, is_of_the_declaration, named_lines, parse_records, table_rows
+from lakehouse.engine.ingest.undeclared_fields import missing_columns, without_rescued
 from lakehouse.engine.journal.landed_batches import LandedBatches
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.quarantine.entries import missing_entries, quarantine_key, tells_digests, why_other_fields
+from lakehouse.engine.spark import functions as F  # noqa: N812
 from lakehouse.engine.spark import statements
 from lakehouse.engine.spark.frames import table_at, temporary_view
 from lakehouse.engine.spark.session_settings import USER_METADATA, session_confs
@@ -64,8 +65,6 @@ def retry_lines(
     lake: Lake, spark: "SparkSession", table: Table, known: QuarantineFacts, lines: "DataFrame", review: QuarantineReview
 ) -> QuarantineReview:
     """The review with what became of the lines; `lines` are those of the quarantine that were asked for."""
-    from pyspark.sql import functions as F  # noqa: N812
-
     target, ledger = known.target, known.ledger
     if not isinstance(table.write, Append) or target is None:
         changes, why = table.landing.changes, "the table is not written by Append: land these lines in a new file"
@@ -78,19 +77,19 @@ def retry_lines(
     lines, table = marked.where(f"NOT {_OTHER}").drop(_OTHER), pinned_table(table, ledger.columns, is_loaded=True)
     added = columns_in_force(ledger.columns, table.landing)
     parsed = _parsed(table, _without_older(lines), added)
-    row_count, rescued_count = table_rows(parsed).selectExpr("count(*)", f"count({RESCUED})").collect()[0]
+    counts = {why: (count, rescued) for why, count, rescued in parsed.groupBy(REASON).agg(F.count("*"), F.count(RESCUED)).collect()}
+    row_count, rescued_count = counts.pop(None, (0, 0))
     good = without_rescued(table_rows(parsed), added, rescued_count, target.snapshot)
     missing = missing_columns(good, added, target.snapshot)
     commit_rows.check_shape(good, table, target.snapshot, new=missing)
     fresh = good.join(_loaded(spark, target.snapshot), [*_PLACE], "left_anti").select(*good.columns)
-    fresh_count = fresh.count()
-    reasons = parsed.where("_lakehouse_reason IS NOT NULL").groupBy("_lakehouse_reason").count().collect()
-    review = replace(review, rows=fresh_count, left={**review.left, **dict(sorted(map(tuple, reasons)))})
+    fresh_count = fresh.count() if row_count else 0
+    review = replace(review, rows=fresh_count, left={**review.left, **{why: counts[why][0] for why in sorted(counts)}})
     if review.dry_run or not row_count:
         return review
     if fresh_count:
         if missing:
-            add_columns(spark, target.snapshot.uri, missing)
+            spark.sql(statements.add_columns(target.snapshot.uri, missing))
         told = [each.version for each in ledger.retried if each.table_id == target.snapshot.table_id]
         version = max(target.snapshot.transactions.get(retry_app_id(table.key), 0), *told, 0) + 1
         commit_rows.write_frame(
@@ -120,8 +119,10 @@ def put_back(
     lost = [each for each in ledger.retried if each.table_id == facts.snapshot.table_id and each.version > known]
     if not lost:
         return facts
-    quarantine = lake.facts(quarantine_key(table.key))
-    count = 0 if quarantine is None else sum(_put_back(lake, spark, table, quarantine, each) for each in lost)
+    count = 0
+    for each in lost:  # a line of several retries is put back by the first of them
+        quarantine = lake.facts(quarantine_key(table.key))
+        count += 0 if quarantine is None else _put_back(lake, spark, table, quarantine, each)
     transaction = commit_rows.Transaction(app_id=retry_app_id(table.key), version=max(each.version for each in lost))
     commit_rows.record_transaction(spark, facts.snapshot.uri, transaction)
     tell(f"{table.key}: {count} line(s) that it came back from an older copy without are in its quarantine again")
@@ -162,7 +163,6 @@ def mark_other_content(spark: "SparkSession", lines: "DataFrame", ledger: Ledger
     Where the ledger does not tell which content was loaded, and several have a line at one place, all of these lines count as other ones.
     """
     from pyspark.sql import Window
-    from pyspark.sql import functions as F  # noqa: N812
 
     paths = [path for (path,) in lines.select("source_file").distinct().collect()]
     known = [(path, ledger.seen[path]) for path in paths if path in ledger.seen]
@@ -198,8 +198,6 @@ def _take_out(lake: Lake, spark: "SparkSession", table: Table, known: Quarantine
 
 def _parsed(table: Table, lines: "DataFrame", added: Sequence[AddedColumn]) -> "DataFrame":
     """The lines as records, parsed as the table is declared now."""
-    from pyspark.sql import functions as F  # noqa: N812
-
     records = lines.select(
         "source_file",
         "line",

@@ -23,10 +23,12 @@ from lakehouse.core.ingest.batches import Batch, SetAside
 from lakehouse.core.ingest.outcome import QuarantineAccount, QuarantineReview
 from lakehouse.engine.delta_log import TableFacts, history_since
 from lakehouse.engine.ingest.arrival import unfinished_batch
+from lakehouse.engine.ingest.work_size import confs_to_retry
 from lakehouse.engine.journal.landed_batches import LandedBatches
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.quarantine.entries import quarantine_key
 from lakehouse.engine.quarantine.retry_lines import QuarantineFacts, put_back, retry_lines
+from lakehouse.engine.spark import functions as F  # noqa: N812
 from lakehouse.engine.spark import statements
 from lakehouse.engine.spark.frames import table_at
 from lakehouse.engine.spark.session_settings import ANSI, READ_WHOLE, USER_METADATA, session_confs
@@ -57,8 +59,6 @@ def show(lake: Lake, spark: "SparkSession", table: Table, files: Sequence[str], 
     Raises:
         Refused: it holds nothing.
     """
-    from pyspark.sql import functions as F  # noqa: N812
-
     with translated():
         held = _held(spark, _facts(lake, table), files)
         reasons = held.groupBy("reason").count().orderBy(F.desc("count"), "reason").limit(_SHOWN_REASONS).collect()
@@ -102,11 +102,12 @@ def retry(lake: Lake, spark: "SparkSession", table: Table, files: Sequence[str],
         known = _known(lake, table)
         if not dry_run and put_back(lake, spark, table, known.target, known.ledger, lambda _: None) is not known.target:
             known = _known(lake, table)
-        held = _held(spark, known.quarantine, files)
-        total, lines = _counts(held)
-        left = _retry_files(lake, spark, table, known, held.where("line IS NULL"), dry_run=dry_run) if total > lines else {}
-        review = QuarantineReview(table=table.key, dry_run=dry_run, lines=lines, files=total - lines - sum(left.values()), left=left)
-        return retry_lines(lake, spark, table, known, held.where("line IS NOT NULL"), review) if lines else review
+        with session_confs(spark, confs_to_retry(known.quarantine, known.target)):
+            held = _held(spark, known.quarantine, files)
+            total, lines = _counts(held)
+            left = _retry_files(lake, spark, table, known, held.where("line IS NULL"), dry_run=dry_run) if total > lines else {}
+            review = QuarantineReview(table=table.key, dry_run=dry_run, lines=lines, files=total - lines - sum(left.values()), left=left)
+            return retry_lines(lake, spark, table, known, held.where("line IS NOT NULL"), review) if lines else review
 
 
 def _retry_files(

@@ -1,7 +1,7 @@
 """DataFrames of tables, and views of DataFrames."""
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
@@ -28,4 +28,5 @@ def temporary_view(spark: "SparkSession", frame: "DataFrame") -> Iterator[str]:
     try:
         yield view
     finally:
-        spark.catalog.dropTempView(view)
+        with suppress(Exception):  # the session may be gone, and its views with it
+            spark.catalog.dropTempView(view)

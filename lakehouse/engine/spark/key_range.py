@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
+from lakehouse.engine.spark import functions as F  # noqa: N812
 from lakehouse.engine.spark.statements import between, quote, type_of_end
 
 if TYPE_CHECKING:
@@ -26,8 +27,6 @@ _LONGEST_TEXT = 200
 
 def with_key_range(rows: "DataFrame", keys: Sequence[str]) -> tuple["DataFrame", tuple[str, ...]]:
     """The rows, kept by the server, and conditions that hold for every one of them by its keys, and so for what it meets in a table."""
-    from pyspark.sql import functions as F  # noqa: N812
-
     kept = _kept(rows)
     types = {field.name: field.dataType.simpleString() for field in kept.schema.fields}
     told = [key for key in keys if types[key] in (*_WHOLE, "string", "date", "timestamp")]
@@ -53,8 +52,6 @@ def _kept(rows: "DataFrame") -> "DataFrame":
 
 def _as_told(end: "Column", type_: str) -> "Column":
     """An end of a key's range as a value that reaches the client unchanged, whatever the time zones of both and the bytes of a text."""
-    from pyspark.sql import functions as F  # noqa: N812
-
     match type_:
         case "timestamp":
             return F.unix_micros(end)

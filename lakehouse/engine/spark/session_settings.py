@@ -33,9 +33,7 @@ OPEN_BYTES = 64 * 1024
 # Off: an expression over a row that is odd gives null; on, it ends the whole statement, and one row would block its batch for ever.
 ANSI = "spark.sql.ansi.enabled"
 # Off: a file that is broken or gone is an error; on, a reader passes it over, and a rewrite of it loses its rows without a word.
-CORRUPT_FILES_IGNORED = "spark.sql.files.ignoreCorruptFiles"
-MISSING_FILES_IGNORED = "spark.sql.files.ignoreMissingFiles"
-READ_WHOLE = {CORRUPT_FILES_IGNORED: "false", MISSING_FILES_IGNORED: "false"}
+READ_WHOLE = {"spark.sql.files.ignoreCorruptFiles": "false", "spark.sql.files.ignoreMissingFiles": "false"}
 # A content hash compares a map as it is stored, entry by entry, which a rewrite of files leaves alone.
 HASH_MAPS = "spark.sql.legacy.allowHashOnMapType"
 # On: a version older than the retention of deleted files cannot be read, even if its files are all there.

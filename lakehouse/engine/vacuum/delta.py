@@ -1,16 +1,16 @@
 """Delta's own answer to what a vacuum may delete: asked about exactly the files that our plan dooms."""
 
-import contextlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
-from uuid import uuid4
 
 from lakehouse.core.errors import Broken
 from lakehouse.core.vacuum.candidates import Candidate
 from lakehouse.engine.spark import statements
+from lakehouse.engine.spark.frames import temporary_view
 from lakehouse.engine.spark.session_settings import ADAPTIVE, WHOLE_STAGE, session_confs
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import SparkSession
 
 # One question holds so many paths: a few megabytes.
@@ -39,7 +39,9 @@ def _ask(spark: "SparkSession", uri: str, table: str, asked: Sequence[Candidate]
     location: str = spark.sql(statements.describe_detail(uri)).select("location").collect()[0][0]
     names = set[str]()
     for start in range(0, len(asked), _ASKED_AT_ONCE):
-        with _inventory(spark, location, asked[start : start + _ASKED_AT_ONCE]) as (view, of_path):
+        portion = asked[start : start + _ASKED_AT_ONCE]
+        of_path = {f"{location}/{each.name}": each.name for each in portion}
+        with temporary_view(spark, spark.createDataFrame(_inventory([*of_path], portion))) as view:
             answer: list[str] = spark.sql(statements.vacuum_dry_run(uri, view)).toArrow().column("path").to_pylist()
         names |= answered(answer, of_path, location=location, table=table)
     return names
@@ -68,28 +70,19 @@ def _false_folders(location: str, name: str) -> set[str]:
     return {"/".join(parts[:end]) for end in range(1, len(parts))}
 
 
-@contextlib.contextmanager
-def _inventory(spark: "SparkSession", location: str, asked: Sequence[Candidate]) -> Iterator[tuple[str, Mapping[str, str]]]:
-    """A view of the files as VACUUM takes an inventory, and their names by the paths in it.
+def _inventory(paths: Sequence[str], asked: Sequence[Candidate]) -> "pa.Table":
+    """The files as VACUUM takes an inventory.
 
     A path counts only if it begins with the table's `location` as Delta spells it, character by character, so that Delta is asked for it.
     Source: delta-io/delta v4.4.0, VacuumCommand.getFilesFromInventory: this order, these types, all nullable.
     """
     import pyarrow as pa
 
-    names = {f"{location}/{each.name}": each.name for each in asked}
-    rows = pa.table(
+    return pa.table(
         {
-            "path": pa.array(list(names), pa.string()),
+            "path": pa.array(paths, pa.string()),
             "length": pa.array([each.size_bytes for each in asked], pa.int64()),
             "isDir": pa.array([False] * len(asked), pa.bool_()),
             "modificationTime": pa.array([each.modified_ms for each in asked], pa.int64()),
         }
     )
-    view = f"vacuum_{uuid4().hex}"
-    spark.createDataFrame(rows).createOrReplaceTempView(view)
-    try:
-        yield view, names
-    finally:
-        with contextlib.suppress(Exception):  # the session may be gone, and its views with it
-            spark.catalog.dropTempView(view)

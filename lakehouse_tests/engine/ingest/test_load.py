@@ -20,7 +20,7 @@ from lakehouse.core.ingest.batches import ingest_app_id
 from lakehouse.core.reasons import Reason
 from lakehouse.engine.ingest import commit_rows, load, staging
 from lakehouse.engine.ingest.arrival import record_arrived
-from lakehouse.engine.ingest.parse_lines import parse_lines
+from lakehouse.engine.ingest.parse_lines import parse_records
 from lakehouse.engine.ingest.write import write_table
 from lakehouse.engine.journal import landed_batches
 from lakehouse.engine.journal.landed_batches import LandedBatches
@@ -444,13 +444,13 @@ def test_a_write_of_other_rows_than_were_staged_is_not_repeated(lake: Lake, spar
         real(frame.where("id = 1"), *arguments, **options)
 
     def without_a_line(*arguments: Any) -> "DataFrame":
-        return parse_lines(*arguments).where("id = 1")
+        return parse_records(*arguments).where("id = 1")
 
-    monkeypatch.setattr(load, "parse_lines", without_a_line)
+    monkeypatch.setattr(load, "parse_records", without_a_line)
     with pytest.raises(Broken, match=r"of the 2 staged record\(s\) of batch 1 Spark found 1 row\(s\) and 0 others"):
         write_table(lake, spark, events)
     assert (version_of(lake, events.key), lake.store.list("_lakehouse/ingest")) == (None, [])
-    monkeypatch.setattr(load, "parse_lines", parse_lines)
+    monkeypatch.setattr(load, "parse_records", parse_records)
     monkeypatch.setattr(load.commit_rows, "write_frame", without_a_row)
     with pytest.raises(Broken, match=r"batch 1 has 2 row\(s\), but version 0 of the table says that 1 were written"):
         write_table(lake, spark, events)

@@ -10,10 +10,12 @@ import pytest
 from lakehouse import Append, Landing, Table
 from lakehouse.core.errors import Broken, Refused
 from lakehouse.core.ingest.batches import Ledger
+from lakehouse.core.settings import Settings
 from lakehouse.engine.ingest import commit_rows, load
 from lakehouse.engine.ingest.write import write_table
-from lakehouse.engine.lake import Lake
+from lakehouse.engine.lake import Lake, open_lake
 from lakehouse.engine.quarantine import retry_lines, review
+from lakehouse.engine.quarantine.entries import why_other_fields
 from lakehouse.engine.quarantine.retry_lines import mark_other_content
 from lakehouse_tests.engine.example import event, events, land, rows_in
 from lakehouse_tests.kills import killed_at
@@ -30,15 +32,26 @@ def declared(**changes: Any) -> Table:
     return replace(events, source=replace(events.source, **changes))
 
 
-def refused(lake: Lake, spark: "SparkSession") -> Table:
-    """A table that is declared too strictly: one row, two lines that another declaration takes, two that none does, and a large file."""
-    strict = declared(required=("id", "at"), max_file_bytes=250, new_columns="refuse")
+STRICT = declared(required=("id", "at"), max_file_bytes=250, new_columns="refuse")
+
+
+@pytest.fixture(scope="module")
+def of_refused(shared_settings: Settings, spark: "SparkSession", tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a lake for `refused`."""
+    lake = open_lake(replace(shared_settings, root=str(tmp_path_factory.mktemp("refused") / "lake")))
     land(lake, "a.json", [event(1, 5, "new"), LENIENT, '{"id": 3, "state": "kept too", "extra": [1.50]}', "nope"])
     land(lake, "large.json", [event(number, 6, "new") for number in range(10, 20)])
     lake.store.put("landing/events/b.json", b'\xff{"id": 4}')
-    write_table(lake, spark, strict)
+    write_table(lake, spark, STRICT)
+    return Path(lake.settings.root)
+
+
+@pytest.fixture
+def refused(lake: Lake, of_refused: Path) -> Lake:
+    """A table that is declared too strictly: one row, two lines that another declaration takes, two that none does, and a large file."""
+    shutil.copytree(of_refused, lake.settings.root)
     assert rows_in(lake, events.key, "id") == [(1,)]
-    return strict
+    return lake
 
 
 def places(lake: Lake) -> list[tuple[Any, ...]]:
@@ -48,11 +61,10 @@ def places(lake: Lake) -> list[tuple[Any, ...]]:
 A, B, GONE, LARGE = (f"landing/events/{name}" for name in ("a.json", "b.json", "gone.json.gz", "large.json"))
 
 
-def test_a_line_is_loaded_and_a_file_read_again_as_the_table_is_declared_now(lake: Lake, spark: "SparkSession") -> None:
-    strict = refused(lake, spark)
-    before = places(lake)
+def test_a_line_is_loaded_and_a_file_read_again_as_the_table_is_declared_now(refused: Lake, spark: "SparkSession") -> None:
+    lake, before = refused, places(refused)
     assert before == [(A, 2), (A, 3), (A, 4), (B, 1), (LARGE, None)]
-    shown = review.show(lake, spark, strict, [A], limit=1)
+    shown = review.show(lake, spark, STRICT, [A], limit=1)
     why = ("not JSON", "required field at is missing", "the schema does not name extra")
     assert shown["reasons"] == [{"reason": each, "count": 1} for each in why]
     assert [(entry["source_file"], entry["line"], entry["raw"]) for entry in shown["entries"]] == [(A, 2, LENIENT)]
@@ -91,9 +103,9 @@ def test_a_line_is_loaded_and_a_file_read_again_as_the_table_is_declared_now(lak
 
 
 def test_a_retry_killed_around_its_commit_leaves_each_line_in_one_place_after_the_next(
-    lake: Lake, spark: "SparkSession", monkeypatch: pytest.MonkeyPatch
+    refused: Lake, spark: "SparkSession", monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    refused(lake, spark)
+    lake = refused
     # As after somebody made the quarantine anew from a copy of its rows, and as a program put a line down that knew no digests.
     uri = lake.settings.table_uri(QUARANTINE)
     line = spark.read.format("delta").load(uri).where("line = 3")
@@ -120,13 +132,13 @@ def test_a_retry_killed_around_its_commit_leaves_each_line_in_one_place_after_th
 
 
 def test_a_line_of_a_content_that_was_never_loaded_stays_though_another_one_has_a_row_at_its_place(
-    lake: Lake, spark: "SparkSession"
+    refused: Lake, spark: "SparkSession"
 ) -> None:
     """The table and its ledger were deleted, and its files were written anew; the quarantine is the one of before."""
-    strict = refused(lake, spark)
+    lake = refused
     lake.store.delete([file.name for folder in (events.key, "_lakehouse/ingest") for file in lake.store.list(folder)])
     land(lake, "a.json", [event(1, 5, "new"), event(5, 5, "new"), '{"id": 6, "state": "kept"}'])
-    write_table(lake, spark, strict)
+    write_table(lake, spark, STRICT)
     assert places(lake) == [(A, 2), (A, 3), (A, 3), (A, 4), (B, 1), (LARGE, None)]
     done = review.retry(lake, spark, events, [A], dry_run=False)
     assert (done.rows, done.left) == (1, {"their file was loaded with another content": 3})
@@ -141,10 +153,10 @@ def test_a_line_of_a_content_that_was_never_loaded_stays_though_another_one_has_
 
 
 def test_lines_that_a_table_is_put_back_without_are_in_its_quarantine_again_and_loaded_once(
-    lake: Lake, spark: "SparkSession", tmp_path: Path
+    refused: Lake, spark: "SparkSession", tmp_path: Path
 ) -> None:
     """Whatever was settled since stays away, and what landed since is loaded again."""
-    refused(lake, spark)
+    lake = refused
     folder, copy = Path(lake.settings.root, events.key), tmp_path / "copy"
     shutil.copytree(folder, copy)
     assert review.retry(lake, spark, events, [A], dry_run=False).rows == 2
@@ -169,6 +181,7 @@ def test_lines_that_a_table_is_put_back_without_are_in_its_quarantine_again_and_
     shutil.rmtree(folder)
     shutil.copytree(copy, folder)
     write_table(lake, spark, events)
+    assert places(lake) == [(A, 2), (A, 3), *after]  # once each, though both retries are lost
     assert review.retry(lake, spark, events, [A], dry_run=False).rows == 2
     assert rows_in(lake, events.key, "id") == [(1,), (2,), (3,), (4,)]
 
@@ -178,10 +191,12 @@ def test_lines_of_csv_are_not_read_again_by_a_declaration_with_their_fields_in_a
     codes = Table(key="bronze/codes", source=source, write=Append())
     land(lake, "a.csv", ["code,name", "A,one", "B,NA"], prefix=source.prefix)
     write_table(lake, spark, codes)
-    lenient = replace(source, required=())
-    for changes in ({"schema": "name STRING, code STRING"}, {"delimiter": ";"}):
-        turned = review.retry(lake, spark, replace(codes, source=replace(lenient, **changes)), [], dry_run=False)
-        assert (turned.rows, turned.left) == (0, {"its fields are those of another declaration: code,name": 1})
+    lenient, why = replace(source, required=()), "its fields are those of another declaration: code,name"
+    turned = replace(codes, source=replace(lenient, schema="name STRING, code STRING"))
+    done = review.retry(lake, spark, turned, [], dry_run=False)
+    assert (done.rows, done.left) == (0, {why: 1})
+    line, by_semicolons = spark.createDataFrame([("code,name",)], "fields STRING"), replace(codes, source=replace(lenient, delimiter=";"))
+    assert line.select(why_other_fields(line, by_semicolons)).collect() == [(why,)]
     assert review.retry(lake, spark, replace(codes, source=lenient), [], dry_run=False).rows == 1
     assert rows_in(lake, codes.key, "code", "name") == [("A", "one"), ("B", None)]
 

@@ -1,0 +1,14 @@
+"""The result of a check of a table or of an inventory."""
+
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckResult:
+    """The answer of one check, by its name, with its numbers; one that is an error means that data are lost or cannot be read."""
+
+    name: str
+    ok: bool
+    sentence: str
+    is_error: bool = False
+    numbers: dict[str, int | float] = field(default_factory=dict[str, "int | float"])
