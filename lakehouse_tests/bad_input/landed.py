@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from deltalake import DeltaTable
+
 from lakehouse import Append, Landing, Table
 from lakehouse.engine.ingest.write import write_table
 from lakehouse.engine.lake import Lake
@@ -93,8 +95,8 @@ def differences(lake: Lake, spark: "SparkSession", files: Sequence[Landed]) -> l
             os.utime(Path(lake.settings.root, name), ns=(0, (1_600_000_000_000 + place) * 1_000_000))
         outcome = write_table(lake, spark, table)
         aside = {each.name: each.why for each in outcome.set_aside}
-        rows = _by_file(lake, spark, table.key, "_source_file", "_source_line", *table.source.column_names)
-        lines = _by_file(lake, spark, f"quarantine/{table.key}", "source_file", "line")
+        rows = _by_file(lake, table.key, "_source_file", "_source_line", *table.source.column_names)
+        lines = _by_file(lake, f"quarantine/{table.key}", "source_file", "line")
         for file in own:
             path = f"{table.source.prefix}{file.name}"
             found += _differences(file, rows.pop(path, []), lines.pop(path, []), aside.pop(file.name, ""))
@@ -115,12 +117,12 @@ def _differences(file: Landed, rows: list[type_of_row], lines: list[type_of_row]
         yield f"{file.name}: set aside {why!r}, not {file.problem!r}"
 
 
-def _by_file(lake: Lake, spark: "SparkSession", key: str, *columns: str) -> dict[str, list[type_of_row]]:
+def _by_file(lake: Lake, key: str, *columns: str) -> dict[str, list[type_of_row]]:
     """The rows of a table by their first column, each without it, in the order of the next."""
     found: dict[str, list[type_of_row]] = {}
     if lake.facts(key) is None:
         return found
-    table = spark.read.format("delta").load(lake.settings.table_uri(key)).select(*columns).toArrow()
+    table = DeltaTable(lake.settings.table_uri(key)).to_pyarrow_table(columns=[*columns])
     for row in sorted(zip(*(column.to_pylist() for column in table.columns), strict=True), key=lambda row: (row[0], row[1] or 0)):
         found.setdefault(row[0], []).append(row[1:])
     return found

@@ -7,11 +7,12 @@ from typing import Any
 import dagster as dg
 import pytest
 
+from lakehouse.core.checks import CheckResult
 from lakehouse.core.compaction.plan import plan_table
 from lakehouse.core.declaration.compaction_policy import BinPacking, Compaction, ZOrder
 from lakehouse.core.errors import Refused
 from lakehouse.core.scheduling.circuit_breaker import CompactionTry
-from lakehouse.defs.health import TableCheck, check_names, health_check, judge, report_checks
+from lakehouse.defs.health import check_names, health_check, judge, report_checks
 from lakehouse.defs.keys import table_key
 from lakehouse.defs.metadata.table import table_metadata
 from lakehouse.engine.clock import now_ms
@@ -72,7 +73,7 @@ def test_a_file_that_is_gone_is_an_error_that_names_it(lake: Lake, story: LogBui
     story.append(small_files(3)).store_data()
     lake.store.delete(["bronze/orders/f1"])
     readable = judge(orders, lake)[0]
-    assert (readable.ok, readable.severity) == (False, dg.AssetCheckSeverity.ERROR)
+    assert (readable.ok, readable.is_error) == (False, True)
     assert readable.sentence == "1 of the files of version 1 are not in storage: f1"
 
 
@@ -83,7 +84,7 @@ def test_a_log_that_cannot_be_read_fails_every_check_with_the_reason(lake: Lake,
     assert len({result.sentence for result in found}) == 1
 
 
-def breaker(lake: Lake) -> TableCheck:
+def breaker(lake: Lake) -> CheckResult:
     return next(result for result in judge(orders, lake) if result.name == "breaker")
 
 
@@ -95,7 +96,7 @@ def test_an_open_breaker_is_a_warning_with_its_sentence_and_numbers(lake: Lake, 
         ended_ms = now_ms() - minutes * 60_000
         journal.record_try(orders.key, CompactionTry(ended_ms=ended_ms, result="failed", why="f1 is not a Parquet file"))
     found = breaker(lake)
-    assert (found.ok, found.severity) == (False, dg.AssetCheckSeverity.WARN)
+    assert (found.ok, found.is_error) == (False, False)
     assert "3 compactions in a row did not succeed" in found.sentence and found.sentence.endswith(
         "the last error: f1 is not a Parquet file"
     )
@@ -135,7 +136,7 @@ def test_a_plan_that_is_refused_is_told_and_stops_neither_a_write_nor_the_checks
     assert metadata["lakehouse/plan"].startswith(f"nothing can be planned: plan of bronze/orders: {why}")
     found = {result.name: result for result in judge(table, lake)}
     assert [name for name, result in found.items() if not result.ok] == ["small_files"]
-    assert why in found["small_files"].sentence and found["small_files"].severity is dg.AssetCheckSeverity.WARN
+    assert why in found["small_files"].sentence and not found["small_files"].is_error
     with pytest.raises(Refused, match=why):
         plan_table(table, facts.snapshot, facts.history, now_ms=now_ms())
 
@@ -144,7 +145,7 @@ def test_quarantined_lines_are_counted(lake: Lake, story: LogBuilder) -> None:
     story.append(small_files(1)).store_data()
     LogBuilder(lake.store, "quarantine/bronze/orders").create().append([("q", 10, 3)])
     result = judge(orders, lake)[-1]
-    assert (result.name, result.ok, result.severity) == ("quarantine", False, dg.AssetCheckSeverity.WARN)
+    assert (result.name, result.ok, result.is_error) == ("quarantine", False, False)
     assert result.sentence == (
         "3 line(s) were refused; quarantine/bronze/orders has them with file, line, reason and text: "
         "lakehouse quarantine show bronze/orders; then retry or settle"

@@ -176,8 +176,8 @@ class TestRuns:
         assert first.success and results(first) == {"complete": True, "fresh": True, "plausible": True, "missing": True}
         told = metadata(first)
         assert told["bytes_live"] == 16 and told["bytes_unclaimed"] == 9 and told["objects"] == told["rows_loaded"] > 4
-        assert "![bytes: bronze/orders: 0.00 MB" in told["where"] and "[x]" not in told["where"].partition("](data")[0]
-        assert told["storage_classes"].startswith("![bytes by storage class: none: 0.0")
+        assert "![bytes: bronze/orders: 956 B" in told["where"] and "[x]" not in told["where"].partition("](data")[0]
+        assert told["storage_classes"].startswith("![bytes by storage class: none: ")
         again = run(lake)
         assert metadata(again)["rows_loaded"] == 0 and metadata(again)["report"] == told["report"]
 

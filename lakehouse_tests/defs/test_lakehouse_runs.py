@@ -54,7 +54,7 @@ class Runs:
         return (event.tags or {}).get("dagster/data_version") if event else None
 
     def file_count(self, table: Table) -> int | None:
-        facts = newest_facts(self.instance, table)
+        facts = newest_facts(self.instance, [table]).get(table.key)
         return facts.whole("lakehouse/file_count") if facts else None
 
 
@@ -74,7 +74,7 @@ def ask(sensor: dg.SensorDefinition, instance: dg.DagsterInstance) -> Sequence[d
 def test_a_table_without_any_landed_file_records_nothing_and_fails_nothing(runs: Runs) -> None:
     result = runs.of(table_key(orders))
     assert result.success
-    assert newest_facts(runs.instance, orders) is None
+    assert newest_facts(runs.instance, [orders]) == {}
 
 
 def test_files_that_are_not_read_are_named_in_the_log_also_where_there_is_no_table_yet(runs: Runs) -> None:

@@ -1,13 +1,23 @@
 """An S3 server in this process with an empty bucket for each test that asks for one, and every kind of store."""
 
 from collections.abc import Iterator
+from functools import cache
 
 import boto3
+import botocore.session
 import pytest
 from moto.server import ThreadedMotoServer
 
-from lakehouse.engine.store import DiskStore, S3Store, Store
+from lakehouse.engine.store import DiskStore, S3Store, Store, s3
 from lakehouse_tests.memory_store import MemoryStore
+
+
+@pytest.fixture(scope="session", autouse=True)
+def one_loader() -> Iterator[None]:
+    """What botocore reads of the services is parsed once, and not for each client."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(botocore.session, "create_loader", cache(botocore.session.create_loader))
+        yield
 
 
 @pytest.fixture(scope="module")
@@ -22,7 +32,8 @@ def endpoint() -> Iterator[str]:
 
 @pytest.fixture
 def aws(endpoint: str, monkeypatch: pytest.MonkeyPatch) -> str:
-    """The same, with an environment that leads boto3 there."""
+    """The same, with an environment that leads boto3 there; between two tries nobody waits."""
+    monkeypatch.setattr(s3, "_PAUSES_SECONDS", (0.0,) * 4)
     for name, value in {
         "AWS_ENDPOINT_URL": endpoint,
         "AWS_ACCESS_KEY_ID": "test",

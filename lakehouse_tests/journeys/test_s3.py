@@ -22,11 +22,11 @@ from lakehouse_tests.s3_servers import BUCKET, s3_client, s3_server
 
 KEY, SECRET, REGION = "key-that-nobody-may-see", "secret-that-nobody-may-see", "eu-central-1"
 ROOT = "some/where"
-START, UNTIL = datetime(2013, 1, 1), datetime(2013, 1, 3)
+START, UNTIL = datetime(2013, 1, 2), datetime(2013, 1, 3)  # in UTC, so that its flights are of two days
 REPLAY = ("replay", "--until", f"{UNTIL:%Y-%m-%d}")
 MATERIALIZE = ("materialize", "+key:gold/carrier_daily or +key:gold/route_delays")
 # Commands that end by SIGKILL, each as soon as there is a key of this beginning: the command is in the middle of its work by then.
-KILLED = ((REPLAY, "landing/flight_events/2013-01-02"), (MATERIALIZE, "silver/flights/part-"))
+KILLED = ((REPLAY, "landing/flight_events/2013-01-02T04"), (MATERIALIZE, "silver/flights/part-"))
 TABLES = (
     *("bronze/airlines", "bronze/flight_events", "bronze/weather"),
     *("silver/flights", "silver/weather", "gold/carrier_daily", "gold/route_delays"),
@@ -55,7 +55,8 @@ def client(bucket: dict[str, str]) -> Any:
 @pytest.fixture(scope="module")
 def world(bucket: dict[str, str], client: Any, prepared_home: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     """A lake in the bucket, and its server; what landed is in the tables, though a replay and a write were killed."""
-    world = World(link_year(prepared_home, tmp_path_factory.mktemp("world")), LAKEHOUSE_ROOT=f"s3://{BUCKET}/{ROOT}", **bucket)
+    home, start = link_year(prepared_home, tmp_path_factory.mktemp("world")), f"{START:%Y-%m-%d}"
+    world = World(home, LAKEHOUSE_ROOT=f"s3://{BUCKET}/{ROOT}", LAKEHOUSE_REPLAY_START=start, **bucket)
     world.ask("server", "start")
     for command, prefix in KILLED:
         world.kill(*command, when=lambda prefix=prefix: keys(client, prefix))

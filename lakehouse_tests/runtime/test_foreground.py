@@ -38,7 +38,8 @@ except KeyboardInterrupt:
 @contextlib.contextmanager
 def supervisor_of(program: str) -> "Iterator[subprocess.Popen[str]]":
     """A supervisor that has started this program, whose words are on standard error; nothing of both is left at the end."""
-    command = [sys.executable, "-m", "lakehouse.runtime.supervisor", sys.executable, "-c", program]
+    main = "import sys; from lakehouse.runtime import supervisor; supervisor._REST_SECONDS = 1.0; sys.exit(supervisor.main(sys.argv[1:]))"
+    command = [sys.executable, "-c", main, sys.executable, "-c", program]
     with subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
     ) as started:

@@ -204,7 +204,7 @@ def test_what_its_writer_records_of_it_does_not_hide_what_we_know(
     ticks.tick()
     instance.report_runless_asset_event(dg.AssetMaterialization(["sales", "orders"], metadata={"rows": 16}))
     instance.report_runless_asset_event(dg.AssetObservation(["sales", "orders"], metadata={"rows": 16}))
-    known = newest_facts(instance, table)
+    known = newest_facts(instance, [table]).get(table.key)
     assert known is not None and known.whole("lakehouse/version") == 1
 
 
@@ -217,9 +217,9 @@ def test_a_table_is_observed_again_when_others_have_told_too_much_of_it_since(
     for number in range(20):
         assert (number, ticks.observed()) == (number, [])
         instance.report_runless_asset_event(dg.AssetObservation(["sales", "orders"], metadata={"rows": 16}))
-    assert newest_facts(instance, table) is None
+    assert newest_facts(instance, [table]).get(table.key) is None
     assert [ticks.observed(), ticks.observed()] == [[1], []]
-    known = newest_facts(instance, table)
+    known = newest_facts(instance, [table]).get(table.key)
     assert known is not None and known.whole("lakehouse/version") == 1
 
 

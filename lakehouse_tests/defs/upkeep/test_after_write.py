@@ -43,14 +43,14 @@ def test_storage_that_does_not_answer_after_a_compaction_is_a_warning(tmp_path: 
     assert done.success
     told = [entry.user_message for entry in instance.all_logs(done.run_id)]
     assert any("bronze/orders was compacted; what it is like now could not be told: Transient: " in each for each in told)
-    facts = newest_facts(instance, orders)
+    facts = newest_facts(instance, [orders]).get(orders.key)
     assert facts is not None and facts.whole("lakehouse/file_count") == 1
 
 
 def test_the_table_is_observed_and_checked_after_a_compaction(tmp_path: Path, instance: dg.DagsterInstance) -> None:
     lake = example_lake(tmp_path)
     done = run_of(lake, instance, LogBuilder(lake.store, orders.key).create().append([("f", 100, 1)]).store_data())
-    facts = newest_facts(instance, orders)
+    facts = newest_facts(instance, [orders]).get(orders.key)
     assert facts is not None and facts.whole("lakehouse/file_count") == 1
     assert len(done.get_asset_check_evaluations()) == 5
 
@@ -70,7 +70,7 @@ def test_the_event_tells_when_the_table_was_last_compacted_so_that_other_records
     stayed_ms, undone_ms = START_MS + 2 * MINUTE_MS, START_MS + 3 * MINUTE_MS
     for told_ms in (undone_ms, stayed_ms):
         run_of(lake, instance, log)
-        facts = newest_facts(instance, orders)
+        facts = newest_facts(instance, [orders]).get(orders.key)
         assert facts is not None and facts.state["last_compaction_ms"] == told_ms
         undone = CompactionTry(ended_ms=undone_ms + 500, result="failed", seconds=1.0, why="rows differ")
         Journal(lake.store).record_try(orders.key, undone)
@@ -86,7 +86,7 @@ def test_the_checks_are_left_to_a_run_that_already_waits_to_write_the_table(tmp_
         definitions.resolve_implicit_global_asset_job_def(), asset_selection=frozenset({table_key(orders)})
     )
     done = run_of(lake, instance, log)
-    assert newest_facts(instance, orders) is not None
+    assert newest_facts(instance, [orders]).get(orders.key) is not None
     assert done.get_asset_check_evaluations() == []
     instance.report_run_canceled(waiting)
     assert len(run_of(lake, instance, log).get_asset_check_evaluations()) == 5

@@ -165,7 +165,7 @@ def files_after(lake: Lake, instance: dg.DagsterInstance, table: Table, name: st
     """Live files after such a run, which records as many."""
     assert load(lake, instance, table, name).success
     facts = lake.facts(table.key)
-    newest = newest_facts(instance, table)
+    newest = newest_facts(instance, [table]).get(table.key)
     assert facts is not None and newest is not None
     assert newest.whole("lakehouse/file_count") == facts.snapshot.file_count
     return facts.snapshot.file_count
@@ -185,7 +185,7 @@ def test_after_each_write_the_files_fall_in_the_same_run(lake: Lake, instance: d
     assert event.asset_materialization is not None
     told = {name.removeprefix("lakehouse/"): entry.value for name, entry in event.asset_materialization.metadata.items()}
     assert (told["predicted_files_removed"], told["actual_files_removed"], told["rows_verified"]) == (3, 3, 3)
-    newest = newest_facts(instance, orders)
+    newest = newest_facts(instance, [orders]).get(orders.key)
     assert newest is not None and newest.state["last_compaction_ms"] == round(told["committed"] * 1000)
     [record] = instance.fetch_materializations(table_key(orders), limit=1).records
     assert record.asset_materialization is not None
@@ -204,7 +204,7 @@ def test_what_was_written_stays_and_is_told_also_where_the_compaction_fails(
     monkeypatch.setattr(run, "compact", fail)
     result = load(lake, instance, under(AfterWrite()), "a")
     assert result.success is succeeds
-    newest = newest_facts(instance, orders)
+    newest = newest_facts(instance, [orders]).get(orders.key)
     assert newest is not None and newest.whole("lakehouse/landed_batch") == 1
     told = " ".join(entry.user_message for entry in instance.all_logs(result.run_id))
     assert ("bronze/orders was written, and not compacted: Transient: held by another" in told) is succeeds
@@ -217,6 +217,6 @@ def test_a_table_that_somebody_clustered_is_written_and_recorded_all_the_same(
     assert files_after(lake, instance, under(BySensor()), "a") == 1
     spark.sql(cluster_by(lake.settings.table_uri(orders.key), ["id"]))
     assert files_after(lake, instance, under(BySensor()), "b") == 2
-    newest = newest_facts(instance, orders)
+    newest = newest_facts(instance, [orders]).get(orders.key)
     assert newest is not None and newest.whole("lakehouse/landed_batch") == 2
     assert "clustering is not planned by BinPacking" in newest.texts["lakehouse/plan"]

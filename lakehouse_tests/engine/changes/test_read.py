@@ -279,10 +279,9 @@ def test_a_file_that_waited_while_deletions_were_forgotten_brings_no_row_back(la
     """As one that was set aside when it landed, and is read again weeks later; what landed since, or is newer, is loaded."""
     table = people(Debezium(lateness_hours=0), Merge(keys=("id",)))
     waiting = Path(lake.settings.root) / PREFIX / "0.json"
-    land(lake, "1.json", [event("c", 1, 1), event("c", 1, 2), event("c", 1, 3)], prefix=PREFIX)
-    write_table(lake, spark, table)
-    for number, id_ in ((2, 1), (3, 2)):  # the first deletion is forgotten with the second
-        land(lake, f"{number}.json", [event("d", 5, id_)], prefix=PREFIX)
+    # The first deletion is forgotten with the second.
+    for name, events in (("1", [*(event("c", 1, id_) for id_ in (1, 2, 3)), event("d", 5, 1)]), ("2", [event("d", 5, 2)])):
+        land(lake, f"{name}.json", events, prefix=PREFIX)
         write_table(lake, spark, table)
     land(lake, "0.json", [event("u", 4, 1), event("u", 4, 3), event("d", 4, 7), event("c", 6, 8)], prefix=PREFIX)
     os.utime(waiting, (waiting.stat().st_mtime - 3_600,) * 2)

@@ -24,6 +24,7 @@ from werkzeug.serving import make_server
 from lakehouse.core.settings import parse_settings
 from lakehouse.engine.lake import Lake, open_lake
 from lakehouse.engine.store import S3Store
+from lakehouse.engine.store import s3 as s3_store
 from lakehouse_tests.engine.faults import KEY, LONG_AGO, PAST, carried_out, files, known_of, paths, planned, report, story_of
 from lakehouse_tests.log_builder import LogBuilder
 
@@ -60,6 +61,7 @@ def s3() -> Iterator[FaultyS3]:
             "AWS_MAX_ATTEMPTS": "2",
         }.items():
             patch.setenv(name, value)
+        patch.setattr(s3_store, "_PAUSES_SECONDS", (0.0,) * 4)
         yield app
     server.shutdown()
     thread.join()
