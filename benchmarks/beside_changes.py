@@ -83,8 +83,11 @@ def _compacting(lake: Lake, table: Table) -> Iterator[_Compactor]:
             compactor.errors.append(str(error))
             print(f"compaction: {error}", flush=True)
 
-    with repeated(step, pause_seconds=_PAUSE_SECONDS):
-        yield compactor
+    try:
+        with repeated(step, pause_seconds=_PAUSE_SECONDS):
+            yield compactor
+    finally:
+        spark.stop()
 
 
 def _drawn(random: Random, rows: dict[int, str], number: int) -> str:

@@ -9,9 +9,10 @@ from typing import Any, Literal
 class Benchmark:
     """A module of this folder whose `main(…)` gives figures.
 
-    `seconds` is how long it takes on two cores, for the estimate until it is recorded; with the arguments `smoke` it takes a few.
+    `seconds` is how long it takes on two cores, for the estimate until it is recorded; with the arguments `smoke` it takes a few, or
+    minutes where it `smokes_long`.
     `server` is the Spark server that it needs: none, any one (`own_lake`), or one that it starts as it has to be. Where it is any one, the
-    smoke run is part of `make test`, unless it `smokes_long`.
+    smoke run is part of `make test`, unless it takes minutes.
     """
 
     name: str

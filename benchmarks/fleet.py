@@ -2,7 +2,8 @@
 
 `python -m benchmarks.fleet [TABLES …]`; with `TMPDIR=/dev/shm` the events are written sooner. Two figures: the choice alone (core, no
 Dagster), and whole ticks of the real sensor over a Dagster instance that holds the tables' events and a day of runs. The bar is one
-tick's time, 30 seconds; Dagster ends a tick after 60. Then the requests to S3 of 100 tables at rest, and their price.
+tick's time, 30 seconds; Dagster ends a tick after 60. An event tells the sensor what a real one does. Then the requests to S3 of 100 tables
+at rest, and their price.
 """
 
 import random

@@ -1,4 +1,4 @@
-"""The compaction study, small: two arms, two iterations, an interruption, and the page."""
+"""The compaction study, small: three arms, two iterations, an interruption, and the page."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -16,10 +16,10 @@ from lakehouse.engine.lake import open_lake
 from lakehouse.engine.spark.statements import path_table
 from lakehouse_tests.engine.clients import new_session
 
-PLAN = StudyPlan(rows=50, iterations=2, repetitions=1, arms=("none", "ours"))
+PLAN = StudyPlan(rows=50, iterations=2, repetitions=1, arms=("none", "auto", "ours"))
 
 
-def test_two_iterations_of_two_arms_leave_the_same_rows_and_a_page(
+def test_two_iterations_of_three_arms_leave_the_same_rows_and_a_page(
     settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A merge of ours adds one file. So many readers lose what a compaction takes within two iterations."""
@@ -38,7 +38,7 @@ def test_two_iterations_of_two_arms_leave_the_same_rows_and_a_page(
         except KeyboardInterrupt:
             assert [each.arm for each in run.iterations] == ["none"] * 2
     assert run.is_complete
-    assert [[arm for arm in PLAN.arms if f", {arm}:" in sentence] for sentence in told] == [[], ["none"], [], ["ours"]]
+    assert [[arm for arm in PLAN.arms if f", {arm}:" in sentence] for sentence in told] == [[], ["none"], [], ["auto"], ["ours"]]
     of = {arm: [each for each in run.iterations if each.arm == arm] for arm in PLAN.arms}
     counts = [each.files for each in of["none"]]
     assert counts[0] < counts[1]
@@ -49,7 +49,7 @@ def test_two_iterations_of_two_arms_leave_the_same_rows_and_a_page(
         arm: spark.sql(f"SELECT count(*), sum(xxhash64(*) % 1000) FROM {path_table(settings.table_uri(f'silver/{arm}_1'))}").collect()
         for arm in PLAN.arms
     }
-    assert rows["none"] == rows["ours"]
+    assert rows["none"] == rows["auto"] == rows["ours"]
     assert write_report(tmp_path / "study", page := tmp_path / "study.md") == ["50 rows a batch, on disk: 2 iterations, repetitions: 1"]
     assert "| `ours`" in page.read_text()
     spark.stop()

@@ -2,7 +2,6 @@
 
 import importlib
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -12,14 +11,11 @@ from benchmarks.figures import tell
 from benchmarks.own_lake import on_server
 from lakehouse.core.settings import Settings
 from lakehouse.engine.spark import sessions
-from lakehouse_tests.conftest import link_year
 
 
 @pytest.fixture
-def running(shared_settings: Settings, prepared_home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Settings]:
+def running(shared_settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Iterator[Settings]:
     """The shared server's settings; the benchmark's session is not the one of the tests, since some end theirs or change its settings."""
-    if not (shared_settings.home / "replay").exists():
-        link_year(prepared_home, shared_settings.home)
     monkeypatch.setattr(sessions, "_opened", opened := {})
     yield shared_settings
     for _, spark in opened.values():

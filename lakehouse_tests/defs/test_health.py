@@ -168,6 +168,8 @@ def test_another_run_reports_the_very_verdicts_of_the_checks(lake: Lake, story: 
 
     dg.materialize([health_check(orders, lake)], selection=dg.AssetSelection.all_asset_checks(), instance=instance)
     first = latest(instance)
+    error, warn = dg.AssetCheckSeverity.ERROR, dg.AssetCheckSeverity.WARN
+    assert {name: found[2] for name, found in first.items()} == {**dict.fromkeys(check_names(orders), warn), "readable": error}
     run = dg.materialize([upkeep], instance=instance).run_id
     second = latest(instance)
     assert {name: found[1:] for name, found in second.items()} == {name: found[1:] for name, found in first.items()}

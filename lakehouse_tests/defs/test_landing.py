@@ -1,6 +1,6 @@
 """The landing sensor: what it sees, one run for all, and no file asked for while it is being loaded."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import dagster as dg
@@ -11,6 +11,8 @@ from lakehouse import Append, Landing, Overwrite, Table
 from lakehouse.core.errors import Transient
 from lakehouse.core.ingest.batches import Batch, LandedFile, SetAside, ingest_app_id
 from lakehouse.core.units import DAY_MS
+from lakehouse.defs import landing
+from lakehouse.defs.dagster_records import NewestFacts
 from lakehouse.defs.keys import table_key
 from lakehouse.defs.landing import landing_assets, landing_sensor
 from lakehouse.engine.journal.landed_batches import FOLD_EVERY, LandedBatches
@@ -96,6 +98,18 @@ def test_one_run_is_asked_for_all_tables_with_new_files(lake: Lake, tick: type_o
     land(lake, "shops/1.csv")
     [request] = tick().run_requests or []
     assert request.asset_selection == [table_key(orders), table_key(shops)]
+
+
+def test_dagster_is_asked_once_a_tick_for_the_events_of_all_tables(tick: type_of_tick, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked, real = list[list[str]](), landing.newest_facts
+
+    def newest(instance: dg.DagsterInstance, tables: Sequence[Table]) -> Mapping[str, NewestFacts]:
+        asked.append([table.key for table in tables])
+        return real(instance, tables)
+
+    monkeypatch.setattr(landing, "newest_facts", newest)
+    tick()
+    assert asked == [["bronze/orders", "bronze/shops"]]
 
 
 def test_only_the_tables_with_new_files_are_asked_for(lake: Lake, tick: type_of_tick) -> None:

@@ -26,6 +26,7 @@ from lakehouse.core.errors import Refused
 from lakehouse.core.scheduling.strategy_selection import strategy_of
 from lakehouse.engine.delta_log.file_history import read_file_history
 from lakehouse.engine.lake import Lake, open_lake
+from lakehouse.engine.store import real_address
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,7 +103,8 @@ def backtests_of(subject: Subject, words: Sequence[str] = (), *, compare: bool =
                 raise
             tell(f"{name.replace('_', ' ')} is left out: {error}")
     first = next(iter(policies.values()))
-    found |= {"really": real_result(file_history, first, rates=rates)} if compare else {}
+    compared_as = replace(first, verify=policy_for(subject.layer, declared).verify)
+    found |= {"really": real_result(file_history, compared_as, rates=rates)} if compare else {}
     return found if first.reads_per_day is None else _billed(found, file_history, facts.snapshot, first, rates)
 
 
@@ -137,7 +139,7 @@ def _subject(opened: LakeContext, table: str) -> Subject:
     if table in opened.tables or not (is_address(table) or Path(table, "_delta_log").is_dir()):
         [wanted] = opened.choose([table])
         return Subject(lake=opened.lake, key=wanted.key, layer=wanted.layer, declared=wanted.compaction, prices=wanted.prices)
-    root, _, key = parse_address(table, base=os.getcwd()).rpartition("/")
+    root, _, key = real_address(parse_address(table, base=os.getcwd())).rpartition("/")
     if root == "s3:/":
         raise Refused(f"backtest of {table}: accepted: s3://bucket/path/of/table, a folder, or a declared table")
     settings = replace(opened.lake.settings, root=root or "/.")

@@ -56,7 +56,7 @@ def simulate_history(file_history: FileHistory, policy: Compaction, *, rates: Ra
 
 
 def real_result(file_history: FileHistory, policy: Compaction, *, rates: Rates = DEFAULT_RATES) -> Backtest:
-    """The real past of the table in the same shape; `policy` says which files are small."""
+    """The real past of the table in the same shape; `policy` says which files are small, and how compactions were compared."""
     live = {file.path: file for file in (file_history.start.files if file_history.start else ())}
     steps: list[SimulatedStep] = []
     for commit in file_history.commits:

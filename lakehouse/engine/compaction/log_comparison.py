@@ -40,13 +40,13 @@ def equal_by_log(store: Store, snapshot: Snapshot, removed: Sequence[Side], adde
 
 
 def _by_partition(
-    snapshot: Snapshot, sides: Sequence[Side], statistics: Mapping[str, str | None]
+    snapshot: Snapshot, sides: Sequence[Side], statistics: Mapping[tuple[int, str], str | None]
 ) -> Mapping[type_of_typed_partition, type_of_facts] | None:
     """Rows, and what is known of each column, by partition; `None` where the rows of a file are unknown."""
     columns, files = by_name(snapshot.columns), dict[type_of_typed_partition, list[tuple[DataFile, Mapping[str, Any]]]]()
     for side in sides:
         for file in side.files:
-            told = json.loads(statistics.get(file.path) or "{}", parse_float=Decimal)
+            told = json.loads(statistics.get((side.version, file.path)) or "{}", parse_float=Decimal)
             files.setdefault(typed_partition(file.partition, columns), []).append((file, told))
     facts: dict[type_of_typed_partition, type_of_facts] = {}
     for partition, own in files.items():
@@ -81,20 +81,21 @@ def _leaves(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, 
             yield path, value
 
 
-def _statistics(store: Store, table: str, sides: Sequence[Side]) -> Mapping[str, str | None]:
-    """The statistics of the sides' files as the log has them up to their versions; of a file of which it has none there is nothing.
+def _statistics(store: Store, table: str, sides: Sequence[Side]) -> Mapping[tuple[int, str], str | None]:
+    """The statistics of each side's files as the log has them at its version, by both; of a file of which it has none there is nothing.
 
     Each file of the log is read once, the older first: checkpoints of large tables are what this takes its time for.
     """
-    folder, names = f"{table}/_delta_log/", dict[str, None]()
-    listing = store.list(folder)
+    folder, versions_of = f"{table}/_delta_log/", dict[str, list[int]]()
+    listing, wanted = store.list(folder), {file.path for side in sides for file in side.files}
     for version in sorted({side.version for side in sides}):
         segment = find_segment(until(listing, version, folder=folder), table, folder=folder, newest_commits=0)
-        names |= {} if segment is None else dict.fromkeys(file.name for file in (*segment.checkpoint, *segment.tail))
-    wanted, found = {file.path for side in sides for file in side.files}, dict[str, str | None]()
-    for name, data in zip(names, store.read_many([*names]), strict=True):
+        for log_file in () if segment is None else (*segment.checkpoint, *segment.tail):
+            versions_of.setdefault(log_file.name, []).append(version)
+    found = dict[tuple[int, str], str | None]()
+    for (name, versions), data in zip(versions_of.items(), store.read_many([*versions_of]), strict=True):
         told = statistics_in(data) if name.endswith(".parquet") else _added_in(data)
-        found.update((path, statistics) for path, statistics in told if path in wanted)
+        found.update(((version, path), statistics) for path, statistics in told if path in wanted for version in versions)
     return found
 
 

@@ -67,8 +67,8 @@ class Retired:
 
     @property
     def sentence(self) -> str:
-        """The plan's, and how many of its files could not be deleted."""
-        return self.plan.sentence + (f"; {self.failed} of them could not be deleted" if self.failed else "")
+        """The plan's, and how many files could not be deleted."""
+        return self.plan.sentence + (f"; {self.failed} of those that were to go could not be deleted" if self.failed else "")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,7 +93,7 @@ class _Look:
 
 
 def plan_landed(lake: Lake, table: Table, batches: LandedBatches | None = None, facts: TableFacts | None = None) -> RetirementPlan:
-    """What would leave the landing area of a table now, by the newest of everything but the ledger and the facts that are given."""
+    """What would leave the landing area of a table now; the `facts`, and manifests that `batches` has read, are not read again."""
     if table.landing.after_load == "keep":
         return plan_retirement((), table.landing, {}, None, held=(), quarantined=(), now_ms=0)
     return _look(lake, table, _landed(lake, table, batches), facts, reads_back=True).plan

@@ -8,4 +8,6 @@ if TYPE_CHECKING:
 else:
 
     def __getattr__(name: str) -> Any:
+        if name.startswith("__"):  # whoever looks at modules asks for such names
+            raise AttributeError(name)
         return getattr(import_module("pyspark.sql.functions"), name)

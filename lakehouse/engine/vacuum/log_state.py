@@ -1,13 +1,19 @@
 """The state of a table's log by which a vacuum decides, and whether it is still that state."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
+from lakehouse.core.delta.commits import Commit, Commits
 from lakehouse.core.delta.table_facts import TableFacts
 from lakehouse.core.errors import Broken
 from lakehouse.core.inventory.table_files import TableFiles, fold_table_files
 from lakehouse.engine.clock import now_ms
+from lakehouse.engine.delta_log import newest_first
 from lakehouse.engine.inventory.log_locations import Places
 from lakehouse.engine.lake import Lake
+from lakehouse.engine.store import Store
+
+_NO_VERSION = -1  # in the place of a version: no commit yet
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,3 +51,29 @@ def has_newer_version(lake: Lake, facts: TableFacts) -> bool:
             "log put back to an older state? The rest was left alone: once the log is as it should be, run the vacuum again"
         )
     return lake.has_version(table, known.version + 1)
+
+
+class OlderCommits:
+    """Commits below a table's known history, each read once, however often the history is a newer one."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._read: list[Commit] = []  # newest first, without a gap
+        self._rest: Iterator[Commit] = iter(())
+
+    def below(self, history: Commits) -> Iterator[Commit]:
+        """The commits, newest first, from those of `history` on.
+
+        Raises:
+            Broken, Transient: as for `newest_first`.
+        """
+        newest = self._read[0].version if self._read else _NO_VERSION
+        newer = [commit for commit in reversed(history.commits) if commit.version > newest]
+        if newer and newer[-1].version > newest + 1:
+            self._read, self._rest = [], newest_first(self._store, history)
+        else:
+            self._read = [*newer, *self._read]
+        yield from self._read
+        for commit in self._rest:
+            self._read.append(commit)
+            yield commit

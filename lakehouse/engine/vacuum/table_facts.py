@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
-from functools import cache, partial
+from functools import cache
 
 from lakehouse.core.adoption.adopted import Adopted
 from lakehouse.core.declaration.table import Overwrite, Table
@@ -20,7 +20,7 @@ from lakehouse.core.vacuum.mode import choose_mode
 from lakehouse.core.vacuum.plan import VacuumPlan, plan_vacuum
 from lakehouse.engine.clock import now_ms
 from lakehouse.engine.compaction.unverified_commits import expected
-from lakehouse.engine.delta_log import history_since, newest_first
+from lakehouse.engine.delta_log import history_since
 from lakehouse.engine.ingest.write import consume_app_id
 from lakehouse.engine.inventory.log_locations import Places
 from lakehouse.engine.inventory.reconcile_lake import SETTLED_MS, settled_ms
@@ -28,7 +28,7 @@ from lakehouse.engine.inventory.report_rows import ReportRows
 from lakehouse.engine.journal.journal import Journal
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.vacuum.lake_facts import LakeFacts
-from lakehouse.engine.vacuum.log_state import KnownLog, has_newer_version
+from lakehouse.engine.vacuum.log_state import KnownLog, OlderCommits, has_newer_version
 
 # A commit comes after its files and the times of its removals, by as long as its transaction ran.
 _BEFORE_COMMIT_MS = 86_400_000
@@ -94,7 +94,7 @@ def gather(run: LakeFacts, table: Table) -> VacuumReading | None:
     facts = VacuumFacts(
         table_files=replace(log.table_files, retention_ms=retention_ms_of(properties)),
         history=log.facts.history,
-        older_commits=partial(newest_first, store),
+        older_commits=OlderCommits(store).below,
         lent=run.lent,
         unplaced=run.unplaced,
         landed=run.landed,

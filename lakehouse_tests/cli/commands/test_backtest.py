@@ -92,7 +92,12 @@ def test_any_delta_table_serves_also_one_that_another_program_wrote(terminal: Te
     assert {replay["versions"][-1]["row_count"] for replay in found.values()} == {45}
     assert found["in_force"]["run_count"] == 0
     assert found["in_force"]["estimated"]["moved_removals"] == 1
-    assert terminal.json("backtest", f"file://{place}") == terminal.json("backtest", place)
+    (tmp_path / "link").symlink_to(place)
+    assert (
+        terminal.json("backtest", f"file://{place}")
+        == terminal.json("backtest", place)
+        == terminal.json("backtest", str(tmp_path / "link"))
+    )
 
 
 REFUSED = {

@@ -200,6 +200,8 @@ def test_an_adopted_table_of_a_key_that_is_maintained_holds_the_vacuum_back(proj
     [failure] = [event for event in vacuumed(maintain({"orders": "w/orders"})).all_events if event.event_type_value == "STEP_FAILURE"]
     said = f"adopted.toml: silver/orders is {project}/w/orders for maintain; accepted: another key"
     assert said in str(failure.step_failure_data.error)
+    told = failure.step_failure_data.user_failure_data
+    assert told is not None and told.metadata["lakehouse/error"].value == "Refused"
 
 
 def test_two_calls_may_not_have_one_table() -> None:

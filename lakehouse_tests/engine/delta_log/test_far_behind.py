@@ -21,6 +21,7 @@ from lakehouse.engine.delta_log import TableFacts, history_since, newest_first
 from lakehouse.engine.ingest import commit_rows, write
 from lakehouse.engine.lake import Lake
 from lakehouse.engine.vacuum.lake_facts import LakeFacts
+from lakehouse.engine.vacuum.log_state import OlderCommits
 from lakehouse.engine.vacuum.table_facts import gather
 from lakehouse_tests.conftest import own_settings
 from lakehouse_tests.engine.example import copies, counts, events, states
@@ -179,6 +180,25 @@ def test_a_vacuum_keeps_what_a_follower_far_behind_and_an_unverified_compaction_
     known = read_facts(memory, events.key)
     assert known.older_commits is not None
     assert [each.version for each in known.older_commits(known.history)] == [*range(MANY + 2, -1, -1)]
+
+
+def test_commits_below_a_history_are_read_once_however_often_it_is_a_newer_one() -> None:
+    class Counting(MemoryStore):
+        def read(self, name: str) -> bytes:
+            reads.append(name)
+            return super().read(name)
+
+    reads: list[str] = []
+    log = appended(LogBuilder(Counting()).create())
+    older = OlderCommits(log.store)
+    versions = [commit.version for commit in older.below(log.facts().history)]
+    log.append([("one more", 1)])
+    history = log.facts().history
+    reads.clear()
+    assert [commit.version for commit in older.below(history)] == [MANY + 1, *versions]
+    assert reads == []
+    history = appended(log).facts().history
+    assert [commit.version for commit in older.below(history)] == [*range(2 * MANY + 1, -1, -1)]
 
 
 def test_rows_of_any_number_of_batches_are_counted(memory: Lake) -> None:

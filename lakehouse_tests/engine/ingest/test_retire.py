@@ -1,7 +1,7 @@
 """Loaded files leave the landing area by policy, and nothing goes that is not in the table as it lies there. Logs are written, no Spark."""
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from hashlib import blake2b
 from io import BytesIO
@@ -286,6 +286,25 @@ def test_files_with_lines_that_were_refused_stay_where_no_quarantine_has_them(
     left = ["d.json"] * stays
     kept = retire(lake, DELETED).plan.kept
     assert (lying(lake), kept) == (left, dict.fromkeys(["lines of them were refused, and no quarantine has them"] * len(left), 1))
+
+
+def test_a_file_that_cannot_be_deleted_is_told_of_and_goes_with_a_later_run(
+    lake: Lake, log: LogBuilder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    later(monkeypatch, days=3)
+    real = DiskStore.delete_each
+
+    def denied(store: DiskStore, names: Sequence[str]) -> Mapping[str, str]:
+        kept = [name for name in names if name.endswith("b.json")]
+        return {**real(store, [name for name in names if name not in kept]), **dict.fromkeys(kept, "AccessDenied")}
+
+    with monkeypatch.context() as patch:
+        patch.setattr(DiskStore, "delete_each", denied)
+        done = retire(lake, DELETED)
+    assert (done.file_count, done.failed, lying(lake)) == (2, 1, ["b.json"])
+    assert done.sentence == "3 loaded files (3 B) are deleted for good; 1 of those that were to go could not be deleted"
+    again = retire(lake, DELETED)
+    assert (again.sentence, lying(lake)) == ("1 loaded files (1 B) are deleted for good", [])
 
 
 def test_what_a_quarantine_has_forgotten_it_may_have(lake: Lake, log: LogBuilder, monkeypatch: pytest.MonkeyPatch) -> None:
