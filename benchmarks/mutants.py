@@ -113,12 +113,19 @@ class _Copy:
                 (folder / ".lakehouse" / name).symlink_to(ROOT / ".lakehouse" / name)
 
     def notices(self, rule: Rule, marks: Sequence[str]) -> bool:
-        """Whether one of the rule's tests with these marks fails while the rule is broken."""
+        """Whether one of the rule's tests with these marks fails while the rule is broken.
+
+        Raises:
+            RuntimeError: pytest gave no verdict, twice.
+        """
         path = self._folder / rule.file
         sound = path.read_text()
         path.write_text(sound.replace(rule.old, rule.new))
         try:
-            return self.ends_with(rule.tests, marks, "-x") == _RED
+            for _ in range(2):
+                if (code := self.ends_with(rule.tests, marks, "-x")) in (_RED, _GREEN, _NO_TESTS):
+                    return code == _RED
+            raise RuntimeError(f"{rule.file}: {rule.name}: pytest ends with {code}:\n{self.log.read_text()[-4000:]}")
         finally:
             path.write_text(sound)
             Path(cache_from_source(str(path))).unlink(missing_ok=True)
