@@ -85,7 +85,7 @@ def main(days: int = 56) -> list[Figure]:
         spark = connect(settings)
         arms = _arms(settings)
         for batch in range(1, days * 24 // HOURS_PER_BATCH + 1):
-            # Whoever comes first in a round pays for what is cold; everybody does in turn.
+            # The arm that comes first in a round pays for what is cold; each arm does in turn.
             for arm in arms[batch % len(arms) :] + arms[: batch % len(arms)]:
                 _one_batch(arm, spark, batch)
             told = (f"{arm.name}{f', {arm.readers}' if arm.readers else ''} {arm.total('after every batch'):.0f} s" for arm in arms)

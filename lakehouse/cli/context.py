@@ -21,6 +21,7 @@ from lakehouse.core.text import nearest_words
 from lakehouse.engine.declared_tables import address_of, declared_tables
 from lakehouse.engine.delta_log import garbage_uncollected
 from lakehouse.engine.lake import Lake, open_lake
+from lakehouse.engine.store import real_address
 from lakehouse.runtime.checkout import ROOT
 
 _READERS = 8
@@ -113,6 +114,15 @@ def open_tables(wanted: Sequence[str]) -> tuple[LakeContext, list[Table]]:
 
 def _opened(tables: Mapping[str, Table], settings: Settings) -> LakeContext:
     return LakeContext(lake=open_lake(settings, tables=tables.values()), tables=tables)
+
+
+def real_place(address: str) -> str:
+    """The address that a person names, without links; a relative folder starts where the command runs.
+
+    Raises:
+        Refused: as for `parse_address`.
+    """
+    return real_address(parse_address(address, base=os.getcwd()))
 
 
 def look_at_each(tables: Sequence[Table], look: Callable[[Table], type_of_found | None]) -> list[Found[type_of_found]]:

@@ -14,7 +14,7 @@ from lakehouse_tests.memory_store import MemoryStore
 
 @pytest.fixture(scope="session", autouse=True)
 def one_loader() -> Iterator[None]:
-    """What botocore reads of the services is parsed once, and not for each client."""
+    """Botocore parses its descriptions of the services once, and not for each client."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(botocore.session, "create_loader", cache(botocore.session.create_loader))
         yield

@@ -1,15 +1,14 @@
 """`lakehouse adopt`: a Delta table that others write, looked at and taken into care; or all of them below a prefix."""
 
-import os
 from collections.abc import Sequence
 from typing import Any, get_args
 
 import click
 
-from lakehouse.cli.context import Found, LakeContext, look_at_each, open_declared
+from lakehouse.cli.context import Found, LakeContext, look_at_each, open_declared, real_place
 from lakehouse.cli.exit_codes import absent_cell, absent_sentence, tell_errors
 from lakehouse.cli.output import bytes_text, count_text, json_option, print_grid, show, tell, write_json
-from lakehouse.core.adoption.address import parse_address, quoted_address
+from lakehouse.core.adoption.address import quoted_address
 from lakehouse.core.adoption.adopted import Adopted, type_of_writers
 from lakehouse.core.adoption.adopted_file import adopted_lines, adopted_table
 from lakehouse.core.adoption.finding import TableFinding
@@ -50,7 +49,7 @@ def adopt_command(address: str | None, key: str | None, prefix: str | None, writ
     if prefix is not None and key is not None:
         raise Refused("adopt --prefix: --key names one table; accepted: without, each table gets a key that says where it lies")
     opened = open_declared()
-    asked = [real_address(parse_address(address, base=os.getcwd()))] if address is not None else _below(prefix or "")
+    asked = [real_place(address)] if address is not None else _below(prefix or "")
     found = _look_at(opened, asked, key=key, writers=writers)
     if address is not None and found[0].error:
         raise found[0].error
@@ -73,7 +72,7 @@ def adopt_command(address: str | None, key: str | None, prefix: str | None, writ
 
 
 def _below(prefix: str) -> Sequence[str]:
-    place = real_address(parse_address(prefix, base=os.getcwd()))
+    place = real_place(prefix)
     found = find_tables(place)
     if found.left_count:
         tell(f"{found.left_count:,} folders were not looked into: {place} has more than {MOST_FOLDERS:,}; ask for its parts")

@@ -1,6 +1,5 @@
 """`lakehouse backtest`: a table's own log replayed under another policy; any Delta table's, also one that nobody here wrote."""
 
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -8,10 +7,10 @@ from pathlib import Path
 import click
 
 from lakehouse.cli.commands.backtest_text import backtest_document, print_backtests, series_of
-from lakehouse.cli.context import LakeContext, complete_table, open_declared
+from lakehouse.cli.context import LakeContext, complete_table, open_declared, real_place
 from lakehouse.cli.output import attributes, json_option, tell, write_json
 from lakehouse.cli.plot import check_plot, files_picture
-from lakehouse.core.adoption.address import is_address, parse_address
+from lakehouse.core.adoption.address import is_address
 from lakehouse.core.backtest.hindsight import read_history
 from lakehouse.core.backtest.result import Backtest
 from lakehouse.core.backtest.simulate import real_result, simulate_history
@@ -26,7 +25,6 @@ from lakehouse.core.errors import Refused
 from lakehouse.core.scheduling.strategy_selection import strategy_of
 from lakehouse.engine.delta_log.file_history import read_file_history
 from lakehouse.engine.lake import Lake, open_lake
-from lakehouse.engine.store import real_address
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,7 +137,7 @@ def _subject(opened: LakeContext, table: str) -> Subject:
     if table in opened.tables or not (is_address(table) or Path(table, "_delta_log").is_dir()):
         [wanted] = opened.choose([table])
         return Subject(lake=opened.lake, key=wanted.key, layer=wanted.layer, declared=wanted.compaction, prices=wanted.prices)
-    root, _, key = real_address(parse_address(table, base=os.getcwd())).rpartition("/")
+    root, _, key = real_place(table).rpartition("/")
     if root == "s3:/":
         raise Refused(f"backtest of {table}: accepted: s3://bucket/path/of/table, a folder, or a declared table")
     settings = replace(opened.lake.settings, root=root or "/.")

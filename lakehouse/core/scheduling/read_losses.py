@@ -67,15 +67,16 @@ class SmallFiles:
         for path, folder, size_bytes, compacted in files:
             if size_bytes >= self._candidate_bytes:
                 continue
-            if folder not in touched:
-                touched[folder] = self._folders.setdefault(folder, _Folder())
-                self._count(touched[folder], -1)
+            found = touched.get(folder)
+            if found is None:
+                found = touched[folder] = self._folders.setdefault(folder, _Folder())
+                self._count(found, -1)
             if compacted:
-                touched[folder].left_bytes = size_bytes
+                found.left_bytes = size_bytes
             else:
                 self._new[path] = (folder, size_bytes)
-                touched[folder].new_files += 1
-                touched[folder].new_bytes += size_bytes
+                found.new_files += 1
+                found.new_bytes += size_bytes
         for found in touched.values():
             self._count(found, 1)
 

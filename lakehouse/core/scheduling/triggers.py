@@ -129,7 +129,7 @@ class TableState:
 
     @property
     def net_benefit(self) -> NetBenefit | None:
-        """What a compaction gives and takes at the table's prices; `None` where reads, openings or cost are unknown."""
+        """Benefit and cost of a compaction at the table's prices; `None` where reads, openings or cost are unknown."""
         if self.reads_per_day is None or self.openings_saved is None or self.estimate_usd is None:
             return None
         usd_per_day = self.reads_per_day * self.openings_saved * self._usd_per_opening

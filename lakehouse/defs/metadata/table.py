@@ -109,7 +109,7 @@ def table_metadata(table: Table, assessed: Assessment) -> type_of_metadata:
 
 
 def state_metadata(state: TableState, rewrites: Rewrites) -> dg.MetadataValue:
-    """What the compaction sensor will decide by, for `sensed_state`."""
+    """The state by which the compaction sensor will decide; `sensed_state` reads it."""
     told = {name: value for name, value in asdict(state).items() if name not in _DECLARED}
     return dg.MetadataValue.json(told | {"rewrites": asdict(rewrites)})
 

@@ -93,7 +93,7 @@ class _Look:
 
 
 def plan_landed(lake: Lake, table: Table, batches: LandedBatches | None = None, facts: TableFacts | None = None) -> RetirementPlan:
-    """What would leave the landing area of a table now; the `facts`, and manifests that `batches` has read, are not read again."""
+    """The files that would leave the landing area of a table now; `facts`, and manifests that `batches` has read, are not read again."""
     if table.landing.after_load == "keep":
         return plan_retirement((), table.landing, {}, None, held=(), quarantined=(), now_ms=0)
     return _look(lake, table, _landed(lake, table, batches), facts, reads_back=True).plan
