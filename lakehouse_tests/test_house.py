@@ -32,6 +32,7 @@ DOORS: dict[str, tuple[str, ...] | None] = {
         "pyarrow",
         "cramjam",
         "fastavro",
+        "pyroaring",
         "numpy",
         "pandas",
         "boto3",

@@ -29,9 +29,51 @@ RULES = (
     ),
     Rule(
         "lakehouse/engine/compaction/content_hash.py",
-        "    return file.deletion_vector is None and file.size_bytes <= _MOST_BYTES",
-        "    return file.size_bytes <= _MOST_BYTES",
+        " if file.deletion_vector is None else _visible(rows, hidden[file.deletion_vector])",
+        "",
+        ("engine/compaction/test_content_hash.py::test_rows_that_a_deletion_vector_hides_are_not_there",),
+    ),
+    Rule(
+        "lakehouse/engine/compaction/content_hash.py",
+        "max(sizes, default=0) > _MOST_BYTES or ",
+        "",
         ("engine/compaction/test_content_hash.py::test_what_arrow_cannot_tell_is_nothing",),
+    ),
+    Rule(
+        "lakehouse/engine/compaction/content_hash.py",
+        "        start += len(table)\n        yield table.filter",
+        "        yield table.filter",
+        ("engine/compaction/test_content_hash.py::test_rows_that_a_deletion_vector_hides_are_not_there",),
+    ),
+    Rule(
+        "lakehouse/engine/compaction/content_hash.py",
+        "if len(hidden) and hidden[-1] >= start:",
+        "if False:",
+        ("engine/compaction/test_content_hash.py::test_a_deletion_vector_that_is_damaged_or_hides_another_number_of_rows_tells_nothing",),
+    ),
+    Rule(
+        "lakehouse/engine/compaction/content_hash.py",
+        " > _MOST_DELETED_ROWS:",
+        " < 0:",
+        ("engine/compaction/test_content_hash.py::test_what_arrow_cannot_tell_is_nothing",),
+    ),
+    Rule(
+        "lakehouse/engine/delta_log/deletion_vectors.py",
+        " if len(bitmap) == count else None",
+        "",
+        ("engine/compaction/test_content_hash.py::test_a_deletion_vector_that_is_damaged_or_hides_another_number_of_rows_tells_nothing",),
+    ),
+    Rule(
+        "lakehouse/engine/delta_log/deletion_vectors.py",
+        'if zlib.crc32(data) != int.from_bytes(content[end : end + _WORD], "big"):',
+        "if False:",
+        ("engine/compaction/test_content_hash.py::test_a_deletion_vector_that_is_damaged_or_hides_another_number_of_rows_tells_nothing",),
+    ),
+    Rule(
+        "lakehouse/engine/delta_log/deletion_vectors.py",
+        "hidden[vector] = places",
+        "hidden |= dict.fromkeys(counts, places)",
+        ("engine/compaction/test_content_hash.py::test_a_file_that_is_there_twice_has_the_rows_that_each_of_its_deletion_vectors_leaves",),
     ),
     Rule(
         "lakehouse/engine/compaction/undo.py",

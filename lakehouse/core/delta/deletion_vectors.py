@@ -1,4 +1,4 @@
-"""The file in which a deletion vector lies, by the id that the log gives it."""
+"""Where a deletion vector lies, by the id that the log gives it."""
 
 import re
 from urllib.parse import quote
@@ -8,7 +8,7 @@ from lakehouse.core.errors import Broken, Refused
 
 # Source: https://rfc.zeromq.org/spec/32/
 _Z85 = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#"
-_VECTOR = re.compile(r"(?P<storage>[uip])(?P<where>.*?)(?:@\d*)?", re.DOTALL)
+_VECTOR = re.compile(r"(?P<storage>[uip])(?P<where>.*?)(?:@(?P<offset>\d*))?", re.DOTALL)
 _UUID_LENGTH = 20
 _IN_TABLE = re.compile(rf"u.*[{re.escape(_Z85)}]{{{_UUID_LENGTH}}}", re.DOTALL)
 
@@ -40,6 +40,12 @@ def vector_file(vector: str) -> str | None:
     except (ValueError, OverflowError) as error:
         raise Broken(f"deletion vector {vector!r} names no file ({error}): restore the log that it stands in") from error
     return f"{prefix}/{name}" if prefix else name
+
+
+def vector_offset(vector: str) -> int:
+    """Where in its file the vector begins, in bytes; 0 where its id does not say, as the protocol has it."""
+    match = _VECTOR.fullmatch(vector)
+    return int(match["offset"] or 0) if match else 0
 
 
 def vector_path(vector: str) -> str | None:

@@ -10,7 +10,6 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache, partial
-from itertools import chain
 from threading import get_native_id
 from types import TracebackType
 from typing import Any, Self, cast
@@ -24,6 +23,8 @@ import pyarrow.parquet as pq
 from lakehouse.core.compaction.bins import Bin
 from lakehouse.core.delta.partition_values import by_name, type_of_typed_partition, typed_partition
 from lakehouse.core.delta.snapshot import DataFile, Snapshot
+from lakehouse.core.errors import Broken
+from lakehouse.engine.delta_log.deletion_vectors import hidden_rows, type_of_places
 from lakehouse.engine.store import Store
 from lakehouse.engine.store.portions import in_portions
 
@@ -39,6 +40,8 @@ _ROWS = 16 * 1024
 _MOST_BYTES, _MOST_FILES = 256 * 1024 * 1024, 64
 # One core reads them all; where there are more bytes, Spark does it on all of its own.
 _MOST_BYTES_IN_ALL = 1024 * 1024 * 1024
+# Their places are held in memory, 8 bytes each, and those of runs of rows take next to nothing in a file.
+_MOST_DELETED_ROWS = _MOST_BYTES // 8
 _ENDLESS = 2**64
 
 
@@ -47,13 +50,15 @@ def sums_of(
 ) -> type_of_sums | None:
     """For each partition how many rows there are and the sum of their hashes; `None` where Arrow cannot tell, or nobody wants it any more.
 
-    It does not tell of files with deletion vectors, of large ones, of those that only the log can tell, and of what is no Parquet file that
-    it can read.
+    It does not tell of large files, of those that only the log can tell, of many deleted rows, and of a Parquet file or a deletion vector
+    that it cannot read.
     """
-    size_bytes = sum(file.size_bytes for file in files)
-    if not (READ_THROUGH_LOG.isdisjoint(snapshot.features) and all(map(_can_be_told, files)) and size_bytes <= _MOST_BYTES_IN_ALL):
+    sizes = [file.size_bytes for file in files]
+    if not READ_THROUGH_LOG.isdisjoint(snapshot.features) or max(sizes, default=0) > _MOST_BYTES or sum(sizes) > _MOST_BYTES_IN_ALL:
         return None
-    columns = by_name(snapshot.columns)
+    if sum(file.deleted_row_count for file in files) > _MOST_DELETED_ROWS:
+        return None
+    columns, partition_columns = by_name(snapshot.columns), frozenset(snapshot.partition_columns)  # of these the log tells
     by_partition: dict[type_of_typed_partition, list[DataFile]] = {}
     for file in files:
         by_partition.setdefault(typed_partition(file.partition, columns), []).append(file)
@@ -62,7 +67,8 @@ def sums_of(
         for partition, own in by_partition.items():
             count = total = 0
             for rows in _portions(_tables(store, snapshot.table, own, wanted)):
-                count, total = count + rows.num_rows, total + int(_hashes_of_rows(rows).sum(dtype=np.uint64))
+                hashes = _hashes_of_rows(rows.drop_columns(sorted(partition_columns.intersection(rows.column_names))))
+                count, total = count + rows.num_rows, total + int(hashes.sum(dtype=np.uint64))
             if not wanted():
                 return None
             if count:
@@ -112,10 +118,6 @@ def _identity(file: DataFile) -> tuple[str, str]:
     return file.path, file.deletion_vector or ""
 
 
-def _can_be_told(file: DataFile) -> bool:
-    return file.deletion_vector is None and file.size_bytes <= _MOST_BYTES
-
-
 def _stand_back() -> None:
     """The statement comes first; it leaves a core idle where it writes, and nearly one where Delta plans and commits."""
     if sys.platform == "linux":  # where a thread has a priority of its own
@@ -124,18 +126,36 @@ def _stand_back() -> None:
 
 
 def _tables(store: Store, table: str, files: Sequence[DataFile], wanted: Callable[[], bool]) -> Iterator[pa.Table]:
-    names = (
-        [f"{table}/{unquote(file.path)}" for file in portion]
-        for portion in in_portions(files, most_bytes=_MOST_BYTES, most_files=_MOST_FILES)
-    )
-    for content in chain.from_iterable(map(store.read_many, names)):
-        if not wanted():
-            return
-        with pq.ParquetFile(pa.BufferReader(content), coerce_int96_timestamp_unit="us") as file:
-            if file.metadata.num_rows <= (at_once := _rows_at_once(file.metadata)):
-                yield file.read(use_threads=False)  # a third of the time, where files are small
-            else:
-                yield from (pa.Table.from_batches([batch]) for batch in file.iter_batches(at_once, use_threads=False))
+    """The rows of each file that no deletion vector hides, some at a time."""
+    for portion in in_portions(files, most_bytes=_MOST_BYTES, most_files=_MOST_FILES):
+        hidden = hidden_rows(store, table, portion)
+        contents = store.read_many([f"{table}/{unquote(file.path)}" for file in portion])
+        for file, content in zip(portion, contents, strict=True):
+            if not wanted():
+                return
+            rows = _tables_of(content)
+            yield from rows if file.deletion_vector is None else _visible(rows, hidden[file.deletion_vector])
+
+
+def _tables_of(content: bytes) -> Iterator[pa.Table]:
+    with pq.ParquetFile(pa.BufferReader(content), coerce_int96_timestamp_unit="us") as file:
+        if file.metadata.num_rows <= (at_once := _rows_at_once(file.metadata)):
+            yield file.read(use_threads=False)  # a third of the time, where files are small
+        else:
+            yield from (pa.Table.from_batches([batch]) for batch in file.iter_batches(at_once, use_threads=False))
+
+
+def _visible(tables: Iterable[pa.Table], hidden: type_of_places) -> Iterator[pa.Table]:
+    """The tables, which follow each other in a file, without the rows at these places of it."""
+    start = 0
+    for table in tables:
+        first, after = np.searchsorted(hidden, np.array((start, start + len(table)), np.uint64))
+        is_visible = np.ones(len(table), bool)
+        is_visible[hidden[first:after] - np.uint64(start)] = False
+        start += len(table)
+        yield table.filter(pa.array(is_visible))
+    if len(hidden) and hidden[-1] >= start:
+        raise Broken(f"a deletion vector hides row {hidden[-1]} of a file with {start}")
 
 
 def _rows_at_once(file: pq.FileMetaData) -> int:

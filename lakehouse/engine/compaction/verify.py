@@ -6,7 +6,7 @@
    on their order, for each partition. Arrow does that (`content_hash`), and has read the files removed while the statement ran. If they
    are the same, the compaction stands.
 3. If they are not, or Arrow cannot tell, Spark does the same (`spark_content`), for each commit, with the rows as they were just before
-   the commit and as it made them. It knows deletion vectors, renamed columns and other calendars; its word is the last.
+   the commit and as it made them. It knows renamed columns, other calendars and deletion vectors of every kind; its word is the last.
 4. If they are not the same by Spark, or the files added cannot be read, the version before is restored, and the error says what was found.
 
 **Safety properties**

@@ -1,18 +1,23 @@
 """Sums of what data files hold: the same for the same rows however they are stored, another one for other rows."""
 
 import io
+import zlib
+from collections.abc import Iterable
 from dataclasses import replace
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from itertools import pairwise
+from random import Random
 from threading import Event
 from typing import Any
+from uuid import UUID
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pyroaring import BitMap64
 
 from lakehouse.core.compaction.bins import Bin
 from lakehouse.core.delta.snapshot import Column, DataFile, LogTail, Snapshot
@@ -36,6 +41,7 @@ KINDS: dict[str, tuple[pa.DataType, list[Any]]] = {
     "map": (pa.map_(pa.string(), pa.int32()), [[], [("a", 1)], [("a", None)], [("b", 1)], [("a", 1), ("b", 1)], None]),
     "lists of structs": (pa.list_(STRUCT), [[], [None], [{"x": 1, "y": "a"}], [{"x": 1, "y": "a"}, {"x": 2, "y": "a"}], None]),
 }
+VECTOR_FILE = f"bronze/t/deletion_vector_{UUID(int=0)}.bin"
 kinds = pytest.mark.parametrize("kind", KINDS)
 
 
@@ -134,14 +140,96 @@ def test_lists_of_any_length_count_by_their_rows(rows: list[list[int | None]], c
     assert sums(pa.table({"v": pa.array(rows, kind)})) == sums(pa.table({"v": pa.array(shuffled, kind)}))
 
 
-def test_what_arrow_cannot_tell_is_nothing() -> None:
+def test_partition_columns_count_by_the_log_whether_or_not_a_file_has_them() -> None:
+    store, snapshot, files = stored(
+        pa.table({"v": [1]}), pa.table({"v": [2]}), pa.table({"v": [1, 2], "part": [3, 3]}), partitions=["3"] * 3
+    )
+    snapshot = replace(snapshot, partition_columns=("part",))
+    assert sums_of(store, snapshot, files[:2]) == sums_of(store, snapshot, files[2:])
+
+
+def test_what_arrow_cannot_tell_is_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     rows = table("text", ["x"])
-    assert sums(rows, deletion_vector="u1") is None
+    store, snapshot, (file,) = stored(rows)
+    data, (id_,) = vector_file(bitmap_of([0]))
+    store.put(VECTOR_FILE, data)
+    with_vector = replace(file, deletion_vector=id_, deleted_row_count=1)
+    assert sums_of(store, snapshot, [with_vector]) == {}
+    for vector in ("u1", f"i{id_[1:]}", f"p/{VECTOR_FILE}@1", f"u{'0' * 20}", f"u{'1' * 20}@1"):
+        assert sums_of(store, snapshot, [replace(with_vector, deletion_vector=vector)]) is None
+    with_many = replace(with_vector, path="many.parquet", deleted_row_count=content_hash._MOST_DELETED_ROWS)
+    with monkeypatch.context() as reading:
+        reading.setattr(content_hash, "_tables", lambda *_: pytest.fail("they are read"))
+        assert sums_of(store, snapshot, [with_vector, with_many]) is None
     assert sums(rows, size_bytes=content_hash._MOST_BYTES + 1) is None
     assert sums(rows, b"no Parquet") is None
     assert sums(rows, path="gone.parquet") is None
     assert sums(rows, features=frozenset({"columnMapping"})) is None
     assert sums(pa.table({"v": pa.array([[1]], pa.large_list(pa.int64()))})) is None
+
+
+def vector_file(*vectors: bytes) -> tuple[bytes, list[str]]:
+    """A file of deletion vectors as PROTOCOL.md has it, and the id of each of them."""
+    data, ids = b"\x01", list[str]()
+    for bitmap in vectors:
+        ids.append(f"u{'0' * 20}@{len(data)}")
+        data += len(bitmap).to_bytes(4, "big") + bitmap + zlib.crc32(bitmap).to_bytes(4, "big")
+    return data, ids
+
+
+def bitmap_of(places: Iterable[int]) -> bytes:
+    return (1681511377).to_bytes(4, "little") + BitMap64(places).serialize()
+
+
+def sums_with_vectors(
+    rows: pa.Table, hidden: list[list[int]], *, vectors: list[bytes] | None = None, counts: list[int] | None = None
+) -> Any:
+    """The sums of as many files with these rows as there are lists of hidden places; one file holds the vectors of them all."""
+    store, snapshot, files = stored(*[rows] * len(hidden))
+    data, ids = vector_file(*(vectors or map(bitmap_of, hidden)))
+    store.put(VECTOR_FILE, data)
+    facts = zip(files, ids, counts or map(len, hidden), strict=True)
+    return sums_of(store, snapshot, [replace(file, deletion_vector=id_, deleted_row_count=count) for file, id_, count in facts])
+
+
+@kinds
+def test_values_of_every_type_are_hidden(kind: str) -> None:
+    rows = pa.table({"v": pa.array((values := KINDS[kind])[1], values[0])})
+    count = len(rows)
+    hidden = [[0], [count - 1], list(range(count))]
+    assert sums_with_vectors(rows, hidden) == sums(pa.concat_tables([rows.slice(1), rows.slice(0, count - 1)]))
+    assert sums_with_vectors(rows, hidden[2:]) == {}
+
+
+def test_a_file_that_is_there_twice_has_the_rows_that_each_of_its_deletion_vectors_leaves() -> None:
+    rows = pa.table({"v": [1, 2, 3]})
+    store, snapshot, (file,) = stored(rows)
+    data, (one, two) = vector_file(bitmap_of([0]), bitmap_of([1]))
+    store.put(VECTOR_FILE, data)
+    files = [file, *(replace(file, deletion_vector=id_, deleted_row_count=1) for id_ in (one, two))]
+    assert sums_of(store, snapshot, files) == sums(pa.table({"v": [1, 2, 3, 2, 3, 1, 3]}))
+
+
+@pytest.mark.parametrize("count", [1, 9, 2 * content_hash._ROWS + 5])
+def test_rows_that_a_deletion_vector_hides_are_not_there(count: int) -> None:
+    rows = pa.table({"id": range(count), "text": [f"{number % 7}" for number in range(count)]})
+    chance = Random(count)
+    hidden = [sorted(chance.sample(range(count), count // 3)), list(range(count)), [], [count - 1]]
+    left = [rows.take(pa.array(sorted(set(range(count)).difference(each)), pa.int64())) for each in hidden]
+    assert sums_with_vectors(rows, hidden) == sums(pa.concat_tables(left))
+
+
+def test_a_deletion_vector_that_is_damaged_or_hides_another_number_of_rows_tells_nothing() -> None:
+    rows, good = pa.table({"v": ["x", "y", "z"]}), bitmap_of([1])
+    assert sums_with_vectors(rows, [[1]]) == sums(pa.table({"v": ["x", "z"]}))
+    assert sums_with_vectors(rows, [[1]], counts=[2]) is None
+    assert sums_with_vectors(rows, [[1]], vectors=[b"\x00" + good[1:]]) is None
+    assert sums_with_vectors(rows, [[3]]) is None
+    store, snapshot, files = stored(rows)
+    data, (id_,) = vector_file(good)
+    for place in range(len(data)):
+        store.put(VECTOR_FILE, data[:place] + bytes([data[place] ^ 0xFF]) + data[place + 1 :])
+        assert sums_of(store, snapshot, [replace(files[0], deletion_vector=id_, deleted_row_count=1)]) is None
 
 
 def test_what_nobody_wants_any_more_is_not_read() -> None:
