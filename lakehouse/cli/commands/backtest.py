@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -18,6 +19,7 @@ from lakehouse.core.costs.estimate import Rates, fit_rates
 from lakehouse.core.declaration.compaction_policy import Compaction, policy_for
 from lakehouse.core.declaration.policy_text import parse_policy
 from lakehouse.core.declaration.prices import DEFAULT_PRICES, Prices
+from lakehouse.core.declaration.strategies import AfterWrite, BySensor, Scheduled
 from lakehouse.core.delta.commit_files import FileHistory
 from lakehouse.core.delta.commits import Commit
 from lakehouse.core.delta.snapshot import Snapshot
@@ -38,6 +40,15 @@ class Subject:
     prices: Prices = DEFAULT_PRICES
 
 
+# What a log can tell about: AutoCompaction and OptimizedWrite work within a write.
+_STRATEGIES: Mapping[str, Mapping[str, Any]] = {
+    "by_sensor": {"mode": "automatic", "strategy": BySensor()},
+    "after_write": {"mode": "automatic", "strategy": AfterWrite()},
+    "each_night": {"mode": "automatic", "strategy": Scheduled(cron="0 3 * * *")},
+    "none": {"mode": "off"},
+}
+
+
 @click.command(
     "backtest",
     short_help="A table's log replayed under another policy; no JVM.",
@@ -46,12 +57,20 @@ class Subject:
 @click.argument("table", shell_complete=complete_table)
 @click.option("--policy", "words", metavar="NAME=VALUE", multiple=True, help="A knob of the policy to replay, like min_small_files=8.")
 @click.option("--compare", is_flag=True, help="Beside it the policy in force, and what really happened.")
+@click.option("--strategies", is_flag=True, help="Beside it each strategy that a log can tell about, and none.")
 @click.option("--reads-per-day", type=click.FloatRange(min=0), help="Full reads a day: readers decide, and their losses are told, too.")
 @click.option("--plot", metavar="FILE", type=click.Path(dir_okay=False, path_type=Path), help="Draw files over versions, .png or .svg.")
 @click.option("-v", "--verbose", is_flag=True, help="Every version, not only those with a compaction.")
 @json_option
 def backtest_command(
-    table: str, words: tuple[str, ...], compare: bool, reads_per_day: float | None, plot: Path | None, verbose: bool, as_json: bool
+    table: str,
+    words: tuple[str, ...],
+    compare: bool,
+    strategies: bool,
+    reads_per_day: float | None,
+    plot: Path | None,
+    verbose: bool,
+    as_json: bool,
 ) -> None:
     """Tell what would have been compacted, when, and at what cost, had TABLE had another policy from the beginning.
 
@@ -63,7 +82,7 @@ def backtest_command(
     subject = _subject(open_declared(), table)
     if reads_per_day is not None:
         subject = replace(subject, declared=replace(subject.declared, reads_per_day=reads_per_day))
-    found = backtests_of(subject, words, compare=compare)
+    found = backtests_of(subject, words, compare=compare, strategies=strategies)
     if as_json:
         write_json(backtest_document(found))
     else:
@@ -76,8 +95,10 @@ def backtest_command(
         tell(f"drawn: {plot}")
 
 
-def backtests_of(subject: Subject, words: Sequence[str] = (), *, compare: bool = False) -> dict[str, Backtest]:
+def backtests_of(subject: Subject, words: Sequence[str] = (), *, compare: bool = False, strategies: bool = False) -> dict[str, Backtest]:
     """The backtests by their names: `given` (or `in_force` without words), with `compare` also the policy in force, and `really`.
+
+    With `strategies` the first of them with each of these, too.
 
     Raises:
         Refused: there is no table; what the words say is no policy, or one that no log can tell about.
@@ -85,6 +106,9 @@ def backtests_of(subject: Subject, words: Sequence[str] = (), *, compare: bool =
     lake, key, declared = subject.lake, subject.key, subject.declared
     wishes = {"given": parse_policy(words, declared)} if words else {}
     wishes |= {"in_force": declared} if compare or not words else {}
+    if strategies:
+        asked = next(iter(wishes.values()))
+        wishes |= {name: replace(asked, **knobs) for name, knobs in _STRATEGIES.items()}
     uri = lake.table_uri(key)
     file_history, facts = read_file_history(lake.store, key, uri=uri), lake.facts(key)
     if file_history is None or facts is None:

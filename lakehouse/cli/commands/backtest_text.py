@@ -8,7 +8,8 @@ from lakehouse.cli.output import attributes, bytes_text, count_text, print_grid,
 from lakehouse.core.backtest.result import Backtest, SimulatedCompaction, SimulatedStep
 from lakehouse.report.chart import Series, text_chart
 
-_TITLES = {"given": "given", "in_force": "in force", "really": "really"}
+# Told version by version; of others the sums say enough.
+_TOLD = ("given", "in_force", "really")
 
 
 def backtest_document(found: Mapping[str, Backtest]) -> dict[str, Any]:
@@ -23,22 +24,27 @@ def backtest_document(found: Mapping[str, Backtest]) -> dict[str, Any]:
 
 def print_backtests(found: Mapping[str, Backtest], *, verbose: bool) -> None:
     """Side by side in sum, then version by version, then files over versions, then what was estimated."""
-    names = [_TITLES[name] for name in found]
+    names = [*map(_title, found)]
     print_grid(("", *names), list(_sums(found)), numbers=names)
     best = next(iter(found.values())).best
     if best:
         show(f"the best schedule in hindsight: {best.sentence}")
-    for name, backtest in found.items():
+    told = {name: backtest for name, backtest in found.items() if verbose or name in _TOLD}
+    for name, backtest in told.items():
         show()
-        show(f"{backtest.table}, {_TITLES[name]}:" if len(found) > 1 else f"{backtest.table}:")
+        show(f"{backtest.table}, {_title(name)}:" if len(told) > 1 else f"{backtest.table}:")
         _print_steps(backtest, verbose=verbose)
     show()
     show("files over versions")
-    for line in text_chart(series_of(found)):
+    for line in text_chart(series_of({name: each for name, each in found.items() if name in _TOLD})):
         show(line)
-    for name, backtest in found.items():
+    for name, backtest in told.items():
         for doubt in uncertainty_of(backtest) if name != "really" else ():
-            show(f"{_TITLES[name]}: {doubt}")
+            show(f"{_title(name)}: {doubt}")
+
+
+def _title(name: str) -> str:
+    return name.replace("_", " ")
 
 
 def uncertainty_of(backtest: Backtest) -> Iterator[str]:
@@ -66,7 +72,7 @@ def uncertainty_of(backtest: Backtest) -> Iterator[str]:
 def series_of(found: Mapping[str, Backtest]) -> list[Series]:
     """One line per replay: its file count over the versions."""
     return [
-        Series(name=_TITLES[name], points=[(step.version, step.file_count) for step in backtest.steps]) for name, backtest in found.items()
+        Series(name=_title(name), points=[(step.version, step.file_count) for step in backtest.steps]) for name, backtest in found.items()
     ]
 
 

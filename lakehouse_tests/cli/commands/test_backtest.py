@@ -63,6 +63,19 @@ def test_a_person_sees_the_sums_the_runs_and_the_lines(full: Terminal) -> None:
     assert any(line.startswith("given: the sizes of 3 merged file(s) are estimated: they shrink to 0.500") for line in lines)
 
 
+def test_each_strategy_stands_beside_the_best_in_hindsight(full: Terminal) -> None:
+    asked = ("backtest", "bronze/orders", "--policy", "mode=off", "--strategies", "--reads-per-day", "300000")
+    found = by_name(full.json(*asked))
+    counts = {"given": 0, "by_sensor": 2, "after_write": 4, "each_night": 0, "none": 0}  # all of it happened in one second
+    assert {name: replay["run_count"] for name, replay in found.items()} == counts
+    assert found["none"]["bill"] == found["given"]["bill"] != found["by_sensor"]["bill"]
+    lines = full.run(*asked).stdout.splitlines()
+    assert lines[0].split() == ["given", "by", "sensor", "after", "write", "each", "night", "none"]
+    times = next(line for line in lines if line.startswith("times the best in hindsight")).split()[5:]
+    assert len(times) == 5 and all(float(each) >= 1 for each in times)
+    assert [line for line in lines if line.startswith("bronze/orders")] == ["bronze/orders:"]
+
+
 def test_every_version_is_told_on_request(full: Terminal) -> None:
     assert full.run("backtest", "bronze/orders", "--verbose").stdout.count("mergeable files, 4 wanted") == 7
 
