@@ -4,13 +4,13 @@ Each batch is a day of landed files, written to every arm's lake in turn, so tha
 The tables are the declared ones (an hour-partitioned log with late data, and an unpartitioned one of tiny files). Both are read whole
 after every batch, and each read is timed; readers after every fourth batch are every fourth of these reads. A fixed policy does not ask
 who reads, so one lake serves for all kinds of readers; the sensor goes by what its readers lose, and has a lake for each kind. The first
-batch is not counted. `python -m benchmarks.eight_weeks [DAYS]`.
+batch is not counted. `python -m benchmarks.eight_weeks [DAYS] [TABLES] [KINDS OF READERS]`.
 """
 
 import statistics
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
@@ -79,27 +79,27 @@ class Arm:
         return sum(self.sum_of(what, readers) for what in self.seconds)
 
 
-def main(days: int = 56) -> list[Figure]:
+def main(days: int = 56, tables: int = len(TABLES), kinds: int = len(READERS)) -> list[Figure]:
     """With readers of every kind, the default policy has the lowest sum or is within 3 % of it."""
     with own_lake(LAKEHOUSE_SPARK_MEMORY="3g") as settings:
         spark = connect(settings)
-        arms = _arms(settings)
+        arms = _arms(settings, TABLES[-tables:], [*READERS][:kinds])
         for batch in range(1, days * 24 // HOURS_PER_BATCH + 1):
             # The arm that comes first in a round pays for what is cold; each arm does in turn.
             for arm in arms[batch % len(arms) :] + arms[: batch % len(arms)]:
                 _one_batch(arm, spark, batch)
             told = (f"{arm.name}{f', {arm.readers}' if arm.readers else ''} {arm.total('after every batch'):.0f} s" for arm in arms)
             print(f"batch {batch}: " + "; ".join(told), flush=True)
-        return _figures(arms)
+        return _figures(arms, [*READERS][:kinds])
 
 
-def _arms(settings: Settings) -> list[Arm]:
+def _arms(settings: Settings, tables: Sequence[Table], kinds: Sequence[str]) -> list[Arm]:
     found = list[Arm]()
-    ours = [(OURS, {"reads_per_day": 0}, readers) for readers in READERS]  # all of the readers are known
+    ours = [(OURS, {"reads_per_day": 0}, readers) for readers in kinds]  # all of the readers are known
     for name, knobs, readers in [*ours, *((name, each, None) for name, each in FIXED.items())]:
         lake = open_lake(replace(settings, root=f"{settings.root}/{len(found)}"))
-        tables = tuple(replace(table, compaction=replace(table.compaction, **knobs)) for table in TABLES)
-        found.append(Arm(name=name, lake=lake, tables=tables, readers=readers))
+        with_policy = tuple(replace(table, compaction=replace(table.compaction, **knobs)) for table in tables)
+        found.append(Arm(name=name, lake=lake, tables=with_policy, readers=readers))
     return found
 
 
@@ -148,11 +148,11 @@ def _amplification(arm: Arm) -> float:
     return sum(commit.added_bytes for commit in commits if not commit.changed_data) / new
 
 
-def _figures(arms: list[Arm]) -> list[Figure]:
+def _figures(arms: list[Arm], kinds: Sequence[str]) -> list[Figure]:
     """A table printed for each kind of readers; as figures the sum of the default beside the others, and its bytes rewritten."""
     figures, batches = list[Figure](), len(arms[0].file_counts)
     columns = ("policy", "write s", "read s", "compact s", "all s", "files, mean", "files, deviation", "rewritten per new byte")
-    for readers in READERS:
+    for readers in kinds:
         with_readers = [arm for arm in arms if arm.readers in (None, readers)]
         print(f"\nreaders {readers}\n\n| " + " | ".join(columns) + " |\n|" + "---|" * len(columns))
         for arm in with_readers:

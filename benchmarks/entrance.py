@@ -1,9 +1,9 @@
 """Small landed files merged before they are written, after it, both ways and neither: latency, files, bytes rewritten, seconds.
 
-`python -m benchmarks.entrance [TICKS] [FILES PER TICK] [EVENTS PER FILE]`, on a lake and a server of its own. In each tick of ten seconds
-files land. Before: `Landing(release_files=…)`, a batch waits for ten ticks' files. After: the default compaction of a bronze table, as
-the sensor finds it due. The ways take turns, tick by tick. Latency is from the landing to the commit: the ticks that a file waits, and
-the seconds of the write that it is in.
+`python -m benchmarks.entrance [TICKS] [FILES PER TICK] [EVENTS PER FILE] [WARM-UP TICKS] [READS]`, on a lake and a server of its own. In
+each tick of ten seconds files land. Before: `Landing(release_files=…)`, a batch waits for ten ticks' files. After: the default compaction
+of a bronze table, as the sensor finds it due. The ways take turns, tick by tick. Latency is from the landing to the commit: the ticks
+that a file waits, and the seconds of the write that it is in.
 """
 
 import sys
@@ -14,7 +14,7 @@ from statistics import median
 from typing import TYPE_CHECKING
 
 from benchmarks.by_sensor import is_due
-from benchmarks.figures import Figure, alone
+from benchmarks.figures import Figure, alone, timed
 from benchmarks.landing import event_lines
 from benchmarks.own_lake import own_lake
 from lakehouse import Append, Compaction, Landing, Table
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 
 _TICK_SECONDS = 10.0
 _WAIT_TICKS = 10
-_READS, _WARM_UP_TICKS = 5, 3
 # Whether it merges before the write, and after it.
 _WAYS = {"neither": (False, False), "before the write": (True, False), "after the write": (False, True), "both ways": (True, True)}
 
@@ -48,20 +47,20 @@ class _Way:
     rows: int = 0
 
 
-def main(ticks: int = 120, files: int = 5, events: int = 50) -> list[Figure]:
+def main(ticks: int = 120, files: int = 5, events: int = 50, warm_up_ticks: int = 3, reads: int = 5) -> list[Figure]:
     """What each way takes and gives."""
     ways = [_way(name, files, before=before, after=after) for name, (before, after) in _WAYS.items()]
     warm_up = _way("warm_up", files, before=False, after=False)
     with own_lake() as settings:
         lake, spark = open_lake(settings), connect(settings)
-        for number in range(_WARM_UP_TICKS):
+        for number in range(warm_up_ticks):
             _tick(lake, spark, warm_up, number, files, events, is_last=False)
         for number in range(ticks):
             for way in ways:
                 _tick(lake, spark, way, number, files, events, is_last=number == ticks - 1)
             if number % 10 == 9:
                 print(f"  {number + 1} of {ticks} ticks", flush=True)
-        return [figure for way in ways for figure in _figures(lake, spark, way, ticks * files * events)]
+        return [figure for way in ways for figure in _figures(lake, spark, way, ticks * files * events, reads)]
 
 
 def _way(name: str, files: int, *, before: bool, after: bool) -> _Way:
@@ -101,15 +100,12 @@ def _tick(lake: Lake, spark: "SparkSession", way: _Way, number: int, files: int,
     way.seconds += time.monotonic() - began
 
 
-def _figures(lake: Lake, spark: "SparkSession", way: _Way, rows: int) -> list[Figure]:
+def _figures(lake: Lake, spark: "SparkSession", way: _Way, rows: int, reads: int) -> list[Figure]:
     facts = lake.facts(way.table.key)
     assert facts is not None
     written = len(list(Path(lake.settings.root, way.table.key).glob("*.parquet")))  # nothing was vacuumed
-    reads = list[float]()
-    for _ in range(_READS):
-        began = time.monotonic()
-        spark.read.format("delta").load(facts.snapshot.uri).agg({"amount": "sum"}).collect()
-        reads.append(time.monotonic() - began)
+    table = spark.read.format("delta").load(facts.snapshot.uri)
+    seconds = [timed(table.agg({"amount": "sum"}).collect)[0] for _ in range(reads)]
     return [
         Figure(name=f"{way.name}: rows missing", value=rows - way.rows, at_most=0, holds_at_any_size=True),
         Figure(name=f"{way.name}: from landing to visible, median", value=median(way.latencies), unit="s"),
@@ -117,7 +113,7 @@ def _figures(lake: Lake, spark: "SparkSession", way: _Way, rows: int) -> list[Fi
         Figure(name=f"{way.name}: files written", value=written),
         Figure(name=f"{way.name}: files of the table at the end", value=facts.snapshot.file_count),
         Figure(name=f"{way.name}: bytes rewritten for each that was landed", value=way.bytes_rewritten / facts.snapshot.size_bytes),
-        Figure(name=f"{way.name}: a read of the whole table at the end, median", value=median(reads), unit="s"),
+        Figure(name=f"{way.name}: a read of the whole table at the end, median", value=median(seconds), unit="s"),
     ]
 
 

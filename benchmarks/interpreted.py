@@ -1,15 +1,16 @@
 """Plans that are interpreted against plans that are compiled, in turn: batches of 1, 7 and 20 days of flights from landing to gold, and
 MERGEs of 1,000 rows into tables of 5,000 to 500,000; and whole writes of a `Merge`, by the range of keys or not.
 
-`python -m benchmarks.interpreted [ROUNDS]`. Two lakes on one server land the same files. The write of a table chooses by the rows that it
-reads (`engine.spark.session_settings.confs_for`); here one lake always interprets and the other never does. The first batch of a size
-warms the server up. The MERGEs are those of the study, their rows made by 16 tasks, or brought into one as a shuffle by key does it; by the
-range of their keys or not, and with keys anywhere, too. The whole writes read what is new in their input, and look for rows that are no
-news, as every `Merge` does.
+`python -m benchmarks.interpreted [ROUNDS] [ROUNDS BEFORE] [TABLES] [STATEMENTS A ROUND]`. Two lakes on one server land the same files.
+The write of a table chooses by the rows that it reads (`engine.spark.session_settings.confs_for`); here one lake always interprets and
+the other never does. The rounds before warm the server up. The MERGEs are those of the study, their rows made by 16 tasks, or brought
+into one as a shuffle by key does it; by the range of their keys or not, and with keys anywhere, too. The whole writes read what is new in
+their input, and look for rows that are no news, as every `Merge` does.
 """
 
 import sys
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from statistics import median
@@ -55,38 +56,39 @@ _WRITE, _WAYS = Merge(keys=("id",), order_by=("date1",)), ("by_range", "whole")
 type_of_seconds = dict[str, list[float]]
 
 
-def main(rounds: int = 3) -> list[Figure]:
+def main(rounds: int = 3, warm_up: int = 1, tables: int = len(TABLES), statements: int = 2) -> list[Figure]:
     """For each size of a batch and each table: the seconds of an interpreted write over those of a compiled one."""
+    counts = (statements * rounds, statements * warm_up)
     with own_lake(LAKEHOUSE_SPARK_MEMORY="2g", LAKEHOUSE_TABLES="lakehouse.tables") as settings:
         lakes, spark = {way: open_lake(replace(settings, root=f"{settings.root}/{way}")) for way in _BOUNDS}, connect(settings)
-        figures = [figure for days in DAYS[:rounds] for figure in _size(lakes, spark, days, rounds)]
-        figures += [figure for rows in ROWS[:rounds] for figure in _merges(spark, f"{settings.root}/merged/{rows}", rows, 2 * rounds)]
+        figures = [figure for days in DAYS[:rounds] for figure in _size(lakes, spark, days, rounds, warm_up, TABLES[:tables])]
+        figures += [figure for rows in ROWS[:rounds] for figure in _merges(spark, f"{settings.root}/merged/{rows}", rows, *counts)]
         lake = open_lake(replace(settings, root=f"{settings.root}/written"))
-        figures += [_written(lake, spark, batch, rows, 2 * rounds) for batch, rows in WRITTEN[-rounds:]]
+        figures += [_written(lake, spark, batch, rows, *counts) for batch, rows in WRITTEN[-rounds:]]
         spark.stop()
     return figures
 
 
-def _size(lakes: dict[str, Lake], spark: "SparkSession", days: int, rounds: int) -> list[Figure]:
+def _size(lakes: dict[str, Lake], spark: "SparkSession", days: int, rounds: int, warm_up: int, tables: Sequence[Table]) -> list[Figure]:
     seconds = {way: dict[str, list[float]]() for way in lakes}
-    for number in range(rounds + 1):
+    for number in range(warm_up + rounds):
         for way in sorted(lakes, reverse=bool(number % 2)):
-            _batch(lakes[way], spark, way, days, seconds[way])
+            _batch(lakes[way], spark, way, days, tables, seconds[way])
     keys = [key for key, took in seconds["compiled"].items() if min(took) > 0]
-    total = {way: [sum(each) for each in zip(*its.values(), strict=True)][1:] for way, its in seconds.items()}
+    total = {way: [sum(each) for each in zip(*its.values(), strict=True)][warm_up:] for way, its in seconds.items()}
     name = f"a batch of {days} days, interpreted over compiled"
     return [
         ratio(f"{name}: all tables", total["interpreted"], total["compiled"], row="P10"),
-        *(ratio(f"{name}: {key}", seconds["interpreted"][key][1:], seconds["compiled"][key][1:], row="P10") for key in keys),
+        *(ratio(f"{name}: {key}", seconds["interpreted"][key][warm_up:], seconds["compiled"][key][warm_up:], row="P10") for key in keys),
     ]
 
 
-def _merges(spark: "SparkSession", folder: str, rows: int, rounds: int) -> list[Figure]:
+def _merges(spark: "SparkSession", folder: str, rows: int, rounds: int, warm_up: int) -> list[Figure]:
     """For each way of a MERGE: its seconds over those of one that is compiled and has 16 tasks, into tables of so many rows."""
     seconds = {way: list[float]() for way in _MERGES}
     for way in _MERGES:
         write_batch(spark, f"{folder}/{way}", frame_of(spark, Batch(start=0, end=rows, seed=1)), PROPERTIES, is_first=True)
-    for number in range(rounds + 2):
+    for number in range(warm_up + rounds):
         start = rows - 100 + 900 * number  # a tenth of the rows are updates
         for way in sorted(_MERGES, reverse=bool(number % 2)):
             confs, is_one_task, by_range, anywhere = _MERGES[way]
@@ -97,10 +99,10 @@ def _merges(spark: "SparkSession", folder: str, rows: int, rounds: int) -> list[
                 took, _ = timed(partial(_merge, spark, f"{folder}/{way}", gathered, by_range=by_range))
             seconds[way].append(took)
     first, *others = seconds
-    print(f"  {rows:,} rows: " + "; ".join(f"{way} {median(took[2:]):.2f} s" for way, took in seconds.items()), flush=True)
+    print(f"  {rows:,} rows: " + "; ".join(f"{way} {median(took[warm_up:]):.2f} s" for way, took in seconds.items()), flush=True)
     name = f"a MERGE of 1,000 rows into {rows:,}"
     beside = {way: _ANYWHERE if way.startswith(_ANYWHERE) else first for way in others if way != _ANYWHERE}
-    return [ratio(f"{name}: {way} over {base}", seconds[way][2:], seconds[base][2:], row="P1") for way, base in beside.items()]
+    return [ratio(f"{name}: {way} over {base}", seconds[way][warm_up:], seconds[base][warm_up:], row="P1") for way, base in beside.items()]
 
 
 def _merge(spark: "SparkSession", uri: str, rows: "DataFrame", *, by_range: bool) -> None:
@@ -108,7 +110,7 @@ def _merge(spark: "SparkSession", uri: str, rows: "DataFrame", *, by_range: bool
     write_batch(spark, uri, rows, PROPERTIES, is_first=False, within=within)
 
 
-def _written(lake: Lake, spark: "SparkSession", batch: int, rows: int, rounds: int) -> Figure:
+def _written(lake: Lake, spark: "SparkSession", batch: int, rows: int, rounds: int, warm_up: int) -> Figure:
     """The seconds of a `Merge` that looks for the range of its keys over those of one that does not."""
     source = Landing(prefix=f"landing/{rows}/", format="json", schema="id BIGINT, date1 DATE")
     bronze = Table(key=f"bronze/rows_{rows}", source=source, write=Append())
@@ -116,7 +118,7 @@ def _written(lake: Lake, spark: "SparkSession", batch: int, rows: int, rounds: i
     made = {"inputs": (bronze,), "transform": lambda **frames: frames[bronze.name], "write": _WRITE, "properties": PROPERTIES}
     by_range, whole = (Table(key=f"silver/{way}_{rows}", **made) for way in _WAYS)
     seconds = {each.key: list[float]() for each in (by_range, whole)}
-    for number in range(rounds + 2):
+    for number in range(warm_up + rounds):
         end = rows + batch * 9 // 10 * number  # a tenth of the rows are updates
         new = Batch(start=end - batch if number else 0, end=end, seed=100 + number * 10)
         write_frame(frame_of(spark, new), uri, mode="append", properties={"delta.enableChangeDataFeed": "true"})
@@ -126,17 +128,20 @@ def _written(lake: Lake, spark: "SparkSession", batch: int, rows: int, rounds: i
                 seconds[each.key].append(timed(partial(write_table, lake, spark, each))[0])
             finally:
                 work_size._KEPT_BYTES = few
-    print(f"  {batch:,} rows into {rows:,}: " + "; ".join(f"{key} {median(took[2:]):.2f} s" for key, took in seconds.items()), flush=True)
+    print(
+        f"  {batch:,} rows into {rows:,}: " + "; ".join(f"{key} {median(took[warm_up:]):.2f} s" for key, took in seconds.items()),
+        flush=True,
+    )
     name = f"a `Merge` of {batch:,} rows into {rows:,}, by the range of keys over the same without it"
-    return ratio(name, *(took[2:] for took in seconds.values()), row="P1")
+    return ratio(name, *(took[warm_up:] for took in seconds.values()), row="P1")
 
 
-def _batch(lake: Lake, spark: "SparkSession", way: str, days: int, seconds: type_of_seconds) -> None:
+def _batch(lake: Lake, spark: "SparkSession", way: str, days: int, tables: Sequence[Table], seconds: type_of_seconds) -> None:
     before = session_settings.INTERPRETED_ROWS, session_settings.INTERPRETED_BYTES
     session_settings.INTERPRETED_ROWS = session_settings.INTERPRETED_BYTES = _BOUNDS[way]
     try:
         play(lake.store, lake.settings.home, start=START, hours=24 * days)
-        for table in TABLES:
+        for table in tables:
             began = time.monotonic()
             write_table(lake, spark, table)
             seconds.setdefault(table.key, []).append(time.monotonic() - began)

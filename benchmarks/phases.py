@@ -1,6 +1,6 @@
-"""Four phases of work and maintenance on one table: how much slower its reads get, and what writes, upkeep and reads cost together.
+"""Phases of work and maintenance on one table: how much slower its reads get, and what writes, upkeep and reads cost together.
 
-`python -m benchmarks.phases [BATCHES] [ROWS]` starts a Spark Connect server of its own. The shape is LST-Bench's:
+`python -m benchmarks.phases [BATCHES] [ROWS] [PHASES] [READS]` starts a Spark Connect server of its own. The shape is LST-Bench's:
 work, maintenance, the same again. A batch appends rows in four files and deletes as many of the oldest, so that the table stays as large as
 it is. One table gets no upkeep, one an OPTIMIZE at the end of each phase, as a nightly job would, and one is compacted when the sensor asks
 for it. Reads come after every fourth batch and after the phase; each is held against one of a table that never changes.
@@ -24,40 +24,40 @@ from lakehouse.engine.spark.sessions import connect
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-PHASES, _FILES, _READ_EVERY, _READS = 4, 4, 4, 3
+_FILES, _READ_EVERY = 4, 4
 _LANDING = Landing(prefix="landing/x/", format="json", schema="id BIGINT")
 ARMS = ("none", "nightly", "ours")
 _STILL = "bronze/still"
 
 
-def main(batches: int = 16, rows: int = 5_000) -> list[Figure]:
+def main(batches: int = 16, rows: int = 5_000, phases: int = 4, reads: int = 3) -> list[Figure]:
     """The slow-down of the last phase's reads against the first one's, and the seconds of each arm, for `batches` a phase."""
     seconds, slowness = defaultdict[str, float](float), {arm: defaultdict[int, list[float]](list) for arm in ARMS}
     with own_lake() as settings:
         spark, lake = connect(settings), open_lake(settings)
         for key in (_STILL, *map(_key, ARMS)):
             _frame(spark, 0, rows * batches).coalesce(_FILES).write.format("delta").save(lake.settings.table_uri(key))
-        for number in range(PHASES * batches):
+        for number in range(phases * batches):
             phase, is_last = number // batches, number % batches == batches - 1
             for arm in ARMS[number % 3 :] + ARMS[: number % 3]:
                 seconds[arm] += timed(partial(_write, spark, lake, arm, number + batches, batches, rows))[0]
                 seconds[arm] += timed(partial(_maintain, spark, lake, arm, is_last))[0]
                 if is_last or number % _READ_EVERY == _READ_EVERY - 1:
-                    took = _reads(spark, lake, arm)
+                    took = _reads(spark, lake, arm, reads)
                     seconds[arm], slowness[arm][phase] = seconds[arm] + took[0], [*slowness[arm][phase], took[0] / took[1]]
             print(
                 f"phase {phase + 1}, batch {number % batches + 1}: " + ", ".join(f"{arm} {seconds[arm]:.0f} s" for arm in ARMS),
                 flush=True,
             )
         spark.stop()
-    return _figures(seconds, slowness, batches)
+    return _figures(seconds, slowness, phases, batches)
 
 
-def _figures(seconds: dict[str, float], slowness: dict[str, defaultdict[int, list[float]]], batches: int) -> list[Figure]:
-    slower = {arm: (median(slowness[arm][PHASES - 1]) / median(slowness[arm][0]) - 1) * 100 for arm in ARMS}
+def _figures(seconds: dict[str, float], slowness: dict[str, defaultdict[int, list[float]]], phases: int, batches: int) -> list[Figure]:
+    slower = {arm: (median(slowness[arm][phases - 1]) / median(slowness[arm][0]) - 1) * 100 for arm in ARMS}
     within = {arm: median([each for phase in slowness[arm].values() for each in phase]) for arm in ARMS}
     return [
-        _figure(f"reads of the last phase of {PHASES} with {batches} batches each slower than those of the first", slower, "%", at_most=7),
+        _figure(f"reads of the last phase of {phases} with {batches} batches each slower than those of the first", slower, "%", at_most=7),
         _figure("a read over one of a table that never changes, median of all phases", within, "times"),
         _figure("writes, upkeep and reads of all phases", seconds, "s"),
     ]
@@ -90,14 +90,14 @@ def _maintain(spark: "SparkSession", lake: Lake, arm: str, is_night: bool) -> No
         spark.sql(f"OPTIMIZE {statements.path_table(lake.settings.table_uri(table.key))}").collect()
 
 
-def _reads(spark: "SparkSession", lake: Lake, arm: str) -> tuple[float, float]:
+def _reads(spark: "SparkSession", lake: Lake, arm: str, reads: int) -> tuple[float, float]:
     """Seconds of the arm's table and of the one that never changes, read in turn; the median of a few."""
 
     def read(key: str) -> None:
         frame = spark.read.format("delta").load(lake.settings.table_uri(key))
         frame.groupBy("kind").agg({"text": "max", "id": "count"}).collect()
 
-    took = [(timed(partial(read, _key(arm)))[0], timed(partial(read, _STILL))[0]) for _ in range(_READS)]
+    took = [(timed(partial(read, _key(arm)))[0], timed(partial(read, _STILL))[0]) for _ in range(reads)]
     ours, still = zip(*took, strict=True)
     return median(ours), median(still)
 

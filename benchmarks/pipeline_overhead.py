@@ -1,8 +1,9 @@
 """A day of flights from landing to gold: this pipeline against bare Spark statements that make the same tables, in turn.
 
-`python -m benchmarks.pipeline_overhead [DAYS]`. Three lakes on one server land the same files. One takes them with bare statements (a read,
-a MERGE, an overwrite, as a team writes them; it knows which files are new), one with the engine (exactly once, with quarantine and facts),
-and one through Dagster's assets in this process (with checks, observations and events, too). The first days warm the server up.
+`python -m benchmarks.pipeline_overhead [DAYS] [DAYS BEFORE] [TABLES]`. Three lakes on one server land the same files. One takes them with
+bare statements (a read, a MERGE, an overwrite, as a team writes them; it knows which files are new), one with the engine (exactly once,
+with quarantine and facts), and one through Dagster's assets in this process (with checks, observations and events, too). The days before
+them warm the server up.
 """
 
 import sys
@@ -30,26 +31,26 @@ from lakehouse.tables import bronze, gold, silver
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-START, WARM_UP = datetime(2013, 1, 1), 3
+START = datetime(2013, 1, 1)
 TABLES = (bronze.airlines, bronze.flight_events, bronze.weather, silver.flights, silver.weather, gold.carrier_daily, gold.route_delays)
-KEYS = [table.key for table in TABLES]
 MOST_TIMES = 1.2
 type_of_batch = Callable[[], object]
 
 
-def main(days: int = 9) -> list[Figure]:
+def main(days: int = 9, warm_up: int = 3, tables: int = len(TABLES)) -> list[Figure]:
     """Seconds of a day's batch by each way, and the ratios to the bare statements."""
+    written = TABLES[:tables]
     with own_lake(LAKEHOUSE_SPARK_MEMORY="2g", LAKEHOUSE_TABLES="lakehouse.tables") as settings, ExitStack() as stack:
         own = {way: replace(settings, root=f"{settings.root}/{way}") for way in ("bare", "engine", "assets")}
         lakes, spark = {way: open_lake(its) for way, its in own.items()}, connect(settings)
-        recorder, bare = stack.enter_context(open_recorder(own["assets"])), BareBatches(lakes["bare"], spark)
+        recorder, bare = stack.enter_context(open_recorder(own["assets"])), BareBatches(lakes["bare"], spark, written)
         ways: dict[str, type_of_batch] = {
             "bare": bare.run,
-            "engine": lambda: [write_table(lakes["engine"], spark, table) for table in TABLES],
-            "assets": lambda: _succeeded(recorder.materialize(KEYS)),
+            "engine": lambda: [write_table(lakes["engine"], spark, table) for table in written],
+            "assets": lambda: _succeeded(recorder.materialize([table.key for table in written])),
         }
-        rounds = [_round(lakes, ways, number) for number in range(min(WARM_UP, days) + days)][-days:]
-        differing = sum(_rows(lakes["bare"], table) != _rows(lakes[way], table) for table in TABLES[-2:] for way in ("engine", "assets"))
+        rounds = [_round(lakes, ways, number) for number in range(warm_up + days)][-days:]
+        differing = sum(_rows(lakes["bare"], table) != _rows(lakes[way], table) for table in written[-2:] for way in ("engine", "assets"))
         spark.stop()
     seconds = {way: [each[way] for each in rounds] for way in ways}
     beside = {"bare statements": median(seconds["bare"]), "the engine alone, without Dagster": median(seconds["engine"])}
@@ -90,13 +91,13 @@ def _rows(lake: Lake, table: Table) -> object:
 class BareBatches:
     """The same tables by the statements that a team writes first: no ledger, no quarantine, no check, no retry."""
 
-    def __init__(self, lake: Lake, spark: "SparkSession") -> None:
-        self._lake, self._spark, self._loaded = lake, spark, set[str]()
+    def __init__(self, lake: Lake, spark: "SparkSession", tables: Sequence[Table]) -> None:
+        self._lake, self._spark, self._tables, self._loaded = lake, spark, tables, set[str]()
 
     def run(self) -> None:
         """One batch of all tables."""
         fresh: dict[str, DataFrame] = {}
-        for table in TABLES:
+        for table in self._tables:
             if isinstance(table.source, Landing):
                 if (landed := self._landed(table.source)) is not None:
                     fresh[table.key] = landed

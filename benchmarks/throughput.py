@@ -1,12 +1,13 @@
 """A whole compaction (plan, OPTIMIZE, comparison of all rows) against a bare OPTIMIZE and deltalake's, of identical copies, in turn.
 
-`python -m benchmarks.throughput [files] [partitions] [repeats] [rows]`, on a lake and a server of its own; 1 partition is a table without,
-`rows` are those of a file.
+`python -m benchmarks.throughput [FILES] [PARTITIONS] [REPEATS] [ROWS] [WARM-UP] [LARGE FILES] [LARGE ROWS]`, on a lake and a server of its
+own; 1 partition is a table without, `ROWS` are those of a file. A deletion vector hides a tenth of the rows of each large file.
 """
 
 import shutil
 import sys
 import time
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING
@@ -31,27 +32,59 @@ ONE_FILE = Compaction(target_file_bytes=1024 * 1024 * 1024, min_small_files=2, s
 
 # A server serves for days. In its first statements it compiles, on the very core that a compaction uses and a bare OPTIMIZE does not.
 _WARM_UP = 6
+_WAYS = ("ours", "bare OPTIMIZE", "deltalake optimize.compact")
+_SPARK_WAYS = _WAYS[:2]  # deltalake compacts no files with deletion vectors
 
 
-def main(files: int = 1000, partitions: int = 1, repeats: int = 11, rows_per_file: int = 200, warm_up: int = _WARM_UP) -> list[Figure]:
+def main(
+    files: int = 1000,
+    partitions: int = 1,
+    repeats: int = 11,
+    rows_per_file: int = 200,
+    warm_up: int = _WARM_UP,
+    large_files: int = 32,
+    large_rows: int = 100_000,
+) -> list[Figure]:
     """The seconds of a compaction, those of a bare OPTIMIZE and of deltalake's, and the ratio of the first two."""
     with own_lake() as settings:
         lake, spark = open_lake(settings), connect(settings)
-        _make(spark, Path(settings.table_uri("bronze/base")), files, partitions, rows_per_file)
-        rounds = [_round(lake, spark, number) for number in range(warm_up + repeats)][-repeats:]
-    seconds = {name: [each[name] for each in rounds] for name in rounds[0]}
+        uri = _make(lake, spark, "bronze/small", files, partitions, rows_per_file)
+        small = [_round(lake, spark, uri, _WAYS, number) for number in range(warm_up + repeats)][-repeats:]
+        uri = _make(lake, spark, "bronze/large", large_files, 1, large_rows)
+        spark.sql(f"ALTER TABLE {statements.path_table(uri)} SET TBLPROPERTIES ('delta.enableDeletionVectors' = 'true')")
+        spark.sql(f"DELETE FROM {statements.path_table(uri)} WHERE id % 10 = 0")  # noqa: S608  # a name of ours
+        large = [_round(lake, spark, uri, _SPARK_WAYS, number) for number in range(bool(warm_up) + repeats)][-repeats:]
     shape = f"{files:,} files of {rows_per_file:,} rows in {partitions} partition(s)"
-    beside = {"bare OPTIMIZE": median(seconds["bare"]), "deltalake optimize.compact": median(seconds["deltalake"])}
+    bare, compared = "throughput over that of a bare OPTIMIZE", "its comparison of all rows, after the commit"
+    ours, by_deltalake = _of(small, "ours"), _of(small, "deltalake optimize.compact")
     return [
-        middle(f"a compaction of {shape}", seconds["ours"], unit="s", row="P5", peers=beside),
-        middle("its comparison of all rows, after the commit", seconds["verify"], unit="s", row="P5"),
-        ratio("throughput over that of a bare OPTIMIZE", seconds["bare"], seconds["ours"], row="P5", at_least=1.0),
-        ratio("throughput over that of deltalake, which compares no row", seconds["deltalake"], seconds["ours"], row="P5"),
+        middle(f"a compaction of {shape}", ours, unit="s", row="P5", peers=_medians(small)),
+        middle(compared, _of(small, "verify"), unit="s", row="P5"),
+        ratio(bare, _of(small, "bare OPTIMIZE"), ours, row="P5", at_least=1.0),
+        ratio("throughput over that of deltalake, which compares no row", by_deltalake, ours, row="P5"),
+        middle(
+            f"a compaction of {large_files:,} files of {large_rows:,} rows, a tenth of them behind a deletion vector",
+            _of(large, "ours"),
+            unit="s",
+            row="P5",
+            peers=_medians(large),
+        ),
+        middle(f"{compared}, with deletion vectors", _of(large, "verify"), unit="s", row="P5"),
+        ratio(f"{bare}, with deletion vectors", _of(large, "bare OPTIMIZE"), _of(large, "ours"), row="P5", at_least=1.0),
     ]
 
 
-def _make(spark: "SparkSession", folder: Path, files: int, partitions: int, rows_per_file: int) -> None:
-    """Small files as a writer of an hour leaves them, in one commit."""
+def _of(rounds: Sequence[Mapping[str, float]], way: str) -> list[float]:
+    return [each[way] for each in rounds]
+
+
+def _medians(rounds: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    return {way: median(_of(rounds, way)) for way in _WAYS if way in rounds[0] and way != "ours"}
+
+
+def _make(lake: Lake, spark: "SparkSession", key: str, files: int, partitions: int, rows_per_file: int) -> str:
+    """Small files as a writer of an hour leaves them, in one commit; the address of their table."""
+    uri = lake.settings.table_uri(key)
     for number in range(files):
         ids = numpy.arange(number * rows_per_file, (number + 1) * rows_per_file)
         columns = {
@@ -60,26 +93,27 @@ def _make(spark: "SparkSession", folder: Path, files: int, partitions: int, rows
             "value": ids * 1.5,
             "at": pyarrow.array(ids * 1_000_000, pyarrow.timestamp("us", tz="UTC")),
         }
-        place = folder / f"part={number % partitions}" if partitions > 1 else folder
+        place = Path(uri, f"part={number % partitions}") if partitions > 1 else Path(uri)
         place.mkdir(parents=True, exist_ok=True)
         pyarrow.parquet.write_table(pyarrow.table(columns), place / f"{number:06}.snappy.parquet")
     partitioned = " PARTITIONED BY (part INT)" if partitions > 1 else ""
-    spark.sql(f"CONVERT TO DELTA parquet.{statements.quote(str(folder))}{partitioned}")
+    spark.sql(f"CONVERT TO DELTA parquet.{statements.quote(uri)}{partitioned}")
+    return uri
 
 
-def _round(lake: Lake, spark: "SparkSession", number: int) -> dict[str, float]:
-    """Seconds of each way to compact a copy of the table; which of them comes first changes from round to round."""
-    ways = ("ours", "bare", "deltalake")
+def _round(lake: Lake, spark: "SparkSession", base: str, ways: Sequence[str], number: int) -> dict[str, float]:
+    """Seconds of each way to compact a copy of the table at `base`; which of them comes first changes from round to round."""
     seconds: dict[str, float] = {}
-    for way in (*ways[number % 3 :], *ways[: number % 3]):
-        key = f"bronze/{way}{number}"
-        uri = lake.settings.table_uri(key)
-        shutil.copytree(lake.settings.table_uri("bronze/base"), uri)
+    first = number % len(ways)
+    for way in (*ways[first:], *ways[:first]):
+        uri = f"{base}_{way.split()[0]}_{number}"
+        key = f"bronze/{Path(uri).name}"
+        shutil.copytree(base, uri)
         spark.read.format("delta").load(uri).limit(1).collect()  # both that use Spark find the table's newest version in memory
         started = time.monotonic()
-        if way == "bare":
+        if way == "bare OPTIMIZE":
             spark.sql(f"OPTIMIZE {statements.path_table(uri)}")
-        elif way == "deltalake":
+        elif way.startswith("deltalake"):
             DeltaTable(uri).optimize.compact()
         else:
             source = Landing(prefix="landing/", format="json", schema="id BIGINT")

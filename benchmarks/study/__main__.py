@@ -23,6 +23,7 @@ from benchmarks.page import write_page
 from benchmarks.records import save
 from benchmarks.s3_server import ask, served
 from benchmarks.study.arms import ARMS
+from benchmarks.study.days import kept_totals
 from benchmarks.study.raw import StudyPlan, StudyRun, best_runs, find_runs, open_run
 from benchmarks.study.record import record_of
 from benchmarks.study.report import is_whole, write_report
@@ -65,7 +66,8 @@ def main(arguments: list[str]) -> int:
 def _record(output: Path) -> None:
     """What the page in `docs` says of the promises about speed, for the page of all benchmarks."""
     runs = [run for run in best_runs([*find_runs(output)]) if (run.plan.rows, run.plan.latency_ms) == (1_000, None)]
-    for record in filter(None, map(record_of, runs)):
+    totals = kept_totals(HOUSE / "docs" / "benchmarks" / "study-runs.jsonl")
+    for record in filter(None, (record_of(run, totals) for run in runs)):
         save(record)
         write_page()
 

@@ -1,6 +1,6 @@
-"""Whole runs of the study side by side: whether runs on different days agree in the order of the arms.
+"""Runs of all arms side by side: whether runs on different days agree in their order, and what is the cheapest at each size.
 
-What a run measured stays on its machine; `docs/benchmarks/study-runs.jsonl` keeps a line for each whole run, its totals.
+What a run measured stays on its machine; `docs/benchmarks/study-runs.jsonl` keeps a line for each run of all arms, its totals.
 """
 
 import json
@@ -15,12 +15,14 @@ from benchmarks.study.raw import StudyRun
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunTotals:
-    """When a whole run began, UTC, and the seconds of each arm, the median over its repetitions."""
+    """When a run of all arms began, UTC, and the seconds of each arm, the median over its repetitions; `rows` are those of a batch."""
 
     began: str
     repetitions: int
     iterations: int
     seconds: Mapping[str, float]
+    rows: int = 1_000
+    latency_ms: int | None = None
 
     @property
     def order(self) -> list[str]:
@@ -37,13 +39,14 @@ def totals_of(run: StudyRun) -> RunTotals:
         repetitions=repetitions,
         iterations=iterations,
         seconds={each.arm: round(each.seconds.middle, 1) for each in figures_of(arms)},
+        rows=run.plan.rows,
+        latency_ms=run.plan.latency_ms,
     )
 
 
 def keep(file: Path, runs: Sequence[StudyRun]) -> list[RunTotals]:
     """Adds what is not there yet of `runs` to the file; all of it, the oldest first."""
-    lines = file.read_text().splitlines() if file.exists() else []
-    kept = {each.began: each for each in (RunTotals(**json.loads(line)) for line in lines)}
+    kept = {each.began: each for each in kept_totals(file)}
     kept |= {each.began: each for each in map(totals_of, runs)}
     totals = [kept[began] for began in sorted(kept)]
     if totals:
@@ -52,11 +55,18 @@ def keep(file: Path, runs: Sequence[StudyRun]) -> list[RunTotals]:
     return totals
 
 
+def kept_totals(file: Path) -> list[RunTotals]:
+    """The totals in the file, the oldest first."""
+    lines = file.read_text().splitlines() if file.exists() else []
+    return sorted((RunTotals(**json.loads(line)) for line in lines), key=lambda each: each.began)
+
+
 def days_table(totals: Sequence[RunTotals]) -> str:
     """Each run's totals beside those of no compaction, with the arm's place in the order; then whether the orders agree.
 
-    Runs that had other arms than the newest are left out.
+    Runs of larger batches or on S3, and runs that had other arms than the newest, are left out.
     """
+    totals = [each for each in totals if (each.rows, each.latency_ms) == (1_000, None)]
     if not totals:
         return "No whole run was made."
     totals = [each for each in totals if each.seconds.keys() == totals[-1].seconds.keys()]

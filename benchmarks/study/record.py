@@ -1,10 +1,11 @@
-"""The study's figures on the page of all benchmarks: P1 and P6 of its run at 1,000 rows on disk."""
+"""The study's figures on the page of all benchmarks: P1 and P6 of its run at 1,000 rows on disk, and P1 of its other sizes."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 
 from benchmarks.figures import Figure
 from benchmarks.records import Record
+from benchmarks.study.days import RunTotals
 from benchmarks.study.figures import ArmFigures, Spread, by_arm, figures_of
 from benchmarks.study.raw import StudyRun
 
@@ -12,8 +13,11 @@ _OURS = ("ours", "chosen")
 _MOST_BESIDE_NONE, _MOST_DEVIATION = 0.35, 14
 
 
-def record_of(run: StudyRun) -> Record | None:
-    """The record of what was measured so far; `None` where no arm of this lakehouse stands beside no compaction."""
+def record_of(run: StudyRun, totals: Sequence[RunTotals] = ()) -> Record | None:
+    """The record of what was measured so far; `None` where no arm of this lakehouse stands beside no compaction.
+
+    `totals` are those of runs of all arms; of each other size and storage the newest counts.
+    """
     arms = by_arm(run.iterations)
     figures = {each.arm: each for each in figures_of(arms)}
     if "none" not in figures or not figures.keys() & set(_OURS):
@@ -23,7 +27,7 @@ def record_of(run: StudyRun) -> Record | None:
     return Record(
         benchmark="study",
         command=f"make study ROWS={plan.rows} ITERATIONS={plan.iterations} REPETITIONS={plan.repetitions}",
-        figures=tuple(_figures(figures, len(arms["none"][0]))),
+        figures=(*_figures(figures, len(arms["none"][0])), *_of_other_sizes(totals)),
         seconds=sum(one.seconds for one in counted),
         busy=None,
         began=f"{datetime.fromisoformat(first.began):%Y-%m-%d %H:%M} UTC",
@@ -60,14 +64,30 @@ def _figures(figures: Mapping[str, ArmFigures], iterations: int) -> Iterator[Fig
             at_most=_MOST_DEVIATION,
             peers={name: each.files_deviation.middle for name, each in others.items()},
         )
-        rewriting = {name: others[name].compacted_share.middle for name in ("every20", "auto") if name in others}
+        rewriting = {name: others[name].compacted_share.middle for name in ("every20", "auto", "both") if name in others}
         yield Figure(
             name=f"{name}: bytes rewritten per byte that was new",
             value=ours.compacted_share.middle,
             row="P6",
-            at_most=min(rewriting.values(), default=None),
+            at_most=min((rewriting[name] for name in ("every20", "auto") if name in rewriting), default=None),
             peers=rewriting,
         )
+
+
+def _of_other_sizes(totals: Sequence[RunTotals]) -> Iterator[Figure]:
+    newest = {(each.latency_ms is not None, each.rows): each for each in totals if (each.rows, each.latency_ms) != (1_000, None)}
+    for _, run in sorted(newest.items()):
+        best = min(run.seconds.keys() - set(_OURS), key=run.seconds.__getitem__)
+        storage = "" if run.latency_ms is None else f" on S3's protocol, {run.latency_ms} ms for each request"
+        size = f"{run.rows:,} rows a batch{storage}, {run.iterations} iterations"
+        for name in _OURS:
+            yield Figure(
+                name=f"`{name}`, {size}: total seconds beside the best other arm, `{best}`",
+                value=run.seconds[name] / run.seconds[best],
+                unit="times",
+                row="P1",
+                at_most=1.0,
+            )
 
 
 def _ends(spread: Spread) -> tuple[float, ...]:

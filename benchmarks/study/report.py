@@ -1,6 +1,7 @@
 """The study's page and its charts, from what was measured alone."""
 
-from collections.abc import Sequence
+import re
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from string import Template
 
@@ -13,25 +14,36 @@ from lakehouse.report.chart import Series, line_chart
 
 _PAGE = Path(__file__).with_name("page.md")
 # What the study that is repeated ran, and what it had no storage for.
-_ASKED = ((1_000, False), (100_000, False), (1_000_000, False), (1_000, True))
+_ASKED = (
+    "1,000 rows a batch, on disk",
+    "100,000 rows a batch, on disk",
+    "1,000,000 rows a batch, on disk",
+    "1,000 rows a batch, on S3's protocol, 20 ms for each request",
+)
+_SECTION = re.compile(
+    r"^### (?P<kind>\d[^:\n]*): (?P<iterations>\d+) iterations, repetitions: (?P<repetitions>\d+).*?(?=^### |^Each cell)",
+    re.MULTILINE | re.DOTALL,
+)
 _SMOOTHED = 10
 
 
 def write_report(output: Path, page: Path) -> list[str]:
-    """Writes the page, its pictures in `pictures` and the totals of whole runs in `benchmarks` beside it; what it says of each run.
+    """Writes the page, its pictures in `pictures` and the totals of its runs in `benchmarks` beside it; the head of each run.
 
-    The page is made of the run with most iterations for each size of batch and each storage.
+    The page is made of the run with most iterations for each size of batch and each storage. A section of the page stays, with its date and
+    its machine, where nothing as long was measured here.
     """
     runs = best_runs([*find_runs(output)])
     for run in runs:
         run.write_parquet()
     main = next((run for run in runs if run.plan.latency_ms is None), None)
     pictures = _draw(main, page.parent / "pictures") if main else []
+    sections = _sections(runs, page.read_text() if page.exists() else "")
     values = {
-        "results": "\n\n".join(_section(run) for run in runs) or "Nothing was measured yet.",
+        "results": "\n\n".join(sections.values()) or "Nothing was measured yet.",
         "charts": "\n\n".join(f"![{title}](pictures/{name})" for title, name in pictures),
-        "not_run": _not_run(runs),
-        "days": days_table(keep(page.parent / "benchmarks" / "study-runs.jsonl", [run for run in runs if is_whole(run)])),
+        "not_run": _not_run(sections.keys()),
+        "days": days_table(keep(page.parent / "benchmarks" / "study-runs.jsonl", [run for run in runs if _is_of_all_arms(run)])),
         "document": _document_table(main),
         "decided": _decided(),
     }
@@ -42,18 +54,36 @@ def write_report(output: Path, page: Path) -> list[str]:
 def is_whole(run: StudyRun) -> bool:
     """Whether a run is all of what the study asks for at its smallest size, and may be the page in `docs`."""
     plan = run.plan
-    return (plan.rows, plan.latency_ms) == (1_000, None) and plan.iterations >= 200 and set(plan.arms) == set(ARMS) and run.is_complete
+    return (plan.rows, plan.latency_ms) == (1_000, None) and plan.iterations >= 200 and _is_of_all_arms(run)
+
+
+def _is_of_all_arms(run: StudyRun) -> bool:
+    return set(run.plan.arms) == set(ARMS) and run.is_complete
+
+
+def _sections(runs: Sequence[StudyRun], page: str) -> dict[str, str]:
+    """The section of each kind of run, smallest batches and disk first: of those that were measured here, and of others of the page."""
+    kept = {match["kind"]: match for match in _SECTION.finditer(page)}
+    found = {kind: match[0].strip() for kind, match in kept.items()}
+    for run in runs:
+        kind, (repetitions, iterations) = _kind(run.plan.rows, run.plan.latency_ms), extent(by_arm(run.iterations))
+        if kind not in kept or repetitions * iterations >= int(kept[kind]["repetitions"]) * int(kept[kind]["iterations"]):
+            found[kind] = _section(run)
+    return {kind: found[kind] for kind in sorted(found, key=lambda kind: ("S3" in kind, int(kind.split()[0].replace(",", ""))))}
+
+
+def _kind(rows: int, latency_ms: int | None) -> str:
+    return f"{rows:,} rows a batch, " + ("on disk" if latency_ms is None else f"on S3's protocol, {latency_ms} ms for each request")
 
 
 def _head(run: StudyRun) -> str:
     plan, (repetitions, iterations) = run.plan, extent(by_arm(run.iterations))
-    storage = "on disk" if plan.latency_ms is None else f"on S3's protocol, {plan.latency_ms} ms for each request"
     asked = (
         ""
         if (iterations, repetitions) == (plan.iterations, plan.repetitions)
         else f" (of {plan.iterations} and {plan.repetitions} asked for)"
     )
-    return f"{plan.rows:,} rows a batch, {storage}: {iterations} iterations, repetitions: {repetitions}{asked}"
+    return f"{_kind(plan.rows, plan.latency_ms)}: {iterations} iterations, repetitions: {repetitions}{asked}"
 
 
 def _section(run: StudyRun) -> str:
@@ -143,9 +173,8 @@ def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
     return ["| " + " | ".join(heads) + " |", "|---|" + "---:|" * (len(heads) - 1), *("| " + " | ".join(row) + " |" for row in rows)]
 
 
-def _not_run(runs: Sequence[StudyRun]) -> str:
-    there = {(run.plan.rows, run.plan.latency_ms is not None) for run in runs}
-    missing = [f"{rows:,} rows a batch {'on S3' if on_s3 else 'on disk'}" for rows, on_s3 in _ASKED if (rows, on_s3) not in there]
+def _not_run(kinds: Collection[str]) -> str:
+    missing = [kind for kind in _ASKED if kind not in kinds]
     return f"Not run, so nothing is said about it: {'; '.join(missing)}." if missing else "All sizes and storages were run."
 
 

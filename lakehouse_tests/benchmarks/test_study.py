@@ -86,6 +86,25 @@ def test_the_page_of_benchmarks_is_told_of_ours_beside_the_other_arms(tmp_path: 
     assert told == [("P1", 0.25, 0.35), ("P1", 0.5, 1.0), ("P1", 0.0, 14), ("P6", 1.0, 2.0)]
 
 
+def test_the_page_of_benchmarks_is_told_of_the_newest_run_of_each_other_size(tmp_path: Path) -> None:
+    def totals(began: str, ours: float, **of: Any) -> RunTotals:
+        seconds = {"none": 4.0, "auto": 2.0, "ours": ours, "chosen": 3.0}
+        return RunTotals(began=began, repetitions=1, iterations=20, seconds=seconds, **of)
+
+    runs = [totals("1", 1.0, rows=100), totals("2", 2.5, rows=100), totals("3", 1.0), totals("3", 1.0, latency_ms=20)]
+    record = record_of(measured(tmp_path, [iteration(arm) for arm in ("none", "ours")]), runs)
+    assert record is not None
+    told = {figure.name: (figure.value, figure.at_most) for figure in record.figures if figure.name.endswith("best other arm, `auto`")}
+    assert told == {
+        "`ours`, 100 rows a batch, 20 iterations: total seconds beside the best other arm, `auto`": (1.25, 1.0),
+        "`chosen`, 100 rows a batch, 20 iterations: total seconds beside the best other arm, `auto`": (1.5, 1.0),
+        "`ours`, 1,000 rows a batch on S3's protocol, 20 ms for each request, 20 iterations: "
+        "total seconds beside the best other arm, `auto`": (0.5, 1.0),
+        "`chosen`, 1,000 rows a batch on S3's protocol, 20 ms for each request, 20 iterations: "
+        "total seconds beside the best other arm, `auto`": (1.5, 1.0),
+    }
+
+
 def test_an_arm_is_held_against_no_compaction_of_the_same_repetition() -> None:
     seconds = {("none", 1): 2.0, ("none", 2): 4.0, ("ours", 1): 1.0, ("ours", 2): 3.0}
     iterations = [
@@ -134,11 +153,25 @@ def test_the_page_has_each_arm_beside_the_published_figures_and_says_what_was_no
     assert "| no compaction | 33.27 | 1.000 | 0.05 | 1.000 | 864, 2.90, 0.70 | 8, 0.00, 0.00 |" in page
     assert "| auto compaction and optimized write | 12.77 | 0.384 | not run |" in page
     assert "| `none` | 7 | 3 | 0 |" in page
-    assert "Not run, so nothing is said about it: 100,000 rows a batch on disk; 1,000,000 rows a batch on disk." in page
+    assert "Not run, so nothing is said about it: 100,000 rows a batch, on disk; 1,000,000 rows a batch, on disk." in page
     assert "$" not in page
     assert all((tmp_path / "pictures" / name).exists() for name in ("study-files.png", "study-total.png"))
     parquet = next(tmp_path.glob("*disk*/iterations.parquet"))
     assert parquet.stat().st_size > 0
+
+
+def test_the_page_keeps_what_was_measured_elsewhere_and_takes_what_was_measured_here(tmp_path: Path) -> None:
+    page = tmp_path / "study.md"
+    runs = [("there", 1_000, 1.0), ("there", 100_000, 2.0), ("here", 1_000_000, 3.0), ("here", 1_000, 4.0), ("shorter", 1_000, 5.0)]
+    for output, rows, took in runs:
+        done = [iteration("none", number, merge_seconds=took) for number in ((1,) if output == "shorter" else (1, 2))]
+        measured(tmp_path / output, done, str(rows), rows=rows, arms=("none",))
+    for output in ("there", "here", "shorter"):
+        write_report(tmp_path / output, page)
+    sections = page.read_text().split("## Every run")[1].split("Each cell")[0].split("### ")[1:]
+    assert [each.partition(":")[0] for each in sections] == [f"{rows} rows a batch, on disk" for rows in ("1,000", "100,000", "1,000,000")]
+    assert [f"| {seconds} | 1.000 |" in each for seconds, each in zip((9, 5, 7), sections, strict=True)] == [True] * 3
+    assert "Not run, so nothing is said about it: 1,000 rows a batch, on S3's protocol" in page.read_text()
 
 
 def test_the_page_is_made_of_the_largest_run_and_of_those_the_newest(tmp_path: Path) -> None:

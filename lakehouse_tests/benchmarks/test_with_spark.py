@@ -1,4 +1,4 @@
-"""Benchmarks that need a Spark server and no more, at sizes of seconds, on the server of all tests; the rest in `long`."""
+"""Benchmarks that need a Spark server and no more, at sizes of seconds, on the server of all tests; others in `long`."""
 
 import importlib
 from collections.abc import Iterator
@@ -23,10 +23,10 @@ def running(shared_settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Itera
             spark.stop()
 
 
-QUICK = [each for each in BENCHMARKS if each.server == "any" and not each.smokes_long]
+ON_ANY_SERVER = [each for each in BENCHMARKS if each.server == "any"]
 
 
-@pytest.mark.parametrize("benchmark", QUICK, ids=lambda benchmark: benchmark.name)
+@pytest.mark.parametrize("benchmark", ON_ANY_SERVER, ids=lambda benchmark: benchmark.name)
 def test_a_benchmark_with_spark_runs_in_seconds(benchmark: Benchmark, running: Settings) -> None:
     with fresh.smoke(), on_server(running):
         figures = importlib.import_module(f"benchmarks.{benchmark.name}").main(*benchmark.smoke)
