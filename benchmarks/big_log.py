@@ -204,13 +204,15 @@ def _command(root: Path, command: str) -> tuple[float, float]:
 
 
 def read(reader: str, root: str) -> tuple[float, float]:
-    """One reader reads the table's log in this process: its seconds, and its MB at most."""
+    """One reader, whose modules are imported before, reads the table's log in this process: its seconds, and its MB at most."""
     if reader == "deltalake":
         from deltalake import DeltaTable
 
         began = time.perf_counter()
         count = len(DeltaTable(f"{root}/{KEY}").file_uris())
     else:
+        import pyarrow.compute  # Arrow imports it when it is needed for the first time  # noqa: F401
+
         lake = open_lake(parse_settings({"LAKEHOUSE_ROOT": root, "LAKEHOUSE_REPLAY": "off"}, base=Path(root)))
         began = time.perf_counter()
         facts = lake.facts(KEY)

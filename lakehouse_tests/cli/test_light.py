@@ -5,6 +5,8 @@ import os
 import subprocess
 import sys
 
+from deltalake import DeltaTable
+
 from lakehouse_tests.cli.conftest import Terminal
 
 HEAVY = {"pyspark", "dagster", "boto3", "botocore", "pandas", "matplotlib", "deltalake", "py4j"}
@@ -45,6 +47,7 @@ LOOKS = (
 
 
 def test_commands_that_only_look_load_neither_spark_nor_dagster_and_start_no_process(told: Terminal) -> None:
+    DeltaTable(str(told.root / "bronze/orders")).create_checkpoint()
     environ = {**{name: value for name, value in os.environ.items() if not name.startswith("LAKEHOUSE_")}, **told.environ, "PATH": ""}
     environ.pop("JAVA_HOME", None)
     command = [sys.executable, "-c", PROBE, json.dumps([[*arguments, "--json"] for arguments in LOOKS])]
