@@ -42,10 +42,10 @@ def vector_file(vector: str) -> str | None:
     return f"{prefix}/{name}" if prefix else name
 
 
-def vector_offset(vector: str) -> int:
-    """Where in its file the vector begins, in bytes; 0 where its id does not say, as the protocol has it."""
+def vector_offset(vector: str) -> int | None:
+    """Where in its file the vector begins, in bytes; `None` where its id does not say."""
     match = _VECTOR.fullmatch(vector)
-    return int(match["offset"] or 0) if match else 0
+    return int(match["offset"]) if match and match["offset"] else None
 
 
 def vector_path(vector: str) -> str | None:

@@ -64,9 +64,10 @@ def sums_of(
         by_partition.setdefault(typed_partition(file.partition, columns), []).append(file)
     sums: dict[type_of_typed_partition, type_of_sum] = {}
     try:
+        hidden = hidden_rows(store, snapshot.table, files)
         for partition, own in by_partition.items():
             count = total = 0
-            for rows in _portions(_tables(store, snapshot.table, own, wanted)):
+            for rows in _portions(_tables(store, snapshot.table, own, hidden, wanted)):
                 hashes = _hashes_of_rows(rows.drop_columns(sorted(partition_columns.intersection(rows.column_names))))
                 count, total = count + rows.num_rows, total + int(hashes.sum(dtype=np.uint64))
             if not wanted():
@@ -125,10 +126,11 @@ def _stand_back() -> None:
             os.setpriority(os.PRIO_PROCESS, get_native_id(), 19)
 
 
-def _tables(store: Store, table: str, files: Sequence[DataFile], wanted: Callable[[], bool]) -> Iterator[pa.Table]:
+def _tables(
+    store: Store, table: str, files: Sequence[DataFile], hidden: Mapping[str, type_of_places], wanted: Callable[[], bool]
+) -> Iterator[pa.Table]:
     """The rows of each file that no deletion vector hides, some at a time."""
     for portion in in_portions(files, most_bytes=_MOST_BYTES, most_files=_MOST_FILES):
-        hidden = hidden_rows(store, table, portion)
         contents = store.read_many([f"{table}/{unquote(file.path)}" for file in portion])
         for file, content in zip(portion, contents, strict=True):
             if not wanted():

@@ -26,21 +26,21 @@ def hidden_rows(store: Store, table: str, files: Iterable[DataFile]) -> Mapping[
     """For the id of each deletion vector of these files the places of the rows that it hides, counted from 0, sorted.
 
     Raises:
-        Refused: a vector stands in the log itself, or outside the table's folder.
+        Refused: a vector stands in the log itself or outside the table's folder, or the log does not tell where in its file.
         Broken: a vector is damaged, or hides another number of rows than the log says.
     """
     counts = {file.deletion_vector: file.deleted_row_count for file in files if file.deletion_vector is not None}
-    vectors_of: dict[str, list[str]] = {}
+    vectors_of: dict[str, list[tuple[str, int]]] = {}
     for vector in counts:
-        path = vector_path(vector)
+        path, offset = vector_path(vector), vector_offset(vector)
         name = None if path is None else name_in_table(path)
-        if name is None:
-            raise Refused(f"{table}: deletion vector {vector} has no file in the table's folder, and cannot be read here")
-        vectors_of.setdefault(f"{table}/{name}", []).append(vector)
+        if name is None or offset is None:
+            raise Refused(f"{table}: deletion vector {vector} has no place in a file of the table's folder, and cannot be read here")
+        vectors_of.setdefault(f"{table}/{name}", []).append((vector, offset))
     hidden: dict[str, type_of_places] = {}
     for content, vectors in zip(store.read_many(list(vectors_of)), vectors_of.values(), strict=True):
-        for vector in vectors:
-            places = _places(content, vector_offset(vector), counts[vector])
+        for vector, offset in vectors:
+            places = _places(content, offset, counts[vector])
             if places is None:
                 raise Broken(f"{table}: deletion vector {vector} is damaged: restore its file")
             hidden[vector] = places
