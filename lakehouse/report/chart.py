@@ -43,7 +43,7 @@ def line_chart(
     figure, axes = _canvas(9.6, 4.2, facecolor="white")
     for place, each in enumerate(series):
         # The lines behind are wider, so that a line that falls together with another is still seen.
-        width = 1.5 + 1.5 * min(2, len(series) - 1 - place)
+        width = 1.5 + min(1.5, 4.5 / len(series)) * (len(series) - 1 - place)
         xs, ys = [x for x, _ in each.points], [y for _, y in each.points]
         axes.plot(xs, ys, color=_COLOURS[place % len(_COLOURS)], linewidth=width, label=_literal(each.name))
     axes.plot(marks, [0] * len(marks), "|", color=_INK, markersize=10, clip_on=False, transform=axes.get_xaxis_transform())

@@ -3,11 +3,10 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import click
 
-from lakehouse.cli.commands.backtest_text import backtest_document, print_backtests, series_of
+from lakehouse.cli.commands.backtest_text import backtest_document, print_backtests, series_of, title_of
 from lakehouse.cli.context import LakeContext, complete_table, open_declared, real_place
 from lakehouse.cli.output import attributes, json_option, tell, write_json
 from lakehouse.cli.plot import check_plot, files_picture
@@ -19,12 +18,12 @@ from lakehouse.core.costs.estimate import Rates, fit_rates
 from lakehouse.core.declaration.compaction_policy import Compaction, policy_for
 from lakehouse.core.declaration.policy_text import parse_policy
 from lakehouse.core.declaration.prices import DEFAULT_PRICES, Prices
-from lakehouse.core.declaration.strategies import AfterWrite, BySensor, Scheduled
 from lakehouse.core.delta.commit_files import FileHistory
 from lakehouse.core.delta.commits import Commit
 from lakehouse.core.delta.snapshot import Snapshot
 from lakehouse.core.errors import Refused
 from lakehouse.core.scheduling.strategy_selection import strategy_of
+from lakehouse.engine.delta_log import TableFacts
 from lakehouse.engine.delta_log.file_history import read_file_history
 from lakehouse.engine.lake import Lake, open_lake
 
@@ -40,12 +39,12 @@ class Subject:
     prices: Prices = DEFAULT_PRICES
 
 
-# What a log can tell about: AutoCompaction and OptimizedWrite work within a write.
-_STRATEGIES: Mapping[str, Mapping[str, Any]] = {
-    "by_sensor": {"mode": "automatic", "strategy": BySensor()},
-    "after_write": {"mode": "automatic", "strategy": AfterWrite()},
-    "each_night": {"mode": "automatic", "strategy": Scheduled(cron="0 3 * * *")},
-    "none": {"mode": "off"},
+# What a log can tell about: auto_compaction and optimized_write work within a write.
+_STRATEGIES = {
+    "by_sensor": ("mode=automatic", "strategy=by_sensor"),
+    "after_write": ("mode=automatic", "strategy=after_write"),
+    "each_night": ("mode=automatic", "strategy=scheduled:0 3 * * *"),
+    "none": ("mode=off", "strategy=by_sensor"),
 }
 
 
@@ -98,36 +97,47 @@ def backtest_command(
 def backtests_of(subject: Subject, words: Sequence[str] = (), *, compare: bool = False, strategies: bool = False) -> dict[str, Backtest]:
     """The backtests by their names: `given` (or `in_force` without words), with `compare` also the policy in force, and `really`.
 
-    With `strategies` the first of them with each of these, too.
+    With `strategies` the first of them with each of these, too, unless a policy is there already that says the same.
 
     Raises:
-        Refused: there is no table; what the words say is no policy, or one that no log can tell about.
+        Refused: there is no table; what the words say is no policy; or no log can tell about any of the policies.
     """
     lake, key, declared = subject.lake, subject.key, subject.declared
     wishes = {"given": parse_policy(words, declared)} if words else {}
     wishes |= {"in_force": declared} if compare or not words else {}
-    if strategies:
-        asked = next(iter(wishes.values()))
-        wishes |= {name: replace(asked, **knobs) for name, knobs in _STRATEGIES.items()}
     uri = lake.table_uri(key)
     file_history, facts = read_file_history(lake.store, key, uri=uri), lake.facts(key)
     if file_history is None or facts is None:
         raise Refused(f"backtest of {key}: there is no Delta table at {uri}; accepted: a declared table, a path or a URI")
     rates = fit_rates(facts.history, facts.snapshot, prices=subject.prices)
-    policies = {name: policy_for(subject.layer, wish) for name, wish in wishes.items()}
-    found: dict[str, Backtest] = {}
+    policies = {name: _resolved(subject, wish, facts) for name, wish in wishes.items()}
+    asked = next(iter(wishes.values()))
+    for name, knobs in _STRATEGIES.items() if strategies else ():
+        policy = _resolved(subject, parse_policy(knobs, asked), facts)
+        if policy not in policies.values():
+            policies[name] = policy
+    found, refusals = dict[str, Backtest](), dict[str, Refused]()
     for name, policy in policies.items():
-        strategy = strategy_of(policy, facts.snapshot, facts.history).strategy
         try:
-            found[name] = simulate_history(file_history, replace(policy, strategy=strategy), rates=rates)
+            found[name] = simulate_history(file_history, policy, rates=rates)
         except Refused as error:
-            if not found:
+            if name == "given":
                 raise
-            tell(f"{name.replace('_', ' ')} is left out: {error}")
+            refusals[name] = error
+    if not found:
+        raise next(iter(refusals.values()))
+    for name, error in refusals.items():
+        tell(f"{title_of(name)} is left out: {error}")
     first = next(iter(policies.values()))
     compared_as = replace(first, verify=policy_for(subject.layer, declared).verify)
     found |= {"really": real_result(file_history, compared_as, rates=rates)} if compare else {}
     return found if first.reads_per_day is None else _billed(found, file_history, facts.snapshot, first, rates)
+
+
+def _resolved(subject: Subject, wish: Compaction, facts: TableFacts) -> Compaction:
+    """The policy with the defaults of the table's layer, and the strategy that a `Chosen` comes to."""
+    policy = policy_for(subject.layer, wish)
+    return replace(policy, strategy=strategy_of(policy, facts.snapshot, facts.history).strategy)
 
 
 def _billed(

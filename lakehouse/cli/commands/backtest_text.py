@@ -5,10 +5,11 @@ from dataclasses import asdict
 from typing import Any
 
 from lakehouse.cli.output import attributes, bytes_text, count_text, print_grid, show, time_text
+from lakehouse.core.backtest.bill import Bill
 from lakehouse.core.backtest.result import Backtest, SimulatedCompaction, SimulatedStep
 from lakehouse.report.chart import Series, text_chart
 
-# Told version by version; of others the sums say enough.
+# Told version by version, side by side; the strategies of a table's past stand below each other, by their sums alone.
 _TOLD = ("given", "in_force", "really")
 
 
@@ -23,27 +24,31 @@ def backtest_document(found: Mapping[str, Backtest]) -> dict[str, Any]:
 
 
 def print_backtests(found: Mapping[str, Backtest], *, verbose: bool) -> None:
-    """Side by side in sum, then version by version, then files over versions, then what was estimated."""
-    names = [*map(_title, found)]
-    print_grid(("", *names), list(_sums(found)), numbers=names)
+    """In sum, then version by version, then files over versions, then what was estimated."""
+    told = {name: backtest for name, backtest in found.items() if name in _TOLD}
+    if len(told) < len(found):
+        print_grid(heads := [*_heads(found)], list(_lines(found)), numbers=heads[1:])
+    else:
+        names = [*map(title_of, found)]
+        print_grid(("", *names), list(_sums(found)), numbers=names)
     best = next(iter(found.values())).best
     if best:
         show(f"the best schedule in hindsight: {best.sentence}")
-    told = {name: backtest for name, backtest in found.items() if verbose or name in _TOLD}
     for name, backtest in told.items():
         show()
-        show(f"{backtest.table}, {_title(name)}:" if len(told) > 1 else f"{backtest.table}:")
+        show(f"{backtest.table}, {title_of(name)}:" if len(told) > 1 else f"{backtest.table}:")
         _print_steps(backtest, verbose=verbose)
     show()
     show("files over versions")
-    for line in text_chart(series_of({name: each for name, each in found.items() if name in _TOLD})):
+    for line in text_chart(series_of(told or found)):
         show(line)
-    for name, backtest in told.items():
+    for name, backtest in found.items():
         for doubt in uncertainty_of(backtest) if name != "really" else ():
-            show(f"{_title(name)}: {doubt}")
+            show(f"{title_of(name)}: {doubt}")
 
 
-def _title(name: str) -> str:
+def title_of(name: str) -> str:
+    """The name of a back-test as a person reads it."""
     return name.replace("_", " ")
 
 
@@ -72,8 +77,22 @@ def uncertainty_of(backtest: Backtest) -> Iterator[str]:
 def series_of(found: Mapping[str, Backtest]) -> list[Series]:
     """One line per replay: its file count over the versions."""
     return [
-        Series(name=_title(name), points=[(step.version, step.file_count) for step in backtest.steps]) for name, backtest in found.items()
+        Series(name=title_of(name), points=[(step.version, step.file_count) for step in backtest.steps]) for name, backtest in found.items()
     ]
+
+
+def _heads(found: Mapping[str, Backtest]) -> Iterator[str]:
+    yield from ("policy", "compactions", "mean files", "seconds")
+    yield from ("readers lost", "both, USD", "× best") if next(iter(found.values())).bill else ("rewritten", "USD")
+
+
+def _lines(found: Mapping[str, Backtest]) -> Iterator[tuple[str, ...]]:
+    for name, each in found.items():
+        counted = (title_of(name), count_text(len(each.runs)), f"{each.mean_file_count:,.1f}", f"{each.seconds:,.1f}")
+        if (bill := each.bill) is None or each.best is None:
+            yield (*counted, bytes_text(each.bytes_rewritten), f"{each.usd:,.6f}")
+        else:
+            yield (*counted, f"{bill.readers_seconds:,.1f} s", f"{bill.usd:,.6f}", _times(bill, each.best))
 
 
 def _sums(found: Mapping[str, Backtest]) -> Iterator[tuple[str, ...]]:
@@ -92,7 +111,11 @@ def _sums(found: Mapping[str, Backtest]) -> Iterator[tuple[str, ...]]:
     if bills and (best := backtests[0].best):
         yield ("seconds that readers lost", *(f"{bill.readers_seconds:,.1f}" for bill in bills))
         yield ("upkeep and readers, USD", *(f"{bill.usd:,.6f}" for bill in bills))
-        yield ("times the best in hindsight", *("-" if (times := bill.times(best)) is None else f"{times:.2f}" for bill in bills))
+        yield ("times the best in hindsight", *(_times(bill, best) for bill in bills))
+
+
+def _times(bill: Bill, best: Bill) -> str:
+    return "-" if (times := bill.times(best)) is None else f"{times:.2f}"
 
 
 def _print_steps(backtest: Backtest, *, verbose: bool) -> None:

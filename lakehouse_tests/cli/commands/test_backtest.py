@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 
 from lakehouse.cli.commands.backtest import Subject, backtests_of
+from lakehouse.cli.commands.backtest_text import print_backtests
 from lakehouse.core.declaration.compaction_policy import Compaction
 from lakehouse.core.declaration.strategies import OptimizedWrite
 from lakehouse.core.errors import Refused
@@ -66,14 +67,27 @@ def test_a_person_sees_the_sums_the_runs_and_the_lines(full: Terminal) -> None:
 def test_each_strategy_stands_beside_the_best_in_hindsight(full: Terminal) -> None:
     asked = ("backtest", "bronze/orders", "--policy", "mode=off", "--strategies", "--reads-per-day", "300000")
     found = by_name(full.json(*asked))
-    counts = {"given": 0, "by_sensor": 2, "after_write": 4, "each_night": 0, "none": 0}  # all of it happened in one second
-    assert {name: replay["run_count"] for name, replay in found.items()} == counts
-    assert found["none"]["bill"] == found["given"]["bill"] != found["by_sensor"]["bill"]
+    counts = [("given", 0), ("by_sensor", 2), ("after_write", 4), ("each_night", 0)]  # all of it happened in one second
+    assert [(name, replay["run_count"]) for name, replay in found.items()] == counts
+    assert found["each_night"]["bill"] == found["given"]["bill"] != found["by_sensor"]["bill"]
     lines = full.run(*asked).stdout.splitlines()
-    assert lines[0].split() == ["given", "by", "sensor", "after", "write", "each", "night", "none"]
-    times = next(line for line in lines if line.startswith("times the best in hindsight")).split()[5:]
-    assert len(times) == 5 and all(float(each) >= 1 for each in times)
+    assert lines[0].split() == ["policy", "compactions", "mean", "files", "seconds", "readers", "lost", "both,", "USD", "×", "best"]
+    assert [line.split()[0] for line in lines[2:6]] == ["given", "by", "after", "each"]
+    assert all(float(line.split()[-1]) >= 1 for line in lines[2:6])
     assert [line for line in lines if line.startswith("bronze/orders")] == ["bronze/orders:"]
+
+
+def test_strategies_stand_beside_what_happened_also_where_the_one_in_force_cannot_be_replayed(full: Terminal) -> None:
+    document = full.json("backtest", "bronze/orders", "--compare", "--strategies")
+    assert [replay["name"] for replay in document["replays"]] == ["in_force", "after_write", "each_night", "none", "really"]
+    lines = full.run("backtest", "bronze/orders", "--compare", "--strategies", "--verbose").stdout.splitlines()
+    assert lines[0].split() == ["policy", "compactions", "mean", "files", "seconds", "rewritten", "USD"]
+    assert [line for line in lines if line.startswith("bronze/orders")] == ["bronze/orders, in force:", "bronze/orders, really:"]
+    lake = open_lake(parse_settings(full.environ, base=full.home))
+    subject = Subject(lake=lake, key="bronze/orders", layer="bronze", declared=Compaction(strategy=OptimizedWrite(), min_small_files=4))
+    found = backtests_of(subject, strategies=True)
+    assert [*found] == ["by_sensor", "after_write", "each_night", "none"]
+    print_backtests(found, verbose=True)
 
 
 def test_every_version_is_told_on_request(full: Terminal) -> None:
