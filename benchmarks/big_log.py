@@ -211,7 +211,8 @@ def read(reader: str, root: str) -> tuple[float, float]:
         began = time.perf_counter()
         count = len(DeltaTable(f"{root}/{KEY}").file_uris())
     else:
-        import pyarrow.compute  # Arrow imports it when it is needed for the first time  # noqa: F401
+        # Arrow imports it when it is needed for the first time.
+        import pyarrow.compute  # noqa: F401
 
         lake = open_lake(parse_settings({"LAKEHOUSE_ROOT": root, "LAKEHOUSE_REPLAY": "off"}, base=Path(root)))
         began = time.perf_counter()

@@ -12,6 +12,8 @@ from pathlib import Path
 from benchmarks.study.figures import by_arm, extent, figures_of
 from benchmarks.study.raw import StudyRun
 
+_WHOLE = 200
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunTotals:
@@ -23,6 +25,11 @@ class RunTotals:
     seconds: Mapping[str, float]
     rows: int = 1_000
     latency_ms: int | None = None
+
+    @property
+    def is_smallest(self) -> bool:
+        """Whether it is of the study's smallest batches, on disk."""
+        return (self.rows, self.latency_ms) == (1_000, None)
 
     @property
     def order(self) -> list[str]:
@@ -64,9 +71,9 @@ def kept_totals(file: Path) -> list[RunTotals]:
 def days_table(totals: Sequence[RunTotals]) -> str:
     """Each run's totals beside those of no compaction, with the arm's place in the order; then whether the orders agree.
 
-    Runs of larger batches or on S3, and runs that had other arms than the newest, are left out.
+    Runs of larger batches, on S3, of fewer iterations than the whole study has, or of other arms than the newest, are left out.
     """
-    totals = [each for each in totals if (each.rows, each.latency_ms) == (1_000, None)]
+    totals = [each for each in totals if each.is_smallest and each.iterations >= _WHOLE]
     if not totals:
         return "No whole run was made."
     totals = [each for each in totals if each.seconds.keys() == totals[-1].seconds.keys()]

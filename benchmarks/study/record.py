@@ -16,7 +16,7 @@ _MOST_BESIDE_NONE, _MOST_DEVIATION = 0.35, 14
 def record_of(run: StudyRun, totals: Sequence[RunTotals] = ()) -> Record | None:
     """The record of what was measured so far; `None` where no arm of this lakehouse stands beside no compaction.
 
-    `totals` are those of runs of all arms; of each other size and storage the newest counts.
+    `totals` are those of runs of all arms; of each other size and storage the longest counts, and of those the newest.
     """
     arms = by_arm(run.iterations)
     figures = {each.arm: each for each in figures_of(arms)}
@@ -75,9 +75,13 @@ def _figures(figures: Mapping[str, ArmFigures], iterations: int) -> Iterator[Fig
 
 
 def _of_other_sizes(totals: Sequence[RunTotals]) -> Iterator[Figure]:
-    newest = {(each.latency_ms is not None, each.rows): each for each in totals if (each.rows, each.latency_ms) != (1_000, None)}
-    for _, run in sorted(newest.items()):
-        best = min(run.seconds.keys() - set(_OURS), key=run.seconds.__getitem__)
+    longest = {
+        (each.latency_ms is not None, each.rows): each
+        for each in sorted(totals, key=lambda each: (each.repetitions * each.iterations, each.began))
+        if not each.is_smallest
+    }
+    for _, run in sorted(longest.items(), key=lambda pair: pair[0]):
+        best = min((name for name in run.seconds if name not in _OURS), key=run.seconds.__getitem__)
         storage = "" if run.latency_ms is None else f" on S3's protocol, {run.latency_ms} ms for each request"
         size = f"{run.rows:,} rows a batch{storage}, {run.iterations} iterations"
         for name in _OURS:

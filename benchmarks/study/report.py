@@ -30,8 +30,8 @@ _SMOOTHED = 10
 def write_report(output: Path, page: Path) -> list[str]:
     """Writes the page, its pictures in `pictures` and the totals of its runs in `benchmarks` beside it; the head of each run.
 
-    The page is made of the run with most iterations for each size of batch and each storage. A section of the page stays, with its date and
-    its machine, where nothing as long was measured here.
+    The page is made of the run with most iterations for each size of batch and each storage. A section of the page stays, with its date
+    and its machine, where nothing as long was measured here; a whole study is taken in any case, as for the charts and the first table.
     """
     runs = best_runs([*find_runs(output)])
     for run in runs:
@@ -67,7 +67,7 @@ def _sections(runs: Sequence[StudyRun], page: str) -> dict[str, str]:
     found = {kind: match[0].strip() for kind, match in kept.items()}
     for run in runs:
         kind, (repetitions, iterations) = _kind(run.plan.rows, run.plan.latency_ms), extent(by_arm(run.iterations))
-        if kind not in kept or repetitions * iterations >= int(kept[kind]["repetitions"]) * int(kept[kind]["iterations"]):
+        if kind not in kept or is_whole(run) or repetitions * iterations >= int(kept[kind]["repetitions"]) * int(kept[kind]["iterations"]):
             found[kind] = _section(run)
     return {kind: found[kind] for kind in sorted(found, key=lambda kind: ("S3" in kind, int(kind.split()[0].replace(",", ""))))}
 

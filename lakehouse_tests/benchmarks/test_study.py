@@ -1,13 +1,17 @@
 """The compaction study's pure parts: its batches, what is kept of a run, its figures and its page."""
 
 import json
+import re
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from benchmarks.records import ROOT
+from benchmarks.study import report
 from benchmarks.study.arms import ARMS
 from benchmarks.study.batches import draw_batches
 from benchmarks.study.days import RunTotals, days_table, keep
@@ -86,12 +90,13 @@ def test_the_page_of_benchmarks_is_told_of_ours_beside_the_other_arms(tmp_path: 
     assert told == [("P1", 0.25, 0.35), ("P1", 0.5, 1.0), ("P1", 0.0, 14), ("P6", 1.0, 2.0)]
 
 
-def test_the_page_of_benchmarks_is_told_of_the_newest_run_of_each_other_size(tmp_path: Path) -> None:
+def test_the_page_of_benchmarks_is_told_of_the_longest_run_of_each_other_size(tmp_path: Path) -> None:
     def totals(began: str, ours: float, **of: Any) -> RunTotals:
-        seconds = {"none": 4.0, "auto": 2.0, "ours": ours, "chosen": 3.0}
-        return RunTotals(began=began, repetitions=1, iterations=20, seconds=seconds, **of)
+        seconds = {"none": 4.0, "auto": 2.0, "ours": ours, "chosen": 3.0, "both": 2.0}
+        return RunTotals(**{"began": began, "repetitions": 1, "iterations": 20, "seconds": seconds, **of})
 
     runs = [totals("1", 1.0, rows=100), totals("2", 2.5, rows=100), totals("3", 1.0), totals("3", 1.0, latency_ms=20)]
+    runs.append(totals("4", 1.5, rows=100, iterations=19))
     record = record_of(measured(tmp_path, [iteration(arm) for arm in ("none", "ours")]), runs)
     assert record is not None
     told = {figure.name: (figure.value, figure.at_most) for figure in record.figures if figure.name.endswith("best other arm, `auto`")}
@@ -160,6 +165,11 @@ def test_the_page_has_each_arm_beside_the_published_figures_and_says_what_was_no
     assert parquet.stat().st_size > 0
 
 
+def test_the_page_in_the_docs_has_the_text_of_now() -> None:
+    page = (ROOT / "docs" / "study.md").read_text()
+    assert [part for part in re.split(r"\$\w+", report._PAGE.read_text()) if part.strip() not in page] == []
+
+
 def test_the_page_keeps_what_was_measured_elsewhere_and_takes_what_was_measured_here(tmp_path: Path) -> None:
     page = tmp_path / "study.md"
     runs = [("there", 1_000, 1.0), ("there", 100_000, 2.0), ("here", 1_000_000, 3.0), ("here", 1_000, 4.0), ("shorter", 1_000, 5.0)]
@@ -188,16 +198,19 @@ def test_whole_runs_stand_side_by_side_and_say_whether_they_agree(tmp_path: Path
         done = [iteration(arm, began=f"2026-11-{day} 10:00:00", merge_seconds=each) for arm, each in merges.items()]
         return measured(tmp_path, done, now=str(day), iterations=1, arms=tuple(merges))
 
+    def table(runs: Sequence[RunTotals]) -> str:
+        return days_table([replace(each, iterations=200) for each in runs])
+
     file, oldest = tmp_path / "docs" / "runs.jsonl", one(22)
     first = keep(file, [oldest])
     assert first == [RunTotals(began="2026-11-22 10:00:00", repetitions=1, iterations=1, seconds={"none": 10.0, "auto": 5.0, "ours": 2.0})]
-    assert days_table(first).endswith("nothing is said about another day.")
-    assert keep(file, []) == first and days_table(keep(file, [one(23), oldest])).endswith("All runs agree in the order of the arms.")
-    table = days_table(keep(file, [one(24)]))
-    assert "| `auto` | 0.500 (2.) | 0.500 (2.) | 0.500 (1.) |\n| `ours` | 0.200 (1.) | 0.200 (1.) | 0.510 (2.) |" in table
-    assert table.endswith("in each run: `auto` and `ours` (150.0%, 150.0%, 2.0%).")
+    assert table(first).endswith("nothing is said about another day.") and days_table(first) == "No whole run was made."
+    assert keep(file, []) == first and table(keep(file, [one(23), oldest])).endswith("All runs agree in the order of the arms.")
+    told = table(keep(file, [one(24)]))
+    assert "| `auto` | 0.500 (2.) | 0.500 (2.) | 0.500 (1.) |\n| `ours` | 0.200 (1.) | 0.200 (1.) | 0.510 (2.) |" in told
+    assert told.endswith("in each run: `auto` and `ours` (150.0%, 150.0%, 2.0%).")
     other = RunTotals(began="2026-11-25", repetitions=1, iterations=1, seconds={"none": 1.0})
-    assert days_table([*first, other]).endswith("nothing is said about another day.") and days_table([]) == "No whole run was made."
+    assert table([*first, other]).endswith("nothing is said about another day.") and table([]) == "No whole run was made."
 
 
 def test_only_a_run_of_all_arms_is_the_study(tmp_path: Path) -> None:
