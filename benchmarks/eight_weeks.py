@@ -90,7 +90,7 @@ def main(days: int = 56, tables: int = len(TABLES), kinds: int = len(READERS)) -
                 _one_batch(arm, spark, batch)
             told = (f"{arm.name}{f', {arm.readers}' if arm.readers else ''} {arm.total('after every batch'):.0f} s" for arm in arms)
             print(f"batch {batch}: " + "; ".join(told), flush=True)
-        return _figures(arms, [*READERS][:kinds])
+        return _figures(arms)
 
 
 def _arms(settings: Settings, tables: Sequence[Table], kinds: Sequence[str]) -> list[Arm]:
@@ -148,11 +148,11 @@ def _amplification(arm: Arm) -> float:
     return sum(commit.added_bytes for commit in commits if not commit.changed_data) / new
 
 
-def _figures(arms: list[Arm], kinds: Sequence[str]) -> list[Figure]:
+def _figures(arms: list[Arm]) -> list[Figure]:
     """A table printed for each kind of readers; as figures the sum of the default beside the others, and its bytes rewritten."""
     figures, batches = list[Figure](), len(arms[0].file_counts)
     columns = ("policy", "write s", "read s", "compact s", "all s", "files, mean", "files, deviation", "rewritten per new byte")
-    for readers in kinds:
+    for readers in [arm.readers for arm in arms if arm.readers]:
         with_readers = [arm for arm in arms if arm.readers in (None, readers)]
         print(f"\nreaders {readers}\n\n| " + " | ".join(columns) + " |\n|" + "---|" * len(columns))
         for arm in with_readers:

@@ -32,8 +32,8 @@ ONE_FILE = Compaction(target_file_bytes=1024 * 1024 * 1024, min_small_files=2, s
 
 # A server serves for days. In its first statements it compiles, on the very core that a compaction uses and a bare OPTIMIZE does not.
 _WARM_UP = 12
-_WAYS = ("ours", "bare OPTIMIZE", "deltalake optimize.compact")
-_SPARK_WAYS = _WAYS[:2]  # deltalake compacts no files with deletion vectors
+_OURS, _BARE, _DELTALAKE = _WAYS = ("ours", "bare OPTIMIZE", "deltalake optimize.compact")
+_SPARK_WAYS = (_OURS, _BARE)  # deltalake compacts no files with deletion vectors
 
 
 def main(
@@ -56,21 +56,21 @@ def main(
         large = [_round(lake, spark, uri, _SPARK_WAYS, number) for number in range(warm_up + repeats)][-repeats:]
     shape = f"{files:,} files of {rows_per_file:,} rows in {partitions} partition(s)"
     bare, compared = "throughput over that of a bare OPTIMIZE", "its comparison of all rows, after the commit"
-    ours, by_deltalake = _of(small, "ours"), _of(small, "deltalake optimize.compact")
+    ours, by_deltalake = _of(small, _OURS), _of(small, _DELTALAKE)
     return [
         middle(f"a compaction of {shape}", ours, unit="s", row="P5", peers=_medians(small)),
         middle(compared, _of(small, "verify"), unit="s", row="P5"),
-        ratio(bare, _of(small, "bare OPTIMIZE"), ours, row="P5", at_least=1.0),
+        ratio(bare, _of(small, _BARE), ours, row="P5", at_least=1.0),
         ratio("throughput over that of deltalake, which compares no row", by_deltalake, ours, row="P5"),
         middle(
             f"a compaction of {large_files:,} files of {large_rows:,} rows, a tenth of the rows hidden by deletion vectors",
-            _of(large, "ours"),
+            _of(large, _OURS),
             unit="s",
             row="P5",
             peers=_medians(large),
         ),
         middle(f"{compared}, with deletion vectors", _of(large, "verify"), unit="s", row="P5"),
-        ratio(f"{bare}, with deletion vectors", _of(large, "bare OPTIMIZE"), _of(large, "ours"), row="P5", at_least=1.0),
+        ratio(f"{bare}, with deletion vectors", _of(large, _BARE), _of(large, _OURS), row="P5", at_least=1.0),
     ]
 
 
@@ -79,7 +79,7 @@ def _of(rounds: Sequence[Mapping[str, float]], way: str) -> list[float]:
 
 
 def _medians(rounds: Sequence[Mapping[str, float]]) -> dict[str, float]:
-    return {way: median(_of(rounds, way)) for way in _WAYS if way in rounds[0] and way != "ours"}
+    return {way: median(_of(rounds, way)) for way in _WAYS if way in rounds[0] and way != _OURS}
 
 
 def _make(lake: Lake, spark: "SparkSession", key: str, files: int, partitions: int, rows_per_file: int) -> str:
@@ -111,9 +111,9 @@ def _round(lake: Lake, spark: "SparkSession", base: str, ways: Sequence[str], nu
         shutil.copytree(base, uri)
         spark.read.format("delta").load(uri).limit(1).collect()  # both that use Spark find the table's newest version in memory
         started = time.monotonic()
-        if way == "bare OPTIMIZE":
+        if way == _BARE:
             spark.sql(f"OPTIMIZE {statements.path_table(uri)}")
-        elif way.startswith("deltalake"):
+        elif way == _DELTALAKE:
             DeltaTable(uri).optimize.compact()
         else:
             source = Landing(prefix="landing/", format="json", schema="id BIGINT")

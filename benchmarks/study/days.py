@@ -10,9 +10,7 @@ from itertools import combinations
 from pathlib import Path
 
 from benchmarks.study.figures import by_arm, extent, figures_of
-from benchmarks.study.raw import StudyRun
-
-_WHOLE = 200
+from benchmarks.study.raw import WHOLE_ITERATIONS, StudyRun, is_smallest
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,7 +27,7 @@ class RunTotals:
     @property
     def is_smallest(self) -> bool:
         """Whether it is of the study's smallest batches, on disk."""
-        return (self.rows, self.latency_ms) == (1_000, None)
+        return is_smallest(self.rows, self.latency_ms)
 
     @property
     def order(self) -> list[str]:
@@ -63,9 +61,8 @@ def keep(file: Path, runs: Sequence[StudyRun]) -> list[RunTotals]:
 
 
 def kept_totals(file: Path) -> list[RunTotals]:
-    """The totals in the file, the oldest first."""
-    lines = file.read_text().splitlines() if file.exists() else []
-    return sorted((RunTotals(**json.loads(line)) for line in lines), key=lambda each: each.began)
+    """The totals in the file."""
+    return [RunTotals(**json.loads(line)) for line in file.read_text().splitlines()] if file.exists() else []
 
 
 def days_table(totals: Sequence[RunTotals]) -> str:
@@ -73,7 +70,7 @@ def days_table(totals: Sequence[RunTotals]) -> str:
 
     Runs of larger batches, on S3, of fewer iterations than the whole study has, or of other arms than the newest, are left out.
     """
-    totals = [each for each in totals if each.is_smallest and each.iterations >= _WHOLE]
+    totals = [each for each in totals if each.is_smallest and each.iterations >= WHOLE_ITERATIONS]
     if not totals:
         return "No whole run was made."
     totals = [each for each in totals if each.seconds.keys() == totals[-1].seconds.keys()]

@@ -10,6 +10,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+# As many as the published study has.
+WHOLE_ITERATIONS = 200
 _PLAN, _ITERATIONS = "plan.json", "iterations.jsonl"
 
 
@@ -102,6 +104,11 @@ class StudyRun:
         rows = [{**asdict(each), "requests": json.dumps(each.requests)} for each in self.iterations]
         pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), path := self.folder / "iterations.parquet")
         return path
+
+
+def is_smallest(rows: int, latency_ms: int | None) -> bool:
+    """Whether a run is of the study's smallest batches, on disk."""
+    return (rows, latency_ms) == (1_000, None)
 
 
 def open_run(output: Path, plan: StudyPlan, machine: Mapping[str, str], *, now: str) -> StudyRun:

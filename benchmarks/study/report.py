@@ -9,7 +9,7 @@ from benchmarks.study.arms import ARMS
 from benchmarks.study.batches import PROPERTIES, SEED, TASKS
 from benchmarks.study.days import days_table, keep
 from benchmarks.study.figures import ArmFigures, by_arm, extent, figures_of, median_line, total_line, type_of_arms
-from benchmarks.study.raw import StudyRun, best_runs, find_runs
+from benchmarks.study.raw import WHOLE_ITERATIONS, StudyRun, best_runs, find_runs, is_smallest
 from lakehouse.report.chart import Series, line_chart
 
 _PAGE = Path(__file__).with_name("page.md")
@@ -54,7 +54,7 @@ def write_report(output: Path, page: Path) -> list[str]:
 def is_whole(run: StudyRun) -> bool:
     """Whether a run is all of what the study asks for at its smallest size, and may be the page in `docs`."""
     plan = run.plan
-    return (plan.rows, plan.latency_ms) == (1_000, None) and plan.iterations >= 200 and _is_of_all_arms(run)
+    return is_smallest(plan.rows, plan.latency_ms) and plan.iterations >= WHOLE_ITERATIONS and _is_of_all_arms(run)
 
 
 def _is_of_all_arms(run: StudyRun) -> bool:

@@ -39,7 +39,7 @@ class Subject:
     prices: Prices = DEFAULT_PRICES
 
 
-# What a log can tell about: auto_compaction and optimized_write work within a write.
+# The strategies that a log can tell about: auto_compaction and optimized_write work within a write.
 _STRATEGIES = {
     "by_sensor": ("mode=automatic", "strategy=by_sensor"),
     "after_write": ("mode=automatic", "strategy=after_write"),

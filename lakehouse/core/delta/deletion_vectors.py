@@ -1,4 +1,4 @@
-"""Where a deletion vector lies, by the id that the log gives it."""
+"""The place of a deletion vector, by the id that the log gives it."""
 
 import re
 from urllib.parse import quote
@@ -43,7 +43,7 @@ def vector_file(vector: str) -> str | None:
 
 
 def vector_offset(vector: str) -> int | None:
-    """Where in its file the vector begins, in bytes; `None` where its id does not say."""
+    """The byte of its file at which the vector begins; `None` where its id does not tell."""
     match = _VECTOR.fullmatch(vector)
     return int(match["offset"]) if match and match["offset"] else None
 

@@ -1,4 +1,4 @@
-"""Which rows deletion vectors hide, as the files of the vectors tell it.
+"""The rows that deletion vectors hide, as the files of the vectors tell them.
 
 Source: PROTOCOL.md, "Deletion Vector Format" and "Deletion Vector File Storage Format".
 """

@@ -77,7 +77,9 @@ def test_each_strategy_stands_beside_the_best_in_hindsight(full: Terminal) -> No
     assert [line for line in lines if line.startswith("bronze/orders")] == ["bronze/orders:"]
 
 
-def test_strategies_stand_beside_what_happened_also_where_the_one_in_force_cannot_be_replayed(full: Terminal) -> None:
+def test_strategies_stand_beside_what_happened_also_where_the_one_in_force_cannot_be_replayed(
+    full: Terminal, capsys: pytest.CaptureFixture[str]
+) -> None:
     document = full.json("backtest", "bronze/orders", "--compare", "--strategies")
     assert [replay["name"] for replay in document["replays"]] == ["in_force", "after_write", "each_night", "none", "really"]
     lines = full.run("backtest", "bronze/orders", "--compare", "--strategies", "--verbose").stdout.splitlines()
@@ -88,6 +90,7 @@ def test_strategies_stand_beside_what_happened_also_where_the_one_in_force_canno
     found = backtests_of(subject, strategies=True)
     assert [*found] == ["by_sensor", "after_write", "each_night", "none"]
     print_backtests(found, verbose=True)
+    assert "* by sensor   o after write   + each night   x none" in capsys.readouterr().out
 
 
 def test_every_version_is_told_on_request(full: Terminal) -> None:
