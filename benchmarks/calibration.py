@@ -82,8 +82,8 @@ def _error(run: LoggedCompaction) -> float:
 def _line(number: int, run: LoggedCompaction) -> str:
     assert run.predicted is not None
     return (
-        f"{number:3} {run.files_removed:4} files {run.bytes_removed / 1e6:7.2f} MB: predicted {run.predicted.seconds:6.2f} s "
-        f"({run.predicted.source}), took {run.seconds:6.2f} s, error {_error(run):6.1%}, "
+        f"{number:3} {run.files_removed:4} files {run.bytes_removed / 1e6:7.2f} MB: predicted {run.predicted.seconds:6.2f} s, "
+        f"took {run.seconds:6.2f} s, error {_error(run):6.1%}, "
         f"bytes added {(run.predicted.bytes_added or 0) / 1e6:.2f} MB and {run.bytes_added / 1e6:.2f}"
     )
 

@@ -1,7 +1,7 @@
 """The corpus: one file for each kind of bad input that is known by name."""
 
 import gzip
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from io import BytesIO
 from typing import Any
@@ -77,27 +77,19 @@ CSV_LINES: dict[str, tuple[bytes, tuple[object, ...] | None]] = {
 }
 
 
-def corpus() -> list[Landed]:
+def corpus() -> Iterator[Landed]:
     """All of it, each line in a file of its own, between two that are good."""
-    return [*_of_json_lines(), *_of_csv_lines(), *_whole_files(), *_of_rows()]
-
-
-def _of_json_lines() -> list[Landed]:
-    good, files = (7, None, None, None), list[Landed]()
+    good: tuple[object, ...] = (7, None, None, None)
     for name, (line, row) in JSON_LINES.items():
         rows = {1: good, 3: good} | ({} if row is None else {2: row})
-        files.append(json_file(name, b'{"id":7}\n' + line + b'\n{"id":7}', dict(sorted(rows.items())), *([] if row else [2])))
-    return files
-
-
-def _of_csv_lines() -> list[Landed]:
-    good, files = ("Z", 7, "z"), list[Landed]()
+        yield json_file(name, b'{"id":7}\n' + line + b'\n{"id":7}', rows, *([] if row else [2]))
+    good = ("Z", 7, "z")
     for name, (line, row) in CSV_LINES.items():
         last = 4 + len(line.replace(b"\r\n", b"\n").replace(b"\r", b"\n").splitlines()) - 1
         rows = {2: good, last: good} | ({} if row is None else {3: row})
-        data = HEADER + b"\nZ,7,z\n" + line + b"\nZ,7,z\n"
-        files.append(csv_file(name, data, dict(sorted(rows.items())), *([] if row else [3])))
-    return files
+        yield csv_file(name, HEADER + b"\nZ,7,z\n" + line + b"\nZ,7,z\n", rows, *([] if row else [3]))
+    yield from _whole_files()
+    yield from _of_rows()
 
 
 def _whole_files() -> list[Landed]:
@@ -128,9 +120,7 @@ def _whole_files() -> list[Landed]:
         csv_file("another order", b"code,name,n\n" + record, {}).unread("its header is"),
         csv_file("empty", b"", {}).unread("it has no header"),
         csv_file("open quote", HEADER + b'\nA,1,x\nB,2,"y\nC,3,z\n', {}).unread("the quote that opens in line 3 is never closed"),
-        csv_file("single quote inside", HEADER + b'\nA,1,x\nB,2,"y"z\nC,3,z\n', {}).unread(
-            "opens in line 3 is closed in line 3 before other text"
-        ),
+        csv_file("single quote inside", HEADER + b'\nA,1,x\nB,2,"y"z\nC,3,z\n', {}).unread("opens in line 3 is closed in line 3 before"),
         csv_file("open quote closed by another", HEADER + b'\nA,1,x\nB,2,"y\nC,3,"z"\n', {}).unread("opens in line 3 is closed in line 4"),
     ]
 

@@ -55,17 +55,11 @@ def _damaged(random: Random, file: Landed) -> Landed:
     """The file as gzip, of one member or two, whole or damaged."""
     cut = random.randrange(len(file.data) + 1)
     packed = gzip.compress(file.data[:cut]) + gzip.compress(file.data[cut:]) if random.random() < 0.3 else gzip.compress(file.data)
-    match random.randrange(8):
-        case 0:
-            return file.unread("gzip is damaged").packed(packed[: -random.randrange(1, min(20, len(packed)))])
-        case 1:
-            place = len(packed) - random.randrange(1, 9)
-            flipped = packed[:place] + bytes([packed[place] ^ 1 << random.randrange(8)]) + packed[place + 1 :]
-            return file.unread("gzip is damaged").packed(flipped)
-        case 2:
-            return file.unread("gzip is damaged").packed(packed + b"x")
-        case _:
-            return file.packed(packed)
+    place = len(packed) - random.randrange(1, 9)
+    flipped = packed[:place] + bytes([packed[place] ^ 1 << random.randrange(8)]) + packed[place + 1 :]
+    damaged = [packed[: -random.randrange(1, min(20, len(packed)))], flipped, packed + b"x"]
+    kind = random.randrange(8)
+    return file.unread("gzip is damaged").packed(damaged[kind]) if kind < len(damaged) else file.packed(packed)
 
 
 def _json_record(random: Random) -> type_of_record:

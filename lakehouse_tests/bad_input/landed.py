@@ -3,7 +3,7 @@
 import gzip
 import os
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,14 +27,9 @@ CSV = Table(
     write=Append(),
 )
 # A file of these may unpack to 1 MB.
+_ROWS = Landing(prefix="landing/x/", format="avro", schema="id BIGINT, state STRING", required=("id",), max_file_bytes=250_000)
 ROWS = {
-    format: Table(
-        key=f"bronze/{format}",
-        source=Landing(
-            prefix=f"landing/{format}/", format=format, schema="id BIGINT, state STRING", required=("id",), max_file_bytes=250_000
-        ),
-        write=Append(),
-    )
+    format: Table(key=f"bronze/{format}", source=replace(_ROWS, prefix=f"landing/{format}/", format=format), write=Append())
     for format in ("parquet", "avro")
 }
 HEADER = b"code,n,name"
@@ -58,12 +53,11 @@ class Landed:
 
     def packed(self, data: bytes | None = None) -> "Landed":
         """The same file as gzip, or as these bytes."""
-        packed = gzip.compress(self.data, mtime=0) if data is None else data
-        return Landed(table=self.table, name=f"{self.name}.gz", data=packed, rows=self.rows, bad_lines=self.bad_lines, problem=self.problem)
+        return replace(self, name=f"{self.name}.gz", data=gzip.compress(self.data, mtime=0) if data is None else data)
 
     def unread(self, problem: str) -> "Landed":
         """The same file, of which nothing can be read."""
-        return Landed(table=self.table, name=self.name, data=self.data, rows={}, problem=problem)
+        return replace(self, rows={}, bad_lines=frozenset(), problem=problem)
 
 
 def json_file(name: str, data: bytes, rows: dict[int, type_of_row], *bad_lines: int) -> Landed:
@@ -84,11 +78,9 @@ def rows_file(format: str, name: str, data: bytes, rows: dict[int, type_of_row],
 def differences(lake: Lake, spark: "SparkSession", files: Sequence[Landed]) -> list[str]:
     """Lands the files, loads them, and tells where rows loaded, lines quarantined and files set aside are not what they should be."""
     found: list[str] = []
-    for table in (JSON, CSV, *ROWS.values()):
+    for table in dict.fromkeys(file.table for file in files):
         assert table.source is not None
         own = [file for file in files if file.table is table]
-        if not own:
-            continue
         for place, file in enumerate(own):
             lake.store.put(name := f"{table.source.prefix}{file.name}", file.data)
             # Of one time, a file and the same one packed would be one that a person packed.
@@ -106,13 +98,13 @@ def differences(lake: Lake, spark: "SparkSession", files: Sequence[Landed]) -> l
 
 def _differences(file: Landed, rows: list[type_of_row], lines: list[type_of_row], why: str) -> Iterable[str]:
     loaded = {row[0]: row[1:] for row in rows}
-    bad = {line for (line,) in lines if line is not None}
-    if len(loaded) != len(rows) or len([line for (line,) in lines if line is not None]) != len(bad):
+    bad = sorted(line for (line,) in lines if line is not None)
+    if len(loaded) != len(rows):
         yield f"{file.name}: a line is there twice"
     if loaded != file.rows:
         yield f"{file.name}: loaded {loaded}, not {file.rows}"
-    if bad != file.bad_lines:
-        yield f"{file.name}: quarantined lines {sorted(bad)}, not {sorted(file.bad_lines)}"
+    if bad != sorted(file.bad_lines):
+        yield f"{file.name}: quarantined lines {bad}, not {sorted(file.bad_lines)}"
     if bool(why) != bool(file.problem) or file.problem not in why:
         yield f"{file.name}: set aside {why!r}, not {file.problem!r}"
 

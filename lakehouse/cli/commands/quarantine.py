@@ -1,6 +1,7 @@
 """`lakehouse quarantine`: landed lines and files that are no rows; seen, read again, or settled on a person's word."""
 
 from collections.abc import Callable
+from dataclasses import asdict
 from typing import Any
 
 import click
@@ -117,7 +118,7 @@ def settle_command(table: str, files: tuple[str, ...], why: str, dry_run: bool, 
 
 
 def _tell(done: QuarantineReview, *, as_json: bool) -> None:
-    write_json(done.as_json()) if as_json else show(f"{done.table}: {done.sentence}")
+    write_json({**asdict(done), "sentence": done.sentence}) if as_json else show(f"{done.table}: {done.sentence}")
 
 
 def _open(key: str) -> tuple[LakeContext, Table]:

@@ -1,1 +1,1 @@
-"""Change data: the sources it comes from, one change as a record, and the state and the history that changes add up to."""
+"""Change data: the sources it comes from, and what a change does."""

@@ -2,12 +2,11 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from types import MappingProxyType
+from enum import Enum
 from typing import ClassVar
 
-from lakehouse.core.changes.change import Operation
 from lakehouse.core.declaration.column_names import check_columns, field_names
-from lakehouse.core.declaration.knobs import ANY_TEXT, TEXT, YES_OR_NO, Accepts, check_knobs, is_number, knob
+from lakehouse.core.declaration.knobs import ANY_TEXT, TEXT, YES_OR_NO, Accepts, check_knobs, is_number, knob, or_none
 from lakehouse.core.errors import Refused
 
 _WEEK_HOURS = 168.0
@@ -15,7 +14,17 @@ _LATENESS = "so long after it was loaded, a deletion still stands against older 
 # An interval of Spark has an end; a deletion that is ten years old has none to stand against.
 _HOURS = Accepts("a number from 0 to 87600, ten years", lambda value: is_number(value) and 0 <= value <= 87_600)
 _NAMES = Accepts("a tuple of names", lambda value: isinstance(value, tuple))
-_COLUMN_OR_NONE = Accepts("a column of the schema, or None", lambda value: value is None or (isinstance(value, str) and bool(value)))
+_COLUMN_OR_NONE = or_none(Accepts("a column of the schema", TEXT.test))
+# The columns that a table of versions has beside its rows.
+HISTORY_COLUMNS = ("valid_from", "valid_to", "is_current")
+
+
+class Operation(Enum):
+    """What a change does. An insert, an update and a row of a snapshot are one: afterwards the key has this row."""
+
+    UPSERT = "upsert"
+    DELETE = "delete"
+    TRUNCATE = "truncate"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,7 +36,7 @@ class Dms:
     "Creating table mappings" (header columns like `$AR_H_CHANGE_SEQ`, before-image columns).
     """
 
-    operations: ClassVar[Mapping[str, Operation]] = MappingProxyType({"I": Operation.UPSERT, "U": Operation.UPSERT, "D": Operation.DELETE})
+    operations: ClassVar[Mapping[str, Operation]] = {"I": Operation.UPSERT, "U": Operation.UPSERT, "D": Operation.DELETE}
     operation: str = knob("Op", TEXT, "the column with I, U or D; in CSV it is the first")
     position: tuple[str, ...] = knob((), _NAMES, "the columns that order changes, compared in turn; they rise with each change")
     committed_at: str | None = knob(None, _COLUMN_OR_NONE, "the column with the time of the commit; `History` needs it")
@@ -36,7 +45,6 @@ class Dms:
 
     def __post_init__(self) -> None:
         check_knobs(self)
-        check_columns("Dms.position", self.position)
 
     def check_against(self, schema: Sequence[str], file_format: str) -> None:
         """Refuse columns that the files do not have."""
@@ -61,12 +69,11 @@ class Debezium:
     and "New Record State Extraction" (`__op`, `__deleted`, `__source_ts_ms`).
     """
 
-    operations: ClassVar[Mapping[str, Operation]] = MappingProxyType(
-        {"c": Operation.UPSERT, "r": Operation.UPSERT, "u": Operation.UPSERT, "d": Operation.DELETE, "t": Operation.TRUNCATE}
-    )
-    unwrapped: bool = knob(
-        False, YES_OR_NO, "True: a line is the row itself, with `__op` or `__deleted` and `__source_…` beside its columns"
-    )
+    operations: ClassVar[Mapping[str, Operation]] = dict.fromkeys("cru", Operation.UPSERT) | {
+        "d": Operation.DELETE,
+        "t": Operation.TRUNCATE,
+    }
+    unwrapped: bool = knob(False, YES_OR_NO, "True: a line is the row itself, with `__op` or `__deleted` and `__source_…` beside it")
     position: str = knob("", ANY_TEXT, "fields of `source` with their types that order changes instead, like `scn BIGINT`")
     lateness_hours: float = knob(_WEEK_HOURS, _HOURS, _LATENESS)
 

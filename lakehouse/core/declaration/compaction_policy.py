@@ -1,21 +1,10 @@
 """The declaration of a table's compaction: how its rows lie in files, and every knob."""
 
 from dataclasses import dataclass, fields, replace
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 from lakehouse.core.declaration.column_names import check_columns
-from lakehouse.core.declaration.knobs import (
-    AMOUNT,
-    AMOUNT_OR_UNKNOWN,
-    SHARE,
-    SHARE_OR_OFF,
-    check_knobs,
-    instance_of,
-    knob,
-    one_of,
-    tuple_of,
-    whole,
-)
+from lakehouse.core.declaration.knobs import AMOUNT, SHARE, SHARE_OR_OFF, check_knobs, instance_of, knob, one_of, or_none, tuple_of, whole
 from lakehouse.core.declaration.strategies import BySensor, type_of_strategy
 from lakehouse.core.declaration.windows import Window
 from lakehouse.core.errors import Refused
@@ -56,13 +45,10 @@ type_of_data_layout = BinPacking | ZOrder | LiquidClustering
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compaction:
-    """A table's knobs, as declared, or in force as `policy_for` gives them; `docs/knobs.md` has a line for each.
-
-    A person meets the first six first, the others are for special cases.
-    """
+    """A table's knobs, as declared, or in force as `policy_for` gives them; those after the first six are for special cases."""
 
     strategy: type_of_strategy = knob(
-        BySensor(), instance_of(*get_args(type_of_strategy)), "who keeps the files large, and when: [strategies](strategies.md)"
+        BySensor(), instance_of(type_of_strategy), "who keeps the files large, and when: [strategies](strategies.md)"
     )
     min_small_files: int = knob(
         0,
@@ -84,48 +70,35 @@ class Compaction:
     )
     data_layout: type_of_data_layout = knob(
         BinPacking(),
-        instance_of(*get_args(type_of_data_layout)),
+        instance_of(type_of_data_layout),
         "how rows lie in files: `BinPacking()` merges small files; `ZOrder(columns=…)` sorts whole partitions along these columns; "
         "`LiquidClustering(columns=…)` clusters a table without partitions by up to four columns",
     )
     mode: Literal["automatic", "recommend", "off"] = knob(
-        "automatic",
-        one_of("automatic", "recommend", "off"),
-        '`"recommend"`: the plan is shown, a person runs it. `"off"`: nothing runs, unless a person insists (`--anyway`)',
+        "automatic", one_of("automatic", "recommend", "off"), '`"recommend"`: a person runs the plan. `"off"`: only with `--anyway`'
     )
     max_small_file_age_hours: float = knob(
-        24.0,
-        AMOUNT,
-        "a compaction is due as well when the oldest file that it would merge, and that no compaction wrote, has this age. 0: never",
+        24.0, AMOUNT, "due as well when the oldest file that it would merge, and that no compaction wrote, has this age. 0: never"
     )
     purge_deleted_rows_share: float = knob(
-        0.2,
-        SHARE_OR_OFF,
-        "a compaction is due as well when deletion vectors hide this share of the table's rows, and then removes them from every file. "
-        "0: never",
+        0.2, SHARE_OR_OFF, "due as well when deletion vectors hide this share of the rows; it then removes them from every file. 0: never"
     )
     cooldown_minutes: float = knob(2.0, AMOUNT, "the sensor asks for at most one compaction of the table in so many minutes")
     reads_per_day: float | None = knob(
         None,
-        AMOUNT_OR_UNKNOWN,
+        or_none(AMOUNT),
         "full reads a day by readers that Dagster does not know, 0: there are none. Where it is declared, a compaction waits until readers "
         "have lost what it takes ([rent or buy](rent-or-buy.md)), or until forty times `min_small_files` or `max_small_file_age_hours`",
     )
     # Delta's own default: DeltaSQLConf, optimize.maxDeletedRowsRatio.
     max_deleted_rows_ratio: float = knob(
-        0.05,
-        SHARE,
-        "a file whose deletion vector hides more than this share of its rows is rewritten, whatever its size, if it shares a bin",
+        0.05, SHARE, "a file with more than this share of its rows deleted is rewritten, whatever its size, if it shares a bin"
     )
     scan_cores: int = knob(
-        1,
-        whole(1),
-        "so many cores scan the table: a compaction leaves it at least that many files, as long as each core has 4 MiB to read",
+        1, whole(1), "so many cores scan the table: a compaction leaves it at least that many files, as long as each core has 4 MiB to read"
     )
     max_bytes_per_run: int = knob(
-        16 * 1024 * MIB,
-        whole(1, or_zero=True),
-        "one run takes the partitions with most files gone per byte, up to this size; the next run goes on. 0: no bound",
+        16 * 1024 * MIB, whole(1, or_zero=True), "one run takes the partitions with most files gone per byte, up to this size. 0: no bound"
     )
     verify: Literal["automatic", "content", "rows"] = knob(
         "automatic",
@@ -140,7 +113,7 @@ class Compaction:
 
     @property
     def bound_times(self) -> int:
-        """How many times `min_small_files` and `max_small_file_age_hours` hold, since the losses of readers decide where all are known."""
+        """How many times `min_small_files` and `max_small_file_age_hours` hold: the losses of readers decide where all are known."""
         return 1 if self.reads_per_day is None else _KNOWN_READERS
 
     @property
@@ -156,8 +129,6 @@ class Compaction:
 
 def policy_for(layer: str, declared: Compaction) -> Compaction:
     """The policy in force: the table's declaration, with the layer's defaults where it leaves them open."""
-    if layer not in LAYERS:
-        raise Refused(f"layer is {layer!r}; accepted: {', '.join(LAYERS)}")
     defaults = {each.name: each.metadata["layers"][layer] for each in fields(declared) if each.metadata["layers"]}
     return replace(declared, **{name: default for name, default in defaults.items() if not getattr(declared, name)})
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from math import inf
-from typing import Any
+from typing import Any, get_args
 
 from lakehouse.core.errors import Refused
 
@@ -27,14 +27,19 @@ def one_of(*values: str) -> Accepts:
     return Accepts(", ".join(values), lambda value: value in values)
 
 
-def instance_of(*kinds: type) -> Accepts:
-    """A value of one of these classes."""
-    return Accepts(", ".join(kind.__name__ for kind in kinds), lambda value: isinstance(value, kinds))
+def instance_of(kinds: Any) -> Accepts:
+    """A value of one of the classes of a union."""
+    return Accepts(", ".join(kind.__name__ for kind in get_args(kinds)), lambda value: isinstance(value, kinds))
 
 
 def tuple_of(kind: type) -> Accepts:
     """A tuple of values of this class, an empty one too."""
     return Accepts(f"a tuple of {kind.__name__}", lambda value: isinstance(value, tuple) and all(isinstance(each, kind) for each in value))  # pyright: ignore[reportUnknownVariableType]
+
+
+def or_none(accepts: Accepts) -> Accepts:
+    """The same values, or `None`."""
+    return Accepts(f"{accepts.words}, or None", lambda value: value is None or accepts.test(value))
 
 
 def is_number(value: object) -> bool:
@@ -43,7 +48,6 @@ def is_number(value: object) -> bool:
 
 
 AMOUNT = Accepts("a number, 0 or more", lambda value: is_number(value) and 0 <= value < inf)
-AMOUNT_OR_UNKNOWN = Accepts("a number, 0 or more, or None", lambda value: value is None or (is_number(value) and 0 <= value < inf))
 YES_OR_NO = Accepts("True, False", lambda value: isinstance(value, bool))
 ANY_TEXT = Accepts("a text", lambda value: isinstance(value, str))
 TEXT = Accepts("a text that is not empty", lambda value: isinstance(value, str) and bool(value))
@@ -57,11 +61,7 @@ def knob(default: Any, accepts: Accepts, line: str, *, layers: Mapping[str, Any]
 
 
 def check_knobs(declared: Any) -> None:
-    """Refuse a value that its knob does not accept.
-
-    Raises:
-        Refused: with the field, the value and the accepted values.
-    """
+    """Refuse a value that its knob does not accept."""
     for each in fields(declared):
         value, accepts = getattr(declared, each.name), each.metadata.get("accepts")
         if accepts is not None and not accepts.test(value):

@@ -14,19 +14,16 @@ from lakehouse.core.settings import holds_credentials
 _PREFIX = re.compile(r"(?:[A-Za-z0-9][A-Za-z0-9_.=-]*/)+")
 # Folders that the lake writes itself; a vacuum deletes files in a table's folder that no log has.
 _OWN_FOLDERS = (*LAYERS, "quarantine", "inventory", "landing-archive")
-_TEXT_SUFFIXES = {"json": (".json", ".jsonl"), "csv": (".csv",)}
 _SUFFIXES = {
-    **{name: tuple(f"{each}{packed}" for packed in ("", ".gz", ".zst") for each in own) for name, own in _TEXT_SUFFIXES.items()},
+    "json": (".json", ".jsonl", ".json.gz", ".jsonl.gz", ".json.zst", ".jsonl.zst"),
+    "csv": (".csv", ".csv.gz", ".csv.zst"),
     "parquet": (".parquet",),
     "avro": (".avro",),
 }
 # SQS: a name has up to 80 letters, digits, - and _. S3 sends no notifications to a queue with an order, whose name ends in .fifo.
-_QUEUE_NAME = re.compile(r"(https?://[^\s@?#]+/)?[A-Za-z0-9_-]{1,80}")
-
-
+_QUEUE_NAME = re.compile(r"((https?://[^\s@?#]+/)?[A-Za-z0-9_-]{1,80})?")
 _QUEUE = Accepts(
-    "the name or the URL of an SQS queue, or nothing",
-    lambda value: isinstance(value, str) and (not value or bool(_QUEUE_NAME.fullmatch(value))),
+    "the name or the URL of an SQS queue, or nothing", lambda value: isinstance(value, str) and bool(_QUEUE_NAME.fullmatch(value))
 )
 
 
@@ -49,8 +46,7 @@ class Landing:
     """Files that arrive from outside under `prefix`, relative to the lake's root; `docs/landing-knobs.md` has a line for each knob.
 
     `schema` is a Spark DDL string of the fields in the files; without it the first batch decides, once. `derived` adds columns by SQL
-    expressions over them. A row whose `required` field is missing goes to quarantine, as does one that does not parse. Names that start
-    with `_` are the lake's own. With `changes` the files hold change data (`docs/cdc.md`).
+    expressions over them. A row whose `required` field is missing goes to quarantine. With `changes` the files hold change data.
     """
 
     prefix: str
@@ -85,9 +81,7 @@ class Landing:
         '`"delete"`: it is deleted; both once the commit that read it is `keep_days` old',
     )
     queue: str = knob(
-        "",
-        _QUEUE,
-        "on S3: an SQS queue with the bucket's event notifications tells the sensor of new files; the prefix is listed once an hour",
+        "", _QUEUE, "on S3: an SQS queue with the bucket's event notifications tells of new files; the prefix is listed once an hour"
     )
     keep_days: float = knob(30, AMOUNT, "so long a loaded file stays where it landed, whatever `after_load` says")
 
@@ -104,21 +98,15 @@ class Landing:
             raise Refused("Landing.queue holds a user, a password or a signed query; accepted: an address without; keys are found by boto3")
         check_knobs(self)
         if self.queue and isinstance(self.changes, Dms) and not self.changes.position:
-            raise Refused(
-                f"Landing.queue is {self.queue!r} beside changes=Dms() without a position: files are loaded as they are told of, and their "
-                "order would count; accepted: Dms(position=…), or no queue"
-            )
+            raise Refused(f"Landing.queue is {self.queue!r} beside changes=Dms() without an order; accepted: Dms(position=…), or no queue")
         if self.release_files > 1 and not self.release_minutes:
-            raise Refused(
-                f"Landing.release_files is {self.release_files} and release_minutes is 0: the last files of a day would wait for ever; "
-                "accepted: release_minutes beside it"
-            )
+            raise Refused(f"Landing.release_files is {self.release_files} and release_minutes is 0: some files wait on; accepted: both")
         self._check_text()
         self._check_columns()
 
     def _check_text(self) -> None:
-        plain = {each.name: each.default for each in fields(self) if each.name in ("delimiter", "quote", "header", "encoding")}
-        turned = [name for name, default in plain.items() if getattr(self, name) != default]
+        of_text = (each for each in fields(self) if each.name in ("delimiter", "quote", "header", "encoding"))
+        turned = [each.name for each in of_text if getattr(self, each.name) != each.default]
         if turned and not (self.format == "csv" or (self.format == "json" and turned == ["encoding"])):
             raise Refused(f"Landing.{turned[0]} is {getattr(self, turned[0])!r} beside format {self.format!r}; accepted: without it")
         if self.delimiter == self.quote:
@@ -127,8 +115,9 @@ class Landing:
     def _check_columns(self) -> None:
         names = field_names(self.schema)
         if self.schema is None and self.changes is not None:
-            said = type(self.changes).__name__
-            raise Refused(f"Landing.schema is missing beside changes={said}(…); accepted: the columns of the source's table")
+            raise Refused(
+                f"Landing.schema is missing beside changes={type(self.changes).__name__}(…); accepted: the source table's columns"
+            )
         if self.schema is None and not self.header:
             raise Refused("Landing.schema is missing beside header=False, so that no column has a name; accepted: schema=, or a header")
         if self.schema is not None and not names:
@@ -144,20 +133,13 @@ class Landing:
         if self.changes is not None:
             self.changes.check_against(names, self.format)
         if isinstance(self.changes, Dms) and self.records_are_csv and self.null_value is None:
-            raise Refused(
-                "Landing.null_value is None beside changes=Dms(…) and format 'csv', where DMS writes a null as its setting CsvNullValue; "
-                'accepted: null_value="NULL", the default of that setting, or its value, "" where it is empty'
-            )
+            said = "Landing.null_value is None beside changes=Dms(…) and format 'csv', where DMS writes a null as CsvNullValue says"
+            raise Refused(f'{said}; accepted: null_value="NULL", the default of that setting, or its value, "" where it is empty')
 
     @property
     def suffixes(self) -> tuple[str, ...]:
         """The endings of the file names that this landing takes; any other file is foreign."""
         return _SUFFIXES[self.format]
-
-    @property
-    def refuses_undeclared(self) -> bool:
-        """Whether a record with fields that the schema does not name goes to quarantine."""
-        return self.new_columns == "refuse"
 
     @property
     def records_are_csv(self) -> bool:

@@ -1,7 +1,4 @@
-"""Who keeps a table's files large, and when: the strategies, one value each.
-
-Source: the field compares optimized write, after each write, scheduled and automatic; sensor-driven is this program's own.
-"""
+"""Who keeps a table's files large, and when: the strategies, one value each."""
 
 from dataclasses import dataclass
 
@@ -41,10 +38,7 @@ class BySensor:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chosen:
-    """Before or after the write, chosen from batch size, arrival rate and the latency that readers wish for.
-
-    `latency_seconds` counts from a batch's arrival until readers should find its rows, in files that read fast.
-    """
+    """Before or after the write, chosen so that readers find a batch's rows in files that read fast, so long after it arrived."""
 
     latency_seconds: float
 

@@ -30,30 +30,21 @@ class PropertyChanges:
 
 def desired_properties(strategy: type_of_strategy) -> dict[str, str]:
     """The properties that the strategy sets."""
-    match strategy:
-        case OptimizedWrite():
-            return {OPTIMIZE_WRITE: "true"}
-        case AutoCompaction():
-            return {AUTO_COMPACT: "true"}
-        case _:
-            return {}
+    names: Mapping[type, str] = {OptimizedWrite: OPTIMIZE_WRITE, AutoCompaction: AUTO_COMPACT}
+    return {names[type(strategy)]: "true"} if type(strategy) in names else {}
 
 
 def property_changes(current: Mapping[str, str], desired: Mapping[str, str]) -> PropertyChanges:
-    """The changes that give a table the `desired` properties and leave alone the ones that a person set; none where nothing differs.
-
-    The mark is among them.
-    """
-    ours = {name: value for name, value in _marked(current).items() if current.get(name) == value}
+    """The changes that give a table the `desired` properties, and the mark, and leave alone the properties that a person set."""
+    # A part of the mark that names another property was not written by this program.
+    marked = {name: value for name, _, value in (pair.partition("=") for pair in current.get(STRATEGY_MARK, "").split())}
+    ours = [name for name in (OPTIMIZE_WRITE, AUTO_COMPACT) if name in marked and current.get(name) == marked[name]]
     keep = {name: value for name, value in desired.items() if name in ours or name not in current}
-    changed = {name: value for name, value in keep.items() if current.get(name) != value}
-    gone = [name for name in ours if name not in keep]
     left = {name: current[name] for name, value in desired.items() if name not in keep and current[name] != value}
     mark = " ".join(f"{name}={value}" for name, value in sorted(keep.items()))
-    if mark and current.get(STRATEGY_MARK) != mark:
-        changed[STRATEGY_MARK] = mark
-    if not mark and STRATEGY_MARK in current:
-        gone.append(STRATEGY_MARK)
+    wanted = {**keep, STRATEGY_MARK: mark} if mark else keep
+    changed = {name: value for name, value in wanted.items() if current.get(name) != value}
+    gone = {*ours, *current.keys() & {STRATEGY_MARK}} - wanted.keys()
     return PropertyChanges(set=changed, unset=tuple(sorted(gone)), left=left)
 
 
@@ -66,36 +57,15 @@ class ClusteringChange:
 
 
 def clustering_change(snapshot: Snapshot, data_layout: type_of_data_layout) -> ClusteringChange:
-    """The change that gives the table the clustering of its policy, or takes back an earlier one; a person's clustering stays.
-
-    Raises:
-        Refused: it is to be clustered, and has partitions.
-    """
-    mark = snapshot.properties.get(CLUSTERING_MARK)
-    ours = mark is not None and mark.casefold() == _spelt(snapshot.clustering_columns).casefold()
+    """The change that gives the table the clustering of its policy, or takes back an earlier one; a person's clustering stays."""
+    mark, now = snapshot.properties.get(CLUSTERING_MARK), ",".join(snapshot.clustering_columns).casefold()
     if not isinstance(data_layout, LiquidClustering):
-        return ClusteringChange(columns=() if ours and snapshot.clustering_columns else None, mark=None)
+        is_ours = bool(now) and mark is not None and mark.casefold() == now
+        return ClusteringChange(columns=() if is_ours else None, mark=None)
     if snapshot.partition_columns:
-        raise Refused(
-            f"{snapshot.table}: LiquidClustering is declared, and the table is partitioned by {', '.join(snapshot.partition_columns)}; "
-            "accepted: a table without partitions, or ZOrder"
-        )
-    if _folded(snapshot.clustering_columns) == _folded(data_layout.columns):
+        by = ", ".join(snapshot.partition_columns)
+        raise Refused(f"{snapshot.table}: LiquidClustering, and the table is partitioned by {by}; accepted: no partitions, or ZOrder")
+    wanted = ",".join(data_layout.columns)
+    if now == wanted.casefold() or (now and mark is None):
         return ClusteringChange(columns=None, mark=mark)
-    if snapshot.clustering_columns and mark is None:
-        return ClusteringChange(columns=None, mark=None)
-    return ClusteringChange(columns=data_layout.columns, mark=_spelt(data_layout.columns))
-
-
-def _marked(current: Mapping[str, str]) -> dict[str, str]:
-    """The properties in the mark; a part that cannot be read was not written by us."""
-    pairs = (pair.partition("=") for pair in current.get(STRATEGY_MARK, "").split())
-    return {name: value for name, sign, value in pairs if sign and name in (OPTIMIZE_WRITE, AUTO_COMPACT)}
-
-
-def _folded(columns: tuple[str, ...]) -> list[str]:
-    return [column.casefold() for column in columns]
-
-
-def _spelt(columns: tuple[str, ...]) -> str:
-    return ",".join(columns)
+    return ClusteringChange(columns=data_layout.columns, mark=wanted)

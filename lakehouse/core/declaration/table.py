@@ -1,19 +1,16 @@
-"""The words a user declares tables with.
-
-A `Table` is a value: nothing happens when one is made, but a fault in it is refused at once.
-"""
+"""The words a user declares tables with: values, of which a faulty one is refused as soon as it is made."""
 
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from inspect import signature
+from itertools import permutations
 from math import inf
 from types import ModuleType
 from typing import Any
 
 from lakehouse.core.adoption.adopted import Adopted
-from lakehouse.core.changes.change import HISTORY_COLUMNS
-from lakehouse.core.changes.sources import Dms, type_of_changes
+from lakehouse.core.changes.sources import HISTORY_COLUMNS, Dms, type_of_changes
 from lakehouse.core.declaration.column_names import check_columns, field_names
 from lakehouse.core.declaration.compaction_policy import LAYERS, Compaction, LiquidClustering, ZOrder
 from lakehouse.core.declaration.knobs import check_knobs, knob, one_of
@@ -89,9 +86,8 @@ type_of_write = Append | Merge | History | Overwrite | Adopted
 class Table:
     """One Delta table: where its rows come from, how they are written, and its upkeep.
 
-    Exactly one of `source` (landed files) or `transform` with `inputs` (other tables) is given; neither for an `Adopted` table. A
-    `Merge` or `Append` reads its first input by the changes since the version consumed before, and the others whole;
-    an `Overwrite` reads all of them whole. `transform` takes one DataFrame per input, by its name.
+    Exactly one of `source` (landed files) or `transform` with `inputs` (other tables) is given; neither for an `Adopted` table. A `Merge`
+    or `Append` reads its first input by its changes; all else is read whole. `transform` takes one DataFrame per input, by its name.
     """
 
     key: str
@@ -129,8 +125,7 @@ class Table:
         if isinstance(layout, LiquidClustering) and by:
             raise self._refused(f"LiquidClustering beside Append.partition_by {by}; accepted: one of the two, or ZOrder")
         if isinstance(layout, LiquidClustering) and len(layout.columns) > _CLUSTERING_COLUMNS:
-            found = len(layout.columns)
-            raise self._refused(f"LiquidClustering has {found} columns; accepted: at most {_CLUSTERING_COLUMNS}")
+            raise self._refused(f"LiquidClustering has {len(layout.columns)} columns; accepted: at most {_CLUSTERING_COLUMNS}")
         if isinstance(layout, ZOrder) and (both := [name for name in layout.columns if name.lower() in {each.lower() for each in by}]):
             raise self._refused(f"ZOrder holds the partition column {both[0]!r}; accepted: columns that are in no partition_by")
         if isinstance(layout, ZOrder | LiquidClustering) and self.source is not None:
@@ -141,18 +136,13 @@ class Table:
         if own := sorted(set(self.properties) & set(MARKS)):
             raise self._refused(f"properties holds {own[0]!r}, which the lake writes itself; accepted: other names")
         if forgets := [name for name in self.properties if name.lower() == TRANSACTION_RETENTION.lower()]:
-            raise self._refused(
-                f"properties holds {forgets[0]!r}, with which the table forgets which batches it holds, and loads them "
-                "again; accepted: properties without it"
-            )
-        for name, value in self.vacuum.properties_beside(self.properties).items():
-            if self.properties.get(name, value) != value:
-                said = f"properties sets {name} to {self.properties[name]!r}, Vacuum.retention_hours to {value!r}"
-                raise self._refused(f"{said}; accepted: one")
-        for name, value in desired_properties(self.compaction.strategy).items():
-            if self.properties.get(name, value) != value:
-                said = type(self.compaction.strategy).__name__
-                raise self._refused(f"properties sets {name} to {self.properties[name]!r}, {said} to {value!r}; accepted: one")
+            raise self._refused(f"properties holds {forgets[0]!r}, with which it forgets which batches it holds; accepted: without it")
+        strategy = self.compaction.strategy
+        of_vacuum = self.vacuum.properties_beside(self.properties)
+        for setter, wanted in (("Vacuum.retention_hours", of_vacuum), (type(strategy).__name__, desired_properties(strategy))):
+            for name, value in wanted.items():
+                if self.properties.get(name, value) != value:
+                    raise self._refused(f"properties sets {name} to {self.properties[name]!r}, {setter} to {value!r}; accepted: one")
 
     def _check_adopted(self) -> None:
         given: dict[str, object] = {name: getattr(self, name) for name in ("source", "inputs", "transform", "properties")}
@@ -160,8 +150,7 @@ class Table:
         if found := [name for name, value in given.items() if value]:
             raise self._refused(f"{found[0]} beside Adopted, whose rows and properties are others' to write; accepted: without")
         if not isinstance(strategy := self.compaction.strategy, BySensor | Scheduled):
-            said = type(strategy).__name__
-            raise self._refused(f"{said} is a strategy of whoever writes; accepted: BySensor or Scheduled")
+            raise self._refused(f"{type(strategy).__name__} is a strategy of whoever writes; accepted: BySensor or Scheduled")
 
     def _check_landed(self, source: Landing) -> None:
         check_columns(f"Table {self.key}: column_descriptions", [*self.column_descriptions], among=(columns := source.known_columns))
@@ -170,10 +159,7 @@ class Table:
         if source.changes is not None:
             self._check_changes(source, source.changes)
         elif isinstance(self.write, Merge | History):
-            raise self._refused(
-                "landed files are written by Append or Overwrite; accepted: to merge them in a table downstream, or "
-                "Landing(changes=…) for change data"
-            )
+            raise self._refused("landed files are written by Append or Overwrite; accepted: a merge downstream, or Landing(changes=…)")
         if isinstance(self.write, Append):
             check_columns(f"Table {self.key}: Append.partition_by", self.write.partition_by, among=columns)
             if columns is not None and len(self.write.partition_by) == len(columns):
@@ -259,11 +245,7 @@ def table(*, key: str, inputs: Iterable[Table], write: type_of_write, **options:
 
 
 def find_tables(modules: Iterable[ModuleType]) -> dict[str, Table]:
-    """Every `Table` that the modules hold at top level, by key, inputs before their readers.
-
-    Raises:
-        Refused: two tables with one key, an input that no module holds, or landed files that one table takes away from another.
-    """
+    """Every `Table` that the modules hold at top level, by key, inputs before their readers; those that do not fit together are refused."""
     found: dict[str, Table] = {}
     for module in modules:
         for value in vars(module).values():
@@ -279,14 +261,10 @@ def find_tables(modules: Iterable[ModuleType]) -> dict[str, Table]:
 def _check_shared_landings(found: dict[str, Table]) -> None:
     """Refuse that loaded files of one table are taken away while another table reads below the same prefix."""
     landed = [(key, each.source) for key, each in sorted(found.items()) if each.source is not None]
-    for key, source in landed:
-        for other, its in landed:
-            overlaps = source.prefix.startswith(its.prefix) or its.prefix.startswith(source.prefix)
-            if other != key and overlaps and source.after_load != "keep":
-                raise Refused(
-                    f"Table {key}: after_load is {source.after_load!r}, and {other} reads {its.prefix}, too; accepted: after_load='keep', "
-                    "or prefixes of which none is below another"
-                )
+    for (key, source), (other, its) in permutations(landed, 2):
+        overlaps = source.prefix.startswith(its.prefix) or its.prefix.startswith(source.prefix)
+        if overlaps and source.after_load != "keep":
+            raise Refused(f"Table {key}: after_load is {source.after_load!r}, and {other} reads {its.prefix}, too; accepted: 'keep'")
 
 
 def _add_after_inputs(wanted: Table, *, found: dict[str, Table], ordered: dict[str, Table]) -> None:

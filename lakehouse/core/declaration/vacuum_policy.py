@@ -2,11 +2,12 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
-from lakehouse.core.declaration.knobs import AMOUNT, ANY_TEXT, YES_OR_NO, check_knobs, knob, one_of, whole
+from lakehouse.core.declaration.knobs import AMOUNT, YES_OR_NO, Accepts, check_knobs, knob, one_of, whole
 from lakehouse.core.delta.retention import RETENTION, span_ms_of
 from lakehouse.core.errors import Refused
+from lakehouse.core.units import HOUR_MS
 
 # Source: Delta's default, and the shortest that it takes without an override: DeltaLog.tombstoneRetentionMillis, one week.
 SAFE_RETENTION_HOURS = 168
@@ -14,12 +15,13 @@ SAFE_RETENTION_HOURS = 168
 _LEAST_HOURS = 1 / 60
 # Who declares less writes this sentence down, and nothing else does.
 SHORT_RETENTION_RISK = "readers and writers that take longer than the retention lose their files"
-VACUUM_MODES = ("LITE", "INVENTORY", "FULL")
+_NO_RISK_OR_THIS = Accepts(repr(SHORT_RETENTION_RISK), lambda value: value in ("", SHORT_RETENTION_RISK))
 LOG_RETENTION = "delta.logRetentionDuration"
 # Source: Delta's default.
-DEFAULT_LOG_DAYS, _HOUR_MS = 30, 3_600_000
+DEFAULT_LOG_DAYS = 30
 DEFAULT_LOG_RETENTION = f"interval {DEFAULT_LOG_DAYS} days"
 type_of_mode = Literal["LITE", "INVENTORY", "FULL"]
+VACUUM_MODES: tuple[type_of_mode, ...] = get_args(type_of_mode)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,9 +29,7 @@ class Vacuum:
     """A table's vacuum knobs; `docs/knobs.md` has a line for each."""
 
     mode: Literal["automatic", "recommend", "off"] = knob(
-        "automatic",
-        one_of("automatic", "recommend", "off"),
-        '`"recommend"`: nothing runs by itself, a person\'s `lakehouse vacuum` runs. `"off"`: refused, unless with `--anyway`',
+        "automatic", one_of("automatic", "recommend", "off"), '`"recommend"`: only a person runs it. `"off"`: only with `--anyway`'
     )
     retention_hours: float = knob(
         0,
@@ -37,10 +37,8 @@ class Vacuum:
         "so long removed files are kept: set as `delta.deletedFileRetentionDuration`, and where it must be, the log's retention with it; "
         "a minute or more. 0 leaves the table's own",
     )
-    accepts_short_retention: str = knob("", ANY_TEXT, "the sentence with which a retention under a week is accepted; the refusal names it")
-    sweep_hours: float = knob(
-        24, AMOUNT, "storage is looked through (by report or listing) at least so often; between two sweeps the log alone will do"
-    )
+    accepts_short_retention: str = knob("", _NO_RISK_OR_THIS, "the sentence that accepts a retention under a week; the refusal names it")
+    sweep_hours: float = knob(24, AMOUNT, "storage is looked through (by report or listing) at least so often; else the log will do")
     max_report_hours: float = knob(26, AMOUNT, "an older report is not used")
     min_reclaimable_bytes: int = knob(0, AMOUNT, "nothing is deleted for less")
     after_compaction: bool = knob(False, YES_OR_NO, "a vacuum follows each compaction of the table, too")
@@ -50,29 +48,15 @@ class Vacuum:
         check_knobs(self)
         if 0 < self.retention_hours < _LEAST_HOURS:
             raise Refused(f"Vacuum.retention_hours is {self.retention_hours!r}, under a minute; accepted: 0, or a minute (1/60) or more")
-        if 0 < self.retention_hours < SAFE_RETENTION_HOURS and not self.accepts_risk:
-            raise Refused(
-                f"Vacuum.retention_hours is {self.retention_hours:g}, under a week ({SAFE_RETENTION_HOURS}); accepted with "
-                f"accepts_short_retention={SHORT_RETENTION_RISK!r} beside it"
-            )
-        if self.accepts_short_retention and not self.accepts_risk:
-            raise Refused(f"Vacuum.accepts_short_retention is {self.accepts_short_retention!r}; accepted: {SHORT_RETENTION_RISK!r}")
-
-    @property
-    def accepts_risk(self) -> bool:
-        """Whether a retention under a week was acknowledged."""
-        return self.accepts_short_retention == SHORT_RETENTION_RISK
-
-    def properties(self) -> dict[str, str]:
-        """The table property that it needs."""
-        return {RETENTION: self._span} if self.retention_hours else {}
+        if 0 < self.retention_hours < SAFE_RETENTION_HOURS and not self.accepts_short_retention:
+            said = f"Vacuum.retention_hours is {self.retention_hours:g}, under a week ({SAFE_RETENTION_HOURS})"
+            raise Refused(f"{said}; accepted with accepts_short_retention={SHORT_RETENTION_RISK!r} beside it")
 
     def properties_beside(self, properties: Mapping[str, str]) -> dict[str, str]:
-        """The same, and the log's retention where a table of these `properties` keeps it for a shorter time, or one that is unknown."""
+        """The properties that it needs; the log's retention, too, where a table of these `properties` keeps it shorter, or nobody knows."""
+        if not self.retention_hours:
+            return {}
+        span = f"interval {round(self.retention_hours * 60)} minutes"
         log_ms = span_ms_of(properties.get(LOG_RETENTION, DEFAULT_LOG_RETENTION))
-        grows = bool(self.retention_hours) and (log_ms is None or log_ms < self.retention_hours * _HOUR_MS)
-        return {**self.properties(), **({LOG_RETENTION: self._span} if grows else {})}
-
-    @property
-    def _span(self) -> str:
-        return f"interval {round(self.retention_hours * 60)} minutes"
+        is_shorter = log_ms is None or log_ms < self.retention_hours * HOUR_MS
+        return {RETENTION: span, **({LOG_RETENTION: span} if is_shorter else {})}

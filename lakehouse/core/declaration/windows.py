@@ -1,7 +1,7 @@
 """Maintenance windows: the hours of a week, UTC, in which a table may be compacted."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, time, timedelta
 
@@ -27,33 +27,29 @@ class Window:
             raise Refused(f"Window.days is {self.days!r}; accepted: some of {', '.join(DAYS)}")
 
 
-def is_open(windows: Iterable[Window], now_ms: int) -> bool:
+def is_open(windows: Sequence[Window], now_ms: int) -> bool:
     """Whether one of the windows is open at `now_ms`; without any window, always."""
-    windows = tuple(windows)
-    return not windows or any(_holds(window, datetime.fromtimestamp(now_ms / 1000, tz=UTC)) for window in windows)
+    return not windows or any(start <= now_ms < end for start, end in _openings(windows, now_ms))
 
 
-def next_opening(windows: Iterable[Window], now_ms: int) -> int:
+def next_opening(windows: Sequence[Window], now_ms: int) -> int:
     """When the next of the windows starts after `now_ms`; ValueError without any window."""
-    now = datetime.fromtimestamp(now_ms / 1000, tz=UTC)
-    days = [now.date() + timedelta(days=ahead) for ahead in range(8)]
-    starts = [
-        datetime.combine(day, time.fromisoformat(window.start), tzinfo=UTC)
-        for window in windows
-        for day in days
-        if DAYS[day.weekday()] in window.days
-    ]
-    return int(min(start for start in starts if start > now).timestamp() * 1000)
+    return min(start for start, _ in _openings(windows, now_ms) if start > now_ms)
 
 
-def windows_text(windows: Iterable[Window]) -> str:
+def windows_text(windows: Sequence[Window]) -> str:
     """`22:00-04:00 UTC on sat, sun`, and so on."""
     days = {window: "daily" if set(window.days) == set(DAYS) else f"on {', '.join(window.days)}" for window in windows}
     return "; ".join(f"{window.start}-{window.end} UTC {said}" for window, said in days.items())
 
 
-def _holds(window: Window, now: datetime) -> bool:
-    time, today, yesterday = f"{now:%H:%M}", DAYS[now.weekday()], DAYS[now.weekday() - 1]
-    if window.start < window.end:
-        return today in window.days and window.start <= time < window.end
-    return (today in window.days and time >= window.start) or (yesterday in window.days and time < window.end)
+def _openings(windows: Sequence[Window], now_ms: int) -> Iterator[tuple[int, int]]:
+    """When each window opens and closes, from the day before `now_ms` until a week after it."""
+    yesterday = datetime.fromtimestamp(now_ms / 1000, tz=UTC).date() - timedelta(days=1)
+    for day in (yesterday + timedelta(days=ahead) for ahead in range(9)):
+        for window in windows:
+            if DAYS[day.weekday()] in window.days:
+                start, end = (datetime.combine(day, time.fromisoformat(each), tzinfo=UTC) for each in (window.start, window.end))
+                if start >= end:
+                    end += timedelta(days=1)
+                yield int(start.timestamp() * 1000), int(end.timestamp() * 1000)

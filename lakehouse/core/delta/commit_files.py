@@ -7,10 +7,7 @@ from lakehouse.core.delta.snapshot import DataFile, Snapshot
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileCommit:
-    """One commit. A path that is added and removed is one file whose deletion vector, or whose statistics, changed.
-
-    `shape` is the table as this commit left it, without its files: columns, partitioning, properties, features.
-    """
+    """One commit; `shape` is the table as it left it, without its files. A path that is added and removed is one file, changed."""
 
     version: int
     committed_ms: int

@@ -11,17 +11,13 @@ _TOLD_ROW_BY_ROW = ("DELETE", "MERGE", "UPDATE")
 # These add files that held the same rows before, also where they take none. Source: v4.4.0, RestoreTableCommand.scala, CloneTableBase.scala
 _BRING_FILES_BACK = ("RESTORE", "CLONE")
 _OWN_TRANSACTIONS = "lakehouse/"
-# The member of the userMetadata of our overwrites that tells what they read.
+# The member of the userMetadata of our overwrites that tells of each input, by key: its identity, its version, and mostly its time.
 INPUTS = "inputs"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Commit:
-    """One commit, as its `commitInfo` and actions tell it. `changed_data`: it added or removed rows, not only files.
-
-    `removed_vectors` are the deletion vectors of the files that it removed, `change_paths` its files of change data. `applications` has the
-    transaction ids that it carries. `engine` is the program that made it, empty where it does not say.
-    """
+    """One commit, as its `commitInfo` and actions tell it; `changed_data`: it added or removed rows, not only files."""
 
     version: int
     committed_ms: int
@@ -30,22 +26,19 @@ class Commit:
     added_paths: tuple[str, ...] = ()
     removed_paths: tuple[str, ...] = ()
     removed_vectors: tuple[str, ...] = ()
-    change_paths: tuple[str, ...] = ()
+    change_paths: tuple[str, ...] = ()  # of its files of change data
     added_bytes: int = 0
     removed_bytes: int = 0
     user_metadata: str | None = None
     parameters: Mapping[str, str] = field(default_factory=dict[str, str])
     metrics: Mapping[str, str] = field(default_factory=dict[str, str])
-    applications: Mapping[str, int] = field(default_factory=dict[str, int])
+    applications: Mapping[str, int] = field(default_factory=dict[str, int])  # the transaction ids that it carries
     engine: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prediction:
-    """What our compaction wrote into its commit before it ran; figures that an older program did not write are `None`.
-
-    `verify` is what was to be compared after it; an older program compared all content.
-    """
+    """What our compaction wrote into its commit before it ran; an older program did not tell all, and compared all content."""
 
     mark: str
     reason: str
@@ -56,17 +49,13 @@ class Prediction:
     bytes_added: int | None = None
     seconds: float | None = None
     usd: float | None = None
-    source: str | None = None
     started_ms: int | None = None
     verify: Literal["content", "rows"] = "content"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoggedCompaction:
-    """One compaction, which may be several commits, as the log tells it; `predicted` is `None` where somebody else ran it.
-
-    `seconds` go from just before OPTIMIZE was sent to the time stamp of the last commit: the log knows no other end. `None` is unknown.
-    """
+    """One compaction, of one commit or several, as the log tells it; `predicted` is `None` where somebody else ran it."""
 
     first_version: int
     version: int
@@ -76,7 +65,7 @@ class LoggedCompaction:
     bytes_removed: int
     bytes_added: int
     predicted: Prediction | None = None
-    seconds: float | None = None
+    seconds: float | None = None  # from just before OPTIMIZE was sent to the time stamp of the last commit, `None` if unknown
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,18 +90,15 @@ class Commits:
         return frozenset(number for version, restore in restores for number in range(version + 1, restore))
 
     def missing_after(self, version: int) -> tuple[int, ...]:
-        """The versions after `version`, but for RESTOREs of ours, whose rows the newest one is without, since a RESTORE of ours took them.
-
-        A RESTORE may have brought back what an earlier one had taken.
-        """
+        """The versions after `version` whose rows RESTOREs of ours took; a RESTORE may have brought back what an earlier one had taken."""
         held: dict[int, frozenset[int]] = {}
-        now = frozenset[int]()
-        later = [commit for commit in self.commits if commit.version > version]
-        for commit in later:
+        now, written = frozenset[int](), list[int]()
+        for commit in (each for each in self.commits if each.version > version):
             restored = brought_back_by(commit)
+            written += [commit.version] if restored is None else []
             now = now | {commit.version} if restored is None else held.get(restored, frozenset())
             held[commit.version] = now
-        return tuple(commit.version for commit in later if brought_back_by(commit) is None and commit.version not in now)
+        return tuple(number for number in written if number not in now)
 
     def data_changed_after(self, version: int) -> bool | None:
         """Whether rows changed after `version`; `None` (unknown) if the commits after it are not all here."""
@@ -131,14 +117,12 @@ class Commits:
 
     def compactions(self) -> tuple[LoggedCompaction, ...]:
         """The compactions, oldest first, ours and others'."""
-        groups: dict[str, list[Commit]] = {}
-        predictions: dict[str, Prediction | None] = {}
+        groups: dict[str, tuple[list[Commit], Prediction | None]] = {}
         for commit in filter(is_compaction, self.commits):
             predicted = prediction_in(commit)
             key = f"version {commit.version}" if predicted is None else predicted.mark or f"version {commit.version}"
-            groups.setdefault(key, []).append(commit)
-            predictions[key] = predicted
-        return tuple(_logged_compactions(commits, predictions[key]) for key, commits in groups.items())
+            groups.setdefault(key, ([], predicted))[0].append(commit)
+        return tuple(_logged_compaction(commits, predicted) for commits, predicted in groups.values())
 
 
 def is_compaction(commit: Commit) -> bool:
@@ -166,19 +150,15 @@ def may_repeat_rows(commit: Commit) -> bool:
     Somebody's RESTORE brings back files that were read when they came first, and whoever overwrites a table, or a part of it, may write
     the same rows again. Nobody can tell such rows from new ones. What this lake itself overwrites is declared to be followed as it is.
     """
-    if not (commit.changed_data and commit.added_paths) or _is_of_this_lake(commit):
+    replaces = bool(commit.removed_paths) and commit.operation not in _TOLD_ROW_BY_ROW
+    if not (commit.changed_data and commit.added_paths and (replaces or commit.operation in _BRING_FILES_BACK)):
         return False
-    return commit.operation in _BRING_FILES_BACK or (bool(commit.removed_paths) and commit.operation not in _TOLD_ROW_BY_ROW)
-
-
-def _is_of_this_lake(commit: Commit) -> bool:
-    """Whether a write or an undoing of this lake made the commit: its transaction id, or what it wrote into the commit, says so."""
-    loaded = any(name.startswith(_OWN_TRANSACTIONS) for name in commit.applications)
-    return loaded or brought_back_by(commit) is not None or INPUTS in written_in(commit)
+    is_loaded = any(name.startswith(_OWN_TRANSACTIONS) for name in commit.applications)
+    return not (is_loaded or brought_back_by(commit) is not None or INPUTS in written_in(commit))
 
 
 def written_in(commit: Commit) -> dict[str, Any]:
-    """What we wrote into a commit of our upkeep; empty for commits that carry nothing of the kind."""
+    """What we wrote into a commit; empty for commits of others."""
     try:
         written = json.loads(commit.user_metadata or "")
     except (ValueError, RecursionError):
@@ -202,7 +182,6 @@ def prediction_in(commit: Commit) -> Prediction | None:
             bytes_added=_number(estimate.get("bytes_written"), int),
             seconds=_number(estimate.get("seconds"), float),
             usd=_number(estimate.get("usd"), float),
-            source=estimate.get("source"),
             started_ms=_number(written.get("started_ms"), int),
             verify="rows" if plan.get("verify") == "rows" else "content",
         )
@@ -214,7 +193,7 @@ def _number(value: Any, kind: Any) -> Any:
     return None if value is None else kind(value)
 
 
-def _logged_compactions(commits: Sequence[Commit], predicted: Prediction | None) -> LoggedCompaction:
+def _logged_compaction(commits: Sequence[Commit], predicted: Prediction | None) -> LoggedCompaction:
     last = commits[-1]
     started_ms = None if predicted is None else predicted.started_ms
     # Two machines' clocks may differ by more than the run took; such a figure is no figure.

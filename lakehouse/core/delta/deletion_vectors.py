@@ -1,6 +1,7 @@
 """The place of a deletion vector, by the id that the log gives it."""
 
 import re
+from base64 import b85decode
 from urllib.parse import quote
 from uuid import UUID
 
@@ -8,6 +9,9 @@ from lakehouse.core.errors import Broken, Refused
 
 # Source: https://rfc.zeromq.org/spec/32/
 _Z85 = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#"
+_BASE85 = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz!#$%&()*+-;<=>?@^_`{|}~"
+# A sign that is in Base85 alone becomes a blank, which is in neither.
+_AS_BASE85 = {ord(sign): " " for sign in _BASE85} | str.maketrans(_Z85, _BASE85)
 _VECTOR = re.compile(r"(?P<storage>[uip])(?P<where>.*?)(?:@(?P<offset>\d*))?", re.DOTALL)
 _UUID_LENGTH = 20
 _IN_TABLE = re.compile(rf"u.*[{re.escape(_Z85)}]{{{_UUID_LENGTH}}}", re.DOTALL)
@@ -21,23 +25,17 @@ def is_vector(vector: str) -> bool:
 def vector_file(vector: str) -> str | None:
     """The file of a deletion vector, by its unique id: relative to the table, or a URI; `None` for one inside the log.
 
-    Source: PROTOCOL.md, "Deletion Vectors", derived field absolutePath.
-
-    Raises:
-        Refused: it is stored in a way unknown here.
-        Broken: its id is damaged.
+    Refused: stored in a way unknown here; Broken: damaged. Source: PROTOCOL.md, "Deletion Vectors", derived field absolutePath.
     """
     match = _VECTOR.fullmatch(vector)
     if match is None:
         raise Refused(f"deletion vector {vector!r} is stored in a way unknown here; accepted: u, p or i at its start")
-    if match["storage"] == "i":
-        return None
-    if match["storage"] == "p":
-        return match["where"]
+    if match["storage"] != "u":
+        return match["where"] if match["storage"] == "p" else None
     prefix, encoded = match["where"][:-_UUID_LENGTH], match["where"][-_UUID_LENGTH:]
     try:
-        name = f"deletion_vector_{UUID(bytes=_from_z85(encoded))}.bin"
-    except (ValueError, OverflowError) as error:
+        name = f"deletion_vector_{UUID(bytes=b85decode(encoded.translate(_AS_BASE85)))}.bin"
+    except ValueError as error:
         raise Broken(f"deletion vector {vector!r} names no file ({error}): restore the log that it stands in") from error
     return f"{prefix}/{name}" if prefix else name
 
@@ -52,13 +50,3 @@ def vector_path(vector: str) -> str | None:
     """The same as a path of the log, with its characters encoded."""
     name = vector_file(vector)
     return name if name is None or vector.startswith("p") else quote(name)
-
-
-def _from_z85(text: str) -> bytes:
-    decoded = b""
-    for start in range(0, len(text), 5):
-        value = 0
-        for character in text[start : start + 5]:
-            value = value * 85 + _Z85.index(character)
-        decoded += value.to_bytes(4, "big")
-    return decoded

@@ -3,51 +3,21 @@
 from collections.abc import Iterable
 
 # Reader features of Delta 4.4.0 that leave the counting of files as it is. Source: delta-io/delta v4.4.0, TableFeature.scala.
-COUNTABLE = frozenset(
-    {
-        "columnMapping",
-        "deletionVectors",
-        "geospatial",
-        "timestampNtz",
-        "typeWidening",
-        "typeWidening-preview",
-        "v2Checkpoint",
-        "vacuumProtocolCheck",
-        "variantShredding",
-        "variantShredding-preview",
-        "variantType",
-        "variantType-preview",
-    }
-)
+_COUNTABLE = """columnMapping deletionVectors geospatial timestampNtz typeWidening typeWidening-preview v2Checkpoint vacuumProtocolCheck
+    variantShredding variantShredding-preview variantType variantType-preview"""
 # What Delta 4.4.0 writes, without what leaves commits or files to somebody else (catalogs, coordinators, redirects) or is unfinished.
 # Source: delta-io/delta v4.4.0, TableFeature.scala, allSupportedFeaturesMap
-_WRITABLE = COUNTABLE | frozenset(
-    {
-        "allowColumnDefaults",
-        "appendOnly",
-        "changeDataFeed",
-        "checkConstraints",
-        "checkpointProtection",
-        "clustering",
-        "domainMetadata",
-        "generatedColumns",
-        "icebergCompatV1",
-        "icebergCompatV2",
-        "icebergCompatV3",
-        "identityColumns",
-        "inCommitTimestamp",
-        "invariants",
-        "materializePartitionColumns",
-        "rowTracking",
-    }
-)
+_WRITABLE = """allowColumnDefaults appendOnly changeDataFeed checkConstraints checkpointProtection clustering domainMetadata
+    generatedColumns icebergCompatV1 icebergCompatV2 icebergCompatV3 identityColumns inCommitTimestamp invariants
+    materializePartitionColumns rowTracking"""
+COUNTABLE = frozenset(_COUNTABLE.split())
 # Any table has them, by its protocol version alone.
 _USUAL = frozenset({"appendOnly", "invariants", "checkConstraints", "changeDataFeed", "generatedColumns"})
 
 
 def unknown_features(features: Iterable[str]) -> list[str]:
     """Those under which nobody here knows what a rewrite or a deletion would do."""
-    return sorted(set(features) - _WRITABLE)
+    return sorted(set(features) - COUNTABLE - {*_WRITABLE.split()})
 
 
 def notable_features(features: Iterable[str]) -> list[str]:

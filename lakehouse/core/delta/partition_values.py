@@ -8,7 +8,6 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from math import isnan, nan
-from types import MappingProxyType
 
 from lakehouse.core.delta.snapshot import Column, type_of_partition
 
@@ -16,10 +15,7 @@ type_of_typed_partition = tuple[object, ...]
 
 
 def typed_partition(partition: type_of_partition, columns: Mapping[str, Column]) -> type_of_typed_partition:
-    """A value that is equal for exactly those partitions that a condition takes for one; `columns` are the table's, by name.
-
-    OPTIMIZE packs by the same value, but for a zero with another sign: `signs` tells those apart.
-    """
+    """A value that is equal for exactly those partitions that a condition takes for one; `columns` are the table's, by name."""
     return tuple(
         None if value is None else _cast(value, columns[name].type.split("(")[0] if name in columns else "string")
         for name, value in partition
@@ -27,9 +23,8 @@ def typed_partition(partition: type_of_partition, columns: Mapping[str, Column])
 
 
 def signs(partition: type_of_partition) -> tuple[bool, ...]:
-    """Which values are spelled with a minus. Among partitions that one condition takes for one, only zeros differ in it.
+    """Which values are spelled with a minus: OPTIMIZE groups files by hashes that tell 0.0 and -0.0 apart, conditions do not.
 
-    Delta's OPTIMIZE groups files by literals whose hashes tell 0.0 and -0.0 apart, and a condition does not.
     Source: apache/spark v4.2.0, `literals.scala`, Literal.hashCode; delta-io/delta v4.4.0, groupFilesIntoBins.
     """
     return tuple(value is not None and value.startswith("-") for _, value in partition)
@@ -59,24 +54,12 @@ def _timestamp(value: str) -> datetime:
     return parsed if parsed.tzinfo else parsed.replace(tzinfo=UTC)
 
 
-def _boolean(value: str) -> bool:
-    if value.lower() not in ("true", "false"):
-        raise ValueError(value)
-    return value.lower() == "true"
-
-
-_CASTS: Mapping[str, Callable[[str], object]] = MappingProxyType(
-    {
-        "tinyint": int,
-        "smallint": int,
-        "int": int,
-        "bigint": int,
-        "decimal": Decimal,
-        "float": _double,
-        "double": _double,
-        "boolean": _boolean,
-        "date": date.fromisoformat,
-        "timestamp": _timestamp,
-        "timestamp_ntz": datetime.fromisoformat,
-    }
-)
+_CASTS: Mapping[str, Callable[[str], object]] = {
+    **dict.fromkeys(("tinyint", "smallint", "int", "bigint"), int),
+    "decimal": Decimal,
+    **dict.fromkeys(("float", "double"), _double),
+    "boolean": str.lower,  # true or false, in any case
+    "date": date.fromisoformat,
+    "timestamp": _timestamp,
+    "timestamp_ntz": datetime.fromisoformat,
+}

@@ -1,6 +1,7 @@
 """URIs and paths as logs spell them, and the one spelling by which they are compared."""
 
 import re
+from posixpath import normpath
 from urllib.parse import unquote
 
 _ABSOLUTE = re.compile(r"/|[A-Za-z][A-Za-z0-9+.-]*:/")
@@ -28,13 +29,8 @@ def plain_path(path: str) -> str:
     """
     if not _NO_NAME.search(path):
         return path
-    parts: list[str] = []
-    for part in path.split("/"):
-        if part == ".." and parts and parts[-1] != "..":
-            parts.pop()
-        elif part not in ("", "."):
-            parts.append(part)
-    return "/".join(parts)
+    normal = normpath(path.lstrip("/"))
+    return "" if normal == "." else normal
 
 
 def name_in_table(path: str) -> str | None:

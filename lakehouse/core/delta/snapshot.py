@@ -18,10 +18,9 @@ type_of_partition = tuple[tuple[str, str | None], ...]
 class DataFile:
     """One live file, as its `add` action has it. Source: PROTOCOL.md, "Add File and Remove File".
 
-    `path` is relative to the table and URL-encoded. `partition` pairs columns with values as the log spells
-    them, in the order of the table's partition columns. `row_count` is physical and `None` where the log has
-    no statistics. `compacted`: a commit without data change (OPTIMIZE) wrote it; false also where the commit is
-    no longer there to tell.
+    `path` is relative to the table and URL-encoded. `partition` pairs columns with values as the log spells them, in the order of the
+    table's partition columns. `row_count` is physical, `None` where the log has no statistics. `compacted`: a commit without data change
+    wrote it; false also where no commit tells.
     """
 
     path: str
@@ -66,9 +65,8 @@ class Column:
 class Snapshot:
     """A table at one version, folded from its log. `committed_ms` is the time of the newest commit.
 
-    `table_id` is the identity that the table was given when it was made; one that is deleted and made anew has another.
-    `clustering_columns` are those of liquid clustering; a table that lost them keeps the feature.
-    `removed_vectors` are deletion vectors that older versions had, by unique id, with the time of their removal (`None`: unknown).
+    A table that is deleted and made anew has another `table_id`. `clustering_columns` are those of liquid clustering. `removed_vectors` are
+    deletion vectors that older versions had, by unique id, with the time of their removal (`None`: unknown).
     """
 
     table: str
@@ -106,9 +104,7 @@ class Snapshot:
     def row_count(self) -> int | None:
         """Live rows, deletion vectors taken off; `None` if any file lacks statistics."""
         counts = [file.row_count for file in self.files]
-        if None in counts:
-            return None
-        return sum(cast("list[int]", counts)) - sum(file.deleted_row_count for file in self.files)
+        return None if None in counts else sum(cast("list[int]", counts)) - sum(file.deleted_row_count for file in self.files)
 
     @property
     def tombstone_bytes(self) -> int:

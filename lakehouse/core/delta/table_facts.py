@@ -8,7 +8,7 @@ from lakehouse.core.delta.snapshot import Snapshot
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogFile:
-    """The file of a log that makes a version, as storage listed it: its name relative to the lake, its size, when it was last modified."""
+    """The file of a log that makes a version, as storage listed it: `name` is relative to the lake."""
 
     version: int
     name: str
@@ -18,10 +18,7 @@ class LogFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableFacts:
-    """The state of a table by its log at one version. An operation hands it on, so that nobody after it reads the log again.
-
-    `newest` is the commit that makes this version, or its checkpoint where the log was cleaned up to that.
-    """
+    """The state of a table by its log; `newest` is the commit that makes this version, or its checkpoint where the log begins there."""
 
     snapshot: Snapshot
     history: Commits

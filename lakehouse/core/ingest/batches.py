@@ -1,8 +1,8 @@
 """Which landed files make the next batch, and what becomes of each when it has been read.
 
 The ledger of a table is a row of batch manifests, numbered from 1, each written before its rows are. The table's own log says which of
-them arrived (txnVersion of the app id `ingest_app_id`). So a batch that was planned and did not arrive is done again with the very same
-records, and one that arrived is never done twice. Of a table whose folder was deleted none has arrived: all are done again, in order.
+them arrived. So a batch that was planned and did not arrive is done again with the very same records, and one that arrived is never done
+twice. Of a table whose folder was deleted none has arrived: all are done again, in order.
 
 **Safety properties**
 - A file that was loaded is never loaded again, whatever becomes of it: by its name it is known, and by its content.
@@ -18,7 +18,7 @@ from operator import attrgetter
 
 from lakehouse.core.declaration.landing import Landing, is_public
 from lakehouse.core.declaration.table import Overwrite, type_of_write
-from lakehouse.core.ingest.release import Waiting, released_by, why_waiting
+from lakehouse.core.ingest.release import Waiting, released_by
 from lakehouse.core.ingest.undeclared import AddedColumn
 from lakehouse.core.reasons import Explained, Reason
 
@@ -30,10 +30,7 @@ MOVED = "it was loaded as "  # and of one that was loaded under another name
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LandedFile:
-    """A file below the landing prefix: its name relative to the prefix, its size, when it was last modified.
-
-    `digest` is of its content, empty as long as nobody has read it; `etag` is the store's, empty where it has none.
-    """
+    """A file below the landing prefix, by its name there; `digest` is empty until it is read, `etag` where the store has none."""
 
     name: str
     size_bytes: int
@@ -66,10 +63,10 @@ class RetriedLines:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Batch:
-    """The files that one write takes, under one number.
+    """The files below `prefix` that one write takes, under one number.
 
-    They lie below `prefix`. `record_count` records, `refused_count` of them no rows, are staged in `part_count` files, by the declaration
-    that `shape` tells; empty is unknown. `columns` come with it, `isolated` was taken out again; a batch with `retried` has no files.
+    `record_count` records, `refused_count` of them no rows, are staged in `part_count` files, by the declaration that `shape` tells; empty
+    is unknown. `columns` come with it, `isolated` was taken out again; a batch with `retried` has no files.
     """
 
     number: int
@@ -130,9 +127,9 @@ class Ledger:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchPlan(Explained):
-    """The next batch, or `None` with the reason to wait. `is_new`: its files must be read and its manifest be written before its rows.
+    """The next batch, or `None` with the reason to wait; `is_new`: it has no manifest yet. `left` files wait for batches after it.
 
-    `superseded` are files that are set aside with a new batch if one of its files is good; `left` files wait for the batches after it.
+    `superseded` are files that are set aside with a new batch if one of its files is good.
     """
 
     batch: Batch | None
@@ -176,11 +173,7 @@ def choose_batch(
     unfinished: Batch | None,
     now_ms: int | None = None,
 ) -> BatchPlan:
-    """The next batch: the `unfinished` one (see `find_unfinished`), or else what is new in `listing`.
-
-    With `now_ms` it may have to wait by the release policy of the landing; without it somebody has asked for it. A private name is never
-    looked at. Set aside are files of another kind, too large or changed after they were taken; and for an `Overwrite` all but the newest.
-    """
+    """The next batch: the `unfinished` one, or else what is new in `listing`; without `now_ms`, it need not wait for the release policy."""
     if unfinished is not None:
         return _plan(unfinished, is_new=False, reason=Reason.BATCH_UNFINISHED)
     new = sorted(files_that_wait(listing, ledger, landing), key=attrgetter("name"))
@@ -188,8 +181,8 @@ def choose_batch(
         return BatchPlan(batch=None, is_new=False, explanation=Reason.NOTHING_LANDED.explain(seen=len(ledger.seen)))
     waiting = Waiting(count=len(new), size_bytes=sum(each.size_bytes for each in new), oldest_ms=min(each.modified_ms for each in new))
     released = "" if now_ms is None else released_by(waiting, landing, now_ms)
-    if released is None:
-        return BatchPlan(batch=None, is_new=False, explanation=why_waiting(waiting, landing))
+    if not isinstance(released, str):
+        return BatchPlan(batch=None, is_new=False, explanation=released)
     problems = {file.name: problem for file in new if (problem := _problem(file, ledger, landing))}
     taken, superseded = _take([file for file in new if file.name not in problems], ledger, landing, write)
     batch = Batch(
@@ -218,7 +211,7 @@ def judge_file(file: LandedFile, known: KnownFile | None, read: FileRead, *, is_
 def settle_batch(plan: BatchPlan, judged: Sequence[LandedFile | SetAside], *, row_count: int, is_overwrite: bool) -> Batch:
     """The planned batch with what became of its files, whose records gave `row_count` rows; no column comes without a file.
 
-    An `Overwrite` whose file gives no row sets it aside, and the table keeps the rows that it has; older files have their turn then.
+    An `Overwrite` whose file gives no row sets it aside, and the table keeps the rows that it has.
     """
     assert plan.batch is not None
     files = tuple(each for each in judged if isinstance(each, LandedFile))
@@ -285,16 +278,11 @@ def _take(
     good: Sequence[LandedFile], ledger: Ledger, landing: Landing, write: type_of_write
 ) -> tuple[Sequence[LandedFile], Sequence[SetAside]]:
     if not isinstance(write, Overwrite) or not good:
-        return _bounded(good, landing), []
+        sizes = accumulate(file.size_bytes for file in good[: landing.max_batch_files])
+        return good[: max(1, sum(size_bytes <= landing.max_batch_bytes for size_bytes in sizes))], []
     before = (ledger.last_taken, *(path for path, known in ledger.seen.items() if known.is_taken and known.digest))
     # Paths below another prefix, or of another format, were taken by an earlier declaration, and are not in this order.
     ours = (path.removeprefix(landing.prefix) for path in before if path.startswith(landing.prefix) and path.endswith(landing.suffixes))
     newest = max((good[-1].name, *ours))
     taken = [file for file in good if file.name == newest]
     return taken, [set_aside(file, f"{newest} is newer and replaces it", False) for file in good if file.name != newest]
-
-
-def _bounded(files: Sequence[LandedFile], landing: Landing) -> Sequence[LandedFile]:
-    """The first of the files: so many as a batch may have, and so many bytes, but at least one."""
-    sizes = accumulate(file.size_bytes for file in files[: landing.max_batch_files])
-    return files[: max(1, sum(size_bytes <= landing.max_batch_bytes for size_bytes in sizes))]

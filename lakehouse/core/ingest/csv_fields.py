@@ -18,32 +18,23 @@ def csv_record(delimiter: str, quote: str) -> re.Pattern[bytes]:
 
 def csv_names(header: bytes, landing: Landing) -> list[str]:
     """The names in a header, without quotes and blanks; of a record that is none, its fields."""
-    mark = landing.quote
-    fields = csv_fields(header, landing.delimiter, mark)
+    mark, fields = landing.quote, csv_fields(header, landing)
     return [field.decode("utf-8", "replace").strip(f" \t{mark}").replace(mark * 2, mark) for field in fields]
 
 
-def csv_fields(record: bytes, delimiter: str, quote: str) -> list[bytes]:
+def csv_fields(record: bytes, landing: Landing) -> list[bytes]:
     """The fields of a whole record, each as it stands there."""
-    pattern, sign = _field(delimiter, quote), delimiter.encode()
-    found, place = list[bytes](), 0
-    while (match := pattern.match(record, place)) is not None:
-        found.append(match[0])
-        place = match.end() + len(sign)
-        if match.end() == len(record):
-            break
-    return found
+    sign = landing.delimiter.encode()
+    return [found[1] for found in _field(landing.delimiter, landing.quote).finditer(record + sign)]
 
 
 def no_end(content: bytes, line: int, landing: Landing, limit: int) -> str:
     """Why it is unknown where a record ends; `content` begins with it, in this line, and with more than `limit` bytes is not all."""
-    pattern, sign, mark = _field(landing.delimiter, landing.quote), landing.delimiter.encode(), landing.quote.encode()
-    place, end = 0, 0
-    while (found := pattern.match(content, place)) is not None:
-        end = found.end()
-        if not content.startswith(sign, end):
-            break
-        place = end + len(sign)
+    mark, place = landing.quote.encode(), 0
+    while found := _field(landing.delimiter, landing.quote).match(content, place):
+        place = found.end()
+    found = re.compile(_field_pattern(landing.delimiter, landing.quote)).match(content, place)
+    end = found.end() if found else place
     if not content.startswith(mark, place) or end == len(content) or content.startswith((b"\r", b"\n"), end):
         return f"the record that begins in line {line} has more than {limit} bytes, the limit"
     opened = f"the quote that opens in line {line + len(LINE_BREAK.findall(content, 0, place))}"
@@ -64,14 +55,12 @@ def csv_value(field: bytes, landing: Landing) -> str | None:
 
 @cache
 def _field(delimiter: str, quote: str) -> re.Pattern[bytes]:
-    return re.compile(_field_pattern(delimiter, quote))
+    """What a field and the delimiter behind it look like."""
+    return re.compile(rb"(%b)%b" % (_field_pattern(delimiter, quote), re.escape(delimiter).encode()))
 
 
 def _field_pattern(delimiter: str, quote: str) -> bytes:
-    """What one field looks like.
-
-    Source: RFC 4180, section 2; a field without quotes may hold some behind its first character, and blanks may follow a closing quote.
-    """
+    """What one field looks like. Source: RFC 4180, section 2; one without quotes may hold some, blanks may follow a closing quote."""
     sign, mark, blanks = re.escape(delimiter).encode(), re.escape(quote).encode(), " \t".replace(delimiter, "").encode()
     quoted = rb"%b(?:[^%b]++|%b%b)*+%b[%b]*+" % (mark, mark, mark, mark, mark, blanks)
     return rb"(?:%b|[^%b%b\r\n][^%b\r\n]*+|)" % (quoted, mark, sign, sign)

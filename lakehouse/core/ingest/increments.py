@@ -1,10 +1,8 @@
 """What a derived table reads of one input: all of it, the changes since the version it consumed last, or nothing.
 
-What it consumed, and in which way its rows were written, is told by what its own commits carry; that is read here, too.
-
-The consumed version is a transaction id in the commit that writes the rows (`docs/decisions/0005-increments.md`), so it is never ahead
-of them. Whatever is decided, `upto` is the version to record with that commit. For `NothingNew` there need not be one: the commits in
-between are looked at again next time, and found to change nothing again.
+What it consumed, and in which way its rows were written, is told by what its own commits carry. The consumed version is a transaction id
+in the commit that writes the rows (`docs/decisions/0005-increments.md`), so it is never ahead of them. Whatever is decided, `upto` is the
+version to record with that commit.
 
 A compaction whose rows differed is undone by a RESTORE of ours, which Delta marks as a change of data: its change feed would tell every
 restored row as an insert. Whoever follows the changes has had them, and passes the RESTORE over. Whoever read the table whole between the
@@ -24,13 +22,9 @@ from lakehouse.core.delta.commits import INPUTS, Commit, Commits, brought_back_b
 from lakehouse.core.errors import Refused
 from lakehouse.core.reasons import Explained, Reason
 
-# The transaction ids that tell which version of an input a commit consumed begin so.
-CONSUME = "lakehouse/consume/"
-# Members of a commit's userMetadata: by the transaction's id, when the version was committed that it consumed; the keys by which its rows
-# were merged, `None` if they were appended. `INPUTS` tells of each input that an overwrite read, by key: its identity, its version, and
-# when that was committed, which an older program did not tell.
-READ_MS = "read_ms"
-KEYS = "keys"
+CONSUME = "lakehouse/consume/"  # so begin the transaction ids that tell which version of an input a commit consumed
+READ_MS = "read_ms"  # in a commit's userMetadata: by such a transaction id, when that version was committed
+KEYS = "keys"  # and the keys by which its rows were merged, `None` if they were appended
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,10 +36,7 @@ class ReadAll(Explained):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadChanges(Explained):
-    """Read the input's change data feed from version `first` to version `upto`, both included; `first` is the oldest that changed rows.
-
-    `passed_over` are versions in between whose changes are no news, and are not to be read.
-    """
+    """Read the input's change data feed from version `first`, which changed rows, to `upto`, without the versions `passed_over`."""
 
     first: int
     upto: int
@@ -70,53 +61,38 @@ type_of_increment = ReadAll | ReadChanges | NothingNew
 
 
 def plan_increment(
-    consumed: int | None,
-    input_version: int,
-    history: Commits,
-    *,
-    is_anew: bool = False,
-    is_whole: bool = False,
-    is_append: bool = False,
+    consumed: int | None, input_version: int, history: Commits, *, is_anew: bool = False, is_whole: bool = False, is_append: bool = False
 ) -> type_of_increment:
     """What to read of the input that `history` tells of, pinned to `input_version`; `consumed` is `None` where it was never read.
 
-    `is_anew`: what was read before is not this table but one of the same name that was deleted. Commits newer than `input_version` are
-    ignored. Where the history does not hold every commit since `consumed`, all of the input is read. `is_whole`: what was read at
-    `consumed` was, or may have been, the input's rows themselves, not the changes that led to them. `is_append`: a row that is read a
-    second time is there twice.
+    `is_anew`: what was read before was another table of the same name. `is_whole`: what was read at `consumed` was, or may have been, the
+    input's rows themselves, not the changes that led to them. `is_append`: a row that is read a second time is there twice.
     """
     table = history.table
+
+    def all_of_it(why: Reason, **numbers: object) -> ReadAll:
+        return ReadAll(upto=input_version, explanation=why.explain(table=table, version=input_version, **numbers))
+
     if consumed is None:
-        unread = Reason.INPUT_MADE_ANEW if is_anew else Reason.INPUT_UNREAD
-        return ReadAll(upto=input_version, explanation=unread.explain(table=table, version=input_version))
+        return all_of_it(Reason.INPUT_MADE_ANEW if is_anew else Reason.INPUT_UNREAD)
     commits = history.between(consumed, input_version)
     if commits is None:
-        lost = Reason.INPUT_HISTORY_LOST
-        return ReadAll(upto=input_version, explanation=lost.explain(table=table, consumed=consumed, version=input_version))
+        return all_of_it(Reason.INPUT_HISTORY_LOST, consumed=consumed)
     undoing = {commit.version: version for commit in commits if (version := brought_back_by(commit)) is not None}
     if is_whole and any(version < consumed for version in undoing.values()):
-        undone = Reason.INPUT_UNDONE
-        return ReadAll(upto=input_version, explanation=undone.explain(table=table, consumed=consumed, version=input_version))
+        return all_of_it(Reason.INPUT_UNDONE, consumed=consumed)
     if is_append and (repeating := [commit for commit in commits if may_repeat_rows(commit)]):
-        replaced, numbers = Reason.INPUT_REPLACED, {"replaced": repeating[0].version, "operation": repeating[0].operation}
-        return ReadAll(upto=input_version, explanation=replaced.explain(table=table, version=input_version, **numbers))
+        return all_of_it(Reason.INPUT_REPLACED, replaced=repeating[0].version, operation=repeating[0].operation)
     changed = [commit.version for commit in commits if is_news(commit)]
     if not changed:
-        same = Reason.INPUTS_UNCHANGED
-        return NothingNew(upto=input_version, explanation=same.explain(versions=f"{table} {consumed}"))
+        return NothingNew(upto=input_version, explanation=Reason.INPUTS_UNCHANGED.explain(versions=f"{table} {consumed}"))
     news = Reason.INPUTS_CHANGED.explain(versions=f"{table} {consumed} to {input_version}")
     passed_over = tuple(version for version in undoing if version > changed[0])
     return ReadChanges(first=changed[0], upto=input_version, explanation=news, passed_over=passed_over)
 
 
 def check_written_alike(table: Table, commits: Iterable[Commit]) -> None:
-    """Passes if the newest run that derived rows merged them by the keys of the declaration, or appended them as it does.
-
-    It also passes where none of the commits, which are the table's, newest first, tells how.
-
-    Raises:
-        Refused: the rows were written in another way.
-    """
+    """Refuse rows to a table whose newest run that derived rows wrote them in another way; the commits come newest first."""
     keys = merge_keys(table)
     for commit in commits:
         written = written_in(commit)
@@ -156,10 +132,7 @@ def is_another(history: Commits, version: int, read_ms: int | None) -> bool:
 
 
 def consumed_by_overwrite(commits: Iterable[Commit]) -> dict[tuple[str, str], tuple[int, int | None]]:
-    """The version of each input, by key and identity, that the newest overwrite read, and when that was committed, if that is told.
-
-    The commits are the table's, newest first; nothing is read where none tells, or where somebody else wrote rows since.
-    """
+    """The version of each input, by key and identity, that the newest overwrite read, and its time; none if others wrote rows since."""
     for commit in commits:
         if not commit.changed_data and commit.operation != "WRITE":
             continue
@@ -167,7 +140,7 @@ def consumed_by_overwrite(commits: Iterable[Commit]) -> dict[tuple[str, str], tu
             found = written_in(commit)[INPUTS]
             return {(str(key), str(table_id)): (int(version), next(iter(ms), None)) for key, (table_id, version, *ms) in found.items()}
         except (ValueError, KeyError, TypeError, AttributeError, OverflowError):
-            return {}  # somebody else wrote the table since: its rows are no longer what our inputs give
+            break  # somebody else wrote the table since: its rows are no longer what our inputs give
     return {}
 
 

@@ -45,11 +45,10 @@ class FirstFile:
 
 
 def infer_columns(files: Iterable[FirstFile], landing: Landing, at_ms: int) -> tuple[AddedColumn, ...]:
-    """The columns that these files give; none where no record has a field.
+    """The columns that these files give, by the rules of added columns; none where no record has a field.
 
-    Of CSV the first header counts that names each column once, some as columns can be named, and has a record below it; of JSON all
-    records do, by the rules of added columns. A file that tells types has to have a record. A field whose name can be no column is left
-    to `new_columns`.
+    Of CSV the first header counts that names each column once, some as columns can be named, and has a record below it. A file that tells
+    types has to have a record. A field whose name can be no column is left to `new_columns`.
     """
     new = NewColumns(landing=replace(landing, new_columns="add"), known=())
     for file in files:
@@ -76,7 +75,7 @@ def pinned_landing(landing: Landing, columns: Iterable[AddedColumn]) -> Landing:
     """The landing with the schema that was inferred for it, as if it were declared; as it is where it is declared, or none is inferred.
 
     Raises:
-        Refused: the declaration and the pinned schema differ in a type, or the declaration names columns that the schema has not.
+        Refused: the declaration and the pinned schema differ.
     """
     pinned = [column for column in columns if column.policy == INFERRED]
     if landing.schema is None and pinned:
@@ -96,11 +95,7 @@ def pinned_landing(landing: Landing, columns: Iterable[AddedColumn]) -> Landing:
 
 
 def pinned_table(table: Table, columns: Sequence[AddedColumn], *, is_loaded: bool = False) -> Table:
-    """The table with its landing's `pinned_landing`. `is_loaded`: files of it were loaded before.
-
-    Raises:
-        Refused: as `pinned_landing`, or the declaration no longer names the schema that files were loaded by.
-    """
+    """The table with its `pinned_landing`; refused, too, where files were loaded by a schema that the declaration no longer names."""
     try:
         landing = pinned_landing(table.landing, columns)
         if landing.schema is None and is_loaded:

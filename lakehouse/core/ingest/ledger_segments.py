@@ -27,11 +27,7 @@ FORGET_AFTER_MS = 30 * DAY_MS
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LedgerSegment:
-    """The batches 1 to `number`, as far as anything of them is known; those without a file left are not among `batches`.
-
-    `last_taken`, `columns` and `retried` are as in `Ledger`.
-    `forgotten` are fingerprints of loaded files, `forgotten_batch` is the last batch that had one of them.
-    """
+    """The batches 1 to `number` of which any file is known; `forgotten_batch` is the last one that had a file of `forgotten`."""
 
     number: int = 0
     batches: tuple[Batch, ...] = ()
@@ -74,8 +70,7 @@ def retry_app_id(table_key: str) -> str:
 def find_unfinished(ledger: Ledger, write: type_of_write, *, arrived: int, read: Callable[[int], Batch]) -> Batch | None:
     """The batch to do again: the oldest with files after `arrived`, the last one that the table's log knows (0 if none).
 
-    Of an `Overwrite` it is the newest, which replaces all before it. `read` gives an older batch than the newest by its
-    number; it is not called where the newest has arrived, or is the only one that has not.
+    Of an `Overwrite` it is the newest, which replaces all before it. `read` gives a batch by its number, and is asked for older ones alone.
     """
     newest = ledger.newest
     if newest is None:
@@ -89,10 +84,9 @@ def find_unfinished(ledger: Ledger, write: type_of_write, *, arrived: int, read:
 def fold_batches(
     before: LedgerSegment, newer: Sequence[Batch], *, lying: Collection[str], prefix: str, arrived: int, now_ms: int
 ) -> LedgerSegment:
-    """The segment with the batches that follow it, without the files that may be forgotten.
+    """The segment with the batches that follow it, without files that may be forgotten: of `lying`, those below `prefix`, none is.
 
-    `lying` are the paths of all files below `prefix`, the landing area; files elsewhere stay known. `arrived` is the last batch that is in
-    the table.
+    `arrived` is the last batch that is in the table.
     """
     batches, ledger = (*before.batches, *newer), extend_ledger(before.ledger, newer)
     whole = {batches[-1].number, max((batch.number for batch in batches if batch.files), default=0)}
@@ -100,7 +94,8 @@ def fold_batches(
     gone = {
         path
         for path, known in ledger.seen.items()
-        if lying and path not in lying and path not in kept and path.startswith(prefix) and _is_old(known, now_ms)
+        if lying and path not in lying and path not in kept and path.startswith(prefix)
+        if known.modified_ms is not None and now_ms - known.modified_ms > FORGET_AFTER_MS
     }
     left = (_without(batch, gone) for batch in batches)
     return LedgerSegment(
@@ -115,10 +110,7 @@ def fold_batches(
 
 
 def lost_files(older: Iterable[Batch], kept: LedgerSegment, *, lying: Collection[str]) -> list[str]:
-    """The paths of files that `older` batches name and that `kept`, which is to replace them, does not know; none may be lost.
-
-    A file that was set aside and is gone may be: nothing of it was loaded.
-    """
+    """The files that `older` batches name and `kept`, which is to replace them, does not know, but for those set aside that are gone."""
     seen = kept.ledger.seen
     return sorted(
         path
@@ -153,10 +145,6 @@ def _aside(aside: SetAside, before: KnownFile | None, *, was_loaded: bool) -> Kn
         return replace(of_now, is_taken=False, is_foreign=aside.why.startswith(FOREIGN))
     loaded = KnownFile(size_bytes=aside.size_bytes) if before is None else before.as_loaded
     return of_now if aside.digest and aside.digest == loaded.digest else replace(of_now, loaded=loaded)
-
-
-def _is_old(known: KnownFile, now_ms: int) -> bool:
-    return known.modified_ms is not None and now_ms - known.modified_ms > FORGET_AFTER_MS
 
 
 def _taken(batch: Batch) -> set[str]:

@@ -12,10 +12,7 @@ _MOST_KEY_BYTES = 1_024
 
 
 def created_keys(body: str, bucket: str) -> tuple[str, ...] | None:
-    """The keys of `bucket` that a message names as created, none where it tells of something else in S3.
-
-    `None`: it is no message of S3, by SQS directly, by SNS or by EventBridge.
-    """
+    """The keys of `bucket` that a message names as created; `None` where it is none of S3's, by SQS, by SNS or by EventBridge."""
     try:
         return _created(json.loads(body), bucket)
     except (ValueError, RecursionError):

@@ -37,7 +37,7 @@ _SHOWN_BYTES = 1_000
 _UTF_8 = ("utf-8", "utf8")
 _UTF_8_MARK = b"\xef\xbb\xbf"
 _OTHER_MARKS = {b"\xff\xfe\x00\x00": "UTF-32", b"\x00\x00\xfe\xff": "UTF-32", b"\xff\xfe": "UTF-16", b"\xfe\xff": "UTF-16"}
-_ESCAPED_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
+_ESCAPED_SURROGATE, _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]"), re.compile(r"[\ud800-\udfff]")
 
 
 def _no_constant(name: str) -> object:
@@ -59,28 +59,23 @@ class Unreadable(Exception):
 
 
 class Record(NamedTuple):
-    """One record: the line on which it begins, counted from 1, its bytes without the line break, and why it cannot be a row (or `None`).
-
-    `is_object`: it is JSON, one object and nothing behind it. Where it is false, a more lenient parser may still find an object.
-    `undeclared`: the fields beside those of the schema, as a JSON object; of CSV they are not among the bytes.
-    """
+    """One record: the line on which it begins, counted from 1, its bytes without the line break, and why it cannot be a row (or `None`)."""
 
     line: int
     content: bytes
     problem: str | None = None
-    is_object: bool = False
-    undeclared: str | None = None
+    is_object: bool = False  # it is JSON, one object and nothing behind it; else a more lenient parser may still find an object
+    undeclared: str | None = None  # the fields beside those of the schema, as a JSON object; of CSV they are not among the bytes
 
 
 def read_records(data: bytes, landing: Landing, *, compression: Compression | None = None, max_content_bytes: int) -> Iterator[Record]:
-    """The records of a text file's bytes, in order; blank lines are left out.
+    """The records of a text file's bytes, in order; blank lines are left out. At most `max_content_bytes` are unpacked.
 
     A CSV file begins with a header that names the fields of the schema in order, perhaps with others between them, unless `landing` says
-    that it has none. One of AWS DMS may have no header, and may lack the first column, the operation: its records are then given with an
-    empty one. Of compressed bytes at most `max_content_bytes` are read unpacked.
+    that it has none. One of AWS DMS may have no header, and may lack the first column, the operation, which is empty then.
 
     Raises:
-        Unreadable: before the first record: it is damaged, cut short or too large, the encoding or header is another, a quote is stray.
+        Unreadable: before the first record.
     """
     if compression is not None:
         _check_packed(data, max_content_bytes, compression)
@@ -100,34 +95,26 @@ def too_large(limit: int) -> Unreadable:
     return Unreadable(f"it unpacks to more than {limit} bytes; land it in smaller files, or raise Landing.max_file_bytes")
 
 
-def gunzip(data: bytes) -> Iterator[bytes]:
-    """The content of gzip bytes, of one member or several."""
+def _gunzip(data: bytes) -> Iterator[bytes]:
     with gzip.GzipFile(fileobj=BytesIO(data)) as file:
-        while chunk := file.read(_CHUNK_BYTES):
-            yield chunk
+        yield from iter(lambda: file.read(_CHUNK_BYTES), b"")
 
 
-GZIP = Compression("gzip", gunzip)
+GZIP = Compression("gzip", _gunzip)
 
 
 def _content(data: bytes, landing: Landing, compression: Compression | None) -> Iterator[bytes]:
-    chunks = _slices(data) if compression is None else compression.unpack(data)
+    slices = (data[start : start + _CHUNK_BYTES] for start in range(0, len(data), _CHUNK_BYTES))
+    chunks = slices if compression is None else compression.unpack(data)
     return _unmarked(chunks if landing.encoding.lower() in _UTF_8 else _recoded(chunks, landing.encoding))
 
 
 def _recoded(chunks: Iterator[bytes], encoding: str) -> Iterator[bytes]:
-    decoder = codecs.getincrementaldecoder(encoding)()
     try:
-        for chunk in chunks:
-            yield decoder.decode(chunk).encode()
-        yield decoder.decode(b"", True).encode()
+        for text in codecs.iterdecode(chunks, encoding):
+            yield text.encode()
     except UnicodeError as error:
         raise Unreadable(f"it is not {encoding}, as Landing.encoding says ({error}); land it again, or declare what it is") from error
-
-
-def _slices(data: bytes) -> Iterator[bytes]:
-    for start in range(0, len(data), _CHUNK_BYTES):
-        yield data[start : start + _CHUNK_BYTES]
 
 
 def _check_packed(data: bytes, limit: int, compression: Compression) -> None:
@@ -184,7 +171,7 @@ def _csv_records(chunks: Iterator[bytes], landing: Landing) -> Iterator[Record]:
     if header is None:
         raise Unreadable(f"it has no header; the header {wanted} is wanted")
     names = csv_names(header.content, landing)
-    others = others_in_header(names, columns, are_refused=landing.refuses_undeclared)
+    others = others_in_header(names, columns, are_refused=landing.new_columns == "refuse")
     if others is None:
         raise Unreadable(f"its header is {_shown(header.content)!r} and not {wanted}")
     return _without_others(records, len(names), others, landing) if others else records
@@ -198,22 +185,19 @@ def _dms_records(chunks: Iterator[bytes], landing: Landing) -> Iterator[Record]:
     if first is None:
         return
     names, wanted = csv_names(first.content, landing), [*field_names(landing.schema)]
-    has_header = is_header(names, wanted)
+    has_header, all_wanted = is_header(names, wanted), landing.delimiter.join(wanted)
     columns = wanted if wanted[0] in names else wanted[1:]
-    others = others_in_header(names, columns, are_refused=landing.refuses_undeclared) if has_header else {}
+    others = others_in_header(names, columns, are_refused=landing.new_columns == "refuse") if has_header else {}
     if others is None:
-        raise Unreadable(
-            f"its header is {_shown(first.content)!r} and not {landing.delimiter.join(wanted)}; a column that was dropped at the source is "
-            "declared in derived, as CAST(NULL AS its type)"
-        )
+        dropped = "a column that was dropped at the source is declared in derived, as CAST(NULL AS its type)"
+        raise Unreadable(f"its header is {_shown(first.content)!r} and not {all_wanted}; {dropped}")
+    found = f"its first record has {len(names)} field(s)"
     if not has_header and len(names) not in (len(wanted), len(wanted) - 1):
-        raise Unreadable(f"its first record has {len(names)} field(s), {len(wanted)} are wanted: {landing.delimiter.join(wanted)}")
+        raise Unreadable(f"{found}, {len(wanted)} are wanted: {all_wanted}")
     lacks_operation = len(names) - len(others) == len(wanted) - 1
     if lacks_operation and not has_header and names[0] in landing.changes.operations:
-        raise Unreadable(
-            f"its first record has {len(names)} field(s) and begins with {names[0]!r}, an operation or a value of {wanted[1]}; "
-            f"{len(wanted)} are wanted: {landing.delimiter.join(wanted)}; land it with a header, or with all of them"
-        )
+        found += f" and begins with {names[0]!r}, an operation or a value of {wanted[1]}"
+        raise Unreadable(f"{found}; {len(wanted)} are wanted: {all_wanted}; land it with a header, or with all of them")
     behind = _without_others(records, len(names), others, landing) if others else records
     for record in behind if has_header else chain([first], records):
         yield record._replace(content=landing.delimiter.encode() + record.content) if lacks_operation else record
@@ -222,7 +206,7 @@ def _dms_records(chunks: Iterator[bytes], landing: Landing) -> Iterator[Record]:
 def _without_others(records: Iterator[Record], count: int, others: Mapping[int, str], landing: Landing) -> Iterator[Record]:
     """The records of a file whose header has `count` names, with the declared fields alone in their bytes."""
     for record in records:
-        fields = csv_fields(record.content, landing.delimiter, landing.quote)
+        fields = csv_fields(record.content, landing)
         if len(fields) != count:
             yield record._replace(problem=f"it has {len(fields)} field(s), the header of its file has {count}")
             continue
@@ -256,26 +240,21 @@ def _record(number: int, line: bytes, landing: Landing, fields: Mapping[str, str
     if len(line) > MAX_RECORD_BYTES:
         return Record(number, line[:_SHOWN_BYTES], f"the line has more than {MAX_RECORD_BYTES} bytes, the limit")
     try:
-        return _json_record(number, line, landing, fields)
-    except RecursionError:
-        return Record(number, line, TOO_DEEP)
-
-
-def _json_record(number: int, line: bytes, landing: Landing, fields: Mapping[str, str]) -> Record:
-    try:
         text = line.decode()
         found, is_strict = _decoded(text)
+        # Half of a surrogate pair is in no encoding, and Spark would replace it by a question mark.
+        if _ESCAPED_SURROGATE.search(line) and _SURROGATE.search(json.dumps(found, ensure_ascii=False)):
+            return Record(number, line, "a \\u escape is one half of a character", isinstance(found, dict))
+        if isinstance(found, dict):
+            row = cast("dict[str, Any]", found)
+            others = others_in_object(row, text, landing, fields)
+            if others is None or is_strict or _decoded(others)[1]:
+                return Record(number, with_texts(row, text, landing, fields).encode(), None, is_strict, others)
+    except RecursionError:
+        return Record(number, line, TOO_DEEP)
     except ValueError:
-        return Record(number, line)
-    if _ESCAPED_SURROGATE.search(line) and _is_halved(found):
-        return Record(number, line, "a \\u escape is one half of a character", isinstance(found, dict))
-    if not isinstance(found, dict):
-        return Record(number, line)
-    row = cast("dict[str, Any]", found)
-    others = others_in_object(row, text, landing, fields)
-    if others is not None and not is_strict and not _decoded(others)[1]:
-        return Record(number, line)
-    return Record(number, with_texts(row, text, landing, fields).encode(), None, is_strict, others)
+        pass  # a more lenient parser may find an object in it
+    return Record(number, line)
 
 
 def _decoded(text: str) -> tuple[object, bool]:
@@ -284,15 +263,6 @@ def _decoded(text: str) -> tuple[object, bool]:
         return _JSON.decode(text), True
     except ValueError:
         return json.loads(text), False
-
-
-def _is_halved(found: object) -> bool:
-    """Whether a JSON value holds half of a surrogate pair, which no encoding has, and which Spark would replace by a question mark."""
-    try:
-        json.dumps(found, ensure_ascii=False).encode()
-    except UnicodeEncodeError:
-        return True
-    return False
 
 
 def _shown(content: bytes) -> str:

@@ -61,19 +61,14 @@ class Arrival:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Arrivals:
-    """The commits that brought a table its batches, oldest first, as far back as its log was read.
-
-    `newest` is the last batch that the table holds. `first_version` and `first_ms` are of the oldest commit that was read, `None` and 0 if
-    none was. `replaced_version` is the newest commit of somebody else that may have taken rows of batches out. `is_partial`: older commits
-    were left unread.
-    """
+    """The commits that brought a table its batches, oldest first, as far back as its log was read; `newest` is the last batch it holds."""
 
     newest: int
     found: tuple[Arrival, ...]
-    first_version: int | None
+    first_version: int | None  # of the oldest commit that was read, `None` if none was
     first_ms: int
-    replaced_version: int | None
-    is_partial: bool = False
+    replaced_version: int | None  # of the newest commit of somebody else that may have taken rows of batches out
+    is_partial: bool = False  # older commits were left unread
 
     def reaches(self, number: int) -> bool:
         """Whether every commit since that of a batch was read."""
@@ -91,7 +86,9 @@ def read_arrivals(facts: TableFacts, commits: Iterable[Commit], *, oldest: int) 
     for commit in commits:
         first, number = commit, commit.applications.get(app_id)
         if number is not None:
-            found.append(_arrival(number, commit))
+            rows = commit.metrics.get("numOutputRows") if commit.parameters.get("mode") == "Append" else None
+            row_count = None if rows is None else int(rows)
+            found.append(Arrival(number=number, version=commit.version, committed_ms=commit.committed_ms, row_count=row_count))
         if may_take_rows(commit):
             replaced_version = commit.version
             break  # the files of every batch before it stay
@@ -129,16 +126,13 @@ def plan_retirement(
 ) -> RetirementPlan:
     """What goes of the loaded files that still lie in the landing area; `lying` has them by name.
 
-    `arrivals` is the table's log, `None` where there is none, `held` are the paths that stand in its quarantine, `quarantined` the
-    batches that the quarantine's log tells of.
+    `arrivals` is `None` where there is no table, `held` are the paths in its quarantine, `quarantined` the batches that its log tells of.
     """
     kept, going = Counter[str](), list[Batch]()
     if landing.after_load == "keep":
         return RetirementPlan(action=landing.after_load, kept={})
     upto = [] if arrivals is None else [*accumulate((each.number for each in arrivals.found), max)]
-    for batch in batches:
-        if batch.prefix != landing.prefix or not any(file.name in lying for file in batch.files):
-            continue
+    for batch in (each for each in batches if each.prefix == landing.prefix):
         why = {file.name: _why_kept(file, lying[file.name], batch, held) for file in batch.files if file.name in lying}
         of_batch = "the table's log does not know their batch"
         if not all(why.values()) and arrivals is not None and arrivals.newest >= batch.number and arrivals.first_version is not None:
@@ -191,14 +185,6 @@ def _has_refused(batch: Batch, landing: Landing, arrival: Arrival | None) -> boo
     return row_count < batch.record_count
 
 
-def _arrival(number: int, commit: Commit) -> Arrival:
-    rows = commit.metrics.get("numOutputRows") if commit.parameters.get("mode") == "Append" else None
-    return Arrival(number=number, version=commit.version, committed_ms=commit.committed_ms, row_count=None if rows is None else int(rows))
-
-
 def may_take_rows(commit: Commit) -> bool:
-    """Whether a commit of somebody else may have taken out rows that batches brought, also where it puts none in their place.
-
-    What a DELETE, an UPDATE or a MERGE takes out is meant to go.
-    """
+    """Whether a commit of somebody else may have taken out rows of batches that were not meant to go, as those of a DELETE are."""
     return may_repeat_rows(commit if commit.added_paths else replace(commit, added_paths=commit.removed_paths))

@@ -11,11 +11,11 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
+from functools import reduce
 from math import isfinite
 from typing import Any, cast
 
-from lakehouse.core.changes.change import HISTORY_COLUMNS
-from lakehouse.core.changes.sources import Debezium
+from lakehouse.core.changes.sources import HISTORY_COLUMNS, Debezium
 from lakehouse.core.declaration.column_names import field_names, struct_types
 from lakehouse.core.declaration.landing import Landing
 
@@ -57,20 +57,17 @@ def others_in_object(found: Mapping[str, Any], text: str, landing: Landing, fiel
     Of a declared STRUCT it is the members that the declaration does not name, under the name of the field; where they are refused, by path.
     """
     *_, steps = _ways_to_rows(found, landing, fields)
-    row = _row_at(found, steps)
-    if row is None:
-        return None
-    row = {name: value for name, value in row.items() if not _is_of_the_event(name, landing)}
+    row = {name: value for name, value in reduce(_object_in, steps, found).items() if not _is_of_the_event(name, landing)}
     if not _has_others(row, fields):
         return None
     for step in steps:
         text = _members(text)[step]
-    return _joined(_others(row, text, fields, by_path=landing.refuses_undeclared))
+    return _joined(_others(row, text, fields, by_path=landing.new_columns == "refuse"))
 
 
 def _has_others(row: Mapping[str, Any], fields: Mapping[str, str]) -> bool:
     return any(
-        name not in fields or ((types := struct_types(fields[name])) and _has_others(_object_in(row, name) or {}, types))
+        name not in fields or ((types := struct_types(fields[name])) and _has_others(_object_in(row, name), types))
         for name, value in row.items()
         if value is not None
     )
@@ -87,13 +84,9 @@ def _others(row: Mapping[str, Any], text: str, fields: Mapping[str, str], *, by_
 
 
 def with_texts(found: Mapping[str, Any], text: str, landing: Landing, types: Mapping[str, str]) -> str:
-    """The text of a JSON object in which fractions and objects are texts where the declared type is one, with each sign as it was sent.
-
-    Of an event these are the rows before and after. Spark reads a fraction as a DOUBLE, also inside of objects, before it makes a text of
-    it.
-    """
+    """The text of an object, or of the rows of an event, in which what a DOUBLE would round is a text, where that is the declared type."""
     for steps in _ways_to_rows(found, landing, types):
-        row = _row_at(found, steps) or {}
+        row = reduce(_object_in, steps, found)
         if names := {name for name, value in row.items() if isinstance(value, float | dict | list) and _is_text(types.get(name, ""))}:
             text = _with_texts_below(text, steps, names)
     return text
@@ -115,16 +108,9 @@ def _ways_to_rows(found: Mapping[str, Any], landing: Landing, fields: Mapping[st
     changes = landing.changes
     if not isinstance(changes, Debezium):
         return [[]]
-    is_wrapped = _object_in(found, "payload") is not None and not (changes.unwrapped and "payload" in fields)
+    is_wrapped = isinstance(found.get("payload"), dict) and not (changes.unwrapped and "payload" in fields)
     envelope = ["payload"] if is_wrapped else []
     return [envelope] if changes.unwrapped else [[*envelope, "before"], [*envelope, "after"]]
-
-
-def _row_at(found: Mapping[str, Any], steps: Sequence[str]) -> Mapping[str, Any] | None:
-    row: Mapping[str, Any] | None = found
-    for step in steps:
-        row = None if row is None else _object_in(row, step)
-    return row
 
 
 def _is_text(type_: str) -> bool:
@@ -139,14 +125,10 @@ def others_in_row(row: Mapping[str, Any], fields: Mapping[str, str], *, by_path:
 
 
 def others_in_header(names: Sequence[str], fields: Sequence[str], *, are_refused: bool = False) -> dict[int, str] | None:
-    """The places of a header's undeclared names; `None` unless the declared ones are there in their order, and each name once.
-
-    `None`, too, where there are some and they are refused.
-    """
-    if [name for name in names if name in fields] != [*fields] or len({*names}) != len(names) or "" in names:
-        return None
+    """The places of a header's undeclared names; `None` where they are refused, or the declared ones are not in order, or a name twice."""
     others = {place: name for place, name in enumerate(names) if name not in fields}
-    return None if others and are_refused else others
+    is_in_order = [name for name in names if name in fields] == [*fields] and len({*names}) == len(names) and "" not in names
+    return others if is_in_order and not (others and are_refused) else None
 
 
 def columns_in_force(columns: Iterable[AddedColumn], landing: Landing) -> tuple[AddedColumn, ...]:
@@ -174,7 +156,7 @@ class NewColumns:
 
     def see(self, undeclared: str, file: str) -> None:
         """Note the fields beside one record."""
-        if self.landing.refuses_undeclared:
+        if self.landing.new_columns == "refuse":
             return
         values = json.loads(undeclared) if self.landing.new_columns == "add" else {RESCUED: undeclared}
         self.see_types({name: _kind_of(value) for name, value in values.items()}, file)
@@ -184,7 +166,7 @@ class NewColumns:
         for name, type_ in types.items():
             column, kind = (name, type_) if self._can_be_added(name) else (RESCUED, "STRING")
             before, first = self.found.get(column, (kind, file))
-            self.found[column] = _wider(before, kind), first
+            self.found[column] = kind if before == kind else _WIDER.get(frozenset((before, kind)), "STRING"), first
 
     def columns(self, at_ms: int) -> tuple[AddedColumn, ...]:
         """Those that are not known yet."""
@@ -196,21 +178,21 @@ class NewColumns:
         )
 
     def _can_be_added(self, name: str) -> bool:
-        taken = self._taken.setdefault(name.lower(), name if self._is_free(name) else None)
-        return taken == name
-
-    def _is_free(self, name: str) -> bool:
-        is_name = bool(name) and len(name) <= _LONGEST_NAME and not name.startswith("_") and not _NO_NAME.search(name)
-        return is_name and sum(each is not None for each in self._taken.values()) + len(self.landing.column_names) < MOST_COLUMNS
+        if name.lower() not in self._taken:
+            is_name = 0 < len(name) <= _LONGEST_NAME and not name.startswith("_") and not _NO_NAME.search(name)
+            count = sum(each is not None for each in self._taken.values()) + len(self.landing.column_names)
+            self._taken[name.lower()] = name if is_name and count < MOST_COLUMNS else None
+        return self._taken[name.lower()] == name
 
 
 def _declared(landing: Landing) -> set[str]:
     return {name.lower() for name in (*field_names(landing.schema), *landing.column_names)}
 
 
-def _object_in(row: Mapping[str, Any], name: str) -> Mapping[str, Any] | None:
+def _object_in(row: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    """The object that is a member of another one; an empty one where there is none."""
     value = row.get(name)
-    return cast("Mapping[str, Any]", value) if isinstance(value, dict) else None
+    return cast("Mapping[str, Any]", value) if isinstance(value, dict) else {}
 
 
 def _is_of_the_event(name: str, landing: Landing) -> bool:
@@ -219,7 +201,7 @@ def _is_of_the_event(name: str, landing: Landing) -> bool:
         return False
     # A connector's own field that is not listed here must not refuse every line.
     is_own = name[2:] in _EVENT_FIELDS or name.startswith(("__source", "__transaction")) or name[2:] in field_names(changes.position)
-    return is_own or landing.refuses_undeclared
+    return is_own or landing.new_columns == "refuse"
 
 
 def _members(text: str) -> dict[str, str]:
@@ -246,9 +228,3 @@ def _kind_of(value: object) -> str:
             return _FRACTION
         case _:
             return "STRING"
-
-
-def _wider(one: str, other: str) -> str:
-    if one == other:
-        return one
-    return _WIDER.get(frozenset((one, other)), "STRING")

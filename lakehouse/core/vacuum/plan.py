@@ -198,7 +198,7 @@ def _refuse_unsafe(facts: VacuumFacts, policy: Vacuum) -> None:
         raise Refused(
             f"{where}: {RETENTION} is {facts.properties.get(RETENTION)!r}, which cannot be understood; accepted: like 'interval 7 days'"
         )
-    if table_files.retention_ms < SAFE_RETENTION_HOURS * HOUR_MS and not policy.accepts_risk:
+    if table_files.retention_ms < SAFE_RETENTION_HOURS * HOUR_MS and not policy.accepts_short_retention:
         raise Refused(
             f"{where}: its retention is {table_files.retention_ms / HOUR_MS:g} h, under a week; accepted: a longer one, or in its "
             f"declaration Vacuum(accepts_short_retention={SHORT_RETENTION_RISK!r})"

@@ -14,8 +14,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial, reduce
 from typing import TYPE_CHECKING
 
-from lakehouse.core.changes.change import HISTORY_COLUMNS, Operation
-from lakehouse.core.changes.sources import Dms
+from lakehouse.core.changes.sources import HISTORY_COLUMNS, Dms, Operation
 from lakehouse.core.declaration.table import History, Merge, Table
 from lakehouse.core.ingest.batches import Batch, ingest_app_id
 from lakehouse.engine.changes.columns import CHANGED_AT, DELETED, OLD_KEY, OPERATION, POSITION

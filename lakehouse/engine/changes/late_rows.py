@@ -9,8 +9,7 @@ may be among them. A row whose position is above theirs is loaded.
 import re
 from typing import TYPE_CHECKING
 
-from lakehouse.core.changes.change import Operation
-from lakehouse.core.changes.sources import Dms
+from lakehouse.core.changes.sources import Dms, Operation
 from lakehouse.core.declaration.table import Merge, Table
 from lakehouse.core.ingest.batches import Batch
 from lakehouse.core.units import HOUR_MS

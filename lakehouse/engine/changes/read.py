@@ -9,8 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, assert_never
 
-from lakehouse.core.changes.change import Operation
-from lakehouse.core.changes.sources import Debezium, Dms
+from lakehouse.core.changes.sources import Debezium, Dms, Operation
 from lakehouse.core.declaration.table import History, Merge, Table
 from lakehouse.core.ingest.undeclared import RESCUED, AddedColumn
 from lakehouse.engine.changes.columns import CHANGED_AT, CODE, IS_PLACED, IS_TIMED, OLD_KEY, OPERATION, POSITION, TOMBSTONE

@@ -185,8 +185,6 @@ def outcome_of(
     return WriteOutcome(
         table=table.key,
         explanation=explanation,
-        version_before=None if before is None else before.snapshot.version,
-        version_after=None if after is None else after.snapshot.version,
         rows_written=sum(_rows_written(commit.metrics) for commit in commits),
         strategy=strategy_in_force(table, before),
         properties_left={} if after is None else strategy_changes(table, after).left,

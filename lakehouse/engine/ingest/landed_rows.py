@@ -59,7 +59,7 @@ def read_rows(data: bytes, landing: Landing, *, max_content_bytes: int) -> Itera
     for rows in read(data, max_content_bytes):
         for row in rows:
             number += 1
-            yield _record(number, row, fields, by_path=landing.refuses_undeclared)
+            yield _record(number, row, fields, by_path=landing.new_columns == "refuse")
 
 
 def are_alike(one: Iterator[Record], other: Iterator[Record]) -> bool:

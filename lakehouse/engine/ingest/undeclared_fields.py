@@ -33,7 +33,7 @@ def undeclared_columns(landing: Landing, added: Sequence[AddedColumn]) -> "list[
     """The added columns, then what is left, and the JSON of all of it."""
     names, rest = [column.name for column in _typed(added)], _rest(added)
     left: Column = F.lit(None).cast("string")
-    if not landing.refuses_undeclared:
+    if landing.new_columns != "refuse":
         all_left = F.when(F.size(rest) == F.size(F.json_object_keys(UNDECLARED)), F.col(UNDECLARED))
         left = all_left.when(F.size(rest) > 0, _members(F.col(UNDECLARED), lambda name: ~name.isin(*names)))
     return [*[F.col(f"{_ADDED}.{statements.quote(name)}").alias(name) for name in names], left.alias(RESCUED), F.col(UNDECLARED)]
@@ -47,7 +47,7 @@ def undeclared_names(added: Sequence[AddedColumn]) -> list[str]:
 def why_unfit(why: "Column", landing: Landing, added: Sequence[AddedColumn], unfit: str) -> "Column":
     """The reasons for which undeclared fields make a line no row, after those of `why`."""
     rest = _rest(added)
-    if landing.refuses_undeclared:
+    if landing.new_columns == "refuse":
         why = why.when(F.size(rest) > 0, F.concat(F.lit(UNKNOWN_FIELD), F.array_join(rest, ", ")))
     for name in [column.name for column in added if column.type == "DOUBLE"]:
         why = why.when(is_too_large(F.col(UNDECLARED), name, F.col(f"{_ADDED}.{statements.quote(name)}")), unfit)

@@ -254,5 +254,4 @@ def _delete(lake: Lake, table: str, batch: Sequence[Candidate], recheck: Recheck
 def _retention_to_set(known: VacuumReading, table: Table) -> dict[str, str]:
     """The properties that the declaration asks for; none where the table has them, since an ALTER aborts other writers."""
     has = known.log.facts.snapshot.properties
-    wanted = table.vacuum.properties_beside(has) if table.vacuum.retention_hours else {}
-    return {name: value for name, value in wanted.items() if has.get(name) != value}
+    return {name: value for name, value in table.vacuum.properties_beside(has).items() if has.get(name) != value}

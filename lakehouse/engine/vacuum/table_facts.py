@@ -89,7 +89,7 @@ def gather(run: LakeFacts, table: Table) -> VacuumReading | None:
     snapshot, (rows, problem) = log.facts.snapshot, run.report_of(table)
     report = rows.report if rows else None
     # A vacuum sets what is declared before it begins; a plan that is only looked at goes by it, too.
-    properties = {**snapshot.properties, **table.vacuum.properties()}
+    properties = {**snapshot.properties, **table.vacuum.properties_beside(snapshot.properties)}
     held_ms, held = _held(run, table, log)
     facts = VacuumFacts(
         table_files=replace(log.table_files, retention_ms=retention_ms_of(properties)),

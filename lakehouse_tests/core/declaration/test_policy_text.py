@@ -2,12 +2,13 @@
 
 import pytest
 
-from lakehouse.core.declaration.compaction_policy import BinPacking, Compaction, ZOrder
+from lakehouse.core.declaration.compaction_policy import BinPacking, Compaction, LiquidClustering, ZOrder
 from lakehouse.core.declaration.policy_text import parse_policy
-from lakehouse.core.declaration.strategies import AfterWrite, BySensor, Chosen, Scheduled
+from lakehouse.core.declaration.strategies import AfterWrite, BySensor, Chosen, OptimizedWrite, Scheduled
 from lakehouse.core.declaration.windows import Window
 from lakehouse.core.errors import Refused
 
+NIGHT = Window(start="22:00", end="04:00")
 WORDS = {
     "min_small_files=8": Compaction(min_small_files=8),
     "target_file_bytes=128MiB": Compaction(target_file_bytes=128 * 1024**2),
@@ -17,15 +18,15 @@ WORDS = {
     "cooldown_minutes=0": Compaction(cooldown_minutes=0),
     "strategy = by_sensor": Compaction(strategy=BySensor()),
     "strategy=after_write": Compaction(strategy=AfterWrite()),
+    "strategy=optimized_write": Compaction(strategy=OptimizedWrite()),
     "strategy=scheduled:0 3 * * *": Compaction(strategy=Scheduled(cron="0 3 * * *")),
     "strategy=chosen:60": Compaction(strategy=Chosen(latency_seconds=60)),
     "mode=off": Compaction(mode="off"),
-    "windows=22:00-04:00": Compaction(windows=(Window(start="22:00", end="04:00"),)),
-    "windows=sat, sun 00:00-23:59; 01:00-02:00": Compaction(
-        windows=(Window(start="00:00", end="23:59", days=("sat", "sun")), Window(start="01:00", end="02:00"))
-    ),
+    "windows=22:00-04:00": Compaction(windows=(NIGHT,)),
+    "windows=sat, sun 00:00-23:59; 22:00-04:00": Compaction(windows=(Window(start="00:00", end="23:59", days=("sat", "sun")), NIGHT)),
     "data_layout=bin_packing": Compaction(data_layout=BinPacking()),
     "data_layout=z_order:a,b": Compaction(data_layout=ZOrder(columns=("a", "b"))),
+    "data_layout=liquid_clustering:a": Compaction(data_layout=LiquidClustering(columns=("a",))),
 }
 
 
@@ -48,7 +49,7 @@ REFUSED = {
     "min_small_files=2.5": "whole number",
     "target_file_bytes=8 miles": "like 128MiB",
     "target_file_bytes=-1": "like 128MiB",
-    "strategy=sometimes": "accepted: optimized_write",
+    "strategy=sometimes": "accepted: optimized_write, after_write, scheduled, auto_compaction, by_sensor, chosen",
     "strategy=none": "accepted: mode=off",
     "strategy=chosen:soon": "a number",
     "strategy=scheduled:daily": "five fields",

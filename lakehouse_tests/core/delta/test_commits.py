@@ -1,6 +1,6 @@
 """A history answers only for the commits that it holds."""
 
-import json
+from dataclasses import replace
 
 import pytest
 
@@ -30,11 +30,8 @@ def test_the_commits_between_two_versions_are_all_there_or_unknown(version: int,
 
 
 def test_the_file_counts_are_told_backwards_from_the_newest() -> None:
-    def commit(version: int, added: int, removed: int, *, changed: bool = True) -> Commit:
-        paths = {"added_paths": tuple(map(str, range(added))), "removed_paths": tuple(map(str, range(removed)))}
-        return Commit(version=version, committed_ms=0, operation="X", changed_data=changed, **paths)
-
-    commits = (commit(5, 3, 0), commit(6, 1, 4, changed=False), commit(7, 2, 2), commit(8, 9, 0, changed=False))
+    told = [(3, 0, True), (1, 4, False), (2, 2, True), (9, 0, False)]
+    commits = tuple(_changed("X", added, removed, changed_data=changed) for added, removed, changed in told)
     assert Commits(table="bronze/t", commits=commits).file_counts(7) == (10, 7, 7, 7)
 
 
@@ -54,12 +51,11 @@ UNDOINGS = {
 def test_what_our_restores_undid_and_what_they_took_from_others_is_told(
     later: list[int | None], undone: set[int], missing: list[int]
 ) -> None:
-    def commit(version: int, restored: int | None) -> Commit:
-        told = None if restored is None else json.dumps({"restored": restored})
-        operation = "WRITE" if restored is None else "RESTORE"
-        return Commit(version=version, committed_ms=0, operation=operation, changed_data=True, user_metadata=told)
-
-    past = Commits(table="bronze/t", commits=tuple(commit(number, each) for number, each in enumerate([None, None, None, None, *later])))
+    commits = [
+        _changed("WRITE", 1, 0) if each is None else _changed("RESTORE", 1, 0, user_metadata=f'{{"restored": {each}}}') for each in later
+    ]
+    numbered = (replace(commit, version=number) for number, commit in enumerate([*[_changed("WRITE", 1, 0)] * 4, *commits]))
+    past = Commits(table="bronze/t", commits=tuple(numbered))
     assert (past.undone(), past.missing_after(3)) == (undone, tuple(missing))
 
 

@@ -1,6 +1,7 @@
 """Which landed files make the next batch: one story per rule."""
 
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import pytest
 
@@ -27,18 +28,23 @@ LANDING = Landing(
 )
 
 APPEND = Append()
+FILE = LandedFile(name="a.json", size_bytes=10, modified_ms=7)
 
 
 def landed(*names: str, size_bytes: int = 10) -> list[LandedFile]:
     return [LandedFile(name=name, size_bytes=size_bytes, modified_ms=0) for name in names]
 
 
+def known(modified_ms: int, **more: Any) -> KnownFile:
+    return KnownFile(size_bytes=10, modified_ms=modified_ms, **more)
+
+
 def batch(number: int, *names: str) -> Batch:
     return Batch(number=number, files=tuple(landed(*names)))
 
 
-@dataclass(frozen=True, kw_only=True)
-class FileHistory:
+@dataclass(frozen=True)
+class Story:
     """What lies there and what is known, and what comes of it. `seen` are names below the prefix, with sizes where no more is known."""
 
     listing: list[LandedFile]
@@ -67,6 +73,8 @@ class FileHistory:
 NOTHING = {"reason": Reason.NOTHING_LANDED, "number": None, "is_new": False}
 KNOWN = {"newest": batch(4, "a.json"), "seen": {"a.json": 10}, "arrived": 4}
 AGAIN = {"reason": Reason.BATCH_UNFINISHED, "is_new": False}
+HELD_UP = {"newest": batch(2), "older": [batch(1, "a.json")], "seen": {"a.json": 10, "z.json": 1_001}}
+PLANNED = {**AGAIN, "arrived": 3, "number": 4, "taken": ["a.json"]}
 DELETED = {
     "listing": landed("a.json", "b.csv", "c.json", "new.json"),
     "older": [batch(1, "a.json"), Batch(number=2, files=())],
@@ -74,106 +82,56 @@ DELETED = {
     "seen": {"a.json": 10, "b.csv": 10, "c.json": 10},
 }
 STORIES = {
-    "the first files": FileHistory(listing=landed("b.json", "a.jsonl.gz"), taken=["a.jsonl.gz", "b.json"]),
-    "an empty folder": FileHistory(listing=[], **NOTHING),
-    "nothing new": FileHistory(listing=landed("a.json"), **KNOWN, **NOTHING),
-    "one new file": FileHistory(listing=landed("a.json", "b.json"), **KNOWN, number=5, taken=["b.json"]),
-    "a late file that sorts before those taken": FileHistory(listing=landed("0.json", "a.json"), **KNOWN, number=5, taken=["0.json"]),
-    "more files than a batch takes": FileHistory(
-        listing=landed(*(f"{place}.json" for place in range(9))), taken=["0.json", "1.json", "2.json"]
+    "the first files": Story(landed("b.json", "a.jsonl.gz"), taken=["a.jsonl.gz", "b.json"]),
+    "an empty folder": Story([], **NOTHING),
+    "nothing new": Story(landed("a.json"), **KNOWN, **NOTHING),
+    "one new file": Story(landed("a.json", "b.json"), **KNOWN, number=5, taken=["b.json"]),
+    "a late file that sorts before those taken": Story(landed("0.json", "a.json"), **KNOWN, number=5, taken=["0.json"]),
+    "more files than a batch takes": Story(landed(*(f"{place}.json" for place in range(9))), taken=["0.json", "1.json", "2.json"]),
+    "more bytes than a batch takes": Story(landed("a.json", "b.json", "c.json", size_bytes=600), taken=["a.json", "b.json"]),
+    "one file takes a batch by itself": Story(landed("a.json", "b.json", size_bytes=1_000), taken=["a.json"]),
+    "hidden names at any level": Story(landed(".a.json", "_b.json", "x/.y/c.json", "_tmp/d.json"), **NOTHING),
+    "a folder below the prefix": Story(landed("x/y/a.json"), taken=["x/y/a.json"]),
+    "a batch that did not arrive": Story(landed("a.json", "b.json", "new.json"), **(KNOWN | PLANNED)),
+    "the same, its files gone": Story([], **(KNOWN | PLANNED)),
+    "none of three batches arrived, the oldest comes first": Story(**DELETED, **AGAIN, arrived=0, number=1, taken=["a.json"]),
+    "then the next with files, whatever is set aside in between": Story(**DELETED, **AGAIN, arrived=1, number=3, taken=["c.json"]),
+    "then what is new": Story(**DELETED, arrived=3, number=4, taken=["new.json"]),
+    "of an overwrite the newest is done again": Story(**DELETED, **AGAIN, write=Overwrite(), arrived=0, number=3, taken=["c.json"]),
+    "a batch of no file has nothing to arrive": Story(
+        landed("a.json", "b.json"), newest=batch(4), seen={"a.json": 10}, arrived=3, number=5, taken=["b.json"]
     ),
-    "more bytes than a batch takes": FileHistory(listing=landed("a.json", "b.json", "c.json", size_bytes=600), taken=["a.json", "b.json"]),
-    "one file takes a batch by itself": FileHistory(listing=landed("a.json", "b.json", size_bytes=1_000), taken=["a.json"]),
-    "hidden names at any level": FileHistory(listing=landed(".a.json", "_b.json", "x/.y/c.json", "_tmp/d.json"), **NOTHING),
-    "a folder below the prefix": FileHistory(listing=landed("x/y/a.json"), taken=["x/y/a.json"]),
-    "a batch that was planned and did not arrive": FileHistory(
-        listing=landed("a.json", "b.json", "new.json"),
-        newest=batch(4, "a.json", "b.json"),
-        seen={"a.json": 10, "b.json": 10},
-        arrived=3,
-        reason=Reason.BATCH_UNFINISHED,
-        number=4,
-        taken=["a.json", "b.json"],
-        is_new=False,
-    ),
-    "the same, its files gone": FileHistory(
-        listing=[],
-        newest=batch(4, "a.json"),
-        seen={"a.json": 10},
-        arrived=3,
-        reason=Reason.BATCH_UNFINISHED,
-        number=4,
-        taken=["a.json"],
-        is_new=False,
-    ),
-    "none of three batches arrived, the oldest comes first": FileHistory(**DELETED, **AGAIN, arrived=0, number=1, taken=["a.json"]),
-    "then the next with files, whatever is set aside in between": FileHistory(**DELETED, **AGAIN, arrived=1, number=3, taken=["c.json"]),
-    "then what is new": FileHistory(**DELETED, arrived=3, number=4, taken=["new.json"]),
-    "of an overwrite the newest is done again, since it replaces the others": FileHistory(
-        **DELETED, **AGAIN, write=Overwrite(), arrived=0, number=3, taken=["c.json"]
-    ),
-    "a batch of files set aside alone has nothing to arrive": FileHistory(
-        listing=landed("a.json", "b.json"), newest=batch(4), seen={"a.json": 10}, arrived=3, number=5, taken=["b.json"]
-    ),
-    "a foreign file": FileHistory(listing=landed("a.json", "a.parquet"), taken=["a.json"], aside=["a.parquet"]),
-    "foreign files alone": FileHistory(listing=landed("a.csv", "b.JSON"), aside=["a.csv", "b.JSON"]),
-    "a foreign file set aside before": FileHistory(listing=landed("a.csv"), newest=batch(1), seen={"a.csv": 10}, arrived=0, **NOTHING),
-    "a file that changed after it was taken": FileHistory(
-        listing=landed("a.json", size_bytes=11) + landed("b.json"), **KNOWN, number=5, taken=["b.json"], aside=["a.json"]
-    ),
-    "a taken file of the same size and another time is read again": FileHistory(
-        listing=[LandedFile(name="a.json", size_bytes=10, modified_ms=7)],
-        seen={"a.json": KnownFile(size_bytes=10, modified_ms=6, digest="d")},
-        taken=["a.json"],
-    ),
-    "one that an older program took without a digest is not": FileHistory(
-        listing=[LandedFile(name="a.json", size_bytes=10, modified_ms=7)],
-        seen={"a.json": KnownFile(size_bytes=10, modified_ms=6)},
-        **NOTHING,
-    ),
-    "a file that was set aside and has changed": FileHistory(
-        listing=[LandedFile(name="a.json", size_bytes=10, modified_ms=7)],
-        seen={"a.json": KnownFile(size_bytes=10, modified_ms=6, is_taken=False)},
-        taken=["a.json"],
-    ),
-    "a file that was set aside and has not": FileHistory(
-        listing=[LandedFile(name="a.json", size_bytes=10, modified_ms=7)],
-        seen={"a.json": KnownFile(size_bytes=10, modified_ms=7, is_taken=False)},
-        **NOTHING,
-    ),
+    "a foreign file": Story(landed("a.json", "a.parquet"), taken=["a.json"], aside=["a.parquet"]),
+    "foreign files alone": Story(landed("a.csv", "b.JSON"), aside=["a.csv", "b.JSON"]),
+    "a foreign file set aside before": Story(landed("a.csv"), newest=batch(1), seen={"a.csv": 10}, arrived=0, **NOTHING),
+    "a file that changed": Story(landed("a.json", size_bytes=11) + landed("b.json"), **KNOWN, number=5, taken=["b.json"], aside=["a.json"]),
+    "a taken file of another time is read again": Story([FILE], seen={"a.json": known(6, digest="d")}, taken=["a.json"]),
+    "one that an older program took without a digest is not": Story([FILE], seen={"a.json": known(6)}, **NOTHING),
+    "a file that was set aside and has changed": Story([FILE], seen={"a.json": known(6, is_taken=False)}, taken=["a.json"]),
+    "a file that was set aside and has not": Story([FILE], seen={"a.json": known(7, is_taken=False)}, **NOTHING),
     **{
-        f"a file with {name}": FileHistory(
-            listing=[LandedFile(name="a.json", size_bytes=10, modified_ms=7, etag=now)],
-            seen={"a.json": KnownFile(size_bytes=10, modified_ms=7, digest="d", etag=known)},
-            **more,
-        )
-        for name, known, now, more in (
+        f"a file with {name}": Story([replace(FILE, etag=now)], seen={"a.json": known(7, digest="d", etag=before)}, **more)
+        for name, before, now, more in (
             ("another etag", "1", "2", {"taken": ["a.json"]}),
             ("the same etag", "1", "1", NOTHING),
             ("an etag that was not known", "", "1", NOTHING),
         )
     },
-    "a file that was written again with its etag": FileHistory(
-        listing=[LandedFile(name="a.json", size_bytes=10, modified_ms=9, etag="1")],
-        seen={"a.json": KnownFile(size_bytes=10, modified_ms=7, etag="1", loaded=KnownFile(size_bytes=9, modified_ms=6, digest="d"))},
-        **NOTHING,
+    "a file that was written again with its etag": Story(
+        [replace(FILE, modified_ms=9, etag="1")], seen={"a.json": known(7, etag="1", loaded=known(6, digest="d"))}, **NOTHING
     ),
-    "a name that is no text": FileHistory(listing=landed("a\udcff.json"), aside=["a\udcff.json"]),
-    "a name with an empty part": FileHistory(
-        listing=landed("/a.json", "b//a.json", "c.json"), taken=["c.json"], aside=["/a.json", "b//a.json"]
+    "a name that is no text": Story(landed("a\udcff.json"), aside=["a\udcff.json"]),
+    "a name with an empty part": Story(landed("/a.json", "b//a.json", "c.json"), taken=["c.json"], aside=["/a.json", "b//a.json"]),
+    "a name with a colon": Story(landed("05:00.json"), taken=["05:00.json"]),
+    "a file as large as is allowed": Story(landed("a.json", size_bytes=1_000), taken=["a.json"]),
+    "a larger one": Story(landed("a.json", size_bytes=1_001), aside=["a.json"]),
+    "an overwrite takes the newest": Story(
+        landed("2.json", "1.json", "3.json"), write=Overwrite(), taken=["3.json"], aside=["1.json", "2.json"]
     ),
-    "a name with a colon": FileHistory(listing=landed("05:00.json"), taken=["05:00.json"]),
-    "a file as large as is allowed": FileHistory(listing=landed("a.json", size_bytes=1_000), taken=["a.json"]),
-    "a larger one": FileHistory(listing=landed("a.json", size_bytes=1_001), aside=["a.json"]),
-    "an overwrite takes the newest": FileHistory(
-        listing=landed("2.json", "1.json", "3.json"), write=Overwrite(), taken=["3.json"], aside=["1.json", "2.json"]
-    ),
-    "an overwrite takes no late file that is older than the one taken": FileHistory(
-        listing=landed("0.json", "a.json"), **KNOWN, write=Overwrite(), number=5, aside=["0.json"]
-    ),
-    "an overwrite is not held up by a larger file": FileHistory(
-        listing=landed("z.json", size_bytes=1_001) + landed("b.json"),
-        newest=Batch(number=2, files=()),
+    "an overwrite takes no older file": Story(landed("0.json", "a.json"), **KNOWN, write=Overwrite(), number=5, aside=["0.json"]),
+    "an overwrite is not held up by a larger file": Story(
+        landed("z.json", size_bytes=1_001) + landed("b.json"),
+        newest=batch(2),
         older=[batch(1, "a.json")],
         seen={"a.json": 10, "z.json": 1_001},
         arrived=1,
@@ -181,17 +139,13 @@ STORIES = {
         number=3,
         taken=["b.json"],
     ),
-    "an overwrite is not held up by a foreign name": FileHistory(
-        listing=landed("b.json"), newest=batch(1), seen={"z.csv": 10}, write=Overwrite(), number=2, taken=["b.json"]
-    ),
-    "an overwrite of a file that changed": FileHistory(
-        listing=landed("a.json", size_bytes=11), **KNOWN, write=Overwrite(), number=5, aside=["a.json"]
-    ),
+    "nor by a foreign name": Story(landed("b.json"), newest=batch(1), seen={"z.csv": 10}, write=Overwrite(), number=2, taken=["b.json"]),
+    "an overwrite of a file that changed": Story(landed("a.json", size_bytes=11), **KNOWN, write=Overwrite(), number=5, aside=["a.json"]),
 }
 
 
 @pytest.mark.parametrize("story", STORIES.values(), ids=STORIES)
-def test_a_batch(story: FileHistory) -> None:
+def test_a_batch(story: Story) -> None:
     found = story.plan()
     chosen = found.batch
     assert (found.reason, found.is_new, chosen and chosen.number) == (story.reason, story.is_new, story.number)
@@ -199,22 +153,22 @@ def test_a_batch(story: FileHistory) -> None:
     assert [aside.name for aside in (*chosen.set_aside, *found.superseded)] == story.aside if chosen else not story.aside
 
 
-WHY = {
-    "foreign": (landed("a.csv"), {}, "its name ends in none of .json, .jsonl, .json.gz, .jsonl.gz, .json.zst, .jsonl.zst"),
-    "changed": (landed("a.json", size_bytes=11), {"a.json": 10}, "it had 10 bytes when it was taken and it has 11 now"),
-    "large": (landed("a.json", size_bytes=1_001), {}, "it has 1001 bytes, at most 1000 are read"),
-}
-
-
-@pytest.mark.parametrize(("listing", "seen", "why"), WHY.values(), ids=WHY)
-def test_a_file_is_set_aside_with_the_reason(listing: list[LandedFile], seen: dict[str, int], why: str) -> None:
-    found = FileHistory(listing=listing, seen=seen).plan().batch
+@pytest.mark.parametrize(
+    ("listing", "why"),
+    [
+        (landed("b.csv"), "its name ends in none of .json, .jsonl, .json.gz, .jsonl.gz, .json.zst, .jsonl.zst"),
+        (landed("a.json", size_bytes=11), "it had 10 bytes when it was taken and it has 11 now"),
+        (landed("b.json", size_bytes=1_001), "it has 1001 bytes, at most 1000 are read"),
+    ],
+)
+def test_a_file_is_set_aside_with_the_reason(listing: list[LandedFile], why: str) -> None:
+    found = Story(listing, seen={"a.json": 10}).plan().batch
     assert found is not None and why in found.set_aside[0].why
 
 
 def test_an_overwrite_ends_with_a_late_file_that_is_older_than_the_one_taken() -> None:
     """A manifest tells of the file: else the next turn of the same load finds it again, and so without end."""
-    plan = FileHistory(listing=landed("0.json"), newest=batch(4, "a.json"), arrived=4, write=Overwrite()).plan()
+    plan = Story(landed("0.json"), newest=batch(4, "a.json"), arrived=4, write=Overwrite()).plan()
     settled = settle_batch(plan, [], row_count=0, is_overwrite=True)
     assert ([aside.name for aside in settled.set_aside], settled.number) == (["0.json"], 5)
 
@@ -248,7 +202,6 @@ def test_a_file_set_aside_for_its_format_waits_again_when_that_format_is_declare
         assert choose_batch(landed(name), extend_ledger(ledger, [found]), now, APPEND, unfinished=None).batch is None
 
 
-FILE = LandedFile(name="a.json", size_bytes=10, modified_ms=7)
 READ = FileRead(size_bytes=12, digest="new", record_count=3)
 TAKEN = KnownFile(size_bytes=12, modified_ms=6, digest="old")
 JUDGED: dict[str, tuple[KnownFile | None, FileRead, str, bool]] = {
@@ -278,7 +231,7 @@ def test_an_empty_file_of_an_overwrite_is_one_that_a_person_should_see() -> None
 
 @pytest.mark.parametrize("row_count", [0, 1])
 def test_an_overwrite_takes_its_file_only_for_its_rows_and_leaves_older_ones_in_wait_without_any(row_count: int) -> None:
-    plan = FileHistory(listing=landed("1.json", "2.json", "x.csv"), write=Overwrite()).plan()
+    plan = Story(landed("1.json", "2.json", "x.csv"), write=Overwrite()).plan()
     assert plan.batch is not None
     columns = (AddedColumn(name="id", type="BIGINT", file="2.json", policy="infer", at_ms=0),)
     plan = replace(plan, batch=replace(plan.batch, columns=columns))
@@ -289,8 +242,9 @@ def test_an_overwrite_takes_its_file_only_for_its_rows_and_leaves_older_ones_in_
     assert [aside.name for aside in settled.quarantined] == ([] if row_count else ["2.json"])
 
 
-def test_an_append_takes_files_without_a_single_row() -> None:
-    plan = FileHistory(listing=landed("1.json")).plan()
+def test_an_append_takes_files_without_a_single_row_and_its_sentence_counts_what_is_not_taken() -> None:
+    plan = Story(landed("a.json", "b.csv")).plan()
+    assert plan.sentence == "batch 1 has 1 landed file (10 B), 1 file set aside"
     assert settle_batch(plan, [FILE], row_count=0, is_overwrite=False).files == (FILE,)
 
 
@@ -304,16 +258,10 @@ def test_everything_landed_is_taken_once_and_only_once_over_any_number_of_batche
     listing = landed(*(f"{place:02}.json" for place in range(10)), "x.csv")
     ledger, taken = Ledger(newest=None, seen={}), []
     while (found := choose_batch(listing, ledger, LANDING, Append(), unfinished=None)).batch:
-        names = (*found.batch.files, *found.batch.set_aside)
-        taken.extend(file.name for file in names)
-        seen = {f"{LANDING.prefix}{file.name}": KnownFile(size_bytes=file.size_bytes) for file in names}
-        ledger = replace(ledger, newest=found.batch, seen={**ledger.seen, **seen})
+        taken.extend(file.name for file in (*found.batch.files, *found.batch.set_aside))
+        ledger = extend_ledger(ledger, [found.batch])
     assert sorted(taken) == [file.name for file in listing]
     assert found.sentence == "nothing new has landed; the table holds 11 files"
-
-
-def test_the_sentence_counts_what_is_taken_and_what_is_not() -> None:
-    assert FileHistory(listing=landed("a.json", "b.csv")).plan().sentence == "batch 1 has 1 landed file (10 B), 1 file set aside"
 
 
 def test_each_table_has_its_own_transaction_id() -> None:

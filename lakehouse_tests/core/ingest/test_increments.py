@@ -44,15 +44,7 @@ def _undone(*, consumed: int, upto: int, is_whole: bool, restored: str | None = 
 
 @pytest.mark.parametrize(
     ("consumed", "upto", "ranges"),
-    [
-        (0, 5, ((1, 3), (5, 5))),
-        (0, 4, ((1, 3),)),
-        (1, 5, ((5, 5),)),
-        (2, 5, ((5, 5),)),
-        (3, 5, ((5, 5),)),
-        (4, 5, ((5, 5),)),
-        (0, 3, ((1, 3),)),
-    ],
+    [(0, 5, ((1, 3), (5, 5))), (0, 4, ((1, 3),)), (0, 3, ((1, 3),)), *((consumed, 5, ((5, 5),)) for consumed in (1, 2, 3, 4))],
 )
 def test_who_follows_changes_passes_over_the_undoing_of_a_compaction(consumed: int, upto: int, ranges: tuple[tuple[int, int], ...]) -> None:
     found = _undone(consumed=consumed, upto=upto, is_whole=False)
@@ -98,5 +90,4 @@ def test_who_appends_never_reads_past_rows_that_it_may_have_had(consumed: int, u
 
 def test_an_input_that_was_made_anew_is_read_whole_and_the_sentence_says_so() -> None:
     found = plan_increment(None, 5, history(*[True] * 6), is_anew=True)
-    assert (type(found), found.upto, found.reason) == (ReadAll, 5, Reason.INPUT_MADE_ANEW)
-    assert found.sentence == "bronze/t was made anew since it was read: all of version 5 is read"
+    assert (type(found), found.sentence) == (ReadAll, "bronze/t was made anew since it was read: all of version 5 is read")

@@ -38,16 +38,8 @@ def inferred(landing: Landing, *files: str) -> list[tuple[str, str, str]]:
 @pytest.mark.parametrize(
     ("landing", "files", "found"),
     {
-        "kinds": (
-            JSON,
-            ['{"a": 1, "b": 1.5, "c": true, "d": "007", "e": {"x": 1}, "n": null}'],
-            [("a", "BIGINT", "0"), ("b", "DOUBLE", "0"), ("c", "BOOLEAN", "0"), ("d", "STRING", "0"), ("e", "STRING", "0")],
-        ),
-        "all records of all files": (
-            JSON,
-            ['{"a": 1}\nno JSON\n{"a": 2.5}', '\n{"b": 1}', '{"b": "x"}'],
-            [("a", "DOUBLE", "0"), ("b", "STRING", "1")],
-        ),
+        "kinds": (JSON, ['{"a": true, "b": "007", "n": null}'], [("a", "BOOLEAN", "0"), ("b", "STRING", "0")]),
+        "all records": (JSON, ['{"a": 1}\nno JSON\n{"a": 2.5}', '\n{"b": 1}', '{"b": "x"}'], [("a", "DOUBLE", "0"), ("b", "STRING", "1")]),
         "names that can be no column": (JSON, ['{"_id": 1, "a b": 1, "valid_from": "x", "ID": 1, "id": 1}'], ["valid_from", "ID"]),
         "a derived column's name": (replace(JSON, derived={"day": "1"}), ['{"day": 1, "a": 1}'], ["a"]),
         "no field": (JSON, ['{}\n[1]\n{"a": "\\ud83d"}'], []),
@@ -80,10 +72,8 @@ def test_a_file_with_types_of_its_own_gives_these_if_it_has_a_record() -> None:
         FirstFile(path="f", records=iter([Record(1, b"{}")]), types=types),
         FirstFile(path="g", records=iter([Record(1, b"{}")]), types={"id": "DOUBLE", "price": "DECIMAL(12,2)"}),
     ]
-    found = infer_columns(files, replace(JSON, format="parquet"), 7)
-    assert [(column.name, column.type, column.file) for column in found] == [
-        *(("id", "STRING", "f"), ("price", "STRING", "f"), ("none", "TIMESTAMP", "f"))
-    ]
+    found = [(column.name, column.type, column.file) for column in infer_columns(files, replace(JSON, format="parquet"), 7)]
+    assert found == [("id", "STRING", "f"), ("price", "STRING", "f"), ("none", "TIMESTAMP", "f")]
 
 
 def test_a_header_is_no_record() -> None:
@@ -108,16 +98,10 @@ def test_a_pinned_schema_is_as_if_it_were_declared() -> None:
 
 @pytest.mark.parametrize(
     ("schema", "said"),
-    [
-        (
-            "id INT",
-            "Landing.schema declares id INT; the schema that was inferred from landing/o/1.json and pinned has id BIGINT; accepted:",
-        ),
-        ("a BIGINT, ID BIGINT", "Landing.schema declares ID BIGINT; the schema that was inferred from landing/o/1.json and pinned has id"),
-    ],
+    [("id INT", "id INT; the schema that was inferred from landing/o/1.json and pinned has id"), ("a BIGINT, ID BIGINT", "ID BIGINT; ")],
 )
 def test_a_declaration_that_differs_from_the_pinned_schema_loads_nothing(schema: str, said: str) -> None:
-    with pytest.raises(Refused, match=f"load of bronze/orders: {said}"):
+    with pytest.raises(Refused, match=f"load of bronze/orders: Landing.schema declares {said}"):
         pinned_table(replace(ORDERS, source=replace(JSON, schema=schema)), PINNED)
 
 

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 import pytest
 from hypothesis import given, settings
@@ -72,15 +72,7 @@ def planned(*names: str, set_aside: tuple[SetAside, ...] = (FOREIGN, DAMAGED)) -
 def test_a_batch_loses_the_files_that_fail_and_names_them_as_they_were_read() -> None:
     batch = planned("a", "b", "c")
     smaller = without_failing(batch, {batch.files[1]: "n is 0"}, failing_records=4, is_overwrite=False, has_table=True)
-    aside = SetAside(
-        name="b",
-        size_bytes=10,
-        why="its rows cannot be written: n is 0",
-        modified_ms=7,
-        digest="digest b",
-        is_quarantined=True,
-        etag="etag b",
-    )
+    aside = SetAside(**asdict(batch.files[1]), why="its rows cannot be written: n is 0", is_quarantined=True)
     assert (smaller.files, smaller.set_aside) == (landed("a", "c"), (FOREIGN, DAMAGED, aside))
     assert (smaller.number, smaller.part_count, smaller.record_count, smaller.isolated) == (3, 2, 5, (("b",),))
     again = without_failing(smaller, dict.fromkeys(landed("a", "c"), "y"), failing_records=5, is_overwrite=False, has_table=True)

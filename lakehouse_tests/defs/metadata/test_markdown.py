@@ -62,8 +62,6 @@ def test_a_landed_file_is_named_whatever_it_is_called(name: str) -> None:
     outcome = WriteOutcome(
         table="bronze/orders",
         explanation=Reason.INPUTS_UNCHANGED.explain(versions="1"),
-        version_before=1,
-        version_after=2,
         set_aside=(SetAside(name=name, size_bytes=5, why=f"{name} is no JSON"),),
     )
     found: Any = write_metadata(outcome)["lakehouse/set_aside"]

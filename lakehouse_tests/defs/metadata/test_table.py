@@ -171,9 +171,7 @@ def test_a_compaction_shows_seconds_and_money_and_the_account_of_its_table(facts
 
 def test_files_set_aside_are_named_and_counted() -> None:
     aside = tuple(SetAside(name=f"{number}.txt", size_bytes=1, why="its name ends in none of .json") for number in range(30))
-    outcome = WriteOutcome(
-        table="bronze/orders", explanation=Reason.INPUTS_UNCHANGED.explain(versions="1"), version_before=1, version_after=2, set_aside=aside
-    )
+    outcome = WriteOutcome(table="bronze/orders", explanation=Reason.INPUTS_UNCHANGED.explain(versions="1"), set_aside=aside)
     metadata = write_metadata(outcome)
     assert metadata["lakehouse/files_set_aside"] == 30
     assert metadata["lakehouse/set_aside"].value.count(".txt") == 20
